@@ -100,7 +100,7 @@ def test_arrows_between_crates_keep_the_rules_of_the_architecture() -> None:
     }
     assert uses["core"] == {"text"}
     assert uses["data"] == uses["journal"] == uses["text"] == set()
-    assert uses["folder"] == {"text"}
+    assert uses["config"] == uses["folder"] == {"text"}
     assert uses["runner"] == uses["storage"] == {"folder", "text"}
     assert uses["session"] == {"core", "text", "wire"}
     assert {name for name, needed in manifests.items() if "tokio" in needed} == {

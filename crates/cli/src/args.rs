@@ -68,6 +68,8 @@ pub enum Verb {
     Predict(Box<crate::predict::PredictArgs>),
     /// What this machine, its disk, home storage and the network give, in a minute, with advice
     Bench(crate::bench::BenchArgs),
+    /// Options that are kept in `eyas.toml`
+    Config(ConfigArgs),
     /// The part that holds the queue and decides who runs what
     Dispatcher(DispatcherArgs),
     /// The part that runs tasks on one node and keeps its cache
@@ -96,9 +98,28 @@ pub struct SourceArgs {
     pub join: JoinArgs,
 }
 
+#[derive(Args)]
+pub struct ConfigArgs {
+    #[command(subcommand)]
+    pub verb: ConfigVerb,
+}
+
+#[derive(Subcommand)]
+pub enum ConfigVerb {
+    /// Say what is wrong with a file of profiles: unknown keys with the nearest known one, and values that cannot be
+    Check {
+        /// The file [default: eyas.toml here, and the one in the user's folder of configuration]
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+}
+
 /// How an embedded or local cluster is made.
 #[derive(Args, Clone)]
 pub struct ClusterArgs {
+    /// Take options that are not given here from that section of eyas.toml, here or in ~/.config/eyas
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
     /// Nodes of the local cluster, each a process with its own cache: a number, or a range such as 1..4 in which they
     /// come when tasks wait and go when they are idle
     #[arg(long, default_value = "1", value_name = "NODES", value_parser = nodes)]
@@ -115,6 +136,85 @@ pub struct ClusterArgs {
     pub node: NodeArgs,
     #[command(flatten)]
     pub policy: PolicyArgs,
+    /// Where nodes come from, for commands that can say it.
+    #[arg(skip)]
+    pub provide: ProvideArgs,
+}
+
+/// Where nodes come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub enum ProviderKind {
+    /// Processes of this machine
+    #[default]
+    Local,
+    /// Commands of yours: --start, --list and --stop
+    Command,
+    /// Hosts of --hosts, by ssh
+    Ssh,
+    /// The nodes of the allocation that this command runs in: Slurm, Grid Engine, PBS
+    Allocation,
+}
+
+impl ProviderKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            ProviderKind::Local => "local",
+            ProviderKind::Command => "command",
+            ProviderKind::Ssh => "ssh",
+            ProviderKind::Allocation => "allocation",
+        }
+    }
+}
+
+/// How nodes are got.
+#[derive(Args, Clone, Default)]
+#[command(next_help_heading = "Nodes from elsewhere")]
+pub struct ProvideArgs {
+    /// Where nodes come from: local (processes of this machine), ssh (the hosts of --hosts), allocation (the nodes of the
+    /// Slurm, Grid Engine or PBS job that this runs in), command (commands of yours)
+    #[arg(long, value_name = "KIND", default_value = "local", hide_possible_values = true)]
+    pub provider: ProviderKind,
+    /// Hosts for --provider ssh, one on a line; --nodes is their number unless given
+    #[arg(long, value_name = "FILE")]
+    pub hosts: Option<PathBuf>,
+    /// How hosts are reached by ssh, and by an allocation that is not Slurm's [default: ssh]
+    #[arg(long, value_name = "COMMAND")]
+    pub ssh: Option<String>,
+    /// The program `eyas` on the nodes [default: the path of this one]
+    #[arg(long, value_name = "PATH")]
+    pub program: Option<PathBuf>,
+    /// Starts a block, which is one node, and prints its id; {name}, {join}, {script} and {walltime} are filled in
+    #[arg(long, value_name = "COMMAND")]
+    pub start: Option<String>,
+    /// Prints a line for each block: its id, its name, and queued, running or ended
+    #[arg(long, value_name = "COMMAND")]
+    pub list: Option<String>,
+    /// Ends a block; {id} and {name} are filled in
+    #[arg(long, value_name = "COMMAND")]
+    pub stop: Option<String>,
+    /// Time between two listings of all blocks [default: 15s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub list_every: Option<u64>,
+    /// How long a block may live, as {walltime} says it: HH:MM:SS
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub walltime: Option<u64>,
+    /// Where a node keeps its cache; $NAME is what the node has under that name [default: its folder for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub node_dir: Option<String>,
+    /// A line for the shell of each node before its executor starts, such as `module load gcc` (may be given more than once)
+    #[arg(long, value_name = "LINE")]
+    pub setup: Vec<String>,
+    /// Address that the dispatcher listens on [default: loopback; everywhere, if nodes are elsewhere]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub listen: Option<String>,
+    /// Address that nodes are told, if it is not the one listened on
+    #[arg(long, value_name = "HOST:PORT")]
+    pub advertise: Option<String>,
+}
+
+/// Time between two listings, where nothing else is said.
+pub fn listed_every(given: Option<u64>) -> std::time::Duration {
+    std::time::Duration::from_nanos(given.unwrap_or(15_000_000_000))
 }
 
 /// How many nodes there are: at least `min`, at most `max`.
@@ -210,16 +310,20 @@ pub struct PolicyArgs {
 #[derive(Args, Clone)]
 pub struct KeepArgs {
     /// Ended runs that are remembered: so many, or those of the last time, or both, such as 20, 30d or 20,30d; `all` forgets
-    /// none. Reports of forgotten runs are possible until the event log is cut [default: 100]
+    /// none. Reports of forgotten runs are possible until the event log is cut [default: 100; all with several dispatchers]
     #[arg(long, value_name = "RUNS|TIME", value_parser = kept_runs)]
     pub keep_runs: Option<KeepRuns>,
 }
 
 impl KeepArgs {
-    /// Which ended runs are kept. `None`: all.
-    pub fn rule(&self) -> Option<KeepRuns> {
-        let rule = self.keep_runs.unwrap_or(KeepRuns { n_runs: Some(KEPT_RUNS), age_ns: None });
-        Some(rule).filter(|rule| *rule != KeepRuns::default())
+    /// Which ended runs one of so many dispatchers keeps. `None`: all.
+    pub fn rule(&self, n_dispatchers: u32) -> Option<KeepRuns> {
+        let all = KeepRuns::default();
+        let by_default = match n_dispatchers {
+            1 => KeepRuns { n_runs: Some(KEPT_RUNS), ..all },
+            _ => all,
+        };
+        Some(self.keep_runs.unwrap_or(by_default)).filter(|rule| *rule != all)
     }
 }
 
@@ -327,6 +431,8 @@ pub struct RunArgs {
     pub resume: ResumeArgs,
     #[command(flatten)]
     pub cluster: ClusterArgs,
+    #[command(flatten)]
+    pub provide: ProvideArgs,
 }
 
 /// What earlier runs made is not made again.
@@ -528,6 +634,8 @@ pub struct UpArgs {
     pub cluster: ClusterArgs,
     #[command(flatten)]
     pub keep: KeepArgs,
+    #[command(flatten)]
+    pub provide: ProvideArgs,
 }
 
 #[derive(Args)]
@@ -573,6 +681,9 @@ pub struct ExecutorArgs {
     /// tls: encrypted; signed: tickets and digests only, for a trusted network [default: signed on loopback, else tls]
     #[arg(long, value_name = "HOW", value_parser = ["tls", "signed"])]
     pub data_plane: Option<String>,
+    /// Remove the directory at the end
+    #[arg(long, requires = "dir")]
+    pub remove_dir: bool,
     #[arg(long, hide = true)]
     pub until_stdin_closes: bool,
 }
@@ -590,6 +701,11 @@ pub struct ProviderArgs {
     pub provision: ProvisionArgs,
     #[command(flatten)]
     pub node: NodeArgs,
+    #[command(flatten)]
+    pub provide: ProvideArgs,
+    /// How long a dispatcher that does not answer is waited for, where nodes are elsewhere
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub lease: Option<u64>,
     #[arg(long, hide = true)]
     pub until_stdin_closes: bool,
 }
@@ -719,6 +835,32 @@ mod tests {
             let help = of.render_long_help().to_string();
             assert!(help.contains("--idle-release") && help.contains("--utilisation-threshold"), "{verb:?}");
             assert!(!help.contains("--release-idle") && !help.contains("--threshold"), "{verb:?}");
+        }
+    }
+
+    /// A profile may hold every option that shapes a cluster, and nothing else.
+    #[test]
+    fn keys_of_profiles_are_the_options_of_a_cluster() {
+        let command = Cli::command();
+        let up = command.find_subcommand("up").expect("it is a verb");
+        let mut options: Vec<&str> = up.get_arguments().filter_map(|option| option.get_long()).collect();
+        options.retain(|name| !matches!(*name, "help" | "profile"));
+        let mut keys: Vec<&str> = eyas_config::KEYS.iter().map(|key| key.name).collect();
+        options.sort_unstable();
+        keys.sort_unstable();
+        assert_eq!(options, keys);
+        for key in eyas_config::KEYS {
+            let mut options = up.get_arguments();
+            let option = options.find(|option| option.get_long() == Some(key.name)).expect("as above");
+            let is_switch = !option.get_action().takes_values();
+            let may_repeat = matches!(option.get_action(), clap::ArgAction::Append);
+            assert_eq!(is_switch, key.kind == eyas_config::Kind::Switch, "{}", key.name);
+            assert_eq!(
+                may_repeat,
+                matches!(key.kind, eyas_config::Kind::Paths | eyas_config::Kind::Texts),
+                "{}",
+                key.name
+            );
         }
     }
 

@@ -7,14 +7,13 @@ use crate::logs::InOrder;
 use crate::print::{count, nodes_of, plural, reason, size, time};
 use crate::progress::Progress;
 use crate::resume::Origin;
-use crate::{Exit, Fault, hints, json, local, replaces, resume, tmpfs};
+use crate::{Exit, Fault, hints, json, local, provide, replaces, resume, tmpfs};
 use eyas_client::Client;
 use eyas_core::RunId;
 use eyas_core::TaskId;
 use eyas_runtime::cluster::LocalCluster;
 use eyas_runtime::dispatcher::{DispatcherOptions, GroupOptions};
-use eyas_runtime::executor::{DataPlane, ExecutorOptions};
-use eyas_runtime::provider::{Local, ProviderOptions};
+use eyas_runtime::executor::{DataPlane, ExecutorError, ExecutorOptions};
 use eyas_tasklist::{ReadOptions, TaskList};
 use eyas_text::{line_of, shown, shown_path};
 use eyas_wire::identity::Join;
@@ -50,17 +49,18 @@ fn service_runtime() -> tokio::runtime::Runtime {
 // ---------------------------------------------------------------- running
 
 pub fn run(args: RunArgs) -> Result<Exit, Fault> {
+    let cluster = ClusterArgs { provide: args.provide, ..args.cluster };
     let list = crate::workflow::list_of(&args.tasks, &args.files)?;
     // A user who writes lines for a shell wants to see their output.
     let prints = crate::workflow::is_of_commands(&args.tasks, &args.files)?
         && !args.json
-        && !args.cluster.policy.no_event_log;
+        && !cluster.policy.no_event_log;
     match what_is_left(list, Origin::File(args.tasks), &args.resume, args.join.as_deref())? {
         Some(request) => {
             let request = RunRequest { keep: args.keep, prints, ..request };
             replaces::check(&request.list, args.replace, args.files.stand_ins)?;
             say_hints(&request.list)?;
-            run_list(request, args.join.as_deref(), &args.cluster, args.json)
+            run_list(request, args.join.as_deref(), &cluster, args.json)
         }
         None => nothing_to_do(args.json),
     }
@@ -200,7 +200,9 @@ pub fn run_list(
     }
     let mut parts = local::start(cluster, &dir, true)?;
     let dir = dir.canonicalize()?;
-    tmpfs::say_so(&dir, cluster.node.cache.saturating_mul(u64::from(cluster.nodes.max)));
+    if !cluster.provide.is_elsewhere() {
+        tmpfs::say_so(&dir, cluster.node.cache.saturating_mul(u64::from(cluster.nodes.max)));
+    }
     clusters::remember(&dir, Kind::Run(std::process::id()))?;
     let join_path = parts.join.clone();
     let result = client_runtime().block_on(async {
@@ -585,9 +587,13 @@ fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
     for warning in &status.warnings {
         writeln!(out, "warning: {}", line_of(warning))?;
     }
+    // Nodes from elsewhere have longer names than `node12`.
+    let names =
+        status.executors.iter().map(|e| line_of(&e.name).at_most(NODE_CHARS_MAX).to_string().chars().count());
+    let width = names.max().unwrap_or(0).clamp(10, NODE_CHARS_MAX);
     writeln!(
         out,
-        "\n{:<10} {:<10} {:>7} {:>8} {:>22} {:>10} {:>10} {:>10}",
+        "\n{:<width$} {:<10} {:>7} {:>8} {:>22} {:>10} {:>10} {:>10}",
         "node", "state", "running", "assigned", "cache", "local", "peers", "home"
     )?;
     for e in &status.executors {
@@ -595,7 +601,7 @@ fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
         let running = format!("{}/{}", e.status.running.len(), e.slots);
         writeln!(
             out,
-            "{:<10} {:<10} {running:>7} {:>8} {cache:>22} {:>10} {:>10} {:>10}",
+            "{:<width$} {:<10} {running:>7} {:>8} {cache:>22} {:>10} {:>10} {:>10}",
             line_of(&e.name).at_most(NODE_CHARS_MAX),
             e.state,
             e.n_assigned,
@@ -606,6 +612,14 @@ fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
     }
     if status.executors.is_empty() {
         writeln!(out, "(no executor has joined)")?;
+    }
+    let blocks = status.provisioner.iter().flat_map(|provisioner| &provisioner.blocks);
+    for (i, block) in blocks.enumerate() {
+        if i == 0 {
+            writeln!(out, "\n{:<24} {:<10} id", "block", "state")?;
+        }
+        let (name, id) = (line_of(&block.name).at_most(NODE_CHARS_MAX), line_of(&block.id));
+        writeln!(out, "{name:<24} {:<10} {}", line_of(&block.state), id.at_most(NODE_CHARS_MAX))?;
     }
     writeln!(
         out,
@@ -686,7 +700,8 @@ pub fn forget(args: ForgetArgs) -> Result<Exit, Fault> {
 
 pub fn dispatcher(args: DispatcherArgs) -> Result<Exit, Fault> {
     local::check_policy(&args.policy)?;
-    let policy = PolicyArgs { keep_runs: args.keep.rule(), ..args.policy.clone() };
+    let n_dispatchers = args.member.map_or(1, |m| m.n_members);
+    let policy = PolicyArgs { keep_runs: args.keep.rule(n_dispatchers), ..args.policy.clone() };
     let config = local::dispatcher_config(&policy);
     let options = DispatcherOptions {
         listen: args.listen,
@@ -711,7 +726,10 @@ pub fn dispatcher(args: DispatcherArgs) -> Result<Exit, Fault> {
 
 pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     local::check_node(&args.node)?;
-    let join = clusters::work_join(&args.join)?;
+    let join = match &args.join.join {
+        Some(join) if join == Path::new("-") => provide::join_from_stdin(args.dir.as_deref())?,
+        _ => clusters::work_join(&args.join)?,
+    };
     let address = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.address;
     let on_loopback =
         address.starts_with("127.") || address.starts_with("[::1]") || address.starts_with("localhost:");
@@ -731,11 +749,12 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     if !args.until_stdin_closes {
         tmpfs::say_so(&std::path::absolute(&dir)?, args.node.cache);
     }
+    let remove = dir.clone();
     let options = ExecutorOptions {
         join,
         dir,
         name: args.name.unwrap_or_else(eyas_runtime::executor::host_name),
-        slots: args.node.slots.unwrap_or(std::thread::available_parallelism().map_or(1, |n| n.get() as u32)),
+        slots: args.node.slots.unwrap_or_else(provide::processors),
         cache_bytes: args.node.cache,
         memory_bytes: args.node.memory.unwrap_or_else(eyas_runtime::executor::machine_memory_bytes),
         eviction: args.node.eviction,
@@ -751,21 +770,10 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     // A thread that hangs in a system call, for example on a network file system that is away, must not keep
     // the process alive.
     runtime.shutdown_background();
+    // Where it could not begin, the directory may be another executor's.
+    let was_ours = matches!(&result, Ok(()) | Err(ExecutorError::LeaseEnded { .. } | ExecutorError::Net(_)));
+    if args.remove_dir && was_ours {
+        provide::remove_node_dir(&remove);
+    }
     result.map(|()| Exit::Good).map_err(|e| Fault::new(Exit::Cluster, e))
-}
-
-pub fn provider(args: ProviderArgs) -> Result<Exit, Fault> {
-    let join = clusters::work_join(&args.join)?;
-    let slots = args.node.slots.unwrap_or(1);
-    let config = local::provision_config(args.nodes, &args.provision, slots);
-    let (to, dir, node) = (join.clone(), args.dir, args.node);
-    let log_dir = join.parent().unwrap_or(Path::new(".")).to_path_buf();
-    let node_args = move |number| local::executor_arguments(&to, &dir, number, &node);
-    let source = Local::new(std::env::current_exe()?, log_dir, local::node_name, node_args);
-    let until_stdin_closes = args.until_stdin_closes;
-    let options = ProviderOptions { join, node_name: local::node_name, config, until_stdin_closes };
-    client_runtime()
-        .block_on(eyas_runtime::provider::run(options, source))
-        .map(|()| Exit::Good)
-        .map_err(|e| Fault::new(Exit::Cluster, e))
 }

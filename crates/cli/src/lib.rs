@@ -31,7 +31,9 @@ mod map;
 mod predict;
 pub mod print;
 mod printed;
+mod profile;
 mod progress;
+mod provide;
 mod replaces;
 mod resume;
 pub mod sim;
@@ -126,13 +128,24 @@ pub fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|a| a == local::SLOT_ARGUMENT) {
         eyas_runner::slot_main(0);
     }
-    live(|cli: Cli| run(cli.verb))
+    match profile::expand(std::env::args_os().collect()) {
+        Ok(words) => live_with(words, |cli: Cli| run(cli.verb)),
+        Err(fault) => end(Err(fault)),
+    }
 }
 
 /// Runs a program from its arguments to its exit status: parses the arguments, does what they ask for, and
 /// prints errors.
 pub fn live<A: Parser>(run: impl FnOnce(A) -> Result<Exit, Fault>) -> ExitCode {
-    match A::try_parse() {
+    live_with(std::env::args_os().collect(), run)
+}
+
+/// As [`live`], with these words in place of the program's arguments.
+fn live_with<A: Parser>(
+    words: Vec<std::ffi::OsString>,
+    run: impl FnOnce(A) -> Result<Exit, Fault>,
+) -> ExitCode {
+    match A::try_parse_from(words) {
         Ok(arguments) => end(run(arguments)),
         Err(e) => {
             tell_usage(&e);
@@ -198,8 +211,9 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Sim(args) => sim::sim(*args),
         Verb::Predict(args) => predict::predict(args),
         Verb::Bench(args) => bench::bench(&args),
+        Verb::Config(args) => profile::config(args),
         Verb::Dispatcher(args) => commands::dispatcher(args),
         Verb::Executor(args) => commands::executor(args),
-        Verb::Provider(args) => commands::provider(args),
+        Verb::Provider(args) => provide::provider(args),
     }
 }

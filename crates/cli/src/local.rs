@@ -3,7 +3,7 @@
 use crate::args::{ClusterArgs, JoinArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
 use crate::clusters::{self, Kind, Meant};
 use crate::print::reason;
-use crate::{Exit, Fault};
+use crate::{Exit, Fault, provide};
 use eyas_core::dispatcher::{CollectiveMode, DispatcherConfig, KeepRuns};
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
 use eyas_core::{eviction, placement};
@@ -162,9 +162,13 @@ pub fn check_policy(policy: &PolicyArgs) -> Result<(), Fault> {
     checked.map(drop).map_err(|e| Fault::new(Exit::BadInput, e))
 }
 
+fn check_eviction(node: &NodeArgs) -> Result<(), Fault> {
+    eviction::by_name(&node.eviction).map(drop).map_err(|e| Fault::new(Exit::BadInput, e))
+}
+
 /// The same check of the settings for nodes.
 pub fn check_node(node: &NodeArgs) -> Result<(), Fault> {
-    eviction::by_name(&node.eviction).map_err(|e| Fault::new(Exit::BadInput, e))?;
+    check_eviction(node)?;
     for dir in &node.home_local {
         if !dir.is_dir() {
             let message = format!("--home-local {} is not a directory", shown_path(dir));
@@ -176,7 +180,7 @@ pub fn check_node(node: &NodeArgs) -> Result<(), Fault> {
 
 /// Checks the request for a local cluster before anything is made for it.
 pub fn check(args: &ClusterArgs) -> Result<(), Fault> {
-    let ClusterArgs { nodes, provision, dispatchers, dir: _, node, policy } = args;
+    let ClusterArgs { profile: _, nodes, provision, dispatchers, dir: _, node, policy, provide } = args;
     let bad = |e: String| Fault::new(Exit::BadInput, e);
     Provisioner::new(provision_config(*nodes, provision, 1)).map_err(bad)?;
     if nodes.are_fixed() && (provision.provisioning.is_some() || provision.idle_release.is_some()) {
@@ -190,13 +194,20 @@ pub fn check(args: &ClusterArgs) -> Result<(), Fault> {
         return Err(bad(message).hint("each dispatcher has nodes of its own"));
     }
     check_policy(policy)?;
-    check_node(node)
+    provide::check(provide, *nodes, *dispatchers)?;
+    match provide.is_elsewhere() {
+        // Its folders are other machines'.
+        true => check_eviction(node),
+        false => check_node(node),
+    }
 }
 
 /// Whether the user asked for a cluster of a certain shape.
 pub fn is_shaped(cluster: &ClusterArgs) -> bool {
-    let ClusterArgs { nodes, provision, dispatchers, dir, node, policy } = cluster;
-    *nodes != Nodes::fixed(1)
+    let ClusterArgs { profile, nodes, provision, dispatchers, dir, node, policy, provide } = cluster;
+    profile.is_some()
+        || provide.is_elsewhere()
+        || *nodes != Nodes::fixed(1)
         || *dispatchers != 1
         || provision.provisioning.is_some()
         || provision.idle_release.is_some()
@@ -276,6 +287,7 @@ pub fn plan(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<(Plan, Pat
     let dispatcher_args = |number: u32| -> (PathBuf, Vec<String>) {
         let of = dispatcher_dir_of(&dir, number);
         let mut list = vec!["dispatcher".into(), "--dir".into(), of.display().to_string()];
+        list.extend(args.provide.dispatcher_words());
         list.extend(policy_arguments(&policy_share(&args.policy, args.dispatchers)));
         if args.dispatchers > 1 {
             list.extend(["--member".into(), format!("{number}/{}", args.dispatchers)]);
@@ -294,44 +306,36 @@ pub fn plan(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<(Plan, Pat
         embedded,
         lease_ns: args.policy.lease,
     };
-    if args.nodes.are_fixed() {
-        plan.executor_args =
-            (1..=args.nodes.max).map(|i| executor_arguments(&join, &dir, i, &node)).collect();
+    if args.provide.is_elsewhere() {
+        plan.provider_args = Some(provide::arguments(&join, &dir, args, node_arguments(&args.node)));
+    } else if args.nodes.are_fixed() {
+        let words = |i| executor_arguments(&join, &dir, &node_name(i), &node);
+        plan.executor_args = (1..=args.nodes.max).map(words).collect();
     } else {
-        plan.provider_args = Some(provider_arguments(&join, &dir, args, &node));
+        plan.provider_args = Some(provide::arguments(&join, &dir, args, node_arguments(&node)));
     }
     Ok((plan, dir))
 }
 
+/// What the name of a node of this machine begins with.
+pub const NODE: &str = "node";
+
 /// The name that users know the node with that number by; also the name of its folder.
 pub fn node_name(number: u32) -> String {
-    format!("node{number}")
+    format!("{NODE}{number}")
 }
 
 /// The command line of one node's executor.
-pub fn executor_arguments(join: &Path, dir: &Path, number: u32, node: &NodeArgs) -> Vec<String> {
+pub fn executor_arguments(join: &Path, dir: &Path, name: &str, node: &NodeArgs) -> Vec<String> {
     let mut list = vec!["executor".into(), "--join".into(), join.display().to_string()];
-    list.extend(["--dir".into(), dir.join(node_name(number)).display().to_string()]);
-    list.extend(["--name".into(), node_name(number)]);
+    list.extend(["--dir".into(), dir.join(name).display().to_string()]);
+    list.extend(["--name".into(), name.into()]);
     list.extend(node_arguments(node));
     list
 }
 
-fn provider_arguments(join: &Path, dir: &Path, args: &ClusterArgs, node: &NodeArgs) -> Vec<String> {
-    let mut list = vec!["provider".into(), "--join".into(), join.display().to_string()];
-    list.extend(["--dir".into(), dir.display().to_string()]);
-    list.extend(["--nodes".into(), args.nodes.to_string()]);
-    if let Some(policy) = &args.provision.provisioning {
-        list.extend(["--provisioning".into(), policy.clone()]);
-    }
-    if let Some(ns) = args.provision.idle_release {
-        list.extend(["--idle-release".into(), format!("{}ms", ns / 1_000_000)]);
-    }
-    list.extend(node_arguments(node));
-    list
-}
-
-fn node_arguments(node: &NodeArgs) -> Vec<String> {
+/// The options of an executor that are the same for all nodes.
+pub fn node_arguments(node: &NodeArgs) -> Vec<String> {
     let NodeArgs { slots, cache, memory, eviction, home_local } = node;
     let mut list = vec!["--cache".into(), cache.to_string(), "--eviction".into(), eviction.clone()];
     if let Some(slots) = slots {

@@ -8,7 +8,7 @@ use crate::args::{JoinArgs, UpArgs};
 use crate::clusters::{self, Kind};
 use crate::commands::{client_runtime, sweep_homes};
 use crate::print::plural;
-use crate::{Exit, Fault, local, tmpfs};
+use crate::{Exit, Fault, local, provide, tmpfs};
 use eyas_client::Client;
 use eyas_core::NodeState;
 use eyas_net::NetError;
@@ -30,9 +30,13 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         None => local::default_cluster_dir()?,
     };
     let mut args = args;
-    args.cluster.policy.keep_runs = args.keep.rule();
+    args.cluster.provide = args.provide;
+    args.cluster.policy.keep_runs = args.keep.rule(args.cluster.dispatchers);
     let (plan, dir) = local::plan(&args.cluster, &dir, false)?;
-    tmpfs::say_so(&dir, args.cluster.node.cache.saturating_mul(u64::from(args.cluster.nodes.max)));
+    let elsewhere = args.cluster.provide.is_elsewhere();
+    if !elsewhere {
+        tmpfs::say_so(&dir, args.cluster.node.cache.saturating_mul(u64::from(args.cluster.nodes.max)));
+    }
     let join = plan.join_of(0);
     let nodes = args.cluster.nodes;
     client_runtime().block_on(async {
@@ -47,19 +51,29 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         let mut cluster = LocalCluster::default();
         cluster.start_dispatchers(&plan, &dispatchers)?;
         let mut client = Client::connect(&join).await?;
+        let mut has_started_provider = false;
         if plan.provider_args.is_some() {
-            if was_up {
+            // Whoever starts and ends nodes may have been killed alone, or may have outlived the dispatcher.
+            let has_provider = has_provider(&mut client, &plan).await?;
+            if was_up && has_provider {
                 return Err(is_up_already(&dir));
             }
-            await_free_nodes(&dir).await?;
-            cluster.start_provider(&plan)?;
+            if !has_provider {
+                if !elsewhere {
+                    await_free_nodes(&dir).await?;
+                }
+                cluster.start_provider(&plan)?;
+                has_started_provider = true;
+            }
         }
         let started = fill(&mut client, &mut cluster, &plan, &dir).await?;
         // Ready means that all nodes have joined which are there without work, and that whoever starts the others has.
         loop {
             let status = client.status().await?;
             let has_provisioner = plan.provider_args.is_none() || status.provisioner.is_some();
-            if has_provisioner && connected(&status).count() >= nodes.min as usize {
+            // How long a queue of nodes elsewhere is, nobody knows.
+            let has_nodes = elsewhere || connected(&status).count() >= nodes.min as usize;
+            if has_provisioner && has_nodes {
                 break;
             }
             if let Some((name, why)) = cluster.find_ended() {
@@ -68,12 +82,17 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
             tokio::time::sleep(PAUSE).await;
         }
         cluster.detach();
-        if was_up && started.is_empty() {
+        if was_up && started.is_empty() && !has_started_provider {
             return Err(is_up_already(&dir));
         }
         clusters::remember(&dir, Kind::Up)?;
         let mut out = eyas_text::raw_unless_terminal();
-        if was_up {
+        if was_up && has_started_provider {
+            writeln!(out, "what starts and ends nodes was started again; the rest of the cluster was up")?;
+        } else if elsewhere {
+            let described = provide::describe(nodes, &args.cluster.provide);
+            writeln!(out, "{described}; join file: {}", join.display())?;
+        } else if was_up {
             writeln!(out, "{} started; the rest of the cluster was up", started.join(", "))?;
         } else {
             let at_most = if nodes.are_fixed() { String::new() } else { format!(", at most {}", nodes.max) };
@@ -82,6 +101,22 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         }
         Ok(Exit::Good)
     })
+}
+
+/// Whether somebody starts and ends nodes. One who has lost the dispatcher comes back to it, or ends.
+async fn has_provider(client: &mut Client, plan: &Plan) -> Result<bool, Fault> {
+    let deadline = Instant::now() + JOIN_MAX + Duration::from_nanos(plan.lease_ns);
+    loop {
+        if client.status().await?.provisioner.is_some() {
+            return Ok(true);
+        }
+        let Some(pid) = holder_of(&plan.provider_lock()) else { return Ok(false) };
+        if Instant::now() > deadline {
+            let message = format!("process {pid}, of before, starts and ends nodes, and does not answer");
+            return Err(Fault::new(Exit::Cluster, message).hint("end that process, then try again"));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
 }
 
 fn is_up_already(dir: &Path) -> Fault {

@@ -77,7 +77,7 @@ pub struct ExecutorConfig {
     pub inputs_in_turn: bool,
 }
 
-/// So many answers of home are kept whether anything needs them or not.
+/// The number of home's answers that are kept whether anything needs them or not.
 const ANSWERS_MIN: usize = 8_192;
 
 type AttemptId = (TaskId, AttemptNo);

@@ -6,7 +6,7 @@
 
 pub use crate::holder::holder_of;
 use eyas_wire::identity::Join;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -20,6 +20,16 @@ pub fn wait_for_stdin_to_close() {
 
 /// The name of the part that starts and ends nodes, see [`crate::provider`].
 pub const PROVIDER: &str = "provider";
+
+/// The lock of the provider, in the folder of the first dispatcher.
+pub fn provider_lock(dispatcher_dir: &Path) -> PathBuf {
+    dispatcher_dir.join("provider.lock")
+}
+
+/// How long a part may take to end before it is killed.
+const ENDS_MAX: Duration = Duration::from_secs(10);
+/// The same of the provider, whose blocks are ended by commands of a batch system.
+const PROVIDER_ENDS_MAX: Duration = Duration::from_secs(90);
 
 /// Processes that were started together.
 #[derive(Default)]
@@ -69,6 +79,12 @@ impl Part {
         Ok(Part { name: name.into(), is_node: false, process, lifeline, log })
     }
 
+    /// Writes a line to the standard input of a part that is tied.
+    pub fn write_line(&mut self, line: &str) -> std::io::Result<()> {
+        let Some(stdin) = &mut self.lifeline else { return Ok(()) };
+        stdin.write_all(format!("{line}\n").as_bytes())
+    }
+
     /// The part's last words, or how it ended; `None` if it still runs.
     pub fn find_end(&mut self) -> Option<String> {
         match self.process.try_wait() {
@@ -79,8 +95,13 @@ impl Part {
         }
     }
 
-    pub fn ask_to_end(&mut self) {
+    /// Closes the standard input of a part that is tied, whose end it is.
+    pub fn let_go(&mut self) {
         drop(self.lifeline.take());
+    }
+
+    pub fn ask_to_end(&mut self) {
+        self.let_go();
         if self.find_end().is_none() {
             // SAFETY: sending a signal to a child that has not been waited for.
             unsafe { libc::kill(self.process.id() as i32, libc::SIGTERM) };
@@ -135,6 +156,11 @@ impl Plan {
     /// The join file of the dispatcher at that position in the plan.
     pub fn join_of(&self, dispatcher: usize) -> PathBuf {
         self.dispatchers[dispatcher].0.join(crate::dispatcher::JOIN_FILE)
+    }
+
+    /// The lock of the part that starts and ends nodes, see [`holder_of`].
+    pub fn provider_lock(&self) -> PathBuf {
+        provider_lock(&self.dir)
     }
 
     /// The lock of that dispatcher's directory, see [`holder_of`].
@@ -262,9 +288,10 @@ impl LocalCluster {
         for part in &mut self.parts {
             part.ask_to_end();
         }
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let begun = Instant::now();
         for part in &mut self.parts {
-            part.wait_until(deadline);
+            let patience = if part.name == PROVIDER { PROVIDER_ENDS_MAX } else { ENDS_MAX };
+            part.wait_until(begun + patience);
         }
         self.parts.clear();
     }

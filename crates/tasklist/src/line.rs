@@ -5,10 +5,11 @@
 //!
 //! Not here: the meaning of locations and names, and everything between two tasks (`list`).
 
-use crate::error::{Error, nearest, shown};
+use crate::error::{Error, shown};
 use crate::units;
 use eyas_core::array::{Command, GatherHint, Hint, Hints, STDERR_NAME, STDOUT_NAME};
 use eyas_text::line_of;
+use eyas_text::nearest;
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;

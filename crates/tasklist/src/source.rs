@@ -7,9 +7,10 @@
 //!
 //! Not here: how holes use a text (`template`, `map`).
 
-use crate::error::{Error, Result, nearest, shown};
+use crate::error::{Error, Result, shown};
 use crate::map::{ListInput, MapSpec};
 use crate::{files, location, template};
+use eyas_text::nearest;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io::Read;

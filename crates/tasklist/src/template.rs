@@ -1,7 +1,8 @@
 //! Words with holes: `cut/{stem}.npy`. `{{` and `}}` stand for braces.
 
-use crate::error::{Error, Result, nearest, shown};
+use crate::error::{Error, Result, shown};
 use eyas_text::line_of;
+use eyas_text::nearest;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Hole {

@@ -11,8 +11,10 @@
 //!
 //! Escapes are written as in Rust: `\u{1b}`, `\n`, and `\x9b` for a byte that is not UTF-8. Ordinary Unicode stays.
 
+mod nearest;
 mod printer;
 
+pub use nearest::nearest;
 pub use printer::{
     Printer, clear_line, printed_stderr, printed_stdout, raw_unless_terminal, redraw_line, stderr,
     stderr_is_terminal, stdout, stdout_is_terminal,

@@ -516,6 +516,19 @@ pub struct Provisioner {
     pub nodes_max: u32,
     /// Nodes that were requested and have not joined.
     pub n_pending: u32,
+    /// Where nodes come from elsewhere: blocks that are no nodes yet, or no more; the first of them where they are many.
+    pub blocks: Vec<BlockLine>,
+}
+
+/// Nodes that are requested together, for people to see.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct BlockLine {
+    pub name: String,
+    /// As the batch system calls it; empty before its submission.
+    pub id: String,
+    /// `wanted`, `queued`, `starting` or `ending`.
+    pub state: String,
+    pub n_nodes: u32,
 }
 
 /// The data that provisioning decides by, with the dispatcher's time.

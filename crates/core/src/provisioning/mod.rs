@@ -26,8 +26,11 @@
 //! A release asks a node to drain. A task may reach the node before the release does; the task ends before
 //! the node leaves. Until the node has left, the driver goes on showing it in [`Demand::nodes`].
 //!
+//! [`blocks`] turns requests into blocks, which a batch system grants, and keeps the pace of asking for them.
+//!
 //! Not here: where nodes come from, how long that takes, and what happens to the tasks of a lost node.
 
+pub mod blocks;
 pub mod demand;
 pub mod growth;
 #[cfg(test)]

@@ -57,6 +57,8 @@ impl Cluster {
         change: impl FnOnce(&mut ClusterArgs),
     ) -> Result<Cluster, Fault> {
         let mut args = ClusterArgs {
+            profile: None,
+            provide: Default::default(),
             nodes: Nodes::fixed(shape.nodes),
             provision: ProvisionArgs::default(),
             dispatchers: shape.dispatchers,

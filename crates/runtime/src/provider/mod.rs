@@ -1,88 +1,84 @@
 //! Providers: executors that come when there is work and go when there is none.
 //!
-//! A provider asks the dispatcher for its demand every [`LOOK`], lets [`eyas_core::provisioning`] decide, requests nodes in
-//! blocks and has idle ones drained. Where nodes come from is a [`Source`]: this machine ([`local`]) is the first one. A provider
-//! ends when the dispatcher's connection does, and its nodes with it.
+//! A provider asks the dispatcher for its demand every [`LOOK`], lets [`eyas_core::provisioning::blocks`] decide, and carries that
+//! out: it submits, lists and cancels blocks, and has idle nodes drained. Where blocks come from is a [`Source`]: this machine
+//! ([`Local`]), hosts that are known by name ([`Hosts`]), or commands of the user ([`Commands`]). A source works on a thread of its own, one order after the other, so
+//! that a batch system that hangs does not keep the provider from looking.
 //!
-//! Nodes are numbered; the lowest free number comes first, so that a node that comes back finds the cache that the last one of
-//! its number left.
+//! A provider ends when the dispatcher does, and its blocks with it. Where blocks live elsewhere, a dispatcher that only does not
+//! answer is waited for, for the length of the lease: it may be started again.
 //!
 //! Executors that somebody else started help, but are neither counted nor released here.
 //!
-//! Not here: how many nodes there should be.
+//! Not here: how many nodes there should be, and when which command is given.
 
+mod command;
+mod hosts;
+mod launch;
 mod local;
-mod nodes;
+mod share;
+mod worker;
 
+pub use command::{CommandLines, Commands, check_line};
+pub use hosts::{Hosts, Reach};
+pub use launch::Launch;
 pub use local::Local;
+pub use share::Share;
 
 use crate::cluster::wait_for_stdin_to_close;
 use eyas_client::Client;
 use eyas_core::Timestamp;
+use eyas_core::provisioning::blocks::{BlockAction, BlockConfig, BlockView, Blocks, GaveUp, Listed, Seen};
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
 use eyas_net::NetError;
-use nodes::Nodes;
-use std::path::PathBuf;
+use eyas_text::line_of;
+use eyas_wire::message;
+use std::fs::{File, TryLockError};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use worker::{Answer, Worker};
 
 /// How often the dispatcher is asked.
 const LOOK: Duration = Duration::from_millis(250);
+/// So many blocks that are no nodes are shown to people.
+const BLOCKS_SHOWN_MAX: usize = 50;
 /// How long nodes are given to leave in order at the end.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
 
-/// Names a block, as its source does.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct BlockId(pub String);
+/// Where blocks come from. All calls may block; they come one after the other.
+pub trait Source: Send + 'static {
+    /// Requests a block of so many nodes under that name, and gives its id. `Err`: one sentence, why there is none.
+    fn submit(&mut self, name: &str, n_nodes: u32) -> Result<String, String>;
 
-/// How far a block is.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum BlockState {
-    /// Requested; it has no nodes yet.
-    Queued,
-    Running,
-    /// It is over, and why.
-    Ended(String),
-}
+    /// All blocks that are known, other clusters' too. `Err`: one sentence, why nobody knows.
+    fn list(&mut self) -> Result<Vec<Listed>, String>;
 
-/// Nodes that come and go together: a job of a batch system, a process of this machine.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Block {
-    pub id: BlockId,
-    pub state: BlockState,
-    pub n_nodes: u32,
-    /// When whoever lends them takes the nodes back.
-    pub ends_at: Option<Timestamp>,
-}
+    /// Has a block end in order; said again, at once. `Err`: one sentence.
+    fn cancel(&mut self, id: &str, name: &str) -> Result<(), String>;
 
-/// Where nodes come from.
-pub trait Source {
-    /// How many nodes a block may have.
-    fn nodes_per_block(&self) -> u32;
+    /// What the block with that name printed last, for people.
+    fn last_words(&mut self, name: &str) -> Option<String>;
 
-    /// Requests a block with a node of each of these numbers. `Err`: why there is none.
-    fn request(&mut self, numbers: &[u32]) -> Result<BlockId, String>;
+    /// Removes what was kept for a block that is over.
+    fn forget(&mut self, name: &str);
 
-    /// All blocks that were requested and not forgotten, those that have ended among them. One question, however many there are.
-    fn list(&mut self) -> Vec<Block>;
-
-    /// Has the nodes of a block end in order, which takes a while.
-    fn ask_to_end(&mut self, block: &BlockId);
-
-    /// Ends what is left of a block, and forgets it.
-    fn cancel(&mut self, block: &BlockId);
-
-    /// Ends all blocks: in order as far as that goes by the deadline, then at once.
-    fn end_all(&mut self, deadline: Instant);
+    /// Ends these blocks, given as id and name: in order as far as that goes by the deadline, then at once.
+    fn end_all(&mut self, blocks: &[(Option<String>, String)], deadline: Instant);
 }
 
 /// How a provider is started.
 pub struct ProviderOptions {
     pub join: PathBuf,
-    /// A node's name, by its number from 1.
-    pub node_name: fn(u32) -> String,
+    /// Held by the one provider of a cluster while it lives; see [`crate::cluster::holder_of`].
+    pub lock: PathBuf,
     pub config: ProvisionConfig,
+    pub blocks: BlockConfig,
+    /// Where the blocks are elsewhere: how long a dispatcher that does not answer is waited for, and the folder that
+    /// the blocks have the join file from.
+    pub elsewhere: Option<(Duration, Share)>,
     /// End when standard input closes: the parent process is gone.
     pub until_stdin_closes: bool,
 }
@@ -95,8 +91,16 @@ pub enum ProviderError {
     Net(#[from] NetError),
     #[error("no node can be started: {name} ended before it joined: {why}")]
     NoNode { name: String, why: String },
+    #[error("no node can be started, as nobody could {what}: {why}")]
+    Command { what: &'static str, why: String },
+    #[error("process {pid} starts and ends the nodes of this cluster already")]
+    Held { pid: String },
+    #[error("cannot use {}: {source}", eyas_text::shown_path(path))]
+    Lock { path: PathBuf, source: std::io::Error },
     #[error("cannot listen to signals: {0}")]
     Signal(std::io::Error),
+    #[error("cannot use the folder {} for the blocks: {source}", eyas_text::shown_path(path))]
+    Share { path: PathBuf, source: std::io::Error },
 }
 
 /// Runs until the dispatcher is gone or somebody says stop.
@@ -112,37 +116,218 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
     let mut terminate = signal(SignalKind::terminate()).map_err(ProviderError::Signal)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ProviderError::Signal)?;
     let provisioner = Provisioner::new(options.config).map_err(ProviderError::Config)?;
-    let mut client = Client::connect(&options.join).await?;
-    let mut nodes = Nodes::new(source, options.node_name, provisioner);
+    let _lock = take(&options.lock)?;
+    let client = Client::connect(&options.join).await?;
+    if let Some((_, share)) = &options.elsewhere {
+        share
+            .refresh(&options.join)
+            .map_err(|source| ProviderError::Share { path: share.dir().into(), source })?;
+    }
+    let mut provider = Provider {
+        client,
+        join: options.join,
+        elsewhere: options.elsewhere,
+        blocks: Blocks::new(options.blocks, provisioner),
+        worker: Worker::start(source),
+        has_listed: false,
+        failed: None,
+        clock: (Timestamp::default(), Instant::now()),
+    };
     let mut interval = tokio::time::interval(LOOK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let result = loop {
         tokio::select! {
             _ = interval.tick() => {}
+            answer = provider.worker.next() => {
+                // Nothing is requested before the first listing.
+                if provider.note(answer) {
+                    interval.reset_immediately();
+                }
+                continue;
+            }
             _ = stopped.recv() => break Ok(()),
             _ = terminate.recv() => break Ok(()),
             _ = interrupt.recv() => break Ok(()),
         }
-        match look(&mut client, &mut nodes).await {
+        match provider.look().await {
             Ok(()) => {}
-            // It ends before us.
-            Err(ProviderError::Net(_)) => break Ok(()),
+            Err(ProviderError::Net(_)) => {
+                let is_back = tokio::select! {
+                    is_back = provider.find_dispatcher() => is_back,
+                    _ = stopped.recv() => false,
+                    _ = terminate.recv() => false,
+                    _ = interrupt.recv() => false,
+                };
+                if !is_back {
+                    break Ok(());
+                }
+            }
             Err(e) => break Err(e),
         }
     };
-    nodes.end_all(Instant::now() + LEAVE_MAX);
+    provider.end().await;
     result
 }
 
-/// Asks what there is to do, and does what follows.
-async fn look<S: Source>(client: &mut Client, nodes: &mut Nodes<S>) -> Result<(), ProviderError> {
-    let status = client.demand(nodes.describe()).await?;
-    for executor in nodes.follow(&status, Instant::now())? {
-        // One that has just been lost is refused; it leaves the list by itself.
-        match client.drain(executor).await {
-            Ok(()) | Err(NetError::Refused(_)) => {}
-            Err(e) => return Err(e.into()),
+/// Takes the lock, which ends with this process, and writes our number into it.
+fn take(path: &Path) -> Result<File, ProviderError> {
+    let fail = |source: std::io::Error| ProviderError::Lock { path: path.into(), source };
+    let mut file =
+        File::options().read(true).write(true).create(true).truncate(false).open(path).map_err(fail)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let pid = std::fs::read_to_string(path).unwrap_or_default();
+            return Err(ProviderError::Held { pid: line_of(pid.trim()).to_string() });
+        }
+        Err(TryLockError::Error(source)) => return Err(fail(source)),
+    }
+    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(fail)?;
+    Ok(file)
+}
+
+struct Provider {
+    client: Client,
+    join: PathBuf,
+    elsewhere: Option<(Duration, Share)>,
+    blocks: Blocks,
+    worker: Worker,
+    has_listed: bool,
+    /// The block that failed last, with its own last words.
+    failed: Option<(String, Option<String>)>,
+    /// The dispatcher's time at its last answer, and when that came.
+    clock: (Timestamp, Instant),
+}
+
+impl Provider {
+    fn now(&self) -> Timestamp {
+        let (then, at) = self.clock;
+        then.plus_ns(at.elapsed().as_nanos() as u64)
+    }
+
+    /// What the dispatcher is told of this provider, for people to see.
+    fn describe(&self) -> message::Provisioner {
+        let config = self.blocks.provisioner().config();
+        let line = |view: BlockView| message::BlockLine {
+            name: view.name,
+            id: view.id.unwrap_or_default(),
+            state: view.state.into(),
+            n_nodes: view.n_nodes,
+        };
+        // Blocks of this machine are there within a moment.
+        let n_shown = if self.elsewhere.is_some() { BLOCKS_SHOWN_MAX } else { 0 };
+        message::Provisioner {
+            blocks: self.blocks.unseen(n_shown).into_iter().map(line).collect(),
+            policy: config.policy.clone(),
+            nodes_min: config.nodes_min,
+            nodes_max: config.nodes_max,
+            n_pending: self.blocks.n_pending(),
         }
     }
-    Ok(())
+
+    /// Asks what there is to do, and does what follows.
+    async fn look(&mut self) -> Result<(), ProviderError> {
+        let status = self.client.demand(self.describe()).await?;
+        self.clock = (status.now, Instant::now());
+        let seen = Seen {
+            n_ready: status.n_ready,
+            n_running: status.n_running,
+            task_ns_mean: status.task_ns_mean,
+            nodes: &status.nodes,
+        };
+        let mut actions = vec![];
+        let result = self.blocks.look(status.now, &seen, &mut actions);
+        for action in actions {
+            self.act(action).await?;
+        }
+        match result {
+            Ok(()) => Ok(()),
+            Err(GaveUp::Command { what, why }) => Err(ProviderError::Command { what, why }),
+            Err(GaveUp::NoNode { name, why }) => {
+                let words = self.failed.take().filter(|(of, _)| *of == name).and_then(|(_, words)| words);
+                Err(ProviderError::NoNode { name, why: with_words(&why, words) })
+            }
+        }
+    }
+
+    async fn act(&mut self, action: BlockAction) -> Result<(), ProviderError> {
+        match action {
+            BlockAction::Submit { number, name, n_nodes } => self.worker.submit(number, name, n_nodes),
+            BlockAction::List => self.worker.list(),
+            BlockAction::Cancel { id, name } => self.worker.cancel(id, name),
+            BlockAction::Over { name } => self.worker.forget(name),
+            BlockAction::Release { executor } => match self.client.drain(executor).await {
+                // One that has just been lost is refused; it leaves the list by itself.
+                Ok(()) | Err(NetError::Refused(_)) => {}
+                Err(e) => return Err(e.into()),
+            },
+            BlockAction::Failed { name, why } => {
+                let words = self.worker.last_words(&name).await;
+                eyas_text::say!("{name} could not be started: {}", with_words(&why, words.clone()));
+                self.failed = Some((name, words));
+            }
+            BlockAction::TryAgain { what, why, wait_ns } => {
+                eyas_text::say!("could not {what}: {why}; trying again in {} s", wait_ns / 1_000_000_000);
+            }
+            BlockAction::Adopted { name, id } => {
+                eyas_text::say!("{name} ({id}) is there from before, and is taken over");
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes an answer in. Gives whether it was the first listing.
+    fn note(&mut self, answer: Answer) -> bool {
+        let now = self.now();
+        match answer {
+            Answer::Submitted { number, result } => self.blocks.submitted(now, number, result),
+            Answer::Listed(Ok(all)) => {
+                self.blocks.listed(now, &all);
+                return !std::mem::replace(&mut self.has_listed, true);
+            }
+            Answer::Listed(Err(why)) => self.blocks.list_failed(now, why),
+            Answer::NotCancelled { name, why } => eyas_text::say!("{name} could not be ended: {why}"),
+        }
+        false
+    }
+
+    /// Waits for a dispatcher that does not answer. `false`: it has ended, or the lease has.
+    async fn find_dispatcher(&mut self) -> bool {
+        let Some((lease, share)) = &self.elsewhere else { return false };
+        let deadline = Instant::now() + *lease;
+        // The file goes when the dispatcher ends in order.
+        while self.join.exists() && Instant::now() < deadline {
+            tokio::time::sleep(LOOK).await;
+            if let Ok(client) = Client::connect(&self.join).await
+                && share.refresh(&self.join).is_ok()
+            {
+                self.client = client;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Ends all blocks.
+    async fn end(mut self) {
+        // What was begun is ended first, so that the id of each block is known.
+        for answer in self.worker.finish_orders().await {
+            self.note(answer);
+        }
+        let all = self.blocks.all();
+        if !all.is_empty() {
+            self.worker.end_all(all, Instant::now() + LEAVE_MAX).await;
+        }
+        if let Some((_, share)) = &self.elsewhere {
+            share.remove();
+        }
+    }
+}
+
+/// Why a block is over, with what it said itself.
+fn with_words(why: &str, words: Option<String>) -> String {
+    match words {
+        Some(words) if !why.contains(&words) => format!("{why}; it said: {words}"),
+        _ => why.into(),
+    }
 }

@@ -3,16 +3,33 @@
 //! A dispatcher's numbers hold for one connection to one dispatcher process; the book translates. Equal bytes are one file of
 //! the cache, whatever they are called: the book knows how many objects share each file.
 //!
-//! A name is forgotten when its bytes are not in the cache and nothing on this node needs the object. The dispatcher says the
-//! location with each number that it gives, so an object that comes again gets a new number here. What the dispatcher says of an
-//! object without a location (to drop it) asks for nothing when it is not here.
+//! A name is forgotten, with the dispatcher's number of the object, when its bytes are not in the cache and nothing
+//! on this node needs the object ([`eyas_core::executor::Executor::needed_objects`]). This is never wrong, whatever
+//! is on its way at that moment:
+//!
+//! * The messages with which the dispatcher gives work to do (an assignment, a prefetch, the names of what a hello
+//!   listed) say the location with each number. So the object is named anew, with a new number of ours and the same
+//!   number of the dispatcher.
+//! * The messages without a location (to drop objects, to cancel prefetches) ask for nothing if the object is neither
+//!   in the cache nor on its way, and a transfer that is on its way needs its object. Without a name they are not
+//!   heard, which is the same.
+//! * What this node tells is translated when it is told. It is about objects that are in the cache or leave it at
+//!   that moment, about transfers, and about attempts. An attempt needs its objects until the dispatcher has
+//!   recorded its end, so its reports can be repeated after a reconnect.
+//! * Between a hello and its welcome, changes of the cache wait to be told. Nothing is forgotten then. A dispatcher
+//!   that names an object of the hello which has left the cache since is told so by the new name.
+//! * A later event of the driver about an object that is forgotten finds nothing in the state machine to change: no
+//!   number of ours is given twice.
+//!
+//! What is lost is home's last answer about the object. Home is asked again if the object is named again.
 
 use eyas_core::event::{Fetched, NodeEvent, TransferError, TransferErrorKind};
 use eyas_core::{Digest, HomeVersion, ObjectId};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// So many names are kept whether anything needs them or not: forgetting them would cost more than they do.
+/// The number of names that are kept whether anything needs them or not: to forget so few would cost more than it
+/// gives.
 pub const NAMES_MIN: usize = 8_192;
 /// The location of an object whose name is forgotten, as in a message about bytes that come late.
 const FORGOTTEN: &str = "a file that is not needed here any more";
@@ -24,9 +41,10 @@ const NAMELESS: &str = "digest:";
 pub struct Book {
     locations: HashMap<ObjectId, Arc<str>>,
     by_location: HashMap<Arc<str>, ObjectId>,
-    /// No number is given a second time: the driver may still speak of an object that is forgotten.
+    /// The next number of an object. No number is given a second time, because the driver may still speak of an
+    /// object that is forgotten.
     next: u32,
-    /// Names that were left when unneeded ones were forgotten the last time.
+    /// The number of names that were left when unneeded ones were forgotten the last time.
     n_left: usize,
     /// The dispatcher's number of each of ours, and back.
     theirs: HashMap<ObjectId, ObjectId>,
@@ -84,7 +102,8 @@ impl Book {
         self.locations.len()
     }
 
-    /// Whether so many names have come since [`Self::forget_names`] that it is worth being called. It keeps `n_min` in any case.
+    /// Whether so many names have come since the last [`Self::forget_names`] that another call is worth its cost.
+    /// `n_min`: this many names are kept in any case.
     pub fn has_grown(&self, n_min: usize) -> bool {
         self.n_names() > n_min.max(2 * self.n_left)
     }

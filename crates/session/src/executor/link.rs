@@ -189,8 +189,9 @@ impl DispatcherLink {
         is_known
     }
 
-    /// Forgets the names of objects that nothing needs here, once there are many: more than `n_min`, and twice as many as were
-    /// left the last time. Not between a hello and its welcome, as what left the cache meanwhile has yet to be said by its name.
+    /// Forgets the names of objects that nothing needs here, once there are many: more than `n_min`, and more than
+    /// twice as many as were left the last time. Between a hello and its welcome nothing is forgotten, because
+    /// what has left the cache meanwhile has yet to be told by its name.
     pub fn forget_names(&self, core: &Executor, book: &mut Book, n_min: usize) {
         if self.is_welcomed() && book.has_grown(n_min) {
             book.forget_names(&core.needed_objects());

@@ -47,7 +47,7 @@ use crate::build;
 use crate::home::{digest_of, hash};
 use crate::node::{AttemptId, Node, Stored};
 use crate::process::{FromNode, Journal, News, Process, ToNode, sentences};
-use crate::world::{Summary, Violation};
+use crate::world::{NAMES_MIN, Summary, Violation};
 use checks::{made, version_of};
 use clients::{Asks, Client, Next, Parts};
 use eyas_core::array::{GatherHint, Hint, Hints, TaskArray, TaskSpec};
@@ -314,7 +314,7 @@ impl World {
             };
             let node = Node::new(executor, *memory_bytes);
             // Worlds have few files.
-            let names_min = if o.keep_runs.is_some() { 8 } else { node.names_min };
+            let names_min = if o.keep_runs.is_some() { NAMES_MIN } else { node.names_min };
             Node { number: n, names_min, ..node }
         };
         let nodes: Vec<Node> = o.slots.iter().zip(&o.memory_bytes).enumerate().map(node).collect();

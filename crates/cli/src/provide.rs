@@ -1,0 +1,262 @@
+//! Where a cluster's nodes come from, as options say it: this machine, hosts that are known by name, or commands of the user.
+
+use crate::args::{ClusterArgs, Nodes, ProvideArgs, ProviderArgs, ProviderKind, listed_every};
+use crate::commands::client_runtime;
+use crate::print::{plural, reason};
+use crate::{Exit, Fault, clusters, local};
+use eyas_core::dispatcher::DispatcherConfig;
+use eyas_runtime::provider::{
+    CommandLines, Commands, Hosts, Launch, Local, ProviderOptions, Share, check_line, run,
+};
+use eyas_text::shown_path;
+use eyas_wire::identity::Join;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where the dispatcher listens whose nodes are on other machines: everywhere, on a free port.
+const EVERYWHERE: &str = "0.0.0.0:0";
+
+fn bad(e: impl std::fmt::Display) -> Fault {
+    Fault::new(Exit::BadInput, e)
+}
+
+impl ProvideArgs {
+    /// Nodes are elsewhere: the dispatcher has to be reached from there, and its key has to get there.
+    pub fn is_elsewhere(&self) -> bool {
+        self.provider != ProviderKind::Local
+    }
+
+    /// An option that this kind of provider does not have.
+    fn needless(&self) -> Option<&'static str> {
+        let ProvideArgs { provider, hosts, ssh, program, start, list, stop, list_every, walltime, .. } = self;
+        let (is_local, is_command) = (!self.is_elsewhere(), *provider == ProviderKind::Command);
+        // Each option, whether it is given, and whether this provider has it.
+        let options = [
+            ("hosts", hosts.is_some(), *provider == ProviderKind::Ssh),
+            ("ssh", ssh.is_some(), !is_local && !is_command),
+            ("program", program.is_some(), !is_local),
+            ("start", start.is_some(), is_command),
+            ("list", list.is_some(), is_command),
+            ("stop", stop.is_some(), is_command),
+            ("list-every", list_every.is_some(), is_command),
+            ("walltime", walltime.is_some(), is_command),
+            ("node-dir", self.node_dir.is_some(), !is_local),
+            ("setup", !self.setup.is_empty(), !is_local),
+        ];
+        options.into_iter().find(|(_, is_given, has)| *is_given && !has).map(|(name, ..)| name)
+    }
+
+    /// As words for the process that starts nodes.
+    fn words(&self) -> Vec<String> {
+        let ProvideArgs { provider, hosts, ssh, program, start, list, stop, list_every, walltime, .. } = self;
+        let ms = |ns: &Option<u64>| ns.map(|ns| format!("{}ms", ns / 1_000_000));
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let options = [
+            ("hosts", path(hosts)),
+            ("ssh", ssh.clone()),
+            ("program", path(program)),
+            ("start", start.clone()),
+            ("list", list.clone()),
+            ("stop", stop.clone()),
+            ("list-every", ms(list_every)),
+            ("walltime", ms(walltime)),
+            ("node-dir", self.node_dir.clone()),
+        ];
+        let mut words = vec![format!("--provider={}", provider.name())];
+        words.extend(options.into_iter().filter_map(|(name, value)| Some(format!("--{name}={}", value?))));
+        words.extend(self.setup.iter().map(|line| format!("--setup={line}")));
+        words
+    }
+
+    /// The hosts that nodes are on, where they are known by name.
+    pub fn hosts(&self) -> Result<Option<Hosts>, Fault> {
+        let ssh = self.ssh.as_deref().unwrap_or("ssh");
+        let found = match (self.provider, &self.hosts) {
+            (ProviderKind::Ssh, Some(path)) => Hosts::of_file(path, ssh),
+            (ProviderKind::Ssh, None) => {
+                let fault = bad("--provider ssh needs --hosts FILE");
+                return Err(fault.hint("write the hosts into a file, one on a line, as ssh takes them"));
+            }
+            (ProviderKind::Allocation, _) => Hosts::of_allocation(|name| std::env::var(name).ok(), ssh),
+            (ProviderKind::Local | ProviderKind::Command, _) => return Ok(None),
+        };
+        found.map(Some).map_err(bad)
+    }
+
+    /// The options of the dispatcher that follow.
+    pub fn dispatcher_words(&self) -> Vec<String> {
+        let listen = self.listen.clone().or(self.is_elsewhere().then(|| EVERYWHERE.into()));
+        let mut words = vec![];
+        words.extend(listen.map(|listen| format!("--listen={listen}")));
+        words.extend(self.advertise.iter().map(|address| format!("--advertise={address}")));
+        words
+    }
+}
+
+/// Checks what is said of where nodes come from, before anything is made.
+pub fn check(args: &ProvideArgs, nodes: Nodes, dispatchers: u32) -> Result<(), Fault> {
+    if let Some(name) = args.needless() {
+        let message = format!("--{name} has nothing to say to --provider {}", args.provider.name());
+        return Err(bad(message).hint("`eyas up --help` says which options belong to which provider"));
+    }
+    match args.provider {
+        ProviderKind::Local => return Ok(()),
+        ProviderKind::Command => {
+            command_lines(args)?;
+        }
+        ProviderKind::Ssh | ProviderKind::Allocation => {
+            let n_hosts = args.hosts()?.map_or(0, |hosts| hosts.names.len());
+            if nodes.max as usize > n_hosts {
+                let there_are = plural(n_hosts as u64, "host");
+                let message = format!("--nodes allows {} nodes, and there are only {there_are}", nodes.max);
+                return Err(bad(message).hint("a host that stands twice in --hosts holds two nodes"));
+            }
+        }
+    }
+    if dispatchers > 1 {
+        let message = format!("--provider {} works with one dispatcher so far", args.provider.name());
+        return Err(bad(message).hint("leave out --dispatchers"));
+    }
+    Ok(())
+}
+
+fn command_lines(args: &ProvideArgs) -> Result<CommandLines, Fault> {
+    let line = |which: &str, given: &Option<String>| {
+        let Some(line) = given else {
+            let message = format!("--provider command needs --{which}");
+            return Err(bad(message).hint("it takes the three commands --start, --list and --stop"));
+        };
+        match check_line(which, line) {
+            Ok(()) => Ok(line.clone()),
+            Err(e) => Err(match e.split_once("\nhint: ") {
+                Some((message, hint)) => bad(message).hint(hint),
+                None => bad(e),
+            }),
+        }
+    };
+    Ok(CommandLines {
+        start: line("start", &args.start)?,
+        list: line("list", &args.list)?,
+        stop: line("stop", &args.stop)?,
+    })
+}
+
+/// The command line of the process that starts and ends nodes.
+pub fn arguments(join: &Path, dir: &Path, args: &ClusterArgs, node_words: Vec<String>) -> Vec<String> {
+    let mut list = vec!["provider".into(), "--join".into(), join.display().to_string()];
+    list.extend(["--dir".into(), dir.display().to_string()]);
+    list.extend(["--nodes".into(), args.nodes.to_string()]);
+    if let Some(policy) = &args.provision.provisioning {
+        list.extend(["--provisioning".into(), policy.clone()]);
+    }
+    if let Some(ns) = args.provision.idle_release {
+        list.extend(["--idle-release".into(), format!("{}ms", ns / 1_000_000)]);
+    }
+    list.extend(["--lease".into(), format!("{}ms", args.policy.lease / 1_000_000)]);
+    list.extend(args.provide.words());
+    list.extend(node_words);
+    list
+}
+
+/// This user's folder for state, which nodes elsewhere mount as well.
+fn shared_state() -> Result<PathBuf, Fault> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
+    state.ok_or_else(|| {
+        bad("neither XDG_STATE_HOME nor HOME is set, so there is no folder that nodes can read")
+    })
+}
+
+/// The process that starts and ends nodes.
+pub fn provider(args: ProviderArgs) -> Result<Exit, Fault> {
+    let join = clusters::work_join(&args.join)?;
+    let slots = args.node.slots.unwrap_or(1);
+    let config = local::provision_config(args.nodes, &args.provision, slots);
+    let log_dir = join.parent().unwrap_or(Path::new(".")).to_path_buf();
+    let lock = eyas_runtime::cluster::provider_lock(&log_dir);
+    let until_stdin_closes = args.until_stdin_closes;
+    let exe = std::env::current_exe()?;
+    let launch = Launch {
+        exe: args.provide.program.clone().unwrap_or(exe.clone()),
+        node_args: local::node_arguments(&args.node),
+        node_dir: args.provide.node_dir.clone(),
+        setup: args.provide.setup.clone(),
+        walltime: args.provide.walltime.map(Duration::from_nanos),
+    };
+    let runtime = client_runtime();
+    let result = match args.provide.provider {
+        ProviderKind::Local => {
+            let (to, dir, node) = (join.clone(), args.dir, args.node);
+            let node_args = move |name: &str| local::executor_arguments(&to, &dir, name, &node);
+            let source = Local::new(exe, log_dir, node_args);
+            let blocks = Local::block_config(local::NODE);
+            let options = ProviderOptions { join, lock, config, blocks, elsewhere: None, until_stdin_closes };
+            runtime.block_on(run(options, source))
+        }
+        ProviderKind::Ssh | ProviderKind::Allocation => {
+            let hosts = args.provide.hosts()?.expect("these providers have hosts");
+            let read = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?;
+            let key = serde_json::to_string(&read).map_err(|e| Fault::new(Exit::Other, e))?;
+            let cluster = read.cluster;
+            let start = move |name: &str| {
+                let number = name.strip_prefix(local::NODE).and_then(|digits| digits.parse().ok());
+                let number = number.ok_or_else(|| format!("{name} has no number"))?;
+                hosts.start(name, number, &cluster, &launch)
+            };
+            let source = Local::of_hosts(log_dir, key, start);
+            let blocks = Local::block_config(local::NODE);
+            let options = ProviderOptions { join, lock, config, blocks, elsewhere: None, until_stdin_closes };
+            runtime.block_on(run(options, source))
+        }
+        ProviderKind::Command => {
+            let cluster = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.cluster;
+            let share = Share::of(&shared_state()?, &cluster);
+            let blocks = Commands::block_config(&cluster, listed_every(args.provide.list_every));
+            let source = Commands::new(command_lines(&args.provide)?, launch, share.clone(), log_dir);
+            let lease_ns = args.lease.unwrap_or(DispatcherConfig::default().lease_ns);
+            let elsewhere = Some((Duration::from_nanos(lease_ns), share));
+            let options = ProviderOptions { join, lock, config, blocks, elsewhere, until_stdin_closes };
+            runtime.block_on(run(options, source))
+        }
+    };
+    result.map(|()| Exit::Good).map_err(|e| Fault::new(Exit::Cluster, e))
+}
+
+/// Removes the folder of an executor that was told to leave nothing.
+pub fn remove_node_dir(dir: &Path) {
+    if let Err(e) = eyas_runner::sandbox::remove_tree(dir) {
+        eyas_text::say!("cannot remove {}: {e}", shown_path(dir));
+    }
+}
+
+/// The join file of an executor that is given it on standard input, as one line. It is kept in the executor's folder.
+pub fn join_from_stdin(dir: Option<&Path>) -> Result<PathBuf, Fault> {
+    let dir = dir.ok_or_else(|| bad("--join - needs --dir, which the join file is kept in"))?;
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    if line.trim().is_empty() {
+        return Err(bad("standard input has no join file on its first line"));
+    }
+    let make = || -> std::io::Result<PathBuf> {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        let path = dir.join("join.json");
+        let _ = std::fs::remove_file(&path);
+        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        file.write_all(line.as_bytes())?;
+        Ok(path)
+    };
+    make().map_err(|e| Fault::new(Exit::Other, format!("cannot use {}: {}", shown_path(dir), reason(&e))))
+}
+
+/// Processors that an executor has: those of its part of a Slurm job, or those of the machine that it may use.
+pub fn processors() -> u32 {
+    let of_job = std::env::var("SLURM_CPUS_ON_NODE").ok().and_then(|n| n.parse().ok()).filter(|n| *n > 0);
+    of_job.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u32))
+}
+
+/// How a cluster says which nodes it has, once it is up.
+pub fn describe(nodes: Nodes, args: &ProvideArgs) -> String {
+    format!("up, with {nodes} nodes by --provider {}", args.provider.name())
+}

@@ -1,0 +1,72 @@
+//! The keys of a profile. Each has the name of the option that it stands for, without the dashes.
+
+/// What stands behind a key. Whether a text or a number means something, the option's own reader says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A text or a number.
+    Value,
+    /// A file or a folder. One that is relative is looked up from the folder that `eyas.toml` lies in.
+    Path,
+    /// One path or a list of paths.
+    Paths,
+    /// One text or a list of texts.
+    Texts,
+    /// `true` sets the option, `false` leaves it out.
+    Switch,
+}
+
+/// A key of a profile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Key {
+    pub name: &'static str,
+    pub kind: Kind,
+}
+
+const fn key(name: &'static str, kind: Kind) -> Key {
+    Key { name, kind }
+}
+
+/// All keys, in the order of the reference page.
+pub const KEYS: &[Key] = &[
+    // Nodes
+    key("nodes", Kind::Value),
+    key("provisioning", Kind::Value),
+    key("idle-release", Kind::Value),
+    // Nodes from elsewhere
+    key("provider", Kind::Value),
+    key("hosts", Kind::Path),
+    key("ssh", Kind::Value),
+    key("program", Kind::Value),
+    key("start", Kind::Value),
+    key("list", Kind::Value),
+    key("stop", Kind::Value),
+    key("list-every", Kind::Value),
+    key("walltime", Kind::Value),
+    key("node-dir", Kind::Value),
+    key("setup", Kind::Texts),
+    key("listen", Kind::Value),
+    key("advertise", Kind::Value),
+    // Each node
+    key("slots", Kind::Value),
+    key("memory", Kind::Value),
+    key("cache", Kind::Value),
+    key("eviction", Kind::Value),
+    key("home-local", Kind::Paths),
+    // The cluster
+    key("dispatchers", Kind::Value),
+    key("dir", Kind::Path),
+    key("placement", Kind::Value),
+    key("window", Kind::Value),
+    key("utilisation-threshold", Kind::Value),
+    key("collectives", Kind::Value),
+    key("home-streams", Kind::Value),
+    key("home-rate", Kind::Value),
+    key("lease", Kind::Value),
+    key("no-event-log", Kind::Switch),
+    key("keep-runs", Kind::Value),
+];
+
+/// The key with that name.
+pub fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}

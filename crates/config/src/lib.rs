@@ -1,0 +1,300 @@
+//! `eyas.toml`: options that are kept under a name, so that nobody has to type them.
+//!
+//! ```toml
+//! [profile.small]
+//! nodes = "1..4"
+//! slots = 2
+//! cache = "20GiB"
+//! ```
+//!
+//! A key has the name of an option of `eyas up` and `eyas run`, and its value is what the option takes. [`parse`] reads a file
+//! and reports everything that is wrong with it at once, each with its line; [`find_profile`] looks in the places where
+//! such a file may lie.
+//!
+//! Not here: what an option means, and whether its value is one that it takes. The command line asks its own reader.
+
+mod keys;
+
+pub use keys::{KEYS, Key, Kind};
+
+use eyas_text::{line_of, nearest, shown, shown_path};
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use toml::de::{DeTable, DeValue};
+
+/// The file's name, in every place.
+pub const FILE: &str = "eyas.toml";
+/// The table of profiles, the only one at the top.
+const PROFILES: &str = "profile";
+
+/// A file that was read.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Config {
+    pub path: PathBuf,
+    /// In the order of the file.
+    pub profiles: Vec<Profile>,
+}
+
+/// Options under a name.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Profile {
+    pub name: String,
+    /// Of its heading, from 1.
+    pub line: usize,
+    /// In the order of the file; each key at most once.
+    pub settings: Vec<Setting>,
+}
+
+/// An option of a profile.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Setting {
+    pub key: &'static Key,
+    /// From 1.
+    pub line: usize,
+    /// What stands behind the option on a command line, once for each value; of a switch that is set, one empty text.
+    pub values: Vec<String>,
+}
+
+/// Something that is wrong with a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Complaint {
+    /// From 1.
+    pub line: usize,
+    /// One sentence.
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+/// What is wrong with a file, at least one thing. The text has a line for each, and hints on lines of their own.
+#[derive(Debug)]
+pub struct Wrong {
+    pub path: PathBuf,
+    pub complaints: Vec<Complaint>,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, complaint) in self.complaints.iter().enumerate() {
+            let Complaint { line, message, hint } = complaint;
+            let separator = if i > 0 { "\n" } else { "" };
+            write!(f, "{separator}{}, line {line}: {message}", shown_path(&self.path))?;
+            if let Some(hint) = hint {
+                write!(f, "\nhint: {hint}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why there is no profile.
+#[derive(Debug)]
+pub enum Error {
+    /// A file is there and cannot be read.
+    Unreadable {
+        path: PathBuf,
+        source: io::Error,
+    },
+    Wrong(Wrong),
+    /// No file has such a profile.
+    NoProfile {
+        name: String,
+        known: Vec<String>,
+        read: Vec<PathBuf>,
+        places: Vec<PathBuf>,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |paths: &[PathBuf], word: &str| {
+            let all: Vec<String> = paths.iter().map(|path| shown_path(path).to_string()).collect();
+            all.join(word)
+        };
+        match self {
+            Error::Unreadable { path, source } => write!(f, "cannot read {}: {source}", shown_path(path)),
+            Error::Wrong(wrong) => wrong.fmt(f),
+            Error::NoProfile { name, read, places, .. } if read.is_empty() => {
+                write!(f, "there is no profile {}: there is no {}", shown(name), list(places, ", and no "))
+            }
+            Error::NoProfile { name, known, read, .. } => {
+                write!(f, "there is no profile {} in {}", shown(name), list(read, " or "))?;
+                let names: Vec<&str> = known.iter().map(String::as_str).collect();
+                match nearest(name, &names) {
+                    Some(near) => write!(f, "\nhint: did you mean {}?", shown(near)),
+                    None if known.is_empty() => write!(f, "\nhint: a profile is a section [profile.NAME]"),
+                    None => write!(f, "\nhint: there are {}", line_of(&known.join(", "))),
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Where `eyas.toml` may lie, the place that counts most first: the working folder, then the user's folder of
+/// configuration (`config_home`, if there is one).
+pub fn places(working: &Path, config_home: Option<&Path>) -> Vec<PathBuf> {
+    let user = config_home.map(|home| home.join("eyas").join(FILE));
+    std::iter::once(working.join(FILE)).chain(user).collect()
+}
+
+/// Reads the file at that path. `Ok(None)`: there is none.
+pub fn read(path: &Path) -> Result<Option<Config>, Error> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => parse(path, &text).map(Some).map_err(Error::Wrong),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(Error::Unreadable { path: path.into(), source }),
+    }
+}
+
+/// The profile with that name and the file it is in: the first of `places` that has it. A file with mistakes before that is an
+/// error, because what stands in it may have been meant.
+pub fn find_profile(places: &[PathBuf], name: &str) -> Result<(PathBuf, Profile), Error> {
+    let (mut known, mut seen) = (vec![], vec![]);
+    for path in places {
+        let Some(config) = read(path)? else { continue };
+        if let Some(profile) = config.profiles.iter().find(|profile| profile.name == name) {
+            return Ok((config.path, profile.clone()));
+        }
+        known.extend(config.profiles.into_iter().map(|profile| profile.name));
+        seen.push(config.path);
+    }
+    Err(Error::NoProfile { name: name.into(), known, read: seen, places: places.to_vec() })
+}
+
+/// Reads the text of a file that lies at `path`. `Err`: all that is wrong with it, in the order of lines.
+pub fn parse(path: &Path, text: &str) -> Result<Config, Wrong> {
+    let mut reader = Reader { text, folder: path.parent().unwrap_or(Path::new("")), complaints: vec![] };
+    let (document, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        let at = error.span().unwrap_or(0..0);
+        reader.complain(&at, line_of(error.message().trim()).to_string(), None);
+    }
+    // Where brackets or quotes are missing, what follows is read wrongly and would only be blamed for that.
+    let profiles = if reader.complaints.is_empty() { reader.read(document.get_ref()) } else { vec![] };
+    if reader.complaints.is_empty() {
+        return Ok(Config { path: path.into(), profiles });
+    }
+    reader.complaints.sort_by_key(|complaint| complaint.line);
+    Err(Wrong { path: path.into(), complaints: reader.complaints })
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    /// Of the file.
+    folder: &'a Path,
+    complaints: Vec<Complaint>,
+}
+
+impl Reader<'_> {
+    fn line(&self, at: &Range<usize>) -> usize {
+        let before = self.text.as_bytes().get(..at.start).unwrap_or_default();
+        1 + before.iter().filter(|byte| **byte == b'\n').count()
+    }
+
+    fn complain(&mut self, at: &Range<usize>, message: String, hint: Option<String>) {
+        let line = self.line(at);
+        self.complaints.push(Complaint { line, message, hint });
+    }
+
+    fn read(&mut self, document: &DeTable<'_>) -> Vec<Profile> {
+        let mut profiles = vec![];
+        for (name, value) in document {
+            if name.get_ref() != PROFILES {
+                let message = format!("an unknown section {}", shown(name.get_ref()));
+                let hint = "a profile is a section [profile.NAME]; there is nothing else at the top";
+                self.complain(&name.span(), message, Some(hint.into()));
+                continue;
+            }
+            let Some(tables) = value.get_ref().as_table() else {
+                self.complain(&value.span(), "`profile` is not a section".into(), None);
+                continue;
+            };
+            for (name, value) in tables {
+                let Some(table) = value.get_ref().as_table() else {
+                    let message = format!("{} stands outside of a profile", shown(name.get_ref()));
+                    let hint = "a profile is a section [profile.NAME]";
+                    self.complain(&name.span(), message, Some(hint.into()));
+                    continue;
+                };
+                let line = self.line(&name.span());
+                let settings = self.read_settings(table);
+                profiles.push(Profile { name: name.get_ref().to_string(), line, settings });
+            }
+        }
+        profiles.sort_by_key(|profile| profile.line);
+        profiles
+    }
+
+    fn read_settings(&mut self, table: &DeTable<'_>) -> Vec<Setting> {
+        let mut settings = vec![];
+        for (name, value) in table {
+            let line = self.line(&name.span());
+            let Some(key) = keys::find(name.get_ref()) else {
+                let known: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
+                let hint = match nearest(name.get_ref(), &known) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("keys are {}", known.join(", ")),
+                };
+                self.complain(&name.span(), format!("an unknown key {}", shown(name.get_ref())), Some(hint));
+                continue;
+            };
+            match self.values(key.kind, value.get_ref()) {
+                Ok(values) => settings.push(Setting { key, line, values }),
+                Err(wanted) => {
+                    let message =
+                        format!("`{}` is {}, and wants {wanted}", key.name, what_it_is(value.get_ref()));
+                    self.complain(&value.span(), message, None);
+                }
+            }
+        }
+        settings.sort_by_key(|setting| setting.line);
+        settings
+    }
+
+    /// What stands behind the option. `Err`: what is wanted instead.
+    fn values(&self, kind: Kind, value: &DeValue<'_>) -> Result<Vec<String>, &'static str> {
+        let path = |text: &str| self.folder.join(text).display().to_string();
+        match (kind, value) {
+            (Kind::Switch, DeValue::Boolean(true)) => Ok(vec![String::new()]),
+            (Kind::Switch, DeValue::Boolean(false)) => Ok(vec![]),
+            (Kind::Switch, _) => Err("true or false"),
+            (Kind::Value, DeValue::String(text)) => Ok(vec![text.to_string()]),
+            (Kind::Value, DeValue::Integer(n)) if n.radix() == 10 => Ok(vec![n.as_str().into()]),
+            (Kind::Value, DeValue::Float(x)) => Ok(vec![x.as_str().into()]),
+            (Kind::Value, _) => Err("a text in quotes, or a number"),
+            (Kind::Texts, DeValue::String(text)) => Ok(vec![text.to_string()]),
+            (Kind::Texts, DeValue::Array(list)) => {
+                let all: Option<Vec<String>> =
+                    list.iter().map(|item| item.get_ref().as_str().map(str::to_string)).collect();
+                all.ok_or("a list of texts in quotes")
+            }
+            (Kind::Texts, _) => Err("a text in quotes, or a list of such"),
+            (Kind::Path | Kind::Paths, DeValue::String(text)) => Ok(vec![path(text)]),
+            (Kind::Path, _) => Err("a path in quotes"),
+            (Kind::Paths, DeValue::Array(list)) => {
+                let all: Option<Vec<String>> =
+                    list.iter().map(|item| item.get_ref().as_str().map(path)).collect();
+                all.ok_or("a list of paths in quotes")
+            }
+            (Kind::Paths, _) => Err("a path in quotes, or a list of such"),
+        }
+    }
+}
+
+fn what_it_is(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(n) if n.radix() != 10 => "a number that is not decimal",
+        DeValue::Integer(_) | DeValue::Float(_) => "a number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a section",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,658 @@
+//! Blocks: nodes that are requested, come and go together, such as a job of a batch system or a process of this machine.
+//!
+//! In: what the dispatcher says about every quarter of a second ([`Blocks::look`]), and how each action ended ([`Blocks::submitted`],
+//! [`Blocks::listed`], [`Blocks::list_failed`]). Out: [`BlockAction`]s for a driver, which runs the batch system's commands.
+//! How many nodes there should be is asked of the [`Provisioner`]; this module turns its requests into blocks.
+//!
+//! A block is in exactly one state: wanted → submitting → queued → running → over; or cancelled, from when nobody needs it until it
+//! is over. Its name is a prefix, which names the cluster, and a number; its nodes have its name, or its name, a dot and more.
+//!
+//! Rules, whatever the driver's commands do:
+//!   1. *Gentle*: one submission at a time and at most one in `submit_every_ns`; one listing of all blocks in `list_every_ns`,
+//!      in four times that while all blocks run and all their nodes have joined, and none while there is no block. A
+//!      command that fails is tried again after 1 s (a listing: after `list_every_ns`), doubled for each further failure, at
+//!      most after [`BACKOFF_NS_MAX`].
+//!   2. *Nothing is lost*: nothing is submitted before the first listing, which finds the blocks of an earlier provider of this
+//!      cluster by their names; they are taken over. A block may be missing from a listing: it is over when `unlisted_max`
+//!      listings in a row, begun after its submission, lack it and no node of it is there.
+//!   3. *Nothing is left*: a block whose nodes have all left is cancelled after `end_within_ns`, and so is a block that waits
+//!      in the queue when no task has waited for the length of an idle node's release. A cancellation that shows no effect is repeated.
+//!   4. *No hammering*: after [`FAILURES_MAX`] blocks in a row that were over before a node of them joined, with no node
+//!      there, or as many refused submissions or listings of a provider that never had a block, [`Blocks::look`] gives up.
+//!
+//! Not here: what a block is made of, what the commands are, and who runs them.
+
+use super::{Demand, NodeView, ProvisionAction, Provisioner};
+use crate::types::{ExecutorId, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// So many failures in a row say that there is no point in going on.
+pub const FAILURES_MAX: u32 = 3;
+/// The longest wait after commands that failed.
+pub const BACKOFF_NS_MAX: u64 = 300 * S;
+/// A cancelled block that is still listed after that is cancelled again.
+const CANCEL_AGAIN_NS: u64 = 10 * S;
+const S: u64 = 1_000_000_000;
+
+/// What a source of blocks is like.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BlockConfig {
+    /// A block's name is this and its number.
+    pub prefix: String,
+    /// Nodes of one block at most; at least 1.
+    pub nodes_per_block: u32,
+    /// Time between submissions. 0: all that are wanted are submitted at once.
+    pub submit_every_ns: u64,
+    /// Time between listings. 0: at each look.
+    pub list_every_ns: u64,
+    /// Listings in a row that lack a block which is over; at least 1.
+    pub unlisted_max: u32,
+    /// A running block whose nodes have not joined by then is given up.
+    pub join_within_ns: u64,
+    /// How long a block whose nodes have all left may take to end by itself.
+    pub end_within_ns: u64,
+    /// The lowest free number is taken, so that a node that comes back finds what the last one of its name left on this
+    /// machine. Otherwise no number is taken twice.
+    pub reuses_numbers: bool,
+}
+
+/// How far a block is, as a listing says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BlockState {
+    Queued,
+    Running,
+    /// It is over, and why.
+    Ended(String),
+}
+
+/// A line of a listing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed {
+    /// As the batch system calls it.
+    pub id: String,
+    /// As it was called at its submission.
+    pub name: String,
+    pub state: BlockState,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BlockAction {
+    /// Request a block; the answer is [`Blocks::submitted`].
+    Submit { number: u32, name: String, n_nodes: u32 },
+    /// List all blocks; the answer is [`Blocks::listed`] or [`Blocks::list_failed`].
+    List,
+    /// End a block. There is no answer: listings show the effect.
+    Cancel { id: String, name: String },
+    /// Drain a node and let it go.
+    Release { executor: ExecutorId },
+    /// For people: nodes of this block will not come, and why.
+    Failed { name: String, why: String },
+    /// A block is over: what was kept for it may go.
+    Over { name: String },
+    /// For people: a command failed and is tried again after so many nanoseconds. `what`: `submit a block`, `list the blocks`.
+    TryAgain { what: &'static str, why: String, wait_ns: u64 },
+    /// For people: a block of an earlier provider of this cluster is taken over.
+    Adopted { name: String, id: String },
+}
+
+/// A block that people do not see as nodes: none of its nodes has joined yet, or all have left.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BlockView {
+    pub name: String,
+    /// As the batch system calls it, once it is submitted.
+    pub id: Option<String>,
+    /// `wanted`, `queued`, `starting` (it runs, and no node has joined) or `ending`.
+    pub state: &'static str,
+    pub n_nodes: u32,
+}
+
+/// Why there is no point in going on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum GaveUp {
+    /// Blocks are over before a node of them has joined; the last one, and why.
+    NoNode { name: String, why: String },
+    /// Blocks cannot be submitted or listed. `what` as in [`BlockAction::TryAgain`].
+    Command { what: &'static str, why: String },
+}
+
+/// What the dispatcher says.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    pub n_ready: u64,
+    pub n_running: u64,
+    pub task_ns_mean: Option<u64>,
+    /// All executors with their names.
+    pub nodes: &'a [(NodeView, String)],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Decided, and not submitted yet.
+    Wanted,
+    Submitting,
+    Queued,
+    Running {
+        since: Timestamp,
+    },
+    /// Somebody decided that nobody needs it, at that time.
+    Cancelled {
+        at: Timestamp,
+    },
+}
+
+#[derive(Debug)]
+struct Block {
+    n_nodes: u32,
+    state: State,
+    /// As the batch system calls it, since its submission.
+    id: Option<String>,
+    /// When its submission was answered.
+    submitted: Timestamp,
+    /// Listings in a row that lacked it.
+    n_unlisted: u32,
+    /// Nodes of it that have ever joined.
+    joined: BTreeSet<ExecutorId>,
+    /// Since when none of its nodes is there, although all have joined.
+    empty_since: Option<Timestamp>,
+}
+
+impl Block {
+    fn is_cancelled(&self) -> bool {
+        matches!(self.state, State::Cancelled { .. })
+    }
+
+    /// Nodes that are still to come.
+    fn n_pending(&self) -> u32 {
+        if self.is_cancelled() { 0 } else { self.n_nodes.saturating_sub(self.joined.len() as u32) }
+    }
+}
+
+/// When a command may be given again.
+#[derive(Debug, Default)]
+struct Pace {
+    next: Timestamp,
+    is_under_way: bool,
+    /// When the last one began.
+    begun: Timestamp,
+    n_failures: u32,
+    has_succeeded: bool,
+}
+
+impl Pace {
+    fn is_due(&self, now: Timestamp) -> bool {
+        !self.is_under_way && now >= self.next
+    }
+
+    fn begin(&mut self, now: Timestamp) {
+        self.is_under_way = true;
+        self.begun = now;
+    }
+
+    /// `every_ns` counts from the beginning.
+    fn succeeded(&mut self, every_ns: u64) {
+        self.is_under_way = false;
+        self.n_failures = 0;
+        self.has_succeeded = true;
+        self.next = self.begun.plus_ns(every_ns);
+    }
+
+    /// Gives the time until the next try.
+    fn failed(&mut self, now: Timestamp, first_ns: u64) -> u64 {
+        self.is_under_way = false;
+        let first_ns = first_ns.max(S);
+        let wait_ns = first_ns.saturating_mul(1 << self.n_failures.min(16)).min(BACKOFF_NS_MAX.max(first_ns));
+        self.n_failures += 1;
+        self.next = now.plus_ns(wait_ns);
+        wait_ns
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Blocks {
+    config: BlockConfig,
+    provisioner: Provisioner,
+    blocks: BTreeMap<u32, Block>,
+    submissions: Pace,
+    listings: Pace,
+    /// Higher than each number that was ever seen.
+    next_number: u32,
+    /// Blocks in a row that were over before a node of them had joined.
+    n_failures: u32,
+    gave_up: Option<GaveUp>,
+    /// Since when no task waits.
+    nothing_waits_since: Option<Timestamp>,
+    /// Executors that the dispatcher knew at the last look.
+    present: BTreeSet<ExecutorId>,
+    /// What the next look begins with.
+    notices: Vec<BlockAction>,
+}
+
+impl Blocks {
+    pub fn new(config: BlockConfig, provisioner: Provisioner) -> Blocks {
+        Blocks {
+            config,
+            provisioner,
+            blocks: BTreeMap::new(),
+            submissions: Pace::default(),
+            listings: Pace::default(),
+            next_number: 1,
+            n_failures: 0,
+            gave_up: None,
+            nothing_waits_since: None,
+            present: BTreeSet::new(),
+            notices: vec![],
+        }
+    }
+
+    pub fn provisioner(&self) -> &Provisioner {
+        &self.provisioner
+    }
+
+    /// Nodes that were requested and have not joined.
+    pub fn n_pending(&self) -> u32 {
+        self.blocks.values().map(Block::n_pending).sum()
+    }
+
+    /// Blocks that are on their way or about to end, in the order of their numbers, at most `n_max`.
+    pub fn unseen(&self, n_max: usize) -> Vec<BlockView> {
+        let view = |(number, block): (&u32, &Block)| {
+            let has_nodes = block.joined.iter().any(|executor| self.present.contains(executor));
+            let state = match block.state {
+                State::Cancelled { .. } => "ending",
+                _ if has_nodes => return None,
+                _ if !block.joined.is_empty() => "ending",
+                State::Wanted | State::Submitting => "wanted",
+                State::Queued => "queued",
+                State::Running { .. } => "starting",
+            };
+            let (name, id) = (self.name(*number), block.id.clone());
+            Some(BlockView { name, id, state, n_nodes: block.n_nodes })
+        };
+        self.blocks.iter().filter_map(view).take(n_max).collect()
+    }
+
+    /// All blocks that may exist, as `(id, name)`, for whoever ends them all. One whose submission is not answered has no id.
+    pub fn all(&self) -> Vec<(Option<String>, String)> {
+        let exists = |block: &&Block| block.state != State::Wanted;
+        let all = self.blocks.iter().filter(|(_, block)| exists(block));
+        all.map(|(number, block)| (block.id.clone(), self.name(*number))).collect()
+    }
+
+    /// One look. `Err`: there is no point in going on.
+    pub fn look(&mut self, now: Timestamp, seen: &Seen, out: &mut Vec<BlockAction>) -> Result<(), GaveUp> {
+        self.note_present(now, seen);
+        self.give_up_late(now);
+        out.append(&mut self.notices);
+        if let Some(gave_up) = self.gave_up.take() {
+            return Err(gave_up);
+        }
+        // What there is already has to be known first.
+        if self.listings.has_succeeded {
+            self.provision(now, seen, out);
+            self.cancel_unneeded(now, out);
+            self.cancel_empty(now, out);
+            self.submit(now, seen, out);
+        }
+        let has_blocks = self.blocks.values().any(|block| block.id.is_some());
+        let is_early = self.is_quiet() && now < self.listings.begun.plus_ns(4 * self.config.list_every_ns);
+        if (has_blocks || !self.listings.has_succeeded) && self.listings.is_due(now) && !is_early {
+            self.listings.begin(now);
+            out.push(BlockAction::List);
+        }
+        Ok(())
+    }
+
+    /// A submission has ended. `Ok`: the block's id. `Err`: why there is no block.
+    pub fn submitted(&mut self, now: Timestamp, number: u32, result: Result<String, String>) {
+        let Some(block) = self.blocks.get_mut(&number) else { return };
+        match result {
+            Ok(id) => {
+                self.submissions.succeeded(self.config.submit_every_ns);
+                block.id = Some(id);
+                block.submitted = now;
+                if block.state == State::Submitting {
+                    block.state = State::Queued;
+                }
+            }
+            Err(why) => {
+                // It is wanted as before.
+                block.state = State::Wanted;
+                let wait_ns = self.submissions.failed(now, self.config.submit_every_ns);
+                let is_hopeless =
+                    self.submissions.n_failures >= FAILURES_MAX && !self.submissions.has_succeeded;
+                self.command_failed("submit a block", why, wait_ns, is_hopeless);
+            }
+        }
+    }
+
+    /// A listing has ended: all blocks that the batch system knows, ours and others'.
+    pub fn listed(&mut self, now: Timestamp, all: &[Listed]) {
+        let begun = self.listings.begun;
+        for line in all {
+            let number = match self.find(line) {
+                Some(number) => number,
+                None => match self.adopt(now, line) {
+                    Some(number) => number,
+                    None => continue,
+                },
+            };
+            let block = self.blocks.get_mut(&number).expect("it was just found");
+            block.n_unlisted = 0;
+            match (&line.state, block.state) {
+                (BlockState::Ended(why), _) => self.end(now, number, why.clone()),
+                (BlockState::Running, State::Queued) => block.state = State::Running { since: now },
+                // A batch system may put a block back into its queue.
+                (BlockState::Queued, State::Running { .. }) => block.state = State::Queued,
+                (_, State::Cancelled { at }) if now.since_ns(at) >= CANCEL_AGAIN_NS => {
+                    block.state = State::Cancelled { at: now };
+                    let (id, name) = (line.id.clone(), line.name.clone());
+                    self.notices.push(BlockAction::Cancel { id, name });
+                }
+                _ => {}
+            }
+        }
+        let mut over = vec![];
+        for (number, block) in &mut self.blocks {
+            let Some(id) = &block.id else { continue };
+            let is_listed = all.iter().any(|line| line.id == *id);
+            let has_nodes = block.joined.iter().any(|executor| self.present.contains(executor));
+            // It was submitted while the listing was under way.
+            let is_newer = block.submitted > begun;
+            if is_listed || has_nodes || is_newer {
+                continue;
+            }
+            block.n_unlisted += 1;
+            if block.n_unlisted >= self.config.unlisted_max {
+                over.push(*number);
+            }
+        }
+        for number in over {
+            self.end(now, number, "it is not listed any more".into());
+        }
+        self.listings.succeeded(self.config.list_every_ns);
+    }
+
+    /// All blocks run and have all their nodes, so that a listing would hardly show anything new.
+    fn is_quiet(&self) -> bool {
+        let is_whole = |block: &Block| {
+            let is_running = matches!(block.state, State::Running { .. });
+            is_running && block.n_pending() == 0 && block.n_unlisted == 0 && block.empty_since.is_none()
+        };
+        self.listings.n_failures == 0 && !self.blocks.is_empty() && self.blocks.values().all(is_whole)
+    }
+
+    /// A listing has failed, and why. What it would have shown is as it was.
+    pub fn list_failed(&mut self, now: Timestamp, why: String) {
+        // Where no listing has ever worked, the command may be wrong, which its user wants to know soon.
+        let first_ns = if self.listings.has_succeeded { self.config.list_every_ns } else { S };
+        let wait_ns = self.listings.failed(now, first_ns);
+        let is_hopeless = self.listings.n_failures >= FAILURES_MAX && !self.listings.has_succeeded;
+        self.command_failed("list the blocks", why, wait_ns, is_hopeless);
+    }
+
+    // ------------------------------------------------------------ names
+
+    fn name(&self, number: u32) -> String {
+        format!("{}{number}", self.config.prefix)
+    }
+
+    /// The number of the block that is called so, or that has a node which is called so.
+    fn number_of(&self, name: &str) -> Option<u32> {
+        let rest = name.strip_prefix(&self.config.prefix)?;
+        let digits = rest.split_once('.').map_or(rest, |(digits, _)| digits);
+        digits.parse().ok().filter(|number: &u32| *number > 0 && number.to_string() == digits)
+    }
+
+    fn find(&self, line: &Listed) -> Option<u32> {
+        let by_id = self.blocks.iter().find(|(_, block)| block.id.as_ref() == Some(&line.id));
+        by_id.map(|(number, _)| *number)
+    }
+
+    /// A number that no block has, and no executor that the dispatcher knows.
+    fn free_number(&self, seen: &Seen) -> u32 {
+        let known: BTreeSet<u32> = seen.nodes.iter().filter_map(|(_, name)| self.number_of(name)).collect();
+        let is_free = |number: &u32| !self.blocks.contains_key(number) && !known.contains(number);
+        let first = if self.config.reuses_numbers { 1 } else { self.next_number };
+        (first..).find(is_free).expect("there are more numbers than nodes")
+    }
+
+    // ------------------------------------------------------------ what was seen
+
+    fn note_present(&mut self, now: Timestamp, seen: &Seen) {
+        self.present = seen.nodes.iter().map(|(view, _)| view.executor).collect();
+        for (view, name) in seen.nodes {
+            let Some(number) = self.number_of(name) else { continue };
+            let Some(block) = self.blocks.get_mut(&number) else { continue };
+            if block.joined.insert(view.executor) {
+                self.n_failures = 0;
+                self.provisioner.request_ended(now, 1, true);
+                if block.state == State::Queued {
+                    block.state = State::Running { since: now };
+                }
+            }
+        }
+        for block in self.blocks.values_mut() {
+            let is_empty = !block.joined.is_empty()
+                && block.joined.len() as u32 >= block.n_nodes
+                && block.joined.iter().all(|executor| !self.present.contains(executor));
+            block.empty_since = is_empty.then(|| block.empty_since.unwrap_or(now));
+        }
+        let is_waited = seen.n_ready > 0;
+        self.nothing_waits_since = (!is_waited).then(|| self.nothing_waits_since.unwrap_or(now));
+    }
+
+    /// Nodes of running blocks that have not joined in time are given up; a block without any node is cancelled.
+    fn give_up_late(&mut self, now: Timestamp) {
+        let join_within_ns = self.config.join_within_ns;
+        let is_late = |block: &&Block| match block.state {
+            State::Running { since } => block.n_pending() > 0 && now.since_ns(since) > join_within_ns,
+            _ => false,
+        };
+        let late: Vec<u32> =
+            self.blocks.iter().filter(|(_, block)| is_late(block)).map(|(number, _)| *number).collect();
+        for number in late {
+            let name = self.name(number);
+            let why = format!("it did not join within {} s", join_within_ns / S);
+            let block = self.blocks.get_mut(&number).expect("it was just found");
+            let n_late = block.n_pending();
+            block.n_nodes = block.joined.len() as u32;
+            let has_none = block.joined.is_empty();
+            if has_none {
+                block.state = State::Cancelled { at: now };
+                if let Some(id) = block.id.clone() {
+                    self.notices.push(BlockAction::Cancel { id, name: name.clone() });
+                }
+            }
+            self.nodes_failed(now, name, n_late, why);
+        }
+    }
+
+    /// A block of an earlier provider of this cluster, or one whose submission failed only in appearance. `None`: it is another
+    /// cluster's, or over, or its submission is not answered yet.
+    fn adopt(&mut self, now: Timestamp, line: &Listed) -> Option<u32> {
+        let number = self.number_of(&line.name)?;
+        self.next_number = self.next_number.max(number + 1);
+        let wanted = self.blocks.get(&number);
+        let is_another = wanted.is_some_and(|block| block.state != State::Wanted);
+        if is_another || matches!(line.state, BlockState::Ended(_)) {
+            return None;
+        }
+        let block = Block {
+            n_nodes: wanted.map_or(self.config.nodes_per_block, |block| block.n_nodes),
+            state: State::Queued,
+            id: Some(line.id.clone()),
+            submitted: now,
+            n_unlisted: 0,
+            joined: BTreeSet::new(),
+            empty_since: None,
+        };
+        self.blocks.insert(number, block);
+        self.notices.push(BlockAction::Adopted { name: line.name.clone(), id: line.id.clone() });
+        Some(number)
+    }
+
+    /// A block is over.
+    fn end(&mut self, now: Timestamp, number: u32, why: String) {
+        let Some(block) = self.blocks.remove(&number) else { return };
+        if block.joined.is_empty() && !block.is_cancelled() {
+            self.nodes_failed(now, self.name(number), block.n_nodes, why);
+        }
+        self.notices.push(BlockAction::Over { name: self.name(number) });
+    }
+
+    fn nodes_failed(&mut self, now: Timestamp, name: String, n_nodes: u32, why: String) {
+        self.provisioner.request_ended(now, n_nodes, false);
+        self.n_failures += 1;
+        let has_nodes = self
+            .blocks
+            .values()
+            .any(|block| block.joined.iter().any(|executor| self.present.contains(executor)));
+        self.notices.push(BlockAction::Failed { name: name.clone(), why: why.clone() });
+        if self.n_failures >= FAILURES_MAX && !has_nodes {
+            self.gave_up.get_or_insert(GaveUp::NoNode { name, why });
+        }
+    }
+
+    fn command_failed(&mut self, what: &'static str, why: String, wait_ns: u64, is_hopeless: bool) {
+        if is_hopeless {
+            self.gave_up.get_or_insert(GaveUp::Command { what, why });
+        } else {
+            self.notices.push(BlockAction::TryAgain { what, why, wait_ns });
+        }
+    }
+
+    // ------------------------------------------------------------ what follows
+
+    fn provision(&mut self, now: Timestamp, seen: &Seen, out: &mut Vec<BlockAction>) {
+        let mut views = vec![];
+        for block in self.blocks.values() {
+            let view_of =
+                |executor: &ExecutorId| seen.nodes.iter().find(|(view, _)| view.executor == *executor);
+            let n_before = views.len();
+            views.extend(block.joined.iter().filter_map(view_of).map(|(view, _)| *view));
+            let n_present = views.len() - n_before;
+            // A node that the dispatcher has given up, or that said goodbye a moment ago, is there until its block is over. It
+            // takes nothing, and cannot be released. One that came again has two numbers and counts once.
+            let n_gone = block.joined.len().min(block.n_nodes as usize).saturating_sub(n_present);
+            let gone = block.joined.iter().filter(|executor| !self.present.contains(executor)).take(n_gone);
+            views.extend(gone.map(|&executor| NodeView {
+                executor,
+                slots: 0,
+                n_assigned: 1,
+                idle_since: None,
+                cached_bytes: 0,
+                sole_bytes: 0,
+            }));
+        }
+        let demand = Demand {
+            n_ready: seen.n_ready,
+            n_running: seen.n_running,
+            task_ns_mean: seen.task_ns_mean,
+            n_pending: self.n_pending(),
+            nodes: &views,
+        };
+        let mut actions = vec![];
+        self.provisioner.decide(now, &demand, &mut actions);
+        for action in actions {
+            match action {
+                ProvisionAction::Request { n_nodes } => self.want(n_nodes, seen),
+                ProvisionAction::Release { executor } => out.push(BlockAction::Release { executor }),
+            }
+        }
+    }
+
+    fn want(&mut self, n_nodes: u32, seen: &Seen) {
+        let mut n_left = n_nodes;
+        while n_left > 0 {
+            let n = n_left.min(self.config.nodes_per_block);
+            n_left -= n;
+            let number = self.free_number(seen);
+            self.next_number = self.next_number.max(number + 1);
+            let block = Block {
+                n_nodes: n,
+                state: State::Wanted,
+                id: None,
+                submitted: Timestamp::default(),
+                n_unlisted: 0,
+                joined: BTreeSet::new(),
+                empty_since: None,
+            };
+            self.blocks.insert(number, block);
+        }
+    }
+
+    /// Blocks that wait in the queue while no task has waited for long, and those beyond the most that there may be: the newest
+    /// goes first.
+    fn cancel_unneeded(&mut self, now: Timestamp, out: &mut Vec<BlockAction>) {
+        let config = self.provisioner.config();
+        let (n_min, n_max) = (config.nodes_min, config.nodes_max);
+        let is_quiet = match (self.nothing_waits_since, config.release_idle_ns) {
+            (Some(since), Some(ns)) => now.since_ns(since) >= ns,
+            _ => false,
+        };
+        let is_here = |executor: &&ExecutorId| self.present.contains(executor);
+        let n_here = self.blocks.values().flat_map(|block| &block.joined).filter(is_here).count() as u32;
+        let mut n_have = n_here + self.n_pending();
+        let n_keep = if is_quiet { n_min } else { n_max };
+        let is_open = |block: &Block| matches!(block.state, State::Wanted | State::Queued);
+        let open: Vec<u32> = self.blocks.iter().rev().filter(|(_, b)| is_open(b)).map(|(n, _)| *n).collect();
+        for number in open {
+            let block = self.blocks.get_mut(&number).expect("it was just found");
+            let n = block.n_pending();
+            if n_have < n_keep + n {
+                continue;
+            }
+            n_have -= n;
+            self.cancel(now, number, out);
+        }
+    }
+
+    fn cancel_empty(&mut self, now: Timestamp, out: &mut Vec<BlockAction>) {
+        let end_within_ns = self.config.end_within_ns;
+        let is_due = |block: &Block| {
+            !block.is_cancelled()
+                && block.empty_since.is_some_and(|since| now.since_ns(since) >= end_within_ns)
+        };
+        let due: Vec<u32> = self.blocks.iter().filter(|(_, b)| is_due(b)).map(|(n, _)| *n).collect();
+        for number in due {
+            self.cancel(now, number, out);
+        }
+    }
+
+    fn cancel(&mut self, now: Timestamp, number: u32, out: &mut Vec<BlockAction>) {
+        let name = self.name(number);
+        let block = self.blocks.get_mut(&number).expect("whoever cancels it has seen it");
+        match &block.id {
+            // Nobody was asked for it yet.
+            None => drop(self.blocks.remove(&number)),
+            Some(id) => {
+                out.push(BlockAction::Cancel { id: id.clone(), name });
+                block.state = State::Cancelled { at: now };
+            }
+        }
+    }
+
+    fn submit(&mut self, now: Timestamp, seen: &Seen, out: &mut Vec<BlockAction>) {
+        // A node that was lost keeps its name until its lease is over, and wanted blocks may have waited for long.
+        let known: BTreeSet<u32> = seen.nodes.iter().filter_map(|(_, name)| self.number_of(name)).collect();
+        let is_ready = |number: &u32, block: &Block| block.state == State::Wanted && !known.contains(number);
+        let wanted: Vec<u32> = self.blocks.iter().filter(|(n, b)| is_ready(n, b)).map(|(n, _)| *n).collect();
+        for number in wanted {
+            if !self.submissions.is_due(now) {
+                break;
+            }
+            // A source that wants no pause takes all at once.
+            if self.config.submit_every_ns > 0 {
+                self.submissions.begin(now);
+            }
+            let name = self.name(number);
+            let block = self.blocks.get_mut(&number).expect("it was just found");
+            block.state = State::Submitting;
+            out.push(BlockAction::Submit { number, name, n_nodes: block.n_nodes });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

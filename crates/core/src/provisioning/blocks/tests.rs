@@ -1,0 +1,444 @@
+use super::super::ProvisionConfig;
+use super::BlockAction::{Cancel, List, Release, Submit};
+use super::*;
+
+/// Blocks of a batch system in small: every action is answered as the test says.
+struct World {
+    blocks: Blocks,
+    now: Timestamp,
+    n_ready: u64,
+    /// Executors with the names of their nodes; those in `idle` have no task.
+    nodes: Vec<(u32, String)>,
+    idle: BTreeSet<u32>,
+    /// What a listing shows.
+    queue: Vec<Listed>,
+    /// Submissions are refused with these words.
+    refuses: Option<&'static str>,
+    /// Listings fail.
+    is_deaf: bool,
+    /// Everything that was done, with the second it was done at.
+    done: Vec<(u64, BlockAction)>,
+    gave_up: Option<GaveUp>,
+}
+
+fn batch() -> BlockConfig {
+    BlockConfig {
+        prefix: "eyas-c1-".into(),
+        nodes_per_block: 1,
+        submit_every_ns: S,
+        list_every_ns: 15 * S,
+        unlisted_max: 2,
+        join_within_ns: 60 * S,
+        end_within_ns: 30 * S,
+        reuses_numbers: false,
+    }
+}
+
+impl World {
+    fn new(config: BlockConfig, nodes_min: u32, nodes_max: u32) -> World {
+        let policy = ProvisionConfig {
+            policy: "all-at-once".into(),
+            nodes_min,
+            nodes_max,
+            ..ProvisionConfig::default()
+        };
+        World {
+            blocks: Blocks::new(config, Provisioner::new(policy).unwrap()),
+            now: Timestamp(1000 * S),
+            n_ready: 0,
+            nodes: vec![],
+            idle: BTreeSet::new(),
+            queue: vec![],
+            refuses: None,
+            is_deaf: false,
+            done: vec![],
+            gave_up: None,
+        }
+    }
+
+    /// Seconds since the world's beginning.
+    fn at(&self) -> u64 {
+        self.now.0 / S - 1000
+    }
+
+    fn look(&mut self) -> Vec<BlockAction> {
+        let view = |(executor, name): &(u32, String)| {
+            let is_idle = self.idle.contains(executor);
+            let view = NodeView {
+                executor: ExecutorId(*executor),
+                slots: 1,
+                n_assigned: u32::from(!is_idle),
+                idle_since: is_idle.then_some(Timestamp(0)),
+                cached_bytes: 0,
+                sole_bytes: 0,
+            };
+            (view, name.clone())
+        };
+        let nodes: Vec<_> = self.nodes.iter().map(view).collect();
+        let seen = Seen { n_ready: self.n_ready, n_running: 0, task_ns_mean: None, nodes: &nodes };
+        let mut out = vec![];
+        if let Err(gave_up) = self.blocks.look(self.now, &seen, &mut out) {
+            self.gave_up.get_or_insert(gave_up);
+        }
+        let at = self.at();
+        self.done.extend(out.iter().map(|action| (at, action.clone())));
+        out
+    }
+
+    /// A look every quarter of a second, with answers at once.
+    fn go(&mut self, seconds: u64) {
+        for _ in 0..4 * seconds {
+            if self.gave_up.is_some() {
+                return;
+            }
+            for action in self.look() {
+                match action {
+                    Submit { number, name, .. } => self.answer(number, &name),
+                    List if self.is_deaf => self.blocks.list_failed(self.now, "no route".into()),
+                    List => self.blocks.listed(self.now, &self.queue.clone()),
+                    Cancel { id, .. } => self.queue.retain(|line| line.id != id),
+                    _ => {}
+                }
+            }
+            self.now = self.now.plus_ns(S / 4);
+        }
+    }
+
+    fn answer(&mut self, number: u32, name: &str) {
+        let id = format!("j{number}");
+        let result = match self.refuses {
+            Some(why) => Err(why.to_string()),
+            None => {
+                self.queue.push(Listed { id: id.clone(), name: name.into(), state: BlockState::Queued });
+                Ok(id)
+            }
+        };
+        self.blocks.submitted(self.now, number, result);
+    }
+
+    /// All that is in the queue runs, and each block's node joins under the block's number.
+    fn grant(&mut self) {
+        for line in &mut self.queue {
+            line.state = BlockState::Running;
+            let number: u32 = line.id[1..].parse().unwrap();
+            if !self.nodes.iter().any(|(known, _)| *known == number) {
+                self.nodes.push((number, line.name.clone()));
+            }
+        }
+    }
+
+    fn times(&self, is_wanted: impl Fn(&BlockAction) -> bool) -> Vec<u64> {
+        self.done.iter().filter(|(_, action)| is_wanted(action)).map(|(at, _)| *at).collect()
+    }
+
+    fn submissions(&self) -> Vec<u64> {
+        self.times(|action| matches!(action, Submit { .. }))
+    }
+
+    fn listings(&self) -> Vec<u64> {
+        self.times(|action| matches!(action, List))
+    }
+
+    fn cancelled(&self) -> Vec<String> {
+        let id = |(_, action): &(u64, BlockAction)| match action {
+            Cancel { id, .. } => Some(id.clone()),
+            _ => None,
+        };
+        self.done.iter().filter_map(id).collect()
+    }
+}
+
+#[test]
+fn one_submission_a_second_and_one_listing_in_fifteen() {
+    let mut w = World::new(batch(), 0, 5);
+    w.n_ready = 100;
+    w.go(46);
+    assert_eq!(w.submissions(), [0, 1, 2, 3, 4]);
+    assert_eq!(w.listings(), [0, 15, 30, 45], "one listing shows all blocks");
+    w.grant();
+    w.go(200);
+    // All run and all nodes have joined: four times as long.
+    assert_eq!(w.listings()[4..], [105, 165, 225]);
+    assert_eq!(w.submissions().len(), 5);
+}
+
+#[test]
+fn blocks_that_are_no_nodes_yet_or_no_more_are_shown() {
+    let mut w = World::new(batch(), 0, 3);
+    let shown = |w: &World| -> Vec<String> {
+        let text = |view: BlockView| format!("{} {} {}", view.name, view.id.unwrap_or_default(), view.state);
+        w.blocks.unseen(10).into_iter().map(text).collect()
+    };
+    w.n_ready = 100;
+    w.go(1);
+    assert_eq!(shown(&w), ["eyas-c1-1 j1 queued", "eyas-c1-2  wanted", "eyas-c1-3  wanted"]);
+    w.go(3);
+    w.queue[0].state = BlockState::Running;
+    w.go(15);
+    assert_eq!(shown(&w), ["eyas-c1-1 j1 starting", "eyas-c1-2 j2 queued", "eyas-c1-3 j3 queued"]);
+    assert_eq!(w.blocks.unseen(2).len(), 2);
+    w.grant();
+    w.go(1);
+    assert_eq!(shown(&w), [] as [&str; 0]);
+    w.nodes.retain(|(i, _)| *i != 2);
+    w.go(1);
+    assert_eq!(shown(&w), ["eyas-c1-2 j2 ending"]);
+}
+
+#[test]
+fn nobody_is_asked_while_there_is_nothing_to_ask_about() {
+    let mut w = World::new(batch(), 0, 5);
+    w.go(600);
+    assert_eq!(w.listings(), [0], "the first one may find blocks of before");
+    assert_eq!(w.submissions(), [] as [u64; 0]);
+}
+
+#[test]
+fn a_batch_system_that_refuses_is_asked_less_and_less_often_and_never_given_up_once_it_has_worked() {
+    let mut w = World::new(batch(), 0, 3);
+    w.n_ready = 100;
+    w.go(1);
+    w.refuses = Some("AssocMaxSubmitJobLimit");
+    w.go(1000);
+    assert_eq!(w.submissions(), [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 812]);
+    let tries = w
+        .done
+        .iter()
+        .filter(|(_, a)| matches!(a, BlockAction::TryAgain { why, .. } if why == "AssocMaxSubmitJobLimit"));
+    assert_eq!(tries.count(), 11);
+    w.refuses = None;
+    w.go(320);
+    assert_eq!(w.submissions()[12..], [1112, 1113], "one a second again");
+    assert_eq!(w.gave_up, None);
+}
+
+#[test]
+fn commands_that_never_worked_are_tried_three_times() {
+    let mut w = World::new(batch(), 0, 3);
+    (w.n_ready, w.refuses) = (100, Some("no such partition"));
+    w.go(10);
+    assert_eq!(w.submissions(), [0, 1, 3]);
+    let why = "no such partition".to_string();
+    assert_eq!(w.gave_up, Some(GaveUp::Command { what: "submit a block", why }));
+    let mut w = World::new(batch(), 0, 3);
+    (w.n_ready, w.is_deaf) = (100, true);
+    w.go(10);
+    assert_eq!((w.listings(), w.submissions()), (vec![0, 1, 3], vec![]), "nothing is submitted blindly");
+    assert!(matches!(w.gave_up, Some(GaveUp::Command { what: "list the blocks", .. })));
+}
+
+#[test]
+fn a_block_may_be_missing_once_and_is_over_when_it_is_missing_twice_without_a_node() {
+    let mut w = World::new(batch(), 0, 1);
+    w.n_ready = 100;
+    w.go(5);
+    let queue = std::mem::take(&mut w.queue);
+    w.go(15); // Missing at 15.
+    w.queue = queue;
+    w.go(15); // There at 30.
+    assert_eq!(w.submissions(), [0], "it is the same block");
+    w.grant();
+    w.go(10);
+    w.queue.clear();
+    w.go(300);
+    assert_eq!(w.submissions(), [0], "its node is there, whatever a listing lacks");
+    w.nodes.clear();
+    w.go(120);
+    // It had joined, so that is no failure: a block comes in its place.
+    assert_eq!(w.submissions().len(), 2);
+    assert!(w.times(|a| matches!(a, BlockAction::Failed { .. })).is_empty());
+    assert_eq!(w.gave_up, None);
+}
+
+#[test]
+fn a_listing_that_fails_changes_nothing() {
+    let mut w = World::new(batch(), 0, 2);
+    w.n_ready = 100;
+    w.go(5);
+    w.is_deaf = true;
+    w.go(1000);
+    assert_eq!(w.listings(), [0, 15, 30, 60, 120, 240, 480, 780]);
+    assert_eq!((w.submissions(), w.cancelled()), (vec![0, 1], vec![]));
+    assert_eq!(w.gave_up, None);
+}
+
+#[test]
+fn blocks_of_an_earlier_provider_are_taken_over_and_those_of_others_are_left_alone() {
+    let mut w = World::new(batch(), 0, 3);
+    w.n_ready = 100;
+    let line = |id: &str, name: &str, state| Listed { id: id.into(), name: name.into(), state };
+    let others = [
+        line("j90", "eyas-c2-1", BlockState::Running),
+        line("j91", "eyas-c1-x", BlockState::Running),
+        line("j92", "eyas-c1-07", BlockState::Running),
+        line("j93", "eyas-c1-9", BlockState::Ended("walltime".into())),
+    ];
+    w.queue = others.to_vec();
+    w.queue.push(line("j5", "eyas-c1-5", BlockState::Running));
+    w.queue.push(line("j7", "eyas-c1-7", BlockState::Queued));
+    w.nodes.push((5, "eyas-c1-5".into()));
+    w.go(5);
+    let adopted = w.done.iter().filter_map(|(_, a)| match a {
+        BlockAction::Adopted { id, .. } => Some(id.as_str()),
+        _ => None,
+    });
+    assert_eq!(adopted.collect::<Vec<_>>(), ["j5", "j7"]);
+    let new = w.done.iter().filter_map(|(_, a)| match a {
+        Submit { name, .. } => Some(name.as_str()),
+        _ => None,
+    });
+    assert_eq!(new.collect::<Vec<_>>(), ["eyas-c1-10"], "three in all, and no name is taken twice");
+    assert_eq!(w.blocks.all().len(), 3);
+    // No task waits any more: what waits in the queue goes, and nothing of others.
+    w.n_ready = 0;
+    w.go(40);
+    assert_eq!(w.cancelled(), ["j10", "j7"], "the newest first");
+    assert_eq!(w.queue[..4], others);
+}
+
+#[test]
+fn a_submission_that_failed_in_appearance_is_found_by_its_name() {
+    let mut w = World::new(batch(), 0, 1);
+    w.n_ready = 1;
+    w.go(1);
+    w.refuses = Some("timed out");
+    w.grant();
+    // The first one is lost, so that another is wanted, which the batch system takes without saying so.
+    (w.nodes, w.queue) = (vec![], vec![]);
+    w.go(60);
+    let n = w.submissions().len();
+    assert!(n >= 2);
+    let Some(Submit { name, .. }) =
+        w.done.iter().rev().map(|(_, a)| a).find(|a| matches!(a, Submit { .. })).cloned()
+    else {
+        panic!("it was submitted")
+    };
+    w.queue.push(Listed { id: "j77".into(), name, state: BlockState::Queued });
+    w.blocks.listed(w.now, &w.queue.clone());
+    w.go(600);
+    assert_eq!(w.submissions().len(), n, "it is not submitted again");
+    assert_eq!(w.blocks.all()[0].0.as_deref(), Some("j77"));
+}
+
+#[test]
+fn three_blocks_that_die_before_they_join_end_it_with_the_reason_of_the_last() {
+    let mut w = World::new(batch(), 1, 1);
+    w.n_ready = 1;
+    for _ in 0..200 {
+        w.go(1);
+        for line in &mut w.queue {
+            line.state = BlockState::Ended(format!("{} failed", line.id));
+        }
+        if w.gave_up.is_some() {
+            break;
+        }
+    }
+    assert_eq!(
+        w.gave_up,
+        Some(GaveUp::NoNode { name: "eyas-c1-3".into(), why: "j3 failed".into() }),
+        "{:?}",
+        w.done
+    );
+    assert_eq!(w.submissions().len(), 3);
+}
+
+#[test]
+fn a_running_block_that_does_not_join_is_cancelled_and_one_in_the_queue_may_wait() {
+    let mut w = World::new(batch(), 1, 1);
+    w.go(3600);
+    assert_eq!((w.submissions().len(), w.cancelled().len()), (1, 0), "how long a queue is, nobody knows");
+    w.queue[0].state = BlockState::Running;
+    w.go(80);
+    assert_eq!(w.cancelled(), ["j1"]);
+    let failed = w.done.iter().find_map(|(_, a)| match a {
+        BlockAction::Failed { why, .. } => Some(why.as_str()),
+        _ => None,
+    });
+    assert_eq!(failed, Some("it did not join within 60 s"));
+    assert_eq!(w.submissions().len(), 2, "another one in its place");
+}
+
+#[test]
+fn a_block_whose_nodes_have_left_is_cancelled_when_it_does_not_end_by_itself() {
+    let mut w = World::new(batch(), 0, 1);
+    w.n_ready = 1;
+    w.go(2);
+    w.grant();
+    w.n_ready = 0;
+    w.idle.insert(1);
+    w.go(10);
+    assert_eq!(w.times(|a| matches!(a, Release { executor: ExecutorId(1) })).len(), 1);
+    w.nodes.clear();
+    w.go(29);
+    assert_eq!(w.cancelled(), [] as [&str; 0]);
+    w.go(5);
+    assert_eq!(w.cancelled(), ["j1"]);
+    // The cancellation had no effect.
+    w.queue = vec![Listed { id: "j1".into(), name: "eyas-c1-1".into(), state: BlockState::Running }];
+    w.go(30);
+    assert_eq!(w.cancelled()[1..], ["j1"], "{:?}", w.done);
+}
+
+/// As the nodes of this machine are lent: no pace, numbers that come back, blocks of several nodes here.
+fn local(nodes_per_block: u32) -> BlockConfig {
+    BlockConfig {
+        prefix: "N".into(),
+        nodes_per_block,
+        submit_every_ns: 0,
+        list_every_ns: 0,
+        unlisted_max: 1,
+        end_within_ns: 0,
+        reuses_numbers: true,
+        ..batch()
+    }
+}
+
+#[test]
+fn a_block_has_several_nodes_and_ends_when_the_last_of_them_is_gone() {
+    let mut w = World::new(local(3), 5, 5);
+    w.go(1);
+    let sizes = w.done.iter().filter_map(|(_, a)| match a {
+        Submit { name, n_nodes, .. } => Some((name.as_str(), *n_nodes)),
+        _ => None,
+    });
+    assert_eq!(sizes.collect::<Vec<_>>(), [("N1", 3), ("N2", 2)]);
+    assert_eq!(w.blocks.n_pending(), 5);
+    // A queue may be long: nobody is given up for that.
+    w.go(600);
+    assert_eq!((w.blocks.n_pending(), w.submissions().len()), (5, 2));
+    w.queue.iter_mut().for_each(|line| line.state = BlockState::Running);
+    w.nodes = [(1, "N1.0"), (2, "N1.1"), (3, "N1.2"), (4, "N2.0"), (5, "N2.1")]
+        .map(|(i, n)| (i, n.into()))
+        .to_vec();
+    w.go(1);
+    assert_eq!(w.blocks.n_pending(), 0);
+    // Two of three have left: the third one still needs the block.
+    w.nodes.drain(..2);
+    w.go(1);
+    assert_eq!(w.cancelled(), [] as [&str; 0]);
+    w.nodes.drain(..1);
+    w.go(1);
+    assert_eq!(w.cancelled(), ["j1"]);
+}
+
+#[test]
+fn numbers_of_blocks_that_ended_are_free_again_once_the_dispatcher_has_forgotten_them() {
+    let mut w = World::new(local(1), 2, 2);
+    w.go(1);
+    w.grant();
+    w.go(1);
+    w.queue[0].state = BlockState::Ended("killed".into());
+    w.go(2);
+    let names = |w: &World| -> Vec<String> {
+        let name = |(_, a): &(u64, BlockAction)| match a {
+            Submit { name, .. } => Some(name.clone()),
+            _ => None,
+        };
+        w.done.iter().filter_map(name).collect()
+    };
+    assert_eq!(names(&w), ["N1", "N2", "N3"], "the dispatcher still knows the first one's name");
+    w.queue.retain(|line| line.id == "j2");
+    w.nodes.retain(|(i, _)| *i == 2);
+    w.go(3);
+    assert_eq!(names(&w), ["N1", "N2", "N3", "N1"]);
+}

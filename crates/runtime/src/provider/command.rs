@@ -1,0 +1,450 @@
+//! Nodes that commands of the user start, list and stop: a template for whatever eyas has no word for.
+//!
+//! | command | is given when | has to |
+//! |---|---|---|
+//! | start | a block is wanted | request it, and print one line: the block's id, a word |
+//! | list | all blocks are asked about | print a line for each: its id, its name, and how far it is ([`STATES`]), then anything |
+//! | stop | a block has to end | end it; it is said again for one that is still listed |
+//!
+//! A command is a line for the shell in which [`HOLES`] are filled in, quoted for the shell. It fails when its exit status is not 0; the
+//! last line that it printed is the reason. One that takes longer than [`COMMAND_MAX`] is killed and counts as failed.
+//!
+//! `{script}` is a file that starts the block's executor and stays until that ends. It begins with the user's lines of
+//! set-up, writes what it prints into a file beside it, and ends at once when the cluster has ended.
+
+use super::launch::{Launch, quoted};
+use super::{Share, Source};
+use eyas_core::provisioning::blocks::{BlockConfig, BlockState, Listed};
+use eyas_text::{line_of, nearest, shown};
+use std::fmt::Write as _;
+use std::io::{Read, Seek};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a command may take.
+pub const COMMAND_MAX: Duration = Duration::from_secs(60);
+/// So many commands that stop a block run at once at the end.
+const STOPS_AT_ONCE: usize = 8;
+/// How much of what a command printed is looked at.
+const OUTPUT_MAX: u64 = 16 << 20;
+/// How much of a block's output is looked at for its last line.
+const WORDS_MAX: u64 = 16 << 10;
+/// Blocks whose nodes run and have not joined by then are given up.
+const JOIN_MAX_NS: u64 = 120 * S;
+const S: u64 = 1_000_000_000;
+
+/// What is filled in, by command.
+pub const HOLES: [(&str, &[&str]); 3] =
+    [("start", &["name", "join", "script", "walltime"]), ("list", &[]), ("stop", &["id", "name"])];
+
+/// Words of a listing, in lower case, for how far a block is: eyas's own and those of common batch systems.
+pub const STATES: [(&str, Stage); 32] = [
+    ("queued", Stage::Queued),
+    ("pending", Stage::Queued),
+    ("pd", Stage::Queued),
+    ("configuring", Stage::Queued),
+    ("cf", Stage::Queued),
+    ("requeued", Stage::Queued),
+    ("held", Stage::Queued),
+    ("waiting", Stage::Queued),
+    ("qw", Stage::Queued),
+    ("running", Stage::Running),
+    ("r", Stage::Running),
+    ("up", Stage::Running),
+    ("suspended", Stage::Running),
+    ("completing", Stage::Running),
+    ("cg", Stage::Running),
+    ("stopping", Stage::Running),
+    ("ended", Stage::Ended),
+    ("done", Stage::Ended),
+    ("completed", Stage::Ended),
+    ("cd", Stage::Ended),
+    ("failed", Stage::Ended),
+    ("f", Stage::Ended),
+    ("cancelled", Stage::Ended),
+    ("ca", Stage::Ended),
+    ("timeout", Stage::Ended),
+    ("to", Stage::Ended),
+    ("node_fail", Stage::Ended),
+    ("nf", Stage::Ended),
+    ("preempted", Stage::Ended),
+    ("pr", Stage::Ended),
+    ("out_of_memory", Stage::Ended),
+    ("oom", Stage::Ended),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    Queued,
+    Running,
+    Ended,
+}
+
+/// The three commands.
+#[derive(Clone, Debug)]
+pub struct CommandLines {
+    pub start: String,
+    pub list: String,
+    pub stop: String,
+}
+
+/// See the module.
+pub struct Commands {
+    lines: CommandLines,
+    launch: Launch,
+    share: Share,
+    /// Where the output of blocks goes that failed.
+    log_dir: PathBuf,
+}
+
+/// Checks the holes of a command; `which` is `start`, `list` or `stop`. `Err`: one sentence and perhaps a hint on a line of its own.
+pub fn check_line(which: &str, line: &str) -> Result<(), String> {
+    let known = HOLES.iter().find(|(name, _)| *name == which).map_or(&[][..], |(_, holes)| holes);
+    for hole in holes(line) {
+        if !known.contains(&hole.name) {
+            let there_are: Vec<String> = known.iter().map(|name| format!("{{{name}}}")).collect();
+            let hint = match (nearest(hole.name, known), there_are.is_empty()) {
+                (Some(near), _) => format!("did you mean {{{near}}}?"),
+                (None, true) => format!("--{which} has no holes"),
+                (None, false) => format!("--{which} has {}", there_are.join(", ")),
+            };
+            let hole = format!("{{{}}}", hole.name);
+            return Err(format!("an unknown hole {} in --{which}\nhint: {hint}", shown(&hole)));
+        }
+    }
+    if line.trim().is_empty() {
+        return Err(format!("--{which} is empty"));
+    }
+    Ok(())
+}
+
+struct Hole<'a> {
+    start: usize,
+    end: usize,
+    name: &'a str,
+}
+
+/// `{name}`, but not `${name}`, which is the shell's.
+fn holes(line: &str) -> Vec<Hole<'_>> {
+    let mut found = vec![];
+    let mut from = 0;
+    while let Some(start) = line[from..].find('{').map(|at| from + at) {
+        from = start + 1;
+        let Some(end) = line[from..].find('}').map(|at| from + at) else { break };
+        let name = &line[from..end];
+        let is_word = !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase());
+        if is_word && !line[..start].ends_with('$') {
+            found.push(Hole { start, end: end + 1, name });
+            from = end + 1;
+        }
+    }
+    found
+}
+
+fn filled(line: &str, values: &[(&str, &str)]) -> String {
+    let mut out = String::new();
+    let mut from = 0;
+    for hole in holes(line) {
+        let value = values.iter().find(|(name, _)| *name == hole.name).map_or("", |(_, value)| value);
+        out += &line[from..hole.start];
+        out += &quoted(value);
+        from = hole.end;
+    }
+    out + &line[from..]
+}
+
+/// As a batch system takes it.
+fn hours_minutes_seconds(time: Duration) -> String {
+    let s = time.as_secs();
+    format!("{:02}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
+}
+
+impl Commands {
+    pub fn new(lines: CommandLines, launch: Launch, share: Share, log_dir: PathBuf) -> Commands {
+        Commands { lines, launch, share, log_dir }
+    }
+
+    /// What blocks of commands are like. `cluster`: its id, which is in their names.
+    pub fn block_config(cluster: &str, list_every: Duration) -> BlockConfig {
+        let list_every_ns = list_every.as_nanos() as u64;
+        BlockConfig {
+            prefix: format!("eyas-{cluster}-"),
+            nodes_per_block: 1,
+            submit_every_ns: S,
+            list_every_ns,
+            unlisted_max: 2,
+            join_within_ns: JOIN_MAX_NS,
+            end_within_ns: list_every_ns.max(10 * S),
+            reuses_numbers: false,
+        }
+    }
+
+    /// What starts the executor of the block with that name.
+    fn script(&self, name: &str) -> String {
+        let path = |path: &Path| quoted(&path.to_string_lossy());
+        let mut text = String::from("#!/bin/sh\n");
+        let _ = writeln!(text, "# The executor {name} of an eyas cluster.");
+        let _ = writeln!(text, "exec >> {} 2>&1", path(&self.share.log(name)));
+        let join = path(&self.share.join());
+        let _ = writeln!(text, "[ -e {join} ] || {{ echo 'the cluster has ended'; exit 0; }}");
+        let _ = writeln!(text, "{}", self.launch.script(&join, name, name, false));
+        text
+    }
+}
+
+impl Source for Commands {
+    fn submit(&mut self, name: &str, _: u32) -> Result<String, String> {
+        let script = format!("{name}.sh");
+        let written = self.share.write(&script, self.script(name).as_bytes(), 0o700);
+        written
+            .map_err(|e| format!("cannot write {}: {e}", eyas_text::shown_path(&self.share.script(name))))?;
+        let (join, script) = (self.share.join(), self.share.script(name));
+        let (join, script) = (join.to_string_lossy(), script.to_string_lossy());
+        let walltime = self.launch.walltime.map_or(String::new(), hours_minutes_seconds);
+        let values = [("name", name), ("join", &*join), ("script", &*script), ("walltime", &*walltime)];
+        let printed = shell("start", &filled(&self.lines.start, &values), COMMAND_MAX)?;
+        let mut lines = printed.lines().map(str::trim).filter(|line| !line.is_empty());
+        match (lines.next(), lines.next()) {
+            (Some(id), None) if !id.contains(char::is_whitespace) => Ok(id.into()),
+            (Some(first), _) => {
+                Err(format!("--start has to print one line, the block's id, and printed {}", shown(first)))
+            }
+            (None, _) => Err("--start has to print one line, the block's id, and printed nothing".into()),
+        }
+    }
+
+    fn list(&mut self) -> Result<Vec<Listed>, String> {
+        parse_listing(&shell("list", &self.lines.list, COMMAND_MAX)?)
+    }
+
+    fn cancel(&mut self, id: &str, name: &str) -> Result<(), String> {
+        stop(&self.lines.stop, id, name)
+    }
+
+    fn last_words(&mut self, name: &str) -> Option<String> {
+        let log = self.share.log(name);
+        let words = last_line(&log)?;
+        // The folder of blocks goes when they do.
+        let kept = self.log_dir.join(format!("{name}.log"));
+        match std::fs::copy(&log, &kept) {
+            Ok(_) => Some(format!("{words} (all of it: {})", kept.display())),
+            Err(_) => Some(words),
+        }
+    }
+
+    fn forget(&mut self, name: &str) {
+        self.share.forget(name);
+    }
+
+    fn end_all(&mut self, blocks: &[(Option<String>, String)], _: Instant) {
+        let blocks: Vec<_> = blocks.iter().filter_map(|(id, name)| Some((id.as_ref()?, name))).collect();
+        for some in blocks.chunks(STOPS_AT_ONCE) {
+            std::thread::scope(|scope| {
+                for (id, name) in some {
+                    let line = &self.lines.stop;
+                    scope.spawn(move || {
+                        if let Err(why) = stop(line, id, name) {
+                            eyas_text::say!("{name} could not be ended: {why}");
+                        }
+                    });
+                }
+            });
+        }
+    }
+}
+
+fn stop(line: &str, id: &str, name: &str) -> Result<(), String> {
+    shell("stop", &filled(line, &[("id", id), ("name", name)]), COMMAND_MAX).map(drop)
+}
+
+/// The last line of a file that is not empty, of its last kilobytes.
+fn last_line(path: &Path) -> Option<String> {
+    let mut file = std::fs::File::open(path).ok()?;
+    let size = file.metadata().ok()?.len();
+    file.seek(std::io::SeekFrom::Start(size.saturating_sub(WORDS_MAX))).ok()?;
+    let mut bytes = vec![];
+    file.take(WORDS_MAX).read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
+    Some(line_of(line.trim()).to_string())
+}
+
+/// What `--list` printed. `Err`: one sentence.
+fn parse_listing(text: &str) -> Result<Vec<Listed>, String> {
+    let mut all = vec![];
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        let mut words = line.split_whitespace();
+        let (Some(id), Some(name)) = (words.next(), words.next()) else {
+            return Err(format!(
+                "--list has to print an id and a name on each line, and printed {}",
+                shown(line)
+            ));
+        };
+        let word = words.next().unwrap_or("running").to_lowercase();
+        let Some((_, stage)) = STATES.iter().find(|(known, _)| *known == word) else {
+            return Err(format!(
+                "--list printed the state {}, which is not known; queued, running and ended are",
+                shown(&word)
+            ));
+        };
+        let state = match stage {
+            Stage::Queued => BlockState::Queued,
+            Stage::Running => BlockState::Running,
+            Stage::Ended => {
+                let rest: Vec<&str> = words.collect();
+                BlockState::Ended([&[word.as_str()], &rest[..]].concat().join(" "))
+            }
+        };
+        all.push(Listed { id: id.into(), name: name.into(), state });
+    }
+    Ok(all)
+}
+
+/// Runs a line and gives what it printed to standard output. `Err`: one sentence.
+///
+/// Its streams are files: what it leaves running in the background may keep them open, and that is not waited for.
+fn shell(which: &str, line: &str, time_max: Duration) -> Result<String, String> {
+    let fail = |e: std::io::Error| format!("cannot run --{which}: {e}");
+    let (mut stdout, mut stderr) = (memory_file().map_err(fail)?, memory_file().map_err(fail)?);
+    let mut command = Command::new("/bin/sh");
+    command.arg("-c").arg(line).stdin(Stdio::null());
+    command.stdout(stdout.try_clone().map_err(fail)?).stderr(stderr.try_clone().map_err(fail)?);
+    let mut child = command.process_group(0).spawn().map_err(fail)?;
+    let deadline = Instant::now() + time_max;
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(fail)? {
+            break status;
+        }
+        if Instant::now() > deadline {
+            // SAFETY: a signal to the group of a child that has not been waited for.
+            unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
+            let _ = child.wait();
+            return Err(format!("--{which} took longer than {} s and was killed", time_max.as_secs()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let text_of = |file: &mut std::fs::File| -> String {
+        let mut bytes = vec![];
+        let _ = file.rewind();
+        let _ = file.take(OUTPUT_MAX).read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let (printed, said) = (text_of(&mut stdout), text_of(&mut stderr));
+    if status.success() {
+        return Ok(printed);
+    }
+    let last = |text: &str| text.lines().rev().map(str::trim).find(|l| !l.is_empty()).map(str::to_string);
+    let words = last(&said).or_else(|| last(&printed));
+    let how = status.code().map_or(status.to_string(), |code| format!("exit status {code}"));
+    Err(match words {
+        Some(words) => format!("--{which} ended with {how}: {}", line_of(&words)),
+        None => format!("--{which} ended with {how} and said nothing"),
+    })
+}
+
+/// A file without a name, which is gone when nobody has it open.
+fn memory_file() -> std::io::Result<std::fs::File> {
+    use std::os::fd::FromRawFd;
+    // SAFETY: the name is a C string, and the descriptor that is given is nobody else's.
+    unsafe {
+        match libc::memfd_create(c"eyas".as_ptr(), libc::MFD_CLOEXEC) {
+            -1 => Err(std::io::Error::last_os_error()),
+            fd => Ok(std::fs::File::from_raw_fd(fd)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_are_filled_with_words_for_the_shell_and_the_shells_own_are_left_alone() {
+        let line = "a {name} {join} ${name} {print $1} {}{walltime} {a,b}";
+        let values = [("name", "x"), ("join", "/it's here"), ("walltime", "")];
+        assert_eq!(filled(line, &values), r"a x '/it'\''s here' ${name} {print $1} {}'' {a,b}");
+        assert_eq!(check_line("start", "sbatch -J {name} {script} > ${HOME}"), Ok(()));
+        for (which, line, expect) in [
+            ("start", "x {nam}", "an unknown hole `{nam}` in --start\nhint: did you mean {name}?"),
+            (
+                "start",
+                "x {zebra}",
+                "an unknown hole `{zebra}` in --start\nhint: --start has {name}, {join}, {script}, {walltime}",
+            ),
+            ("stop", "x {script}", "an unknown hole `{script}` in --stop\nhint: --stop has {id}, {name}"),
+            ("list", "x {id}", "an unknown hole `{id}` in --list\nhint: --list has no holes"),
+            ("list", " ", "--list is empty"),
+        ] {
+            assert_eq!(check_line(which, line).unwrap_err(), expect);
+        }
+    }
+
+    #[test]
+    fn a_listing_has_ids_names_and_states_and_everything_else_is_refused() {
+        let all =
+            parse_listing("7 eyas-a-1 PENDING (Resources)\n\n 8 eyas-a-2\n9 x TIMEOUT after 1h\n").unwrap();
+        let states = all.iter().map(|line| (line.name.as_str(), line.id.as_str(), line.state.clone()));
+        assert_eq!(
+            states.collect::<Vec<_>>(),
+            [
+                ("eyas-a-1", "7", BlockState::Queued),
+                ("eyas-a-2", "8", BlockState::Running),
+                ("x", "9", BlockState::Ended("timeout after 1h".into())),
+            ]
+        );
+        for (text, expect) in [
+            ("7\n", "--list has to print an id and a name on each line, and printed `7`"),
+            (
+                "7 a odd\n",
+                "--list printed the state `odd`, which is not known; queued, running and ended are",
+            ),
+        ] {
+            assert_eq!(parse_listing(text).unwrap_err(), expect);
+        }
+    }
+
+    #[test]
+    fn a_command_that_fails_or_hangs_says_so_and_what_it_leaves_running_is_not_waited_for() {
+        let run = |line: &str| shell("start", line, Duration::from_millis(300));
+        assert_eq!(run("echo 7; echo noise >&2"), Ok("7\n".into()));
+        assert_eq!(
+            run("echo a; echo no such queue >&2; exit 3").unwrap_err(),
+            "--start ended with exit status 3: no such queue"
+        );
+        assert_eq!(run("exit 4").unwrap_err(), "--start ended with exit status 4 and said nothing");
+        let begun = Instant::now();
+        assert_eq!(run("sleep 2 & echo 8"), Ok("8\n".into()));
+        assert!(begun.elapsed() < Duration::from_secs(1));
+        assert!(run("sleep 5").unwrap_err().contains("took longer than 0 s and was killed"));
+    }
+
+    #[test]
+    fn a_script_passes_quoted_words_and_leaves_variables_of_the_folder_to_the_node() {
+        let share = Share::of(Path::new("/home/me/.local/state"), "c1");
+        let launch = Launch {
+            exe: "/opt/my eyas/eyas".into(),
+            node_args: vec!["--home-local".into(), "/a b".into()],
+            node_dir: Some("$TMPDIR/\"x\"".into()),
+            setup: vec!["module load eyas".into()],
+            walltime: Some(Duration::from_secs(3723)),
+        };
+        let lines = CommandLines { start: "x".into(), list: "x".into(), stop: "x".into() };
+        let text = Commands::new(lines, launch.clone(), share, "/log".into()).script("eyas-c1-3");
+        assert_eq!(
+            text.lines().skip(2).collect::<Vec<_>>(),
+            [
+                "exec >> /home/me/.local/state/eyas/c1/eyas-c1-3.log 2>&1",
+                "[ -e /home/me/.local/state/eyas/c1/join.json ] || { echo 'the cluster has ended'; exit 0; }",
+                "{",
+                "module load eyas",
+                "} < /dev/null",
+                "mkdir -p -m 700 \"$TMPDIR/\\\"x\\\"\" || exit 1",
+                "exec '/opt/my eyas/eyas' executor --join /home/me/.local/state/eyas/c1/join.json --name eyas-c1-3 \
+                 --dir \"$TMPDIR/\\\"x\\\"/eyas-c1-3\" --remove-dir --home-local '/a b'",
+            ]
+        );
+        assert_eq!(hours_minutes_seconds(launch.walltime.unwrap()), "01:02:03");
+    }
+}

@@ -1,0 +1,57 @@
+//! How an executor is started on another machine: lines for its shell.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What a node runs.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The program, as nodes find it.
+    pub exe: PathBuf,
+    /// Arguments of the executor, after the join file, the name and the folder.
+    pub node_args: Vec<String>,
+    /// Where a node keeps its cache and its sandboxes: a folder of the executor's own is made in it. `$NAME` is replaced on
+    /// the node. `None`: its folder for temporary files.
+    pub node_dir: Option<String>,
+    /// Lines for the shell of the node before the executor starts.
+    pub setup: Vec<String>,
+    /// How long a block may live, for who requests it.
+    pub walltime: Option<Duration>,
+}
+
+impl Launch {
+    /// Lines that set up the node and become the executor called `name`, with its files in the folder `own`. `join` is a word
+    /// for the shell; `-`: the key comes by standard input, of which lines of set-up read nothing. `takes_more`: the
+    /// arguments of the shell are further ones of the executor.
+    pub(super) fn script(&self, join: &str, name: &str, own: &str, takes_more: bool) -> String {
+        let Launch { exe, node_args, node_dir, setup, .. } = self;
+        let mut text = String::new();
+        if !setup.is_empty() {
+            let _ = writeln!(text, "{{\n{}\n}} < /dev/null", setup.join("\n"));
+        }
+        let folder = match node_dir {
+            // Within double quotes only `$` keeps its meaning.
+            Some(dir) => dir.replace('\\', r"\\").replace('"', "\\\"").replace('`', "\\`"),
+            None => "${TMPDIR:-/tmp}/eyas-nodes-$(id -u)".into(),
+        };
+        let _ = writeln!(text, "mkdir -p -m 700 \"{folder}\" || exit 1");
+        let args: Vec<String> = node_args.iter().map(|word| quoted(word)).collect();
+        let more = if takes_more { " \"$@\"" } else { "" };
+        let (exe, args) = (quoted(&exe.to_string_lossy()), args.join(" "));
+        let _ = write!(
+            text,
+            "exec {exe} executor --join {join} --name {name} --dir \"{folder}/{own}\" --remove-dir {args}{more}"
+        );
+        text
+    }
+}
+
+/// A word for the shell.
+pub(super) fn quoted(word: &str) -> String {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"_-./:=@%+,".contains(&b);
+    match !word.is_empty() && word.bytes().all(is_plain) {
+        true => word.into(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}

@@ -1,0 +1,69 @@
+//! The folder that blocks elsewhere read: the key to the cluster, and a script and what it printed for each block.
+//!
+//! It lies in the user's folder for state, which nodes mount as the machine of the dispatcher does. It is small, it goes when the
+//! cluster ends, and a script that finds no key there ends at once.
+
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Share {
+    dir: PathBuf,
+}
+
+impl Share {
+    /// The folder of the cluster with that id in `state`, the user's folder for state. It is made by [`Self::refresh`].
+    pub fn of(state: &Path, cluster: &str) -> Share {
+        Share { dir: state.join("eyas").join(cluster) }
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The copy of the join file.
+    pub fn join(&self) -> PathBuf {
+        self.dir.join("join.json")
+    }
+
+    pub(super) fn script(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}.sh"))
+    }
+
+    pub(super) fn log(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}.log"))
+    }
+
+    /// Copies the join file as it is now: a dispatcher that was started again has another address.
+    pub fn refresh(&self, join: &Path) -> io::Result<()> {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
+        let content = std::fs::read(join)?;
+        if std::fs::read(self.join()).is_ok_and(|known| known == content) {
+            return Ok(());
+        }
+        self.write("join.json", &content, 0o600)
+    }
+
+    /// Writes a file of the folder; whoever reads it sees all of it or what was there before.
+    pub(super) fn write(&self, name: &str, content: &[u8], mode: u32) -> io::Result<()> {
+        let part = self.dir.join(format!(".{name}.part"));
+        let _ = std::fs::remove_file(&part);
+        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&part)?;
+        file.write_all(content)?;
+        drop(file);
+        std::fs::rename(&part, self.dir.join(name))
+    }
+
+    /// Removes the files of a block.
+    pub(super) fn forget(&self, name: &str) {
+        let _ = std::fs::remove_file(self.script(name));
+        let _ = std::fs::remove_file(self.log(name));
+    }
+
+    /// Removes the folder: the cluster has ended.
+    pub(super) fn remove(&self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}

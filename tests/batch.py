@@ -1,0 +1,134 @@
+"""A batch system in small for tests of `--provider command`: three commands over a folder, real processes.
+
+`start` runs a script in the background with output of its own, `list` prints a line for each block that was started, `stop` ends one. What
+a test wants to go wrong is a file in the folder:
+
+    hold     blocks stay queued: the script is started by the first listing that finds this file gone
+    refuse   `start` fails with the text of this file
+    deaf     `list` fails with the text of this file
+    stuck    `stop` fails with the text of this file
+    hide     `list` leaves out ids that stand in this file
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+START, LIST, STOP = "start", "list", "stop"
+
+
+class Batch:
+    """The folder of such a system, as a test sees it."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.folder = folder
+
+    def options(self, list_every: str = "500ms") -> list[str]:
+        """Options of eyas that take nodes from here."""
+        me = f"{sys.executable} {Path(__file__).resolve()} {self.folder}"
+        return [
+            *("--provider", "command", "--start", f"{me} start {{name}} {{script}} {{walltime}}"),
+            *("--list", f"{me} list", "--stop", f"{me} stop {{id}}", "--list-every", list_every),
+        ]
+
+    def wish(self, name: str, text: str = "") -> Path:
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def calls(self, verb: str) -> list[list[str]]:
+        """Arguments of each call of this command, after the time it came at."""
+        path = self.folder / "calls.log"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [line.split("\t")[1:] for line in lines if line.split("\t")[1] == verb]
+
+    def call_times(self, verb: str) -> list[float]:
+        lines = (self.folder / "calls.log").read_text().splitlines()
+        return [float(line.split("\t")[0]) for line in lines if line.split("\t")[1] == verb]
+
+    def blocks(self) -> dict[str, str]:
+        """All blocks that were ever started: id to name."""
+        return {path.stem: path.read_text().splitlines()[0] for path in sorted(self.folder.glob("*.block"))}
+
+    def running(self) -> list[str]:
+        """Ids of blocks whose process group is there."""
+        return [id for id in self.blocks() if is_running(self.folder, id)]
+
+    def kill(self, id: str) -> None:
+        """What a batch system does to a block whose time is over."""
+        with suppress(ProcessLookupError):
+            os.killpg(pid_of(self.folder, id), signal.SIGKILL)
+
+
+def pid_of(folder: Path, id: str) -> int:
+    return int((folder / f"{id}.pid").read_text())
+
+
+def is_running(folder: Path, id: str) -> bool:
+    if not (folder / f"{id}.pid").exists():
+        return False
+    try:
+        stat = Path(f"/proc/{pid_of(folder, id)}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def spawn(folder: Path, id: str, script: str) -> None:
+    """Start the block's script as a daemon: its parent is nobody that the test knows."""
+    if os.fork() == 0:
+        os.setsid()
+        out = os.open(folder / f"{id}.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        for stream in (1, 2):
+            os.dup2(out, stream)
+        part = folder / f".{id}.pid"
+        part.write_text(str(os.getpid()))
+        part.rename(folder / f"{id}.pid")
+        os.execv("/bin/sh", ["/bin/sh", script])
+
+
+def main() -> int:
+    folder, verb, *args = Path(sys.argv[1]), *sys.argv[2:]
+    with open(folder / "calls.log", "a") as log:
+        log.write("\t".join([f"{time.time():.3f}", verb, *args]) + "\n")
+    is_held = (folder / "hold").exists()
+    wish = folder / {START: "refuse", LIST: "deaf", STOP: "stuck"}[verb]
+    if wish.exists():
+        print(wish.read_text() or verb, file=sys.stderr)
+        return 3
+    if verb == START:
+        name, script, *_ = args
+        id = f"b{len(list(folder.glob('*.block'))) + 1}"
+        (folder / f"{id}.block").write_text(f"{name}\n{script}\n")
+        if not is_held:
+            spawn(folder, id, script)
+            while not (folder / f"{id}.pid").exists():
+                time.sleep(0.005)
+        print(id)
+    elif verb == LIST:
+        hidden = (folder / "hide").read_text().split() if (folder / "hide").exists() else []
+        for path in sorted(folder.glob("*.block")):
+            name, script = path.read_text().splitlines()
+            has_begun = (folder / f"{path.stem}.pid").exists()
+            if (folder / f"{path.stem}.stopped").exists() or path.stem in hidden:
+                continue
+            if not has_begun and not is_held:
+                spawn(folder, path.stem, script)
+            state = "RUNNING" if is_running(folder, path.stem) else "ENDED" if has_begun else "PENDING"
+            print(path.stem, name, state)
+    elif verb == STOP:
+        (folder / f"{args[0]}.stopped").touch()
+        if (folder / f"{args[0]}.pid").exists():
+            with suppress(ProcessLookupError):
+                os.killpg(pid_of(folder, args[0]), signal.SIGTERM)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,393 @@
+"""Nodes that commands of the user start, list and stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from batch import LIST, START, STOP, Batch
+from harness import Eyas, Run, wait_until
+from weather import Cluster
+
+
+@pytest.fixture
+def cluster(eyas: Eyas, tmp_path: Path) -> Cluster:
+    return Cluster(eyas, tmp_path / "cluster", tmp_path / "home")
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> Batch:
+    return Batch(tmp_path / "batch")
+
+
+class Up:
+    """The cluster of `eyas up` with nodes of this batch system."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        batch: Batch,
+        nodes: str,
+        *options: str,
+        list_every: str = "500ms",
+        lease: str = "2s",
+    ) -> None:
+        self.eyas = cluster.eyas
+        self.dir = cluster.folder / "up"
+        self.env = {"EYAS_JOIN": str(self.dir / "dispatcher" / "join.json")}
+        # On one machine nodes reach the dispatcher on loopback.
+        self.words = [
+            "up",
+            "--nodes",
+            nodes,
+            "--dir",
+            str(self.dir),
+            "--listen",
+            "127.0.0.1:0",
+            "--lease",
+            lease,
+        ]
+        self.words += ["--slots", "1", *batch.options(list_every), *options]
+
+    def start(self) -> str:
+        return self.eyas.run(*self.words).stdout
+
+    def ask(self, *args: str | Path) -> str:
+        return self.eyas.run(*args, env=self.env).stdout
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.ask("status", "--json"))
+        return found
+
+    def names(self) -> list[str]:
+        """Nodes that are connected."""
+        return sorted(line["name"] for line in self.status()["executors"] if line["state"] == "connected")
+
+    @property
+    def log(self) -> Path:
+        return self.dir / "dispatcher" / "provider.log"
+
+    def kill(self, *parts: str) -> None:
+        """`kill -9` of these parts of the head: `provider`, `dispatcher`."""
+        for pid, command in list(self.eyas.left_behind()):
+            if command.split()[1:2] and command.split()[1] in parts:
+                os.kill(pid, signal.SIGKILL)
+
+    def down(self) -> None:
+        self.ask("down")
+        wait_until(lambda: not list(self.eyas.left_behind()), "the end of all its processes")
+
+
+def shared(eyas: Eyas) -> list[Path]:
+    """What lies in the folder that blocks read."""
+    folder = Path(eyas.env["XDG_STATE_HOME"]) / "eyas"
+    return sorted(folder.rglob("*")) if folder.exists() else []
+
+
+def test_a_run_takes_its_nodes_from_commands_and_leaves_nothing(
+    eyas: Eyas, batch: Batch, cluster: Cluster, tmp_path: Path
+) -> None:
+    tasks = cluster.list_of([cluster.task(f"t{i}", f"echo {i} > out") for i in range(8)])
+    folder = tmp_path / "node disk"
+    folder.mkdir()
+    options = ["--listen", "127.0.0.1:0", "--nodes", "0..2", "--walltime", "90min", "--cache", "1GiB"]
+    options += ["--node-dir", "$NODE_DISK", "--setup", "export SITE=here", "--setup", "echo setting up"]
+    done = eyas.run("run", tasks, *batch.options(), *options, env={"NODE_DISK": str(folder)})
+    assert re.search(r"8 tasks in .*: 8 done, 0 failed", done.stderr), done
+    cluster.expect(**{f"t{i}": f"{i}\n".encode() for i in range(8)})
+    starts = batch.calls(START)
+    assert 1 <= len(starts) <= 2, starts
+    assert all(call[3] == "01:30:00" and re.fullmatch(r"eyas-[0-9a-f]+-[12]", call[1]) for call in starts)
+    assert len(batch.calls(STOP)) == len(starts), "each block was ended, once"
+    wait_until(lambda: not batch.running(), "the end of the blocks")
+    assert not shared(eyas), "the key, the scripts and the logs are gone"
+    assert not list(folder.iterdir()), "the nodes' folders are gone"
+
+
+def test_submissions_and_listings_keep_their_pace(batch: Batch, cluster: Cluster, tmp_path: Path) -> None:
+    up = Up(cluster, batch, "0..3", list_every="2s")
+    assert up.start().startswith("up, with 0..3 nodes by --provider command; join file: ")
+    gate = tmp_path / "gate"
+    up.ask("submit", cluster.list_of([cluster.task(f"t{i}", "echo x > out", gate=gate) for i in range(6)]))
+    wait_until(lambda: len(up.names()) == 3, "three nodes")
+    times = batch.call_times(START)
+    # The calls note when their programs began, which a busy machine delays.
+    assert len(times) == 3 and times[2] - times[0] >= 1.5, times
+    gate.touch()
+    up.ask("wait")
+    listings = batch.call_times(LIST)
+    assert listings[-1] - listings[0] >= 2.0 * (len(listings) - 1) - 0.5, listings
+    cluster.expect(**{f"t{i}": b"x\n" for i in range(6)})
+    assert sorted(cluster.ran()) == sorted(f"t{i}" for i in range(6)), "each task ran once"
+    up.down()
+    assert not batch.running()
+
+
+def test_idle_nodes_go_and_their_blocks_with_them(batch: Batch, cluster: Cluster) -> None:
+    up = Up(cluster, batch, "0..1", "--idle-release", "300ms")
+    up.start()
+    for wave in range(2):
+        up.ask("submit", cluster.list_of([cluster.task(f"w{wave}", "echo x > out")]))
+        up.ask("wait")
+        wait_until(lambda: not up.names() and not batch.running(), "the node and its block to go")
+    assert list(batch.blocks().values()) == [f"eyas-{up.status()['cluster']}-{i}" for i in (1, 2)]
+    assert not batch.calls(STOP), "they ended by themselves"
+    up.down()
+
+
+def test_a_block_that_is_killed_is_weather_and_is_replaced(
+    batch: Batch, cluster: Cluster, tmp_path: Path
+) -> None:
+    up = Up(cluster, batch, "1..1")
+    up.start()
+    gate = tmp_path / "gate"
+    up.ask("submit", cluster.list_of([cluster.task("t", "echo x > out", gate=gate)]))
+    cluster.begun("t")
+    batch.kill("b1")
+    wait_until(lambda: cluster.ran() == ["t", "t"], "the task to run again, on another node")
+    gate.touch()
+    up.ask("wait")
+    cluster.expect(t=b"x\n")
+    assert len(batch.blocks()) == 2
+    up.down()
+
+
+def test_a_block_that_listings_lack_is_not_given_up_while_its_node_is_there(
+    batch: Batch, cluster: Cluster, tmp_path: Path
+) -> None:
+    up = Up(cluster, batch, "1..1")
+    up.start()
+    wait_until(lambda: len(up.names()) == 1, "the node")
+    batch.wish("hide", "b1")
+    gate = tmp_path / "gate"
+    up.ask("submit", cluster.list_of([cluster.task("t", "echo x > out", gate=gate)]))
+    n = len(batch.calls(LIST))
+    wait_until(lambda: len(batch.calls(LIST)) >= n + 4, "four listings without the block")
+    gate.touch()
+    up.ask("wait")
+    assert (cluster.ran(), len(batch.blocks())) == (["t"], 1)
+    up.down()
+    assert not batch.running()
+
+
+def test_three_blocks_that_die_at_once_end_it_with_their_own_words(
+    run: Run, batch: Batch, cluster: Cluster
+) -> None:
+    tasks = cluster.list_of([cluster.task("t", "echo x > out")])
+    setup = ["--setup", "echo loading; echo 'no module named gcc/99' >&2; exit 7"]
+    done = run("run", tasks, *batch.options(), "--listen", "127.0.0.1:0", "--nodes", "0..1", *setup, status=3)
+    said = r"error: the provider ended: error: no node can be started: eyas-\w+-3 ended before it joined: ended; "
+    assert re.search(said + r"it said: no module named gcc/99 \(all of it: (.*)\)", done.stderr), done
+    log = re.findall(r"all of it: (.*?)\)", done.stderr)[-1]
+    assert Path(log).read_text() == "loading\nno module named gcc/99\n"
+    assert len(batch.blocks()) == 3
+    assert not batch.running()
+
+
+@pytest.mark.parametrize(
+    ("wish", "sentence"),
+    [
+        ("refuse", "submit a block: --start ended with exit status 3: no such queue"),
+        ("deaf", "list the blocks: --list ended with exit status 3: no such queue"),
+    ],
+)
+def test_commands_that_never_work_end_it(
+    run: Run, batch: Batch, cluster: Cluster, wish: str, sentence: str
+) -> None:
+    batch.wish(wish, "no such queue")
+    tasks = cluster.list_of([cluster.task("t", "echo x > out")])
+    done = run("run", tasks, *batch.options(), "--listen", "127.0.0.1:0", "--nodes", "0..1", status=3)
+    said = f"error: the provider ended: error: no node can be started, as nobody could {sentence}\n"
+    assert said in done.stderr, done
+    assert len(batch.calls(START if wish == "refuse" else LIST)) == 3
+    assert not batch.blocks()
+
+
+def test_a_batch_system_that_is_away_for_a_while_is_waited_for(batch: Batch, cluster: Cluster) -> None:
+    up = Up(cluster, batch, "0..1", "--idle-release", "200ms")
+    up.start()
+    up.ask("submit", cluster.list_of([cluster.task("a", "echo x > out")]))
+    up.ask("wait")
+    wait_until(lambda: not up.names(), "the node to go")
+    refuse = batch.wish("refuse", "AssocMaxSubmitJobLimit")
+    up.ask("submit", cluster.list_of([cluster.task("b", "echo x > out")]))
+    wait_until(lambda: len(batch.calls(START)) >= 4, "three refusals")
+    times = batch.call_times(START)[1:]
+    assert times[2] - times[1] > times[1] - times[0], "less and less often"
+    refuse.unlink()
+    up.ask("wait")
+    cluster.expect(a=b"x\n", b=b"x\n")
+    assert (
+        "could not submit a block: --start ended with exit status 3: AssocMaxSubmitJobLimit; trying again in 1 s"
+        in up.log.read_text()
+    )
+    up.down()
+
+
+def test_blocks_in_the_queue_that_nobody_needs_any_more_are_cancelled(batch: Batch, cluster: Cluster) -> None:
+    up = Up(cluster, batch, "0..1", "--idle-release", "300ms")
+    batch.wish("hold")
+    up.start()
+    up.ask("submit", cluster.list_of([cluster.task("t", "echo x > out")]))
+    wait_until(lambda: len(batch.blocks()) == 1, "a block in the queue")
+    wait_until(lambda: "0 of 0 to 1 nodes, 1 coming" in up.ask("status"), "the status to say so")
+    name = re.escape(batch.blocks()["b1"])
+    wait_until(
+        lambda: re.search(rf"^block +state +id\n{name} +queued +b1\n", up.ask("status"), re.M), "its line"
+    )
+    up.ask("cancel", "--all")
+    wait_until(lambda: batch.calls(STOP) == [["stop", "b1"]], "the block to be cancelled")
+    up.down()
+
+
+def test_a_provider_that_was_killed_is_started_again_and_takes_its_blocks_over(
+    batch: Batch, cluster: Cluster, tmp_path: Path
+) -> None:
+    up = Up(cluster, batch, "0..2")
+    up.start()
+    gate = tmp_path / "gate"
+    up.ask("submit", cluster.list_of([cluster.task(f"t{i}", "echo x > out", gate=gate) for i in range(2)]))
+    cluster.begun("t0", "t1")
+    up.kill("provider")
+    wait_until(lambda: up.status()["provisioner"] is None, "the provider's end")
+    assert "what starts and ends nodes was started again" in up.start()
+    names = sorted(batch.blocks().values())
+    wait_until(
+        lambda: up.log.read_text().count("is there from before, and is taken over") == 2,
+        "both to be taken over",
+    )
+    assert up.names() == names
+    gate.touch()
+    up.ask("wait")
+    assert sorted(cluster.ran()) == ["t0", "t1"], "nothing ran twice"
+    assert len(batch.blocks()) == 2
+    up.down()
+    assert not batch.running()
+
+
+def test_a_head_that_is_killed_and_started_again_takes_its_blocks_over(
+    batch: Batch, cluster: Cluster, tmp_path: Path
+) -> None:
+    up = Up(cluster, batch, "0..1", lease="20s")
+    up.start()
+    gate = tmp_path / "gate"
+    up.ask("submit", cluster.list_of([cluster.task("t", "echo x > out", gate=gate)]))
+    cluster.begun("t")
+    up.kill("provider", "dispatcher")
+    # The new dispatcher has another port; the block finds it in the join file that the new provider writes.
+    assert up.start().startswith("up, with 0..1 nodes by --provider command")
+    wait_until(lambda: len(up.names()) == 1, "the node to come back")
+    gate.touch()
+    up.ask("wait")
+    cluster.expect(t=b"x\n")
+    assert (cluster.ran(), len(batch.blocks())) == (["t"], 1), "it went on where it was"
+    up.down()
+    assert not batch.running()
+
+
+def test_a_dispatcher_that_is_killed_alone_is_started_again_beside_the_same_provider(
+    batch: Batch, cluster: Cluster, tmp_path: Path
+) -> None:
+    up = Up(cluster, batch, "0..1", lease="20s")
+    up.start()
+    gate = tmp_path / "gate"
+    up.ask("submit", cluster.list_of([cluster.task("t", "echo x > out", gate=gate)]))
+    cluster.begun("t")
+    up.kill("dispatcher")
+    up.start()
+    wait_until(lambda: len(up.names()) == 1, "the node to come back")
+    assert sum(command.split()[1:2] == ["provider"] for _, command in cluster.eyas.left_behind()) == 1
+    gate.touch()
+    up.ask("wait")
+    cluster.expect(t=b"x\n")
+    assert (cluster.ran(), len(batch.blocks()), batch.calls(STOP)) == (["t"], 1, [])
+    done = cluster.eyas.run(*up.words, status=3)
+    assert "a cluster is up already" in done.stderr, done
+    up.down()
+    assert not batch.running()
+
+
+def test_a_head_that_is_killed_leaves_no_node_behind(batch: Batch, cluster: Cluster, tmp_path: Path) -> None:
+    up = Up(cluster, batch, "2..2")
+    up.start()
+    wait_until(lambda: len(up.names()) == 2, "two nodes")
+    up.kill("provider", "dispatcher")
+    wait_until(lambda: not batch.running(), "the nodes to end with their lease", timeout=15)
+
+
+def test_an_executor_that_is_refused_its_folder_leaves_it_alone(cluster: Cluster, batch: Batch) -> None:
+    """`--remove-dir` removes what is the executor's own, and no folder that another one lives in."""
+    cluster.dispatcher()
+    cluster.executor("a", "--remove-dir")
+    folder = cluster.node_dir("a")
+    words = ["--join", str(cluster.join), "--dir", str(folder), "--name", "b", "--remove-dir"]
+    done = cluster.eyas.run("executor", *words, status=3)
+    assert "is used by another executor" in done.stderr, done
+    assert (folder / "cache").is_dir()
+    cluster.executors["a"].stop()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            ["--provider", "command"],
+            "error: --provider command needs --start\nhint: it takes the three commands --start, --list and --stop\n",
+        ),
+        (
+            ["--provider", "command", "--start", "x {nam}", "--list", "l", "--stop", "s"],
+            "error: an unknown hole `{nam}` in --start\nhint: did you mean {name}?\n",
+        ),
+        (["--start", "x"], "error: --start has nothing to say to --provider local\n"),
+        (["--provider", "slurmm"], "invalid value 'slurmm' for '--provider <KIND>'"),
+        (
+            [
+                "--provider",
+                "command",
+                "--start",
+                "x",
+                "--list",
+                "l",
+                "--stop",
+                "s",
+                "--dispatchers",
+                "2",
+                "--nodes",
+                "4",
+            ],
+            "error: --provider command works with one dispatcher so far\n",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(
+    run: Run, tmp_path: Path, options: list[str], sentence: str
+) -> None:
+    (tmp_path / "t.jsonl").write_text('{"command": ["true"]}\n')
+    for verb in (["up"], ["run", "t.jsonl"]):
+        done = run(*verb, *options, status=2)
+        assert sentence in done.stderr, done
+        assert done.stdout == ""
+
+
+def test_commands_come_from_a_profile_and_map_says_what_to_do(
+    run: Run, batch: Batch, cluster: Cluster, tmp_path: Path
+) -> None:
+    words = [*batch.options(), "--listen", "127.0.0.1:0", "--nodes", "0..1", "--setup", "true"]
+    pairs = zip(words[::2], words[1::2])
+    text = "".join(f"{name.removeprefix('--')} = {json.dumps(value)}\n" for name, value in pairs)
+    (tmp_path / "eyas.toml").write_text(f"[profile.mine]\n{text}")
+    tasks = cluster.list_of([cluster.task("t", "echo x > out")])
+    run("run", tasks, "--profile", "mine")
+    cluster.expect(t=b"x\n")
+    assert len(batch.blocks()) == 1
+    done = run("map", "--profile", "mine", "--range", "0..2", "--", "true", status=2)
+    assert (
+        "error: `eyas map` takes nodes of this machine only, and profile `mine` has others\n" in done.stderr
+    ), done
+    assert "hint: write the tasks with --to-list FILE" in done.stderr

@@ -1,0 +1,207 @@
+"""Nodes on hosts that are known by name: over a real OpenSSH server, and within an allocation of a real Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Eyas, Run, need_path, need_program, wait_until
+from slurm import Slurm, slurm
+from weather import Cluster
+
+
+@pytest.fixture
+def cluster(eyas: Eyas, tmp_path: Path) -> Cluster:
+    return Cluster(eyas, tmp_path / "cluster", tmp_path / "home")
+
+
+class Ssh:
+    """An OpenSSH server of this test's own, on loopback."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700)
+        self.folder = folder
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        for name in ("host_key", "user_key", "other_key"):
+            words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
+            subprocess.run(words, check=True, timeout=60)
+        (folder / "authorized").write_text((folder / "user_key.pub").read_text())
+        (folder / "authorized").chmod(0o600)
+        self.trust("host_key")
+        (folder / "sshd_config").write_text(
+            f"ListenAddress 127.0.0.1:{self.port}\nHostKey {folder}/host_key\nPidFile {folder}/pid\n"
+            f"AuthorizedKeysFile {folder}/authorized\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n"
+        )
+
+    def trust(self, key: str) -> None:
+        """What the client takes for the server's key."""
+        public = (self.folder / f"{key}.pub").read_text()
+        (self.folder / "known_hosts").write_text(f"[127.0.0.1]:{self.port} {public}")
+
+    def options(self, n_hosts: int) -> list[str]:
+        hosts = self.folder / "hosts.txt"
+        hosts.write_text("# one line, one node\n" + f"ssh://127.0.0.1:{self.port}\n" * n_hosts)
+        ssh = f"ssh -F none -i {self.folder}/user_key -o UserKnownHostsFile={self.folder}/known_hosts"
+        return [
+            *("--provider", "ssh", "--hosts", str(hosts), "--ssh", f"{ssh} -o GlobalKnownHostsFile=none"),
+            *("--listen", "127.0.0.1:0", "--slots", "1", "--node-dir", str(self.folder / "nodes")),
+        ]
+
+    def executors(self) -> list[int]:
+        """Executors of the folder of this server's nodes: they are no children of ours."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    words = (entry / "cmdline").read_bytes().split(b"\0")
+                except OSError:
+                    continue
+                if words[1:2] == [b"executor"] and any(w.startswith(bytes(self.folder)) for w in words):
+                    found.append(int(entry.name))
+        return found
+
+
+@pytest.fixture
+def ssh(tmp_path: Path) -> Iterator[Ssh]:
+    need_program("ssh-keygen", "openssh-client")
+    sshd = need_path("/usr/sbin/sshd", "openssh-server")
+    Path("/run/sshd").mkdir(exist_ok=True)
+    made = Ssh(tmp_path / "ssh")
+    words = [str(sshd), "-D", "-e", "-f", str(made.folder / "sshd_config")]
+    # Its own environment, so that what it starts is not taken for a child of eyas.
+    with open(made.folder / "log", "wb") as log:
+        server = subprocess.Popen(words, stderr=log, cwd="/", env={"PATH": os.environ["PATH"]})
+
+    def answers() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", made.port)) == 0
+
+    wait_until(answers, "sshd")
+    yield made
+    server.terminate()
+    server.wait(20)
+
+
+def test_a_run_on_hosts_takes_all_of_them_and_leaves_nothing(eyas: Eyas, ssh: Ssh, cluster: Cluster) -> None:
+    line = 'echo "$EYAS_TASK $SITE" > out'
+    tasks = cluster.list_of([cluster.task(f"t{i}", line) for i in range(8)])
+    setup = ["--setup", "export SITE=here; cat", "--setup", "true"]
+    done = eyas.run("run", tasks, *ssh.options(2), *setup)
+    assert re.search(r"8 tasks in .*: 8 done, 0 failed", done.stderr), done
+    cluster.expect(**{f"t{i}": f"t{i} here\n".encode() for i in range(8)})
+    assert not ssh.executors()
+    assert not list((ssh.folder / "nodes").iterdir()), "the nodes' folders are gone"
+    # No word of a command line has the cluster's key, nor has a file of ours.
+    assert not (Path(eyas.env["XDG_STATE_HOME"]) / "eyas").exists()
+
+
+def test_nodes_of_hosts_come_and_go_and_none_outlives_the_head(
+    eyas: Eyas, ssh: Ssh, cluster: Cluster
+) -> None:
+    folder = cluster.folder / "up"
+    env = {"EYAS_JOIN": str(folder / "dispatcher" / "join.json")}
+    options = ["--dir", str(folder), "--nodes", "1..2", "--idle-release", "300ms", "--lease", "3s"]
+    up = eyas.run("up", *ssh.options(2), *options)
+    assert up.stdout.startswith("up, with 1..2 nodes by --provider ssh; join file: "), up
+
+    def names() -> list[str]:
+        status: dict[str, Any] = json.loads(eyas.run("status", "--json", env=env).stdout)
+        return sorted(e["name"] for e in status["executors"] if e["state"] == "connected")
+
+    wait_until(lambda: names() == ["node1.127"], "the first node")
+    tasks = [cluster.task(f"t{i}", "sleep 0.5; echo x > out") for i in range(4)]
+    eyas.run("submit", cluster.list_of(tasks), env=env)
+    wait_until(lambda: names() == ["node1.127", "node2.127"], "the second node")
+    eyas.run("wait", env=env)
+    wait_until(lambda: len(names()) == 1, "one node to go")
+    for pid, command in list(eyas.left_behind()):
+        if command.split()[1:2] in (["provider"], ["dispatcher"]):
+            os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not ssh.executors(), "the nodes to end with the head", timeout=15)
+
+
+def test_a_host_key_that_is_refused_is_said_with_the_host(run: Run, ssh: Ssh, cluster: Cluster) -> None:
+    tasks = cluster.list_of([cluster.task("t", "echo x > out")])
+    options = ssh.options(1)
+    ssh.trust("other_key")
+    done = run("run", tasks, *options, status=3)
+    host = f"ssh://127.0.0.1:{ssh.port}"
+    said = f"no node can be started: node1 ended before it joined: {host}: Host key verification failed."
+    assert said in done.stderr, done
+
+
+def test_what_cannot_be_is_refused_in_one_sentence(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"command": ["true"]}\n')
+    (tmp_path / "hosts").write_text("c01\nc02\n")
+    (tmp_path / "empty").write_text("# nobody\n")
+    for options, sentence in (
+        (["ssh"], "error: --provider ssh needs --hosts FILE\nhint: write the hosts into a file"),
+        (["ssh", "--hosts", "none"], "error: cannot read the list of hosts `none`: No such file"),
+        (["ssh", "--hosts", "empty"], "error: `empty` names no host\n"),
+        (
+            ["ssh", "--hosts", "hosts", "--nodes", "3"],
+            "error: --nodes allows 3 nodes, and there are only 2 hosts\n",
+        ),
+        (
+            ["ssh", "--hosts", "hosts", "--start", "x"],
+            "error: --start has nothing to say to --provider ssh\n",
+        ),
+        (
+            ["allocation"],
+            "error: this is no allocation of a batch system that eyas knows: none of SLURM_JOB_NODELIST, ",
+        ),
+    ):
+        done = run("run", "t.jsonl", "--provider", *options, status=2)
+        assert sentence in done.stderr, done
+
+
+# ------------------------------------------------------------------------------------- within an allocation
+
+
+@pytest.fixture(scope="module")
+def batch() -> Iterator[Slurm]:
+    with slurm() as made:
+        yield made
+
+
+def test_a_run_within_a_job_of_slurm_takes_the_nodes_of_the_job(
+    batch: Slurm, eyas: Eyas, cluster: Cluster, tmp_path: Path
+) -> None:
+    tasks = cluster.list_of(
+        [cluster.task(f"t{i}", "sleep 0.3; echo $SLURMD_NODENAME > out") for i in range(12)]
+    )
+    line = f"{eyas.path} run {tasks} --provider allocation --listen 127.0.0.1:0 --node-dir {tmp_path}/nodes"
+    job, log = tmp_path / "job.sh", tmp_path / "job.log"
+    job.write_text(f"#!/bin/sh\n{line}\necho status $?\n")
+    exports = "".join(
+        f",{name}={shlex.quote(value)}"
+        for name, value in eyas.env.items()
+        if name.startswith(("XDG", "EYAS", "HOME", "TMPDIR"))
+    )
+    words = [
+        "sbatch",
+        "--parsable",
+        "--nodes=3",
+        "--ntasks-per-node=1",
+        "--cpus-per-task=2",
+        f"--chdir={tmp_path}",
+    ]
+    batch.ask(*words, f"--output={log}", f"--export=ALL{exports}", str(job))
+    wait_until(lambda: log.exists() and "status " in log.read_text(), "the job's end")
+    assert log.read_text().endswith("status 0\n"), log.read_text()
+    assert "12 tasks in" in log.read_text() and ": 12 done, 0 failed" in log.read_text()
+    nodes = [cluster.output(f"t{i}").decode().strip() for i in range(12)]
+    assert len(set(nodes)) == 3 and set(nodes) <= {"n1", "n2", "n3", "n4"}, nodes
+    wait_until(lambda: not batch.queue(), "an empty queue")
+    assert not list((tmp_path / "nodes").iterdir()), "the nodes' folders are gone"
