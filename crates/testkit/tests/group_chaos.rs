@@ -147,6 +147,13 @@ mod found {
         live(&uneven(30037518));
     }
 
+    /// The other submission was given up while a member wrote that it is prepared. When that was durable, the member
+    /// took the later submission for prepared, and refused the rest of it.
+    #[test]
+    fn a_submission_was_refused_as_an_earlier_one_of_its_number_was_prepared() {
+        live(&uneven(41001998).with("forget").expect("there is such a kind"));
+    }
+
     #[test]
     fn executors_went_in_circles_and_took_the_only_copies_along() {
         [10929, 12498, 20630].iter().for_each(|seed| {
