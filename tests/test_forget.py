@@ -120,8 +120,6 @@ def test_what_cannot_be_kept_or_forgotten_is_said(run: Run, folder: Path, tmp_pa
     ):
         refused = run("up", "--dir", folder, "--keep-runs", rule, status=None)
         assert refused.status == 2 and why in refused.stderr, refused
-    several = run("up", "--dir", folder, "--dispatchers", "2", "--keep-runs", "3", status=None)
-    assert several.status == 2 and "--keep-runs needs one dispatcher" in several.stderr
     assert not folder.exists()
     run("up", "--dir", folder, "--slots", "1")
     join = folder / "dispatcher" / "join.json"
@@ -135,3 +133,22 @@ def test_what_cannot_be_kept_or_forgotten_is_said(run: Run, folder: Path, tmp_pa
     gate.touch()
     run("wait", "--join", join)
     run("forget", "--join", join, "1")
+
+
+def test_several_dispatchers_forget_runs_together(run: Run, folder: Path, tmp_path: Path) -> None:
+    """By rule and by name, and numbers go on."""
+    join = folder / "dispatcher" / "join.json"
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text("".join(f'{{"id": "t{i}", "command": "true"}}\n' for i in range(40)))
+    run("up", "--dir", folder, "--dispatchers", "2", "--nodes", "2", "--slots", "1", "--keep-runs", "2")
+    for _ in range(4):
+        done(run, join, tasks)
+    wait_until(lambda: remembered(run, join) == [3, 4], "the first two runs to be forgotten")
+    again = run("forget", "--join", join, "1", status=None)
+    assert again.status != 0 and "has ended and was forgotten" in again.stderr
+    assert run("forget", "--join", join, "3").stdout == "1 run forgotten\n"
+    assert remembered(run, join) == [4]
+    run("forget", "--join", join, "--all")
+    assert remembered(run, join) == []
+    done(run, join, tasks)
+    assert remembered(run, join) == [5]

@@ -316,16 +316,14 @@ pub struct KeepArgs {
 }
 
 impl KeepArgs {
-    /// For one of so many dispatchers. `Err`: a sentence.
-    pub fn rule(&self, n_dispatchers: u32) -> Result<Option<KeepRuns>, String> {
+    /// Which ended runs one of so many dispatchers keeps. `None`: all.
+    pub fn rule(&self, n_dispatchers: u32) -> Option<KeepRuns> {
         let all = KeepRuns::default();
-        match self.keep_runs {
-            Some(rule) if n_dispatchers > 1 && rule != all => {
-                Err("--keep-runs needs one dispatcher: several cannot forget runs".into())
-            }
-            None if n_dispatchers == 1 => Ok(Some(KeepRuns { n_runs: Some(KEPT_RUNS), ..all })),
-            rule => Ok(rule.filter(|rule| *rule != all)),
-        }
+        let by_default = match n_dispatchers {
+            1 => KeepRuns { n_runs: Some(KEPT_RUNS), ..all },
+            _ => all,
+        };
+        Some(self.keep_runs.unwrap_or(by_default)).filter(|rule| *rule != all)
     }
 }
 

@@ -31,8 +31,7 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
     };
     let mut args = args;
     args.cluster.provide = args.provide;
-    let rule = args.keep.rule(args.cluster.dispatchers);
-    args.cluster.policy.keep_runs = rule.map_err(|e| Fault::new(Exit::BadInput, e))?;
+    args.cluster.policy.keep_runs = args.keep.rule(args.cluster.dispatchers);
     let (plan, dir) = local::plan(&args.cluster, &dir, false)?;
     let elsewhere = args.cluster.provide.is_elsewhere();
     if !elsewhere {

@@ -17,7 +17,7 @@ use eyas_net::{NetError, Reader, Writer};
 use eyas_session::client::{self as session, Input, Output, Submission};
 use eyas_wire::identity::Join;
 use eyas_wire::message::*;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -388,8 +388,8 @@ impl Shared {
                 first_of(self.ask_all(&body).await)
             }
             RequestBody::Prints { run, which, from } => self.prints(run, which, from).await,
-            // Each dispatcher refuses this itself.
-            body @ RequestBody::Forget { .. } => first_of(self.ask_all(&body).await),
+            // The first dispatcher asks the others, and they follow it.
+            body @ RequestBody::Forget { .. } => self.ask(0, body).await,
             RequestBody::Shutdown => first_of(self.ask_all(&RequestBody::Shutdown).await),
             body @ RequestBody::Demand { .. } => demand(self.ask_all(&body).await),
             RequestBody::Drain { executor } => {
@@ -483,6 +483,8 @@ impl Shared {
             for (member, before) in parts.iter().flatten().enumerate() {
                 match self.ask(member, RequestBody::WatchRun { run, interval_ns: u64::MAX }).await {
                     Ok(ReplyBody::Run(now)) => again.push(*now),
+                    // It is forgotten already, which it is only when all parts have ended.
+                    Err(No::Refused(_)) => again.push(before.clone()),
                     _ => again.push(RunStatus { ended: None, ..before.clone() }),
                 }
             }
@@ -591,6 +593,12 @@ impl Shared {
         let mut whole: Option<ClusterStatus> = None;
         let mut warnings = vec![];
         let mut runs: Vec<(RunId, Vec<RunStatus>)> = vec![];
+        // A run that the first member does not know is forgotten, and some other has yet to hear that.
+        let known: Option<BTreeSet<RunId>> = match replies.first() {
+            Some(Ok(ReplyBody::Status(first))) => Some(first.runs.iter().map(|run| run.run).collect()),
+            _ => None,
+        };
+        let is_known = |run: &&RunStatus| known.as_ref().is_none_or(|known| known.contains(&run.run));
         for (member, reply) in replies.into_iter().enumerate() {
             let status = match reply {
                 Ok(ReplyBody::Status(status)) => *status,
@@ -601,7 +609,7 @@ impl Shared {
                 }
             };
             warnings.extend(status.warnings.iter().map(|w| format!("dispatcher {}: {w}", member + 1)));
-            for run in &status.runs {
+            for run in status.runs.iter().filter(is_known) {
                 match runs.iter_mut().find(|(id, _)| *id == run.run) {
                     Some((_, parts)) => parts.push(run.clone()),
                     None => runs.push((run.run, vec![run.clone()])),

@@ -286,6 +286,14 @@ impl Catalog {
         record.named_by = record.named_by.max(run.0);
     }
 
+    /// Forgets that the submission `run`, which is given up, named the object. Its number may be given again.
+    pub fn unname(&mut self, object: ObjectId, run: RunId) {
+        let record = self.object_mut(object);
+        if record.named_by == run.0 {
+            record.named_by = NO_RUN;
+        }
+    }
+
     /// Forgets the object: its number means nothing any more, and its location gets a new number when it is
     /// named again. No executor may hold the object. Gives the page of numbers that is now forgotten as a
     /// whole, if there is one.

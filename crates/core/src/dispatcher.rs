@@ -169,6 +169,8 @@ pub struct RunState {
     pub keep: bool,
     pub opened: Timestamp,
     pub ended: Option<Timestamp>,
+    /// When the last part of a run in parts ended, as far as this dispatcher has heard.
+    all_parts_ended: Option<Timestamp>,
     pub n_tasks: u64,
     pub n_waiting: u64,
     pub n_ready: u64,
@@ -395,6 +397,7 @@ impl Dispatcher {
                 self.attempts.incarnations.insert(incarnation);
             }
             Event::RunForgotten { run } => self.on_run_forgotten(run, out),
+            Event::AllPartsEnded { run, at } => self.on_all_parts_ended(run, at),
             Event::TasksNumbered { n_tasks } => self.tasks.next_task = self.tasks.next_task.max(n_tasks),
             Event::RunRestored { run, opened, ended } => self.on_run_restored(run, opened, ended),
             Event::Recovered => {

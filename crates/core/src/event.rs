@@ -95,6 +95,9 @@ pub enum Event {
     /// The run has ended, and the journal has recorded that it is forgotten. When this is read back from the
     /// journal, the run may not have started.
     RunForgotten { run: RunId },
+    /// All parts of a run in parts have ended, the last of them at `at` by this dispatcher's clock. Only the
+    /// dispatcher that decides for the group gets this event.
+    AllPartsEnded { run: RunId, at: Timestamp },
     /// Read back from the journal: the number of tasks that have been numbered, including those of forgotten
     /// runs.
     TasksNumbered { n_tasks: u64 },

@@ -77,6 +77,9 @@ pub struct ExecutorConfig {
     pub inputs_in_turn: bool,
 }
 
+/// The number of home's answers that are kept whether anything needs them or not.
+const ANSWERS_MIN: usize = 8_192;
+
 type AttemptId = (TaskId, AttemptNo);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -273,6 +276,8 @@ pub struct Executor {
     run_ns_mean: Option<u64>,
     /// Home's last answer about an object, and the run for which it was asked.
     home: FxHashMap<ObjectId, (RunId, HomeAnswer)>,
+    /// The number of answers that were left when unneeded ones were forgotten the last time.
+    n_answers_left: usize,
     /// Home has answered for some objects that they can be read in place.
     reads_in_place: bool,
     /// The attempts that wait for an answer from home.
@@ -325,6 +330,7 @@ impl Executor {
             n_running: 0,
             run_ns_mean: None,
             home: FxHashMap::default(),
+            n_answers_left: 0,
             reads_in_place: false,
             asking: BTreeMap::new(),
             transfers: BTreeMap::new(),
@@ -408,7 +414,7 @@ impl Executor {
                 self.on_space_measured(room_bytes, disk_bytes, out)
             }
             NodeEvent::HomeShared { streams } => self.config.home_streams_max = streams.max(1),
-            NodeEvent::Ticked => {}
+            NodeEvent::Ticked => self.forget_answers(),
         }
         self.settle_space(now, out);
         self.progress(now, out);
@@ -469,6 +475,30 @@ impl Executor {
         let mut held: Vec<_> = self.held.iter().map(|(o, f)| (*o, f.clone())).collect();
         held.sort_by_key(|(object, _)| *object);
         held
+    }
+
+    /// Forgets what home said of objects that nothing here needs, once there are many such answers. Should an object be needed
+    /// again, home is asked again, as after a reconnect.
+    fn forget_answers(&mut self) {
+        if self.home.len() > ANSWERS_MIN.max(2 * self.n_answers_left) {
+            let needed = self.needed_objects();
+            let cache = &self.cache;
+            self.home.retain(|object, _| needed.contains(object) || cache.state(*object).is_some());
+            self.n_answers_left = self.home.len();
+        }
+    }
+
+    /// Objects that something here speaks of, beside what is ready in the cache: inputs and outputs of attempts that are not
+    /// recorded as ended, transfers, questions to home.
+    #[allow(clippy::disallowed_methods, reason = "sorted before anyone sees it")]
+    pub fn needed_objects(&self) -> BTreeSet<ObjectId> {
+        let mut needed: BTreeSet<ObjectId> = self.asking.keys().chain(&self.doomed).copied().collect();
+        needed.extend(self.staying.iter().copied());
+        needed.extend(self.transfers.values().map(|transfer| transfer.object));
+        for Assignment { inputs, outputs, .. } in self.attempts.values().map(|a| &*a.assignment) {
+            needed.extend(inputs.iter().map(|input| input.object).chain(outputs.iter().copied()));
+        }
+        needed
     }
 
     /// Transfers from and to home that are under way.

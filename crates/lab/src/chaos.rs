@@ -36,6 +36,7 @@ pub struct ChaosArgs {
     /// stops and goes on later, beyond its lease too; `clocks`, wall clocks that are wrong; `small`, caches and disks that are
     /// smaller than what tasks need; `scratch`, programs that fill their disk together; `forget`, ended runs that are
     /// forgotten; `equal`, files of the same bytes, which a cache keeps once. `--groups` takes `uneven`
+    /// and `forget`
     #[arg(long, value_name = "KIND,...", value_delimiter = ',', value_parser = Options::KINDS)]
     with: Vec<String>,
     /// Lines of the trace that are shown of a world that breaks a promise
@@ -57,7 +58,7 @@ pub fn chaos(args: &ChaosArgs) -> Result<Exit, Fault> {
     }
     if args.groups {
         if let Some(other) = args.with.iter().find(|kind| !GroupOptions::KINDS.contains(&kind.as_str())) {
-            return Err(bad(format!("worlds of groups have no `{other}`; they take `--with uneven`")));
+            return Err(bad(format!("worlds of groups have no `{other}`; they take `--with uneven,forget`")));
         }
         let draw = |seed| {
             let o = if args.calm { GroupOptions::calm(seed) } else { GroupOptions::from_seed(seed) };

@@ -304,6 +304,7 @@ impl Fold {
             | Event::Ticked
             | Event::Recovered
             | Event::RunForgotten { .. }
+            | Event::AllPartsEnded { .. }
             | Event::Began { .. }
             | Event::AttemptGivenUp { .. }
             | Event::RunRestored { .. }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// The options of `eyas-lab chaos` for each kind of world.
-const KINDS: [&str; 28] = [
+const KINDS: [&str; 31] = [
     "",
     "--workflows",
     "--calm",
@@ -44,6 +44,9 @@ const KINDS: [&str; 28] = [
     "--groups --calm",
     "--groups --with uneven",
     "--groups --calm --with uneven",
+    "--groups --with forget",
+    "--groups --calm --with forget",
+    "--groups --with uneven,forget",
 ];
 
 /// Lives through the world of `kind` and `seed`. The error is the promise that it breaks.

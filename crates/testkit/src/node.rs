@@ -94,6 +94,8 @@ pub struct Node {
     pub ahead_ns: i64,
     /// Its right to let results appear at home.
     pub lease: Lease,
+    /// The number of names of objects that are kept in any case.
+    pub names_min: usize,
     /// The link stays broken until this time.
     pub cut_until: Timestamp,
     /// If the process is stopped: the events since then, in order.
@@ -130,6 +132,7 @@ impl Node {
             last_contact: Timestamp(0),
             ahead_ns: 0,
             lease: Lease::default(),
+            names_min: eyas_session::executor::NAMES_MIN,
             cut_until: Timestamp(0),
             stopped: None,
             log: vec![],
@@ -143,8 +146,17 @@ impl Node {
         let old_book = std::mem::take(&mut self.book);
         let fresh = Node::new(self.config.clone(), self.memory_bytes);
         let (epoch, cut_until, others_bytes) = (self.epoch + 1, self.cut_until, self.others_bytes);
-        let number = self.number;
-        *self = Node { epoch, cut_until, others_bytes, number, is_up: true, last_contact: now, ..fresh };
+        let (number, names_min) = (self.number, self.names_min);
+        *self = Node {
+            names_min,
+            epoch,
+            cut_until,
+            others_bytes,
+            number,
+            is_up: true,
+            last_contact: now,
+            ..fresh
+        };
         let mut out = vec![];
         if !cache_survives {
             return out;
@@ -347,6 +359,7 @@ impl Node {
     /// Sends its status, as it does every second.
     pub fn beat(&mut self) {
         self.link.say(FromExecutor::Status(Box::<ExecutorStatus>::default()));
+        self.link.forget_names(&self.core, &mut self.book, self.names_min);
     }
 
     /// Reports how the node uses home, if home is limited and there is news.

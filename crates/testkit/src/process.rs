@@ -63,6 +63,14 @@ impl Journal {
         self.records.iter().any(|r| matches!(r, Record::RunForgotten { run: of } if *of == run))
     }
 
+    /// Whether the run of this name, which had that number, was accepted and is forgotten. A number may have been given before to
+    /// a submission that was given up.
+    pub fn was_forgotten_as(&self, run: RunId, name: &str) -> bool {
+        let is_it = |r: &&Record| matches!(r, Record::RunOpened { run: of, .. } if *of == run);
+        let last = self.records.iter().rev().find(is_it);
+        matches!(last, Some(Record::RunOpened { name: of, .. }) if of == name) && self.is_forgotten(run)
+    }
+
     /// Whether the submission `run` was committed.
     pub fn is_committed(&self, run: RunId) -> bool {
         self.records.iter().any(|r| matches!(r, Record::RunCommitted { run: of } if *of == run))
@@ -105,6 +113,7 @@ pub struct Shell {
     teller: Option<(TaskId, ExecutorId, AttemptNo)>,
     ended: Vec<(TaskId, Outcome, Option<(ExecutorId, AttemptNo)>)>,
     revived: Vec<(TaskId, ObjectId)>,
+    forgotten: Vec<RunId>,
 }
 
 impl Shell {
@@ -177,6 +186,9 @@ impl Outside for Shell {
             Event::OutputsHome { executor, task, attempt, .. } => Some((*task, *executor, *attempt)),
             _ => None,
         };
+        if let Event::RunForgotten { run } = event {
+            self.forgotten.push(*run);
+        }
         self.log.push((now, event.clone(), vec![]));
     }
 
@@ -214,6 +226,8 @@ pub struct News {
     pub ended: Vec<(TaskId, Outcome, Option<(ExecutorId, AttemptNo)>)>,
     /// Tasks that were done and have to run again.
     pub revived: Vec<(TaskId, ObjectId)>,
+    /// Runs that were forgotten, or that the journal named as forgotten when it was read.
+    pub forgotten: Vec<RunId>,
     /// Submissions that were reported to clients as accepted.
     pub accepted: Vec<RunId>,
     /// Ends that became durable, except those of tasks that run again.
@@ -335,6 +349,8 @@ impl Process {
                     }
                 }
                 Event::RunCommitted { run } | Event::RunAborted { run } => _ = adding.remove(run),
+                // With what was added to it. The journal is read to its end before that is committed.
+                Event::RunForgotten { run } => adding.retain(|_, whole| whole != run),
                 _ => {}
             }
         }
@@ -420,6 +436,7 @@ impl Process {
         let mut news = News {
             ended: std::mem::take(&mut shell.ended),
             revived: std::mem::take(&mut shell.revived),
+            forgotten: std::mem::take(&mut shell.forgotten),
             durable: std::mem::take(&mut self.durable),
             to_members: std::mem::take(&mut shell.to_members),
             ..News::default()

@@ -62,6 +62,9 @@ const MS: u64 = 1_000_000;
 const LEASE_NS: u64 = 15 * S;
 /// How long after the last fault every task must have ended.
 const LIVENESS_NS: u64 = 4_000 * S;
+/// Where runs are forgotten, nodes keep this many names of objects in any case. Worlds have few objects, and nodes
+/// should often forget names.
+pub(crate) const NAMES_MIN: usize = 8;
 /// How long after the last end files of a run may remain on nodes: a lease, and a link that is cut.
 const SETTLE_NS: u64 = 200 * S;
 /// How long a node may be idle and fit for a ready task before that task must have started.
@@ -388,7 +391,12 @@ impl World {
         if o.uneven {
             make_uneven(&o, &mut nodes);
         }
-        nodes.iter_mut().enumerate().for_each(|(n, node)| node.number = n);
+        for (n, node) in nodes.iter_mut().enumerate() {
+            node.number = n;
+            if o.keep_runs.is_some() {
+                node.names_min = NAMES_MIN;
+            }
+        }
         World {
             rng,
             now: Timestamp(S),

@@ -56,6 +56,19 @@ fn groups_of_uneven_nodes_keep_the_promises() {
     assert!(n_done > 5_000, "the worlds do something: {n_done}");
 }
 
+/// Ended runs are forgotten, by rule and by name; the worlds compare what the members know of them themselves.
+#[test]
+fn groups_that_forget_runs_keep_the_promises() {
+    let forgetting = |o: GroupOptions| o.with("forget").expect("it is one of them");
+    let n_done: u64 = (0..150)
+        .map(|seed| {
+            let calm = live(&forgetting(GroupOptions::calm(seed)));
+            calm.n_done + live(&forgetting(GroupOptions::from_seed(seed))).n_done
+        })
+        .sum();
+    assert!(n_done > 5_000, "the worlds do something: {n_done}");
+}
+
 #[test]
 fn equal_options_give_equal_traces() {
     for seed in [1, 7, 42] {
@@ -132,6 +145,13 @@ mod found {
     #[test]
     fn tasks_that_were_added_were_lost_as_an_older_submission_had_their_number() {
         live(&uneven(30037518));
+    }
+
+    /// The other submission was given up while a member wrote that it is prepared. When that was durable, the member
+    /// took the later submission for prepared, and refused the rest of it.
+    #[test]
+    fn a_submission_was_refused_as_an_earlier_one_of_its_number_was_prepared() {
+        live(&uneven(41001998).with("forget").expect("there is such a kind"));
     }
 
     #[test]

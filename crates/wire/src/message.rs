@@ -10,7 +10,7 @@ use eyas_core::array::{TaskArray, TaskSpec};
 use eyas_core::collective::BatchId;
 use eyas_core::dispatcher::Upstream;
 use eyas_core::event::{AssignedInput, Assignment, NodeMessage, Offer};
-use eyas_core::group::{KnownFiles, LinkMessage, MemberLoad, RunLinks};
+use eyas_core::group::{KnownFiles, LinkMessage, MemberLoad, PartEnd, RunLinks};
 use eyas_core::home_share::{HomeReport, HomeShare};
 use eyas_core::pattern::RunPatterns;
 use eyas_core::provisioning::NodeView;
@@ -188,6 +188,26 @@ pub enum FromMember {
     Decided {
         run: RunId,
         committed: bool,
+    },
+    /// From that member: have your parts of these runs ended? Answered once with `PartsEnded` and the same number.
+    AskEnded {
+        number: u64,
+        runs: Vec<RunId>,
+    },
+    /// Those of the runs of which the sender's part has ended, for all that its journal has on the disk.
+    PartsEnded {
+        number: u64,
+        parts: Vec<(RunId, PartEnd)>,
+    },
+    /// From that member: it has forgotten this run, and so does the receiver.
+    Forgotten {
+        run: RunId,
+    },
+    /// From that member, first on each connection once it has forgotten any: the runs that it knows. It has forgotten all others that were accepted and
+    /// have a number below `next_run`.
+    KnownRuns {
+        runs: Vec<RunId>,
+        next_run: u32,
     },
 }
 

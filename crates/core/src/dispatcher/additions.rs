@@ -34,6 +34,8 @@ use eyas_text::shown;
 pub(super) struct Additions {
     /// Submissions into the run that are neither committed nor given up.
     pub n_open: u32,
+    /// The number of submissions that have become part of the run.
+    pub n_added: u32,
     /// There was at least one submission into the run, so its writers are remembered.
     pub any: bool,
     /// Files that lost their last reader while a submission was open.
@@ -123,7 +125,7 @@ impl Dispatcher {
         state.additions.n_open += 1;
         // Only a part of a run in parts can have ended here. If the submission is given up, the part ends
         // again.
-        state.ended = None;
+        state.begin_again();
         let is_first = !std::mem::replace(&mut state.additions.any, true);
         let (scope, keep) = (state.scope.clone(), state.keep);
         let addition = RunState { name, keep, scope, opened: now, into: Some(whole), ..RunState::default() };
@@ -235,6 +237,7 @@ impl Dispatcher {
             self.tasks.arrays[id.0 as usize].run = whole;
         }
         let state = self.run_mut(whole);
+        state.additions.n_added += 1;
         state.n_tasks += added.n_tasks;
         state.arrays.extend(&added.arrays);
         // Tasks of the submission that had ended before a restart.

@@ -86,6 +86,9 @@ pub(super) struct Exchange {
     /// Copies of other dispatchers' files that executors brought here. The files' owners may count on these
     /// copies.
     brought: BTreeSet<(ExecutorId, ObjectId)>,
+    /// Files that are known here for a run although no task here may have named them: other members spoke of
+    /// them, or they belong to a pattern of the whole run. They are forgotten with the run.
+    named: BTreeSet<Key>,
     /// The members to which our own connection is up.
     connected: BTreeSet<MemberId>,
     loads: BTreeMap<MemberId, MemberLoad>,
@@ -222,6 +225,7 @@ impl Dispatcher {
         let mut text = location;
         let scoped = self.scope_of(run).put_into(&mut text);
         let key = (run, self.catalog.intern(scoped));
+        self.exchange.named.insert(key);
         let files = vec![self.shared(key)];
         let before = self.exchange.imports.get(&key).map(|import| import.owner);
         match before {
@@ -383,10 +387,66 @@ impl Dispatcher {
         SharedFile { run, location: self.catalog.location(object).written().to_string() }
     }
 
-    fn find_shared(&mut self, file: &SharedFile) -> Option<Key> {
+    /// `None`: nobody here has named the file.
+    fn find_shared(&self, file: &SharedFile) -> Option<Key> {
         let scope = &self.runs.get(&file.run)?.scope;
         let mut text = file.location.clone();
-        Some((file.run, self.catalog.intern(scope.put_into(&mut text))))
+        Some((file.run, self.catalog.find(scope.put_into(&mut text))?))
+    }
+
+    /// `None`: the run is not known.
+    fn intern_shared(&mut self, file: &SharedFile) -> Option<Key> {
+        let scope = &self.runs.get(&file.run)?.scope;
+        let mut text = file.location.clone();
+        let key = (file.run, self.catalog.intern(scope.put_into(&mut text)));
+        self.exchange.named.insert(key);
+        Some(key)
+    }
+
+    /// A file of `run`, which is a part of one, is known here, though no task here may have named it.
+    pub(super) fn note_named(&mut self, run: RunId, object: ObjectId) {
+        if self.config.group.is_some() {
+            self.exchange.named.insert((run, object));
+        }
+    }
+
+    /// Forgets what crosses for `run`, which has ended. Gives the files that this was about.
+    pub(super) fn forget_crossing(&mut self, run: RunId) -> BTreeSet<ObjectId> {
+        if self.config.group.is_none() {
+            return BTreeSet::new();
+        }
+        let exchange = &mut self.exchange;
+        let catalog = &self.catalog;
+        let is_of_run = |object: ObjectId| match catalog.location(object) {
+            CatalogLocation::Run(file) => file.run() == Some(run),
+            CatalogLocation::Home(_) => false,
+        };
+        let is_other = |key: &Key| key.0 != run;
+        let range = (run, ObjectId(0))..=(run, ObjectId(u32::MAX));
+        let mut files: BTreeSet<ObjectId> =
+            exchange.imports.range(range.clone()).map(|(key, _)| key.1).collect();
+        files.extend(exchange.exports.range(range.clone()).map(|(key, _)| key.1));
+        files.extend(exchange.named.range(range).map(|key| key.1));
+        files.extend(exchange.home_makers.keys().filter(|key| !is_other(key)).map(|key| key.1));
+        exchange.imports.retain(|key, _| is_other(key));
+        exchange.exports.retain(|key, _| is_other(key));
+        exchange.named.retain(is_other);
+        exchange.home_makers.retain(|key, _| is_other(key));
+        exchange.dirty.retain(is_other);
+        exchange.added.retain(|_, whole| *whole != run);
+        files.extend(exchange.lent.keys().copied().filter(|object| is_of_run(*object)));
+        exchange.lent.retain(|object, _| !is_of_run(*object));
+        files.extend(exchange.brought.iter().map(|(_, object)| *object).filter(|object| is_of_run(*object)));
+        exchange.brought.retain(|(_, object)| !is_of_run(*object));
+        files
+    }
+
+    /// Files that members speak of for runs that are known here.
+    pub(super) fn crossing(&self) -> BTreeSet<ObjectId> {
+        let Exchange { imports, exports, home_makers, lent, brought, named, .. } = &self.exchange;
+        let keys = imports.keys().chain(exports.keys()).chain(home_makers.keys()).chain(named);
+        let keys = keys.map(|(_, object)| *object);
+        keys.chain(lent.keys().copied()).chain(brought.iter().map(|(_, object)| *object)).collect()
     }
 
     // ------------------------------------------------------------ messages

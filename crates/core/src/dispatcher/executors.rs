@@ -348,7 +348,8 @@ impl Dispatcher {
                 let location = CatalogLocation::of(location);
                 let object = self.catalog.intern(location);
                 if location.stays() {
-                    if self.run_of_import(object).is_some() {
+                    if let Some(run) = self.run_of_import(object) {
+                        self.note_named(run, object);
                         // The file's owner may name this executor as a holder, even after all tasks of the
                         // run that are here have ended.
                         self.exchange.note_brought(executor, object);
@@ -364,6 +365,7 @@ impl Dispatcher {
                         || known.is_some_and(|digest| digest != held.digest)
                     {
                         useless.push(object);
+                        self.forgotten.may_be_stale(object);
                         return;
                     }
                 }

@@ -15,9 +15,15 @@
 //! Numbers of tasks and objects are never given again. Numbers of arrays are known only inside the
 //! dispatcher, so they close up.
 //!
-//! Not here: the journal's records of the run (`eyas_session`), and the run's lines in the event log.
+//! In a group of dispatchers the first member decides. It forgets a run in parts when all parts have ended
+//! ([`Event::AllPartsEnded`]); the others forget their parts because it did. By then no task of any part is
+//! needed any more: each has ended once, and a task that runs again serves only tasks of the same run.
+//!
+//! Not here: the journal's records of the run and how members ask each other (`eyas_session`), and the run's
+//! lines in the event log.
 
 use super::*;
+use crate::group::PartEnd;
 
 /// Which ended runs are kept. Without a limit all runs are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
@@ -36,15 +42,43 @@ pub(super) struct Forgotten {
     being_recorded: BTreeSet<RunId>,
     /// Objects that a forgotten run named, and that may be forgotten when no run needs them.
     stale: BTreeSet<ObjectId>,
+    /// The largest number of a run that this process has forgotten.
+    newest: Option<RunId>,
+}
+
+impl Forgotten {
+    /// Perhaps no run that is known has named the object.
+    pub(super) fn may_be_stale(&mut self, object: ObjectId) {
+        self.stale.insert(object);
+    }
+}
+
+impl RunState {
+    /// The run, or this part of it, goes on after it had ended.
+    pub(super) fn begin_again(&mut self) {
+        self.ended = None;
+        self.all_parts_ended = None;
+    }
+
+    /// When the whole run ended, as far as this dispatcher knows.
+    fn whole_ended(&self) -> Option<Timestamp> {
+        if self.linked.is_some() { self.ended.and(self.all_parts_ended) } else { self.ended }
+    }
 }
 
 impl Dispatcher {
-    /// Why `run` cannot be forgotten now, as a sentence; `None` if it can be.
+    /// Why this dispatcher, if it is the one that decides, cannot forget `run` now, as a sentence; `None` if it
+    /// can.
     pub fn why_kept(&self, run: RunId) -> Option<String> {
+        self.why_part_kept(run).or_else(|| {
+            let is_whole = self.runs[&run].whole_ended().is_some();
+            (!is_whole).then(|| format!("run {run} has not ended at all dispatchers"))
+        })
+    }
+
+    /// Why what this dispatcher has of `run` cannot be forgotten now: a sentence.
+    pub fn why_part_kept(&self, run: RunId) -> Option<String> {
         let Some(state) = self.runs.get(&run) else { return Some(format!("there is no run {run}")) };
-        if self.config.group.is_some() {
-            return Some("the runs of several dispatchers cannot be forgotten".into());
-        }
         if state.ended.is_none() {
             return Some(format!("run {run} has not ended"));
         }
@@ -56,14 +90,44 @@ impl Dispatcher {
         None
     }
 
+    /// How the part of `run` that is here ended, if it has. `None` also while other members read its files:
+    /// tasks that made them may have to run again.
+    pub fn find_part_end(&self, run: RunId) -> Option<PartEnd> {
+        let state = self.runs.get(&run)?;
+        let range = (run, ObjectId(0))..=(run, ObjectId(u32::MAX));
+        let is_read = self.exchange.is_any_exported(range);
+        let is_over = !is_read && self.why_part_kept(run).is_none();
+        is_over.then(|| PartEnd { n_added: state.additions.n_added, ended: state.ended.expect("it is over") })
+    }
+
+    /// Runs in parts whose part here has ended, while this dispatcher does not know that of the other parts.
+    pub fn runs_ended_in_part(&self) -> impl Iterator<Item = (RunId, PartEnd)> + '_ {
+        let open = self.runs.iter().filter(|(_, r)| r.ended.is_some() && r.whole_ended().is_none());
+        open.filter_map(|(run, _)| Some((*run, self.find_part_end(*run)?)))
+    }
+
+    pub(super) fn on_all_parts_ended(&mut self, run: RunId, at: Timestamp) {
+        if let Some(state) = self.runs.get_mut(&run).filter(|r| r.ended.is_some() && r.linked.is_some()) {
+            state.all_parts_ended = Some(at);
+        }
+    }
+
+    /// Whether `run` is forgotten, as far as this process can know: it may have had that from the journal.
+    pub(super) fn is_forgotten(&self, run: RunId) -> bool {
+        self.forgotten.newest.is_some_and(|newest| run <= newest) && !self.runs.contains_key(&run)
+    }
+
     /// Asks the driver to forget the runs whose time has come, beginning with those that ended first. A run
     /// that keeps its files is itself kept.
     pub(super) fn forget_old_runs(&mut self, now: Timestamp, out: &mut Vec<Action>) {
         let Some(KeepRuns { n_runs, age_ns }) = self.config.keep_runs else { return };
+        if self.config.group.is_some_and(|group| group.me != MemberId(0)) {
+            return;
+        }
         let ended =
             self.runs.iter().filter(|(run, r)| !r.keep && !self.forgotten.being_recorded.contains(run));
         let mut ended: Vec<(Timestamp, RunId)> =
-            ended.filter_map(|(run, r)| Some((r.ended?, *run))).collect();
+            ended.filter_map(|(run, r)| Some((r.whole_ended()?, *run))).collect();
         ended.sort_unstable();
         let n_surplus = n_runs.map_or(0, |n| ended.len().saturating_sub(n as usize));
         let is_old = |at: Timestamp| age_ns.is_some_and(|age| now.since_ns(at) > age);
@@ -85,8 +149,14 @@ impl Dispatcher {
                 continue;
             }
             arrays.extend(self.forget_tasks(run));
+            for object in self.forget_crossing(run) {
+                self.intermediates.files.remove(&object);
+                self.intermediates.orphans.remove(&object);
+                self.forgotten.stale.insert(object);
+            }
             self.run_times.forget(run);
             self.runs.remove(&run);
+            self.forgotten.newest = self.forgotten.newest.max(Some(run));
         }
         self.forgotten.being_recorded.remove(&run);
         self.close_up(&arrays);
@@ -131,6 +201,28 @@ impl Dispatcher {
         arrays
     }
 
+    /// The submission of `task` is given up: no other run may have named its outputs and promised files.
+    pub(super) fn forget_names(&mut self, task: TaskId) {
+        let (array, i) = self.tasks.locate(task);
+        let run = self.tasks.arrays[array.0 as usize].run;
+        let array = self.tasks.arrays[array.0 as usize].array.clone();
+        let mut text = String::new();
+        for (_, pattern) in &array.template.outputs {
+            let location = self.location_into(run, &array, pattern, i, &mut text);
+            let Some(object) = self.catalog.find(location) else { continue };
+            // An older run may have named a file at home, too.
+            if location.stays() {
+                self.catalog.unname(object, run);
+            }
+            self.forgotten.stale.insert(object);
+        }
+        for promised in &array.template.promises {
+            text.clone_from(promised);
+            let location = self.scope_of(run).put_into(&mut text);
+            self.forgotten.stale.extend(self.catalog.find(location));
+        }
+    }
+
     /// Removes the arrays `gone`; the remaining arrays are numbered anew without gaps.
     fn close_up(&mut self, gone: &[ArrayId]) {
         if gone.is_empty() {
@@ -166,13 +258,17 @@ impl Dispatcher {
             return;
         }
         let oldest = self.runs.iter().find(|(_, r)| r.ended.is_none()).map(|(run, _)| *run);
+        let crossing = self.crossing();
         let mut drops: BTreeMap<ExecutorId, Vec<ObjectId>> = BTreeMap::new();
         for object in std::mem::take(&mut self.forgotten.stale) {
             let run = self.catalog.named_by(object).unwrap_or(submissions::NO_RUN);
             if self.runs.contains_key(&run) {
                 continue; // the name goes with that run
             }
-            if oldest.is_some_and(|oldest| oldest < run) || self.attempts.arriving.contains_key(&object) {
+            let is_in_mind = crossing.contains(&object)
+                || self.attempts.arriving.contains_key(&object)
+                || self.intermediates.mentions(object);
+            if is_in_mind || oldest.is_some_and(|oldest| oldest < run) {
                 self.forgotten.stale.insert(object);
                 continue;
             }
@@ -194,6 +290,21 @@ impl Dispatcher {
         for (executor, objects) in drops {
             out.push(Action::DropReplicas { executor, objects });
         }
+    }
+
+    /// Names in the catalog of files that stay on the nodes, of runs that are not known. For tests.
+    pub fn names_of_forgotten_runs(&self) -> Vec<String> {
+        let objects = (0..self.catalog.n_objects() as u32).map(ObjectId);
+        let known = objects.filter(|object| self.catalog.is_known(*object));
+        let is_left = |location: &CatalogLocation<'_>| match location {
+            CatalogLocation::Run(file) => file.run().is_none_or(|run| !self.runs.contains_key(&run)),
+            CatalogLocation::Home(_) => false,
+        };
+        known
+            .map(|object| self.catalog.location(object))
+            .filter(is_left)
+            .map(|l| l.text().to_owned())
+            .collect()
     }
 
     /// Panics when something of a forgotten run is left. For tests.
@@ -219,6 +330,9 @@ impl Dispatcher {
             .chain(self.attempts.arriving.keys());
         for object in files.chain(self.attempts.reserved.values().flat_map(|r| &r.outputs)) {
             assert!(self.catalog.is_known(*object), "{object:?} is forgotten");
+        }
+        for object in self.crossing() {
+            assert!(self.catalog.is_known(object), "{object:?} is forgotten, and crosses");
         }
     }
 }

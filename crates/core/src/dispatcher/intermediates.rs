@@ -105,6 +105,13 @@ pub(super) enum Missing {
 }
 
 impl Intermediates {
+    /// Whether a run that is known has anything to do with the file.
+    pub(super) fn mentions(&self, object: ObjectId) -> bool {
+        self.files.contains_key(&object)
+            || self.orphans.contains_key(&object)
+            || self.promises.contains_key(&object)
+    }
+
     /// Whether a task of this dispatcher makes the file, or has promised it.
     pub(super) fn is_made_here(&self, object: ObjectId) -> bool {
         let has_maker = self.files.get(&object).is_some_and(|file| file.maker.is_some());
@@ -755,7 +762,7 @@ impl Dispatcher {
             self.tasks.arrays[array.0 as usize].ends.set(i, End::Not);
             let state = self.run_mut(run);
             state.n_done -= 1;
-            state.ended = None;
+            state.begin_again();
             out.push(Action::ReviveTask { task, lost });
             for object in self.files_made(task) {
                 self.forget_lent(object);

@@ -245,6 +245,7 @@ impl Dispatcher {
                 {
                     let location = self.scope_of(run).put_into(&mut text);
                     let object = self.catalog.intern(location);
+                    self.note_named(run, object);
                     self.moves.patterns.learn_wide(run, object, kind);
                 }
                 self.moves.patterns.learn_run(run, &found);

@@ -238,6 +238,7 @@ impl Dispatcher {
         for id in state.arrays.clone() {
             let ArrayState { base, n_noted, .. } = self.tasks.arrays[id.0 as usize];
             for i in 0..n_noted {
+                self.forget_names(TaskId(base.0 + u64::from(i)));
                 self.tasks.forget_maker(TaskId(base.0 + u64::from(i)));
                 self.forget_intermediates(TaskId(base.0 + u64::from(i)));
                 self.forget_promises(TaskId(base.0 + u64::from(i)));

@@ -187,6 +187,16 @@ pub struct KnownFiles {
     pub clash: Option<String>,
 }
 
+/// How the part of a run that one member has ended. Two members speak of the same end of the run when they know
+/// the same number of submissions into it.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct PartEnd {
+    /// The number of submissions into the run that have become part of it.
+    pub n_added: u32,
+    /// By the member's own clock.
+    pub ended: Timestamp,
+}
+
 /// The member for an executor that may go to any: the member with the fewest slots.
 pub fn member_for(n_slots: impl Iterator<Item = (MemberId, u64)>) -> Option<MemberId> {
     n_slots.min_by_key(|(member, n)| (*n, *member)).map(|(member, _)| member)

@@ -475,6 +475,7 @@ impl Agent {
         self.connection.on_tick(&mut self.node.core)?;
         self.withdraw_stuck();
         self.node.feed(NodeEvent::Ticked);
+        self.connection.forget_names(&self.node.core, &mut self.objects.book);
         if self.connection.take_due_status() {
             self.on_heartbeat();
         }

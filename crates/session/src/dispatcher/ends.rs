@@ -2,6 +2,7 @@
 
 use super::forget::Asker;
 use super::*;
+use eyas_core::group::PartEnd;
 
 /// What waits for a record to be durable.
 pub(super) enum Effect {
@@ -38,6 +39,12 @@ pub(super) enum Effect {
     RunForgotten {
         run: RunId,
         asker: Option<Asker>,
+    },
+    /// Another member asked for these ends of parts.
+    SayEnded {
+        member: MemberId,
+        number: u64,
+        parts: Vec<(RunId, PartEnd)>,
     },
 }
 
@@ -86,12 +93,24 @@ impl<O: Outside> Session<O> {
         self.commit_now |= !matches!(record, Record::TaskEnded { .. });
         match self.outside.append(record) {
             Ok(seq) => {
+                self.appended = seq;
                 self.effects.extend(effect.map(|effect| (seq, effect)));
                 Some(seq)
             }
             Err(why) => {
                 self.stop = Some(format!("the journal takes no more: {why}"));
                 None
+            }
+        }
+    }
+
+    /// Has `effect` wait for all that was appended so far.
+    pub(super) fn when_durable(&mut self, effect: Effect) {
+        match self.appended <= self.durable_seq {
+            true => self.take_effect(self.appended, effect),
+            false => {
+                self.commit_now = true;
+                self.effects.push_back((self.appended, effect));
             }
         }
     }
@@ -113,6 +132,7 @@ impl<O: Outside> Session<O> {
 
     /// The journal has everything up to `durable` on the disk.
     pub(super) fn on_durable(&mut self, durable: Seq) {
+        self.durable_seq = self.durable_seq.max(durable);
         while self.effects.front().is_some_and(|(seq, _)| *seq <= durable) {
             let (seq, effect) = self.effects.pop_front().expect("just seen");
             self.take_effect(seq, effect);
@@ -123,6 +143,7 @@ impl<O: Outside> Session<O> {
         match effect {
             Effect::RunAccepted { connection, number, run } => {
                 self.submitting.remove(&run);
+                self.sealed.remove(&run);
                 let (whole, n_tasks) = self.on_committed(run);
                 self.reply(connection, number, ReplyBody::RunAccepted { run: whole, n_tasks, again: false });
                 self.tell_decided(run);
@@ -137,6 +158,7 @@ impl<O: Outside> Session<O> {
             Effect::RunPrepared { connection, number, run } => self.on_prepared(connection, number, run),
             Effect::AttemptGivenUp { task, attempt } => self.feed(Event::AttemptGivenUp { task, attempt }),
             Effect::RunForgotten { run, asker } => self.on_forgotten(run, asker),
+            Effect::SayEnded { member, number, parts } => self.say_ended(member, number, parts),
             Effect::TaskRevived { run } => self.durable.entry(run).or_default().n_done -= 1,
             Effect::TaskEnded { task, run, outcome, teller } => {
                 self.count_durable(run, outcome);

@@ -3,6 +3,8 @@
 //! A run is forgotten when the journal says so ([`Record::RunForgotten`]) and that is durable; the core hears of it then. When so
 //! much is forgotten that most of the journal is about it, the driver is asked to clean that ([`super::clean`]), and to cut the
 //! event log.
+//!
+//! Not here: what the dispatchers of a group have to agree on before ([`super::forget_parts`]).
 
 use super::*;
 use std::collections::BTreeSet;
@@ -20,6 +22,8 @@ pub(super) struct Forgetting {
     /// Records of these are on their way to the disk.
     asked: BTreeSet<RunId>,
     n_tasks: u64,
+    /// A run was forgotten, by this process or an earlier one with the same journal.
+    pub(super) any: bool,
 }
 
 impl<O: Outside> Session<O> {
@@ -27,13 +31,25 @@ impl<O: Outside> Session<O> {
     pub(super) fn on_forget(&mut self, connection: u64, number: u64, mut runs: Vec<RunId>) {
         runs.sort_unstable();
         runs.dedup();
+        if !self.opens_runs() {
+            let reason = "the runs of a group are forgotten at its first dispatcher".into();
+            return self.refuse(connection, number, reason);
+        }
         let why_not = |run: &RunId| match self.core.find_run(*run) {
             None => Some(self.no_run(*run)),
-            Some(_) => self.core.why_kept(*run),
+            Some(_) => self.core.why_part_kept(*run),
         };
         if let Some(reason) = runs.iter().find_map(why_not) {
             return self.refuse(connection, number, reason);
         }
+        match runs.iter().any(|run| self.core.why_kept(*run).is_some()) {
+            true => self.wish(connection, number, runs),
+            false => self.forget_all(connection, number, runs),
+        }
+    }
+
+    /// Nothing keeps these runs, which are in the order of their numbers.
+    pub(super) fn forget_all(&mut self, connection: u64, number: u64, runs: Vec<RunId>) {
         let Some(last) = runs.last().copied() else {
             return self.reply(connection, number, ReplyBody::Forgotten { runs });
         };
@@ -51,12 +67,23 @@ impl<O: Outside> Session<O> {
         }
     }
 
+    /// Whether the journal is writing that `run` is forgotten.
+    pub(super) fn is_being_forgotten(&self, run: RunId) -> bool {
+        self.forgetting.asked.contains(&run)
+    }
+
     /// It is durable that `run` is forgotten.
     pub(super) fn on_forgotten(&mut self, run: RunId, asker: Option<Asker>) {
         // Whoever watches it has yet to hear that it has ended.
         self.tell_watchers();
         self.forgetting.asked.remove(&run);
-        self.forget_run(run);
+        if self.core.find_run(run).is_some_and(|r| r.ended.is_none()) {
+            // A task of a part runs again, which nobody needs.
+            self.forgetting_parts.follow(run);
+        } else {
+            self.forget_run(run);
+        }
+        self.tell_forgotten(run);
         if let Some(Asker { connection, number, runs }) = asker {
             self.reply(connection, number, ReplyBody::Forgotten { runs });
         }
@@ -72,8 +99,10 @@ impl<O: Outside> Session<O> {
     /// Forgets what is known of `run` and of submissions into it.
     pub(super) fn forget_run(&mut self, run: RunId) {
         self.forgetting.n_tasks += self.core.find_run(run).map_or(0, |r| r.n_tasks);
+        self.forgetting.any = true;
         self.durable.remove(&run);
         self.added.retain(|(of, _), _| *of != run);
+        self.forget_part(run);
         self.feed(Event::RunForgotten { run });
     }
 

@@ -59,6 +59,10 @@ impl Group {
         self.membership.me == MemberId(0)
     }
 
+    pub(super) fn n_others(&self) -> usize {
+        self.membership.n_members as usize - 1
+    }
+
     pub(super) fn addresses(&self) -> &[String] {
         &self.addresses
     }
@@ -133,6 +137,7 @@ impl<O: Outside> Session<O> {
         self.tell_member(member, &FromMember::Peers(peers));
         self.feed(Event::MemberConnected { member });
         self.ask_doubts();
+        self.tell_known_runs(member);
         self.tell_load();
     }
 
@@ -142,6 +147,7 @@ impl<O: Outside> Session<O> {
             self.say(format!("eyas: the connection to dispatcher {} of the group broke", member.0 + 1));
         }
         self.feed(Event::MemberSilent { member });
+        self.end_inquiry();
     }
 
     pub(super) fn tell_member(&mut self, member: MemberId, message: &FromMember) {
@@ -176,6 +182,22 @@ impl<O: Outside> Session<O> {
                     self.on_decided(run, committed);
                     continue;
                 }
+                FromMember::AskEnded { number, runs } => {
+                    self.on_asked_ended(member, number, runs);
+                    continue;
+                }
+                FromMember::PartsEnded { number, parts } => {
+                    self.on_parts_ended(member, number, parts);
+                    continue;
+                }
+                FromMember::Forgotten { run } => {
+                    self.on_forgotten_elsewhere(member, [run].into());
+                    continue;
+                }
+                FromMember::KnownRuns { runs, next_run } => {
+                    self.on_known_runs(member, runs, next_run);
+                    continue;
+                }
             };
             if let Some(what) = self.core.find_nonsense(&event) {
                 let who = format!("dispatcher {} of {n_members}", member.0 + 1);
@@ -189,16 +211,16 @@ impl<O: Outside> Session<O> {
         }
     }
 
+    /// The other members to which there is no connection.
+    pub(super) fn members_away(&self) -> Vec<MemberId> {
+        let Some(group) = &self.group else { return vec![] };
+        group.membership.others().filter(|member| !group.links.contains(member)).collect()
+    }
+
     /// What people should know: members that are not there.
     pub(super) fn group_warning(&self) -> Option<String> {
-        let group = self.group.as_ref()?;
-        let away: Vec<String> = group
-            .membership
-            .others()
-            .filter(|m| !group.links.contains(m))
-            .map(|m| (m.0 + 1).to_string())
-            .collect();
-        let n = group.membership.n_members;
+        let away: Vec<String> = self.members_away().iter().map(|m| (m.0 + 1).to_string()).collect();
+        let n = self.group.as_ref()?.membership.n_members;
         (!away.is_empty()).then(|| format!("no connection to dispatcher {} of {n}", away.join(", ")))
     }
 
@@ -241,6 +263,12 @@ impl<O: Outside> Session<O> {
         let theirs =
             |g: &Group| g.clocks_ahead_ns.get(&giver_of(executor.0, g.membership.n_members)).copied();
         clock::there(self.now, self.group.as_ref().and_then(theirs).unwrap_or(0))
+    }
+
+    /// When it was `there` by the clock of `member`, by our own.
+    pub(super) fn here(&self, member: MemberId, there: Timestamp) -> Timestamp {
+        let ahead_ns = self.group.as_ref().and_then(|g| g.clocks_ahead_ns.get(&member).copied()).unwrap_or(0);
+        clock::there(there, ahead_ns.saturating_neg())
     }
 
     pub(super) fn foreign_data_id(&self, executor: ExecutorId) -> Option<u32> {

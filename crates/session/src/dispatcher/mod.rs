@@ -14,7 +14,7 @@
 //! | [`ends`] | that an end counts, and is acknowledged, when it is durable |
 //! | [`executors`] | hello, messages, permits, silence and goodbye of executors |
 //! | [`members`] | what one dispatcher of a group tells the others |
-//! | [`forget`], [`clean`] | that memory and journal need not grow with the runs that have ended |
+//! | [`forget`], [`forget_parts`], [`clean`] | that memory and journal need not grow with the runs that have ended |
 //! | [`provision`] | that a node which was asked to leave ends when it has nothing left |
 //! | [`requests`], [`status`], [`prints`] | answers to clients |
 //! | [`recover`] | that a later process of the same journal owes what this one did |
@@ -23,6 +23,7 @@ mod clean;
 mod ends;
 mod executors;
 mod forget;
+mod forget_parts;
 mod members;
 mod outside;
 mod parts;
@@ -47,12 +48,13 @@ use eyas_core::*;
 use eyas_text::{line_of, shown};
 use eyas_wire::message::*;
 use forget::Forgetting;
+use forget_parts::ForgettingParts;
 use members::Group;
 use prints::Prints;
 use provision::Provision;
 use recover::Reading;
 use status::Watch;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use submissions::{Added, Adding};
 
@@ -154,6 +156,9 @@ pub struct Session<O> {
     next_run: u32,
     /// Who submits a run that is not committed yet.
     submitting: BTreeMap<RunId, u64>,
+    /// Submissions whose commit the journal is writing. Nothing but the disk decides what becomes of them: were one given up now, a
+    /// restart could still find its commit.
+    sealed: BTreeSet<RunId>,
     refused: BTreeMap<RunId, String>,
     /// Submissions into runs, by the number of the submission.
     adding: BTreeMap<RunId, Adding>,
@@ -175,6 +180,10 @@ pub struct Session<O> {
     warning: Option<String>,
     provision: Provision,
     forgetting: Forgetting,
+    forgetting_parts: ForgettingParts,
+    /// The latest record that something waited for, and the latest that is on the disk.
+    appended: Seq,
+    durable_seq: Seq,
     /// Where this is one of several dispatchers.
     group: Option<Group>,
     core_ticked: Timestamp,
@@ -210,6 +219,7 @@ impl<O: Outside> Session<O> {
             last_executor: 0,
             next_run: 1,
             submitting: BTreeMap::new(),
+            sealed: BTreeSet::new(),
             refused: BTreeMap::new(),
             adding: BTreeMap::new(),
             deferred: vec![],
@@ -224,6 +234,9 @@ impl<O: Outside> Session<O> {
             warning: None,
             provision: Provision::default(),
             forgetting: Forgetting::default(),
+            forgetting_parts: ForgettingParts::default(),
+            appended: 0,
+            durable_seq: 0,
             core_ticked: now,
             actions: vec![],
             ticked: false,
@@ -360,13 +373,14 @@ impl<O: Outside> Session<O> {
         self.deferred.retain(|(c, _)| *c != connection);
         self.provision.left(connection);
         self.prints.left(connection);
+        self.forgetting_parts.left(connection);
         self.member_gone(connection);
         if let Some(executor) = gone.executor {
             self.on_silent(executor, connection);
         }
         // A submission whose client vanished is not half accepted.
-        let orphans: Vec<RunId> =
-            self.submitting.iter().filter(|(_, c)| **c == connection).map(|(run, _)| *run).collect();
+        let is_orphan = |(run, c): &(&RunId, &u64)| **c == connection && !self.sealed.contains(run);
+        let orphans: Vec<RunId> = self.submitting.iter().filter(is_orphan).map(|(run, _)| *run).collect();
         for run in orphans {
             self.abort(run);
         }
@@ -380,6 +394,8 @@ impl<O: Outside> Session<O> {
             self.feed(Event::Ticked);
             self.tell_load();
             self.ask_doubts();
+            self.ask_ended();
+            self.follow_forgotten();
         }
         self.end_looks();
         self.ticked = true;

@@ -18,7 +18,7 @@ use eyas_core::pattern::RunPatterns;
 use std::borrow::Cow;
 
 impl<O: Outside> Session<O> {
-    fn opens_runs(&self) -> bool {
+    pub(super) fn opens_runs(&self) -> bool {
         self.group.as_ref().is_none_or(Group::is_first)
     }
 
@@ -149,11 +149,20 @@ impl<O: Outside> Session<O> {
         }
     }
 
+    /// Nothing of `run` is here any more.
+    pub(super) fn forget_part(&mut self, run: RunId) {
+        if let Some(group) = &mut self.group {
+            group.linked.remove(&run);
+        }
+    }
+
     /// A part is durable: its client may go now.
     pub(super) fn on_prepared(&mut self, connection: u64, number: u64, run: RunId) {
-        if self.submitting.remove(&run).is_none() {
-            return; // the client went away before
+        // The client may have gone away before, and the number may be another client's by now.
+        if self.submitting.get(&run) != Some(&connection) {
+            return;
         }
+        self.submitting.remove(&run);
         self.note_prepared(run);
         let n_tasks = self.core.find_run(run).map_or(0, |r| r.n_tasks);
         self.reply(connection, number, ReplyBody::RunPrepared { run, n_tasks });

@@ -87,6 +87,8 @@ impl<O: Outside> Session<O> {
             }
             Record::Numbered { next_run, n_tasks } => {
                 self.next_run = self.next_run.max(next_run);
+                // The journal was cleaned.
+                self.forgetting.any = true;
                 self.feed(Event::TasksNumbered { n_tasks });
             }
             Record::RunOpenedAt { run, at } => {

@@ -18,7 +18,7 @@ impl<O: Outside> Session<O> {
             RequestBody::AddArray { run, array } => self.on_array(connection, number, run, array),
             RequestBody::CommitRun { run } => self.on_commit(connection, number, run),
             RequestBody::AbortRun { run } => {
-                if self.submitting.get(&run) == Some(&connection) {
+                if self.submitting.get(&run) == Some(&connection) && !self.sealed.contains(&run) {
                     self.abort(run);
                 }
             }

@@ -4,6 +4,7 @@
 
 use super::*;
 use eyas_core::array::TaskArray;
+use eyas_core::dispatcher::has_ended;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -122,6 +123,8 @@ impl<O: Outside> Session<O> {
                         ReplyBody::Refused { reason: self.no_run(*run) }
                     }
                     Some(reason) => ReplyBody::Refused { reason },
+                    // Of a run in parts, the core would take it for one whose other parts go on.
+                    None if self.is_being_forgotten(*run) => ReplyBody::Refused { reason: has_ended(*run) },
                     None if self.submitting.contains_key(run) => {
                         ReplyBody::Refused { reason: format!("run {run} is being submitted itself") }
                     }
@@ -215,6 +218,7 @@ impl<O: Outside> Session<O> {
         if let Some(adding) = self.adding.get_mut(&run) {
             adding.sealed = true;
         }
+        self.sealed.insert(run);
         let effect = Effect::RunAccepted { connection, number, run };
         self.journal(&Record::RunCommitted { run }, Some(effect));
     }

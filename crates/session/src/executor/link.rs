@@ -189,6 +189,15 @@ impl DispatcherLink {
         is_known
     }
 
+    /// Forgets the names of objects that nothing needs here, once there are many: more than `n_min`, and more than
+    /// twice as many as were left the last time. Between a hello and its welcome nothing is forgotten, because
+    /// what has left the cache meanwhile has yet to be told by its name.
+    pub fn forget_names(&self, core: &Executor, book: &mut Book, n_min: usize) {
+        if self.is_welcomed() && book.has_grown(n_min) {
+            book.forget_names(&core.needed_objects());
+        }
+    }
+
     /// Says anything else. `false`: nobody hears it now.
     pub fn say(&mut self, message: FromExecutor) -> bool {
         let Some(connection) = self.connection.as_mut().filter(|c| c.is_welcomed) else { return false };

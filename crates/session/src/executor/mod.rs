@@ -12,6 +12,6 @@ pub mod book;
 pub mod link;
 pub mod orders;
 
-pub use book::{Book, unless_dropped};
+pub use book::{Book, NAMES_MIN, unless_dropped};
 pub use link::{DispatcherLink, Welcomed};
 pub use orders::Order;

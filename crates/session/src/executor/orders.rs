@@ -147,6 +147,25 @@ mod tests {
         fn hear(&mut self, message: ToExecutor) -> Order {
             self.link.hear(message, &self.core, &mut self.book, HOME_STREAMS_MAX, |_, _| false)
         }
+
+        /// Whatever is asked of home or fetched is not there.
+        fn feed(&mut self, event: NodeEvent) {
+            let none = || TransferError { kind: TransferErrorKind::Unavailable, message: "none".into() };
+            let mut events = std::collections::VecDeque::from([event]);
+            while let Some(event) = events.pop_front() {
+                let mut actions = vec![];
+                self.core.handle(Timestamp(0), event, &mut actions);
+                events.extend(actions.into_iter().filter_map(|action| match action {
+                    NodeAction::AskHome { object } => {
+                        Some(NodeEvent::HomeAnswered { object, result: Err(none()) })
+                    }
+                    NodeAction::Fetch { target, source, .. } => {
+                        Some(NodeEvent::TransferEnded { target, source, result: Err(none()) })
+                    }
+                    _ => None,
+                }));
+            }
+        }
     }
 
     /// An executor that was welcomed, and whose numbers of objects differ from the dispatcher's.
@@ -268,6 +287,40 @@ mod tests {
 
     fn end_recorded((task, attempt): (TaskId, AttemptNo)) -> NodeEvent {
         NodeEvent::EndRecorded { task, attempt }
+    }
+
+    /// A long life: each run names files that no other run names.
+    #[test]
+    fn a_book_does_not_grow_with_the_runs_that_are_over() {
+        let mut s = welcomed();
+        for run in 0..200 {
+            for i in 0..20_u32 {
+                let number = run * 100 + i * 3;
+                let mut given = assign();
+                given.assignment.task = TaskId(u64::from(number));
+                given.assignment.inputs =
+                    vec![input(number, None, &[8]), input(number + 1, Some(digest(1)), &[8, 9])];
+                given.assignment.outputs = vec![ObjectId(number + 2)];
+                let named = |what: &str| (what.to_string(), format!("{what} {number}"));
+                given.spec.inputs = vec![named("a"), named("b")];
+                given.spec.outputs = vec![named("c")];
+                let (task, attempt) = (given.assignment.task, given.assignment.attempt);
+                let Order::Begin { assignment, .. } = s.hear(ToExecutor::Assign(Box::new(given))) else {
+                    panic!("an assignment begins an attempt")
+                };
+                s.feed(NodeEvent::Assigned { assignment });
+                s.link.forget_names(&s.core, &mut s.book, 100);
+                let needed = s.book.find_name(s.book.ours(ObjectId(number)).expect("it was paired"));
+                assert_eq!(needed, Some(format!("a {number}").as_str()), "an attempt needs it");
+                s.feed(NodeEvent::CancelRequested { task, attempt });
+                s.feed(NodeEvent::EndRecorded { task, attempt });
+            }
+        }
+        s.link.forget_names(&s.core, &mut s.book, 100);
+        assert!(s.book.n_names() <= 100, "{} names of 200 runs", s.book.n_names());
+        // A number of before means nothing, and the file gets a new one.
+        assert_eq!(s.book.ours(ObjectId(0)), None);
+        assert!(s.book.intern("a 0").0 >= 200 * 20 * 3, "no number is given twice");
     }
 
     #[test]

@@ -8,6 +8,9 @@ impl World {
     pub(super) fn check_patterns(&self) {
         for (whole, plan) in self.plans.iter().enumerate().filter(|(_, p)| p.into.is_none()) {
             let PlanState::Accepted(run) = plan.state else { continue };
+            if self.is_forgotten(run) {
+                continue; // processes that began since then know nothing of it
+            }
             let expected = patterns_of_one(&plan.arrays);
             let is_added = |p: &Plan| p.into == Some(whole) && p.is_accepted();
             let any_added = self.plans.iter().any(is_added);
@@ -33,6 +36,10 @@ impl World {
         let core = process.core();
         for plan in self.plans.iter().filter(|plan| plan.kind == Kind::Good) {
             let PlanState::Accepted(run) = plan.state else { continue };
+            // Another member forgets because the first one has.
+            if process.journal().is_forgotten(run) && (m == 0 || self.is_forgotten(run)) {
+                continue;
+            }
             assert!(core.find_run(run).is_some(), "promise 1: member {m} has lost {run:?}");
             if m == 0 {
                 assert!(core.is_accepted(run), "promise 1: the first member has lost {run:?}");
@@ -42,6 +49,21 @@ impl World {
                 let is_there = is_in(Some(run)) || (is_in_doubt && is_in(None));
                 assert!(is_there, "promise 1: member {m} has lost {id} of {run:?}");
             }
+        }
+    }
+
+    /// Whether the first member's journal says that the run is forgotten. What it says there is what happened.
+    pub(super) fn is_forgotten(&self, run: RunId) -> bool {
+        let first = &self.members[0];
+        first.process.as_ref().map_or(&first.journal, Process::journal).is_forgotten(run)
+    }
+
+    /// The first member says that the run is forgotten: that is for good as soon as it is on the disk.
+    pub(super) fn check_forgotten(&self, run: RunId) {
+        let whole = self.plans.iter().position(|plan| plan.into.is_none() && plan.run() == Some(run));
+        // A client may not know yet that its run was accepted.
+        for task in whole.map_or(vec![], |whole| self.tasks_of(whole)) {
+            assert!(self.ever_done.contains(&task.id), "promise 4: {run:?} is forgotten before {}", task.id);
         }
     }
 
@@ -55,7 +77,7 @@ impl World {
             && let ToExecutor::Assign(assign) = &**said
         {
             let task = assign.assignment.task;
-            let is_done = self.members[m].promised.contains(&task);
+            let is_done = self.members[m].promised.contains_key(&task);
             assert!(!is_done, "promise 1: {task:?} of member {m} is done, and node {n} gets it");
         }
     }
@@ -69,6 +91,12 @@ impl World {
         by: Option<(ExecutorId, AttemptNo)>,
     ) {
         let name = process.core().user_id(task);
+        let run = process.core().run_of(task);
+        let is_forgotten = if m == 0 { process.journal().is_forgotten(run) } else { self.is_forgotten(run) };
+        if *outcome == Outcome::Cancelled && is_forgotten {
+            assert!(self.ever_done.contains(&name), "promise 4: {name} is forgotten, and was never done");
+            return; // it ran again, for nobody
+        }
         self.ever_done.insert(name.clone());
         assert_eq!(
             *outcome,
@@ -86,10 +114,13 @@ impl World {
     }
 
     pub(super) fn check_durable(&mut self, m: usize, process: &Process, task: TaskId) {
+        if !process.core().has_task(task) {
+            return; // its run was forgotten at the same moment
+        }
         if process.core().task_state(task) != TaskState::Done {
             return; // it runs again since
         }
-        self.members[m].promised.insert(task);
+        self.members[m].promised.insert(task, process.core().run_of(task));
         for (_, location) in process.core().task_spec(task).outputs {
             let is_home = CatalogLocation::of(&location).stays() || self.home.contains_key(&location);
             let name = process.core().user_id(task);
@@ -109,6 +140,10 @@ impl World {
 
     pub(super) fn is_over(&self) -> bool {
         let ended = |m: &Member, run: RunId| {
+            if self.is_forgotten(run) {
+                let is_gone = |s: &Process| s.core().find_run(run).is_none();
+                return m.process.as_ref().is_some_and(is_gone);
+            }
             let found = m.process.as_ref().and_then(|s| s.core().find_run(run));
             let is_written = |s: &Process| s.journal().n_durable == s.journal().records.len();
             found.is_some_and(|r| r.ended.is_some()) && m.process.as_ref().is_some_and(is_written)
@@ -118,6 +153,14 @@ impl World {
             PlanState::Refused => true,
             _ => false,
         });
+        // Forgetting by rule is not put off for ever.
+        let n_kept = |first: &Process| match self.o.keep_runs {
+            Some(rule) => first.core().runs().count() <= rule.n_runs.unwrap_or(0) as usize,
+            None => true,
+        };
+        if !self.members[0].process.as_ref().is_some_and(n_kept) {
+            return false;
+        }
         let is_sure = |m: &Member| m.process.as_ref().is_some_and(|process| process.in_doubt().is_empty());
         all_ended && self.members.iter().all(is_sure)
     }
@@ -184,8 +227,28 @@ impl World {
             wanted.extend(files.into_iter().filter(|(l, _)| !Location::of(l).stays()));
         }
         assert_eq!(self.home, wanted, "promise 2: home is as after a plain run");
+        let accepted = self.plans.iter().filter(|plan| plan.kind == Kind::Good);
+        if let Some(n) = self.o.keep_runs.and_then(|rule| rule.n_runs).filter(|_| self.o.n_forgets == 0) {
+            let n_runs = self.plans.iter().filter(|plan| plan.into.is_none() && plan.is_accepted()).count();
+            let n_known = self.members[0].process.as_ref().map_or(0, |first| first.core().runs().count());
+            assert_eq!(n_known, n_runs.min(n as usize), "as many runs are kept as the rule says");
+        }
+        let forgotten = accepted.filter(|plan| plan.run().is_some_and(|run| self.is_forgotten(run)));
         let mut n_done = 0;
-        for process in self.members.iter().filter_map(|m| m.process.as_ref()) {
+        for task in forgotten.flat_map(|plan| &plan.arrays).map(|array| array.expand(0)) {
+            assert!(self.ever_done.contains(&task.id), "promise 4: {} was never done", task.id);
+            n_done += 1;
+        }
+        let processes = || self.members.iter().filter_map(|m| m.process.as_ref());
+        let first: Vec<RunId> =
+            processes().take(1).flat_map(|p| p.core().runs()).map(|(run, _)| run).collect();
+        for process in processes() {
+            let known: Vec<RunId> = process.core().runs().map(|(run, _)| run).collect();
+            assert_eq!(known, first, "all members know the same runs");
+            // A name of a submission whose number was given again may stay, which takes a dispatcher that was killed.
+            let named = process.core().names_of_forgotten_runs();
+            let is_calm = self.o.faults() == [0; 5];
+            assert!(!is_calm || named.is_empty(), "files of runs that are forgotten are known: {named:?}");
             n_done += process.core().runs().map(|(_, r)| r.n_done).sum::<u64>();
         }
         assert_eq!(n_done, n_tasks, "promise 4: each task is done once");
@@ -200,12 +263,7 @@ impl World {
             n_failed: 0,
             n_cancelled: 0,
             n_revivals: self.n_revivals,
-            n_collectives: self
-                .members
-                .iter()
-                .filter_map(|m| m.process.as_ref())
-                .map(Process::n_collectives)
-                .sum(),
+            n_collectives: processes().map(Process::n_collectives).sum(),
             n_added: self.plans.iter().filter(|p| p.is_added()).map(|p| p.arrays.len() as u64).sum(),
             n_refused: self.plans.iter().filter(|p| p.state == PlanState::Refused).count() as u64,
         }

@@ -93,8 +93,12 @@ impl World {
 
     /// Whether the run was accepted; `None` while the first member is away or has not decided.
     fn what_became_of(&self, plan: usize, run: RunId) -> Option<bool> {
-        let core = self.members[0].process.as_ref()?.core();
+        let process = self.members[0].process.as_ref()?;
+        let core = process.core();
         let name = name_of_try(plan, self.plans[plan].n_tries);
+        if process.journal().was_forgotten_as(run, &name) {
+            return Some(true); // The run has ended, too.
+        }
         // After a restart the run's number may have been given again.
         match core.find_run(run).filter(|r| r.name == name) {
             Some(_) => core.is_accepted(run).then_some(true),
@@ -329,6 +333,9 @@ impl World {
         let is_over = tasks.iter().all(|task| is_done(&task.id));
         if has("has ended; submit a run of its own") {
             return is_over;
+        }
+        if has("has ended and was forgotten") {
+            return is_over && self.plans[whole].run().is_some_and(|run| self.is_forgotten(run));
         }
         match p.kind {
             Kind::OtherTasks => return has("was used to add other tasks"),

@@ -6,8 +6,14 @@ impl World {
     pub(super) fn with(&mut self, m: usize, act: impl FnOnce(&mut Process, Timestamp)) {
         let Some(mut process) = self.members[m].process.take() else { return };
         act(&mut process, self.now);
-        let News { ended, revived, durable, to_nodes, to_members, to_clients, closed, .. } =
+        let News { ended, revived, forgotten, durable, to_nodes, to_members, to_clients, closed, .. } =
             process.settle(self.now);
+        for run in forgotten {
+            self.trace(format!("             {m}: forgot {run:?}"));
+            if m == 0 {
+                self.check_forgotten(run);
+            }
+        }
         for (task, outcome, by) in ended {
             self.trace(format!("             {m}: ended {task:?} {outcome:?}"));
             self.check_ended(m, &process, task, &outcome, by);
@@ -64,7 +70,10 @@ impl World {
         // The incarnations of processes differ between all members, as times do.
         let incarnation = member.n_processes * u64::from(self.o.n_members) + m as u64;
         let process = Process::start(&member.config, incarnation, self.now, &mut member.journal);
-        for task in &member.promised {
+        for (task, run) in &member.promised {
+            if process.journal().is_forgotten(*run) {
+                continue;
+            }
             let state = process.core().task_state(*task);
             assert_eq!(
                 state,

@@ -19,6 +19,9 @@
 //!   4. every task of every run, and all that was added to it, ends well, as nothing in this world makes one fail; what is refused is
 //!      refused for a cause that is there, and what clashes with the run, is read in vain or waits for itself is refused.
 //!
+//! Where runs are forgotten, a run that is goes when all its tasks are done, and it goes everywhere: in the end all members know
+//! the same runs.
+//!
 //! At no member two submissions into one run are open at a time; in the end nothing is in doubt anywhere, no file is kept on a node,
 //! and each member knows the patterns that one dispatcher finds in the whole run.
 //!
@@ -44,7 +47,7 @@ use crate::build;
 use crate::home::{digest_of, hash};
 use crate::node::{AttemptId, Node, Stored};
 use crate::process::{FromNode, Journal, News, Process, ToNode, sentences};
-use crate::world::{Summary, Violation};
+use crate::world::{NAMES_MIN, Summary, Violation};
 use checks::{made, version_of};
 use clients::{Asks, Client, Next, Parts};
 use eyas_core::array::{GatherHint, Hint, Hints, TaskArray, TaskSpec};
@@ -102,6 +105,8 @@ enum Fault {
     CutNode(usize),
     CutLink(usize, usize),
     CutClients(usize),
+    /// Somebody wants a run to be forgotten.
+    Forget,
 }
 
 #[derive(Clone, Debug)]
@@ -208,8 +213,8 @@ struct Member {
     n_scheduled: usize,
     durable_at: u64,
     n_processes: u64,
-    /// Tasks that were reported to a client as done.
-    promised: BTreeSet<TaskId>,
+    /// Tasks that were reported to a client as done, and their runs.
+    promised: BTreeMap<TaskId, RunId>,
 }
 
 /// An attempt's assignment, as its node has it.
@@ -283,6 +288,7 @@ impl World {
                 // In this world no failure is a task's own fault.
                 losses_max: 10_000,
                 weather_max: 10_000,
+                keep_runs: o.keep_runs,
                 ..DispatcherConfig::default()
             };
             Member {
@@ -292,7 +298,7 @@ impl World {
                 n_scheduled: 0,
                 durable_at: 0,
                 n_processes: 0,
-                promised: BTreeSet::new(),
+                promised: BTreeMap::new(),
             }
         };
         let node = |(n, (slots, memory_bytes)): (usize, (&u32, &u64))| {
@@ -306,7 +312,10 @@ impl World {
                 home_streams_max: 1 + rng.below(4) as u32,
                 inputs_in_turn: false,
             };
-            Node { number: n, ..Node::new(executor, *memory_bytes) }
+            let node = Node::new(executor, *memory_bytes);
+            // Worlds have few files.
+            let names_min = if o.keep_runs.is_some() { NAMES_MIN } else { node.names_min };
+            Node { number: n, names_min, ..node }
         };
         let nodes: Vec<Node> = o.slots.iter().zip(&o.memory_bytes).enumerate().map(node).collect();
         World {
@@ -442,6 +451,11 @@ impl World {
                 self.after(at, Ev::Fault(fault));
             }
         }
+        for _ in 0..self.o.n_forgets {
+            // Also when all has ended.
+            let at = self.upto(2 * self.o.faults_until_ns);
+            self.after(at, Ev::Fault(Fault::Forget));
+        }
         self.after(self.o.faults_until_ns, Ev::FaultsOver);
     }
 
@@ -528,6 +542,14 @@ impl World {
                 }
             }
             Fault::CutClients(m) => self.cut_clients(m),
+            Fault::Forget => {
+                let pick = self.rng.next_u64();
+                let is_known = |plan: &&Plan| plan.into.is_none() && plan.is_accepted();
+                let runs: Vec<RunId> = self.plans.iter().filter(is_known).filter_map(Plan::run).collect();
+                if let Some(run) = runs.get((pick % runs.len().max(1) as u64) as usize).copied() {
+                    self.with(0, |process, now| process.forget(now, run));
+                }
+            }
             Fault::CutLink(from, to) => {
                 let lasts = self.lasts(self.o.away_ns_max);
                 self.links_cut_until.insert((from, to), self.now.plus_ns(lasts));

@@ -1,6 +1,7 @@
 //! The properties and faults of a world with several dispatchers.
 
 use super::{MS, S};
+use eyas_core::dispatcher::KeepRuns;
 use eyas_core::rng::Rng;
 
 /// Printed before a world begins; with the seed in it, it describes the world completely.
@@ -42,6 +43,9 @@ pub struct GroupOptions {
     pub n_client_cuts: u64,
     /// Of a thousand submissions, how many lose their client at some step.
     pub clients_leave: u64,
+    /// Which ended runs are kept, and how often somebody wants one to be forgotten. No fault, but it comes when it comes.
+    pub keep_runs: Option<KeepRuns>,
+    pub n_forgets: u64,
 }
 
 impl GroupOptions {
@@ -95,6 +99,8 @@ impl GroupOptions {
             n_additions: one_of(of_clients, &[0, 3, 8]),
             n_client_cuts: perhaps(of_clients, 500, 10),
             clients_leave: one_of(of_clients, &[0, 100, 400]),
+            keep_runs: None,
+            n_forgets: 0,
         }
     }
 
@@ -104,30 +110,42 @@ impl GroupOptions {
     }
 
     /// The kinds that can be added to a world.
-    pub const KINDS: [&str; 1] = ["uneven"];
+    pub const KINDS: [&str; 2] = ["uneven", "forget"];
 
     /// The same world with one of [`GroupOptions::KINDS`] added. `None`: there is no such kind.
     ///
     /// `uneven`: nodes and tasks differ much in slots and memory, and there may be fewer nodes than dispatchers. So most
     /// dispatchers have tasks that none of their own nodes is large enough for.
+    ///
+    /// `forget`: ended runs are forgotten, by rule and because somebody names them.
     pub fn with(self, kind: &str) -> Option<GroupOptions> {
+        match kind {
+            "uneven" => Some(self.uneven()),
+            "forget" => Some(self.forgetting()),
+            _ => None,
+        }
+    }
+
+    fn forgetting(self) -> GroupOptions {
+        let mut rng = Rng::new(self.seed ^ 0x666f_7267_6574_2067);
+        let r = &mut rng;
+        let by_number = [None, Some(0), Some(1), Some(2)][r.below(4) as usize];
+        let by_number = by_number.map(|n| KeepRuns { n_runs: Some(n), age_ns: None });
+        let by_age = KeepRuns { n_runs: None, age_ns: Some(r.below(20) * S) };
+        // By name alone in some worlds.
+        let keep_runs = if r.below(5) == 0 { None } else { by_number.or(Some(by_age)) };
+        GroupOptions { keep_runs, n_forgets: r.below(8), n_runs: self.n_runs.max(2 + r.below(3)), ..self }
+    }
+
+    fn uneven(self) -> GroupOptions {
         let mut rng = Rng::new(self.seed ^ 0x756e_6576_656e_2067);
         let r = &mut rng;
-        if kind != "uneven" {
-            return None;
-        }
         let n_nodes = 1 + r.below(u64::from(self.n_members) + 3);
         let mut one_of = |of: &[u64]| of[r.below(of.len() as u64) as usize];
         let slots = (0..n_nodes).map(|_| one_of(&[1, 1, 2, 8]) as u32).collect();
         let memory_bytes = (0..n_nodes).map(|_| one_of(&[1000, 1000, 2000, 8000])).collect();
         // If a node is away for longer than tasks wait for a larger node, it rightly counts as absent.
         let away_ns_max = self.away_ns_max.min(4 * S);
-        Some(GroupOptions {
-            slots,
-            memory_bytes,
-            task_is_large: one_of(&[50, 200, 600]),
-            away_ns_max,
-            ..self
-        })
+        GroupOptions { slots, memory_bytes, task_is_large: one_of(&[50, 200, 600]), away_ns_max, ..self }
     }
 }

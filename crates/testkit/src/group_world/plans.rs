@@ -63,6 +63,14 @@ impl Plan {
         }
     }
 
+    /// The run that its tasks are in.
+    pub fn run(&self) -> Option<RunId> {
+        match self.state {
+            PlanState::Accepted(run) => Some(run),
+            _ => None,
+        }
+    }
+
     pub fn is_accepted(&self) -> bool {
         matches!(self.state, PlanState::Accepted(_))
     }

@@ -10,6 +10,11 @@ impl Exchange {
         }
     }
 
+    /// Whether members read any of these files.
+    pub(in crate::dispatcher) fn is_any_exported(&self, range: std::ops::RangeInclusive<Key>) -> bool {
+        self.exports.range(range).next().is_some()
+    }
+
     /// After a restart: all files that executors still hold are known now.
     pub(in crate::dispatcher) fn touch_all_exports(&mut self) {
         let keys: Vec<Key> = self.exports.keys().copied().collect();
@@ -19,10 +24,11 @@ impl Exchange {
 
 impl Dispatcher {
     pub(super) fn subscribed(&mut self, member: MemberId, file: &SharedFile) -> Option<Key> {
-        let Some(key) = self.find_shared(file) else {
+        let Some(key) = self.intern_shared(file) else {
             let message =
                 format!("run {} is not known to the dispatcher that has {}", file.run, shown(&file.location));
-            let state = FileState::Never { message, cancelled: false };
+            // A task that runs again in a run which is forgotten here is about to be cancelled there.
+            let state = FileState::Never { message, cancelled: self.is_forgotten(file.run) };
             self.exchange.say(member, LinkMessage::File { file: file.clone(), state });
             return None;
         };

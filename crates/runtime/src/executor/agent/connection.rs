@@ -10,7 +10,7 @@ use eyas_core::event::NodeMessage;
 use eyas_core::group::to_try;
 use eyas_core::*;
 use eyas_session::executor::link::About;
-use eyas_session::executor::{Book, DispatcherLink, Order, Welcomed};
+use eyas_session::executor::{Book, DispatcherLink, NAMES_MIN, Order, Welcomed};
 use eyas_wire::identity::{Identity, Join};
 use eyas_wire::message::*;
 use std::path::{Path, PathBuf};
@@ -253,6 +253,11 @@ impl Connection {
     }
 
     // ------------------------------------------------------------ time
+
+    /// Forgets the names of objects that nothing needs here, once there are many.
+    pub(super) fn forget_names(&self, core: &Executor, book: &mut Book) {
+        self.session.forget_names(core, book, NAMES_MIN);
+    }
 
     /// Goes to another dispatcher if it is time to. Errors: no dispatcher has answered for the length of the lease.
     pub(super) fn on_tick(&mut self, core: &mut Executor) -> Result<(), ExecutorError> {

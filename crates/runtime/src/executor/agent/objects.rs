@@ -63,8 +63,11 @@ impl Objects {
     /// The bytes of an object came into the cache.
     pub(super) fn came(&mut self, object: ObjectId, bytes: &Fetched) {
         self.book.set_digest(object, bytes.digest);
-        if let Some(version) = &bytes.version {
-            self.origins.note(self.book.location(object), bytes.digest, version);
+        // Bytes that come late for an object which is forgotten have no name.
+        if let Some(version) = &bytes.version
+            && let Some(name) = self.book.find_name(object)
+        {
+            self.origins.note(name, bytes.digest, version);
         }
     }
 

@@ -1,0 +1,229 @@
+//! Runs in parts that are forgotten: what the dispatchers of a group say to each other about it.
+//!
+//! The first member decides, as it decides what is accepted. It may forget a run when every part has ended, so it asks the others
+//! ([`FromMember::AskEnded`]), once a second while there is a run of which it does not know that, and at once when a client waits.
+//! A member answers for what its journal has on the disk, so its answer holds after a restart, too. An answer counts where the
+//! member knows the same number of submissions into the run as the first one: then nothing is on its way that adds tasks. Only
+//! the first member lets additions in, and it lets none into a run that it is forgetting.
+//!
+//! The first member's journal is the decision ([`Record::RunForgotten`]). When that is durable, it announces the run
+//! ([`FromMember::Forgotten`]), and each member writes the same into its own journal. A member that was away hears it on the
+//! next connection: the first member begins each with the runs that it knows ([`FromMember::KnownRuns`]), and an accepted run that
+//! is not among them is forgotten. So nothing is numbered or acknowledged, and nobody remembers who has still to hear of what.
+//!
+//! A part may begin again after it had ended: a task runs again because a file of it was lost, for tasks that have ended
+//! meanwhile. Nobody needs that. It is cancelled, and the part is forgotten when it has ended again. A submission into the run
+//! that is in doubt here (its client went away, and the first member did not accept it) keeps the run until the first member has
+//! said what became of it.
+//!
+//! Not here: which runs go and when ([`eyas_core::dispatcher::KeepRuns`]).
+
+use super::*;
+use eyas_core::group::PartEnd;
+use std::collections::BTreeSet;
+
+/// A question that has no answer after so long is asked anew.
+const INQUIRY_NS_MAX: u64 = 10_000_000_000;
+
+/// Which parts of these runs have ended, that the first member asks all others.
+struct Inquiry {
+    number: u64,
+    asked: Timestamp,
+    /// The first member's own parts, as they had ended when it asked.
+    own: BTreeMap<RunId, PartEnd>,
+    answers: BTreeMap<MemberId, BTreeMap<RunId, PartEnd>>,
+}
+
+/// A client that waits for the answers, to have runs forgotten.
+struct Wish {
+    connection: u64,
+    number: u64,
+    runs: Vec<RunId>,
+}
+
+/// What this member has to do with the others about runs that are forgotten.
+#[derive(Default)]
+pub(super) struct ForgettingParts {
+    inquiry: Option<Inquiry>,
+    last_number: u64,
+    wishes: Vec<Wish>,
+    /// Runs that are forgotten by the first member, and not here yet.
+    following: BTreeSet<RunId>,
+}
+
+impl ForgettingParts {
+    /// A client is gone.
+    pub(super) fn left(&mut self, connection: u64) {
+        self.wishes.retain(|wish| wish.connection != connection);
+    }
+
+    /// `run` is forgotten, and goes as soon as it can.
+    pub(super) fn follow(&mut self, run: RunId) {
+        self.following.insert(run);
+    }
+}
+
+impl<O: Outside> Session<O> {
+    // ------------------------------------------------------------ the first member asks
+
+    /// A client's wish waits until all members have said that their parts of `runs` have ended. It is refused where one is away.
+    pub(super) fn wish(&mut self, connection: u64, number: u64, runs: Vec<RunId>) {
+        if let Some(reason) = self.why_nobody_is_asked() {
+            return self.refuse(connection, number, reason);
+        }
+        self.forgetting_parts.wishes.push(Wish { connection, number, runs });
+        self.inquire();
+    }
+
+    fn why_nobody_is_asked(&self) -> Option<String> {
+        let away: Vec<String> = self.members_away().iter().map(|m| (m.0 + 1).to_string()).collect();
+        (!away.is_empty()).then(|| {
+            let away = away.join(", ");
+            format!(
+                "nobody knows whether the run has ended at dispatcher {away}, which is away; try again later"
+            )
+        })
+    }
+
+    /// Asks the other members for the ends of runs, if there is anything to ask.
+    pub(super) fn ask_ended(&mut self) {
+        let ForgettingParts { inquiry, wishes, .. } = &self.forgetting_parts;
+        let is_under_way = inquiry.as_ref().is_some_and(|i| self.now.since_ns(i.asked) < INQUIRY_NS_MAX);
+        let is_wanted = !wishes.is_empty() || self.options.config.keep_runs.is_some();
+        if self.group.as_ref().is_some_and(Group::is_first)
+            && is_wanted
+            && !is_under_way
+            && self.members_away().is_empty()
+        {
+            self.inquire();
+        }
+    }
+
+    fn inquire(&mut self) {
+        let own: BTreeMap<RunId, PartEnd> = self.core.runs_ended_in_part().collect();
+        self.forgetting_parts.inquiry = None;
+        if own.is_empty() {
+            return self.grant_wishes();
+        }
+        let runs = own.keys().copied().collect();
+        self.forgetting_parts.last_number += 1;
+        let number = self.forgetting_parts.last_number;
+        let inquiry = Inquiry { number, asked: self.now, own, answers: BTreeMap::new() };
+        self.forgetting_parts.inquiry = Some(inquiry);
+        self.tell_members(&FromMember::AskEnded { number, runs });
+    }
+
+    /// A connection to a member broke: its answer may be lost.
+    pub(super) fn end_inquiry(&mut self) {
+        self.forgetting_parts.inquiry = None;
+        let Some(reason) = self.why_nobody_is_asked() else { return };
+        for wish in std::mem::take(&mut self.forgetting_parts.wishes) {
+            self.refuse(wish.connection, wish.number, reason.clone());
+        }
+    }
+
+    pub(super) fn on_parts_ended(&mut self, member: MemberId, number: u64, parts: Vec<(RunId, PartEnd)>) {
+        let Some(group) = &self.group else { return };
+        let n_others = group.n_others();
+        let Some(inquiry) = self.forgetting_parts.inquiry.as_mut().filter(|i| i.number == number) else {
+            return;
+        };
+        inquiry.answers.insert(member, parts.into_iter().collect());
+        if inquiry.answers.len() < n_others {
+            return;
+        }
+        let Some(Inquiry { own, answers, .. }) = self.forgetting_parts.inquiry.take() else { return };
+        for (run, end) in own {
+            let mut at = end.ended;
+            let mut is_everywhere = self.core.find_part_end(run) == Some(end);
+            for (member, parts) in &answers {
+                match parts.get(&run).filter(|theirs| theirs.n_added == end.n_added) {
+                    Some(theirs) => at = at.max(self.here(*member, theirs.ended)),
+                    None => is_everywhere = false,
+                }
+            }
+            if is_everywhere {
+                // A clock may be wrong. What has ended did so before now.
+                let at = at.min(self.now);
+                self.feed(Event::AllPartsEnded { run, at });
+            }
+        }
+        self.grant_wishes();
+    }
+
+    /// All members have answered: what clients wish is done or refused.
+    fn grant_wishes(&mut self) {
+        for Wish { connection, number, runs } in std::mem::take(&mut self.forgetting_parts.wishes) {
+            let why_not = |run: &RunId| match self.core.find_run(*run) {
+                None => Some(self.no_run(*run)),
+                Some(_) => self.core.why_kept(*run),
+            };
+            match runs.iter().find_map(why_not) {
+                Some(reason) => self.refuse(connection, number, reason),
+                None => self.forget_all(connection, number, runs),
+            }
+        }
+    }
+
+    // ------------------------------------------------------------ another member answers
+
+    pub(super) fn on_asked_ended(&mut self, member: MemberId, number: u64, runs: Vec<RunId>) {
+        let ends = runs.into_iter().filter_map(|run| Some((run, self.core.find_part_end(run)?)));
+        let parts = ends.collect();
+        self.when_durable(Effect::SayEnded { member, number, parts });
+    }
+
+    /// All that was appended before the question is on the disk. `parts`: those that had ended by then.
+    pub(super) fn say_ended(&mut self, member: MemberId, number: u64, mut parts: Vec<(RunId, PartEnd)>) {
+        parts.retain(|(run, end)| self.core.find_part_end(*run) == Some(*end));
+        self.tell_member(member, &FromMember::PartsEnded { number, parts });
+    }
+
+    // ------------------------------------------------------------ what is decided
+
+    /// The first member has forgotten `run`.
+    pub(super) fn tell_forgotten(&mut self, run: RunId) {
+        if self.group.as_ref().is_some_and(Group::is_first) {
+            self.tell_members(&FromMember::Forgotten { run });
+        }
+    }
+
+    /// Begins a connection to another member with the runs that are not forgotten, if any ever was.
+    pub(super) fn tell_known_runs(&mut self, member: MemberId) {
+        if self.forgetting.any && self.group.as_ref().is_some_and(Group::is_first) {
+            let runs = self.core.runs().filter(|(_, r)| r.committed).map(|(run, _)| run).collect();
+            let next_run = self.next_run;
+            self.tell_member(member, &FromMember::KnownRuns { runs, next_run });
+        }
+    }
+
+    pub(super) fn on_known_runs(&mut self, member: MemberId, runs: Vec<RunId>, next_run: u32) {
+        let known: BTreeSet<RunId> = runs.into_iter().collect();
+        let ours = self.core.runs().filter(|(_, r)| r.committed).map(|(run, _)| run);
+        let gone = ours.filter(|run| run.0 < next_run && !known.contains(run) && self.is_in_parts(*run));
+        let gone = gone.collect();
+        self.on_forgotten_elsewhere(member, gone);
+    }
+
+    pub(super) fn on_forgotten_elsewhere(&mut self, member: MemberId, runs: BTreeSet<RunId>) {
+        let is_first = self.group.as_ref().is_some_and(Group::is_first);
+        if member == MemberId(0) && !is_first {
+            self.forgetting_parts.following.extend(runs);
+            self.follow_forgotten();
+        }
+    }
+
+    /// Forgets what the first member has forgotten, as soon as it can be forgotten here.
+    pub(super) fn follow_forgotten(&mut self) {
+        for run in std::mem::take(&mut self.forgetting_parts.following) {
+            let Some(state) = self.core.find_run(run) else { continue };
+            self.forgetting_parts.following.insert(run);
+            let (has_ended, is_cancelled) = (state.ended.is_some(), state.cancelled);
+            if self.core.why_part_kept(run).is_none() {
+                self.record_forgotten(run, None);
+            } else if !has_ended && !is_cancelled {
+                self.feed(Event::CancelRequested { run, task: None });
+            }
+        }
+    }
+}
