@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import Background, Run, Start, wait_until
+from harness import Background, Run, Start, log_text, wait_until
 
 
 def written(path: Path, tasks: Sequence[dict[str, Any]]) -> Path:
@@ -89,6 +89,6 @@ class Group:
 
     def at(self, k: int) -> set[str]:
         """Names of the executors that have joined a dispatcher, by its log."""
-        log = (self.dir(k) / "events.jsonl").read_text()
+        log = log_text(self.dir(k) / "events.jsonl")
         joined = (json.loads(line) for line in log.splitlines() if '"executor_joined"' in line)
         return {line["in"]["executor_joined"]["offer"]["name"] for line in joined}

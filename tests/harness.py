@@ -16,6 +16,7 @@ what did not happen.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -25,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -169,6 +170,17 @@ class Background:
     def wait_for_text(self, text: str, timeout: float = PATIENCE_S) -> None:
         """Wait until it has printed this, to either stream."""
         wait_until(lambda: text in self.stdout or text in self.stderr, f"the text {text!r}", timeout, self)
+
+
+def log_text(log: Path) -> str:
+    """The lines of an event log, without the last one where it is still being written."""
+    whole, newline, _ = log.read_text(encoding="utf-8").rpartition("\n")
+    return whole + newline
+
+
+def log_entries(log: Path) -> list[dict[str, Any]]:
+    """What an event log holds so far, an entry for each line that is whole."""
+    return [json.loads(line) for line in log_text(log).splitlines()]
 
 
 def wait_until(

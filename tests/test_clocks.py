@@ -86,7 +86,7 @@ class Clocked(Cluster):
         for line in status["runs"]:
             assert 0 <= line["ended"] - line["opened"] < 600_000_000_000, line
         # Times of the log only grow, over restarts, too.
-        times = [json.loads(line)["t"] for line in self.events().splitlines()]
+        times = [entry["t"] for entry in self.entries()]
         assert times == sorted(times)
 
 
@@ -150,7 +150,7 @@ def test_a_dispatcher_that_restarts_with_an_earlier_clock(cluster: Clocked, tmp_
     assert said is not None and abs(int(said[1]) - HOUR) < 60, again.stderr
     gate.touch()
     cluster.check(2 * N + 2)
-    assigned = [json.loads(line) for line in cluster.events().splitlines()]
+    assigned = cluster.entries()
     tries = [
         line["out"]["assign"]["assignment"]["task"] for line in assigned if "assign" in line.get("out", {})
     ]

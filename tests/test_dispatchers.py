@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from group import Group, written
-from harness import Eyas, Run, Start, wait_until
+from harness import Eyas, Run, Start, log_entries, log_text, wait_until
 
 N_FILES = 8
 
@@ -119,10 +119,7 @@ def test_a_group_finds_the_patterns_of_the_whole_run(run: Run, tmp_path: Path) -
         options = ("--nodes", "8", "--slots", "1", "--dispatchers", str(dispatchers))
         run("run", tasks, *options, "--dir", cluster)
         assert int((home / "merged").read_text()) == sum(range(n)) + 100 * n
-        logs = [
-            [json.loads(line) for line in path.read_text().splitlines()]
-            for path in sorted(cluster.glob("dispatcher*/events.jsonl"))
-        ]
+        logs = [log_entries(path) for path in sorted(cluster.glob("dispatcher*/events.jsonl"))]
         assert len(logs) == dispatchers
         told = [[entry["out"] for entry in log if "out" in entry] for log in logs]
         pattern = [
@@ -294,9 +291,7 @@ def test_work_of_a_dispatcher_that_died_is_nobody_elses(start: Start, run: Run, 
     group.dispatchers[0].kill()
     gate.touch()
     # By then N1 has ended what it had, and looked for its dispatcher for a while.
-    wait_until(
-        lambda: '"end_run"' in (group.dir(2) / "events.jsonl").read_text(), "the part of the second one"
-    )
+    wait_until(lambda: '"end_run"' in log_text(group.dir(2) / "events.jsonl"), "the part of the second one")
     group.dispatchers[0] = group.dispatcher(1)
     run("wait", "--join", group.join(2))
     assert {path.name: path.read_text().strip() for path in home.iterdir()} == {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Eyas, Run, wait_until
+from harness import Eyas, Run, log_entries, wait_until
 from weather import Cluster, payload
 
 
@@ -57,8 +57,8 @@ class Elastic:
     def life(self) -> list[tuple[str, int]]:
         """What executors did, in order: joined, draining or lost, and which."""
         found = []
-        for line in (self.dir / "dispatcher" / "events.jsonl").read_text().splitlines():
-            event = json.loads(line).get("in")
+        for entry in log_entries(self.dir / "dispatcher" / "events.jsonl"):
+            event = entry.get("in")
             for what in ("joined", "draining", "lost"):
                 if isinstance(event, dict) and (about := event.get(f"executor_{what}")):
                     found.append((what, about["executor"]))

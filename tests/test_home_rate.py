@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import Run
+from harness import Run, log_entries
 from lists import write_list
 
 N_NODES = 4
@@ -16,8 +15,8 @@ FILE_BYTES = 3_000_000
 
 def ended(events: Path) -> Iterator[tuple[int, int]]:
     """Of each attempt that ended: when it began to wait for its inputs, and how long it waited, in ns."""
-    for line in events.read_text().splitlines():
-        event = json.loads(line).get("in")
+    for entry in log_entries(events):
+        event = entry.get("in")
         if isinstance(event, dict) and "attempt_ended" in event:
             report = event["attempt_ended"]["report"]
             yield report["times"]["received"], report["inputs"][0]["wait_ns"]

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness import Run, Start, wait_until
+from harness import Run, Start, log_entries, wait_until
 
 N_NODES = 4
 N_READERS = 12
@@ -55,8 +55,7 @@ def read_by_many(start: Start, folder: Path, command: str) -> set[str]:
 
 def told(folder: Path, way: str, kind: str) -> list[dict[str, Any]]:
     """What the dispatcher heard ("in") or did ("out"), from its log, without a line that is being written."""
-    whole = [log.read_text().rpartition("\n")[0] for log in (folder / "kept").rglob("events.jsonl")]
-    lines = [json.loads(line).get(way) for text in whole for line in text.splitlines()]
+    lines = [entry.get(way) for log in (folder / "kept").rglob("events.jsonl") for entry in log_entries(log)]
     return [what[kind] for what in lines if isinstance(what, dict) and kind in what]
 
 

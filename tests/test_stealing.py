@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from harness import Run
+from harness import Run, log_entries
 
 N_READERS = 8
 
@@ -27,8 +27,8 @@ def tasks() -> str:
 def where(log: Path) -> tuple[dict[int, int], list[dict[str, object]]]:
     """The executor of each task's last attempt, and why all were put where they were."""
     executors, reasons = {}, []
-    for line in log.read_text(encoding="utf-8").splitlines():
-        assign = json.loads(line).get("out", {})
+    for entry in log_entries(log):
+        assign = entry.get("out", {})
         if isinstance(assign, dict) and "assign" in assign:
             assignment = assign["assign"]["assignment"]
             executors[assignment["task"]] = assign["assign"]["executor"]

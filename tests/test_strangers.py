@@ -6,7 +6,6 @@ to one of them than it has descriptors.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
@@ -133,7 +132,7 @@ def test_a_node_out_of_descriptors_drops_no_good_copy(cluster: Cluster) -> None:
     cluster.expect(**{f"b{i}": payload(50_000, i) for i in range(10)})
     assert "was changed" not in cluster.said() and "was changed" not in cluster.events()
     assert "replica_dropped" not in cluster.events()
-    dropped = [json.loads(line) for line in cluster.events().splitlines()]
+    dropped = cluster.entries()
     changed = [line["in"]["replicas_changed"] for line in dropped if "replicas_changed" in line.get("in", {})]
     assert not any(change["dropped"] for change in changed), "copies were dropped"
 

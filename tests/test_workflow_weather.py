@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import signal
@@ -83,8 +82,10 @@ PATTERNS = {
 
 def collectives(cluster: Cluster) -> list[dict[str, Any]]:
     """What the log says of collectives that are over."""
-    ended = [json.loads(line)["out"] for line in cluster.events().splitlines() if '"end_collective"' in line]
-    return [out["end_collective"]["record"] for out in ended]
+    said = [entry.get("out") for entry in cluster.entries()]
+    return [
+        out["end_collective"]["record"] for out in said if isinstance(out, dict) and "end_collective" in out
+    ]
 
 
 @pytest.mark.parametrize("weather", ["killed", "halted"])

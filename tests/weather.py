@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness import PATIENCE_S, Background, Eyas, Finished, lacking, wait_until
+from harness import PATIENCE_S, Background, Eyas, Finished, lacking, log_entries, log_text, wait_until
 
 LEASE = "2s"
 
@@ -127,7 +127,10 @@ class Cluster:
         return next(line for line in self.status()["runs"] if line["run"] == run)
 
     def events(self) -> str:
-        return (self.dir / "events.jsonl").read_text()
+        return log_text(self.dir / "events.jsonl")
+
+    def entries(self) -> list[dict[str, Any]]:
+        return log_entries(self.dir / "events.jsonl")
 
     def said(self) -> str:
         """What all executors have printed so far."""
