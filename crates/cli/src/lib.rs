@@ -37,6 +37,7 @@ mod provide;
 mod replaces;
 mod resume;
 pub mod sim;
+mod starting;
 mod tasks;
 mod tell;
 mod tmpfs;

@@ -8,7 +8,7 @@ use crate::args::{JoinArgs, UpArgs};
 use crate::clusters::{self, Kind};
 use crate::commands::{client_runtime, sweep_homes};
 use crate::print::plural;
-use crate::{Exit, Fault, local, provide, tmpfs};
+use crate::{Exit, Fault, local, provide, starting, tmpfs};
 use eyas_client::Client;
 use eyas_core::NodeState;
 use eyas_net::NetError;
@@ -33,6 +33,7 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
     args.cluster.provide = args.provide;
     args.cluster.policy.keep_runs = args.keep.rule(args.cluster.dispatchers);
     let (plan, dir) = local::plan(&args.cluster, &dir, false)?;
+    let _starting = starting::hold(&plan.dir)?;
     let elsewhere = args.cluster.provide.is_elsewhere();
     if !elsewhere {
         tmpfs::say_so(&dir, args.cluster.node.cache.saturating_mul(u64::from(args.cluster.nodes.max)));
