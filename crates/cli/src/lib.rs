@@ -22,6 +22,7 @@ mod bench;
 mod clusters;
 mod commands;
 mod connect;
+mod ending;
 mod hints;
 mod json;
 pub mod local;

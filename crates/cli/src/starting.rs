@@ -4,14 +4,13 @@
 //! the other's. The lock is the kernel's: it ends with the process that holds it, however that ends.
 
 use crate::{Exit, Fault};
+use eyas_runtime::cluster::start_lock;
 use eyas_text::{line_of, shown_path};
 use std::fs::{File, TryLockError};
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// In the folder of the first dispatcher.
-const LOCK: &str = "start.lock";
 /// A start that takes no longer than this is waited for.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
@@ -19,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// The right to start the cluster with that folder of its first dispatcher, while the file is open. Errors: another process is
 /// starting it, or the folder cannot be used.
 pub fn hold(dispatcher_dir: &Path) -> Result<File, Fault> {
-    let path = dispatcher_dir.join(LOCK);
+    let path = start_lock(dispatcher_dir);
     let fail = |e: std::io::Error| Fault::new(Exit::Other, format!("cannot use {}: {e}", shown_path(&path)));
     let mut file =
         File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(fail)?;
