@@ -7,7 +7,7 @@ use crate::logs::InOrder;
 use crate::print::{count, nodes_of, plural, reason, size, time};
 use crate::progress::Progress;
 use crate::resume::Origin;
-use crate::{Exit, Fault, ending, hints, json, local, provide, replaces, resume, tmpfs};
+use crate::{Exit, Fault, ending, hints, json, keeper, local, provide, replaces, resume, tmpfs};
 use eyas_client::Client;
 use eyas_core::{RunId, TaskId};
 use eyas_runtime::cluster::{LocalCluster, PROVIDER, holder_of};
@@ -821,6 +821,7 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         slot_args: vec![local::SLOT_ARGUMENT.into()],
         until_stdin_closes: args.until_stdin_closes,
     };
+    let keeper = args.remove_dir.then(|| keeper::start(&remove)).transpose()?;
     let runtime = service_runtime();
     let result = runtime.block_on(eyas_runtime::executor::run(options));
     // A thread that hangs in a system call, for example on a network file system that is away, must not keep
@@ -831,5 +832,6 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     if args.remove_dir && was_ours {
         provide::remove_node_dir(&remove);
     }
+    drop(keeper);
     result.map(|()| Exit::Good).map_err(|e| Fault::new(Exit::Cluster, e))
 }

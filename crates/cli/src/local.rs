@@ -322,6 +322,12 @@ pub fn plan(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<(Plan, Pat
 /// What the name of a node of this machine begins with.
 pub const NODE: &str = "node";
 
+/// The folder among a machine's temporary files that nodes of this user have theirs in; a script of the provider makes it.
+pub fn nodes_dir_name() -> String {
+    // SAFETY: a plain query.
+    format!("eyas-nodes-{}", unsafe { libc::getuid() })
+}
+
 /// The name that users know the node with that number by; also the name of its folder.
 pub fn node_name(number: u32) -> String {
     format!("{NODE}{number}")

@@ -3,7 +3,7 @@
 use crate::args::{Cli, ClusterArgs, Nodes, ProvideArgs, ProviderArgs, ProviderKind, Verb, listed_every};
 use crate::commands::client_runtime;
 use crate::print::{plural, reason};
-use crate::{Exit, Fault, clusters, local};
+use crate::{Exit, Fault, clusters, keeper, local};
 use clap::Parser;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::provisioning::blocks::BlockConfig;
@@ -305,6 +305,7 @@ pub fn remove_node_dir(dir: &Path) {
     if let Err(e) = eyas_runner::sandbox::remove_tree(dir) {
         eyas_text::say!("cannot remove {}: {e}", shown_path(dir));
     }
+    keeper::remove_common_dir(dir);
 }
 
 /// The join file of an executor that is given it on standard input, as one line. It is kept in the executor's folder.
