@@ -42,6 +42,7 @@ mod tell;
 mod tmpfs;
 mod top;
 mod up;
+mod walltime;
 mod workflow;
 
 use args::{Cli, Verb};

@@ -243,6 +243,7 @@ impl Node {
             cache_bytes: self.config.cache.budget_bytes,
             data_address: String::new(),
             data_id: self.number as u32,
+            walltime: None,
         }
     }
 

@@ -23,7 +23,7 @@ fn idle(id: u32, since_s: u64) -> NodeView {
         n_assigned: 0,
         idle_since: Some(Timestamp(since_s * S)),
         cached_bytes: 0,
-        sole_bytes: 0,
+        ..NodeView::default()
     }
 }
 
@@ -313,6 +313,7 @@ proptest! {
                 idle_since: (n.n_assigned == 0).then_some(Timestamp(n.idle_since)),
                 cached_bytes: u64::from(n.id % 3),
                 sole_bytes: u64::from(n.id % 2),
+                ..NodeView::default()
             }).collect();
             let n_pending: u32 = pending.iter().sum();
             let n_running = nodes.iter().map(|n| u64::from(n.n_assigned)).sum();
