@@ -99,6 +99,14 @@ impl Ends {
         TimeLeft::of_ns(left_ns.saturating_sub(2 * left_ns / LOOK_PART + LOOK_NS_MIN))
     }
 
+    /// Why its executor drains, as a phrase after "because".
+    fn why_drained(&self) -> String {
+        match &self.notice {
+            Some(notice) => notice.clone(),
+            None => format!("its walltime of {} is about to end", duration(self.whole_ns)),
+        }
+    }
+
     /// Why it ends, as a phrase after "because".
     pub fn why(&self) -> String {
         match &self.notice {
@@ -242,10 +250,7 @@ impl Dispatcher {
             let Some(e) = self.executors.by_id.get(&executor) else { continue };
             let Some(ends) = &e.ends else { continue };
             if now >= ends.drains_from() {
-                let reason = match &ends.notice {
-                    Some(notice) => notice.clone(),
-                    None => format!("its walltime of {} is about to end", duration(ends.whole_ns)),
-                };
+                let reason = ends.why_drained();
                 self.drain(now, executor, reason, out);
                 continue;
             }
@@ -354,7 +359,19 @@ impl Dispatcher {
         })
     }
 
-    /// Whether an idle executor has too little time for every ready task.
+    /// A sentence for each executor that drains because it ends soon.
+    pub fn ending(&self) -> impl Iterator<Item = String> {
+        self.executors.by_id.values().filter(|e| e.draining && e.silent_since.is_none()).filter_map(|e| {
+            let why = e.ends.as_ref()?.why_drained();
+            Some(format!("node `{}` gets nothing more, because {why}", e.offer.name))
+        })
+    }
+
+    /// Whether tasks wait, and an idle executor has too little time left for each of them.
+    pub fn is_short_of_time(&self, executor: ExecutorId) -> bool {
+        self.executors.by_id.get(&executor).is_some_and(|e| self.has_no_time(e))
+    }
+
     pub(super) fn has_no_time(&self, e: &ExecutorState) -> bool {
         let Some(ends) = &e.ends else { return false };
         e.left_ns < ends.fresh_ns() && self.ready.n_tasks > 0 && e.assigned.is_empty() && {

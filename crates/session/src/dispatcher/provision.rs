@@ -61,8 +61,12 @@ impl<O: Outside> Session<O> {
             let reason = format!("there is no executor {executor}");
             return self.refuse(connection, number, reason);
         }
+        let reason = match self.core.is_short_of_time(executor) {
+            true => "released, as no task that waits would end before its walltime",
+            false => "released, as there was no work for it",
+        };
         self.feed(Event::ExecutorDraining { executor });
-        self.provision.draining.insert(executor, "released, as there was no work for it".into());
+        self.provision.draining.insert(executor, reason.into());
         self.reply(connection, number, ReplyBody::Draining);
     }
 
