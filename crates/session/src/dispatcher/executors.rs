@@ -209,6 +209,9 @@ impl<O: Outside> Session<O> {
                 FromExecutor::Looked { ask, has_begun, printed } => {
                     self.on_looked(executor, ask, has_begun, *printed)
                 }
+                FromExecutor::Leaving { within_ns, reason } => {
+                    self.feed(Event::ExecutorLeaving { executor, within_ns, reason })
+                }
                 FromExecutor::Bye { reason } => {
                     self.remember_peer(executor);
                     self.lose(executor, reason);

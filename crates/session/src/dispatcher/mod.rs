@@ -481,6 +481,7 @@ impl<O: Outside> Session<O> {
                 self.commit_now = true;
             }
             Action::ForgetRun { run } => self.record_forgotten(run, None),
+            Action::DrainExecutor { executor, reason } => self.drain(executor, reason),
             Action::ForgetExecutor { executor } => self.forget(executor),
             Action::TellMember { member, messages } => self.tell_member(member, &FromMember::Said(messages)),
             Action::SendAway { executor, member } => self.send_away(executor, member),
