@@ -279,7 +279,9 @@ def test_the_folder_of_an_executor_that_is_killed_goes(
     eyas: Eyas, batch: Batch, cluster: Cluster, tmp_path: Path, where: list[str]
 ) -> None:
     gate = tmp_path / "gate"
-    big = cluster.task("t", "mkdir -p deep/er; echo y > deep/er/file; chmod 500 deep; echo x > out", gate=gate)
+    big = cluster.task(
+        "t", "mkdir -p deep/er; echo y > deep/er/file; chmod 500 deep; echo x > out", gate=gate
+    )
     running = run_with(eyas, batch, cluster.list_of([big]), "--nodes", "0..1", *where)
     cluster.begun("t")
     own = Path(eyas.env["TMPDIR"]) / ("own" if where else f"eyas-nodes-{os.getuid()}")

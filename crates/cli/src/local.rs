@@ -180,26 +180,48 @@ pub fn check_node(node: &NodeArgs) -> Result<(), Fault> {
 
 /// Checks the request for a local cluster before anything is made for it.
 pub fn check(args: &ClusterArgs) -> Result<(), Fault> {
+    faults(args).into_iter().next().map_or(Ok(()), Err)
+}
+
+fn check_provisioning(args: &ClusterArgs) -> Result<(), Fault> {
+    let provisioner = Provisioner::new(provision_config(args.nodes, &args.provision, 1));
+    provisioner.map(drop).map_err(|e| Fault::new(Exit::BadInput, e))
+}
+
+/// What is wrong with the name of a policy that stands behind the option of that name.
+pub fn policy_fault(args: &ClusterArgs, option: &str) -> Option<Fault> {
+    match option {
+        "placement" => check_policy(&args.policy).err(),
+        "eviction" => check_eviction(&args.node).err(),
+        "provisioning" => check_provisioning(args).err(),
+        _ => None,
+    }
+}
+
+/// All that is wrong with the request for a local cluster.
+pub fn faults(args: &ClusterArgs) -> Vec<Fault> {
     let ClusterArgs { profile: _, nodes, provision, dispatchers, dir: _, node, policy, provide } = args;
     let bad = |e: String| Fault::new(Exit::BadInput, e);
-    Provisioner::new(provision_config(*nodes, provision, 1)).map_err(bad)?;
+    let mut all: Vec<Fault> = check_provisioning(args).err().into_iter().collect();
     if nodes.are_fixed() && (provision.provisioning.is_some() || provision.idle_release.is_some()) {
         let message =
             format!("--provisioning and --idle-release have nothing to decide with --nodes {}", nodes.max);
-        return Err(bad(message).hint("a range, such as --nodes 1..4, lets nodes come and go"));
+        all.push(bad(message).hint("a range, such as --nodes 1..4, lets nodes come and go"));
     }
     if nodes.max < *dispatchers {
         let message =
             format!("{dispatchers} dispatchers need at least as many nodes, --nodes allows {}", nodes.max);
-        return Err(bad(message).hint("each dispatcher has nodes of its own"));
+        all.push(bad(message).hint("each dispatcher has nodes of its own"));
     }
-    check_policy(policy)?;
-    provide::check(provide, *nodes, *dispatchers)?;
-    match provide.is_elsewhere() {
+    all.extend(check_policy(policy).err());
+    all.extend(provide::faults(provide, *nodes, *dispatchers));
+    let of_node = match provide.is_elsewhere() {
         // Its folders are other machines'.
         true => check_eviction(node),
         false => check_node(node),
-    }
+    };
+    all.extend(of_node.err());
+    all
 }
 
 /// Whether the user asked for a cluster of a certain shape.

@@ -147,6 +147,11 @@ pub fn check_line(which: &str, line: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether the line has that hole.
+pub fn has_hole(line: &str, name: &str) -> bool {
+    holes(line).iter().any(|hole| hole.name == name)
+}
+
 struct Hole<'a> {
     start: usize,
     end: usize,

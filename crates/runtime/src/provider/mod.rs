@@ -21,7 +21,7 @@ mod share;
 mod sweep;
 mod worker;
 
-pub use command::{CommandLines, Commands, check_line};
+pub use command::{CommandLines, Commands, check_line, has_hole};
 pub use haste::Haste;
 pub use hosts::{Hosts, Reach};
 pub use launch::Launch;
