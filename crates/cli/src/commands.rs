@@ -7,7 +7,7 @@ use crate::logs::InOrder;
 use crate::print::{count, nodes_of, plural, reason, size, time};
 use crate::progress::Progress;
 use crate::resume::Origin;
-use crate::{Exit, Fault, ending, hints, json, keeper, local, provide, replaces, resume, tmpfs};
+use crate::{Exit, Fault, ending, hints, json, keeper, local, provide, replaces, resume, tmpfs, walltime};
 use eyas_client::Client;
 use eyas_core::{RunId, TaskId};
 use eyas_runtime::cluster::{LocalCluster, PROVIDER, holder_of};
@@ -820,6 +820,8 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         exe: std::env::current_exe()?,
         slot_args: vec![local::SLOT_ARGUMENT.into()],
         until_stdin_closes: args.until_stdin_closes,
+        walltime: walltime::of(args.walltime, args.walltime_end),
+        grace: Duration::from_nanos(args.node.grace),
     };
     let keeper = args.remove_dir.then(|| keeper::start(&remove)).transpose()?;
     let runtime = service_runtime();

@@ -45,6 +45,7 @@ mod tell;
 mod tmpfs;
 mod top;
 mod up;
+mod walltime;
 mod workflow;
 
 use args::{Cli, Verb};

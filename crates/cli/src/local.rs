@@ -366,13 +366,16 @@ pub fn executor_arguments(join: &Path, dir: &Path, name: &str, node: &NodeArgs) 
 
 /// The options of an executor that are the same for all nodes.
 pub fn node_arguments(node: &NodeArgs) -> Vec<String> {
-    let NodeArgs { slots, cache, memory, eviction, home_local } = node;
+    let NodeArgs { slots, cache, memory, eviction, grace, home_local } = node;
     let mut list = vec!["--cache".into(), cache.to_string(), "--eviction".into(), eviction.clone()];
     if let Some(slots) = slots {
         list.extend(["--slots".into(), slots.to_string()]);
     }
     if let Some(memory) = memory {
         list.extend(["--memory".into(), memory.to_string()]);
+    }
+    if *grace > 0 {
+        list.extend(["--grace".into(), format!("{}ms", grace.div_ceil(1_000_000))]);
     }
     for local in home_local {
         list.extend(["--home-local".into(), local.display().to_string()]);

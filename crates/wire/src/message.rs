@@ -245,6 +245,12 @@ pub enum FromExecutor {
         has_begun: bool,
         printed: Box<Printed>,
     },
+    /// The executor ends in `within_ns`, for this reason (a phrase after "because"). It is told to end when
+    /// nothing is left there.
+    Leaving {
+        within_ns: u64,
+        reason: String,
+    },
 }
 
 /// The state of an executor; sent with every heartbeat. Counters grow from the executor's start.

@@ -108,6 +108,7 @@ impl<O: Outside> Session<O> {
                 .chain(self.group_warning())
                 .chain(self.core.short_of_space())
                 .chain(self.core.resting())
+                .chain(self.core.ending())
                 .collect(),
             provisioner: self.provision.shown(),
         }
