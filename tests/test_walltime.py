@@ -134,7 +134,16 @@ def test_slurm_says_when_its_job_ends(cluster: Cluster) -> None:
     cluster.dispatcher()
     # A job of an hour that has begun in 2001.
     slurm = {"SLURM_JOB_START_TIME": "1000000000", "SLURM_JOB_END_TIME": "1000003600"}
-    given = ["--join", cluster.join, "--dir", cluster.node_dir("N1"), "--name", "N1", "--slots", "1"]
+    given: list[str | Path] = [
+        "--join",
+        cluster.join,
+        "--dir",
+        cluster.node_dir("N1"),
+        "--name",
+        "N1",
+        "--slots",
+        "1",
+    ]
     ended = cluster.eyas.run("executor", *given, env=slurm)
     assert "its walltime of 3600 s is over" in ended.stderr, ended
 
