@@ -38,7 +38,18 @@ def test_many_tasks_run_on_nodes_of_some_seconds(batch: Batch, cluster: Cluster,
     """The work of one node after the other: none of the tasks fails, although none may be tried again."""
     tasks = [cluster.task(f"t{i}", f"sleep 0.5; echo {i} > out", label="naps") for i in range(20)]
     folder = tmp_path / "run"
-    options = ["--listen", "127.0.0.1:0", "--nodes", "0..2", "--slots", "1", "--walltime", "6s", "--dir", str(folder)]
+    options = [
+        "--listen",
+        "127.0.0.1:0",
+        "--nodes",
+        "0..2",
+        "--slots",
+        "1",
+        "--walltime",
+        "6s",
+        "--dir",
+        str(folder),
+    ]
     done = cluster.eyas.run("run", cluster.list_of(tasks), *batch.options(), *options)
     assert re.search(r"20 tasks in .*: 20 done, 0 failed", done.stderr), done
     cluster.expect(**{f"t{i}": f"{i}\n".encode() for i in range(20)})
@@ -46,7 +57,9 @@ def test_many_tasks_run_on_nodes_of_some_seconds(batch: Batch, cluster: Cluster,
     wait_until(lambda: not batch.running(), "the end of the blocks")
 
 
-def test_after_sigterm_a_node_ends_what_it_has_and_takes_nothing_more(cluster: Cluster, tmp_path: Path) -> None:
+def test_after_sigterm_a_node_ends_what_it_has_and_takes_nothing_more(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     cluster.dispatcher()
     gate = tmp_path / "gate"
     leaver = cluster.executor("N1", "--grace", "600s")
@@ -97,7 +110,9 @@ def test_a_second_sigterm_ends_a_node_at_once(cluster: Cluster, tmp_path: Path) 
     assert not programs_under(cluster.node_dir("N1"))
 
 
-def test_ends_by_walltime_are_no_losses_and_one_that_is_too_short_is_named(cluster: Cluster, tmp_path: Path) -> None:
+def test_ends_by_walltime_are_no_losses_and_one_that_is_too_short_is_named(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     """The task has two whole nodes, one after the other, and does not end there."""
     cluster.dispatcher("--lease", "600s")
     never = tmp_path / "never"
@@ -105,7 +120,10 @@ def test_ends_by_walltime_are_no_losses_and_one_that_is_too_short_is_named(clust
     for number in (1, 2):
         cluster.begin_executor(f"N{number}", "--walltime", "8s").wait(status=0)
     done = cluster.wait(status=1)
-    assert "the task needs more than the walltime of 8 s: 2 nodes ended while it ran" in done.stdout + done.stderr
+    assert (
+        "the task needs more than the walltime of 8 s: 2 nodes ended while it ran"
+        in done.stdout + done.stderr
+    )
     assert "its walltime of 8 s is over" in cluster.executors["N2"].stderr
     assert node_of(cluster, "a") == ["N1", "N2"]
     offers = [event["offer"]["walltime"] for event in of_kind(cluster, "in", "executor_joined")]
@@ -116,7 +134,16 @@ def test_slurm_says_when_its_job_ends(cluster: Cluster) -> None:
     cluster.dispatcher()
     # A job of an hour that has begun in 2001.
     slurm = {"SLURM_JOB_START_TIME": "1000000000", "SLURM_JOB_END_TIME": "1000003600"}
-    given = ["--join", cluster.join, "--dir", cluster.node_dir("N1"), "--name", "N1", "--slots", "1"]
+    given: list[str | Path] = [
+        "--join",
+        cluster.join,
+        "--dir",
+        cluster.node_dir("N1"),
+        "--name",
+        "N1",
+        "--slots",
+        "1",
+    ]
     ended = cluster.eyas.run("executor", *given, env=slurm)
     assert "its walltime of 3600 s is over" in ended.stderr, ended
 

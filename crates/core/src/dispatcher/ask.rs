@@ -375,6 +375,7 @@ impl Dispatcher {
     /// left.
     pub fn demand<'a>(&self, n_pending: u32, nodes: &'a mut Vec<NodeView>) -> Demand<'a> {
         nodes.clear();
+        let shortest_ns = self.shortest_ready_ns();
         nodes.extend(self.executors.by_id.iter().map(|(&executor, e)| NodeView {
             executor,
             slots: e.offer.slots,
@@ -384,7 +385,7 @@ impl Dispatcher {
             sole_bytes: 0,
             ends: e.ends.as_ref().map(|ends| ends.at),
             leaves: e.draining && e.ends.is_some(),
-            has_no_time: self.has_no_time(e),
+            has_no_time: self.has_no_time(e, shortest_ns),
         }));
         let (n_known, sum_ns) = self
             .executors

@@ -61,6 +61,11 @@ impl ExecutorState {
         }
     }
 
+    /// Whether the executor has no task, and ends at a known time.
+    pub(super) fn is_idle_with_an_end(&self) -> bool {
+        self.ends.is_some() && self.assigned.is_empty()
+    }
+
     /// Whether the executor is neither silent nor draining.
     pub(super) fn is_connected(&self) -> bool {
         self.node_state() == NodeState::Connected
@@ -416,6 +421,7 @@ impl Dispatcher {
         e.draining = true;
         e.leaving.get_or_insert(Leaving { since: now, copies_asked: BTreeSet::new() });
         self.walltimes.forget(executor);
+        self.ends_changed();
         self.update_room(executor);
         self.rescue(now, executor);
     }

@@ -131,9 +131,12 @@ impl RunTimes {
         }
     }
 
-    /// Whether the longest expected time of any stage that has ready tasks is as asked.
-    pub fn any_ready(&self, is_such: impl Fn(Option<u64>) -> bool) -> bool {
-        self.stages.iter().filter(|s| s.n_ready > 0).any(|s| is_such(s.mean.longest_ns()))
+    /// The shortest of the longest expected times of all stages that have ready tasks; `None` if there are none, or
+    /// if nothing is known of one of them.
+    pub fn shortest_ready_ns(&self) -> Option<u64> {
+        let ready = self.stages.iter().filter(|s| s.n_ready > 0);
+        let longest = ready.map(|s| s.mean.longest_ns());
+        longest.reduce(|a, b| a.zip(b).map(|(a, b)| a.min(b))).flatten()
     }
 
     /// The expected run time of a ready task, averaged over the ready tasks whose stage has an expectation.

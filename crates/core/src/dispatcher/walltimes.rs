@@ -254,7 +254,8 @@ impl Dispatcher {
                 self.drain(now, executor, reason, out);
                 continue;
             }
-            next_ns = next_ns.min(ends.usable_until().since_ns(now) / LOOK_PART);
+            let part_ns = ends.usable_until().since_ns(now) / LOOK_PART;
+            next_ns = next_ns.min(part_ns.max(LOOK_NS_MIN));
             next_ns = next_ns.min(ends.drains_from().since_ns(now));
             let left = ends.left(now);
             let left_ns = ends.usable_until().since_ns(now);
@@ -262,7 +263,7 @@ impl Dispatcher {
                 self.change_load(executor, |e| (e.left, e.left_ns) = (left, left_ns));
             }
         }
-        self.walltimes.next_look = now.plus_ns(next_ns.max(LOOK_NS_MIN));
+        self.walltimes.next_look = now.plus_ns(next_ns);
         let all = std::mem::take(&mut self.walltimes.all_stages);
         let stages = std::mem::take(&mut self.walltimes.stages);
         if all || !stages.is_empty() {
@@ -322,7 +323,6 @@ impl Dispatcher {
         out.append(&mut unbegun);
         self.on_executor_draining(now, executor);
         out.push(Action::DrainExecutor { executor, reason });
-        self.ends_changed();
     }
 
     /// How an executor ended that was lost at `now`.
@@ -369,18 +369,23 @@ impl Dispatcher {
 
     /// Whether tasks wait, and an idle executor has too little time left for each of them.
     pub fn is_short_of_time(&self, executor: ExecutorId) -> bool {
-        self.executors.by_id.get(&executor).is_some_and(|e| self.has_no_time(e))
+        self.executors.by_id.get(&executor).is_some_and(|e| self.has_no_time(e, self.shortest_ready_ns()))
     }
 
-    pub(super) fn has_no_time(&self, e: &ExecutorState) -> bool {
-        let Some(ends) = &e.ends else { return false };
-        e.left_ns < ends.fresh_ns() && self.ready.n_tasks > 0 && e.assigned.is_empty() && {
-            !self.run_times.any_ready(|stage_ns| {
-                stage_ns.is_none_or(|ns| {
-                    ns <= self.walltimes.never_matters_ns || e.left.is_enough_for(Lasts::of_ns(ns))
-                })
-            })
+    /// The longest expected time of those ready tasks for which it is the shortest; `None` if no task is ready, or
+    /// nothing is known of some ready task.
+    pub(super) fn shortest_ready_ns(&self) -> Option<u64> {
+        if self.ready.n_tasks == 0 || !self.executors.by_id.values().any(ExecutorState::is_idle_with_an_end) {
+            return None;
         }
+        self.run_times.shortest_ready_ns()
+    }
+
+    /// Whether an idle executor has too little time for tasks that take `shortest_ns` at most. A fresh one has enough for any.
+    pub(super) fn has_no_time(&self, e: &ExecutorState, shortest_ns: Option<u64>) -> bool {
+        let (Some(ends), Some(ns)) = (&e.ends, shortest_ns) else { return false };
+        let fits = ns <= self.walltimes.never_matters_ns || e.left.is_enough_for(Lasts::of_ns(ns));
+        e.is_idle_with_an_end() && e.left_ns < ends.fresh_ns() && !fits
     }
 
     /// When the next executor begins to drain.

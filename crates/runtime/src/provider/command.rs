@@ -555,12 +555,14 @@ mod tests {
             [
                 "exec >> /home/me/.local/state/eyas/c1/eyas-c1-3.log 2>&1",
                 "[ -e /home/me/.local/state/eyas/c1/join.json ] || { echo 'the cluster has ended'; exit 0; }",
+                "began=$(date +%s)",
                 "{",
                 "module load eyas",
                 "} < /dev/null",
                 "mkdir -p -m 700 \"$TMPDIR/\\\"x\\\"\" || exit 1",
                 "exec '/opt/my eyas/eyas' executor --join /home/me/.local/state/eyas/c1/join.json --name eyas-c1-3 \
-                 --dir \"$TMPDIR/\\\"x\\\"/eyas-c1-3\" --remove-dir --home-local '/a b'",
+                 --dir \"$TMPDIR/\\\"x\\\"/eyas-c1-3\" --remove-dir --home-local '/a b' \
+                 --walltime 3723s --walltime-end $((began + 3723))",
             ]
         );
         assert_eq!(hours_minutes_seconds(launch.walltime.unwrap()), "01:02:03");
