@@ -51,6 +51,7 @@ pub const KEYS: &[Key] = &[
     key("memory", Kind::Value),
     key("cache", Kind::Value),
     key("eviction", Kind::Value),
+    key("grace", Kind::Value),
     key("home-local", Kind::Paths),
     // The cluster
     key("dispatchers", Kind::Value),

@@ -19,7 +19,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use eyas_core::catalog::Catalog;
-use eyas_core::placement::{self, QueueKey, ReadyTask, Room, Window};
+use eyas_core::placement::{self, Lasts, QueueKey, ReadyTask, Room, Window};
 use eyas_core::{CatalogLocation, ExecutorId, ObjectId, TaskId};
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -108,6 +108,7 @@ fn decide(workload: Workload, name: &str, scale: Scale) {
             inputs,
             cpus: 1,
             memory_bytes: 0,
+            lasts: Lasts::ANY,
         }
     };
     let mut waiting = Waiting::new();
@@ -245,6 +246,7 @@ fn scan(name: &str, catalog: &Catalog, view: &Window, waiting: &Waiting, n_execu
             first_input: inputs.first().copied(),
             cpus: 1,
             memory_bytes: 0,
+            lasts: Lasts::ANY,
         })
         .collect();
     tasks.sort_unstable_by_key(|t| t.key);

@@ -154,10 +154,12 @@ impl Dispatcher {
     }
 
     pub(super) fn unfold(&mut self, now: Timestamp, key: QueueKey, array: ArrayId, i: u32) {
-        let ArrayState { array: a, run, .. } = &self.tasks.arrays[array.0 as usize];
-        let (a, run) = (a.clone(), *run);
+        let ArrayState { array: a, run, stage, .. } = &self.tasks.arrays[array.0 as usize];
+        let (a, run, stage) = (a.clone(), *run, *stage);
         let inputs = self.inputs_of(run, &a, i);
-        self.ready.queue.enter(&self.catalog, now, &ready_task(key, &a, inputs));
+        let size = (a.template.cpus, a.template.memory_bytes.unwrap_or(0));
+        let lasts = self.step_of(key.task, stage, size);
+        self.ready.queue.enter(&self.catalog, now, &ready_task(key, &a, inputs, lasts));
     }
 
     /// Unfolds the next tasks of the backlog until the queue is full.

@@ -106,8 +106,12 @@ impl Dispatcher {
     /// Those of `targets` that have room to begin `task` now.
     pub(super) fn with_room(&self, task: TaskId, targets: &[ExecutorId]) -> Vec<ExecutorId> {
         let (cpus, memory_bytes) = self.tasks.size_of(task);
+        let (array, _) = self.tasks.locate(task);
+        let stage = self.tasks.arrays[array.0 as usize].stage;
+        let lasts = self.lasts_of(task, stage, (cpus, memory_bytes));
         let fits = |e: &&ExecutorId| {
-            self.ready.queue.room(**e).is_some_and(|room| room.fits(Stage::Idle, cpus, memory_bytes))
+            let room = self.ready.queue.room(**e);
+            room.is_some_and(|room| room.fits(Stage::Idle, cpus, memory_bytes, lasts))
         };
         targets.iter().filter(fits).copied().collect()
     }

@@ -146,7 +146,7 @@ impl PickUp<'_> {
 
     fn fits(&self, place: Place) -> bool {
         let shape = self.window.shape(place);
-        self.room.fits(self.stage, shape.cpus, shape.memory_bytes)
+        self.room.fits(self.stage, shape.cpus, shape.memory_bytes, shape.lasts)
     }
 
     /// The next task of `tree`: of `level` and after `after`, or of a lower level.

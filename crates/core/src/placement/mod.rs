@@ -44,9 +44,11 @@ pub mod naive;
 pub mod queue;
 #[cfg(test)]
 mod tests;
+mod time;
 pub mod window;
 
 pub use queue::{Moving, Queue, Route, Windowed};
+pub use time::{Lasts, TimeLeft};
 pub use window::{Standing, Window};
 
 /// Place in the queue: larger priority first, then the order of submission.
@@ -80,6 +82,8 @@ pub struct ReadyTask {
     pub cpus: u32,
     /// 0 when not declared.
     pub memory_bytes: u64,
+    /// The time that it is expected to take at most.
+    pub lasts: Lasts,
 }
 
 /// The room that one executor has for tasks.
@@ -96,6 +100,8 @@ pub struct Room {
     pub moves: u32,
     /// The executor gets no tasks for a while, and no task should wait for it.
     pub rests: bool,
+    /// The time until its end.
+    pub left: TimeLeft,
 }
 
 /// Which part of an executor's [`Room`] a task takes.
@@ -109,9 +115,12 @@ pub enum Stage {
 }
 
 impl Room {
-    /// Whether a task of that size can be given to the executor now.
+    /// Whether a task of that size and time can be given to the executor now.
     #[inline]
-    pub fn fits(&self, stage: Stage, cpus: u32, memory_bytes: u64) -> bool {
+    pub fn fits(&self, stage: Stage, cpus: u32, memory_bytes: u64, lasts: Lasts) -> bool {
+        if !self.left.is_enough_for(lasts) {
+            return false;
+        }
         match stage {
             Stage::Idle => cpus.max(1) <= self.slots_idle && memory_bytes <= self.memory_free_bytes,
             Stage::Ahead => {
@@ -121,10 +130,11 @@ impl Room {
     }
 
     /// Whether a task of that size may wait for this executor: the executor is large enough when it has no
-    /// other task, and does not rest.
+    /// other task, has time enough, and does not rest.
     #[inline]
-    pub fn is_worth_waiting_for(&self, cpus: u32, memory_bytes: u64) -> bool {
-        !self.rests && cpus.max(1) <= self.slots_total && memory_bytes <= self.memory_total_bytes
+    pub fn is_worth_waiting_for(&self, cpus: u32, memory_bytes: u64, lasts: Lasts) -> bool {
+        let is_large = cpus.max(1) <= self.slots_total && memory_bytes <= self.memory_total_bytes;
+        !self.rests && is_large && self.left.is_enough_for(lasts)
     }
 
     /// The room that is left after such a task, which must fit, has been given.

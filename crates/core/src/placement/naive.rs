@@ -86,7 +86,7 @@ impl Scan<'_> {
     }
 
     fn fitting(&self, task: &ReadyTask, stage: Stage) -> Vec<(ExecutorId, Room)> {
-        let fits = |r: &Room| r.fits(stage, task.cpus, task.memory_bytes);
+        let fits = |r: &Room| r.fits(stage, task.cpus, task.memory_bytes, task.lasts);
         self.executors.iter().filter(|(_, r)| fits(r)).copied().collect()
     }
 
@@ -119,7 +119,9 @@ impl Scan<'_> {
                 };
                 let awaited = || {
                     let awaited = self.executors.iter().copied().filter(|(e, r)| {
-                        self.tasks.iter().any(|t| r.fits(stage, t.cpus, t.memory_bytes) && own(t, *e))
+                        self.tasks
+                            .iter()
+                            .any(|t| r.fits(stage, t.cpus, t.memory_bytes, t.lasts) && own(t, *e))
                     });
                     awaited.min_by_key(|(_, r)| Reverse(room_of(r, stage)))
                 };
@@ -155,7 +157,7 @@ impl Scan<'_> {
         for (candidates, look) in [(hits, true), (rest, false)] {
             let mut left = room;
             for task in candidates {
-                if picks.len() < n_tasks_max && left.fits(stage, task.cpus, task.memory_bytes) {
+                if picks.len() < n_tasks_max && left.fits(stage, task.cpus, task.memory_bytes, task.lasts) {
                     left = left.after(stage, task.cpus, task.memory_bytes);
                     let n_hits = if look { self.hits(task, executor) } else { 0 };
                     picks.push(Pick {

@@ -23,7 +23,7 @@
 //! Not here: which tasks enter (the dispatcher keeps the first tasks of its queue here), and policy.
 
 use super::hit_tree::{HitTree, Input, N_CLASSES, Want, class_of};
-use super::{QueueKey, ReadyTask, Room, Stage};
+use super::{Lasts, QueueKey, ReadyTask, Room, Stage};
 use crate::catalog::Catalog;
 use crate::executor_set::{Seat, SeatSet, next_common3, seats_in};
 use crate::types::{ExecutorId, ObjectId, TaskId};
@@ -58,10 +58,11 @@ pub(super) struct SeatedExecutor {
     pub room: Room,
 }
 
-/// The tasks of one size. Kept when empty, and then used for the next new size.
+/// The tasks of one size and expected time. Kept when empty, and then used for the next new size.
 pub(super) struct Shape {
     pub cpus: u32,
     pub memory_bytes: u64,
+    pub lasts: Lasts,
     /// Bit `c`: `trees[c]` holds tasks.
     occupied: u16,
     idle: SeatSet,
@@ -85,10 +86,10 @@ impl Shape {
     }
 
     fn set_room(&mut self, seat: Seat, room: &Room) {
-        let (cpus, memory_bytes) = (self.cpus, self.memory_bytes);
-        self.idle.set(seat, room.fits(Stage::Idle, cpus, memory_bytes));
-        self.ahead.set(seat, room.fits(Stage::Ahead, cpus, memory_bytes));
-        self.unable.set(seat, !room.is_worth_waiting_for(cpus, memory_bytes));
+        let (cpus, memory_bytes, lasts) = (self.cpus, self.memory_bytes, self.lasts);
+        self.idle.set(seat, room.fits(Stage::Idle, cpus, memory_bytes, lasts));
+        self.ahead.set(seat, room.fits(Stage::Ahead, cpus, memory_bytes, lasts));
+        self.unable.set(seat, !room.is_worth_waiting_for(cpus, memory_bytes, lasts));
     }
 }
 
@@ -201,7 +202,7 @@ impl Window {
 
     /// Adds a task. It must not be in the window yet, and the window must have room.
     pub fn enter(&mut self, catalog: &Catalog, task: &ReadyTask) {
-        let shape = self.shape_for(task.cpus, task.memory_bytes);
+        let shape = self.shape_for(task.cpus, task.memory_bytes, task.lasts);
         let class = class_of(task.inputs.len());
         let inputs: Box<[Input]> =
             task.inputs.iter().map(|&object| Input { object, reader_index: 0 }).collect();
@@ -240,8 +241,8 @@ impl Window {
         true
     }
 
-    fn shape_for(&mut self, cpus: u32, memory_bytes: u64) -> usize {
-        let same = |s: &Shape| s.cpus == cpus && s.memory_bytes == memory_bytes;
+    fn shape_for(&mut self, cpus: u32, memory_bytes: u64, lasts: Lasts) -> usize {
+        let same = |s: &Shape| (s.cpus, s.memory_bytes, s.lasts) == (cpus, memory_bytes, lasts);
         if let Some(i) = self.shapes.iter().position(same) {
             return i;
         }
@@ -249,6 +250,7 @@ impl Window {
             self.shapes.push(Shape {
                 cpus,
                 memory_bytes,
+                lasts,
                 occupied: 0,
                 idle: SeatSet::default(),
                 ahead: SeatSet::default(),
@@ -258,7 +260,7 @@ impl Window {
             self.shapes.len() - 1
         });
         let shape = &mut self.shapes[i];
-        (shape.cpus, shape.memory_bytes) = (cpus, memory_bytes);
+        (shape.cpus, shape.memory_bytes, shape.lasts) = (cpus, memory_bytes, lasts);
         for seat in self.is_seated.iter() {
             let room = self.seated[seat.0 as usize].expect("an executor has this seat").room;
             shape.set_room(seat, &room);
@@ -515,15 +517,15 @@ impl Window {
                     at = tree.next(key, Want::Any);
                 }
             }
-            let (cpus, memory_bytes) = (shape.cpus, shape.memory_bytes);
+            let (cpus, memory_bytes, lasts) = (shape.cpus, shape.memory_bytes, shape.lasts);
             for (set, belongs) in [
                 (
                     &shape.idle,
-                    &(|m: &SeatedExecutor| m.room.fits(Stage::Idle, cpus, memory_bytes))
+                    &(|m: &SeatedExecutor| m.room.fits(Stage::Idle, cpus, memory_bytes, lasts))
                         as &dyn Fn(&SeatedExecutor) -> bool,
                 ),
-                (&shape.ahead, &|m| m.room.fits(Stage::Ahead, cpus, memory_bytes)),
-                (&shape.unable, &|m| !m.room.is_worth_waiting_for(cpus, memory_bytes)),
+                (&shape.ahead, &|m| m.room.fits(Stage::Ahead, cpus, memory_bytes, lasts)),
+                (&shape.unable, &|m| !m.room.is_worth_waiting_for(cpus, memory_bytes, lasts)),
             ] {
                 let is_in = |i: &usize| self.seated[*i].as_ref().is_some_and(belongs);
                 let expect = (0..self.seated.len()).filter(is_in);

@@ -17,7 +17,7 @@ use eyas_core::array::{Column, Command, Pattern, TaskArray};
 use eyas_core::catalog::Catalog;
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::*;
-use eyas_core::placement::{self, QueueKey, ReadyTask, Room, Window};
+use eyas_core::placement::{self, Lasts, QueueKey, ReadyTask, Room, Window};
 use eyas_core::*;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
@@ -144,6 +144,7 @@ fn filled(name: &str, args: &DecideArgs, random: &mut Random) -> Result<(Dispatc
     for (i, held) in held.into_iter().enumerate() {
         let executor = ExecutorId(i as u32 + 1);
         let offer = Offer {
+            walltime: None,
             name: format!("node{i}"),
             slots: N_SLOTS,
             memory_bytes: 1 << 36,
@@ -268,6 +269,7 @@ fn policy_alone(name: &str, args: &DecideArgs) -> Result<Vec<f64>, Fault> {
             first_input: Some(input),
             cpus: 1,
             memory_bytes: 0,
+            lasts: Lasts::ANY,
         }
     };
     for _ in 0..args.window.min(args.queued as usize) {

@@ -330,6 +330,7 @@ impl Node {
                 cache_bytes,
                 data_address: ":7".into(),
                 data_id: number,
+                walltime: None,
             },
             core: Executor::new(config).map_err(failed)?,
             book: Book::default(),

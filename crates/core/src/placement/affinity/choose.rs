@@ -2,7 +2,7 @@
 
 use super::super::{Reason, Rule, Stage};
 use super::rank::{Heat, bucket_of};
-use super::tasks::{Edge, NIL};
+use super::tasks::{Class, Edge, NIL};
 use super::*;
 
 /// For a seed, at most this many readers of an input are searched for a task whose inputs are all cold.
@@ -42,9 +42,10 @@ struct Choice {
     reason: Reason,
 }
 
-/// Whether a task of that size with inputs to move fits into `room`.
-fn can_move(room: &Room, cpus: u32, memory_bytes: u64) -> bool {
-    cpus.max(1) <= room.moves && memory_bytes <= room.memory_free_bytes
+/// Whether a task of that class with inputs to move fits into `room`.
+fn can_move(room: &Room, class: &Class) -> bool {
+    let has_room = class.cpus.max(1) <= room.moves && class.memory_bytes <= room.memory_free_bytes;
+    has_room && room.left.is_enough_for(class.lasts)
 }
 
 impl Affinity {
@@ -116,12 +117,13 @@ impl Affinity {
             let class = &self.tasks.classes[c as usize];
             let (priority, cpus, memory_bytes, free) =
                 (class.priority, class.cpus, class.memory_bytes, class.free);
+            let lasts = class.lasts;
             if best.is_some_and(|(key, _)| key.priority > priority) {
                 break;
             }
             let hit = self.oldest_full(catalog, seat, c);
             any |= hit.is_some() || free != NIL;
-            if !self.executor_at(seat).room.fits(stage, cpus, memory_bytes) {
+            if !self.executor_at(seat).room.fits(stage, cpus, memory_bytes, lasts) {
                 continue;
             }
             for group in hit.into_iter().chain((free != NIL).then_some(free)) {
@@ -145,7 +147,11 @@ impl Affinity {
         }
         let copy_ns: f64 =
             self.tasks.inputs(group).iter().map(|e| self.copy_at_worst_ns(catalog, e.object)).sum();
-        let has_room = |m: &SeatedExecutor| m.n_open >= cpus && m.room.memory_free_bytes >= memory_bytes;
+        let has_room = |m: &SeatedExecutor| {
+            m.n_open >= cpus
+                && m.room.memory_free_bytes >= memory_bytes
+                && m.room.left.is_enough_for(class.lasts)
+        };
         copy_ns < self.run_ns_expected() && self.seated.iter().flatten().any(has_room)
     }
 
@@ -242,7 +248,7 @@ impl Affinity {
         self.not_asked.remove(seat);
         let room = self.executor_at(seat).room;
         let classes = || self.tasks.class_order.iter().map(|c| &self.tasks.classes[*c as usize]);
-        if !classes().any(|class| can_move(&room, class.cpus, class.memory_bytes)) {
+        if !classes().any(|class| can_move(&room, class)) {
             *n_unfit += 1;
             self.to_ask.remove(seat);
             return None;
@@ -281,6 +287,7 @@ impl Affinity {
             let seated = self.executor_at(seat);
             cpus <= seated.room.moves.min(seated.room.slots_idle.saturating_sub(seated.moving.cpus))
                 && memory_bytes <= seated.room.memory_free_bytes
+                && seated.room.left.is_enough_for(class.lasts)
         };
         let richer = bytes.iter().filter(|(seat, held)| **held > here && fits(**seat));
         let Some((&best, _)) = richer.max_by_key(|(seat, held)| (**held, Reverse(**seat))) else {
@@ -322,7 +329,7 @@ impl Affinity {
         for i in 0..self.tasks.class_order.len() {
             let c = self.tasks.class_order[i];
             let (class, room) = (&self.tasks.classes[c as usize], self.executor_at(seat).room);
-            if !can_move(&room, class.cpus, class.memory_bytes) {
+            if !can_move(&room, class) {
                 continue;
             }
             if oldest_first && let Some(choice) = self.oldest(catalog, now, seat, c) {
@@ -802,7 +809,9 @@ impl Affinity {
         let class = &self.tasks.classes[class as usize];
         let (task, cpus, memory_bytes) = (key.task, class.cpus, class.memory_bytes);
         let fits = |m: &SeatedExecutor| {
-            cpus.max(1) <= m.room.slots_idle.max(m.room.moves) && memory_bytes <= m.room.memory_free_bytes
+            cpus.max(1) <= m.room.slots_idle.max(m.room.moves)
+                && memory_bytes <= m.room.memory_free_bytes
+                && m.room.left.is_enough_for(class.lasts)
         };
         if !self.seated.iter().flatten().any(fits) {
             return Unplaced::NothingFits { task, cpus, memory_bytes };

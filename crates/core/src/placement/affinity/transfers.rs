@@ -806,9 +806,9 @@ impl Affinity {
             let inputs: Vec<ObjectId> = self.tasks.inputs(group).iter().map(|e| e.object).collect();
             for (task, entered_ms) in self.tasks.tasks_of(group) {
                 let key = QueueKey { priority: class.priority, task };
-                let (cpus, memory_bytes) = (class.cpus, class.memory_bytes);
+                let (cpus, memory_bytes, lasts) = (class.cpus, class.memory_bytes, class.lasts);
                 let (inputs, first_input) = (inputs.clone(), None);
-                again.push((entered_ms, ReadyTask { key, inputs, first_input, cpus, memory_bytes }));
+                again.push((entered_ms, ReadyTask { key, inputs, first_input, cpus, memory_bytes, lasts }));
             }
         }
         for (_, task) in &again {

@@ -39,7 +39,7 @@
 //! Not here: which tasks are ready, where inputs are fetched from (`dispatcher`).
 
 use super::queue::Queue;
-use super::{Pick, QueueKey, ReadyTask, Reason, Room, Rule, Stage, Unplaced};
+use super::{Lasts, Pick, QueueKey, ReadyTask, Reason, Room, Rule, Stage, Unplaced};
 use crate::catalog::Catalog;
 use crate::executor_set::{Seat, SeatSet};
 use crate::types::{ExecutorId, ObjectId, Timestamp};
@@ -88,7 +88,7 @@ pub struct FirstInput {
 struct Task {
     inputs: Vec<ObjectId>,
     first: Option<ObjectId>,
-    size: Size,
+    needs: Needs,
     at: Option<Seat>,
     /// The task was dealt in turn.
     dealt: bool,
@@ -102,37 +102,45 @@ struct SeatedExecutor {
 
 /// Cpus and memory.
 type Size = (u32, u64);
+/// What a task needs of a node: cpus, memory and time.
+type Needs = (u32, u64, Lasts);
 
-/// Tasks by size.
+impl Task {
+    fn size(&self) -> Size {
+        (self.needs.0, self.needs.1)
+    }
+}
+
+/// Tasks by what they need.
 #[derive(Default)]
 struct Bag {
-    of_size: BTreeMap<Size, BTreeSet<QueueKey>>,
+    by_needs: BTreeMap<Needs, BTreeSet<QueueKey>>,
     len: usize,
 }
 
 impl Bag {
-    fn insert(&mut self, size: Size, key: QueueKey) {
-        self.len += usize::from(self.of_size.entry(size).or_default().insert(key));
+    fn insert(&mut self, needs: Needs, key: QueueKey) {
+        self.len += usize::from(self.by_needs.entry(needs).or_default().insert(key));
     }
 
-    fn remove(&mut self, size: Size, key: QueueKey) {
-        let Some(keys) = self.of_size.get_mut(&size) else { return };
+    fn remove(&mut self, needs: Needs, key: QueueKey) {
+        let Some(keys) = self.by_needs.get_mut(&needs) else { return };
         self.len -= usize::from(keys.remove(&key));
         if keys.is_empty() {
-            self.of_size.remove(&size);
+            self.by_needs.remove(&needs);
         }
     }
 
-    /// The tasks of the sizes that fit `room`, one set per size.
+    /// The tasks that fit `room`, one set for all with the same needs.
     fn fitting(&self, room: Room, stage: Stage) -> impl Iterator<Item = &BTreeSet<QueueKey>> {
-        self.of_size
+        self.by_needs
             .iter()
-            .filter(move |((cpus, bytes), _)| room.fits(stage, *cpus, *bytes))
+            .filter(move |((cpus, bytes, lasts), _)| room.fits(stage, *cpus, *bytes, *lasts))
             .map(|(_, keys)| keys)
     }
 
     fn keys(&self) -> impl Iterator<Item = QueueKey> {
-        self.of_size.values().flatten().copied()
+        self.by_needs.values().flatten().copied()
     }
 }
 
@@ -183,48 +191,49 @@ impl FirstInput {
 
     // ---- binding
 
-    /// Whether the node is large enough for the task, when it has no other task.
-    fn is_able(&self, seat: Seat, (cpus, memory_bytes): Size) -> bool {
+    /// Whether the node is large enough for the task when it has no other task, and has time enough.
+    fn is_able(&self, seat: Seat, (cpus, memory_bytes, lasts): Needs) -> bool {
         let room = &self.executor_at(seat).room;
-        cpus.max(1) <= room.slots_total && memory_bytes <= room.memory_total_bytes
+        let is_large = cpus.max(1) <= room.slots_total && memory_bytes <= room.memory_total_bytes;
+        is_large && room.left.is_enough_for(lasts)
     }
 
     /// Puts a task that is in no queue into a queue, if there is a node for it.
     fn bind(&mut self, catalog: &Catalog, key: QueueKey) {
         let task = &self.tasks[&key];
-        let (size, first) = (task.size, task.first);
+        let (needs, first) = (task.needs, task.first);
         let holders = first.into_iter().flat_map(|object| catalog.holders_of(object));
         let holders = holders.filter_map(|id| self.seat_of.get(&id).copied());
         let held =
-            holders.filter(|s| self.is_able(*s, size)).min_by_key(|s| (self.executor_at(*s).queue.len, *s));
-        let at = held.or_else(|| self.next_in_turn(size));
+            holders.filter(|s| self.is_able(*s, needs)).min_by_key(|s| (self.executor_at(*s).queue.len, *s));
+        let at = held.or_else(|| self.next_in_turn(needs));
         match at {
             Some(seat) => {
-                self.executor_at_mut(seat).queue.insert(size, key);
+                self.executor_at_mut(seat).queue.insert(needs, key);
                 self.has_work.insert(seat);
                 self.has_ahead.insert(seat);
                 self.neighbours_may_steal(seat);
             }
-            None => self.unbound.insert(size, key),
+            None => self.unbound.insert(needs, key),
         }
         let task = self.tasks.get_mut(&key).expect("it is here");
         (task.at, task.dealt) = (at, at.is_some() && held.is_none());
     }
 
-    fn next_in_turn(&mut self, size: Size) -> Option<Seat> {
+    fn next_in_turn(&mut self, needs: Needs) -> Option<Seat> {
         let n = self.seated.len() as u32;
         let seats = (0..n).map(|i| Seat((self.turn + i) % n));
-        let seat = { seats }.find(|s| self.is_seated.contains(*s) && self.is_able(*s, size))?;
+        let seat = { seats }.find(|s| self.is_seated.contains(*s) && self.is_able(*s, needs))?;
         self.turn = (seat.0 + 1) % n;
         Some(seat)
     }
 
     fn unbind(&mut self, key: QueueKey) {
         let task = self.tasks.get_mut(&key).expect("it is here");
-        let size = task.size;
+        let needs = task.needs;
         match task.at.take() {
-            Some(seat) => self.executor_at_mut(seat).queue.remove(size, key),
-            None => self.unbound.remove(size, key),
+            Some(seat) => self.executor_at_mut(seat).queue.remove(needs, key),
+            None => self.unbound.remove(needs, key),
         }
     }
 
@@ -235,10 +244,10 @@ impl FirstInput {
         keys.iter().for_each(|key| self.bind(catalog, *key));
     }
 
-    /// Deals tasks anew after a node has joined, or has become larger or smaller.
+    /// Deals tasks anew after a node has joined, has become larger or smaller, or has less time.
     fn deal_again(&mut self, catalog: &Catalog) {
         if std::mem::take(&mut self.deals_again) {
-            let is_misplaced = |t: &Task| t.dealt || t.at.is_none_or(|seat| !self.is_able(seat, t.size));
+            let is_misplaced = |t: &Task| t.dealt || t.at.is_none_or(|seat| !self.is_able(seat, t.needs));
             let keys: Vec<QueueKey> =
                 self.tasks.iter().filter(|(_, t)| is_misplaced(t)).map(|(key, _)| *key).collect();
             self.turn = 0;
@@ -315,7 +324,7 @@ impl FirstInput {
             let task = &self.tasks[&key];
             let reason = if task.dealt { Reason::Dealt } else { Reason::FirstHere };
             picks.push(self.pick(catalog, seated.id, key, stage, reason));
-            room = room.after(stage, task.size.0, task.size.1);
+            room = room.after(stage, task.needs.0, task.needs.1);
             after = Some(key);
         }
     }
@@ -336,7 +345,7 @@ impl FirstInput {
 
     fn why_unplaced(&self) -> Unplaced {
         let Some((key, head)) = self.tasks.first_key_value() else { return Unplaced::NothingReady };
-        let (task, (cpus, memory_bytes)) = (key.task, head.size);
+        let (task, (cpus, memory_bytes, _)) = (key.task, head.needs);
         match head.at {
             _ if self.is_seated.is_empty() => Unplaced::NoExecutor,
             None => Unplaced::NothingFits { task, cpus, memory_bytes },
@@ -367,20 +376,21 @@ impl Queue for FirstInput {
     }
     fn sizes(&self) -> Vec<Size> {
         let queues = self.seated.iter().flatten().map(|m| &m.queue).chain([&self.unbound]);
-        let sizes: BTreeSet<Size> = queues.flat_map(|q| q.of_size.keys().copied()).collect();
+        let sizes: BTreeSet<Size> =
+            queues.flat_map(|q| q.by_needs.keys()).map(|needs| (needs.0, needs.1)).collect();
         sizes.into_iter().collect()
     }
     fn tasks_of_size(&self, size: Size) -> Vec<QueueKey> {
-        self.tasks.iter().filter(|(_, t)| t.size == size).map(|(key, _)| *key).collect()
+        self.tasks.iter().filter(|(_, t)| t.size() == size).map(|(key, _)| *key).collect()
     }
     fn n_of_size(&self, size: Size) -> usize {
-        self.tasks.values().filter(|t| t.size == size).count()
+        self.tasks.values().filter(|t| t.size() == size).count()
     }
 
     fn enter(&mut self, catalog: &Catalog, _now: Timestamp, task: &ReadyTask) {
-        let ReadyTask { key, inputs, first_input, cpus, memory_bytes } = task;
-        let (size, first) = ((*cpus, *memory_bytes), *first_input);
-        let task = Task { inputs: inputs.clone(), first, size, at: None, dealt: false };
+        let ReadyTask { key, inputs, first_input, cpus, memory_bytes, lasts } = task;
+        let (needs, first) = ((*cpus, *memory_bytes, *lasts), *first_input);
+        let task = Task { inputs: inputs.clone(), first, needs, at: None, dealt: false };
         let new = self.tasks.insert(*key, task).is_none();
         assert!(new, "{key:?} is here already");
         self.bind(catalog, *key);
@@ -431,7 +441,7 @@ impl Queue for FirstInput {
         let Some(&seat) = self.seat_of.get(&executor) else { return };
         let seated = self.executor_at_mut(seat);
         let old = std::mem::replace(&mut seated.room, room);
-        let size = |room: &Room| (room.slots_total, room.memory_total_bytes);
+        let size = |room: &Room| (room.slots_total, room.memory_total_bytes, room.left);
         self.deals_again |= size(&old) != size(&room);
         self.n_slots_total = self.n_slots_total + u64::from(room.slots_total) - u64::from(old.slots_total);
         self.n_slots_idle = self.n_slots_idle + u64::from(room.slots_idle) - u64::from(old.slots_idle);
@@ -528,10 +538,10 @@ impl Queue for FirstInput {
                 Some(seat) => &self.executor_at(seat).queue,
                 None => &self.unbound,
             };
-            assert!(queue.of_size[&task.size].contains(key), "{key:?} is where it says");
+            assert!(queue.by_needs[&task.needs].contains(key), "{key:?} is where it says");
             if !self.deals_again {
-                let at = task.at.map(|seat| self.is_able(seat, task.size));
-                let able = self.is_seated.iter().any(|s| self.is_able(s, task.size));
+                let at = task.at.map(|seat| self.is_able(seat, task.needs));
+                let able = self.is_seated.iter().any(|s| self.is_able(s, task.needs));
                 assert_eq!(at, able.then_some(true), "{key:?} is at a node that is large enough");
             }
         }

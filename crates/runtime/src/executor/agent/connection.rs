@@ -74,8 +74,8 @@ impl Connection {
             n_tries: 0,
             last_try: LastTry::default(),
             last_contact: Instant::now(),
-            settings,
             beats: Beats::new(settings.heartbeat_ns),
+            settings,
             retry,
             send_by: None,
             inputs,
@@ -88,6 +88,10 @@ impl Connection {
 
     pub(super) fn about(&self) -> &About {
         &self.about
+    }
+
+    pub(super) fn about_mut(&mut self) -> &mut About {
+        &mut self.about
     }
 
     /// The dispatcher's latest settings for leases and captured output, or the defaults before it has sent
