@@ -343,7 +343,7 @@ impl Node {
                 self.home_share = share;
                 return vec![event];
             }
-            Order::RenewLease => self.lease.was_answered(),
+            Order::RenewLease { .. } => self.lease.was_answered(),
             // No home of this world has unfinished files.
             Order::RemoveParts(attempts) => {
                 let tasks = attempts.into_iter().map(|(task, ..)| task).collect();

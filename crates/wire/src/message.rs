@@ -145,8 +145,10 @@ pub enum ToExecutor {
     },
     /// This executor's share of home storage.
     Home(HomeShare),
-    /// No message; keeps the lease.
-    Beat,
+    /// The answer to a status; keeps the lease. An executor without attempts sends its next status within `idle_ns`.
+    Beat {
+        idle_ns: u64,
+    },
     /// End now: finish nothing, keep the cache.
     Shutdown {
         reason: String,

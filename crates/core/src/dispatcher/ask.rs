@@ -332,6 +332,16 @@ impl Dispatcher {
         self.executors.by_id.iter().map(|(id, e)| (*id, &e.offer, e.assigned.len(), e.node_state()))
     }
 
+    /// Whether the executor has joined and was not lost since.
+    pub fn has_executor(&self, executor: ExecutorId) -> bool {
+        self.executors.by_id.contains_key(&executor)
+    }
+
+    /// Whether an executor has attempts, as far as this dispatcher knows.
+    pub fn has_attempts(&self, executor: ExecutorId) -> bool {
+        self.executors.by_id.get(&executor).is_some_and(|e| !e.assigned.is_empty())
+    }
+
     /// Whether an executor has no attempt and could be given one.
     pub fn is_idle(&self, executor: ExecutorId) -> bool {
         self.executors.is_idle(executor)

@@ -504,13 +504,11 @@ impl Dispatcher {
             self.moves.pending.push(CollectiveEvent::Ticked);
         }
         let lease_ns = self.config.lease_ns;
-        let gone: Vec<ExecutorId> = self
-            .executors
-            .by_id
-            .iter()
-            .filter(|(_, e)| e.silent_since.is_some_and(|since| now.since_ns(since) > lease_ns))
-            .map(|(id, _)| *id)
-            .collect();
+        let is_gone = |id: &ExecutorId| {
+            let silent_since = self.executors.by_id.get(id).and_then(|e| e.silent_since);
+            silent_since.is_some_and(|since| now.since_ns(since) > lease_ns)
+        };
+        let gone: Vec<ExecutorId> = self.executors.silent.iter().copied().filter(is_gone).collect();
         for executor in gone {
             let e = &self.executors.by_id[&executor];
             let reason = match Self::how_lost(now, e) {

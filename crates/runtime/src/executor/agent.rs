@@ -177,6 +177,9 @@ impl Agent {
                     break;
                 }
             }
+            if self.connection.take_due_status(self.attempts.len() == 0) {
+                self.on_heartbeat();
+            }
             self.carry_out();
             self.report_home();
             self.connection.flush_or_hold(self.attempts.len());
@@ -287,7 +290,10 @@ impl Agent {
                 let (slots, connection) = (&mut self.slots, &mut self.connection);
                 self.printing.ask(ask, (task, attempt), &self.attempts, slots, connection)
             }
-            Order::RenewLease => self.home.rights.was_answered(),
+            Order::RenewLease { idle_ns } => {
+                self.connection.status_answered(idle_ns);
+                self.home.rights.was_answered();
+            }
             Order::Move => self.connection.go_elsewhere(&mut self.node.core),
             Order::End { reason } => self.stop = Some(reason),
         }
@@ -487,9 +493,6 @@ impl Agent {
         self.withdraw_stuck();
         self.node.feed(NodeEvent::Ticked);
         self.connection.forget_names(&self.node.core, &mut self.objects.book);
-        if self.connection.take_due_status() {
-            self.on_heartbeat();
-        }
         Ok(())
     }
 

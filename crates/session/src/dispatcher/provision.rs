@@ -62,7 +62,7 @@ impl<O: Outside> Session<O> {
     }
 
     pub(super) fn on_drain(&mut self, connection: u64, number: u64, executor: ExecutorId) {
-        if !self.core.executors().any(|(id, ..)| id == executor) {
+        if !self.core.has_executor(executor) {
             let reason = format!("there is no executor {executor}");
             return self.refuse(connection, number, reason);
         }
