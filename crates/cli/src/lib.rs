@@ -22,6 +22,7 @@ mod bench;
 mod clusters;
 mod commands;
 mod connect;
+mod equipment;
 mod hints;
 mod json;
 pub mod local;

@@ -108,6 +108,7 @@ fn decide(workload: Workload, name: &str, scale: Scale) {
             inputs,
             cpus: 1,
             memory_bytes: 0,
+            needs: Default::default(),
         }
     };
     let mut waiting = Waiting::new();
@@ -245,6 +246,7 @@ fn scan(name: &str, catalog: &Catalog, view: &Window, waiting: &Waiting, n_execu
             first_input: inputs.first().copied(),
             cpus: 1,
             memory_bytes: 0,
+            needs: Default::default(),
         })
         .collect();
     tasks.sort_unstable_by_key(|t| t.key);

@@ -9,6 +9,7 @@ use crate::array::TaskArray;
 use crate::collective::{BatchId, CollectiveRecord};
 use crate::group::{LinkMessage, MemberLoad, RunLinks};
 use crate::home_share::{HomeReport, HomeShare};
+use crate::needs::{Equipment, Needs};
 use crate::pattern::{Evidence, RunPatterns};
 use crate::placement::Reason;
 use crate::types::*;
@@ -137,6 +138,9 @@ pub struct Offer {
     /// are.
     #[serde(default)]
     pub owner: Option<u64>,
+    /// Gpus and named resources.
+    #[serde(default)]
+    pub equipment: Equipment,
 }
 
 /// More than any machine has. A larger value is a mistake, and sums of such values could overflow.
@@ -155,6 +159,7 @@ impl Offer {
         {
             return Err(format!("memory or a cache of {bytes} bytes"));
         }
+        self.equipment.check()?;
         match self.held.iter().find(|held| held.size_bytes > OBJECT_BYTES_MAX) {
             Some(held) => Err(format!("an object of {} bytes", held.size_bytes)),
             None => Ok(()),
@@ -328,6 +333,9 @@ pub struct Assignment {
     /// have failed for lack of room there.
     #[serde(default)]
     pub alone: bool,
+    /// What the attempt needs of the node beside whole cpus and memory.
+    #[serde(default)]
+    pub needs: Option<Box<Needs>>,
     pub why: Why,
 }
 
@@ -594,7 +602,8 @@ pub enum NodeAction {
     /// Delete a cached object. Done before any later action.
     Evict { object: ObjectId },
     /// Run the program in a slot. All inputs are there.
-    Start { task: TaskId, attempt: AttemptNo, inputs: Vec<Staged>, private_inputs: bool },
+    /// `gpus`: the numbers of the node's gpus that the program may use, ascending.
+    Start { task: TaskId, attempt: AttemptNo, inputs: Vec<Staged>, private_inputs: bool, gpus: Vec<u32> },
     /// End the program and everything it started.
     Kill { task: TaskId, attempt: AttemptNo },
     /// Stop hashing this attempt's outputs and bringing them home, as far as that is possible; each of these

@@ -101,6 +101,8 @@ pub struct Options {
     pub small: bool,
     /// Many files have the same bytes, which a cache keeps once.
     pub equal: bool,
+    /// Nodes have gpus and named resources, the cluster has others, and tasks need some of them, or a part of a cpu.
+    pub resources: bool,
     /// Wall clocks are wrong, each by another amount, and are set anew between two lives of a process.
     pub clocks: bool,
     /// When the faults are over.
@@ -181,6 +183,7 @@ impl Options {
             clocks: false,
             small: false,
             equal: false,
+            resources: false,
             faults_until_ns: 60 * S,
         }
     }
@@ -306,7 +309,8 @@ impl Options {
 
     /// The kinds that can be added to a world. Each is drawn from a generator of its own, so that what a seed
     /// finds without the kind is found again.
-    pub const KINDS: [&str; 7] = ["uneven", "stops", "clocks", "small", "scratch", "forget", "equal"];
+    pub const KINDS: [&str; 8] =
+        ["uneven", "stops", "clocks", "small", "scratch", "forget", "equal", "resources"];
 
     /// The same world with one of [`Options::KINDS`] added. `None`: there is no such kind.
     pub fn with(self, kind: &str) -> Option<Options> {
@@ -370,6 +374,7 @@ impl Options {
                 }
             }
             "equal" => Options { equal: true, ..self },
+            "resources" => Options { resources: true, ..self },
             "forget" => Options {
                 keep_runs: [None, Some(0), Some(1), Some(2)][r.below(4) as usize]
                     .map(|n| KeepRuns { n_runs: Some(n), age_ns: None })

@@ -105,10 +105,9 @@ impl Reruns {
 impl Dispatcher {
     /// Those of `targets` that have room to begin `task` now.
     pub(super) fn with_room(&self, task: TaskId, targets: &[ExecutorId]) -> Vec<ExecutorId> {
-        let (cpus, memory_bytes) = self.tasks.size_of(task);
-        let fits = |e: &&ExecutorId| {
-            self.ready.queue.room(**e).is_some_and(|room| room.fits(Stage::Idle, cpus, memory_bytes))
-        };
+        let size = self.tasks.size_of(task);
+        let fits =
+            |e: &&ExecutorId| self.ready.queue.room(**e).is_some_and(|room| room.fits(Stage::Idle, size));
         targets.iter().filter(fits).copied().collect()
     }
 
@@ -122,6 +121,7 @@ impl Dispatcher {
         let template = &array.template;
         let outputs = self.outputs_of(run, &array, i);
         if template.dynamic
+            || array.needs.is_some()
             || !outputs.iter().all(|object| self.intermediates.is_intermediate(*object))
             || self.reruns.unsteady.contains(&stage)
             || self.reruns.of_task(task).next().is_some()
@@ -210,6 +210,7 @@ impl Dispatcher {
                 private_inputs: false,
                 repeated: false,
                 alone: false,
+                needs: None,
                 why,
             };
             let rerun = Rerun {

@@ -79,7 +79,8 @@ impl World {
         self.n_tasks += 1;
         let inputs = inputs.iter().map(|&o| ObjectId(o)).collect();
         let key = QueueKey { priority, task: TaskId(task) };
-        let ready = ReadyTask { key, inputs, first_input: None, cpus, memory_bytes };
+        let ready =
+            ReadyTask { key, inputs, first_input: None, cpus, memory_bytes, needs: Default::default() };
         self.window.enter(&self.catalog, &ready);
         self.tasks.insert(ready.key, ready);
         task

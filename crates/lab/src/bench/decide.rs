@@ -168,6 +168,7 @@ fn filled(name: &str, args: &DecideArgs, random: &mut Random) -> Result<(Dispatc
             vec![(Pattern::literal("in"), Pattern::column(0))],
         ),
         columns: vec![column],
+        needs: None,
     };
     core.handle(now, Event::RunOpened { run: RUN, name: "bench".into(), keep: false, into: None }, &mut out);
     core.handle(now, Event::ArrayAdded { run: RUN, array: Arc::new(array) }, &mut out);
@@ -268,6 +269,7 @@ fn policy_alone(name: &str, args: &DecideArgs) -> Result<Vec<f64>, Fault> {
             first_input: Some(input),
             cpus: 1,
             memory_bytes: 0,
+            needs: Default::default(),
         }
     };
     for _ in 0..args.window.min(args.queued as usize) {
@@ -335,7 +337,7 @@ fn memory(args: &DecideArgs, table: &mut Table) -> Result<(), Fault> {
         let input = (Pattern::literal("in"), Pattern::column(0));
         let command = Command::Exec(vec![Pattern::literal("/bin/true")]);
         let template = template(command, vec![input]);
-        submit(vec![TaskArray { n_tasks: n, first_index: 0, template, columns: vec![column] }])
+        submit(vec![TaskArray { n_tasks: n, first_index: 0, template, columns: vec![column], needs: None }])
     });
     drop(core?);
     let name_bytes = location(0).len();

@@ -78,6 +78,8 @@ pub struct Agent {
     connection: Connection,
     attempts: Attempts,
     slots: Slots,
+    /// The names by which programs know the gpus of this node.
+    gpu_names: Vec<String>,
     writes: Writes,
     space: Space,
     printing: Printing,
@@ -112,6 +114,7 @@ impl Agent {
             name: options.name,
             slots: options.slots,
             memory_bytes: options.memory_bytes,
+            equipment: options.equipment,
             cache_bytes: options.cache_bytes,
             data_address: peers.data_address(),
             data_id: peers.data_id(),
@@ -125,6 +128,7 @@ impl Agent {
             connection: Connection::new(about, identity, options.join, inputs.clone()),
             attempts: Attempts::default(),
             slots,
+            gpu_names: options.gpu_names,
             writes,
             space: Space::new(inputs),
             printing: Printing::default(),
@@ -376,8 +380,8 @@ impl Agent {
                 self.read_home(target, object, known, size_bytes, watched)
             }
             NodeAction::Evict { object } => self.objects.evict(object),
-            NodeAction::Start { task, attempt, inputs, private_inputs } => {
-                self.start((task, attempt), &inputs, private_inputs)
+            NodeAction::Start { task, attempt, inputs, private_inputs, gpus } => {
+                self.start((task, attempt), &inputs, private_inputs, &gpus)
             }
             NodeAction::Kill { task, attempt } => self.kill((task, attempt)),
             NodeAction::Halt { task, attempt } => {
@@ -530,6 +534,7 @@ impl Agent {
 fn core_config(options: &ExecutorOptions) -> ExecutorConfig {
     ExecutorConfig {
         slots: options.slots,
+        equipment: options.equipment.clone(),
         cache: CacheConfig {
             budget_bytes: options.cache_bytes,
             eviction: options.eviction.clone(),

@@ -8,6 +8,10 @@ use eyas_wire::message::Addition;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
+/// The kind of [`Record::ArrayAdded`], and a field that holds nothing.
+const ARRAY_ADDED: u8 = 1;
+const NONE: u8 = 0;
+
 /// One journal record.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub enum Record<'a> {
@@ -94,6 +98,13 @@ impl Record<'_> {
         postcard::to_stdvec(self).expect("records hold nothing that postcard cannot write")
     }
     pub fn from_bytes(bytes: &[u8]) -> Result<Record<'static>, String> {
-        postcard::from_bytes(bytes).map_err(|e| e.to_string())
+        match postcard::from_bytes(bytes) {
+            // A journal of a version whose tasks had no needs: the array is the record's end, and ends before them.
+            Err(postcard::Error::DeserializeUnexpectedEnd) if bytes.first() == Some(&ARRAY_ADDED) => {
+                postcard::from_bytes(&[bytes, &[NONE]].concat())
+            }
+            read => read,
+        }
+        .map_err(|e| e.to_string())
     }
 }

@@ -140,7 +140,14 @@ impl World {
         self.n_tasks += 1;
         let key = QueueKey { priority, task: TaskId(task) };
         let inputs = inputs.iter().map(|&o| ObjectId(o)).collect();
-        self.enter(ReadyTask { key, inputs, first_input: None, cpus, memory_bytes });
+        self.enter(ReadyTask {
+            key,
+            inputs,
+            first_input: None,
+            cpus,
+            memory_bytes,
+            needs: Default::default(),
+        });
         task
     }
 

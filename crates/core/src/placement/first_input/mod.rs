@@ -39,7 +39,7 @@
 //! Not here: which tasks are ready, where inputs are fetched from (`dispatcher`).
 
 use super::queue::Queue;
-use super::{Pick, QueueKey, ReadyTask, Reason, Room, Rule, Stage, Unplaced};
+use super::{NeedsId, Pick, QueueKey, ReadyTask, Reason, Room, Rule, Stage, TaskSize, Unplaced};
 use crate::catalog::Catalog;
 use crate::executor_set::{Seat, SeatSet};
 use crate::types::{ExecutorId, ObjectId, Timestamp};
@@ -88,7 +88,7 @@ pub struct FirstInput {
 struct Task {
     inputs: Vec<ObjectId>,
     first: Option<ObjectId>,
-    size: Size,
+    size: TaskSize,
     at: Option<Seat>,
     /// The task was dealt in turn.
     dealt: bool,
@@ -100,22 +100,19 @@ struct SeatedExecutor {
     queue: Bag,
 }
 
-/// Cpus and memory.
-type Size = (u32, u64);
-
 /// Tasks by size.
 #[derive(Default)]
 struct Bag {
-    of_size: BTreeMap<Size, BTreeSet<QueueKey>>,
+    of_size: BTreeMap<TaskSize, BTreeSet<QueueKey>>,
     len: usize,
 }
 
 impl Bag {
-    fn insert(&mut self, size: Size, key: QueueKey) {
+    fn insert(&mut self, size: TaskSize, key: QueueKey) {
         self.len += usize::from(self.of_size.entry(size).or_default().insert(key));
     }
 
-    fn remove(&mut self, size: Size, key: QueueKey) {
+    fn remove(&mut self, size: TaskSize, key: QueueKey) {
         let Some(keys) = self.of_size.get_mut(&size) else { return };
         self.len -= usize::from(keys.remove(&key));
         if keys.is_empty() {
@@ -125,10 +122,7 @@ impl Bag {
 
     /// The tasks of the sizes that fit `room`, one set per size.
     fn fitting(&self, room: Room, stage: Stage) -> impl Iterator<Item = &BTreeSet<QueueKey>> {
-        self.of_size
-            .iter()
-            .filter(move |((cpus, bytes), _)| room.fits(stage, *cpus, *bytes))
-            .map(|(_, keys)| keys)
+        self.of_size.iter().filter(move |(size, _)| room.fits(stage, **size)).map(|(_, keys)| keys)
     }
 
     fn keys(&self) -> impl Iterator<Item = QueueKey> {
@@ -184,9 +178,8 @@ impl FirstInput {
     // ---- binding
 
     /// Whether the node is large enough for the task, when it has no other task.
-    fn is_able(&self, seat: Seat, (cpus, memory_bytes): Size) -> bool {
-        let room = &self.executor_at(seat).room;
-        cpus.max(1) <= room.slots_total && memory_bytes <= room.memory_total_bytes
+    fn is_able(&self, seat: Seat, size: TaskSize) -> bool {
+        self.executor_at(seat).room.is_able(size)
     }
 
     /// Puts a task that is in no queue into a queue, if there is a node for it.
@@ -211,7 +204,7 @@ impl FirstInput {
         (task.at, task.dealt) = (at, at.is_some() && held.is_none());
     }
 
-    fn next_in_turn(&mut self, size: Size) -> Option<Seat> {
+    fn next_in_turn(&mut self, size: TaskSize) -> Option<Seat> {
         let n = self.seated.len() as u32;
         let seats = (0..n).map(|i| Seat((self.turn + i) % n));
         let seat = { seats }.find(|s| self.is_seated.contains(*s) && self.is_able(*s, size))?;
@@ -315,7 +308,7 @@ impl FirstInput {
             let task = &self.tasks[&key];
             let reason = if task.dealt { Reason::Dealt } else { Reason::FirstHere };
             picks.push(self.pick(catalog, seated.id, key, stage, reason));
-            room = room.after(stage, task.size.0, task.size.1);
+            room = room.after(stage, task.size);
             after = Some(key);
         }
     }
@@ -336,7 +329,7 @@ impl FirstInput {
 
     fn why_unplaced(&self) -> Unplaced {
         let Some((key, head)) = self.tasks.first_key_value() else { return Unplaced::NothingReady };
-        let (task, (cpus, memory_bytes)) = (key.task, head.size);
+        let (task, TaskSize { cpus, memory_bytes, .. }) = (key.task, head.size);
         match head.at {
             _ if self.is_seated.is_empty() => Unplaced::NoExecutor,
             None => Unplaced::NothingFits { task, cpus, memory_bytes },
@@ -365,21 +358,24 @@ impl Queue for FirstInput {
     fn last(&self) -> Option<QueueKey> {
         self.tasks.last_key_value().map(|(key, _)| *key)
     }
-    fn sizes(&self) -> Vec<Size> {
+    fn first_with(&self, needs: NeedsId) -> Option<QueueKey> {
+        self.tasks.iter().find(|(_, task)| task.size.needs == needs).map(|(key, _)| *key)
+    }
+    fn sizes(&self) -> Vec<TaskSize> {
         let queues = self.seated.iter().flatten().map(|m| &m.queue).chain([&self.unbound]);
-        let sizes: BTreeSet<Size> = queues.flat_map(|q| q.of_size.keys().copied()).collect();
+        let sizes: BTreeSet<TaskSize> = queues.flat_map(|q| q.of_size.keys().copied()).collect();
         sizes.into_iter().collect()
     }
-    fn tasks_of_size(&self, size: Size) -> Vec<QueueKey> {
+    fn tasks_of_size(&self, size: TaskSize) -> Vec<QueueKey> {
         self.tasks.iter().filter(|(_, t)| t.size == size).map(|(key, _)| *key).collect()
     }
-    fn n_of_size(&self, size: Size) -> usize {
+    fn n_of_size(&self, size: TaskSize) -> usize {
         self.tasks.values().filter(|t| t.size == size).count()
     }
 
     fn enter(&mut self, catalog: &Catalog, _now: Timestamp, task: &ReadyTask) {
-        let ReadyTask { key, inputs, first_input, cpus, memory_bytes } = task;
-        let (size, first) = ((*cpus, *memory_bytes), *first_input);
+        let ReadyTask { key, inputs, first_input, .. } = task;
+        let (size, first) = (task.size(), *first_input);
         let task = Task { inputs: inputs.clone(), first, size, at: None, dealt: false };
         let new = self.tasks.insert(*key, task).is_none();
         assert!(new, "{key:?} is here already");
@@ -431,11 +427,11 @@ impl Queue for FirstInput {
         let Some(&seat) = self.seat_of.get(&executor) else { return };
         let seated = self.executor_at_mut(seat);
         let old = std::mem::replace(&mut seated.room, room);
-        let size = |room: &Room| (room.slots_total, room.memory_total_bytes);
+        let size = |room: &Room| (room.slots_total, room.memory_total_bytes, room.never);
         self.deals_again |= size(&old) != size(&room);
         self.n_slots_total = self.n_slots_total + u64::from(room.slots_total) - u64::from(old.slots_total);
         self.n_slots_idle = self.n_slots_idle + u64::from(room.slots_idle) - u64::from(old.slots_idle);
-        if room.slots_idle > 0 {
+        if room.idle_rank() > 0 {
             self.has_work.insert(seat);
             self.may_steal.set(seat, self.steals);
         }

@@ -147,7 +147,7 @@ impl World {
         let key = QueueKey { priority, task: TaskId(self.n_tasks) };
         let inputs: Vec<ObjectId> = inputs.iter().map(|o| ObjectId(*o)).collect();
         let first_input = inputs.first().copied();
-        let task = ReadyTask { key, inputs, first_input, cpus, memory_bytes };
+        let task = ReadyTask { key, inputs, first_input, cpus, memory_bytes, needs: Default::default() };
         self.n_tasks += 1;
         self.queue.enter(&self.catalog, NOW, &task);
         self.naive.tasks.insert(key, (task, None, false));
