@@ -276,6 +276,10 @@ pub struct NodeArgs {
     /// Which object leaves a full cache: random, fifo, lru, lfu, two-mark
     #[arg(long, default_value = "lru", value_name = "POLICY")]
     pub eviction: String,
+    /// How long a node's programs may go on after SIGTERM, with which batch systems take nodes back; less than the time until
+    /// they send SIGKILL
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
+    pub grace: u64,
     /// A directory of inputs that is this node's own disk: nothing in it is copied (may be given more than once)
     #[arg(long, value_name = "DIR")]
     pub home_local: Vec<PathBuf>,
@@ -703,6 +707,13 @@ pub struct ExecutorArgs {
     /// Remove the directory at the end
     #[arg(long, requires = "dir")]
     pub remove_dir: bool,
+    /// How long the batch system lets this executor live, from its start on; no task is begun that would not end in time
+    /// [default: what Slurm says in the job's environment]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub walltime: Option<u64>,
+    /// When that time ends, in seconds since 1970 [default: after --walltime]
+    #[arg(long, value_name = "SECONDS", requires = "walltime")]
+    pub walltime_end: Option<u64>,
     #[arg(long, hide = true)]
     pub until_stdin_closes: bool,
 }

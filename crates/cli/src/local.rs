@@ -3,7 +3,7 @@
 use crate::args::{ClusterArgs, JoinArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
 use crate::clusters::{self, Kind, Meant};
 use crate::print::reason;
-use crate::{Exit, Fault, equipment, provide};
+use crate::{Exit, Fault, equipment, provide, starting};
 use eyas_core::dispatcher::{CollectiveMode, DispatcherConfig, KeepRuns};
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
 use eyas_core::{eviction, placement};
@@ -264,7 +264,9 @@ pub fn new_run_dir() -> Result<PathBuf, Fault> {
 
 /// Starts the processes of a local cluster in `dir`.
 pub fn start(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<LocalCluster, Fault> {
-    Ok(LocalCluster::start(&plan(args, dir, embedded)?.0)?)
+    let (plan, _) = plan(args, dir, embedded)?;
+    let _starting = starting::hold(&plan.dir)?;
+    Ok(LocalCluster::start(&plan)?)
 }
 
 /// The folders of a cluster's nodes.
@@ -337,6 +339,12 @@ pub fn plan(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<(Plan, Pat
 /// What the name of a node of this machine begins with.
 pub const NODE: &str = "node";
 
+/// The folder among a machine's temporary files that nodes of this user have theirs in; a script of the provider makes it.
+pub fn nodes_dir_name() -> String {
+    // SAFETY: a plain query.
+    format!("eyas-nodes-{}", unsafe { libc::getuid() })
+}
+
 /// The name that users know the node with that number by; also the name of its folder.
 pub fn node_name(number: u32) -> String {
     format!("{NODE}{number}")
@@ -353,7 +361,7 @@ pub fn executor_arguments(join: &Path, dir: &Path, name: &str, node: &NodeArgs) 
 
 /// The options of an executor that are the same for all nodes.
 pub fn node_arguments(node: &NodeArgs) -> Vec<String> {
-    let NodeArgs { slots, cache, memory, gpus, resources, gpu_names, eviction, home_local } = node;
+    let NodeArgs { slots, cache, memory, gpus, resources, gpu_names, eviction, grace, home_local } = node;
     let mut list = vec!["--cache".into(), cache.to_string(), "--eviction".into(), eviction.clone()];
     if let Some(slots) = slots {
         list.extend(["--slots".into(), slots.to_string()]);
@@ -368,6 +376,9 @@ pub fn node_arguments(node: &NodeArgs) -> Vec<String> {
     }
     for amount in resources {
         list.extend(["--resource".into(), amount.to_string()]);
+    }
+    if *grace > 0 {
+        list.extend(["--grace".into(), format!("{}ms", grace.div_ceil(1_000_000))]);
     }
     for local in home_local {
         list.extend(["--home-local".into(), local.display().to_string()]);

@@ -53,6 +53,7 @@ pub const KEYS: &[Key] = &[
     key("resource", Kind::Texts),
     key("cache", Kind::Value),
     key("eviction", Kind::Value),
+    key("grace", Kind::Value),
     key("home-local", Kind::Paths),
     // The cluster
     key("dispatchers", Kind::Value),

@@ -383,6 +383,7 @@ mod tests {
         assert!(column.push("sky/a.fits.gz") && column.push("sky/b.fits.gz"));
         let literal = |s: &str| Piece::Literal(s.into());
         let array = TaskArray {
+            needs: None,
             n_tasks: 2,
             first_index: 7,
             columns: vec![column],

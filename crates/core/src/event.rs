@@ -66,6 +66,9 @@ pub enum Event {
     ExecutorLost { executor: ExecutorId, reason: String },
     /// The executor takes no new attempts and leaves when the attempts that it has are finished.
     ExecutorDraining { executor: ExecutorId },
+    /// The executor has announced that it ends in `within_ns`, and why, as a phrase after "because". It takes
+    /// no new attempts; those that end in time count.
+    ExecutorLeaving { executor: ExecutorId, within_ns: u64, reason: String },
     /// The program of an attempt ended, or the attempt failed before that.
     AttemptEnded { executor: ExecutorId, report: Arc<AttemptReport> },
     /// All declared outputs of an attempt are at home.
@@ -138,13 +141,27 @@ pub struct Offer {
     /// are.
     #[serde(default)]
     pub owner: Option<u64>,
+    /// How long the executor lives, if its batch system limits that.
+    #[serde(default)]
+    pub walltime: Option<Walltime>,
     /// Gpus and named resources.
     #[serde(default)]
     pub equipment: Equipment,
 }
 
+/// The time of an executor whose batch system ends it.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct Walltime {
+    /// The time of the whole job.
+    pub whole_ns: u64,
+    /// What is left of it when the offer is made.
+    pub left_ns: u64,
+}
+
 /// More than any machine has. A larger value is a mistake, and sums of such values could overflow.
 const SLOTS_MAX: u32 = 1 << 20;
+/// Ten years.
+const WALLTIME_NS_MAX: u64 = 10 * 366 * 86_400 * 1_000_000_000;
 pub(crate) const MACHINE_BYTES_MAX: u64 = 1 << 60;
 pub(crate) const OBJECT_BYTES_MAX: u64 = 1 << 53;
 
@@ -160,6 +177,9 @@ impl Offer {
             return Err(format!("memory or a cache of {bytes} bytes"));
         }
         self.equipment.check()?;
+        if let Some(w) = self.walltime.filter(|w| w.whole_ns.max(w.left_ns) > WALLTIME_NS_MAX) {
+            return Err(format!("a walltime of {} s", w.whole_ns.max(w.left_ns) / 1_000_000_000));
+        }
         match self.held.iter().find(|held| held.size_bytes > OBJECT_BYTES_MAX) {
             Some(held) => Err(format!("an object of {} bytes", held.size_bytes)),
             None => Ok(()),
@@ -303,6 +323,9 @@ pub enum Action {
     EndRun { run: RunId },
     /// Record in the journal that this run, which has ended, is forgotten.
     ForgetRun { run: RunId },
+    /// This executor ends soon, for this reason (a phrase after "because"), and gets nothing more. End it once
+    /// [`crate::dispatcher::Dispatcher::may_leave`] says that nothing is left there.
+    DrainExecutor { executor: ExecutorId, reason: String },
     /// The lease of a silent executor ended: forget its connection.
     ForgetExecutor { executor: ExecutorId },
     /// Send these messages to another dispatcher of the group, after those that were sent before.

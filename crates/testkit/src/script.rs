@@ -168,6 +168,7 @@ impl Cluster {
                 Action::EndRun { run } => format!("end run {run}"),
                 Action::ForgetRun { run } => format!("forget run {run}"),
                 Action::ForgetExecutor { executor } => format!("forget {executor}"),
+                Action::DrainExecutor { executor, reason } => format!("drain {executor} because {reason}"),
                 Action::TellMember { member, messages } => {
                     messages.iter().for_each(|m| self.told.push((*member, m.clone())));
                     format!(
@@ -228,7 +229,8 @@ impl Cluster {
         self.offers(id, Offer { slots, equipment, cache_bytes: 1_000_000, ..Offer::default() })
     }
 
-    fn offers(&mut self, id: u32, offer: Offer) -> &mut Cluster {
+    /// An executor with 1 GB of memory joins with the rest of this offer.
+    pub fn offers(&mut self, id: u32, offer: Offer) -> &mut Cluster {
         let offer = Offer { name: format!("n{id}"), memory_bytes: 1_000_000_000, ..offer };
         self.feed(Event::ExecutorJoined { executor: ExecutorId(id), offer });
         self

@@ -182,6 +182,8 @@ pub enum Fault {
     Corrupt(usize),
     Cancel,
     Drain(usize),
+    /// The walltime of this process of a node is over.
+    WalltimeEnds(usize, u64),
     /// Something else takes a part of the disk, or gives it back.
     FillDisk(usize),
     FreeDisk(usize),

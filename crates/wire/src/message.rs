@@ -246,6 +246,12 @@ pub enum FromExecutor {
         has_begun: bool,
         printed: Box<Printed>,
     },
+    /// The executor ends in `within_ns`, for this reason (a phrase after "because"). It is told to end when
+    /// nothing is left there.
+    Leaving {
+        within_ns: u64,
+        reason: String,
+    },
 }
 
 /// The state of an executor; sent with every heartbeat. Counters grow from the executor's start.
@@ -519,6 +525,8 @@ pub struct Provisioner {
     pub n_pending: u32,
     /// Where nodes come from elsewhere: blocks that are no nodes yet, or no more; the first of them where they are many.
     pub blocks: Vec<BlockLine>,
+    /// What does not work at the moment, in sentences.
+    pub troubles: Vec<String>,
 }
 
 /// Nodes that are requested together, for people to see.
@@ -567,6 +575,8 @@ pub struct RunStatus {
     pub failures: Vec<(String, String)>,
     /// Nodes that take work, if nodes come and go.
     pub n_nodes: Option<u32>,
+    /// Why nodes do not come or go, in sentences.
+    pub troubles: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]

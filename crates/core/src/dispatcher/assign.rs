@@ -13,6 +13,8 @@ use eyas_text::shown;
 const AHEAD_NS: u64 = 30_000_000;
 /// The largest number of attempts that one executor is given beyond its slots.
 const AHEAD_MAX: u32 = 512;
+/// An executor that has less than this many times the time of one task left is given nothing ahead.
+const STOCK_PART: u64 = 4;
 /// How many tasks at most are put aside in the search for a task whose inputs are not on their way to another
 /// node.
 const ASIDE_MAX: usize = 128;
@@ -198,6 +200,7 @@ impl Dispatcher {
             landing: false,
             cancelling: false,
             given: self.attempts.n_given,
+            given_at: now,
             recalled: false,
             adopted: false,
             asks_home: inputs.iter().any(|i| i.check_home || i.known.is_none()),
@@ -326,7 +329,9 @@ impl Dispatcher {
             None => slots,
         };
         let is_well = e.sick_until.is_none();
-        let may_stock = self.ready.may_stock && self.config.placement_config.ahead;
+        // Near its end an executor gets nothing ahead: what waits there for a slot would begin too late.
+        let has_time = e.left_ns / STOCK_PART > e.run_ns_mean.unwrap_or(0);
+        let may_stock = has_time && self.ready.may_stock && self.config.placement_config.ahead;
         // Attempts whose inputs are still moving take no slot from attempts that can run.
         let moving = self.ready.queue.moving(executor);
         let cpus_here = e.cpus_assigned - moving.cpus;
@@ -345,6 +350,7 @@ impl Dispatcher {
             memory_free_bytes: e.offer.memory_bytes.saturating_sub(e.memory_assigned),
             moves,
             rests: !is_well,
+            left: e.left,
             ..Room::default()
         };
         if !is_well {

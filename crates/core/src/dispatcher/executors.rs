@@ -7,6 +7,7 @@
 //!
 //! Not here: which nodes there should be ([`crate::provisioning`]).
 
+use super::walltimes::Loss;
 use super::*;
 use crate::group::Size;
 
@@ -44,6 +45,11 @@ pub(super) struct ExecutorState {
     pub(super) sick_until: Option<Timestamp>,
     /// The message of the last of these failures.
     pub(super) sick_why: Arc<str>,
+    /// When the executor ends, if that is known, and how much of its time placement counts on.
+    pub(super) ends: Option<walltimes::Ends>,
+    pub(super) left: TimeLeft,
+    /// The same time in nanoseconds.
+    pub(super) left_ns: u64,
     /// The size of the executor's cache when it joined, which [`Event::CacheResized`] does not change.
     pub(super) cache_offered_bytes: u64,
 }
@@ -144,13 +150,14 @@ impl Dispatcher {
             held_before = self.rejoin(now, executor, known, &offer, out);
         } else {
             self.catalog.executor_joined(executor);
-            self.insert_executor(executor, offer.clone(), BTreeMap::new());
+            self.insert_executor(now, executor, offer.clone(), BTreeMap::new());
             // This dispatcher has restarted: the executor still has the attempts that the process before gave
             // it.
             for &(task, attempt) in &offer.attempts {
-                made.extend(self.adopt(executor, offer.owner, task, attempt, out));
+                made.extend(self.adopt(now, executor, offer.owner, task, attempt, out));
             }
         }
+        self.note_ends(executor);
         self.on_all_held(executor, &offer.held, made, out);
         self.touch_exports_on(executor);
         self.change_load(executor, |e| e.last_ended = now);
@@ -165,7 +172,14 @@ impl Dispatcher {
         self.attempts.is_own_work(offer)
     }
 
-    fn insert_executor(&mut self, executor: ExecutorId, offer: Offer, assigned: BTreeMap<TaskId, AttemptNo>) {
+    fn insert_executor(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        offer: Offer,
+        assigned: BTreeMap<TaskId, AttemptNo>,
+    ) {
+        let offer_ends = offer.walltime.map(|walltime| walltimes::Ends::of(now, walltime));
         let mut state = ExecutorState {
             cache_offered_bytes: offer.cache_bytes,
             offer,
@@ -182,6 +196,9 @@ impl Dispatcher {
             n_node_failures: 0,
             sick_until: None,
             sick_why: "".into(),
+            ends: offer_ends,
+            left: TimeLeft::NO_END,
+            left_ns: u64::MAX,
         };
         for task in state.assigned.keys() {
             let r = &self.attempts.reserved[task];
@@ -230,10 +247,13 @@ impl Dispatcher {
         for object in &held_before {
             self.drop_replica(executor, *object);
         }
-        self.insert_executor(executor, offer.clone(), kept);
+        self.insert_executor(now, executor, offer.clone(), kept);
         let e = self.executors.by_id.get_mut(&executor).expect("it was just inserted");
         (e.draining, e.leaving, e.run_ns_mean) = (known.draining, known.leaving, known.run_ns_mean);
         e.moving_to = known.moving_to;
+        // What it announced holds, and so does how long it has lived.
+        e.ends = known.ends.or(e.ends.take());
+        (e.left, e.left_ns) = (known.left, known.left_ns);
         if let Some(member) = e.moving_to {
             out.push(Action::SendAway { executor, member });
         }
@@ -290,6 +310,7 @@ impl Dispatcher {
     /// makes.
     fn adopt(
         &mut self,
+        now: Timestamp,
         executor: ExecutorId,
         owner: Option<u64>,
         task: TaskId,
@@ -338,6 +359,7 @@ impl Dispatcher {
             recalled: false,
             adopted: true,
             asks_home: true,
+            given_at: now,
             suspect: false,
             outputs: outputs.clone(),
             lands,
@@ -402,6 +424,15 @@ impl Dispatcher {
         }
     }
 
+    pub(super) fn on_executor_draining(&mut self, now: Timestamp, executor: ExecutorId) {
+        let Some(e) = self.executors.by_id.get_mut(&executor) else { return };
+        e.draining = true;
+        e.leaving.get_or_insert(Leaving { since: now, copies_asked: BTreeSet::new() });
+        self.walltimes.forget(executor);
+        self.update_room(executor);
+        self.rescue(now, executor);
+    }
+
     pub(super) fn on_executor_silent(&mut self, now: Timestamp, executor: ExecutorId) {
         if let Some(e) = self.executors.by_id.get_mut(&executor) {
             e.silent_since.get_or_insert(now);
@@ -427,6 +458,9 @@ impl Dispatcher {
     ) {
         let Some(lost) = self.executors.by_id.remove(&executor) else { return };
         self.executors.silent.remove(&executor);
+        self.walltimes.forget(executor);
+        self.ends_changed();
+        let how = Self::how_lost(now, &lost);
         self.home_shares.left(executor);
         let objects = self.catalog.executor_left(executor);
         self.exchange.forget_brought(executor);
@@ -439,13 +473,23 @@ impl Dispatcher {
         self.ready.queue.executor_left(&self.catalog, executor, &objects);
         for (task, attempt) in lost.assigned {
             let r = self.release(task);
+            let is_suspect = !r.landing && matches!(how, Loss::Unforeseen);
             let history = self.attempts.tried(task, attempt);
             // A landing attempt's program had ended well, so the program did not take the node down.
-            history.n_losses += u32::from(!r.landing);
+            history.n_losses += u32::from(is_suspect);
             history.may_have_left |= r.lands;
             let n_losses = history.n_losses;
+            let cut = match &how {
+                Loss::Walltime { ends, at } if !r.landing => {
+                    self.note_cut(task, attempt, r.given_at, ends, *at)
+                }
+                _ => None,
+            };
             if r.cancelling {
                 self.end_task(now, task, Outcome::Cancelled, out);
+            } else if let Some(message) = cut {
+                let failure = Failure { kind: FailureKind::CutOff, message };
+                self.end_task(now, task, Outcome::Failed(failure), out);
             } else if n_losses > self.config.losses_max {
                 let message = format!(
                     "{n_losses} executors were lost while they had this task, the last one ({}) because {reason}",
@@ -475,7 +519,13 @@ impl Dispatcher {
             .map(|(id, _)| *id)
             .collect();
         for executor in gone {
-            let reason = format!("nothing was heard of it for {} s", lease_ns / 1_000_000_000);
+            let e = &self.executors.by_id[&executor];
+            let reason = match Self::how_lost(now, e) {
+                Loss::Walltime { ends, .. } => ends.why(),
+                Loss::Notice | Loss::Unforeseen => {
+                    format!("nothing was heard of it for {} s", lease_ns / 1_000_000_000)
+                }
+            };
             self.on_executor_lost(now, executor, &reason, out);
             out.push(Action::ForgetExecutor { executor });
         }

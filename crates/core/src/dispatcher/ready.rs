@@ -154,10 +154,11 @@ impl Dispatcher {
     }
 
     pub(super) fn unfold(&mut self, now: Timestamp, key: QueueKey, array: ArrayId, i: u32) {
-        let ArrayState { array: a, run, needs, .. } = &self.tasks.arrays[array.0 as usize];
-        let (a, run, needs) = (a.clone(), *run, *needs);
+        let ArrayState { array: a, run, stage, needs, .. } = &self.tasks.arrays[array.0 as usize];
+        let (a, run, stage, size) = (a.clone(), *run, *stage, task_size(a, *needs));
         let inputs = self.inputs_of(run, &a, i);
-        self.ready.queue.enter(&self.catalog, now, &ready_task(key, &a, needs, inputs));
+        let lasts = self.step_of(key.task, stage, size);
+        self.ready.queue.enter(&self.catalog, now, &ready_task(key, size, inputs, lasts));
     }
 
     /// Unfolds the next tasks of the backlog until the queue is full.

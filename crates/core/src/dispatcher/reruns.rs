@@ -106,8 +106,13 @@ impl Dispatcher {
     /// Those of `targets` that have room to begin `task` now.
     pub(super) fn with_room(&self, task: TaskId, targets: &[ExecutorId]) -> Vec<ExecutorId> {
         let size = self.tasks.size_of(task);
-        let fits =
-            |e: &&ExecutorId| self.ready.queue.room(**e).is_some_and(|room| room.fits(Stage::Idle, size));
+        let (array, _) = self.tasks.locate(task);
+        let stage = self.tasks.arrays[array.0 as usize].stage;
+        let lasts = self.lasts_of(task, stage, size);
+        let fits = |e: &&ExecutorId| {
+            let room = self.ready.queue.room(**e);
+            room.is_some_and(|room| room.fits(Stage::Idle, size, lasts))
+        };
         targets.iter().filter(fits).copied().collect()
     }
 

@@ -183,6 +183,8 @@ impl Dispatcher {
                 ));
             };
             self.resources.sets[usize::from(id.0) - 1] = set;
+            // What was found out of the tasks that had this number.
+            self.walltimes.fresh.clear();
             id
         };
         self.resources.settle_cluster(&self.config.resources);

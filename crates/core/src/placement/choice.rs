@@ -146,7 +146,7 @@ impl PickUp<'_> {
 
     fn fits(&self, place: Place) -> bool {
         let shape = self.window.shape(place);
-        self.room.fits(self.stage, shape.size)
+        self.room.fits(self.stage, shape.size, shape.lasts)
     }
 
     /// The next task of `tree`: of `level` and after `after`, or of a lower level.

@@ -44,9 +44,11 @@ pub mod naive;
 pub mod queue;
 #[cfg(test)]
 mod tests;
+mod time;
 pub mod window;
 
 pub use queue::{Moving, Queue, Route, Windowed};
+pub use time::{Lasts, TimeLeft};
 pub use window::{Standing, Window};
 
 /// Place in the queue: larger priority first, then the order of submission.
@@ -81,6 +83,8 @@ pub struct ReadyTask {
     /// 0 when not declared.
     pub memory_bytes: u64,
     pub needs: NeedsId,
+    /// The time that it is expected to take at most.
+    pub lasts: Lasts,
 }
 
 impl ReadyTask {
@@ -138,6 +142,8 @@ pub struct Room {
     pub never: u64,
     /// Beside the idle slots, a part of a slot is free, into which a task may fit that needs a part of a cpu.
     pub has_part: bool,
+    /// The time until its end.
+    pub left: TimeLeft,
 }
 
 /// Which part of an executor's [`Room`] a task takes.
@@ -151,9 +157,12 @@ pub enum Stage {
 }
 
 impl Room {
-    /// Whether a task of that size can be given to the executor now.
+    /// Whether a task of that size and time can be given to the executor now.
     #[inline]
-    pub fn fits(&self, stage: Stage, size: TaskSize) -> bool {
+    pub fn fits(&self, stage: Stage, size: TaskSize, lasts: Lasts) -> bool {
+        if !self.left.is_enough_for(lasts) {
+            return false;
+        }
         let TaskSize { cpus, memory_bytes, needs } = size;
         match stage {
             Stage::Idle => {
@@ -174,9 +183,12 @@ impl Room {
 
     /// Whether a task of that size with inputs to move can be given to the executor now.
     #[inline]
-    pub fn can_move(&self, size: TaskSize) -> bool {
+    pub fn can_move(&self, size: TaskSize, lasts: Lasts) -> bool {
         let TaskSize { cpus, memory_bytes, needs } = size;
-        cpus.max(1) <= self.moves && memory_bytes <= self.memory_free_bytes && self.lacks & needs.bit() == 0
+        cpus.max(1) <= self.moves
+            && memory_bytes <= self.memory_free_bytes
+            && self.lacks & needs.bit() == 0
+            && self.left.is_enough_for(lasts)
     }
 
     /// The idle slots, as a measure of how free the executor is; 0: no task fits that needs a slot or a part of one.
@@ -186,10 +198,10 @@ impl Room {
     }
 
     /// Whether a task of that size may wait for this executor: the executor is large enough when it has no
-    /// other task, and does not rest.
+    /// other task, has time enough, and does not rest.
     #[inline]
-    pub fn is_worth_waiting_for(&self, size: TaskSize) -> bool {
-        !self.rests && self.is_able(size)
+    pub fn is_worth_waiting_for(&self, size: TaskSize, lasts: Lasts) -> bool {
+        !self.rests && self.is_able(size) && self.left.is_enough_for(lasts)
     }
 
     /// Whether the executor is large enough for a task of that size when it has no other task.

@@ -86,7 +86,7 @@ impl Scan<'_> {
     }
 
     fn fitting(&self, task: &ReadyTask, stage: Stage) -> Vec<(ExecutorId, Room)> {
-        let fits = |r: &Room| r.fits(stage, task.size());
+        let fits = |r: &Room| r.fits(stage, task.size(), task.lasts);
         self.executors.iter().filter(|(_, r)| fits(r)).copied().collect()
     }
 
@@ -118,10 +118,9 @@ impl Scan<'_> {
                     holders.min_by_key(|(_, r)| Reverse(room_of(r, stage)))
                 };
                 let awaited = || {
-                    let awaited =
-                        self.executors.iter().copied().filter(|(e, r)| {
-                            self.tasks.iter().any(|t| r.fits(stage, t.size()) && own(t, *e))
-                        });
+                    let awaited = self.executors.iter().copied().filter(|(e, r)| {
+                        self.tasks.iter().any(|t| r.fits(stage, t.size(), t.lasts) && own(t, *e))
+                    });
                     awaited.min_by_key(|(_, r)| Reverse(room_of(r, stage)))
                 };
                 let cold = || {
@@ -156,7 +155,7 @@ impl Scan<'_> {
         for (candidates, look) in [(hits, true), (rest, false)] {
             let mut left = room;
             for task in candidates {
-                if picks.len() < n_tasks_max && left.fits(stage, task.size()) {
+                if picks.len() < n_tasks_max && left.fits(stage, task.size(), task.lasts) {
                     left = left.after(stage, task.size());
                     let n_hits = if look { self.hits(task, executor) } else { 0 };
                     picks.push(Pick {

@@ -23,7 +23,7 @@
 //! Not here: which tasks enter (the dispatcher keeps the first tasks of its queue here), and policy.
 
 use super::hit_tree::{HitTree, Input, N_CLASSES, Want, class_of};
-use super::{NeedsId, QueueKey, ReadyTask, Room, Stage, TaskSize};
+use super::{Lasts, NeedsId, QueueKey, ReadyTask, Room, Stage, TaskSize};
 use crate::catalog::Catalog;
 use crate::executor_set::{Seat, SeatSet, next_common3, seats_in};
 use crate::types::{ExecutorId, ObjectId, TaskId};
@@ -58,9 +58,10 @@ pub(super) struct SeatedExecutor {
     pub room: Room,
 }
 
-/// The tasks of one size. Kept when empty, and then used for the next new size.
+/// The tasks of one size and expected time. Kept when empty, and then used for the next new size.
 pub(super) struct Shape {
     pub size: TaskSize,
+    pub lasts: Lasts,
     /// Bit `c`: `trees[c]` holds tasks.
     occupied: u16,
     idle: SeatSet,
@@ -84,9 +85,9 @@ impl Shape {
     }
 
     fn set_room(&mut self, seat: Seat, room: &Room) {
-        self.idle.set(seat, room.fits(Stage::Idle, self.size));
-        self.ahead.set(seat, room.fits(Stage::Ahead, self.size));
-        self.unable.set(seat, !room.is_worth_waiting_for(self.size));
+        self.idle.set(seat, room.fits(Stage::Idle, self.size, self.lasts));
+        self.ahead.set(seat, room.fits(Stage::Ahead, self.size, self.lasts));
+        self.unable.set(seat, !room.is_worth_waiting_for(self.size, self.lasts));
     }
 }
 
@@ -204,7 +205,7 @@ impl Window {
 
     /// Adds a task. It must not be in the window yet, and the window must have room.
     pub fn enter(&mut self, catalog: &Catalog, task: &ReadyTask) {
-        let shape = self.shape_for(task.size());
+        let shape = self.shape_for(task.size(), task.lasts);
         let class = class_of(task.inputs.len());
         let inputs: Box<[Input]> =
             task.inputs.iter().map(|&object| Input { object, reader_index: 0 }).collect();
@@ -243,14 +244,15 @@ impl Window {
         true
     }
 
-    fn shape_for(&mut self, size: TaskSize) -> usize {
-        let same = |s: &Shape| s.size == size;
+    fn shape_for(&mut self, size: TaskSize, lasts: Lasts) -> usize {
+        let same = |s: &Shape| (s.size, s.lasts) == (size, lasts);
         if let Some(i) = self.shapes.iter().position(same) {
             return i;
         }
         let i = self.shapes.iter().position(Shape::is_empty).unwrap_or_else(|| {
             self.shapes.push(Shape {
                 size,
+                lasts,
                 occupied: 0,
                 idle: SeatSet::default(),
                 ahead: SeatSet::default(),
@@ -260,7 +262,7 @@ impl Window {
             self.shapes.len() - 1
         });
         let shape = &mut self.shapes[i];
-        shape.size = size;
+        (shape.size, shape.lasts) = (size, lasts);
         for seat in self.is_seated.iter() {
             let room = self.seated[seat.0 as usize].expect("an executor has this seat").room;
             shape.set_room(seat, &room);
@@ -517,15 +519,15 @@ impl Window {
                     at = tree.next(key, Want::Any);
                 }
             }
-            let size = shape.size;
+            let (size, lasts) = (shape.size, shape.lasts);
             for (set, belongs) in [
                 (
                     &shape.idle,
-                    &(|m: &SeatedExecutor| m.room.fits(Stage::Idle, size))
+                    &(|m: &SeatedExecutor| m.room.fits(Stage::Idle, size, lasts))
                         as &dyn Fn(&SeatedExecutor) -> bool,
                 ),
-                (&shape.ahead, &|m| m.room.fits(Stage::Ahead, size)),
-                (&shape.unable, &|m| !m.room.is_worth_waiting_for(size)),
+                (&shape.ahead, &|m| m.room.fits(Stage::Ahead, size, lasts)),
+                (&shape.unable, &|m| !m.room.is_worth_waiting_for(size, lasts)),
             ] {
                 let is_in = |i: &usize| self.seated[*i].as_ref().is_some_and(belongs);
                 let expect = (0..self.seated.len()).filter(is_in);

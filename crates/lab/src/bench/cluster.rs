@@ -64,6 +64,7 @@ impl Cluster {
             dispatchers: shape.dispatchers,
             dir: Some(dir.to_path_buf()),
             node: NodeArgs {
+                grace: 0,
                 slots: Some(shape.slots),
                 cache: shape.cache_bytes,
                 memory: None,

@@ -17,7 +17,7 @@ use eyas_core::array::{Column, Command, Pattern, TaskArray};
 use eyas_core::catalog::Catalog;
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::*;
-use eyas_core::placement::{self, QueueKey, ReadyTask, Room, Window};
+use eyas_core::placement::{self, Lasts, QueueKey, ReadyTask, Room, TaskSize, Window};
 use eyas_core::*;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
@@ -144,6 +144,7 @@ fn filled(name: &str, args: &DecideArgs, random: &mut Random) -> Result<(Dispatc
     for (i, held) in held.into_iter().enumerate() {
         let executor = ExecutorId(i as u32 + 1);
         let offer = Offer {
+            walltime: None,
             name: format!("node{i}"),
             slots: N_SLOTS,
             memory_bytes: 1 << 36,
@@ -270,6 +271,7 @@ fn policy_alone(name: &str, args: &DecideArgs) -> Result<Vec<f64>, Fault> {
             cpus: 1,
             memory_bytes: 0,
             needs: Default::default(),
+            lasts: Lasts::ANY,
         }
     };
     for _ in 0..args.window.min(args.queued as usize) {
@@ -294,7 +296,7 @@ fn policy_alone(name: &str, args: &DecideArgs) -> Result<Vec<f64>, Fault> {
         };
         view.leave(picks[0].key.task);
         if let Some(room) = view.room(executor) {
-            view.set_room(executor, room.after(picks[0].stage, 1, 0));
+            view.set_room(executor, room.after(picks[0].stage, TaskSize { cpus: 1, ..TaskSize::default() }));
         }
         view.enter(&catalog, &task);
         times_us.push(begun.elapsed().as_nanos() as f64 / 1e3);

@@ -15,6 +15,7 @@ mod failure;
 mod home;
 mod input;
 mod launch;
+mod leaving;
 mod node;
 mod objects;
 mod peers;
@@ -32,6 +33,7 @@ use self::directory::{Directory, PrivateCopies};
 use self::failure::explain_failure;
 use self::home::{Home, HomeRead, HomeWrite};
 use self::launch::is_for_adders;
+use self::leaving::Leaving;
 use self::node::Node;
 use self::objects::Objects;
 use self::peers::{Peers, fetch_failed};
@@ -86,6 +88,7 @@ pub struct Agent {
     counters: Counters,
     /// Stops everything that threads of this process do.
     halt: Halt,
+    leaving: Leaving,
     /// Why this executor ends, once it does.
     stop: Option<String>,
 }
@@ -118,6 +121,7 @@ impl Agent {
             cache_bytes: options.cache_bytes,
             data_address: peers.data_address(),
             data_id: peers.data_id(),
+            walltime: None,
         };
         let mut agent = Agent {
             node,
@@ -134,6 +138,7 @@ impl Agent {
             printing: Printing::default(),
             counters: Counters::default(),
             halt,
+            leaving: Leaving::new(options.walltime, options.grace),
             stop: None,
         };
         eyas_text::say!(
@@ -200,6 +205,7 @@ impl Agent {
     fn on_input(&mut self, input: Input) -> Result<(), ExecutorError> {
         match input {
             Input::Connected { reader, writer } => {
+                self.connection.about_mut().walltime = self.leaving.offered();
                 self.connection.on_connected(reader, writer, &self.node.core, &self.objects.book)
             }
             Input::NotConnected { error } => self.connection.on_not_connected(error)?,
@@ -234,6 +240,7 @@ impl Agent {
                 self.objects.drop_all_damaged(Digest(digest.into()), &mut self.node)
             }
             Input::Stop { reason } => self.stop = Some(reason),
+            Input::Leave { reason } => self.on_leave(reason),
             // A late message of an earlier connection or an earlier slot process.
             Input::Welcomed { .. }
             | Input::FromDispatcher { .. }
@@ -254,6 +261,7 @@ impl Agent {
         }
         self.home.was_welcomed(self.connection.settings().lease_ns);
         self.printing.say_unheard(&mut self.connection);
+        self.announce_leaving();
         for message in again {
             self.tell(message);
         }
@@ -477,6 +485,9 @@ impl Agent {
 
     fn on_tick(&mut self) -> Result<(), ExecutorError> {
         self.connection.on_tick(&mut self.node.core)?;
+        if self.stop.is_none() {
+            self.stop = self.leaving.find_end();
+        }
         self.withdraw_stuck();
         self.node.feed(NodeEvent::Ticked);
         self.connection.forget_names(&self.node.core, &mut self.objects.book);

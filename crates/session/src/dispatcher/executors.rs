@@ -23,6 +23,8 @@ pub(super) struct ExecutorConnection {
     pub(super) data_id: u32,
     pub(super) status: ExecutorStatus,
     pub(super) heard: Timestamp,
+    /// The latest record that something waited for when the connection began.
+    pub(super) appended_before: Seq,
 }
 
 impl<O: Outside> Session<O> {
@@ -105,6 +107,7 @@ impl<O: Outside> Session<O> {
             data_id: hello.data_id,
             status: ExecutorStatus::default(),
             heard: self.now,
+            appended_before: self.appended,
         };
         if let Some(old) = self.executors.insert(executor, entry)
             && let Some(old) = self.connections.get_mut(&old.connection)
@@ -166,18 +169,17 @@ impl<O: Outside> Session<O> {
     }
 
     /// What in the message cannot be. Tasks of which this dispatcher does not know are old ones, see [`Self::on_told`].
-    pub(super) fn find_nonsense(&self, executor: ExecutorId, message: &FromExecutor) -> Option<String> {
+    pub(super) fn find_nonsense(&self, message: &FromExecutor) -> Option<String> {
         let FromExecutor::Node(message) = message else { return None };
-        let event = message.clone().heard_from(executor);
-        let is_old = event.reported().is_some_and(|(_, task, _)| !self.core.has_task(task));
-        if is_old { None } else { self.core.find_nonsense(&event) }
+        let is_old = message.reported().is_some_and(|(task, _)| !self.core.has_task(task));
+        if is_old { None } else { self.core.find_nonsense_in_message(message) }
     }
 
     pub(super) fn on_executor_batch(&mut self, executor: ExecutorId, batch: Vec<FromExecutor>) {
         if let Some(e) = self.executors.get_mut(&executor) {
             e.heard = self.now;
         }
-        if let Some(what) = batch.iter().find_map(|message| self.find_nonsense(executor, message)) {
+        if let Some(what) = batch.iter().find_map(|message| self.find_nonsense(message)) {
             let reason = format!("the executor speaks of {what}");
             self.tell(executor, ToExecutor::Shutdown { reason: reason.clone() });
             return self.lose(executor, reason);
@@ -207,6 +209,9 @@ impl<O: Outside> Session<O> {
                 FromExecutor::Looked { ask, has_begun, printed } => {
                     self.on_looked(executor, ask, has_begun, *printed)
                 }
+                FromExecutor::Leaving { within_ns, reason } => {
+                    self.feed(Event::ExecutorLeaving { executor, within_ns, reason })
+                }
                 FromExecutor::Bye { reason } => {
                     self.remember_peer(executor);
                     self.lose(executor, reason);
@@ -233,13 +238,16 @@ impl<O: Outside> Session<O> {
 
     /// What the attempt wrote is needed again when its end is recorded.
     fn keep_outputs(&mut self, executor: ExecutorId, report: &AttemptReport) {
+        if report.outputs.is_empty() {
+            return;
+        }
         // An attempt that was given up may come back late: its outputs do not count.
         let is_current = self.core.has_task(report.task)
             && matches!(
                 self.core.task_state(report.task),
                 TaskState::Reserved { executor: e, attempt: a, .. } if (e, a) == (executor, report.attempt)
             );
-        if is_current && !report.outputs.is_empty() {
+        if is_current {
             let outputs = report.outputs.iter().map(|o| (o.digest, o.size_bytes)).collect();
             self.outputs.insert(report.task, outputs);
         }
@@ -251,10 +259,15 @@ impl<O: Outside> Session<O> {
             self.acknowledge(executor, task, attempt);
             return;
         }
+        let n_effects = self.effects.len();
         self.feed_acking(event, Some((executor, task, attempt)));
+        let is_recorded = self.records_end(n_effects, executor, task, attempt);
         // Nothing to record (the attempt will be repeated, or was given up): the executor may forget it at once. It may also
         // have reported this again after a reconnect, while the journal still writes what it had reported first.
-        if !self.core.is_landing(executor, task, attempt) && !self.is_recording(executor, task, attempt) {
+        if !is_recorded
+            && !self.core.is_landing(executor, task, attempt)
+            && !self.is_recording_since_before(executor, task, attempt)
+        {
             self.acknowledge(executor, task, attempt);
         }
     }

@@ -39,7 +39,7 @@ pub use clean::{Cleaning, Survey};
 pub use outside::{Answer, Outside, Permission, Seq};
 pub use records::Record;
 
-use ends::{Durable, Effect, Ended, Recording};
+use ends::{Durable, Effect, Ended};
 use executors::{Connection, ExecutorConnection};
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::*;
@@ -169,8 +169,6 @@ pub struct Session<O> {
     /// What was added, by run and token.
     added: BTreeMap<(RunId, String), Added>,
     effects: VecDeque<(Seq, Effect)>,
-    /// Ends that the journal is still writing.
-    recording: HashMap<TaskId, Recording>,
     /// Somebody waits for what was appended to the journal since the last commit.
     commit_now: bool,
     /// Digests and sizes of outputs that are on their way home, for the record of the task's end.
@@ -226,7 +224,6 @@ impl<O: Outside> Session<O> {
             decided: false,
             added: BTreeMap::new(),
             effects: VecDeque::new(),
-            recording: HashMap::new(),
             commit_now: false,
             outputs: HashMap::new(),
             durable: BTreeMap::new(),
@@ -484,6 +481,7 @@ impl<O: Outside> Session<O> {
                 self.commit_now = true;
             }
             Action::ForgetRun { run } => self.record_forgotten(run, None),
+            Action::DrainExecutor { executor, reason } => self.drain(executor, reason),
             Action::ForgetExecutor { executor } => self.forget(executor),
             Action::TellMember { member, messages } => self.tell_member(member, &FromMember::Said(messages)),
             Action::SendAway { executor, member } => self.send_away(executor, member),

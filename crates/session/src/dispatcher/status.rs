@@ -50,6 +50,7 @@ impl<O: Outside> Session<O> {
             ended: r.ended.filter(|_| n_ended == r.n_tasks),
             failures: self.durable_failures(r, durable.n_failed),
             n_nodes: self.n_nodes(),
+            troubles: self.provision.troubles(),
         }
     }
 
@@ -109,6 +110,7 @@ impl<O: Outside> Session<O> {
                 .chain(self.group_warning())
                 .chain(self.core.short_of_space())
                 .chain(self.core.resting())
+                .chain(self.core.ending())
                 .collect(),
             provisioner: self.provision.shown(),
             resources: self

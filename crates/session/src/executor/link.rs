@@ -32,6 +32,8 @@ pub struct About {
     /// As in [`ExecutorHello`].
     pub data_address: String,
     pub data_id: u32,
+    /// How long it lives, as it is when the hello is said.
+    pub walltime: Option<Walltime>,
 }
 
 /// What a dispatcher's first frame means.
@@ -111,6 +113,7 @@ impl DispatcherLink {
             held: held.collect(),
             attempts: core.attempts(),
             owner: self.known_as.map(|k| k.incarnation),
+            walltime: about.walltime,
         };
         ExecutorHello {
             offer,
@@ -296,6 +299,7 @@ pub(super) mod tests {
             cache_bytes: 100,
             data_address: String::new(),
             data_id: 1,
+            walltime: None,
         }
     }
 

@@ -17,6 +17,7 @@ impl World {
             FailureKind::StageOut => bad_transfers,
             FailureKind::Node => bad_transfers || self.is_disk_tight(),
             FailureKind::ExecutorLost | FailureKind::InputLost => !o.loses_nothing() || self.is_tight(),
+            FailureKind::CutOff => o.walltime_ns_max > 0,
             FailureKind::NeverFits => {
                 o.task_is_wide + o.task_has_memory > 0 || self.is_tight() || o.resources
             }

@@ -119,6 +119,7 @@ impl Chance {
         self.n_tasks += 1;
         let n_inputs = 1 + self.rng.below(6);
         Box::new(Assignment {
+            needs: None,
             task,
             attempt: AttemptNo(1),
             run: RunId(1),

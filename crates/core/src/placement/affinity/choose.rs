@@ -109,13 +109,13 @@ impl Affinity {
         for i in 0..self.tasks.class_order.len() {
             let c = self.tasks.class_order[i];
             let class = &self.tasks.classes[c as usize];
-            let (priority, size, free) = (class.priority, class.size, class.free);
+            let (priority, size, lasts, free) = (class.priority, class.size, class.lasts, class.free);
             if best.is_some_and(|(key, _)| key.priority > priority) {
                 break;
             }
             let hit = self.oldest_full(catalog, seat, c);
             any |= hit.is_some() || free != NIL;
-            if !self.executor_at(seat).room.fits(stage, size) {
+            if !self.executor_at(seat).room.fits(stage, size, lasts) {
                 continue;
             }
             for group in hit.into_iter().chain((free != NIL).then_some(free)) {
@@ -140,7 +140,11 @@ impl Affinity {
         }
         let copy_ns: f64 =
             self.tasks.inputs(group).iter().map(|e| self.copy_at_worst_ns(catalog, e.object)).sum();
-        let has_room = |m: &SeatedExecutor| m.n_open >= cpus && m.room.memory_free_bytes >= memory_bytes;
+        let has_room = |m: &SeatedExecutor| {
+            m.n_open >= cpus
+                && m.room.memory_free_bytes >= memory_bytes
+                && m.room.left.is_enough_for(class.lasts)
+        };
         copy_ns < self.run_ns_expected() && self.seated.iter().flatten().any(has_room)
     }
 
@@ -237,7 +241,7 @@ impl Affinity {
         self.not_asked.remove(seat);
         let room = self.executor_at(seat).room;
         let classes = || self.tasks.class_order.iter().map(|c| &self.tasks.classes[*c as usize]);
-        if !classes().any(|class| room.can_move(class.size)) {
+        if !classes().any(|class| room.can_move(class.size, class.lasts)) {
             *n_unfit += 1;
             self.to_ask.remove(seat);
             return None;
@@ -278,6 +282,7 @@ impl Affinity {
             cpus <= seated.room.moves.min(seated.room.slots_idle.saturating_sub(seated.moving.cpus))
                 && memory_bytes <= seated.room.memory_free_bytes
                 && seated.room.lacks & needs == 0
+                && seated.room.left.is_enough_for(class.lasts)
         };
         let richer = bytes.iter().filter(|(seat, held)| **held > here && fits(**seat));
         let Some((&best, _)) = richer.max_by_key(|(seat, held)| (**held, Reverse(**seat))) else {
@@ -319,7 +324,7 @@ impl Affinity {
         for i in 0..self.tasks.class_order.len() {
             let c = self.tasks.class_order[i];
             let (class, room) = (&self.tasks.classes[c as usize], self.executor_at(seat).room);
-            if !room.can_move(class.size) {
+            if !room.can_move(class.size, class.lasts) {
                 continue;
             }
             if oldest_first && let Some(choice) = self.oldest(catalog, now, seat, c) {
@@ -802,6 +807,7 @@ impl Affinity {
             cpus.max(1) <= m.room.slots_idle.max(m.room.moves)
                 && memory_bytes <= m.room.memory_free_bytes
                 && m.room.lacks & needs.bit() == 0
+                && m.room.left.is_enough_for(class.lasts)
         };
         if !self.seated.iter().flatten().any(fits) {
             return Unplaced::NothingFits { task, cpus, memory_bytes };

@@ -555,7 +555,9 @@ impl Queue for Affinity {
             let priority = c.priority;
             c.order.keys().map(move |&task| QueueKey { priority, task }).collect::<Vec<_>>()
         };
-        of_size.flat_map(keys).collect()
+        let mut keys: Vec<QueueKey> = of_size.flat_map(keys).collect();
+        keys.sort_unstable();
+        keys
     }
 
     fn n_of_size(&self, size: TaskSize) -> usize {

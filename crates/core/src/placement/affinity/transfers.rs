@@ -807,8 +807,9 @@ impl Affinity {
             for (task, entered_ms) in self.tasks.tasks_of(group) {
                 let key = QueueKey { priority: class.priority, task };
                 let TaskSize { cpus, memory_bytes, needs } = class.size;
-                let (inputs, first_input) = (inputs.clone(), None);
-                again.push((entered_ms, ReadyTask { key, inputs, first_input, cpus, memory_bytes, needs }));
+                let (inputs, first_input, lasts) = (inputs.clone(), None, class.lasts);
+                let task = ReadyTask { key, inputs, first_input, cpus, memory_bytes, needs, lasts };
+                again.push((entered_ms, task));
             }
         }
         for (_, task) in &again {

@@ -87,6 +87,10 @@ impl Connection {
         &self.about
     }
 
+    pub(super) fn about_mut(&mut self) -> &mut About {
+        &mut self.about
+    }
+
     /// The dispatcher's latest settings for leases and captured output, or the defaults before it has sent
     /// any.
     pub(super) fn settings(&self) -> &Settings {
