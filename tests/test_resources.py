@@ -100,13 +100,11 @@ def test_parts_of_a_gpu_are_told_the_same_one(run: Run, tmp_path: Path, notes: N
     assert notes.most_at_once() <= 4
 
 
-def test_the_names_of_gpus_are_those_that_the_batch_system_gave(
-    run: Run, tmp_path: Path, notes: Notes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_names_of_gpus_are_those_that_the_batch_system_gave(run: Run, tmp_path: Path, notes: Notes) -> None:
     """Two nodes of one machine share them out."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
+    given = {"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
     lines = [notes.task(f"g{i}", 1, gpus=1) for i in range(4)]
-    run("run", tasks_of(tmp_path, *lines), "--nodes", "2", "--slots", "2", "--gpus", "auto")
+    run("run", tasks_of(tmp_path, *lines), "--nodes", "2", "--slots", "2", "--gpus", "auto", env=given)
     found = notes.read()
     assert {gpus for _, _, gpus in found.values()} == {"GPU-a", "GPU-b"}
     for gpu in ("GPU-a", "GPU-b"):

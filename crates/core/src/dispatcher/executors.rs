@@ -559,14 +559,15 @@ impl Dispatcher {
             return;
         }
         let takes_new = |e: &&ExecutorState| e.is_connected() && e.sick_until.is_none();
-        let idle = |e: &ExecutorState| e.offer.slots.saturating_sub(e.cpus_assigned);
+        let taken = |e: &ExecutorState| e.cpus_assigned + self.resources.slots_in_parts(e);
+        let idle = |e: &ExecutorState| e.offer.slots.saturating_sub(taken(e));
         let mut n_idle: u32 = self.executors.by_id.values().filter(takes_new).map(idle).sum();
         if n_idle == 0 {
             return;
         }
         let mut asked = vec![];
         for (executor, e) in &self.executors.by_id {
-            let mut surplus = e.cpus_assigned.saturating_sub(e.offer.slots);
+            let mut surplus = taken(e).saturating_sub(e.offer.slots);
             if surplus == 0 || e.silent_since.is_some() {
                 continue;
             }

@@ -112,14 +112,21 @@ impl Resources {
         left
     }
 
+    /// Thousandths of slots that attempts on the executor hold beside whole slots.
+    fn odd_parts_held(&self, e: &ExecutorState) -> u32 {
+        let parts = e.needs_held.iter().filter_map(|(id, n)| Some(self.set(*id)?.needs.odd_cpu_parts() * n));
+        parts.fold(0, u32::saturating_add)
+    }
+
+    /// The slots that such parts take.
+    pub(super) fn slots_in_parts(&self, e: &ExecutorState) -> u32 {
+        self.odd_parts_held(e).div_ceil(PARTS)
+    }
+
     /// Writes into `room` what the executor has left. The room's other fields are those of an executor without such
     /// needs.
     pub(super) fn settle_room(&self, executor: ExecutorId, e: &ExecutorState, room: &mut Room) {
-        let parts_held: u32 = e
-            .needs_held
-            .iter()
-            .filter_map(|(id, n)| Some(self.set(*id)?.needs.odd_cpu_parts() * n))
-            .fold(0, u32::saturating_add);
+        let parts_held = self.odd_parts_held(e);
         let n_slots = parts_held.div_ceil(PARTS);
         let idle = room.slots_idle.min(e.offer.slots);
         // Attempts that need a part of a cpu are not counted among the cpus that are taken.

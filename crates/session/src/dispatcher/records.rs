@@ -108,3 +108,30 @@ impl Record<'_> {
         .map_err(|e| e.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use eyas_core::array::{Command, Pattern, TaskForm};
+    use eyas_core::needs::Needs;
+
+    fn array(needs: Option<Needs>) -> TaskArray {
+        let command = Command::Exec(vec![Pattern::literal("true")]);
+        let template = TaskForm::new(Pattern::literal("t"), command);
+        TaskArray { n_tasks: 3, first_index: 0, template, columns: vec![], needs: needs.map(Box::new) }
+    }
+
+    #[test]
+    fn an_array_of_a_version_without_needs_is_read() {
+        let record = Record::ArrayAdded { run: RunId(1), array: Cow::Owned(array(None)) };
+        let bytes = record.to_bytes();
+        let (last, older) = bytes.split_last().expect("a record has bytes");
+        assert_eq!(*last, NONE);
+        assert_eq!(Record::from_bytes(older), Ok(record.clone()));
+        assert_eq!(Record::from_bytes(&bytes), Ok(record));
+        assert!(Record::from_bytes(&older[..older.len() - 1]).is_err(), "a cut record is none");
+        let needs = Needs { gpu_parts: 500, ..Needs::default() };
+        let record = Record::ArrayAdded { run: RunId(1), array: Cow::Owned(array(Some(needs))) };
+        assert_eq!(Record::from_bytes(&record.to_bytes()), Ok(record));
+    }
+}
