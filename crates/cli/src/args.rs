@@ -1,5 +1,6 @@
 //! The command line. One way to say which cluster (`--join`) and where (`--dir`) for all commands.
 
+use crate::equipment::{self, Amount, Gpus};
 use crate::replaces::ReplaceArgs;
 use crate::workflow::{ConvertArgs, ExportArgs, GraphArgs, WorkflowArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -263,6 +264,15 @@ pub struct NodeArgs {
     /// Memory of each node that tasks may declare [default: the machine's, shared among local nodes]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory: Option<u64>,
+    /// Gpus of each node: a number, or auto for those that the machine or the batch system has [default: none]
+    #[arg(long, value_name = "N", value_parser = equipment::gpus)]
+    pub gpus: Option<Gpus>,
+    /// A resource of each node that tasks may name, such as a board or a licence (may be given more than once)
+    #[arg(long = "resource", value_name = "NAME=N", value_parser = equipment::amount)]
+    pub resources: Vec<Amount>,
+    /// The names of the gpus of a node that shares a machine with others.
+    #[arg(long, hide = true, value_delimiter = ',')]
+    pub gpu_names: Vec<String>,
     /// Which object leaves a full cache: random, fifo, lru, lfu, two-mark
     #[arg(long, default_value = "lru", value_name = "POLICY")]
     pub eviction: String,
@@ -299,6 +309,9 @@ pub struct PolicyArgs {
     /// Bytes per second from and to home storage, over all nodes [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = rate)]
     pub home_rate: Option<u64>,
+    /// A resource of the whole cluster that tasks may name, such as floating licences (may be given more than once)
+    #[arg(long = "cluster-resource", value_name = "NAME=N", value_parser = equipment::amount)]
+    pub cluster_resources: Vec<Amount>,
     /// Time after which a silent executor is given up, and a lonely executor ends itself
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = lease)]
     pub lease: u64,
@@ -375,9 +388,15 @@ pub struct MapArgs {
     /// Hand the command to the shell
     #[arg(long)]
     pub shell: bool,
-    /// Slots that a task holds while it runs
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    pub cpus: u32,
+    /// Slots that a task holds while it runs; with 0.5, two tasks share a slot
+    #[arg(long, default_value = "1", value_name = "CPUS", value_parser = equipment::parts)]
+    pub cpus: u64,
+    /// Gpus that a task holds while it runs; with 0.25, four tasks share a gpu [default: none]
+    #[arg(long = "task-gpus", value_name = "GPUS", value_parser = equipment::parts)]
+    pub task_gpus: Option<u64>,
+    /// A named resource that a task holds while it runs (may be given more than once)
+    #[arg(long = "task-resource", value_name = "NAME=N", value_parser = equipment::amount)]
+    pub task_resources: Vec<Amount>,
     /// Memory that a task may use; it is ended when it uses more [default: no limit]
     #[arg(long = "task-memory", value_name = "BYTES", value_parser = bytes)]
     pub task_memory: Option<u64>,

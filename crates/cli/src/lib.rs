@@ -23,6 +23,7 @@ mod clusters;
 mod commands;
 mod connect;
 mod ending;
+mod equipment;
 mod hints;
 mod json;
 mod keeper;

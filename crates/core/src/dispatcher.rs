@@ -62,6 +62,7 @@ mod moves;
 mod ready;
 mod replicas;
 mod reruns;
+mod resources;
 mod run_times;
 mod submissions;
 mod tasks;
@@ -84,6 +85,7 @@ use self::leftovers::Leftovers;
 use self::moves::Moves;
 use self::ready::{Ready, Segment};
 use self::reruns::Reruns;
+use self::resources::Resources;
 use self::run_times::RunTimes;
 use self::submissions::Waits;
 use self::tasks::{ArrayState, End, Ends, TaskTable};
@@ -97,7 +99,8 @@ use crate::home_share::{HomeLimits, HomeShares};
 use crate::location::{CatalogLocation, Location, RunScope};
 use crate::pattern::RunPatterns;
 use crate::placement::{
-    self, Lasts, Mode, Pick, Queue, QueueKey, ReadyTask, Room, Route, Rule, Stage, TimeLeft, Unplaced,
+    self, Lasts, Mode, NeedsId, Pick, Queue, QueueKey, ReadyTask, Room, Route, Rule, Stage, TaskSize,
+    TimeLeft, Unplaced,
 };
 use crate::provisioning::{Demand, NodeView};
 use crate::types::*;
@@ -143,6 +146,10 @@ pub struct DispatcherConfig {
     /// Which ended runs are kept; `None`: all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_runs: Option<KeepRuns>,
+    /// Named resources that the whole cluster has, such as licences: how many tasks may hold one at a time. A name
+    /// that stands here is none of a node.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resources: BTreeMap<String, u32>,
 }
 
 impl Default for DispatcherConfig {
@@ -158,6 +165,7 @@ impl Default for DispatcherConfig {
             group: None,
             home_limits: HomeLimits::default(),
             keep_runs: None,
+            resources: BTreeMap::new(),
         }
     }
 }
@@ -247,6 +255,7 @@ pub struct Dispatcher {
     moves: Moves,
     exchange: Exchange,
     reruns: Reruns,
+    resources: Resources,
     run_times: RunTimes,
     walltimes: Walltimes,
     /// A buffer for locations, kept so that its memory is used again.
@@ -259,13 +268,22 @@ fn hash_of(location: &str) -> u64 {
     hasher.finish()
 }
 
+/// What a task of an array takes of an executor's room; `needs`: the number of the array's needs.
+fn task_size(array: &TaskArray, needs: NeedsId) -> TaskSize {
+    let cpus = match &array.needs {
+        None => array.template.cpus,
+        Some(needs) => needs.whole_cpus(array.template.cpus),
+    };
+    TaskSize { cpus, memory_bytes: array.template.memory_bytes.unwrap_or(0), needs }
+}
+
 /// The task in the form that placement works with.
-fn ready_task(key: QueueKey, array: &TaskArray, mut inputs: Vec<ObjectId>, lasts: Lasts) -> ReadyTask {
+fn ready_task(key: QueueKey, size: TaskSize, mut inputs: Vec<ObjectId>, lasts: Lasts) -> ReadyTask {
     let first_input = inputs.first().copied();
     inputs.sort_unstable();
     inputs.dedup();
-    let memory_bytes = array.template.memory_bytes.unwrap_or(0);
-    ReadyTask { key, inputs, first_input, cpus: array.template.cpus, memory_bytes, lasts }
+    let TaskSize { cpus, memory_bytes, needs } = size;
+    ReadyTask { key, inputs, first_input, cpus, memory_bytes, needs, lasts }
 }
 
 impl Dispatcher {
@@ -290,6 +308,7 @@ impl Dispatcher {
             moves: Moves::default(),
             exchange: Exchange::default(),
             reruns: Reruns::default(),
+            resources: Resources::default(),
             run_times: RunTimes::default(),
             walltimes: Walltimes::default(),
             location: String::new(),

@@ -9,6 +9,7 @@ use crate::array::TaskArray;
 use crate::collective::{BatchId, CollectiveRecord};
 use crate::group::{LinkMessage, MemberLoad, RunLinks};
 use crate::home_share::{HomeReport, HomeShare};
+use crate::needs::{Equipment, Needs};
 use crate::pattern::{Evidence, RunPatterns};
 use crate::placement::Reason;
 use crate::types::*;
@@ -143,6 +144,9 @@ pub struct Offer {
     /// How long the executor lives, if its batch system limits that.
     #[serde(default)]
     pub walltime: Option<Walltime>,
+    /// Gpus and named resources.
+    #[serde(default)]
+    pub equipment: Equipment,
 }
 
 /// The time of an executor whose batch system ends it.
@@ -172,6 +176,7 @@ impl Offer {
         {
             return Err(format!("memory or a cache of {bytes} bytes"));
         }
+        self.equipment.check()?;
         if let Some(w) = self.walltime.filter(|w| w.whole_ns.max(w.left_ns) > WALLTIME_NS_MAX) {
             return Err(format!("a walltime of {} s", w.whole_ns.max(w.left_ns) / 1_000_000_000));
         }
@@ -351,6 +356,9 @@ pub struct Assignment {
     /// have failed for lack of room there.
     #[serde(default)]
     pub alone: bool,
+    /// What the attempt needs of the node beside whole cpus and memory.
+    #[serde(default)]
+    pub needs: Option<Box<Needs>>,
     pub why: Why,
 }
 
@@ -617,7 +625,8 @@ pub enum NodeAction {
     /// Delete a cached object. Done before any later action.
     Evict { object: ObjectId },
     /// Run the program in a slot. All inputs are there.
-    Start { task: TaskId, attempt: AttemptNo, inputs: Vec<Staged>, private_inputs: bool },
+    /// `gpus`: the numbers of the node's gpus that the program may use, ascending.
+    Start { task: TaskId, attempt: AttemptNo, inputs: Vec<Staged>, private_inputs: bool, gpus: Vec<u32> },
     /// End the program and everything it started.
     Kill { task: TaskId, attempt: AttemptNo },
     /// Stop hashing this attempt's outputs and bringing them home, as far as that is possible; each of these

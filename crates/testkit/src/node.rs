@@ -35,6 +35,8 @@ pub struct Context {
     /// The bytes that the program was given, by input location; set when it started.
     pub seen: Vec<(String, Digest, bool)>,
     pub runs: bool,
+    /// The gpus that its program was told of.
+    pub gpus: Vec<u32>,
     pub killed: bool,
     /// Its outputs no longer need to go home.
     pub halted: bool,
@@ -244,6 +246,7 @@ impl Node {
             name: String::new(),
             slots: self.config.slots,
             memory_bytes: self.memory_bytes,
+            equipment: self.config.equipment.clone(),
             cache_bytes: self.config.cache.budget_bytes,
             data_address: String::new(),
             data_id: self.number as u32,
@@ -329,6 +332,7 @@ impl Node {
                     outputs: spec.outputs.iter().map(|(_, location)| location.clone()).collect(),
                     seen: vec![],
                     runs: false,
+                    gpus: vec![],
                     killed: false,
                     halted: false,
                     free_bytes: 0,

@@ -103,6 +103,8 @@ pub struct Options {
     pub walltime_ns_max: u64,
     /// Many files have the same bytes, which a cache keeps once.
     pub equal: bool,
+    /// Nodes have gpus and named resources, the cluster has others, and tasks need some of them, or a part of a cpu.
+    pub resources: bool,
     /// Wall clocks are wrong, each by another amount, and are set anew between two lives of a process.
     pub clocks: bool,
     /// When the faults are over.
@@ -184,6 +186,7 @@ impl Options {
             small: false,
             walltime_ns_max: 0,
             equal: false,
+            resources: false,
             faults_until_ns: 60 * S,
         }
     }
@@ -309,8 +312,8 @@ impl Options {
 
     /// The kinds that can be added to a world. Each is drawn from a generator of its own, so that what a seed
     /// finds without the kind is found again.
-    pub const KINDS: [&str; 8] =
-        ["uneven", "stops", "clocks", "small", "scratch", "forget", "equal", "walltimes"];
+    pub const KINDS: [&str; 9] =
+        ["uneven", "stops", "clocks", "small", "scratch", "forget", "equal", "walltimes", "resources"];
 
     /// The same world with one of [`Options::KINDS`] added. `None`: there is no such kind.
     pub fn with(self, kind: &str) -> Option<Options> {
@@ -374,6 +377,7 @@ impl Options {
                 }
             }
             "equal" => Options { equal: true, ..self },
+            "resources" => Options { resources: true, ..self },
             "walltimes" => Options {
                 // From about the time of one program to the time of a whole world.
                 walltime_ns_max: [4 * S, 15 * S, 60 * S][r.below(3) as usize],

@@ -253,11 +253,12 @@ impl Dispatcher {
 
     /// Why a ready task that fits some executor is not given to an executor now.
     fn why_not_now(&self, task: TaskId) -> Option<String> {
-        let (cpus, memory_bytes) = self.tasks.size_of(task);
+        let size = self.tasks.size_of(task);
+        let (cpus, memory_bytes) = (size.cpus.max(1), size.memory_bytes);
         let (array, _) = self.tasks.locate(task);
         let stage = self.tasks.arrays[array.0 as usize].stage;
-        let lasts = self.lasts_of(task, stage, (cpus, memory_bytes));
-        let is_large = |e: &&ExecutorState| e.offer.slots >= cpus && e.offer.memory_bytes >= memory_bytes;
+        let lasts = self.lasts_of(task, stage, size);
+        let is_large = |e: &&ExecutorState| self.is_able(e, size);
         let (mut n_large, mut n_silent, mut n_leaving, mut n_resting, mut n_ending) = (0, 0, 0, 0, 0);
         let mut has_room = None;
         for (id, e) in self.executors.by_id.iter().filter(|(_, e)| is_large(e)) {
@@ -268,7 +269,7 @@ impl Dispatcher {
                 NodeState::Draining => n_leaving += 1,
                 NodeState::Connected if e.sick_until.is_some() => n_resting += 1,
                 NodeState::Connected if !e.left.is_enough_for(lasts) => n_ending += 1,
-                NodeState::Connected if room.fits(Stage::Idle, cpus, memory_bytes, lasts) => {
+                NodeState::Connected if room.fits(Stage::Idle, size, lasts) => {
                     has_room = has_room.or(Some(e));
                 }
                 NodeState::Connected => {}
@@ -282,6 +283,7 @@ impl Dispatcher {
         if memory_bytes > 0 {
             needs += &format!(" and {memory_bytes} bytes of free memory");
         }
+        needs += &self.needs_in_words(size.needs);
         let n_busy = n_large - n_silent - n_leaving - n_resting - n_ending;
         let ways = [
             (n_busy, "busy"),
@@ -484,6 +486,7 @@ impl Dispatcher {
         self.check_walltimes();
         self.check_forgotten();
         self.check_given_up();
+        self.check_resources();
         assert_eq!(
             self.attempts.making.len(),
             self.attempts.reserved.values().map(|r| r.outputs.len()).sum::<usize>()

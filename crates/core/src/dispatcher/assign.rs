@@ -178,7 +178,8 @@ impl Dispatcher {
             .collect();
         let history = self.attempts.histories.get(&task).cloned().unwrap_or_default();
         let attempt = AttemptNo(history.n_attempts + 1);
-        let (cpus, memory_bytes) = (array.template.cpus, array.template.memory_bytes.unwrap_or(0));
+        let needs_id = self.tasks.arrays[array_id.0 as usize].needs;
+        let TaskSize { cpus, memory_bytes, needs: _ } = task_size(&array, needs_id);
         let (n_slots, n_slots_active) = (self.ready.queue.n_slots_total(), self.ready.queue.n_slots_active());
         let ahead = pick.stage == Stage::Ahead;
         let mut reads_first = vec![];
@@ -195,6 +196,7 @@ impl Dispatcher {
             attempt,
             cpus,
             memory_bytes,
+            needs: needs_id,
             landing: false,
             cancelling: false,
             given: self.attempts.n_given,
@@ -208,6 +210,8 @@ impl Dispatcher {
             reads_first,
         };
         self.reserve(task, r);
+        self.note_passed(pick.key, needs_id);
+        let needs = self.resources.of_node(needs_id);
         let why = Why {
             policy: pick.rule.policy().into(),
             reason: pick.rule.reason(),
@@ -225,13 +229,14 @@ impl Dispatcher {
             task,
             attempt,
             run,
-            cpus,
+            cpus: array.template.cpus,
             inputs,
             outputs,
             staying,
             private_inputs,
             repeated,
             alone,
+            needs,
             why,
         };
         out.push(Action::Assign { executor, assignment: Box::new(assignment) });
@@ -346,9 +351,13 @@ impl Dispatcher {
             moves,
             rests: !is_well,
             left: e.left,
+            ..Room::default()
         };
         if !is_well {
             (room.slots_idle, room.ahead, room.moves) = (0, 0, 0);
+        }
+        if !self.resources.is_empty() {
+            self.resources.settle_room(executor, e, &mut room);
         }
         self.ready.queue.set_room(executor, room);
     }

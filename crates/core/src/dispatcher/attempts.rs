@@ -24,6 +24,8 @@ pub(super) struct Reserved {
     pub(super) attempt: AttemptNo,
     pub(super) cpus: u32,
     pub(super) memory_bytes: u64,
+    /// What the attempt holds beside; nothing once its program has ended.
+    pub(super) needs: NeedsId,
     pub(super) landing: bool,
     pub(super) cancelling: bool,
     /// Order in which attempts were given out.
@@ -160,6 +162,8 @@ impl Dispatcher {
             self.note_run_time(stage);
         }
         self.ready.queue.ended(&self.catalog, task);
+        let needs = self.attempts.reserved.get_mut(&task).map(|r| std::mem::take(&mut r.needs));
+        self.hold(executor, needs.unwrap_or_default(), false);
         self.change_load(executor, |e| {
             e.last_ended = now;
             e.cpus_assigned -= cpus;

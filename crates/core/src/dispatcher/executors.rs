@@ -33,6 +33,8 @@ pub(super) struct ExecutorState {
     pub(super) assigned: BTreeMap<TaskId, AttemptNo>,
     pub(super) cpus_assigned: u32,
     pub(super) memory_assigned: u64,
+    /// How many of the attempts hold which needs beside whole cpus and memory.
+    pub(super) needs_held: BTreeMap<NeedsId, u32>,
     /// Smoothed time from start to exit of the tasks it ran.
     pub(super) run_ns_mean: Option<u64>,
     /// When the executor joined or its last attempt ended. If it has no attempt, it has been idle since then.
@@ -193,6 +195,7 @@ impl Dispatcher {
             assigned,
             cpus_assigned: 0,
             memory_assigned: 0,
+            needs_held: BTreeMap::new(),
             run_ns_mean: None,
             last_ended: Timestamp::default(),
             n_node_failures: 0,
@@ -207,6 +210,9 @@ impl Dispatcher {
             if !r.landing {
                 state.cpus_assigned += r.cpus;
                 state.memory_assigned += r.memory_bytes;
+                if !r.needs.is_none() {
+                    *state.needs_held.entry(r.needs).or_default() += 1;
+                }
             }
         }
         self.executors.by_id.insert(executor, state);
@@ -271,6 +277,7 @@ impl Dispatcher {
     /// Takes a task from the executor that has it; the caller updates the executor's load.
     pub(super) fn release(&mut self, task: TaskId) -> Reserved {
         let r = self.attempts.reserved.remove(&task).expect("an assigned task is reserved");
+        self.hold_elsewhere(r.needs);
         let run = self.run_mut(self.tasks.run_of(task));
         run.n_reserved -= 1;
         run.n_landing -= u64::from(r.landing);
@@ -294,7 +301,9 @@ impl Dispatcher {
             self.attempts.making.insert(*output, task);
         }
         let (executor, attempt, cpus, memory_bytes) = (r.executor, r.attempt, r.cpus, r.memory_bytes);
+        let needs = r.needs;
         self.attempts.reserved.insert(task, r);
+        self.hold(executor, needs, true);
         self.change_load(executor, |e| {
             e.assigned.insert(task, attempt);
             e.cpus_assigned += cpus;
@@ -318,7 +327,9 @@ impl Dispatcher {
             && !self.attempts.reserved.contains_key(&task)
             && !self.waits.n_missing.contains_key(&task)
             && self.runs.get(&self.tasks.run_of(task)).is_some_and(|r| r.started)
-            && !self.attempts.may_be_outdone(owner, task, attempt);
+            && !self.attempts.may_be_outdone(owner, task, attempt)
+            // Others may have got meanwhile what the attempt held of the whole cluster.
+            && self.cluster_has(self.tasks.size_of(task).needs);
         if !free {
             if self.tasks.has_task(task) && self.tasks.end_of(task) == End::Not {
                 // A later attempt of the task must not get the same number. The record is needed because a
@@ -334,6 +345,7 @@ impl Dispatcher {
         }
         self.take_ready(task);
         let spec = self.task_spec(task);
+        let TaskSize { cpus, memory_bytes, needs } = self.tasks.size_of(task);
         let outputs: Vec<ObjectId> =
             spec.outputs.iter().map(|(_, l)| self.catalog.intern(CatalogLocation::of(l))).collect();
         let run = self.tasks.run_of(task);
@@ -343,8 +355,9 @@ impl Dispatcher {
         let r = Reserved {
             executor,
             attempt,
-            cpus: spec.cpus,
-            memory_bytes: spec.memory_bytes.unwrap_or(0),
+            cpus,
+            memory_bytes,
+            needs,
             landing: false,
             cancelling: false,
             given: self.attempts.n_given,
@@ -526,6 +539,7 @@ impl Dispatcher {
             self.executors.by_id.iter().filter(|(_, e)| e.leaving.is_some()).map(|(id, _)| *id).collect();
         leaving.into_iter().for_each(|executor| self.rescue(now, executor));
         self.fail_unfit(now, out);
+        self.settle_kept();
         let well: Vec<ExecutorId> = self
             .executors
             .by_id
@@ -549,14 +563,15 @@ impl Dispatcher {
             return;
         }
         let takes_new = |e: &&ExecutorState| e.is_connected() && e.sick_until.is_none();
-        let idle = |e: &ExecutorState| e.offer.slots.saturating_sub(e.cpus_assigned);
+        let taken = |e: &ExecutorState| e.cpus_assigned + self.resources.slots_in_parts(e);
+        let idle = |e: &ExecutorState| e.offer.slots.saturating_sub(taken(e));
         let mut n_idle: u32 = self.executors.by_id.values().filter(takes_new).map(idle).sum();
         if n_idle == 0 {
             return;
         }
         let mut asked = vec![];
         for (executor, e) in &self.executors.by_id {
-            let mut surplus = e.cpus_assigned.saturating_sub(e.offer.slots);
+            let mut surplus = taken(e).saturating_sub(e.offer.slots);
             if surplus == 0 || e.silent_since.is_some() {
                 continue;
             }
@@ -564,7 +579,7 @@ impl Dispatcher {
                 .assigned
                 .keys()
                 .map(|task| (*task, &self.attempts.reserved[task]))
-                .filter(|(_, r)| !r.landing && !r.cancelling && !r.recalled)
+                .filter(|(_, r)| !r.landing && !r.cancelling && !r.recalled && r.needs.is_none())
                 .map(|(task, r)| (r.given, task, r.cpus))
                 .collect();
             waiting.sort_unstable_by(|a, b| b.cmp(a));
@@ -609,22 +624,36 @@ impl Dispatcher {
     }
 
     /// A sentence if there are executors and none is large enough for a task of that size.
-    pub(super) fn why_unfit(&self, (cpus, memory): (u32, u64)) -> Option<String> {
+    pub(super) fn why_unfit(&self, size: TaskSize) -> Option<String> {
+        let (cpus, memory) = (size.cpus.max(1), size.memory_bytes);
+        let unequipped = self.why_unequipped(size.needs);
         let offers = || self.executors.by_id.values().filter(|e| e.moving_to.is_none()).map(|e| &e.offer);
-        if offers().any(|offer| offer.slots >= cpus && offer.memory_bytes >= memory) {
+        let fits = |e: &&ExecutorState| e.moving_to.is_none() && self.is_able(e, size);
+        if unequipped.is_none() && self.executors.by_id.values().any(|e| fits(&e)) {
             return None;
         }
-        let largest = offers().map(|offer| Size { cpus: offer.slots, memory_bytes: offer.memory_bytes });
+        let largest = offers().map(|offer| Size {
+            cpus: offer.slots,
+            memory_bytes: offer.memory_bytes,
+            gpus: offer.equipment.gpus,
+        });
         let largest: Vec<Size> = largest.chain(self.exchange.offers_elsewhere()).collect();
         let slots = largest.iter().map(|size| size.cpus).max()?;
         let most = largest.iter().map(|size| size.memory_bytes).max()?;
-        if self.may_come((cpus, memory)) {
+        if self.may_come(size) {
             return Some("no executor of this dispatcher is large enough; one of another dispatcher may be, and comes when it has nothing to do".into());
         }
-        Some(if cpus > slots {
+        Some(if let Some(sentence) = unequipped {
+            sentence
+        } else if cpus > slots {
             format!("the task asks for {cpus} cpus, the largest executor has {slots} slots")
         } else if memory > most {
             format!("the task asks for {memory} bytes of memory, the largest executor offers {most}")
+        } else if !size.needs.is_none() {
+            format!(
+                "no executor has {cpus} slots, {memory} bytes of memory{} together",
+                self.needs_in_words(size.needs)
+            )
         } else {
             format!("no executor has both {cpus} slots and {memory} bytes of memory")
         })

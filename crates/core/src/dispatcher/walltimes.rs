@@ -136,9 +136,9 @@ pub(super) struct Walltimes {
     next_look: Timestamp,
     /// Tasks that take at most this long end in time wherever they begin.
     never_matters_ns: u64,
-    /// By size (cpus and memory): the longest time that a fresh executor has which is large enough. Forgotten
+    /// By size: the longest time that a fresh executor has which is large enough. Forgotten
     /// when executors come and go.
-    fresh: BTreeMap<(u32, u64), TimeLeft>,
+    pub(super) fresh: BTreeMap<TaskSize, TimeLeft>,
     /// Stages whose queued tasks are to get their steps anew.
     stages: BTreeSet<u32>,
     all_stages: bool,
@@ -179,7 +179,7 @@ impl Dispatcher {
         let ends = |id: &ExecutorId| self.executors.by_id.get(id).and_then(|e| e.ends.as_ref());
         let never = self.walltimes.limited.iter().filter_map(ends).map(Ends::never_matters_ns).min();
         let never = never.unwrap_or(u64::MAX);
-        let sizes: Vec<(u32, u64)> = self.walltimes.fresh.keys().copied().collect();
+        let sizes: Vec<TaskSize> = self.walltimes.fresh.keys().copied().collect();
         let fresh: BTreeMap<_, _> = sizes.into_iter().map(|size| (size, self.longest_fresh(size))).collect();
         if (never, &fresh) != (self.walltimes.never_matters_ns, &self.walltimes.fresh) {
             self.walltimes.all_stages = true;
@@ -194,9 +194,8 @@ impl Dispatcher {
     }
 
     /// The longest time that a fresh executor has which is large enough and takes tasks.
-    fn longest_fresh(&self, (cpus, memory_bytes): (u32, u64)) -> TimeLeft {
-        let is_large =
-            |e: &&ExecutorState| e.offer.slots >= cpus && e.offer.memory_bytes >= memory_bytes && !e.draining;
+    fn longest_fresh(&self, size: TaskSize) -> TimeLeft {
+        let is_large = |e: &&ExecutorState| self.is_able(e, size) && !e.draining;
         let mut longest_ns = None;
         for e in self.executors.by_id.values().filter(is_large) {
             match &e.ends {
@@ -208,7 +207,7 @@ impl Dispatcher {
     }
 
     /// The step of a task's longest expected time, by rules 1 and 2.
-    pub(super) fn lasts_of(&self, task: TaskId, stage: u32, size: (u32, u64)) -> Lasts {
+    pub(super) fn lasts_of(&self, task: TaskId, stage: u32, size: TaskSize) -> Lasts {
         if self.walltimes.limited.is_empty() {
             return Lasts::ANY;
         }
@@ -223,7 +222,7 @@ impl Dispatcher {
     }
 
     /// The same for a task that is about to be queued, remembering what was found out on the way.
-    pub(super) fn step_of(&mut self, task: TaskId, stage: u32, size: (u32, u64)) -> Lasts {
+    pub(super) fn step_of(&mut self, task: TaskId, stage: u32, size: TaskSize) -> Lasts {
         if !self.walltimes.limited.is_empty() && !self.walltimes.fresh.contains_key(&size) {
             let fresh = self.longest_fresh(size);
             self.walltimes.fresh.insert(size, fresh);

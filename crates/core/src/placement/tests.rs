@@ -14,6 +14,8 @@ struct World {
     tasks: BTreeMap<QueueKey, ReadyTask>,
     rooms: BTreeMap<ExecutorId, Room>,
     n_tasks: u64,
+    /// Of tasks that enter.
+    needs: NeedsId,
 }
 
 /// The room of an executor whose memory is of no matter.
@@ -27,6 +29,7 @@ pub(super) fn slots(slots_idle: u32, slots_total: u32, ahead: u32) -> Room {
         moves: 0,
         rests: false,
         left: TimeLeft::NO_END,
+        ..Room::default()
     }
 }
 
@@ -37,7 +40,14 @@ impl World {
             catalog.intern(CatalogLocation::Home(&format!("o{o}")));
         }
         let window = Window::new(3200);
-        World { catalog, window, tasks: BTreeMap::new(), rooms: BTreeMap::new(), n_tasks: 0 }
+        World {
+            catalog,
+            window,
+            tasks: BTreeMap::new(),
+            rooms: BTreeMap::new(),
+            n_tasks: 0,
+            needs: NeedsId::NONE,
+        }
     }
 
     fn executor(&mut self, id: u32, room: Room) {
@@ -84,7 +94,8 @@ impl World {
         self.n_tasks += 1;
         let inputs = inputs.iter().map(|&o| ObjectId(o)).collect();
         let key = QueueKey { priority, task: TaskId(task) };
-        let ready = ReadyTask { key, inputs, first_input: None, cpus, memory_bytes, lasts };
+        let needs = self.needs;
+        let ready = ReadyTask { key, inputs, first_input: None, cpus, memory_bytes, needs, lasts };
         self.window.enter(&self.catalog, &ready);
         self.tasks.insert(ready.key, ready);
         task
@@ -95,7 +106,7 @@ impl World {
             assert!(self.window.leave(pick.key.task));
             let task = self.tasks.remove(&pick.key).unwrap();
             let room = self.rooms.get_mut(&executor).unwrap();
-            *room = room.after(pick.stage, task.cpus, task.memory_bytes);
+            *room = room.after(pick.stage, task.size());
         }
         self.window.set_room(executor, self.rooms[&executor]);
     }
@@ -163,8 +174,9 @@ pub(super) fn left(hours: u64) -> TimeLeft {
 }
 
 fn room() -> impl Strategy<Value = Room> {
-    (0..4u32, 0..3u32, 0..3u32, 0..3u64, 0..2u64, 0..4u64).prop_map(
-        |(idle, busy, ahead, free, used, left)| Room {
+    let bits = || prop_oneof![3 => Just(0u64), 1 => (0..8u64).prop_map(|bits| bits & 0b110)];
+    (0..4u32, 0..3u32, 0..3u32, 0..3u64, 0..2u64, 0..4u64, bits(), bits()).prop_map(
+        |(idle, busy, ahead, free, used, left, lacks, never)| Room {
             slots_total: idle + busy,
             slots_idle: idle,
             ahead,
@@ -173,6 +185,10 @@ fn room() -> impl Strategy<Value = Room> {
             moves: 0,
             rests: false,
             left: self::left(left),
+            // Of the needs that tasks have here, which this node has no room for, and which it can never hold.
+            lacks: lacks | never,
+            never,
+            has_part: false,
         },
     )
 }
@@ -216,6 +232,7 @@ fn run(n_executors: u32, n_objects: u32, n_tasks_max_ready: usize, ops: Vec<Op>)
         match op {
             Op::Enter { priority, inputs, cpus, memory_bytes, hours } => {
                 if world.tasks.len() < n_tasks_max_ready {
+                    world.needs = NeedsId(if cpus == 1 { 0 } else { memory_bytes as u8 });
                     world.timed(priority, &inputs, cpus, memory_bytes, lasts(hours));
                 }
             }

@@ -228,7 +228,7 @@ pub fn tree_cpu_ns(roots: &[u32]) -> u64 {
 /// `n_tasks` tasks of one command that is the same for all, without files.
 pub fn plain_array(n_tasks: u32, command: &[&str]) -> TaskArray {
     let command = Command::Exec(command.iter().map(|word| Pattern::literal(*word)).collect());
-    TaskArray { n_tasks, first_index: 0, template: template(command, vec![]), columns: vec![] }
+    TaskArray { n_tasks, first_index: 0, template: template(command, vec![]), columns: vec![], needs: None }
 }
 
 /// A template with nothing but a command and inputs.

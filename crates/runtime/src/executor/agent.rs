@@ -80,6 +80,8 @@ pub struct Agent {
     connection: Connection,
     attempts: Attempts,
     slots: Slots,
+    /// The names by which programs know the gpus of this node.
+    gpu_names: Vec<String>,
     writes: Writes,
     space: Space,
     printing: Printing,
@@ -115,6 +117,7 @@ impl Agent {
             name: options.name,
             slots: options.slots,
             memory_bytes: options.memory_bytes,
+            equipment: options.equipment,
             cache_bytes: options.cache_bytes,
             data_address: peers.data_address(),
             data_id: peers.data_id(),
@@ -129,6 +132,7 @@ impl Agent {
             connection: Connection::new(about, identity, options.join, inputs.clone()),
             attempts: Attempts::default(),
             slots,
+            gpu_names: options.gpu_names,
             writes,
             space: Space::new(inputs),
             printing: Printing::default(),
@@ -390,8 +394,8 @@ impl Agent {
                 self.read_home(target, object, known, size_bytes, watched)
             }
             NodeAction::Evict { object } => self.objects.evict(object),
-            NodeAction::Start { task, attempt, inputs, private_inputs } => {
-                self.start((task, attempt), &inputs, private_inputs)
+            NodeAction::Start { task, attempt, inputs, private_inputs, gpus } => {
+                self.start((task, attempt), &inputs, private_inputs, &gpus)
             }
             NodeAction::Kill { task, attempt } => self.kill((task, attempt)),
             NodeAction::Halt { task, attempt } => {
@@ -544,6 +548,7 @@ impl Agent {
 fn core_config(options: &ExecutorOptions) -> ExecutorConfig {
     ExecutorConfig {
         slots: options.slots,
+        equipment: options.equipment.clone(),
         cache: CacheConfig {
             budget_bytes: options.cache_bytes,
             eviction: options.eviction.clone(),

@@ -23,6 +23,7 @@ mod slots;
 mod watch;
 
 use agent::{Agent, Input};
+use eyas_core::needs::Equipment;
 use eyas_net as net;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -39,6 +40,10 @@ pub struct ExecutorOptions {
     pub cache_bytes: u64,
     /// Memory that tasks may declare, together.
     pub memory_bytes: u64,
+    /// Gpus and named resources of this node.
+    pub equipment: Equipment,
+    /// The names by which programs know the gpus; as many as `equipment` has.
+    pub gpu_names: Vec<String>,
     pub eviction: String,
     /// `host:port` to serve the cache on; port 0 picks a free one.
     pub data_listen: String,

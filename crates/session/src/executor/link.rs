@@ -7,6 +7,7 @@
 use super::Book;
 use eyas_core::event::*;
 use eyas_core::executor::Executor;
+use eyas_core::needs::Equipment;
 use eyas_core::*;
 use eyas_wire::message::*;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ pub struct About {
     pub name: String,
     pub slots: u32,
     pub memory_bytes: u64,
+    pub equipment: Equipment,
     pub cache_bytes: u64,
     /// As in [`ExecutorHello`].
     pub data_address: String,
@@ -106,6 +108,7 @@ impl DispatcherLink {
             name: about.name.clone(),
             slots: about.slots,
             memory_bytes: about.memory_bytes,
+            equipment: about.equipment.clone(),
             cache_bytes: about.cache_bytes,
             held: held.collect(),
             attempts: core.attempts(),
@@ -292,6 +295,7 @@ pub(super) mod tests {
             name: "n".into(),
             slots: 1,
             memory_bytes: 0,
+            equipment: Equipment::default(),
             cache_bytes: 100,
             data_address: String::new(),
             data_id: 1,
@@ -302,6 +306,7 @@ pub(super) mod tests {
     pub(in crate::executor) fn side() -> Side {
         let cache = CacheConfig { budget_bytes: 100, eviction: "lru".into(), seed: 0 };
         let config = ExecutorConfig {
+            equipment: Equipment::default(),
             slots: 1,
             cache,
             transfers_max: 1,

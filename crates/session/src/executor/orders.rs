@@ -211,6 +211,7 @@ mod tests {
                 private_inputs: false,
                 repeated: false,
                 alone: false,
+                needs: None,
                 why: Why::default(),
             }),
             spec: TaskSpec {

@@ -195,8 +195,9 @@ impl World {
                     }
                     self.nodes[n].evict(object);
                 }
-                NodeAction::Start { task, attempt, inputs, .. } => {
-                    self.start((n, epoch), (task, attempt), &inputs)
+                NodeAction::Start { task, attempt, inputs, gpus, .. } => {
+                    self.start((n, epoch), (task, attempt), &inputs);
+                    self.check_resources(n, (task, attempt), gpus);
                 }
                 NodeAction::Kill { task, attempt } => {
                     if let Some(context) = self.nodes[n].contexts.get_mut(&(task, attempt)) {

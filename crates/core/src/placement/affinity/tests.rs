@@ -99,6 +99,7 @@ impl World {
             moves,
             rests: false,
             left: TimeLeft::NO_END,
+            ..Room::default()
         };
         self.queue.set_room(ExecutorId(id), room);
     }
@@ -145,7 +146,8 @@ impl World {
         self.n_tasks += 1;
         let key = QueueKey { priority, task: TaskId(task) };
         let inputs = inputs.iter().map(|&o| ObjectId(o)).collect();
-        self.enter(ReadyTask { key, inputs, first_input: None, cpus, memory_bytes, lasts });
+        let needs = Default::default();
+        self.enter(ReadyTask { key, inputs, first_input: None, cpus, memory_bytes, needs, lasts });
         task
     }
 
@@ -179,7 +181,7 @@ impl World {
         assert_eq!((pick.n_hits as usize, pick.n_inputs as usize), (n_hits, inputs.len()));
         assert!(task.inputs.iter().all(|o| inputs.contains(o) || self.never_cached.contains(o)));
         if n_hits == inputs.len() {
-            assert!(room.fits(pick.stage, task.cpus, task.memory_bytes, task.lasts), "{room:?} for {task:?}");
+            assert!(room.fits(pick.stage, task.size(), task.lasts), "{room:?} for {task:?}");
         } else {
             assert!(
                 task.cpus <= room.moves && task.memory_bytes <= room.memory_free_bytes,
@@ -255,8 +257,7 @@ impl World {
         let here = |o: &ObjectId| {
             self.catalog.holds(ExecutorId(executor), *o) || self.queue.never_cached.contains(o)
         };
-        let fits =
-            |t: &&ReadyTask| room.fits(stage, t.cpus, t.memory_bytes, t.lasts) && t.inputs.iter().all(here);
+        let fits = |t: &&ReadyTask| room.fits(stage, t.size(), t.lasts) && t.inputs.iter().all(here);
         self.tasks.values().find(fits).map(|t| t.key.task.0)
     }
 

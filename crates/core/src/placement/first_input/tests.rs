@@ -67,10 +67,8 @@ impl Naive {
             self.members.iter().find_map(|(seat, (id, room))| {
                 let (mut left, mut keys) = (*room, vec![]);
                 for task in self.queued_at(*seat) {
-                    if keys.len() < self.n_tasks_max
-                        && left.fits(stage, task.cpus, task.memory_bytes, task.lasts)
-                    {
-                        left = left.after(stage, task.cpus, task.memory_bytes);
+                    if keys.len() < self.n_tasks_max && left.fits(stage, task.size(), task.lasts) {
+                        left = left.after(stage, task.size());
                         keys.push(task.key);
                     }
                 }
@@ -84,7 +82,7 @@ impl Naive {
                 let (id, room) = self.members[&seats[rank]];
                 torus.neighbours_of(rank as u32).find_map(|victim| {
                     let queued = self.queued_at(seats[victim as usize]).into_iter().rev();
-                    let fits = |t: &&ReadyTask| room.fits(Stage::Idle, t.cpus, t.memory_bytes, t.lasts);
+                    let fits = |t: &&ReadyTask| room.fits(Stage::Idle, t.size(), t.lasts);
                     { queued }.find(fits).map(|task| (id, vec![task.key]))
                 })
             })
@@ -155,7 +153,8 @@ impl World {
         let key = QueueKey { priority, task: TaskId(self.n_tasks) };
         let inputs: Vec<ObjectId> = inputs.iter().map(|o| ObjectId(*o)).collect();
         let first_input = inputs.first().copied();
-        let task = ReadyTask { key, inputs, first_input, cpus, memory_bytes, lasts };
+        let needs = Default::default();
+        let task = ReadyTask { key, inputs, first_input, cpus, memory_bytes, needs, lasts };
         self.n_tasks += 1;
         self.queue.enter(&self.catalog, NOW, &task);
         self.naive.tasks.insert(key, (task, None, false));
@@ -182,7 +181,7 @@ impl World {
         for pick in &picks {
             let (task, _, _) = self.naive.tasks[&pick.key].clone();
             self.gone(pick.key);
-            let room = self.queue.room(executor).unwrap().after(pick.stage, task.cpus, task.memory_bytes);
+            let room = self.queue.room(executor).unwrap().after(pick.stage, task.size());
             let hits = task.inputs.iter().filter(|o| self.catalog.holds(executor, **o)).count();
             assert_eq!((pick.n_hits, pick.n_inputs), (hits as u32, task.inputs.len() as u32));
             self.joins(executor.0, room);
@@ -213,6 +212,7 @@ fn op() -> impl Strategy<Value = Op> {
             moves: 0,
             rests: false,
             left: super::super::tests::left(left),
+            ..Room::default()
         },
     );
     let size = prop_oneof![5 => Just((1, 0, 0)), 1 => (1..4u32, 0..3u64, 0..4u64)];
