@@ -36,6 +36,7 @@
 //! Not here: how bytes move and programs run (the driver), what is evicted ([`crate::eviction`]),
 //! which attempt comes to this node ([`crate::dispatcher`]).
 
+mod attempts;
 mod ending;
 mod replicas;
 mod space;
@@ -49,6 +50,7 @@ use crate::event::*;
 use crate::eviction::UnknownEviction;
 use crate::needs::{Equipment, Left, Needs, PARTS};
 use crate::types::*;
+use attempts::Attempts;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -271,8 +273,7 @@ pub struct Executor {
     config: ExecutorConfig,
     cache: Cache,
     space: space::Space,
-    /// Each attempt is boxed, as are the transfers: they are large, and a tree moves its values.
-    attempts: BTreeMap<AttemptId, Box<Attempt>>,
+    attempts: Attempts,
     next_seq: u64,
     /// Attempts waiting for space, in order of arrival.
     blocked: BTreeMap<u64, AttemptId>,
@@ -302,6 +303,7 @@ pub struct Executor {
     reads_in_place: bool,
     /// The attempts that wait for an answer from home.
     asking: BTreeMap<ObjectId, Asking>,
+    /// Each transfer is boxed: transfers are large, and a tree moves its values.
     transfers: BTreeMap<Target, Box<Transfer>>,
     /// Transfers that wait to be begun, in order.
     transfer_queue: TransferQueue,
@@ -344,7 +346,7 @@ impl Executor {
             alone: None,
             n_unpinned: 0,
             n_storing: 0,
-            attempts: BTreeMap::new(),
+            attempts: Attempts::default(),
             next_seq: 0,
             blocked: BTreeMap::new(),
             queued: BTreeMap::new(),
@@ -458,7 +460,7 @@ impl Executor {
 
     /// Attempts whose end the dispatcher has not recorded, for the next hello.
     pub fn attempts(&self) -> Vec<(TaskId, AttemptNo)> {
-        self.attempts.keys().copied().collect()
+        self.attempts.ids()
     }
 
     /// The reports about attempts that are not recorded yet, to be repeated after a reconnect. Reports of
@@ -467,9 +469,9 @@ impl Executor {
     /// The bytes are reported again, home's versions are not: a version counts as what home says now, and
     /// what home said before the connection broke may be older than what other executors have reported since.
     pub fn unrecorded(&self) -> impl Iterator<Item = NodeMessage> {
-        let reported = || self.attempts.values().flat_map(|a| &a.reported);
+        let reported = self.attempts.in_order().flat_map(|(_, a)| &a.reported);
         let is_read = |m: &&NodeMessage| matches!(m, NodeMessage::ReplicaAdded(_));
-        let again = reported().filter(is_read).chain(reported().filter(move |m| !is_read(m)));
+        let again = reported.clone().filter(is_read).chain(reported.filter(move |m| !is_read(m)));
         again.map(|message| match message {
             NodeMessage::ReplicaAdded(added) => {
                 NodeMessage::ReplicaAdded(ReplicaAdded { version: None, run: None, ..added.clone() })
@@ -486,9 +488,7 @@ impl Executor {
         for (asked_run, _) in self.home.values_mut() {
             *asked_run = RunId(0);
         }
-        for attempt in self.attempts.values_mut() {
-            attempt.is_older = true;
-        }
+        self.attempts.change_each(|attempt| attempt.is_older = true);
     }
 
     /// Everything in the cache, in id order.
@@ -517,7 +517,7 @@ impl Executor {
         let mut needed: BTreeSet<ObjectId> = self.asking.keys().chain(&self.doomed).copied().collect();
         needed.extend(self.staying.iter().copied());
         needed.extend(self.transfers.values().map(|transfer| transfer.object));
-        for Assignment { inputs, outputs, .. } in self.attempts.values().map(|a| &*a.assignment) {
+        for Assignment { inputs, outputs, .. } in self.attempts.in_order().map(|(_, a)| &*a.assignment) {
             needed.extend(inputs.iter().map(|input| input.object).chain(outputs.iter().copied()));
         }
         needed
@@ -632,7 +632,7 @@ impl Executor {
             assert_eq!(real, *n as usize, "transfers from executor {peer} are counted");
             assert!(*n <= self.config.transfers_per_peer_max);
         }
-        let running = self.attempts.values().filter(|a| a.state == State::Running);
+        let running = self.attempts.in_order().map(|(_, a)| a).filter(|a| a.state == State::Running);
         assert_eq!(running.clone().count(), self.n_running as usize);
         assert_eq!(running.clone().map(|a| a.parts()).sum::<u64>(), self.parts_used);
         let mut left = self.left.clone();
@@ -640,7 +640,7 @@ impl Executor {
             left.give_back(needs, &attempt.gpus);
         }
         assert_eq!(left, Left::all_of(&self.config.equipment), "gpus and resources are held by programs");
-        for (id, attempt) in &self.attempts {
+        for (id, attempt) in self.attempts.in_order() {
             assert_eq!(attempt.state == State::Blocked, self.blocked.contains_key(&attempt.seq), "{id:?}");
             assert_eq!(attempt.state == State::Queued, self.queued.contains_key(&attempt.seq), "{id:?}");
             if matches!(attempt.state, State::Staging | State::Queued) {

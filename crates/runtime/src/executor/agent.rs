@@ -467,7 +467,7 @@ impl Agent {
     /// Sends a message of the state machine to the dispatcher.
     fn tell(&mut self, mut message: NodeMessage) {
         if let NodeMessage::AttemptEnded { report } = &mut message {
-            self.complete(Arc::make_mut(report));
+            self.complete(report);
         }
         // The size of the cache and what the cache may hold are reported together.
         let status = matches!(message, NodeMessage::CacheResized { .. }).then(|| self.status());
@@ -478,10 +478,12 @@ impl Agent {
     }
 
     /// Counts an attempt that has ended, and names in its report what the state machine knows only by number.
-    fn complete(&mut self, report: &mut AttemptReport) {
+    fn complete(&mut self, report: &mut Arc<AttemptReport>) {
         self.counters.attempt_ended(report);
-        if let Outcome::Failed(failure) = &mut report.outcome
+        // The state machine keeps the report, too, so changing it means copying it.
+        if matches!(report.outcome, Outcome::Failed(_))
             && let Some(attempt) = self.attempts.find((report.task, report.attempt))
+            && let Outcome::Failed(failure) = &mut Arc::make_mut(report).outcome
         {
             explain_failure(failure, &attempt.spec);
         }

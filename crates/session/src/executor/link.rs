@@ -268,7 +268,10 @@ fn translate(book: &Book, message: &mut NodeMessage) -> bool {
             is_known
         }
         NodeMessage::AttemptEnded { report } => {
-            Arc::make_mut(report).inputs.retain_mut(|input| of(&mut input.object));
+            // The state machine keeps the report, too, so changing it means copying it.
+            if !report.inputs.is_empty() {
+                Arc::make_mut(report).inputs.retain_mut(|input| of(&mut input.object));
+            }
             true
         }
         NodeMessage::OutputsHome { .. }
