@@ -25,7 +25,7 @@
 
 use crate::machine::{Costs, Faults, Machine};
 use crate::outcome::Summary;
-use crate::workload::{Compute, Sizes, Submission, Workload, links, template};
+use crate::workload::{ArrivingTasks, Compute, Sizes, Workload, links, template};
 use crate::world::{Scheduling, simulate};
 use eyas_core::Timestamp;
 use eyas_core::array::{Pattern, TaskArray};
@@ -231,7 +231,7 @@ impl World {
             let id = Pattern::literal(format!("{i}"));
             let template = template(id, task.label, patterns(&task.inputs), patterns(&task.outputs));
             let array = TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![] };
-            submissions.push(Submission {
+            submissions.push(ArrivingTasks {
                 at: Timestamp(task.at_ns),
                 array: Arc::new(array),
                 compute: Compute::Same(task.compute_ns),
