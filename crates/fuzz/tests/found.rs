@@ -204,7 +204,7 @@ fn numbers_that_members_say() {
     let hello = eyas_fuzz::targets::members::hello(0, 2, None);
     let joins = step(JOINS, &hello);
     let (run, name) = (RunId(u32::MAX), "w".to_owned());
-    let join_run = RequestBody::JoinRun { run, name, keep: false, into: None };
+    let join_run = RequestBody::JoinRun { run, opened_by: 1, name, keep: false, into: None };
     let file = SharedFile { run: RunId(1), location: "run:x".into() };
     let (digest, holders) = (Digest([1; 32]), vec![ExecutorId(0)]);
     let state = FileState::Held { digest, size_bytes: u64::MAX, holders };

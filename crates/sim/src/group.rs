@@ -81,7 +81,8 @@ enum Ev {
     Tick,
 }
 
-struct Member {
+/// One dispatcher of the group: its core, what waits to be handled by it, and how busy it was.
+struct ModelledDispatcher {
     core: Dispatcher,
     inbox: VecDeque<Event>,
     free_at: u64,
@@ -103,7 +104,7 @@ struct World<'a> {
     case: &'a GroupCase,
     now: u64,
     agenda: Agenda<Ev>,
-    members: Vec<Member>,
+    members: Vec<ModelledDispatcher>,
     nodes: Vec<Node>,
     n_crossed: u64,
     actions: Vec<Action>,
@@ -119,7 +120,7 @@ pub fn simulate_group(case: &GroupCase) -> Result<GroupSummary, String> {
     for me in 0..n {
         let group = (n > 1).then_some(Membership { me: MemberId(me), n_members: n });
         let core = Dispatcher::new(DispatcherConfig { group, ..DispatcherConfig::default() })?;
-        members.push(Member {
+        members.push(ModelledDispatcher {
             core,
             inbox: VecDeque::new(),
             free_at: 0,

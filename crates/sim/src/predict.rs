@@ -26,7 +26,7 @@ use self::home::{HomeFit, Rates};
 use crate::machine::{Faults, Machine, preset};
 use crate::outcome::Summary;
 use crate::workload::trace::{Measured, TaskMeasured};
-use crate::workload::{Error, Submission, Workload};
+use crate::workload::{ArrivingTasks, Error, Workload};
 use crate::world::{Scheduling, simulate};
 use eyas_core::needs::Equipment;
 use eyas_core::rng::Rng;
@@ -321,7 +321,7 @@ fn with_factors(machine: &Machine, rates: [f64; 3], speed: f64) -> Machine {
 pub fn distinct_read_bytes(workload: Workload) -> u64 {
     let mut seen = FxHashSet::default();
     let mut total = 0u64;
-    for Submission { array, .. } in workload.submissions {
+    for ArrivingTasks { array, .. } in workload.submissions {
         for (_, pattern) in &array.template.inputs {
             for i in 0..array.n_tasks {
                 let location = array.fill(pattern, i);

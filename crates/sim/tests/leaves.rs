@@ -7,7 +7,7 @@ use eyas_core::log::{Line, What};
 use eyas_core::provisioning::{ProvisionConfig, growth};
 use eyas_sim::machine::{Faults, Machine, preset};
 use eyas_sim::outcome::Summary;
-use eyas_sim::workload::{Compute, Sizes, Submission, Workload};
+use eyas_sim::workload::{ArrivingTasks, Compute, Sizes, Workload};
 use eyas_sim::world::{Scheduling, simulate};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ impl Log {
     }
 }
 
-fn task(id: &str, inputs: &[&str], output: &str, compute_ns: u64) -> Submission {
+fn task(id: &str, inputs: &[&str], output: &str, compute_ns: u64) -> ArrivingTasks {
     let file = |name: &&str| (Pattern::literal(*name), Pattern::literal(format!("run:{name}")));
     let template = TaskForm {
         inputs: inputs.iter().map(file).collect(),
@@ -44,7 +44,7 @@ fn task(id: &str, inputs: &[&str], output: &str, compute_ns: u64) -> Submission 
         ..TaskForm::new(Pattern::literal(id), Command::Exec(vec![Pattern::literal("program")]))
     };
     let array = Arc::new(TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![], needs: None });
-    Submission { at: Timestamp(0), array, compute: Compute::Same(compute_ns) }
+    ArrivingTasks { at: Timestamp(0), array, compute: Compute::Same(compute_ns) }
 }
 
 /// A short task and a long one, and a third that reads the file of each.

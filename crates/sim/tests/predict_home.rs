@@ -10,7 +10,7 @@ use eyas_core::types::Timestamp;
 use eyas_sim::machine::{Faults, Machine, preset};
 use eyas_sim::predict::{Case, Question, calibrate};
 use eyas_sim::workload::trace::{Measured, Trace, TraceConfig};
-use eyas_sim::workload::{Compute, ProgramIo, Sizes, Submission, Workload};
+use eyas_sim::workload::{ArrivingTasks, Compute, ProgramIo, Sizes, Workload};
 use eyas_sim::world::{Scheduling, simulate};
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ fn workload(shape: Shape) -> Workload {
         Shape::Own => {
             (0..40).for_each(|i| _ = sizes.insert(format!("in{i}"), MB + rng.below(2 * MB)));
             let array = array(40, vec![indexed("in")], vec![], "own");
-            submissions.push(Submission { at, array, compute: Compute::Same(100 * MS) });
+            submissions.push(ArrivingTasks { at, array, compute: Compute::Same(100 * MS) });
         }
         Shape::Shared => {
             (0..6).for_each(|i| _ = sizes.insert(format!("in{i}"), 2 * MB + rng.below(4 * MB)));
@@ -61,17 +61,17 @@ fn workload(shape: Shape) -> Workload {
             let input = Pattern(vec![Piece::Column { column: 0, part: Part::Whole }]);
             let mut array = Arc::into_inner(array(48, vec![input], vec![], "shared")).unwrap();
             array.columns.push(column);
-            submissions.push(Submission { at, array: Arc::new(array), compute: Compute::Same(200 * MS) });
+            submissions.push(ArrivingTasks { at, array: Arc::new(array), compute: Compute::Same(200 * MS) });
         }
         Shape::TwoStages => {
             (0..24).for_each(|i| _ = sizes.insert(format!("in{i}"), 2 * MB));
             (0..24).for_each(|i| _ = sizes.insert(format!("mid{i}"), MB));
             let first = array(24, vec![indexed("in")], vec![indexed("mid")], "first");
-            submissions.push(Submission { at, array: first, compute: Compute::Same(100 * MS) });
+            submissions.push(ArrivingTasks { at, array: first, compute: Compute::Same(100 * MS) });
             for k in 0..6 {
                 let inputs = (4 * k..4 * k + 4).map(|i| Pattern::literal(format!("mid{i}"))).collect();
                 let merge = array(1, inputs, vec![], &format!("merge{k}"));
-                submissions.push(Submission { at, array: merge, compute: Compute::Same(100 * MS) });
+                submissions.push(ArrivingTasks { at, array: merge, compute: Compute::Same(100 * MS) });
             }
         }
     }

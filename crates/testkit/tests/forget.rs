@@ -141,3 +141,15 @@ fn an_event_log_is_at_most_a_quarter_longer_than_known_runs_need() {
     assert_eq!(process.core().runs().count() as u64, N_KEPT);
     assert_eq!(u64::from(n_in_log_max), N_KEPT + N_KEPT / 4);
 }
+
+/// The run was refused at the first output of its second task. When it was given up, the task's other output got a
+/// name that stayed.
+#[test]
+fn a_refused_submission_leaves_no_names() {
+    let mut c = Cluster::new();
+    let run = c.open(&[writes("run:x").array(), writes("run:x").writes("run:y").array()]);
+    c.expect(&["refuse run 1"]);
+    c.feed(Event::RunAborted { run });
+    c.wait(1).expect(&[]);
+    assert_eq!(c.core.names_of_forgotten_runs(), [""; 0]);
+}

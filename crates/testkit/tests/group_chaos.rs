@@ -43,30 +43,28 @@ fn four_dispatchers_plan_for_the_whole_run() {
     assert!(n_collectives > 500, "{n_collectives} collectives brought something");
 }
 
-/// Most dispatchers have tasks that none of their own nodes is large enough for.
-#[test]
-fn groups_of_uneven_nodes_keep_the_promises() {
-    let uneven = |o: GroupOptions| o.with("uneven").expect("it is one of them");
+/// Lives through 150 worlds of `kind` without faults and 150 with faults.
+fn live_with(kind: &str) {
+    let of_kind = |o: GroupOptions| o.with(kind).expect("it is one of them");
     let n_done: u64 = (0..150)
         .map(|seed| {
-            let calm = live(&uneven(GroupOptions::calm(seed)));
-            calm.n_done + live(&uneven(GroupOptions::from_seed(seed))).n_done
+            let calm = live(&of_kind(GroupOptions::calm(seed)));
+            calm.n_done + live(&of_kind(GroupOptions::from_seed(seed))).n_done
         })
         .sum();
     assert!(n_done > 5_000, "the worlds do something: {n_done}");
 }
 
+/// Most dispatchers have tasks that none of their own nodes is large enough for.
+#[test]
+fn groups_of_uneven_nodes_keep_the_promises() {
+    live_with("uneven");
+}
+
 /// Ended runs are forgotten, by rule and by name; the worlds compare what the members know of them themselves.
 #[test]
 fn groups_that_forget_runs_keep_the_promises() {
-    let forgetting = |o: GroupOptions| o.with("forget").expect("it is one of them");
-    let n_done: u64 = (0..150)
-        .map(|seed| {
-            let calm = live(&forgetting(GroupOptions::calm(seed)));
-            calm.n_done + live(&forgetting(GroupOptions::from_seed(seed))).n_done
-        })
-        .sum();
-    assert!(n_done > 5_000, "the worlds do something: {n_done}");
+    live_with("forget");
 }
 
 #[test]
@@ -152,6 +150,30 @@ mod found {
     #[test]
     fn a_submission_was_refused_as_an_earlier_one_of_its_number_was_prepared() {
         live(&uneven(41001998).with("forget").expect("there is such a kind"));
+    }
+
+    fn forgetting(options: GroupOptions) -> GroupOptions {
+        options.with("forget").expect("there is such a kind")
+    }
+
+    /// The submission was refused because of a file's name. When it was given up, its other files got names that
+    /// nobody forgot.
+    #[test]
+    fn a_submission_that_was_given_up_left_names_of_its_files() {
+        live(&forgetting(uneven(1538)));
+    }
+
+    /// The first dispatcher was killed, and its next process gave the number of a submission to another client. The
+    /// first client had not noticed that when it took the other one's place at the second dispatcher. The second
+    /// client was refused, or waited for ever.
+    #[test]
+    fn a_late_client_took_the_place_of_the_client_that_had_got_its_number() {
+        [40003536, 43003872].iter().for_each(|seed| {
+            live(&forgetting(GroupOptions::from_seed(*seed)));
+        });
+        [609, 2979].iter().for_each(|seed| {
+            live(&forgetting(uneven(*seed)));
+        });
     }
 
     #[test]

@@ -36,7 +36,8 @@ fn a_part_is_not_prepared_by_the_record_of_an_earlier_one_with_its_number() {
     let group = Some(Membership { me: MemberId(1), n_members: 2 });
     let config = DispatcherConfig { group, ..DispatcherConfig::default() };
     let mut process = Process::start(&config, 1, now, &mut Journal::default());
-    let join = |name: &str| RequestBody::JoinRun { run, name: name.into(), keep: false, into: None };
+    let join =
+        |name: &str| RequestBody::JoinRun { run, opened_by: 1, name: name.into(), keep: false, into: None };
     for life in [1, 2] {
         process.on_client_connected(now, life);
     }
@@ -57,4 +58,36 @@ fn a_part_is_not_prepared_by_the_record_of_an_earlier_one_with_its_number() {
     };
     assert!(replies.iter().any(is_prepared), "{replies:?}");
     assert_eq!(process.in_doubt(), [run]);
+}
+
+/// A first dispatcher was killed, and the next process gave the number of its submission to another client. The first
+/// client, which had not noticed yet, took the second one's place at another member, and the second was refused.
+#[test]
+fn a_client_whose_first_dispatcher_was_killed_does_not_take_the_place_of_a_later_one() {
+    let (now, run) = (Timestamp(1), RunId(2));
+    let group = Some(Membership { me: MemberId(1), n_members: 2 });
+    let config = DispatcherConfig { group, ..DispatcherConfig::default() };
+    let mut process = Process::start(&config, 1, now, &mut Journal::default());
+    let join = |opened_by: u64, name: &str| RequestBody::JoinRun {
+        run,
+        opened_by,
+        name: name.into(),
+        keep: false,
+        into: None,
+    };
+    for life in [1, 2] {
+        process.on_client_connected(now, life);
+    }
+    process.on_request(now, 2, 1, join(8, "later"));
+    process.on_request(now, 1, 1, join(7, "earlier"));
+    process.on_request(now, 1, 2, RequestBody::PrepareRun { run });
+    process.on_request(now, 2, 2, RequestBody::PrepareRun { run });
+    process.on_durable(now, process.journal().records.len());
+    let replies = process.settle(now).to_clients;
+    let of = |life: u64| -> Vec<&ReplyBody> {
+        replies.iter().filter(|(to, ..)| *to == life).map(|(.., body)| body).collect()
+    };
+    assert_eq!(of(1), [&ReplyBody::OpenerGone, &ReplyBody::OpenerGone], "the first client tries again");
+    assert!(matches!(of(2)[..], [ReplyBody::RunOpened { .. }, ReplyBody::RunPrepared { .. }]), "{replies:?}");
+    assert_eq!(process.core().find_run(run).map(|r| r.name.as_str()), Some("later"));
 }

@@ -401,6 +401,9 @@ pub enum RequestBody {
     /// `RunOpened`.
     JoinRun {
         run: RunId,
+        /// The incarnation of the dispatcher process that opened the run. After that process was killed, the next
+        /// one may give the run's number to another submission.
+        opened_by: u64,
         name: String,
         keep: bool,
         into: Option<Addition>,
@@ -475,6 +478,8 @@ pub enum ReplyBody {
         run: RunId,
         /// Of a submission into a run in parts: this part had ended. If all parts had ended, it is too late.
         was_over: bool,
+        /// The incarnation of the dispatcher process that answers.
+        incarnation: u64,
     },
     /// `run` is the run that the tasks are in now; `again`: they had been accepted before, with the same
     /// token.
@@ -514,6 +519,9 @@ pub enum ReplyBody {
     Forgotten {
         runs: Vec<RunId>,
     },
+    /// The submission can come to nothing: the dispatcher process that opened it was killed. The client may not
+    /// have noticed that yet.
+    OpenerGone,
 }
 
 /// The provisioner's settings, for users to see.

@@ -254,10 +254,13 @@ impl Dispatcher {
         for id in state.arrays.clone() {
             let ArrayState { base, n_noted, .. } = self.tasks.arrays[id.0 as usize];
             for i in 0..n_noted {
-                self.forget_names(TaskId(base.0 + u64::from(i)));
-                self.tasks.forget_maker(TaskId(base.0 + u64::from(i)));
-                self.forget_intermediates(TaskId(base.0 + u64::from(i)));
-                self.forget_promises(TaskId(base.0 + u64::from(i)));
+                let task = TaskId(base.0 + u64::from(i));
+                self.tasks.forget_maker(task);
+                self.forget_intermediates(task);
+                self.forget_promises(task);
+                // Last, because the steps before give names to the task's files, also to those which the submission had not
+                // named when it was refused.
+                self.forget_names(task);
             }
         }
         let arrays = self.runs.remove(&run).map(|state| state.arrays).unwrap_or_default();

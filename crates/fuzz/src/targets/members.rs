@@ -170,7 +170,7 @@ impl Target for Members {
         ask(
             &mut bytes,
             match is_second {
-                true => RequestBody::JoinRun { run, name, keep, into },
+                true => RequestBody::JoinRun { run, opened_by: 1, name, keep, into },
                 false => RequestBody::OpenRun { name, keep, into },
             },
         );

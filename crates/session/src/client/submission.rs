@@ -126,6 +126,8 @@ pub struct Submission {
     arrays: Vec<Arc<TaskArray>>,
     /// As the first member numbered it.
     run: RunId,
+    /// The incarnation of the first member's process that opened it.
+    opened_by: u64,
     /// The first member's part of the run that is added to had ended.
     was_over: bool,
     step: Step,
@@ -144,6 +146,7 @@ impl Submission {
             into,
             arrays: vec![],
             run: RunId::default(),
+            opened_by: 0,
             was_over: false,
             step: Step::New,
             ticket: 0,
@@ -171,6 +174,7 @@ impl Submission {
                 if ticket == self.ticket && matches!(self.asked[member], Asked::Waits) {
                     self.asked[member] = Asked::Answered(match body {
                         ReplyBody::Refused { reason } => Err(No::Refused(reason)),
+                        ReplyBody::OpenerGone => Err(No::Away(0)),
                         body => Ok(body),
                     });
                 }
@@ -296,8 +300,8 @@ impl Submission {
     }
 
     fn on_opened(&mut self, answers: Vec<ReplyBody>, out: &mut Vec<Output>) -> Result<(), No> {
-        if let [ReplyBody::RunOpened { run, was_over }] = &answers[..] {
-            (self.run, self.was_over) = (*run, *was_over);
+        if let [ReplyBody::RunOpened { run, was_over, incarnation }] = &answers[..] {
+            (self.run, self.was_over, self.opened_by) = (*run, *was_over, *incarnation);
             self.step = Step::Filling;
         }
         // Where it was accepted before, that is all.
@@ -309,6 +313,7 @@ impl Submission {
         self.next_step(Step::Joining);
         let join = |s: &Submission| RequestBody::JoinRun {
             run: s.run,
+            opened_by: s.opened_by,
             name: s.name.clone(),
             keep: s.keep,
             into: s.into.clone(),

@@ -68,7 +68,7 @@ impl Case {
     }
 
     fn opened(&mut self, member: usize) -> &mut Case {
-        self.answer(member, ReplyBody::RunOpened { run: RUN, was_over: false })
+        self.answer(member, ReplyBody::RunOpened { run: RUN, was_over: false, incarnation: 1 })
     }
 
     fn prepared(&mut self, member: usize) -> &mut Case {

@@ -1,4 +1,4 @@
-//! Runs that are forgotten: on the core's word, or on that of a client.
+//! Runs that are forgotten because the core or a client says so.
 //!
 //! A run is forgotten when the journal says so ([`Record::RunForgotten`]) and that is durable; the core hears of it then. When
 //! the journal and the event log are about many forgotten tasks, the driver is asked to clean the journal ([`super::clean`]),
@@ -23,7 +23,7 @@ pub(super) struct Asker {
 /// What the journal still says of forgotten runs.
 #[derive(Default)]
 pub(super) struct Forgetting {
-    /// Records of these are on their way to the disk.
+    /// Runs whose record that they are forgotten is on its way to the disk.
     asked: BTreeSet<RunId>,
     /// Tasks that were forgotten since the journal and the event log were last cleaned.
     n_tasks: u64,
@@ -79,11 +79,11 @@ impl<O: Outside> Session<O> {
 
     /// It is durable that `run` is forgotten.
     pub(super) fn on_forgotten(&mut self, run: RunId, asker: Option<Asker>) {
-        // Whoever watches it has yet to hear that it has ended.
+        // Clients that watch the run have yet to hear that it has ended.
         self.tell_watchers();
         self.forgetting.asked.remove(&run);
         if self.core.find_run(run).is_some_and(|r| r.ended.is_none()) {
-            // A task of a part runs again, which nobody needs.
+            // A task of this part runs again, and no other task needs its files.
             self.forgetting_parts.follow(run);
         } else {
             self.forget_run(run);
@@ -121,7 +121,7 @@ impl<O: Outside> Session<O> {
         self.feed(Event::RunForgotten { run });
     }
 
-    /// Why a run cannot be spoken of that is not there.
+    /// The sentence that refuses a request about a run which is not known here.
     pub(super) fn no_run(&self, run: RunId) -> String {
         match run.0 > 0 && run.0 < self.next_run {
             // Additions and what was refused have numbers, too.

@@ -11,10 +11,10 @@
 //! next connection: the first member begins each with the runs that it knows ([`FromMember::KnownRuns`]), and an accepted run that
 //! is not among them is forgotten. So nothing is numbered or acknowledged, and nobody remembers who has still to hear of what.
 //!
-//! A part may begin again after it had ended: a task runs again because a file of it was lost, for tasks that have ended
-//! meanwhile. Nobody needs that. It is cancelled, and the part is forgotten when it has ended again. A submission into the run
-//! that is in doubt here (its client went away, and the first member did not accept it) keeps the run until the first member has
-//! said what became of it.
+//! A part may begin again after it had ended: a file was lost, and its task runs again for other tasks, which may have ended
+//! meanwhile. No task needs that file any more when the run is forgotten. So the task is cancelled, and the part is forgotten
+//! when it has ended again. A submission into the run may be in doubt here: its client went away, and the first member has not
+//! said whether it accepted the submission. Then the run stays until the first member has said so.
 //!
 //! Not here: which runs go and when ([`eyas_core::dispatcher::KeepRuns`]).
 
@@ -22,10 +22,10 @@ use super::*;
 use eyas_core::group::PartEnd;
 use std::collections::BTreeSet;
 
-/// A question that has no answer after so long is asked anew.
+/// A question to the other members that has no answer after this time is asked anew.
 const INQUIRY_NS_MAX: u64 = 10_000_000_000;
 
-/// Which parts of these runs have ended, that the first member asks all others.
+/// A question of the first member to all others: which of their parts of these runs have ended?
 struct Inquiry {
     number: u64,
     asked: Timestamp,
@@ -34,7 +34,7 @@ struct Inquiry {
     answers: BTreeMap<MemberId, BTreeMap<RunId, PartEnd>>,
 }
 
-/// A client that waits for the answers, to have runs forgotten.
+/// A client that wants runs to be forgotten and waits for the members' answers.
 struct Wish {
     connection: u64,
     number: u64,
@@ -47,7 +47,7 @@ pub(super) struct ForgettingParts {
     inquiry: Option<Inquiry>,
     last_number: u64,
     wishes: Vec<Wish>,
-    /// Runs that are forgotten by the first member, and not here yet.
+    /// Runs that the first member has forgotten and that are still known here.
     following: BTreeSet<RunId>,
 }
 
@@ -57,7 +57,7 @@ impl ForgettingParts {
         self.wishes.retain(|wish| wish.connection != connection);
     }
 
-    /// `run` is forgotten, and goes as soon as it can.
+    /// The first member has forgotten `run`; this member forgets it as soon as it can.
     pub(super) fn follow(&mut self, run: RunId) {
         self.following.insert(run);
     }
@@ -66,7 +66,8 @@ impl ForgettingParts {
 impl<O: Outside> Session<O> {
     // ------------------------------------------------------------ the first member asks
 
-    /// A client's wish waits until all members have said that their parts of `runs` have ended. It is refused where one is away.
+    /// A client's wish waits until all members have said that their parts of `runs` have ended. The wish is refused if a member
+    /// is away.
     pub(super) fn wish(&mut self, connection: u64, number: u64, runs: Vec<RunId>) {
         if let Some(reason) = self.why_nobody_is_asked() {
             return self.refuse(connection, number, reason);
@@ -113,7 +114,7 @@ impl<O: Outside> Session<O> {
         self.tell_members(&FromMember::AskEnded { number, runs });
     }
 
-    /// A connection to a member broke: its answer may be lost.
+    /// A connection to a member broke, so that member's answer may be lost.
     pub(super) fn end_inquiry(&mut self) {
         self.forgetting_parts.inquiry = None;
         let Some(reason) = self.why_nobody_is_asked() else { return };
@@ -143,7 +144,7 @@ impl<O: Outside> Session<O> {
                 }
             }
             if is_everywhere {
-                // A clock may be wrong. What has ended did so before now.
+                // The clock of another machine may be ahead, but no part can have ended after this moment.
                 let at = at.min(self.now);
                 self.feed(Event::AllPartsEnded { run, at });
             }
@@ -151,7 +152,7 @@ impl<O: Outside> Session<O> {
         self.grant_wishes();
     }
 
-    /// All members have answered: what clients wish is done or refused.
+    /// All members have answered, so each wish of a client is granted or refused.
     fn grant_wishes(&mut self) {
         for Wish { connection, number, runs } in std::mem::take(&mut self.forgetting_parts.wishes) {
             let why_not = |run: &RunId| match self.core.find_run(*run) {
@@ -173,7 +174,7 @@ impl<O: Outside> Session<O> {
         self.when_durable(Effect::SayEnded { member, number, parts });
     }
 
-    /// All that was appended before the question is on the disk. `parts`: those that had ended by then.
+    /// All records that were appended before the question came are on the disk. `parts`: the parts that had ended when it came.
     pub(super) fn say_ended(&mut self, member: MemberId, number: u64, mut parts: Vec<(RunId, PartEnd)>) {
         parts.retain(|(run, end)| self.core.find_part_end(*run) == Some(*end));
         self.tell_member(member, &FromMember::PartsEnded { number, parts });
@@ -181,14 +182,14 @@ impl<O: Outside> Session<O> {
 
     // ------------------------------------------------------------ what is decided
 
-    /// The first member has forgotten `run`.
+    /// The first member, if this is it, announces that it has forgotten `run`.
     pub(super) fn tell_forgotten(&mut self, run: RunId) {
         if self.group.as_ref().is_some_and(Group::is_first) {
             self.tell_members(&FromMember::Forgotten { run });
         }
     }
 
-    /// Begins a connection to another member with the runs that are not forgotten, if any ever was.
+    /// The first member begins a connection to another member with the runs that it knows, if it has ever forgotten one.
     pub(super) fn tell_known_runs(&mut self, member: MemberId) {
         if self.forgetting.any && self.group.as_ref().is_some_and(Group::is_first) {
             let runs = self.core.runs().filter(|(_, r)| r.committed).map(|(run, _)| run).collect();
@@ -213,7 +214,7 @@ impl<O: Outside> Session<O> {
         }
     }
 
-    /// Forgets what the first member has forgotten, as soon as it can be forgotten here.
+    /// Forgets the runs that the first member has forgotten and that nothing keeps here any more.
     pub(super) fn follow_forgotten(&mut self) {
         for run in std::mem::take(&mut self.forgetting_parts.following) {
             let Some(state) = self.core.find_run(run) else { continue };

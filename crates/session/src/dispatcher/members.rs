@@ -34,6 +34,8 @@ pub(super) struct Group {
     pub(super) linked: BTreeSet<RunId>,
     /// Prepared here; the first member says what becomes of them.
     pub(super) in_doubt: BTreeSet<RunId>,
+    /// The incarnation of the first member's latest process that is known to have opened a submission.
+    pub(super) last_opener: u64,
 }
 
 impl Group {
@@ -50,6 +52,7 @@ impl Group {
             sent: vec![],
             linked: BTreeSet::new(),
             in_doubt: BTreeSet::new(),
+            last_opener: 0,
         }
     }
 

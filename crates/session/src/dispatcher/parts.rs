@@ -32,15 +32,16 @@ impl<O: Outside> Session<O> {
         self.group.as_ref().is_some_and(|g| g.linked.contains(&run))
     }
 
-    /// Whether the submission `run` has to wait, as what became of the run that it adds to, or of another submission into that, is
-    /// decided and not known here yet. The first member begins with one when the one before is decided, and commits none that is not
-    /// prepared here; so what is not has been given up, and so has what had the same token.
+    /// Whether the submission `run` has to wait: the run that it adds to, or another submission into that run, is decided, and
+    /// this member does not know the decision yet. The first member begins with a submission when the one before is decided, and
+    /// commits none that is not prepared here. So an earlier submission that is not prepared here has been given up, and so has
+    /// one with the same token.
     fn has_to_wait(&mut self, run: RunId, addition: &Addition) -> bool {
         let others = self.adding.iter().filter(|(_, other)| other.addition.run == addition.run);
         let others = others.map(|(number, other)| (*number, other.addition.token == addition.token));
         for (other, is_again) in others.collect::<Vec<_>>() {
             let is_prepared = self.group.as_ref().is_some_and(|g| g.in_doubt.contains(&other));
-            // A later one is begun already: this is the one that was given up, and nobody has told its client yet.
+            // The first member has begun with a later submission, so it has given this one up. The client may not know it yet.
             if is_again || (!is_prepared && other < run) {
                 self.forget_prepared(other);
                 self.abort(other);
@@ -51,13 +52,21 @@ impl<O: Outside> Session<O> {
     }
 
     pub(super) fn on_join_run(&mut self, connection: u64, request: Request) {
-        let Request { number, body: RequestBody::JoinRun { run, name, keep, into } } = request else {
+        let Request { number, body: RequestBody::JoinRun { run, opened_by, name, keep, into } } = request
+        else {
             return;
         };
+        if let Some(group) = &mut self.group {
+            if opened_by < group.last_opener {
+                // The client is late. A later submission may have its number by now, and keeps it.
+                return self.reply(connection, number, ReplyBody::OpenerGone);
+            }
+            group.last_opener = opened_by;
+        }
         let is_in_doubt = self.group.as_ref().is_some_and(|g| g.in_doubt.contains(&run));
         if is_in_doubt || self.submitting.get(&run).is_some_and(|other| *other != connection) {
-            // The first member gives the number again: it was killed before it had the other run for sure. Whoever submits
-            // that may not know it yet.
+            // The first member gives the number again: it was killed before it had the other run for sure. The client of
+            // that run may not know it yet.
             self.forget_prepared(run);
             self.abort(run);
         }
@@ -65,7 +74,7 @@ impl<O: Outside> Session<O> {
             && self.has_to_wait(run, addition)
         {
             // The first member does one after the other, and tells in a moment what became of the one before.
-            let body = RequestBody::JoinRun { run, name, keep, into };
+            let body = RequestBody::JoinRun { run, opened_by, name, keep, into };
             return self.deferred.push((connection, Request { number, body }));
         }
         let whole = into.as_ref().map(|addition| addition.run);
@@ -90,15 +99,14 @@ impl<O: Outside> Session<O> {
         self.next_run = self.next_run.max(run.0 + 1);
         let was_over = whole.is_some_and(|whole| self.is_over(whole));
         self.open(connection, run, name, keep, into);
-        self.reply(connection, number, ReplyBody::RunOpened { run, was_over });
+        let incarnation = self.options.incarnation;
+        self.reply(connection, number, ReplyBody::RunOpened { run, was_over, incarnation });
     }
 
     pub(super) fn on_consult(&mut self, connection: u64, number: u64, run: RunId, array: &TaskArray) {
         let body = match array.check() {
             Err(why) => ReplyBody::Refused { reason: format!("a group of tasks is malformed: {why}") },
-            Ok(()) if self.submitting.get(&run) != Some(&connection) => {
-                ReplyBody::Refused { reason: format!("run {run} is not being submitted by this client") }
-            }
+            Ok(()) if self.submitting.get(&run) != Some(&connection) => self.not_submitting(run),
             Ok(()) => ReplyBody::Consulted(Box::new(self.core.consult(run, array))),
         };
         self.reply(connection, number, body);
@@ -112,9 +120,12 @@ impl<O: Outside> Session<O> {
         links: RunLinks,
         patterns: RunPatterns,
     ) {
-        if self.group.is_none() || self.submitting.get(&run) != Some(&connection) {
+        if self.group.is_none() {
             let reason = format!("run {run} has no parts");
             return self.refuse(connection, number, reason);
+        }
+        if self.submitting.get(&run) != Some(&connection) {
+            return self.reply(connection, number, self.not_submitting(run));
         }
         if self.journal_submission(run, &Record::RunLinked { run, links: Cow::Borrowed(&links) }) {
             self.on_linked(run, links);
@@ -138,8 +149,7 @@ impl<O: Outside> Session<O> {
 
     pub(super) fn on_prepare_run(&mut self, connection: u64, number: u64, run: RunId) {
         if self.submitting.get(&run) != Some(&connection) {
-            let reason = format!("run {run} is not being submitted by this client");
-            self.refuse(connection, number, reason);
+            self.reply(connection, number, self.not_submitting(run));
         } else if let Some(reason) = self.refused.remove(&run) {
             self.abort(run);
             self.refuse(connection, number, reason);
@@ -149,18 +159,28 @@ impl<O: Outside> Session<O> {
         }
     }
 
-    /// Nothing of `run` is here any more.
+    /// The answer to a client that speaks of its submission `run`, which is not here, or is another client's.
+    fn not_submitting(&self, run: RunId) -> ReplyBody {
+        match self.opens_runs() {
+            true => ReplyBody::Refused { reason: format!("run {run} is not being submitted by this client") },
+            // A member gives up a client's part without a word only when that client's submission was given up where it was
+            // opened.
+            false => ReplyBody::OpenerGone,
+        }
+    }
+
+    /// No part of `run` is here any more.
     pub(super) fn forget_part(&mut self, run: RunId) {
         if let Some(group) = &mut self.group {
             group.linked.remove(&run);
         }
     }
 
-    /// A part is durable: its client may go now.
+    /// A part is durable: this member does not give it up when the client goes.
     pub(super) fn on_prepared(&mut self, connection: u64, number: u64, run: RunId) {
         // The client may have gone away before, and the number may be another client's by now.
         if self.submitting.get(&run) != Some(&connection) {
-            return;
+            return self.reply(connection, number, self.not_submitting(run));
         }
         self.submitting.remove(&run);
         self.note_prepared(run);
@@ -180,7 +200,7 @@ impl<O: Outside> Session<O> {
         }
     }
 
-    /// The first member tells what became of a submission in parts. Who does not hear it asks.
+    /// The first member tells the others what became of a submission in parts. A member that does not hear it asks.
     pub(super) fn tell_decided(&mut self, run: RunId) {
         if self.opens_runs() {
             let committed = self.core.is_accepted(run);
@@ -188,8 +208,8 @@ impl<O: Outside> Session<O> {
         }
     }
 
-    /// Asks the first member for what is in doubt here: from time to time, as its word may have come too early or not at
-    /// all.
+    /// Asks the first member about the submissions that are in doubt here. That is done from time to time, because the first
+    /// member's answer may have come too early, or not at all.
     pub(super) fn ask_doubts(&mut self) {
         let Some(group) = self.group.as_ref().filter(|group| !group.in_doubt.is_empty()) else { return };
         let runs = group.in_doubt.iter().copied().collect();
@@ -197,7 +217,7 @@ impl<O: Outside> Session<O> {
     }
 
     pub(super) fn on_doubts(&mut self, member: MemberId, runs: &[RunId]) {
-        // What is not known here was never committed.
+        // A submission that the first member does not know was never committed.
         for run in runs.iter().copied() {
             if self.opens_runs() && !self.submitting.contains_key(&run) {
                 let committed = self.core.is_accepted(run);
@@ -211,7 +231,8 @@ impl<O: Outside> Session<O> {
             return;
         }
         if committed {
-            // Should it not become durable: it would be in doubt again, and told the same again.
+            // If this record does not become durable, the submission is in doubt again after a restart, and the first member's
+            // answer is the same.
             self.journal(&Record::RunCommitted { run }, None);
             self.on_committed(run);
         } else {

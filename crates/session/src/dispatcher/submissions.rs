@@ -50,7 +50,8 @@ impl<O: Outside> Session<O> {
         let run = RunId(self.next_run);
         self.next_run += 1;
         self.open(connection, run, name, keep, into);
-        self.reply(connection, number, ReplyBody::RunOpened { run, was_over });
+        let incarnation = self.options.incarnation;
+        self.reply(connection, number, ReplyBody::RunOpened { run, was_over, incarnation });
     }
 
     /// A submission begins: of a run, of a part of one, or into one.

@@ -24,7 +24,7 @@
 
 use super::paper;
 use crate::machine::{Costs, Faults, Machine, preset};
-use crate::workload::{Compute, Sizes, Submission, Workload, template};
+use crate::workload::{ArrivingTasks, Compute, Sizes, Workload, template};
 use crate::world::{Scheduling, simulate};
 use eyas_core::Timestamp;
 use eyas_core::array::{Column, Pattern, Piece, TaskArray};
@@ -179,7 +179,7 @@ fn workload(cell: &Cell, warmed_at_ns: Option<u64>) -> Workload {
         };
         let template = template(index(name), "read", vec![input], outputs);
         let array = TaskArray { n_tasks, first_index: 0, template, columns, needs: None };
-        Submission { at: Timestamp(at_ns), array: Arc::new(array), compute: Compute::Same(0) }
+        ArrivingTasks { at: Timestamp(at_ns), array: Arc::new(array), compute: Compute::Same(0) }
     };
     let submissions = match warmed_at_ns {
         None => vec![pass(0, "t", cell.writes, None)],

@@ -20,7 +20,7 @@ use super::stealing;
 use crate::machine::{Faults, Machine};
 use crate::outcome::Summary;
 use crate::workload::shapes::{Shape, ShapeConfig, shape};
-use crate::workload::{Compute, Sizes, Submission, Workload, template};
+use crate::workload::{ArrivingTasks, Compute, Sizes, Workload, template};
 use crate::world::{Scheduling, simulate};
 use eyas_core::Timestamp;
 use eyas_core::array::{Column, Pattern, Piece, TaskArray};
@@ -202,7 +202,7 @@ fn reduce_s(bytes: u64, nodes: u32) -> Result<f64, String> {
         let mut add = |n: u32, id: &str, program: &str, inputs: Vec<Pattern>, out: &str, columns, ns| {
             let template = template(index(id), program, inputs, vec![index(out)]);
             let array = TaskArray { n_tasks: n, first_index: 0, template, columns, needs: None };
-            submissions.push(Submission {
+            submissions.push(ArrivingTasks {
                 at: Timestamp(0),
                 array: Arc::new(array),
                 compute: Compute::Same(ns),

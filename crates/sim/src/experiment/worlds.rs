@@ -25,7 +25,7 @@
 
 use crate::machine::{Costs, Faults, Machine};
 use crate::outcome::Summary;
-use crate::workload::{Compute, Sizes, Submission, Workload, links, template};
+use crate::workload::{ArrivingTasks, Compute, Sizes, Workload, links, template};
 use crate::world::{Scheduling, simulate};
 use eyas_core::Timestamp;
 use eyas_core::array::{Pattern, TaskArray};
@@ -164,6 +164,7 @@ impl World {
             name: format!("world-{seed}"),
             nodes,
             slots_per_node,
+            equipment: Default::default(),
             cache_bytes_per_node: 0,
             disk_bytes_per_s: draw.log(30e6, 5e9),
             nic_bytes_per_s: draw.log(10e6, 3e9),
@@ -231,7 +232,7 @@ impl World {
             let id = Pattern::literal(format!("{i}"));
             let template = template(id, task.label, patterns(&task.inputs), patterns(&task.outputs));
             let array = TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![], needs: None };
-            submissions.push(Submission {
+            submissions.push(ArrivingTasks {
                 at: Timestamp(task.at_ns),
                 array: Arc::new(array),
                 compute: Compute::Same(task.compute_ns),

@@ -40,7 +40,7 @@ pub fn all_pairs(config: AllPairsConfig) -> Result<Workload, Error> {
             columns: vec![],
             needs: None,
         };
-        Submission { at: Timestamp(0), array: Arc::new(array), compute: Compute::Same(compute_ns) }
+        ArrivingTasks { at: Timestamp(0), array: Arc::new(array), compute: Compute::Same(compute_ns) }
     };
     let n_tasks = u64::from(n) * u64::from(n);
     Ok(Workload {
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn a_million_tasks_hold_no_bytes_per_task() {
         let workload = all_pairs(AllPairsConfig { n: 1000, ..AllPairsConfig::default() }).unwrap();
-        let arrays: Vec<Submission> = workload.submissions.collect();
+        let arrays: Vec<ArrivingTasks> = workload.submissions.collect();
         assert_eq!(arrays.len(), 1000);
         assert_eq!(arrays.iter().map(|s| s.array.heap_bytes()).sum::<usize>(), 0);
     }

@@ -73,9 +73,9 @@ impl<R: Iterator<Item = u64>> Arrivals<R> {
 }
 
 impl<R: Iterator<Item = u64>> Iterator for Arrivals<R> {
-    type Item = Submission;
+    type Item = ArrivingTasks;
 
-    fn next(&mut self) -> Option<Submission> {
+    fn next(&mut self) -> Option<ArrivingTasks> {
         let n = loop {
             if self.n_left == 0 {
                 return None;
@@ -113,7 +113,7 @@ impl<R: Iterator<Item = u64>> Iterator for Arrivals<R> {
         };
         self.n_submitted += n;
         let at = Timestamp(self.begin_ns + due_ns);
-        Some(Submission { at, array: Arc::new(array), compute: self.compute.clone() })
+        Some(ArrivingTasks { at, array: Arc::new(array), compute: self.compute.clone() })
     }
 }
 

@@ -18,7 +18,7 @@ const NAMED_MAX: usize = 4;
 ///
 /// `Err`: two tasks write one file, a file that is read has neither maker nor size, a file that is written
 /// has no size, or tasks wait for each other in a circle.
-pub(crate) fn in_order(submissions: Vec<Submission>, sizes: &Sizes) -> Result<Vec<Submission>, Error> {
+pub(crate) fn in_order(submissions: Vec<ArrivingTasks>, sizes: &Sizes) -> Result<Vec<ArrivingTasks>, Error> {
     let tasks: Vec<(usize, u32)> = (submissions.iter().enumerate())
         .flat_map(|(s, submission)| (0..submission.array.n_tasks).map(move |i| (s, i)))
         .collect();
@@ -60,7 +60,7 @@ pub(crate) fn in_order(submissions: Vec<Submission>, sizes: &Sizes) -> Result<Ve
 
 /// The longest chain of compute times over links, in nanoseconds. `submissions` must be in the order of
 /// [`in_order`], with makers before their readers also within an array.
-pub(super) fn longest_chain_ns(submissions: &[Submission]) -> u64 {
+pub(super) fn longest_chain_ns(submissions: &[ArrivingTasks]) -> u64 {
     let mut done_ns: FxHashMap<String, u64> = FxHashMap::default();
     let mut longest = 0;
     for s in submissions {
@@ -78,14 +78,14 @@ pub(super) fn longest_chain_ns(submissions: &[Submission]) -> u64 {
     longest
 }
 
-fn user_id(submissions: &[Submission], (s, i): (usize, u32)) -> String {
+fn user_id(submissions: &[ArrivingTasks], (s, i): (usize, u32)) -> String {
     let array = &submissions[s].array;
     array.fill(&array.template.id, i)
 }
 
 /// The task that makes each location, by index into `tasks`.
 fn makers(
-    submissions: &[Submission],
+    submissions: &[ArrivingTasks],
     tasks: &[(usize, u32)],
     sizes: &Sizes,
 ) -> Result<FxHashMap<String, u32>, Error> {
@@ -120,7 +120,7 @@ fn makers(
 /// Tasks in an order in which every maker comes before its readers, and otherwise in order of time and of
 /// submission.
 fn topological(
-    submissions: &[Submission],
+    submissions: &[ArrivingTasks],
     tasks: &[(usize, u32)],
     waits_for: &[Vec<u32>],
 ) -> Result<Vec<(u64, u32)>, Error> {
@@ -153,7 +153,7 @@ fn topological(
 /// The error that names a circle: beginning with any stuck task, it goes to the first stuck maker of each
 /// task until a task comes up again.
 fn circle(
-    submissions: &[Submission],
+    submissions: &[ArrivingTasks],
     tasks: &[(usize, u32)],
     waits_for: &[Vec<u32>],
     n_missing: &[u32],
@@ -183,8 +183,8 @@ fn circle(
 }
 
 /// One task as a submission of its own.
-fn single(submissions: &[Submission], (s, i): (usize, u32), at_ns: u64) -> Submission {
-    let Submission { array, compute, .. } = &submissions[s];
+fn single(submissions: &[ArrivingTasks], (s, i): (usize, u32), at_ns: u64) -> ArrivingTasks {
+    let ArrivingTasks { array, compute, .. } = &submissions[s];
     let array = TaskArray {
         n_tasks: 1,
         first_index: array.first_index + u64::from(i),
@@ -192,21 +192,21 @@ fn single(submissions: &[Submission], (s, i): (usize, u32), at_ns: u64) -> Submi
         columns: vec![],
         needs: None,
     };
-    Submission { at: Timestamp(at_ns), array: Arc::new(array), compute: Compute::Same(compute.of(i)) }
+    ArrivingTasks { at: Timestamp(at_ns), array: Arc::new(array), compute: Compute::Same(compute.of(i)) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn task(id: &str, at_ns: u64, inputs: &[&str], outputs: &[&str]) -> Submission {
+    fn task(id: &str, at_ns: u64, inputs: &[&str], outputs: &[&str]) -> ArrivingTasks {
         let patterns = |list: &[&str]| list.iter().map(|text| Pattern::literal(*text)).collect();
         let template = template(Pattern::literal(id), "p", patterns(inputs), patterns(outputs));
         let array = TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![], needs: None };
-        Submission { at: Timestamp(at_ns), array: Arc::new(array), compute: Compute::Same(10) }
+        ArrivingTasks { at: Timestamp(at_ns), array: Arc::new(array), compute: Compute::Same(10) }
     }
 
-    fn order(submissions: Vec<Submission>) -> Result<Vec<(u64, String)>, String> {
+    fn order(submissions: Vec<ArrivingTasks>) -> Result<Vec<(u64, String)>, String> {
         let ordered = in_order(submissions, &Sizes::Same(1)).map_err(|e| e.to_string())?;
         Ok(ordered.iter().map(|s| (s.at.0, s.array.expand(0).id)).collect())
     }

@@ -138,7 +138,7 @@ pub fn list(
             let bytes = known.or_else(|| median(&learned.all.output_bytes.concat())).unwrap_or(0);
             (0..array.n_tasks).for_each(|i| _ = sizes.insert(array.fill(pattern, i), bytes));
         }
-        submissions.push(Submission { at: Timestamp(0), array: array.clone(), compute });
+        submissions.push(ArrivingTasks { at: Timestamp(0), array: array.clone(), compute });
     }
     let mut read_bytes = 0u64;
     for array in arrays {

@@ -1,7 +1,7 @@
 //! Workloads: the tasks that are submitted, their times, the sizes of their files and the compute times of
 //! their programs.
 //!
-//! A workload is a stream of [`Submission`]s in order of time, so that millions of tasks need not be made
+//! A workload is a stream of [`ArrivingTasks`]s in order of time, so that millions of tasks need not be made
 //! before they are needed, and a table of file sizes. All chance comes from a seed.
 //!
 //! | module | gives |
@@ -45,7 +45,7 @@ const MS_NS: u64 = 1_000_000;
 const MB: u64 = 1_000_000;
 
 /// Tasks that arrive together.
-pub struct Submission {
+pub struct ArrivingTasks {
     /// The time since the beginning of the workload.
     pub at: Timestamp,
     pub array: Arc<TaskArray>,
@@ -99,7 +99,7 @@ pub struct Workload {
     pub read_bytes: u64,
     pub sizes: Sizes,
     /// In order of time.
-    pub submissions: Box<dyn Iterator<Item = Submission>>,
+    pub submissions: Box<dyn Iterator<Item = ArrivingTasks>>,
 }
 
 /// The part of a measured program time that is not computing. A simulated program reads its inputs,

@@ -51,7 +51,7 @@ impl Watch {
     }
 
     /// Checks the next submission. `Err`: the submission could never be done.
-    pub fn check(&mut self, next: &Submission, sizes: &Sizes) -> Result<(), Error> {
+    pub fn check(&mut self, next: &ArrivingTasks, sizes: &Sizes) -> Result<(), Error> {
         let array = &next.array;
         if let Err(why) = array.check() {
             return Err(Error::config(format!("a submission is broken: {why}")));
@@ -125,7 +125,7 @@ impl Watch {
         )))
     }
 
-    fn check_task(&self, next: &Submission, i: u32, sizes: &Sizes) -> Result<(), Error> {
+    fn check_task(&self, next: &ArrivingTasks, i: u32, sizes: &Sizes) -> Result<(), Error> {
         let array = &next.array;
         let id = || array.fill(&array.template.id, i);
         for (_, pattern) in &array.template.inputs {
@@ -187,7 +187,7 @@ mod tests {
         all_pairs::all_pairs(config).unwrap()
     }
 
-    fn watch(workload: Workload, change: impl Fn(&mut Submission)) -> Result<(), String> {
+    fn watch(workload: Workload, change: impl Fn(&mut ArrivingTasks)) -> Result<(), String> {
         let mut watch = Watch::new(&workload, LARGEST).map_err(|e| e.to_string())?;
         for mut submission in workload.submissions {
             change(&mut submission);
@@ -219,7 +219,7 @@ mod tests {
         check(with(|w| w.n_tasks = 0), "has no tasks");
         check(with(|w| w.n_tasks = 3), "more of them keep coming");
         check(with(|w| w.n_tasks = 5), "said to have 5 tasks and submitted 4");
-        let stay = |s: &mut Submission| {
+        let stay = |s: &mut ArrivingTasks| {
             let template = &mut Arc::make_mut(&mut s.array).template;
             template.outputs = vec![(Pattern::literal("x"), Pattern::literal("run:x"))];
         };

@@ -78,7 +78,7 @@ pub fn shape(shape: Shape, config: &ShapeConfig) -> Result<Workload, Error> {
     }
     let sizes = Sizes::Each(maker.sizes);
     let submissions = links::in_order(maker.submissions, &sizes)?;
-    let read = |s: &Submission| -> u64 {
+    let read = |s: &ArrivingTasks| -> u64 {
         let inputs = s.array.template.inputs.iter();
         inputs.map(|(_, location)| sizes.of(&s.array.fill(location, 0)).unwrap_or(0)).sum()
     };
@@ -96,7 +96,7 @@ struct Maker {
     rng: Rng,
     through_home: bool,
     sizes: FxHashMap<String, u64>,
-    submissions: Vec<Submission>,
+    submissions: Vec<ArrivingTasks>,
 }
 
 const KB: u64 = 1_000;
@@ -138,7 +138,7 @@ impl Maker {
             outputs.iter().map(|(location, bytes)| (at(location), *bytes)).collect();
         let template = template(Pattern::literal(id), program, read, made);
         self.sizes.extend(sizes);
-        self.submissions.push(Submission {
+        self.submissions.push(ArrivingTasks {
             at: Timestamp(0),
             array: Arc::new(TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![], needs: None }),
             compute: Compute::Same((seconds * SECOND_NS as f64) as u64),

@@ -172,7 +172,7 @@ pub fn stacking(seed: u64, config: StackingConfig) -> Result<Workload, Error> {
         };
         let compute = Compute::Each(part.iter().map(|file| compute_of(*file)).collect());
         begin += part.len();
-        Some(Submission { at: Timestamp(0), array: Arc::new(array), compute })
+        Some(ArrivingTasks { at: Timestamp(0), array: Arc::new(array), compute })
     });
     Ok(Workload {
         name: format!("stacking-{}-{letter}", config.locality.name),

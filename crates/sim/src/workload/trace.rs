@@ -63,7 +63,7 @@ pub struct Trace {
     sizes: FxHashMap<String, u64>,
     read_bytes: u64,
     /// The submissions, makers first; their "compute times" are indices into `measured.tasks`.
-    ordered: Vec<Submission>,
+    ordered: Vec<ArrivingTasks>,
     /// The run time assumed for tasks without a good attempt.
     run_median_ns: u64,
 }
@@ -109,11 +109,11 @@ impl Trace {
             true => compute_ns(task as usize, array),
             false => self.run_median_ns,
         };
-        let submissions: Vec<Submission> = (self.ordered.iter())
+        let submissions: Vec<ArrivingTasks> = (self.ordered.iter())
             .map(|s| {
                 let tasks = 0..s.array.n_tasks;
                 let compute = Compute::Each(tasks.map(|i| compute_ns(s.compute.of(i), &s.array)).collect());
-                Submission { at: s.at, array: s.array.clone(), compute }
+                ArrivingTasks { at: s.at, array: s.array.clone(), compute }
             })
             .collect();
         Workload {
@@ -128,7 +128,7 @@ impl Trace {
 
     /// All tasks, makers first: position in [`Measured::tasks`], array, and place in the array.
     pub fn tasks(&self) -> impl Iterator<Item = (usize, &TaskArray, u32)> {
-        let each = |s: &Submission, i: u32| s.compute.of(i) as usize;
+        let each = |s: &ArrivingTasks, i: u32| s.compute.of(i) as usize;
         self.ordered.iter().flat_map(move |s| (0..s.array.n_tasks).map(move |i| (each(s, i), &*s.array, i)))
     }
 

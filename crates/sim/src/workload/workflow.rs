@@ -131,7 +131,7 @@ fn workload(workflow: &flow::Workflow, config: &WorkflowConfig) -> Result<Worklo
         }
         template.cpus = task.cpus.min(config.cpus_max.unwrap_or(u32::MAX).max(1));
         let array = TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![], needs: None };
-        submissions.push(Submission {
+        submissions.push(ArrivingTasks {
             at: Timestamp(0),
             array: Arc::new(array),
             compute: Compute::Same(compute_ns),

@@ -3,7 +3,7 @@
 use crate::machine::Machine;
 use crate::outcome::Recorder;
 use crate::workload::sanity::{Largest, Watch};
-use crate::workload::{Compute, Sizes, Submission, Workload};
+use crate::workload::{ArrivingTasks, Compute, Sizes, Workload};
 use eyas_core::array::TaskArray;
 use eyas_core::dispatcher::Dispatcher;
 use eyas_core::{HomeVersion, ObjectId, TaskId, Timestamp, placement};
@@ -20,7 +20,7 @@ pub(super) struct Batch {
 
 /// See the module.
 pub(super) struct Work {
-    submissions: std::iter::Peekable<Box<dyn Iterator<Item = Submission>>>,
+    submissions: std::iter::Peekable<Box<dyn Iterator<Item = ArrivingTasks>>>,
     watch: Watch,
     batches: Vec<Batch>,
     n_tasks: u64,
@@ -76,7 +76,7 @@ impl Work {
     pub fn take_next(&mut self, recorder: &mut Recorder) -> Result<Arc<TaskArray>, String> {
         let next = self.submissions.next().expect("the caller has seen it");
         self.watch.check(&next, &self.sizes).map_err(|e| e.to_string())?;
-        let Submission { at, array, compute } = next;
+        let ArrivingTasks { at, array, compute } = next;
         recorder.arrived(at, u64::from(array.n_tasks));
         self.batches.push(Batch { first: self.n_tasks, at, array: array.clone(), compute });
         self.n_tasks += u64::from(array.n_tasks);

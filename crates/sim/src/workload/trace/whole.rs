@@ -48,7 +48,7 @@ impl Reader {
                 let (end, ended) = fold.tasks.end(task);
                 TaskMeasured { end, ended, ..self.tasks.get(&task).copied().unwrap_or(submitted(a)) }
             }));
-            submissions.push(Submission {
+            submissions.push(ArrivingTasks {
                 at: Timestamp(a.submitted.since_ns(zero)),
                 array: a.array.clone(),
                 compute: Compute::Each(positions),
@@ -148,7 +148,7 @@ impl Reader {
 
 /// Bytes that all tasks read. With `fill`, files that no executor measured get the median size, or one
 /// byte.
-fn complete_sizes(submissions: &[Submission], sizes: &mut FxHashMap<String, u64>, fill: bool) -> u64 {
+fn complete_sizes(submissions: &[ArrivingTasks], sizes: &mut FxHashMap<String, u64>, fill: bool) -> u64 {
     let mut known: Vec<u64> = sizes.values().copied().collect();
     known.sort_unstable();
     let median = known.get(known.len() / 2).copied().unwrap_or(1);
