@@ -253,9 +253,13 @@ impl Dispatcher {
 
     /// Why a ready task that fits some executor is not given to an executor now.
     fn why_not_now(&self, task: TaskId) -> Option<String> {
-        let (cpus, memory_bytes) = self.tasks.size_of(task);
-        let is_large = |e: &&ExecutorState| e.offer.slots >= cpus && e.offer.memory_bytes >= memory_bytes;
-        let (mut n_large, mut n_silent, mut n_leaving, mut n_resting) = (0, 0, 0, 0);
+        let size = self.tasks.size_of(task);
+        let (cpus, memory_bytes) = (size.cpus.max(1), size.memory_bytes);
+        let (array, _) = self.tasks.locate(task);
+        let stage = self.tasks.arrays[array.0 as usize].stage;
+        let lasts = self.lasts_of(task, stage, size);
+        let is_large = |e: &&ExecutorState| self.is_able(e, size);
+        let (mut n_large, mut n_silent, mut n_leaving, mut n_resting, mut n_ending) = (0, 0, 0, 0, 0);
         let mut has_room = None;
         for (id, e) in self.executors.by_id.iter().filter(|(_, e)| is_large(e)) {
             n_large += 1;
@@ -264,7 +268,8 @@ impl Dispatcher {
                 NodeState::Silent => n_silent += 1,
                 NodeState::Draining => n_leaving += 1,
                 NodeState::Connected if e.sick_until.is_some() => n_resting += 1,
-                NodeState::Connected if room.fits(Stage::Idle, cpus, memory_bytes) => {
+                NodeState::Connected if !e.left.is_enough_for(lasts) => n_ending += 1,
+                NodeState::Connected if room.fits(Stage::Idle, size, lasts) => {
                     has_room = has_room.or(Some(e));
                 }
                 NodeState::Connected => {}
@@ -278,12 +283,14 @@ impl Dispatcher {
         if memory_bytes > 0 {
             needs += &format!(" and {memory_bytes} bytes of free memory");
         }
-        let n_busy = n_large - n_silent - n_leaving - n_resting;
+        needs += &self.needs_in_words(size.needs);
+        let n_busy = n_large - n_silent - n_leaving - n_resting - n_ending;
         let ways = [
             (n_busy, "busy"),
             (n_silent, "silent"),
             (n_leaving, "leaving"),
             (n_resting, "resting after tasks failed there"),
+            (n_ending, "with too little time until their end"),
         ];
         let ways = ways.iter().filter(|(n, _)| *n > 0).map(|(n, way)| format!("{n} {way}"));
         let ways = ways.collect::<Vec<_>>().join(", ");
@@ -327,6 +334,16 @@ impl Dispatcher {
         self.executors.by_id.iter().map(|(id, e)| (*id, &e.offer, e.assigned.len(), e.node_state()))
     }
 
+    /// Whether the executor has joined and was not lost since.
+    pub fn has_executor(&self, executor: ExecutorId) -> bool {
+        self.executors.by_id.contains_key(&executor)
+    }
+
+    /// Whether an executor has attempts, as far as this dispatcher knows.
+    pub fn has_attempts(&self, executor: ExecutorId) -> bool {
+        self.executors.by_id.get(&executor).is_some_and(|e| !e.assigned.is_empty())
+    }
+
     /// Whether an executor has no attempt and could be given one.
     pub fn is_idle(&self, executor: ExecutorId) -> bool {
         self.executors.is_idle(executor)
@@ -337,9 +354,10 @@ impl Dispatcher {
     }
 
     /// When the driver should send [`Event::Ticked`] although nothing happened: when time alone may let a
-    /// waiting ready task start, or when shares of home are due.
+    /// waiting ready task start, when shares of home are due, or when an executor is to drain before its end.
     pub fn wake_at(&self) -> Option<Timestamp> {
-        self.placement_wakes_at().into_iter().chain(self.home_shares.wake_at()).min()
+        let due = self.home_shares.wake_at().into_iter().chain(self.next_drain());
+        self.placement_wakes_at().into_iter().chain(due).min()
     }
 
     fn placement_wakes_at(&self) -> Option<Timestamp> {
@@ -369,6 +387,7 @@ impl Dispatcher {
     /// left.
     pub fn demand<'a>(&self, n_pending: u32, nodes: &'a mut Vec<NodeView>) -> Demand<'a> {
         nodes.clear();
+        let shortest_ns = self.shortest_ready_ns();
         nodes.extend(self.executors.by_id.iter().map(|(&executor, e)| NodeView {
             executor,
             slots: e.offer.slots,
@@ -376,6 +395,9 @@ impl Dispatcher {
             idle_since: e.assigned.is_empty().then_some(e.last_ended),
             cached_bytes: 0,
             sole_bytes: 0,
+            ends: e.ends.as_ref().map(|ends| ends.at),
+            leaves: e.draining && e.ends.is_some(),
+            has_no_time: self.has_no_time(e, shortest_ns),
         }));
         let (n_known, sum_ns) = self
             .executors
@@ -461,8 +483,10 @@ impl Dispatcher {
             assert!(r.outputs.iter().all(|output| self.attempts.making.get(output) == Some(task)));
         }
         self.check_leftovers();
+        self.check_walltimes();
         self.check_forgotten();
         self.check_given_up();
+        self.check_resources();
         assert_eq!(
             self.attempts.making.len(),
             self.attempts.reserved.values().map(|r| r.outputs.len()).sum::<usize>()

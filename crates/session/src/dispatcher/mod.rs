@@ -40,7 +40,7 @@ pub use outside::{Answer, Outside, Permission, Seq};
 pub use records::Record;
 
 use ends::{Durable, Effect, Ended};
-use executors::{Connection, ExecutorConnection};
+use executors::{Connection, ExecutorConnection, Sending};
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::*;
 use eyas_core::home_share::{HomeLimits, HomeShare};
@@ -149,6 +149,7 @@ pub struct Session<O> {
     aborts_owed: Vec<RunId>,
     prints: Prints,
     connections: BTreeMap<u64, Connection>,
+    sending: Sending,
     executors: BTreeMap<ExecutorId, ExecutorConnection>,
     /// Names outlive their executors: explanations speak of those too.
     executor_names: BTreeMap<ExecutorId, String>,
@@ -212,6 +213,7 @@ impl<O: Outside> Session<O> {
             aborts_owed: vec![],
             prints: Prints::default(),
             connections: BTreeMap::new(),
+            sending: Sending::default(),
             executors: BTreeMap::new(),
             executor_names: BTreeMap::new(),
             last_executor: 0,
@@ -341,8 +343,8 @@ impl<O: Outside> Session<O> {
     pub fn say_goodbye(&mut self) {
         let reason = self.stop.clone().unwrap_or_default();
         self.say(format!("eyas: the dispatcher ends: {}", line_of(&reason)));
-        for connection in self.connections.values_mut().filter(|c| c.executor.is_some()) {
-            connection.out.push(ToExecutor::Shutdown { reason: reason.clone() });
+        for executor in self.executors.keys().copied().collect::<Vec<_>>() {
+            self.tell(executor, ToExecutor::Shutdown { reason: reason.clone() });
         }
         self.send_all();
         self.outside.flush();
@@ -384,10 +386,10 @@ impl<O: Outside> Session<O> {
     }
 
     fn on_tick(&mut self) {
-        self.leave_the_silent();
         // Every tick the core hears is in the log, as it may change what it does later; so they are few.
         if self.now.since_ns(self.core_ticked) >= TICK_NS {
             self.core_ticked = self.now;
+            self.leave_the_silent();
             self.feed(Event::Ticked);
             self.tell_load();
             self.ask_doubts();
@@ -438,6 +440,7 @@ impl<O: Outside> Session<O> {
             Action::Prefetch { executor, batch, inputs } => {
                 let location = |i: &AssignedInput| self.core.location(i.object).text().to_owned();
                 let locations = inputs.iter().map(location).collect();
+                self.tell_sources(executor, &inputs);
                 let permits = self.permits(executor, &inputs);
                 self.tell(executor, ToExecutor::Prefetch { batch, inputs, locations, permits });
             }
@@ -481,6 +484,7 @@ impl<O: Outside> Session<O> {
                 self.commit_now = true;
             }
             Action::ForgetRun { run } => self.record_forgotten(run, None),
+            Action::DrainExecutor { executor, reason } => self.drain(executor, reason),
             Action::ForgetExecutor { executor } => self.forget(executor),
             Action::TellMember { member, messages } => self.tell_member(member, &FromMember::Said(messages)),
             Action::SendAway { executor, member } => self.send_away(executor, member),
@@ -507,15 +511,35 @@ impl<O: Outside> Session<O> {
         }
     }
 
+    /// Sends what was collected. Recorded ends alone wait for company until the next tick.
     fn send_all(&mut self) {
-        for (number, connection) in self.connections.iter_mut().filter(|(_, c)| !c.out.is_empty()) {
+        let mut due = std::mem::take(&mut self.sending.due);
+        if self.ticked {
+            due.append(&mut self.sending.waiting);
+            due.sort_unstable();
+            due.dedup();
+        } else {
+            due.sort_unstable();
+        }
+        for number in due.drain(..) {
+            let Some(connection) = self.connections.get_mut(&number) else { continue };
+            connection.is_due = false;
             let can_wait = matches!(&connection.out[..], [ToExecutor::Recorded { ended }] if ended.len() < RECORDED_BATCH);
             if can_wait && !self.ticked {
+                if !std::mem::replace(&mut connection.is_waiting, true) {
+                    self.sending.waiting.push(number);
+                }
                 continue;
             }
-            self.outside.send(*number, &mut connection.out);
-            connection.out.clear();
+            if self.ticked {
+                connection.is_waiting = false;
+            }
+            if !connection.out.is_empty() {
+                self.outside.send(number, &mut connection.out);
+                connection.out.clear();
+            }
         }
+        self.sending.due = due;
         self.outside.log_settled(std::mem::take(&mut self.ticked));
     }
 }
