@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
-from batch import LIST, START, STOP, Batch
+from batch import LIST, START, STOP, Batch, Up, shared
 from harness import Eyas, Run, wait_until
 from weather import Cluster
 
@@ -23,70 +20,6 @@ def cluster(eyas: Eyas, tmp_path: Path) -> Cluster:
 @pytest.fixture
 def batch(tmp_path: Path) -> Batch:
     return Batch(tmp_path / "batch")
-
-
-class Up:
-    """The cluster of `eyas up` with nodes of this batch system."""
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        batch: Batch,
-        nodes: str,
-        *options: str,
-        list_every: str = "500ms",
-        lease: str = "2s",
-    ) -> None:
-        self.eyas = cluster.eyas
-        self.dir = cluster.folder / "up"
-        self.env = {"EYAS_JOIN": str(self.dir / "dispatcher" / "join.json")}
-        # On one machine nodes reach the dispatcher on loopback.
-        self.words = [
-            "up",
-            "--nodes",
-            nodes,
-            "--dir",
-            str(self.dir),
-            "--listen",
-            "127.0.0.1:0",
-            "--lease",
-            lease,
-        ]
-        self.words += ["--slots", "1", *batch.options(list_every), *options]
-
-    def start(self) -> str:
-        return self.eyas.run(*self.words).stdout
-
-    def ask(self, *args: str | Path) -> str:
-        return self.eyas.run(*args, env=self.env).stdout
-
-    def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.ask("status", "--json"))
-        return found
-
-    def names(self) -> list[str]:
-        """Nodes that are connected."""
-        return sorted(line["name"] for line in self.status()["executors"] if line["state"] == "connected")
-
-    @property
-    def log(self) -> Path:
-        return self.dir / "dispatcher" / "provider.log"
-
-    def kill(self, *parts: str) -> None:
-        """`kill -9` of these parts of the head: `provider`, `dispatcher`."""
-        for pid, command in list(self.eyas.left_behind()):
-            if command.split()[1:2] and command.split()[1] in parts:
-                os.kill(pid, signal.SIGKILL)
-
-    def down(self) -> None:
-        self.ask("down")
-        wait_until(lambda: not list(self.eyas.left_behind()), "the end of all its processes")
-
-
-def shared(eyas: Eyas) -> list[Path]:
-    """What lies in the folder that blocks read."""
-    folder = Path(eyas.env["XDG_STATE_HOME"]) / "eyas"
-    return sorted(folder.rglob("*")) if folder.exists() else []
 
 
 def test_a_run_takes_its_nodes_from_commands_and_leaves_nothing(

@@ -7,11 +7,10 @@ use crate::logs::InOrder;
 use crate::print::{count, nodes_of, plural, reason, size, time};
 use crate::progress::Progress;
 use crate::resume::Origin;
-use crate::{Exit, Fault, hints, json, local, provide, replaces, resume, tmpfs};
+use crate::{Exit, Fault, ending, hints, json, local, provide, replaces, resume, tmpfs};
 use eyas_client::Client;
-use eyas_core::RunId;
-use eyas_core::TaskId;
-use eyas_runtime::cluster::LocalCluster;
+use eyas_core::{RunId, TaskId};
+use eyas_runtime::cluster::{LocalCluster, PROVIDER, holder_of};
 use eyas_runtime::dispatcher::{DispatcherOptions, GroupOptions};
 use eyas_runtime::executor::{DataPlane, ExecutorError, ExecutorOptions};
 use eyas_tasklist::{ReadOptions, TaskList};
@@ -29,6 +28,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const LOST_MAX: u32 = 5;
 /// How often a client checks whether the parts of its embedded cluster are alive.
 const WATCH_PARTS: Duration = Duration::from_millis(500);
+
+/// How long nodes that ended with what started them are given before others take their place.
+const NODES_LEAVE: Duration = Duration::from_secs(2);
+const RESUME_HINT: &str = "the same command with --resume goes on";
 
 /// Characters of the names in the tables of `eyas status`.
 const NODE_CHARS_MAX: usize = 60;
@@ -198,7 +201,9 @@ pub fn run_list(
             up.join().display()
         );
     }
+    provide::sweep_keys();
     let mut parts = local::start(cluster, &dir, true)?;
+    let cluster_id = Join::read(&parts.join).map_err(|e| Fault::new(Exit::Cluster, e))?.cluster;
     let dir = dir.canonicalize()?;
     if !cluster.provide.is_elsewhere() {
         tmpfs::say_so(&dir, cluster.node.cache.saturating_mul(u64::from(cluster.nodes.max)));
@@ -214,7 +219,8 @@ pub fn run_list(
         drop(request);
         follow(client, &join_path, run, Some(&mut parts), printed).await
     });
-    parts.stop();
+    let in_haste = result.as_ref().is_ok_and(|end| end.in_haste);
+    client_runtime().block_on(ending::end_parts(&mut parts, &cluster_id, in_haste))?;
     let result = result.and_then(|end| {
         if json {
             json::write(&end.as_json(Some(&local::dispatcher_dir(&dir))))?;
@@ -318,9 +324,16 @@ struct End {
     exit: Exit,
     /// The last reported status of the run.
     status: RunStatus,
+    /// The user did not want to wait for the end of what was started.
+    in_haste: bool,
 }
 
 impl End {
+    /// The user left while the run went on.
+    fn interrupted(status: RunStatus, in_haste: bool) -> End {
+        End { exit: Exit::Interrupted, status, in_haste }
+    }
+
     /// `dir`: the dispatcher's folder.
     fn as_json<'a>(&'a self, dir: Option<&'a Path>) -> json::Run<'a> {
         json::Run::of(&self.status, dir)
@@ -350,16 +363,19 @@ async fn follow(
             reply = client.next() => {
                 let reply = match reply {
                     Ok(reply) => reply,
-                    Err(e) if parts.is_some() => return Err(gone(e, parts)),
+                    Err(e) if parts.is_some() => return Err(gone(e, parts).await),
                     // The dispatcher accepts us and closes the connection, again and again.
-                    Err(e) if n_lost == LOST_MAX => return Err(gone(e, None)),
+                    Err(e) if n_lost == LOST_MAX => return Err(gone(e, None).await),
                     Err(e) => {
                         n_lost += 1;
                         progress.clear();
                         eyas_text::say!("note: lost the dispatcher: {e}");
                         client = tokio::select! {
-                            connected = connect(join) => connected.map_err(|fault| gone(fault.message, None))?,
-                            () = asked_to_end.next() => return Ok(End { exit: Exit::Interrupted, status: last }),
+                            connected = connect(join) => match connected {
+                                Ok(client) => client,
+                                Err(fault) => return Err(gone(fault.message, None).await),
+                            },
+                            () = asked_to_end.next() => return Ok(End::interrupted(last, false)),
                         };
                         eyas_text::say!("note: the dispatcher is back");
                         watch = client.watch(run, interval_ns)?;
@@ -381,7 +397,8 @@ async fn follow(
                         }
                         if status.ended.is_some() {
                             progress.finish(&status);
-                            return Ok(End { exit: exit_of(&status, interrupts), status: *status });
+                            let exit = exit_of(&status, interrupts);
+                            return Ok(End { exit, status: *status, in_haste: false });
                         }
                         progress.show(&status);
                         last = *status;
@@ -399,10 +416,10 @@ async fn follow(
                 interrupts += 1;
                 if parts.is_none() {
                     eyas_text::say!("\nrun {run} goes on; `eyas wait --run {run}` follows it, `eyas cancel --run {run}` ends it");
-                    return Ok(End { exit: Exit::Interrupted, status: last });
+                    return Ok(End::interrupted(last, false));
                 }
                 if interrupts > 1 {
-                    return Ok(End { exit: Exit::Interrupted, status: last });
+                    return Ok(End::interrupted(last, true));
                 }
                 eyas_text::say!("\nending the tasks; ^C again to leave at once");
                 client.send(RequestBody::Cancel { run: Some(run), task: None })?;
@@ -415,8 +432,18 @@ async fn follow(
 /// without any node, nor without a dispatcher or the provider that starts nodes.
 fn look_after(parts: &mut LocalCluster, progress: &mut Progress) -> Result<(), Fault> {
     let ended = parts.take_ended_nodes();
-    if let Some((name, why)) = parts.find_ended() {
-        return Err(Fault::new(Exit::Cluster, format!("the {name} ended: {why}")));
+    let killed = parts.find_killed_provider();
+    match (parts.find_ended(), killed) {
+        (Some((name, _)), Some((how, since))) if name == PROVIDER => {
+            if !is_room_for_nodes(parts, since) {
+                return Ok(());
+            }
+            progress.clear();
+            eyas_text::say!("note: what starts and ends nodes was killed ({how}), and is started again");
+            parts.restart_provider()?;
+        }
+        (Some((name, why)), _) => return Err(part_ended(&name, &why)),
+        (None, _) => {}
     }
     for (name, why) in &ended {
         progress.clear();
@@ -425,21 +452,42 @@ fn look_after(parts: &mut LocalCluster, progress: &mut Progress) -> Result<(), F
     match ended.last() {
         Some((name, _)) if !parts.has_nodes() => {
             let message = format!("no node is left; {name} was the last");
-            Err(Fault::new(Exit::Cluster, message).hint("the same command with --resume goes on"))
+            Err(Fault::new(Exit::Cluster, message).hint(RESUME_HINT))
         }
         _ => Ok(()),
     }
 }
 
+/// Whether a provider that was killed so long ago may be started again. Nodes that ended with it may need a moment for that;
+/// blocks elsewhere go on, and are taken over.
+fn is_room_for_nodes(parts: &LocalCluster, since: Duration) -> bool {
+    if parts.provider_words().is_some_and(provide::may_leave_blocks) {
+        return true;
+    }
+    let dir = parts.join.parent().and_then(Path::parent).unwrap_or(Path::new("."));
+    let is_held = |node: PathBuf| holder_of(&node.join("cache/lock")).is_some();
+    since >= NODES_LEAVE && !local::node_dirs(dir).into_iter().any(is_held)
+}
+
+/// A run cannot go on without that part of its cluster.
+fn part_ended(name: &str, why: &str) -> Fault {
+    let fault = Fault::new(Exit::Cluster, format!("the {name} ended: {why}"));
+    // What a provider itself says is a reason to change something first.
+    match why.starts_with("error: ") {
+        true => fault,
+        false => fault.hint(RESUME_HINT),
+    }
+}
+
 /// ^C, and the signal of a batch system. Not the signal of a closed terminal: catching it would undo `nohup`.
-struct AskedToEnd([Signal; 2]);
+pub struct AskedToEnd([Signal; 2]);
 
 impl AskedToEnd {
-    fn listen() -> std::io::Result<AskedToEnd> {
+    pub fn listen() -> std::io::Result<AskedToEnd> {
         Ok(AskedToEnd([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?]))
     }
 
-    async fn next(&mut self) {
+    pub async fn next(&mut self) {
         let [interrupt, terminate] = &mut self.0;
         tokio::select! {
             _ = interrupt.recv() => {}
@@ -448,12 +496,19 @@ impl AskedToEnd {
     }
 }
 
-fn gone(e: impl std::fmt::Display, parts: Option<&mut LocalCluster>) -> Fault {
-    if let Some((name, why)) = parts.and_then(|p| p.find_ended()) {
-        return Fault::new(Exit::Cluster, format!("the {name} ended: {why}"));
+async fn gone(e: impl std::fmt::Display, parts: Option<&mut LocalCluster>) -> Fault {
+    let fault = Fault::new(Exit::Cluster, format!("lost the dispatcher: {e}"));
+    let Some(parts) = parts else {
+        return fault.hint("what was submitted is in its journal; when it is back, `eyas wait` goes on");
+    };
+    // The connection of a process that was killed may end before the process has.
+    for _ in 0..10 {
+        if let Some((name, why)) = parts.find_ended() {
+            return part_ended(&name, &why);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    Fault::new(Exit::Cluster, format!("lost the dispatcher: {e}"))
-        .hint("what was submitted is in its journal; when it is back, `eyas wait` goes on")
+    fault.hint(RESUME_HINT)
 }
 
 fn exit_of(status: &RunStatus, interrupts: u32) -> Exit {
@@ -581,10 +636,11 @@ fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
     let up = time(status.now.since_ns(status.started));
     writeln!(out, "cluster {}, up {up}, placement {}", status.cluster, line_of(&status.placement))?;
     if let Some(provisioner) = &status.provisioner {
-        let nodes = nodes_of(provisioner, status.executors.len());
+        let nodes = nodes_of(provisioner, status);
         writeln!(out, "{nodes}, provisioning {}", provisioner.policy)?;
     }
-    for warning in &status.warnings {
+    let troubles = status.provisioner.iter().flat_map(|provisioner| &provisioner.troubles);
+    for warning in troubles.chain(&status.warnings) {
         writeln!(out, "warning: {}", line_of(warning))?;
     }
     // Nodes from elsewhere have longer names than `node12`.

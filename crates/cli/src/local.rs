@@ -3,7 +3,7 @@
 use crate::args::{ClusterArgs, JoinArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
 use crate::clusters::{self, Kind, Meant};
 use crate::print::reason;
-use crate::{Exit, Fault, provide};
+use crate::{Exit, Fault, provide, starting};
 use eyas_core::dispatcher::{CollectiveMode, DispatcherConfig, KeepRuns};
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
 use eyas_core::{eviction, placement};
@@ -250,7 +250,9 @@ pub fn new_run_dir() -> Result<PathBuf, Fault> {
 
 /// Starts the processes of a local cluster in `dir`.
 pub fn start(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<LocalCluster, Fault> {
-    Ok(LocalCluster::start(&plan(args, dir, embedded)?.0)?)
+    let (plan, _) = plan(args, dir, embedded)?;
+    let _starting = starting::hold(&plan.dir)?;
+    Ok(LocalCluster::start(&plan)?)
 }
 
 /// The folders of a cluster's nodes.

@@ -1,13 +1,16 @@
 //! Where a cluster's nodes come from, as options say it: this machine, hosts that are known by name, or commands of the user.
 
-use crate::args::{ClusterArgs, Nodes, ProvideArgs, ProviderArgs, ProviderKind, listed_every};
+use crate::args::{Cli, ClusterArgs, Nodes, ProvideArgs, ProviderArgs, ProviderKind, Verb, listed_every};
 use crate::commands::client_runtime;
 use crate::print::{plural, reason};
 use crate::{Exit, Fault, clusters, local};
+use clap::Parser;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::provisioning::blocks::BlockConfig;
+use eyas_runtime::cluster::provider_left;
 use eyas_runtime::provider::{
-    CommandLines, Commands, Hosts, Launch, Local, ProviderOptions, Share, check_line, run,
+    CommandLines, Commands, Haste, Hosts, Launch, Local, ProviderOptions, Share, Source, check_line,
+    end_blocks, run, sweep_shares,
 };
 use eyas_text::shown_path;
 use eyas_wire::identity::Join;
@@ -170,6 +173,17 @@ fn shared_state() -> Result<PathBuf, Fault> {
     })
 }
 
+/// What nodes elsewhere run.
+fn launch_of(args: &ProviderArgs) -> Result<Launch, Fault> {
+    Ok(Launch {
+        exe: args.provide.program.clone().map_or_else(std::env::current_exe, Ok)?,
+        node_args: local::node_arguments(&args.node),
+        node_dir: args.provide.node_dir.clone(),
+        setup: args.provide.setup.clone(),
+        walltime: args.provide.walltime.map(Duration::from_nanos),
+    })
+}
+
 /// The process that starts and ends nodes.
 pub fn provider(args: ProviderArgs) -> Result<Exit, Fault> {
     let join = clusters::work_join(&args.join)?;
@@ -179,13 +193,7 @@ pub fn provider(args: ProviderArgs) -> Result<Exit, Fault> {
     let lock = eyas_runtime::cluster::provider_lock(&log_dir);
     let until_stdin_closes = args.until_stdin_closes;
     let exe = std::env::current_exe()?;
-    let launch = Launch {
-        exe: args.provide.program.clone().unwrap_or(exe.clone()),
-        node_args: local::node_arguments(&args.node),
-        node_dir: args.provide.node_dir.clone(),
-        setup: args.provide.setup.clone(),
-        walltime: args.provide.walltime.map(Duration::from_nanos),
-    };
+    let launch = launch_of(&args)?;
     let runtime = client_runtime();
     let result = match args.provide.provider {
         ProviderKind::Local => {
@@ -225,6 +233,71 @@ pub fn provider(args: ProviderArgs) -> Result<Exit, Fault> {
         }
     };
     result.map(|()| Exit::Good).map_err(|e| Fault::new(Exit::Cluster, e))
+}
+
+/// What the provider of a cluster that stays was started with, in the folder of its dispatcher: whoever ends the cluster needs it
+/// where the provider is gone.
+const WORDS: &str = "provider.json";
+
+/// Keeps what the provider is started with; `None`: there is none any more.
+pub fn keep_words(dispatcher_dir: &Path, words: Option<&[String]>) -> Result<(), Fault> {
+    let path = dispatcher_dir.join(WORDS);
+    if words.is_none() {
+        let _ = std::fs::remove_file(provider_left(dispatcher_dir));
+    }
+    let kept = match words {
+        Some(words) => std::fs::write(&path, serde_json::to_vec(words).expect("texts can be written")),
+        None => match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        },
+    };
+    kept.map_err(|e| Fault::new(Exit::Other, format!("cannot write {}: {}", shown_path(&path), reason(&e))))
+}
+
+pub fn has_kept_words(dispatcher_dir: &Path) -> bool {
+    dispatcher_dir.join(WORDS).exists()
+}
+
+/// What [`keep_words`] kept.
+pub fn kept_words(dispatcher_dir: &Path) -> Option<Vec<String>> {
+    serde_json::from_slice(&std::fs::read(dispatcher_dir.join(WORDS)).ok()?).ok()
+}
+
+/// The options of a provider that was started with these words, if its blocks may outlive it. All other nodes end with the
+/// process that started them.
+fn outlived(words: &[String]) -> Option<ProviderArgs> {
+    let words = ["eyas"].into_iter().chain(words.iter().map(String::as_str));
+    let Ok(Cli { verb: Verb::Provider(args) }) = Cli::try_parse_from(words) else { return None };
+    (args.provide.provider == ProviderKind::Command).then_some(args)
+}
+
+/// Whether blocks may outlive the provider that was started with these words.
+pub fn may_leave_blocks(words: &[String]) -> bool {
+    outlived(words).is_some()
+}
+
+/// Ends the blocks of a cluster whose provider was killed; `words` are what it was started with. Gives a sentence for each block that
+/// may be left. `haste` is given what cuts off its commands.
+pub fn end_left(words: &[String], cluster: &str, haste: impl FnOnce(Haste)) -> Result<Vec<String>, Fault> {
+    let Some(args) = outlived(words) else { return Ok(vec![]) };
+    let join = args.join.join.clone().unwrap_or_default();
+    let dir = join.parent().unwrap_or(Path::new(".")).to_path_buf();
+    let share = Share::of(&shared_state()?, cluster);
+    let launch = launch_of(&args)?;
+    let source = Commands::new(cluster, command_lines(&args.provide)?, launch, share.clone(), dir);
+    haste(source.haste());
+    let left = end_blocks(source, &Commands::block_config(cluster, listed_every(None)).prefix);
+    share.remove();
+    Ok(left)
+}
+
+/// Removes the keys of this user's clusters that are dead from the folder that nodes elsewhere read.
+pub fn sweep_keys() {
+    let Ok(state) = shared_state() else { return };
+    for cluster in sweep_shares(&state) {
+        eyas_text::say!("note: the key of cluster {cluster}, which was killed, is removed");
+    }
 }
 
 /// Removes the folder of an executor that was told to leave nothing.

@@ -518,6 +518,8 @@ pub struct Provisioner {
     pub n_pending: u32,
     /// Where nodes come from elsewhere: blocks that are no nodes yet, or no more; the first of them where they are many.
     pub blocks: Vec<BlockLine>,
+    /// What does not work at the moment, in sentences.
+    pub troubles: Vec<String>,
 }
 
 /// Nodes that are requested together, for people to see.
@@ -566,6 +568,8 @@ pub struct RunStatus {
     pub failures: Vec<(String, String)>,
     /// Nodes that take work, if nodes come and go.
     pub n_nodes: Option<u32>,
+    /// Why nodes do not come or go, in sentences.
+    pub troubles: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]

@@ -30,6 +30,11 @@ impl Provision {
     pub(super) fn shown(&self) -> Option<Provisioner> {
         self.provisioner.as_ref().map(|(_, p)| p.clone())
     }
+
+    /// Why nodes do not come or go.
+    pub(super) fn troubles(&self) -> Vec<String> {
+        self.provisioner.iter().flat_map(|(_, p)| p.troubles.iter().cloned()).collect()
+    }
 }
 
 impl<O: Outside> Session<O> {

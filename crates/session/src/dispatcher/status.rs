@@ -50,6 +50,7 @@ impl<O: Outside> Session<O> {
             ended: r.ended.filter(|_| n_ended == r.n_tasks),
             failures: self.durable_failures(r, durable.n_failed),
             n_nodes: self.n_nodes(),
+            troubles: self.provision.troubles(),
         }
     }
 
