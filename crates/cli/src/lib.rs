@@ -18,6 +18,7 @@ macro_rules! show {
 
 mod add;
 pub mod args;
+mod batch;
 mod bench;
 mod clusters;
 mod commands;

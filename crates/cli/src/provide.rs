@@ -3,7 +3,7 @@
 use crate::args::{Cli, ClusterArgs, Nodes, ProvideArgs, ProviderArgs, ProviderKind, Verb, listed_every};
 use crate::commands::client_runtime;
 use crate::print::{plural, reason};
-use crate::{Exit, Fault, clusters, local};
+use crate::{Exit, Fault, batch, clusters, local};
 use clap::Parser;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::provisioning::blocks::BlockConfig;
@@ -36,16 +36,26 @@ impl ProvideArgs {
     fn needless(&self) -> Option<&'static str> {
         let ProvideArgs { provider, hosts, ssh, program, start, list, stop, list_every, walltime, .. } = self;
         let (is_local, is_command) = (!self.is_elsewhere(), *provider == ProviderKind::Command);
+        let (is_batch, is_slurm) = (provider.is_batch(), *provider == ProviderKind::Slurm);
+        let is_cloud =
+            matches!(provider, ProviderKind::Aws | ProviderKind::Azure | ProviderKind::Googlecloud);
+        let has_accounts = is_batch && !is_cloud && *provider != ProviderKind::Kubernetes;
         // Each option, whether it is given, and whether this provider has it.
         let options = [
             ("hosts", hosts.is_some(), *provider == ProviderKind::Ssh),
-            ("ssh", ssh.is_some(), !is_local && !is_command),
+            ("ssh", ssh.is_some(), matches!(provider, ProviderKind::Ssh | ProviderKind::Allocation)),
             ("program", program.is_some(), !is_local),
             ("start", start.is_some(), is_command),
             ("list", list.is_some(), is_command),
             ("stop", stop.is_some(), is_command),
-            ("list-every", list_every.is_some(), is_command),
-            ("walltime", walltime.is_some(), is_command),
+            ("list-every", list_every.is_some(), is_command || is_batch),
+            ("walltime", walltime.is_some(), is_command || has_accounts),
+            ("partition", self.partition.is_some(), is_slurm),
+            ("queue", self.queue.is_some(), has_accounts && !is_slurm && *provider != ProviderKind::Htcondor),
+            ("account", self.account.is_some(), has_accounts),
+            ("nodes-per-job", self.nodes_per_job.is_some(), is_batch),
+            ("options", !self.options.is_empty(), is_batch),
+            ("python", self.python.is_some(), is_batch),
             ("node-dir", self.node_dir.is_some(), !is_local),
             ("setup", !self.setup.is_empty(), !is_local),
         ];
@@ -67,10 +77,16 @@ impl ProvideArgs {
             ("list-every", ms(list_every)),
             ("walltime", ms(walltime)),
             ("node-dir", self.node_dir.clone()),
+            ("partition", self.partition.clone()),
+            ("queue", self.queue.clone()),
+            ("account", self.account.clone()),
+            ("nodes-per-job", self.nodes_per_job.map(|n| n.to_string())),
+            ("python", path(&self.python)),
         ];
         let mut words = vec![format!("--provider={}", provider.name())];
         words.extend(options.into_iter().filter_map(|(name, value)| Some(format!("--{name}={}", value?))));
         words.extend(self.setup.iter().map(|line| format!("--setup={line}")));
+        words.extend(self.options.iter().map(|option| format!("--options={}={}", option.name, option.value)));
         words
     }
 
@@ -84,7 +100,7 @@ impl ProvideArgs {
                 return Err(fault.hint("write the hosts into a file, one on a line, as ssh takes them"));
             }
             (ProviderKind::Allocation, _) => Hosts::of_allocation(|name| std::env::var(name).ok(), ssh),
-            (ProviderKind::Local | ProviderKind::Command, _) => return Ok(None),
+            _ => return Ok(None),
         };
         found.map(Some).map_err(bad)
     }
@@ -110,7 +126,8 @@ pub fn check(args: &ProvideArgs, nodes: Nodes, dispatchers: u32) -> Result<(), F
         ProviderKind::Command => {
             command_lines(args)?;
         }
-        ProviderKind::Ssh | ProviderKind::Allocation => {
+        kind if kind.is_batch() => batch::check(args)?,
+        _ => {
             let n_hosts = args.hosts()?.map_or(0, |hosts| hosts.names.len());
             if nodes.max as usize > n_hosts {
                 let there_are = plural(n_hosts as u64, "host");
@@ -231,6 +248,18 @@ pub fn provider(args: ProviderArgs) -> Result<Exit, Fault> {
             let options = ProviderOptions { join, lock, config, blocks, elsewhere, until_stdin_closes };
             runtime.block_on(run(options, source))
         }
+        _ => {
+            let cluster = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.cluster;
+            let share = Share::of(&shared_state()?, &cluster);
+            share.refresh(&join)?;
+            let blocks = batch::block_config(&cluster, &args.provide);
+            let mut source = batch::source(&cluster, &args, launch, share.clone(), log_dir);
+            source.open().map_err(|refusal| Fault::new(Exit::BadInput, refusal))?;
+            let lease_ns = args.lease.unwrap_or(DispatcherConfig::default().lease_ns);
+            let elsewhere = Some((Duration::from_nanos(lease_ns), share));
+            let options = ProviderOptions { join, lock, config, blocks, elsewhere, until_stdin_closes };
+            runtime.block_on(run(options, source))
+        }
     };
     result.map(|()| Exit::Good).map_err(|e| Fault::new(Exit::Cluster, e))
 }
@@ -269,7 +298,8 @@ pub fn kept_words(dispatcher_dir: &Path) -> Option<Vec<String>> {
 fn outlived(words: &[String]) -> Option<ProviderArgs> {
     let words = ["eyas"].into_iter().chain(words.iter().map(String::as_str));
     let Ok(Cli { verb: Verb::Provider(args) }) = Cli::try_parse_from(words) else { return None };
-    (args.provide.provider == ProviderKind::Command).then_some(args)
+    let kind = args.provide.provider;
+    (kind == ProviderKind::Command || kind.is_batch()).then_some(args)
 }
 
 /// Whether blocks may outlive the provider that was started with these words.
@@ -285,9 +315,18 @@ pub fn end_left(words: &[String], cluster: &str, haste: impl FnOnce(Haste)) -> R
     let dir = join.parent().unwrap_or(Path::new(".")).to_path_buf();
     let share = Share::of(&shared_state()?, cluster);
     let launch = launch_of(&args)?;
-    let source = Commands::new(cluster, command_lines(&args.provide)?, launch, share.clone(), dir);
-    haste(source.haste());
-    let left = end_blocks(source, &Commands::block_config(cluster, listed_every(None)).prefix);
+    let prefix = Commands::block_config(cluster, listed_every(None)).prefix;
+    let left = if args.provide.provider.is_batch() {
+        // The Python process works in the folder, which may be gone.
+        std::fs::create_dir_all(share.dir())?;
+        let source = batch::source(cluster, &args, launch, share.clone(), dir);
+        haste(source.haste());
+        end_blocks(source, &prefix)
+    } else {
+        let source = Commands::new(cluster, command_lines(&args.provide)?, launch, share.clone(), dir);
+        haste(source.haste());
+        end_blocks(source, &prefix)
+    };
     share.remove();
     Ok(left)
 }
