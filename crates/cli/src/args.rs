@@ -731,19 +731,45 @@ pub struct ExecutorArgs {
     /// Remove the directory at the end
     #[arg(long, requires = "dir")]
     pub remove_dir: bool,
+    /// Only look around, for `eyas provider check`
+    #[arg(long, hide = true)]
+    pub probe: bool,
     #[arg(long, hide = true)]
     pub until_stdin_closes: bool,
 }
 
+#[derive(Subcommand)]
+pub enum ProviderVerb {
+    /// Show what would be submitted for nodes, submit one probe, and say in words what is wrong with it
+    Check(ProviderCheckArgs),
+}
+
 #[derive(Args)]
+pub struct ProviderCheckArgs {
+    /// Take options that are not given here from that section of eyas.toml, here or in ~/.config/eyas
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
+    /// How long the probe may wait in the queue
+    #[arg(long, value_name = "TIME", default_value = "10min", value_parser = duration)]
+    pub wait: u64,
+    #[command(flatten)]
+    pub node: NodeArgs,
+    #[command(flatten)]
+    pub provide: ProvideArgs,
+}
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct ProviderArgs {
+    #[command(subcommand)]
+    pub verb: Option<ProviderVerb>,
     #[command(flatten)]
     pub join: JoinArgs,
     /// The nodes' folders are made in it
-    #[arg(long, value_name = "DIR")]
-    pub dir: PathBuf,
-    #[arg(long, value_parser = nodes)]
-    pub nodes: Nodes,
+    #[arg(long, value_name = "DIR", required = true)]
+    pub dir: Option<PathBuf>,
+    #[arg(long, value_parser = nodes, required = true)]
+    pub nodes: Option<Nodes>,
     #[command(flatten)]
     pub provision: ProvisionArgs,
     #[command(flatten)]

@@ -23,7 +23,7 @@ pub fn option(text: &str) -> Result<BatchOption, String> {
     Ok(BatchOption { name: name.into(), value })
 }
 
-fn fault(refusal: Refusal) -> Fault {
+pub fn fault(refusal: Refusal) -> Fault {
     let fault = Fault::new(Exit::BadInput, refusal.text);
     match refusal.hint {
         Some(hint) => fault.hint(hint),
@@ -67,5 +67,24 @@ pub fn block_config(cluster: &str, args: &ProvideArgs) -> BlockConfig {
 
 pub fn source(cluster: &str, args: &ProviderArgs, launch: Launch, share: Share, log_dir: PathBuf) -> Batch {
     let settings = settings(&args.provide, &args.node);
-    Batch::new(cluster, python(&args.provide), settings, launch, share, log_dir)
+    with_settings(cluster, &args.provide, settings, launch, share, log_dir)
+}
+
+pub fn with_settings(
+    cluster: &str,
+    args: &ProvideArgs,
+    settings: BatchSettings,
+    launch: Launch,
+    share: Share,
+    log_dir: PathBuf,
+) -> Batch {
+    Batch::new(cluster, python(args), settings, launch, share, log_dir)
+}
+
+/// Options of a profile that Parsl does not take, in sentences; `None`: there is no Parsl to ask, and why.
+pub fn wrong_options(args: &ProvideArgs, node: &NodeArgs) -> Result<Vec<String>, Refusal> {
+    let python = python(args);
+    check_python(&python)?;
+    let wrong = settings(args, node).check(&python)?;
+    Ok(wrong.into_iter().map(|refusal| refusal.to_string()).collect())
 }

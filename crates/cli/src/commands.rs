@@ -781,6 +781,9 @@ pub fn dispatcher(args: DispatcherArgs) -> Result<Exit, Fault> {
 }
 
 pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
+    if args.probe {
+        return crate::probe::look_around(&args);
+    }
     local::check_node(&args.node)?;
     let join = match &args.join.join {
         Some(join) if join == Path::new("-") => provide::join_from_stdin(args.dir.as_deref())?,

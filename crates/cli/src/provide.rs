@@ -1,9 +1,13 @@
 //! Where a cluster's nodes come from, as options say it: this machine, hosts that are known by name, or commands of the user.
 
-use crate::args::{Cli, ClusterArgs, Nodes, ProvideArgs, ProviderArgs, ProviderKind, Verb, listed_every};
+use crate::args::{
+    Cli, ClusterArgs, NodeArgs, Nodes, ProvideArgs, ProviderArgs, ProviderCheckArgs, ProviderKind,
+    ProviderVerb, Verb, listed_every,
+};
 use crate::commands::client_runtime;
 use crate::print::{plural, reason};
-use crate::{Exit, Fault, batch, clusters, local};
+use crate::provider_check::Prober;
+use crate::{Exit, Fault, batch, clusters, local, provider_check};
 use clap::Parser;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::provisioning::blocks::BlockConfig;
@@ -191,30 +195,85 @@ fn shared_state() -> Result<PathBuf, Fault> {
 }
 
 /// What nodes elsewhere run.
-fn launch_of(args: &ProviderArgs) -> Result<Launch, Fault> {
+fn launch_of(args: &ProvideArgs, node: &NodeArgs) -> Result<Launch, Fault> {
     Ok(Launch {
-        exe: args.provide.program.clone().map_or_else(std::env::current_exe, Ok)?,
-        node_args: local::node_arguments(&args.node),
-        node_dir: args.provide.node_dir.clone(),
-        setup: args.provide.setup.clone(),
-        walltime: args.provide.walltime.map(Duration::from_nanos),
+        exe: program_of(args)?,
+        node_args: local::node_arguments(node),
+        node_dir: args.node_dir.clone(),
+        setup: args.setup.clone(),
+        walltime: args.walltime.map(Duration::from_nanos),
     })
 }
 
+/// The program as nodes elsewhere find it.
+pub fn program_of(args: &ProvideArgs) -> Result<PathBuf, Fault> {
+    Ok(args.program.clone().map_or_else(std::env::current_exe, Ok)?)
+}
+
+/// Who submits the probe of `eyas provider check`, with what it would submit. `join`: of a dispatcher with that id of its cluster.
+pub fn prober(
+    args: &ProviderCheckArgs,
+    cluster: &str,
+    join: &Path,
+    dir: &Path,
+    n_nodes: u32,
+) -> Result<Prober, Fault> {
+    let mut launch = launch_of(&args.provide, &args.node)?;
+    launch.node_args.push("--probe".into());
+    let share = Share::of(&shared_state()?, cluster);
+    share.refresh(join)?;
+    let (name, log_dir) = (format!("eyas-{cluster}-1"), dir.to_path_buf());
+    let list_every = args.provide.list_every.map(Duration::from_nanos);
+    let fail = |e: String| Fault::new(Exit::Cluster, e);
+    let (source, mut parts): (Box<dyn Source>, _) = match args.provide.provider {
+        ProviderKind::Command => {
+            let lines = command_lines(&args.provide)?;
+            let mut source = Commands::new(cluster, lines, launch, share.clone(), log_dir);
+            let start = source.describe(&name).map_err(fail)?;
+            (Box::new(source), vec![("The command that starts a node:".to_string(), start)])
+        }
+        kind if kind.is_batch() => {
+            let settings = batch::settings(&args.provide, &args.node);
+            let mut source =
+                batch::with_settings(cluster, &args.provide, settings, launch, share.clone(), log_dir);
+            source.open().map_err(batch::fault)?;
+            let (script, command) = source.describe(&name, n_nodes).map_err(fail)?;
+            let mut parts = vec![];
+            if !script.is_empty() {
+                parts.push((format!("What is submitted, by {command}:"), script));
+            }
+            (Box::new(source), parts)
+        }
+        kind => {
+            let message = format!("a probe is a job, and --provider {} has none", kind.name());
+            return Err(bad(message).hint("`eyas up` says at once what is wrong with hosts"));
+        }
+    };
+    let script = std::fs::read_to_string(share.dir().join(format!("{name}.sh")))?;
+    parts.push(("What each node runs:".into(), script));
+    Ok(Prober { source, parts, name, share, list_every })
+}
+
 /// The process that starts and ends nodes.
-pub fn provider(args: ProviderArgs) -> Result<Exit, Fault> {
+pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
+    if let Some(ProviderVerb::Check(args)) = args.verb.take() {
+        return provider_check::check(args);
+    }
+    let (Some(dir), Some(nodes)) = (args.dir.take(), args.nodes) else {
+        return Err(bad("`eyas provider` needs --dir and --nodes"));
+    };
     let join = clusters::work_join(&args.join)?;
     let slots = args.node.slots.unwrap_or(1);
-    let config = local::provision_config(args.nodes, &args.provision, slots);
+    let config = local::provision_config(nodes, &args.provision, slots);
     let log_dir = join.parent().unwrap_or(Path::new(".")).to_path_buf();
     let lock = eyas_runtime::cluster::provider_lock(&log_dir);
     let until_stdin_closes = args.until_stdin_closes;
     let exe = std::env::current_exe()?;
-    let launch = launch_of(&args)?;
+    let launch = launch_of(&args.provide, &args.node)?;
     let runtime = client_runtime();
     let result = match args.provide.provider {
         ProviderKind::Local => {
-            let (to, dir, node) = (join.clone(), args.dir, args.node);
+            let (to, node) = (join.clone(), args.node);
             let node_args = move |name: &str| local::executor_arguments(&to, &dir, name, &node);
             let source = Local::new(exe, log_dir, node_args);
             let blocks = Local::block_config(local::NODE);
@@ -314,7 +373,7 @@ pub fn end_left(words: &[String], cluster: &str, haste: impl FnOnce(Haste)) -> R
     let join = args.join.join.clone().unwrap_or_default();
     let dir = join.parent().unwrap_or(Path::new(".")).to_path_buf();
     let share = Share::of(&shared_state()?, cluster);
-    let launch = launch_of(&args)?;
+    let launch = launch_of(&args.provide, &args.node)?;
     let prefix = Commands::block_config(cluster, listed_every(None)).prefix;
     let left = if args.provide.provider.is_batch() {
         // The Python process works in the folder, which may be gone.

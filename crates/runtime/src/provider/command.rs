@@ -219,6 +219,20 @@ impl Commands {
         written.map_err(|e| format!("cannot write {}: {e}", eyas_text::shown_path(&self.share.script(name))))
     }
 
+    /// The command that starts a block of that name, whose script is written.
+    pub fn describe(&mut self, name: &str) -> Result<String, String> {
+        self.write_script(name)?;
+        Ok(self.start_line(name))
+    }
+
+    fn start_line(&self, name: &str) -> String {
+        let (join, script) = (self.share.join(), self.share.script(name));
+        let (join, script) = (join.to_string_lossy(), script.to_string_lossy());
+        let walltime = self.launch.walltime.map_or(String::new(), hours_minutes_seconds);
+        let values = [("name", name), ("join", &*join), ("script", &*script), ("walltime", &*walltime)];
+        filled(&self.lines.start, &values)
+    }
+
     /// What starts the executor of the block with that name.
     fn script(&self, name: &str) -> String {
         script::text(&self.launch, &self.share, name, false)
@@ -228,11 +242,7 @@ impl Commands {
 impl Source for Commands {
     fn submit(&mut self, name: &str, _: u32) -> Result<String, String> {
         self.write_script(name)?;
-        let (join, script) = (self.share.join(), self.share.script(name));
-        let (join, script) = (join.to_string_lossy(), script.to_string_lossy());
-        let walltime = self.launch.walltime.map_or(String::new(), hours_minutes_seconds);
-        let values = [("name", name), ("join", &*join), ("script", &*script), ("walltime", &*walltime)];
-        let line = filled(&self.lines.start, &values);
+        let line = self.start_line(name);
         id_of(&shell("start", &line, COMMAND_MAX, || self.haste.has_begun())?)
     }
 
