@@ -125,6 +125,18 @@ def test_a_head_that_is_killed_and_started_again_adopts_its_jobs(
     empty(batch)
 
 
+def test_down_ends_the_jobs_of_a_head_that_was_killed(batch: Slurm, cluster: Cluster, tmp_path: Path) -> None:
+    up = Up(cluster, "--nodes", "0..1")
+    up.run("submit", cluster.list_of([cluster.task("t", "echo x > out", gate=tmp_path / "gate")]))
+    cluster.begun("t")
+    for pid, command in list(cluster.eyas.left_behind()):
+        if command.split()[1:2] in (["provider"], ["dispatcher"]):
+            os.kill(pid, signal.SIGKILL)
+    up.run("down")
+    empty(batch)
+    assert not shared(cluster.eyas)
+
+
 def test_a_job_that_dies_at_once_is_said_with_its_own_output(batch: Slurm, cluster: Cluster) -> None:
     tasks = cluster.list_of([cluster.task("t", "echo x > out")])
     words = ["--nodes", "0..1", "--setup", "echo 'module: no such module: blast' >&2; exit 1"]
@@ -159,3 +171,39 @@ def test_a_python_without_parsl_is_refused_with_the_command_that_installs_it(
     done = eyas.run("run", tmp_path / "t.jsonl", *words, status=2)
     assert "need Parsl, which the Python" in done.stderr, done
     assert f"hint: {bare} -m pip install 'eyas[batch]'\n" in done.stderr, done
+
+
+def test_a_job_of_two_nodes_has_an_executor_on_each(batch: Slurm, cluster: Cluster, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    tasks = cluster.list_of(
+        [cluster.task(f"t{i}", "echo $SLURMD_NODENAME $SLURM_JOB_ID > out", gate=gate) for i in range(2)]
+    )
+    words = ["--nodes", "0..2", "--nodes-per-job", "2", "--provisioning", "all-at-once"]
+    running = cluster.eyas.start("run", tasks, *OPTIONS, *words)
+    cluster.begun("t0", "t1")
+    assert len(batch.queue()) == 1, "one job holds both"
+    gate.touch()
+    running.wait()
+    (node0, job0), (node1, job1) = (cluster.output(f"t{i}").decode().split() for i in range(2))
+    assert node0 != node1 and job0 == job1
+    empty(batch)
+
+
+def test_config_check_holds_options_against_parsl(eyas: Eyas, tmp_path: Path) -> None:
+    toml = tmp_path / "eyas.toml"
+    toml.write_text(
+        '[profile.a]\nprovider = "lsf"\n\n[profile.a.options]\nqueu = "x"\nrequest_by_nodes = true\n'
+    )
+    done = eyas.run("config", "check", status=2)
+    assert (
+        "line 4: profile `a`: --provider lsf has no option `queu`; did you mean `queue`?\n" in done.stderr
+    ), done
+    toml.write_text('[profile.a]\nprovider = "lsf"\nqueue = "x"\npartition = "y"\n')
+    done = eyas.run("config", "check", status=2)
+    assert "--partition has nothing to say to --provider lsf" in done.stderr, done
+    bare = tmp_path / "python3"
+    bare.write_text('#!/bin/sh\nexec python3 -S "$@"\n')
+    bare.chmod(0o755)
+    toml.write_text(f'[profile.a]\nprovider = "lsf"\npython = "{bare}"\noptions = {{ queu = "x" }}\n')
+    done = eyas.run("config", "check")
+    assert "note: the options of profile `a` were not checked: " in done.stderr, done

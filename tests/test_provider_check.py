@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -138,3 +139,14 @@ def test_a_job_that_stays_in_the_queue_is_given_up_and_ended(eyas: Eyas, tmp_pat
     done = check(eyas, "--listen", "127.0.0.1:0", *batch.options(), "--wait", "2s", status=3)
     assert "error: the job still waits in the queue after 2 s\n" in done.stderr, done
     assert not batch.running()
+
+
+def test_a_probe_that_nobody_waits_for_is_ended(eyas: Eyas, tmp_path: Path) -> None:
+    batch = Batch(tmp_path / "batch")
+    (batch.folder / "hold").touch()
+    running = eyas.start("provider", "check", "--listen", "127.0.0.1:0", *batch.options())
+    wait_until(lambda: len(batch.blocks()) == 1, "the probe to be submitted")
+    running.signal(signal.SIGINT)
+    done = running.wait(status=130)
+    assert "error: the probe was not waited for, and is ended\n" in done.stderr, done
+    assert batch.calls("stop") and not shared(eyas)

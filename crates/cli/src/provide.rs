@@ -13,7 +13,7 @@ use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::provisioning::blocks::BlockConfig;
 use eyas_runtime::cluster::provider_left;
 use eyas_runtime::provider::{
-    CommandLines, Commands, Haste, Hosts, Launch, Local, ProviderOptions, Share, Source, check_line,
+    CommandLines, Commands, Haste, Hosts, Launch, Local, ProviderOptions, Share, Source, check_line, claim,
     end_blocks, run, sweep_shares,
 };
 use eyas_text::shown_path;
@@ -130,7 +130,7 @@ pub fn check(args: &ProvideArgs, nodes: Nodes, dispatchers: u32) -> Result<(), F
         ProviderKind::Command => {
             command_lines(args)?;
         }
-        kind if kind.is_batch() => batch::check(args)?,
+        kind if kind.is_batch() => {}
         _ => {
             let n_hosts = args.hosts()?.map_or(0, |hosts| hosts.names.len());
             if nodes.max as usize > n_hosts {
@@ -145,6 +145,11 @@ pub fn check(args: &ProvideArgs, nodes: Nodes, dispatchers: u32) -> Result<(), F
         return Err(bad(message).hint("leave out --dispatchers"));
     }
     Ok(())
+}
+
+/// Checks that what this provider needs is installed here, before anything is made.
+pub fn check_tools(args: &ProvideArgs) -> Result<(), Fault> {
+    if args.provider.is_batch() { batch::check(args) } else { Ok(()) }
 }
 
 fn command_lines(args: &ProvideArgs) -> Result<CommandLines, Fault> {
@@ -222,6 +227,7 @@ pub fn prober(
     launch.node_args.push("--probe".into());
     let share = Share::of(&shared_state()?, cluster);
     share.refresh(join)?;
+    claim(&share, join.parent().unwrap_or(dir))?;
     let (name, log_dir) = (format!("eyas-{cluster}-1"), dir.to_path_buf());
     let list_every = args.provide.list_every.map(Duration::from_nanos);
     let fail = |e: String| Fault::new(Exit::Cluster, e);

@@ -4,6 +4,7 @@
 //! ([`crate::probe`]). It has a dispatcher of its own, which is gone afterwards, as the block is.
 
 use crate::args::{Cli, ClusterArgs, Nodes, ProviderCheckArgs, Verb};
+use crate::commands::{AskedToEnd, client_runtime};
 use crate::print::size;
 use crate::probe::{Sight, Wanted, judge, sights};
 use crate::{Exit, Fault, local, provide};
@@ -14,6 +15,8 @@ use eyas_runtime::provider::{Share, Source};
 use eyas_text::{line_of, shown_path};
 use eyas_wire::identity::Join;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often the output of the probe is looked at, which costs the batch system nothing.
@@ -76,11 +79,12 @@ fn probe(args: &ProviderCheckArgs, prober: &mut Prober, n_nodes: u32) -> Result<
             crate::show!("    {}", line_of(line));
         }
     }
+    let left = when_asked_to_end();
     let name = prober.name.clone();
     let submitted = Instant::now();
     let id = prober.source.submit(&name, n_nodes).map_err(|why| refused(&why))?;
     crate::show!("submitted   {name}, which the batch system calls {}", line_of(&id));
-    let result = follow(args, prober, submitted, n_nodes);
+    let result = follow(args, prober, submitted, n_nodes, &left);
     // Whatever was found, the probe goes.
     if let Err(why) = prober.source.cancel(&id, &name)
         && result.is_err()
@@ -123,12 +127,28 @@ fn probe(args: &ProviderCheckArgs, prober: &mut Prober, n_nodes: u32) -> Result<
     })
 }
 
+/// Becomes true when the user does not want to wait any longer.
+fn when_asked_to_end() -> Arc<AtomicBool> {
+    let left = Arc::new(AtomicBool::new(false));
+    let flag = left.clone();
+    std::thread::spawn(move || {
+        client_runtime().block_on(async {
+            if let Ok(mut asked) = AskedToEnd::listen() {
+                asked.next().await;
+                flag.store(true, Ordering::Relaxed);
+            }
+        });
+    });
+    left
+}
+
 /// Waits until the probe is over. Gives what each of its nodes printed.
 fn follow(
     args: &ProviderCheckArgs,
     prober: &mut Prober,
     submitted: Instant,
     n_nodes: u32,
+    left: &AtomicBool,
 ) -> Result<Vec<String>, Fault> {
     let wait = Duration::from_nanos(args.wait);
     let list_every = prober.list_every.unwrap_or(LIST_EVERY).min(LIST_EVERY);
@@ -137,6 +157,9 @@ fn follow(
     let mut ended: Option<(String, Instant)> = None;
     loop {
         std::thread::sleep(LOOK);
+        if left.load(Ordering::Relaxed) {
+            return Err(Fault::new(Exit::Interrupted, "the probe was not waited for, and is ended"));
+        }
         let outputs = outputs_of(prober);
         let is_done = |text: &String| sights(text).contains(&Sight::Done);
         if outputs.iter().filter(|text| is_done(text)).count() >= n_nodes as usize {

@@ -480,3 +480,86 @@ impl Source for Batch {
         left
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A pool whose Python is a line of the shell: `$n` is the number of the start, from 1.
+    fn pool(dir: &Path, answers: &str) -> Batch {
+        let python = dir.join("python");
+        let count = dir.join("starts");
+        let text = format!(
+            "#!/bin/sh\necho x >> {0}; n=$(wc -l < {0})\nread first; echo '{{\"ready\": {{}}}}'\nread call\n{answers}\n",
+            count.display()
+        );
+        std::fs::write(&python, text).unwrap();
+        std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let share = Share::of(dir, "c1");
+        std::fs::create_dir_all(share.dir()).unwrap();
+        let launch = Launch {
+            exe: "/bin/eyas".into(),
+            node_args: vec![],
+            node_dir: None,
+            setup: vec![],
+            walltime: None,
+        };
+        let settings = BatchSettings { kind: "slurm".into(), nodes_per_job: 1, ..BatchSettings::default() };
+        Batch::new("c1", python, settings, launch, share, dir.into())
+    }
+
+    fn n_starts(dir: &Path) -> usize {
+        std::fs::read_to_string(dir.join("starts")).unwrap().lines().count()
+    }
+
+    #[test]
+    fn a_listing_is_given_again_to_a_new_process_and_a_submission_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let row = r#"{"id": "7", "name": "eyas-c1-1", "state": "queued", "why": "", "nodes": 2}"#;
+        let answer = format!("[ $n = 1 ] && exit 3; echo '{{\"id\": 1, \"ok\": [{row}]}}'; read more");
+        let mut batch = pool(dir.path(), &answer);
+        let line =
+            Listed { id: "7".into(), name: "eyas-c1-1".into(), state: BlockState::Queued, n_nodes: Some(2) };
+        assert_eq!(batch.list(), Ok(vec![line]));
+        assert_eq!(n_starts(dir.path()), 2);
+        let dir = tempfile::tempdir().unwrap();
+        let mut batch = pool(dir.path(), "exit 3");
+        let why = batch.submit("eyas-c1-1", 1).unwrap_err();
+        assert!(why.contains("has ended by exit status: 3"), "{why}");
+        assert_eq!(n_starts(dir.path()), 1, "its block may exist: the next listing shows it");
+    }
+
+    #[test]
+    fn a_call_that_hangs_is_cut_off_in_haste() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut batch = pool(dir.path(), "sleep 60");
+        batch.open().unwrap();
+        batch.haste().begin();
+        let begun = Instant::now();
+        assert!(batch.list().is_err());
+        assert!(begun.elapsed() < Duration::from_secs(20));
+    }
+
+    #[test]
+    fn an_error_of_the_batch_system_is_passed_on_and_the_process_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut batch = pool(dir.path(), r#"echo '{"id": 1, "error": "sbatch: no"}'; read more"#);
+        assert_eq!(batch.submit("eyas-c1-1", 1), Err("sbatch: no".into()));
+        assert!(batch.helper.is_some());
+        let script = std::fs::read_to_string(batch.share.script("eyas-c1-1")).unwrap();
+        assert!(script.contains("--name eyas-c1-1 "), "{script}");
+        batch.forget("eyas-c1-1");
+        assert_eq!(batch.files_of("eyas-c1-1"), [] as [PathBuf; 0]);
+    }
+
+    #[test]
+    fn nodes_of_one_block_are_called_after_their_hosts() {
+        let dir = tempfile::tempdir().unwrap();
+        let batch = pool(dir.path(), "exit 0");
+        batch.write_script("eyas-c1-1", 3).unwrap();
+        let script = std::fs::read_to_string(batch.share.script("eyas-c1-1")).unwrap();
+        assert!(script.contains("eyas_node=eyas-c1-1.$("), "{script}");
+        assert!(script.contains("--name $eyas_node --dir "), "{script}");
+    }
+}

@@ -31,7 +31,7 @@ pub use hosts::{Hosts, Reach};
 pub use launch::Launch;
 pub use local::Local;
 pub use share::Share;
-pub use sweep::sweep_shares;
+pub use sweep::{claim, sweep_shares};
 
 use crate::cluster::{provider_left, wait_for_stdin_to_close};
 use eyas_client::Client;
