@@ -38,13 +38,15 @@ class Batch:
         folder.mkdir()
         self.folder = folder
 
-    def options(self, list_every: str = "500ms") -> list[str]:
+    def options(self, list_every: str = "500ms", walltime: str | None = None) -> list[str]:
         """Options of eyas that take nodes from here."""
         me = f"{sys.executable} {Path(__file__).resolve()} {self.folder}"
-        return [
-            *("--provider", "command", "--start", f"{me} start {{name}} {{script}} {{walltime}}"),
-            *("--list", f"{me} list", "--stop", f"{me} stop {{id}}", "--list-every", list_every),
-        ]
+        start = f"{me} start {{name}} {{script}}"
+        options = ["--list", f"{me} list", "--stop", f"{me} stop {{id}}", "--list-every", list_every]
+        if walltime is not None:
+            start += " {walltime}"
+            options += ["--walltime", walltime]
+        return ["--provider", "command", "--start", start, *options]
 
     def wish(self, name: str, text: str = "") -> Path:
         path = self.folder / name

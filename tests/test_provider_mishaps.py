@@ -59,10 +59,12 @@ def test_a_provider_that_is_killed_again_and_again_ends_the_run_and_leaves_nothi
     tasks = cluster.list_of([cluster.task("t", "echo x > out", gate=tmp_path / "gate")])
     running = run_with(eyas, batch, tasks, "--nodes", "0..1")
     cluster.begun("t")
-    for n in range(1, 5):
+    starts: list[int] = []
+    for _ in range(3):
         kill_parts(eyas, "provider")
-        if n < 4:
-            wait_until(lambda: running.stderr.count("is started again") >= n, f"start {n}")
+        starts.append(len(starts) + 1)
+        wait_until(lambda: running.stderr.count("is started again") == len(starts), "the next start")
+    kill_parts(eyas, "provider")
     done = running.wait(status=3)
     said = "error: the provider ended: signal: 9 (SIGKILL)\nhint: the same command with --resume goes on\n"
     assert done.stderr.endswith(said), done
@@ -270,3 +272,38 @@ def test_the_key_of_a_cluster_that_was_killed_goes_with_the_next_command_and_no_
     assert up.start().startswith("up, with 0..1 nodes by --provider command")
     assert [path.name for path in folders.iterdir()] == [dead]
     up.down()
+
+
+@pytest.mark.parametrize("where", [[], ["--node-dir", "$TMPDIR/own"]], ids=["temporary", "own"])
+def test_the_folder_of_an_executor_that_is_killed_goes(
+    eyas: Eyas, batch: Batch, cluster: Cluster, tmp_path: Path, where: list[str]
+) -> None:
+    gate = tmp_path / "gate"
+    big = cluster.task(
+        "t", "mkdir -p deep/er; echo y > deep/er/file; chmod 500 deep; echo x > out", gate=gate
+    )
+    running = run_with(eyas, batch, cluster.list_of([big]), "--nodes", "0..1", *where)
+    cluster.begun("t")
+    own = Path(eyas.env["TMPDIR"]) / ("own" if where else f"eyas-nodes-{os.getuid()}")
+    (first,) = own.iterdir()
+    kill_parts(eyas, "executor")
+    wait_until(lambda: not first.exists(), "the folder to go", alive=running)
+    wait_until(lambda: cluster.ran() == ["t", "t"], "the task to run on another node", alive=running)
+    gate.touch()
+    running.wait()
+    cluster.expect(t=b"x\n")
+    wait_until(lambda: not list(eyas.left_behind()), "the end of all that it started")
+    # A folder of the user's own stays, with nothing in it.
+    assert own.exists() == bool(where) and not (where and list(own.iterdir()))
+
+
+def test_a_killed_executor_that_never_had_its_folder_leaves_it_alone(eyas: Eyas, cluster: Cluster) -> None:
+    cluster.dispatcher()
+    cluster.executor("a")
+    folder = cluster.node_dir("a")
+    words = ["--join", str(cluster.join), "--dir", str(folder), "--name", "b", "--remove-dir"]
+    eyas.run("executor", *words, status=3)
+    wait_until(
+        lambda: not any("__keeper" in command for _, command in eyas.left_behind()), "who would remove it"
+    )
+    assert (folder / "cache").is_dir()

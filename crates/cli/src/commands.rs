@@ -7,8 +7,11 @@ use crate::logs::InOrder;
 use crate::print::{count, nodes_of, plural, reason, size, time};
 use crate::progress::Progress;
 use crate::resume::Origin;
-use crate::{Exit, Fault, ending, hints, json, local, provide, replaces, resume, tmpfs};
+use crate::{
+    Exit, Fault, ending, equipment, hints, json, keeper, local, provide, replaces, resume, tmpfs, walltime,
+};
 use eyas_client::Client;
+use eyas_core::needs::in_parts;
 use eyas_core::{RunId, TaskId};
 use eyas_runtime::cluster::{LocalCluster, PROVIDER, holder_of};
 use eyas_runtime::dispatcher::{DispatcherOptions, GroupOptions};
@@ -16,7 +19,7 @@ use eyas_runtime::executor::{DataPlane, ExecutorError, ExecutorOptions};
 use eyas_tasklist::{ReadOptions, TaskList};
 use eyas_text::{line_of, shown, shown_path};
 use eyas_wire::identity::Join;
-use eyas_wire::message::{ClusterStatus, ReplyBody, RequestBody, RunStatus, TaskName};
+use eyas_wire::message::{ClusterStatus, ExecutorLine, ReplyBody, RequestBody, RunStatus, TaskName};
 use eyas_workflow::Format;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -191,6 +194,7 @@ pub fn run_list(
         });
     }
     local::check(cluster)?;
+    provide::check_tools(&cluster.provide)?;
     let (dir, ours) = match &cluster.dir {
         Some(dir) => (dir.clone(), false),
         None => (local::new_run_dir()?, true),
@@ -624,6 +628,32 @@ pub fn status(args: StatusArgs) -> Result<Exit, Fault> {
     Ok(Exit::Good)
 }
 
+/// What tasks hold of gpus and named resources; nothing where there are none.
+fn write_equipment(status: &ClusterStatus, width: usize) -> Result<(), Fault> {
+    let in_use = |e: &ExecutorLine| {
+        let gpus = (e.equipment.gpus > 0)
+            .then(|| format!("gpus {}/{}", in_parts(e.held.gpu_parts.into()), e.equipment.gpus));
+        let named =
+            e.equipment.resources.iter().map(|(name, n)| {
+                format!("{} {}/{n}", line_of(name), e.held.resources.get(name).unwrap_or(&0))
+            });
+        gpus.into_iter().chain(named).collect::<Vec<_>>().join(", ")
+    };
+    let nodes =
+        status.executors.iter().map(|e| (line_of(&e.name).at_most(NODE_CHARS_MAX).to_string(), in_use(e)));
+    let of_cluster = status.resources.iter().map(|r| format!("{} {}/{}", line_of(&r.name), r.n_held, r.n));
+    let of_cluster = ("cluster".to_string(), of_cluster.collect::<Vec<_>>().join(", "));
+    let mut out = eyas_text::stdout();
+    for (i, (name, in_use)) in nodes.chain([of_cluster]).filter(|(_, in_use)| !in_use.is_empty()).enumerate()
+    {
+        if i == 0 {
+            writeln!(out, "\n{:<width$} in use", "resources")?;
+        }
+        writeln!(out, "{name:<width$} {in_use}")?;
+    }
+    Ok(())
+}
+
 fn status_of(join: &Path) -> Result<ClusterStatus, Fault> {
     client_runtime().block_on(async {
         let mut client = connect(join).await?;
@@ -669,6 +699,7 @@ fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
     if status.executors.is_empty() {
         writeln!(out, "(no executor has joined)")?;
     }
+    write_equipment(status, width)?;
     let blocks = status.provisioner.iter().flat_map(|provisioner| &provisioner.blocks);
     for (i, block) in blocks.enumerate() {
         if i == 0 {
@@ -808,6 +839,12 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     if !args.until_stdin_closes {
         tmpfs::say_so(&std::path::absolute(&dir)?, args.node.cache);
     }
+    let gpu_names = match args.node.gpu_names.is_empty() {
+        true => equipment::gpu_names(args.node.gpus, 0, 1),
+        false => args.node.gpu_names,
+    };
+    let equipment =
+        equipment::of_node(&gpu_names, &args.node.resources).map_err(|e| Fault::new(Exit::BadInput, e))?;
     let remove = dir.clone();
     let options = ExecutorOptions {
         join,
@@ -816,6 +853,8 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         slots: args.node.slots.unwrap_or_else(provide::processors),
         cache_bytes: args.node.cache,
         memory_bytes: args.node.memory.unwrap_or_else(eyas_runtime::executor::machine_memory_bytes),
+        equipment,
+        gpu_names,
         eviction: args.node.eviction,
         data_listen,
         data_plane,
@@ -823,7 +862,10 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         exe: std::env::current_exe()?,
         slot_args: vec![local::SLOT_ARGUMENT.into()],
         until_stdin_closes: args.until_stdin_closes,
+        walltime: walltime::of(args.walltime, args.walltime_end),
+        grace: Duration::from_nanos(args.node.grace),
     };
+    let keeper = args.remove_dir.then(|| keeper::start(&remove)).transpose()?;
     let runtime = service_runtime();
     let result = runtime.block_on(eyas_runtime::executor::run(options));
     // A thread that hangs in a system call, for example on a network file system that is away, must not keep
@@ -834,5 +876,6 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     if args.remove_dir && was_ours {
         provide::remove_node_dir(&remove);
     }
+    drop(keeper);
     result.map(|()| Exit::Good).map_err(|e| Fault::new(Exit::Cluster, e))
 }

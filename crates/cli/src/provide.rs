@@ -7,14 +7,14 @@ use crate::args::{
 use crate::commands::client_runtime;
 use crate::print::{plural, reason};
 use crate::provider_check::Prober;
-use crate::{Exit, Fault, batch, clusters, local, provider_check};
+use crate::{Exit, Fault, batch, clusters, keeper, local, provider_check};
 use clap::Parser;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::provisioning::blocks::BlockConfig;
 use eyas_runtime::cluster::provider_left;
 use eyas_runtime::provider::{
     CommandLines, Commands, Haste, Hosts, Launch, Local, ProviderOptions, Share, Source, check_line, claim,
-    end_blocks, run, sweep_shares,
+    end_blocks, has_hole, run, sweep_shares,
 };
 use eyas_text::shown_path;
 use eyas_wire::identity::Join;
@@ -36,16 +36,27 @@ impl ProvideArgs {
         self.provider != ProviderKind::Local
     }
 
-    /// An option that this kind of provider does not have.
-    fn needless(&self) -> Option<&'static str> {
+    /// Options that this kind of provider does not have, given or not.
+    pub fn absent_options(kind: ProviderKind) -> Vec<&'static str> {
+        let options = ProvideArgs { provider: kind, ..ProvideArgs::default() }.options();
+        options.into_iter().filter(|(.., has)| !has).map(|(name, ..)| name).collect()
+    }
+
+    /// Options that this kind of provider does not have, and that are given.
+    fn needless(&self) -> Vec<&'static str> {
+        let options = self.options().into_iter();
+        options.filter(|(_, is_given, has)| *is_given && !has).map(|(name, ..)| name).collect()
+    }
+
+    /// Each option that not all providers have, whether it is given, and whether this provider has it.
+    fn options(&self) -> [(&'static str, bool, bool); 16] {
         let ProvideArgs { provider, hosts, ssh, program, start, list, stop, list_every, walltime, .. } = self;
         let (is_local, is_command) = (!self.is_elsewhere(), *provider == ProviderKind::Command);
         let (is_batch, is_slurm) = (provider.is_batch(), *provider == ProviderKind::Slurm);
         let is_cloud =
             matches!(provider, ProviderKind::Aws | ProviderKind::Azure | ProviderKind::Googlecloud);
         let has_accounts = is_batch && !is_cloud && *provider != ProviderKind::Kubernetes;
-        // Each option, whether it is given, and whether this provider has it.
-        let options = [
+        [
             ("hosts", hosts.is_some(), *provider == ProviderKind::Ssh),
             ("ssh", ssh.is_some(), matches!(provider, ProviderKind::Ssh | ProviderKind::Allocation)),
             ("program", program.is_some(), !is_local),
@@ -62,8 +73,7 @@ impl ProvideArgs {
             ("python", self.python.is_some(), is_batch),
             ("node-dir", self.node_dir.is_some(), !is_local),
             ("setup", !self.setup.is_empty(), !is_local),
-        ];
-        options.into_iter().find(|(_, is_given, has)| *is_given && !has).map(|(name, ..)| name)
+        ]
     }
 
     /// As words for the process that starts nodes.
@@ -119,32 +129,69 @@ impl ProvideArgs {
     }
 }
 
-/// Checks what is said of where nodes come from, before anything is made.
-pub fn check(args: &ProvideArgs, nodes: Nodes, dispatchers: u32) -> Result<(), Fault> {
-    if let Some(name) = args.needless() {
-        let message = format!("--{name} has nothing to say to --provider {}", args.provider.name());
-        return Err(bad(message).hint("`eyas up --help` says which options belong to which provider"));
+/// All that is wrong with what is said of where nodes come from, before anything is made.
+pub fn faults(args: &ProvideArgs, nodes: Nodes, dispatchers: u32) -> Vec<Fault> {
+    let kind = args.provider.name();
+    let needless = args.needless().into_iter().map(|name| {
+        let fault = bad(format!("--{name} has nothing to say to --provider {kind}"));
+        fault.hint("`eyas up --help` says which options belong to which provider")
+    });
+    let mut all: Vec<Fault> = needless.collect();
+    if args.is_elsewhere() && dispatchers > 1 {
+        let message = format!("--provider {kind} works with one dispatcher so far");
+        all.push(bad(message).hint("leave out --dispatchers"));
     }
     match args.provider {
-        ProviderKind::Local => return Ok(()),
-        ProviderKind::Command => {
-            command_lines(args)?;
-        }
-        kind if kind.is_batch() => {}
-        _ => {
-            let n_hosts = args.hosts()?.map_or(0, |hosts| hosts.names.len());
-            if nodes.max as usize > n_hosts {
-                let there_are = plural(n_hosts as u64, "host");
-                let message = format!("--nodes allows {} nodes, and there are only {there_are}", nodes.max);
-                return Err(bad(message).hint("a host that stands twice in --hosts holds two nodes"));
+        ProviderKind::Local => {}
+        ProviderKind::Command => all.extend(line_faults(args)),
+        ProviderKind::Ssh | ProviderKind::Allocation => match args.hosts() {
+            Err(fault) => all.push(fault),
+            Ok(hosts) => {
+                let n_hosts = hosts.map_or(0, |hosts| hosts.names.len());
+                if nodes.max as usize > n_hosts {
+                    let there_are = plural(n_hosts as u64, "host");
+                    let message =
+                        format!("--nodes allows {} nodes, and there are only {there_are}", nodes.max);
+                    all.push(bad(message).hint("a host that stands twice in --hosts holds two nodes"));
+                }
             }
+        },
+        // What its options mean is known to Parsl alone.
+        _ => {}
+    }
+    all
+}
+
+/// What is wrong with one of the three commands: `which` is `start`, `list` or `stop`.
+pub fn line_fault(which: &str, line: &str) -> Option<Fault> {
+    let e = check_line(which, line).err()?;
+    Some(match e.split_once("\nhint: ") {
+        Some((message, hint)) => bad(message).hint(hint),
+        None => bad(e),
+    })
+}
+
+fn line_faults(args: &ProvideArgs) -> Vec<Fault> {
+    let lines = [("start", &args.start), ("list", &args.list), ("stop", &args.stop)];
+    let wrong = lines.into_iter().filter_map(|(which, given)| match given {
+        Some(line) => line_fault(which, line),
+        None => {
+            let fault = bad(format!("--provider command needs --{which}"));
+            Some(fault.hint("it takes the three commands --start, --list and --stop"))
+        }
+    });
+    let mut all: Vec<Fault> = wrong.collect();
+    if let Some(start) = &args.start {
+        if has_hole(start, "walltime") && args.walltime.is_none() {
+            let fault = bad("--start has {walltime}, and nobody says how long a block may live");
+            all.push(fault.hint("--walltime 1h does"));
+        }
+        if !has_hole(start, "script") && !has_hole(start, "join") {
+            let fault = bad("--start has neither {script} nor {join}, so it starts no executor");
+            all.push(fault.hint("{script} is a file for /bin/sh that starts one"));
         }
     }
-    if dispatchers > 1 {
-        let message = format!("--provider {} works with one dispatcher so far", args.provider.name());
-        return Err(bad(message).hint("leave out --dispatchers"));
-    }
-    Ok(())
+    all
 }
 
 /// Checks that what this provider needs is installed here, before anything is made.
@@ -153,24 +200,11 @@ pub fn check_tools(args: &ProvideArgs) -> Result<(), Fault> {
 }
 
 fn command_lines(args: &ProvideArgs) -> Result<CommandLines, Fault> {
-    let line = |which: &str, given: &Option<String>| {
-        let Some(line) = given else {
-            let message = format!("--provider command needs --{which}");
-            return Err(bad(message).hint("it takes the three commands --start, --list and --stop"));
-        };
-        match check_line(which, line) {
-            Ok(()) => Ok(line.clone()),
-            Err(e) => Err(match e.split_once("\nhint: ") {
-                Some((message, hint)) => bad(message).hint(hint),
-                None => bad(e),
-            }),
-        }
-    };
-    Ok(CommandLines {
-        start: line("start", &args.start)?,
-        list: line("list", &args.list)?,
-        stop: line("stop", &args.stop)?,
-    })
+    if let Some(fault) = line_faults(args).into_iter().next() {
+        return Err(fault);
+    }
+    let line = |given: &Option<String>| given.clone().expect("otherwise there is a fault");
+    Ok(CommandLines { start: line(&args.start), list: line(&args.list), stop: line(&args.stop) })
 }
 
 /// The command line of the process that starts and ends nodes.
@@ -409,6 +443,7 @@ pub fn remove_node_dir(dir: &Path) {
     if let Err(e) = eyas_runner::sandbox::remove_tree(dir) {
         eyas_text::say!("cannot remove {}: {e}", shown_path(dir));
     }
+    keeper::remove_common_dir(dir);
 }
 
 /// The join file of an executor that is given it on standard input, as one line. It is kept in the executor's folder.

@@ -47,7 +47,7 @@ pub fn check(args: ProviderCheckArgs) -> Result<Exit, Fault> {
         node: args.node.clone(),
         ..up.cluster
     };
-    provide::check(&args.provide, cluster.nodes, 1)?;
+    local::check(&cluster)?;
     let dir = local::new_run_dir()?;
     let result = with_dispatcher(&args, &cluster, &dir, n_nodes);
     let _ = eyas_runner::sandbox::remove_tree(&dir);

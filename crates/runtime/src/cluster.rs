@@ -115,6 +115,10 @@ impl Part {
         stdin.write_all(format!("{line}\n").as_bytes())
     }
 
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     /// The part's last words, or how it ended; `None` if it still runs.
     pub fn find_end(&mut self) -> Option<String> {
         match self.process.try_wait() {
@@ -317,7 +321,7 @@ impl LocalCluster {
     }
 
     pub fn pids(&self) -> Vec<(String, u32)> {
-        self.parts.iter().map(|p| (p.name.clone(), p.process.id())).collect()
+        self.parts.iter().map(|p| (p.name.clone(), p.pid())).collect()
     }
 
     /// A part that ended, with its last words, if there is one. A dispatcher that ended explains most, so it

@@ -125,6 +125,7 @@ impl EventLog {
         let mut printed = Appender::open(dir.join(PRINTED_FILE))?;
         events.line(header);
         let mut is_being_cut = false;
+        let mut next_cut = None;
         let lost = Arc::new(AtomicU64::new(0));
         let (orders, queue) = mpsc::channel::<Order>();
         let counter = lost.clone();
@@ -151,12 +152,10 @@ impl EventLog {
                         printed.flush();
                         let _ = done.send(());
                     }
-                    // Runs that are forgotten meanwhile are removed the next time.
-                    Order::Cut(..) if is_being_cut => {}
+                    // More runs were forgotten meanwhile: they leave the log when this cut is over.
+                    Order::Cut(needed, done) if is_being_cut => next_cut = Some((needed, done)),
                     Order::Cut(needed, done) => {
-                        events.flush();
-                        printed.flush();
-                        is_being_cut = begin_cut([&events, &printed], needed, done);
+                        is_being_cut = begin_cut([&mut events, &mut printed], needed, done);
                     }
                     Order::WrittenAnew(files) => {
                         is_being_cut = false;
@@ -164,6 +163,9 @@ impl EventLog {
                             if let Some(shortened) = shortened {
                                 shortened.replace(appender).unwrap_or_else(|e| say_whole(&e));
                             }
+                        }
+                        if let Some((needed, done)) = next_cut.take() {
+                            is_being_cut = begin_cut([&mut events, &mut printed], needed, done);
                         }
                     }
                     Order::End => break,
@@ -234,8 +236,11 @@ impl Drop for EventLog {
 }
 
 /// Has a thread write the needed part of the files anew. Gives whether the thread was started.
-fn begin_cut(files: [&Appender; 2], needed: Needed, done: mpsc::Sender<Order>) -> bool {
-    let [events, printed] = files.map(|appender| (appender.path.clone(), appender.n_bytes()));
+fn begin_cut(files: [&mut Appender; 2], needed: Needed, done: mpsc::Sender<Order>) -> bool {
+    let [events, printed] = files.map(|appender| {
+        appender.flush();
+        (appender.path.clone(), appender.n_bytes())
+    });
     let shorten = move || {
         let whole = |e: io::Error| {
             say_whole(&e);

@@ -114,6 +114,8 @@ pub struct Shell {
     ended: Vec<(TaskId, Outcome, Option<(ExecutorId, AttemptNo)>)>,
     revived: Vec<(TaskId, ObjectId)>,
     forgotten: Vec<RunId>,
+    /// The event log may be cut before the line that opens this run.
+    log_needed_from: Option<RunId>,
 }
 
 impl Shell {
@@ -151,7 +153,9 @@ impl Outside for Shell {
     }
 
     /// The world replays its whole log, so it is not cut.
-    fn cut_log(&mut self, _: RunId, _: TaskId) {}
+    fn cut_log(&mut self, from_run: RunId, _: TaskId) {
+        self.log_needed_from = Some(from_run);
+    }
 
     fn welcome(&mut self, connection: u64, welcome: Welcome) {
         self.to_nodes.push((connection, vec![ToNode::Welcome(Box::new(welcome))]));
@@ -388,6 +392,11 @@ impl Process {
     /// Everything that went into the state machine and came out of it.
     pub fn log(&self) -> &[(Timestamp, Event, Vec<Action>)] {
         &self.session.outside().log
+    }
+
+    /// The run with which a live event log would begin now; the first one if the log would still be whole.
+    pub fn log_needed_from(&self) -> RunId {
+        self.session.outside().log_needed_from.unwrap_or(RunId(1))
     }
 
     /// The node that an executor is or was.

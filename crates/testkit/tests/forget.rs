@@ -1,9 +1,10 @@
 //! Runs that are forgotten, event by event.
 
-use eyas_core::dispatcher::KeepRuns;
+use eyas_core::dispatcher::{DispatcherConfig, KeepRuns};
 use eyas_core::event::Event;
 use eyas_core::*;
 use eyas_testkit::build::{reads, task, writes};
+use eyas_testkit::process::{Journal, Process};
 use eyas_testkit::script::Cluster;
 
 fn keeping(n_runs: Option<u32>, age_ns: Option<u64>) -> Cluster {
@@ -113,4 +114,30 @@ fn what_goes_on_or_has_left_something_at_home_is_kept() {
     c.wait(1).expect(&[]);
     c.parts_removed(2, &[0]);
     c.wait(1).expect(&["forget run 1"]);
+}
+
+/// A dispatcher that has done 1,000 runs needs hardly more disk than one that has done a few: whenever one looks, the
+/// event log is about at most a quarter more tasks than those of known runs.
+#[test]
+fn an_event_log_is_at_most_a_quarter_longer_than_known_runs_need() {
+    const N_KEPT: u64 = 40;
+    let keep_runs = Some(KeepRuns { n_runs: Some(N_KEPT as u32), age_ns: None });
+    let config = DispatcherConfig { keep_runs, ..DispatcherConfig::default() };
+    let mut process = Process::start(&config, 1, Timestamp(0), &mut Journal::default());
+    let mut now = Timestamp(0);
+    let mut n_in_log_max = 0;
+    for _ in 0..1_000 {
+        let run = process.submit(now, &[reads("x").array()], false).expect("nothing refuses it");
+        process.on_durable(now, process.journal().records.len());
+        process.cancel(now, run, None);
+        process.settle(now);
+        now = now.plus_ns(2_000_000_000);
+        process.tick(now);
+        process.settle(now);
+        n_in_log_max = n_in_log_max.max(run.0 - process.log_needed_from().0 + 1);
+        process.on_durable(now, process.journal().records.len());
+        process.settle(now);
+    }
+    assert_eq!(process.core().runs().count() as u64, N_KEPT);
+    assert_eq!(u64::from(n_in_log_max), N_KEPT + N_KEPT / 4);
 }

@@ -13,8 +13,9 @@ use eyas_net::Writer;
 use eyas_session::dispatcher::{Answer, Outside, Permission, Record, Seq, Survey};
 use eyas_wire::message::*;
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -28,8 +29,8 @@ const FULL_WAIT: Duration = Duration::from_millis(1);
 pub(super) struct Live {
     dir: PathBuf,
     journal: Arc<Journal>,
-    /// A thread is cleaning the journal at present.
-    is_cleaning: Arc<AtomicBool>,
+    /// Requests for a clean journal that the thread has not fulfilled yet; more than 0 while the thread runs.
+    n_cleanings_wanted: Arc<AtomicU32>,
     ticket_key: TicketKey,
     pub(super) log: Option<EventLog>,
     pub(super) writers: HashMap<u64, Writer>,
@@ -46,7 +47,7 @@ impl Live {
         Live {
             dir,
             journal: Arc::new(journal),
-            is_cleaning: Arc::default(),
+            n_cleanings_wanted: Arc::default(),
             ticket_key,
             log: None,
             writers: HashMap::new(),
@@ -107,6 +108,10 @@ fn clean(journal: &Journal) -> eyas_journal::Result<()> {
     Ok(())
 }
 
+fn say_not_cleaned(error: impl Display) {
+    eyas_text::say!("eyas: the journal was not cleaned of forgotten runs, and goes on as it is: {error}");
+}
+
 impl Outside for Live {
     fn append(&mut self, record: &Record<'_>) -> Result<Seq, String> {
         let bytes = record.to_bytes();
@@ -143,22 +148,23 @@ impl Outside for Live {
     }
 
     fn clean_journal(&mut self) {
-        if self.is_cleaning.swap(true, Ordering::AcqRel) {
-            return; // runs that were forgotten since go the next time
+        if self.n_cleanings_wanted.fetch_add(1, Ordering::AcqRel) > 0 {
+            return; // the thread cleans the journal once more
         }
-        let (journal, is_cleaning) = (self.journal.clone(), self.is_cleaning.clone());
-        let cleaned = move || {
-            if let Err(e) = clean(&journal) {
-                eyas_text::say!(
-                    "eyas: the journal was not cleaned of forgotten runs, and goes on as it is: {e}"
-                );
+        let (journal, n_wanted) = (self.journal.clone(), self.n_cleanings_wanted.clone());
+        let clean_as_often = move || {
+            loop {
+                let n = n_wanted.load(Ordering::Acquire);
+                clean(&journal).unwrap_or_else(say_not_cleaned);
+                if n_wanted.fetch_sub(n, Ordering::AcqRel) == n {
+                    break;
+                }
             }
-            is_cleaning.store(false, Ordering::Release);
         };
-        std::thread::Builder::new().name("cleans journal".into()).spawn(cleaned).map_or_else(
-            |e| eyas_text::say!("eyas: the journal was not cleaned of forgotten runs: {e}"),
-            drop,
-        );
+        if let Err(e) = std::thread::Builder::new().name("cleans journal".into()).spawn(clean_as_often) {
+            self.n_cleanings_wanted.store(0, Ordering::Release);
+            say_not_cleaned(e);
+        }
     }
 
     fn cut_log(&mut self, from_run: RunId, from_task: TaskId) {

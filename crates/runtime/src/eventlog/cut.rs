@@ -17,8 +17,9 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// A log is written anew only if at least this part of it goes.
-const GAIN_MIN: f64 = 0.25;
+/// A log is written anew only if at least this part of it goes. The session asks for a cut when a fifth of the
+/// log's tasks are forgotten, and those may have shorter lines than the others.
+const GAIN_MIN: f64 = 0.1;
 
 /// Where the needed part of the log begins: the oldest known run, and the smallest number of a known task.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -187,23 +188,31 @@ pub(super) fn shorten_events(path: &Path, end: u64, needed: Needed) -> io::Resul
 
 /// The same for the file of printed output.
 pub(super) fn shorten_printed(path: &Path, end: u64, needed: Needed) -> io::Result<Option<Shortened>> {
-    let mut file = BufReader::with_capacity(1 << 20, File::open(path)?.take(end));
-    let shortened = Shortened { path: path.into(), covered_bytes: end };
-    let (mut out, mut line, mut n_gone) = (open_new(path, end)?, vec![], 0);
-    loop {
-        line.clear();
-        let n_bytes = file.read_until(b'\n', &mut line)?;
-        if n_bytes == 0 {
-            break;
-        }
-        match super::task_of(&line).is_some_and(|task| task < needed.from_task) {
-            true => n_gone += n_bytes as u64,
-            false => out.write_all(&line)?,
-        }
+    let is_gone = |line: &[u8]| super::task_of(line).is_some_and(|task| task < needed.from_task);
+    let mut n_gone = 0;
+    for_each_line(path, end, |line| {
+        n_gone += if is_gone(line) { line.len() as u64 } else { 0 };
+        Ok(())
+    })?;
+    if n_gone == 0 || (n_gone as f64) < GAIN_MIN * end as f64 {
+        return Ok(None);
     }
+    let shortened = Shortened { path: path.into(), covered_bytes: end };
+    let mut out = open_new(path, end - n_gone)?;
+    for_each_line(path, end, |line| if is_gone(line) { Ok(()) } else { out.write_all(line) })?;
     out.flush()?;
-    let is_worth_it = n_gone > 0 && n_gone as f64 >= GAIN_MIN * end as f64;
-    Ok(Some(shortened).filter(|_| is_worth_it))
+    Ok(Some(shortened))
+}
+
+/// Gives the lines in the first `end` bytes of the file at `path` to `take`, each with its line end.
+fn for_each_line(path: &Path, end: u64, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    let mut file = BufReader::with_capacity(1 << 20, File::open(path)?.take(end));
+    let mut line = vec![];
+    while file.read_until(b'\n', &mut line)? > 0 {
+        take(&line)?;
+        line.clear();
+    }
+    Ok(())
 }
 
 impl Shortened {
@@ -277,7 +286,8 @@ mod tests {
 
         fn open(&mut self, run: u32) {
             let template = Template::new(Pattern::default(), Command::Exec(vec![]));
-            let array = Arc::new(TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![] });
+            let array =
+                Arc::new(TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![], needs: None });
             self.event(Event::RunOpened { run: RunId(run), name: "r".repeat(500), keep: false, into: None });
             self.event(Event::ArrayAdded { run: RunId(run), array });
             self.event(Event::RunCommitted { run: RunId(run) });
@@ -388,6 +398,31 @@ mod tests {
         drop(EventLog::open(dir.path(), &header()).unwrap());
         assert_eq!(std::fs::read_to_string(dir.path().join(EVENTS_FILE)).unwrap().lines().count(), 6);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing is left beside the log");
+    }
+
+    /// A cut that was wanted during another one was left out, so that the log was about more and more forgotten runs.
+    #[test]
+    fn a_cut_that_is_wanted_during_another_one_comes_after_it() {
+        let mut story = Story::new();
+        for run in 1..200 {
+            story.open(run);
+            story.end(run);
+        }
+        for run in 60..150 {
+            story.cut(run);
+        }
+        let is_begin = |line: &String| line.contains(r#""run_opened""#);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let first = loop {
+            let (events, printed) = story.when_cut();
+            let first = events.into_iter().find(is_begin).unwrap();
+            if (first.contains(r#"{"run":149,"#) && printed.len() == 51)
+                || std::time::Instant::now() > deadline
+            {
+                break first;
+            }
+        };
+        assert!(first.contains(r#"{"run":149,"#), "{first}");
     }
 
     #[test]

@@ -145,6 +145,11 @@ pub fn check_line(which: &str, line: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether the line has that hole.
+pub fn has_hole(line: &str, name: &str) -> bool {
+    holes(line).iter().any(|hole| hole.name == name)
+}
+
 struct Hole<'a> {
     start: usize,
     end: usize,
@@ -535,12 +540,14 @@ mod tests {
             [
                 "exec >> /home/me/.local/state/eyas/c1/eyas-c1-3.log 2>&1",
                 "[ -e /home/me/.local/state/eyas/c1/join.json ] || { echo 'the cluster has ended'; exit 0; }",
+                "began=$(date +%s)",
                 "{",
                 "module load eyas",
                 "} < /dev/null",
                 "mkdir -p -m 700 \"$TMPDIR/\\\"x\\\"\" || exit 1",
                 "exec '/opt/my eyas/eyas' executor --join /home/me/.local/state/eyas/c1/join.json --name eyas-c1-3 \
-                 --dir \"$TMPDIR/\\\"x\\\"/eyas-c1-3\" --remove-dir --home-local '/a b'",
+                 --dir \"$TMPDIR/\\\"x\\\"/eyas-c1-3\" --remove-dir --home-local '/a b' \
+                 --walltime 3723s --walltime-end $((began + 3723))",
             ]
         );
         assert_eq!(hours_minutes_seconds(launch.walltime.unwrap()), "01:02:03");

@@ -25,7 +25,7 @@ mod sweep;
 mod worker;
 
 pub use batch::{Batch, BatchSettings, Refusal, check_python};
-pub use command::{CommandLines, Commands, check_line};
+pub use command::{CommandLines, Commands, check_line, has_hole};
 pub use haste::Haste;
 pub use hosts::{Hosts, Reach};
 pub use launch::Launch;

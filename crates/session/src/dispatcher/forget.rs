@@ -1,13 +1,17 @@
 //! Runs that are forgotten: on the core's word, or on that of a client.
 //!
-//! A run is forgotten when the journal says so ([`Record::RunForgotten`]) and that is durable; the core hears of it then. When so
-//! much is forgotten that most of the journal is about it, the driver is asked to clean that ([`super::clean`]), and to cut the
-//! event log.
+//! A run is forgotten when the journal says so ([`Record::RunForgotten`]) and that is durable; the core hears of it then. When
+//! the journal and the event log are about many forgotten tasks, the driver is asked to clean the journal ([`super::clean`]),
+//! and to cut the event log.
 //!
 //! Not here: what the dispatchers of a group have to agree on before ([`super::forget_parts`]).
 
 use super::*;
 use std::collections::BTreeSet;
+
+/// The journal and the event log are cleaned when the number of forgotten tasks in them is the number of known tasks divided by
+/// this. A larger number means smaller files, of which each byte is written more often.
+const KNOWN_FOR_EACH_FORGOTTEN: u64 = 4;
 
 /// A client that waits until the runs that it named are forgotten.
 pub(super) struct Asker {
@@ -21,6 +25,7 @@ pub(super) struct Asker {
 pub(super) struct Forgetting {
     /// Records of these are on their way to the disk.
     asked: BTreeSet<RunId>,
+    /// Tasks that were forgotten since the journal and the event log were last cleaned.
     n_tasks: u64,
     /// A run was forgotten, by this process or an earlier one with the same journal.
     pub(super) any: bool,
@@ -87,8 +92,18 @@ impl<O: Outside> Session<O> {
         if let Some(Asker { connection, number, runs }) = asker {
             self.reply(connection, number, ReplyBody::Forgotten { runs });
         }
-        let n_kept: u64 = self.core.runs().map(|(_, r)| r.n_tasks).sum();
-        if self.forgetting.n_tasks >= self.options.clean_after_tasks.max(n_kept) {
+        self.clean_files();
+    }
+
+    /// Has the journal and the event log cleaned if they are about many forgotten tasks. Runs that are being forgotten are
+    /// waited for, so that the files are written once for all of them.
+    fn clean_files(&mut self) {
+        if !self.forgetting.asked.is_empty() {
+            return;
+        }
+        let n_known: u64 = self.core.runs().map(|(_, r)| r.n_tasks).sum();
+        let n_forgotten_max = n_known / KNOWN_FOR_EACH_FORGOTTEN;
+        if self.forgetting.n_tasks >= self.options.clean_after_tasks.max(n_forgotten_max) {
             self.forgetting.n_tasks = 0;
             self.outside.clean_journal();
             let from_run = self.core.runs().map(|(run, _)| run).min().unwrap_or(RunId(self.next_run));

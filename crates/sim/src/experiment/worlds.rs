@@ -164,6 +164,7 @@ impl World {
             name: format!("world-{seed}"),
             nodes,
             slots_per_node,
+            equipment: Default::default(),
             cache_bytes_per_node: 0,
             disk_bytes_per_s: draw.log(30e6, 5e9),
             nic_bytes_per_s: draw.log(10e6, 3e9),
@@ -230,7 +231,7 @@ impl World {
             let patterns = |list: &[String]| list.iter().map(Pattern::literal).collect();
             let id = Pattern::literal(format!("{i}"));
             let template = template(id, task.label, patterns(&task.inputs), patterns(&task.outputs));
-            let array = TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![] };
+            let array = TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![], needs: None };
             submissions.push(Submission {
                 at: Timestamp(task.at_ns),
                 array: Arc::new(array),
