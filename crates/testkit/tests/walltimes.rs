@@ -187,7 +187,8 @@ fn a_waiting_task_says_that_no_executor_has_time_enough() {
 fn what_only_an_ending_executor_holds_is_copied_before_its_end() {
     let mut c = Cluster::new();
     limited(&mut c, 1, 1, 80);
-    c.run(&[writes("run:x"), reads("run:x").cpus(2)]);
+    // The reader needs a larger executor, for which it waits 15 s.
+    c.wait(62).run(&[writes("run:x"), reads("run:x").cpus(2)]);
     c.done(1, (0, 1)).expect(&["assign 0.1 to 1", "end 0 done"]);
     c.node(2, 1)
         .wait(70)
