@@ -314,9 +314,7 @@ impl Executor {
                 _ => failure.clone(),
             };
             let stays = |a: &Attempt| a.assignment.inputs[*input as usize].stays;
-            if failure.kind == FailureKind::InputUnavailable
-                && self.attempts.get(id).is_some_and(stays)
-            {
+            if failure.kind == FailureKind::InputUnavailable && self.attempts.get(id).is_some_and(stays) {
                 failure.kind = FailureKind::InputLost;
             }
             self.fail(*id, failure, out);
