@@ -8,16 +8,25 @@ a test wants to go wrong is a file in the folder:
     deaf     `list` fails with the text of this file
     stuck    `stop` fails with the text of this file
     hide     `list` leaves out ids that stand in this file
+    babble   `start` prints the text of this file, and starts nothing
+    hang     commands whose names stand in this file do not end
+    slow     `stop` takes so many seconds
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from harness import Eyas
+    from weather import Cluster
 
 START, LIST, STOP = "start", "list", "stop"
 
@@ -29,13 +38,15 @@ class Batch:
         folder.mkdir()
         self.folder = folder
 
-    def options(self, list_every: str = "500ms") -> list[str]:
+    def options(self, list_every: str = "500ms", walltime: str | None = None) -> list[str]:
         """Options of eyas that take nodes from here."""
         me = f"{sys.executable} {Path(__file__).resolve()} {self.folder}"
-        return [
-            *("--provider", "command", "--start", f"{me} start {{name}} {{script}} {{walltime}}"),
-            *("--list", f"{me} list", "--stop", f"{me} stop {{id}}", "--list-every", list_every),
-        ]
+        start = f"{me} start {{name}} {{script}}"
+        options = ["--list", f"{me} list", "--stop", f"{me} stop {{id}}", "--list-every", list_every]
+        if walltime is not None:
+            start += " {walltime}"
+            options += ["--walltime", walltime]
+        return ["--provider", "command", "--start", start, *options]
 
     def wish(self, name: str, text: str = "") -> Path:
         path = self.folder / name
@@ -64,6 +75,72 @@ class Batch:
         """What a batch system does to a block whose time is over."""
         with suppress(ProcessLookupError):
             os.killpg(pid_of(self.folder, id), signal.SIGKILL)
+
+
+class Up:
+    """The cluster of `eyas up` with nodes of this batch system."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        batch: Batch,
+        nodes: str,
+        *options: str,
+        list_every: str = "500ms",
+        lease: str = "2s",
+    ) -> None:
+        self.eyas = cluster.eyas
+        self.dir = cluster.folder / "up"
+        self.env = {"EYAS_JOIN": str(self.dir / "dispatcher" / "join.json")}
+        # On one machine nodes reach the dispatcher on loopback.
+        self.words = [
+            "up",
+            "--nodes",
+            nodes,
+            "--dir",
+            str(self.dir),
+            "--listen",
+            "127.0.0.1:0",
+            "--lease",
+            lease,
+        ]
+        self.words += ["--slots", "1", *batch.options(list_every), *options]
+
+    def start(self) -> str:
+        return self.eyas.run(*self.words).stdout
+
+    def ask(self, *args: str | Path) -> str:
+        return self.eyas.run(*args, env=self.env).stdout
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.ask("status", "--json"))
+        return found
+
+    def names(self) -> list[str]:
+        """Nodes that are connected."""
+        return sorted(line["name"] for line in self.status()["executors"] if line["state"] == "connected")
+
+    @property
+    def log(self) -> Path:
+        return self.dir / "dispatcher" / "provider.log"
+
+    def kill(self, *parts: str) -> None:
+        """`kill -9` of these parts of the head: `provider`, `dispatcher`."""
+        for pid, command in list(self.eyas.left_behind()):
+            if command.split()[1:2] and command.split()[1] in parts:
+                os.kill(pid, signal.SIGKILL)
+
+    def down(self) -> None:
+        self.ask("down")
+        from harness import wait_until
+
+        wait_until(lambda: not list(self.eyas.left_behind()), "the end of all its processes")
+
+
+def shared(eyas: Eyas) -> list[Path]:
+    """What lies in the folder that blocks read."""
+    folder = Path(eyas.env["XDG_STATE_HOME"]) / "eyas"
+    return sorted(folder.rglob("*")) if folder.exists() else []
 
 
 def pid_of(folder: Path, id: str) -> int:
@@ -102,7 +179,13 @@ def main() -> int:
     if wish.exists():
         print(wish.read_text() or verb, file=sys.stderr)
         return 3
-    if verb == START:
+    if verb in ((folder / "hang").read_text().split() if (folder / "hang").exists() else []):
+        time.sleep(600)
+    if verb == STOP and (folder / "slow").exists():
+        time.sleep(float((folder / "slow").read_text()))
+    if verb == START and (folder / "babble").exists():
+        print((folder / "babble").read_text())
+    elif verb == START:
         name, script, *_ = args
         id = f"b{len(list(folder.glob('*.block'))) + 1}"
         (folder / f"{id}.block").write_text(f"{name}\n{script}\n")

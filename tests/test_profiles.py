@@ -132,7 +132,77 @@ def test_check_names_all_that_is_wrong_in_all_files(eyas: Eyas, tmp_path: Path) 
     users.write_text('[profile.a]\n\n[profile.b]\nnodes = 4\nplacement = "random-place"\n')
     done = eyas.run("config", "check", users, status=2)
     assert (
-        f"error: `{users}`, line 3: profile `b`: there is no placement policy `random-place`" in done.stderr
+        f"error: `{users}`, line 5: `placement` cannot be `random-place`: there is no placement policy"
+        in done.stderr
     ), done
     assert eyas.run("config", "check", here).stdout == f"{here}: 2 profiles: small, other\n"
     assert "there is no" in eyas.run("config", "check", tmp_path / "none.toml", status=2).stderr
+
+
+NONSENSE = """[profile.a]
+listen = "nonsense"
+advertise = ""
+lease = "0s"
+slots = [1]
+window = 0
+utilisation-threshold = 3
+cache = 0
+provider = "slurmm"
+start = "x {nam}"
+
+[profile.b]
+eviction = "lrru"
+"""
+# The key that each line is about, and what is allowed.
+ALLOWED = {
+    2: "`listen` cannot be `nonsense`: write HOST:PORT, such as 0.0.0.0:7700",
+    3: "`advertise` cannot be ``: write HOST:PORT, such as login1:7700",
+    4: "`lease` cannot be `0s`: write a time of at least 1s",
+    5: "`slots` is a list, and wants a text in quotes, or a number",
+    6: "`window` cannot be `0`: write a number of tasks, at least 1",
+    7: "`utilisation-threshold` cannot be `3`: write a share from 0 to 1, such as 0.8",
+    8: "`cache` cannot be `0`: write at least 1 byte, such as 20GiB",
+    9: "`provider` cannot be `slurmm`: there is no such provider; choose one of local, command, ssh, allocation",
+    10: "`start` cannot be `x {nam}`: an unknown hole `{nam}` in --start; did you mean {name}?",
+    13: "`eviction` cannot be `lrru`: there is no eviction policy `lrru`",
+}
+
+
+def test_all_mistakes_are_said_at_once_each_with_its_line(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "eyas.toml"
+    file.write_text(NONSENSE)
+    for words in (["config", "check"], ["up", "--profile", "a"]):
+        done = run(*words, status=2)
+        lines = done.stderr.removeprefix("error: ").splitlines()
+        assert len(lines) == len(ALLOWED), done
+        for said, (number, sentence) in zip(lines, ALLOWED.items()):
+            assert said.startswith(f"`{file}`, line {number}: {sentence}"), done
+
+
+def test_what_cannot_be_together_is_said_with_the_line_of_the_key(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "eyas.toml"
+    file.write_text(
+        '[profile.a]\nslots = 1\nstop = "s"\nprovider = "command"\n\nstart = "x {walltime}"\n'
+        '[profile.b]\nslots = 1\nstart = "x {script}"\nwalltime = "1h"\n'
+    )
+    done = run("config", "check", status=2)
+    expect = [
+        (4, "a", "--provider command needs --list"),
+        (6, "a", "--start has {walltime}, and nobody says how long a block may live"),
+        (6, "a", "--start has neither {script} nor {join}, so it starts no executor"),
+        (9, "b", "--start has nothing to say to --provider local"),
+        (10, "b", "--walltime has nothing to say to --provider local"),
+    ]
+    lines = done.stderr.removeprefix("error: ").splitlines()
+    assert lines == [f"`{file}`, line {n}: profile `{name}`: {why}" for n, name, why in expect], done
+
+
+def test_keys_of_another_provider_than_the_typed_one_are_not_used(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "eyas.toml").write_text(
+        '[profile.p]\nprovider = "command"\nstart = "x {script}"\nlist = "x"\nstop = "x"\nslots = 2\n'
+    )
+    up = run("up", "--profile", "p", "--provider", "local", "--dir", "a")
+    said = "note: `start`, `list`, `stop` of profile `p`: not used, as --provider local has no such option\n"
+    assert said in up.stderr, up
+    assert n_slots(run, tmp_path / "a") == [2]
+    run("down", "--join", tmp_path / "a" / "dispatcher" / "join.json")

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
-from batch import LIST, START, STOP, Batch
+from batch import LIST, START, STOP, Batch, Up, shared
 from harness import Eyas, Run, wait_until
 from weather import Cluster
 
@@ -25,79 +22,15 @@ def batch(tmp_path: Path) -> Batch:
     return Batch(tmp_path / "batch")
 
 
-class Up:
-    """The cluster of `eyas up` with nodes of this batch system."""
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        batch: Batch,
-        nodes: str,
-        *options: str,
-        list_every: str = "500ms",
-        lease: str = "2s",
-    ) -> None:
-        self.eyas = cluster.eyas
-        self.dir = cluster.folder / "up"
-        self.env = {"EYAS_JOIN": str(self.dir / "dispatcher" / "join.json")}
-        # On one machine nodes reach the dispatcher on loopback.
-        self.words = [
-            "up",
-            "--nodes",
-            nodes,
-            "--dir",
-            str(self.dir),
-            "--listen",
-            "127.0.0.1:0",
-            "--lease",
-            lease,
-        ]
-        self.words += ["--slots", "1", *batch.options(list_every), *options]
-
-    def start(self) -> str:
-        return self.eyas.run(*self.words).stdout
-
-    def ask(self, *args: str | Path) -> str:
-        return self.eyas.run(*args, env=self.env).stdout
-
-    def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.ask("status", "--json"))
-        return found
-
-    def names(self) -> list[str]:
-        """Nodes that are connected."""
-        return sorted(line["name"] for line in self.status()["executors"] if line["state"] == "connected")
-
-    @property
-    def log(self) -> Path:
-        return self.dir / "dispatcher" / "provider.log"
-
-    def kill(self, *parts: str) -> None:
-        """`kill -9` of these parts of the head: `provider`, `dispatcher`."""
-        for pid, command in list(self.eyas.left_behind()):
-            if command.split()[1:2] and command.split()[1] in parts:
-                os.kill(pid, signal.SIGKILL)
-
-    def down(self) -> None:
-        self.ask("down")
-        wait_until(lambda: not list(self.eyas.left_behind()), "the end of all its processes")
-
-
-def shared(eyas: Eyas) -> list[Path]:
-    """What lies in the folder that blocks read."""
-    folder = Path(eyas.env["XDG_STATE_HOME"]) / "eyas"
-    return sorted(folder.rglob("*")) if folder.exists() else []
-
-
 def test_a_run_takes_its_nodes_from_commands_and_leaves_nothing(
     eyas: Eyas, batch: Batch, cluster: Cluster, tmp_path: Path
 ) -> None:
     tasks = cluster.list_of([cluster.task(f"t{i}", f"echo {i} > out") for i in range(8)])
     folder = tmp_path / "node disk"
     folder.mkdir()
-    options = ["--listen", "127.0.0.1:0", "--nodes", "0..2", "--walltime", "90min", "--cache", "1GiB"]
+    options = ["--listen", "127.0.0.1:0", "--nodes", "0..2", "--cache", "1GiB"]
     options += ["--node-dir", "$NODE_DISK", "--setup", "export SITE=here", "--setup", "echo setting up"]
-    done = eyas.run("run", tasks, *batch.options(), *options, env={"NODE_DISK": str(folder)})
+    done = eyas.run("run", tasks, *batch.options(walltime="90min"), *options, env={"NODE_DISK": str(folder)})
     assert re.search(r"8 tasks in .*: 8 done, 0 failed", done.stderr), done
     cluster.expect(**{f"t{i}": f"{i}\n".encode() for i in range(8)})
     starts = batch.calls(START)
@@ -270,22 +203,35 @@ def test_a_provider_that_was_killed_is_started_again_and_takes_its_blocks_over(
     assert not batch.running()
 
 
-def test_a_head_that_is_killed_and_started_again_takes_its_blocks_over(
-    batch: Batch, cluster: Cluster, tmp_path: Path
-) -> None:
+def killed_at_work(cluster: Cluster, batch: Batch, gate: Path, *parts: str) -> Up:
+    """A cluster whose one node runs a task, which the gate lets end, and of whose head these parts were then killed."""
     up = Up(cluster, batch, "0..1", lease="20s")
     up.start()
-    gate = tmp_path / "gate"
     up.ask("submit", cluster.list_of([cluster.task("t", "echo x > out", gate=gate)]))
     cluster.begun("t")
-    up.kill("provider", "dispatcher")
-    # The new dispatcher has another port; the block finds it in the join file that the new provider writes.
-    assert up.start().startswith("up, with 0..1 nodes by --provider command")
+    up.kill(*parts)
+    return up
+
+
+def expect_same_work(up: Up, cluster: Cluster, batch: Batch, gate: Path) -> None:
+    """The node comes back with its task, which ran once, and no other node was needed."""
     wait_until(lambda: len(up.names()) == 1, "the node to come back")
     gate.touch()
     up.ask("wait")
     cluster.expect(t=b"x\n")
-    assert (cluster.ran(), len(batch.blocks())) == (["t"], 1), "it went on where it was"
+    assert (cluster.ran(), len(batch.blocks()), batch.calls(STOP)) == (["t"], 1, []), (
+        "it went on where it was"
+    )
+
+
+def test_a_head_that_is_killed_and_started_again_takes_its_blocks_over(
+    batch: Batch, cluster: Cluster, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    up = killed_at_work(cluster, batch, gate, "provider", "dispatcher")
+    # The new dispatcher has another port; the block finds it in the join file that the new provider writes.
+    assert up.start().startswith("up, with 0..1 nodes by --provider command")
+    expect_same_work(up, cluster, batch, gate)
     up.down()
     assert not batch.running()
 
@@ -293,19 +239,12 @@ def test_a_head_that_is_killed_and_started_again_takes_its_blocks_over(
 def test_a_dispatcher_that_is_killed_alone_is_started_again_beside_the_same_provider(
     batch: Batch, cluster: Cluster, tmp_path: Path
 ) -> None:
-    up = Up(cluster, batch, "0..1", lease="20s")
-    up.start()
     gate = tmp_path / "gate"
-    up.ask("submit", cluster.list_of([cluster.task("t", "echo x > out", gate=gate)]))
-    cluster.begun("t")
-    up.kill("dispatcher")
+    up = killed_at_work(cluster, batch, gate, "dispatcher")
     up.start()
     wait_until(lambda: len(up.names()) == 1, "the node to come back")
     assert sum(command.split()[1:2] == ["provider"] for _, command in cluster.eyas.left_behind()) == 1
-    gate.touch()
-    up.ask("wait")
-    cluster.expect(t=b"x\n")
-    assert (cluster.ran(), len(batch.blocks()), batch.calls(STOP)) == (["t"], 1, [])
+    expect_same_work(up, cluster, batch, gate)
     done = cluster.eyas.run(*up.words, status=3)
     assert "a cluster is up already" in done.stderr, done
     up.down()
@@ -346,6 +285,20 @@ def test_an_executor_that_is_refused_its_folder_leaves_it_alone(cluster: Cluster
         ),
         (["--start", "x"], "error: --start has nothing to say to --provider local\n"),
         (["--provider", "slurmm"], "invalid value 'slurmm' for '--provider <KIND>'"),
+        (
+            ["--provider", "slurmm"],
+            "there is no such provider; choose one of local, command, ssh, allocation",
+        ),
+        (
+            ["--provider", "command", "--start", "x {script} {walltime}", "--list", "l", "--stop", "s"],
+            "error: --start has {walltime}, and nobody says how long a block may live\nhint: --walltime 1h does\n",
+        ),
+        (
+            ["--provider", "command", "--start", "x {name}", "--list", "l", "--stop", "s"],
+            "error: --start has neither {script} nor {join}, so it starts no executor\n",
+        ),
+        (["--cache", "0"], "invalid value '0' for '--cache <BYTES>': write at least 1 byte, such as 20GiB"),
+        (["--advertise", ""], "write HOST:PORT, such as login1:7700"),
         (
             [
                 "--provider",

@@ -1,8 +1,9 @@
 //! The command line. One way to say which cluster (`--join`) and where (`--dir`) for all commands.
 
+use crate::equipment::{self, Amount, Gpus};
 use crate::replaces::ReplaceArgs;
 use crate::workflow::{ConvertArgs, ExportArgs, GraphArgs, WorkflowArgs};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use eyas_core::dispatcher::{CollectiveMode, KeepRuns};
 use eyas_core::group::Membership;
 use eyas_core::{MemberId, RunId};
@@ -173,7 +174,7 @@ impl ProviderKind {
 pub struct ProvideArgs {
     /// Where nodes come from: local (processes of this machine), ssh (the hosts of --hosts), allocation (the nodes of the
     /// Slurm, Grid Engine or PBS job that this runs in), command (commands of yours)
-    #[arg(long, value_name = "KIND", default_value = "local", hide_possible_values = true)]
+    #[arg(long, value_name = "KIND", default_value = "local", value_parser = provider_kind)]
     pub provider: ProviderKind,
     /// Hosts for --provider ssh, one on a line; --nodes is their number unless given
     #[arg(long, value_name = "FILE")]
@@ -206,10 +207,10 @@ pub struct ProvideArgs {
     #[arg(long, value_name = "LINE")]
     pub setup: Vec<String>,
     /// Address that the dispatcher listens on [default: loopback; everywhere, if nodes are elsewhere]
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_port)]
     pub listen: Option<String>,
     /// Address at which nodes reach the dispatcher, if that is not the address it listens on
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     pub advertise: Option<String>,
 }
 
@@ -259,15 +260,28 @@ pub struct NodeArgs {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub slots: Option<u32>,
     /// Size of each node's cache, which is never exceeded
-    #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = some_bytes)]
     pub cache: u64,
     /// Memory of each node, for tasks that declare how much they need [default: the machine's, shared among local
     /// nodes]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory: Option<u64>,
+    /// Gpus of each node: a number, or auto for those that the machine or the batch system has [default: none]
+    #[arg(long, value_name = "N", value_parser = equipment::gpus)]
+    pub gpus: Option<Gpus>,
+    /// A resource of each node that tasks may name, such as a board or a licence (may be given more than once)
+    #[arg(long = "resource", value_name = "NAME=N", value_parser = equipment::amount)]
+    pub resources: Vec<Amount>,
+    /// The names of the gpus of a node that shares a machine with others.
+    #[arg(long, hide = true, value_delimiter = ',')]
+    pub gpu_names: Vec<String>,
     /// Policy that says which file leaves a full cache: random, fifo, lru, lfu, two-mark
     #[arg(long, default_value = "lru", value_name = "POLICY")]
     pub eviction: String,
+    /// How long a node's programs may go on after SIGTERM, with which batch systems take nodes back; less than the time until
+    /// they send SIGKILL
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
+    pub grace: u64,
     /// A directory of inputs on this node's own disk: its files are read where they are, and not copied (may be given
     /// more than once)
     #[arg(long, value_name = "DIR")]
@@ -282,10 +296,10 @@ pub struct PolicyArgs {
     #[arg(long, default_value = "affinity", value_name = "POLICY")]
     pub placement: String,
     /// How many ready tasks a policy of the papers looks at
-    #[arg(long, default_value_t = 3200, value_name = "TASKS")]
+    #[arg(long, default_value_t = 3200, value_name = "TASKS", value_parser = window)]
     pub window: usize,
     /// good-cache-compute lets tasks wait for their data when at least this share of the slots is busy
-    #[arg(long, alias = "threshold", default_value_t = 0.8, value_name = "SHARE")]
+    #[arg(long, alias = "threshold", default_value_t = 0.8, value_name = "SHARE", value_parser = share)]
     pub utilisation_threshold: f64,
     /// How the files of workflows are moved before the tasks that read them start: auto (the way that is predicted to
     /// be quickest), off, collective-gather or async-gather (all gathers in that way), or task-rerun (a task whose file
@@ -298,9 +312,12 @@ pub struct PolicyArgs {
     /// Bytes per second from and to home storage, of all nodes together [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = rate)]
     pub home_rate: Option<u64>,
+    /// A resource of the whole cluster that tasks may name, such as floating licences (may be given more than once)
+    #[arg(long = "cluster-resource", value_name = "NAME=N", value_parser = equipment::amount)]
+    pub cluster_resources: Vec<Amount>,
     /// Time after which the dispatcher gives up an executor that it does not hear, and after which an executor ends
     /// that does not hear its dispatcher
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = lease)]
     pub lease: u64,
     /// Write no event log; then there are no reports and no explanations
     #[arg(long)]
@@ -314,8 +331,8 @@ pub struct PolicyArgs {
 #[derive(Args, Clone)]
 pub struct KeepArgs {
     /// Which ended runs the cluster remembers: the last ones by number (20), by age (30d), or by both (20,30d); `all`
-    /// remembers every run. A forgotten run can still be reported for a while, until the event log is cut [default: 100; all with
-    /// several dispatchers]
+    /// remembers every run. A forgotten run can still be reported for a while, until the event log is cut [default: 100;
+    /// all with several dispatchers]
     #[arg(long, value_name = "RUNS|TIME", value_parser = kept_runs)]
     pub keep_runs: Option<KeepRuns>,
 }
@@ -378,9 +395,15 @@ pub struct MapArgs {
     /// Hand the command to the shell
     #[arg(long)]
     pub shell: bool,
-    /// Slots that a task holds while it runs
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    pub cpus: u32,
+    /// Slots that a task holds while it runs; with 0.5, two tasks share a slot
+    #[arg(long, default_value = "1", value_name = "CPUS", value_parser = equipment::parts)]
+    pub cpus: u64,
+    /// Gpus that a task holds while it runs; with 0.25, four tasks share a gpu [default: none]
+    #[arg(long = "task-gpus", value_name = "GPUS", value_parser = equipment::parts)]
+    pub task_gpus: Option<u64>,
+    /// A named resource that a task holds while it runs (may be given more than once)
+    #[arg(long = "task-resource", value_name = "NAME=N", value_parser = equipment::amount)]
+    pub task_resources: Vec<Amount>,
     /// Memory that a task may use; it is ended when it uses more [default: no limit]
     #[arg(long = "task-memory", value_name = "BYTES", value_parser = bytes)]
     pub task_memory: Option<u64>,
@@ -648,10 +671,10 @@ pub struct UpArgs {
 #[derive(Args)]
 pub struct DispatcherArgs {
     /// Address to listen on; port 0 picks a free one
-    #[arg(long, default_value = "127.0.0.1:0", value_name = "HOST:PORT")]
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "HOST:PORT", value_parser = host_port)]
     pub listen: String,
     /// Address that others are told, if it is not the one listened on
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     pub advertise: Option<String>,
     /// Journal, event log and join file
     #[arg(long, value_name = "DIR")]
@@ -691,6 +714,13 @@ pub struct ExecutorArgs {
     /// Remove the directory at the end
     #[arg(long, requires = "dir")]
     pub remove_dir: bool,
+    /// How long the batch system lets this executor live, from its start on; no task is begun that would not end in time
+    /// [default: what Slurm says in the job's environment]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub walltime: Option<u64>,
+    /// When that time ends, in seconds since 1970 [default: after --walltime]
+    #[arg(long, value_name = "SECONDS", requires = "walltime")]
+    pub walltime_end: Option<u64>,
     #[arg(long, hide = true)]
     pub until_stdin_closes: bool,
 }
@@ -749,6 +779,62 @@ pub fn duration(text: &str) -> Result<u64, String> {
     let d = parse_duration(text).map_err(|e| e.to_string())?;
     u64::try_from(d.as_nanos()).map_err(|_| "that is too long".to_string())
 }
+fn some_bytes(text: &str) -> Result<u64, String> {
+    match bytes(text)? {
+        0 => Err("write at least 1 byte, such as 20GiB".into()),
+        n => Ok(n),
+    }
+}
+
+/// An executor tries to reach a dispatcher about once a second.
+fn lease(text: &str) -> Result<u64, String> {
+    match duration(text)? {
+        0..1_000_000_000 => Err("write a time of at least 1s".into()),
+        ns => Ok(ns),
+    }
+}
+
+fn window(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "write a number of tasks, at least 1".into())
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "write a share from 0 to 1, such as 0.8".into())
+}
+
+fn provider_kind(text: &str) -> Result<ProviderKind, String> {
+    let all = ProviderKind::value_variants();
+    let names: Vec<&str> = all.iter().map(|kind| kind.name()).collect();
+    all.iter()
+        .find(|kind| kind.name() == text)
+        .copied()
+        .ok_or_else(|| format!("there is no such provider; choose one of {}", names.join(", ")))
+}
+
+/// An address to listen on: port 0 is a free one.
+fn host_port(text: &str) -> Result<String, String> {
+    let parts = text.rsplit_once(':');
+    let is_host = |host: &str| {
+        let is_v6 = host.starts_with('[') && host.ends_with(']');
+        !host.is_empty()
+            && !host.contains(char::is_whitespace)
+            && (is_v6 || !host.contains([':', '/', '[', ']']))
+    };
+    match parts.filter(|(host, port)| is_host(host) && port.parse::<u16>().is_ok()) {
+        Some(_) => Ok(text.into()),
+        None => Err("write HOST:PORT, such as 0.0.0.0:7700".into()),
+    }
+}
+
+/// An address to connect to.
+fn address(text: &str) -> Result<String, String> {
+    match host_port(text) {
+        Ok(text) if !text.ends_with(":0") => Ok(text),
+        _ => Err("write HOST:PORT, such as login1:7700".into()),
+    }
+}
+
 /// `all` is a rule without a limit.
 fn kept_runs(text: &str) -> Result<KeepRuns, String> {
     let mut rule = KeepRuns::default();
@@ -868,6 +954,36 @@ mod tests {
                 "{}",
                 key.name
             );
+        }
+    }
+
+    #[test]
+    fn values_that_mean_nothing_are_refused_with_what_is_allowed() {
+        let refusal = |option: &str, value: &str| {
+            let words = ["eyas", "up", &format!("--{option}={value}")].map(str::to_string);
+            Cli::try_parse_from(words).err().map(|e| e.to_string()).unwrap_or_default()
+        };
+        for (option, bad, good, sentence) in [
+            ("listen", "nonsense", "0.0.0.0:0", "write HOST:PORT, such as 0.0.0.0:7700"),
+            ("listen", "a:b", "[::1]:7700", "write HOST:PORT, such as 0.0.0.0:7700"),
+            ("listen", "::1:7", "login1:65535", "write HOST:PORT"),
+            ("advertise", "", "login1:7700", "write HOST:PORT, such as login1:7700"),
+            ("advertise", "login1:0", "10.0.0.1:1", "write HOST:PORT, such as login1:7700"),
+            ("lease", "0s", "1s", "write a time of at least 1s"),
+            ("window", "0", "1", "write a number of tasks, at least 1"),
+            ("utilisation-threshold", "3", "1", "write a share from 0 to 1, such as 0.8"),
+            ("utilisation-threshold", "nan", "0", "write a share from 0 to 1, such as 0.8"),
+            ("cache", "0", "1", "write at least 1 byte, such as 20GiB"),
+            (
+                "provider",
+                "slurmm",
+                "ssh",
+                "there is no such provider; choose one of local, command, ssh, allocation",
+            ),
+        ] {
+            let said = refusal(option, bad);
+            assert!(said.contains(&format!("--{option} <")) && said.contains(sentence), "{option}: {said}");
+            assert_eq!(refusal(option, good), "", "{option}={good}");
         }
     }
 

@@ -215,6 +215,13 @@ pub fn work_join(join: &JoinArgs) -> Result<PathBuf, Fault> {
     }
 }
 
+/// The join file of the cluster of `eyas up` that was given work last, if it was killed. `is_meant` is asked about the folder of
+/// its dispatcher.
+pub fn killed_join(is_meant: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+    let known = all().ok()?.into_iter().find(|known| known.kind == Kind::Up)?;
+    (known.join().exists() && is_meant(&dispatcher_dir(&known.dir))).then(|| known.join())
+}
+
 fn none_up() -> Fault {
     Fault::new(Exit::Cluster, "no cluster is up")
         .hint("start one with `eyas up`, or name one with --join FILE or EYAS_JOIN")

@@ -7,17 +7,19 @@ use crate::logs::InOrder;
 use crate::print::{count, nodes_of, plural, reason, size, time};
 use crate::progress::Progress;
 use crate::resume::Origin;
-use crate::{Exit, Fault, hints, json, local, provide, replaces, resume, tmpfs};
+use crate::{
+    Exit, Fault, ending, equipment, hints, json, keeper, local, provide, replaces, resume, tmpfs, walltime,
+};
 use eyas_client::Client;
-use eyas_core::RunId;
-use eyas_core::TaskId;
-use eyas_runtime::cluster::LocalCluster;
+use eyas_core::needs::in_parts;
+use eyas_core::{RunId, TaskId};
+use eyas_runtime::cluster::{LocalCluster, PROVIDER, holder_of};
 use eyas_runtime::dispatcher::{DispatcherOptions, GroupOptions};
 use eyas_runtime::executor::{DataPlane, ExecutorError, ExecutorOptions};
 use eyas_tasklist::{ReadOptions, TaskList};
 use eyas_text::{line_of, shown, shown_path};
 use eyas_wire::identity::Join;
-use eyas_wire::message::{ClusterStatus, ReplyBody, RequestBody, RunStatus, TaskName};
+use eyas_wire::message::{ClusterStatus, ExecutorLine, ReplyBody, RequestBody, RunStatus, TaskName};
 use eyas_workflow::Format;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -29,6 +31,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const LOST_MAX: u32 = 5;
 /// How often a client checks whether the parts of its embedded cluster are alive.
 const WATCH_PARTS: Duration = Duration::from_millis(500);
+
+/// How long nodes that ended with what started them are given before others take their place.
+const NODES_LEAVE: Duration = Duration::from_secs(2);
+const RESUME_HINT: &str = "the same command with --resume goes on";
 
 /// Characters of the names in the tables of `eyas status`.
 const NODE_CHARS_MAX: usize = 60;
@@ -198,7 +204,9 @@ pub fn run_list(
             up.join().display()
         );
     }
+    provide::sweep_keys();
     let mut parts = local::start(cluster, &dir, true)?;
+    let cluster_id = Join::read(&parts.join).map_err(|e| Fault::new(Exit::Cluster, e))?.cluster;
     let dir = dir.canonicalize()?;
     if !cluster.provide.is_elsewhere() {
         tmpfs::say_so(&dir, cluster.node.cache.saturating_mul(u64::from(cluster.nodes.max)));
@@ -214,7 +222,8 @@ pub fn run_list(
         drop(request);
         follow(client, &join_path, run, Some(&mut parts), printed).await
     });
-    parts.stop();
+    let in_haste = result.as_ref().is_ok_and(|end| end.in_haste);
+    client_runtime().block_on(ending::end_parts(&mut parts, &cluster_id, in_haste))?;
     let result = result.and_then(|end| {
         if json {
             json::write(&end.as_json(Some(&local::dispatcher_dir(&dir))))?;
@@ -318,9 +327,16 @@ struct End {
     exit: Exit,
     /// The last reported status of the run.
     status: RunStatus,
+    /// The user did not want to wait for the end of what was started.
+    in_haste: bool,
 }
 
 impl End {
+    /// The user left while the run went on.
+    fn interrupted(status: RunStatus, in_haste: bool) -> End {
+        End { exit: Exit::Interrupted, status, in_haste }
+    }
+
     /// `dir`: the dispatcher's folder.
     fn as_json<'a>(&'a self, dir: Option<&'a Path>) -> json::Run<'a> {
         json::Run::of(&self.status, dir)
@@ -350,16 +366,19 @@ async fn follow(
             reply = client.next() => {
                 let reply = match reply {
                     Ok(reply) => reply,
-                    Err(e) if parts.is_some() => return Err(gone(e, parts)),
+                    Err(e) if parts.is_some() => return Err(gone(e, parts).await),
                     // The dispatcher accepts us and closes the connection, again and again.
-                    Err(e) if n_lost == LOST_MAX => return Err(gone(e, None)),
+                    Err(e) if n_lost == LOST_MAX => return Err(gone(e, None).await),
                     Err(e) => {
                         n_lost += 1;
                         progress.clear();
                         eyas_text::say!("note: lost the dispatcher: {e}");
                         client = tokio::select! {
-                            connected = connect(join) => connected.map_err(|fault| gone(fault.message, None))?,
-                            () = asked_to_end.next() => return Ok(End { exit: Exit::Interrupted, status: last }),
+                            connected = connect(join) => match connected {
+                                Ok(client) => client,
+                                Err(fault) => return Err(gone(fault.message, None).await),
+                            },
+                            () = asked_to_end.next() => return Ok(End::interrupted(last, false)),
                         };
                         eyas_text::say!("note: the dispatcher is back");
                         watch = client.watch(run, interval_ns)?;
@@ -381,7 +400,8 @@ async fn follow(
                         }
                         if status.ended.is_some() {
                             progress.finish(&status);
-                            return Ok(End { exit: exit_of(&status, interrupts), status: *status });
+                            let exit = exit_of(&status, interrupts);
+                            return Ok(End { exit, status: *status, in_haste: false });
                         }
                         progress.show(&status);
                         last = *status;
@@ -399,10 +419,10 @@ async fn follow(
                 interrupts += 1;
                 if parts.is_none() {
                     eyas_text::say!("\nrun {run} goes on; `eyas wait --run {run}` follows it, `eyas cancel --run {run}` ends it");
-                    return Ok(End { exit: Exit::Interrupted, status: last });
+                    return Ok(End::interrupted(last, false));
                 }
                 if interrupts > 1 {
-                    return Ok(End { exit: Exit::Interrupted, status: last });
+                    return Ok(End::interrupted(last, true));
                 }
                 eyas_text::say!("\nending the tasks; ^C again to leave at once");
                 client.send(RequestBody::Cancel { run: Some(run), task: None })?;
@@ -415,8 +435,18 @@ async fn follow(
 /// without any node, nor without a dispatcher or the provider that starts nodes.
 fn look_after(parts: &mut LocalCluster, progress: &mut Progress) -> Result<(), Fault> {
     let ended = parts.take_ended_nodes();
-    if let Some((name, why)) = parts.find_ended() {
-        return Err(Fault::new(Exit::Cluster, format!("the {name} ended: {why}")));
+    let killed = parts.find_killed_provider();
+    match (parts.find_ended(), killed) {
+        (Some((name, _)), Some((how, since))) if name == PROVIDER => {
+            if !is_room_for_nodes(parts, since) {
+                return Ok(());
+            }
+            progress.clear();
+            eyas_text::say!("note: what starts and ends nodes was killed ({how}), and is started again");
+            parts.restart_provider()?;
+        }
+        (Some((name, why)), _) => return Err(part_ended(&name, &why)),
+        (None, _) => {}
     }
     for (name, why) in &ended {
         progress.clear();
@@ -425,21 +455,42 @@ fn look_after(parts: &mut LocalCluster, progress: &mut Progress) -> Result<(), F
     match ended.last() {
         Some((name, _)) if !parts.has_nodes() => {
             let message = format!("no node is left; {name} was the last");
-            Err(Fault::new(Exit::Cluster, message).hint("the same command with --resume goes on"))
+            Err(Fault::new(Exit::Cluster, message).hint(RESUME_HINT))
         }
         _ => Ok(()),
     }
 }
 
+/// Whether a provider that was killed so long ago may be started again. Nodes that ended with it may need a moment for that;
+/// blocks elsewhere go on, and are taken over.
+fn is_room_for_nodes(parts: &LocalCluster, since: Duration) -> bool {
+    if parts.provider_words().is_some_and(provide::may_leave_blocks) {
+        return true;
+    }
+    let dir = parts.join.parent().and_then(Path::parent).unwrap_or(Path::new("."));
+    let is_held = |node: PathBuf| holder_of(&node.join("cache/lock")).is_some();
+    since >= NODES_LEAVE && !local::node_dirs(dir).into_iter().any(is_held)
+}
+
+/// A run cannot go on without that part of its cluster.
+fn part_ended(name: &str, why: &str) -> Fault {
+    let fault = Fault::new(Exit::Cluster, format!("the {name} ended: {why}"));
+    // What a provider itself says is a reason to change something first.
+    match why.starts_with("error: ") {
+        true => fault,
+        false => fault.hint(RESUME_HINT),
+    }
+}
+
 /// ^C, and the signal of a batch system. Not the signal of a closed terminal: catching it would undo `nohup`.
-struct AskedToEnd([Signal; 2]);
+pub struct AskedToEnd([Signal; 2]);
 
 impl AskedToEnd {
-    fn listen() -> std::io::Result<AskedToEnd> {
+    pub fn listen() -> std::io::Result<AskedToEnd> {
         Ok(AskedToEnd([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?]))
     }
 
-    async fn next(&mut self) {
+    pub async fn next(&mut self) {
         let [interrupt, terminate] = &mut self.0;
         tokio::select! {
             _ = interrupt.recv() => {}
@@ -448,12 +499,19 @@ impl AskedToEnd {
     }
 }
 
-fn gone(e: impl std::fmt::Display, parts: Option<&mut LocalCluster>) -> Fault {
-    if let Some((name, why)) = parts.and_then(|p| p.find_ended()) {
-        return Fault::new(Exit::Cluster, format!("the {name} ended: {why}"));
+async fn gone(e: impl std::fmt::Display, parts: Option<&mut LocalCluster>) -> Fault {
+    let fault = Fault::new(Exit::Cluster, format!("lost the dispatcher: {e}"));
+    let Some(parts) = parts else {
+        return fault.hint("what was submitted is in its journal; when it is back, `eyas wait` goes on");
+    };
+    // The connection of a process that was killed may end before the process has.
+    for _ in 0..10 {
+        if let Some((name, why)) = parts.find_ended() {
+            return part_ended(&name, &why);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    Fault::new(Exit::Cluster, format!("lost the dispatcher: {e}"))
-        .hint("what was submitted is in its journal; when it is back, `eyas wait` goes on")
+    fault.hint(RESUME_HINT)
 }
 
 fn exit_of(status: &RunStatus, interrupts: u32) -> Exit {
@@ -569,6 +627,32 @@ pub fn status(args: StatusArgs) -> Result<Exit, Fault> {
     Ok(Exit::Good)
 }
 
+/// What tasks hold of gpus and named resources; nothing where there are none.
+fn write_equipment(status: &ClusterStatus, width: usize) -> Result<(), Fault> {
+    let in_use = |e: &ExecutorLine| {
+        let gpus = (e.equipment.gpus > 0)
+            .then(|| format!("gpus {}/{}", in_parts(e.held.gpu_parts.into()), e.equipment.gpus));
+        let named =
+            e.equipment.resources.iter().map(|(name, n)| {
+                format!("{} {}/{n}", line_of(name), e.held.resources.get(name).unwrap_or(&0))
+            });
+        gpus.into_iter().chain(named).collect::<Vec<_>>().join(", ")
+    };
+    let nodes =
+        status.executors.iter().map(|e| (line_of(&e.name).at_most(NODE_CHARS_MAX).to_string(), in_use(e)));
+    let of_cluster = status.resources.iter().map(|r| format!("{} {}/{}", line_of(&r.name), r.n_held, r.n));
+    let of_cluster = ("cluster".to_string(), of_cluster.collect::<Vec<_>>().join(", "));
+    let mut out = eyas_text::stdout();
+    for (i, (name, in_use)) in nodes.chain([of_cluster]).filter(|(_, in_use)| !in_use.is_empty()).enumerate()
+    {
+        if i == 0 {
+            writeln!(out, "\n{:<width$} in use", "resources")?;
+        }
+        writeln!(out, "{name:<width$} {in_use}")?;
+    }
+    Ok(())
+}
+
 fn status_of(join: &Path) -> Result<ClusterStatus, Fault> {
     client_runtime().block_on(async {
         let mut client = connect(join).await?;
@@ -581,10 +665,11 @@ fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
     let up = time(status.now.since_ns(status.started));
     writeln!(out, "cluster {}, up {up}, placement {}", status.cluster, line_of(&status.placement))?;
     if let Some(provisioner) = &status.provisioner {
-        let nodes = nodes_of(provisioner, status.executors.len());
+        let nodes = nodes_of(provisioner, status);
         writeln!(out, "{nodes}, provisioning {}", provisioner.policy)?;
     }
-    for warning in &status.warnings {
+    let troubles = status.provisioner.iter().flat_map(|provisioner| &provisioner.troubles);
+    for warning in troubles.chain(&status.warnings) {
         writeln!(out, "warning: {}", line_of(warning))?;
     }
     // Nodes from elsewhere have longer names than `node12`.
@@ -613,6 +698,7 @@ fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
     if status.executors.is_empty() {
         writeln!(out, "(no executor has joined)")?;
     }
+    write_equipment(status, width)?;
     let blocks = status.provisioner.iter().flat_map(|provisioner| &provisioner.blocks);
     for (i, block) in blocks.enumerate() {
         if i == 0 {
@@ -749,6 +835,12 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     if !args.until_stdin_closes {
         tmpfs::say_so(&std::path::absolute(&dir)?, args.node.cache);
     }
+    let gpu_names = match args.node.gpu_names.is_empty() {
+        true => equipment::gpu_names(args.node.gpus, 0, 1),
+        false => args.node.gpu_names,
+    };
+    let equipment =
+        equipment::of_node(&gpu_names, &args.node.resources).map_err(|e| Fault::new(Exit::BadInput, e))?;
     let remove = dir.clone();
     let options = ExecutorOptions {
         join,
@@ -757,6 +849,8 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         slots: args.node.slots.unwrap_or_else(provide::processors),
         cache_bytes: args.node.cache,
         memory_bytes: args.node.memory.unwrap_or_else(eyas_runtime::executor::machine_memory_bytes),
+        equipment,
+        gpu_names,
         eviction: args.node.eviction,
         data_listen,
         data_plane,
@@ -764,7 +858,10 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         exe: std::env::current_exe()?,
         slot_args: vec![local::SLOT_ARGUMENT.into()],
         until_stdin_closes: args.until_stdin_closes,
+        walltime: walltime::of(args.walltime, args.walltime_end),
+        grace: Duration::from_nanos(args.node.grace),
     };
+    let keeper = args.remove_dir.then(|| keeper::start(&remove)).transpose()?;
     let runtime = service_runtime();
     let result = runtime.block_on(eyas_runtime::executor::run(options));
     // A thread that hangs in a system call, for example on a network file system that is away, must not keep
@@ -775,5 +872,6 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     if args.remove_dir && was_ours {
         provide::remove_node_dir(&remove);
     }
+    drop(keeper);
     result.map(|()| Exit::Good).map_err(|e| Fault::new(Exit::Cluster, e))
 }

@@ -22,8 +22,11 @@ mod bench;
 mod clusters;
 mod commands;
 mod connect;
+mod ending;
+mod equipment;
 mod hints;
 mod json;
+mod keeper;
 pub mod local;
 mod logs;
 pub mod machine;
@@ -37,11 +40,13 @@ mod provide;
 mod replaces;
 mod resume;
 pub mod sim;
+mod starting;
 mod tasks;
 mod tell;
 mod tmpfs;
 mod top;
 mod up;
+mod walltime;
 mod workflow;
 
 use args::{Cli, Verb};
@@ -127,6 +132,9 @@ pub fn main() -> ExitCode {
     // A slot process must be the first thing this program is, before any thread or allocation of note.
     if std::env::args_os().nth(1).is_some_and(|a| a == local::SLOT_ARGUMENT) {
         eyas_runner::slot_main(0);
+    }
+    if std::env::args_os().nth(1).is_some_and(|a| a == keeper::ARGUMENT) {
+        return keeper::main();
     }
     match profile::expand(std::env::args_os().collect()) {
         Ok(words) => live_with(words, |cli: Cli| run(cli.verb)),

@@ -3,7 +3,7 @@
 use crate::args::{ClusterArgs, JoinArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
 use crate::clusters::{self, Kind, Meant};
 use crate::print::reason;
-use crate::{Exit, Fault, provide};
+use crate::{Exit, Fault, equipment, provide, starting};
 use eyas_core::dispatcher::{CollectiveMode, DispatcherConfig, KeepRuns};
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
 use eyas_core::{eviction, placement};
@@ -159,10 +159,12 @@ pub fn log_dirs(join: &JoinArgs, dir: Option<&Path>) -> Result<Vec<PathBuf>, Fau
 /// Checks the settings for dispatchers, which would otherwise be refused after a folder was made.
 pub fn check_policy(policy: &PolicyArgs) -> Result<(), Fault> {
     let checked = placement::by_name(&policy.placement, &dispatcher_config(policy).placement_config);
-    checked.map(drop).map_err(|e| Fault::new(Exit::BadInput, e))
+    let named = equipment::by_name(&policy.cluster_resources).map(drop);
+    checked.map(drop).and(named).map_err(|e| Fault::new(Exit::BadInput, e))
 }
 
 fn check_eviction(node: &NodeArgs) -> Result<(), Fault> {
+    equipment::by_name(&node.resources).map_err(|e| Fault::new(Exit::BadInput, e))?;
     eviction::by_name(&node.eviction).map(drop).map_err(|e| Fault::new(Exit::BadInput, e))
 }
 
@@ -180,26 +182,56 @@ pub fn check_node(node: &NodeArgs) -> Result<(), Fault> {
 
 /// Checks the request for a local cluster before anything is made for it.
 pub fn check(args: &ClusterArgs) -> Result<(), Fault> {
+    faults(args).into_iter().next().map_or(Ok(()), Err)
+}
+
+fn check_provisioning(args: &ClusterArgs) -> Result<(), Fault> {
+    let provisioner = Provisioner::new(provision_config(args.nodes, &args.provision, 1));
+    provisioner.map(drop).map_err(|e| Fault::new(Exit::BadInput, e))
+}
+
+/// What is wrong with the name of a policy that stands behind the option of that name.
+pub fn policy_fault(args: &ClusterArgs, option: &str) -> Option<Fault> {
+    match option {
+        "placement" => check_policy(&args.policy).err(),
+        "eviction" => check_eviction(&args.node).err(),
+        "provisioning" => check_provisioning(args).err(),
+        _ => None,
+    }
+}
+
+/// All that is wrong with the request for a local cluster.
+pub fn faults(args: &ClusterArgs) -> Vec<Fault> {
     let ClusterArgs { profile: _, nodes, provision, dispatchers, dir: _, node, policy, provide } = args;
     let bad = |e: String| Fault::new(Exit::BadInput, e);
-    Provisioner::new(provision_config(*nodes, provision, 1)).map_err(bad)?;
+    let mut all: Vec<Fault> = check_provisioning(args).err().into_iter().collect();
     if nodes.are_fixed() && (provision.provisioning.is_some() || provision.idle_release.is_some()) {
         let message =
             format!("--provisioning and --idle-release have nothing to decide with --nodes {}", nodes.max);
-        return Err(bad(message).hint("a range, such as --nodes 1..4, lets nodes come and go"));
+        all.push(bad(message).hint("a range, such as --nodes 1..4, lets nodes come and go"));
     }
     if nodes.max < *dispatchers {
         let message =
             format!("{dispatchers} dispatchers need at least as many nodes, --nodes allows {}", nodes.max);
-        return Err(bad(message).hint("each dispatcher has nodes of its own"));
+        all.push(bad(message).hint("each dispatcher has nodes of its own"));
     }
-    check_policy(policy)?;
-    provide::check(provide, *nodes, *dispatchers)?;
-    match provide.is_elsewhere() {
+    if !policy.cluster_resources.is_empty() && *dispatchers > 1 {
+        let message = format!("{dispatchers} dispatchers cannot share --cluster-resource");
+        all.push(bad(message).hint("one dispatcher counts what the whole cluster has"));
+    }
+    if node.gpus.is_some() && !provide.is_elsewhere() && !nodes.are_fixed() && nodes.max > 1 {
+        let message = "the gpus of this machine cannot be shared among nodes that come and go".into();
+        all.push(bad(message).hint("give a number of nodes, such as --nodes 2"));
+    }
+    all.extend(check_policy(policy).err());
+    all.extend(provide::faults(provide, *nodes, *dispatchers));
+    let of_node = match provide.is_elsewhere() {
         // Its folders are other machines'.
         true => check_eviction(node),
         false => check_node(node),
-    }
+    };
+    all.extend(of_node.err());
+    all
 }
 
 /// Whether the user asked for a cluster of a certain shape.
@@ -214,6 +246,9 @@ pub fn is_shaped(cluster: &ClusterArgs) -> bool {
         || dir.is_some()
         || node.slots.is_some()
         || node.memory.is_some()
+        || node.gpus.is_some()
+        || !node.resources.is_empty()
+        || !policy.cluster_resources.is_empty()
         || !node.home_local.is_empty()
         || policy.home_streams.is_some()
         || policy.home_rate.is_some()
@@ -234,6 +269,7 @@ pub fn dispatcher_config(policy: &PolicyArgs) -> DispatcherConfig {
         lease_ns: policy.lease,
         collectives: policy.collectives,
         keep_runs: policy.keep_runs,
+        resources: equipment::by_name(&policy.cluster_resources).unwrap_or_default(),
         ..DispatcherConfig::default()
     }
 }
@@ -250,7 +286,9 @@ pub fn new_run_dir() -> Result<PathBuf, Fault> {
 
 /// Starts the processes of a local cluster in `dir`.
 pub fn start(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<LocalCluster, Fault> {
-    Ok(LocalCluster::start(&plan(args, dir, embedded)?.0)?)
+    let (plan, _) = plan(args, dir, embedded)?;
+    let _starting = starting::hold(&plan.dir)?;
+    Ok(LocalCluster::start(&plan)?)
 }
 
 /// The folders of a cluster's nodes.
@@ -309,7 +347,10 @@ pub fn plan(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<(Plan, Pat
     if args.provide.is_elsewhere() {
         plan.provider_args = Some(provide::arguments(&join, &dir, args, node_arguments(&args.node)));
     } else if args.nodes.are_fixed() {
-        let words = |i| executor_arguments(&join, &dir, &node_name(i), &node);
+        let words = |i| {
+            let gpu_names = equipment::gpu_names(node.gpus, i - 1, args.nodes.max);
+            executor_arguments(&join, &dir, &node_name(i), &NodeArgs { gpu_names, ..node.clone() })
+        };
         plan.executor_args = (1..=args.nodes.max).map(words).collect();
     } else {
         plan.provider_args = Some(provide::arguments(&join, &dir, args, node_arguments(&node)));
@@ -319,6 +360,12 @@ pub fn plan(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<(Plan, Pat
 
 /// What the name of a node of this machine begins with.
 pub const NODE: &str = "node";
+
+/// The folder among a machine's temporary files that nodes of this user have theirs in; a script of the provider makes it.
+pub fn nodes_dir_name() -> String {
+    // SAFETY: a plain query.
+    format!("eyas-nodes-{}", unsafe { libc::getuid() })
+}
 
 /// The name that users know the node with that number by; also the name of its folder.
 pub fn node_name(number: u32) -> String {
@@ -336,13 +383,24 @@ pub fn executor_arguments(join: &Path, dir: &Path, name: &str, node: &NodeArgs) 
 
 /// The options of an executor that are the same for all nodes.
 pub fn node_arguments(node: &NodeArgs) -> Vec<String> {
-    let NodeArgs { slots, cache, memory, eviction, home_local } = node;
+    let NodeArgs { slots, cache, memory, gpus, resources, gpu_names, eviction, grace, home_local } = node;
     let mut list = vec!["--cache".into(), cache.to_string(), "--eviction".into(), eviction.clone()];
     if let Some(slots) = slots {
         list.extend(["--slots".into(), slots.to_string()]);
     }
     if let Some(memory) = memory {
         list.extend(["--memory".into(), memory.to_string()]);
+    }
+    if !gpu_names.is_empty() {
+        list.extend(["--gpu-names".into(), gpu_names.join(",")]);
+    } else if let Some(gpus) = gpus {
+        list.extend(["--gpus".into(), gpus.to_string()]);
+    }
+    for amount in resources {
+        list.extend(["--resource".into(), amount.to_string()]);
+    }
+    if *grace > 0 {
+        list.extend(["--grace".into(), format!("{}ms", grace.div_ceil(1_000_000))]);
     }
     for local in home_local {
         list.extend(["--home-local".into(), local.display().to_string()]);
@@ -383,6 +441,9 @@ fn policy_arguments(policy: &PolicyArgs) -> Vec<String> {
     }
     if let Some(rate) = policy.home_rate {
         list.extend(["--home-rate".into(), rate.to_string()]);
+    }
+    for amount in &policy.cluster_resources {
+        list.extend(["--cluster-resource".into(), amount.to_string()]);
     }
     if policy.no_event_log {
         list.push("--no-event-log".into());

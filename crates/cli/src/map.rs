@@ -27,6 +27,8 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
         }
     }
     let (paths, more) = sources(&args)?;
+    let (cpus, needs) = crate::equipment::needs_of_task(args.cpus, args.task_gpus, &args.task_resources)
+        .map_err(|e| Fault::new(Exit::BadInput, e))?;
     let spec = MapSpec {
         paths,
         more,
@@ -35,7 +37,8 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
         out: args.out.clone(),
         command: args.command.clone(),
         shell: args.shell,
-        cpus: args.cpus,
+        cpus,
+        needs,
         memory_bytes: args.task_memory,
         walltime_ns: args.walltime,
         retries: args.retries,

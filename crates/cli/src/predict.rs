@@ -418,7 +418,7 @@ impl PredictArgs {
                 *location = format!("{}/out/{k}-{j}{slash}", dir.display());
             }
             let template = task.map(&mut |text: &String| Pattern::literal(text.as_str()));
-            let one = TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![] };
+            let one = TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![], needs: None };
             lines += &eyas_tasklist::to_jsonl(&one, 0);
             lines.push('\n');
         }

@@ -1,6 +1,8 @@
 //! Numbers and commands in the form that users read.
 
+use eyas_core::NodeState;
 use eyas_core::array::Command;
+use eyas_wire::message::{ClusterStatus, Provisioner};
 
 /// `1.5 GiB`
 pub fn size(bytes: u64) -> String {
@@ -49,7 +51,9 @@ pub fn rate(per_s: f64) -> String {
 }
 
 /// `2 of 1 to 4 nodes, 1 coming`
-pub fn nodes_of(p: &eyas_wire::message::Provisioner, n_nodes: usize) -> String {
+pub fn nodes_of(p: &Provisioner, status: &ClusterStatus) -> String {
+    // One that was lost is no node any more, though it is listed for the length of its lease.
+    let n_nodes = status.executors.iter().filter(|e| e.state != NodeState::Silent).count();
     let coming = if p.n_pending > 0 { format!(", {} coming", p.n_pending) } else { String::new() };
     format!("{n_nodes} of {} to {} nodes{coming}", p.nodes_min, p.nodes_max)
 }

@@ -3,12 +3,12 @@
 //! A profile is carried out by adding its options to the command line, where they are not given already. So a value in the file
 //! passes the same reader as one that is typed, and a typed one wins.
 
-use crate::args::{Cli, ClusterArgs, ConfigArgs, ConfigVerb, ProviderKind, Verb};
+use crate::args::{Cli, ClusterArgs, ConfigArgs, ConfigVerb, ProvideArgs, ProviderKind, Verb};
 use crate::print::plural;
-use crate::{Exit, Fault, local};
+use crate::{Exit, Fault, local, provide};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, Parser};
-use eyas_config::{Config, Profile, Setting};
+use eyas_config::{Config, Error, Profile, Setting, Wrong};
 use eyas_text::{line_of, shown, shown_path};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -41,10 +41,16 @@ fn with_profile(words: Vec<OsString>) -> Result<Vec<OsString>, Fault> {
     let Ok(matches) = Cli::command().try_get_matches_from(&words) else { return Ok(words) };
     let Some((verb, of_verb)) = matches.subcommand() else { return Ok(words) };
     let Ok(Some(name)) = of_verb.try_get_one::<String>("profile") else { return Ok(words) };
-    let (path, profile) = eyas_config::find_profile(&places()?, name).map_err(bad)?;
+    let (path, profile) = match eyas_config::find_profile(&places()?, name) {
+        Ok(found) => found,
+        Err(Error::Wrong(wrong)) => return Err(bad(all_of(&wrong).join("\n"))),
+        Err(e) => return Err(bad(e)),
+    };
     // What cannot be together is said by the verb, which also has what was typed.
-    if let Some(complaint) = wrong_values(&path, &profile).into_iter().next() {
-        return Err(bad(complaint));
+    let wrong: Vec<String> =
+        wrong_values(&path, &profile).into_iter().map(|(_, sentence)| sentence).collect();
+    if !wrong.is_empty() {
+        return Err(bad(wrong.join("\n")));
     }
     let is_elsewhere =
         |setting: &Setting| setting.key.name == "provider" && setting.values != [ProviderKind::Local.name()];
@@ -55,8 +61,20 @@ fn with_profile(words: Vec<OsString>) -> Result<Vec<OsString>, Fault> {
             "write the tasks with --to-list FILE, without --profile, then `eyas run FILE --profile NAME`";
         return Err(bad(message).hint(hint));
     }
-    let options =
-        profile.settings.iter().filter(|setting| is_open(verb, of_verb, setting)).flat_map(words_of);
+    let absent = absent_by_choice(of_verb, &profile);
+    let (unused, used): (Vec<&Setting>, Vec<&Setting>) = profile
+        .settings
+        .iter()
+        .filter(|setting| is_open(verb, of_verb, setting))
+        .partition(|setting| absent.contains(&setting.key.name));
+    if let (false, Some(kind)) = (unused.is_empty(), typed_provider(of_verb)) {
+        let names: Vec<String> = unused.iter().map(|setting| format!("`{}`", setting.key.name)).collect();
+        let (names, profile, kind) = (names.join(", "), shown(name), kind.name());
+        eyas_text::say!(
+            "note: {names} of profile {profile}: not used, as --provider {kind} has no such option"
+        );
+    }
+    let options = used.into_iter().flat_map(words_of);
     let mut all = words[..N_FIRST].to_vec();
     all.extend(options.map(OsString::from));
     all.extend_from_slice(&words[N_FIRST..]);
@@ -86,6 +104,19 @@ fn with_all_hosts(words: Vec<OsString>) -> Result<Vec<OsString>, Fault> {
     Ok(all)
 }
 
+fn typed_provider(of_verb: &ArgMatches) -> Option<ProviderKind> {
+    let typed = of_verb.try_get_one::<ProviderKind>("provider").ok()??;
+    (of_verb.value_source("provider") == Some(ValueSource::CommandLine)).then_some(*typed)
+}
+
+/// Options that the typed provider does not have, where the profile is about another one.
+fn absent_by_choice(of_verb: &ArgMatches, profile: &Profile) -> Vec<&'static str> {
+    let Some(kind) = typed_provider(of_verb) else { return vec![] };
+    let of_profile = profile.settings.iter().find(|setting| setting.key.name == "provider");
+    let is_same = of_profile.is_some_and(|setting| setting.values == [kind.name()]);
+    if is_same { vec![] } else { ProvideArgs::absent_options(kind) }
+}
+
 /// Whether the verb has such an option, and nobody typed it.
 fn is_open(verb: &str, of_verb: &ArgMatches, setting: &Setting) -> bool {
     let command = Cli::command();
@@ -106,47 +137,89 @@ fn words_of(setting: &Setting) -> impl Iterator<Item = String> {
     })
 }
 
-/// Values that options do not take, in sentences.
-fn wrong_values(path: &Path, profile: &Profile) -> Vec<String> {
+/// All that is wrong with a file that could not be read as a whole, in the order of its lines.
+fn all_of(wrong: &Wrong) -> Vec<String> {
+    let read = wrong.complaints.iter().map(|complaint| (complaint.line, wrong.sentence(complaint)));
+    let values = wrong.profiles.iter().flat_map(|profile| wrong_values(&wrong.path, profile));
+    let mut all: Vec<(usize, String)> = read.chain(values).collect();
+    all.sort_by_key(|(line, _)| *line);
+    all.into_iter().map(|(_, sentence)| sentence).collect()
+}
+
+/// Values that options do not take: the line, and a sentence.
+fn wrong_values(path: &Path, profile: &Profile) -> Vec<(usize, String)> {
     let wrong = |setting: &Setting| {
         let words = ["eyas".to_string(), VERB.into()].into_iter().chain(words_of(setting));
-        let e = Cli::command().try_get_matches_from(words).err()?;
-        // What clap says of a value, without its heading and its advice on how to get help.
-        let text = e.render().to_string();
-        let said = text.strip_prefix("error: ").unwrap_or(&text).lines().next().unwrap_or_default().trim();
-        let reason = said.split_once(">': ").map_or(said, |(_, reason)| reason);
+        let reason = match Cli::try_parse_from(words) {
+            Ok(cli) => meaningless(cli, setting)?,
+            Err(e) => {
+                // What clap says of a value, without its heading and its advice on how to get help.
+                let text = e.render().to_string();
+                let said = text.strip_prefix("error: ").unwrap_or(&text).lines().next().unwrap_or_default();
+                said.split_once(">': ").map_or(said, |(_, reason)| reason).trim().to_string()
+            }
+        };
         let (line, key) = (setting.line, setting.key.name);
         let values = setting.values.join(", ");
-        Some(format!(
+        let sentence = format!(
             "{}, line {line}: `{key}` cannot be {}: {}",
             shown_path(path),
             shown(&values),
-            line_of(reason)
-        ))
+            line_of(&reason)
+        );
+        Some((line, sentence))
     };
     profile.settings.iter().filter_map(wrong).collect()
 }
 
+/// Why a value that an option takes means nothing: no policy has that name, a command has an unknown hole.
+fn meaningless(cli: Cli, setting: &Setting) -> Option<String> {
+    let Verb::Up(args) = cli.verb else { return None };
+    let name = setting.key.name;
+    let fault = match (name, setting.values.first()) {
+        ("start" | "list" | "stop", Some(line)) => provide::line_fault(name, line),
+        _ => local::policy_fault(&args.cluster, name),
+    }?;
+    Some(match fault.hint {
+        Some(hint) => format!("{}; {hint}", fault.message),
+        None => fault.message,
+    })
+}
+
+/// The line of the option that a sentence names first, of those that the profile has; else that of its heading.
+fn line_of_named(sentence: &str, profile: &Profile) -> usize {
+    let place = |setting: &Setting| {
+        let option = format!("--{}", setting.key.name);
+        let is_end = |at: usize| !sentence[at..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '-');
+        sentence.match_indices(&option).find(|(at, _)| is_end(at + option.len())).map(|(at, _)| at)
+    };
+    let named = profile.settings.iter().filter_map(|setting| Some((place(setting)?, setting.line)));
+    named.min().map_or(profile.line, |(_, line)| line)
+}
+
 /// All that is wrong with a profile, in sentences.
 fn complaints(path: &Path, profile: &Profile) -> Vec<String> {
-    let mut all = wrong_values(path, profile);
+    let mut all: Vec<String> =
+        wrong_values(path, profile).into_iter().map(|(_, sentence)| sentence).collect();
     if all.is_empty() {
-        // Names of policies, and what cannot be together.
+        // What cannot be together.
         let words = ["eyas".to_string(), VERB.into()];
         let words = words.into_iter().chain(profile.settings.iter().flat_map(words_of));
-        let refusal = match Cli::try_parse_from(words) {
+        let refusals = match Cli::try_parse_from(words) {
             Ok(Cli { verb: Verb::Up(args) }) => {
                 let cluster = ClusterArgs { provide: args.provide, ..args.cluster };
-                local::check(&cluster).err().map(|fault| fault.message)
+                local::faults(&cluster).into_iter().map(|fault| fault.message).collect()
             }
-            Ok(_) => None,
-            Err(e) => Some(e.render().to_string().lines().next().unwrap_or_default().to_string()),
+            Ok(_) => vec![],
+            Err(e) => vec![e.render().to_string().lines().next().unwrap_or_default().to_string()],
         };
-        let (line, name) = (profile.line, shown(&profile.name));
-        all.extend(
-            refusal
-                .map(|why| format!("{}, line {line}: profile {name}: {}", shown_path(path), line_of(&why))),
-        );
+        let sentence = |why: String| {
+            let (line, name) = (line_of_named(&why, profile), shown(&profile.name));
+            (line, format!("{}, line {line}: profile {name}: {}", shown_path(path), line_of(&why)))
+        };
+        let mut said: Vec<(usize, String)> = refusals.into_iter().map(sentence).collect();
+        said.sort_by_key(|(line, _)| *line);
+        all.extend(said.into_iter().map(|(_, sentence)| sentence));
     }
     all
 }
@@ -174,6 +247,7 @@ pub fn config(args: ConfigArgs) -> Result<Exit, Fault> {
                 }
                 wrong.extend(said);
             }
+            Err(Error::Wrong(of_file)) => wrong.extend(all_of(&of_file)),
             Err(e) => wrong.push(e.to_string()),
         }
         n_read += 1;

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
 /// The number of failures that get their own line; further failures are only counted.
 const FAILURES_SHOWN_MAX: u64 = 20;
+/// The same of different sentences on why nodes do not come or go.
+const TROUBLES_SHOWN_MAX: usize = 20;
 
 pub struct Progress {
     terminal: bool,
@@ -17,6 +19,8 @@ pub struct Progress {
     marks: std::collections::VecDeque<(Instant, u64)>,
     n_failures_seen: u64,
     n_failures_shown: u64,
+    /// What was said of nodes that do not come or go.
+    troubles: std::collections::BTreeSet<String>,
     drawn: bool,
 }
 
@@ -29,6 +33,7 @@ impl Progress {
             marks: std::collections::VecDeque::new(),
             n_failures_seen: 0,
             n_failures_shown: 0,
+            troubles: std::collections::BTreeSet::new(),
             drawn: false,
         }
     }
@@ -43,6 +48,7 @@ impl Progress {
         let ended = status.n_done + status.n_failed + status.n_cancelled;
         self.mark(now, ended);
         self.show_failures(status);
+        self.show_troubles(status);
         if self.terminal {
             let line = self.line(status, ended, now);
             let width = terminal_width();
@@ -82,6 +88,16 @@ impl Progress {
             status.failures.iter().skip(n_known.saturating_sub(fresh as usize)).take(n_new as usize)
         {
             eyas_text::say!("failed: task {}: {}", shown(id), line_of(message));
+        }
+    }
+
+    /// Prints a line for each new sentence on why nodes do not come or go, up to a limit.
+    fn show_troubles(&mut self, status: &RunStatus) {
+        for sentence in &status.troubles {
+            if self.troubles.len() < TROUBLES_SHOWN_MAX && self.troubles.insert(sentence.clone()) {
+                self.clear();
+                eyas_text::say!("warning: {}", line_of(sentence));
+            }
         }
     }
 

@@ -1,13 +1,16 @@
 //! Where a cluster's nodes come from, as options say it: this machine, hosts that are known by name, or commands of the user.
 
-use crate::args::{ClusterArgs, Nodes, ProvideArgs, ProviderArgs, ProviderKind, listed_every};
+use crate::args::{Cli, ClusterArgs, Nodes, ProvideArgs, ProviderArgs, ProviderKind, Verb, listed_every};
 use crate::commands::client_runtime;
 use crate::print::{plural, reason};
-use crate::{Exit, Fault, clusters, local};
+use crate::{Exit, Fault, clusters, keeper, local};
+use clap::Parser;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::provisioning::blocks::BlockConfig;
+use eyas_runtime::cluster::provider_left;
 use eyas_runtime::provider::{
-    CommandLines, Commands, Hosts, Launch, Local, ProviderOptions, Share, check_line, run,
+    CommandLines, Commands, Haste, Hosts, Launch, Local, ProviderOptions, Share, Source, check_line,
+    end_blocks, has_hole, run, sweep_shares,
 };
 use eyas_text::shown_path;
 use eyas_wire::identity::Join;
@@ -29,12 +32,23 @@ impl ProvideArgs {
         self.provider != ProviderKind::Local
     }
 
-    /// An option that this kind of provider does not have.
-    fn needless(&self) -> Option<&'static str> {
+    /// Options that this kind of provider does not have, given or not.
+    pub fn absent_options(kind: ProviderKind) -> Vec<&'static str> {
+        let options = ProvideArgs { provider: kind, ..ProvideArgs::default() }.options();
+        options.into_iter().filter(|(.., has)| !has).map(|(name, ..)| name).collect()
+    }
+
+    /// Options that this kind of provider does not have, and that are given.
+    fn needless(&self) -> Vec<&'static str> {
+        let options = self.options().into_iter();
+        options.filter(|(_, is_given, has)| *is_given && !has).map(|(name, ..)| name).collect()
+    }
+
+    /// Each option that not all providers have, whether it is given, and whether this provider has it.
+    fn options(&self) -> [(&'static str, bool, bool); 10] {
         let ProvideArgs { provider, hosts, ssh, program, start, list, stop, list_every, walltime, .. } = self;
         let (is_local, is_command) = (!self.is_elsewhere(), *provider == ProviderKind::Command);
-        // Each option, whether it is given, and whether this provider has it.
-        let options = [
+        [
             ("hosts", hosts.is_some(), *provider == ProviderKind::Ssh),
             ("ssh", ssh.is_some(), !is_local && !is_command),
             ("program", program.is_some(), !is_local),
@@ -45,8 +59,7 @@ impl ProvideArgs {
             ("walltime", walltime.is_some(), is_command),
             ("node-dir", self.node_dir.is_some(), !is_local),
             ("setup", !self.setup.is_empty(), !is_local),
-        ];
-        options.into_iter().find(|(_, is_given, has)| *is_given && !has).map(|(name, ..)| name)
+        ]
     }
 
     /// As words for the process that starts nodes.
@@ -96,52 +109,75 @@ impl ProvideArgs {
     }
 }
 
-/// Checks what is said of where nodes come from, before anything is made.
-pub fn check(args: &ProvideArgs, nodes: Nodes, dispatchers: u32) -> Result<(), Fault> {
-    if let Some(name) = args.needless() {
-        let message = format!("--{name} has nothing to say to --provider {}", args.provider.name());
-        return Err(bad(message).hint("`eyas up --help` says which options belong to which provider"));
+/// All that is wrong with what is said of where nodes come from, before anything is made.
+pub fn faults(args: &ProvideArgs, nodes: Nodes, dispatchers: u32) -> Vec<Fault> {
+    let kind = args.provider.name();
+    let needless = args.needless().into_iter().map(|name| {
+        let fault = bad(format!("--{name} has nothing to say to --provider {kind}"));
+        fault.hint("`eyas up --help` says which options belong to which provider")
+    });
+    let mut all: Vec<Fault> = needless.collect();
+    if args.is_elsewhere() && dispatchers > 1 {
+        let message = format!("--provider {kind} works with one dispatcher so far");
+        all.push(bad(message).hint("leave out --dispatchers"));
     }
     match args.provider {
-        ProviderKind::Local => return Ok(()),
-        ProviderKind::Command => {
-            command_lines(args)?;
-        }
-        ProviderKind::Ssh | ProviderKind::Allocation => {
-            let n_hosts = args.hosts()?.map_or(0, |hosts| hosts.names.len());
-            if nodes.max as usize > n_hosts {
-                let there_are = plural(n_hosts as u64, "host");
-                let message = format!("--nodes allows {} nodes, and there are only {there_are}", nodes.max);
-                return Err(bad(message).hint("a host that stands twice in --hosts holds two nodes"));
+        ProviderKind::Local => {}
+        ProviderKind::Command => all.extend(line_faults(args)),
+        ProviderKind::Ssh | ProviderKind::Allocation => match args.hosts() {
+            Err(fault) => all.push(fault),
+            Ok(hosts) => {
+                let n_hosts = hosts.map_or(0, |hosts| hosts.names.len());
+                if nodes.max as usize > n_hosts {
+                    let there_are = plural(n_hosts as u64, "host");
+                    let message =
+                        format!("--nodes allows {} nodes, and there are only {there_are}", nodes.max);
+                    all.push(bad(message).hint("a host that stands twice in --hosts holds two nodes"));
+                }
             }
+        },
+    }
+    all
+}
+
+/// What is wrong with one of the three commands: `which` is `start`, `list` or `stop`.
+pub fn line_fault(which: &str, line: &str) -> Option<Fault> {
+    let e = check_line(which, line).err()?;
+    Some(match e.split_once("\nhint: ") {
+        Some((message, hint)) => bad(message).hint(hint),
+        None => bad(e),
+    })
+}
+
+fn line_faults(args: &ProvideArgs) -> Vec<Fault> {
+    let lines = [("start", &args.start), ("list", &args.list), ("stop", &args.stop)];
+    let wrong = lines.into_iter().filter_map(|(which, given)| match given {
+        Some(line) => line_fault(which, line),
+        None => {
+            let fault = bad(format!("--provider command needs --{which}"));
+            Some(fault.hint("it takes the three commands --start, --list and --stop"))
+        }
+    });
+    let mut all: Vec<Fault> = wrong.collect();
+    if let Some(start) = &args.start {
+        if has_hole(start, "walltime") && args.walltime.is_none() {
+            let fault = bad("--start has {walltime}, and nobody says how long a block may live");
+            all.push(fault.hint("--walltime 1h does"));
+        }
+        if !has_hole(start, "script") && !has_hole(start, "join") {
+            let fault = bad("--start has neither {script} nor {join}, so it starts no executor");
+            all.push(fault.hint("{script} is a file for /bin/sh that starts one"));
         }
     }
-    if dispatchers > 1 {
-        let message = format!("--provider {} works with one dispatcher so far", args.provider.name());
-        return Err(bad(message).hint("leave out --dispatchers"));
-    }
-    Ok(())
+    all
 }
 
 fn command_lines(args: &ProvideArgs) -> Result<CommandLines, Fault> {
-    let line = |which: &str, given: &Option<String>| {
-        let Some(line) = given else {
-            let message = format!("--provider command needs --{which}");
-            return Err(bad(message).hint("it takes the three commands --start, --list and --stop"));
-        };
-        match check_line(which, line) {
-            Ok(()) => Ok(line.clone()),
-            Err(e) => Err(match e.split_once("\nhint: ") {
-                Some((message, hint)) => bad(message).hint(hint),
-                None => bad(e),
-            }),
-        }
-    };
-    Ok(CommandLines {
-        start: line("start", &args.start)?,
-        list: line("list", &args.list)?,
-        stop: line("stop", &args.stop)?,
-    })
+    if let Some(fault) = line_faults(args).into_iter().next() {
+        return Err(fault);
+    }
+    let line = |given: &Option<String>| given.clone().expect("otherwise there is a fault");
+    Ok(CommandLines { start: line(&args.start), list: line(&args.list), stop: line(&args.stop) })
 }
 
 /// The command line of the process that starts and ends nodes.
@@ -170,6 +206,17 @@ fn shared_state() -> Result<PathBuf, Fault> {
     })
 }
 
+/// What nodes elsewhere run.
+fn launch_of(args: &ProviderArgs) -> Result<Launch, Fault> {
+    Ok(Launch {
+        exe: args.provide.program.clone().map_or_else(std::env::current_exe, Ok)?,
+        node_args: local::node_arguments(&args.node),
+        node_dir: args.provide.node_dir.clone(),
+        setup: args.provide.setup.clone(),
+        walltime: args.provide.walltime.map(Duration::from_nanos),
+    })
+}
+
 /// The process that starts and ends nodes.
 pub fn provider(args: ProviderArgs) -> Result<Exit, Fault> {
     let join = clusters::work_join(&args.join)?;
@@ -179,13 +226,7 @@ pub fn provider(args: ProviderArgs) -> Result<Exit, Fault> {
     let lock = eyas_runtime::cluster::provider_lock(&log_dir);
     let until_stdin_closes = args.until_stdin_closes;
     let exe = std::env::current_exe()?;
-    let launch = Launch {
-        exe: args.provide.program.clone().unwrap_or(exe.clone()),
-        node_args: local::node_arguments(&args.node),
-        node_dir: args.provide.node_dir.clone(),
-        setup: args.provide.setup.clone(),
-        walltime: args.provide.walltime.map(Duration::from_nanos),
-    };
+    let launch = launch_of(&args)?;
     let runtime = client_runtime();
     let result = match args.provide.provider {
         ProviderKind::Local => {
@@ -227,11 +268,77 @@ pub fn provider(args: ProviderArgs) -> Result<Exit, Fault> {
     result.map(|()| Exit::Good).map_err(|e| Fault::new(Exit::Cluster, e))
 }
 
+/// What the provider of a cluster that stays was started with, in the folder of its dispatcher: whoever ends the cluster needs it
+/// where the provider is gone.
+const WORDS: &str = "provider.json";
+
+/// Keeps what the provider is started with; `None`: there is none any more.
+pub fn keep_words(dispatcher_dir: &Path, words: Option<&[String]>) -> Result<(), Fault> {
+    let path = dispatcher_dir.join(WORDS);
+    if words.is_none() {
+        let _ = std::fs::remove_file(provider_left(dispatcher_dir));
+    }
+    let kept = match words {
+        Some(words) => std::fs::write(&path, serde_json::to_vec(words).expect("texts can be written")),
+        None => match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        },
+    };
+    kept.map_err(|e| Fault::new(Exit::Other, format!("cannot write {}: {}", shown_path(&path), reason(&e))))
+}
+
+pub fn has_kept_words(dispatcher_dir: &Path) -> bool {
+    dispatcher_dir.join(WORDS).exists()
+}
+
+/// What [`keep_words`] kept.
+pub fn kept_words(dispatcher_dir: &Path) -> Option<Vec<String>> {
+    serde_json::from_slice(&std::fs::read(dispatcher_dir.join(WORDS)).ok()?).ok()
+}
+
+/// The options of a provider that was started with these words, if its blocks may outlive it. All other nodes end with the
+/// process that started them.
+fn outlived(words: &[String]) -> Option<ProviderArgs> {
+    let words = ["eyas"].into_iter().chain(words.iter().map(String::as_str));
+    let Ok(Cli { verb: Verb::Provider(args) }) = Cli::try_parse_from(words) else { return None };
+    (args.provide.provider == ProviderKind::Command).then_some(args)
+}
+
+/// Whether blocks may outlive the provider that was started with these words.
+pub fn may_leave_blocks(words: &[String]) -> bool {
+    outlived(words).is_some()
+}
+
+/// Ends the blocks of a cluster whose provider was killed; `words` are what it was started with. Gives a sentence for each block that
+/// may be left. `haste` is given what cuts off its commands.
+pub fn end_left(words: &[String], cluster: &str, haste: impl FnOnce(Haste)) -> Result<Vec<String>, Fault> {
+    let Some(args) = outlived(words) else { return Ok(vec![]) };
+    let join = args.join.join.clone().unwrap_or_default();
+    let dir = join.parent().unwrap_or(Path::new(".")).to_path_buf();
+    let share = Share::of(&shared_state()?, cluster);
+    let launch = launch_of(&args)?;
+    let source = Commands::new(cluster, command_lines(&args.provide)?, launch, share.clone(), dir);
+    haste(source.haste());
+    let left = end_blocks(source, &Commands::block_config(cluster, listed_every(None)).prefix);
+    share.remove();
+    Ok(left)
+}
+
+/// Removes the keys of this user's clusters that are dead from the folder that nodes elsewhere read.
+pub fn sweep_keys() {
+    let Ok(state) = shared_state() else { return };
+    for cluster in sweep_shares(&state) {
+        eyas_text::say!("note: the key of cluster {cluster}, which was killed, is removed");
+    }
+}
+
 /// Removes the folder of an executor that was told to leave nothing.
 pub fn remove_node_dir(dir: &Path) {
     if let Err(e) = eyas_runner::sandbox::remove_tree(dir) {
         eyas_text::say!("cannot remove {}: {e}", shown_path(dir));
     }
+    keeper::remove_common_dir(dir);
 }
 
 /// The join file of an executor that is given it on standard input, as one line. It is kept in the executor's folder.

@@ -424,7 +424,9 @@ fn shorter(list: TaskList, decision: &Decision, origin: &str) -> Result<TaskList
         return Ok(list);
     }
     let tasks = Tasks::new(&list);
-    let running = (0..tasks.n).filter(|task| decision.why[*task].is_some()).map(|task| tasks.spec(task));
+    let running = (0..tasks.n).filter(|task| decision.why[*task].is_some());
+    // What a task needs beside whole cpus and memory stands at its array.
+    let running = running.map(|task| (tasks.spec(task), tasks.at(task).0.needs.clone()));
     Ok(eyas_tasklist::fold_tasks(running, Path::new("/"), origin)?)
 }
 

@@ -310,7 +310,7 @@ fn header(frame: &mut Frame, area: Rect, status: &ClusterStatus) {
     let up = time(status.now.since_ns(status.started));
     let n_nodes = status.executors.len();
     let nodes = match &status.provisioner {
-        Some(provisioner) => nodes_of(provisioner, n_nodes),
+        Some(provisioner) => nodes_of(provisioner, status),
         None => plural(n_nodes as u64, "node"),
     };
     let line = Line::from(vec![

@@ -8,12 +8,13 @@ use crate::args::{JoinArgs, UpArgs};
 use crate::clusters::{self, Kind};
 use crate::commands::{client_runtime, sweep_homes};
 use crate::print::plural;
-use crate::{Exit, Fault, local, provide, tmpfs};
+use crate::{Exit, Fault, ending, local, provide, starting, tmpfs};
 use eyas_client::Client;
 use eyas_core::NodeState;
 use eyas_net::NetError;
 use eyas_runtime::cluster::{LocalCluster, Plan, holder_of};
 use eyas_text::shown_path;
+use eyas_wire::identity::Join;
 use eyas_wire::message::ClusterStatus;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -33,6 +34,8 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
     args.cluster.provide = args.provide;
     args.cluster.policy.keep_runs = args.keep.rule(args.cluster.dispatchers);
     let (plan, dir) = local::plan(&args.cluster, &dir, false)?;
+    let _starting = starting::hold(&plan.dir)?;
+    provide::sweep_keys();
     let elsewhere = args.cluster.provide.is_elsewhere();
     if !elsewhere {
         tmpfs::say_so(&dir, args.cluster.node.cache.saturating_mul(u64::from(args.cluster.nodes.max)));
@@ -52,6 +55,9 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         cluster.start_dispatchers(&plan, &dispatchers)?;
         let mut client = Client::connect(&join).await?;
         let mut has_started_provider = false;
+        if plan.provider_args.is_none() {
+            provide::keep_words(&plan.dir, None)?;
+        }
         if plan.provider_args.is_some() {
             // Whoever starts and ends nodes may have been killed alone, or may have outlived the dispatcher.
             let has_provider = has_provider(&mut client, &plan).await?;
@@ -62,6 +68,7 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
                 if !elsewhere {
                     await_free_nodes(&dir).await?;
                 }
+                provide::keep_words(&plan.dir, plan.provider_args.as_deref())?;
                 cluster.start_provider(&plan)?;
                 has_started_provider = true;
             }
@@ -226,17 +233,24 @@ async fn await_free_nodes(dir: &Path) -> Result<(), Fault> {
 }
 
 pub fn down(args: JoinArgs) -> Result<Exit, Fault> {
-    let path = clusters::work_join(&args)?;
+    let path = match clusters::work_join(&args) {
+        Ok(path) => path,
+        Err(fault) => clusters::killed_join(provide::has_kept_words).ok_or(fault)?,
+    };
     client_runtime().block_on(async {
         let mut client = match Client::connect(&path).await {
             Ok(client) => client,
             Err(e @ (NetError::Connect { .. } | NetError::NoAnswer { .. })) => {
+                if let Some(exit) = end_killed(&path)? {
+                    return Ok(exit);
+                }
                 let hint = format!("nobody answers; if the cluster was killed, remove {}", shown_path(&path));
                 return Err(Fault::from(e).hint(hint));
             }
             // Nobody was asked, or somebody is there: the file is of use still.
             Err(e) => return Err(e.into()),
         };
+        let join = Join::read(&path).ok();
         client.shut_down().await?;
         // The join file goes when the dispatcher does.
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -247,7 +261,24 @@ pub fn down(args: JoinArgs) -> Result<Exit, Fault> {
         if let Some(dir) = path.parent().and_then(Path::parent) {
             sweep_homes(dir);
         }
+        if let Some(join) = join.filter(|join| Path::new(&join.dir).is_dir()) {
+            ending::await_provider(Path::new(&join.dir), &join.cluster)?;
+        }
         writeln!(eyas_text::stdout(), "the cluster has ended")?;
         Ok(Exit::Good)
     })
+}
+
+/// Ends what is left of a cluster whose dispatcher and provider were killed. `None`: it is none of that kind.
+fn end_killed(path: &Path) -> Result<Option<Exit>, Fault> {
+    let Ok(join) = Join::read(path) else { return Ok(None) };
+    let dir = Path::new(&join.dir);
+    let is_there = holder_of(&dir.join("journal").join("lock")).is_some();
+    if is_there || !provide::has_kept_words(dir) {
+        return Ok(None);
+    }
+    ending::await_provider(dir, &join.cluster)?;
+    let _ = std::fs::remove_file(path);
+    writeln!(eyas_text::stdout(), "the cluster had been killed, and its nodes have ended")?;
+    Ok(Some(Exit::Good))
 }

@@ -751,5 +751,7 @@ fn sum_of_parts(run: RunId, parts: &[&RunStatus]) -> RunStatus {
     whole.failures = parts.iter().flat_map(|p| p.failures.iter().cloned()).collect();
     let nodes = || parts.iter().filter_map(|p| p.n_nodes);
     whole.n_nodes = (nodes().count() > 0).then(|| nodes().sum());
+    // The provider tells every dispatcher.
+    whole.troubles = parts.first().map(|p| p.troubles.clone()).unwrap_or_default();
     whole
 }

@@ -49,8 +49,11 @@ pub const KEYS: &[Key] = &[
     // Each node
     key("slots", Kind::Value),
     key("memory", Kind::Value),
+    key("gpus", Kind::Value),
+    key("resource", Kind::Texts),
     key("cache", Kind::Value),
     key("eviction", Kind::Value),
+    key("grace", Kind::Value),
     key("home-local", Kind::Paths),
     // The cluster
     key("dispatchers", Kind::Value),
@@ -61,6 +64,7 @@ pub const KEYS: &[Key] = &[
     key("collectives", Kind::Value),
     key("home-streams", Kind::Value),
     key("home-rate", Kind::Value),
+    key("cluster-resource", Kind::Texts),
     key("lease", Kind::Value),
     key("no-event-log", Kind::Switch),
     key("keep-runs", Kind::Value),

@@ -72,19 +72,23 @@ pub struct Complaint {
 pub struct Wrong {
     pub path: PathBuf,
     pub complaints: Vec<Complaint>,
+    /// What could be read of it, so that what is wrong with that can be said as well.
+    pub profiles: Vec<Profile>,
+}
+
+impl Wrong {
+    /// The complaint as people see it.
+    pub fn sentence(&self, complaint: &Complaint) -> String {
+        let Complaint { line, message, hint } = complaint;
+        let hint = hint.as_ref().map_or(String::new(), |hint| format!("\nhint: {hint}"));
+        format!("{}, line {line}: {message}{hint}", shown_path(&self.path))
+    }
 }
 
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, complaint) in self.complaints.iter().enumerate() {
-            let Complaint { line, message, hint } = complaint;
-            let separator = if i > 0 { "\n" } else { "" };
-            write!(f, "{separator}{}, line {line}: {message}", shown_path(&self.path))?;
-            if let Some(hint) = hint {
-                write!(f, "\nhint: {hint}")?;
-            }
-        }
-        Ok(())
+        let all: Vec<String> = self.complaints.iter().map(|complaint| self.sentence(complaint)).collect();
+        f.write_str(&all.join("\n"))
     }
 }
 
@@ -178,7 +182,7 @@ pub fn parse(path: &Path, text: &str) -> Result<Config, Wrong> {
         return Ok(Config { path: path.into(), profiles });
     }
     reader.complaints.sort_by_key(|complaint| complaint.line);
-    Err(Wrong { path: path.into(), complaints: reader.complaints })
+    Err(Wrong { path: path.into(), complaints: reader.complaints, profiles })
 }
 
 struct Reader<'a> {

@@ -133,3 +133,29 @@ fn the_schema_and_the_reference_page_have_all_keys() {
         assert!(wants, "{}: {of}", key.name);
     }
 }
+
+#[test]
+fn what_could_be_read_is_there_beside_what_is_wrong_and_each_mistake_has_its_own_line() {
+    let text = "[profile.a]\nslots = [1]\ncache = \"0\"\n\n[profile.b]\nwindow = 0\nwindow = 1\n";
+    let wrong = parse(Path::new("/at/eyas.toml"), text).unwrap_err();
+    let lines: Vec<usize> = wrong.complaints.iter().map(|complaint| complaint.line).collect();
+    assert_eq!(lines, [7], "{wrong}");
+    let text = text.replace("window = 1\n", "");
+    let wrong = parse(Path::new("/at/eyas.toml"), &text).unwrap_err();
+    let lines: Vec<usize> = wrong.complaints.iter().map(|complaint| complaint.line).collect();
+    assert_eq!(lines, [2], "{wrong}");
+    let read = wrong.profiles.iter().flat_map(|profile| &profile.settings);
+    let read: Vec<(usize, &str)> = read.map(|setting| (setting.line, setting.key.name)).collect();
+    assert_eq!(read, [(3, "cache"), (6, "window")]);
+    for (text, line) in [
+        ("[profile.a]\nslots = 1\n[profile.a]\n", 3),
+        ("[profile.a]\n\nslots = 1 2\n", 3),
+        ("[profile.a]\nslots = 1\n\n[profile.b\n", 4),
+        ("[profile.a]\nx.y = 1\n\nz = \"\n", 4),
+        ("\n\nprofile = 3\n", 3),
+        ("[profile.a]\n\nslots.x = 1\n", 3),
+    ] {
+        let wrong = parse(Path::new("/at/eyas.toml"), text).unwrap_err();
+        assert_eq!(wrong.complaints[0].line, line, "{text:?}: {wrong}");
+    }
+}

@@ -19,7 +19,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use eyas_core::catalog::Catalog;
-use eyas_core::placement::{self, QueueKey, ReadyTask, Room, Window};
+use eyas_core::placement::{self, Lasts, QueueKey, ReadyTask, Room, TaskSize, Window};
 use eyas_core::{CatalogLocation, ExecutorId, ObjectId, TaskId};
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -108,6 +108,8 @@ fn decide(workload: Workload, name: &str, scale: Scale) {
             inputs,
             cpus: 1,
             memory_bytes: 0,
+            needs: Default::default(),
+            lasts: Lasts::ANY,
         }
     };
     let mut waiting = Waiting::new();
@@ -141,7 +143,7 @@ fn decide(workload: Workload, name: &str, scale: Scale) {
         let pick = picks[0];
         view.leave(pick.key.task);
         let room = view.room(executor).expect("nobody leaves");
-        view.set_room(executor, room.after(pick.stage, 1, 0));
+        view.set_room(executor, room.after(pick.stage, TaskSize { cpus: 1, ..TaskSize::default() }));
         view.enter(&catalog, &task);
         of_decision.push(start.elapsed().as_nanos() as u64);
         of_policy.push(decided.as_nanos() as u64);
@@ -245,6 +247,8 @@ fn scan(name: &str, catalog: &Catalog, view: &Window, waiting: &Waiting, n_execu
             first_input: inputs.first().copied(),
             cpus: 1,
             memory_bytes: 0,
+            needs: Default::default(),
+            lasts: Lasts::ANY,
         })
         .collect();
     tasks.sort_unstable_by_key(|t| t.key);

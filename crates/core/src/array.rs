@@ -9,6 +9,7 @@
 //!   1. every column has exactly `n_tasks` values;
 //!   2. every piece names a column that exists.
 
+use crate::needs::Needs;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
@@ -212,6 +213,10 @@ pub struct TaskArray {
     pub first_index: u64,
     pub template: Template,
     pub columns: Vec<Column>,
+    /// What each task needs beside whole cpus and memory; `None`: nothing. It is the last field because a journal
+    /// of a version that did not know it ends before it.
+    #[serde(default)]
+    pub needs: Option<Box<Needs>>,
 }
 
 impl TaskArray {
@@ -246,7 +251,7 @@ impl TaskArray {
             None if self.first_index.checked_add(self.n_tasks.into()).is_none() => {
                 Err("the numbers of its tasks are too large".into())
             }
-            None => Ok(()),
+            None => self.needs.as_ref().map_or(Ok(()), |needs| needs.check()),
         }
     }
 
@@ -378,6 +383,7 @@ mod tests {
         assert!(column.push("sky/a.fits.gz") && column.push("sky/b.fits.gz"));
         let literal = |s: &str| Piece::Literal(s.into());
         let array = TaskArray {
+            needs: None,
             n_tasks: 2,
             first_index: 7,
             columns: vec![column],

@@ -38,7 +38,7 @@
 //!
 //! A task's way through the child modules: `submissions` (in, and waiting), `ready` (queued), `assign` (given
 //! to an executor), `attempts` (ended). Beside that way are `executors` and `replicas` (the nodes and what
-//! they hold), `run_times` (how long tasks take), and `ask` (answers to users). Further child modules:
+//! they hold), `run_times` (how long tasks take), `walltimes` (executors that end at a known time), and `ask` (answers to users). Further child modules:
 //! `intermediates` has files that stay on the nodes (`run:` locations), `moves` has patterns and collectives,
 //! and `reruns` has tasks that run again in place of sending their files. `given_up` has attempts that were
 //! given up and may still end well, `leftovers` has what lost attempts left at home, and `forget` has runs
@@ -62,14 +62,17 @@ mod moves;
 mod ready;
 mod replicas;
 mod reruns;
+mod resources;
 mod run_times;
 mod submissions;
 mod tasks;
+mod walltimes;
 
 pub use additions::{Upstream, find_circle, has_ended, nobody_writes, was_dropped};
 pub use forget::KeepRuns;
 pub use intermediates::REVIVALS_MAX;
 pub use moves::CollectiveMode;
+pub use walltimes::{drain_before_ns, stop_before_ns};
 
 use self::additions::Additions;
 use self::attempts::{Attempts, History, Reserved};
@@ -82,9 +85,11 @@ use self::leftovers::Leftovers;
 use self::moves::Moves;
 use self::ready::{Ready, Segment};
 use self::reruns::Reruns;
+use self::resources::Resources;
 use self::run_times::RunTimes;
 use self::submissions::Waits;
 use self::tasks::{ArrayState, End, Ends, TaskTable};
+use self::walltimes::Walltimes;
 use crate::array::{Pattern, TaskArray, TaskSpec};
 use crate::catalog::Catalog;
 use crate::collective::CollectiveEvent;
@@ -93,7 +98,10 @@ use crate::group::Membership;
 use crate::home_share::{HomeLimits, HomeShares};
 use crate::location::{CatalogLocation, Location, RunScope};
 use crate::pattern::RunPatterns;
-use crate::placement::{self, Mode, Pick, Queue, QueueKey, ReadyTask, Room, Route, Rule, Stage, Unplaced};
+use crate::placement::{
+    self, Lasts, Mode, NeedsId, Pick, Queue, QueueKey, ReadyTask, Room, Route, Rule, Stage, TaskSize,
+    TimeLeft, Unplaced,
+};
 use crate::provisioning::{Demand, NodeView};
 use crate::types::*;
 use hashbrown::HashTable;
@@ -138,6 +146,10 @@ pub struct DispatcherConfig {
     /// Which ended runs are kept; `None`: all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_runs: Option<KeepRuns>,
+    /// Named resources that the whole cluster has, such as licences: how many tasks may hold one at a time. A name
+    /// that stands here is none of a node.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resources: BTreeMap<String, u32>,
 }
 
 impl Default for DispatcherConfig {
@@ -153,6 +165,7 @@ impl Default for DispatcherConfig {
             group: None,
             home_limits: HomeLimits::default(),
             keep_runs: None,
+            resources: BTreeMap::new(),
         }
     }
 }
@@ -242,7 +255,9 @@ pub struct Dispatcher {
     moves: Moves,
     exchange: Exchange,
     reruns: Reruns,
+    resources: Resources,
     run_times: RunTimes,
+    walltimes: Walltimes,
     /// A buffer for locations, kept so that its memory is used again.
     location: String,
 }
@@ -253,13 +268,22 @@ fn hash_of(location: &str) -> u64 {
     hasher.finish()
 }
 
+/// What a task of an array takes of an executor's room; `needs`: the number of the array's needs.
+fn task_size(array: &TaskArray, needs: NeedsId) -> TaskSize {
+    let cpus = match &array.needs {
+        None => array.template.cpus,
+        Some(needs) => needs.whole_cpus(array.template.cpus),
+    };
+    TaskSize { cpus, memory_bytes: array.template.memory_bytes.unwrap_or(0), needs }
+}
+
 /// The task in the form that placement works with.
-fn ready_task(key: QueueKey, array: &TaskArray, mut inputs: Vec<ObjectId>) -> ReadyTask {
+fn ready_task(key: QueueKey, size: TaskSize, mut inputs: Vec<ObjectId>, lasts: Lasts) -> ReadyTask {
     let first_input = inputs.first().copied();
     inputs.sort_unstable();
     inputs.dedup();
-    let memory_bytes = array.template.memory_bytes.unwrap_or(0);
-    ReadyTask { key, inputs, first_input, cpus: array.template.cpus, memory_bytes }
+    let TaskSize { cpus, memory_bytes, needs } = size;
+    ReadyTask { key, inputs, first_input, cpus, memory_bytes, needs, lasts }
 }
 
 impl Dispatcher {
@@ -284,7 +308,9 @@ impl Dispatcher {
             moves: Moves::default(),
             exchange: Exchange::default(),
             reruns: Reruns::default(),
+            resources: Resources::default(),
             run_times: RunTimes::default(),
+            walltimes: Walltimes::default(),
             location: String::new(),
         })
     }
@@ -345,13 +371,9 @@ impl Dispatcher {
             Event::ExecutorJoined { executor, offer } => self.on_executor_joined(now, executor, offer, out),
             Event::ExecutorSilent { executor } => self.on_executor_silent(now, executor),
             Event::ExecutorLost { executor, reason } => self.on_executor_lost(now, executor, &reason, out),
-            Event::ExecutorDraining { executor } => {
-                if let Some(e) = self.executors.by_id.get_mut(&executor) {
-                    e.draining = true;
-                    e.leaving.get_or_insert(Leaving { since: now, copies_asked: BTreeSet::new() });
-                    self.update_room(executor);
-                    self.rescue(now, executor);
-                }
+            Event::ExecutorDraining { executor } => self.on_executor_draining(now, executor),
+            Event::ExecutorLeaving { executor, within_ns, reason } => {
+                self.on_executor_leaving(now, executor, within_ns, reason, out)
             }
             Event::AttemptEnded { executor, report } => self.on_attempt_ended(now, executor, report, out),
             Event::OutputsHome { executor, task, attempt, result } => {
@@ -415,6 +437,7 @@ impl Dispatcher {
             Event::MemberLoadChanged { member, load } => self.exchange.on_member_load(member, load),
         }
         let held = self.attempts.hold_until.is_some();
+        self.look_at_ends(now, out);
         self.place(now, out);
         if self.config.group.is_some() {
             if held && self.attempts.hold_until.is_none() {

@@ -9,6 +9,7 @@ use crate::array::TaskArray;
 use crate::collective::{BatchId, CollectiveRecord};
 use crate::group::{LinkMessage, MemberLoad, RunLinks};
 use crate::home_share::{HomeReport, HomeShare};
+use crate::needs::{Equipment, Needs};
 use crate::pattern::{Evidence, RunPatterns};
 use crate::placement::Reason;
 use crate::types::*;
@@ -65,6 +66,9 @@ pub enum Event {
     ExecutorLost { executor: ExecutorId, reason: String },
     /// The executor takes no new attempts and leaves when the attempts that it has are finished.
     ExecutorDraining { executor: ExecutorId },
+    /// The executor has announced that it ends in `within_ns`, and why, as a phrase after "because". It takes
+    /// no new attempts; those that end in time count.
+    ExecutorLeaving { executor: ExecutorId, within_ns: u64, reason: String },
     /// The program of an attempt ended, or the attempt failed before that.
     AttemptEnded { executor: ExecutorId, report: Arc<AttemptReport> },
     /// All declared outputs of an attempt are at home.
@@ -137,10 +141,27 @@ pub struct Offer {
     /// are.
     #[serde(default)]
     pub owner: Option<u64>,
+    /// How long the executor lives, if its batch system limits that.
+    #[serde(default)]
+    pub walltime: Option<Walltime>,
+    /// Gpus and named resources.
+    #[serde(default)]
+    pub equipment: Equipment,
+}
+
+/// The time of an executor whose batch system ends it.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct Walltime {
+    /// The time of the whole job.
+    pub whole_ns: u64,
+    /// What is left of it when the offer is made.
+    pub left_ns: u64,
 }
 
 /// More than any machine has. A larger value is a mistake, and sums of such values could overflow.
 const SLOTS_MAX: u32 = 1 << 20;
+/// Ten years.
+const WALLTIME_NS_MAX: u64 = 10 * 366 * 86_400 * 1_000_000_000;
 pub(crate) const MACHINE_BYTES_MAX: u64 = 1 << 60;
 pub(crate) const OBJECT_BYTES_MAX: u64 = 1 << 53;
 
@@ -154,6 +175,10 @@ impl Offer {
             [self.memory_bytes, self.cache_bytes].into_iter().find(|n| *n > MACHINE_BYTES_MAX)
         {
             return Err(format!("memory or a cache of {bytes} bytes"));
+        }
+        self.equipment.check()?;
+        if let Some(w) = self.walltime.filter(|w| w.whole_ns.max(w.left_ns) > WALLTIME_NS_MAX) {
+            return Err(format!("a walltime of {} s", w.whole_ns.max(w.left_ns) / 1_000_000_000));
         }
         match self.held.iter().find(|held| held.size_bytes > OBJECT_BYTES_MAX) {
             Some(held) => Err(format!("an object of {} bytes", held.size_bytes)),
@@ -298,6 +323,9 @@ pub enum Action {
     EndRun { run: RunId },
     /// Record in the journal that this run, which has ended, is forgotten.
     ForgetRun { run: RunId },
+    /// This executor ends soon, for this reason (a phrase after "because"), and gets nothing more. End it once
+    /// [`crate::dispatcher::Dispatcher::may_leave`] says that nothing is left there.
+    DrainExecutor { executor: ExecutorId, reason: String },
     /// The lease of a silent executor ended: forget its connection.
     ForgetExecutor { executor: ExecutorId },
     /// Send these messages to another dispatcher of the group, after those that were sent before.
@@ -328,6 +356,9 @@ pub struct Assignment {
     /// have failed for lack of room there.
     #[serde(default)]
     pub alone: bool,
+    /// What the attempt needs of the node beside whole cpus and memory.
+    #[serde(default)]
+    pub needs: Option<Box<Needs>>,
     pub why: Why,
 }
 
@@ -594,7 +625,8 @@ pub enum NodeAction {
     /// Delete a cached object. Done before any later action.
     Evict { object: ObjectId },
     /// Run the program in a slot. All inputs are there.
-    Start { task: TaskId, attempt: AttemptNo, inputs: Vec<Staged>, private_inputs: bool },
+    /// `gpus`: the numbers of the node's gpus that the program may use, ascending.
+    Start { task: TaskId, attempt: AttemptNo, inputs: Vec<Staged>, private_inputs: bool, gpus: Vec<u32> },
     /// End the program and everything it started.
     Kill { task: TaskId, attempt: AttemptNo },
     /// Stop hashing this attempt's outputs and bringing them home, as far as that is possible; each of these

@@ -36,6 +36,7 @@
 //! Not here: how bytes move and programs run (the driver), what is evicted ([`crate::eviction`]),
 //! which attempt comes to this node ([`crate::dispatcher`]).
 
+mod attempts;
 mod ending;
 mod replicas;
 mod space;
@@ -47,7 +48,9 @@ use crate::cache::{Cache, CacheConfig, ReplicaState, Reserve};
 use crate::collective::BatchId;
 use crate::event::*;
 use crate::eviction::UnknownEviction;
+use crate::needs::{Equipment, Left, Needs, PARTS};
 use crate::types::*;
+use attempts::Attempts;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -65,6 +68,9 @@ const AHEAD_MAX: u64 = 4;
 #[derive(Clone, PartialEq, serde::Serialize, serde::Deserialize, Debug)]
 pub struct ExecutorConfig {
     pub slots: u32,
+    /// Gpus and named resources.
+    #[serde(default)]
+    pub equipment: Equipment,
     pub cache: CacheConfig,
     /// Transfers into this node under way at once.
     pub transfers_max: u32,
@@ -212,6 +218,16 @@ struct Attempt {
     n_outputs_pending: u32,
     /// Messages to be repeated if the dispatcher comes back without having recorded them.
     reported: Vec<NodeMessage>,
+    /// The gpus that its program has.
+    gpus: Vec<u32>,
+}
+
+impl Attempt {
+    /// Thousandths of a slot that its program takes.
+    fn parts(&self) -> u64 {
+        let Assignment { cpus, needs, .. } = &*self.assignment;
+        needs.as_ref().map_or(u64::from(*cpus) * u64::from(PARTS), |needs| needs.cpus_in_parts(*cpus))
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -257,8 +273,7 @@ pub struct Executor {
     config: ExecutorConfig,
     cache: Cache,
     space: space::Space,
-    /// Each attempt is boxed, as are the transfers: they are large, and a tree moves its values.
-    attempts: BTreeMap<AttemptId, Box<Attempt>>,
+    attempts: Attempts,
     next_seq: u64,
     /// Attempts waiting for space, in order of arrival.
     blocked: BTreeMap<u64, AttemptId>,
@@ -270,7 +285,13 @@ pub struct Executor {
     n_storing: u32,
     /// How often an attempt gave up its pins for good.
     n_unpinned: u64,
-    slots_used: u32,
+    /// Thousandths of slots that programs have; programs that wait at the runner count, too.
+    parts_used: u64,
+    /// What no program has of gpus and named resources.
+    left: Left,
+    /// A program took a part of a slot: from then on none is handed to the runner ahead of time, because the runner
+    /// starts at once whatever it is given.
+    takes_parts: bool,
     n_running: u32,
     /// Smoothed run time of programs, by which short programs are recognised.
     run_ns_mean: Option<u64>,
@@ -282,6 +303,7 @@ pub struct Executor {
     reads_in_place: bool,
     /// The attempts that wait for an answer from home.
     asking: BTreeMap<ObjectId, Asking>,
+    /// Each transfer is boxed: transfers are large, and a tree moves its values.
     transfers: BTreeMap<Target, Box<Transfer>>,
     /// Transfers that wait to be begun, in order.
     transfer_queue: TransferQueue,
@@ -316,17 +338,19 @@ impl Executor {
         let cache = Cache::new(config.cache.clone())?;
         Ok(Executor {
             space: space::Space::new(config.cache.budget_bytes),
+            left: Left::all_of(&config.equipment),
+            takes_parts: false,
             config,
             cache,
             n_pinned: 0,
             alone: None,
             n_unpinned: 0,
             n_storing: 0,
-            attempts: BTreeMap::new(),
+            attempts: Attempts::default(),
             next_seq: 0,
             blocked: BTreeMap::new(),
             queued: BTreeMap::new(),
-            slots_used: 0,
+            parts_used: 0,
             n_running: 0,
             run_ns_mean: None,
             home: FxHashMap::default(),
@@ -436,7 +460,7 @@ impl Executor {
 
     /// Attempts whose end the dispatcher has not recorded, for the next hello.
     pub fn attempts(&self) -> Vec<(TaskId, AttemptNo)> {
-        self.attempts.keys().copied().collect()
+        self.attempts.ids()
     }
 
     /// The reports about attempts that are not recorded yet, to be repeated after a reconnect. Reports of
@@ -445,9 +469,9 @@ impl Executor {
     /// The bytes are reported again, home's versions are not: a version counts as what home says now, and
     /// what home said before the connection broke may be older than what other executors have reported since.
     pub fn unrecorded(&self) -> impl Iterator<Item = NodeMessage> {
-        let reported = || self.attempts.values().flat_map(|a| &a.reported);
+        let reported = self.attempts.in_order().flat_map(|(_, a)| &a.reported);
         let is_read = |m: &&NodeMessage| matches!(m, NodeMessage::ReplicaAdded(_));
-        let again = reported().filter(is_read).chain(reported().filter(move |m| !is_read(m)));
+        let again = reported.clone().filter(is_read).chain(reported.filter(move |m| !is_read(m)));
         again.map(|message| match message {
             NodeMessage::ReplicaAdded(added) => {
                 NodeMessage::ReplicaAdded(ReplicaAdded { version: None, run: None, ..added.clone() })
@@ -464,9 +488,7 @@ impl Executor {
         for (asked_run, _) in self.home.values_mut() {
             *asked_run = RunId(0);
         }
-        for attempt in self.attempts.values_mut() {
-            attempt.is_older = true;
-        }
+        self.attempts.change_each(|attempt| attempt.is_older = true);
     }
 
     /// Everything in the cache, in id order.
@@ -495,7 +517,7 @@ impl Executor {
         let mut needed: BTreeSet<ObjectId> = self.asking.keys().chain(&self.doomed).copied().collect();
         needed.extend(self.staying.iter().copied());
         needed.extend(self.transfers.values().map(|transfer| transfer.object));
-        for Assignment { inputs, outputs, .. } in self.attempts.values().map(|a| &*a.assignment) {
+        for Assignment { inputs, outputs, .. } in self.attempts.in_order().map(|(_, a)| &*a.assignment) {
             needed.extend(inputs.iter().map(|input| input.object).chain(outputs.iter().copied()));
         }
         needed
@@ -515,6 +537,11 @@ impl Executor {
         self.n_running
     }
 
+    /// Whether programs take parts of slots here, so that each is to be started at once.
+    pub fn takes_parts(&self) -> bool {
+        self.takes_parts
+    }
+
     pub fn is_idle(&self) -> bool {
         self.attempts.is_empty()
     }
@@ -531,7 +558,9 @@ impl Executor {
         self.begin_landings(out);
         let ahead_per_slot = self.run_ns_mean.map_or(0, |ns| (AHEAD_NS / ns.max(1)).min(AHEAD_MAX));
         let extra = self.config.slots * ahead_per_slot as u32;
-        while let Some((&seq, &id)) = self.queued.first_key_value() {
+        let mut from = 0;
+        let mut awaited: Vec<Needs> = vec![];
+        while let Some((&seq, &id)) = self.queued.range(from..).next() {
             // Transfers under way also need room on the disk; they are waited for, and no new one begins.
             let waits_for_room = self.alone == Some(id) && !self.active.is_empty();
             if waits_for_room || self.n_running >= self.space.programs_max() {
@@ -545,15 +574,30 @@ impl Executor {
             // A task that asks for more cpus than there are gets all of them; the dispatcher refuses such a
             // task earlier.
             let cpus = attempt.assignment.cpus;
-            let fits = self.slots_used + cpus <= self.config.slots + extra || self.slots_used == 0;
+            let needs = attempt.assignment.needs.as_deref();
+            let parts = needs.map_or(u64::from(cpus) * u64::from(PARTS), |needs| needs.cpus_in_parts(cpus));
+            let n_slots = self.config.slots + if needs.is_some() || self.takes_parts { 0 } else { extra };
+            let fits =
+                self.parts_used + parts <= u64::from(n_slots) * u64::from(PARTS) || self.parts_used == 0;
+            if let Some(needs) = needs {
+                if awaited.iter().any(|other| Left::compete(needs, other)) || !self.left.has(needs) {
+                    // What it waits for is kept for it; attempts that need nothing of that kind go on.
+                    awaited.push(needs.clone());
+                    from = seq + 1;
+                    continue;
+                }
+                self.takes_parts |= fits && needs.cpu_parts > 0;
+            }
             if !fits {
                 break;
             }
+            let gpus = needs.map_or_else(Vec::new, |needs| self.left.take(needs).expect("there is room"));
+            attempt.gpus = gpus.clone();
             self.queued.remove(&seq);
             attempt.state = State::Running;
             attempt.times.started = now;
             attempt.read_before_bytes = read_before_bytes;
-            self.slots_used += cpus;
+            self.parts_used += parts;
             self.n_running += 1;
             let inputs = attempt
                 .inputs
@@ -566,7 +610,7 @@ impl Executor {
                 })
                 .collect();
             let private_inputs = attempt.assignment.private_inputs;
-            out.push(NodeAction::Start { task: id.0, attempt: id.1, inputs, private_inputs });
+            out.push(NodeAction::Start { task: id.0, attempt: id.1, inputs, private_inputs, gpus });
         }
     }
 
@@ -588,10 +632,15 @@ impl Executor {
             assert_eq!(real, *n as usize, "transfers from executor {peer} are counted");
             assert!(*n <= self.config.transfers_per_peer_max);
         }
-        let running = self.attempts.values().filter(|a| a.state == State::Running);
+        let running = self.attempts.in_order().map(|(_, a)| a).filter(|a| a.state == State::Running);
         assert_eq!(running.clone().count(), self.n_running as usize);
-        assert_eq!(running.map(|a| a.assignment.cpus).sum::<u32>(), self.slots_used);
-        for (id, attempt) in &self.attempts {
+        assert_eq!(running.clone().map(|a| a.parts()).sum::<u64>(), self.parts_used);
+        let mut left = self.left.clone();
+        for (needs, attempt) in running.filter_map(|a| Some((a.assignment.needs.as_deref()?, a))) {
+            left.give_back(needs, &attempt.gpus);
+        }
+        assert_eq!(left, Left::all_of(&self.config.equipment), "gpus and resources are held by programs");
+        for (id, attempt) in self.attempts.in_order() {
             assert_eq!(attempt.state == State::Blocked, self.blocked.contains_key(&attempt.seq), "{id:?}");
             assert_eq!(attempt.state == State::Queued, self.queued.contains_key(&attempt.seq), "{id:?}");
             if matches!(attempt.state, State::Staging | State::Queued) {

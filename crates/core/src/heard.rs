@@ -46,6 +46,15 @@ impl CacheChanges {
 }
 
 impl NodeMessage {
+    /// As [`Event::reported`].
+    pub fn reported(&self) -> Option<(TaskId, AttemptNo)> {
+        match self {
+            NodeMessage::AttemptEnded { report } => Some((report.task, report.attempt)),
+            NodeMessage::OutputsHome { task, attempt, .. } => Some((*task, *attempt)),
+            _ => None,
+        }
+    }
+
     /// The event for a message that came alone.
     pub fn heard_from(self, executor: ExecutorId) -> Event {
         match self {

@@ -38,6 +38,7 @@ pub mod lease;
 pub mod location;
 pub mod log;
 pub mod model;
+pub mod needs;
 pub mod pattern;
 pub mod phase;
 pub mod placement;

@@ -315,6 +315,7 @@ mod tests {
                 first_index: 0,
                 template: TaskForm::new(Pattern::literal("t"), Command::Exec(vec![])),
                 columns: vec![column],
+                needs: None,
             };
             let mut text = String::new();
             for pattern in [Pattern(vec![hole.clone()]), Pattern(vec![Piece::Literal(head), hole])] {

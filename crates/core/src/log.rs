@@ -104,6 +104,7 @@ mod tests {
             private_inputs: false,
             repeated: false,
             alone: false,
+            needs: None,
             why: Why::default(),
         };
         let action = Action::RerunTask { executor: ExecutorId(3), assignment: Box::new(assignment) };

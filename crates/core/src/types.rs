@@ -232,6 +232,8 @@ pub enum FailureKind {
     /// The files of the task that stay on the nodes are larger than this node's cache can ever be; another
     /// node may have a larger one.
     CacheTooSmall,
+    /// Nodes ended at their walltime while the task ran, although it had most of their time.
+    CutOff,
 }
 
 impl FailureKind {
@@ -252,7 +254,7 @@ impl FailureKind {
     }
     /// Whether trying again can never help.
     pub fn is_final(self) -> bool {
-        matches!(self, Self::NeverFits | Self::InputChanged | Self::NotStarted)
+        matches!(self, Self::NeverFits | Self::InputChanged | Self::NotStarted | Self::CutOff)
     }
 }
 

@@ -117,7 +117,7 @@ fn what_grows_or_lasts_more_than_its_text_explains() {
 fn a_group_of_tasks_whose_numbers_are_too_large() {
     use eyas_core::array::{Command, Pattern, Piece, TaskArray, TaskForm};
     let template = TaskForm::new(Pattern(vec![Piece::Index]), Command::Exec(vec![Pattern::literal("p")]));
-    let array = TaskArray { n_tasks: 2, first_index: u64::MAX, template, columns: vec![] };
+    let array = TaskArray { n_tasks: 2, first_index: u64::MAX, template, columns: vec![], needs: None };
     assert_eq!(array.check(), Err("the numbers of its tasks are too large".into()));
 }
 
@@ -259,7 +259,8 @@ fn a_refused_array_of_a_hundred_million_tasks_is_soon_forgotten() {
             false => template.outputs = vec![(Pattern::literal("o"), Pattern::literal("/o"))],
             true => template.promises = vec!["run:o".into()],
         }
-        let array = TaskArray { n_tasks: 100_000_000, first_index: 0, template, columns: vec![] };
+        let array =
+            TaskArray { n_tasks: 100_000_000, first_index: 0, template, columns: vec![], needs: None };
         assert_eq!(array.check(), Ok(()));
         let open = OpenRun { name: "w".into(), keep: false, into: None };
         read("members", &asked(&[open, AddArray { run, array: array.into() }, CommitRun { run }]));

@@ -8,22 +8,34 @@
 use eyas_wire::frame::{self, FrameError, PREAMBLE_BYTES};
 use eyas_wire::identity::{Identity, IdentityError};
 use eyas_wire::message::{Hello, Welcome};
+pub use rustls::ClientConfig;
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// How long a new connection may take until both sides have spoken, however the bytes come.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// How long a member waits before it connects again to a dispatcher with too many strangers.
 const DOOR_WAIT: Duration = Duration::from_millis(50);
+/// How long a new connection waits for room among the strangers, if members have got through lately.
+const ROOM_WAIT_MAX: Duration = Duration::from_millis(20);
+/// With less patience than this, the door does not wait.
+const ROOM_WAIT_MIN: Duration = Duration::from_millis(1);
+/// Connections that the system keeps until they are accepted; it may allow fewer.
+const BACKLOG: i32 = 4096;
+/// What is read ahead of the frame that is wanted: most frames of an executor are shorter. TLS has more behind it.
+const READ_AHEAD_BYTES: usize = 1 << 10;
 /// How long accepting pauses when this process is out of descriptors or memory.
 const SHORTAGE_WAIT: Duration = Duration::from_millis(20);
 
@@ -138,7 +150,8 @@ fn split<S: AsyncRead + AsyncWrite + Send + 'static>(stream: S) -> (Reader, Writ
         }
         let _ = write.shutdown().await;
     });
-    let stream = BufReader::with_capacity(64 << 10, Box::new(read) as Box<dyn AsyncRead + Send + Unpin>);
+    let stream =
+        BufReader::with_capacity(READ_AHEAD_BYTES, Box::new(read) as Box<dyn AsyncRead + Send + Unpin>);
     (Reader { stream, body: vec![] }, Writer { frames, over })
 }
 
@@ -154,18 +167,30 @@ async fn greet<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> Result<(), 
 
 /// Connects to a dispatcher as a member. If too many strangers are connected to it, tries again for a while.
 pub async fn connect(address: &str, identity: &Identity) -> Result<(Reader, Writer), NetError> {
-    let connector = TlsConnector::from(identity.client_config()?);
+    connect_from(None, address, identity.client_config()?).await
+}
+
+/// As [`connect`], for a process with many connections to one dispatcher.
+///
+/// * `source`: the address of this machine from which to connect. One address has some 28,000 ports.
+/// * `config`: as [`Identity::client_config`] gives it; connections may share it.
+pub async fn connect_from(
+    source: Option<IpAddr>,
+    address: &str,
+    config: Arc<rustls::ClientConfig>,
+) -> Result<(Reader, Writer), NetError> {
+    let connector = TlsConnector::from(config);
     let mut last = None;
     let attempt = async {
         loop {
-            match connect_once(address, &connector).await {
+            match connect_once(source, address, &connector).await {
                 Err(NetError::AtDoor { source, .. }) => last = Some(source),
                 result => return result,
             }
             tokio::time::sleep(DOOR_WAIT).await;
         }
     };
-    let connected = tokio::time::timeout(HANDSHAKE_MAX, attempt).await;
+    let connected = timeout(HANDSHAKE_MAX, attempt).await;
     connected.unwrap_or_else(|_| {
         Err(match last {
             Some(source) => NetError::AtDoor { address: address.into(), source },
@@ -199,8 +224,21 @@ pub async fn enter(
     }
 }
 
-async fn connect_once(address: &str, connector: &TlsConnector) -> Result<(Reader, Writer), NetError> {
-    let tcp = TcpStream::connect(address)
+/// A TCP connection from `source`, where one is given; then `address` is of the same family, and no name.
+async fn connect_tcp(source: Option<IpAddr>, address: &str) -> io::Result<TcpStream> {
+    let Some(source) = source else { return TcpStream::connect(address).await };
+    let address: SocketAddr = address.parse().map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.bind(SocketAddr::new(source, 0))?;
+    socket.connect(address).await
+}
+
+async fn connect_once(
+    source: Option<IpAddr>,
+    address: &str,
+    connector: &TlsConnector,
+) -> Result<(Reader, Writer), NetError> {
+    let tcp = connect_tcp(source, address)
         .await
         .map_err(|source| NetError::Connect { address: address.into(), source })?;
     tcp.set_nodelay(true)?;
@@ -222,7 +260,7 @@ async fn connect_once(address: &str, connector: &TlsConnector) -> Result<(Reader
 }
 
 /// Accepts members through `listener`, each with a number, and has them served by `serve`, a task for each. A
-/// stranger is closed after [`HANDSHAKE_MAX`], or when `strangers_max` others have come.
+/// stranger is closed after [`HANDSHAKE_MAX`], or when `strangers_max` others have come and no member gets through.
 pub async fn keep_door<S, F>(
     listener: TcpListener,
     config: Arc<rustls::ServerConfig>,
@@ -232,6 +270,8 @@ pub async fn keep_door<S, F>(
     S: Fn(u64, SocketAddr, Reader, Writer) -> F + Clone + Send + 'static,
     F: Future<Output = ()> + Send,
 {
+    // SAFETY: the descriptor is open as long as `listener`. A second call of `listen` only changes the length of the queue.
+    unsafe { libc::listen(listener.as_raw_fd(), BACKLOG) };
     let strangers = Arc::new(Strangers::default());
     let mut next_connection = 0;
     loop {
@@ -251,7 +291,7 @@ pub async fn keep_door<S, F>(
             }
         };
         next_connection += 1;
-        strangers.keep_below(strangers_max);
+        strangers.make_room(strangers_max).await;
         let (connection, config, serve, at_door) =
             (next_connection, config.clone(), serve.clone(), strangers.clone());
         strangers.came(connection, || {
@@ -259,7 +299,7 @@ pub async fn keep_door<S, F>(
                 let met = accept(tcp, config).await;
                 // A stranger that had to go meanwhile is not served: this task ends at its next step, and a
                 // served connection must stay readable.
-                if !at_door.left(connection) {
+                if !at_door.left(connection, met.is_ok()) {
                     return;
                 }
                 if let Ok((reader, writer)) = met {
@@ -271,13 +311,21 @@ pub async fn keep_door<S, F>(
     }
 }
 
-/// The connections that have not proved yet that they are members, in the order of arrival.
+/// The connections that have not proved yet that they are members.
 #[derive(Default)]
-struct Strangers(Mutex<BTreeMap<u64, AbortHandle>>);
+struct Strangers {
+    /// In the order of arrival.
+    all: Mutex<BTreeMap<u64, AbortHandle>>,
+    one_left: Notify,
+    /// A member has got through since the door last looked.
+    let_in: AtomicBool,
+    /// Microseconds that the door waits for room before it drops a stranger.
+    patience_us: AtomicU64,
+}
 
 impl Strangers {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, AbortHandle>> {
-        self.0.lock().expect("only map operations happen under this lock")
+        self.all.lock().expect("only map operations happen under this lock")
     }
 
     /// `begin` starts the task that ends the stranger's stay; when it runs, the stranger is already entered
@@ -288,14 +336,34 @@ impl Strangers {
         all.insert(connection, task);
     }
 
-    /// The connection is no stranger any more. `false`: it had to go before.
-    fn left(&self, connection: u64) -> bool {
-        self.lock().remove(&connection).is_some()
+    /// The connection is no stranger any more: it is a member's, or it is over. `false`: it had to go before.
+    fn left(&self, connection: u64, is_member: bool) -> bool {
+        let was_here = self.lock().remove(&connection).is_some();
+        if was_here {
+            self.let_in.fetch_or(is_member, Ordering::Relaxed);
+            self.one_left.notify_one();
+        }
+        was_here
     }
 
-    fn keep_below(&self, most: usize) {
+    /// Has fewer than `most` strangers when it returns. After a restart of the dispatcher all executors come at once:
+    /// they are strangers, too, and get through one after the other. Dropping the oldest would drop those who are about
+    /// to get through. So the door waits while members get through, and drops a stranger when none does; with each one
+    /// that it drops its patience is halved, until the next member gets through. A crowd that only holds connections
+    /// open gains the first patience by each member that gets through, twice at most.
+    async fn make_room(&self, most: usize) {
         while self.lock().len() >= most.max(1) {
-            self.drop_oldest();
+            if self.let_in.swap(false, Ordering::Relaxed) {
+                self.patience_us.store(ROOM_WAIT_MAX.as_micros() as u64, Ordering::Relaxed);
+            }
+            let patience = Duration::from_micros(self.patience_us.load(Ordering::Relaxed));
+            let in_vain = async {
+                patience < ROOM_WAIT_MIN || timeout(patience, self.one_left.notified()).await.is_err()
+            };
+            if in_vain.await {
+                self.drop_oldest();
+                self.patience_us.store(patience.as_micros() as u64 / 2, Ordering::Relaxed);
+            }
         }
     }
 
@@ -314,13 +382,95 @@ async fn accept(tcp: TcpStream, config: Arc<rustls::ServerConfig>) -> Result<(Re
         let mut tls = TlsAcceptor::from(config).accept(tcp).await?;
         greet(&mut tls).await.map(|()| tls)
     };
-    let tls = tokio::time::timeout(HANDSHAKE_MAX, attempt).await.map_err(|_| NetError::Closed)??;
+    let tls = timeout(HANDSHAKE_MAX, attempt).await.map_err(|_| NetError::Closed)??;
     Ok(split(tls))
 }
 
 impl Reader {
     /// The first frame of a member, which has as long for it as for everything before.
     pub async fn first<T: DeserializeOwned>(&mut self) -> Result<Option<T>, NetError> {
-        tokio::time::timeout(HANDSHAKE_MAX, self.next()).await.map_err(|_| NetError::Closed)?
+        timeout(HANDSHAKE_MAX, self.next()).await.map_err(|_| NetError::Closed)?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::task::JoinSet;
+
+    const STRANGERS_MAX: usize = 4;
+
+    /// A door on loopback; gives its address. Whoever gets through hears a number.
+    async fn door(identity: &Identity) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let config = identity.server_config().unwrap();
+        tokio::spawn(keep_door(
+            listener,
+            config,
+            STRANGERS_MAX,
+            |connection, _, mut reader, writer| async move {
+                writer.send(&connection);
+                let _ = reader.next::<u64>().await;
+            },
+        ));
+        address
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+    }
+
+    /// All executors of a dispatcher that was started again come at once: each new one pushed out the oldest stranger,
+    /// which was the one that was about to get through.
+    #[test]
+    fn members_that_come_at_once_all_get_through_at_their_first_try() {
+        runtime().block_on(async {
+            let identity = Identity::generate().unwrap();
+            let address = door(&identity).await;
+            let mut all = JoinSet::new();
+            for _ in 0..200 {
+                let (address, connector) =
+                    (address.clone(), TlsConnector::from(identity.client_config().unwrap()));
+                all.spawn(async move {
+                    let (mut reader, writer) = connect_once(None, &address, &connector).await?;
+                    let number = reader.next::<u64>().await?;
+                    drop(writer);
+                    Ok::<_, NetError>(number)
+                });
+            }
+            let met = all.join_all().await;
+            let n_met = met.iter().filter(|met| matches!(met, Ok(Some(_)))).count();
+            // A machine that stops for a while in the middle may push a few out.
+            assert!(n_met >= 180, "{n_met} of 200 got through at once");
+        });
+    }
+
+    #[test]
+    fn a_crowd_that_only_holds_connections_open_keeps_no_member_out() {
+        runtime().block_on(async {
+            let identity = Identity::generate().unwrap();
+            let address = door(&identity).await;
+            for _ in 0..10 {
+                let mut crowd = vec![];
+                for _ in 0..20 * STRANGERS_MAX {
+                    crowd.push(TcpStream::connect(&address).await.unwrap());
+                }
+                let (mut reader, _writer) = connect(&address, &identity).await.unwrap();
+                assert!(reader.next::<u64>().await.unwrap().is_some());
+            }
+        });
+    }
+
+    #[test]
+    fn a_connection_comes_from_the_address_that_was_asked_for() {
+        runtime().block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let at = listener.local_addr().unwrap().to_string();
+            let source: IpAddr = "127.0.0.5".parse().unwrap();
+            let (stream, accepted) = tokio::join!(connect_tcp(Some(source), &at), listener.accept());
+            assert_eq!(stream.unwrap().local_addr().unwrap().ip(), source);
+            assert_eq!(accepted.unwrap().1.ip(), source);
+        });
     }
 }

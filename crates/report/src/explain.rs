@@ -215,6 +215,7 @@ fn hint(kind: FailureKind) -> Option<&'static str> {
             "the program ended well and did not write this file; compare its arguments with the declared outputs"
         }
         FailureKind::NeverFits => "ask for less, or add a larger executor",
+        FailureKind::CutOff => "ask for nodes with a longer `--walltime`",
         FailureKind::InputChanged => "submit again to use what is there now",
         FailureKind::InputModified => "the program writes to its input; let it work on a copy",
         _ => return None,

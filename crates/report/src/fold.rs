@@ -294,6 +294,7 @@ impl Fold {
                 self.attempts.forget_left(*task, *attempt);
             }
             Event::ExecutorDraining { .. }
+            | Event::ExecutorLeaving { .. }
             | Event::ReplicasChanged { .. }
             | Event::CancelRequested { .. }
             | Event::PrefetchFailed { .. }
@@ -343,7 +344,8 @@ impl Fold {
             | Action::FoundPattern { .. }
             | Action::EndCollective { .. }
             | Action::TellMember { .. }
-            | Action::SendAway { .. } => {}
+            | Action::SendAway { .. }
+            | Action::DrainExecutor { .. } => {}
         }
     }
 

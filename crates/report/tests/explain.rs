@@ -182,6 +182,7 @@ fn a_live_answer_without_names() {
         private_inputs: true,
         repeated: false,
         alone: false,
+        needs: None,
         why,
     };
     let input = |object, outcome, wait_ns| InputReport {

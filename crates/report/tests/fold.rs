@@ -27,7 +27,7 @@ fn header(t: u64) -> Entry {
 
 fn array(n_tasks: u32) -> Arc<TaskArray> {
     let template = Template::new(Pattern::default(), Command::Exec(vec![]));
-    Arc::new(TaskArray { n_tasks, first_index: 0, template, columns: vec![] })
+    Arc::new(TaskArray { n_tasks, first_index: 0, template, columns: vec![], needs: None })
 }
 
 fn opened(run: u32, into: Option<u32>) -> Event {
@@ -51,6 +51,7 @@ fn assigned(executor: u32, attempt: u32) -> Action {
         private_inputs: false,
         repeated: false,
         alone: false,
+        needs: None,
         why: Why::default(),
     };
     Action::Assign { executor: ExecutorId(executor), assignment: Box::new(assignment) }

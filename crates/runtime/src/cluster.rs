@@ -26,16 +26,46 @@ pub fn provider_lock(dispatcher_dir: &Path) -> PathBuf {
     dispatcher_dir.join("provider.lock")
 }
 
+/// What the provider writes at its end: see [`crate::provider::left_by`].
+pub fn provider_left(dispatcher_dir: &Path) -> PathBuf {
+    dispatcher_dir.join("provider.left")
+}
+
+/// The lock of whoever is starting the cluster, in the folder of its first dispatcher. It is the kernel's, and ends with its process.
+pub fn start_lock(dispatcher_dir: &Path) -> PathBuf {
+    dispatcher_dir.join("start.lock")
+}
+
 /// How long a part may take to end before it is killed.
 const ENDS_MAX: Duration = Duration::from_secs(10);
 /// The same of the provider, whose blocks are ended by commands of a batch system.
-const PROVIDER_ENDS_MAX: Duration = Duration::from_secs(90);
+pub const PROVIDER_ENDS_MAX: Duration = Duration::from_secs(90);
+/// The same of both, when nobody wants to wait.
+const ENDS_IN_HASTE_MAX: Duration = Duration::from_secs(2);
+const PROVIDER_ENDS_IN_HASTE_MAX: Duration = Duration::from_secs(8);
+/// So often a provider that was killed is started again.
+const PROVIDER_RESTARTS_MAX: u32 = 3;
 
 /// Processes that were started together.
 #[derive(Default)]
 pub struct LocalCluster {
     pub join: PathBuf,
     parts: Vec<Part>,
+    /// What the provider was started with.
+    provider: Option<ProviderStart>,
+    n_provider_restarts: u32,
+    /// When it was found to be killed, until it is started again.
+    provider_killed: Option<Instant>,
+    /// When all parts were asked to end, and when nobody wanted to wait for that any longer.
+    stopping: Option<Instant>,
+    hurrying: Option<Instant>,
+}
+
+struct ProviderStart {
+    exe: PathBuf,
+    log_dir: PathBuf,
+    args: Vec<String>,
+    tied: bool,
 }
 
 /// A process of the cluster.
@@ -85,6 +115,10 @@ impl Part {
         stdin.write_all(format!("{line}\n").as_bytes())
     }
 
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     /// The part's last words, or how it ended; `None` if it still runs.
     pub fn find_end(&mut self) -> Option<String> {
         match self.process.try_wait() {
@@ -92,6 +126,14 @@ impl Part {
             Ok(Some(status)) if status.code().is_none() => Some(status.to_string()),
             Ok(Some(status)) => Some(last_words(&self.log).unwrap_or_else(|| status.to_string())),
             _ => None,
+        }
+    }
+
+    /// The same; a dispatcher or provider that ended in order was asked to, and nothing that it printed is the reason.
+    fn why_it_ended(&mut self) -> Option<String> {
+        match self.process.try_wait() {
+            Ok(Some(status)) if status.success() && !self.is_node => Some("somebody asked it to end".into()),
+            _ => self.find_end(),
         }
     }
 
@@ -172,7 +214,8 @@ impl Plan {
 impl LocalCluster {
     /// Starts all parts and waits until the dispatchers answer, and know each other.
     pub fn start(plan: &Plan) -> Result<LocalCluster, ClusterError> {
-        let mut cluster = LocalCluster { join: plan.join_of(0), parts: vec![] };
+        let mut cluster = LocalCluster::default();
+        cluster.join = plan.join_of(0);
         cluster.start_dispatchers(plan, &(0..plan.dispatchers.len()).collect::<Vec<_>>())?;
         for i in 0..plan.executor_args.len() {
             cluster.start_node(plan, i)?;
@@ -208,10 +251,46 @@ impl LocalCluster {
 
     /// Starts the provider, which starts and ends nodes, if the plan has one.
     pub fn start_provider(&mut self, plan: &Plan) -> Result<(), ClusterError> {
-        match &plan.provider_args {
-            Some(args) => self.launch(plan, PROVIDER, args),
-            None => Ok(()),
+        let Some(args) = &plan.provider_args else { return Ok(()) };
+        let (exe, log_dir) = (plan.exe.clone(), plan.dir.clone());
+        self.provider = Some(ProviderStart { exe, log_dir, args: args.clone(), tied: plan.embedded });
+        self.launch(plan, PROVIDER, args)
+    }
+
+    /// How the provider ended, and for how long that is known, if somebody killed it and it may be started again.
+    pub fn find_killed_provider(&mut self) -> Option<(String, Duration)> {
+        if self.n_provider_restarts >= PROVIDER_RESTARTS_MAX {
+            return None;
         }
+        let part = self.parts.iter_mut().find(|part| part.name == PROVIDER)?;
+        match part.process.try_wait() {
+            Ok(Some(status)) if status.code().is_none() => {
+                Some((status.to_string(), self.provider_killed.get_or_insert_with(Instant::now).elapsed()))
+            }
+            _ => None,
+        }
+    }
+
+    /// What the provider was started with, after the program.
+    pub fn provider_words(&self) -> Option<&[String]> {
+        self.provider.as_ref().map(|start| &start.args[..])
+    }
+
+    /// Starts a provider again that was killed.
+    pub fn restart_provider(&mut self) -> Result<(), ClusterError> {
+        let Some(ProviderStart { exe, log_dir, args, tied }) = &self.provider else { return Ok(()) };
+        let part = Part::start(exe, log_dir, PROVIDER, args, *tied)?;
+        self.n_provider_restarts += 1;
+        self.provider_killed = None;
+        self.parts.retain(|part| part.name != PROVIDER);
+        self.parts.push(part);
+        Ok(())
+    }
+
+    /// Whether blocks may be there that the provider does not know, or did not end: it was killed at least once.
+    pub fn may_have_left_blocks(&self) -> bool {
+        let has_ended_all = |start: &ProviderStart| crate::provider::left_by(&start.log_dir).is_some();
+        self.n_provider_restarts > 0 || self.provider.as_ref().is_some_and(|start| !has_ended_all(start))
     }
 
     /// Waits until something exists that the part with that number makes.
@@ -242,7 +321,7 @@ impl LocalCluster {
     }
 
     pub fn pids(&self) -> Vec<(String, u32)> {
-        self.parts.iter().map(|p| (p.name.clone(), p.process.id())).collect()
+        self.parts.iter().map(|p| (p.name.clone(), p.pid())).collect()
     }
 
     /// A part that ended, with its last words, if there is one. A dispatcher that ended explains most, so it
@@ -250,7 +329,7 @@ impl LocalCluster {
     pub fn find_ended(&mut self) -> Option<(String, String)> {
         let mut ended = |nodes: bool| {
             let mut parts = self.parts.iter_mut().filter(|part| part.is_node == nodes);
-            parts.find_map(|part| Some((part.name.clone(), part.find_end()?)))
+            parts.find_map(|part| Some((part.name.clone(), part.why_it_ended()?)))
         };
         ended(false).or_else(|| ended(true))
     }
@@ -285,15 +364,52 @@ impl LocalCluster {
 
     /// Ends all parts and waits for them: executors say goodbye first, then the dispatcher ends.
     pub fn stop(&mut self) {
+        self.ask_to_end();
+        while !self.have_ended() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Asks all parts to end; [`Self::have_ended`] says when they have.
+    pub fn ask_to_end(&mut self) {
         for part in &mut self.parts {
             part.ask_to_end();
         }
-        let begun = Instant::now();
-        for part in &mut self.parts {
-            let patience = if part.name == PROVIDER { PROVIDER_ENDS_MAX } else { ENDS_MAX };
-            part.wait_until(begun + patience);
+        self.stopping.get_or_insert_with(Instant::now);
+    }
+
+    /// Nobody wants to wait any longer for parts that were asked to end. The provider cuts off what its commands do.
+    pub fn hurry(&mut self) {
+        for part in self.parts.iter_mut().filter(|part| part.name == PROVIDER) {
+            if part.find_end().is_none() {
+                // SAFETY: sending a signal to a child that has not been waited for.
+                unsafe { libc::kill(part.process.id() as i32, libc::SIGINT) };
+            }
         }
-        self.parts.clear();
+        self.hurrying.get_or_insert_with(Instant::now);
+    }
+
+    /// Whether all parts have ended that were asked to. One that takes too long is killed.
+    pub fn have_ended(&mut self) -> bool {
+        let (stopping, hurrying) = (self.stopping, self.hurrying);
+        self.parts.retain_mut(|part| {
+            let (patience, in_haste) = match part.name == PROVIDER {
+                true => (PROVIDER_ENDS_MAX, PROVIDER_ENDS_IN_HASTE_MAX),
+                false => (ENDS_MAX, ENDS_IN_HASTE_MAX),
+            };
+            let is_late = stopping.is_some_and(|begun| begun.elapsed() >= patience)
+                || hurrying.is_some_and(|begun| begun.elapsed() >= in_haste);
+            if is_late {
+                part.kill();
+            }
+            matches!(part.process.try_wait(), Ok(None))
+        });
+        self.parts.is_empty()
+    }
+
+    /// Whether the provider is there, or has not been waited for.
+    pub fn has_provider(&self) -> bool {
+        self.parts.iter().any(|part| part.name == PROVIDER)
     }
 }
 

@@ -10,16 +10,23 @@ pub fn holder_of(lock: &Path) -> Option<u32> {
     is_ours(pid).then_some(pid)
 }
 
-/// Whether the process is alive and is an eyas process. The numbers of processes are used again.
-fn is_ours(pid: u32) -> bool {
-    // SAFETY: signal 0 only asks whether the process exists.
-    if pid == 0 || unsafe { libc::kill(pid as i32, 0) } != 0 {
-        return false;
-    }
+/// Whether the lock file names a process that is alive, whatever it is: more than [`holder_of`] needs, for those who remove things.
+pub(crate) fn names_living(lock: &Path) -> bool {
+    let text = std::fs::read_to_string(lock).unwrap_or_default();
+    text.trim().parse().is_ok_and(is_alive)
+}
+
+fn is_alive(pid: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
     // A process that has ended but was not waited for holds nothing.
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    if after_name.trim_start().starts_with(['Z', 'X']) {
+    !after_name.trim_start().starts_with(['Z', 'X'])
+}
+
+/// Whether the process is alive and is an eyas process. The numbers of processes are used again.
+fn is_ours(pid: u32) -> bool {
+    // SAFETY: signal 0 only asks whether the process exists.
+    if pid == 0 || unsafe { libc::kill(pid as i32, 0) } != 0 || !is_alive(pid) {
         return false;
     }
     let file_of = |link: &str| {

@@ -376,7 +376,7 @@ fn arrays(case: &GroupCase) -> Vec<TaskArray> {
             outputs: file(output),
             ..TaskForm::new(name(id), Command::Exec(vec![Pattern::literal("true")]))
         };
-        TaskArray { n_tasks, first_index: 0, template, columns: vec![] }
+        TaskArray { n_tasks, first_index: 0, template, columns: vec![], needs: None }
     };
     if !case.crossing {
         return vec![array(case.n_tasks, "t", None, None)];

@@ -3,6 +3,7 @@
 //! Presets hold the machines of the papers. Each figure is either a sentence of the paper, or it is fitted, and then the
 //! preset says to which number; nothing else is fitted anywhere (`docs/results/data-diffusion.md` lists them again).
 
+use eyas_core::needs::Equipment;
 use eyas_text::shown;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,9 @@ pub struct Machine {
     /// Programs that one node runs at once.
     pub slots_per_node: u32,
     pub cache_bytes_per_node: u64,
+    /// Gpus and named resources of each node.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub equipment: Equipment,
     /// One node's disk, shared by programs that read and write, by copies that arrive and by copies that leave.
     pub disk_bytes_per_s: f64,
     /// One node's link, in each direction.
@@ -67,8 +71,8 @@ impl Default for Costs {
     }
 }
 
-fn is_default(costs: &Costs) -> bool {
-    *costs == Costs::default()
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// What goes wrong, and how often.

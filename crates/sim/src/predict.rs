@@ -28,6 +28,7 @@ use crate::outcome::Summary;
 use crate::workload::trace::{Measured, TaskMeasured};
 use crate::workload::{ArrivingTasks, Error, Workload};
 use crate::world::{Scheduling, simulate};
+use eyas_core::needs::Equipment;
 use eyas_core::rng::Rng;
 use rustc_hash::FxHashSet;
 
@@ -78,6 +79,7 @@ pub fn calibrate(measured: &Measured) -> Result<Calibration, String> {
             nodes: measured.nodes.len() as u32,
             slots_per_node: slots.max(1),
             cache_bytes_per_node: measured.nodes.iter().map(|n| n.cache_bytes).min().unwrap_or(0),
+            equipment: Equipment::most_of(measured.nodes.iter().map(|n| &n.equipment)),
             nic_bytes_per_s: peer.unwrap_or(base.nic_bytes_per_s).max(client),
             home_bytes_per_s: rates.map_or(base.home_bytes_per_s, |r| r.home).max(client),
             home_client_bytes_per_s: client,
@@ -353,6 +355,7 @@ mod tests {
 
     fn measured(n_nodes: u32, tasks: Vec<TaskMeasured>) -> Measured {
         let node = |i: u32| MeasuredNode {
+            equipment: Equipment::default(),
             name: format!("node{i}"),
             slots: 1,
             memory_bytes: 1 << 30,

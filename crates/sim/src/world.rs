@@ -393,6 +393,7 @@ impl<'a> World<'a> {
                 slots,
                 memory_bytes: NODE_MEMORY_BYTES,
                 cache_bytes: self.machine.cache_bytes_per_node,
+                equipment: self.machine.equipment.clone(),
                 ..Offer::default()
             };
             self.tell_core(Event::ExecutorJoined { executor: ExecutorId(number), offer });

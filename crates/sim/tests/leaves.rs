@@ -43,7 +43,7 @@ fn task(id: &str, inputs: &[&str], output: &str, compute_ns: u64) -> ArrivingTas
         outputs: vec![file(&output)],
         ..TaskForm::new(Pattern::literal(id), Command::Exec(vec![Pattern::literal("program")]))
     };
-    let array = Arc::new(TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![] });
+    let array = Arc::new(TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![], needs: None });
     ArrivingTasks { at: Timestamp(0), array, compute: Compute::Same(compute_ns) }
 }
 

@@ -37,7 +37,7 @@ fn array(n_tasks: u32, inputs: Vec<Pattern>, outputs: Vec<Pattern>, stage: &str)
     };
     let template =
         TaskForm { inputs: named("i", inputs), outputs: named("o", outputs), ..TaskForm::new(id, command) };
-    Arc::new(TaskArray { n_tasks, first_index: 0, template, columns: vec![] })
+    Arc::new(TaskArray { n_tasks, first_index: 0, template, columns: vec![], needs: None })
 }
 
 fn indexed(prefix: &str) -> Pattern {

@@ -16,6 +16,7 @@
 //! them.
 
 use eyas_core::array::{Column, Command, Hints, Part, Pattern, Piece, TaskArray, TaskForm, file_name, stem};
+use eyas_core::needs::Needs;
 use std::fmt::Write;
 
 /// A chunk with more tasks than this is full. The number is large enough to make a template's cost per task
@@ -36,6 +37,7 @@ pub(crate) struct Shape {
     pub n_outputs: usize,
     pub n_env: usize,
     pub cpus: u32,
+    pub needs: Option<Box<Needs>>,
     pub memory_bytes: Option<u64>,
     pub walltime_ns: Option<u64>,
     pub retries: u32,
@@ -149,6 +151,7 @@ impl Chunk {
                 hints: shape.hints,
             },
             columns,
+            needs: shape.needs.clone(),
         }
     }
 }

@@ -5,21 +5,22 @@ use crate::line::{File, Task};
 use crate::list::{Builder, Refused, TaskList};
 use crate::location;
 use eyas_core::array::{Command, TaskSpec};
+use eyas_core::needs::Needs;
 use std::path::Path;
 
 /// Folds `tasks`, whose ids must not be empty. Relative locations are taken from `base_dir`; `origin` says in
 /// messages where the tasks come from. Mistakes name the task instead of a line.
 pub fn fold_tasks(
-    tasks: impl IntoIterator<Item = TaskSpec>,
+    tasks: impl IntoIterator<Item = (TaskSpec, Option<Box<Needs>>)>,
     base_dir: &Path,
     origin: &str,
 ) -> Result<TaskList> {
     let with_origin = |e: Error| e.origin(origin);
     let base = location::base_text(base_dir).map_err(with_origin)?;
     let mut builder = Builder::new(base, "");
-    for (n, spec) in tasks.into_iter().enumerate() {
+    for (n, (spec, needs)) in tasks.into_iter().enumerate() {
         builder
-            .add(&borrowed(&spec), n as u64 + 1)
+            .add(&Task { needs, ..borrowed(&spec) }, n as u64 + 1)
             .map_err(|refused| with_origin(explain(refused, &spec.id)))?;
     }
     builder.finish().map_err(with_origin)
@@ -41,6 +42,7 @@ fn borrowed(spec: &TaskSpec) -> Task<'_> {
         outputs: files(&spec.outputs),
         env: spec.env.iter().map(|(name, value)| (name.into(), value.into())).collect(),
         cpus: spec.cpus,
+        needs: None,
         memory_bytes: spec.memory_bytes,
         walltime_ns: spec.walltime_ns,
         retries: spec.retries,
@@ -92,7 +94,7 @@ mod tests {
     }
 
     fn fold(tasks: Vec<TaskSpec>) -> Result<TaskList> {
-        fold_tasks(tasks, Path::new("/base"), "w.yml")
+        fold_tasks(tasks.into_iter().map(|task| (task, None)), Path::new("/base"), "w.yml")
     }
 
     #[test]

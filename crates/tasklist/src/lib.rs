@@ -56,5 +56,5 @@ pub use map::{ListInput, MapSpec, hole_names, map};
 pub use read::{ReadOptions, read};
 pub use source::{Source, Table};
 pub use template::quoted;
-pub use units::{parse_bytes, parse_duration, parse_rate};
+pub use units::{parse_bytes, parse_duration, parse_parts, parse_rate};
 pub use write::to_jsonl;

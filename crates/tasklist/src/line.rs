@@ -8,17 +8,36 @@
 use crate::error::{Error, shown};
 use crate::units;
 use eyas_core::array::{Command, GatherHint, Hint, Hints, STDERR_NAME, STDOUT_NAME};
+use eyas_core::needs::{AMOUNT_MAX, Needs, PARTS, check_name};
 use eyas_text::line_of;
 use eyas_text::nearest;
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// The fields of a task, in the order of the documentation.
 pub const FIELDS: &[&str] = &[
-    "id", "command", "inputs", "outputs", "stdout", "stderr", "env", "cpus", "memory", "walltime", "retries",
-    "priority", "label", "reduce", "dynamic", "promises", "hints",
+    "id",
+    "command",
+    "inputs",
+    "outputs",
+    "stdout",
+    "stderr",
+    "env",
+    "cpus",
+    "gpus",
+    "resources",
+    "memory",
+    "walltime",
+    "retries",
+    "priority",
+    "label",
+    "reduce",
+    "dynamic",
+    "promises",
+    "hints",
 ];
 
 /// A task as it is written. Absent fields have their defaults.
@@ -28,7 +47,10 @@ pub(crate) struct Task<'a> {
     pub inputs: Vec<File<'a>>,
     pub outputs: Vec<File<'a>>,
     pub env: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    /// Rounded up.
     pub cpus: u32,
+    /// Gpus, named resources, and a part of a cpu.
+    pub needs: Option<Box<Needs>>,
     pub memory_bytes: Option<u64>,
     pub walltime_ns: Option<u64>,
     pub retries: u32,
@@ -53,6 +75,7 @@ impl<'a> Task<'a> {
             outputs: Vec::new(),
             env: Vec::new(),
             cpus: 1,
+            needs: None,
             memory_bytes: None,
             walltime_ns: None,
             retries: 0,
@@ -172,6 +195,7 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Task<'de>, A::Error> {
         let mut task = Task::new(Command::Exec(Vec::new()));
         let mut seen = 0u32;
+        let mut needs = Needs::default();
         let mut printed = Vec::new();
         while let Some(Text(key)) = map.next_key()? {
             let Some(i) = FIELDS.iter().position(|f| *f == key) else {
@@ -194,7 +218,20 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
                     printed.push(File { name: Some(Cow::Borrowed(name)), location });
                 }
                 "env" => task.env = map.next_value::<Env>()?.0,
-                "cpus" => task.cpus = map.next_value_seed(Whole { min: 1, max: u32::MAX.into() })? as u32,
+                "cpus" => {
+                    let Parts(parts) = map.next_value()?;
+                    task.cpus = parts.div_ceil(PARTS.into()) as u32;
+                    needs.cpu_parts = if parts % u64::from(PARTS) == 0 { 0 } else { parts as u32 };
+                }
+                "gpus" => {
+                    let Parts(parts) = map.next_value()?;
+                    needs.gpu_parts = u32::try_from(parts).unwrap_or(u32::MAX);
+                    needs.check().map_err(de::Error::custom)?;
+                }
+                "resources" => {
+                    needs.resources = map.next_value::<Amounts>()?.0;
+                    needs.check().map_err(de::Error::custom)?;
+                }
                 "memory" => task.memory_bytes = Some(map.next_value::<Memory>()?.0),
                 "walltime" => task.walltime_ns = Some(map.next_value::<Walltime>()?.0),
                 "retries" => {
@@ -223,6 +260,7 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
             }
         }
         task.outputs.append(&mut printed);
+        task.needs = (!needs.is_empty()).then(|| Box::new(needs));
         if seen & 0b10 == 0 {
             return Err(de::Error::custom(format!(
                 "the task has no `command`{HINT}add \"command\": [\"program\", \"argument\"]"
@@ -313,6 +351,62 @@ impl<'de> Deserialize<'de> for Env<'de> {
                     env.push((name, value));
                 }
                 Ok(Env(env))
+            }
+        }
+        d.deserialize_map(V)
+    }
+}
+
+/// Thousandths of a number such as 2 or 0.25, at least 1.
+struct Parts(u64);
+
+impl<'de> Deserialize<'de> for Parts {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl Visitor<'_> for V {
+            type Value = Parts;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number above 0, such as 2 or 0.25")
+            }
+            fn visit_u64<E: de::Error>(self, n: u64) -> Result<Parts, E> {
+                match n {
+                    1..=4_294_967_295 => Ok(Parts(n * u64::from(PARTS))),
+                    n => Err(E::invalid_value(de::Unexpected::Unsigned(n), &self)),
+                }
+            }
+            fn visit_i64<E: de::Error>(self, n: i64) -> Result<Parts, E> {
+                Err(E::invalid_value(de::Unexpected::Signed(n), &self))
+            }
+            fn visit_f64<E: de::Error>(self, n: f64) -> Result<Parts, E> {
+                units::parts_of(n).map(Parts).ok_or_else(|| E::invalid_value(de::Unexpected::Float(n), &self))
+            }
+        }
+        d.deserialize_any(V)
+    }
+}
+
+/// Named resources.
+struct Amounts(BTreeMap<String, u32>);
+
+impl<'de> Deserialize<'de> for Amounts {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = Amounts;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of names and whole numbers, such as {\"licence.vcs\": 1}")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut amounts = BTreeMap::new();
+                while let Some(Text(name)) = map.next_key()? {
+                    check_name(&name)
+                        .map_err(|why| de::Error::custom(format!("the resource {}: {why}", shown(&name))))?;
+                    let n = map.next_value_seed(Whole { min: 1, max: AMOUNT_MAX.into() })? as u32;
+                    if amounts.insert(name.clone().into_owned(), n).is_some() {
+                        return Err(de::Error::custom(format!("{} is there twice", shown(&name))));
+                    }
+                }
+                Ok(Amounts(amounts))
             }
         }
         d.deserialize_map(V)

@@ -611,6 +611,7 @@ fn is_of_shape(task: &Task<'_>, shape: &Shape) -> bool {
         && task.outputs.len() == shape.n_outputs
         && task.env.len() == shape.n_env
         && task.cpus == shape.cpus
+        && task.needs == shape.needs
         && task.memory_bytes == shape.memory_bytes
         && task.walltime_ns == shape.walltime_ns
         && task.retries == shape.retries
@@ -628,6 +629,7 @@ fn shape_of(task: &Task<'_>) -> Shape {
         n_outputs: task.outputs.len(),
         n_env: task.env.len(),
         cpus: task.cpus,
+        needs: task.needs.clone(),
         memory_bytes: task.memory_bytes,
         walltime_ns: task.walltime_ns,
         retries: task.retries,

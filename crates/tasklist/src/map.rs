@@ -24,6 +24,7 @@ use crate::location;
 use crate::source::{self, Column, Name, Source};
 use crate::template::{self, Hole, Holes, Part, Segment, quoted};
 use eyas_core::array::{Command, Pattern, Piece, TaskArray, TaskForm, stem};
+use eyas_core::needs::Needs;
 use std::borrow::Cow;
 use std::io::BufRead;
 use std::ops::Range;
@@ -48,8 +49,10 @@ pub struct MapSpec {
     pub shell: bool,
     /// A task's id is this prefix and its input, or its number in a range.
     pub id_prefix: String,
-    /// At least 1.
+    /// Rounded up, at least 1.
     pub cpus: u32,
+    /// Gpus, named resources, and a part of a cpu.
+    pub needs: Needs,
     pub memory_bytes: Option<u64>,
     pub walltime_ns: Option<u64>,
     pub retries: u32,
@@ -71,6 +74,7 @@ impl Default for MapSpec {
             shell: false,
             id_prefix: String::new(),
             cpus: 1,
+            needs: Needs::default(),
             memory_bytes: None,
             walltime_ns: None,
             retries: 0,
@@ -90,11 +94,16 @@ pub struct ListInput<'a> {
     pub ends_in_nul: bool,
 }
 
+fn needs_of(spec: &MapSpec) -> Option<Box<Needs>> {
+    (!spec.needs.is_empty()).then(|| Box::new(spec.needs.clone()))
+}
+
 /// The tasks of `spec`, over its paths and then those of `list`. A file that is named twice gets one task.
 pub fn map(spec: &MapSpec, list: Option<ListInput<'_>>) -> Result<TaskList> {
     if spec.cpus == 0 {
         return Err(Error::invalid("a task needs at least 1 cpu").field("cpus"));
     }
+    spec.needs.check().map_err(Error::invalid)?;
     if spec.command.is_empty() {
         return Err(Error::invalid("there is no command").hint("write it after `--`").field("command"));
     }
@@ -421,6 +430,7 @@ impl Making<'_> {
             inputs,
             outputs,
             cpus: spec.cpus,
+            needs: needs_of(spec),
             memory_bytes: spec.memory_bytes,
             walltime_ns: spec.walltime_ns,
             retries: spec.retries,
@@ -532,7 +542,13 @@ fn over_range(spec: &MapSpec, range: Range<u64>, base: &str) -> Result<TaskList>
     let mut first_index = range.start;
     while first_index < range.end {
         let n_tasks = u32::try_from(range.end - first_index).unwrap_or(u32::MAX);
-        arrays.push(TaskArray { n_tasks, first_index, template: template.clone(), columns: Vec::new() });
+        arrays.push(TaskArray {
+            n_tasks,
+            first_index,
+            template: template.clone(),
+            columns: Vec::new(),
+            needs: needs_of(spec),
+        });
         first_index += u64::from(n_tasks);
     }
     check_first(&arrays[0], base)?;
@@ -556,6 +572,7 @@ fn check_first(array: &TaskArray, base: &str) -> Result<()> {
         outputs: task.outputs.iter().map(file).collect(),
         env: Vec::new(),
         cpus: task.cpus,
+        needs: array.needs.clone(),
         memory_bytes: task.memory_bytes,
         walltime_ns: task.walltime_ns,
         retries: task.retries,

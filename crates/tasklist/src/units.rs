@@ -4,6 +4,7 @@
 //! matter. `2G` alone is refused: half of its readers think of 1000^3, the other half of 1024^3.
 
 use crate::error::{Error, Result, shown};
+use eyas_core::needs::PARTS;
 use std::time::Duration;
 
 const BYTE_UNITS: &[(&str, u64)] = &[
@@ -38,6 +39,20 @@ pub fn parse_bytes(text: &str) -> Result<u64> {
             "write a number of bytes, or a number with KB, MB, GB, TB (1000) or KiB, MiB, GiB, TiB (1024)",
         )
     })
+}
+
+/// Thousandths of a number of cpus or gpus, rounded; `None` if that is less than one thousandth, or too many.
+pub(crate) fn parts_of(n: f64) -> Option<u64> {
+    let parts = (n * f64::from(PARTS)).round();
+    (1.0..=f64::from(u32::MAX)).contains(&parts).then_some(parts as u64)
+}
+
+/// Thousandths in a number of cpus or gpus, such as `2` or `0.25`.
+pub fn parse_parts(text: &str) -> Result<u64> {
+    let is_plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let number = text.parse().ok().filter(|_| is_plain).and_then(parts_of);
+    number
+        .ok_or_else(|| Error::invalid(format!("{} is not a number above 0, such as 2 or 0.25", shown(text))))
 }
 
 /// Bytes per second in `20MB`, `20MB/s` or `1048576`; at least 1. A bare number below 1000 is refused: a user

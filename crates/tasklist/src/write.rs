@@ -3,6 +3,7 @@
 use crate::line::{GATHER_HINTS, HINTS};
 use crate::several::stands_for_several;
 use eyas_core::array::{Command, Hints, STDERR_NAME, STDOUT_NAME, TaskArray};
+use eyas_core::needs::in_parts;
 use serde_json::{Value, json};
 
 /// Task `i` of `array` as one line without its end; reading it gives the same task. `i < n_tasks`.
@@ -53,8 +54,17 @@ pub fn to_jsonl(array: &TaskArray, i: u32) -> String {
     for (name, location) in &printed {
         put(if name == STDOUT_NAME { "stdout" } else { "stderr" }, text(location));
     }
-    if task.cpus != 1 {
-        put("cpus", task.cpus.to_string());
+    let needs = array.needs.as_deref();
+    match needs.map_or(0, |needs| needs.cpu_parts) {
+        0 if task.cpus == 1 => {}
+        0 => put("cpus", task.cpus.to_string()),
+        parts => put("cpus", in_parts(parts.into())),
+    }
+    if let Some(needs) = needs.filter(|needs| needs.gpu_parts > 0) {
+        put("gpus", in_parts(needs.gpu_parts.into()));
+    }
+    if let Some(needs) = needs.filter(|needs| !needs.resources.is_empty()) {
+        put("resources", json!(needs.resources).to_string());
     }
     if let Some(bytes) = task.memory_bytes {
         put("memory", bytes.to_string());

@@ -474,6 +474,7 @@ fn as_array(task: &TaskSpec) -> TaskArray {
         first_index: 0,
         template: task.map(&mut |s: &String| Pattern::literal(s)),
         columns: vec![],
+        needs: None,
     }
 }
 

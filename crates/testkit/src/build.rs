@@ -3,6 +3,7 @@
 //! Each task becomes an array of its own unless [`array_of`] is used; locations stand for themselves.
 
 use eyas_core::array::{Command, Hints, Pattern, Piece, TaskArray, TaskForm};
+use eyas_core::needs::{Needs, PARTS};
 use std::sync::Arc;
 
 /// One task under construction, with all the properties that the dispatcher looks at.
@@ -18,6 +19,7 @@ pub struct Task {
     pub label: String,
     pub hints: Hints,
     pub promises: Vec<String>,
+    pub needs: Needs,
 }
 
 /// A task without inputs and outputs.
@@ -69,6 +71,22 @@ impl Task {
         Task { hints, ..self }
     }
 
+    /// The task needs that many thousandths of a gpu.
+    pub fn gpus(mut self, parts: u32) -> Task {
+        self.needs.gpu_parts = parts;
+        self
+    }
+    /// The task needs a part of a cpu, in thousandths.
+    pub fn cpu_parts(mut self, parts: u32) -> Task {
+        (self.needs.cpu_parts, self.cpus) = (parts, parts.div_ceil(PARTS));
+        self
+    }
+    /// The task needs `n` of a named resource.
+    pub fn needs(mut self, name: &str, n: u32) -> Task {
+        self.needs.resources.insert(name.into(), n);
+        self
+    }
+
     /// The array that holds only this task.
     pub fn array(&self) -> Arc<TaskArray> {
         let pairs = |list: &[String]| {
@@ -95,6 +113,7 @@ impl Task {
                 promises: self.promises.clone(),
                 hints: self.hints,
             },
+            needs: (!self.needs.is_empty()).then(|| Box::new(self.needs.clone())),
         })
     }
 }

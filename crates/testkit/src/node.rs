@@ -35,6 +35,8 @@ pub struct Context {
     /// The bytes that the program was given, by input location; set when it started.
     pub seen: Vec<(String, Digest, bool)>,
     pub runs: bool,
+    /// The gpus that its program was told of.
+    pub gpus: Vec<u32>,
     pub killed: bool,
     /// Its outputs no longer need to go home.
     pub halted: bool,
@@ -62,6 +64,8 @@ pub struct Node {
     pub is_draining: bool,
     /// Its dispatcher has asked it to end.
     pub is_ended: bool,
+    /// The time of its job, and when that ends.
+    pub walltime: Option<(u64, Timestamp)>,
     /// Its name on the data plane.
     pub number: usize,
     pub core: Executor,
@@ -113,6 +117,7 @@ impl Node {
             is_up: false,
             is_draining: false,
             is_ended: false,
+            walltime: None,
             number: 0,
             book: Book::default(),
             files: BTreeMap::new(),
@@ -235,21 +240,24 @@ impl Node {
         (cached, private + self.scratch.values().sum::<u64>() + self.others_bytes)
     }
 
-    fn about(&self) -> About {
+    fn about(&self, now: Timestamp) -> About {
+        let left = |(whole_ns, ends): (u64, Timestamp)| Walltime { whole_ns, left_ns: ends.since_ns(now) };
         About {
             name: String::new(),
             slots: self.config.slots,
             memory_bytes: self.memory_bytes,
+            equipment: self.config.equipment.clone(),
             cache_bytes: self.config.cache.budget_bytes,
             data_address: String::new(),
             data_id: self.number as u32,
+            walltime: self.walltime.map(left),
         }
     }
 
-    /// The node has a connection; gives its first message.
-    pub fn connect(&mut self, life: u64) -> FromNode {
+    /// The node has a connection at `now`, by true time; gives its first message.
+    pub fn connect(&mut self, now: Timestamp, life: u64) -> FromNode {
         self.life = Some(life);
-        FromNode::Hello(Box::new(self.link.connect(&self.core, &self.book, &self.about())))
+        FromNode::Hello(Box::new(self.link.connect(&self.core, &self.book, &self.about(now))))
     }
 
     /// The node's connection is gone; gives the connection that it had.
@@ -290,7 +298,7 @@ impl Node {
     /// The first message on a connection. If the node is not accepted, the code that drives it has it look
     /// elsewhere.
     fn on_first(&mut self, now: Timestamp, welcome: Welcome) {
-        let about = self.about();
+        let about = self.about(now);
         match self.link.welcome(welcome, &mut self.core, &mut self.book, &about) {
             Welcomed::Taken { now: theirs, again, .. } => {
                 // A smaller difference is due to the message's travel time, not to the clocks.
@@ -324,6 +332,7 @@ impl Node {
                     outputs: spec.outputs.iter().map(|(_, location)| location.clone()).collect(),
                     seen: vec![],
                     runs: false,
+                    gpus: vec![],
                     killed: false,
                     halted: false,
                     free_bytes: 0,
@@ -338,7 +347,7 @@ impl Node {
                 self.home_share = share;
                 return vec![event];
             }
-            Order::RenewLease => self.lease.was_answered(),
+            Order::RenewLease { .. } => self.lease.was_answered(),
             // No home of this world has unfinished files.
             Order::RemoveParts(attempts) => {
                 let tasks = attempts.into_iter().map(|(task, ..)| task).collect();

@@ -99,8 +99,12 @@ pub struct Options {
     pub stop_ns_max: u64,
     /// Caches and disks are smaller than what tasks need, except on the large nodes of an uneven world.
     pub small: bool,
+    /// The longest walltime of a node, until the faults are over; 0: nodes have none.
+    pub walltime_ns_max: u64,
     /// Many files have the same bytes, which a cache keeps once.
     pub equal: bool,
+    /// Nodes have gpus and named resources, the cluster has others, and tasks need some of them, or a part of a cpu.
+    pub resources: bool,
     /// Wall clocks are wrong, each by another amount, and are set anew between two lives of a process.
     pub clocks: bool,
     /// When the faults are over.
@@ -180,7 +184,9 @@ impl Options {
             stop_ns_max: 40 * S,
             clocks: false,
             small: false,
+            walltime_ns_max: 0,
             equal: false,
+            resources: false,
             faults_until_ns: 60 * S,
         }
     }
@@ -306,7 +312,8 @@ impl Options {
 
     /// The kinds that can be added to a world. Each is drawn from a generator of its own, so that what a seed
     /// finds without the kind is found again.
-    pub const KINDS: [&str; 7] = ["uneven", "stops", "clocks", "small", "scratch", "forget", "equal"];
+    pub const KINDS: [&str; 9] =
+        ["uneven", "stops", "clocks", "small", "scratch", "forget", "equal", "walltimes", "resources"];
 
     /// The same world with one of [`Options::KINDS`] added. `None`: there is no such kind.
     pub fn with(self, kind: &str) -> Option<Options> {
@@ -370,6 +377,14 @@ impl Options {
                 }
             }
             "equal" => Options { equal: true, ..self },
+            "resources" => Options { resources: true, ..self },
+            "walltimes" => Options {
+                // From about the time of one program to the time of a whole world.
+                walltime_ns_max: [4 * S, 15 * S, 60 * S][r.below(3) as usize],
+                n_nodes: self.n_nodes.max(2),
+                faults_until_ns: self.faults_until_ns.max(30 * S),
+                ..self
+            },
             "forget" => Options {
                 keep_runs: [None, Some(0), Some(1), Some(2)][r.below(4) as usize]
                     .map(|n| KeepRuns { n_runs: Some(n), age_ns: None })
@@ -385,7 +400,7 @@ impl Options {
     /// Whether a file on a node can disappear only because the dispatcher had it dropped.
     pub fn loses_nothing(&self) -> bool {
         let faults = self.n_node_kills + self.n_corruptions + self.n_dispatcher_kills + self.n_link_cuts;
-        let faults = faults + self.n_stops;
+        let faults = faults + self.n_stops + self.walltime_ns_max;
         faults + self.n_drains + self.task_writes_input + self.transfer_fails == 0
     }
 }

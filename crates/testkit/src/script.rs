@@ -14,6 +14,7 @@ use eyas_core::dispatcher::{Dispatcher, DispatcherConfig, TaskState};
 use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
 use eyas_core::group::{FileState, LinkMessage, SharedFile};
+use eyas_core::needs::{Equipment, Needs};
 use eyas_core::*;
 use std::sync::Arc;
 
@@ -167,6 +168,7 @@ impl Cluster {
                 Action::EndRun { run } => format!("end run {run}"),
                 Action::ForgetRun { run } => format!("forget run {run}"),
                 Action::ForgetExecutor { executor } => format!("forget {executor}"),
+                Action::DrainExecutor { executor, reason } => format!("drain {executor} because {reason}"),
                 Action::TellMember { member, messages } => {
                     messages.iter().for_each(|m| self.told.push((*member, m.clone())));
                     format!(
@@ -220,7 +222,15 @@ impl Cluster {
         self.offers(id, Offer { slots, cache_bytes, ..Offer::default() })
     }
 
-    fn offers(&mut self, id: u32, offer: Offer) -> &mut Cluster {
+    /// An executor with these gpus and named resources, and 1 GB of memory.
+    pub fn equipped(&mut self, id: u32, slots: u32, gpus: u32, resources: &[(&str, u32)]) -> &mut Cluster {
+        let resources = resources.iter().map(|(name, n)| (name.to_string(), *n)).collect();
+        let equipment = Equipment { gpus, resources };
+        self.offers(id, Offer { slots, equipment, cache_bytes: 1_000_000, ..Offer::default() })
+    }
+
+    /// An executor with 1 GB of memory joins with the rest of this offer.
+    pub fn offers(&mut self, id: u32, offer: Offer) -> &mut Cluster {
         let offer = Offer { name: format!("n{id}"), memory_bytes: 1_000_000_000, ..offer };
         self.feed(Event::ExecutorJoined { executor: ExecutorId(id), offer });
         self
@@ -412,6 +422,7 @@ impl NodeScript {
     pub fn with(slots: u32, cache_bytes: u64, change: impl FnOnce(&mut ExecutorConfig)) -> NodeScript {
         let cache = CacheConfig { budget_bytes: cache_bytes, eviction: "lru".into(), seed: 1 };
         let mut config = ExecutorConfig {
+            equipment: Default::default(),
             slots,
             cache,
             transfers_max: 8,
@@ -518,6 +529,14 @@ impl NodeScript {
         self
     }
 
+    /// Gives attempt 1 of `task`, which needs more than slots, to the executor.
+    pub fn assign_needing(&mut self, task: u64, cpus: u32, needs: Needs) -> &mut NodeScript {
+        let assignment =
+            Assignment { needs: Some(Box::new(needs)), ..self.assignment(task, 1, cpus, &[], &[]) };
+        self.feed(NodeEvent::Assigned { assignment: Box::new(assignment) });
+        self
+    }
+
     /// Gives attempt 1 of `task` to the executor, to be run while nothing else is on its disk.
     pub fn assign_alone(&mut self, task: u64, inputs: &[In], outputs: &[&str]) -> &mut NodeScript {
         let assignment = Assignment { alone: true, ..self.assignment(task, 1, 1, inputs, outputs) };
@@ -550,6 +569,7 @@ impl NodeScript {
             private_inputs: false,
             repeated: false,
             alone: false,
+            needs: None,
             why: Why::default(),
         }
     }

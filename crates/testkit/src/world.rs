@@ -48,6 +48,7 @@ use eyas_core::cache::{CacheConfig, ReplicaState};
 use eyas_core::dispatcher::{CollectiveMode, Dispatcher, DispatcherConfig, REVIVALS_MAX, TaskState};
 use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
+use eyas_core::needs::{Equipment, PARTS};
 use eyas_core::rng::Rng;
 use eyas_core::*;
 use eyas_session::dispatcher::Record;
@@ -181,6 +182,8 @@ pub enum Fault {
     Corrupt(usize),
     Cancel,
     Drain(usize),
+    /// The walltime of this process of a node is over.
+    WalltimeEnds(usize, u64),
     /// Something else takes a part of the disk, or gives it back.
     FillDisk(usize),
     FreeDisk(usize),
@@ -378,6 +381,7 @@ impl World {
                 seed: o.seed + n,
             };
             let executor = ExecutorConfig {
+                equipment: Default::default(),
                 slots: 1 + rng.below(o.slots_max) as u32,
                 cache,
                 transfers_max: 1 + rng.below(8) as u32,
@@ -388,6 +392,16 @@ impl World {
             Node::new(executor, 1000 * (1 + rng.below(4)))
         });
         let mut nodes: Vec<Node> = nodes.collect();
+        if o.resources {
+            let rng = &mut Rng::new(o.seed ^ 0x7265_736f_7572_6365);
+            config.resources = [("licence".to_string(), 1 + rng.below(3) as u32)].into();
+            for node in &mut nodes {
+                let boards = rng.below(3) as u32;
+                let resources = [("board".to_string(), boards)].into_iter().filter(|(_, n)| *n > 0).collect();
+                node.config.equipment = Equipment { gpus: rng.below(4) as u32, resources };
+                *node = Node::new(node.config.clone(), node.memory_bytes);
+            }
+        }
         if o.uneven {
             make_uneven(&o, &mut nodes);
         }

@@ -306,7 +306,7 @@ fn an_idle_executor_goes_to_whom_it_can_help() {
 }
 
 fn size(cpus: u32, memory_bytes: u64) -> Size {
-    Size { cpus, memory_bytes }
+    Size { cpus, memory_bytes, gpus: 0 }
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Changes whenever a message changes its meaning or layout.
-pub const PROTOCOL: u16 = 11;
+pub const PROTOCOL: u16 = 12;
 
 const MAGIC: [u8; 4] = *b"EYAS";
 pub const PREAMBLE_BYTES: usize = 8;
@@ -57,10 +57,41 @@ pub fn check_preamble(p: &[u8; PREAMBLE_BYTES]) -> Result<(), FrameError> {
 pub fn encode<T: Serialize>(message: &T, out: &mut Vec<u8>) {
     let at = out.len();
     out.extend_from_slice(&[0; 4]);
-    let taken = std::mem::take(out);
-    *out = postcard::to_extend(message, taken).expect("messages hold nothing that postcard cannot write");
+    append(message, out).expect("messages hold nothing that postcard cannot write");
     let n = (out.len() - at - 4) as u32;
     out[at..at + 4].copy_from_slice(&n.to_le_bytes());
+}
+
+/// Appends the bytes of `value` in postcard's format. `Err`: the value has a part that this format lacks.
+pub fn append<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) -> postcard::Result<()> {
+    postcard::serialize_with_flavor(value, Tail(out))
+}
+
+/// The end of a vector, as a place for postcard to write to.
+struct Tail<'a>(&'a mut Vec<u8>);
+
+impl postcard::ser_flavors::Flavor for Tail<'_> {
+    type Output = ();
+
+    #[inline]
+    fn try_extend(&mut self, data: &[u8]) -> postcard::Result<()> {
+        match data {
+            // Most of what postcard writes is a small number: one byte.
+            [byte] => self.0.push(*byte),
+            data => self.0.extend_from_slice(data),
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn try_push(&mut self, data: u8) -> postcard::Result<()> {
+        self.0.push(data);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
+    }
 }
 
 /// The body length that a header announces.

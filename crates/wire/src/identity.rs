@@ -9,6 +9,7 @@ use eyas_text::line_of;
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
+use rustls::client::Resumption;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
 use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, RootCertStore, ServerConfig, server::WebPkiClientVerifier};
@@ -135,12 +136,14 @@ impl Identity {
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
             .build()
             .map_err(|e| bad(&e))?;
-        let config = ServerConfig::builder_with_details(provider, Arc::new(WithinValidity))
+        let mut config = ServerConfig::builder_with_details(provider, Arc::new(WithinValidity))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|e| bad(&e))?
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key)
             .map_err(|e| bad(&e))?;
+        // Members stay connected, and prove themselves anew each time: nobody ever resumes a session.
+        config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
     }
 
@@ -150,12 +153,13 @@ impl Identity {
             |e: &dyn std::fmt::Display| IdentityError::Certificates(line_of(&e.to_string()).to_string());
         let (chain, key, roots) = self.parts()?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_details(provider, Arc::new(WithinValidity))
+        let mut config = ClientConfig::builder_with_details(provider, Arc::new(WithinValidity))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|e| bad(&e))?
             .with_root_certificates(roots)
             .with_client_auth_cert(chain, key)
             .map_err(|e| bad(&e))?;
+        config.resumption = Resumption::disabled();
         Ok(Arc::new(config))
     }
 

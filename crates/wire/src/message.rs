@@ -12,6 +12,7 @@ use eyas_core::dispatcher::Upstream;
 use eyas_core::event::{AssignedInput, Assignment, NodeMessage, Offer};
 use eyas_core::group::{KnownFiles, LinkMessage, MemberLoad, PartEnd, RunLinks};
 use eyas_core::home_share::{HomeReport, HomeShare};
+use eyas_core::needs::{Equipment, Needs};
 use eyas_core::pattern::RunPatterns;
 use eyas_core::provisioning::NodeView;
 use eyas_core::*;
@@ -145,8 +146,10 @@ pub enum ToExecutor {
     },
     /// This executor's share of home storage.
     Home(HomeShare),
-    /// No message; keeps the lease.
-    Beat,
+    /// The answer to a status; keeps the lease. An executor without attempts sends its next status within `idle_ns`.
+    Beat {
+        idle_ns: u64,
+    },
     /// End now: finish nothing, keep the cache.
     Shutdown {
         reason: String,
@@ -244,6 +247,12 @@ pub enum FromExecutor {
         /// The program has begun.
         has_begun: bool,
         printed: Box<Printed>,
+    },
+    /// The executor ends in `within_ns`, for this reason (a phrase after "because"). It is told to end when
+    /// nothing is left there.
+    Leaving {
+        within_ns: u64,
+        reason: String,
     },
 }
 
@@ -526,6 +535,8 @@ pub struct Provisioner {
     pub n_pending: u32,
     /// Where nodes come from elsewhere: blocks that are no nodes yet, or no more; the first of them where they are many.
     pub blocks: Vec<BlockLine>,
+    /// What does not work at the moment, in sentences.
+    pub troubles: Vec<String>,
 }
 
 /// Nodes that are requested together, for people to see.
@@ -574,6 +585,8 @@ pub struct RunStatus {
     pub failures: Vec<(String, String)>,
     /// Nodes that take work, if nodes come and go.
     pub n_nodes: Option<u32>,
+    /// Why nodes do not come or go, in sentences.
+    pub troubles: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
@@ -591,6 +604,18 @@ pub struct ClusterStatus {
     pub warnings: Vec<String>,
     /// The process that starts and ends nodes, if there is one.
     pub provisioner: Option<Provisioner>,
+    /// Named resources of the whole cluster.
+    #[serde(default)]
+    pub resources: Vec<ClusterResource>,
+}
+
+/// A named resource of the whole cluster, such as a licence.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct ClusterResource {
+    pub name: String,
+    pub n: u32,
+    /// How many of it tasks hold now.
+    pub n_held: u32,
 }
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
@@ -598,6 +623,11 @@ pub struct ExecutorLine {
     pub executor: ExecutorId,
     pub name: String,
     pub slots: u32,
+    /// Gpus and named resources that the node has, and what tasks hold of them.
+    #[serde(default)]
+    pub equipment: Equipment,
+    #[serde(default)]
+    pub held: Needs,
     pub n_assigned: u32,
     pub cache_bytes: u64,
     pub state: NodeState,

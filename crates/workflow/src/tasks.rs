@@ -102,6 +102,7 @@ impl From<Error> for TasksError {
 /// The task list of a workflow, with its stages as labels.
 pub fn to_list(workflow: &Workflow, options: &Options) -> std::result::Result<TaskList, TasksError> {
     let specs = to_specs(workflow, options)?;
+    let specs = specs.into_iter().map(|spec| (spec, None));
     eyas_tasklist::fold_tasks(specs, &options.inputs_dir, &options.origin).map_err(TasksError::List)
 }
 

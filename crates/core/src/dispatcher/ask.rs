@@ -10,6 +10,14 @@ const AWAITED_NAMED: usize = 3;
 /// How many resting nodes are named.
 const RESTING_NAMED: usize = 3;
 
+fn why_too_large(bytes: u64) -> Option<String> {
+    (bytes > OBJECT_BYTES_MAX).then(|| format!("an object of {bytes} bytes"))
+}
+
+fn why_no_cache(bytes: u64) -> Option<String> {
+    (bytes > MACHINE_BYTES_MAX).then(|| format!("a cache of {bytes} bytes"))
+}
+
 impl Dispatcher {
     /// The array of a submitted task, and the task's position in that array. Arrays are numbered in the order
     /// in which they were added.
@@ -103,40 +111,63 @@ impl Dispatcher {
     /// no machine has. Such an event comes from another dispatcher, from another version or from a damaged
     /// log. A driver that receives events from outside must not pass it to [`Dispatcher::handle`].
     pub fn find_nonsense(&self, event: &Event) -> Option<String> {
-        let object = |object: ObjectId| {
-            (object.0 as usize >= self.catalog.n_objects())
-                .then(|| format!("object {object}, which nobody named"))
-        };
-        let task = |task: TaskId| {
-            (!self.tasks.has_task(task)).then(|| format!("task {task}, which nobody submitted"))
-        };
-        let size = |bytes: u64| (bytes > OBJECT_BYTES_MAX).then(|| format!("an object of {bytes} bytes"));
         match event {
             Event::ExecutorJoined { offer, .. } => offer.check().err(),
             Event::ReplicasChanged { added, dropped, .. } => {
                 let mut objects = added.iter().map(|replica| replica.object).chain(dropped.iter().copied());
-                objects.find_map(object).or_else(|| added.iter().find_map(|replica| size(replica.size_bytes)))
+                objects
+                    .find_map(|object| self.why_unnamed(object))
+                    .or_else(|| added.iter().find_map(|replica| why_too_large(replica.size_bytes)))
             }
-            Event::PrefetchFailed { object: of, .. } => object(*of),
-            Event::AttemptEnded { report, .. } => task(report.task)
-                .or_else(|| report.inputs.iter().find_map(|input| object(input.object)))
-                .or_else(|| report.inputs.iter().find_map(|input| size(input.size_bytes)))
-                .or_else(|| report.outputs.iter().find_map(|output| size(output.size_bytes))),
-            Event::CacheResized { cache_bytes, .. } => {
-                (*cache_bytes > MACHINE_BYTES_MAX).then(|| format!("a cache of {cache_bytes} bytes"))
-            }
+            Event::PrefetchFailed { object, .. } => self.why_unnamed(*object),
+            Event::AttemptEnded { report, .. } => self.find_nonsense_in_report(report),
+            Event::CacheResized { cache_bytes, .. } => why_no_cache(*cache_bytes),
             Event::MemberLoadChanged { load, .. } => load.check().err(),
             Event::MemberTold { messages, .. } => messages.iter().find_map(|message| match message {
-                LinkMessage::File { state: FileState::Held { size_bytes, .. }, .. } => size(*size_bytes),
+                LinkMessage::File { state: FileState::Held { size_bytes, .. }, .. } => {
+                    why_too_large(*size_bytes)
+                }
                 _ => None,
             }),
-            Event::OutputsHome { task: of, .. }
-            | Event::TaskRestored { task: of, .. }
-            | Event::TaskRevived { task: of }
-            | Event::AttemptGivenUp { task: of, .. }
-            | Event::CancelRequested { task: Some(of), .. } => task(*of),
+            Event::OutputsHome { task, .. }
+            | Event::TaskRestored { task, .. }
+            | Event::TaskRevived { task }
+            | Event::AttemptGivenUp { task, .. }
+            | Event::CancelRequested { task: Some(task), .. } => self.why_not_submitted(*task),
             _ => None,
         }
+    }
+
+    /// As [`Self::find_nonsense`], for an executor's message before it is made an event.
+    pub fn find_nonsense_in_message(&self, message: &NodeMessage) -> Option<String> {
+        match message {
+            NodeMessage::ReplicaAdded(replica) => {
+                self.why_unnamed(replica.object).or_else(|| why_too_large(replica.size_bytes))
+            }
+            NodeMessage::ReplicaDropped(object) | NodeMessage::PrefetchFailed { object, .. } => {
+                self.why_unnamed(*object)
+            }
+            NodeMessage::AttemptEnded { report } => self.find_nonsense_in_report(report),
+            NodeMessage::OutputsHome { task, .. } => self.why_not_submitted(*task),
+            NodeMessage::CacheResized { cache_bytes } => why_no_cache(*cache_bytes),
+            NodeMessage::InputMoved(_) | NodeMessage::PartsRemoved { .. } => None,
+        }
+    }
+
+    fn find_nonsense_in_report(&self, report: &AttemptReport) -> Option<String> {
+        self.why_not_submitted(report.task)
+            .or_else(|| report.inputs.iter().find_map(|input| self.why_unnamed(input.object)))
+            .or_else(|| report.inputs.iter().find_map(|input| why_too_large(input.size_bytes)))
+            .or_else(|| report.outputs.iter().find_map(|output| why_too_large(output.size_bytes)))
+    }
+
+    fn why_unnamed(&self, object: ObjectId) -> Option<String> {
+        let is_named = (object.0 as usize) < self.catalog.n_objects();
+        (!is_named).then(|| format!("object {object}, which nobody named"))
+    }
+
+    fn why_not_submitted(&self, task: TaskId) -> Option<String> {
+        (!self.tasks.has_task(task)).then(|| format!("task {task}, which nobody submitted"))
     }
 
     /// What a waiting task waits for and which task makes that, as a phrase: "`a`, which task `b` makes".
@@ -222,9 +253,13 @@ impl Dispatcher {
 
     /// Why a ready task that fits some executor is not given to an executor now.
     fn why_not_now(&self, task: TaskId) -> Option<String> {
-        let (cpus, memory_bytes) = self.tasks.size_of(task);
-        let is_large = |e: &&ExecutorState| e.offer.slots >= cpus && e.offer.memory_bytes >= memory_bytes;
-        let (mut n_large, mut n_silent, mut n_leaving, mut n_resting) = (0, 0, 0, 0);
+        let size = self.tasks.size_of(task);
+        let (cpus, memory_bytes) = (size.cpus.max(1), size.memory_bytes);
+        let (array, _) = self.tasks.locate(task);
+        let stage = self.tasks.arrays[array.0 as usize].stage;
+        let lasts = self.lasts_of(task, stage, size);
+        let is_large = |e: &&ExecutorState| self.is_able(e, size);
+        let (mut n_large, mut n_silent, mut n_leaving, mut n_resting, mut n_ending) = (0, 0, 0, 0, 0);
         let mut has_room = None;
         for (id, e) in self.executors.by_id.iter().filter(|(_, e)| is_large(e)) {
             n_large += 1;
@@ -233,7 +268,8 @@ impl Dispatcher {
                 NodeState::Silent => n_silent += 1,
                 NodeState::Draining => n_leaving += 1,
                 NodeState::Connected if e.sick_until.is_some() => n_resting += 1,
-                NodeState::Connected if room.fits(Stage::Idle, cpus, memory_bytes) => {
+                NodeState::Connected if !e.left.is_enough_for(lasts) => n_ending += 1,
+                NodeState::Connected if room.fits(Stage::Idle, size, lasts) => {
                     has_room = has_room.or(Some(e));
                 }
                 NodeState::Connected => {}
@@ -247,12 +283,14 @@ impl Dispatcher {
         if memory_bytes > 0 {
             needs += &format!(" and {memory_bytes} bytes of free memory");
         }
-        let n_busy = n_large - n_silent - n_leaving - n_resting;
+        needs += &self.needs_in_words(size.needs);
+        let n_busy = n_large - n_silent - n_leaving - n_resting - n_ending;
         let ways = [
             (n_busy, "busy"),
             (n_silent, "silent"),
             (n_leaving, "leaving"),
             (n_resting, "resting after tasks failed there"),
+            (n_ending, "with too little time until their end"),
         ];
         let ways = ways.iter().filter(|(n, _)| *n > 0).map(|(n, way)| format!("{n} {way}"));
         let ways = ways.collect::<Vec<_>>().join(", ");
@@ -296,6 +334,16 @@ impl Dispatcher {
         self.executors.by_id.iter().map(|(id, e)| (*id, &e.offer, e.assigned.len(), e.node_state()))
     }
 
+    /// Whether the executor has joined and was not lost since.
+    pub fn has_executor(&self, executor: ExecutorId) -> bool {
+        self.executors.by_id.contains_key(&executor)
+    }
+
+    /// Whether an executor has attempts, as far as this dispatcher knows.
+    pub fn has_attempts(&self, executor: ExecutorId) -> bool {
+        self.executors.by_id.get(&executor).is_some_and(|e| !e.assigned.is_empty())
+    }
+
     /// Whether an executor has no attempt and could be given one.
     pub fn is_idle(&self, executor: ExecutorId) -> bool {
         self.executors.is_idle(executor)
@@ -306,9 +354,10 @@ impl Dispatcher {
     }
 
     /// When the driver should send [`Event::Ticked`] although nothing happened: when time alone may let a
-    /// waiting ready task start, or when shares of home are due.
+    /// waiting ready task start, when shares of home are due, or when an executor is to drain before its end.
     pub fn wake_at(&self) -> Option<Timestamp> {
-        self.placement_wakes_at().into_iter().chain(self.home_shares.wake_at()).min()
+        let due = self.home_shares.wake_at().into_iter().chain(self.next_drain());
+        self.placement_wakes_at().into_iter().chain(due).min()
     }
 
     fn placement_wakes_at(&self) -> Option<Timestamp> {
@@ -338,6 +387,7 @@ impl Dispatcher {
     /// left.
     pub fn demand<'a>(&self, n_pending: u32, nodes: &'a mut Vec<NodeView>) -> Demand<'a> {
         nodes.clear();
+        let shortest_ns = self.shortest_ready_ns();
         nodes.extend(self.executors.by_id.iter().map(|(&executor, e)| NodeView {
             executor,
             slots: e.offer.slots,
@@ -345,6 +395,9 @@ impl Dispatcher {
             idle_since: e.assigned.is_empty().then_some(e.last_ended),
             cached_bytes: 0,
             sole_bytes: 0,
+            ends: e.ends.as_ref().map(|ends| ends.at),
+            leaves: e.draining && e.ends.is_some(),
+            has_no_time: self.has_no_time(e, shortest_ns),
         }));
         let (n_known, sum_ns) = self
             .executors
@@ -430,8 +483,10 @@ impl Dispatcher {
             assert!(r.outputs.iter().all(|output| self.attempts.making.get(output) == Some(task)));
         }
         self.check_leftovers();
+        self.check_walltimes();
         self.check_forgotten();
         self.check_given_up();
+        self.check_resources();
         assert_eq!(
             self.attempts.making.len(),
             self.attempts.reserved.values().map(|r| r.outputs.len()).sum::<usize>()

@@ -13,6 +13,8 @@ use eyas_text::shown;
 const AHEAD_NS: u64 = 30_000_000;
 /// The largest number of attempts that one executor is given beyond its slots.
 const AHEAD_MAX: u32 = 512;
+/// An executor that has less than this many times the time of one task left is given nothing ahead.
+const STOCK_PART: u64 = 4;
 /// How many tasks at most are put aside in the search for a task whose inputs are not on their way to another
 /// node.
 const ASIDE_MAX: usize = 128;
@@ -176,7 +178,8 @@ impl Dispatcher {
             .collect();
         let history = self.attempts.histories.get(&task).cloned().unwrap_or_default();
         let attempt = AttemptNo(history.n_attempts + 1);
-        let (cpus, memory_bytes) = (array.template.cpus, array.template.memory_bytes.unwrap_or(0));
+        let needs_id = self.tasks.arrays[array_id.0 as usize].needs;
+        let TaskSize { cpus, memory_bytes, needs: _ } = task_size(&array, needs_id);
         let (n_slots, n_slots_active) = (self.ready.queue.n_slots_total(), self.ready.queue.n_slots_active());
         let ahead = pick.stage == Stage::Ahead;
         let mut reads_first = vec![];
@@ -193,9 +196,11 @@ impl Dispatcher {
             attempt,
             cpus,
             memory_bytes,
+            needs: needs_id,
             landing: false,
             cancelling: false,
             given: self.attempts.n_given,
+            given_at: now,
             recalled: false,
             adopted: false,
             asks_home: inputs.iter().any(|i| i.check_home || i.known.is_none()),
@@ -205,6 +210,8 @@ impl Dispatcher {
             reads_first,
         };
         self.reserve(task, r);
+        self.note_passed(pick.key, needs_id);
+        let needs = self.resources.of_node(needs_id);
         let why = Why {
             policy: pick.rule.policy().into(),
             reason: pick.rule.reason(),
@@ -222,13 +229,14 @@ impl Dispatcher {
             task,
             attempt,
             run,
-            cpus,
+            cpus: array.template.cpus,
             inputs,
             outputs,
             staying,
             private_inputs,
             repeated,
             alone,
+            needs,
             why,
         };
         out.push(Action::Assign { executor, assignment: Box::new(assignment) });
@@ -321,7 +329,9 @@ impl Dispatcher {
             None => slots,
         };
         let is_well = e.sick_until.is_none();
-        let may_stock = self.ready.may_stock && self.config.placement_config.ahead;
+        // Near its end an executor gets nothing ahead: what waits there for a slot would begin too late.
+        let has_time = e.left_ns / STOCK_PART > e.run_ns_mean.unwrap_or(0);
+        let may_stock = has_time && self.ready.may_stock && self.config.placement_config.ahead;
         // Attempts whose inputs are still moving take no slot from attempts that can run.
         let moving = self.ready.queue.moving(executor);
         let cpus_here = e.cpus_assigned - moving.cpus;
@@ -340,9 +350,14 @@ impl Dispatcher {
             memory_free_bytes: e.offer.memory_bytes.saturating_sub(e.memory_assigned),
             moves,
             rests: !is_well,
+            left: e.left,
+            ..Room::default()
         };
         if !is_well {
             (room.slots_idle, room.ahead, room.moves) = (0, 0, 0);
+        }
+        if !self.resources.is_empty() {
+            self.resources.settle_room(executor, e, &mut room);
         }
         self.ready.queue.set_room(executor, room);
     }

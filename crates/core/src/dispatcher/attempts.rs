@@ -24,10 +24,14 @@ pub(super) struct Reserved {
     pub(super) attempt: AttemptNo,
     pub(super) cpus: u32,
     pub(super) memory_bytes: u64,
+    /// What the attempt holds beside; nothing once its program has ended.
+    pub(super) needs: NeedsId,
     pub(super) landing: bool,
     pub(super) cancelling: bool,
     /// Order in which attempts were given out.
     pub(super) given: u64,
+    /// When this process gave the attempt out, or took it over.
+    pub(super) given_at: Timestamp,
     /// The attempt was asked back, see [`Dispatcher::recall`].
     pub(super) recalled: bool,
     /// An earlier process gave the attempt out, so this process does not know which bytes the attempt was
@@ -52,6 +56,10 @@ pub(super) struct History {
     pub(super) n_own_failures: u32,
     pub(super) n_weather: u32,
     pub(super) n_losses: u32,
+    /// Attempts that an executor's walltime cut off although they had most of its time.
+    pub(super) n_cuts: u32,
+    /// The longest time that an attempt had before it was cut off.
+    pub(super) cut_ns: u64,
     pub(super) private_inputs: bool,
     /// Failures of kind [`FailureKind::DiskShared`].
     pub(super) n_disk_shared: u32,
@@ -149,9 +157,13 @@ impl Dispatcher {
         let lands = report.outcome == Outcome::Done && r.lands;
         if ran && report.outcome == Outcome::Done {
             let (array, _) = self.tasks.locate(task);
-            self.run_times.ran(self.tasks.arrays[array.0 as usize].stage, run_ns);
+            let stage = self.tasks.arrays[array.0 as usize].stage;
+            self.run_times.ran(stage, run_ns);
+            self.note_run_time(stage);
         }
         self.ready.queue.ended(&self.catalog, task);
+        let needs = self.attempts.reserved.get_mut(&task).map(|r| std::mem::take(&mut r.needs));
+        self.hold(executor, needs.unwrap_or_default(), false);
         self.change_load(executor, |e| {
             e.last_ended = now;
             e.cpus_assigned -= cpus;

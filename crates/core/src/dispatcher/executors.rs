@@ -7,6 +7,7 @@
 //!
 //! Not here: which nodes there should be ([`crate::provisioning`]).
 
+use super::walltimes::Loss;
 use super::*;
 use crate::group::Size;
 
@@ -32,6 +33,8 @@ pub(super) struct ExecutorState {
     pub(super) assigned: BTreeMap<TaskId, AttemptNo>,
     pub(super) cpus_assigned: u32,
     pub(super) memory_assigned: u64,
+    /// How many of the attempts hold which needs beside whole cpus and memory.
+    pub(super) needs_held: BTreeMap<NeedsId, u32>,
     /// Smoothed time from start to exit of the tasks it ran.
     pub(super) run_ns_mean: Option<u64>,
     /// When the executor joined or its last attempt ended. If it has no attempt, it has been idle since then.
@@ -42,6 +45,11 @@ pub(super) struct ExecutorState {
     pub(super) sick_until: Option<Timestamp>,
     /// The message of the last of these failures.
     pub(super) sick_why: Arc<str>,
+    /// When the executor ends, if that is known, and how much of its time placement counts on.
+    pub(super) ends: Option<walltimes::Ends>,
+    pub(super) left: TimeLeft,
+    /// The same time in nanoseconds.
+    pub(super) left_ns: u64,
     /// The size of the executor's cache when it joined, which [`Event::CacheResized`] does not change.
     pub(super) cache_offered_bytes: u64,
 }
@@ -53,6 +61,11 @@ impl ExecutorState {
             (None, true) => NodeState::Draining,
             (None, false) => NodeState::Connected,
         }
+    }
+
+    /// Whether the executor has no task, and ends at a known time.
+    pub(super) fn is_idle_with_an_end(&self) -> bool {
+        self.ends.is_some() && self.assigned.is_empty()
     }
 
     /// Whether the executor is neither silent nor draining.
@@ -142,13 +155,14 @@ impl Dispatcher {
             held_before = self.rejoin(now, executor, known, &offer, out);
         } else {
             self.catalog.executor_joined(executor);
-            self.insert_executor(executor, offer.clone(), BTreeMap::new());
+            self.insert_executor(now, executor, offer.clone(), BTreeMap::new());
             // This dispatcher has restarted: the executor still has the attempts that the process before gave
             // it.
             for &(task, attempt) in &offer.attempts {
-                made.extend(self.adopt(executor, offer.owner, task, attempt, out));
+                made.extend(self.adopt(now, executor, offer.owner, task, attempt, out));
             }
         }
+        self.note_ends(executor);
         self.on_all_held(executor, &offer.held, made, out);
         self.touch_exports_on(executor);
         self.change_load(executor, |e| e.last_ended = now);
@@ -163,7 +177,14 @@ impl Dispatcher {
         self.attempts.is_own_work(offer)
     }
 
-    fn insert_executor(&mut self, executor: ExecutorId, offer: Offer, assigned: BTreeMap<TaskId, AttemptNo>) {
+    fn insert_executor(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        offer: Offer,
+        assigned: BTreeMap<TaskId, AttemptNo>,
+    ) {
+        let offer_ends = offer.walltime.map(|walltime| walltimes::Ends::of(now, walltime));
         let mut state = ExecutorState {
             cache_offered_bytes: offer.cache_bytes,
             offer,
@@ -174,17 +195,24 @@ impl Dispatcher {
             assigned,
             cpus_assigned: 0,
             memory_assigned: 0,
+            needs_held: BTreeMap::new(),
             run_ns_mean: None,
             last_ended: Timestamp::default(),
             n_node_failures: 0,
             sick_until: None,
             sick_why: "".into(),
+            ends: offer_ends,
+            left: TimeLeft::NO_END,
+            left_ns: u64::MAX,
         };
         for task in state.assigned.keys() {
             let r = &self.attempts.reserved[task];
             if !r.landing {
                 state.cpus_assigned += r.cpus;
                 state.memory_assigned += r.memory_bytes;
+                if !r.needs.is_none() {
+                    *state.needs_held.entry(r.needs).or_default() += 1;
+                }
             }
         }
         self.executors.by_id.insert(executor, state);
@@ -224,10 +252,13 @@ impl Dispatcher {
         for object in &held_before {
             self.drop_replica(executor, *object);
         }
-        self.insert_executor(executor, offer.clone(), kept);
+        self.insert_executor(now, executor, offer.clone(), kept);
         let e = self.executors.by_id.get_mut(&executor).expect("it was just inserted");
         (e.draining, e.leaving, e.run_ns_mean) = (known.draining, known.leaving, known.run_ns_mean);
         e.moving_to = known.moving_to;
+        // What it announced holds, and so does how long it has lived.
+        e.ends = known.ends.or(e.ends.take());
+        (e.left, e.left_ns) = (known.left, known.left_ns);
         if let Some(member) = e.moving_to {
             out.push(Action::SendAway { executor, member });
         }
@@ -246,6 +277,7 @@ impl Dispatcher {
     /// Takes a task from the executor that has it; the caller updates the executor's load.
     pub(super) fn release(&mut self, task: TaskId) -> Reserved {
         let r = self.attempts.reserved.remove(&task).expect("an assigned task is reserved");
+        self.hold_elsewhere(r.needs);
         let run = self.run_mut(self.tasks.run_of(task));
         run.n_reserved -= 1;
         run.n_landing -= u64::from(r.landing);
@@ -269,7 +301,9 @@ impl Dispatcher {
             self.attempts.making.insert(*output, task);
         }
         let (executor, attempt, cpus, memory_bytes) = (r.executor, r.attempt, r.cpus, r.memory_bytes);
+        let needs = r.needs;
         self.attempts.reserved.insert(task, r);
+        self.hold(executor, needs, true);
         self.change_load(executor, |e| {
             e.assigned.insert(task, attempt);
             e.cpus_assigned += cpus;
@@ -281,6 +315,7 @@ impl Dispatcher {
     /// makes.
     fn adopt(
         &mut self,
+        now: Timestamp,
         executor: ExecutorId,
         owner: Option<u64>,
         task: TaskId,
@@ -292,7 +327,9 @@ impl Dispatcher {
             && !self.attempts.reserved.contains_key(&task)
             && !self.waits.n_missing.contains_key(&task)
             && self.runs.get(&self.tasks.run_of(task)).is_some_and(|r| r.started)
-            && !self.attempts.may_be_outdone(owner, task, attempt);
+            && !self.attempts.may_be_outdone(owner, task, attempt)
+            // Others may have got meanwhile what the attempt held of the whole cluster.
+            && self.cluster_has(self.tasks.size_of(task).needs);
         if !free {
             if self.tasks.has_task(task) && self.tasks.end_of(task) == End::Not {
                 // A later attempt of the task must not get the same number. The record is needed because a
@@ -308,6 +345,7 @@ impl Dispatcher {
         }
         self.take_ready(task);
         let spec = self.task_spec(task);
+        let TaskSize { cpus, memory_bytes, needs } = self.tasks.size_of(task);
         let outputs: Vec<ObjectId> =
             spec.outputs.iter().map(|(_, l)| self.catalog.intern(CatalogLocation::of(l))).collect();
         let run = self.tasks.run_of(task);
@@ -317,14 +355,16 @@ impl Dispatcher {
         let r = Reserved {
             executor,
             attempt,
-            cpus: spec.cpus,
-            memory_bytes: spec.memory_bytes.unwrap_or(0),
+            cpus,
+            memory_bytes,
+            needs,
             landing: false,
             cancelling: false,
             given: self.attempts.n_given,
             recalled: false,
             adopted: true,
             asks_home: true,
+            given_at: now,
             suspect: false,
             outputs: outputs.clone(),
             lands,
@@ -389,6 +429,16 @@ impl Dispatcher {
         }
     }
 
+    pub(super) fn on_executor_draining(&mut self, now: Timestamp, executor: ExecutorId) {
+        let Some(e) = self.executors.by_id.get_mut(&executor) else { return };
+        e.draining = true;
+        e.leaving.get_or_insert(Leaving { since: now, copies_asked: BTreeSet::new() });
+        self.walltimes.forget(executor);
+        self.ends_changed();
+        self.update_room(executor);
+        self.rescue(now, executor);
+    }
+
     pub(super) fn on_executor_silent(&mut self, now: Timestamp, executor: ExecutorId) {
         if let Some(e) = self.executors.by_id.get_mut(&executor) {
             e.silent_since.get_or_insert(now);
@@ -414,6 +464,9 @@ impl Dispatcher {
     ) {
         let Some(lost) = self.executors.by_id.remove(&executor) else { return };
         self.executors.silent.remove(&executor);
+        self.walltimes.forget(executor);
+        self.ends_changed();
+        let how = Self::how_lost(now, &lost);
         self.home_shares.left(executor);
         let objects = self.catalog.executor_left(executor);
         self.exchange.forget_brought(executor);
@@ -426,13 +479,23 @@ impl Dispatcher {
         self.ready.queue.executor_left(&self.catalog, executor, &objects);
         for (task, attempt) in lost.assigned {
             let r = self.release(task);
+            let is_suspect = !r.landing && matches!(how, Loss::Unforeseen);
             let history = self.attempts.tried(task, attempt);
             // A landing attempt's program had ended well, so the program did not take the node down.
-            history.n_losses += u32::from(!r.landing);
+            history.n_losses += u32::from(is_suspect);
             history.may_have_left |= r.lands;
             let n_losses = history.n_losses;
+            let cut = match &how {
+                Loss::Walltime { ends, at } if !r.landing => {
+                    self.note_cut(task, attempt, r.given_at, ends, *at)
+                }
+                _ => None,
+            };
             if r.cancelling {
                 self.end_task(now, task, Outcome::Cancelled, out);
+            } else if let Some(message) = cut {
+                let failure = Failure { kind: FailureKind::CutOff, message };
+                self.end_task(now, task, Outcome::Failed(failure), out);
             } else if n_losses > self.config.losses_max {
                 let message = format!(
                     "{n_losses} executors were lost while they had this task, the last one ({}) because {reason}",
@@ -454,15 +517,19 @@ impl Dispatcher {
             self.moves.pending.push(CollectiveEvent::Ticked);
         }
         let lease_ns = self.config.lease_ns;
-        let gone: Vec<ExecutorId> = self
-            .executors
-            .by_id
-            .iter()
-            .filter(|(_, e)| e.silent_since.is_some_and(|since| now.since_ns(since) > lease_ns))
-            .map(|(id, _)| *id)
-            .collect();
+        let is_gone = |id: &ExecutorId| {
+            let silent_since = self.executors.by_id.get(id).and_then(|e| e.silent_since);
+            silent_since.is_some_and(|since| now.since_ns(since) > lease_ns)
+        };
+        let gone: Vec<ExecutorId> = self.executors.silent.iter().copied().filter(is_gone).collect();
         for executor in gone {
-            let reason = format!("nothing was heard of it for {} s", lease_ns / 1_000_000_000);
+            let e = &self.executors.by_id[&executor];
+            let reason = match Self::how_lost(now, e) {
+                Loss::Walltime { ends, .. } => ends.why(),
+                Loss::Notice | Loss::Unforeseen => {
+                    format!("nothing was heard of it for {} s", lease_ns / 1_000_000_000)
+                }
+            };
             self.on_executor_lost(now, executor, &reason, out);
             out.push(Action::ForgetExecutor { executor });
         }
@@ -472,6 +539,7 @@ impl Dispatcher {
             self.executors.by_id.iter().filter(|(_, e)| e.leaving.is_some()).map(|(id, _)| *id).collect();
         leaving.into_iter().for_each(|executor| self.rescue(now, executor));
         self.fail_unfit(now, out);
+        self.settle_kept();
         let well: Vec<ExecutorId> = self
             .executors
             .by_id
@@ -495,14 +563,15 @@ impl Dispatcher {
             return;
         }
         let takes_new = |e: &&ExecutorState| e.is_connected() && e.sick_until.is_none();
-        let idle = |e: &ExecutorState| e.offer.slots.saturating_sub(e.cpus_assigned);
+        let taken = |e: &ExecutorState| e.cpus_assigned + self.resources.slots_in_parts(e);
+        let idle = |e: &ExecutorState| e.offer.slots.saturating_sub(taken(e));
         let mut n_idle: u32 = self.executors.by_id.values().filter(takes_new).map(idle).sum();
         if n_idle == 0 {
             return;
         }
         let mut asked = vec![];
         for (executor, e) in &self.executors.by_id {
-            let mut surplus = e.cpus_assigned.saturating_sub(e.offer.slots);
+            let mut surplus = taken(e).saturating_sub(e.offer.slots);
             if surplus == 0 || e.silent_since.is_some() {
                 continue;
             }
@@ -510,7 +579,7 @@ impl Dispatcher {
                 .assigned
                 .keys()
                 .map(|task| (*task, &self.attempts.reserved[task]))
-                .filter(|(_, r)| !r.landing && !r.cancelling && !r.recalled)
+                .filter(|(_, r)| !r.landing && !r.cancelling && !r.recalled && r.needs.is_none())
                 .map(|(task, r)| (r.given, task, r.cpus))
                 .collect();
             waiting.sort_unstable_by(|a, b| b.cmp(a));
@@ -555,22 +624,36 @@ impl Dispatcher {
     }
 
     /// A sentence if there are executors and none is large enough for a task of that size.
-    pub(super) fn why_unfit(&self, (cpus, memory): (u32, u64)) -> Option<String> {
+    pub(super) fn why_unfit(&self, size: TaskSize) -> Option<String> {
+        let (cpus, memory) = (size.cpus.max(1), size.memory_bytes);
+        let unequipped = self.why_unequipped(size.needs);
         let offers = || self.executors.by_id.values().filter(|e| e.moving_to.is_none()).map(|e| &e.offer);
-        if offers().any(|offer| offer.slots >= cpus && offer.memory_bytes >= memory) {
+        let fits = |e: &&ExecutorState| e.moving_to.is_none() && self.is_able(e, size);
+        if unequipped.is_none() && self.executors.by_id.values().any(|e| fits(&e)) {
             return None;
         }
-        let largest = offers().map(|offer| Size { cpus: offer.slots, memory_bytes: offer.memory_bytes });
+        let largest = offers().map(|offer| Size {
+            cpus: offer.slots,
+            memory_bytes: offer.memory_bytes,
+            gpus: offer.equipment.gpus,
+        });
         let largest: Vec<Size> = largest.chain(self.exchange.offers_elsewhere()).collect();
         let slots = largest.iter().map(|size| size.cpus).max()?;
         let most = largest.iter().map(|size| size.memory_bytes).max()?;
-        if self.may_come((cpus, memory)) {
+        if self.may_come(size) {
             return Some("no executor of this dispatcher is large enough; one of another dispatcher may be, and comes when it has nothing to do".into());
         }
-        Some(if cpus > slots {
+        Some(if let Some(sentence) = unequipped {
+            sentence
+        } else if cpus > slots {
             format!("the task asks for {cpus} cpus, the largest executor has {slots} slots")
         } else if memory > most {
             format!("the task asks for {memory} bytes of memory, the largest executor offers {most}")
+        } else if !size.needs.is_none() {
+            format!(
+                "no executor has {cpus} slots, {memory} bytes of memory{} together",
+                self.needs_in_words(size.needs)
+            )
         } else {
             format!("no executor has both {cpus} slots and {memory} bytes of memory")
         })

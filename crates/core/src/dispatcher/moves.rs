@@ -521,11 +521,8 @@ impl Dispatcher {
             }
         }
         let fits = |e: &ExecutorId| {
-            self.executors.by_id[e].offer.cache_bytes / 2 >= bytes && {
-                let (cpus, memory) = self.tasks.size_of(task);
-                self.executors.by_id[e].offer.slots >= cpus
-                    && self.executors.by_id[e].offer.memory_bytes >= memory
-            }
+            let e = &self.executors.by_id[e];
+            e.offer.cache_bytes / 2 >= bytes && self.is_able(e, self.tasks.size_of(task))
         };
         let nodes = self.executors.receivers(0);
         let rank = |e: &ExecutorId| {

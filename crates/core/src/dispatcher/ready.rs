@@ -20,8 +20,8 @@ pub(super) struct Ready {
     pub(super) backlog: BTreeMap<QueueKey, Segment>,
     /// The number of ready tasks, in the queue and in the backlog.
     pub(super) n_tasks: u64,
-    /// Sizes (cpus and memory) of ready tasks that fit no executor, each with the time since when.
-    pub(super) unfit: BTreeMap<(u32, u64), Timestamp>,
+    /// Sizes of ready tasks that fit no executor, each with the time since when.
+    pub(super) unfit: BTreeMap<TaskSize, Timestamp>,
     pub(super) unplaced: Option<Unplaced>,
     pub(super) picks: Vec<Pick>,
     pub(super) routes: Vec<Route>,
@@ -154,10 +154,11 @@ impl Dispatcher {
     }
 
     pub(super) fn unfold(&mut self, now: Timestamp, key: QueueKey, array: ArrayId, i: u32) {
-        let ArrayState { array: a, run, .. } = &self.tasks.arrays[array.0 as usize];
-        let (a, run) = (a.clone(), *run);
+        let ArrayState { array: a, run, stage, needs, .. } = &self.tasks.arrays[array.0 as usize];
+        let (a, run, stage, size) = (a.clone(), *run, *stage, task_size(a, *needs));
         let inputs = self.inputs_of(run, &a, i);
-        self.ready.queue.enter(&self.catalog, now, &ready_task(key, &a, inputs));
+        let lasts = self.step_of(key.task, stage, size);
+        self.ready.queue.enter(&self.catalog, now, &ready_task(key, size, inputs, lasts));
     }
 
     /// Unfolds the next tasks of the backlog until the queue is full.

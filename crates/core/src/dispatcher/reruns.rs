@@ -105,9 +105,13 @@ impl Reruns {
 impl Dispatcher {
     /// Those of `targets` that have room to begin `task` now.
     pub(super) fn with_room(&self, task: TaskId, targets: &[ExecutorId]) -> Vec<ExecutorId> {
-        let (cpus, memory_bytes) = self.tasks.size_of(task);
+        let size = self.tasks.size_of(task);
+        let (array, _) = self.tasks.locate(task);
+        let stage = self.tasks.arrays[array.0 as usize].stage;
+        let lasts = self.lasts_of(task, stage, size);
         let fits = |e: &&ExecutorId| {
-            self.ready.queue.room(**e).is_some_and(|room| room.fits(Stage::Idle, cpus, memory_bytes))
+            let room = self.ready.queue.room(**e);
+            room.is_some_and(|room| room.fits(Stage::Idle, size, lasts))
         };
         targets.iter().filter(fits).copied().collect()
     }
@@ -122,6 +126,7 @@ impl Dispatcher {
         let template = &array.template;
         let outputs = self.outputs_of(run, &array, i);
         if template.dynamic
+            || array.needs.is_some()
             || !outputs.iter().all(|object| self.intermediates.is_intermediate(*object))
             || self.reruns.unsteady.contains(&stage)
             || self.reruns.of_task(task).next().is_some()
@@ -210,6 +215,7 @@ impl Dispatcher {
                 private_inputs: false,
                 repeated: false,
                 alone: false,
+                needs: None,
                 why,
             };
             let rerun = Rerun {

@@ -8,10 +8,13 @@
 //! Used to predict when the files of a gather will appear, and how much work is ready (provisioning).
 
 use super::submissions::NO_RUN;
+use crate::placement::Lasts;
 use crate::types::RunId;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
+/// The longest expected time is so many standard deviations above the mean.
+const DEVIATIONS: u64 = 3;
 /// A mean follows about this many tasks.
 const MEMORY: u64 = 64;
 
@@ -19,13 +22,26 @@ const MEMORY: u64 = 64;
 struct Mean {
     n: u64,
     ns: u64,
+    /// The mean of the squared distances from the mean, in square seconds.
+    variance_s2: f64,
 }
 
 impl Mean {
     fn add(&mut self, ns: u64) {
         self.n += 1;
         let share = self.n.min(MEMORY);
+        let before_s = (ns as f64 - self.ns as f64) / 1e9;
         self.ns = self.ns - self.ns / share + ns / share;
+        let after_s = (ns as f64 - self.ns as f64) / 1e9;
+        let squared_s2 = if self.n == 1 { 0.0 } else { before_s * after_s };
+        self.variance_s2 += (squared_s2 - self.variance_s2) / share as f64;
+    }
+    /// The mean and three standard deviations. A few tasks do not show how much times vary: the deviation is
+    /// taken to be at least a part of the mean that falls with their number, a quarter of it for one task.
+    fn longest_ns(&self) -> Option<u64> {
+        let deviation_ns = (self.variance_s2.max(0.0).sqrt() * 1e9) as u64;
+        let deviation_ns = deviation_ns.max(self.ns / (4 * self.n.clamp(1, MEMORY)));
+        (self.n > 0).then(|| self.ns.saturating_add(deviation_ns.saturating_mul(DEVIATIONS)))
     }
     fn get(self) -> Option<u64> {
         (self.n > 0).then_some(self.ns)
@@ -37,6 +53,8 @@ struct Stage {
     mean: Mean,
     /// The number of ready tasks of the stage.
     n_ready: u64,
+    /// The longest expected time when the stage's queued tasks got their steps last; see `walltimes`.
+    stepped: Option<Lasts>,
 }
 
 #[derive(Default)]
@@ -57,7 +75,7 @@ impl RunTimes {
             label => *self.by_label.entry((run, label.to_owned())).or_insert(next),
         };
         if stage == next {
-            let new = Stage { run, mean: Mean::default(), n_ready: 0 };
+            let new = Stage { run, mean: Mean::default(), n_ready: 0, stepped: None };
             match self.free.pop() {
                 Some(free) => self.stages[free as usize] = new,
                 None => self.stages.push(new),
@@ -87,6 +105,38 @@ impl RunTimes {
     pub fn expected_ns(&self, stage: u32) -> Option<u64> {
         let stage = &self.stages[stage as usize];
         stage.mean.get().or_else(|| self.runs.get(&stage.run)?.get())
+    }
+
+    /// The time that a task of a stage takes at most, as far as its ended tasks show: the mean and three
+    /// standard deviations. `None` if no task of the stage has ended: other stages say nothing about it.
+    pub fn longest_ns(&self, stage: u32) -> Option<u64> {
+        self.stages[stage as usize].mean.longest_ns()
+    }
+
+    /// Whether queued tasks of a stage are to get their steps anew: their longest expected time is in a higher step than
+    /// before, or at least two steps lower.
+    pub fn has_other_step(&self, stage: u32) -> bool {
+        let stage = &self.stages[stage as usize];
+        let now = stage.mean.longest_ns().map(Lasts::of_ns);
+        match (stage.stepped, now) {
+            (Some(before), Some(now)) => now > before || before.steps_above(now) > 1,
+            (before, now) => before != now,
+        }
+    }
+
+    /// Queued tasks of these stages have got their steps anew.
+    pub fn stepped(&mut self, of: impl Fn(u32) -> bool) {
+        for (_, stage) in (0..).zip(&mut self.stages).filter(|(at, _)| of(*at)) {
+            stage.stepped = stage.mean.longest_ns().map(Lasts::of_ns);
+        }
+    }
+
+    /// The shortest of the longest expected times of all stages that have ready tasks; `None` if there are none, or
+    /// if nothing is known of one of them.
+    pub fn shortest_ready_ns(&self) -> Option<u64> {
+        let ready = self.stages.iter().filter(|s| s.n_ready > 0);
+        let longest = ready.map(|s| s.mean.longest_ns());
+        longest.reduce(|a, b| a.zip(b).map(|(a, b)| a.min(b))).flatten()
     }
 
     /// The expected run time of a ready task, averaged over the ready tasks whose stage has an expectation.

@@ -45,9 +45,25 @@ impl Dispatcher {
         let stage = self.run_times.stage(into.unwrap_or(run), &array.template.label);
         self.tasks.bases.push(base);
         let n_noted = 0;
-        let state =
-            ArrayState { base, run, array: array.clone(), ends, n_noted, stage, reads_run, writes_run };
+        let state = ArrayState {
+            base,
+            run,
+            array: array.clone(),
+            ends,
+            n_noted,
+            stage,
+            needs: NeedsId::NONE,
+            reads_run,
+            writes_run,
+        };
         self.tasks.arrays.push(state);
+        match self.number_needs(&array) {
+            Ok(needs) => self.tasks.arrays[id.0 as usize].needs = needs,
+            Err(message) => {
+                out.push(Action::RefuseRun { run, message });
+                return;
+            }
+        }
         let n_promising = if array.template.promises.is_empty() { 0 } else { array.n_tasks };
         for i in 0..n_promising {
             self.tasks.note_up_to(id, i);

@@ -55,6 +55,8 @@ pub(super) struct ArrayState {
     pub(super) n_noted: u32,
     /// The array's stage in `run_times`.
     pub(super) stage: u32,
+    /// What its tasks need beside whole cpus and memory.
+    pub(super) needs: NeedsId,
     /// Whether some tasks of the array may read (or write) files that stay on the nodes.
     pub(super) reads_run: bool,
     pub(super) writes_run: bool,
@@ -97,10 +99,10 @@ impl TaskTable {
         self.arrays[self.locate(task).0.0 as usize].run
     }
 
-    pub(super) fn size_of(&self, task: TaskId) -> (u32, u64) {
+    pub(super) fn size_of(&self, task: TaskId) -> TaskSize {
         let (array, _) = self.locate(task);
-        let template = &self.arrays[array.0 as usize].array.template;
-        (template.cpus, template.memory_bytes.unwrap_or(0))
+        let ArrayState { array, needs, .. } = &self.arrays[array.0 as usize];
+        task_size(array, *needs)
     }
 
     /// The name that the user gave the task.

@@ -16,7 +16,10 @@ impl Executor {
             return;
         }
         self.n_running -= 1;
-        self.slots_used -= attempt.assignment.cpus;
+        self.parts_used -= attempt.parts();
+        if let Some(needs) = &attempt.assignment.needs {
+            self.left.give_back(needs, &attempt.gpus);
+        }
         attempt.times.started = exit.started;
         attempt.times.exited = exit.exited;
         attempt.cpu_ns = exit.cpu_ns;

@@ -66,7 +66,7 @@ impl Executor {
         self.cache.forget_corrupt(object);
         self.doomed.remove(&object);
         self.evicted(object, out);
-        for a in self.attempts.values_mut() {
+        self.attempts.change_each(|a| {
             if was_kept && matches!(a.state, State::Storing | State::Landing) {
                 // This was the only copy of an output, so the task has to make it again.
                 let outputs = a.outputs.iter_mut().zip(&a.assignment.outputs);
@@ -79,11 +79,11 @@ impl Executor {
             let mut inputs = a.inputs.iter().zip(&a.assignment.inputs);
             a.spoiled |=
                 a.state == State::Running && inputs.any(|(i, s)| i.plan == Plan::Cache && s.object == object);
-        }
+        });
         // Attempts that are queued with the wrong bytes are staged again.
         let again: Vec<AttemptId> = self
             .attempts
-            .iter()
+            .in_order()
             .filter(|(_, a)| {
                 a.pinned
                     && matches!(a.state, State::Staging | State::Queued)
@@ -92,7 +92,7 @@ impl Executor {
                         .zip(&a.assignment.inputs)
                         .any(|(i, s)| i.plan == Plan::Cache && s.object == object)
             })
-            .map(|(id, _)| *id)
+            .map(|(id, _)| id)
             .collect();
         for id in again {
             let message = "a cached copy of an input was found damaged and dropped".into();

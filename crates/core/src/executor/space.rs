@@ -377,6 +377,7 @@ mod tests {
     fn executor(budget_bytes: u64) -> Executor {
         let cache = CacheConfig { budget_bytes, eviction: "lru".into(), seed: 1 };
         Executor::new(ExecutorConfig {
+            equipment: Default::default(),
             slots: 1,
             cache,
             transfers_max: 4,

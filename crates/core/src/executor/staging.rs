@@ -71,6 +71,7 @@ impl Executor {
             outputs: vec![],
             n_outputs_pending: 0,
             reported: vec![],
+            gpus: vec![],
         });
         let mut ask = vec![];
         for (i, input) in attempt.assignment.inputs.iter().enumerate() {

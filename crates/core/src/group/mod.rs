@@ -132,11 +132,13 @@ pub enum LinkMessage {
 pub struct Size {
     pub cpus: u32,
     pub memory_bytes: u64,
+    #[serde(default)]
+    pub gpus: u32,
 }
 
 impl Size {
     pub fn is_within(self, other: Size) -> bool {
-        self.cpus <= other.cpus && self.memory_bytes <= other.memory_bytes
+        self.cpus <= other.cpus && self.memory_bytes <= other.memory_bytes && self.gpus <= other.gpus
     }
 }
 

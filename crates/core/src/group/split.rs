@@ -309,7 +309,13 @@ fn never_made(known: &[KnownFiles], task: &str, location: &str) -> String {
 fn slice(array: &TaskArray, start: u32, end: u32) -> TaskArray {
     let columns = array.columns.iter().map(|column| pick(column, start..end)).collect();
     let first_index = array.first_index + u64::from(start);
-    TaskArray { n_tasks: end - start, first_index, template: array.template.clone(), columns }
+    TaskArray {
+        n_tasks: end - start,
+        first_index,
+        template: array.template.clone(),
+        columns,
+        needs: array.needs.clone(),
+    }
 }
 
 /// Some tasks of an array, in order. Where the template uses the task's number, the number becomes a column.
@@ -336,7 +342,7 @@ fn select(array: &TaskArray, tasks: &[u32]) -> TaskArray {
             Pattern(p.0.iter().map(named).collect())
         });
     }
-    TaskArray { n_tasks: tasks.len() as u32, first_index: 0, template, columns }
+    TaskArray { n_tasks: tasks.len() as u32, first_index: 0, template, columns, needs: array.needs.clone() }
 }
 
 fn pick(column: &Column, tasks: impl Iterator<Item = u32>) -> Column {

@@ -121,6 +121,7 @@ mod tests {
         let mut column = Column::default();
         assert!(column.push("a.py") && column.push("b.py"));
         TaskArray {
+            needs: None,
             n_tasks: 2,
             first_index: 0,
             columns: vec![column],

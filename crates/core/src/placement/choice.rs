@@ -121,7 +121,7 @@ impl PickUp<'_> {
         {
             let Cursor { tree, place, level, node } = cursors[i];
             let shape = window.shape(place);
-            self.room = self.room.after(self.stage, shape.cpus, shape.memory_bytes);
+            self.room = self.room.after(self.stage, shape.size);
             let n_hits = if part == Part::Hits { tree.count(node, self.seat) } else { 0 };
             let n_inputs = tree.inputs(node).len() as u32;
             self.picks.push(Pick {
@@ -146,7 +146,7 @@ impl PickUp<'_> {
 
     fn fits(&self, place: Place) -> bool {
         let shape = self.window.shape(place);
-        self.room.fits(self.stage, shape.cpus, shape.memory_bytes)
+        self.room.fits(self.stage, shape.size, shape.lasts)
     }
 
     /// The next task of `tree`: of `level` and after `after`, or of a lower level.
@@ -224,5 +224,5 @@ fn why_not(window: &Window, stages: &[(Stage, Mode)]) -> Unplaced {
     {
         return Unplaced::WaitingForHolder { task, executor: window.executor_at(holder).id };
     }
-    Unplaced::NothingFits { task, cpus: shape.cpus, memory_bytes: shape.memory_bytes }
+    Unplaced::NothingFits { task, cpus: shape.size.cpus, memory_bytes: shape.size.memory_bytes }
 }

@@ -355,7 +355,9 @@ impl HitTree {
             Some(i) => {
                 self.nodes[i as usize] = node;
                 self.details[i as usize] = detail;
-                self.own[i as usize * stride..][..stride].fill(0);
+                if stride > 0 {
+                    self.own[i as usize * stride..][..stride].fill(0);
+                }
                 i
             }
             None => {
@@ -551,6 +553,9 @@ impl HitTree {
     }
 
     /// Subtree rows of `i` from its own and its children's; whether anything changed.
+    ///
+    /// Rows without words are not compared, and are not filled in [`Self::insert`]: the C library asks a processor with AVX-512
+    /// for no bytes at the address of an empty vector, where there is no memory, and that takes longer than all else here.
     fn refresh(&mut self, i: u32) -> bool {
         let stride = self.stride();
         let at = i as usize * stride..(i as usize + 1) * stride;
@@ -567,7 +572,7 @@ impl HitTree {
                 cold |= self.node(child).cold_below;
             }
         }
-        let changed = cold != cold_below || self.below[at.clone()] != *self.scratch;
+        let changed = cold != cold_below || stride > 0 && self.below[at.clone()] != *self.scratch;
         if changed {
             self.below[at].copy_from_slice(&self.scratch);
             self.node_mut(i).cold_below = cold;

@@ -44,9 +44,11 @@ pub mod naive;
 pub mod queue;
 #[cfg(test)]
 mod tests;
+mod time;
 pub mod window;
 
 pub use queue::{Moving, Queue, Route, Windowed};
+pub use time::{Lasts, TimeLeft};
 pub use window::{Standing, Window};
 
 /// Place in the queue: larger priority first, then the order of submission.
@@ -80,6 +82,44 @@ pub struct ReadyTask {
     pub cpus: u32,
     /// 0 when not declared.
     pub memory_bytes: u64,
+    pub needs: NeedsId,
+    /// The time that it is expected to take at most.
+    pub lasts: Lasts,
+}
+
+impl ReadyTask {
+    pub fn size(&self) -> TaskSize {
+        TaskSize { cpus: self.cpus, memory_bytes: self.memory_bytes, needs: self.needs }
+    }
+}
+
+/// A set of needs beside whole cpus and memory ([`crate::needs`]), as numbered by the dispatcher; 0: none. Placement
+/// does not know what stands behind a number: a [`Room`] says for which numbers it has room.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct NeedsId(pub u8);
+
+impl NeedsId {
+    pub const NONE: NeedsId = NeedsId(0);
+    /// How many different sets there may be at a time, with the empty one.
+    pub const N_MAX: usize = 64;
+
+    #[inline]
+    pub fn bit(self) -> u64 {
+        1 << self.0
+    }
+
+    pub fn is_none(self) -> bool {
+        self == NeedsId::NONE
+    }
+}
+
+/// What a task takes of an executor's [`Room`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct TaskSize {
+    /// Whole slots. 0 only for a task that needs a part of a cpu, which is among its needs.
+    pub cpus: u32,
+    pub memory_bytes: u64,
+    pub needs: NeedsId,
 }
 
 /// The room that one executor has for tasks.
@@ -96,6 +136,14 @@ pub struct Room {
     pub moves: u32,
     /// The executor gets no tasks for a while, and no task should wait for it.
     pub rests: bool,
+    /// A bit per [`NeedsId`]: no task with these needs can be given to the executor now.
+    pub lacks: u64,
+    /// A bit per [`NeedsId`]: the executor can never hold a task with these needs.
+    pub never: u64,
+    /// Beside the idle slots, a part of a slot is free, into which a task may fit that needs a part of a cpu.
+    pub has_part: bool,
+    /// The time until its end.
+    pub left: TimeLeft,
 }
 
 /// Which part of an executor's [`Room`] a task takes.
@@ -109,33 +157,75 @@ pub enum Stage {
 }
 
 impl Room {
-    /// Whether a task of that size can be given to the executor now.
+    /// Whether a task of that size and time can be given to the executor now.
     #[inline]
-    pub fn fits(&self, stage: Stage, cpus: u32, memory_bytes: u64) -> bool {
+    pub fn fits(&self, stage: Stage, size: TaskSize, lasts: Lasts) -> bool {
+        if !self.left.is_enough_for(lasts) {
+            return false;
+        }
+        let TaskSize { cpus, memory_bytes, needs } = size;
         match stage {
-            Stage::Idle => cpus.max(1) <= self.slots_idle && memory_bytes <= self.memory_free_bytes,
+            Stage::Idle => {
+                cpus <= self.slots_idle
+                    && memory_bytes <= self.memory_free_bytes
+                    && self.lacks & needs.bit() == 0
+            }
+            // What a task needs beside slots and memory is held from the moment at which the task is given.
             Stage::Ahead => {
-                self.ahead > 0 && cpus <= self.slots_total && memory_bytes <= self.memory_total_bytes
+                self.ahead > 0
+                    && cpus <= self.slots_total
+                    && memory_bytes <= self.memory_total_bytes
+                    && needs.is_none()
+                    && self.lacks & needs.bit() == 0
             }
         }
     }
 
-    /// Whether a task of that size may wait for this executor: the executor is large enough when it has no
-    /// other task, and does not rest.
+    /// Whether a task of that size with inputs to move can be given to the executor now.
     #[inline]
-    pub fn is_worth_waiting_for(&self, cpus: u32, memory_bytes: u64) -> bool {
-        !self.rests && cpus.max(1) <= self.slots_total && memory_bytes <= self.memory_total_bytes
+    pub fn can_move(&self, size: TaskSize, lasts: Lasts) -> bool {
+        let TaskSize { cpus, memory_bytes, needs } = size;
+        cpus.max(1) <= self.moves
+            && memory_bytes <= self.memory_free_bytes
+            && self.lacks & needs.bit() == 0
+            && self.left.is_enough_for(lasts)
+    }
+
+    /// The idle slots, as a measure of how free the executor is; 0: no task fits that needs a slot or a part of one.
+    #[inline]
+    pub fn idle_rank(&self) -> u32 {
+        self.slots_idle + u32::from(self.has_part)
+    }
+
+    /// Whether a task of that size may wait for this executor: the executor is large enough when it has no
+    /// other task, has time enough, and does not rest.
+    #[inline]
+    pub fn is_worth_waiting_for(&self, size: TaskSize, lasts: Lasts) -> bool {
+        !self.rests && self.is_able(size) && self.left.is_enough_for(lasts)
+    }
+
+    /// Whether the executor is large enough for a task of that size when it has no other task.
+    #[inline]
+    pub fn is_able(&self, size: TaskSize) -> bool {
+        let TaskSize { cpus, memory_bytes, needs } = size;
+        cpus.max(1) <= self.slots_total
+            && memory_bytes <= self.memory_total_bytes
+            && self.never & needs.bit() == 0
     }
 
     /// The room that is left after such a task, which must fit, has been given.
     #[inline]
-    pub fn after(mut self, stage: Stage, cpus: u32, memory_bytes: u64) -> Room {
+    pub fn after(mut self, stage: Stage, size: TaskSize) -> Room {
         match stage {
             Stage::Idle => {
-                self.slots_idle -= cpus.max(1);
-                self.memory_free_bytes -= memory_bytes;
+                self.slots_idle -= size.cpus;
+                self.memory_free_bytes -= size.memory_bytes;
             }
             Stage::Ahead => self.ahead -= 1,
+        }
+        if !size.needs.is_none() {
+            // Only the dispatcher knows what is left now, and says it before the next decision.
+            (self.lacks, self.has_part) = (u64::MAX, false);
         }
         self
     }

@@ -28,7 +28,7 @@ pub struct Scan<'a> {
 }
 
 fn room_of(room: &Room, stage: Stage) -> u32 {
-    if stage == Stage::Idle { room.slots_idle } else { room.ahead }
+    if stage == Stage::Idle { room.idle_rank() } else { room.ahead }
 }
 
 impl Scan<'_> {
@@ -53,7 +53,7 @@ impl Scan<'_> {
         let (task, cpus, memory_bytes) = (head.key.task, head.cpus, head.memory_bytes);
         Err(if self.executors.is_empty() {
             Unplaced::NoExecutor
-        } else if self.executors.iter().all(|(_, r)| r.slots_idle == 0 && r.ahead == 0) {
+        } else if self.executors.iter().all(|(_, r)| r.idle_rank() == 0 && r.ahead == 0) {
             Unplaced::NoneFree
         } else if [Stage::Idle, Stage::Ahead].iter().any(|s| !self.fitting(head, *s).is_empty())
             && let Some(executor) = self.best_holders(head).into_iter().min_by_key(|e| self.catalog.seat(*e))
@@ -86,7 +86,7 @@ impl Scan<'_> {
     }
 
     fn fitting(&self, task: &ReadyTask, stage: Stage) -> Vec<(ExecutorId, Room)> {
-        let fits = |r: &Room| r.fits(stage, task.cpus, task.memory_bytes);
+        let fits = |r: &Room| r.fits(stage, task.size(), task.lasts);
         self.executors.iter().filter(|(_, r)| fits(r)).copied().collect()
     }
 
@@ -119,7 +119,7 @@ impl Scan<'_> {
                 };
                 let awaited = || {
                     let awaited = self.executors.iter().copied().filter(|(e, r)| {
-                        self.tasks.iter().any(|t| r.fits(stage, t.cpus, t.memory_bytes) && own(t, *e))
+                        self.tasks.iter().any(|t| r.fits(stage, t.size(), t.lasts) && own(t, *e))
                     });
                     awaited.min_by_key(|(_, r)| Reverse(room_of(r, stage)))
                 };
@@ -155,8 +155,8 @@ impl Scan<'_> {
         for (candidates, look) in [(hits, true), (rest, false)] {
             let mut left = room;
             for task in candidates {
-                if picks.len() < n_tasks_max && left.fits(stage, task.cpus, task.memory_bytes) {
-                    left = left.after(stage, task.cpus, task.memory_bytes);
+                if picks.len() < n_tasks_max && left.fits(stage, task.size(), task.lasts) {
+                    left = left.after(stage, task.size());
                     let n_hits = if look { self.hits(task, executor) } else { 0 };
                     picks.push(Pick {
                         key: task.key,

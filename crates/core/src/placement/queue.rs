@@ -8,7 +8,7 @@
 //! [`super::affinity`], which looks at the whole queue and remembers which transfers it has planned; and
 //! [`super::first_input`], which binds each task to a node as it enters.
 
-use super::{Pick, Policy, QueueKey, ReadyTask, Room, Unplaced, Window};
+use super::{NeedsId, Pick, Policy, QueueKey, ReadyTask, Room, TaskSize, Unplaced, Window};
 use crate::catalog::Catalog;
 use crate::event::{InputMoved, InputReport, Source};
 use crate::types::{ExecutorId, ObjectId, TaskId, Timestamp};
@@ -68,12 +68,14 @@ pub trait Queue: Send + Sync + fmt::Debug {
     fn contains(&self, key: QueueKey) -> bool;
     /// The last task in queue order.
     fn last(&self) -> Option<QueueKey>;
-    /// The sizes (cpus and memory) of the tasks that are here, each once.
-    fn sizes(&self) -> Vec<(u32, u64)>;
+    /// The sizes of the tasks that are here, each once.
+    fn sizes(&self) -> Vec<TaskSize>;
+    /// The first task in queue order that has these needs.
+    fn first_with(&self, needs: NeedsId) -> Option<QueueKey>;
     /// The tasks of one size, in queue order.
-    fn tasks_of_size(&self, size: (u32, u64)) -> Vec<QueueKey>;
+    fn tasks_of_size(&self, size: TaskSize) -> Vec<QueueKey>;
     /// The number of tasks of one size.
-    fn n_of_size(&self, size: (u32, u64)) -> usize;
+    fn n_of_size(&self, size: TaskSize) -> usize;
     /// Adds a task, which must not be here yet.
     fn enter(&mut self, catalog: &Catalog, now: Timestamp, task: &ReadyTask);
     /// Takes a task out; `false`: it was not here.
@@ -205,13 +207,16 @@ impl Queue for Windowed {
     fn last(&self) -> Option<QueueKey> {
         self.window.last()
     }
-    fn sizes(&self) -> Vec<(u32, u64)> {
+    fn first_with(&self, needs: NeedsId) -> Option<QueueKey> {
+        self.window.first_with(needs)
+    }
+    fn sizes(&self) -> Vec<TaskSize> {
         self.window.sizes()
     }
-    fn tasks_of_size(&self, size: (u32, u64)) -> Vec<QueueKey> {
+    fn tasks_of_size(&self, size: TaskSize) -> Vec<QueueKey> {
         self.window.tasks_of_size(size)
     }
-    fn n_of_size(&self, size: (u32, u64)) -> usize {
+    fn n_of_size(&self, size: TaskSize) -> usize {
         self.window.n_of_size(size)
     }
     fn enter(&mut self, catalog: &Catalog, _now: Timestamp, task: &ReadyTask) {

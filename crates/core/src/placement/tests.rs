@@ -14,6 +14,8 @@ struct World {
     tasks: BTreeMap<QueueKey, ReadyTask>,
     rooms: BTreeMap<ExecutorId, Room>,
     n_tasks: u64,
+    /// Of tasks that enter.
+    needs: NeedsId,
 }
 
 /// The room of an executor whose memory is of no matter.
@@ -26,6 +28,8 @@ pub(super) fn slots(slots_idle: u32, slots_total: u32, ahead: u32) -> Room {
         memory_free_bytes: 9,
         moves: 0,
         rests: false,
+        left: TimeLeft::NO_END,
+        ..Room::default()
     }
 }
 
@@ -36,7 +40,14 @@ impl World {
             catalog.intern(CatalogLocation::Home(&format!("o{o}")));
         }
         let window = Window::new(3200);
-        World { catalog, window, tasks: BTreeMap::new(), rooms: BTreeMap::new(), n_tasks: 0 }
+        World {
+            catalog,
+            window,
+            tasks: BTreeMap::new(),
+            rooms: BTreeMap::new(),
+            n_tasks: 0,
+            needs: NeedsId::NONE,
+        }
     }
 
     fn executor(&mut self, id: u32, room: Room) {
@@ -75,11 +86,16 @@ impl World {
     }
 
     fn task(&mut self, priority: i32, inputs: &[u32], cpus: u32, memory_bytes: u64) -> u64 {
+        self.timed(priority, inputs, cpus, memory_bytes, Lasts::ANY)
+    }
+
+    fn timed(&mut self, priority: i32, inputs: &[u32], cpus: u32, memory_bytes: u64, lasts: Lasts) -> u64 {
         let task = self.n_tasks;
         self.n_tasks += 1;
         let inputs = inputs.iter().map(|&o| ObjectId(o)).collect();
         let key = QueueKey { priority, task: TaskId(task) };
-        let ready = ReadyTask { key, inputs, first_input: None, cpus, memory_bytes };
+        let needs = self.needs;
+        let ready = ReadyTask { key, inputs, first_input: None, cpus, memory_bytes, needs, lasts };
         self.window.enter(&self.catalog, &ready);
         self.tasks.insert(ready.key, ready);
         task
@@ -90,7 +106,7 @@ impl World {
             assert!(self.window.leave(pick.key.task));
             let task = self.tasks.remove(&pick.key).unwrap();
             let room = self.rooms.get_mut(&executor).unwrap();
-            *room = room.after(pick.stage, task.cpus, task.memory_bytes);
+            *room = room.after(pick.stage, task.size());
         }
         self.window.set_room(executor, self.rooms[&executor]);
     }
@@ -135,7 +151,7 @@ impl World {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Enter { priority: i32, inputs: Vec<u32>, cpus: u32, memory_bytes: u64 },
+    Enter { priority: i32, inputs: Vec<u32>, cpus: u32, memory_bytes: u64, hours: u64 },
     Leave(prop::sample::Index),
     Add(u32, u32),
     Drop(u32, u32),
@@ -147,16 +163,34 @@ enum Op {
     Place { n_tasks_max: usize, threshold: f64, apply: bool },
 }
 
+/// A task that takes so many hours; 0: that is not known.
+pub(super) fn lasts(hours: u64) -> Lasts {
+    if hours == 0 { Lasts::ANY } else { Lasts::of_ns(hours * 3_600_000_000_000) }
+}
+
+/// An executor with so many hours left; 0: it has no end.
+pub(super) fn left(hours: u64) -> TimeLeft {
+    if hours == 0 { TimeLeft::NO_END } else { TimeLeft::of_ns(hours * 3_600_000_000_000) }
+}
+
 fn room() -> impl Strategy<Value = Room> {
-    (0..4u32, 0..3u32, 0..3u32, 0..3u64, 0..2u64).prop_map(|(idle, busy, ahead, free, used)| Room {
-        slots_total: idle + busy,
-        slots_idle: idle,
-        ahead,
-        memory_total_bytes: free + used,
-        memory_free_bytes: free,
-        moves: 0,
-        rests: false,
-    })
+    let bits = || prop_oneof![3 => Just(0u64), 1 => (0..8u64).prop_map(|bits| bits & 0b110)];
+    (0..4u32, 0..3u32, 0..3u32, 0..3u64, 0..2u64, 0..4u64, bits(), bits()).prop_map(
+        |(idle, busy, ahead, free, used, left, lacks, never)| Room {
+            slots_total: idle + busy,
+            slots_idle: idle,
+            ahead,
+            memory_total_bytes: free + used,
+            memory_free_bytes: free,
+            moves: 0,
+            rests: false,
+            left: self::left(left),
+            // Of the needs that tasks have here, which this node has no room for, and which it can never hold.
+            lacks: lacks | never,
+            never,
+            has_part: false,
+        },
+    )
 }
 
 /// Objects 0 and 1 are the shared databases that many tasks read.
@@ -169,10 +203,12 @@ fn inputs(n_objects: u32) -> impl Strategy<Value = Vec<u32>> {
 
 fn op(n_executors: u32, n_objects: u32) -> impl Strategy<Value = Op> {
     let (e, o) = (0..n_executors, 0..n_objects);
-    let size = prop_oneof![5 => Just((1, 0)), 1 => (1..4u32, 0..3u64)];
+    let size = prop_oneof![5 => Just((1, 0, 0)), 1 => (1..4u32, 0..3u64, 0..4u64)];
     prop_oneof![
         8 => (-1..2i32, inputs(n_objects), size)
-            .prop_map(|(priority, inputs, (cpus, memory_bytes))| Op::Enter { priority, inputs, cpus, memory_bytes }),
+            .prop_map(|(priority, inputs, (cpus, memory_bytes, hours))| {
+                Op::Enter { priority, inputs, cpus, memory_bytes, hours }
+            }),
         2 => any::<prop::sample::Index>().prop_map(Op::Leave),
         8 => (e.clone(), o.clone()).prop_map(|(e, o)| Op::Add(e, o)),
         4 => (e.clone(), o.clone()).prop_map(|(e, o)| Op::Drop(e, o)),
@@ -194,9 +230,10 @@ fn run(n_executors: u32, n_objects: u32, n_tasks_max_ready: usize, ops: Vec<Op>)
     }
     for op in ops {
         match op {
-            Op::Enter { priority, inputs, cpus, memory_bytes } => {
+            Op::Enter { priority, inputs, cpus, memory_bytes, hours } => {
                 if world.tasks.len() < n_tasks_max_ready {
-                    world.task(priority, &inputs, cpus, memory_bytes);
+                    world.needs = NeedsId(if cpus == 1 { 0 } else { memory_bytes as u8 });
+                    world.timed(priority, &inputs, cpus, memory_bytes, lasts(hours));
                 }
             }
             Op::Leave(index) => {

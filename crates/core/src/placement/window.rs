@@ -8,7 +8,7 @@
 //!
 //! Out: answers to the policies, by way of `choice`, and to `explain` ([`Window::standing`]).
 //!
-//! Tasks of equal size (cpus and memory) form a *shape*, which knows the executors that have room for it.
+//! Tasks of equal size (cpus, memory, needs) form a *shape*, which knows the executors that have room for it.
 //! Within a shape, tasks with equally many inputs share one `HitTree`. So each question to the window is a
 //! question to a handful of trees. Only executors that have joined count as holders. An executor that drains
 //! or is lost is reported as left, even if the catalog still has it as a source of transfers, and no task
@@ -23,7 +23,7 @@
 //! Not here: which tasks enter (the dispatcher keeps the first tasks of its queue here), and policy.
 
 use super::hit_tree::{HitTree, Input, N_CLASSES, Want, class_of};
-use super::{QueueKey, ReadyTask, Room, Stage};
+use super::{Lasts, NeedsId, QueueKey, ReadyTask, Room, Stage, TaskSize};
 use crate::catalog::Catalog;
 use crate::executor_set::{Seat, SeatSet, next_common3, seats_in};
 use crate::types::{ExecutorId, ObjectId, TaskId};
@@ -58,10 +58,10 @@ pub(super) struct SeatedExecutor {
     pub room: Room,
 }
 
-/// The tasks of one size. Kept when empty, and then used for the next new size.
+/// The tasks of one size and expected time. Kept when empty, and then used for the next new size.
 pub(super) struct Shape {
-    pub cpus: u32,
-    pub memory_bytes: u64,
+    pub size: TaskSize,
+    pub lasts: Lasts,
     /// Bit `c`: `trees[c]` holds tasks.
     occupied: u16,
     idle: SeatSet,
@@ -85,10 +85,9 @@ impl Shape {
     }
 
     fn set_room(&mut self, seat: Seat, room: &Room) {
-        let (cpus, memory_bytes) = (self.cpus, self.memory_bytes);
-        self.idle.set(seat, room.fits(Stage::Idle, cpus, memory_bytes));
-        self.ahead.set(seat, room.fits(Stage::Ahead, cpus, memory_bytes));
-        self.unable.set(seat, !room.is_worth_waiting_for(cpus, memory_bytes));
+        self.idle.set(seat, room.fits(Stage::Idle, self.size, self.lasts));
+        self.ahead.set(seat, room.fits(Stage::Ahead, self.size, self.lasts));
+        self.unable.set(seat, !room.is_worth_waiting_for(self.size, self.lasts));
     }
 }
 
@@ -167,21 +166,26 @@ impl Window {
         self.trees().filter_map(|(_, tree)| tree.last().map(|n| tree.key(n))).max()
     }
 
-    /// The sizes (cpus and memory) of the tasks that are here, each once.
-    pub fn sizes(&self) -> Vec<(u32, u64)> {
+    /// The sizes of the tasks that are here, each once.
+    pub fn sizes(&self) -> Vec<TaskSize> {
         let shapes = self.shapes.iter().filter(|s| !s.is_empty());
-        let mut sizes: Vec<_> = shapes.map(|s| (s.cpus, s.memory_bytes)).collect();
+        let mut sizes: Vec<_> = shapes.map(|s| s.size).collect();
         sizes.sort_unstable();
         sizes.dedup();
         sizes
     }
 
+    /// The first task in queue order that has these needs.
+    pub fn first_with(&self, needs: NeedsId) -> Option<QueueKey> {
+        self.first(Want::Any, |shape| shape.size.needs == needs).map(|place| self.key(place))
+    }
+
     /// The tasks of one size, in queue order.
-    pub fn tasks_of_size(&self, size: (u32, u64)) -> Vec<QueueKey> {
+    pub fn tasks_of_size(&self, size: TaskSize) -> Vec<QueueKey> {
         let mut keys = vec![];
         for (place, tree) in self.trees() {
             let shape = self.shape(place);
-            if (shape.cpus, shape.memory_bytes) == size {
+            if shape.size == size {
                 let mut at = tree.first(Want::Any);
                 while let Some(node) = at {
                     keys.push(tree.key(node));
@@ -194,14 +198,14 @@ impl Window {
     }
 
     /// How many tasks of one size are here.
-    pub fn n_of_size(&self, size: (u32, u64)) -> usize {
-        let is_such = |place: &Place| (self.shape(*place).cpus, self.shape(*place).memory_bytes) == size;
+    pub fn n_of_size(&self, size: TaskSize) -> usize {
+        let is_such = |place: &Place| self.shape(*place).size == size;
         self.trees().filter(|(place, _)| is_such(place)).map(|(_, tree)| tree.len()).sum()
     }
 
     /// Adds a task. It must not be in the window yet, and the window must have room.
     pub fn enter(&mut self, catalog: &Catalog, task: &ReadyTask) {
-        let shape = self.shape_for(task.cpus, task.memory_bytes);
+        let shape = self.shape_for(task.size(), task.lasts);
         let class = class_of(task.inputs.len());
         let inputs: Box<[Input]> =
             task.inputs.iter().map(|&object| Input { object, reader_index: 0 }).collect();
@@ -240,15 +244,15 @@ impl Window {
         true
     }
 
-    fn shape_for(&mut self, cpus: u32, memory_bytes: u64) -> usize {
-        let same = |s: &Shape| s.cpus == cpus && s.memory_bytes == memory_bytes;
+    fn shape_for(&mut self, size: TaskSize, lasts: Lasts) -> usize {
+        let same = |s: &Shape| (s.size, s.lasts) == (size, lasts);
         if let Some(i) = self.shapes.iter().position(same) {
             return i;
         }
         let i = self.shapes.iter().position(Shape::is_empty).unwrap_or_else(|| {
             self.shapes.push(Shape {
-                cpus,
-                memory_bytes,
+                size,
+                lasts,
                 occupied: 0,
                 idle: SeatSet::default(),
                 ahead: SeatSet::default(),
@@ -258,7 +262,7 @@ impl Window {
             self.shapes.len() - 1
         });
         let shape = &mut self.shapes[i];
-        (shape.cpus, shape.memory_bytes) = (cpus, memory_bytes);
+        (shape.size, shape.lasts) = (size, lasts);
         for seat in self.is_seated.iter() {
             let room = self.seated[seat.0 as usize].expect("an executor has this seat").room;
             shape.set_room(seat, &room);
@@ -320,7 +324,7 @@ impl Window {
         }
         self.n_slots_total = self.n_slots_total - u64::from(old.slots_total) + u64::from(room.slots_total);
         self.n_slots_idle = self.n_slots_idle - u64::from(old.slots_idle) + u64::from(room.slots_idle);
-        move_between(&mut self.by_idle, seat, old.slots_idle, room.slots_idle);
+        move_between(&mut self.by_idle, seat, old.idle_rank(), room.idle_rank());
         move_between(&mut self.by_ahead, seat, old.ahead, room.ahead);
         for shape in &mut self.shapes {
             shape.set_room(seat, &room);
@@ -515,15 +519,15 @@ impl Window {
                     at = tree.next(key, Want::Any);
                 }
             }
-            let (cpus, memory_bytes) = (shape.cpus, shape.memory_bytes);
+            let (size, lasts) = (shape.size, shape.lasts);
             for (set, belongs) in [
                 (
                     &shape.idle,
-                    &(|m: &SeatedExecutor| m.room.fits(Stage::Idle, cpus, memory_bytes))
+                    &(|m: &SeatedExecutor| m.room.fits(Stage::Idle, size, lasts))
                         as &dyn Fn(&SeatedExecutor) -> bool,
                 ),
-                (&shape.ahead, &|m| m.room.fits(Stage::Ahead, cpus, memory_bytes)),
-                (&shape.unable, &|m| !m.room.is_worth_waiting_for(cpus, memory_bytes)),
+                (&shape.ahead, &|m| m.room.fits(Stage::Ahead, size, lasts)),
+                (&shape.unable, &|m| !m.room.is_worth_waiting_for(size, lasts)),
             ] {
                 let is_in = |i: &usize| self.seated[*i].as_ref().is_some_and(belongs);
                 let expect = (0..self.seated.len()).filter(is_in);
@@ -538,7 +542,7 @@ impl Window {
         assert_eq!(self.n_slots_idle, here().map(|m| u64::from(m.room.slots_idle)).sum::<u64>());
         assert_eq!(self.seat_of.len(), here().count());
         for (by, room_of) in [
-            (&self.by_idle, (|m: &SeatedExecutor| m.room.slots_idle) as fn(&SeatedExecutor) -> u32),
+            (&self.by_idle, (|m: &SeatedExecutor| m.room.idle_rank()) as fn(&SeatedExecutor) -> u32),
             (&self.by_ahead, |m: &SeatedExecutor| m.room.ahead),
         ] {
             assert_eq!(

@@ -564,7 +564,7 @@ impl Blocks {
                 n_assigned: 1,
                 idle_since: None,
                 cached_bytes: 0,
-                sole_bytes: 0,
+                ..NodeView::default()
             }));
         }
         let demand = Demand {

@@ -16,12 +16,17 @@
 //!
 //! A policy proposes; [`Provisioner`] keeps these promises, whatever the policy says:
 //!   1. nodes that are there, leaving or requested are never more than `nodes_max`;
-//!   2. a release never leaves fewer than `nodes_min`, and fewer than that are asked for at once, work or not;
+//!   2. a release never leaves fewer than `nodes_min`, and fewer than that are asked for at once, work or not; the one
+//!      exception is an idle node with too little time left for every task that waits, as another one takes its place;
 //!   3. only a node without any task is released, and each only once;
 //!   4. nodes that are asked for are counted as if they were there, so that one need is never asked for twice;
 //!   5. after a request that failed, the next one waits: 1 s, doubled for each further failure, at most 60 s;
 //!   6. no nodes are asked for while one of those there has been idle for [`IDLE_PROVES_NS`] with a queue: what
-//!      waits there waits for something that a further node does not bring (a larger node, a busy holder).
+//!      waits there waits for something that a further node does not bring (a larger node, a busy holder). A node with
+//!      too little time left proves nothing.
+//!
+//! A node that drains because its end is near no longer counts as one that is there, except for rule 1. So its successor
+//! is asked for before it has left, as far as `nodes_max` allows.
 //!
 //! A release asks a node to drain. A task may reach the node before the release does; the task ends before
 //! the node leaves. Until the node has left, the driver goes on showing it in [`Demand::nodes`].
@@ -94,7 +99,7 @@ impl Default for ProvisionConfig {
 }
 
 /// The properties of one node that provisioning looks at.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct NodeView {
     pub executor: ExecutorId,
     pub slots: u32,
@@ -106,6 +111,12 @@ pub struct NodeView {
     pub cached_bytes: u64,
     /// Of these, bytes that no other node has.
     pub sole_bytes: u64,
+    /// When the node ends at the latest, if that is known.
+    pub ends: Option<Timestamp>,
+    /// The node drains because its end is near, so another one takes its place.
+    pub leaves: bool,
+    /// The node is idle, and every task that waits takes longer than the node has left.
+    pub has_no_time: bool,
 }
 
 impl NodeView {
@@ -255,8 +266,17 @@ impl Provisioner {
         let config = &self.config;
         self.leaving.retain(|id| demand.nodes.iter().any(|node| node.executor == *id));
         self.staying.clear();
-        self.staying
-            .extend(demand.nodes.iter().copied().filter(|node| !self.leaving.contains(&node.executor)));
+        let n_before = out.len();
+        for node in demand.nodes.iter().filter(|node| node.has_no_time && node.is_idle() && !node.leaves) {
+            if self.leaving.insert(node.executor) {
+                out.push(ProvisionAction::Release { executor: node.executor });
+            }
+        }
+        let stays = |node: &NodeView| !node.leaves && !self.leaving.contains(&node.executor);
+        self.staying.extend(demand.nodes.iter().copied().filter(stays));
+        if out.len() > n_before {
+            return;
+        }
         let n_stay = self.staying.len() as u32;
         let n_have = n_stay + demand.n_pending;
         let view = View {

@@ -23,7 +23,7 @@ fn idle(id: u32, since_s: u64) -> NodeView {
         n_assigned: 0,
         idle_since: Some(Timestamp(since_s * S)),
         cached_bytes: 0,
-        sole_bytes: 0,
+        ..NodeView::default()
     }
 }
 
@@ -313,6 +313,7 @@ proptest! {
                 idle_since: (n.n_assigned == 0).then_some(Timestamp(n.idle_since)),
                 cached_bytes: u64::from(n.id % 3),
                 sole_bytes: u64::from(n.id % 2),
+                ..NodeView::default()
             }).collect();
             let n_pending: u32 = pending.iter().sum();
             let n_running = nodes.iter().map(|n| u64::from(n.n_assigned)).sum();
@@ -348,4 +349,28 @@ proptest! {
         let n_stay = nodes.iter().filter(|n| !n.leaving).count() as u32;
         prop_assert!(n_stay >= floor);
     }
+}
+
+#[test]
+fn a_node_that_is_about_to_end_is_replaced_before_it_has_left() {
+    let mut p = Provisioner::new(config("all-at-once", 3)).unwrap();
+    let leaves = |id| NodeView { leaves: true, ..busy(id) };
+    assert_eq!(look(&mut p, 1, 9, None, 0, &[busy(1), busy(2), busy(3)]), [], "there are no more than three");
+    assert_eq!(look(&mut p, 2, 9, None, 0, &[busy(1), leaves(2)]), [Request { n_nodes: 1 }]);
+    // It counts until it has left.
+    assert_eq!(look(&mut p, 4, 9, None, 1, &[busy(1), leaves(2)]), []);
+    assert_eq!(look(&mut p, 6, 9, None, 1, &[busy(1)]), [Request { n_nodes: 1 }]);
+    let mut p = Provisioner::new(ProvisionConfig { nodes_min: 2, ..config("demand", 3) }).unwrap();
+    assert_eq!(look(&mut p, 1, 0, None, 0, &[idle(1, 0), leaves(2)]), [Request { n_nodes: 1 }]);
+}
+
+#[test]
+fn an_idle_node_without_time_for_what_waits_goes_at_once_and_another_one_comes() {
+    let mut p = Provisioner::new(config("all-at-once", 1)).unwrap();
+    let spent = NodeView { has_no_time: true, ..idle(7, 0) };
+    let released = Release { executor: ExecutorId(7) };
+    // It has been idle for long, but proves nothing.
+    assert_eq!(look(&mut p, 60, 9, None, 0, &[spent]), [released]);
+    assert_eq!(look(&mut p, 61, 9, None, 0, &[spent]), [], "it is still there, and no more than one may be");
+    assert_eq!(look(&mut p, 62, 9, None, 0, &[]), [Request { n_nodes: 1 }]);
 }

@@ -427,7 +427,7 @@ impl Node {
                 for message in batch {
                     match message {
                         ToExecutor::Assign(task) => self.assigned.push(*task),
-                        ToExecutor::Beat => is_heard = true,
+                        ToExecutor::Beat { .. } => is_heard = true,
                         ToExecutor::Shutdown { reason } => {
                             texts::is_told(&reason);
                             return false;

@@ -64,6 +64,7 @@ impl Cluster {
             dispatchers: shape.dispatchers,
             dir: Some(dir.to_path_buf()),
             node: NodeArgs {
+                grace: 0,
                 slots: Some(shape.slots),
                 cache: shape.cache_bytes,
                 memory: None,
@@ -110,7 +111,11 @@ impl Cluster {
         let before = self.status()?.own_cpu_ns;
         let all_before = self.tree_cpu_ns();
         let (client, parts) = (&mut self.client, &mut self.parts);
-        let (status, wall_ns) = self.runtime.block_on(run(client, parts, arrays))?;
+        let ended = || {
+            let (name, why) = parts.find_ended()?;
+            Some(format!("the {name} ended: {why}"))
+        };
+        let (status, wall_ns) = self.runtime.block_on(run(client, ended, arrays))?;
         let after = self.status()?;
         if status.n_done != status.n_tasks {
             let why = status.failures.last().map_or("for no reason given", |(_, why)| why.as_str());
@@ -153,9 +158,11 @@ fn nonsense() -> Fault {
     Fault::new(Exit::Cluster, "the dispatcher's answer makes no sense")
 }
 
-async fn run(
+/// Submits `arrays` as one run and waits for its end. Gives the run's last status, and the nanoseconds from the
+/// commit until the dispatcher reported the last end. `ended` says which process ended too early, if one did.
+pub async fn run(
     client: &mut Client,
-    parts: &mut LocalCluster,
+    mut ended: impl FnMut() -> Option<String>,
     arrays: &[Arc<TaskArray>],
 ) -> Result<(RunStatus, u64), Fault> {
     let ReplyBody::RunOpened { run, .. } =
@@ -175,8 +182,8 @@ async fn run(
         // The dispatcher reports once a second; if a part has ended, no report would ever come.
         let reply = match tokio::time::timeout(Duration::from_secs(10), client.reply(watch)).await {
             Ok(reply) => reply?,
-            Err(_) => match parts.find_ended() {
-                Some((name, why)) => return Err(failed(format!("the {name} ended: {why}"))),
+            Err(_) => match ended() {
+                Some(why) => return Err(failed(why)),
                 None => continue,
             },
         };
@@ -221,7 +228,7 @@ pub fn tree_cpu_ns(roots: &[u32]) -> u64 {
 /// `n_tasks` tasks of one command that is the same for all, without files.
 pub fn plain_array(n_tasks: u32, command: &[&str]) -> TaskArray {
     let command = Command::Exec(command.iter().map(|word| Pattern::literal(*word)).collect());
-    TaskArray { n_tasks, first_index: 0, template: template(command, vec![]), columns: vec![] }
+    TaskArray { n_tasks, first_index: 0, template: template(command, vec![]), columns: vec![], needs: None }
 }
 
 /// A template with nothing but a command and inputs.

@@ -186,7 +186,7 @@ fn array(files: &[PathBuf], tasks: &[Vec<usize>]) -> Result<TaskArray, Fault> {
     let inputs =
         inputs.map(|(i, name)| (Pattern(vec![Piece::Literal(name.clone())]), Pattern::column(i as u32)));
     let template = template(Command::Shell(Pattern::literal(line(&names))), inputs.collect());
-    Ok(TaskArray { n_tasks: tasks.len() as u32, first_index: 0, template, columns })
+    Ok(TaskArray { n_tasks: tasks.len() as u32, first_index: 0, template, columns, needs: None })
 }
 
 /// Processor time per task in ms, and the elapsed time in seconds.

@@ -17,7 +17,7 @@ use eyas_core::array::{Column, Command, Pattern, TaskArray};
 use eyas_core::catalog::Catalog;
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::*;
-use eyas_core::placement::{self, QueueKey, ReadyTask, Room, Window};
+use eyas_core::placement::{self, Lasts, QueueKey, ReadyTask, Room, TaskSize, Window};
 use eyas_core::*;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
@@ -144,6 +144,7 @@ fn filled(name: &str, args: &DecideArgs, random: &mut Random) -> Result<(Dispatc
     for (i, held) in held.into_iter().enumerate() {
         let executor = ExecutorId(i as u32 + 1);
         let offer = Offer {
+            walltime: None,
             name: format!("node{i}"),
             slots: N_SLOTS,
             memory_bytes: 1 << 36,
@@ -168,6 +169,7 @@ fn filled(name: &str, args: &DecideArgs, random: &mut Random) -> Result<(Dispatc
             vec![(Pattern::literal("in"), Pattern::column(0))],
         ),
         columns: vec![column],
+        needs: None,
     };
     core.handle(now, Event::RunOpened { run: RUN, name: "bench".into(), keep: false, into: None }, &mut out);
     core.handle(now, Event::ArrayAdded { run: RUN, array: Arc::new(array) }, &mut out);
@@ -268,6 +270,8 @@ fn policy_alone(name: &str, args: &DecideArgs) -> Result<Vec<f64>, Fault> {
             first_input: Some(input),
             cpus: 1,
             memory_bytes: 0,
+            needs: Default::default(),
+            lasts: Lasts::ANY,
         }
     };
     for _ in 0..args.window.min(args.queued as usize) {
@@ -292,7 +296,7 @@ fn policy_alone(name: &str, args: &DecideArgs) -> Result<Vec<f64>, Fault> {
         };
         view.leave(picks[0].key.task);
         if let Some(room) = view.room(executor) {
-            view.set_room(executor, room.after(picks[0].stage, 1, 0));
+            view.set_room(executor, room.after(picks[0].stage, TaskSize { cpus: 1, ..TaskSize::default() }));
         }
         view.enter(&catalog, &task);
         times_us.push(begun.elapsed().as_nanos() as f64 / 1e3);
@@ -335,7 +339,7 @@ fn memory(args: &DecideArgs, table: &mut Table) -> Result<(), Fault> {
         let input = (Pattern::literal("in"), Pattern::column(0));
         let command = Command::Exec(vec![Pattern::literal("/bin/true")]);
         let template = template(command, vec![input]);
-        submit(vec![TaskArray { n_tasks: n, first_index: 0, template, columns: vec![column] }])
+        submit(vec![TaskArray { n_tasks: n, first_index: 0, template, columns: vec![column], needs: None }])
     });
     drop(core?);
     let name_bytes = location(0).len();

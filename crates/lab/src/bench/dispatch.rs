@@ -168,8 +168,13 @@ fn hits(n: u32, dir: &Path, table: &mut Table) -> Result<(), Fault> {
     let mut cluster = Cluster::start(&dir.join("hits"), &shape(true, 1))?;
     let inputs = vec![(Pattern::literal("input"), Pattern::literal(input.display().to_string()))];
     let command = Command::Exec(vec![Pattern::literal("/bin/true")]);
-    let array =
-        TaskArray { n_tasks: 1, first_index: 0, template: template(command, inputs), columns: vec![] };
+    let array = TaskArray {
+        n_tasks: 1,
+        first_index: 0,
+        template: template(command, inputs),
+        columns: vec![],
+        needs: None,
+    };
     let array = [Arc::new(array)];
     for _ in 0..=n {
         cluster.run(&array)?;

@@ -240,5 +240,11 @@ fn array(
         let location = Pattern(vec![Piece::Literal(written.into()), Piece::Index]);
         template.outputs = vec![(Pattern::literal("out"), location)];
     }
-    Ok(TaskArray { n_tasks: files.len() as u32, first_index: 0, template, columns: vec![column] })
+    Ok(TaskArray {
+        n_tasks: files.len() as u32,
+        first_index: 0,
+        template,
+        columns: vec![column],
+        needs: None,
+    })
 }

@@ -25,6 +25,8 @@ mod net;
 mod predict;
 mod promise;
 mod runs;
+mod scale;
+mod scale_nodes;
 mod store;
 mod table;
 mod transfer;
@@ -48,6 +50,8 @@ enum Bench {
     Dispatch(dispatch::DispatchArgs),
     /// What a dispatcher needs that has done many runs and forgotten most of them
     Runs(runs::RunsArgs),
+    /// One dispatcher and thousands of emulated executors: memory, heartbeats, tasks a second, return after a restart
+    Scale(scale::ScaleArgs),
     /// One placement decision at a million queued tasks; memory of queue and catalog
     Decide(decide::DecideArgs),
     /// The catalog of who holds what, with a million entries
@@ -77,6 +81,9 @@ enum Bench {
     /// One node of `multicast` or `gather`
     #[command(hide = true)]
     NetNode(net::NodeArgs),
+    /// A process of emulated executors of `scale`
+    #[command(hide = true)]
+    ScaleNodes(scale_nodes::NodesArgs),
 }
 
 /// What all benchmarks take.
@@ -120,6 +127,8 @@ pub fn bench(args: BenchArgs) -> Result<Exit, Fault> {
     match args.what {
         Bench::Dispatch(args) => dispatch::bench(&args),
         Bench::Runs(args) => runs::bench(&args),
+        Bench::Scale(args) => scale::bench(&args),
+        Bench::ScaleNodes(args) => scale_nodes::emulate(&args),
         Bench::Decide(args) => decide::bench(&args),
         Bench::Index(args) => index::bench(&args),
         Bench::Workflow(args) => workflow::bench(&args),

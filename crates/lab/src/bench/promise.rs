@@ -90,7 +90,7 @@ fn gather(n_files: u32, bytes: u64) -> Vec<TaskArray> {
 }
 
 fn array(n_tasks: u32, template: Template) -> TaskArray {
-    TaskArray { n_tasks, first_index: 0, template, columns: vec![] }
+    TaskArray { n_tasks, first_index: 0, template, columns: vec![], needs: None }
 }
 
 /// A collective that brought all objects that it should.

@@ -104,7 +104,7 @@ fn workflow(args: &WorkflowArgs) -> Result<Vec<Arc<TaskArray>>, Fault> {
     };
     let mut arrays = vec![];
     let mut add = |n_tasks: u32, template: Template, columns: Vec<Column>| {
-        arrays.push(Arc::new(TaskArray { n_tasks, first_index: 0, template, columns }));
+        arrays.push(Arc::new(TaskArray { n_tasks, first_index: 0, template, columns, needs: None }));
     };
     let proj = |i: u32| run_file(format_args!("proj/{i}"));
     let raw = column(&mut (0..n).map(|i| format!("/sky/{i}.fits")))?;

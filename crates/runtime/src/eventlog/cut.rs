@@ -286,7 +286,8 @@ mod tests {
 
         fn open(&mut self, run: u32) {
             let template = Template::new(Pattern::default(), Command::Exec(vec![]));
-            let array = Arc::new(TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![] });
+            let array =
+                Arc::new(TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![], needs: None });
             self.event(Event::RunOpened { run: RunId(run), name: "r".repeat(500), keep: false, into: None });
             self.event(Event::ArrayAdded { run: RunId(run), array });
             self.event(Event::RunCommitted { run: RunId(run) });

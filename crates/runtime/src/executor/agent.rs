@@ -15,6 +15,7 @@ mod failure;
 mod home;
 mod input;
 mod launch;
+mod leaving;
 mod node;
 mod objects;
 mod peers;
@@ -32,6 +33,7 @@ use self::directory::{Directory, PrivateCopies};
 use self::failure::explain_failure;
 use self::home::{Home, HomeRead, HomeWrite};
 use self::launch::is_for_adders;
+use self::leaving::Leaving;
 use self::node::Node;
 use self::objects::Objects;
 use self::peers::{Peers, fetch_failed};
@@ -78,12 +80,15 @@ pub struct Agent {
     connection: Connection,
     attempts: Attempts,
     slots: Slots,
+    /// The names by which programs know the gpus of this node.
+    gpu_names: Vec<String>,
     writes: Writes,
     space: Space,
     printing: Printing,
     counters: Counters,
     /// Stops everything that threads of this process do.
     halt: Halt,
+    leaving: Leaving,
     /// Why this executor ends, once it does.
     stop: Option<String>,
 }
@@ -112,9 +117,11 @@ impl Agent {
             name: options.name,
             slots: options.slots,
             memory_bytes: options.memory_bytes,
+            equipment: options.equipment,
             cache_bytes: options.cache_bytes,
             data_address: peers.data_address(),
             data_id: peers.data_id(),
+            walltime: None,
         };
         let mut agent = Agent {
             node,
@@ -125,11 +132,13 @@ impl Agent {
             connection: Connection::new(about, identity, options.join, inputs.clone()),
             attempts: Attempts::default(),
             slots,
+            gpu_names: options.gpu_names,
             writes,
             space: Space::new(inputs),
             printing: Printing::default(),
             counters: Counters::default(),
             halt,
+            leaving: Leaving::new(options.walltime, options.grace),
             stop: None,
         };
         eyas_text::say!(
@@ -172,6 +181,9 @@ impl Agent {
                     break;
                 }
             }
+            if self.connection.take_due_status(self.attempts.len() == 0) {
+                self.on_heartbeat();
+            }
             self.carry_out();
             self.report_home();
             self.connection.flush_or_hold(self.attempts.len());
@@ -196,6 +208,7 @@ impl Agent {
     fn on_input(&mut self, input: Input) -> Result<(), ExecutorError> {
         match input {
             Input::Connected { reader, writer } => {
+                self.connection.about_mut().walltime = self.leaving.offered();
                 self.connection.on_connected(reader, writer, &self.node.core, &self.objects.book)
             }
             Input::NotConnected { error } => self.connection.on_not_connected(error)?,
@@ -230,6 +243,7 @@ impl Agent {
                 self.objects.drop_all_damaged(Digest(digest.into()), &mut self.node)
             }
             Input::Stop { reason } => self.stop = Some(reason),
+            Input::Leave { reason } => self.on_leave(reason),
             // A late message of an earlier connection or an earlier slot process.
             Input::Welcomed { .. }
             | Input::FromDispatcher { .. }
@@ -250,6 +264,7 @@ impl Agent {
         }
         self.home.was_welcomed(self.connection.settings().lease_ns);
         self.printing.say_unheard(&mut self.connection);
+        self.announce_leaving();
         for message in again {
             self.tell(message);
         }
@@ -279,7 +294,10 @@ impl Agent {
                 let (slots, connection) = (&mut self.slots, &mut self.connection);
                 self.printing.ask(ask, (task, attempt), &self.attempts, slots, connection)
             }
-            Order::RenewLease => self.home.rights.was_answered(),
+            Order::RenewLease { idle_ns } => {
+                self.connection.status_answered(idle_ns);
+                self.home.rights.was_answered();
+            }
             Order::Move => self.connection.go_elsewhere(&mut self.node.core),
             Order::End { reason } => self.stop = Some(reason),
         }
@@ -376,8 +394,8 @@ impl Agent {
                 self.read_home(target, object, known, size_bytes, watched)
             }
             NodeAction::Evict { object } => self.objects.evict(object),
-            NodeAction::Start { task, attempt, inputs, private_inputs } => {
-                self.start((task, attempt), &inputs, private_inputs)
+            NodeAction::Start { task, attempt, inputs, private_inputs, gpus } => {
+                self.start((task, attempt), &inputs, private_inputs, &gpus)
             }
             NodeAction::Kill { task, attempt } => self.kill((task, attempt)),
             NodeAction::Halt { task, attempt } => {
@@ -449,7 +467,7 @@ impl Agent {
     /// Sends a message of the state machine to the dispatcher.
     fn tell(&mut self, mut message: NodeMessage) {
         if let NodeMessage::AttemptEnded { report } = &mut message {
-            self.complete(Arc::make_mut(report));
+            self.complete(report);
         }
         // The size of the cache and what the cache may hold are reported together.
         let status = matches!(message, NodeMessage::CacheResized { .. }).then(|| self.status());
@@ -460,10 +478,12 @@ impl Agent {
     }
 
     /// Counts an attempt that has ended, and names in its report what the state machine knows only by number.
-    fn complete(&mut self, report: &mut AttemptReport) {
+    fn complete(&mut self, report: &mut Arc<AttemptReport>) {
         self.counters.attempt_ended(report);
-        if let Outcome::Failed(failure) = &mut report.outcome
+        // The state machine keeps the report, too, so changing it means copying it.
+        if matches!(report.outcome, Outcome::Failed(_))
             && let Some(attempt) = self.attempts.find((report.task, report.attempt))
+            && let Outcome::Failed(failure) = &mut Arc::make_mut(report).outcome
         {
             explain_failure(failure, &attempt.spec);
         }
@@ -473,12 +493,12 @@ impl Agent {
 
     fn on_tick(&mut self) -> Result<(), ExecutorError> {
         self.connection.on_tick(&mut self.node.core)?;
+        if self.stop.is_none() {
+            self.stop = self.leaving.find_end();
+        }
         self.withdraw_stuck();
         self.node.feed(NodeEvent::Ticked);
         self.connection.forget_names(&self.node.core, &mut self.objects.book);
-        if self.connection.take_due_status() {
-            self.on_heartbeat();
-        }
         Ok(())
     }
 
@@ -530,6 +550,7 @@ impl Agent {
 fn core_config(options: &ExecutorOptions) -> ExecutorConfig {
     ExecutorConfig {
         slots: options.slots,
+        equipment: options.equipment.clone(),
         cache: CacheConfig {
             budget_bytes: options.cache_bytes,
             eviction: options.eviction.clone(),

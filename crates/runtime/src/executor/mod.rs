@@ -23,8 +23,10 @@ mod slots;
 mod watch;
 
 use agent::{Agent, Input};
+use eyas_core::needs::Equipment;
 use eyas_net as net;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// How an executor is started.
@@ -38,6 +40,10 @@ pub struct ExecutorOptions {
     pub cache_bytes: u64,
     /// Memory that tasks may declare, together.
     pub memory_bytes: u64,
+    /// Gpus and named resources of this node.
+    pub equipment: Equipment,
+    /// The names by which programs know the gpus; as many as `equipment` has.
+    pub gpu_names: Vec<String>,
     pub eviction: String,
     /// `host:port` to serve the cache on; port 0 picks a free one.
     pub data_listen: String,
@@ -49,6 +55,18 @@ pub struct ExecutorOptions {
     pub slot_args: Vec<String>,
     /// End when standard input closes: the parent process is gone.
     pub until_stdin_closes: bool,
+    /// When the batch system ends this process, if it does.
+    pub walltime: Option<Walltime>,
+    /// After SIGTERM, programs have this long to end.
+    pub grace: Duration,
+}
+
+/// The time of a process that a batch system ends.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Walltime {
+    /// The time of the whole job.
+    pub whole: Duration,
+    pub ends: Instant,
 }
 
 /// Protection of transfers between executors. Peers always prove the secret and show tickets, and
@@ -101,7 +119,8 @@ impl std::fmt::Display for LastTry {
     }
 }
 
-/// Runs an executor until the dispatcher ends it, its lease ends, or it is asked to stop.
+/// Runs an executor until the dispatcher ends it, its lease or its walltime ends, or it is asked to stop. SIGTERM asks it to
+/// leave within its grace period, a second SIGTERM or SIGINT at once.
 pub async fn run(options: ExecutorOptions) -> Result<(), ExecutorError> {
     let (inputs, queue) = mpsc::unbounded_channel::<Input>();
     // Old kernels refuse this; there, the processes that a killed slot process leaves behind have no parent
@@ -110,10 +129,15 @@ pub async fn run(options: ExecutorOptions) -> Result<(), ExecutorError> {
         eprintln!("eyas: programs may outlive a slot process that is killed: {e}");
     }
     let agent = Agent::new(options.clone(), inputs.clone())?;
-    for kind in [tokio::signal::unix::SignalKind::terminate(), tokio::signal::unix::SignalKind::interrupt()] {
+    use tokio::signal::unix::SignalKind;
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         if let Ok(mut signals) = tokio::signal::unix::signal(kind) {
             let inputs = inputs.clone();
             tokio::spawn(async move {
+                if kind == SignalKind::terminate() {
+                    signals.recv().await;
+                    let _ = inputs.send(Input::Leave { reason: "it was told to stop (SIGTERM)".into() });
+                }
                 signals.recv().await;
                 let _ = inputs.send(Input::Stop { reason: "the executor was told to stop".into() });
             });

@@ -93,9 +93,22 @@ impl Slots {
         self.slots[index].life == life
     }
 
-    /// Hands a program to the slot with the fewest programs; gives the slot's index.
-    pub fn run(&mut self, spec: RunSpec) -> usize {
-        let index = (0..self.slots.len()).min_by_key(|i| (self.slots[*i].pending.len(), *i)).unwrap_or(0);
+    /// Hands a program to the slot with the fewest programs; gives the slot's index. `at_once`: where programs take
+    /// parts of a slot, more of them run than there are slots, so one more slot process is started for a program that
+    /// would wait for another one.
+    pub fn run(&mut self, spec: RunSpec, at_once: bool) -> usize {
+        let mut index = (0..self.slots.len()).min_by_key(|i| (self.slots[*i].pending.len(), *i)).unwrap_or(0);
+        if at_once && !self.slots[index].pending.is_empty() {
+            match self.launch(self.slots.len(), 0) {
+                Ok(slot) => {
+                    index = self.slots.len();
+                    self.slots.push(slot);
+                }
+                Err(e) => {
+                    eyas_text::say!("note: a program waits, as no further slot process can be started: {e}")
+                }
+            }
+        }
         let slot = &mut self.slots[index];
         if slot.pending.is_empty() {
             slot.head_since = Instant::now();

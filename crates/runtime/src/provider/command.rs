@@ -13,7 +13,7 @@
 //! set-up, writes what it prints into a file beside it, and ends at once when the cluster has ended.
 
 use super::launch::{Launch, quoted};
-use super::{Share, Source};
+use super::{Haste, Share, Source};
 use eyas_core::provisioning::blocks::{BlockConfig, BlockState, Listed};
 use eyas_text::{line_of, nearest, shown};
 use std::fmt::Write as _;
@@ -36,6 +36,8 @@ const JOIN_MAX_NS: u64 = 120 * S;
 const S: u64 = 1_000_000_000;
 /// What is waited between tries to end a block at the end of the cluster.
 const STOP_PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
+/// What a command that stops a block may take longer, when nobody wants to wait any longer.
+const STOP_IN_HASTE: Duration = Duration::from_secs(3);
 
 /// What is filled in, by command.
 pub const HOLES: [(&str, &[&str]); 3] =
@@ -121,6 +123,7 @@ pub struct Commands {
     share: Share,
     /// Where the output of blocks goes that failed.
     log_dir: PathBuf,
+    haste: Haste,
 }
 
 /// Checks the holes of a command; `which` is `start`, `list` or `stop`. `Err`: one sentence and perhaps a hint on a line of its own.
@@ -142,6 +145,11 @@ pub fn check_line(which: &str, line: &str) -> Result<(), String> {
         return Err(format!("--{which} is empty"));
     }
     Ok(())
+}
+
+/// Whether the line has that hole.
+pub fn has_hole(line: &str, name: &str) -> bool {
+    holes(line).iter().any(|hole| hole.name == name)
 }
 
 struct Hole<'a> {
@@ -198,7 +206,7 @@ impl Commands {
         share: Share,
         log_dir: PathBuf,
     ) -> Commands {
-        Commands { prefix: prefix(cluster), lines, launch, share, log_dir }
+        Commands { prefix: prefix(cluster), lines, launch, share, log_dir, haste: Haste::default() }
     }
 
     /// What blocks of commands are like. `cluster`: its id, which is in their names.
@@ -217,6 +225,11 @@ impl Commands {
         }
     }
 
+    fn write_script(&self, name: &str) -> Result<(), String> {
+        let written = self.share.write(&format!("{name}.sh"), self.script(name).as_bytes(), 0o700);
+        written.map_err(|e| format!("cannot write {}: {e}", eyas_text::shown_path(&self.share.script(name))))
+    }
+
     /// What starts the executor of the block with that name.
     fn script(&self, name: &str) -> String {
         let path = |path: &Path| quoted(&path.to_string_lossy());
@@ -232,31 +245,35 @@ impl Commands {
 
 impl Source for Commands {
     fn submit(&mut self, name: &str, _: u32) -> Result<String, String> {
-        let script = format!("{name}.sh");
-        let written = self.share.write(&script, self.script(name).as_bytes(), 0o700);
-        written
-            .map_err(|e| format!("cannot write {}: {e}", eyas_text::shown_path(&self.share.script(name))))?;
+        self.write_script(name)?;
         let (join, script) = (self.share.join(), self.share.script(name));
         let (join, script) = (join.to_string_lossy(), script.to_string_lossy());
         let walltime = self.launch.walltime.map_or(String::new(), hours_minutes_seconds);
         let values = [("name", name), ("join", &*join), ("script", &*script), ("walltime", &*walltime)];
-        let printed = shell("start", &filled(&self.lines.start, &values), COMMAND_MAX)?;
-        let mut lines = printed.lines().map(str::trim).filter(|line| !line.is_empty());
-        match (lines.next(), lines.next()) {
-            (Some(id), None) if !id.contains(char::is_whitespace) => Ok(id.into()),
-            (Some(first), _) => {
-                Err(format!("--start has to print one line, the block's id, and printed {}", shown(first)))
-            }
-            (None, _) => Err("--start has to print one line, the block's id, and printed nothing".into()),
-        }
+        let line = filled(&self.lines.start, &values);
+        id_of(&shell("start", &line, COMMAND_MAX, || self.haste.has_begun())?)
     }
 
     fn list(&mut self) -> Result<Vec<Listed>, String> {
-        parse_listing(&shell("list", &self.lines.list, COMMAND_MAX)?, &self.prefix)
+        let printed = shell("list", &self.lines.list, COMMAND_MAX, || self.haste.has_begun())?;
+        parse_listing(&printed, &self.prefix)
     }
 
     fn cancel(&mut self, id: &str, name: &str) -> Result<(), String> {
-        stop(&self.lines.stop, id, name)
+        stop(&self.lines.stop, id, name, &self.haste)
+    }
+
+    /// Whoever swept the folder when this cluster was dead has removed the script, which a block in the queue still needs.
+    fn adopt(&mut self, name: &str) {
+        if !self.share.script(name).exists()
+            && let Err(why) = self.write_script(name)
+        {
+            eyas_text::say!("{why}");
+        }
+    }
+
+    fn haste(&self) -> Haste {
+        self.haste.clone()
     }
 
     fn last_words(&mut self, name: &str) -> Option<String> {
@@ -274,32 +291,54 @@ impl Source for Commands {
         self.share.forget(name);
     }
 
-    fn end_all(&mut self, blocks: &[(Option<String>, String)], deadline: Instant) {
+    fn end_all(&mut self, blocks: &[(Option<String>, String)], deadline: Instant) -> Vec<String> {
+        let left = std::sync::Mutex::new(vec![]);
         let blocks: Vec<_> = blocks.iter().filter_map(|(id, name)| Some((id.as_ref()?, name))).collect();
         for some in blocks.chunks(STOPS_AT_ONCE) {
             std::thread::scope(|scope| {
                 for (id, name) in some {
-                    let line = &self.lines.stop;
+                    let (line, haste, left) = (&self.lines.stop, &self.haste, &left);
                     scope.spawn(move || {
                         let mut pauses = STOP_PAUSES.into_iter();
-                        while let Err(why) = stop(line, id, name) {
-                            let Some(pause) =
-                                pauses.next().filter(|pause| Instant::now() + *pause < deadline)
-                            else {
-                                eyas_text::say!("{name} ({id}) could not be ended and is left: {why}");
+                        while let Err(why) = stop(line, id, name, haste) {
+                            let may_wait =
+                                |pause: &Duration| Instant::now() + *pause < deadline && !haste.has_begun();
+                            let Some(pause) = pauses.next().filter(may_wait) else {
+                                let sentence = format!("{name} ({id}) could not be ended and is left: {why}");
+                                left.lock().expect("nobody panics with it").push(sentence);
                                 break;
                             };
-                            std::thread::sleep(pause);
+                            haste.sleep(pause);
                         }
                     });
                 }
             });
         }
+        left.into_inner().expect("nobody panics with it")
     }
 }
 
-fn stop(line: &str, id: &str, name: &str) -> Result<(), String> {
-    shell("stop", &filled(line, &[("id", id), ("name", name)]), COMMAND_MAX).map(drop)
+fn stop(line: &str, id: &str, name: &str, haste: &Haste) -> Result<(), String> {
+    let line = filled(line, &[("id", id), ("name", name)]);
+    shell("stop", &line, COMMAND_MAX, || haste.is_older_than(STOP_IN_HASTE)).map(drop)
+}
+
+/// The id in what `--start` printed. `Err`: one sentence.
+fn id_of(printed: &str) -> Result<String, String> {
+    let mut lines = printed.lines().map(str::trim).filter(|line| !line.is_empty());
+    match (lines.next(), lines.next()) {
+        // In a federation `sbatch --parsable` adds the cluster, which `squeue` and `scancel` do not know as part of the id.
+        (Some(id), None) if !id.contains(char::is_whitespace) => Ok(match id.split_once(';') {
+            Some((number, _)) if number.bytes().all(|b| b.is_ascii_digit()) && !number.is_empty() => {
+                number.into()
+            }
+            _ => id.into(),
+        }),
+        (Some(first), _) => {
+            Err(format!("--start has to print one line, the block's id, and printed {}", shown(first)))
+        }
+        (None, _) => Err("--start has to print one line, the block's id, and printed nothing".into()),
+    }
 }
 
 /// The last line of a file that is not empty, of its last kilobytes.
@@ -345,10 +384,14 @@ fn parse_listing(text: &str, prefix: &str) -> Result<Vec<Listed>, String> {
     Ok(all)
 }
 
-/// Runs a line and gives what it printed to standard output. `Err`: one sentence.
+/// Runs a line and gives what it printed to standard output; it is killed with its group when it takes longer than `time_max`, or
+/// when `is_cut` says so. `Err`: one sentence.
 ///
 /// Its streams are files: what it leaves running in the background may keep them open, and that is not waited for.
-fn shell(which: &str, line: &str, time_max: Duration) -> Result<String, String> {
+fn shell(which: &str, line: &str, time_max: Duration, is_cut: impl Fn() -> bool) -> Result<String, String> {
+    if is_cut() {
+        return Err(format!("--{which} was not run, as nobody wanted to wait"));
+    }
     let fail = |e: std::io::Error| format!("cannot run --{which}: {e}");
     let (mut stdout, mut stderr) = (memory_file().map_err(fail)?, memory_file().map_err(fail)?);
     let mut command = Command::new("/bin/sh");
@@ -360,11 +403,15 @@ fn shell(which: &str, line: &str, time_max: Duration) -> Result<String, String> 
         if let Some(status) = child.try_wait().map_err(fail)? {
             break status;
         }
-        if Instant::now() > deadline {
+        let is_cut = is_cut();
+        if is_cut || Instant::now() > deadline {
             // SAFETY: a signal to the group of a child that has not been waited for.
             unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
             let _ = child.wait();
-            return Err(format!("--{which} took longer than {} s and was killed", time_max.as_secs()));
+            return Err(match is_cut {
+                true => format!("--{which} did not end, and was killed as nobody wanted to wait"),
+                false => format!("--{which} took longer than {} s and was killed", time_max.as_secs()),
+            });
         }
         std::thread::sleep(Duration::from_millis(5));
     };
@@ -447,7 +494,7 @@ mod tests {
 
     #[test]
     fn a_command_that_fails_or_hangs_says_so_and_what_it_leaves_running_is_not_waited_for() {
-        let run = |line: &str| shell("start", line, Duration::from_millis(300));
+        let run = |line: &str| shell("start", line, Duration::from_millis(300), || false);
         assert_eq!(run("echo 7; echo noise >&2"), Ok("7\n".into()));
         assert_eq!(
             run("echo a; echo no such queue >&2; exit 3").unwrap_err(),
@@ -458,6 +505,37 @@ mod tests {
         assert_eq!(run("sleep 2 & echo 8"), Ok("8\n".into()));
         assert!(begun.elapsed() < Duration::from_secs(1));
         assert!(run("sleep 5").unwrap_err().contains("took longer than 0 s and was killed"));
+    }
+
+    #[test]
+    fn a_command_is_cut_off_with_its_group_when_nobody_wants_to_wait() {
+        let haste = Haste::default();
+        let (begun, cut) = (Instant::now(), haste.clone());
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            cut.begin();
+        });
+        let dir = tempfile::tempdir().unwrap();
+        let mark = dir.path().join("mark");
+        let line = format!("(sleep 1; touch {}) & sleep 30", mark.display());
+        let said = shell("start", &line, COMMAND_MAX, || haste.has_begun()).unwrap_err();
+        assert_eq!(said, "--start did not end, and was killed as nobody wanted to wait");
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(1200));
+        assert!(!mark.exists(), "what it had begun went with it");
+        let said = shell("list", "echo x", COMMAND_MAX, || haste.has_begun()).unwrap_err();
+        assert_eq!(said, "--list was not run, as nobody wanted to wait");
+    }
+
+    #[test]
+    fn an_id_is_one_word_and_the_cluster_that_slurm_adds_is_none_of_it() {
+        assert_eq!(id_of("\n4711\n"), Ok("4711".into()));
+        assert_eq!(id_of("4711;emmy\n"), Ok("4711".into()));
+        assert_eq!(id_of("i-0a;b\n"), Ok("i-0a;b".into()));
+        for (printed, word) in [("Submitted batch job 7\n", "`Submitted"), ("", "nothing"), ("1\n2\n", "`1`")]
+        {
+            assert!(id_of(printed).unwrap_err().contains(&format!("and printed {word}")), "{printed}");
+        }
     }
 
     #[test]
@@ -477,12 +555,14 @@ mod tests {
             [
                 "exec >> /home/me/.local/state/eyas/c1/eyas-c1-3.log 2>&1",
                 "[ -e /home/me/.local/state/eyas/c1/join.json ] || { echo 'the cluster has ended'; exit 0; }",
+                "began=$(date +%s)",
                 "{",
                 "module load eyas",
                 "} < /dev/null",
                 "mkdir -p -m 700 \"$TMPDIR/\\\"x\\\"\" || exit 1",
                 "exec '/opt/my eyas/eyas' executor --join /home/me/.local/state/eyas/c1/join.json --name eyas-c1-3 \
-                 --dir \"$TMPDIR/\\\"x\\\"/eyas-c1-3\" --remove-dir --home-local '/a b'",
+                 --dir \"$TMPDIR/\\\"x\\\"/eyas-c1-3\" --remove-dir --home-local '/a b' \
+                 --walltime 3723s --walltime-end $((began + 3723))",
             ]
         );
         assert_eq!(hours_minutes_seconds(launch.walltime.unwrap()), "01:02:03");

@@ -27,6 +27,11 @@ impl Launch {
     pub(super) fn script(&self, join: &str, name: &str, own: &str, takes_more: bool) -> String {
         let Launch { exe, node_args, node_dir, setup, .. } = self;
         let mut text = String::new();
+        // The walltime counts from the start of the job, so lines of set-up are part of it.
+        let walltime_s = self.walltime.map(|walltime| walltime.as_secs());
+        if walltime_s.is_some() {
+            text.push_str("began=$(date +%s)\n");
+        }
         if !setup.is_empty() {
             let _ = writeln!(text, "{{\n{}\n}} < /dev/null", setup.join("\n"));
         }
@@ -41,8 +46,12 @@ impl Launch {
         let (exe, args) = (quoted(&exe.to_string_lossy()), args.join(" "));
         let _ = write!(
             text,
-            "exec {exe} executor --join {join} --name {name} --dir \"{folder}/{own}\" --remove-dir {args}{more}"
+            "exec {exe} executor --join {join} --name {name} --dir \"{folder}/{own}\" --remove-dir {args}"
         );
+        if let Some(s) = walltime_s {
+            let _ = write!(text, " --walltime {s}s --walltime-end $((began + {s}))");
+        }
+        text.push_str(more);
         text
     }
 }

@@ -145,10 +145,12 @@ impl Source for Local {
         }
     }
 
-    fn end_all(&mut self, _: &[(Option<String>, String)], deadline: Instant) {
+    /// Nothing is left: a process that does not end by the deadline is killed.
+    fn end_all(&mut self, _: &[(Option<String>, String)], deadline: Instant) -> Vec<String> {
         self.nodes.values_mut().for_each(Node::ask_to_end);
         self.nodes.values_mut().for_each(|node| node.part.wait_until(deadline));
         self.nodes.clear();
+        vec![]
     }
 }
 

@@ -13,22 +13,28 @@
 //! Not here: how many nodes there should be, and when which command is given.
 
 mod command;
+mod haste;
 mod hosts;
 mod launch;
 mod local;
 mod share;
+mod sweep;
 mod worker;
 
-pub use command::{CommandLines, Commands, check_line};
+pub use command::{CommandLines, Commands, check_line, has_hole};
+pub use haste::Haste;
 pub use hosts::{Hosts, Reach};
 pub use launch::Launch;
 pub use local::Local;
 pub use share::Share;
+pub use sweep::sweep_shares;
 
-use crate::cluster::wait_for_stdin_to_close;
+use crate::cluster::{provider_left, wait_for_stdin_to_close};
 use eyas_client::Client;
 use eyas_core::Timestamp;
-use eyas_core::provisioning::blocks::{BlockAction, BlockConfig, BlockView, Blocks, GaveUp, Listed, Seen};
+use eyas_core::provisioning::blocks::{
+    BlockAction, BlockConfig, BlockState, BlockView, Blocks, GaveUp, Listed, Seen,
+};
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
 use eyas_net::NetError;
 use eyas_text::line_of;
@@ -49,6 +55,12 @@ const BLOCKS_SHOWN_MAX: usize = 50;
 const LEAVE_MAX: Duration = Duration::from_secs(5);
 /// Of so many blocks that failed the last words are kept: several may fail in one look, and the first of them ends it all.
 const FAILED_KEPT: usize = 16;
+/// So many things that do not work are shown to people.
+const TROUBLES_MAX: usize = 8;
+/// What is waited between tries to list blocks at the end of a cluster.
+const LIST_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
+const SUBMIT: &str = "submit a block";
+const LIST: &str = "list the blocks";
 
 /// Where blocks come from. All calls may block; they come one after the other.
 pub trait Source: Send + 'static {
@@ -67,8 +79,17 @@ pub trait Source: Send + 'static {
     /// Removes what was kept for a block that is over.
     fn forget(&mut self, name: &str);
 
-    /// Ends these blocks, given as id and name: in order as far as that goes by the deadline, then at once.
-    fn end_all(&mut self, blocks: &[(Option<String>, String)], deadline: Instant);
+    /// A block of an earlier provider of this cluster is taken over: what it may still need is written again.
+    fn adopt(&mut self, _name: &str) {}
+
+    /// Ends these blocks, given as id and name: in order as far as that goes by the deadline, then at once. Gives a sentence for
+    /// each that could not be ended.
+    fn end_all(&mut self, blocks: &[(Option<String>, String)], deadline: Instant) -> Vec<String>;
+
+    /// What cuts off a call that waits for a command.
+    fn haste(&self) -> Haste {
+        Haste::default()
+    }
 }
 
 /// How a provider is started.
@@ -117,12 +138,23 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
     }
     let mut terminate = signal(SignalKind::terminate()).map_err(ProviderError::Signal)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ProviderError::Signal)?;
+    // Whoever started this sends it when its user does not want to wait any longer.
+    let haste = source.haste();
+    tokio::spawn(async move {
+        interrupt.recv().await;
+        haste.begin();
+        let _ = stop.send(()).await;
+    });
     let provisioner = Provisioner::new(options.config).map_err(ProviderError::Config)?;
     let _lock = take(&options.lock)?;
+    let left_file = provider_left(options.lock.parent().unwrap_or(Path::new(".")));
+    let _ = std::fs::remove_file(&left_file);
     let client = Client::connect(&options.join).await?;
     if let Some((_, share)) = &options.elsewhere {
+        let dispatcher_dir = options.join.parent().unwrap_or(Path::new("."));
         share
             .refresh(&options.join)
+            .and_then(|()| sweep::claim(share, dispatcher_dir))
             .map_err(|source| ProviderError::Share { path: share.dir().into(), source })?;
     }
     let mut provider = Provider {
@@ -132,7 +164,11 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
         blocks: Blocks::new(options.blocks, provisioner),
         worker: Worker::start(source),
         has_listed: false,
+        has_tried_to_list: false,
         failed: vec![],
+        troubles: vec![],
+        doubtful: None,
+        left_file,
         clock: (Timestamp::default(), Instant::now()),
     };
     let mut interval = tokio::time::interval(LOOK);
@@ -149,7 +185,6 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
             }
             _ = stopped.recv() => break Ok(()),
             _ = terminate.recv() => break Ok(()),
-            _ = interrupt.recv() => break Ok(()),
         }
         match provider.look().await {
             Ok(()) => {}
@@ -158,7 +193,6 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
                     is_back = provider.find_dispatcher() => is_back,
                     _ = stopped.recv() => false,
                     _ = terminate.recv() => false,
-                    _ = interrupt.recv() => false,
                 };
                 if !is_back {
                     break Ok(());
@@ -195,8 +229,15 @@ struct Provider {
     blocks: Blocks,
     worker: Worker,
     has_listed: bool,
+    has_tried_to_list: bool,
     /// The blocks that failed last, with the last line that each printed.
     failed: Vec<(String, Option<String>)>,
+    /// What does not work at the moment, for people: what was tried, and the sentence.
+    troubles: Vec<(String, String)>,
+    /// The block whose submission failed last, and why, until a listing shows whether it exists all the same.
+    doubtful: Option<(String, String)>,
+    /// What may be left is written into it at the end.
+    left_file: PathBuf,
     /// The dispatcher's time at its last answer, and when that came.
     clock: (Timestamp, Instant),
 }
@@ -224,6 +265,15 @@ impl Provider {
             nodes_min: config.nodes_min,
             nodes_max: config.nodes_max,
             n_pending: self.blocks.n_pending(),
+            troubles: self.troubles.iter().map(|(_, sentence)| sentence.clone()).collect(),
+        }
+    }
+
+    /// Something does not work; `None`: it works again.
+    fn set_trouble(&mut self, what: &str, sentence: Option<String>) {
+        self.troubles.retain(|(tried, _)| tried != what);
+        if self.troubles.len() < TROUBLES_MAX {
+            self.troubles.extend(sentence.map(|sentence| (what.to_string(), sentence)));
         }
     }
 
@@ -258,7 +308,10 @@ impl Provider {
             BlockAction::Submit { number, name, n_nodes } => self.worker.submit(number, name, n_nodes),
             BlockAction::List => self.worker.list(),
             BlockAction::Cancel { id, name } => self.worker.cancel(id, name),
-            BlockAction::Over { name } => self.worker.forget(name),
+            BlockAction::Over { name } => {
+                self.set_trouble(&name, None);
+                self.worker.forget(name);
+            }
             BlockAction::Release { executor } => match self.client.drain(executor).await {
                 // One that has just been lost is refused; it leaves the list by itself.
                 Ok(()) | Err(NetError::Refused(_)) => {}
@@ -274,9 +327,11 @@ impl Provider {
             }
             BlockAction::TryAgain { what, why, wait_ns } => {
                 eyas_text::say!("could not {what}: {why}; trying again in {} s", wait_ns / 1_000_000_000);
+                self.set_trouble(what, Some(format!("nobody could {what}: {why}")));
             }
             BlockAction::Adopted { name, id } => {
                 eyas_text::say!("{name} ({id}) is there from before, and is taken over");
+                self.worker.adopt(name);
             }
         }
         Ok(())
@@ -286,13 +341,27 @@ impl Provider {
     fn note(&mut self, answer: Answer) -> bool {
         let now = self.now();
         match answer {
-            Answer::Submitted { number, result } => self.blocks.submitted(now, number, result),
+            Answer::Submitted { number, name, result } => {
+                match &result {
+                    Ok(_) => self.set_trouble(SUBMIT, None),
+                    Err(why) => self.doubtful = Some((name, why.clone())),
+                }
+                self.blocks.submitted(now, number, result);
+            }
             Answer::Listed(Ok(all)) => {
+                self.set_trouble(LIST, None);
                 self.blocks.listed(now, &all);
+                self.has_tried_to_list = true;
                 return !std::mem::replace(&mut self.has_listed, true);
             }
-            Answer::Listed(Err(why)) => self.blocks.list_failed(now, why),
-            Answer::NotCancelled { name, why } => eyas_text::say!("{name} could not be ended: {why}"),
+            Answer::Listed(Err(why)) => {
+                self.has_tried_to_list = true;
+                self.blocks.list_failed(now, why);
+            }
+            Answer::NotCancelled { name, why } => {
+                eyas_text::say!("{name} could not be ended: {why}");
+                self.set_trouble(&name, Some(format!("{name} could not be ended: {why}")));
+            }
         }
         false
     }
@@ -321,20 +390,58 @@ impl Provider {
             self.note(answer);
         }
         // The block of a submission that failed may exist all the same.
-        if self.blocks.is_in_doubt() {
+        if self.blocks.is_in_doubt() || !self.has_tried_to_list {
             self.worker.list();
             for answer in self.worker.finish_orders().await {
                 self.note(answer);
             }
         }
         let all = self.blocks.all();
-        if !all.is_empty() {
-            self.worker.end_all(all, Instant::now() + LEAVE_MAX).await;
+        let mut left = match all.is_empty() {
+            true => vec![],
+            false => self.worker.end_all(all, Instant::now() + LEAVE_MAX).await,
+        };
+        if let Some((name, why)) = self.doubtful.take().filter(|_| self.blocks.is_in_doubt()) {
+            left.push(format!("{name} may have been requested all the same, and is left then: {why}"));
+        }
+        left.iter().for_each(|sentence| eyas_text::say!("{sentence}"));
+        if let Err(e) =
+            std::fs::write(&self.left_file, left.iter().map(|line| format!("{line}\n")).collect::<String>())
+        {
+            eyas_text::say!("cannot write {}: {e}", eyas_text::shown_path(&self.left_file));
         }
         if let Some((_, share)) = &self.elsewhere {
             share.remove();
         }
     }
+}
+
+/// Ends the blocks of a cluster whose provider is gone, as far as a listing shows them. `prefix`: what their names begin with.
+/// Gives a sentence for each that may be left.
+pub fn end_blocks(mut source: impl Source, prefix: &str) -> Vec<String> {
+    let haste = source.haste();
+    let mut pauses = LIST_PAUSES.into_iter();
+    let all = loop {
+        match (source.list(), pauses.next().filter(|_| !haste.has_begun())) {
+            (Ok(all), _) => break all,
+            (Err(_), Some(pause)) => haste.sleep(pause),
+            (Err(why), None) => {
+                return vec![format!("blocks whose names begin with {prefix} may be left: {why}")];
+            }
+        }
+    };
+    let is_there =
+        |line: &&Listed| line.name.starts_with(prefix) && !matches!(line.state, BlockState::Ended(_));
+    let there: Vec<_> =
+        all.iter().filter(is_there).map(|line| (Some(line.id.clone()), line.name.clone())).collect();
+    source.end_all(&there, Instant::now() + LEAVE_MAX)
+}
+
+/// What the provider whose locks lie in this folder wrote at its end: a sentence for each block that may be left. `None`: it was
+/// killed before its end, or there was none.
+pub fn left_by(dispatcher_dir: &Path) -> Option<Vec<String>> {
+    let text = std::fs::read_to_string(provider_left(dispatcher_dir)).ok()?;
+    Some(text.lines().map(str::to_string).collect())
 }
 
 /// Why a block is over, with what it said itself.

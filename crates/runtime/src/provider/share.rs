@@ -16,7 +16,12 @@ pub struct Share {
 impl Share {
     /// The folder of the cluster with that id in `state`, the user's folder for state. It is made by [`Self::refresh`].
     pub fn of(state: &Path, cluster: &str) -> Share {
-        Share { dir: state.join("eyas").join(cluster) }
+        Share { dir: Share::all_in(state).join(cluster) }
+    }
+
+    /// The folder of all these folders.
+    pub(super) fn all_in(state: &Path) -> PathBuf {
+        state.join("eyas")
     }
 
     pub fn dir(&self) -> &Path {
@@ -63,7 +68,7 @@ impl Share {
     }
 
     /// Removes the folder: the cluster has ended.
-    pub(super) fn remove(&self) {
+    pub fn remove(&self) {
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }

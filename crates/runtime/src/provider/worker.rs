@@ -7,7 +7,7 @@ use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
 
 pub(super) enum Answer {
-    Submitted { number: u32, result: Result<String, String> },
+    Submitted { number: u32, name: String, result: Result<String, String> },
     Listed(Result<Vec<Listed>, String>),
     NotCancelled { name: String, why: String },
 }
@@ -23,6 +23,9 @@ enum Order {
         id: String,
         name: String,
     },
+    Adopt {
+        name: String,
+    },
     Forget {
         name: String,
     },
@@ -35,7 +38,7 @@ enum Order {
     EndAll {
         blocks: Vec<(Option<String>, String)>,
         deadline: Instant,
-        answer: oneshot::Sender<()>,
+        answer: oneshot::Sender<Vec<String>>,
     },
 }
 
@@ -91,10 +94,15 @@ impl Worker {
         std::iter::from_fn(|| self.answers.try_recv().ok()).collect()
     }
 
-    pub async fn end_all(&self, blocks: Vec<(Option<String>, String)>, deadline: Instant) {
-        let (answer, done) = oneshot::channel();
+    /// Gives a sentence for each block that may be left.
+    pub async fn end_all(&self, blocks: Vec<(Option<String>, String)>, deadline: Instant) -> Vec<String> {
+        let (answer, left) = oneshot::channel();
         self.give(Order::EndAll { blocks, deadline, answer });
-        let _ = done.await;
+        left.await.unwrap_or_default()
+    }
+
+    pub fn adopt(&self, name: String) {
+        self.give(Order::Adopt { name });
     }
 
     fn give(&self, order: Order) {
@@ -107,11 +115,16 @@ fn work(mut source: impl Source, queue: &orders::Receiver<Order>, answers: &mpsc
     while let Ok(order) = queue.recv() {
         let answer = match order {
             Order::Submit { number, name, n_nodes } => {
-                Some(Answer::Submitted { number, result: source.submit(&name, n_nodes) })
+                let result = source.submit(&name, n_nodes);
+                Some(Answer::Submitted { number, name, result })
             }
             Order::List => Some(Answer::Listed(source.list())),
             Order::Cancel { id, name } => {
                 source.cancel(&id, &name).err().map(|why| Answer::NotCancelled { name, why })
+            }
+            Order::Adopt { name } => {
+                source.adopt(&name);
+                None
             }
             Order::Forget { name } => {
                 source.forget(&name);
@@ -126,8 +139,7 @@ fn work(mut source: impl Source, queue: &orders::Receiver<Order>, answers: &mpsc
                 None
             }
             Order::EndAll { blocks, deadline, answer } => {
-                source.end_all(&blocks, deadline);
-                let _ = answer.send(());
+                let _ = answer.send(source.end_all(&blocks, deadline));
                 None
             }
         };

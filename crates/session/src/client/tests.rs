@@ -90,7 +90,7 @@ impl Case {
         case.says(&["open 0"]).opened(0);
         assert!(matches!(case.told.take(), Some(Ok(ReplyBody::RunOpened { .. }))));
         let template = TaskForm::new(Pattern::literal("t"), Command::Exec(vec![Pattern::literal("work")]));
-        let array = TaskArray { n_tasks: 3, first_index: 0, columns: vec![], template };
+        let array = TaskArray { n_tasks: 3, first_index: 0, columns: vec![], template, needs: None };
         case.take(Input::Array(Arc::new(array))).take(Input::Commit).says(&["join 1", "join 2"]);
         case
     }

@@ -177,7 +177,7 @@ mod tests {
 
     fn added(run: u32, n_tasks: u32) -> Record<'static> {
         let template = Template::new(Pattern::default(), Command::Exec(vec![]));
-        let array = TaskArray { n_tasks, first_index: 0, template, columns: vec![] };
+        let array = TaskArray { n_tasks, first_index: 0, template, columns: vec![], needs: None };
         Record::ArrayAdded { run: RunId(run), array: Cow::Owned(array) }
     }
 

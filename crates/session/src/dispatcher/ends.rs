@@ -65,13 +65,6 @@ impl From<&Outcome> for Ended {
     }
 }
 
-/// The latest end of a task, while the journal is still writing it.
-pub(super) struct Recording {
-    seq: Seq,
-    /// Whose word it was.
-    teller: Option<(ExecutorId, AttemptNo)>,
-}
-
 /// Ends that are durable, per run.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Durable {
@@ -107,7 +100,7 @@ impl<O: Outside> Session<O> {
     /// Has `effect` wait for all that was appended so far.
     pub(super) fn when_durable(&mut self, effect: Effect) {
         match self.appended <= self.durable_seq {
-            true => self.take_effect(self.appended, effect),
+            true => self.take_effect(effect),
             false => {
                 self.commit_now = true;
                 self.effects.push_back((self.appended, effect));
@@ -125,21 +118,19 @@ impl<O: Outside> Session<O> {
         let outputs = self.outputs.remove(&task).filter(|_| outcome == Outcome::Done).unwrap_or_default();
         let (run, ended) = (self.core.run_of(task), Ended::from(&outcome));
         let effect = Effect::TaskEnded { task, run, outcome: ended, teller };
-        if let Some(seq) = self.journal(&Record::TaskEnded { task, outcome, outputs }, Some(effect)) {
-            self.recording.insert(task, Recording { seq, teller });
-        }
+        self.journal(&Record::TaskEnded { task, outcome, outputs }, Some(effect));
     }
 
     /// The journal has everything up to `durable` on the disk.
     pub(super) fn on_durable(&mut self, durable: Seq) {
         self.durable_seq = self.durable_seq.max(durable);
         while self.effects.front().is_some_and(|(seq, _)| *seq <= durable) {
-            let (seq, effect) = self.effects.pop_front().expect("just seen");
-            self.take_effect(seq, effect);
+            let (_, effect) = self.effects.pop_front().expect("just seen");
+            self.take_effect(effect);
         }
     }
 
-    fn take_effect(&mut self, seq: Seq, effect: Effect) {
+    fn take_effect(&mut self, effect: Effect) {
         match effect {
             Effect::RunAccepted { connection, number, run } => {
                 self.submitting.remove(&run);
@@ -162,10 +153,6 @@ impl<O: Outside> Session<O> {
             Effect::TaskRevived { run } => self.durable.entry(run).or_default().n_done -= 1,
             Effect::TaskEnded { task, run, outcome, teller } => {
                 self.count_durable(run, outcome);
-                // A task that was revived since may have another end, which is still being written.
-                if self.recording.get(&task).is_some_and(|recording| recording.seq == seq) {
-                    self.recording.remove(&task);
-                }
                 if let Some((executor, attempt)) = teller {
                     self.acknowledge(executor, task, attempt);
                 }
@@ -191,19 +178,51 @@ impl<O: Outside> Session<O> {
         }
     }
 
-    /// Whether the task has ended, and the journal does not have that yet.
-    pub(super) fn is_being_recorded(&self, task: TaskId) -> bool {
-        self.recording.contains_key(&task)
+    /// Ends of tasks that the journal is still writing, from the effect with number `from` on, each with the executor and the
+    /// attempt that told of it.
+    fn ends_being_recorded(
+        &self,
+        from: usize,
+    ) -> impl Iterator<Item = (TaskId, Option<(ExecutorId, AttemptNo)>)> {
+        self.effects.range(from..).filter_map(|(_, effect)| match effect {
+            Effect::TaskEnded { task, teller, .. } => Some((*task, *teller)),
+            _ => None,
+        })
     }
 
-    /// Whether the journal is writing an end of `task` that this executor told of this attempt.
-    pub(super) fn is_recording(&self, executor: ExecutorId, task: TaskId, attempt: AttemptNo) -> bool {
-        self.recording.get(&task).is_some_and(|recording| recording.teller == Some((executor, attempt)))
+    /// Whether the task has ended, and the journal does not have that yet. Goes through all that waits for the journal.
+    pub(super) fn is_being_recorded(&self, task: TaskId) -> bool {
+        self.ends_being_recorded(0).any(|(ended, _)| ended == task)
+    }
+
+    /// Whether one of the effects from number `from` on waits for the journal to have an end of `task` that this executor told
+    /// of this attempt.
+    pub(super) fn records_end(
+        &self,
+        from: usize,
+        executor: ExecutorId,
+        task: TaskId,
+        attempt: AttemptNo,
+    ) -> bool {
+        self.ends_being_recorded(from).any(|end| end == (task, Some((executor, attempt))))
+    }
+
+    /// Whether the journal is still writing an end of `task` that this executor told of this attempt on an earlier connection.
+    /// On one connection nothing is told twice, so nothing is looked for once all that is older than the connection is durable.
+    pub(super) fn is_recording_since_before(
+        &self,
+        executor: ExecutorId,
+        task: TaskId,
+        attempt: AttemptNo,
+    ) -> bool {
+        let is_connected_since = |e: &ExecutorConnection| e.appended_before > self.durable_seq;
+        self.executors.get(&executor).is_some_and(is_connected_since)
+            && self.records_end(0, executor, task, attempt)
     }
 
     /// Executors that told ends which the journal is still writing.
     pub(super) fn unacknowledged(&self) -> impl Iterator<Item = ExecutorId> {
-        self.recording.values().filter_map(|recording| recording.teller).map(|(executor, _)| executor)
+        self.ends_being_recorded(0).filter_map(|(_, teller)| teller).map(|(executor, _)| executor)
     }
 
     pub(super) fn note_end_of(&mut self, run: RunId) {

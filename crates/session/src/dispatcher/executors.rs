@@ -3,26 +3,57 @@
 use super::*;
 use eyas_core::dispatcher::TaskState;
 use eyas_core::heard::CacheChanges;
+use std::sync::Arc;
 
 /// How long a permission to fetch from a peer lasts. A fetch may wait for hours behind those of other attempts, and one
 /// that is refused then would fail an attempt for nothing; a permission is of no use without the secret.
 const PERMIT_MS: u64 = 24 * 60 * 60 * 1000;
 /// An executor's connection that was silent for so many heartbeats is taken to be broken.
 const BEATS_MISSED_MAX: u64 = 8;
+/// Statuses that all executors without attempts may send in a second, together. With more executors than this they
+/// speak less often than each second.
+const IDLE_BEATS_PER_S: u64 = 2000;
+/// An executor without attempts speaks so many times within its lease, at least.
+const IDLE_BEATS_PER_LEASE: u64 = 4;
 
 #[derive(Default)]
 pub(super) struct Connection {
     pub(super) executor: Option<ExecutorId>,
     /// Collected for an executor, sent as one frame.
     pub(super) out: Vec<ToExecutor>,
+    /// The connection is listed in [`Sending::due`], or in [`Sending::waiting`].
+    pub(super) is_due: bool,
+    pub(super) is_waiting: bool,
+}
+
+/// The connections of executors for which something is collected. With many executors, a look at all of them for each
+/// sending would cost more than the sending.
+#[derive(Default)]
+pub(super) struct Sending {
+    /// Something was collected since the last sending.
+    pub(super) due: Vec<u64>,
+    /// What is collected waits for the next tick.
+    pub(super) waiting: Vec<u64>,
+}
+
+/// Where an executor serves its cache.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct ServedAt {
+    pub(super) address: String,
+    /// The executor's name on the data plane.
+    pub(super) data_id: u32,
 }
 
 pub(super) struct ExecutorConnection {
     pub(super) connection: u64,
-    pub(super) data_address: String,
-    pub(super) data_id: u32,
+    pub(super) served_at: Arc<ServedAt>,
+    /// What this executor was told of others since it connected: where they serve their caches.
+    pub(super) told: BTreeMap<ExecutorId, Arc<ServedAt>>,
     pub(super) status: ExecutorStatus,
-    pub(super) heard: Timestamp,
+    /// If nothing is heard until this time, the connection counts as broken.
+    pub(super) silent_at: Timestamp,
+    /// The latest record that something waited for when the connection began.
+    pub(super) appended_before: Seq,
 }
 
 impl<O: Outside> Session<O> {
@@ -92,19 +123,19 @@ impl<O: Outside> Session<O> {
         }
     }
 
-    /// The connection is this executor's from now on; all executors hear where each other serve their caches.
+    /// The connection is this executor's from now on.
     fn connect(&mut self, executor: ExecutorId, connection: u64, peer: SocketAddr, hello: &ExecutorHello) {
         let data_address = match hello.data_address.strip_prefix(':') {
             Some(port) => SocketAddr::new(peer.ip(), port.parse().unwrap_or(0)).to_string(),
             None => hello.data_address.clone(),
         };
-        let its = (executor, data_address.clone(), hello.data_id);
         let entry = ExecutorConnection {
             connection,
-            data_address,
-            data_id: hello.data_id,
+            served_at: Arc::new(ServedAt { address: data_address, data_id: hello.data_id }),
+            told: BTreeMap::new(),
             status: ExecutorStatus::default(),
-            heard: self.now,
+            silent_at: self.now.plus_ns(BEATS_MISSED_MAX * HEARTBEAT_NS),
+            appended_before: self.appended,
         };
         if let Some(old) = self.executors.insert(executor, entry)
             && let Some(old) = self.connections.get_mut(&old.connection)
@@ -113,11 +144,28 @@ impl<O: Outside> Session<O> {
         }
         self.connections.get_mut(&connection).expect("the connection was just inserted").executor =
             Some(executor);
-        let peers = self.executors.iter().map(|(id, e)| (*id, e.data_address.clone(), e.data_id)).collect();
-        self.tell(executor, ToExecutor::Peers { peers });
-        let others: Vec<ExecutorId> = self.executors.keys().copied().filter(|e| *e != executor).collect();
-        for other in others {
-            self.tell(other, ToExecutor::Peers { peers: vec![its.clone()] });
+    }
+
+    /// Where an executor of this dispatcher, or of another one of the group, serves its cache.
+    fn find_served(&self, executor: ExecutorId) -> Option<&Arc<ServedAt>> {
+        let ours = self.executors.get(&executor).map(|e| &e.served_at);
+        ours.or_else(|| self.foreign_served(executor))
+    }
+
+    /// Before `executor` is sent to others for bytes, it is told where they serve their caches. It hears of no others:
+    /// that would be a message from each to each.
+    pub(super) fn tell_sources(&mut self, executor: ExecutorId, inputs: &[AssignedInput]) {
+        let mut peers = vec![];
+        for source in inputs.iter().flat_map(|i| &i.sources) {
+            let Some(served_at) = self.find_served(*source).cloned() else { continue };
+            let Some(e) = self.executors.get_mut(&executor) else { return };
+            if e.told.get(source) != Some(&served_at) {
+                peers.push((*source, served_at.address.clone(), served_at.data_id));
+                e.told.insert(*source, served_at);
+            }
+        }
+        if !peers.is_empty() {
+            self.tell(executor, ToExecutor::Peers { peers });
         }
     }
 
@@ -131,8 +179,7 @@ impl<O: Outside> Session<O> {
 
     /// A connection on which an executor has said nothing for long counts as broken.
     pub(super) fn leave_the_silent(&mut self) {
-        let is_silent =
-            |e: &&ExecutorConnection| self.now.since_ns(e.heard) > BEATS_MISSED_MAX * HEARTBEAT_NS;
+        let is_silent = |e: &&ExecutorConnection| self.now > e.silent_at;
         let silent: Vec<u64> = self.executors.values().filter(is_silent).map(|e| e.connection).collect();
         for connection in silent {
             self.on_disconnected(connection);
@@ -166,18 +213,33 @@ impl<O: Outside> Session<O> {
     }
 
     /// What in the message cannot be. Tasks of which this dispatcher does not know are old ones, see [`Self::on_told`].
-    pub(super) fn find_nonsense(&self, executor: ExecutorId, message: &FromExecutor) -> Option<String> {
+    pub(super) fn find_nonsense(&self, message: &FromExecutor) -> Option<String> {
         let FromExecutor::Node(message) = message else { return None };
-        let event = message.clone().heard_from(executor);
-        let is_old = event.reported().is_some_and(|(_, task, _)| !self.core.has_task(task));
-        if is_old { None } else { self.core.find_nonsense(&event) }
+        let is_old = message.reported().is_some_and(|(task, _)| !self.core.has_task(task));
+        if is_old { None } else { self.core.find_nonsense_in_message(message) }
+    }
+
+    /// How often an executor without attempts has to speak.
+    pub(super) fn idle_ns(&self) -> u64 {
+        let n_ns = self.executors.len() as u64 * 1_000_000_000;
+        (n_ns / IDLE_BEATS_PER_S).min(self.options.config.lease_ns / IDLE_BEATS_PER_LEASE).max(HEARTBEAT_NS)
     }
 
     pub(super) fn on_executor_batch(&mut self, executor: ExecutorId, batch: Vec<FromExecutor>) {
+        self.take_executor_batch(executor, batch);
+        // After the batch it is known whether the executor has attempts.
+        let beats_ns = BEATS_MISSED_MAX * HEARTBEAT_NS;
+        let patience_ns = match self.core.has_attempts(executor) {
+            true => beats_ns,
+            false => beats_ns.max(5 * self.idle_ns() / 2),
+        };
         if let Some(e) = self.executors.get_mut(&executor) {
-            e.heard = self.now;
+            e.silent_at = self.now.plus_ns(patience_ns);
         }
-        if let Some(what) = batch.iter().find_map(|message| self.find_nonsense(executor, message)) {
+    }
+
+    fn take_executor_batch(&mut self, executor: ExecutorId, batch: Vec<FromExecutor>) {
+        if let Some(what) = batch.iter().find_map(|message| self.find_nonsense(message)) {
             let reason = format!("the executor speaks of {what}");
             self.tell(executor, ToExecutor::Shutdown { reason: reason.clone() });
             return self.lose(executor, reason);
@@ -200,12 +262,16 @@ impl<O: Outside> Session<O> {
                     if let Some(e) = self.executors.get_mut(&executor) {
                         e.status = *status;
                     }
-                    self.tell(executor, ToExecutor::Beat);
+                    let idle_ns = self.idle_ns();
+                    self.tell(executor, ToExecutor::Beat { idle_ns });
                 }
                 FromExecutor::Home(report) => self.feed(Event::HomeUsed { executor, report }),
                 FromExecutor::Printed(printed) => self.outside.log_printed(printed),
                 FromExecutor::Looked { ask, has_begun, printed } => {
                     self.on_looked(executor, ask, has_begun, *printed)
+                }
+                FromExecutor::Leaving { within_ns, reason } => {
+                    self.feed(Event::ExecutorLeaving { executor, within_ns, reason })
                 }
                 FromExecutor::Bye { reason } => {
                     self.remember_peer(executor);
@@ -233,13 +299,16 @@ impl<O: Outside> Session<O> {
 
     /// What the attempt wrote is needed again when its end is recorded.
     fn keep_outputs(&mut self, executor: ExecutorId, report: &AttemptReport) {
+        if report.outputs.is_empty() {
+            return;
+        }
         // An attempt that was given up may come back late: its outputs do not count.
         let is_current = self.core.has_task(report.task)
             && matches!(
                 self.core.task_state(report.task),
                 TaskState::Reserved { executor: e, attempt: a, .. } if (e, a) == (executor, report.attempt)
             );
-        if is_current && !report.outputs.is_empty() {
+        if is_current {
             let outputs = report.outputs.iter().map(|o| (o.digest, o.size_bytes)).collect();
             self.outputs.insert(report.task, outputs);
         }
@@ -251,17 +320,26 @@ impl<O: Outside> Session<O> {
             self.acknowledge(executor, task, attempt);
             return;
         }
+        let n_effects = self.effects.len();
         self.feed_acking(event, Some((executor, task, attempt)));
+        let is_recorded = self.records_end(n_effects, executor, task, attempt);
         // Nothing to record (the attempt will be repeated, or was given up): the executor may forget it at once. It may also
         // have reported this again after a reconnect, while the journal still writes what it had reported first.
-        if !self.core.is_landing(executor, task, attempt) && !self.is_recording(executor, task, attempt) {
+        if !is_recorded
+            && !self.core.is_landing(executor, task, attempt)
+            && !self.is_recording_since_before(executor, task, attempt)
+        {
             self.acknowledge(executor, task, attempt);
         }
     }
 
     pub(super) fn assign(&mut self, executor: ExecutorId, assignment: Box<Assignment>) {
+        // From now on it has to speak as often as one that has work.
+        if let Some(e) = self.executors.get_mut(&executor) {
+            e.silent_at = e.silent_at.min(self.now.plus_ns(BEATS_MISSED_MAX * HEARTBEAT_NS));
+        }
         let spec = self.core.task_spec(assignment.task);
-        self.tell_foreign_peers(executor, &assignment.inputs);
+        self.tell_sources(executor, &assignment.inputs);
         let permits = self.permits(executor, &assignment.inputs);
         self.tell(executor, ToExecutor::Assign(Box::new(AssignTask { assignment, spec, permits })));
     }
@@ -269,15 +347,14 @@ impl<O: Outside> Session<O> {
     /// The permission of `executor` to fetch each input from each of its sources, in order.
     pub(super) fn permits(&self, executor: ExecutorId, inputs: &[AssignedInput]) -> Vec<Permit> {
         let mut permits = vec![];
-        let requester_id = self.executors.get(&executor).map_or(0, |e| e.data_id);
+        let requester_id = self.executors.get(&executor).map_or(0, |e| e.served_at.data_id);
         for input in inputs {
             let Some(known) = &input.known else { continue };
             for source in &input.sources {
-                let ours = self.executors.get(source).map(|e| e.data_id);
                 let permission = Permission {
                     digest: known.digest,
                     size_bytes: known.size_bytes,
-                    holder_id: ours.or_else(|| self.foreign_data_id(*source)).unwrap_or(0),
+                    holder_id: self.find_served(*source).map_or(0, |served_at| served_at.data_id),
                     requester_id,
                     expires_unix_ms: self.clock_of(*source).0 / 1_000_000 + PERMIT_MS,
                 };
@@ -293,9 +370,14 @@ impl<O: Outside> Session<O> {
         }
     }
 
+    /// What is collected for the executor; it is sent with the next sending.
     pub(super) fn out(&mut self, executor: ExecutorId) -> Option<&mut Vec<ToExecutor>> {
-        let connection = self.executors.get(&executor)?.connection;
-        Some(&mut self.connections.get_mut(&connection)?.out)
+        let number = self.executors.get(&executor)?.connection;
+        let connection = self.connections.get_mut(&number)?;
+        if !std::mem::replace(&mut connection.is_due, true) {
+            self.sending.due.push(number);
+        }
+        Some(&mut connection.out)
     }
 
     pub(super) fn is_connected(&self, executor: ExecutorId) -> bool {

@@ -4,10 +4,11 @@
 //! machines is theirs ([`eyas_core::group`]). When one comes up, everything that the other needs to know is said
 //! again, so nothing is numbered or acknowledged.
 
+use super::executors::ServedAt;
 use super::*;
 use crate::clock;
 use eyas_core::group::{MemberLoad, Membership, giver_of, home_of};
-use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
 /// An executor that was sent to another dispatcher is counted there for so long, until that one tells its load.
 const SENT_NS: u64 = 3_000_000_000;
@@ -21,10 +22,8 @@ pub(super) struct Group {
     links: BTreeSet<MemberId>,
     /// Theirs to us.
     members: BTreeMap<u64, MemberId>,
-    /// Others' executors: where they serve their caches, and their names on the data plane.
-    foreign: HashMap<ExecutorId, (String, u32)>,
-    /// Which of ours know which of those.
-    told: HashSet<(ExecutorId, ExecutorId)>,
+    /// Others' executors: where they serve their caches.
+    foreign: HashMap<ExecutorId, Arc<ServedAt>>,
     /// By how much the clocks of the others are ahead, as far as they have told them.
     clocks_ahead_ns: BTreeMap<MemberId, i64>,
     loads: BTreeMap<MemberId, MemberLoad>,
@@ -47,7 +46,6 @@ impl Group {
             links: BTreeSet::new(),
             members: BTreeMap::new(),
             foreign: HashMap::new(),
-            told: HashSet::new(),
             clocks_ahead_ns: BTreeMap::new(),
             loads: BTreeMap::new(),
             load_told: None,
@@ -230,14 +228,14 @@ impl<O: Outside> Session<O> {
     pub(super) fn peer(&self, executor: ExecutorId) -> (ExecutorId, String, u32, String) {
         let e = &self.executors[&executor];
         let name = self.executor_names.get(&executor).cloned().unwrap_or_default();
-        (executor, e.data_address.clone(), e.data_id, name)
+        (executor, e.served_at.address.clone(), e.served_at.data_id, name)
     }
 
     /// The others hear of an executor before they hear what it holds.
     pub(super) fn tell_peers_of(&mut self, executor: ExecutorId) {
-        let Some(group) = &mut self.group else { return };
-        // It may be another process than the one that was told.
-        group.told.retain(|(ours, _)| *ours != executor);
+        if self.group.is_none() {
+            return;
+        }
         let peer = self.peer(executor);
         self.tell_members(&FromMember::Peers(vec![peer]));
         self.tell_load();
@@ -246,10 +244,9 @@ impl<O: Outside> Session<O> {
     pub(super) fn on_foreign(&mut self, peers: Vec<(ExecutorId, String, u32, String)>) {
         let Some(group) = &mut self.group else { return };
         for (executor, address, data_id, name) in peers {
-            let new = (address, data_id);
-            if group.foreign.get(&executor) != Some(&new) {
-                group.told.retain(|(_, foreign)| *foreign != executor);
-                group.foreign.insert(executor, new);
+            let new = ServedAt { address, data_id };
+            if group.foreign.get(&executor).is_none_or(|known| **known != new) {
+                group.foreign.insert(executor, Arc::new(new));
                 self.executor_names.insert(executor, name);
             }
         }
@@ -274,25 +271,9 @@ impl<O: Outside> Session<O> {
         clock::there(there, ahead_ns.saturating_neg())
     }
 
-    pub(super) fn foreign_data_id(&self, executor: ExecutorId) -> Option<u32> {
-        self.group.as_ref()?.foreign.get(&executor).map(|(_, data_id)| *data_id)
-    }
-
-    /// Before `executor` is sent to others' executors it is told where they are.
-    pub(super) fn tell_foreign_peers(&mut self, executor: ExecutorId, inputs: &[AssignedInput]) {
-        let Some(group) = &mut self.group else { return };
-        let mut peers = vec![];
-        for source in inputs.iter().flat_map(|i| &i.sources) {
-            if !self.executors.contains_key(source)
-                && let Some((address, data_id)) = group.foreign.get(source)
-                && group.told.insert((executor, *source))
-            {
-                peers.push((*source, address.clone(), *data_id));
-            }
-        }
-        if !peers.is_empty() {
-            self.tell(executor, ToExecutor::Peers { peers });
-        }
+    /// Where an executor of another dispatcher serves its cache.
+    pub(super) fn foreign_served(&self, executor: ExecutorId) -> Option<&Arc<ServedAt>> {
+        self.group.as_ref()?.foreign.get(&executor)
     }
 
     /// The member that an executor should be at, if not here. Whoever was welcomed anywhere says where that was.
@@ -323,7 +304,7 @@ impl<O: Outside> Session<O> {
         if let Some(group) = &mut self.group
             && let Some(e) = self.executors.get(&executor)
         {
-            group.foreign.insert(executor, (e.data_address.clone(), e.data_id));
+            group.foreign.insert(executor, e.served_at.clone());
         }
     }
 
@@ -346,6 +327,9 @@ impl<O: Outside> Session<O> {
     }
 
     pub(super) fn tell_load(&mut self) {
+        if self.group.is_none() {
+            return;
+        }
         let load = self.core.load();
         let Some(group) = &mut self.group else { return };
         if group.load_told.as_ref() != Some(&load) {

@@ -39,8 +39,8 @@ pub use clean::{Cleaning, Survey};
 pub use outside::{Answer, Outside, Permission, Seq};
 pub use records::Record;
 
-use ends::{Durable, Effect, Ended, Recording};
-use executors::{Connection, ExecutorConnection};
+use ends::{Durable, Effect, Ended};
+use executors::{Connection, ExecutorConnection, Sending};
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::*;
 use eyas_core::home_share::{HomeLimits, HomeShare};
@@ -149,6 +149,7 @@ pub struct Session<O> {
     aborts_owed: Vec<RunId>,
     prints: Prints,
     connections: BTreeMap<u64, Connection>,
+    sending: Sending,
     executors: BTreeMap<ExecutorId, ExecutorConnection>,
     /// Names outlive their executors: explanations speak of those too.
     executor_names: BTreeMap<ExecutorId, String>,
@@ -169,8 +170,6 @@ pub struct Session<O> {
     /// What was added, by run and token.
     added: BTreeMap<(RunId, String), Added>,
     effects: VecDeque<(Seq, Effect)>,
-    /// Ends that the journal is still writing.
-    recording: HashMap<TaskId, Recording>,
     /// Somebody waits for what was appended to the journal since the last commit.
     commit_now: bool,
     /// Digests and sizes of outputs that are on their way home, for the record of the task's end.
@@ -214,6 +213,7 @@ impl<O: Outside> Session<O> {
             aborts_owed: vec![],
             prints: Prints::default(),
             connections: BTreeMap::new(),
+            sending: Sending::default(),
             executors: BTreeMap::new(),
             executor_names: BTreeMap::new(),
             last_executor: 0,
@@ -226,7 +226,6 @@ impl<O: Outside> Session<O> {
             decided: false,
             added: BTreeMap::new(),
             effects: VecDeque::new(),
-            recording: HashMap::new(),
             commit_now: false,
             outputs: HashMap::new(),
             durable: BTreeMap::new(),
@@ -344,8 +343,8 @@ impl<O: Outside> Session<O> {
     pub fn say_goodbye(&mut self) {
         let reason = self.stop.clone().unwrap_or_default();
         self.say(format!("eyas: the dispatcher ends: {}", line_of(&reason)));
-        for connection in self.connections.values_mut().filter(|c| c.executor.is_some()) {
-            connection.out.push(ToExecutor::Shutdown { reason: reason.clone() });
+        for executor in self.executors.keys().copied().collect::<Vec<_>>() {
+            self.tell(executor, ToExecutor::Shutdown { reason: reason.clone() });
         }
         self.send_all();
         self.outside.flush();
@@ -387,10 +386,10 @@ impl<O: Outside> Session<O> {
     }
 
     fn on_tick(&mut self) {
-        self.leave_the_silent();
         // Every tick the core hears is in the log, as it may change what it does later; so they are few.
         if self.now.since_ns(self.core_ticked) >= TICK_NS {
             self.core_ticked = self.now;
+            self.leave_the_silent();
             self.feed(Event::Ticked);
             self.tell_load();
             self.ask_doubts();
@@ -441,6 +440,7 @@ impl<O: Outside> Session<O> {
             Action::Prefetch { executor, batch, inputs } => {
                 let location = |i: &AssignedInput| self.core.location(i.object).text().to_owned();
                 let locations = inputs.iter().map(location).collect();
+                self.tell_sources(executor, &inputs);
                 let permits = self.permits(executor, &inputs);
                 self.tell(executor, ToExecutor::Prefetch { batch, inputs, locations, permits });
             }
@@ -484,6 +484,7 @@ impl<O: Outside> Session<O> {
                 self.commit_now = true;
             }
             Action::ForgetRun { run } => self.record_forgotten(run, None),
+            Action::DrainExecutor { executor, reason } => self.drain(executor, reason),
             Action::ForgetExecutor { executor } => self.forget(executor),
             Action::TellMember { member, messages } => self.tell_member(member, &FromMember::Said(messages)),
             Action::SendAway { executor, member } => self.send_away(executor, member),
@@ -510,15 +511,35 @@ impl<O: Outside> Session<O> {
         }
     }
 
+    /// Sends what was collected. Recorded ends alone wait for company until the next tick.
     fn send_all(&mut self) {
-        for (number, connection) in self.connections.iter_mut().filter(|(_, c)| !c.out.is_empty()) {
+        let mut due = std::mem::take(&mut self.sending.due);
+        if self.ticked {
+            due.append(&mut self.sending.waiting);
+            due.sort_unstable();
+            due.dedup();
+        } else {
+            due.sort_unstable();
+        }
+        for number in due.drain(..) {
+            let Some(connection) = self.connections.get_mut(&number) else { continue };
+            connection.is_due = false;
             let can_wait = matches!(&connection.out[..], [ToExecutor::Recorded { ended }] if ended.len() < RECORDED_BATCH);
             if can_wait && !self.ticked {
+                if !std::mem::replace(&mut connection.is_waiting, true) {
+                    self.sending.waiting.push(number);
+                }
                 continue;
             }
-            self.outside.send(*number, &mut connection.out);
-            connection.out.clear();
+            if self.ticked {
+                connection.is_waiting = false;
+            }
+            if !connection.out.is_empty() {
+                self.outside.send(number, &mut connection.out);
+                connection.out.clear();
+            }
         }
+        self.sending.due = due;
         self.outside.log_settled(std::mem::take(&mut self.ticked));
     }
 }

@@ -8,15 +8,15 @@
 
 use super::*;
 use eyas_core::provisioning::NodeView;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What the dispatcher remembers of provisioning.
 #[derive(Default)]
 pub(super) struct Provision {
     /// The provisioner's connection and what it said of itself last.
     provisioner: Option<(u64, Provisioner)>,
-    /// Executors that were asked to leave and have not been told to end.
-    draining: BTreeSet<ExecutorId>,
+    /// Executors that were asked to leave and have not been told to end, each with the reason that it will be told.
+    draining: BTreeMap<ExecutorId, String>,
     /// Lent to the core for each look.
     views: Vec<NodeView>,
 }
@@ -29,6 +29,11 @@ impl Provision {
 
     pub(super) fn shown(&self) -> Option<Provisioner> {
         self.provisioner.as_ref().map(|(_, p)| p.clone())
+    }
+
+    /// Why nodes do not come or go.
+    pub(super) fn troubles(&self) -> Vec<String> {
+        self.provisioner.iter().flat_map(|(_, p)| p.troubles.iter().cloned()).collect()
     }
 }
 
@@ -57,13 +62,27 @@ impl<O: Outside> Session<O> {
     }
 
     pub(super) fn on_drain(&mut self, connection: u64, number: u64, executor: ExecutorId) {
-        if !self.core.executors().any(|(id, ..)| id == executor) {
+        if !self.core.has_executor(executor) {
             let reason = format!("there is no executor {executor}");
             return self.refuse(connection, number, reason);
         }
+        let reason = match self.core.is_short_of_time(executor) {
+            true => "released, as no task that waits would end before its walltime",
+            false => "released, as there was no work for it",
+        };
         self.feed(Event::ExecutorDraining { executor });
-        self.provision.draining.insert(executor);
+        self.provision.draining.insert(executor, reason.into());
         self.reply(connection, number, ReplyBody::Draining);
+    }
+
+    /// The core drains an executor, because that ends soon.
+    pub(super) fn drain(&mut self, executor: ExecutorId, reason: String) {
+        self.say(format!(
+            "eyas: executor {} gets nothing more, because {}",
+            self.name_of(executor),
+            line_of(&reason)
+        ));
+        self.provision.draining.insert(executor, format!("drained, because {reason}"));
     }
 
     /// Tells executors to end that were asked to leave and have nothing left.
@@ -72,17 +91,14 @@ impl<O: Outside> Session<O> {
             return;
         }
         let now = self.now;
-        let draining = self.provision.draining.iter().copied();
+        let draining = self.provision.draining.keys().copied();
         let mut busy: BTreeSet<ExecutorId> = draining.filter(|e| !self.core.may_leave(now, *e)).collect();
         busy.extend(self.unacknowledged());
         let (draining, drained) =
-            std::mem::take(&mut self.provision.draining).into_iter().partition(|e| busy.contains(e));
+            std::mem::take(&mut self.provision.draining).into_iter().partition(|(e, _)| busy.contains(e));
         self.provision.draining = draining;
-        for executor in BTreeSet::into_iter(drained) {
-            self.tell(
-                executor,
-                ToExecutor::Shutdown { reason: "released, as there was no work for it".into() },
-            );
+        for (executor, reason) in BTreeMap::into_iter(drained) {
+            self.tell(executor, ToExecutor::Shutdown { reason });
         }
     }
 

@@ -8,6 +8,10 @@ use eyas_wire::message::Addition;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
+/// The kind of [`Record::ArrayAdded`], and a field that holds nothing.
+const ARRAY_ADDED: u8 = 1;
+const NONE: u8 = 0;
+
 /// One journal record.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub enum Record<'a> {
@@ -94,6 +98,40 @@ impl Record<'_> {
         postcard::to_stdvec(self).expect("records hold nothing that postcard cannot write")
     }
     pub fn from_bytes(bytes: &[u8]) -> Result<Record<'static>, String> {
-        postcard::from_bytes(bytes).map_err(|e| e.to_string())
+        match postcard::from_bytes(bytes) {
+            // A journal of a version whose tasks had no needs: the array is the record's end, and ends before them.
+            Err(postcard::Error::DeserializeUnexpectedEnd) if bytes.first() == Some(&ARRAY_ADDED) => {
+                postcard::from_bytes(&[bytes, &[NONE]].concat())
+            }
+            read => read,
+        }
+        .map_err(|e| e.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use eyas_core::array::{Command, Pattern, TaskForm};
+    use eyas_core::needs::Needs;
+
+    fn array(needs: Option<Needs>) -> TaskArray {
+        let command = Command::Exec(vec![Pattern::literal("true")]);
+        let template = TaskForm::new(Pattern::literal("t"), command);
+        TaskArray { n_tasks: 3, first_index: 0, template, columns: vec![], needs: needs.map(Box::new) }
+    }
+
+    #[test]
+    fn an_array_of_a_version_without_needs_is_read() {
+        let record = Record::ArrayAdded { run: RunId(1), array: Cow::Owned(array(None)) };
+        let bytes = record.to_bytes();
+        let (last, older) = bytes.split_last().expect("a record has bytes");
+        assert_eq!(*last, NONE);
+        assert_eq!(Record::from_bytes(older), Ok(record.clone()));
+        assert_eq!(Record::from_bytes(&bytes), Ok(record));
+        assert!(Record::from_bytes(&older[..older.len() - 1]).is_err(), "a cut record is none");
+        let needs = Needs { gpu_parts: 500, ..Needs::default() };
+        let record = Record::ArrayAdded { run: RunId(1), array: Cow::Owned(array(Some(needs))) };
+        assert_eq!(Record::from_bytes(&record.to_bytes()), Ok(record));
     }
 }

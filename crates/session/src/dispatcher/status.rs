@@ -50,6 +50,7 @@ impl<O: Outside> Session<O> {
             ended: r.ended.filter(|_| n_ended == r.n_tasks),
             failures: self.durable_failures(r, durable.n_failed),
             n_nodes: self.n_nodes(),
+            troubles: self.provision.troubles(),
         }
     }
 
@@ -77,6 +78,8 @@ impl<O: Outside> Session<O> {
             executor: id,
             name: offer.name.clone(),
             slots: offer.slots,
+            equipment: offer.equipment.clone(),
+            held: self.core.resources_held(id),
             n_assigned: n_assigned as u32,
             cache_bytes: offer.cache_bytes,
             state,
@@ -107,8 +110,15 @@ impl<O: Outside> Session<O> {
                 .chain(self.group_warning())
                 .chain(self.core.short_of_space())
                 .chain(self.core.resting())
+                .chain(self.core.ending())
                 .collect(),
             provisioner: self.provision.shown(),
+            resources: self
+                .core
+                .cluster_resources()
+                .into_iter()
+                .map(|(name, n, n_held)| ClusterResource { name, n, n_held })
+                .collect(),
         }
     }
 

@@ -7,6 +7,7 @@
 use super::Book;
 use eyas_core::event::*;
 use eyas_core::executor::Executor;
+use eyas_core::needs::Equipment;
 use eyas_core::*;
 use eyas_wire::message::*;
 use std::sync::Arc;
@@ -26,10 +27,13 @@ pub struct About {
     pub name: String,
     pub slots: u32,
     pub memory_bytes: u64,
+    pub equipment: Equipment,
     pub cache_bytes: u64,
     /// As in [`ExecutorHello`].
     pub data_address: String,
     pub data_id: u32,
+    /// How long it lives, as it is when the hello is said.
+    pub walltime: Option<Walltime>,
 }
 
 /// What a dispatcher's first frame means.
@@ -104,10 +108,12 @@ impl DispatcherLink {
             name: about.name.clone(),
             slots: about.slots,
             memory_bytes: about.memory_bytes,
+            equipment: about.equipment.clone(),
             cache_bytes: about.cache_bytes,
             held: held.collect(),
             attempts: core.attempts(),
             owner: self.known_as.map(|k| k.incarnation),
+            walltime: about.walltime,
         };
         ExecutorHello {
             offer,
@@ -262,7 +268,10 @@ fn translate(book: &Book, message: &mut NodeMessage) -> bool {
             is_known
         }
         NodeMessage::AttemptEnded { report } => {
-            Arc::make_mut(report).inputs.retain_mut(|input| of(&mut input.object));
+            // The state machine keeps the report, too, so changing it means copying it.
+            if !report.inputs.is_empty() {
+                Arc::make_mut(report).inputs.retain_mut(|input| of(&mut input.object));
+            }
             true
         }
         NodeMessage::OutputsHome { .. }
@@ -289,15 +298,18 @@ pub(super) mod tests {
             name: "n".into(),
             slots: 1,
             memory_bytes: 0,
+            equipment: Equipment::default(),
             cache_bytes: 100,
             data_address: String::new(),
             data_id: 1,
+            walltime: None,
         }
     }
 
     pub(in crate::executor) fn side() -> Side {
         let cache = CacheConfig { budget_bytes: 100, eviction: "lru".into(), seed: 0 };
         let config = ExecutorConfig {
+            equipment: Equipment::default(),
             slots: 1,
             cache,
             transfers_max: 1,

@@ -5,12 +5,14 @@
 //! | [`book`] | an executor's own numbers of objects, and a dispatcher's numbers of them |
 //! | [`link`] | hello and welcome, words until they are sent, whose this executor is |
 //! | [`orders`] | what each message of the dispatcher asks of the node |
+//! | [`pace`] | when a status is due, and when to try again to connect |
 //!
 //! Not here: when to connect and to whom (the driver), what happens on the node (`eyas_core::executor`).
 
 pub mod book;
 pub mod link;
 pub mod orders;
+pub mod pace;
 
 pub use book::{Book, NAMES_MIN, unless_dropped};
 pub use link::{DispatcherLink, Welcomed};

@@ -30,8 +30,8 @@ pub enum Order {
     RemoveParts(Vec<(TaskId, AttemptNo, Vec<String>)>),
     /// Answer with what the program of this attempt has printed so far.
     Look { ask: u64, task: TaskId, attempt: AttemptNo },
-    /// Renew the lease: the dispatcher has answered a status.
-    RenewLease,
+    /// Renew the lease: the dispatcher has answered a status. While nothing is to do here, the next one is due within `idle_ns`.
+    RenewLease { idle_ns: u64 },
     /// Call [`DispatcherLink::go`] as soon as nothing is left to do here: another dispatcher of the group is the right one now.
     Move,
     /// End the executor's process.
@@ -95,7 +95,7 @@ impl DispatcherLink {
             ToExecutor::Peers { peers } => return Order::MeetPeers(peers),
             ToExecutor::RemoveParts { attempts } => return Order::RemoveParts(attempts),
             ToExecutor::Look { ask, task, attempt } => return Order::Look { ask, task, attempt },
-            ToExecutor::Beat => return Order::RenewLease,
+            ToExecutor::Beat { idle_ns } => return Order::RenewLease { idle_ns },
             ToExecutor::Shutdown { reason } => return Order::End { reason },
             ToExecutor::Recall { task, attempt } => NodeEvent::RecallRequested { task, attempt },
             ToExecutor::Cancel { task, attempt } => NodeEvent::CancelRequested { task, attempt },
@@ -211,6 +211,7 @@ mod tests {
                 private_inputs: false,
                 repeated: false,
                 alone: false,
+                needs: None,
                 why: Why::default(),
             }),
             spec: TaskSpec {

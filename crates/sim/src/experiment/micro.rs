@@ -178,7 +178,7 @@ fn workload(cell: &Cell, warmed_at_ns: Option<u64>) -> Workload {
             None => (index("file"), vec![]),
         };
         let template = template(index(name), "read", vec![input], outputs);
-        let array = TaskArray { n_tasks, first_index: 0, template, columns };
+        let array = TaskArray { n_tasks, first_index: 0, template, columns, needs: None };
         ArrivingTasks { at: Timestamp(at_ns), array: Arc::new(array), compute: Compute::Same(0) }
     };
     let submissions = match warmed_at_ns {

@@ -201,7 +201,7 @@ fn reduce_s(bytes: u64, nodes: u32) -> Result<f64, String> {
         let mut submissions = vec![];
         let mut add = |n: u32, id: &str, program: &str, inputs: Vec<Pattern>, out: &str, columns, ns| {
             let template = template(index(id), program, inputs, vec![index(out)]);
-            let array = TaskArray { n_tasks: n, first_index: 0, template, columns };
+            let array = TaskArray { n_tasks: n, first_index: 0, template, columns, needs: None };
             submissions.push(ArrivingTasks {
                 at: Timestamp(0),
                 array: Arc::new(array),

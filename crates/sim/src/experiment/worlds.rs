@@ -230,7 +230,7 @@ impl World {
             let patterns = |list: &[String]| list.iter().map(Pattern::literal).collect();
             let id = Pattern::literal(format!("{i}"));
             let template = template(id, task.label, patterns(&task.inputs), patterns(&task.outputs));
-            let array = TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![] };
+            let array = TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![], needs: None };
             submissions.push(ArrivingTasks {
                 at: Timestamp(task.at_ns),
                 array: Arc::new(array),

@@ -38,6 +38,7 @@ pub fn all_pairs(config: AllPairsConfig) -> Result<Workload, Error> {
             first_index: 0,
             template: template(id, "pair", vec![item_a, item_b], vec![]),
             columns: vec![],
+            needs: None,
         };
         ArrivingTasks { at: Timestamp(0), array: Arc::new(array), compute: Compute::Same(compute_ns) }
     };

@@ -109,6 +109,7 @@ impl<R: Iterator<Item = u64>> Iterator for Arrivals<R> {
             first_index: self.n_submitted,
             template: self.template.clone(),
             columns: vec![files],
+            needs: None,
         };
         self.n_submitted += n;
         let at = Timestamp(self.begin_ns + due_ns);

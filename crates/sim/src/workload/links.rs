@@ -190,6 +190,7 @@ fn single(submissions: &[ArrivingTasks], (s, i): (usize, u32), at_ns: u64) -> Ar
         first_index: array.first_index + u64::from(i),
         template: array.expand(i).map(&mut |text| Pattern::literal(text.as_str())),
         columns: vec![],
+        needs: None,
     };
     ArrivingTasks { at: Timestamp(at_ns), array: Arc::new(array), compute: Compute::Same(compute.of(i)) }
 }
@@ -201,7 +202,7 @@ mod tests {
     fn task(id: &str, at_ns: u64, inputs: &[&str], outputs: &[&str]) -> ArrivingTasks {
         let patterns = |list: &[&str]| list.iter().map(|text| Pattern::literal(*text)).collect();
         let template = template(Pattern::literal(id), "p", patterns(inputs), patterns(outputs));
-        let array = TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![] };
+        let array = TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![], needs: None };
         ArrivingTasks { at: Timestamp(at_ns), array: Arc::new(array), compute: Compute::Same(10) }
     }
 

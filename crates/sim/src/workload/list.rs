@@ -171,7 +171,7 @@ mod tests {
         };
         let id = Pattern(vec![Piece::Literal(program.into()), Piece::Index]);
         let template = template(id, program, patterns(inputs), patterns(outputs));
-        Arc::new(TaskArray { n_tasks, first_index: 0, template, columns: vec![] })
+        Arc::new(TaskArray { n_tasks, first_index: 0, template, columns: vec![], needs: None })
     }
 
     fn learned() -> Learned {

@@ -8,6 +8,7 @@
 
 use super::*;
 use eyas_core::Location;
+use eyas_core::needs::{Equipment, in_parts};
 use eyas_text::shown;
 
 /// The longest simulated time: 100 years.
@@ -20,13 +21,15 @@ pub(super) fn too_long(n_tasks: u64) -> Error {
 }
 
 /// The largest resources that any node of a machine has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Largest {
     pub slots: u32,
     pub memory_bytes: u64,
     /// 0: nothing is cached, so no file is too large. A file at home that does not fit into a cache is read
     /// past it.
     pub cache_bytes: u64,
+    /// Gpus, and named resources of a node or of the whole cluster.
+    pub equipment: Equipment,
 }
 
 /// Checks a workload while it is submitted.
@@ -94,6 +97,21 @@ impl Watch {
 
     fn check_room(&self, array: &TaskArray) -> Result<(), Error> {
         let (template, most) = (&array.template, &self.largest);
+        if let Some(needs) = array.needs.as_deref().filter(|needs| !most.equipment.holds(needs)) {
+            let missing = needs.resources.iter().find(|(name, n)| most.equipment.amount(name) < **n);
+            let what = match missing {
+                Some((name, n)) => {
+                    format!("{n} of {}, and there are {}", shown(name), most.equipment.amount(name))
+                }
+                None => format!(
+                    "{} gpus, and a node has {}",
+                    in_parts(needs.gpu_parts.into()),
+                    most.equipment.gpus
+                ),
+            };
+            let id = array.fill(&template.id, 0);
+            return Err(Error::never_ends(format!("task {} needs {what}", shown(&id))));
+        }
         let memory = template.memory_bytes.unwrap_or(0);
         let (needs, has) = match (template.cpus > most.slots, memory > most.memory_bytes) {
             (false, false) => return Ok(()),
@@ -157,7 +175,12 @@ impl Watch {
 mod tests {
     use super::*;
 
-    const LARGEST: Largest = Largest { slots: 2, memory_bytes: 1 << 30, cache_bytes: 1000 };
+    const LARGEST: Largest = Largest {
+        slots: 2,
+        memory_bytes: 1 << 30,
+        cache_bytes: 1000,
+        equipment: Equipment { gpus: 0, resources: std::collections::BTreeMap::new() },
+    };
 
     fn workload() -> Workload {
         let config = all_pairs::AllPairsConfig { n: 2, item_bytes: 1000, compute_ns: 1 };

@@ -140,7 +140,7 @@ impl Maker {
         self.sizes.extend(sizes);
         self.submissions.push(ArrivingTasks {
             at: Timestamp(0),
-            array: Arc::new(TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![] }),
+            array: Arc::new(TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![], needs: None }),
             compute: Compute::Same((seconds * SECOND_NS as f64) as u64),
         });
     }

@@ -168,6 +168,7 @@ pub fn stacking(seed: u64, config: StackingConfig) -> Result<Workload, Error> {
             first_index: begin as u64,
             template: template.clone(),
             columns: vec![column],
+            needs: None,
         };
         let compute = Compute::Each(part.iter().map(|file| compute_of(*file)).collect());
         begin += part.len();

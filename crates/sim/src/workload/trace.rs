@@ -214,6 +214,7 @@ impl Reader {
                 slots: offer.slots,
                 memory_bytes: offer.memory_bytes,
                 cache_bytes: offer.cache_bytes,
+                equipment: offer.equipment.clone(),
                 held_bytes: offer.held.iter().map(|h| h.size_bytes).sum(),
                 joined: t,
                 n_losses: 0,

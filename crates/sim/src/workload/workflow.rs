@@ -130,7 +130,7 @@ fn workload(workflow: &flow::Workflow, config: &WorkflowConfig) -> Result<Worklo
             template.label = task.stage.clone();
         }
         template.cpus = task.cpus.min(config.cpus_max.unwrap_or(u32::MAX).max(1));
-        let array = TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![] };
+        let array = TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![], needs: None };
         submissions.push(ArrivingTasks {
             at: Timestamp(0),
             array: Arc::new(array),

@@ -162,6 +162,8 @@ impl Desk {
             Action::NameObjects { .. } | Action::ForgetExecutor { .. } => {}
             // Simulated home storage has no half-written files, and the machine has its limits.
             Action::RemoveParts { .. } | Action::ShareHome { .. } => {}
+            // Nodes that drain are looked for at each look.
+            Action::DrainExecutor { .. } => {}
             // There is one dispatcher.
             Action::TellMember { .. } | Action::SendAway { .. } => {}
         }

@@ -137,6 +137,7 @@ pub(super) fn node_core(
         seed,
     };
     let config = ExecutorConfig {
+        equipment: machine.equipment.clone(),
         slots: machine.slots_per_node,
         cache,
         transfers_max: scheduling.transfers_max,

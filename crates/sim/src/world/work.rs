@@ -39,10 +39,13 @@ impl Work {
     ) -> Result<Work, String> {
         let dispatcher = &scheduling.dispatcher;
         let caches = placement::by_name(&dispatcher.placement, &dispatcher.placement_config)?.uses_caches();
+        let mut equipment = machine.equipment.clone();
+        equipment.resources.extend(dispatcher.resources.clone());
         let largest = Largest {
             slots: machine.slots_per_node,
             memory_bytes: super::NODE_MEMORY_BYTES,
             cache_bytes: if caches { machine.cache_bytes_per_node } else { 0 },
+            equipment,
         };
         Ok(Work {
             watch: Watch::new(&workload, largest).map_err(|e| e.to_string())?,

@@ -305,6 +305,7 @@ impl World {
             let cache =
                 CacheConfig { budget_bytes: 1_000_000, eviction: "lru".into(), seed: o.seed + n as u64 };
             let executor = ExecutorConfig {
+                equipment: Default::default(),
                 slots: *slots,
                 cache,
                 transfers_max: 8,

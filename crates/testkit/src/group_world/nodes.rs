@@ -52,7 +52,7 @@ impl World {
         self.next_life += 1;
         self.lives.insert(life, (n, m));
         self.members[m].process.as_mut().expect("just seen").on_connected(life, n);
-        let hello = self.nodes[n].connect(life);
+        let hello = self.nodes[n].connect(self.now, life);
         let at = self.arrival(life, false);
         self.after(at, Ev::FromNode { m, life, batch: vec![hello] });
     }

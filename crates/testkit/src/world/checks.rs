@@ -17,7 +17,10 @@ impl World {
             FailureKind::StageOut => bad_transfers,
             FailureKind::Node => bad_transfers || self.is_disk_tight(),
             FailureKind::ExecutorLost | FailureKind::InputLost => !o.loses_nothing() || self.is_tight(),
-            FailureKind::NeverFits => o.task_is_wide + o.task_has_memory > 0 || self.is_tight(),
+            FailureKind::CutOff => o.walltime_ns_max > 0,
+            FailureKind::NeverFits => {
+                o.task_is_wide + o.task_has_memory > 0 || self.is_tight() || o.resources
+            }
             // Damage is weather, like many other things, and only the last failure is named.
             FailureKind::InputModified => o.task_writes_input + o.n_corruptions > 0,
             // When a disk refuses bytes, the cache is smaller for a while.
@@ -159,6 +162,43 @@ impl World {
         }
     }
 
+    /// A program starts on node `n` with these gpus: checks that nothing is used by more programs than it is for, on
+    /// the node and in the whole cluster.
+    pub(super) fn check_resources(&mut self, n: usize, id: AttemptId, gpus: Vec<u32>) {
+        if !self.o.resources {
+            return;
+        }
+        self.nodes[n].contexts.get_mut(&id).expect("it starts").gpus = gpus;
+        let node = &self.nodes[n];
+        let running = || node.contexts.values().filter(|c| c.runs);
+        let needs = || running().filter_map(|c| Some((c.assignment.needs.as_deref()?, c)));
+        for (needs, context) in needs() {
+            let n_gpus = needs.gpu_parts.div_ceil(PARTS) as usize;
+            assert_eq!(context.gpus.len(), n_gpus, "{id:?} has the gpus that it needs");
+        }
+        for gpu in 0..node.config.equipment.gpus {
+            let here = needs().filter(|(_, c)| c.gpus.contains(&gpu));
+            let parts: u32 = here.map(|(needs, _)| needs.gpu_parts.min(PARTS)).sum();
+            assert!(parts <= PARTS, "gpu {gpu} of node {n} is used {parts} thousandths");
+        }
+        assert!(running().flat_map(|c| &c.gpus).all(|gpu| *gpu < node.config.equipment.gpus));
+        for (name, has) in &node.config.equipment.resources {
+            let held: u32 = needs().filter_map(|(needs, _)| needs.resources.get(name)).sum();
+            assert!(held <= *has, "{held} of {has} {name} of node {n} are used");
+        }
+        // Who was given up while it could not be reached may run on for a moment.
+        let Some(process) = self.process.as_ref() else { return };
+        if self.o.n_link_cuts + self.o.n_dispatcher_kills + self.o.n_stops > 0 {
+            return;
+        }
+        for (name, has) in &self.config.resources {
+            let tasks = self.nodes.iter().flat_map(|node| node.contexts.iter().filter(|(_, c)| c.runs));
+            let needs = tasks.filter_map(|((task, _), _)| process.core().needs_of(*task));
+            let held: u32 = needs.filter_map(|needs| needs.resources.get(name)).sum();
+            assert!(held <= *has, "{held} of {has} {name} of the cluster are used");
+        }
+    }
+
     /// Checks that a ready task starts if a node has been idle and large enough for it for a while. Some
     /// policies keep a task for the node that has its files: such tasks may wait as long as that node, or any
     /// other that is large enough, has work.
@@ -168,11 +208,16 @@ impl World {
         let now = self.now;
         let mut idle: BTreeMap<ExecutorId, Timestamp> = BTreeMap::new();
         let mut large: Vec<(ExecutorId, u32, u64)> = vec![];
+        let mut equipped: BTreeMap<ExecutorId, Equipment> = BTreeMap::new();
+        let in_cluster = core.cluster_resources();
         for (executor, offer, _, state) in core.executors() {
-            if state != NodeState::Connected {
+            // A node with an end may have too little time. That one with time enough gets the task is checked event by event, by
+            // `tests/walltimes.rs`; after the faults no node has an end.
+            if state != NodeState::Connected || offer.walltime.is_some() {
                 continue;
             }
             large.push((executor, offer.slots, offer.memory_bytes));
+            equipped.insert(executor, offer.equipment.clone());
             if core.is_idle(executor) {
                 idle.insert(executor, self.idle_since.get(&executor).copied().unwrap_or(now));
             }
@@ -189,8 +234,16 @@ impl World {
             let since = self.ready_since.get(&task).copied().unwrap_or(now);
             ready.insert(task, since);
             let spec = core.task_spec(task);
-            let fits = |(_, slots, memory): &&(ExecutorId, u32, u64)| {
-                *slots >= spec.cpus && *memory >= spec.memory_bytes.unwrap_or(0)
+            // What the whole cluster has may be in use elsewhere.
+            let needs = core.needs_of(task);
+            let is_shared = |name: &String| in_cluster.iter().any(|(shared, ..)| shared == name);
+            if needs.is_some_and(|needs| needs.resources.keys().any(is_shared)) {
+                continue;
+            }
+            let fits = |(executor, slots, memory): &&(ExecutorId, u32, u64)| {
+                *slots >= spec.cpus
+                    && *memory >= spec.memory_bytes.unwrap_or(0)
+                    && needs.is_none_or(|needs| equipped[executor].holds(needs))
             };
             let waits =
                 |(executor, ..): &(ExecutorId, u32, u64)| idle.get(executor).map(|at| (*at).max(since));

@@ -6,6 +6,16 @@ impl World {
     pub(super) fn on_fault(&mut self, fault: Fault) {
         match fault {
             Fault::KillNode(n) => self.stop_node(n),
+            Fault::WalltimeEnds(n, epoch) => {
+                if self.nodes[n].epoch == epoch && self.nodes[n].is_up {
+                    // A batch system may be quicker than the last words.
+                    if self.nodes[n].link.is_welcomed() && self.chance(500) {
+                        self.nodes[n].say_bye();
+                        self.flush_node(n);
+                    }
+                    self.stop_node(n);
+                }
+            }
             Fault::Stop(n) => {
                 if !self.nodes[n].is_up || self.nodes[n].stopped.is_some() {
                     return;

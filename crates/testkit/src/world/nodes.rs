@@ -15,6 +15,11 @@ impl World {
         self.nodes[n].last_contact = self.now;
         self.set_clock(n);
         let epoch = self.nodes[n].epoch;
+        if self.o.walltime_ns_max > 0 && self.faults {
+            let whole_ns = self.o.walltime_ns_max / 4 + self.upto(self.o.walltime_ns_max / 4 * 3);
+            self.nodes[n].walltime = Some((whole_ns, self.now.plus_ns(whole_ns)));
+            self.after(whole_ns, Ev::Fault(Fault::WalltimeEnds(n, epoch)));
+        }
         self.act(n, actions, true);
         self.after(MS, Ev::Connect { n, epoch });
         self.after(S, Ev::NodeTick { n, epoch });
@@ -52,7 +57,7 @@ impl World {
         let life = self.next_life;
         self.next_life += 1;
         self.process.as_mut().expect("just seen").on_connected(life, n);
-        let hello = node.connect(life);
+        let hello = node.connect(self.now, life);
         node.lease.connected(LEASE_NS);
         let at = self.arrival(life, false);
         self.after(at, Ev::FromNode { life, batch: vec![hello] });
@@ -190,8 +195,9 @@ impl World {
                     }
                     self.nodes[n].evict(object);
                 }
-                NodeAction::Start { task, attempt, inputs, .. } => {
-                    self.start((n, epoch), (task, attempt), &inputs)
+                NodeAction::Start { task, attempt, inputs, gpus, .. } => {
+                    self.start((n, epoch), (task, attempt), &inputs);
+                    self.check_resources(n, (task, attempt), gpus);
                 }
                 NodeAction::Kill { task, attempt } => {
                     if let Some(context) = self.nodes[n].contexts.get_mut(&(task, attempt)) {

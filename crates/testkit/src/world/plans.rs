@@ -31,10 +31,28 @@ impl World {
             if self.chance(self.o.task_has_priority) {
                 task = task.priority(self.rng.below(3) as i32 - 1);
             }
+            task = self.with_needs(task);
             task = task.retries(self.rng.below(4) as u32);
             arrays.push(task.array());
         }
         arrays
+    }
+
+    /// The task, perhaps with needs beside whole cpus and memory. A few of them are more than any node has.
+    fn with_needs(&mut self, task: build::Task) -> build::Task {
+        if !self.o.resources {
+            return task;
+        }
+        match self.rng.below(10) {
+            0 => task.gpus(1000),
+            1 => task.gpus(2000),
+            2 => task.gpus(250 * (1 + self.rng.below(3) as u32)),
+            3 => task.cpu_parts([100, 500, 900, 1500][self.rng.below(4) as usize]),
+            4 => task.needs("licence", 1 + self.rng.below(2) as u32),
+            5 => task.needs("board", 1 + self.rng.below(2) as u32),
+            6 => task.gpus(500).cpu_parts(500).needs("licence", 1).needs("board", 1),
+            _ => task,
+        }
     }
 
     /// Layers of tasks; each reads files of earlier layers and some of home. Different runs use equal names.
@@ -78,6 +96,7 @@ impl World {
                 if self.o.uneven && self.chance(self.o.task_has_memory) {
                     task = task.memory(500 * (1 + self.rng.below(9)));
                 }
+                task = self.with_needs(task);
                 if self.o.reruns {
                     task = task.hints(Hints { multicast: Hint::Always, ..Hints::default() });
                 }

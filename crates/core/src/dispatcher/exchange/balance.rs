@@ -9,7 +9,7 @@ const IDLE_NS: u64 = 2_000_000_000;
 const SIZES_MAX: usize = 32;
 
 fn size_of_offer(offer: &Offer) -> Size {
-    Size { cpus: offer.slots, memory_bytes: offer.memory_bytes }
+    Size { cpus: offer.slots, memory_bytes: offer.memory_bytes, gpus: offer.equipment.gpus }
 }
 
 /// Adds `size` to `sizes`, none of which is contained in another one.
@@ -39,10 +39,10 @@ impl Dispatcher {
             add_largest(&mut offers, size_of_offer(&e.offer));
         }
         let (mut n_ready, mut unfit) = (self.ready.n_tasks, vec![]);
-        for (cpus, memory_bytes) in self.ready.queue.sizes() {
-            let size = Size { cpus, memory_bytes };
+        for of_queue in self.ready.queue.sizes() {
+            let size = self.reported_size(of_queue);
             if !takes.iter().any(|offer| size.is_within(*offer)) {
-                n_ready -= self.ready.queue.n_of_size((cpus, memory_bytes)) as u64;
+                n_ready -= self.ready.queue.n_of_size(of_queue) as u64;
                 unfit.push(size);
             }
         }
@@ -51,9 +51,23 @@ impl Dispatcher {
         MemberLoad { n_slots, n_ready, unfit, offers }
     }
 
+    /// A size as other dispatchers are told of it.
+    fn reported_size(&self, size: TaskSize) -> Size {
+        let gpu_parts = self.resources.get(size.needs).map_or(0, |needs| needs.gpu_parts);
+        Size {
+            cpus: size.cpus.max(1),
+            memory_bytes: size.memory_bytes,
+            gpus: gpu_parts.div_ceil(crate::needs::PARTS),
+        }
+    }
+
     /// Whether another dispatcher has, or may have, an executor large enough for a task that fits none here.
-    pub(in crate::dispatcher) fn may_come(&self, (cpus, memory_bytes): (u32, u64)) -> bool {
-        let size = Size { cpus, memory_bytes };
+    pub(in crate::dispatcher) fn may_come(&self, size: TaskSize) -> bool {
+        if self.resources.get(size.needs).is_some_and(|needs| !needs.resources.is_empty()) {
+            // Dispatchers tell each other of gpus, and of no other resource.
+            return false;
+        }
+        let size = self.reported_size(size);
         // A dispatcher that cannot be reached may have any executor.
         let may = |load: &MemberLoad| load.can_take(size);
         let loads = &self.exchange.loads;
@@ -69,13 +83,11 @@ impl Dispatcher {
             return;
         }
         let ready = self.ready.queue.sizes();
-        let fits =
-            |offer: &Offer, (cpus, memory): (u32, u64)| offer.slots >= cpus && offer.memory_bytes >= memory;
         let is_idle = |e: &ExecutorState| {
             e.assigned.is_empty()
                 && e.is_connected()
                 && now.since_ns(e.last_ended) >= IDLE_NS
-                && !ready.iter().any(|size| fits(&e.offer, *size))
+                && !ready.iter().any(|size| self.is_able(e, *size))
         };
         let idle: Vec<ExecutorId> =
             self.executors.by_id.iter().filter(|(_, e)| is_idle(e)).map(|(id, _)| *id).collect();

@@ -69,6 +69,7 @@ impl Chance {
         let mut rng = Rng::new(seed);
         let cache = CacheConfig { budget_bytes: 10 + rng.below(60), eviction: "lru".into(), seed };
         let config = ExecutorConfig {
+            equipment: Default::default(),
             slots: 1 + rng.below(3) as u32,
             cache,
             transfers_max: 0,
@@ -118,6 +119,7 @@ impl Chance {
         self.n_tasks += 1;
         let n_inputs = 1 + self.rng.below(6);
         Box::new(Assignment {
+            needs: None,
             task,
             attempt: AttemptNo(1),
             run: RunId(1),
@@ -235,6 +237,7 @@ fn a_task_may_have_very_many_inputs_that_come_in_turn() {
     const N_INPUTS: u32 = 50_000;
     let cache = CacheConfig { budget_bytes: 1 << 30, eviction: "lru".into(), seed: 1 };
     let mut executor = Executor::new(ExecutorConfig {
+        equipment: Default::default(),
         slots: 1,
         cache,
         transfers_max: 64,
@@ -265,6 +268,7 @@ fn a_task_may_have_very_many_inputs_that_come_in_turn() {
         private_inputs: false,
         repeated: false,
         alone: false,
+        needs: None,
         why: Why::default(),
     });
     let mut out = vec![];

@@ -23,7 +23,7 @@ fn template(inputs: Vec<Pattern>, outputs: Vec<Pattern>) -> TaskForm<Pattern> {
 }
 
 fn numbered(n_tasks: u32, inputs: Vec<Pattern>, outputs: Vec<Pattern>) -> TaskArray {
-    TaskArray { n_tasks, first_index: 0, template: template(inputs, outputs), columns: vec![] }
+    TaskArray { n_tasks, first_index: 0, template: template(inputs, outputs), columns: vec![], needs: None }
 }
 
 fn by_index(prefix: &str) -> Pattern {

@@ -42,11 +42,6 @@ struct Choice {
     reason: Reason,
 }
 
-/// Whether a task of that size with inputs to move fits into `room`.
-fn can_move(room: &Room, cpus: u32, memory_bytes: u64) -> bool {
-    cpus.max(1) <= room.moves && memory_bytes <= room.memory_free_bytes
-}
-
 impl Affinity {
     pub(super) fn decide(
         &mut self,
@@ -114,14 +109,13 @@ impl Affinity {
         for i in 0..self.tasks.class_order.len() {
             let c = self.tasks.class_order[i];
             let class = &self.tasks.classes[c as usize];
-            let (priority, cpus, memory_bytes, free) =
-                (class.priority, class.cpus, class.memory_bytes, class.free);
+            let (priority, size, lasts, free) = (class.priority, class.size, class.lasts, class.free);
             if best.is_some_and(|(key, _)| key.priority > priority) {
                 break;
             }
             let hit = self.oldest_full(catalog, seat, c);
             any |= hit.is_some() || free != NIL;
-            if !self.executor_at(seat).room.fits(stage, cpus, memory_bytes) {
+            if !self.executor_at(seat).room.fits(stage, size, lasts) {
                 continue;
             }
             for group in hit.into_iter().chain((free != NIL).then_some(free)) {
@@ -139,13 +133,18 @@ impl Affinity {
     /// whose inputs are on their way, and if a copy of its inputs takes less time than a program runs.
     fn is_left(&self, catalog: &Catalog, seat: Seat, group: u32) -> bool {
         let class = &self.tasks.classes[self.tasks.group(group).class as usize];
-        let (cpus, memory_bytes) = (class.cpus.max(1), class.memory_bytes);
-        if !self.is_roomy() || self.executor_at(seat).n_open >= cpus {
+        let (cpus, memory_bytes) = (class.size.cpus.max(1), class.size.memory_bytes);
+        // An open slot says nothing of what a task needs beside it.
+        if !class.size.needs.is_none() || !self.is_roomy() || self.executor_at(seat).n_open >= cpus {
             return false;
         }
         let copy_ns: f64 =
             self.tasks.inputs(group).iter().map(|e| self.copy_at_worst_ns(catalog, e.object)).sum();
-        let has_room = |m: &SeatedExecutor| m.n_open >= cpus && m.room.memory_free_bytes >= memory_bytes;
+        let has_room = |m: &SeatedExecutor| {
+            m.n_open >= cpus
+                && m.room.memory_free_bytes >= memory_bytes
+                && m.room.left.is_enough_for(class.lasts)
+        };
         copy_ns < self.run_ns_expected() && self.seated.iter().flatten().any(has_room)
     }
 
@@ -242,7 +241,7 @@ impl Affinity {
         self.not_asked.remove(seat);
         let room = self.executor_at(seat).room;
         let classes = || self.tasks.class_order.iter().map(|c| &self.tasks.classes[*c as usize]);
-        if !classes().any(|class| can_move(&room, class.cpus, class.memory_bytes)) {
+        if !classes().any(|class| room.can_move(class.size, class.lasts)) {
             *n_unfit += 1;
             self.to_ask.remove(seat);
             return None;
@@ -254,7 +253,7 @@ impl Affinity {
         };
         self.turn = seat.0 + 1;
         let seat = self.richest(catalog, now, seat, choice.group);
-        let cpus = self.tasks.classes[self.tasks.group(choice.group).class as usize].cpus;
+        let cpus = self.tasks.classes[self.tasks.group(choice.group).class as usize].size.cpus;
         let idle = cpus + self.executor_at(seat).moving.cpus <= self.executor_at(seat).room.slots_idle;
         let stage = if idle { Stage::Idle } else { Stage::Ahead };
         Some(self.pick(catalog, seat, &choice, stage))
@@ -275,12 +274,15 @@ impl Affinity {
             holders.iter().for_each(|seat| *bytes.entry(*seat).or_default() += size_bytes);
         }
         let class = &self.tasks.classes[self.tasks.group(group).class as usize];
-        let (cpus, memory_bytes) = (class.cpus.max(1), class.memory_bytes);
+        let (cpus, memory_bytes) = (class.size.cpus.max(1), class.size.memory_bytes);
+        let needs = class.size.needs.bit();
         let here = bytes.get(&asked).copied().unwrap_or(0);
         let fits = |seat: Seat| {
             let seated = self.executor_at(seat);
             cpus <= seated.room.moves.min(seated.room.slots_idle.saturating_sub(seated.moving.cpus))
                 && memory_bytes <= seated.room.memory_free_bytes
+                && seated.room.lacks & needs == 0
+                && seated.room.left.is_enough_for(class.lasts)
         };
         let richer = bytes.iter().filter(|(seat, held)| **held > here && fits(**seat));
         let Some((&best, _)) = richer.max_by_key(|(seat, held)| (**held, Reverse(**seat))) else {
@@ -322,7 +324,7 @@ impl Affinity {
         for i in 0..self.tasks.class_order.len() {
             let c = self.tasks.class_order[i];
             let (class, room) = (&self.tasks.classes[c as usize], self.executor_at(seat).room);
-            if !can_move(&room, class.cpus, class.memory_bytes) {
+            if !room.can_move(class.size, class.lasts) {
                 continue;
             }
             if oldest_first && let Some(choice) = self.oldest(catalog, now, seat, c) {
@@ -800,9 +802,12 @@ impl Affinity {
     /// Why the task `key` of `class` is not placed although some executor has room for some task.
     pub(super) fn why_not_task(&self, key: QueueKey, class: u32) -> Unplaced {
         let class = &self.tasks.classes[class as usize];
-        let (task, cpus, memory_bytes) = (key.task, class.cpus, class.memory_bytes);
+        let (task, TaskSize { cpus, memory_bytes, needs }) = (key.task, class.size);
         let fits = |m: &SeatedExecutor| {
-            cpus.max(1) <= m.room.slots_idle.max(m.room.moves) && memory_bytes <= m.room.memory_free_bytes
+            cpus.max(1) <= m.room.slots_idle.max(m.room.moves)
+                && memory_bytes <= m.room.memory_free_bytes
+                && m.room.lacks & needs.bit() == 0
+                && m.room.left.is_enough_for(class.lasts)
         };
         if !self.seated.iter().flatten().any(fits) {
             return Unplaced::NothingFits { task, cpus, memory_bytes };

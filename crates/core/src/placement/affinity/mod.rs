@@ -72,7 +72,7 @@
 
 use super::queue::{Moving, Queue, Route};
 use super::window::move_between;
-use super::{Pick, QueueKey, ReadyTask, Room, Unplaced};
+use super::{NeedsId, Pick, QueueKey, ReadyTask, Room, TaskSize, Unplaced};
 use crate::catalog::{Catalog, HoldersView};
 use crate::event::{InputMoved, InputReport, Source, Target};
 use crate::executor_set::{Seat, SeatSet};
@@ -532,30 +532,37 @@ impl Queue for Affinity {
         self.tasks.last()
     }
 
-    fn sizes(&self) -> Vec<(u32, u64)> {
-        let of = |c: &u32| {
-            let class = &self.tasks.classes[*c as usize];
-            (class.cpus, class.memory_bytes)
+    fn first_with(&self, needs: NeedsId) -> Option<QueueKey> {
+        let classes = self.tasks.class_order.iter().map(|c| &self.tasks.classes[*c as usize]);
+        let first = |c: &tasks::Class| {
+            c.order.first_key_value().map(|(&task, _)| QueueKey { priority: c.priority, task })
         };
+        classes.filter(|c| c.size.needs == needs).filter_map(first).min()
+    }
+
+    fn sizes(&self) -> Vec<TaskSize> {
+        let of = |c: &u32| self.tasks.classes[*c as usize].size;
         let mut sizes: Vec<_> = self.tasks.class_order.iter().map(of).collect();
         sizes.sort_unstable();
         sizes.dedup();
         sizes
     }
 
-    fn tasks_of_size(&self, size: (u32, u64)) -> Vec<QueueKey> {
+    fn tasks_of_size(&self, size: TaskSize) -> Vec<QueueKey> {
         let classes = self.tasks.class_order.iter().map(|c| &self.tasks.classes[*c as usize]);
-        let of_size = classes.filter(|c| (c.cpus, c.memory_bytes) == size);
+        let of_size = classes.filter(|c| c.size == size);
         let keys = |c: &tasks::Class| {
             let priority = c.priority;
             c.order.keys().map(move |&task| QueueKey { priority, task }).collect::<Vec<_>>()
         };
-        of_size.flat_map(keys).collect()
+        let mut keys: Vec<QueueKey> = of_size.flat_map(keys).collect();
+        keys.sort_unstable();
+        keys
     }
 
-    fn n_of_size(&self, size: (u32, u64)) -> usize {
+    fn n_of_size(&self, size: TaskSize) -> usize {
         let classes = self.tasks.class_order.iter().map(|c| &self.tasks.classes[*c as usize]);
-        classes.filter(|c| (c.cpus, c.memory_bytes) == size).map(|c| c.order.len()).sum()
+        classes.filter(|c| c.size == size).map(|c| c.order.len()).sum()
     }
 
     fn enter(&mut self, catalog: &Catalog, now: Timestamp, task: &ReadyTask) {
@@ -652,7 +659,7 @@ impl Queue for Affinity {
         let old = std::mem::replace(&mut self.executor_at_mut(seat).room, room);
         self.n_slots_total = self.n_slots_total - u64::from(old.slots_total) + u64::from(room.slots_total);
         self.n_slots_idle = self.n_slots_idle - u64::from(old.slots_idle) + u64::from(room.slots_idle);
-        move_between(&mut self.by_idle, seat, old.slots_idle, room.slots_idle);
+        move_between(&mut self.by_idle, seat, old.idle_rank(), room.idle_rank());
         move_between(&mut self.by_ahead, seat, old.ahead, room.ahead);
         self.set_spare(seat);
         self.settle_open(seat);

@@ -1,7 +1,7 @@
 //! The queue, by the inputs of its tasks.
 //!
-//! Tasks with the same inputs, size and priority differ only in their age. They form a *group*, and all
-//! choices are made among groups. Groups of one size and priority form a *class*.
+//! Tasks with the same inputs, size, expected time and priority differ only in their age. They form a *group*, and
+//! all choices are made among groups. Groups of one size, expected time and priority form a *class*.
 //!
 //! In: tasks that enter and leave. Out: the groups that read an object, the tasks of a group and of a class
 //! in queue order, and per class the objects ranked by the number of tasks that read them alone (`single`)
@@ -13,7 +13,7 @@
 //! Memory: 24 bytes per task, 24 per group and 24 per input of a group; about 20 per task for the order and
 //! 10 per group to find it by its inputs; and the entries of an object in two ranks.
 
-use super::super::{QueueKey, ReadyTask};
+use super::super::{Lasts, QueueKey, ReadyTask, TaskSize};
 use super::rank::{Heat, Rank};
 use crate::types::{ObjectId, TaskId};
 use hashbrown::HashTable;
@@ -83,12 +83,12 @@ struct Readers {
     n_gaps: u32,
 }
 
-/// Tasks of one size and priority. An empty class is kept and used for the next new class.
+/// Tasks of one size, expected time and priority. An empty class is kept and used for the next new class.
 #[derive(Default)]
 pub(super) struct Class {
     pub priority: i32,
-    pub cpus: u32,
-    pub memory_bytes: u64,
+    pub size: TaskSize,
+    pub lasts: Lasts,
     /// The class's tasks in queue order, each with its node.
     pub order: BTreeMap<TaskId, u32>,
     /// Objects ranked by the number of tasks that read nothing else (`single`), and by the number of tasks
@@ -111,7 +111,8 @@ pub(super) struct Tasks {
     free_edges: BTreeMap<u32, Vec<u32>>,
     readers: FxHashMap<ObjectId, Readers>,
     pub classes: Vec<Class>,
-    /// Classes that have tasks: larger priority first, then larger tasks, because small tasks fit anywhere.
+    /// Classes that have tasks: larger priority first, then larger and longer tasks, because small tasks fit
+    /// anywhere.
     pub class_order: Vec<u32>,
     n_tasks: usize,
 }
@@ -269,10 +270,10 @@ impl Tasks {
         self.by_content.find(hash, is_it).copied()
     }
 
-    fn class_for(&mut self, priority: i32, cpus: u32, memory_bytes: u64) -> u32 {
+    fn class_for(&mut self, priority: i32, size: TaskSize, lasts: Lasts) -> u32 {
         let same = |c: &&u32| {
             let class = &self.classes[**c as usize];
-            (class.priority, class.cpus, class.memory_bytes) == (priority, cpus, memory_bytes)
+            (class.priority, class.size, class.lasts) == (priority, size, lasts)
         };
         if let Some(&class) = self.class_order.iter().find(same) {
             return class;
@@ -282,12 +283,12 @@ impl Tasks {
             self.classes.push(Class::default());
             self.classes.len() - 1
         });
-        self.classes[class] = Class { priority, cpus, memory_bytes, free: NIL, ..Class::default() };
+        self.classes[class] = Class { priority, size, lasts, free: NIL, ..Class::default() };
         self.class_order.push(class as u32);
         let classes = &self.classes;
         self.class_order.sort_by_key(|&c| {
             let class = &classes[c as usize];
-            (Reverse(class.priority), Reverse(class.cpus), Reverse(class.memory_bytes))
+            (Reverse(class.priority), Reverse(class.size), Reverse(class.lasts))
         });
         class as u32
     }
@@ -301,7 +302,7 @@ impl Tasks {
         entered_ms: u32,
         fact: impl Fn(ObjectId) -> (u64, Heat),
     ) -> (u32, bool) {
-        let class = self.class_for(task.key.priority, task.cpus, task.memory_bytes);
+        let class = self.class_for(task.key.priority, task.size(), task.lasts);
         let group = self.find_group(class, inputs).unwrap_or_else(|| self.new_group(class, inputs));
         let task_id = task.key.task;
         // The search goes from both ends: a task that comes back is usually old, and a new task is the

@@ -4,7 +4,7 @@
 mod reads;
 mod scan;
 
-use super::super::{Reason, Rule};
+use super::super::{Lasts, Reason, Rule, TimeLeft};
 use super::home::{NodeReads, Reads};
 use super::*;
 use crate::location::CatalogLocation;
@@ -98,6 +98,8 @@ impl World {
             memory_free_bytes: memory_total_bytes.saturating_sub(memory),
             moves,
             rests: false,
+            left: TimeLeft::NO_END,
+            ..Room::default()
         };
         self.queue.set_room(ExecutorId(id), room);
     }
@@ -136,11 +138,16 @@ impl World {
     }
 
     fn sized(&mut self, priority: i32, inputs: &[u32], cpus: u32, memory_bytes: u64) -> u64 {
+        self.timed(priority, inputs, cpus, memory_bytes, Lasts::ANY)
+    }
+
+    fn timed(&mut self, priority: i32, inputs: &[u32], cpus: u32, memory_bytes: u64, lasts: Lasts) -> u64 {
         let task = self.n_tasks;
         self.n_tasks += 1;
         let key = QueueKey { priority, task: TaskId(task) };
         let inputs = inputs.iter().map(|&o| ObjectId(o)).collect();
-        self.enter(ReadyTask { key, inputs, first_input: None, cpus, memory_bytes });
+        let needs = Default::default();
+        self.enter(ReadyTask { key, inputs, first_input: None, cpus, memory_bytes, needs, lasts });
         task
     }
 
@@ -174,7 +181,7 @@ impl World {
         assert_eq!((pick.n_hits as usize, pick.n_inputs as usize), (n_hits, inputs.len()));
         assert!(task.inputs.iter().all(|o| inputs.contains(o) || self.never_cached.contains(o)));
         if n_hits == inputs.len() {
-            assert!(room.fits(pick.stage, task.cpus, task.memory_bytes), "{room:?} for {task:?}");
+            assert!(room.fits(pick.stage, task.size(), task.lasts), "{room:?} for {task:?}");
         } else {
             assert!(
                 task.cpus <= room.moves && task.memory_bytes <= room.memory_free_bytes,
@@ -250,7 +257,7 @@ impl World {
         let here = |o: &ObjectId| {
             self.catalog.holds(ExecutorId(executor), *o) || self.queue.never_cached.contains(o)
         };
-        let fits = |t: &&ReadyTask| room.fits(stage, t.cpus, t.memory_bytes) && t.inputs.iter().all(here);
+        let fits = |t: &&ReadyTask| room.fits(stage, t.size(), t.lasts) && t.inputs.iter().all(here);
         self.tasks.values().find(fits).map(|t| t.key.task.0)
     }
 

@@ -481,7 +481,7 @@ impl Affinity {
         };
         self.plan.task = None;
         let class = self.tasks.group(group).class as usize;
-        let cpus = self.tasks.classes[class].cpus;
+        let cpus = self.tasks.classes[class].size.cpus;
         let copied = moves.iter().filter(|(_, source)| *source != Source::Home);
         let copied_bytes =
             copied.map(|(object, _)| self.size_of(catalog, *object).max(1)).sum::<u64>().max(1);
@@ -806,9 +806,10 @@ impl Affinity {
             let inputs: Vec<ObjectId> = self.tasks.inputs(group).iter().map(|e| e.object).collect();
             for (task, entered_ms) in self.tasks.tasks_of(group) {
                 let key = QueueKey { priority: class.priority, task };
-                let (cpus, memory_bytes) = (class.cpus, class.memory_bytes);
-                let (inputs, first_input) = (inputs.clone(), None);
-                again.push((entered_ms, ReadyTask { key, inputs, first_input, cpus, memory_bytes }));
+                let TaskSize { cpus, memory_bytes, needs } = class.size;
+                let (inputs, first_input, lasts) = (inputs.clone(), None, class.lasts);
+                let task = ReadyTask { key, inputs, first_input, cpus, memory_bytes, needs, lasts };
+                again.push((entered_ms, task));
             }
         }
         for (_, task) in &again {

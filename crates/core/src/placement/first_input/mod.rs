@@ -39,7 +39,7 @@
 //! Not here: which tasks are ready, where inputs are fetched from (`dispatcher`).
 
 use super::queue::Queue;
-use super::{Pick, QueueKey, ReadyTask, Reason, Room, Rule, Stage, Unplaced};
+use super::{Lasts, NeedsId, Pick, QueueKey, ReadyTask, Reason, Room, Rule, Stage, TaskSize, Unplaced};
 use crate::catalog::Catalog;
 use crate::executor_set::{Seat, SeatSet};
 use crate::types::{ExecutorId, ObjectId, Timestamp};
@@ -88,7 +88,7 @@ pub struct FirstInput {
 struct Task {
     inputs: Vec<ObjectId>,
     first: Option<ObjectId>,
-    size: Size,
+    wants: Wants,
     at: Option<Seat>,
     /// The task was dealt in turn.
     dealt: bool,
@@ -100,39 +100,39 @@ struct SeatedExecutor {
     queue: Bag,
 }
 
-/// Cpus and memory.
-type Size = (u32, u64);
+/// What a task wants of a node: its size, and time.
+type Wants = (TaskSize, Lasts);
 
-/// Tasks by size.
+/// Tasks by what they want.
 #[derive(Default)]
 struct Bag {
-    of_size: BTreeMap<Size, BTreeSet<QueueKey>>,
+    by_wants: BTreeMap<Wants, BTreeSet<QueueKey>>,
     len: usize,
 }
 
 impl Bag {
-    fn insert(&mut self, size: Size, key: QueueKey) {
-        self.len += usize::from(self.of_size.entry(size).or_default().insert(key));
+    fn insert(&mut self, wants: Wants, key: QueueKey) {
+        self.len += usize::from(self.by_wants.entry(wants).or_default().insert(key));
     }
 
-    fn remove(&mut self, size: Size, key: QueueKey) {
-        let Some(keys) = self.of_size.get_mut(&size) else { return };
+    fn remove(&mut self, wants: Wants, key: QueueKey) {
+        let Some(keys) = self.by_wants.get_mut(&wants) else { return };
         self.len -= usize::from(keys.remove(&key));
         if keys.is_empty() {
-            self.of_size.remove(&size);
+            self.by_wants.remove(&wants);
         }
     }
 
-    /// The tasks of the sizes that fit `room`, one set per size.
+    /// The tasks that fit `room`, one set for all with the same wants.
     fn fitting(&self, room: Room, stage: Stage) -> impl Iterator<Item = &BTreeSet<QueueKey>> {
-        self.of_size
+        self.by_wants
             .iter()
-            .filter(move |((cpus, bytes), _)| room.fits(stage, *cpus, *bytes))
+            .filter(move |((size, lasts), _)| room.fits(stage, *size, *lasts))
             .map(|(_, keys)| keys)
     }
 
     fn keys(&self) -> impl Iterator<Item = QueueKey> {
-        self.of_size.values().flatten().copied()
+        self.by_wants.values().flatten().copied()
     }
 }
 
@@ -183,48 +183,48 @@ impl FirstInput {
 
     // ---- binding
 
-    /// Whether the node is large enough for the task, when it has no other task.
-    fn is_able(&self, seat: Seat, (cpus, memory_bytes): Size) -> bool {
+    /// Whether the node is large enough for the task when it has no other task, and has time enough.
+    fn is_able(&self, seat: Seat, (size, lasts): Wants) -> bool {
         let room = &self.executor_at(seat).room;
-        cpus.max(1) <= room.slots_total && memory_bytes <= room.memory_total_bytes
+        room.is_able(size) && room.left.is_enough_for(lasts)
     }
 
     /// Puts a task that is in no queue into a queue, if there is a node for it.
     fn bind(&mut self, catalog: &Catalog, key: QueueKey) {
         let task = &self.tasks[&key];
-        let (size, first) = (task.size, task.first);
+        let (wants, first) = (task.wants, task.first);
         let holders = first.into_iter().flat_map(|object| catalog.holders_of(object));
         let holders = holders.filter_map(|id| self.seat_of.get(&id).copied());
         let held =
-            holders.filter(|s| self.is_able(*s, size)).min_by_key(|s| (self.executor_at(*s).queue.len, *s));
-        let at = held.or_else(|| self.next_in_turn(size));
+            holders.filter(|s| self.is_able(*s, wants)).min_by_key(|s| (self.executor_at(*s).queue.len, *s));
+        let at = held.or_else(|| self.next_in_turn(wants));
         match at {
             Some(seat) => {
-                self.executor_at_mut(seat).queue.insert(size, key);
+                self.executor_at_mut(seat).queue.insert(wants, key);
                 self.has_work.insert(seat);
                 self.has_ahead.insert(seat);
                 self.neighbours_may_steal(seat);
             }
-            None => self.unbound.insert(size, key),
+            None => self.unbound.insert(wants, key),
         }
         let task = self.tasks.get_mut(&key).expect("it is here");
         (task.at, task.dealt) = (at, at.is_some() && held.is_none());
     }
 
-    fn next_in_turn(&mut self, size: Size) -> Option<Seat> {
+    fn next_in_turn(&mut self, wants: Wants) -> Option<Seat> {
         let n = self.seated.len() as u32;
         let seats = (0..n).map(|i| Seat((self.turn + i) % n));
-        let seat = { seats }.find(|s| self.is_seated.contains(*s) && self.is_able(*s, size))?;
+        let seat = { seats }.find(|s| self.is_seated.contains(*s) && self.is_able(*s, wants))?;
         self.turn = (seat.0 + 1) % n;
         Some(seat)
     }
 
     fn unbind(&mut self, key: QueueKey) {
         let task = self.tasks.get_mut(&key).expect("it is here");
-        let size = task.size;
+        let wants = task.wants;
         match task.at.take() {
-            Some(seat) => self.executor_at_mut(seat).queue.remove(size, key),
-            None => self.unbound.remove(size, key),
+            Some(seat) => self.executor_at_mut(seat).queue.remove(wants, key),
+            None => self.unbound.remove(wants, key),
         }
     }
 
@@ -235,10 +235,10 @@ impl FirstInput {
         keys.iter().for_each(|key| self.bind(catalog, *key));
     }
 
-    /// Deals tasks anew after a node has joined, or has become larger or smaller.
+    /// Deals tasks anew after a node has joined, has become larger or smaller, or has less time.
     fn deal_again(&mut self, catalog: &Catalog) {
         if std::mem::take(&mut self.deals_again) {
-            let is_misplaced = |t: &Task| t.dealt || t.at.is_none_or(|seat| !self.is_able(seat, t.size));
+            let is_misplaced = |t: &Task| t.dealt || t.at.is_none_or(|seat| !self.is_able(seat, t.wants));
             let keys: Vec<QueueKey> =
                 self.tasks.iter().filter(|(_, t)| is_misplaced(t)).map(|(key, _)| *key).collect();
             self.turn = 0;
@@ -315,7 +315,7 @@ impl FirstInput {
             let task = &self.tasks[&key];
             let reason = if task.dealt { Reason::Dealt } else { Reason::FirstHere };
             picks.push(self.pick(catalog, seated.id, key, stage, reason));
-            room = room.after(stage, task.size.0, task.size.1);
+            room = room.after(stage, task.wants.0);
             after = Some(key);
         }
     }
@@ -336,7 +336,7 @@ impl FirstInput {
 
     fn why_unplaced(&self) -> Unplaced {
         let Some((key, head)) = self.tasks.first_key_value() else { return Unplaced::NothingReady };
-        let (task, (cpus, memory_bytes)) = (key.task, head.size);
+        let (task, (TaskSize { cpus, memory_bytes, .. }, _)) = (key.task, head.wants);
         match head.at {
             _ if self.is_seated.is_empty() => Unplaced::NoExecutor,
             None => Unplaced::NothingFits { task, cpus, memory_bytes },
@@ -365,22 +365,25 @@ impl Queue for FirstInput {
     fn last(&self) -> Option<QueueKey> {
         self.tasks.last_key_value().map(|(key, _)| *key)
     }
-    fn sizes(&self) -> Vec<Size> {
+    fn first_with(&self, needs: NeedsId) -> Option<QueueKey> {
+        self.tasks.iter().find(|(_, task)| task.wants.0.needs == needs).map(|(key, _)| *key)
+    }
+    fn sizes(&self) -> Vec<TaskSize> {
         let queues = self.seated.iter().flatten().map(|m| &m.queue).chain([&self.unbound]);
-        let sizes: BTreeSet<Size> = queues.flat_map(|q| q.of_size.keys().copied()).collect();
+        let sizes: BTreeSet<TaskSize> = queues.flat_map(|q| q.by_wants.keys()).map(|wants| wants.0).collect();
         sizes.into_iter().collect()
     }
-    fn tasks_of_size(&self, size: Size) -> Vec<QueueKey> {
-        self.tasks.iter().filter(|(_, t)| t.size == size).map(|(key, _)| *key).collect()
+    fn tasks_of_size(&self, size: TaskSize) -> Vec<QueueKey> {
+        self.tasks.iter().filter(|(_, t)| t.wants.0 == size).map(|(key, _)| *key).collect()
     }
-    fn n_of_size(&self, size: Size) -> usize {
-        self.tasks.values().filter(|t| t.size == size).count()
+    fn n_of_size(&self, size: TaskSize) -> usize {
+        self.tasks.values().filter(|t| t.wants.0 == size).count()
     }
 
     fn enter(&mut self, catalog: &Catalog, _now: Timestamp, task: &ReadyTask) {
-        let ReadyTask { key, inputs, first_input, cpus, memory_bytes } = task;
-        let (size, first) = ((*cpus, *memory_bytes), *first_input);
-        let task = Task { inputs: inputs.clone(), first, size, at: None, dealt: false };
+        let ReadyTask { key, inputs, first_input, lasts, .. } = task;
+        let (wants, first) = ((task.size(), *lasts), *first_input);
+        let task = Task { inputs: inputs.clone(), first, wants, at: None, dealt: false };
         let new = self.tasks.insert(*key, task).is_none();
         assert!(new, "{key:?} is here already");
         self.bind(catalog, *key);
@@ -431,11 +434,11 @@ impl Queue for FirstInput {
         let Some(&seat) = self.seat_of.get(&executor) else { return };
         let seated = self.executor_at_mut(seat);
         let old = std::mem::replace(&mut seated.room, room);
-        let size = |room: &Room| (room.slots_total, room.memory_total_bytes);
+        let size = |room: &Room| (room.slots_total, room.memory_total_bytes, room.never, room.left);
         self.deals_again |= size(&old) != size(&room);
         self.n_slots_total = self.n_slots_total + u64::from(room.slots_total) - u64::from(old.slots_total);
         self.n_slots_idle = self.n_slots_idle + u64::from(room.slots_idle) - u64::from(old.slots_idle);
-        if room.slots_idle > 0 {
+        if room.idle_rank() > 0 {
             self.has_work.insert(seat);
             self.may_steal.set(seat, self.steals);
         }
@@ -528,10 +531,10 @@ impl Queue for FirstInput {
                 Some(seat) => &self.executor_at(seat).queue,
                 None => &self.unbound,
             };
-            assert!(queue.of_size[&task.size].contains(key), "{key:?} is where it says");
+            assert!(queue.by_wants[&task.wants].contains(key), "{key:?} is where it says");
             if !self.deals_again {
-                let at = task.at.map(|seat| self.is_able(seat, task.size));
-                let able = self.is_seated.iter().any(|s| self.is_able(s, task.size));
+                let at = task.at.map(|seat| self.is_able(seat, task.wants));
+                let able = self.is_seated.iter().any(|s| self.is_able(s, task.wants));
                 assert_eq!(at, able.then_some(true), "{key:?} is at a node that is large enough");
             }
         }

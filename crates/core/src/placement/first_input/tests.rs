@@ -1,6 +1,6 @@
 //! `first-input` against the same decisions by scanning everything, and by example.
 
-use super::super::tests::slots;
+use super::super::tests::{lasts, slots};
 use super::*;
 use crate::location::CatalogLocation;
 use crate::types::TaskId;
@@ -21,7 +21,9 @@ struct Naive {
 impl Naive {
     fn is_able(&self, seat: Seat, task: &ReadyTask) -> bool {
         let room = self.members[&seat].1;
-        task.cpus <= room.slots_total && task.memory_bytes <= room.memory_total_bytes
+        task.cpus <= room.slots_total
+            && task.memory_bytes <= room.memory_total_bytes
+            && room.left.is_enough_for(task.lasts)
     }
 
     fn queued_at(&self, seat: Seat) -> Vec<&ReadyTask> {
@@ -65,8 +67,8 @@ impl Naive {
             self.members.iter().find_map(|(seat, (id, room))| {
                 let (mut left, mut keys) = (*room, vec![]);
                 for task in self.queued_at(*seat) {
-                    if keys.len() < self.n_tasks_max && left.fits(stage, task.cpus, task.memory_bytes) {
-                        left = left.after(stage, task.cpus, task.memory_bytes);
+                    if keys.len() < self.n_tasks_max && left.fits(stage, task.size(), task.lasts) {
+                        left = left.after(stage, task.size());
                         keys.push(task.key);
                     }
                 }
@@ -80,7 +82,7 @@ impl Naive {
                 let (id, room) = self.members[&seats[rank]];
                 torus.neighbours_of(rank as u32).find_map(|victim| {
                     let queued = self.queued_at(seats[victim as usize]).into_iter().rev();
-                    let fits = |t: &&ReadyTask| room.fits(Stage::Idle, t.cpus, t.memory_bytes);
+                    let fits = |t: &&ReadyTask| room.fits(Stage::Idle, t.size(), t.lasts);
                     { queued }.find(fits).map(|task| (id, vec![task.key]))
                 })
             })
@@ -119,7 +121,7 @@ impl World {
         self.queue.set_room(id, room);
         let old = self.naive.members.insert(seat, (id, room)).map(|(_, room)| room).unwrap_or_default();
         self.naive.n_seats = self.naive.n_seats.max(seat.0 + 1);
-        let size = |r: &Room| (r.slots_total, r.memory_total_bytes);
+        let size = |r: &Room| (r.slots_total, r.memory_total_bytes, r.left);
         self.naive.deals_again |= size(&old) != size(&room);
     }
 
@@ -144,10 +146,15 @@ impl World {
     }
 
     fn sized(&mut self, priority: i32, inputs: &[u32], cpus: u32, memory_bytes: u64) -> u64 {
+        self.timed(priority, inputs, cpus, memory_bytes, Lasts::ANY)
+    }
+
+    fn timed(&mut self, priority: i32, inputs: &[u32], cpus: u32, memory_bytes: u64, lasts: Lasts) -> u64 {
         let key = QueueKey { priority, task: TaskId(self.n_tasks) };
         let inputs: Vec<ObjectId> = inputs.iter().map(|o| ObjectId(*o)).collect();
         let first_input = inputs.first().copied();
-        let task = ReadyTask { key, inputs, first_input, cpus, memory_bytes };
+        let needs = Default::default();
+        let task = ReadyTask { key, inputs, first_input, cpus, memory_bytes, needs, lasts };
         self.n_tasks += 1;
         self.queue.enter(&self.catalog, NOW, &task);
         self.naive.tasks.insert(key, (task, None, false));
@@ -174,7 +181,7 @@ impl World {
         for pick in &picks {
             let (task, _, _) = self.naive.tasks[&pick.key].clone();
             self.gone(pick.key);
-            let room = self.queue.room(executor).unwrap().after(pick.stage, task.cpus, task.memory_bytes);
+            let room = self.queue.room(executor).unwrap().after(pick.stage, task.size());
             let hits = task.inputs.iter().filter(|o| self.catalog.holds(executor, **o)).count();
             assert_eq!((pick.n_hits, pick.n_inputs), (hits as u32, task.inputs.len() as u32));
             self.joins(executor.0, room);
@@ -186,7 +193,7 @@ impl World {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Enter { priority: i32, inputs: Vec<u32>, cpus: u32, memory_bytes: u64 },
+    Enter { priority: i32, inputs: Vec<u32>, cpus: u32, memory_bytes: u64, hours: u64 },
     Leave(prop::sample::Index),
     Holds(u32, u32),
     Joins(u32, Room),
@@ -195,8 +202,8 @@ enum Op {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let room =
-        (0..4u32, 0..3u32, 0..3u32, 0..3u64, 0..2u64).prop_map(|(idle, busy, ahead, free, used)| Room {
+    let room = (0..4u32, 0..3u32, 0..3u32, 0..3u64, 0..2u64, 0..4u64).prop_map(
+        |(idle, busy, ahead, free, used, left)| Room {
             slots_total: idle + busy,
             slots_idle: idle,
             ahead,
@@ -204,14 +211,19 @@ fn op() -> impl Strategy<Value = Op> {
             memory_free_bytes: free,
             moves: 0,
             rests: false,
-        });
-    let size = prop_oneof![5 => Just((1, 0)), 1 => (1..4u32, 0..3u64)];
+            left: super::super::tests::left(left),
+            ..Room::default()
+        },
+    );
+    let size = prop_oneof![5 => Just((1, 0, 0)), 1 => (1..4u32, 0..3u64, 0..4u64)];
     let inputs = Just((0..8u32).collect::<Vec<_>>())
         .prop_shuffle()
         .prop_flat_map(|all| (0..4usize).prop_map(move |n| all[..n].to_vec()));
     prop_oneof![
         8 => (-1..2i32, inputs, size)
-            .prop_map(|(priority, inputs, (cpus, memory_bytes))| Op::Enter { priority, inputs, cpus, memory_bytes }),
+            .prop_map(|(priority, inputs, (cpus, memory_bytes, hours))| {
+                Op::Enter { priority, inputs, cpus, memory_bytes, hours }
+            }),
         1 => any::<prop::sample::Index>().prop_map(Op::Leave),
         4 => (0..7u32, 0..8u32).prop_map(|(e, o)| Op::Holds(e, o)),
         5 => (0..7u32, room).prop_map(|(e, room)| Op::Joins(e, room)),
@@ -231,8 +243,8 @@ proptest! {
         let mut world = World::new(steals, n_tasks_max);
         for op in ops {
             match op {
-                Op::Enter { priority, inputs, cpus, memory_bytes } => {
-                    world.sized(priority, &inputs, cpus, memory_bytes);
+                Op::Enter { priority, inputs, cpus, memory_bytes, hours } => {
+                    world.timed(priority, &inputs, cpus, memory_bytes, lasts(hours));
                 }
                 Op::Leave(index) => {
                     if !world.naive.tasks.is_empty() {

@@ -71,7 +71,7 @@ impl World {
                 n_assigned: u32::from(!is_idle),
                 idle_since: is_idle.then_some(Timestamp(0)),
                 cached_bytes: 0,
-                sole_bytes: 0,
+                ..NodeView::default()
             };
             (view, name.clone())
         };

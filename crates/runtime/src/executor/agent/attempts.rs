@@ -6,7 +6,7 @@ use eyas_core::array::TaskSpec;
 use eyas_core::event::Assignment;
 use eyas_core::*;
 use eyas_data::Halt;
-use std::collections::{BTreeMap, HashMap};
+use rustc_hash::FxHashMap;
 use std::path::{Path, PathBuf};
 
 /// One attempt, from its assignment until it is cleaned up.
@@ -88,8 +88,9 @@ impl Attempt {
 /// The attempts of this node.
 #[derive(Default)]
 pub(super) struct Attempts {
-    by_id: BTreeMap<AttemptId, Attempt>,
-    by_key: HashMap<u64, AttemptId>,
+    /// Each attempt is boxed: attempts are large, and a map moves its values.
+    by_id: FxHashMap<AttemptId, Box<Attempt>>,
+    by_key: FxHashMap<u64, AttemptId>,
     n_keys: u64,
 }
 
@@ -100,7 +101,7 @@ impl Attempts {
         self.n_keys += 1;
         let key = self.n_keys;
         self.by_key.insert(key, id);
-        let attempt = Attempt {
+        let attempt = Box::new(Attempt {
             inputs: assignment.inputs.iter().map(|i| i.object).collect(),
             outputs: assignment.outputs.clone(),
             run: assignment.run,
@@ -118,7 +119,7 @@ impl Attempts {
             incarnation,
             is_repeated: assignment.repeated,
             halt,
-        };
+        });
         self.by_id.insert(id, attempt);
     }
 
@@ -127,11 +128,11 @@ impl Attempts {
     }
 
     pub(super) fn find(&self, id: AttemptId) -> Option<&Attempt> {
-        self.by_id.get(&id)
+        self.by_id.get(&id).map(|attempt| &**attempt)
     }
 
     pub(super) fn find_mut(&mut self, id: AttemptId) -> Option<&mut Attempt> {
-        self.by_id.get_mut(&id)
+        self.by_id.get_mut(&id).map(|attempt| &mut **attempt)
     }
 
     /// The attempt that slot processes know as `key`.
@@ -147,7 +148,7 @@ impl Attempts {
         self.find_mut(self.find_id(key)?)
     }
 
-    pub(super) fn remove(&mut self, id: AttemptId) -> Option<Attempt> {
+    pub(super) fn remove(&mut self, id: AttemptId) -> Option<Box<Attempt>> {
         let attempt = self.by_id.remove(&id)?;
         self.by_key.remove(&attempt.key);
         Some(attempt)
@@ -157,9 +158,12 @@ impl Attempts {
         self.by_id.len()
     }
 
-    /// Attempts whose program runs, and since when.
+    /// Attempts whose program runs, and since when, in the order of their ids.
     pub(super) fn running(&self) -> Vec<(TaskId, AttemptNo, Timestamp)> {
-        self.by_id.iter().filter_map(|(id, a)| Some((id.0, id.1, a.started?))).collect()
+        let mut running: Vec<_> =
+            self.by_id.iter().filter_map(|(id, a)| Some((id.0, id.1, a.started?))).collect();
+        running.sort_unstable();
+        running
     }
 
     /// Whether output number `output` of an attempt is kept in the cache. If so, the output's object.
@@ -168,7 +172,7 @@ impl Attempts {
         Some(attempt.outputs[output as usize])
     }
 
-    /// Sandboxes whose outputs are still to be taken.
+    /// Sandboxes whose outputs are still to be taken, in whatever order.
     pub(super) fn sandboxes(&self) -> Vec<PathBuf> {
         self.by_id.values().filter_map(|attempt| attempt.sandbox.clone()).collect()
     }

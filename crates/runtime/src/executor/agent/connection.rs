@@ -6,18 +6,18 @@
 use super::input::{Input, Inputs};
 use super::node::Node;
 use super::{Executor, ExecutorError, LastTry, NetError, Writer, net};
+use crate::clock;
 use eyas_core::event::NodeMessage;
 use eyas_core::group::to_try;
 use eyas_core::*;
 use eyas_session::executor::link::About;
+use eyas_session::executor::pace::{Beats, Retry};
 use eyas_session::executor::{Book, DispatcherLink, NAMES_MIN, Order, Welcomed};
 use eyas_wire::identity::{Identity, Join};
 use eyas_wire::message::*;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long after a failure the next attempt to connect begins.
-const RECONNECT_WAIT: Duration = Duration::from_millis(250);
 /// How long messages to the dispatcher wait for further messages while the slots have work. Waking the
 /// dispatcher for each short task costs several times what the dispatcher does for the task.
 const HOLD: Duration = Duration::from_millis(20);
@@ -46,8 +46,8 @@ pub(super) struct Connection {
     /// When the dispatcher was heard last.
     last_contact: Instant,
     settings: Settings,
-    /// When the next status is due.
-    next_status: Instant,
+    beats: Beats,
+    retry: Retry,
     /// When the messages that wait for further ones are sent at the latest. `None`: no message waits.
     send_by: Option<Instant>,
     inputs: Inputs,
@@ -56,6 +56,13 @@ pub(super) struct Connection {
 impl Connection {
     /// There is no connection yet; see [`Self::connect`].
     pub(super) fn new(about: About, identity: Identity, join: PathBuf, inputs: Inputs) -> Connection {
+        let retry = Retry::new(u64::from(about.data_id));
+        let settings = Settings {
+            lease_ns: 15_000_000_000,
+            heartbeat_ns: 1_000_000_000,
+            capture_head_bytes: 16 << 10,
+            capture_tail_bytes: 16 << 10,
+        };
         Connection {
             session: DispatcherLink::default(),
             about,
@@ -67,13 +74,9 @@ impl Connection {
             n_tries: 0,
             last_try: LastTry::default(),
             last_contact: Instant::now(),
-            settings: Settings {
-                lease_ns: 15_000_000_000,
-                heartbeat_ns: 1_000_000_000,
-                capture_head_bytes: 16 << 10,
-                capture_tail_bytes: 16 << 10,
-            },
-            next_status: Instant::now(),
+            beats: Beats::new(settings.heartbeat_ns),
+            settings,
+            retry,
             send_by: None,
             inputs,
         }
@@ -85,6 +88,10 @@ impl Connection {
 
     pub(super) fn about(&self) -> &About {
         &self.about
+    }
+
+    pub(super) fn about_mut(&mut self) -> &mut About {
+        &mut self.about
     }
 
     /// The dispatcher's latest settings for leases and captured output, or the defaults before it has sent
@@ -197,7 +204,8 @@ impl Connection {
         node.clock.said(now);
         self.settings = settings;
         self.last_contact = Instant::now();
-        self.next_status = Instant::now();
+        self.beats = Beats::new(self.settings.heartbeat_ns);
+        self.retry.succeeded();
         Ok(Some(again))
     }
 
@@ -216,7 +224,7 @@ impl Connection {
         self.life += 1;
         self.disconnect();
         // Where the address is not known, a dispatcher that knows it is asked after a while.
-        let wait = if address.is_empty() { RECONNECT_WAIT } else { Duration::ZERO };
+        let wait = if address.is_empty() { self.retry_wait() } else { Duration::ZERO };
         self.n_tries = u32::from(address.is_empty());
         self.address = Some(address).filter(|a| !a.is_empty()).or(self.address.take());
         self.connect(wait);
@@ -238,7 +246,13 @@ impl Connection {
         eyas_text::say!("eyas: the connection to the dispatcher broke; trying again for up to {lease_s} s");
         self.disconnect();
         self.last_try = LastTry::Failed("the connection broke".into());
-        self.connect(RECONNECT_WAIT);
+        let wait = self.retry_wait();
+        self.connect(wait);
+    }
+
+    /// How long to wait before the next attempt to connect.
+    fn retry_wait(&mut self) -> Duration {
+        Duration::from_nanos(self.retry.failed())
     }
 
     fn disconnect(&mut self) {
@@ -249,7 +263,8 @@ impl Connection {
     fn try_again(&mut self, why: String) {
         self.last_try = LastTry::Failed(why);
         self.n_tries += 1;
-        self.connect(RECONNECT_WAIT);
+        let wait = self.retry_wait();
+        self.connect(wait);
     }
 
     // ------------------------------------------------------------ time
@@ -279,13 +294,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether a status is due. If so, the next one is due after the length of a heartbeat.
-    pub(super) fn take_due_status(&mut self) -> bool {
-        let is_due = Instant::now() >= self.next_status;
-        if is_due {
-            self.next_status = Instant::now() + Duration::from_nanos(self.settings.heartbeat_ns);
-        }
-        is_due
+    /// Whether a status is due. If so, it counts as sent. `is_idle`: no attempt is here.
+    pub(super) fn take_due_status(&mut self, is_idle: bool) -> bool {
+        self.beats.take_due(Timestamp(clock::monotonic_ns()), is_idle)
+    }
+
+    /// The dispatcher has answered a status; see [`Beats::answered`].
+    pub(super) fn status_answered(&mut self, idle_ns: u64) {
+        self.beats.answered(idle_ns);
     }
 
     // ------------------------------------------------------------ messages

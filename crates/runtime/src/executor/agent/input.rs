@@ -53,6 +53,10 @@ pub enum Input {
         report: Box<runner::RunReport>,
         whole: Vec<Watched>,
     },
+    /// This process ends after its grace period at the latest, for this reason (a phrase after "because").
+    Leave {
+        reason: String,
+    },
     /// Work on a thread of its own is over.
     Event(NodeEvent),
     /// A transfer broke off. The next source need not send the bytes again that have arrived.

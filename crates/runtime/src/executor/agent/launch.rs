@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 /// Variables of programs that may add tasks to their run: the join file, and the run's number.
 const JOIN_VARIABLE: &str = "EYAS_JOIN";
 const RUN_VARIABLE: &str = "EYAS_RUN";
+/// What tells a program which gpus of its node it may use: one variable per maker of gpus.
+const GPU_VARIABLES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"];
 
 /// Whether only programs that may add tasks get the variable `name`, as it leads to the cluster's secret.
 pub(super) fn is_for_adders(name: &[u8]) -> bool {
@@ -26,6 +28,8 @@ pub(super) struct Launch<'a> {
     pub(super) staged: &'a [Staged],
     /// The attempt gets a copy of each input.
     pub(super) has_private_inputs: bool,
+    /// The names of its gpus; `None`: the node has no gpus that it knows of.
+    pub(super) gpus: Option<String>,
     pub(super) objects: &'a Objects,
     pub(super) private: &'a PrivateCopies,
     /// The join file.
@@ -104,6 +108,9 @@ impl Launch<'_> {
         if task.dynamic {
             env.push((bytes(JOIN_VARIABLE), runner::ByteString::from(self.join)));
             env.push((bytes(RUN_VARIABLE), bytes(&self.attempt.run.to_string())));
+        }
+        if let Some(gpus) = &self.gpus {
+            env.extend(GPU_VARIABLES.map(|name| (bytes(name), bytes(gpus))));
         }
         env.extend(task.env.iter().map(|(k, v)| (bytes(k), bytes(v))));
         env

@@ -16,7 +16,7 @@ const STUCK_PATIENCE: Duration = Duration::from_millis(100);
 
 impl Agent {
     /// The inputs of an attempt are here, and a slot is free.
-    pub(super) fn start(&mut self, id: AttemptId, staged: &[Staged], has_private_inputs: bool) {
+    pub(super) fn start(&mut self, id: AttemptId, staged: &[Staged], has_private_inputs: bool, gpus: &[u32]) {
         // The watch begins before the look at the inputs, so that a write after the look is noticed.
         if !has_private_inputs && let Some(attempt) = self.attempts.find_mut(id) {
             self.writes.begin(attempt, staged, &self.objects);
@@ -31,6 +31,11 @@ impl Agent {
             attempt,
             staged,
             has_private_inputs,
+            gpus: (!self.gpu_names.is_empty()).then(|| {
+                let names = gpus.iter().filter_map(|gpu| self.gpu_names.get(*gpu as usize));
+                // On a node with gpus, a program that needs none is told that there are none for it.
+                names.cloned().collect::<Vec<_>>().join(",")
+            }),
             objects: &self.objects,
             private: &self.private,
             join: self.connection.join(),
@@ -39,7 +44,7 @@ impl Agent {
         let Some(spec) = launch.find_spec() else {
             return self.node.end_at_once(id, attempt.outputs.len());
         };
-        attempt.slot = Some(self.slots.run(spec.clone()));
+        attempt.slot = Some(self.slots.run(spec.clone(), self.node.core.takes_parts()));
         attempt.run_spec = Some(spec);
         attempt.written_before_bytes = self.space.written_bytes();
     }
@@ -106,7 +111,7 @@ impl Agent {
             && report.exit == runner::ExitKind::Cancelled
             && let Some(spec) = attempt.run_spec.clone()
         {
-            attempt.slot = Some(self.slots.run(spec));
+            attempt.slot = Some(self.slots.run(spec, self.node.core.takes_parts()));
             return;
         }
         let result = result_of(&report, &attempt.spec);

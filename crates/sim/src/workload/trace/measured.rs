@@ -2,6 +2,7 @@
 //! steps.
 
 use eyas_core::dispatcher::DispatcherConfig;
+use eyas_core::needs::Equipment;
 use eyas_core::types::*;
 use eyas_report::fold::End;
 use eyas_report::read::Requests;
@@ -76,6 +77,7 @@ pub struct MeasuredNode {
     pub slots: u32,
     pub memory_bytes: u64,
     pub cache_bytes: u64,
+    pub equipment: Equipment,
     /// Bytes in the node's cache when it first joined; if not 0, the run began with warm caches.
     pub held_bytes: u64,
     /// The time when the node joined; a time before the first submission counts as 0.

@@ -63,6 +63,7 @@ impl Log {
             first_index: 0,
             template: template(Pattern(vec![literal("t"), index]), "cut", vec![input], vec![output]),
             columns: vec![column],
+            needs: None,
         };
         self.add(ms, Event::RunOpened { run, name: format!("run {run}"), keep: false, into: None });
         self.add(ms, Event::ArrayAdded { run, array: Arc::new(array) });
@@ -101,6 +102,7 @@ impl Log {
             private_inputs: false,
             repeated: false,
             alone: false,
+            needs: None,
             why,
         };
         self.out(ms, Action::Assign { executor, assignment: assignment.into() });

@@ -1,0 +1,79 @@
+//! Who removes the folder of an executor that was told to leave nothing and is killed before it could.
+//!
+//! An executor starts one beside itself, in a session of its own, and holds the writing end of its standard input. However the
+//! executor ends, that is closed. The folder is removed only if it was the executor's: its lock still names the process.
+
+use crate::{local, provide};
+use eyas_text::shown_path;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+/// First argument of such a process; the folder and the executor's process follow.
+pub const ARGUMENT: &str = "__keeper";
+/// Slot processes and programs of an executor that was killed may write for a moment.
+const TRIES_MAX: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Starts the keeper of this process, which becomes an executor with that folder. It ends after the value that is given is dropped.
+///
+/// It is no child of this process, because an executor ends all children that are no slot processes. So call it before the executor
+/// becomes the parent of its orphans.
+pub fn start(dir: &Path) -> std::io::Result<ChildStdin> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg(ARGUMENT).arg(std::path::absolute(dir)?).arg(std::process::id().to_string());
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).current_dir("/");
+    // SAFETY: all three calls are safe between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::setsid();
+            match libc::fork() {
+                -1 => Err(std::io::Error::last_os_error()),
+                0 => Ok(()),
+                _ => libc::_exit(0),
+            }
+        });
+    }
+    let mut child = command.spawn()?;
+    let lifeline = child.stdin.take().expect("it is a pipe");
+    child.wait()?;
+    Ok(lifeline)
+}
+
+/// The keeper's process.
+pub fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(2);
+    let (Some(dir), Some(pid)) = (words.next().map(PathBuf::from), words.next()) else {
+        return ExitCode::FAILURE;
+    };
+    eyas_runtime::cluster::wait_for_stdin_to_close();
+    let lock = dir.join("cache").join("lock");
+    let was_its_own = || {
+        let holder = std::fs::read_to_string(&lock).ok();
+        holder.is_some_and(|text| Some(text.trim()) == pid.to_str())
+    };
+    if was_its_own() {
+        eyas_runner::reaper::end_inhabitants(&dir.join("sandbox"));
+        eyas_runtime::executor::sweep_home(&dir);
+        for _ in 1..TRIES_MAX {
+            if eyas_runner::sandbox::remove_tree(&dir).is_ok() {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        provide::remove_node_dir(&dir);
+    }
+    ExitCode::SUCCESS
+}
+
+/// The folder that nodes have theirs in where nobody named one: it goes with the last of them.
+pub fn remove_common_dir(dir: &Path) {
+    let Some(common) = dir.parent() else { return };
+    if common.file_name().is_some_and(|name| name.to_str() == Some(&local::nodes_dir_name()))
+        && let Err(e) = std::fs::remove_dir(common)
+        && !matches!(e.kind(), std::io::ErrorKind::DirectoryNotEmpty | std::io::ErrorKind::NotFound)
+    {
+        eyas_text::say!("cannot remove {}: {e}", shown_path(common));
+    }
+}

@@ -1,0 +1,354 @@
+//! `eyas-lab bench scale`: one real dispatcher and thousands of emulated executors.
+//!
+//! The dispatcher is the program `eyas` with TLS, journal and (unless left out) event log. The executors are real state
+//! machines on real connections, many in each of a few processes ([`super::scale_nodes`]); they run no programs. The
+//! questions: how much memory an executor costs the dispatcher, what heartbeats cost when nothing runs, how many tasks
+//! a second pass, how long all executors take to come back after the dispatcher was killed and started again, and how
+//! long it takes to drain them all.
+//!
+//! Emulators and dispatcher share the processors of this machine, so rates and times are those of both together.
+
+use super::cluster::{plain_array, run, tree_cpu_ns};
+use super::scale_nodes::Seen;
+use super::table::{Row, Table};
+use super::{Common, failed, note};
+use clap::Args;
+use eyas_cli::{Exit, Fault, local};
+use eyas_client::Client;
+use eyas_runtime::cluster::Part;
+use eyas_runtime::descriptors;
+use eyas_wire::message::RequestBody;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Descriptors of a process beside those for its connections to executors.
+const OTHER_DESCRIPTORS: u64 = 300;
+/// Executors get this long to come, or to go.
+const COME_MAX: Duration = Duration::from_secs(300);
+/// Executors that have joined get this long until the dispatcher counts as idle.
+const SETTLE: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+const LEASE: &str = "120s";
+
+#[derive(Args)]
+pub struct ScaleArgs {
+    /// Emulated executors
+    #[arg(short, long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=200_000))]
+    n: u32,
+    /// Processes that the executors share, each with a source address of its own on the loopback network
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    processes: u32,
+    /// Slots of each executor
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    slots: u32,
+    /// Tasks that start nothing; 0 leaves this part out
+    #[arg(long, default_value_t = 1_000_000)]
+    noop: u32,
+    /// Seconds over which the idle dispatcher's processor time is counted; 0 leaves this part out
+    #[arg(long, default_value_t = 20)]
+    idle: u64,
+    /// Write no event log
+    #[arg(long)]
+    no_event_log: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+pub fn bench(args: &ScaleArgs) -> Result<Exit, Fault> {
+    check_descriptors(args)?;
+    args.common.run(|dir| {
+        let log = if args.no_event_log { "no event log" } else { "event log" };
+        let mut table = Table::new(format!(
+            "scale: one dispatcher ({log}), {} emulated executors with {} slots in {} processes, TLS over loopback",
+            args.n, args.slots, args.processes
+        ));
+        measure(args, dir, &mut table)?;
+        Ok(table)
+    })
+}
+
+/// Refuses more executors than this machine allows a process to have connections.
+fn check_descriptors(args: &ScaleArgs) -> Result<(), Fault> {
+    let allowed = descriptors::raise().now;
+    let of_one = args.n.div_ceil(args.processes);
+    for (who, n, option) in [
+        ("the dispatcher", args.n, "-n".to_string()),
+        ("a process of executors", of_one, "more --processes, or a smaller -n".to_string()),
+    ] {
+        let needed = u64::from(n) + OTHER_DESCRIPTORS;
+        if needed > allowed {
+            let most = allowed.saturating_sub(OTHER_DESCRIPTORS);
+            let message = format!(
+                "{who} needs {needed} open files for {n} executors, and this machine allows a process {allowed} \
+                 (`ulimit -Hn`)"
+            );
+            let hint = format!("raise the hard limit, or take {option}: at most {most} executors fit");
+            return Err(Fault::new(Exit::BadInput, message).hint(hint));
+        }
+    }
+    Ok(())
+}
+
+fn measure(args: &ScaleArgs, dir: &Path, table: &mut Table) -> Result<(), Fault> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut dispatcher = Dispatcher::start(args, dir)?;
+    std::thread::sleep(Duration::from_secs(1));
+    let empty_bytes = dispatcher.rss_bytes()?;
+
+    note(&format!("{} executors join", args.n));
+    let begun = Instant::now();
+    let cpu_before = dispatcher.cpu_ns();
+    let emulators = Emulators::start(args, &dispatcher.join)?;
+    emulators.await_welcome(args.n, 0, &mut dispatcher)?;
+    let join_s = begun.elapsed().as_secs_f64();
+    let join_cpu_ns = dispatcher.cpu_ns() - cpu_before;
+    std::thread::sleep(SETTLE);
+    let bytes = dispatcher.rss_bytes()?;
+    table.row(Row::new("first join: from the start of the executors until all are accepted", join_s, "s"));
+    table.row(Row::new("  dispatcher CPU for each", join_cpu_ns as f64 / 1e3 / f64::from(args.n), "µs"));
+    let own_bytes = bytes.saturating_sub(empty_bytes) as f64;
+    let memory = Row::new("dispatcher memory, all joined", bytes as f64 / 1e6, "MB");
+    table.row(memory.target("4 GB of 54,000", "2 GB"));
+    table.row(Row::new("  for each executor", own_bytes / 1e3 / f64::from(args.n), "KB"));
+
+    if args.idle > 0 {
+        note(&format!("idle for {} s", args.idle));
+        let (cpu_before, begun) = (dispatcher.cpu_ns(), Instant::now());
+        std::thread::sleep(Duration::from_secs(args.idle));
+        let used_ns = dispatcher.cpu_ns() - cpu_before;
+        let share = used_ns as f64 / begun.elapsed().as_nanos() as f64;
+        let row = Row::new("idle: dispatcher CPU for heartbeats, of one core", share * 100.0, "%");
+        table.row(row.target("25 % of 54,000", "5 %"));
+    }
+    if args.noop > 0 {
+        note(&format!("{} no-op tasks", args.noop));
+        let mut client = runtime.block_on(Client::connect(&dispatcher.join))?;
+        let array = [Arc::new(plain_array(args.noop, &[]))];
+        let cpu_before = dispatcher.cpu_ns();
+        let (status, wall_ns) = runtime.block_on(run(&mut client, || dispatcher.find_end(), &array))?;
+        if status.n_done != status.n_tasks {
+            return Err(failed(format!("{} no-op tasks did not end well", status.n_tasks - status.n_done)));
+        }
+        let cpu_ns = dispatcher.cpu_ns() - cpu_before;
+        let rate = f64::from(args.noop) * 1e9 / wall_ns as f64;
+        let row = Row::new(format!("no-op, {} tasks", args.noop), rate, "/s");
+        table.row(row.target("40,000/s with 10,000", "100,000/s"));
+        table.row(Row::new("  dispatcher CPU", cpu_ns as f64 / 1e3 / f64::from(args.noop), "µs/task"));
+        table.row(Row::new("  dispatcher memory after it", dispatcher.rss_bytes()? as f64 / 1e6, "MB"));
+    }
+    restart(args, &mut dispatcher, &emulators, table)?;
+    runtime.block_on(drain(args, &mut dispatcher, &emulators, table))?;
+    let n_failed = emulators.all().map(|seen| seen.n_failed).sum::<u64>();
+    table.note(format!("connections that did not come about, over all: {n_failed}"));
+    Ok(())
+}
+
+/// Kills the dispatcher, starts it again, and waits until all executors are back.
+fn restart(
+    args: &ScaleArgs,
+    dispatcher: &mut Dispatcher,
+    emulators: &Emulators,
+    table: &mut Table,
+) -> Result<(), Fault> {
+    note("the dispatcher is killed and started again");
+    let before = emulators.incarnation();
+    dispatcher.part.kill();
+    let begun = Instant::now();
+    dispatcher.launch()?;
+    let answers_s = begun.elapsed().as_secs_f64();
+    let cpu_before = dispatcher.cpu_ns();
+    emulators.await_welcome(args.n, before, dispatcher)?;
+    let row = Row::new(
+        "restart: from the start of the process until all are accepted",
+        begun.elapsed().as_secs_f64(),
+        "s",
+    );
+    table.row(row.target("30 s with 10,000", "10 s"));
+    let cpu_ns = dispatcher.cpu_ns() - cpu_before;
+    table.row(Row::new("  until it answers", answers_s, "s"));
+    table.row(Row::new("  dispatcher CPU for each", cpu_ns as f64 / 1e3 / f64::from(args.n), "µs"));
+    std::thread::sleep(SETTLE);
+    table.row(Row::new("  dispatcher memory, all back", dispatcher.rss_bytes()? as f64 / 1e6, "MB"));
+    Ok(())
+}
+
+/// Asks the dispatcher to drain all executors, by one request for each, and waits until all have ended.
+async fn drain(
+    args: &ScaleArgs,
+    dispatcher: &mut Dispatcher,
+    emulators: &Emulators,
+    table: &mut Table,
+) -> Result<(), Fault> {
+    note("all executors are drained");
+    let mut client = Client::connect(&dispatcher.join).await?;
+    let asked = Instant::now();
+    let executors = client.status().await?.executors;
+    table.row(Row::new("status of the cluster, asked and read", asked.elapsed().as_secs_f64() * 1e3, "ms"));
+    let begun = Instant::now();
+    for line in &executors {
+        client.send(RequestBody::Drain { executor: line.executor })?;
+    }
+    for _ in &executors {
+        client.next().await?;
+    }
+    let answered_s = begun.elapsed().as_secs_f64();
+    emulators.wait(dispatcher, |all| all.map(|seen| seen.n_ended).sum::<u32>() >= args.n)?;
+    let ended_s = begun.elapsed().as_secs_f64();
+    table.row(Row::new("drain of all, one request each, until all have ended", ended_s, "s"));
+    table.row(Row::new("  until all requests are answered", answered_s, "s"));
+    Ok(())
+}
+
+/// The dispatcher's process, which may be started again in the same folder.
+struct Dispatcher {
+    part: Part,
+    exe: PathBuf,
+    logs: PathBuf,
+    words: Vec<String>,
+    join: PathBuf,
+}
+
+impl Dispatcher {
+    fn start(args: &ScaleArgs, dir: &Path) -> Result<Dispatcher, Fault> {
+        let exe = local::program()?;
+        let own = local::dispatcher_dir(dir);
+        let mut words: Vec<String> = ["dispatcher", "--lease", LEASE, "--dir"].map(String::from).to_vec();
+        words.push(own.display().to_string());
+        words.extend(args.no_event_log.then(|| "--no-event-log".into()));
+        let part = Part::start(&exe, dir, "dispatcher", &words, true).map_err(Fault::from)?;
+        let join = own.join(eyas_runtime::dispatcher::JOIN_FILE);
+        let mut dispatcher = Dispatcher { part, exe, logs: dir.to_path_buf(), words, join };
+        dispatcher.await_answer()?;
+        Ok(dispatcher)
+    }
+
+    /// Starts it again after its process was killed.
+    fn launch(&mut self) -> Result<(), Fault> {
+        let _ = std::fs::remove_file(&self.join);
+        self.part = Part::start(&self.exe, &self.logs, "dispatcher", &self.words, true)?;
+        self.await_answer()
+    }
+
+    fn await_answer(&mut self) -> Result<(), Fault> {
+        let deadline = Instant::now() + COME_MAX;
+        while !self.join.exists() {
+            if let Some(why) = self.find_end() {
+                return Err(Fault::new(Exit::Cluster, why));
+            }
+            if Instant::now() > deadline {
+                return Err(Fault::new(Exit::Cluster, "the dispatcher did not answer"));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
+    fn find_end(&mut self) -> Option<String> {
+        self.part.find_end().map(|why| format!("the dispatcher ended: {why}"))
+    }
+
+    /// Processor time of this process.
+    fn cpu_ns(&self) -> u64 {
+        tree_cpu_ns(&[self.part.pid()])
+    }
+
+    fn rss_bytes(&self) -> Result<u64, Fault> {
+        let text = std::fs::read_to_string(format!("/proc/{}/statm", self.part.pid()))?;
+        let pages: Option<u64> = text.split(' ').nth(1).and_then(|word| word.parse().ok());
+        // SAFETY: a plain query.
+        let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(1) as u64;
+        Ok(pages.ok_or_else(|| failed("the kernel tells no memory of the dispatcher"))? * page_bytes)
+    }
+}
+
+impl Drop for Dispatcher {
+    fn drop(&mut self) {
+        self.part.kill();
+    }
+}
+
+/// The processes of emulated executors. They end with this value.
+struct Emulators(Vec<(Child, Arc<Mutex<Seen>>)>);
+
+impl Emulators {
+    fn start(args: &ScaleArgs, join: &Path) -> Result<Emulators, Fault> {
+        let mut all = Emulators(vec![]);
+        let each = args.n.div_ceil(args.processes);
+        for i in 0..args.processes {
+            let first = i * each;
+            let n = each.min(args.n.saturating_sub(first));
+            let mut command = Command::new(std::env::current_exe()?);
+            command.args(["bench", "scale-nodes", "--until-stdin-closes", "--join"]).arg(join);
+            command.args(["--first", &first.to_string(), "-n", &n.to_string()]);
+            command.args(["--slots", &args.slots.to_string()]);
+            command.args(["--source", &format!("127.0.0.{}", i + 2)]);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+            let mut child = command.spawn()?;
+            let lines = BufReader::new(child.stdout.take().expect("it is piped"));
+            let seen = Arc::new(Mutex::new(Seen::default()));
+            let newest = seen.clone();
+            std::thread::spawn(move || {
+                for line in lines.lines().map_while(Result::ok) {
+                    if let Ok(seen) = serde_json::from_str(&line) {
+                        *newest.lock().expect("nobody panics with it") = seen;
+                    }
+                }
+            });
+            all.0.push((child, seen));
+        }
+        Ok(all)
+    }
+
+    fn all(&self) -> impl Iterator<Item = Seen> {
+        self.0.iter().map(|(_, seen)| *seen.lock().expect("nobody panics with it"))
+    }
+
+    /// The newest process of the dispatcher that an executor has met.
+    fn incarnation(&self) -> u64 {
+        self.all().map(|seen| seen.incarnation).max().unwrap_or(0)
+    }
+
+    /// Waits until `n` executors are welcome at one process of the dispatcher, which came after `before`.
+    fn await_welcome(&self, n: u32, before: u64, dispatcher: &mut Dispatcher) -> Result<(), Fault> {
+        self.wait(dispatcher, |_| {
+            let newest = self.incarnation();
+            let met = self.all().filter(|seen| seen.incarnation == newest).map(|seen| seen.n_welcomed);
+            newest > before && met.sum::<u32>() == n
+        })
+    }
+
+    fn wait<F>(&self, dispatcher: &mut Dispatcher, is_so: F) -> Result<(), Fault>
+    where
+        F: Fn(&mut dyn Iterator<Item = Seen>) -> bool,
+    {
+        let deadline = Instant::now() + COME_MAX;
+        while !is_so(&mut self.all()) {
+            if let Some(why) = dispatcher.find_end() {
+                return Err(Fault::new(Exit::Cluster, why));
+            }
+            if Instant::now() > deadline {
+                let (n, ended): (u32, u32) =
+                    self.all().fold((0, 0), |(n, ended), seen| (n + seen.n_welcomed, ended + seen.n_ended));
+                let waited_s = COME_MAX.as_secs();
+                let message =
+                    format!("after {waited_s} s {n} emulated executors are connected and {ended} have ended");
+                return Err(failed(message));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Emulators {
+    fn drop(&mut self) {
+        for (child, _) in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Gpus, named resources and parts of cpus: who gets them, who waits, who is passed, and what no node can hold.
+
+use eyas_core::needs::{Needs, PARTS};
+use eyas_core::placement::NAMES;
+use eyas_testkit::build::{Task, task};
+use eyas_testkit::script::{Cluster, NodeScript};
+
+fn many(n: usize, like: &Task) -> Vec<Task> {
+    (0..n).map(|i| Task { id: format!("{}{i}", like.id), ..like.clone() }).collect()
+}
+
+fn gpu(n: u32) -> Needs {
+    Needs { gpu_parts: n, ..Needs::default() }
+}
+
+#[test]
+fn a_node_gets_as_many_tasks_as_it_has_gpus_under_every_policy() {
+    for name in NAMES {
+        let mut c = Cluster::with(|config| config.placement = name.into());
+        c.equipped(1, 8, 2, &[]);
+        c.run(&many(3, &task("g").gpus(PARTS)));
+        c.expect(&["assign 0.1 to 1", "assign 1.1 to 1"]);
+        c.done(1, (0, 1));
+        assert!(c.take().contains(&"assign 2.1 to 1".to_string()), "{name}");
+    }
+}
+
+#[test]
+fn tasks_that_need_nothing_pass_a_task_that_waits_for_a_gpu() {
+    let mut c = Cluster::new();
+    c.equipped(1, 2, 1, &[]);
+    c.run(&[task("g0").gpus(PARTS), task("g1").gpus(PARTS), task("c")]);
+    c.expect(&["assign 0.1 to 1", "assign 2.1 to 1"]);
+}
+
+#[test]
+fn a_task_goes_only_to_a_node_that_can_hold_it() {
+    let mut c = Cluster::new();
+    c.equipped(1, 8, 1, &[]).equipped(2, 8, 2, &[("board", 1)]);
+    c.run(&[task("two").gpus(2 * PARTS), task("b0").needs("board", 1), task("b1").needs("board", 1)]);
+    c.expect(&["assign 0.1 to 2", "assign 1.1 to 2"]);
+}
+
+#[test]
+fn parts_of_a_gpu_share_it_and_a_whole_one_stays_whole() {
+    let mut c = Cluster::new();
+    c.equipped(1, 8, 2, &[]);
+    c.run(&many(2, &task("half").gpus(500)));
+    c.expect(&["assign 0.1 to 1", "assign 1.1 to 1"]);
+    c.run(&[task("quarter").gpus(250), task("whole").gpus(PARTS)]);
+    // Both halves lie on one gpu. The quarter takes the other one, so there is no whole one left.
+    c.expect(&["assign 2.1 to 1"]);
+}
+
+#[test]
+fn a_resource_of_the_whole_cluster_is_counted_over_all_nodes() {
+    let mut c = Cluster::with(|config| config.resources = [("vcs".to_string(), 3)].into());
+    c.node(1, 4).node(2, 4);
+    c.run(&many(5, &task("t").needs("vcs", 1)));
+    assert_eq!(c.take().iter().filter(|a| a.starts_with("assign")).count(), 3);
+    assert_eq!(c.core.cluster_resources(), [("vcs".to_string(), 3, 3)]);
+    c.run(&[task("free")]);
+    assert_eq!(c.take().iter().filter(|a| a.starts_with("assign 5.")).count(), 1);
+    c.lost(1).take();
+    assert_eq!(c.core.cluster_resources(), [("vcs".to_string(), 3, 3)]);
+    c.lost(2).take();
+    assert_eq!(c.core.cluster_resources(), [("vcs".to_string(), 3, 0)]);
+}
+
+#[test]
+fn halves_of_a_cpu_run_twice_as_many_at_once() {
+    for name in NAMES {
+        let mut c = Cluster::with(|config| config.placement = name.into());
+        c.node(1, 2);
+        c.run(&many(5, &task("h").cpu_parts(500)));
+        assert_eq!(c.take().iter().filter(|a| a.starts_with("assign")).count(), 4, "{name}");
+        c.run(&[task("whole")]);
+        c.expect(&[]).done(1, (0, 1));
+        // The half that is free now is no slot for a whole task, and the fifth half takes it.
+        assert!(c.take().contains(&"assign 4.1 to 1".to_string()), "{name}");
+    }
+}
+
+#[test]
+fn what_no_node_can_hold_fails_with_the_nearest_node_named() {
+    let mut c = Cluster::with(|config| config.resources = [("vcs".to_string(), 2)].into());
+    c.equipped(1, 2, 1, &[]).equipped(2, 2, 2, &[("board", 1)]);
+    c.run(&[
+        task("gpus").gpus(4 * PARTS),
+        task("boards").needs("board", 3),
+        task("licences").needs("vcs", 3),
+        task("nowhere").needs("camera", 1),
+        task("apart").gpus(2 * PARTS).cpus(2).needs("board", 1).memory(2_000_000_000),
+    ]);
+    c.wait(16).take();
+    c.wait(1);
+    let ended = c.take();
+    let why = |id: u64| {
+        let found = c.core.runs().flat_map(|(_, r)| r.failures.iter()).find(|(task, _)| task.0 == id);
+        found.map(|(_, failure)| failure.message.clone()).unwrap_or_else(|| panic!("{id} of {ended:?}"))
+    };
+    assert_eq!(why(0), "the task needs 4 gpus; the largest node, `n2`, has 2");
+    assert_eq!(why(1), "the task needs 3 of `board`; the largest node, `n2`, has 1");
+    assert_eq!(why(2), "the task needs 3 of `vcs`; the whole cluster has 2");
+    assert_eq!(why(3), "the task needs 1 of `camera`; neither a node nor the cluster has it");
+    assert!(why(4).contains("bytes of memory"), "{}", why(4));
+}
+
+#[test]
+fn a_task_that_needs_all_gpus_is_passed_by_younger_ones_only_so_often() {
+    for name in NAMES {
+        let mut c = Cluster::with(|config| config.placement = name.into());
+        c.equipped(1, 4, 2, &[]);
+        c.run(&many(2, &task("first").gpus(PARTS)));
+        c.run(&[task("all").gpus(2 * PARTS)]);
+        c.run(&many(300, &task("small").gpus(PARTS)));
+        let mut running: Vec<u64> = vec![];
+        let mut n_before = 0;
+        loop {
+            for action in c.take() {
+                if let Some(rest) = action.strip_prefix("assign ") {
+                    let given: u64 = rest.split('.').next().and_then(|n| n.parse().ok()).expect("a task");
+                    running.push(given);
+                    n_before += 1;
+                }
+            }
+            if running.contains(&2) {
+                break;
+            }
+            let ends = running.remove(0);
+            c.done(1, (ends, 1));
+        }
+        assert!(n_before < 80, "{name}: {n_before} tasks went before it");
+    }
+}
+
+#[test]
+fn a_restarted_dispatcher_counts_what_an_adopted_attempt_holds() {
+    let mut c = Cluster::with(|config| config.resources = [("vcs".to_string(), 1)].into());
+    c.run(&many(2, &task("t").needs("vcs", 1)));
+    c.feed(eyas_core::event::Event::Recovered);
+    c.join(1, 2, &[(0, 1)]).wait(5).expect(&[]);
+    assert_eq!(c.core.cluster_resources(), [("vcs".to_string(), 1, 1)]);
+    c.done(1, (0, 1));
+    assert!(c.take().contains(&"assign 1.1 to 1".to_string()));
+}
+
+#[test]
+fn an_executor_never_starts_more_than_fits_and_keeps_what_the_first_one_waits_for() {
+    let mut n = NodeScript::with(4, 0, |config| config.equipment.gpus = 2);
+    n.assign_needing(0, 1, gpu(PARTS)).assign_needing(1, 1, gpu(2 * PARTS));
+    n.assign_needing(2, 1, gpu(PARTS)).assign(3, &[], &[]);
+    // Task 2 has room, but would take from task 1 for as long as others come; task 3 takes nothing from it.
+    n.expect(&["start 0.1", "start 3.1"]);
+    n.exited(0, &[]).expect(&["clean 0.1", "tell 0.1 done", "start 1.1"]);
+    n.exited(1, &[]).expect(&["clean 1.1", "tell 1.1 done", "start 2.1"]);
+}

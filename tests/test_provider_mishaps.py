@@ -1,0 +1,309 @@
+"""What starts and ends nodes is killed, hangs, or is refused: nothing is left behind, and what may be left is named."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from batch import LIST, START, STOP, Batch, Up, shared
+from harness import Background, Eyas, wait_until
+from weather import Cluster
+
+
+@pytest.fixture
+def cluster(eyas: Eyas, tmp_path: Path) -> Cluster:
+    return Cluster(eyas, tmp_path / "cluster", tmp_path / "home")
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> Batch:
+    return Batch(tmp_path / "batch")
+
+
+def kill_parts(eyas: Eyas, *parts: str) -> None:
+    """`kill -9` of these parts of every cluster."""
+    for pid, command in list(eyas.left_behind()):
+        if command.split()[1:2] and command.split()[1] in parts:
+            os.kill(pid, signal.SIGKILL)
+
+
+def run_with(eyas: Eyas, batch: Batch, tasks: Path, *options: str) -> Background:
+    """`eyas run` in the background, with nodes of this batch system."""
+    words = ["--listen", "127.0.0.1:0", "--lease", "2s", "--slots", "1", *batch.options(), *options]
+    return eyas.start("run", tasks, *words)
+
+
+def test_a_run_whose_provider_is_killed_starts_it_again_and_leaves_nothing(
+    eyas: Eyas, batch: Batch, cluster: Cluster, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    tasks = cluster.list_of([cluster.task(f"t{i}", "echo x > out", gate=gate) for i in range(2)])
+    running = run_with(eyas, batch, tasks, "--nodes", "0..2")
+    cluster.begun("t0", "t1")
+    kill_parts(eyas, "provider")
+    running.wait_for_text("note: what starts and ends nodes was killed (signal: 9")
+    gate.touch()
+    done = running.wait()
+    assert "2 done, 0 failed" in done.stderr, done
+    assert sorted(cluster.ran()) == ["t0", "t1"], "nothing ran twice"
+    assert (len(batch.blocks()), batch.running()) == (2, []), "they were taken over, and ended"
+    assert not shared(eyas)
+
+
+def test_a_provider_that_is_killed_again_and_again_ends_the_run_and_leaves_nothing(
+    eyas: Eyas, batch: Batch, cluster: Cluster, tmp_path: Path
+) -> None:
+    tasks = cluster.list_of([cluster.task("t", "echo x > out", gate=tmp_path / "gate")])
+    running = run_with(eyas, batch, tasks, "--nodes", "0..1")
+    cluster.begun("t")
+    starts: list[int] = []
+    for _ in range(3):
+        kill_parts(eyas, "provider")
+        starts.append(len(starts) + 1)
+        wait_until(lambda: running.stderr.count("is started again") == len(starts), "the next start")
+    kill_parts(eyas, "provider")
+    done = running.wait(status=3)
+    said = "error: the provider ended: signal: 9 (SIGKILL)\nhint: the same command with --resume goes on\n"
+    assert done.stderr.endswith(said), done
+    assert not batch.running()
+    assert not shared(eyas)
+
+
+def test_nodes_of_this_machine_come_back_when_what_starts_them_was_killed(
+    eyas: Eyas, cluster: Cluster, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    tasks = cluster.list_of([cluster.task("t", "echo x > out", gate=gate)])
+    running = eyas.start("run", tasks, "--nodes", "0..1", "--slots", "1")
+    cluster.begun("t")
+    kill_parts(eyas, "provider")
+    wait_until(lambda: cluster.ran() == ["t", "t"], "the task to run on another node", alive=running)
+    gate.touch()
+    assert "1 done, 0 failed" in running.wait().stderr
+    cluster.expect(t=b"x\n")
+
+
+def test_a_provider_that_is_asked_to_end_is_said_to_have_been(
+    eyas: Eyas, batch: Batch, cluster: Cluster, tmp_path: Path
+) -> None:
+    tasks = cluster.list_of([cluster.task("t", "echo x > out", gate=tmp_path / "gate")])
+    running = run_with(eyas, batch, tasks, "--nodes", "0..1")
+    cluster.begun("t")
+    for pid, command in list(eyas.left_behind()):
+        if command.split()[1:2] == ["provider"]:
+            os.kill(pid, signal.SIGTERM)
+    done = running.wait(status=3)
+    said = (
+        "error: the provider ended: somebody asked it to end\nhint: the same command with --resume goes on\n"
+    )
+    assert done.stderr.endswith(said), done
+    assert not batch.running()
+
+
+def test_a_run_whose_dispatcher_is_killed_says_how_to_go_on(
+    eyas: Eyas, cluster: Cluster, tmp_path: Path
+) -> None:
+    tasks = cluster.list_of([cluster.task("t", "echo x > out", gate=tmp_path / "gate")])
+    running = eyas.start("run", tasks)
+    cluster.begun("t")
+    kill_parts(eyas, "dispatcher")
+    done = running.wait(status=3)
+    said = "error: the dispatcher ended: signal: 9 (SIGKILL)\nhint: the same command with --resume goes on\n"
+    assert done.stderr.endswith(said), done
+
+
+def test_down_ends_the_blocks_of_a_provider_that_was_killed(batch: Batch, cluster: Cluster) -> None:
+    up = Up(cluster, batch, "2..2", lease="60s")
+    batch.wish("hold")
+    up.start()
+    wait_until(lambda: len(batch.blocks()) == 2, "two blocks in the queue")
+    up.kill("provider")
+    up.ask("down")
+    assert sorted(batch.calls(STOP)) == [["stop", "b1"], ["stop", "b2"]]
+    assert not shared(cluster.eyas)
+
+
+def test_down_ends_the_blocks_of_a_head_that_was_killed(batch: Batch, cluster: Cluster) -> None:
+    up = Up(cluster, batch, "0..1", lease="60s")
+    up.start()
+    up.ask("submit", cluster.list_of([cluster.task("t", "echo x > out")]))
+    up.ask("wait")
+    up.kill("provider", "dispatcher")
+    assert up.ask("down") == "the cluster had been killed, and its nodes have ended\n"
+    wait_until(lambda: not batch.running(), "the block to end")
+    assert batch.calls(STOP) == [["stop", "b1"]]
+    assert not shared(cluster.eyas)
+    assert "no cluster is up" in cluster.eyas.run("down", status=3).stderr
+
+
+def test_down_returns_when_the_last_block_was_stopped(batch: Batch, cluster: Cluster) -> None:
+    up = Up(cluster, batch, "1..1", lease="60s")
+    up.start()
+    wait_until(lambda: len(up.names()) == 1, "the node")
+    batch.wish("slow", "2.5")
+    done = cluster.eyas.run("down", env=up.env)
+    assert (done.stdout, batch.calls(STOP)) == ("the cluster has ended\n", [["stop", "b1"]])
+    assert (batch.folder / "b1.stopped").exists(), "the command had ended"
+    assert "ending the nodes, for at most 90 s" in done.stderr
+
+
+def test_what_cannot_be_stopped_is_named(eyas: Eyas, batch: Batch, cluster: Cluster) -> None:
+    up = Up(cluster, batch, "1..1")
+    up.start()
+    wait_until(lambda: len(up.names()) == 1, "the node")
+    stuck = batch.wish("stuck", "no route to the controller")
+    done = cluster.eyas.run("down", env=up.env, status=3)
+    name = batch.blocks()["b1"]
+    left = f"{name} (b1) could not be ended and is left: --stop ended with exit status 3: no route to the controller"
+    assert f"error: the cluster has ended, and something of it may be left: {left}\n" in done.stderr, done
+    wait_until(lambda: not batch.running(), "the node to end with its lease")
+    # The same of a run.
+    tasks = cluster.list_of([cluster.task("t", "echo x > out")])
+    done = run_with(eyas, batch, tasks, "--nodes", "0..1").wait(status=None)
+    assert re.search(
+        r"warning: eyas-\w+-1 \(b2\) could not be ended and is left: --stop ended with", done.stderr
+    )
+    stuck.unlink()
+    wait_until(lambda: not batch.running(), "the node to end with its lease")
+
+
+@pytest.mark.parametrize(
+    ("wish", "text", "sentence"),
+    [
+        ("refuse", "quota exceeded", "--start ended with exit status 3: quota exceeded"),
+        (
+            "babble",
+            "Submitted batch job 7",
+            "--start has to print one line, the block's id, and printed `Submitted batch job 7`",
+        ),
+    ],
+)
+def test_a_command_that_fails_after_it_once_worked_is_said_once_and_shown(
+    eyas: Eyas, batch: Batch, cluster: Cluster, wish: str, text: str, sentence: str
+) -> None:
+    up = Up(cluster, batch, "0..1", "--idle-release", "200ms")
+    up.start()
+    up.ask("submit", cluster.list_of([cluster.task("a", "echo x > out")]))
+    up.ask("wait")
+    wait_until(lambda: not up.names(), "the node to go")
+    refuse = batch.wish(wish, text)
+    up.ask("submit", cluster.list_of([cluster.task("b", "echo x > out")]))
+    waiting = eyas.start("wait", env=up.env)
+    said = f"warning: nobody could submit a block: {sentence}\n"
+    waiting.wait_for_text(said)
+    n = len(batch.calls(START))
+    wait_until(lambda: len(batch.calls(START)) > n, "another try")
+    assert said in up.ask("status")
+    assert up.status()["provisioner"]["troubles"] == [said.removeprefix("warning: ").strip()]
+    refuse.unlink()
+    done = waiting.wait()
+    assert done.stderr.count("warning: ") == 1, done
+    wait_until(lambda: not up.status()["provisioner"]["troubles"], "the trouble to be over")
+    up.down()
+
+
+@pytest.mark.parametrize("verb", [START, LIST, STOP])
+def test_a_second_interrupt_leaves_although_a_command_hangs(
+    eyas: Eyas, batch: Batch, cluster: Cluster, tmp_path: Path, verb: str
+) -> None:
+    tasks = cluster.list_of([cluster.task("t", "echo x > out", gate=tmp_path / "gate")])
+    hang = batch.wish("hang", verb)
+    running = run_with(eyas, batch, tasks, "--nodes", "0..1")
+    if verb == STOP:
+        cluster.begun("t")
+    else:
+        wait_until(lambda: batch.calls(verb), "the command", alive=running)
+    running.signal(signal.SIGINT)
+    running.wait_for_text("ending the tasks; ^C again to leave at once")
+    if verb == STOP:
+        wait_until(lambda: batch.calls(STOP), "the command", alive=running)
+    running.signal(signal.SIGINT)
+    done = running.wait(timeout=30, status=130)
+    hang.unlink()
+    if verb == STOP:
+        assert re.search(
+            r"^warning: eyas-\w+-1 \(b1\) could not be ended and is left: --stop did not end, and was killed",
+            done.stderr,
+            re.M,
+        ), done
+    elif verb == START:
+        assert re.search(
+            r"^warning: eyas-\w+-1 may have been requested all the same, and is left then: --start did not end",
+            done.stderr,
+            re.M,
+        ), done
+    wait_until(lambda: not list(eyas.left_behind()), "the end of all that it started", timeout=20)
+
+
+def test_the_key_of_a_cluster_that_was_killed_goes_with_the_next_command_and_no_other(
+    eyas: Eyas, batch: Batch, cluster: Cluster, tmp_path: Path
+) -> None:
+    up = Up(cluster, batch, "0..1")
+    up.start()
+    other = Up(cluster, Batch(tmp_path / "other"), "0..1")
+    other.words[other.words.index(str(up.dir))] = str(tmp_path / "o")
+    other.env = {"EYAS_JOIN": str(tmp_path / "o" / "dispatcher" / "join.json")}
+    other.start()
+    dead, live = up.status()["cluster"], other.status()["cluster"]
+    folders = Path(eyas.env["XDG_STATE_HOME"]) / "eyas"
+    assert sorted(path.name for path in folders.iterdir()) == sorted([dead, live])
+    for pid, command in list(eyas.left_behind()):
+        if str(up.dir) in command:
+            os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: all(str(up.dir) not in command for _, command in eyas.left_behind()), "its end")
+    done = eyas.run("run", cluster.list_of([cluster.task("t", "echo x > out")]))
+    assert f"note: the key of cluster {dead}, which was killed, is removed\n" in done.stderr, done
+    assert [path.name for path in folders.iterdir()] == [live]
+    # A cluster on another machine, as far as anybody can see.
+    owner = folders / live / "owner.json"
+    kept = owner.read_text()
+    owner.write_text(re.sub(r'"machine":"[^ ]*', '"machine":"elsewhere', kept))
+    for pid, command in list(eyas.left_behind()):
+        if str(tmp_path / "o") in command:
+            os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not list(eyas.left_behind()), "its end")
+    eyas.run("run", cluster.list_of([cluster.task("u", "echo x > out")]))
+    assert [path.name for path in folders.iterdir()] == [live]
+    # It is started again, and goes on with what is there.
+    owner.write_text(kept)
+    assert up.start().startswith("up, with 0..1 nodes by --provider command")
+    assert [path.name for path in folders.iterdir()] == [dead]
+    up.down()
+
+
+@pytest.mark.parametrize("where", [[], ["--node-dir", "$TMPDIR/own"]], ids=["temporary", "own"])
+def test_the_folder_of_an_executor_that_is_killed_goes(
+    eyas: Eyas, batch: Batch, cluster: Cluster, tmp_path: Path, where: list[str]
+) -> None:
+    gate = tmp_path / "gate"
+    big = cluster.task(
+        "t", "mkdir -p deep/er; echo y > deep/er/file; chmod 500 deep; echo x > out", gate=gate
+    )
+    running = run_with(eyas, batch, cluster.list_of([big]), "--nodes", "0..1", *where)
+    cluster.begun("t")
+    own = Path(eyas.env["TMPDIR"]) / ("own" if where else f"eyas-nodes-{os.getuid()}")
+    (first,) = own.iterdir()
+    kill_parts(eyas, "executor")
+    wait_until(lambda: not first.exists(), "the folder to go", alive=running)
+    wait_until(lambda: cluster.ran() == ["t", "t"], "the task to run on another node", alive=running)
+    gate.touch()
+    running.wait()
+    cluster.expect(t=b"x\n")
+    wait_until(lambda: not list(eyas.left_behind()), "the end of all that it started")
+    # A folder of the user's own stays, with nothing in it.
+    assert own.exists() == bool(where) and not (where and list(own.iterdir()))
+
+
+def test_a_killed_executor_that_never_had_its_folder_leaves_it_alone(eyas: Eyas, cluster: Cluster) -> None:
+    cluster.dispatcher()
+    cluster.executor("a")
+    folder = cluster.node_dir("a")
+    words = ["--join", str(cluster.join), "--dir", str(folder), "--name", "b", "--remove-dir"]
+    eyas.run("executor", *words, status=3)
+    wait_until(
+        lambda: not any("__keeper" in command for _, command in eyas.left_behind()), "who would remove it"
+    )
+    assert (folder / "cache").is_dir()

@@ -1,0 +1,66 @@
+"""Clusters that stay: several that start at the same instant."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from batch import Batch
+from harness import Eyas, wait_until
+
+
+@pytest.mark.parametrize("kind", ["fixed", "local", "command"])
+def test_of_two_that_start_a_cluster_at_the_same_instant_one_does(
+    eyas: Eyas, tmp_path: Path, kind: str
+) -> None:
+    words = ["up", "--dir", "c", "--listen", "127.0.0.1:0", "--slots", "1"]
+    if kind == "command":
+        words += [*Batch(tmp_path / "batch").options(), "--nodes", "0..1"]
+    else:
+        words += ["--nodes", "1" if kind == "fixed" else "1..2"]
+    both = [eyas.start(*words) for _ in range(2)]
+    done = [one.wait(status=None) for one in both]
+    assert sorted(one.status for one in done) == [0, 3], done
+    refused = next(one for one in done if one.status == 3)
+    folder = tmp_path / "c"
+    assert (
+        f"error: a cluster is up already in `{folder}`\n" in refused.stderr
+        or f" is just starting a cluster in `{folder}`\nhint: `eyas status`" in refused.stderr
+    ), refused
+    env = {"EYAS_JOIN": str(folder / "dispatcher" / "join.json")}
+    status = json.loads(eyas.run("status", "--json", env=env).stdout)
+    assert len(status["executors"]) == (0 if kind == "command" else 1)
+    parts = [command.split()[1] for _, command in eyas.left_behind()]
+    assert parts.count("dispatcher") == 1 and parts.count("provider") == (kind != "fixed"), parts
+    eyas.run("down", env=env)
+
+
+def test_of_two_runs_in_one_folder_at_the_same_instant_one_goes_on(eyas: Eyas, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    (tmp_path / "t.jsonl").write_text(
+        json.dumps({"command": ["sh", "-c", f"until [ -e {gate} ]; do sleep 0.05; done"]}) + "\n"
+    )
+    both = [eyas.start("run", "t.jsonl", "--dir", "r") for _ in range(2)]
+    wait_until(lambda: not all(one.is_alive() for one in both), "one to be refused")
+    refused, other = sorted(both, key=lambda one: one.is_alive())
+    assert "error: " in refused.wait(status=3).stderr
+    gate.touch()
+    assert "1 tasks in " in other.wait().stderr or "1 task in " in other.wait().stderr
+
+
+def test_a_start_that_is_killed_leaves_no_lock(eyas: Eyas, tmp_path: Path) -> None:
+    one = eyas.start("up", "--dir", "c", "--nodes", "1")
+    lock = tmp_path / "c" / "dispatcher" / "start.lock"
+    wait_until(lambda: lock.exists() and lock.read_text().strip() == str(one.pid), "its lock", alive=one)
+    # A dispatcher that has just been started would begin when all else is over.
+    wait_until((tmp_path / "c" / "dispatcher" / "join.json").exists, "its dispatcher")
+    if one.is_alive():
+        os.kill(one.pid, signal.SIGKILL)
+    one.wait(status=None)
+    again = eyas.run("up", "--dir", "c", "--nodes", "1", status=None)
+    # It may have been killed a moment after all was done.
+    assert again.status == 0 or "a cluster is up already" in again.stderr, again
+    eyas.run("down", "--join", tmp_path / "c" / "dispatcher" / "join.json")
