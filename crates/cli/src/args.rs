@@ -1,5 +1,6 @@
 //! The command line. One way to say which cluster (`--join`) and where (`--dir`) for all commands.
 
+use crate::batch;
 use crate::equipment::{self, Amount, Gpus};
 use crate::replaces::ReplaceArgs;
 use crate::workflow::{ConvertArgs, ExportArgs, GraphArgs, WorkflowArgs};
@@ -155,15 +156,42 @@ pub enum ProviderKind {
     Ssh,
     /// The nodes of the allocation that this command runs in: Slurm, Grid Engine, PBS
     Allocation,
+    /// Batch systems and clouds, through Parsl
+    Slurm,
+    GridEngine,
+    Pbspro,
+    Torque,
+    Lsf,
+    Htcondor,
+    Kubernetes,
+    Aws,
+    Azure,
+    Googlecloud,
 }
 
 impl ProviderKind {
+    /// Whether nodes are jobs of a batch system, or machines of a cloud, that a Python process asks for.
+    pub fn is_batch(self) -> bool {
+        use ProviderKind::*;
+        !matches!(self, Local | Command | Ssh | Allocation)
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             ProviderKind::Local => "local",
             ProviderKind::Command => "command",
             ProviderKind::Ssh => "ssh",
             ProviderKind::Allocation => "allocation",
+            ProviderKind::Slurm => "slurm",
+            ProviderKind::GridEngine => "grid-engine",
+            ProviderKind::Pbspro => "pbspro",
+            ProviderKind::Torque => "torque",
+            ProviderKind::Lsf => "lsf",
+            ProviderKind::Htcondor => "htcondor",
+            ProviderKind::Kubernetes => "kubernetes",
+            ProviderKind::Aws => "aws",
+            ProviderKind::Azure => "azure",
+            ProviderKind::Googlecloud => "googlecloud",
         }
     }
 }
@@ -173,7 +201,8 @@ impl ProviderKind {
 #[command(next_help_heading = "Nodes from elsewhere")]
 pub struct ProvideArgs {
     /// Where nodes come from: local (processes of this machine), ssh (the hosts of --hosts), allocation (the nodes of the
-    /// Slurm, Grid Engine or PBS job that this runs in), command (commands of yours)
+    /// Slurm, Grid Engine or PBS job that this runs in), command (commands of yours), or jobs of a batch system: slurm,
+    /// grid-engine, pbspro, torque, lsf, htcondor, kubernetes, aws, azure, googlecloud
     #[arg(long, value_name = "KIND", default_value = "local", value_parser = provider_kind)]
     pub provider: ProviderKind,
     /// Hosts for --provider ssh, one on a line; --nodes is their number unless given
@@ -197,7 +226,25 @@ pub struct ProvideArgs {
     /// Time between two listings of all blocks [default: 15s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub list_every: Option<u64>,
-    /// How long a block may live, as {walltime} says it: HH:MM:SS
+    /// Slurm's partition that jobs go to [default: Slurm's own]
+    #[arg(long, value_name = "NAME")]
+    pub partition: Option<String>,
+    /// The queue of another batch system that jobs go to [default: its own]
+    #[arg(long, value_name = "NAME")]
+    pub queue: Option<String>,
+    /// The account or project that jobs are charged to
+    #[arg(long, value_name = "NAME")]
+    pub account: Option<String>,
+    /// Nodes of each job [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub nodes_per_job: Option<u32>,
+    /// Anything else that the batch system's provider in Parsl takes, such as qos=long (may be given more than once)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = batch::option)]
+    pub options: Vec<batch::BatchOption>,
+    /// The Python that has Parsl [default: the python3 beside this program, else the one on PATH]
+    #[arg(long, value_name = "PATH")]
+    pub python: Option<PathBuf>,
+    /// How long a job may live; --start of --provider command finds it in {walltime} as HH:MM:SS
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub walltime: Option<u64>,
     /// Where a node keeps its cache; $NAME is what the node has under that name [default: its folder for temporary files]
@@ -714,6 +761,9 @@ pub struct ExecutorArgs {
     /// Remove the directory at the end
     #[arg(long, requires = "dir")]
     pub remove_dir: bool,
+    /// Only look around, for `eyas provider check`
+    #[arg(long, hide = true)]
+    pub probe: bool,
     /// How long the batch system lets this executor live, from its start on; no task is begun that would not end in time
     /// [default: what Slurm says in the job's environment]
     #[arg(long, value_name = "TIME", value_parser = duration)]
@@ -725,15 +775,38 @@ pub struct ExecutorArgs {
     pub until_stdin_closes: bool,
 }
 
+#[derive(Subcommand)]
+pub enum ProviderVerb {
+    /// Show what would be submitted for nodes, submit one probe, and say in words what is wrong with it
+    Check(ProviderCheckArgs),
+}
+
 #[derive(Args)]
+pub struct ProviderCheckArgs {
+    /// Take options that are not given here from that section of eyas.toml, here or in ~/.config/eyas
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
+    /// How long the probe may wait in the queue
+    #[arg(long, value_name = "TIME", default_value = "10min", value_parser = duration)]
+    pub wait: u64,
+    #[command(flatten)]
+    pub node: NodeArgs,
+    #[command(flatten)]
+    pub provide: ProvideArgs,
+}
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct ProviderArgs {
+    #[command(subcommand)]
+    pub verb: Option<ProviderVerb>,
     #[command(flatten)]
     pub join: JoinArgs,
     /// The nodes' folders are made in it
-    #[arg(long, value_name = "DIR")]
-    pub dir: PathBuf,
-    #[arg(long, value_parser = nodes)]
-    pub nodes: Nodes,
+    #[arg(long, value_name = "DIR", required = true)]
+    pub dir: Option<PathBuf>,
+    #[arg(long, value_parser = nodes, required = true)]
+    pub nodes: Option<Nodes>,
     #[command(flatten)]
     pub provision: ProvisionArgs,
     #[command(flatten)]
@@ -950,7 +1023,10 @@ mod tests {
             assert_eq!(is_switch, key.kind == eyas_config::Kind::Switch, "{}", key.name);
             assert_eq!(
                 may_repeat,
-                matches!(key.kind, eyas_config::Kind::Paths | eyas_config::Kind::Texts),
+                matches!(
+                    key.kind,
+                    eyas_config::Kind::Paths | eyas_config::Kind::Texts | eyas_config::Kind::Table
+                ),
                 "{}",
                 key.name
             );

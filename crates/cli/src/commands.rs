@@ -194,6 +194,7 @@ pub fn run_list(
         });
     }
     local::check(cluster)?;
+    provide::check_tools(&cluster.provide)?;
     let (dir, ours) = match &cluster.dir {
         Some(dir) => (dir.clone(), false),
         None => (local::new_run_dir()?, true),
@@ -811,6 +812,9 @@ pub fn dispatcher(args: DispatcherArgs) -> Result<Exit, Fault> {
 }
 
 pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
+    if args.probe {
+        return crate::probe::look_around(&args);
+    }
     local::check_node(&args.node)?;
     let join = match &args.join.join {
         Some(join) if join == Path::new("-") => provide::join_from_stdin(args.dir.as_deref())?,

@@ -18,6 +18,7 @@ macro_rules! show {
 
 mod add;
 pub mod args;
+mod batch;
 mod bench;
 mod clusters;
 mod commands;
@@ -34,9 +35,11 @@ mod map;
 mod predict;
 pub mod print;
 mod printed;
+mod probe;
 mod profile;
 mod progress;
 mod provide;
+mod provider_check;
 mod replaces;
 mod resume;
 pub mod sim;

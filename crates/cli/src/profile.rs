@@ -5,7 +5,7 @@
 
 use crate::args::{Cli, ClusterArgs, ConfigArgs, ConfigVerb, ProvideArgs, ProviderKind, Verb};
 use crate::print::plural;
-use crate::{Exit, Fault, local, provide};
+use crate::{Exit, Fault, batch, local, provide};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, Parser};
 use eyas_config::{Config, Error, Profile, Setting, Wrong};
@@ -39,7 +39,7 @@ pub fn expand(words: Vec<OsString>) -> Result<Vec<OsString>, Fault> {
 /// words themselves is left to their reader.
 fn with_profile(words: Vec<OsString>) -> Result<Vec<OsString>, Fault> {
     let Ok(matches) = Cli::command().try_get_matches_from(&words) else { return Ok(words) };
-    let Some((verb, of_verb)) = matches.subcommand() else { return Ok(words) };
+    let Some((n_first, verb, of_verb)) = innermost(&matches) else { return Ok(words) };
     let Ok(Some(name)) = of_verb.try_get_one::<String>("profile") else { return Ok(words) };
     let (path, profile) = match eyas_config::find_profile(&places()?, name) {
         Ok(found) => found,
@@ -54,7 +54,7 @@ fn with_profile(words: Vec<OsString>) -> Result<Vec<OsString>, Fault> {
     }
     let is_elsewhere =
         |setting: &Setting| setting.key.name == "provider" && setting.values != [ProviderKind::Local.name()];
-    if verb == "map" && profile.settings.iter().any(is_elsewhere) {
+    if verb == ["map"] && profile.settings.iter().any(is_elsewhere) {
         let name = shown(name);
         let message = format!("`eyas map` takes nodes of this machine only, and profile {name} has others");
         let hint =
@@ -65,7 +65,7 @@ fn with_profile(words: Vec<OsString>) -> Result<Vec<OsString>, Fault> {
     let (unused, used): (Vec<&Setting>, Vec<&Setting>) = profile
         .settings
         .iter()
-        .filter(|setting| is_open(verb, of_verb, setting))
+        .filter(|setting| is_open(&verb, of_verb, setting))
         .partition(|setting| absent.contains(&setting.key.name));
     if let (false, Some(kind)) = (unused.is_empty(), typed_provider(of_verb)) {
         let names: Vec<String> = unused.iter().map(|setting| format!("`{}`", setting.key.name)).collect();
@@ -75,10 +75,21 @@ fn with_profile(words: Vec<OsString>) -> Result<Vec<OsString>, Fault> {
         );
     }
     let options = used.into_iter().flat_map(words_of);
-    let mut all = words[..N_FIRST].to_vec();
+    let mut all = words[..n_first].to_vec();
     all.extend(options.map(OsString::from));
-    all.extend_from_slice(&words[N_FIRST..]);
+    all.extend_from_slice(&words[n_first..]);
     Ok(all)
+}
+
+/// The verb that is meant, or the verb of a verb such as `check` of `provider`; and how many words come before its options.
+fn innermost(matches: &ArgMatches) -> Option<(usize, Vec<&str>, &ArgMatches)> {
+    let (mut name, mut of) = matches.subcommand()?;
+    let mut verbs = vec![name];
+    while let Some(inner) = of.subcommand() {
+        (name, of) = inner;
+        verbs.push(name);
+    }
+    Some((1 + verbs.len(), verbs, of))
 }
 
 /// The words with `--nodes` where nodes are on hosts that are known by name and nobody says how many: one on each.
@@ -118,9 +129,11 @@ fn absent_by_choice(of_verb: &ArgMatches, profile: &Profile) -> Vec<&'static str
 }
 
 /// Whether the verb has such an option, and nobody typed it.
-fn is_open(verb: &str, of_verb: &ArgMatches, setting: &Setting) -> bool {
+fn is_open(verb: &[&str], of_verb: &ArgMatches, setting: &Setting) -> bool {
     let command = Cli::command();
-    let verb = command.find_subcommand(verb).expect("it was just parsed");
+    let inner =
+        |of: &'_ clap::Command, name: &&str| of.find_subcommand(name).cloned().expect("it was just parsed");
+    let verb = verb.iter().fold(command, |of, name| inner(&of, name));
     let mut options = verb.get_arguments();
     let Some(option) = options.find(|option| option.get_long() == Some(setting.key.name)) else {
         return false;
@@ -208,6 +221,7 @@ fn complaints(path: &Path, profile: &Profile) -> Vec<String> {
         let refusals = match Cli::try_parse_from(words) {
             Ok(Cli { verb: Verb::Up(args) }) => {
                 let cluster = ClusterArgs { provide: args.provide, ..args.cluster };
+                all.extend(wrong_options(path, profile, &cluster));
                 local::faults(&cluster).into_iter().map(|fault| fault.message).collect()
             }
             Ok(_) => vec![],
@@ -222,6 +236,25 @@ fn complaints(path: &Path, profile: &Profile) -> Vec<String> {
         all.extend(said.into_iter().map(|(_, sentence)| sentence));
     }
     all
+}
+
+/// Options that Parsl does not take. Where there is no Parsl, that is said and nothing is wrong.
+fn wrong_options(path: &Path, profile: &Profile, cluster: &ClusterArgs) -> Vec<String> {
+    if !cluster.provide.provider.is_batch() {
+        return vec![];
+    }
+    let line = profile.settings.iter().find(|s| s.key.name == "options").map_or(profile.line, |s| s.line);
+    let (path, name) = (shown_path(path), shown(&profile.name));
+    match batch::wrong_options(&cluster.provide, &cluster.node) {
+        Ok(wrong) => wrong
+            .into_iter()
+            .map(|why| format!("{path}, line {line}: profile {name}: {}", line_of(&why)))
+            .collect(),
+        Err(why) => {
+            eyas_text::say!("note: the options of profile {name} were not checked: {why}");
+            vec![]
+        }
+    }
 }
 
 pub fn config(args: ConfigArgs) -> Result<Exit, Fault> {

@@ -1,15 +1,19 @@
 //! Where a cluster's nodes come from, as options say it: this machine, hosts that are known by name, or commands of the user.
 
-use crate::args::{Cli, ClusterArgs, Nodes, ProvideArgs, ProviderArgs, ProviderKind, Verb, listed_every};
+use crate::args::{
+    Cli, ClusterArgs, NodeArgs, Nodes, ProvideArgs, ProviderArgs, ProviderCheckArgs, ProviderKind,
+    ProviderVerb, Verb, listed_every,
+};
 use crate::commands::client_runtime;
 use crate::print::{plural, reason};
-use crate::{Exit, Fault, clusters, keeper, local};
+use crate::provider_check::Prober;
+use crate::{Exit, Fault, batch, clusters, keeper, local, provider_check};
 use clap::Parser;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::provisioning::blocks::BlockConfig;
 use eyas_runtime::cluster::provider_left;
 use eyas_runtime::provider::{
-    CommandLines, Commands, Haste, Hosts, Launch, Local, ProviderOptions, Share, Source, check_line,
+    CommandLines, Commands, Haste, Hosts, Launch, Local, ProviderOptions, Share, Source, check_line, claim,
     end_blocks, has_hole, run, sweep_shares,
 };
 use eyas_text::shown_path;
@@ -45,18 +49,28 @@ impl ProvideArgs {
     }
 
     /// Each option that not all providers have, whether it is given, and whether this provider has it.
-    fn options(&self) -> [(&'static str, bool, bool); 10] {
+    fn options(&self) -> [(&'static str, bool, bool); 16] {
         let ProvideArgs { provider, hosts, ssh, program, start, list, stop, list_every, walltime, .. } = self;
         let (is_local, is_command) = (!self.is_elsewhere(), *provider == ProviderKind::Command);
+        let (is_batch, is_slurm) = (provider.is_batch(), *provider == ProviderKind::Slurm);
+        let is_cloud =
+            matches!(provider, ProviderKind::Aws | ProviderKind::Azure | ProviderKind::Googlecloud);
+        let has_accounts = is_batch && !is_cloud && *provider != ProviderKind::Kubernetes;
         [
             ("hosts", hosts.is_some(), *provider == ProviderKind::Ssh),
-            ("ssh", ssh.is_some(), !is_local && !is_command),
+            ("ssh", ssh.is_some(), matches!(provider, ProviderKind::Ssh | ProviderKind::Allocation)),
             ("program", program.is_some(), !is_local),
             ("start", start.is_some(), is_command),
             ("list", list.is_some(), is_command),
             ("stop", stop.is_some(), is_command),
-            ("list-every", list_every.is_some(), is_command),
-            ("walltime", walltime.is_some(), is_command),
+            ("list-every", list_every.is_some(), is_command || is_batch),
+            ("walltime", walltime.is_some(), is_command || has_accounts),
+            ("partition", self.partition.is_some(), is_slurm),
+            ("queue", self.queue.is_some(), has_accounts && !is_slurm && *provider != ProviderKind::Htcondor),
+            ("account", self.account.is_some(), has_accounts),
+            ("nodes-per-job", self.nodes_per_job.is_some(), is_batch),
+            ("options", !self.options.is_empty(), is_batch),
+            ("python", self.python.is_some(), is_batch),
             ("node-dir", self.node_dir.is_some(), !is_local),
             ("setup", !self.setup.is_empty(), !is_local),
         ]
@@ -77,10 +91,16 @@ impl ProvideArgs {
             ("list-every", ms(list_every)),
             ("walltime", ms(walltime)),
             ("node-dir", self.node_dir.clone()),
+            ("partition", self.partition.clone()),
+            ("queue", self.queue.clone()),
+            ("account", self.account.clone()),
+            ("nodes-per-job", self.nodes_per_job.map(|n| n.to_string())),
+            ("python", path(&self.python)),
         ];
         let mut words = vec![format!("--provider={}", provider.name())];
         words.extend(options.into_iter().filter_map(|(name, value)| Some(format!("--{name}={}", value?))));
         words.extend(self.setup.iter().map(|line| format!("--setup={line}")));
+        words.extend(self.options.iter().map(|option| format!("--options={}={}", option.name, option.value)));
         words
     }
 
@@ -94,7 +114,7 @@ impl ProvideArgs {
                 return Err(fault.hint("write the hosts into a file, one on a line, as ssh takes them"));
             }
             (ProviderKind::Allocation, _) => Hosts::of_allocation(|name| std::env::var(name).ok(), ssh),
-            (ProviderKind::Local | ProviderKind::Command, _) => return Ok(None),
+            _ => return Ok(None),
         };
         found.map(Some).map_err(bad)
     }
@@ -136,6 +156,8 @@ pub fn faults(args: &ProvideArgs, nodes: Nodes, dispatchers: u32) -> Vec<Fault> 
                 }
             }
         },
+        // What its options mean is known to Parsl alone.
+        _ => {}
     }
     all
 }
@@ -170,6 +192,11 @@ fn line_faults(args: &ProvideArgs) -> Vec<Fault> {
         }
     }
     all
+}
+
+/// Checks that what this provider needs is installed here, before anything is made.
+pub fn check_tools(args: &ProvideArgs) -> Result<(), Fault> {
+    if args.provider.is_batch() { batch::check(args) } else { Ok(()) }
 }
 
 fn command_lines(args: &ProvideArgs) -> Result<CommandLines, Fault> {
@@ -207,30 +234,86 @@ fn shared_state() -> Result<PathBuf, Fault> {
 }
 
 /// What nodes elsewhere run.
-fn launch_of(args: &ProviderArgs) -> Result<Launch, Fault> {
+fn launch_of(args: &ProvideArgs, node: &NodeArgs) -> Result<Launch, Fault> {
     Ok(Launch {
-        exe: args.provide.program.clone().map_or_else(std::env::current_exe, Ok)?,
-        node_args: local::node_arguments(&args.node),
-        node_dir: args.provide.node_dir.clone(),
-        setup: args.provide.setup.clone(),
-        walltime: args.provide.walltime.map(Duration::from_nanos),
+        exe: program_of(args)?,
+        node_args: local::node_arguments(node),
+        node_dir: args.node_dir.clone(),
+        setup: args.setup.clone(),
+        walltime: args.walltime.map(Duration::from_nanos),
     })
 }
 
+/// The program as nodes elsewhere find it.
+pub fn program_of(args: &ProvideArgs) -> Result<PathBuf, Fault> {
+    Ok(args.program.clone().map_or_else(std::env::current_exe, Ok)?)
+}
+
+/// Who submits the probe of `eyas provider check`, with what it would submit. `join`: of a dispatcher with that id of its cluster.
+pub fn prober(
+    args: &ProviderCheckArgs,
+    cluster: &str,
+    join: &Path,
+    dir: &Path,
+    n_nodes: u32,
+) -> Result<Prober, Fault> {
+    let mut launch = launch_of(&args.provide, &args.node)?;
+    launch.node_args.push("--probe".into());
+    let share = Share::of(&shared_state()?, cluster);
+    share.refresh(join)?;
+    claim(&share, join.parent().unwrap_or(dir))?;
+    let (name, log_dir) = (format!("eyas-{cluster}-1"), dir.to_path_buf());
+    let list_every = args.provide.list_every.map(Duration::from_nanos);
+    let fail = |e: String| Fault::new(Exit::Cluster, e);
+    let (source, mut parts): (Box<dyn Source>, _) = match args.provide.provider {
+        ProviderKind::Command => {
+            let lines = command_lines(&args.provide)?;
+            let mut source = Commands::new(cluster, lines, launch, share.clone(), log_dir);
+            let start = source.describe(&name).map_err(fail)?;
+            (Box::new(source), vec![("The command that starts a node:".to_string(), start)])
+        }
+        kind if kind.is_batch() => {
+            let settings = batch::settings(&args.provide, &args.node);
+            let mut source =
+                batch::with_settings(cluster, &args.provide, settings, launch, share.clone(), log_dir);
+            source.open().map_err(batch::fault)?;
+            let (script, command) = source.describe(&name, n_nodes).map_err(fail)?;
+            let mut parts = vec![];
+            if !script.is_empty() {
+                parts.push((format!("What is submitted, by {command}:"), script));
+            }
+            (Box::new(source), parts)
+        }
+        kind => {
+            let message = format!("a probe is a job, and --provider {} has none", kind.name());
+            return Err(bad(message).hint("`eyas up` says at once what is wrong with hosts"));
+        }
+    };
+    let script = std::fs::read_to_string(share.dir().join(format!("{name}.sh")))?;
+    parts.push(("What each node runs:".into(), script));
+    Ok(Prober { source, parts, name, share, list_every })
+}
+
 /// The process that starts and ends nodes.
-pub fn provider(args: ProviderArgs) -> Result<Exit, Fault> {
+pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
+    if let Some(ProviderVerb::Check(args)) = args.verb.take() {
+        return provider_check::check(args);
+    }
+    let (Some(dir), Some(nodes)) = (args.dir.take(), args.nodes) else {
+        return Err(bad("`eyas provider` needs --dir and --nodes"));
+    };
     let join = clusters::work_join(&args.join)?;
     let slots = args.node.slots.unwrap_or(1);
-    let config = local::provision_config(args.nodes, &args.provision, slots);
+    let config = local::provision_config(nodes, &args.provision, slots);
     let log_dir = join.parent().unwrap_or(Path::new(".")).to_path_buf();
     let lock = eyas_runtime::cluster::provider_lock(&log_dir);
     let until_stdin_closes = args.until_stdin_closes;
     let exe = std::env::current_exe()?;
-    let launch = launch_of(&args)?;
+    let launch = launch_of(&args.provide, &args.node)?;
     let runtime = client_runtime();
     let result = match args.provide.provider {
         ProviderKind::Local => {
-            let (to, dir, node) = (join.clone(), args.dir, args.node);
+            let (to, node) = (join.clone(), args.node);
             let node_args = move |name: &str| local::executor_arguments(&to, &dir, name, &node);
             let source = Local::new(exe, log_dir, node_args);
             let blocks = Local::block_config(local::NODE);
@@ -259,6 +342,18 @@ pub fn provider(args: ProviderArgs) -> Result<Exit, Fault> {
             let blocks = Commands::block_config(&cluster, listed_every(args.provide.list_every));
             let source =
                 Commands::new(&cluster, command_lines(&args.provide)?, launch, share.clone(), log_dir);
+            let lease_ns = args.lease.unwrap_or(DispatcherConfig::default().lease_ns);
+            let elsewhere = Some((Duration::from_nanos(lease_ns), share));
+            let options = ProviderOptions { join, lock, config, blocks, elsewhere, until_stdin_closes };
+            runtime.block_on(run(options, source))
+        }
+        _ => {
+            let cluster = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.cluster;
+            let share = Share::of(&shared_state()?, &cluster);
+            share.refresh(&join)?;
+            let blocks = batch::block_config(&cluster, &args.provide);
+            let mut source = batch::source(&cluster, &args, launch, share.clone(), log_dir);
+            source.open().map_err(|refusal| Fault::new(Exit::BadInput, refusal))?;
             let lease_ns = args.lease.unwrap_or(DispatcherConfig::default().lease_ns);
             let elsewhere = Some((Duration::from_nanos(lease_ns), share));
             let options = ProviderOptions { join, lock, config, blocks, elsewhere, until_stdin_closes };
@@ -302,7 +397,8 @@ pub fn kept_words(dispatcher_dir: &Path) -> Option<Vec<String>> {
 fn outlived(words: &[String]) -> Option<ProviderArgs> {
     let words = ["eyas"].into_iter().chain(words.iter().map(String::as_str));
     let Ok(Cli { verb: Verb::Provider(args) }) = Cli::try_parse_from(words) else { return None };
-    (args.provide.provider == ProviderKind::Command).then_some(args)
+    let kind = args.provide.provider;
+    (kind == ProviderKind::Command || kind.is_batch()).then_some(args)
 }
 
 /// Whether blocks may outlive the provider that was started with these words.
@@ -317,10 +413,19 @@ pub fn end_left(words: &[String], cluster: &str, haste: impl FnOnce(Haste)) -> R
     let join = args.join.join.clone().unwrap_or_default();
     let dir = join.parent().unwrap_or(Path::new(".")).to_path_buf();
     let share = Share::of(&shared_state()?, cluster);
-    let launch = launch_of(&args)?;
-    let source = Commands::new(cluster, command_lines(&args.provide)?, launch, share.clone(), dir);
-    haste(source.haste());
-    let left = end_blocks(source, &Commands::block_config(cluster, listed_every(None)).prefix);
+    let launch = launch_of(&args.provide, &args.node)?;
+    let prefix = Commands::block_config(cluster, listed_every(None)).prefix;
+    let left = if args.provide.provider.is_batch() {
+        // The Python process works in the folder, which may be gone.
+        std::fs::create_dir_all(share.dir())?;
+        let source = batch::source(cluster, &args, launch, share.clone(), dir);
+        haste(source.haste());
+        end_blocks(source, &prefix)
+    } else {
+        let source = Commands::new(cluster, command_lines(&args.provide)?, launch, share.clone(), dir);
+        haste(source.haste());
+        end_blocks(source, &prefix)
+    };
     share.remove();
     Ok(left)
 }

@@ -11,6 +11,8 @@ pub enum Kind {
     Paths,
     /// One text or a list of texts.
     Texts,
+    /// A section of its own: each of its keys is one value of the option, NAME=JSON.
+    Table,
     /// `true` sets the option, `false` leaves it out.
     Switch,
 }
@@ -41,6 +43,12 @@ pub const KEYS: &[Key] = &[
     key("list", Kind::Value),
     key("stop", Kind::Value),
     key("list-every", Kind::Value),
+    key("partition", Kind::Value),
+    key("queue", Kind::Value),
+    key("account", Kind::Value),
+    key("nodes-per-job", Kind::Value),
+    key("options", Kind::Table),
+    key("python", Kind::Value),
     key("walltime", Kind::Value),
     key("node-dir", Kind::Value),
     key("setup", Kind::Texts),

@@ -276,6 +276,14 @@ impl Reader<'_> {
                 all.ok_or("a list of texts in quotes")
             }
             (Kind::Texts, _) => Err("a text in quotes, or a list of such"),
+            (Kind::Table, DeValue::Table(table)) => {
+                let pair = |(name, value): (_, &toml::Spanned<DeValue<'_>>)| {
+                    Some(format!("{name}={}", json_of(value.get_ref())?))
+                };
+                let all = table.iter().map(|(name, value)| pair((name.get_ref(), value)));
+                all.collect::<Option<_>>().ok_or("values that are no dates")
+            }
+            (Kind::Table, _) => Err("a section of names with values, or { name = value }"),
             (Kind::Path | Kind::Paths, DeValue::String(text)) => Ok(vec![path(text)]),
             (Kind::Path, _) => Err("a path in quotes"),
             (Kind::Paths, DeValue::Array(list)) => {
@@ -286,6 +294,26 @@ impl Reader<'_> {
             (Kind::Paths, _) => Err("a path in quotes, or a list of such"),
         }
     }
+}
+
+/// A value as JSON, which has no dates.
+fn json_of(value: &DeValue<'_>) -> Option<serde_json::Value> {
+    use serde_json::Value;
+    Some(match value {
+        DeValue::String(text) => Value::from(text.as_ref()),
+        DeValue::Integer(n) => Value::from(i64::from_str_radix(n.as_str(), n.radix()).ok()?),
+        DeValue::Float(x) => Value::from(x.as_str().parse::<f64>().ok()?),
+        DeValue::Boolean(is_set) => Value::from(*is_set),
+        DeValue::Datetime(_) => return None,
+        DeValue::Array(list) => list.iter().map(|item| json_of(item.get_ref())).collect::<Option<_>>()?,
+        DeValue::Table(table) => {
+            let pair =
+                |(name, value): (&toml::Spanned<std::borrow::Cow<'_, str>>, &toml::Spanned<DeValue<'_>>)| {
+                    Some((name.get_ref().to_string(), json_of(value.get_ref())?))
+                };
+            Value::Object(table.iter().map(pair).collect::<Option<_>>()?)
+        }
+    })
 }
 
 fn what_it_is(value: &DeValue<'_>) -> &'static str {

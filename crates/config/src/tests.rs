@@ -39,6 +39,18 @@ fn a_profile_has_its_settings_in_the_order_of_the_file_with_paths_from_the_folde
 }
 
 #[test]
+fn a_table_gives_its_values_as_json() {
+    let text = "[profile.a]\noptions = { qos = \"long\", n = 0x10, f = 1.5 }\n[profile.b.options]\n\
+                claims = [[\"data\", \"/data\"]]\nexclusive = false\n";
+    let config = parsed(text).unwrap();
+    let values = |i: usize| config.profiles[i].settings[0].values.join(" ");
+    assert_eq!(values(0), r#"f=1.5 n=16 qos="long""#);
+    assert_eq!(values(1), r#"claims=[["data","/data"]] exclusive=false"#);
+    assert!(wrong("[profile.a]\noptions = 3\n").contains("wants a section of names with values"));
+    assert!(wrong("[profile.a]\noptions = { d = 2026-01-01 }\n").contains("wants values that are no dates"));
+}
+
+#[test]
 fn all_that_is_wrong_is_said_at_once_with_its_line_and_the_nearest_key() {
     let text = "nodes = 3\n[profile.a]\nslot = 4\nslots = [1]\nno-event-log = 1\nhome-local = [1]\ndir = 3\nslots2x = 1\n\
                 setup = [3]\n\
@@ -127,6 +139,7 @@ fn the_schema_and_the_reference_page_have_all_keys() {
         let wants = match key.kind {
             Kind::Switch => of["type"] == "boolean",
             Kind::Path => of["type"] == "string",
+            Kind::Table => of["type"] == "object",
             Kind::Paths | Kind::Texts => of["$ref"] == "#/$defs/texts",
             Kind::Value => of["$ref"] == "#/$defs/value" || of["type"] == "string" || of["enum"].is_array(),
         };

@@ -83,6 +83,10 @@ pub fn task_of(line: &[u8]) -> Option<TaskId> {
 const PIECE_BYTES: usize = 64 << 10;
 /// More than a piece.
 const BUFFER_BYTES: usize = 256 << 10;
+/// Written pieces that wait to be filled again.
+const SPARES_MAX: usize = 4;
+/// Room for the first line.
+const LINE_ROOM_BYTES: usize = 1 << 10;
 
 enum Order {
     Lines(Lines),
@@ -98,15 +102,49 @@ enum Order {
 /// Whole lines of text.
 #[derive(Default)]
 struct Lines {
+    /// The lines, and room behind them: a line is written into a slice, because a vector that may have to grow costs
+    /// twice as much for each of the many small parts of a line.
     text: Vec<u8>,
+    n_bytes: usize,
     n: u64,
 }
 
 impl Lines {
+    fn with_room(n_bytes: usize) -> Lines {
+        Lines { text: vec![0; n_bytes], n_bytes: 0, n: 0 }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.text[..self.n_bytes]
+    }
+
+    fn into_bytes(mut self) -> Vec<u8> {
+        self.text.truncate(self.n_bytes);
+        self.text
+    }
+
+    fn clear(&mut self) {
+        (self.n_bytes, self.n) = (0, 0);
+    }
+
     fn push(&mut self, value: &impl Serialize) {
-        serde_json::to_writer(&mut self.text, value).expect("log lines have string keys");
-        self.text.push(b'\n');
-        self.n += 1;
+        loop {
+            let mut room = &mut self.text[self.n_bytes..];
+            let written = serde_json::to_writer(&mut room, value);
+            let n_free = room.len();
+            match written {
+                Ok(()) if n_free > 0 => {
+                    let end = self.text.len() - n_free;
+                    self.text[end] = b'\n';
+                    self.n_bytes = end + 1;
+                    self.n += 1;
+                    return;
+                }
+                // The line did not fit and is written again from its beginning.
+                Err(e) if !e.is_io() => panic!("log lines have string keys: {e}"),
+                Ok(()) | Err(_) => self.text.resize((2 * self.text.len()).max(LINE_ROOM_BYTES), 0),
+            }
+        }
     }
 }
 
@@ -114,6 +152,8 @@ impl Lines {
 pub struct EventLog {
     lines: Lines,
     orders: mpsc::Sender<Order>,
+    /// Pieces that the thread has written: their memory is used again.
+    spares: mpsc::Receiver<Lines>,
     lost: Arc<AtomicU64>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -128,6 +168,7 @@ impl EventLog {
         let mut next_cut = None;
         let lost = Arc::new(AtomicU64::new(0));
         let (orders, queue) = mpsc::channel::<Order>();
+        let (spare, spares) = mpsc::sync_channel::<Lines>(SPARES_MAX);
         let counter = lost.clone();
         let thread = std::thread::Builder::new().name("event-log".into()).spawn(move || {
             loop {
@@ -145,7 +186,11 @@ impl EventLog {
                     }
                 };
                 match order {
-                    Order::Lines(lines) => events.write(&lines),
+                    Order::Lines(mut lines) => {
+                        events.write(&lines);
+                        lines.clear();
+                        let _ = spare.try_send(lines);
+                    }
                     Order::Printed(p) => printed.line(&to_line(&p)),
                     Order::Flush(done) => {
                         events.flush();
@@ -175,28 +220,33 @@ impl EventLog {
             events.flush();
             printed.flush();
         })?;
-        Ok(EventLog { lines: Lines::default(), orders, lost, thread: Some(thread) })
+        Ok(EventLog { lines: Lines::default(), orders, spares, lost, thread: Some(thread) })
     }
 
     /// Logs an event before it goes into the core.
     pub fn event(&mut self, t: Timestamp, event: &Event) {
         self.lines.push(&In { t, r#in: event });
+        self.hand_over_piece();
     }
 
     /// Logs an action that came out of the core.
     pub fn action(&mut self, t: Timestamp, action: &Action) {
         self.lines.push(&Out { t, out: action });
+        self.hand_over_piece();
     }
 
-    /// Whether there is enough to wake the thread.
-    pub fn is_piece(&self) -> bool {
-        self.lines.text.len() >= PIECE_BYTES
+    /// Wakes the thread if there is enough to write.
+    fn hand_over_piece(&mut self) {
+        if self.lines.n_bytes >= PIECE_BYTES {
+            self.hand_over();
+        }
     }
 
     /// Gives the lines so far to the thread.
     pub fn hand_over(&mut self) {
         if self.lines.n > 0 {
-            let empty = Lines { text: Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4), n: 0 };
+            let empty =
+                self.spares.try_recv().unwrap_or_else(|_| Lines::with_room(PIECE_BYTES + PIECE_BYTES / 4));
             let _ = self.orders.send(Order::Lines(std::mem::replace(&mut self.lines, empty)));
         }
     }
@@ -294,14 +344,13 @@ impl Appender {
         let mut line = std::mem::take(&mut self.line);
         line.push(value);
         self.write(&line);
-        line.text.clear();
-        line.n = 0;
+        line.clear();
         self.line = line;
     }
 
     /// Pieces are smaller than the buffer, which takes a piece whole or not at all.
     fn write(&mut self, lines: &Lines) {
-        if self.file.write_all(&lines.text).is_err() {
+        if self.file.write_all(lines.bytes()).is_err() {
             self.lost += lines.n;
         }
     }

@@ -100,6 +100,7 @@ pub fn preset(name: &str) -> Result<Machine, String> {
         name: name.into(),
         nodes: 64,
         slots_per_node: 2,
+        equipment: Default::default(),
         cache_bytes_per_node: 4 * GB,
         disk_bytes_per_s: 81.0 / 64.0 * GBIT,
         nic_bytes_per_s: GBIT,

@@ -76,6 +76,8 @@ pub struct Listed {
     /// As it was called at its submission.
     pub name: String,
     pub state: BlockState,
+    /// `None`: the listing does not say it, and the block has as many as blocks of this source have.
+    pub n_nodes: Option<u32>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -500,7 +502,10 @@ impl Blocks {
             return None;
         }
         let block = Block {
-            n_nodes: wanted.map_or(self.config.nodes_per_block, |block| block.n_nodes),
+            n_nodes: line
+                .n_nodes
+                .or(wanted.map(|block| block.n_nodes))
+                .unwrap_or(self.config.nodes_per_block),
             state: State::Queued,
             id: Some(line.id.clone()),
             submitted: now,
@@ -554,6 +559,7 @@ impl Blocks {
             let n_before = views.len();
             views.extend(block.joined.iter().filter_map(view_of).map(|(view, _)| *view));
             let n_present = views.len() - n_before;
+            idle_together(block.n_nodes, &mut views[n_before..]);
             // A node that the dispatcher has given up, or that said goodbye a moment ago, is there until its block is over. It
             // takes nothing, and cannot be released. One that came again has two numbers and counts once.
             let n_gone = block.joined.len().min(block.n_nodes as usize).saturating_sub(n_present);
@@ -693,6 +699,16 @@ impl Blocks {
             block.state = State::Submitting;
             out.push(BlockAction::Submit { number, name, n_nodes: block.n_nodes });
         }
+    }
+}
+
+/// A block ends as a whole: to let one of its nodes go while another one works would give nothing back. So the nodes of a block are
+/// idle for as long as all of them are.
+fn idle_together(n_nodes: u32, views: &mut [NodeView]) {
+    if n_nodes > 1 {
+        let all: Option<Vec<Timestamp>> = views.iter().map(|view| view.idle_since).collect();
+        let since = all.and_then(|all| all.into_iter().max());
+        views.iter_mut().for_each(|view| view.idle_since = since);
     }
 }
 

@@ -65,6 +65,9 @@ impl Cluster {
             dir: Some(dir.to_path_buf()),
             node: NodeArgs {
                 grace: 0,
+                gpus: None,
+                resources: vec![],
+                gpu_names: vec![],
                 slots: Some(shape.slots),
                 cache: shape.cache_bytes,
                 memory: None,
@@ -73,6 +76,7 @@ impl Cluster {
             },
             policy: PolicyArgs {
                 keep_runs: None,
+                cluster_resources: vec![],
                 collectives: eyas_core::dispatcher::CollectiveMode::Auto,
                 placement: shape.placement.clone(),
                 window: 3200,

@@ -145,6 +145,7 @@ fn filled(name: &str, args: &DecideArgs, random: &mut Random) -> Result<(Dispatc
         let executor = ExecutorId(i as u32 + 1);
         let offer = Offer {
             walltime: None,
+            equipment: Default::default(),
             name: format!("node{i}"),
             slots: N_SLOTS,
             memory_bytes: 1 << 36,

@@ -316,6 +316,7 @@ impl Node {
         let cache_bytes = 1 << 30;
         let config = ExecutorConfig {
             slots,
+            equipment: Default::default(),
             cache: CacheConfig { budget_bytes: cache_bytes, eviction: "lru".into(), seed: u64::from(number) },
             transfers_max: 64,
             transfers_per_peer_max: 16,
@@ -326,6 +327,7 @@ impl Node {
             about: About {
                 name: format!("emulated-{number}"),
                 slots,
+                equipment: Default::default(),
                 memory_bytes: 1 << 30,
                 cache_bytes,
                 data_address: ":7".into(),

@@ -182,6 +182,8 @@ impl Cluster {
         Offer {
             name: node.name.clone(),
             slots: node.slots,
+            equipment: Default::default(),
+            walltime: None,
             memory_bytes: 1 << 30,
             cache_bytes: 1 << 30,
             held: node.cache.iter().map(held).collect(),
@@ -457,6 +459,7 @@ pub fn map(name: &str, n: u32, n_files: u32, retries: u32) -> TaskArray {
     TaskArray {
         n_tasks: n,
         first_index: 0,
+        needs: None,
         columns: vec![files],
         template: TaskForm {
             inputs: vec![(Pattern::literal("in"), Pattern::column(0))],

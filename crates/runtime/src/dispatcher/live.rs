@@ -265,7 +265,7 @@ impl Outside for Live {
     }
 
     fn log_settled(&mut self, ticked: bool) {
-        if let Some(log) = self.log.as_mut().filter(|log| ticked || log.is_piece()) {
+        if let Some(log) = self.log.as_mut().filter(|_| ticked) {
             log.hand_over();
         }
     }

@@ -95,7 +95,7 @@ impl State {
         let numbered = What::In(Event::TasksNumbered { n_tasks: self.n_tasks });
         let rest = self.executors.into_values().chain(self.runs.into_values()).flatten();
         [numbered].into_iter().chain(rest).for_each(|what| lines.push(&Line { t, what }));
-        Some(lines.text)
+        Some(lines.into_bytes())
     }
 }
 

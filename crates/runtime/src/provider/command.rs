@@ -13,13 +13,13 @@
 //! set-up, writes what it prints into a file beside it, and ends at once when the cluster has ended.
 
 use super::launch::{Launch, quoted};
+use super::script::{self, last_line, prefix};
 use super::{Haste, Share, Source};
 use eyas_core::provisioning::blocks::{BlockConfig, BlockState, Listed};
 use eyas_text::{line_of, nearest, shown};
-use std::fmt::Write as _;
 use std::io::{Read, Seek};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -29,8 +29,6 @@ pub const COMMAND_MAX: Duration = Duration::from_secs(60);
 const STOPS_AT_ONCE: usize = 8;
 /// How much of what a command printed is looked at.
 const OUTPUT_MAX: u64 = 16 << 20;
-/// How much of a block's output is looked at for its last line.
-const WORDS_MAX: u64 = 16 << 10;
 /// Blocks whose nodes run and have not joined by then are given up.
 const JOIN_MAX_NS: u64 = 120 * S;
 const S: u64 = 1_000_000_000;
@@ -193,10 +191,6 @@ fn hours_minutes_seconds(time: Duration) -> String {
     format!("{:02}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
 }
 
-fn prefix(cluster: &str) -> String {
-    format!("eyas-{cluster}-")
-}
-
 impl Commands {
     /// `cluster`: its id, which is in the names of its blocks.
     pub fn new(
@@ -230,27 +224,30 @@ impl Commands {
         written.map_err(|e| format!("cannot write {}: {e}", eyas_text::shown_path(&self.share.script(name))))
     }
 
+    /// The command that starts a block of that name, whose script is written.
+    pub fn describe(&mut self, name: &str) -> Result<String, String> {
+        self.write_script(name)?;
+        Ok(self.start_line(name))
+    }
+
+    fn start_line(&self, name: &str) -> String {
+        let (join, script) = (self.share.join(), self.share.script(name));
+        let (join, script) = (join.to_string_lossy(), script.to_string_lossy());
+        let walltime = self.launch.walltime.map_or(String::new(), hours_minutes_seconds);
+        let values = [("name", name), ("join", &*join), ("script", &*script), ("walltime", &*walltime)];
+        filled(&self.lines.start, &values)
+    }
+
     /// What starts the executor of the block with that name.
     fn script(&self, name: &str) -> String {
-        let path = |path: &Path| quoted(&path.to_string_lossy());
-        let mut text = String::from("#!/bin/sh\n");
-        let _ = writeln!(text, "# The executor {name} of an eyas cluster.");
-        let _ = writeln!(text, "exec >> {} 2>&1", path(&self.share.log(name)));
-        let join = path(&self.share.join());
-        let _ = writeln!(text, "[ -e {join} ] || {{ echo 'the cluster has ended'; exit 0; }}");
-        let _ = writeln!(text, "{}", self.launch.script(&join, name, name, false));
-        text
+        script::text(&self.launch, &self.share, name, false)
     }
 }
 
 impl Source for Commands {
     fn submit(&mut self, name: &str, _: u32) -> Result<String, String> {
         self.write_script(name)?;
-        let (join, script) = (self.share.join(), self.share.script(name));
-        let (join, script) = (join.to_string_lossy(), script.to_string_lossy());
-        let walltime = self.launch.walltime.map_or(String::new(), hours_minutes_seconds);
-        let values = [("name", name), ("join", &*join), ("script", &*script), ("walltime", &*walltime)];
-        let line = filled(&self.lines.start, &values);
+        let line = self.start_line(name);
         id_of(&shell("start", &line, COMMAND_MAX, || self.haste.has_begun())?)
     }
 
@@ -341,18 +338,6 @@ fn id_of(printed: &str) -> Result<String, String> {
     }
 }
 
-/// The last line of a file that is not empty, of its last kilobytes.
-fn last_line(path: &Path) -> Option<String> {
-    let mut file = std::fs::File::open(path).ok()?;
-    let size = file.metadata().ok()?.len();
-    file.seek(std::io::SeekFrom::Start(size.saturating_sub(WORDS_MAX))).ok()?;
-    let mut bytes = vec![];
-    file.take(WORDS_MAX).read_to_end(&mut bytes).ok()?;
-    let text = String::from_utf8_lossy(&bytes);
-    let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
-    Some(line_of(line.trim()).to_string())
-}
-
 /// The lines of what `--list` printed whose names begin with `prefix`. All others are jobs of somebody else, whose names may have
 /// spaces, or headings, and are not looked at. `Err`: one sentence.
 fn parse_listing(text: &str, prefix: &str) -> Result<Vec<Listed>, String> {
@@ -379,7 +364,7 @@ fn parse_listing(text: &str, prefix: &str) -> Result<Vec<Listed>, String> {
                 BlockState::Ended([&[word.as_str()], &rest[..]].concat().join(" "))
             }
         };
-        all.push(Listed { id: id.into(), name: name.into(), state });
+        all.push(Listed { id: id.into(), name: name.into(), state, n_nodes: None });
     }
     Ok(all)
 }

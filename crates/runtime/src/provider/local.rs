@@ -115,6 +115,7 @@ impl Source for Local {
         let line = |(name, node): (&String, &mut Node)| Listed {
             id: name.clone(),
             name: name.clone(),
+            n_nodes: Some(1),
             state: match (node.part.find_end(), &node.label) {
                 (None, _) => BlockState::Running,
                 (Some(why), None) => BlockState::Ended(why),

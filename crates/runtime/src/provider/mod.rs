@@ -2,7 +2,8 @@
 //!
 //! A provider asks the dispatcher for its demand every [`LOOK`], lets [`eyas_core::provisioning::blocks`] decide, and carries that
 //! out: it submits, lists and cancels blocks, and has idle nodes drained. Where blocks come from is a [`Source`]: this machine
-//! ([`Local`]), hosts that are known by name ([`Hosts`]), or commands of the user ([`Commands`]). A source works on a thread of its own, one order after the other, so
+//! ([`Local`]), hosts that are known by name ([`Hosts`]), commands of the user ([`Commands`]), or batch systems
+//! and clouds through Parsl ([`Batch`]). A source works on a thread of its own, one order after the other, so
 //! that a batch system that hangs does not keep the provider from looking.
 //!
 //! A provider ends when the dispatcher does, and its blocks with it. Where blocks live elsewhere, a dispatcher that only does not
@@ -12,22 +13,25 @@
 //!
 //! Not here: how many nodes there should be, and when which command is given.
 
+mod batch;
 mod command;
 mod haste;
 mod hosts;
 mod launch;
 mod local;
+mod script;
 mod share;
 mod sweep;
 mod worker;
 
+pub use batch::{Batch, BatchSettings, Refusal, check_python};
 pub use command::{CommandLines, Commands, check_line, has_hole};
 pub use haste::Haste;
 pub use hosts::{Hosts, Reach};
 pub use launch::Launch;
 pub use local::Local;
 pub use share::Share;
-pub use sweep::sweep_shares;
+pub use sweep::{claim, sweep_shares};
 
 use crate::cluster::{provider_left, wait_for_stdin_to_close};
 use eyas_client::Client;

@@ -42,7 +42,7 @@ fn machine() -> String {
 }
 
 /// Writes into the folder where the head of its cluster is.
-pub(super) fn claim(share: &Share, dispatcher_dir: &Path) -> std::io::Result<()> {
+pub fn claim(share: &Share, dispatcher_dir: &Path) -> std::io::Result<()> {
     let owner = Owner { machine: machine(), dispatcher_dir: dispatcher_dir.into() };
     share.write(OWNER, &serde_json::to_vec(&owner)?, 0o600)
 }

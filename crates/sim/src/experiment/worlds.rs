@@ -164,6 +164,7 @@ impl World {
             name: format!("world-{seed}"),
             nodes,
             slots_per_node,
+            equipment: Default::default(),
             cache_bytes_per_node: 0,
             disk_bytes_per_s: draw.log(30e6, 5e9),
             nic_bytes_per_s: draw.log(10e6, 3e9),

@@ -110,7 +110,12 @@ impl World {
         let result = match self.refuses {
             Some(why) => Err(why.to_string()),
             None => {
-                self.queue.push(Listed { id: id.clone(), name: name.into(), state: BlockState::Queued });
+                self.queue.push(Listed {
+                    id: id.clone(),
+                    name: name.into(),
+                    state: BlockState::Queued,
+                    n_nodes: None,
+                });
                 Ok(id)
             }
         };
@@ -267,7 +272,8 @@ fn a_listing_that_fails_changes_nothing() {
 fn blocks_of_an_earlier_provider_are_taken_over_and_those_of_others_are_left_alone() {
     let mut w = World::new(batch(), 0, 3);
     w.n_ready = 100;
-    let line = |id: &str, name: &str, state| Listed { id: id.into(), name: name.into(), state };
+    let line =
+        |id: &str, name: &str, state| Listed { id: id.into(), name: name.into(), state, n_nodes: None };
     let others = [
         line("j90", "eyas-c2-1", BlockState::Running),
         line("j91", "eyas-c1-x", BlockState::Running),
@@ -314,7 +320,7 @@ fn a_submission_that_failed_in_appearance_is_found_by_its_name() {
     else {
         panic!("it was submitted")
     };
-    w.queue.push(Listed { id: "j77".into(), name, state: BlockState::Queued });
+    w.queue.push(Listed { id: "j77".into(), name, state: BlockState::Queued, n_nodes: None });
     w.blocks.listed(w.now, &w.queue.clone());
     w.go(600);
     assert_eq!(w.submissions().len(), n, "it is not submitted again");
@@ -375,7 +381,8 @@ fn a_block_whose_nodes_have_left_is_cancelled_when_it_does_not_end_by_itself() {
     w.go(5);
     assert_eq!(w.cancelled(), ["j1"]);
     // The cancellation had no effect.
-    w.queue = vec![Listed { id: "j1".into(), name: "eyas-c1-1".into(), state: BlockState::Running }];
+    w.queue =
+        vec![Listed { id: "j1".into(), name: "eyas-c1-1".into(), state: BlockState::Running, n_nodes: None }];
     w.go(30);
     assert_eq!(w.cancelled()[1..], ["j1"], "{:?}", w.done);
 }
@@ -423,6 +430,37 @@ fn a_block_has_several_nodes_and_ends_when_the_last_of_them_is_gone() {
 }
 
 #[test]
+fn nodes_of_one_block_are_released_together() {
+    let mut w = World::new(BlockConfig { nodes_per_block: 2, ..batch() }, 0, 2);
+    w.n_ready = 2;
+    w.go(1);
+    w.queue.iter_mut().for_each(|line| line.state = BlockState::Running);
+    w.nodes = vec![(1, "eyas-c1-1.a".into()), (2, "eyas-c1-1.b".into())];
+    w.n_ready = 0;
+    w.idle = BTreeSet::from([1]);
+    w.go(60);
+    let released = |w: &World| w.times(|action| matches!(action, Release { .. })).len();
+    assert_eq!(released(&w), 0, "the job goes on while its other node works");
+    w.idle = BTreeSet::from([1, 2]);
+    w.go(60);
+    assert_eq!(released(&w), 2);
+}
+
+#[test]
+fn a_block_that_is_taken_over_has_as_many_nodes_as_the_listing_says() {
+    let mut w = World::new(BlockConfig { nodes_per_block: 4, ..batch() }, 0, 8);
+    let line = |id: &str, name: &str, n_nodes| Listed {
+        id: id.into(),
+        name: name.into(),
+        state: BlockState::Queued,
+        n_nodes,
+    };
+    w.queue = vec![line("j1", "eyas-c1-1", Some(3)), line("j2", "eyas-c1-2", None)];
+    w.go(1);
+    assert_eq!(w.blocks.n_pending(), 7);
+}
+
+#[test]
 fn numbers_of_blocks_that_ended_are_free_again_once_the_dispatcher_has_forgotten_them() {
     let mut w = World::new(local(1), 2, 2);
     w.go(1);
@@ -451,7 +489,12 @@ fn a_block_of_a_submission_that_failed_is_looked_for_before_the_next_submission(
     w.go(1);
     // The second submission reaches the batch system, and its command fails.
     w.refuses = Some("Socket timed out");
-    w.queue.push(Listed { id: "j77".into(), name: "eyas-c1-2".into(), state: BlockState::Queued });
+    w.queue.push(Listed {
+        id: "j77".into(),
+        name: "eyas-c1-2".into(),
+        state: BlockState::Queued,
+        n_nodes: None,
+    });
     w.go(1);
     w.refuses = None;
     w.go(10);

@@ -40,6 +40,8 @@ impl Log {
     }
     fn node(&mut self, ms: u64, n: u32) {
         let offer = Offer {
+            equipment: Default::default(),
+            walltime: None,
             name: format!("node-{n}"),
             slots: 1,
             memory_bytes: 1 << 30,

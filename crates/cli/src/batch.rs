@@ -1,0 +1,90 @@
+//! `--provider slurm` and its like: options of the command line as settings of a batch system.
+
+use crate::args::{NodeArgs, ProvideArgs, ProviderArgs, listed_every};
+use crate::{Exit, Fault};
+use eyas_core::provisioning::blocks::BlockConfig;
+use eyas_runtime::provider::{Batch, BatchSettings, Launch, Refusal, Share, check_python};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// An option of Parsl's: its name and its value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BatchOption {
+    pub name: String,
+    pub value: serde_json::Value,
+}
+
+/// A value that is JSON is what it says, such as `true`, `8` or `["a"]`; any other is a text.
+pub fn option(text: &str) -> Result<BatchOption, String> {
+    let Some((name, value)) = text.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+        return Err("write a name, = and a value, such as qos=long".into());
+    };
+    let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+    Ok(BatchOption { name: name.into(), value })
+}
+
+pub fn fault(refusal: Refusal) -> Fault {
+    let fault = Fault::new(Exit::BadInput, refusal.text);
+    match refusal.hint {
+        Some(hint) => fault.hint(hint),
+        None => fault,
+    }
+}
+
+/// The Python that has Parsl: the one that is named, else the one of the environment that this program is installed in, else that
+/// of PATH.
+fn python(args: &ProvideArgs) -> PathBuf {
+    if let Some(python) = &args.python {
+        return python.clone();
+    }
+    let beside = std::env::current_exe().ok().map(|exe| exe.with_file_name("python3"));
+    beside.filter(|path| path.exists()).unwrap_or_else(|| "python3".into())
+}
+
+/// What is asked of the batch system for each node.
+pub fn settings(args: &ProvideArgs, node: &NodeArgs) -> BatchSettings {
+    BatchSettings {
+        kind: args.provider.name().into(),
+        queue: args.partition.clone().or(args.queue.clone()),
+        account: args.account.clone(),
+        walltime: args.walltime.map(Duration::from_nanos),
+        nodes_per_job: args.nodes_per_job.unwrap_or(1),
+        slots: node.slots,
+        memory_bytes: node.memory,
+        options: args.options.iter().map(|option| (option.name.clone(), option.value.clone())).collect(),
+    }
+}
+
+/// Checks that there is a Python with Parsl, before anything is made. What Parsl says of the options comes later: to load it takes a
+/// second.
+pub fn check(args: &ProvideArgs) -> Result<(), Fault> {
+    check_python(&python(args)).map_err(fault)
+}
+
+pub fn block_config(cluster: &str, args: &ProvideArgs) -> BlockConfig {
+    Batch::block_config(cluster, listed_every(args.list_every), args.nodes_per_job.unwrap_or(1))
+}
+
+pub fn source(cluster: &str, args: &ProviderArgs, launch: Launch, share: Share, log_dir: PathBuf) -> Batch {
+    let settings = settings(&args.provide, &args.node);
+    with_settings(cluster, &args.provide, settings, launch, share, log_dir)
+}
+
+pub fn with_settings(
+    cluster: &str,
+    args: &ProvideArgs,
+    settings: BatchSettings,
+    launch: Launch,
+    share: Share,
+    log_dir: PathBuf,
+) -> Batch {
+    Batch::new(cluster, python(args), settings, launch, share, log_dir)
+}
+
+/// Options of a profile that Parsl does not take, in sentences; `None`: there is no Parsl to ask, and why.
+pub fn wrong_options(args: &ProvideArgs, node: &NodeArgs) -> Result<Vec<String>, Refusal> {
+    let python = python(args);
+    check_python(&python)?;
+    let wrong = settings(args, node).check(&python)?;
+    Ok(wrong.into_iter().map(|refusal| refusal.to_string()).collect())
+}

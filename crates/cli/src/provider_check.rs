@@ -1,0 +1,280 @@
+//! `eyas provider check`: shows what would be submitted, submits one probe, and says in words what is wrong.
+//!
+//! The probe is a block like any other, with the same script; only its executor looks around in place of working
+//! ([`crate::probe`]). It has a dispatcher of its own, which is gone afterwards, as the block is.
+
+use crate::args::{Cli, ClusterArgs, Nodes, ProviderCheckArgs, Verb};
+use crate::commands::{AskedToEnd, client_runtime};
+use crate::print::size;
+use crate::probe::{Sight, Wanted, judge, sights};
+use crate::{Exit, Fault, local, provide};
+use clap::Parser;
+use eyas_core::provisioning::blocks::BlockState;
+use eyas_runtime::cluster::LocalCluster;
+use eyas_runtime::provider::{Share, Source};
+use eyas_text::{line_of, shown_path};
+use eyas_wire::identity::Join;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often the output of the probe is looked at, which costs the batch system nothing.
+const LOOK: Duration = Duration::from_millis(100);
+/// Time between two listings.
+const LIST_EVERY: Duration = Duration::from_secs(5);
+/// A node's last lines may be seen so much later than the end of its job.
+const LATE: Duration = Duration::from_secs(3);
+
+/// Whoever can show and submit a block.
+pub struct Prober {
+    pub source: Box<dyn Source>,
+    /// What would be submitted, in parts with a heading each.
+    pub parts: Vec<(String, String)>,
+    pub name: String,
+    pub share: Share,
+    pub list_every: Option<Duration>,
+}
+
+pub fn check(args: ProviderCheckArgs) -> Result<Exit, Fault> {
+    let n_nodes = args.provide.nodes_per_job.unwrap_or(1);
+    let Ok(Cli { verb: Verb::Up(up) }) = Cli::try_parse_from(["eyas", "up"]) else {
+        unreachable!("it needs no options");
+    };
+    let cluster = ClusterArgs {
+        nodes: Nodes { min: 0, max: n_nodes },
+        provide: args.provide.clone(),
+        node: args.node.clone(),
+        ..up.cluster
+    };
+    local::check(&cluster)?;
+    let dir = local::new_run_dir()?;
+    let result = with_dispatcher(&args, &cluster, &dir, n_nodes);
+    let _ = eyas_runner::sandbox::remove_tree(&dir);
+    result
+}
+
+fn with_dispatcher(
+    args: &ProviderCheckArgs,
+    cluster: &ClusterArgs,
+    dir: &Path,
+    n_nodes: u32,
+) -> Result<Exit, Fault> {
+    let (plan, dir) = local::plan(cluster, dir, true)?;
+    let mut parts = LocalCluster::default();
+    parts.start_dispatchers(&plan, &[0])?;
+    let join = plan.join_of(0);
+    let id = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.cluster;
+    let mut prober = provide::prober(args, &id, &join, &dir, n_nodes)?;
+    let result = probe(args, &mut prober, n_nodes);
+    prober.share.remove();
+    parts.stop();
+    result
+}
+
+fn probe(args: &ProviderCheckArgs, prober: &mut Prober, n_nodes: u32) -> Result<Exit, Fault> {
+    for (heading, text) in &prober.parts {
+        crate::show!("{heading}");
+        for line in text.lines() {
+            crate::show!("    {}", line_of(line));
+        }
+    }
+    let left = when_asked_to_end();
+    let name = prober.name.clone();
+    let submitted = Instant::now();
+    let id = prober.source.submit(&name, n_nodes).map_err(|why| refused(&why))?;
+    crate::show!("submitted   {name}, which the batch system calls {}", line_of(&id));
+    let result = follow(args, prober, submitted, n_nodes, &left);
+    // Whatever was found, the probe goes.
+    if let Err(why) = prober.source.cancel(&id, &name)
+        && result.is_err()
+    {
+        eyas_text::say!("note: {name} may have to be ended by hand: {why}");
+    }
+    let outputs = result?;
+    let program = provide::program_of(&args.provide)?;
+    let program = program.display().to_string();
+    let wanted = Wanted {
+        program: &program,
+        cache_bytes: args.node.cache,
+        node_dir: args.provide.node_dir.as_deref(),
+    };
+    let mut wrongs = vec![];
+    for output in &outputs {
+        show_sights(output);
+        for wrong in judge(output, &wanted) {
+            if !wrongs.contains(&wrong) {
+                wrongs.push(wrong);
+            }
+        }
+    }
+    if outputs.len() < n_nodes as usize {
+        let message = format!("of {n_nodes} nodes of the job only {} started an executor", outputs.len());
+        return Err(Fault::new(Exit::Cluster, message).hint("look at the launcher of the job's script"));
+    }
+    let Some((last, before)) = wrongs.split_last() else {
+        crate::show!("good: nodes can be taken like this");
+        return Ok(Exit::Good);
+    };
+    for wrong in before {
+        eyas_text::say!("error: {}", wrong.message);
+        wrong.hint.iter().for_each(|hint| eyas_text::say!("hint: {hint}"));
+    }
+    let fault = Fault::new(Exit::Cluster, &last.message);
+    Err(match &last.hint {
+        Some(hint) => fault.hint(hint.as_str()),
+        None => fault,
+    })
+}
+
+/// Becomes true when the user does not want to wait any longer.
+fn when_asked_to_end() -> Arc<AtomicBool> {
+    let left = Arc::new(AtomicBool::new(false));
+    let flag = left.clone();
+    std::thread::spawn(move || {
+        client_runtime().block_on(async {
+            if let Ok(mut asked) = AskedToEnd::listen() {
+                asked.next().await;
+                flag.store(true, Ordering::Relaxed);
+            }
+        });
+    });
+    left
+}
+
+/// Waits until the probe is over. Gives what each of its nodes printed.
+fn follow(
+    args: &ProviderCheckArgs,
+    prober: &mut Prober,
+    submitted: Instant,
+    n_nodes: u32,
+    left: &AtomicBool,
+) -> Result<Vec<String>, Fault> {
+    let wait = Duration::from_nanos(args.wait);
+    let list_every = prober.list_every.unwrap_or(LIST_EVERY).min(LIST_EVERY);
+    let mut next_listing = submitted + list_every.min(Duration::from_secs(1));
+    let (mut n_unlisted, mut has_started) = (0, false);
+    let mut ended: Option<(String, Instant)> = None;
+    loop {
+        std::thread::sleep(LOOK);
+        if left.load(Ordering::Relaxed) {
+            return Err(Fault::new(Exit::Interrupted, "the probe was not waited for, and is ended"));
+        }
+        let outputs = outputs_of(prober);
+        let is_done = |text: &String| sights(text).contains(&Sight::Done);
+        if outputs.iter().filter(|text| is_done(text)).count() >= n_nodes as usize {
+            return Ok(outputs);
+        }
+        if let Some((why, since)) = &ended {
+            if since.elapsed() < LATE {
+                continue;
+            }
+            return match outputs.is_empty() {
+                false => Ok(outputs),
+                true => {
+                    let why = line_of(why).to_string();
+                    let words = prober.source.last_words(&prober.name);
+                    let said = words.map_or("it printed nothing".into(), |words| format!("it said: {words}"));
+                    let message = format!("the job ended before its script began: {why}; {said}");
+                    let hint =
+                        "nodes have to see ~/.local/state/eyas (or $XDG_STATE_HOME/eyas) under the same path";
+                    Err(Fault::new(Exit::Cluster, message).hint(hint))
+                }
+            };
+        }
+        if Instant::now() >= next_listing {
+            next_listing = Instant::now() + list_every;
+            let all = prober.source.list();
+            let all =
+                all.map_err(|why| Fault::new(Exit::Cluster, format!("jobs cannot be listed: {why}")))?;
+            match all.into_iter().find(|line| line.name == prober.name).map(|line| line.state) {
+                Some(BlockState::Ended(why)) => ended = Some((why, Instant::now())),
+                Some(BlockState::Running) => {
+                    n_unlisted = 0;
+                    if !std::mem::replace(&mut has_started, true) {
+                        crate::show!("started     within {:.0} s", submitted.elapsed().as_secs_f64().ceil());
+                    }
+                }
+                Some(BlockState::Queued) => n_unlisted = 0,
+                None => n_unlisted += 1,
+            }
+            if n_unlisted == 2 {
+                ended = Some(("it is not listed any more".into(), Instant::now()));
+            }
+        }
+        if submitted.elapsed() > wait {
+            let waited = wait.as_secs();
+            return Err(match has_started {
+                true => Fault::new(
+                    Exit::Cluster,
+                    format!("the job runs, and its node said nothing in {waited} s"),
+                )
+                .hint("a line of --setup may wait for something"),
+                false => {
+                    Fault::new(Exit::Cluster, format!("the job still waits in the queue after {waited} s"))
+                        .hint("the batch system may say why; --wait 1h waits longer")
+                }
+            });
+        }
+    }
+}
+
+/// What the nodes of the probe have printed so far.
+fn outputs_of(prober: &Prober) -> Vec<String> {
+    let begin = format!("{}.", prober.name);
+    let mut found: Vec<_> = std::fs::read_dir(prober.share.dir())
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with(&begin) && name.ends_with(".log")
+        })
+        .collect();
+    found.sort();
+    let text = |path: &std::path::PathBuf| {
+        String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
+    };
+    found.iter().map(text).collect()
+}
+
+fn show_sights(output: &str) {
+    for sight in sights(output) {
+        match sight {
+            Sight::Program { host, processors, memory_bytes } => {
+                let memory = size(memory_bytes);
+                crate::show!("node        {}: {processors} processors, {memory} of memory", line_of(&host));
+            }
+            Sight::Scratch { dir, free_bytes, wrong: None } => {
+                let free = size(free_bytes);
+                crate::show!("cache       {}: {free} free", shown_path(Path::new(&dir)));
+            }
+            Sight::Dispatcher { address, ms, wrong: None } => {
+                crate::show!("dispatcher  {} answers within {ms} ms", line_of(&address));
+            }
+            Sight::Clock { ahead_s } => crate::show!("clock       {:.1} s off", ahead_s.abs()),
+            _ => {}
+        }
+    }
+}
+
+/// What a submission that was refused means.
+fn refused(why: &str) -> Fault {
+    let message = format!("the batch system takes no job: {}", line_of(why));
+    let low = why.to_lowercase();
+    let hint = if low.contains("partition") {
+        "`sinfo` shows the partitions there are; --partition names one"
+    } else if low.contains("queue") && !low.contains("sbatch") {
+        "--queue names another one"
+    } else if low.contains("account") {
+        "--account names what jobs are charged to; `sacctmgr show associations user=$USER` shows yours"
+    } else if low.contains("time limit") || low.contains("walltime") {
+        "a shorter --walltime may be allowed"
+    } else if low.contains("not found") {
+        "the commands of the batch system have to be on PATH here"
+    } else {
+        "try it by hand with the script above"
+    };
+    Fault::new(Exit::Cluster, message).hint(hint)
+}

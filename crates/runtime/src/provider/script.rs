@@ -1,0 +1,53 @@
+//! What a block elsewhere runs: a script in the folder that nodes share.
+
+use super::Share;
+use super::launch::{Launch, quoted};
+use eyas_text::line_of;
+use std::fmt::Write as _;
+use std::io::{Read, Seek};
+use std::path::Path;
+
+/// How much of a block's output is looked at for its last line.
+const WORDS_MAX: u64 = 16 << 10;
+
+/// What the names of a cluster's blocks begin with.
+pub(super) fn prefix(cluster: &str) -> String {
+    format!("eyas-{cluster}-")
+}
+
+/// What starts the executor of the block with that name. Where a block holds several nodes, each of them runs it, and calls itself
+/// after the block and its host.
+pub(super) fn text(launch: &Launch, share: &Share, name: &str, is_one_of_several: bool) -> String {
+    let path = |path: &Path| quoted(&path.to_string_lossy());
+    let mut text = String::from("#!/bin/sh\n");
+    let _ = writeln!(text, "# The executor {name} of an eyas cluster.");
+    // Where Slurm plays several nodes on one host, its own name for each tells them apart.
+    const HOST: &str = "$(printf %s \"${SLURMD_NODENAME:-$(uname -n)}\" | cut -d. -f1 | tr -c A-Za-z0-9- -)";
+    let node = match is_one_of_several {
+        true => {
+            let _ = writeln!(text, "eyas_node={name}.{HOST}");
+            let _ = writeln!(text, "exec >> {}/\"$eyas_node\".log 2>&1", path(share.dir()));
+            "$eyas_node"
+        }
+        false => {
+            let _ = writeln!(text, "exec >> {} 2>&1", path(&share.log(name)));
+            name
+        }
+    };
+    let join = path(&share.join());
+    let _ = writeln!(text, "[ -e {join} ] || {{ echo 'the cluster has ended'; exit 0; }}");
+    let _ = writeln!(text, "{}", launch.script(&join, node, node, false));
+    text
+}
+
+/// The last line of a file that is not empty, of its last kilobytes.
+pub(super) fn last_line(path: &Path) -> Option<String> {
+    let mut file = std::fs::File::open(path).ok()?;
+    let size = file.metadata().ok()?.len();
+    file.seek(std::io::SeekFrom::Start(size.saturating_sub(WORDS_MAX))).ok()?;
+    let mut bytes = vec![];
+    file.take(WORDS_MAX).read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
+    Some(line_of(line.trim()).to_string())
+}

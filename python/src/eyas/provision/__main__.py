@@ -1,0 +1,103 @@
+"""`python -m eyas.provision`: the four calls of a pool as lines of JSON.
+
+The first line on standard input opens the pool, each further one is a call. Each line is answered by one on standard output; the
+process ends when its input does. Standard error is a log.
+
+    {"protocol": 1, "kind": "slurm", "folder": DIR, "book": FILE, "queue": ..., ...}  ->  {"ready": {"parsl": VERSION}}
+    the same with "check": true                                          ->  {"complaints": [[TEXT, HINT or null], ...]}
+    {"id": 1, "call": "submit", "name": NAME, "script": FILE, "nodes": 2}  ->  {"id": 1, "ok": JOB}
+    {"id": 2, "call": "list", "prefix": PREFIX}     ->  {"id": 2, "ok": [{"id", "name", "state", "why", "nodes"}, ...]}
+    {"id": 3, "call": "cancel", "jobs": [[JOB, NAME], ...]}                ->  {"id": 3, "ok": null}
+    {"id": 4, "call": "describe", "name", "script", "nodes"}               ->  {"id": 4, "ok": [SCRIPT, COMMAND]}
+
+A pool that cannot be opened is answered by {"refused": TEXT, "hint": TEXT or null}, a call that failed by {"id", "error": TEXT}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from .kinds import KINDS, Settings
+from .listings import Failed
+from .pool import Pool, Refused, complaints, parsl_version
+
+PROTOCOL = 1
+
+
+def settings_of(first: dict[str, Any]) -> Settings:
+    if first.get("protocol") != PROTOCOL:
+        raise Refused(
+            f"the Python package eyas speaks protocol {PROTOCOL}, and the program {first.get('protocol')}",
+            "install both in the same version: pip install -U 'eyas[batch]'",
+        )
+    if first["kind"] not in KINDS:
+        raise Refused(f"the Python package eyas knows no provider {first['kind']}")
+    return Settings(
+        kind=first["kind"],
+        queue=first.get("queue"),
+        account=first.get("account"),
+        walltime_s=first.get("walltime_s"),
+        nodes_per_job=first.get("nodes_per_job", 1),
+        slots=first.get("slots"),
+        memory_bytes=first.get("memory_bytes"),
+        options=first.get("options", {}),
+    )
+
+
+def carry_out(pool: Pool, call: dict[str, Any]) -> Any:
+    match call["call"]:
+        case "submit":
+            return pool.submit(call["name"], Path(call["script"]), call["nodes"])
+        case "list":
+            return [
+                {"id": b.id, "name": b.name, "state": b.state, "why": b.why, "nodes": b.n_nodes}
+                for b in pool.blocks(call["prefix"])
+            ]
+        case "cancel":
+            return pool.cancel([(job, name) for job, name in call["jobs"]])
+        case "describe":
+            return pool.describe(call["name"], Path(call["script"]), call["nodes"])
+        case other:
+            raise Failed(f"there is no call {other!r}")
+
+
+def main() -> int:
+    # Parsl prints now and then; the pipe is for answers alone.
+    pipe = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def say(answer: dict[str, Any]) -> None:
+        print(json.dumps(answer), file=pipe, flush=True)
+
+    first = sys.stdin.readline()
+    if not first.strip():
+        return 0
+    try:
+        opening = json.loads(first)
+        settings = settings_of(opening)
+        if opening.get("check"):
+            say({"complaints": complaints(settings)})
+            return 0
+        version = parsl_version()
+        pool = Pool(settings, Path(opening["folder"]), Path(opening["book"]))
+    except Refused as refused:
+        say({"refused": str(refused), "hint": refused.hint})
+        return 1
+    say({"ready": {"parsl": version}})
+    for line in sys.stdin:
+        call = json.loads(line)
+        try:
+            say({"id": call["id"], "ok": carry_out(pool, call)})
+        except (Failed, Refused) as failed:
+            say({"id": call["id"], "error": str(failed)})
+        except Exception as error:
+            say({"id": call["id"], "error": f"{type(error).__name__}: {error}"})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""What a batch system says about all blocks of this user, in one listing: it is asked for names, where it can be.
+
+Parsl's providers ask for ids that they submitted themselves. After a restart nobody has these ids, so eyas asks for names: each
+function here runs one command (or call) of its kind, and gives a row for each job.
+
+A row's state is in the words of eyas, `queued`, `running` or `ended`, and of an ended block `why` is what the batch system says.
+Jobs of others and of other programs are in the rows, too; whoever asked knows its own by their names.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from xml.etree import ElementTree
+
+# A command of the batch system for the shell: exit status, standard output, standard error.
+Ask = Callable[[str], tuple[int, str, str]]
+
+
+class Failed(Exception):
+    """A command of the batch system failed; the text is one sentence with its own words."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A job. `n_nodes` is None where the listing does not say it."""
+
+    id: str
+    name: str
+    state: str
+    why: str = ""
+    n_nodes: int | None = None
+
+
+def words_of(command: str, status: int, out: str, err: str) -> str:
+    """One sentence about a command that failed, with the last line that it printed."""
+    program = command.split()[0]
+    lines = [line.strip() for line in (err.splitlines() or out.splitlines()) if line.strip()]
+    if not lines:
+        return f"{program} ended with exit status {status} and said nothing"
+    return f"{program} ended with exit status {status}: {lines[-1]}"
+
+
+def _run(ask: Ask, command: str) -> str:
+    status, out, err = ask(command)
+    if status != 0:
+        raise Failed(words_of(command, status, out, err))
+    return out
+
+
+def _user() -> str:
+    return getpass.getuser()
+
+
+def _stage(word: str, queued: Iterable[str], ended: Iterable[str]) -> str:
+    if word in queued:
+        return "queued"
+    return "ended" if word in ended else "running"
+
+
+SLURM_QUEUED = frozenset(
+    "PENDING CONFIGURING REQUEUED REQUEUE_HOLD REQUEUE_FED RESV_DEL_HOLD SPECIAL_EXIT POWER_UP_NODE".split()
+)
+SLURM_ENDED = frozenset(
+    "COMPLETED FAILED CANCELLED TIMEOUT NODE_FAIL PREEMPTED OUT_OF_MEMORY DEADLINE BOOT_FAIL REVOKED LAUNCH_FAILED "
+    "RECONFIG_FAIL".split()
+)
+
+
+def slurm(ask: Ask, options: Mapping[str, Any]) -> list[Row]:
+    clusters = options.get("clusters")
+    more = f" --clusters={clusters}" if clusters else ""
+    rows = []
+    out = _run(ask, f"squeue --noheader --user={os.getuid()} --format='%i|%j|%T|%D'{more}")
+    for line in out.splitlines():
+        parts = line.strip().split("|")
+        # With several clusters Slurm prints a heading for each.
+        if len(parts) != 4:
+            continue
+        job, name, word, n_nodes = parts
+        state = _stage(word, SLURM_QUEUED, SLURM_ENDED)
+        why = word.lower().replace("_", " ") if state == "ended" else ""
+        rows.append(Row(job, name, state, why, int(n_nodes) if n_nodes.isdigit() else None))
+    return rows
+
+
+def grid_engine(ask: Ask, options: Mapping[str, Any]) -> list[Row]:
+    out = _run(ask, f"qstat -u '{_user()}' -xml")
+    rows = []
+    for job in ElementTree.fromstring(out).iter("job_list"):
+        word = job.findtext("state") or ""
+        # An error state stays until somebody clears it: the job will not run.
+        state = "ended" if "E" in word else "queued" if "q" in word else "running"
+        why = f"Grid Engine has it in the error state {word}" if state == "ended" else ""
+        rows.append(Row(job.findtext("JB_job_number") or "", job.findtext("JB_name") or "", state, why))
+    return rows
+
+
+def pbspro(ask: Ask, options: Mapping[str, Any]) -> list[Row]:
+    ids = _run(ask, f"qselect -u {_user()}").split()
+    if not ids:
+        return []
+    jobs = json.loads(_run(ask, f"qstat -f -F json {' '.join(ids)}")).get("Jobs", {})
+    rows = []
+    for job, about in jobs.items():
+        word = about.get("job_state", "")
+        state = _stage(word, "QHWTM", "FX")
+        why = f"exit status {about['Exit_status']}" if state == "ended" and "Exit_status" in about else ""
+        rows.append(Row(job, about.get("Job_Name", ""), state, why))
+    return rows
+
+
+def torque(ask: Ask, options: Mapping[str, Any]) -> list[Row]:
+    ids = _run(ask, f"qselect -u {_user()}").split()
+    if not ids:
+        return []
+    rows = []
+    for job in ElementTree.fromstring(_run(ask, f"qstat -f -x {' '.join(ids)}")).iter("Job"):
+        state = _stage(job.findtext("job_state") or "", "QHWT", "C")
+        status = job.findtext("exit_status")
+        why = f"exit status {status}" if state == "ended" and status else ""
+        rows.append(Row(job.findtext("Job_Id") or "", job.findtext("Job_Name") or "", state, why))
+    return rows
+
+
+def lsf(ask: Ask, options: Mapping[str, Any]) -> list[Row]:
+    command = "bjobs -noheader -o 'jobid stat job_name delimiter=\"|\"'"
+    status, out, err = ask(command)
+    # Where there is no job, bjobs fails, and says so in these words.
+    if status != 0 and "No unfinished job found" not in err:
+        raise Failed(words_of(command, status, out, err))
+    rows = []
+    for line in out.splitlines():
+        parts = line.strip().split("|", 2)
+        if len(parts) == 3:
+            state = _stage(parts[1], ("PEND", "PSUSP", "WAIT", "PROV"), ("DONE", "EXIT", "ZOMBI"))
+            why = parts[1].lower() if state == "ended" else ""
+            rows.append(Row(parts[0], parts[2], state, why))
+    return rows
+
+
+def htcondor(ask: Ask, options: Mapping[str, Any]) -> list[Row]:
+    # Parsl names the script that a job runs after the job, and puts `parsl.` before it.
+    out = _run(ask, "condor_q -af ClusterId ProcId JobStatus Args")
+    rows = []
+    for line in out.splitlines():
+        parts = line.split()
+        if len(parts) >= 4:
+            cluster, process, number, script = parts[:4]
+            state = _stage(number, ("1", "5"), ("3", "4"))
+            why = {"3": "removed", "4": "completed"}.get(number, "")
+            name = script.removeprefix("parsl.")
+            rows.append(Row(f"{cluster}.{process}", name, state, why))
+    return rows
+
+
+def kubernetes(client: Any, namespace: str) -> list[Row]:
+    """Pods that Parsl's provider made, by the label that it gives them. A pod's name is its block's, a dot and its id."""
+    rows = []
+    for pod in client.list_namespaced_pod(namespace=namespace, label_selector="parsl-job-id").items:
+        phase = pod.status.phase
+        state = _stage(phase, ("Pending",), ("Succeeded", "Failed"))
+        why = (pod.status.message or phase.lower()) if state == "ended" else ""
+        rows.append(Row(pod.metadata.labels["parsl-job-id"], pod.metadata.name, state, why))
+    return rows
+
+
+# Kinds whose listing is a command.
+BY_COMMAND: Mapping[str, Callable[[Ask, Mapping[str, Any]], list[Row]]] = {
+    "slurm": slurm,
+    "grid-engine": grid_engine,
+    "pbspro": pbspro,
+    "torque": torque,
+    "lsf": lsf,
+    "htcondor": htcondor,
+}
+# Kinds whose blocks have no name of ours: their ids are kept in a file.
+KINDS_BY_ID = frozenset({"aws", "azure", "googlecloud"})
+
+
+def block_of(name: str, prefix: str) -> str | None:
+    """The block that a job is called after: our prefix and a number, before what Parsl adds. None: it is no block of ours."""
+    found = re.match(re.escape(prefix) + r"[1-9][0-9]*(?=$|\.)", name)
+    return found[0] if found else None

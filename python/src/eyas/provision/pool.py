@@ -1,0 +1,431 @@
+"""A pool: the four calls behind which Parsl's provider of one kind stands.
+
+A pool keeps nothing about blocks between calls, except for the kinds in `listings.KINDS_BY_ID`, whose ids are kept in a file. So a
+pool that is opened again goes on with the blocks of the one before.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import json
+import logging
+import os
+import re
+import shlex
+import tempfile
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import kinds, listings
+from .kinds import KINDS, OURS, Settings
+
+# Which of our options says what an option of Parsl's would.
+OUR_WORDS = {"nodes_per_block": "nodes-per-job", "walltime": "walltime", "worker_init": "setup"}
+
+
+class Refused(Exception):
+    """Trying again cannot help; the text is one sentence, `hint` another one or None."""
+
+    def __init__(self, text: str, hint: str | None = None) -> None:
+        super().__init__(text)
+        self.hint = hint
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A block of ours. `state`: queued, running or ended; `why`: what the batch system says of an ended one."""
+
+    id: str
+    name: str
+    state: str
+    why: str
+    n_nodes: int | None
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A command that Parsl gave, and how it ended."""
+
+    command: str
+    status: int
+    out: str
+    err: str
+
+
+def parsl_version() -> str:
+    """Raises Refused where Parsl is not there."""
+    try:
+        return str(importlib.import_module("parsl").__version__)
+    except ModuleNotFoundError as error:
+        raise Refused(
+            f"this Python has no {error.name}, which --provider needs for batch systems",
+            "pip install 'eyas[batch]'",
+        ) from None
+
+
+def class_of(kind: str) -> Any:
+    """Parsl's class of that kind. Raises Refused where it is not there."""
+    parsl_version()
+    entry = KINDS[kind]
+    try:
+        return getattr(importlib.import_module(entry.module), entry.cls)
+    except (ImportError, AttributeError) as error:
+        raise Refused(
+            f"this Parsl has no provider for {kind}: {error}", "pip install -U 'eyas[batch]'"
+        ) from None
+
+
+def _annotations(cls: Any) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(inspect.unwrap(cls.__init__))
+    except Exception:
+        return {}
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    """Whether a value is of an annotated type, as far as this can be said."""
+    typeguard = importlib.import_module("typeguard")
+    try:
+        typeguard.check_type(value, wanted)
+    except typeguard.TypeCheckError:
+        return False
+    except Exception:
+        return True
+    return True
+
+
+def _name_of(wanted: Any) -> str:
+    union = typing.get_origin(wanted) in (typing.Union, types.UnionType)
+    parts = [part for part in typing.get_args(wanted) if part is not type(None)] if union else [wanted]
+    words = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+    return " or ".join(words.get(part, getattr(part, "__name__", str(part))) for part in parts)
+
+
+def adapted(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The user's options as Parsl's class takes them: a number where it wants a text becomes one, and so on."""
+    hints = _annotations(class_of(kind))
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        wanted = hints.get(name)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if wanted is not None and is_number and not _fits(value, wanted) and _fits(str(value), wanted):
+            value = str(value)
+        elif isinstance(value, list) and wanted is not None and not _fits(value, wanted):
+            # TOML and JSON have no tuples.
+            value = [tuple(item) if isinstance(item, list) else item for item in value]
+        found[name] = value
+    return found
+
+
+def complaints(settings: Settings) -> list[tuple[str, str | None]]:
+    """What is wrong with the options of a pool, as sentences with hints. Raises Refused where Parsl is not there."""
+    cls = class_of(settings.kind)
+    parameters = {
+        name: parameter
+        for name, parameter in inspect.signature(cls.__init__).parameters.items()
+        if name != "self"
+    }
+    hints = _annotations(cls)
+    wrong: list[tuple[str, str | None]] = []
+    for name, value in adapted(settings.kind, settings.options).items():
+        if name in OURS:
+            word = OUR_WORDS.get(name, "nodes")
+            wrong.append((f"the option `{name}` is eyas's own", f"say it by `{word}`"))
+        elif name not in parameters:
+            near = difflib.get_close_matches(name, sorted(parameters), 1)
+            known = ", ".join(sorted(set(parameters) - OURS))
+            hint = f"did you mean `{near[0]}`?" if near else f"there are {known}"
+            wrong.append((f"--provider {settings.kind} has no option `{name}`", hint))
+        elif name == "launcher":
+            if not isinstance(value, str) or not hasattr(importlib.import_module("parsl.launchers"), value):
+                wrong.append((f"there is no launcher {value!r}", "such as SrunLauncher or MpiExecLauncher"))
+        elif name in hints and not _fits(value, hints[name]):
+            wrong.append((f"the option `{name}` cannot be {value!r}: it is {_name_of(hints[name])}", None))
+    given = kinds.arguments_of(settings).keys() | settings.options.keys()
+    for name, parameter in parameters.items():
+        if parameter.default is inspect.Parameter.empty and name not in given:
+            wrong.append((f"--provider {settings.kind} needs the option `{name}`", None))
+    return wrong
+
+
+class Pool:
+    """See the module.
+
+    folder : where scripts and what they printed go; nodes see it under the same path.
+    book : the file that keeps ids, for kinds that know blocks by nothing else.
+
+    Raises Refused where settings are not possible, or a package is not there.
+    """
+
+    def __init__(self, settings: Settings, folder: Path, book: Path) -> None:
+        for text, hint in complaints(settings):
+            raise Refused(text, hint)
+        self.settings = settings
+        self.folder = folder
+        self._book = _Book(book) if settings.kind in listings.KINDS_BY_ID else None
+        self._providers: dict[int, Any] = {}
+        self._calls: list[_Call] = []
+        self._is_rehearsal = False
+        # Commands of all batch systems pass this function; what they print is the best reason that there is.
+        cluster: Any = importlib.import_module("parsl.providers.cluster_provider")
+        self._execute = cluster.execute_wait
+        cluster.execute_wait = self._observed
+        # Parsl's own words go to standard error, which is a log.
+        logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
+        self._provider(1)
+
+    # ---------------------------------------------------------------- calls
+
+    def submit(self, name: str, script: Path, n_nodes: int) -> str:
+        """Requests a block of that name that runs the script on each of its nodes, and gives its id.
+
+        Raises listings.Failed with the batch system's words where there is none.
+        """
+        provider = self._provider(n_nodes)
+        self._calls.clear()
+        try:
+            found = provider.submit(f"/bin/sh {shlex.quote(str(script))}", 1, name)
+        except Exception as error:
+            raise listings.Failed(self._reason(error)) from error
+        if not found:
+            raise listings.Failed(self._reason(None))
+        if self._book:
+            self._book.add(str(found), name)
+        return str(found)
+
+    def blocks(self, prefix: str) -> list[Listed]:
+        """All blocks whose names are `prefix` and a number. Raises listings.Failed."""
+        if self._book:
+            return self._listed_by_id(prefix)
+        provider = self._provider(1)
+        if self.settings.kind == "kubernetes":
+            try:
+                rows = listings.kubernetes(provider.kube_client, provider.namespace)
+            except Exception as error:
+                raise listings.Failed(_sentence(error)) from error
+        else:
+            try:
+                rows = listings.BY_COMMAND[self.settings.kind](provider.execute_wait, self.settings.options)
+            except listings.Failed:
+                raise
+            except Exception as error:
+                raise listings.Failed(_sentence(error)) from error
+        found = []
+        for row in rows:
+            block = listings.block_of(row.name, prefix)
+            if block is None:
+                continue
+            self._know(provider, row.id, row.name)
+            found.append(Listed(row.id, block, row.state, row.why, row.n_nodes))
+        return found
+
+    def cancel(self, jobs: Sequence[tuple[str, str]]) -> None:
+        """Ends blocks, each given as its id and name; that one is over already is no failure. Raises listings.Failed."""
+        provider = self._provider(1)
+        ids = []
+        for job, name in jobs:
+            if self.settings.kind == "kubernetes" and job not in provider.resources:
+                # A pod is deleted by its name, which a listing shows.
+                rows = listings.kubernetes(provider.kube_client, provider.namespace)
+                pods = [row.name for row in rows if row.id == job]
+                if not pods:
+                    continue
+                name = pods[0]
+            self._know(provider, job, name)
+            ids.append(job)
+        if not ids:
+            return
+        self._calls.clear()
+        try:
+            is_done = provider.cancel(ids)
+        except Exception as error:
+            raise listings.Failed(self._reason(error)) from error
+        if not all(is_done):
+            raise listings.Failed(self._reason(None))
+        if self._book:
+            for job in ids:
+                self._book.remove(job)
+
+    def describe(self, name: str, script: Path, n_nodes: int) -> tuple[str, str]:
+        """What `submit` would do: the batch system's script, and the command that it is handed in by.
+
+        Of kinds without a command both are empty.
+        """
+        if self.settings.kind not in listings.BY_COMMAND:
+            return "", ""
+        provider = self._provider(n_nodes)
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            before, provider.script_dir = provider.script_dir, folder
+            self._calls.clear()
+            self._is_rehearsal = True
+            try:
+                with _quiet():
+                    provider.submit(f"/bin/sh {shlex.quote(str(script))}", 1, name)
+            except Exception:
+                # Nobody answered it, so it failed.
+                pass
+            finally:
+                self._is_rehearsal = False
+                provider.script_dir = before
+            # HTCondor has a script besides the description of the job.
+            texts = [path.read_text() for path in sorted(Path(folder).iterdir())]
+            command = self._calls[-1].command if self._calls else ""
+            shown = f"{self.folder}/"
+            return "\n".join(texts).replace(f"{folder}/", shown), command.replace(f"{folder}/", shown)
+
+    # ---------------------------------------------------------------- inside
+
+    def _provider(self, n_nodes: int) -> Any:
+        """Parsl's provider for blocks of so many nodes."""
+        if n_nodes not in self._providers:
+            s = self.settings
+            cls = class_of(s.kind)
+            known = inspect.signature(cls.__init__).parameters
+            given = kinds.arguments_of(s) | adapted(s.kind, s.options)
+            given["nodes_per_block"] = n_nodes
+            given["launcher"] = self._launcher(n_nodes)
+            given.setdefault("cmd_timeout", kinds.COMMAND_MAX_S)
+            if s.kind == "aws":
+                given.setdefault("state_file", str(self.folder.parent / "aws.json"))
+            try:
+                provider = cls(**{name: value for name, value in given.items() if name in known})
+            except Exception as error:
+                raise Refused(
+                    f"--provider {s.kind}: {_sentence(error)}", _packages_hint(s.kind, error)
+                ) from error
+            provider.script_dir = str(self.folder)
+            if s.kind == "googlecloud":
+                _tame_google(provider, self._book)
+            self._providers[n_nodes] = provider
+        return self._providers[n_nodes]
+
+    def _launcher(self, n_nodes: int) -> Any:
+        launchers = importlib.import_module("parsl.launchers")
+        name = self.settings.options.get("launcher")
+        if n_nodes == 1 and name is None:
+            return launchers.SimpleLauncher()
+        name = name or KINDS[self.settings.kind].launcher
+        if name is None:
+            raise Refused(
+                f"eyas does not know how jobs of {self.settings.kind} start a command on each of their nodes",
+                "leave out nodes-per-job, or name a launcher of Parsl in `options`",
+            )
+        # One node that ends is no reason to end the others.
+        more = {"overrides": "--kill-on-bad-exit=0 --mpi=none"} if name == "SrunLauncher" else {}
+        return getattr(launchers, name)(**more)
+
+    def _know(self, provider: Any, job: str, name: str) -> None:
+        """Lets Parsl cancel or ask about a block that another process may have submitted."""
+        states = importlib.import_module("parsl.jobs.states")
+        if job not in provider.resources:
+            provider.resources[job] = {
+                "job_id": job,
+                "status": states.JobStatus(states.JobState.PENDING),
+                "job_stdout_path": None,
+                "job_stderr_path": None,
+                "pod_name": name,
+            }
+        instances = getattr(provider, "instances", None)
+        if isinstance(instances, list) and job not in instances:
+            instances.append(job)
+
+    def _listed_by_id(self, prefix: str) -> list[Listed]:
+        assert self._book
+        provider = self._provider(1)
+        found = []
+        for job, name in self._book.all().items():
+            if listings.block_of(name, prefix) is None:
+                continue
+            self._know(provider, job, name)
+            try:
+                (status,) = provider.status([job])
+            except Exception as error:
+                raise listings.Failed(_sentence(error)) from error
+            state = "ended" if status.terminal else "queued" if status.state.name == "PENDING" else "running"
+            found.append(
+                Listed(job, name, state, status.state.name.lower() if state == "ended" else "", None)
+            )
+            if status.terminal:
+                self._book.remove(job)
+        return found
+
+    def _observed(self, command: str, walltime: int | None = None) -> tuple[int, str, str]:
+        if self._is_rehearsal:
+            self._calls.append(_Call(command, 1, "", ""))
+            return 1, "", ""
+        status, out, err = self._execute(command, walltime)
+        self._calls.append(_Call(command, status, out, err))
+        return status, out, err
+
+    def _reason(self, error: Exception | None) -> str:
+        """Why a call failed: the batch system's own words, where a command of it failed."""
+        for call in reversed(self._calls):
+            if call.status != 0:
+                return listings.words_of(call.command, call.status, call.out, call.err)
+        return _sentence(error) if error else "the provider refused it and said nothing"
+
+
+class _Book:
+    """Ids of blocks with their names, in a file that survives this process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def all(self) -> dict[str, str]:
+        try:
+            found = json.loads(self.path.read_text())
+        except FileNotFoundError:
+            return {}
+        return {str(job): str(name) for job, name in found.items()}
+
+    def add(self, job: str, name: str) -> None:
+        self._write(self.all() | {job: name})
+
+    def remove(self, job: str) -> None:
+        known = self.all()
+        if known.pop(job, None) is not None:
+            self._write(known)
+
+    def _write(self, known: dict[str, str]) -> None:
+        part = self.path.with_suffix(".part")
+        with open(part, "w") as file:
+            json.dump(known, file)
+            file.flush()
+            os.fsync(file.fileno())
+        part.rename(self.path)
+
+
+def _tame_google(provider: Any, book: _Book | None) -> None:
+    """Parsl's class ends all machines when Python does, and counts their names from 0 each time."""
+    atexit = importlib.import_module("atexit")
+    atexit.unregister(provider.bye)
+    known = [re.fullmatch(r"parslauto(\d+)", job) for job in (book.all() if book else {})]
+    provider.num_instances = 1 + max((int(match[1]) for match in known if match), default=-1)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _sentence(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _packages_hint(kind: str, error: Exception) -> str | None:
+    packages = KINDS[kind].packages
+    if type(error).__name__ == "OptionalModuleMissing" and packages:
+        return f"pip install {' '.join(packages)}"
+    return None

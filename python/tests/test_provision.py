@@ -1,0 +1,164 @@
+"""`eyas.provision` without a batch system: what Parsl is given, and what listings say, from recorded output."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eyas.provision import KINDS, Pool, Refused, Settings, kinds, listings
+from eyas.provision.pool import class_of, complaints
+
+FULL: dict[str, Any] = {
+    "queue": "q",
+    "account": "a",
+    "walltime_s": 5400,
+    "slots": 4,
+    "memory_bytes": 6 * kinds.GIB,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_follows_from_settings_is_what_parsl_takes(kind: str) -> None:
+    parameters = inspect.signature(class_of(kind).__init__).parameters
+    given = kinds.arguments_of(Settings(kind=kind, **FULL))
+    # A setting that Parsl's class lacks is refused by the command line, or means nothing there.
+    unknown = given.keys() - parameters.keys()
+    assert unknown <= {"walltime", "nodes_per_block"}, unknown
+
+
+def test_slurm_gets_whole_nodes_unless_slots_are_said_and_minutes_are_rounded_up() -> None:
+    assert kinds.arguments_of(Settings(kind="slurm"))["exclusive"] is True
+    given = kinds.arguments_of(Settings(kind="slurm", slots=2, walltime_s=61, memory_bytes=1))
+    assert given == {
+        "cores_per_node": 2,
+        "mem_per_node": 1,
+        "exclusive": False,
+        "walltime": "00:02:00",
+        "nodes_per_block": 1,
+    }
+
+
+def test_options_are_held_against_parsls_names_and_types() -> None:
+    def wrong(**options: Any) -> list[str]:
+        return [f"{text} / {hint}" for text, hint in complaints(Settings(kind="slurm", options=options))]
+
+    assert wrong(qos="long", exclusive=False, partition=7, gres="gpu:1", launcher="SrunLauncher") == []
+    assert wrong(qoss="x") == ["--provider slurm has no option `qoss` / did you mean `qos`?"]
+    assert wrong(worker_init="x") == ["the option `worker_init` is eyas's own / say it by `setup`"]
+    assert wrong(exclusive="yes") == ["the option `exclusive` cannot be 'yes': it is true or false / None"]
+    assert wrong(gpus_per_node="2x")[0].startswith(
+        "the option `gpus_per_node` cannot be '2x': it is a whole number"
+    )
+    assert wrong(launcher="Nope")[0].startswith("there is no launcher 'Nope'")
+    (text, _), *_ = complaints(Settings(kind="kubernetes"))
+    assert text == "--provider kubernetes needs the option `image`"
+
+
+def said(**answers: str) -> listings.Ask:
+    """A batch system whose commands print this; a command is known by its first word."""
+
+    def ask(command: str) -> tuple[int, str, str]:
+        program = command.split()[0]
+        return (0, answers[program], "") if program in answers else (127, "", f"sh: {program}: not found")
+
+    return ask
+
+
+def rows(kind: str, **answers: str) -> list[tuple[str, str, str, str]]:
+    return [(r.id, r.name, r.state, r.why) for r in listings.BY_COMMAND[kind](said(**answers), {})]
+
+
+NAME = "eyas-c1-3.1764036000.25"
+
+
+def test_slurm() -> None:
+    out = f"41|{NAME}|RUNNING|2\n42|my job|PENDING|1\n43|eyas-c1-4.1.2|NODE_FAIL|1\n"
+    assert rows("slurm", squeue=out) == [
+        ("41", NAME, "running", ""),
+        ("42", "my job", "queued", ""),
+        ("43", "eyas-c1-4.1.2", "ended", "node fail"),
+    ]
+    assert listings.slurm(said(squeue=out), {})[0].n_nodes == 2
+
+
+def test_grid_engine() -> None:
+    job = "<job_list state='x'><JB_job_number>{}</JB_job_number><JB_name>{}</JB_name><state>{}</state></job_list>"
+    text = job.format(7, NAME, "r") + job.format(8, "other", "qw") + job.format(9, "eyas-c1-5.1", "Eqw")
+    xml = f"<?xml version='1.0'?><job_info><queue_info>{text}</queue_info></job_info>"
+    assert rows("grid-engine", qstat=xml) == [
+        ("7", NAME, "running", ""),
+        ("8", "other", "queued", ""),
+        ("9", "eyas-c1-5.1", "ended", "Grid Engine has it in the error state Eqw"),
+    ]
+
+
+def test_pbs() -> None:
+    json = (
+        '{"Jobs": {"5.head": {"Job_Name": "%s", "job_state": "Q"}, "6.head": {"Job_Name": "x", "job_state": "F", '
+        '"Exit_status": 271}}}'
+    )
+    assert rows("pbspro", qselect="5.head\n6.head\n", qstat=json % NAME) == [
+        ("5.head", NAME, "queued", ""),
+        ("6.head", "x", "ended", "exit status 271"),
+    ]
+    assert rows("pbspro", qselect="") == []
+    xml = f"<Data><Job><Job_Id>5.h</Job_Id><Job_Name>{NAME}</Job_Name><job_state>R</job_state></Job></Data>"
+    assert rows("torque", qselect="5.h\n", qstat=xml) == [("5.h", NAME, "running", "")]
+
+
+def test_lsf_and_htcondor() -> None:
+    assert rows("lsf", bjobs=f"9|PEND|{NAME}\n10|EXIT|a b|c\n") == [
+        ("9", NAME, "queued", ""),
+        ("10", "a b|c", "ended", "exit"),
+    ]
+    none = "No unfinished job found"
+    assert listings.lsf(lambda _: (255, "", none), {}) == []
+    condor = f"118907 0 2 parsl.{NAME}.script\n118908 0 4 parsl.eyas-c1-4.1.script\n118909 0 1 other.sh\n"
+    assert rows("htcondor", condor_q=condor) == [
+        ("118907.0", f"{NAME}.script", "running", ""),
+        ("118908.0", "eyas-c1-4.1.script", "ended", "completed"),
+        ("118909.0", "other.sh", "queued", ""),
+    ]
+
+
+@pytest.mark.parametrize("kind", listings.BY_COMMAND)
+def test_a_listing_that_fails_says_so_in_the_commands_own_words(kind: str) -> None:
+    with pytest.raises(listings.Failed, match=r"^\w+ ended with exit status 127: sh: \w+: not found$"):
+        rows(kind)
+
+
+def test_a_block_is_known_by_the_beginning_of_its_jobs_name() -> None:
+    for name, block in [
+        (NAME, "eyas-c1-3"),
+        ("eyas-c1-3", "eyas-c1-3"),
+        ("eyas-c1-30.5", "eyas-c1-30"),
+        ("eyas-c1-3x", None),
+        ("eyas-c1-03.1", None),
+        ("eyas-c2-3.1", None),
+        ("parsl.eyas-c1-3.1", None),
+    ]:
+        assert listings.block_of(name, "eyas-c1-") == block, name
+
+
+@pytest.mark.parametrize("kind", ["grid-engine", "pbspro", "torque", "lsf", "htcondor"])
+def test_what_would_be_submitted_is_shown_and_nothing_is_run(kind: str, tmp_path: Path) -> None:
+    pool = Pool(Settings(kind=kind, walltime_s=5400), tmp_path, tmp_path / "book.json")
+    script, command = pool.describe("eyas-c1-1", tmp_path / "eyas-c1-1.sh", 1)
+    assert f"/bin/sh {tmp_path}/eyas-c1-1.sh" in script
+    assert command.split()[0] in ("qsub", "bsub", "condor_submit"), command
+    assert "eyas-c1-1." in command
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_job_of_several_nodes_needs_somebody_who_starts_them(tmp_path: Path) -> None:
+    pool = Pool(Settings(kind="grid-engine", nodes_per_job=2), tmp_path, tmp_path / "book.json")
+    with pytest.raises(Refused, match="does not know how jobs of grid-engine start a command on each"):
+        pool.describe("eyas-c1-1", tmp_path / "x.sh", 2)
+
+
+def test_a_command_that_is_not_there_is_the_reason(tmp_path: Path) -> None:
+    pool = Pool(Settings(kind="lsf"), tmp_path, tmp_path / "book.json")
+    with pytest.raises(listings.Failed, match=r"bsub ended with exit status 127: .*bsub: not found"):
+        pool.submit("eyas-c1-1", tmp_path / "x.sh", 1)
