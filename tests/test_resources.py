@@ -43,7 +43,9 @@ class Notes:
 
     def most_at_once(self, *names: str) -> int:
         """The largest number of these programs that ran at one moment."""
-        times = [(began, ended) for name, (began, ended, _) in self.read().items() if not names or name in names]
+        times = [
+            (began, ended) for name, (began, ended, _) in self.read().items() if not names or name in names
+        ]
         return max(sum(began <= at < ended for began, ended in times) for at, _ in times)
 
 
@@ -100,7 +102,9 @@ def test_parts_of_a_gpu_are_told_the_same_one(run: Run, tmp_path: Path, notes: N
     assert notes.most_at_once() <= 4
 
 
-def test_the_names_of_gpus_are_those_that_the_batch_system_gave(run: Run, tmp_path: Path, notes: Notes) -> None:
+def test_the_names_of_gpus_are_those_that_the_batch_system_gave(
+    run: Run, tmp_path: Path, notes: Notes
+) -> None:
     """Two nodes of one machine share them out."""
     given = {"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
     lines = [notes.task(f"g{i}", 1, gpus=1) for i in range(4)]
@@ -129,8 +133,29 @@ def test_halves_of_a_cpu_run_twice_as_many_at_once(run: Run, tmp_path: Path, not
 
 def test_a_map_gives_its_tasks_gpus_and_resources(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "gpu-{index}"
-    options = ("--slots", "4", "--gpus", "1", "--resource", "board=1", "--task-gpus", "0.5", "--task-resource", "board=1")
-    run("map", "--range", "0..2", "--shell", "--out", str(out), *options, "--", "echo $CUDA_VISIBLE_DEVICES > {out}")
+    options = (
+        "--slots",
+        "4",
+        "--gpus",
+        "1",
+        "--resource",
+        "board=1",
+        "--task-gpus",
+        "0.5",
+        "--task-resource",
+        "board=1",
+    )
+    run(
+        "map",
+        "--range",
+        "0..2",
+        "--shell",
+        "--out",
+        str(out),
+        *options,
+        "--",
+        "echo $CUDA_VISIBLE_DEVICES > {out}",
+    )
     assert [(tmp_path / f"gpu-{i}").read_text() for i in range(2)] == ["0\n", "0\n"]
     listed = run("map", "--range", "0..2", "--cpus", "0.5", *options, "--to-list", "-", "--", "true").stdout
     fields = json.loads(listed.splitlines()[0])
@@ -158,7 +183,7 @@ def test_what_no_node_has_is_refused_with_the_nearest_node(run: Run, tmp_path: P
 def test_what_a_task_cannot_need_is_named(
     run: Run, tmp_path: Path, notes: Notes, fields: dict[str, object], complaint: str
 ) -> None:
-    done = run("run", tasks_of(tmp_path, notes.task("t", **fields)), status=2)
+    done = run("run", tasks_of(tmp_path, notes.task("t", 0.3, **fields)), status=2)
     assert complaint in done.stderr
 
 
@@ -170,7 +195,9 @@ def test_status_shows_what_is_there_and_what_is_held(
     run(*up)
     gate = tmp_path / "gate"
     command = f"while [ ! -e {gate} ]; do sleep 0.1; done"
-    lines = [json.dumps({"id": "held", "command": command, "gpus": 0.5, "resources": {"licence.vcs": 2}}) + "\n"]
+    lines = [
+        json.dumps({"id": "held", "command": command, "gpus": 0.5, "resources": {"licence.vcs": 2}}) + "\n"
+    ]
     lines += [notes.task("waits", resources={"licence.vcs": 2})]
     run("submit", "--join", join, tasks_of(tmp_path, *lines))
     wait_until(lambda: status(run, join)["executors"][0]["status"]["running"], "the task to run")
@@ -186,5 +213,9 @@ def test_status_shows_what_is_there_and_what_is_held(
     gate.touch()
     run("wait", "--join", join)
     assert len(notes.read()) == 1
-    arrays = [entry["in"]["array_added"]["array"] for entry in entries(folder) if "array_added" in entry.get("in", {})]
+    arrays = [
+        entry["in"]["array_added"]["array"]
+        for entry in entries(folder)
+        if "array_added" in entry.get("in", {})
+    ]
     assert {"licence.vcs": 2} in [array["needs"]["resources"] for array in arrays]

@@ -379,7 +379,7 @@ impl Executor {
                 let waits = |a: &Attempt| {
                     matches!(a.state, State::Sizing | State::Blocked | State::Staging | State::Queued)
                 };
-                if self.attempts.get(&id).is_some_and(|a| waits(a)) {
+                if self.attempts.get(&id).is_some_and(waits) {
                     self.end(id, Outcome::Cancelled, out);
                 }
             }

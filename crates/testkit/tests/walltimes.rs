@@ -187,10 +187,11 @@ fn a_waiting_task_says_that_no_executor_has_time_enough() {
 fn what_only_an_ending_executor_holds_is_copied_before_its_end() {
     let mut c = Cluster::new();
     limited(&mut c, 1, 1, 80);
-    c.run(&[writes("run:x"), reads("run:x").cpus(2)]);
+    // The reader needs a larger executor, for which it waits 15 s.
+    c.wait(62).run(&[writes("run:x"), reads("run:x").cpus(2)]);
     c.done(1, (0, 1)).expect(&["assign 0.1 to 1", "end 0 done"]);
     c.node(2, 1)
-        .wait(70)
+        .wait(8)
         .expect(&["drain 1 because its walltime of 80 s is about to end", "prefetch run:here.1/x to 2"]);
     assert!(!c.core.may_leave(c.now, ExecutorId(1)));
     c.has(2, "run:here.1/x", "run:here.1/x", None).expect(&["end collective"]);

@@ -315,7 +315,7 @@ impl Executor {
             };
             let stays = |a: &Attempt| a.assignment.inputs[*input as usize].stays;
             if failure.kind == FailureKind::InputUnavailable
-                && self.attempts.get(id).is_some_and(|a| stays(a))
+                && self.attempts.get(id).is_some_and(stays)
             {
                 failure.kind = FailureKind::InputLost;
             }

@@ -434,6 +434,7 @@ fn memory_file() -> std::io::Result<std::fs::File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn holes_are_filled_with_words_for_the_shell_and_the_shells_own_are_left_alone() {

@@ -49,20 +49,19 @@ def settings_of(first: dict[str, Any]) -> Settings:
 
 
 def carry_out(pool: Pool, call: dict[str, Any]) -> Any:
-    match call["call"]:
-        case "submit":
-            return pool.submit(call["name"], Path(call["script"]), call["nodes"])
-        case "list":
-            return [
-                {"id": b.id, "name": b.name, "state": b.state, "why": b.why, "nodes": b.n_nodes}
-                for b in pool.blocks(call["prefix"])
-            ]
-        case "cancel":
-            return pool.cancel([(job, name) for job, name in call["jobs"]])
-        case "describe":
-            return pool.describe(call["name"], Path(call["script"]), call["nodes"])
-        case other:
-            raise Failed(f"there is no call {other!r}")
+    verb = call["call"]
+    if verb == "submit":
+        return pool.submit(call["name"], Path(call["script"]), call["nodes"])
+    if verb == "list":
+        return [
+            {"id": b.id, "name": b.name, "state": b.state, "why": b.why, "nodes": b.n_nodes}
+            for b in pool.blocks(call["prefix"])
+        ]
+    if verb == "cancel":
+        return pool.cancel([(job, name) for job, name in call["jobs"]])
+    if verb == "describe":
+        return pool.describe(call["name"], Path(call["script"]), call["nodes"])
+    raise Failed(f"there is no call {verb!r}")
 
 
 def main() -> int:

@@ -102,7 +102,7 @@ def _fits(value: Any, wanted: Any) -> bool:
 
 
 def _name_of(wanted: Any) -> str:
-    union = typing.get_origin(wanted) in (typing.Union, types.UnionType)
+    union = typing.get_origin(wanted) in (typing.Union, getattr(types, "UnionType", None))
     parts = [part for part in typing.get_args(wanted) if part is not type(None)] if union else [wanted]
     words = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
     return " or ".join(words.get(part, getattr(part, "__name__", str(part))) for part in parts)
@@ -114,7 +114,7 @@ def adapted(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in options.items():
         wanted = hints.get(name)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if wanted is not None and is_number and not _fits(value, wanted) and _fits(str(value), wanted):
             value = str(value)
         elif isinstance(value, list) and wanted is not None and not _fits(value, wanted):
