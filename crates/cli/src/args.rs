@@ -38,7 +38,7 @@ pub enum Verb {
     Wait(WaitArgs),
     /// What the cluster is doing
     Status(StatusArgs),
-    /// The same on the whole screen, live
+    /// What the cluster is doing, live on the whole screen
     Top(JoinArgs),
     /// What tasks print, also while they run
     Logs(LogsArgs),
@@ -60,15 +60,15 @@ pub enum Verb {
     Cancel(CancelArgs),
     /// Have a cluster forget runs that have ended, and drop their files from the caches
     Forget(ForgetArgs),
-    /// Start a local cluster that stays
+    /// Start a cluster that stays until `eyas down`
     Up(UpArgs),
     /// End the cluster that `eyas up` started
     Down(JoinArgs),
-    /// A workload on a cluster that is not here, decided by the same core
+    /// Simulate a workload on a cluster, with the decisions of a real one
     Sim(Box<crate::sim::SimArgs>),
-    /// How long work would take on a cluster, and which one it needs
+    /// Predict how long work would take on a cluster, and which cluster it needs
     Predict(Box<crate::predict::PredictArgs>),
-    /// What this machine, its disk, home storage and the network give, in a minute, with advice
+    /// Measure this machine, its disk, home storage and the network in a minute, and give advice
     Bench(crate::bench::BenchArgs),
     /// Options that are kept in `eyas.toml`
     Config(ConfigArgs),
@@ -86,7 +86,8 @@ const NODES_MAX: u32 = 1024;
 
 #[derive(Args, Clone, Default)]
 pub struct JoinArgs {
-    /// Join file of the cluster [default: the newest of this machine; to give work, the newest that `eyas up` started]
+    /// Join file of the cluster [default: the newest cluster of this machine; for commands that give work, the newest
+    /// that `eyas up` started]
     #[arg(long, value_name = "FILE", env = "EYAS_JOIN")]
     pub join: Option<PathBuf>,
 }
@@ -122,8 +123,8 @@ pub struct ClusterArgs {
     /// Take options that are not given here from that section of eyas.toml, here or in ~/.config/eyas
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
-    /// Nodes of the local cluster, each a process with its own cache: a number, or a range such as 1..4 in which they
-    /// come when tasks wait and go when they are idle
+    /// Nodes of the local cluster, each a process with its own cache: a number, or a range such as 1..4: then nodes
+    /// start when tasks wait, and idle nodes end
     #[arg(long, default_value = "1", value_name = "NODES", value_parser = nodes)]
     pub nodes: Nodes,
     #[command(flatten)]
@@ -255,7 +256,7 @@ pub struct ProvideArgs {
     /// Address that the dispatcher listens on [default: loopback; everywhere, if nodes are elsewhere]
     #[arg(long, value_name = "HOST:PORT", value_parser = host_port)]
     pub listen: Option<String>,
-    /// Address that nodes are told, if it is not the one listened on
+    /// Address at which nodes reach the dispatcher, if that is not the address it listens on
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     pub advertise: Option<String>,
 }
@@ -294,7 +295,7 @@ pub struct ProvisionArgs {
     /// [default: exponential]
     #[arg(long, value_name = "POLICY")]
     pub provisioning: Option<String>,
-    /// A node that had no task for so long goes [default: 30s]
+    /// A node ends when it has had no task for this time [default: 30s]
     #[arg(long, alias = "release-idle", value_name = "TIME", value_parser = duration)]
     pub idle_release: Option<u64>,
 }
@@ -305,10 +306,11 @@ pub struct NodeArgs {
     /// Programs that one node runs at once [default: its processors, shared among the nodes of a local cluster]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub slots: Option<u32>,
-    /// Cache of each node; never exceeded
+    /// Size of each node's cache, which is never exceeded
     #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = some_bytes)]
     pub cache: u64,
-    /// Memory of each node that tasks may declare [default: the machine's, shared among local nodes]
+    /// Memory of each node, for tasks that declare how much they need [default: the machine's, shared among local
+    /// nodes]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub memory: Option<u64>,
     /// Gpus of each node: a number, or auto for those that the machine or the batch system has [default: none]
@@ -320,14 +322,15 @@ pub struct NodeArgs {
     /// The names of the gpus of a node that shares a machine with others.
     #[arg(long, hide = true, value_delimiter = ',')]
     pub gpu_names: Vec<String>,
-    /// Which object leaves a full cache: random, fifo, lru, lfu, two-mark
+    /// Policy that says which file leaves a full cache: random, fifo, lru, lfu, two-mark
     #[arg(long, default_value = "lru", value_name = "POLICY")]
     pub eviction: String,
     /// How long a node's programs may go on after SIGTERM, with which batch systems take nodes back; less than the time until
     /// they send SIGKILL
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
     pub grace: u64,
-    /// A directory of inputs that is this node's own disk: nothing in it is copied (may be given more than once)
+    /// A directory of inputs on this node's own disk: its files are read where they are, and not copied (may be given
+    /// more than once)
     #[arg(long, value_name = "DIR")]
     pub home_local: Vec<PathBuf>,
 }
@@ -339,30 +342,31 @@ pub struct PolicyArgs {
     /// good-cache-compute, first-input, first-input-steal
     #[arg(long, default_value = "affinity", value_name = "POLICY")]
     pub placement: String,
-    /// How many ready tasks a policy of the paper looks at
+    /// How many ready tasks a policy of the papers looks at
     #[arg(long, default_value_t = 3200, value_name = "TASKS", value_parser = window)]
     pub window: usize,
-    /// Share of busy slots from which good-cache-compute lets tasks wait for their data
+    /// good-cache-compute lets tasks wait for their data when at least this share of the slots is busy
     #[arg(long, alias = "threshold", default_value_t = 0.8, value_name = "SHARE", value_parser = share)]
     pub utilisation_threshold: f64,
-    /// How the files of workflows are moved ahead of their readers: auto (as predicted to be quickest), off, with all
-    /// gathers by collective-gather or async-gather, or by task-rerun (who made a file that many read runs again
-    /// at its readers; task-replication is another name for it)
+    /// How the files of workflows are moved before the tasks that read them start: auto (the way that is predicted to
+    /// be quickest), off, collective-gather or async-gather (all gathers in that way), or task-rerun (a task whose file
+    /// many tasks read runs again on their nodes; task-replication is another name for it)
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = collectives)]
     pub collectives: CollectiveMode,
-    /// Streams from and to home storage at once, over all nodes [default: 16 a node]
+    /// Transfers from and to home storage at the same time, of all nodes together [default: 16 a node]
     #[arg(long, value_name = "STREAMS", value_parser = clap::value_parser!(u32).range(1..))]
     pub home_streams: Option<u32>,
-    /// Bytes per second from and to home storage, over all nodes [default: no limit]
+    /// Bytes per second from and to home storage, of all nodes together [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = rate)]
     pub home_rate: Option<u64>,
     /// A resource of the whole cluster that tasks may name, such as floating licences (may be given more than once)
     #[arg(long = "cluster-resource", value_name = "NAME=N", value_parser = equipment::amount)]
     pub cluster_resources: Vec<Amount>,
-    /// Time after which a silent executor is given up, and a lonely executor ends itself
+    /// Time after which the dispatcher gives up an executor that it does not hear, and after which an executor ends
+    /// that does not hear its dispatcher
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = lease)]
     pub lease: u64,
-    /// Write no event log: no report, no explanations
+    /// Write no event log; then there are no reports and no explanations
     #[arg(long)]
     pub no_event_log: bool,
     /// Which ended runs a cluster that stays remembers.
@@ -373,8 +377,9 @@ pub struct PolicyArgs {
 /// Of a cluster that stays.
 #[derive(Args, Clone)]
 pub struct KeepArgs {
-    /// Ended runs that are remembered: so many, or those of the last time, or both, such as 20, 30d or 20,30d; `all` forgets
-    /// none. Reports of forgotten runs are possible until the event log is cut [default: 100; all with several dispatchers]
+    /// Which ended runs the cluster remembers: the last ones by number (20), by age (30d), or by both (20,30d); `all`
+    /// remembers every run. A forgotten run can still be reported for a while, until the event log is cut [default: 100;
+    /// all with several dispatchers]
     #[arg(long, value_name = "RUNS|TIME", value_parser = kept_runs)]
     pub keep_runs: Option<KeepRuns>,
 }
@@ -397,15 +402,17 @@ const KEPT_RUNS: u32 = 100;
 /// What tasks of a map have in common.
 #[derive(Args)]
 pub struct MapArgs {
-    /// Files, URLs or quoted patterns, one task for each; `-` reads names from standard input. `:::` begins further files,
-    /// with which they are combined, `:::+` files that go along with those before, one by one
+    /// Files, URLs or quoted patterns: each file makes one task. `-` reads names from standard input. Each file after
+    /// `:::` is combined with each file before it; files after `:::+` are paired with the files before it, in their
+    /// order
     #[arg(value_name = "FILES")]
     pub paths: Vec<String>,
-    /// A parameter, with one task for each value, in combination with all else (may be given more than once): A,B,C or
-    /// numbers A..B; {NAME} is the value
+    /// A parameter and its values: A,B,C or numbers A..B. Each value makes a task, in combination with all files and
+    /// other parameters; {NAME} in the command is the value (may be given more than once)
     #[arg(long = "param", value_name = "NAME=VALUES", value_parser = parameter)]
     pub params: Vec<Parameter>,
-    /// A table with a header: one task for each row; the names of its columns are holes, such as {sample}
+    /// A table with a header: each row makes one task, and the names of its columns are holes in the command, such as
+    /// {sample}
     #[arg(long, value_name = "FILE", conflicts_with = "tsv")]
     pub csv: Option<PathBuf>,
     /// The same, with tabs between columns
@@ -426,7 +433,7 @@ pub struct MapArgs {
     /// Show what each task prints when it has ended, in the order of the tasks [default: where no output is declared]
     #[arg(long, overrides_with = "no_print")]
     pub print: bool,
-    /// Show nothing of that
+    /// Do not show what tasks print
     #[arg(long)]
     pub no_print: bool,
     /// Names on standard input end in NUL bytes
@@ -453,7 +460,7 @@ pub struct MapArgs {
     /// Further attempts after a failure
     #[arg(long, default_value_t = 0)]
     pub retries: u32,
-    /// Larger goes first
+    /// Tasks with a larger number start first
     #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
     pub priority: i32,
     /// Groups tasks in reports
@@ -463,7 +470,7 @@ pub struct MapArgs {
     pub replace: ReplaceArgs,
     #[command(flatten)]
     pub resume: ResumeArgs,
-    /// Say how it ended as JSON on standard output, for programs; nothing else goes there
+    /// Print how the run ended as JSON on standard output, and nothing else there; for programs
     #[arg(long, conflicts_with_all = ["print", "dry_run", "to_list"])]
     pub json: bool,
     /// Write the tasks that would run into this file, for `eyas run FILE`, and start nothing; `-` is standard output
@@ -491,7 +498,7 @@ pub struct RunArgs {
     /// Join file of a cluster that is up [default: a cluster of its own, for this run]
     #[arg(long, value_name = "FILE", env = "EYAS_JOIN")]
     pub join: Option<PathBuf>,
-    /// Say how it ended as JSON on standard output, for programs; nothing else goes there
+    /// Print how the run ended as JSON on standard output, and nothing else there; for programs
     #[arg(long, conflicts_with = "dry_run")]
     pub json: bool,
     /// Do not drop files that stay on the nodes (`run:`) when the last task that reads them has ended
@@ -508,9 +515,9 @@ pub struct RunArgs {
 /// What earlier runs made is not made again.
 #[derive(Args)]
 pub struct ResumeArgs {
-    /// Run only what has to run after an earlier run, by digests of inputs, commands and environments; DIR is that
-    /// run's folder or a cluster's [default: the cluster's with --join, else that of the last run of this file, or of a map
-    /// with this command here]
+    /// Run only the tasks that an earlier run has not done, or whose inputs, command or environment have changed since
+    /// then, as their digests say; DIR is that run's folder or a cluster's [default: the cluster's with --join, else
+    /// that of the last run of this file, or of a map with this command here]
     #[arg(long, value_name = "DIR", num_args = 0..=1)]
     pub resume: Option<Option<PathBuf>>,
     /// Print the commands that would run, and why they would, and start nothing
@@ -523,18 +530,18 @@ pub struct SubmitArgs {
     /// A task list, or `-` for standard input; a list of commands (.txt), each a line for the shell; or a workflow: WfCommons WfFormat, Pegasus YAML or DAX, Makeflow
     #[arg(value_name = "TASKS")]
     pub tasks: PathBuf,
-    /// Say the run's number as JSON on standard output, for programs
+    /// Print the run's number as JSON on standard output, for programs
     #[arg(long, conflicts_with = "dry_run")]
     pub json: bool,
     /// Do not drop files that stay on the nodes (`run:`) when the last task that reads them has ended
     #[arg(long)]
     pub keep: bool,
-    /// Add the tasks to this run, which goes on: they may read its `run:` files, and it ends when they have ended, too.
-    /// `new`: a run of its own [default: within a task that may add tasks, its run; else a run of its own]
+    /// Add the tasks to this run, which has not ended. They may read its `run:` files, and the run ends when they have
+    /// ended, too. `new`: a run of its own [default: within a task that may add tasks, its run; else a run of its own]
     #[arg(long, value_name = "RUN", env = "EYAS_RUN", hide_env_values = true)]
     pub into: Option<Into>,
-    /// With --into: what was added under a name is not added again under the same one [default: within a task, a
-    /// digest of the list]
+    /// With --into, a name for these tasks: under one name, tasks are added only once [default: within a task, a digest
+    /// of the list]
     #[arg(long, value_name = "NAME")]
     pub token: Option<String>,
     #[command(flatten)]
@@ -564,7 +571,7 @@ impl std::str::FromStr for Into {
 
 #[derive(Args)]
 pub struct WaitArgs {
-    /// Say how the runs ended as JSON on standard output, for programs; nothing else goes there
+    /// Print how the runs ended as JSON on standard output, and nothing else there; for programs
     #[arg(long)]
     pub json: bool,
     /// The run to wait for [default: all]
@@ -579,7 +586,7 @@ pub struct StatusArgs {
     /// As JSON, for programs
     #[arg(long)]
     pub json: bool,
-    /// Of each cluster on this machine: those of `eyas up`, and those of `eyas run` and `eyas map` while they run
+    /// Show each cluster on this machine: those of `eyas up`, and those of `eyas run` and `eyas map` while they run
     #[arg(long, conflicts_with = "join")]
     pub all: bool,
     #[command(flatten)]
@@ -633,7 +640,7 @@ pub struct LogsArgs {
     /// Go on until the task has ended
     #[arg(short, long, conflicts_with = "failed")]
     pub follow: bool,
-    /// What each task printed that failed, under a heading
+    /// What each failed task printed, under a heading
     #[arg(long, conflicts_with = "task")]
     pub failed: bool,
     /// The run that is meant [default: the newest that has such a task; with --failed the newest]
@@ -654,7 +661,7 @@ pub struct ReportArgs {
     /// Directory of another run of the same tasks, to set side by side
     #[arg(long, value_name = "DIR")]
     pub compare: Option<PathBuf>,
-    /// The run of the log that is told of [default: the newest]
+    /// The run that the page is about [default: the newest]
     #[arg(long, value_name = "RUN")]
     pub run: Option<u32>,
     /// All runs of the log together
@@ -676,10 +683,10 @@ pub struct CancelArgs {
     /// Task ids, or #N for task numbers
     #[arg(value_name = "TASK", required_unless_present_any = ["run", "all"])]
     pub tasks: Vec<String>,
-    /// Everything that is left of this run
+    /// All tasks of this run that have not ended
     #[arg(long, value_name = "RUN")]
     pub run: Option<u32>,
-    /// Everything that is left
+    /// All tasks that have not ended
     #[arg(long, conflicts_with_all = ["run", "tasks"])]
     pub all: bool,
     #[command(flatten)]
@@ -691,7 +698,7 @@ pub struct ForgetArgs {
     /// Numbers of runs, as `eyas status` shows them
     #[arg(value_name = "RUN", required_unless_present = "all")]
     pub runs: Vec<u32>,
-    /// All that have ended
+    /// All runs that have ended
     #[arg(long, conflicts_with = "runs")]
     pub all: bool,
     #[command(flatten)]

@@ -86,7 +86,7 @@ pub struct PredictArgs {
     /// Worlds with other rates and run times, for the range
     #[arg(long, value_name = "N", default_value_t = 5)]
     worlds: u32,
-    /// Where all chance comes from
+    /// Seed of all random numbers
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Also write everything to this file, as JSON

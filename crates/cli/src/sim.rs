@@ -46,7 +46,7 @@ enum What {
     Allpairs(AllPairsArgs),
     /// Many small cuts from few images (table 3)
     Stacking(StackingArgs),
-    /// What a recorded run did, again
+    /// Simulate a recorded run
     Trace(TraceArgs),
     /// A workflow file with run times and sizes, such as an instance of WfCommons
     Workflow(WorkflowArgs),
@@ -59,7 +59,7 @@ enum What {
 /// The cluster that is simulated.
 #[derive(Args, Clone, Default)]
 pub struct MachineArgs {
-    /// A machine by name, or a JSON file that `--json` wrote the `machine` of [default: by the workload]
+    /// The machine: its name, or a JSON file with what `--json` wrote as `machine` [default: by the workload]
     #[arg(long, value_name = "NAME|FILE")]
     pub machine: Option<String>,
     /// Programs that one node runs at once [default: the machine's]
@@ -73,13 +73,13 @@ pub struct MachineArgs {
 /// What is decided by whom.
 #[derive(Args, Clone, Default)]
 pub struct PolicyArgs {
-    /// Which object leaves a full cache: random, fifo, lru, lfu, two-mark
+    /// Policy that says which file leaves a full cache: random, fifo, lru, lfu, two-mark
     #[arg(long, value_name = "POLICY", default_value = "lru")]
     pub eviction: String,
     /// How many ready tasks a placement of the paper looks at [default: 3200]
     #[arg(long, value_name = "TASKS")]
     pub window: Option<usize>,
-    /// Share of busy slots from which good-cache-compute lets tasks wait for their data [default: 0.8]
+    /// good-cache-compute lets tasks wait for their data when at least this share of the slots is busy [default: 0.8]
     #[arg(long, alias = "threshold", value_name = "SHARE")]
     pub utilisation_threshold: Option<f64>,
     /// Nodes are given tasks ahead of a free slot, so that the next inputs move while a task computes [default]
@@ -111,7 +111,7 @@ struct Common {
     placement: Option<String>,
     #[command(flatten)]
     policy: PolicyArgs,
-    /// How many nodes there are when: static, one-at-a-time, additive, exponential, all-at-once, demand
+    /// Policy for the number of nodes: static, one-at-a-time, additive, exponential, all-at-once, demand
     #[arg(long, value_name = "POLICY", default_value = STATIC)]
     provisioning: String,
     /// Nodes that stay, work or not (not with static)
@@ -120,7 +120,7 @@ struct Common {
     /// A node that had no task for so long is released (not with static)
     #[arg(long, alias = "release-idle", value_name = "TIME", default_value = "30s", value_parser = duration)]
     idle_release: u64,
-    /// Where all chance comes from
+    /// Seed of all random numbers
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Share of the nodes that is lost in an hour
@@ -132,7 +132,7 @@ struct Common {
     /// Speed of a slow node beside the others'
     #[arg(long, value_name = "SPEED", default_value_t = 0.5)]
     slow_speed: f64,
-    /// Also write everything that came out to this file, as JSON
+    /// Also write all results to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write the event log into this folder, for `eyas report`, `explain` and `replay` with --dir
@@ -151,7 +151,7 @@ struct MiArgs {
     files: u64,
     #[arg(long, value_name = "BYTES", default_value = "10MB", value_parser = bytes)]
     file_size: u64,
-    /// What each program computes
+    /// Compute time of each program
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = duration)]
     compute: u64,
     /// Tasks per second in the first minute
@@ -174,7 +174,7 @@ struct SwArgs {
     files: u64,
     #[arg(long, value_name = "BYTES", default_value = "10MB", value_parser = bytes)]
     file_size: u64,
-    /// What each program computes
+    /// Compute time of each program
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = duration)]
     compute: u64,
     #[command(flatten)]
@@ -188,7 +188,7 @@ struct AllPairsArgs {
     n: u32,
     #[arg(long, value_name = "BYTES", default_value = "12MB", value_parser = bytes)]
     item_size: u64,
-    /// What each program computes
+    /// Compute time of each program
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     compute: u64,
     #[command(flatten)]
@@ -256,7 +256,7 @@ struct DispatchersArgs {
     /// Time of a dispatcher for one file in a message to or from another one [default: a tenth of that for a task]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     crossing: Option<u64>,
-    /// Also write everything that came out to this file, as JSON
+    /// Also write all results to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -275,7 +275,7 @@ struct StealingArgs {
     /// How many draws of each workload
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
-    /// Also write everything that came out to this file, as JSON
+    /// Also write all results to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

@@ -18,11 +18,12 @@ pub struct WorkflowArgs {
     /// Folder of a workflow's input files [default: the workflow file's]
     #[arg(long, value_name = "DIR")]
     pub inputs: Option<PathBuf>,
-    /// Folder for a workflow's results, also for those that the file has a place for [default: where the file says,
-    /// else the workflow file's folder]
+    /// Folder for a workflow's results, also for results whose place the workflow file says [default: where the file
+    /// says, else the workflow file's folder]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Instead of its program, each task of a workflow writes files of the recorded sizes, and never where a file is
+    /// Each task of a workflow writes files of the recorded sizes instead of running its program; it never replaces a
+    /// file
     #[arg(long)]
     pub stand_ins: bool,
     /// The file is a list of commands: each line is a task, for the shell [default: where its name ends in .txt, .cmds or

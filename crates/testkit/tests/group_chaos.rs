@@ -156,13 +156,6 @@ mod found {
         options.with("forget").expect("there is such a kind")
     }
 
-    /// The submission was refused because of a file's name. When it was given up, its other files got names that
-    /// nobody forgot.
-    #[test]
-    fn a_submission_that_was_given_up_left_names_of_its_files() {
-        live(&forgetting(uneven(1538)));
-    }
-
     /// The first dispatcher was killed, and its next process gave the number of a submission to another client. The
     /// first client had not noticed that when it took the other one's place at the second dispatcher. The second
     /// client was refused, or waited for ever.
