@@ -104,7 +104,9 @@ async fn run(args: &NodesArgs) -> Result<Exit, Fault> {
                 if all.seen != said {
                     said = all.seen;
                     let line = serde_json::to_string(&said).map_err(failed)?;
-                    writeln!(std::io::stdout(), "{line}")?;
+                    let mut out = eyas_text::raw_unless_terminal();
+                    writeln!(out, "{line}")?;
+                    out.flush()?;
                 }
             }
         }
