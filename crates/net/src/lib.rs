@@ -28,9 +28,9 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// How long a member waits before it connects again to a dispatcher with too many strangers.
 const DOOR_WAIT: Duration = Duration::from_millis(50);
-/// How long a new connection waits for room among the strangers, if members have got through lately.
+/// How long a new connection waits for room among the strangers: the longest if members have got through lately, the
+/// shortest if none has. Without the shortest, a crowd of members could push each other out for ever.
 const ROOM_WAIT_MAX: Duration = Duration::from_millis(20);
-/// With less patience than this, the door does not wait.
 const ROOM_WAIT_MIN: Duration = Duration::from_millis(1);
 /// Connections that the system keeps until they are accepted; it may allow fewer.
 const BACKLOG: i32 = 4096;
@@ -349,20 +349,18 @@ impl Strangers {
     /// Has fewer than `most` strangers when it returns. After a restart of the dispatcher all executors come at once:
     /// they are strangers, too, and get through one after the other. Dropping the oldest would drop those who are about
     /// to get through. So the door waits while members get through, and drops a stranger when none does; with each one
-    /// that it drops its patience is halved, until the next member gets through. A crowd that only holds connections
-    /// open gains the first patience by each member that gets through, twice at most.
+    /// that it drops its patience is halved, down to a millisecond, until the next member gets through. A crowd that
+    /// only holds connections open gains twice the first patience at most by each member that gets through.
     async fn make_room(&self, most: usize) {
         while self.lock().len() >= most.max(1) {
             if self.let_in.swap(false, Ordering::Relaxed) {
                 self.patience_us.store(ROOM_WAIT_MAX.as_micros() as u64, Ordering::Relaxed);
             }
-            let patience = Duration::from_micros(self.patience_us.load(Ordering::Relaxed));
-            let in_vain = async {
-                patience < ROOM_WAIT_MIN || timeout(patience, self.one_left.notified()).await.is_err()
-            };
-            if in_vain.await {
+            let patience_us = self.patience_us.load(Ordering::Relaxed);
+            let patience = Duration::from_micros(patience_us).max(ROOM_WAIT_MIN);
+            if timeout(patience, self.one_left.notified()).await.is_err() {
                 self.drop_oldest();
-                self.patience_us.store(patience.as_micros() as u64 / 2, Ordering::Relaxed);
+                self.patience_us.store(patience_us / 2, Ordering::Relaxed);
             }
         }
     }
@@ -398,7 +396,7 @@ mod tests {
     use super::*;
     use tokio::task::JoinSet;
 
-    const STRANGERS_MAX: usize = 4;
+    const STRANGERS_MAX: usize = 16;
 
     /// A door on loopback; gives its address. Whoever gets through hears a number.
     async fn door(identity: &Identity) -> String {
@@ -453,7 +451,7 @@ mod tests {
             let address = door(&identity).await;
             for _ in 0..10 {
                 let mut crowd = vec![];
-                for _ in 0..20 * STRANGERS_MAX {
+                for _ in 0..5 * STRANGERS_MAX {
                     crowd.push(TcpStream::connect(&address).await.unwrap());
                 }
                 let (mut reader, _writer) = connect(&address, &identity).await.unwrap();

@@ -51,7 +51,9 @@ fn beat(process: &mut Process, now: Timestamp, number: u64) {
 #[test]
 fn an_executor_is_told_of_another_one_when_it_is_sent_there_and_once() {
     let now = Timestamp(1);
-    let mut process = Process::start(&config(), 1, now, &mut Journal::default());
+    let placement = eyas_core::placement::max_compute_util::NAME.into();
+    let config = DispatcherConfig { placement, ..config() };
+    let mut process = Process::start(&config, 1, now, &mut Journal::default());
     let origin = Some(("x".to_string(), HomeVersion::default()));
     let x = Held { digest: Digest([1; 32]), size_bytes: 10, origin };
     // The holder has no slot that fits, so readers run elsewhere.
@@ -61,7 +63,7 @@ fn an_executor_is_told_of_another_one_when_it_is_sent_there_and_once() {
     }
     let others = |(_, message): &(u64, ToExecutor)| matches!(message, ToExecutor::Peers { .. });
     assert!(!said(&mut process, now).iter().any(others), "nobody needs to know anybody");
-    let arrays: Vec<_> = (0..200).map(|i| reads("x").cpus(2).priority(i).array()).collect();
+    let arrays: Vec<_> = (0..3).map(|i| reads("x").cpus(2).priority(i).array()).collect();
     process.submit(now, &arrays, false).expect("nothing refuses it");
     process.on_durable(now, process.journal().records.len());
     let mut told = vec![];
