@@ -157,6 +157,22 @@ pub enum Stage {
 }
 
 impl Room {
+    /// The room of an executor that is not there, or of which nothing is known yet: no task fits, not even one that
+    /// needs no whole slot.
+    pub const NONE: Room = Room {
+        slots_total: 0,
+        slots_idle: 0,
+        ahead: 0,
+        memory_total_bytes: 0,
+        memory_free_bytes: 0,
+        moves: 0,
+        rests: false,
+        lacks: u64::MAX,
+        never: u64::MAX,
+        has_part: false,
+        left: TimeLeft::NO_END,
+    };
+
     /// Whether a task of that size and time can be given to the executor now.
     #[inline]
     pub fn fits(&self, stage: Stage, size: TaskSize, lasts: Lasts) -> bool {

@@ -291,8 +291,8 @@ impl Window {
             }
         }
         self.seat_of.insert(executor, seat);
-        self.seated[i] = Some(SeatedExecutor { id: executor, room: Room::default() });
-        self.shapes.iter_mut().for_each(|shape| shape.set_room(seat, &Room::default()));
+        self.seated[i] = Some(SeatedExecutor { id: executor, room: Room::NONE });
+        self.shapes.iter_mut().for_each(|shape| shape.set_room(seat, &Room::NONE));
         self.is_seated.insert(seat);
         for object in catalog.objects_on(executor) {
             self.replica_changed(object, seat, true);
@@ -302,7 +302,7 @@ impl Window {
     /// `executor` gets no more tasks and no longer counts as a holder; `objects` are the objects that it
     /// held, as given by [`Catalog::executor_left`] or [`Catalog::objects_on`].
     pub fn executor_left(&mut self, executor: ExecutorId, objects: &[ObjectId]) {
-        self.set_room(executor, Room::default());
+        self.set_room(executor, Room::NONE);
         let Some(seat) = self.seat_of.remove(&executor) else { return };
         for &object in objects {
             self.replica_changed(object, seat, false);

@@ -596,7 +596,7 @@ impl Queue for Affinity {
         self.seated[i] = Some(SeatedExecutor {
             id: executor,
             session: self.n_joined,
-            room: Room::default(),
+            room: Room::NONE,
             spare: 0,
             full: vec![],
             near: vec![],
@@ -618,7 +618,7 @@ impl Queue for Affinity {
     }
 
     fn executor_left(&mut self, catalog: &Catalog, executor: ExecutorId, objects: &[ObjectId]) {
-        self.set_room(executor, Room::default());
+        self.set_room(executor, Room::NONE);
         let Some(seat) = self.seat_of.remove(&executor) else { return };
         self.is_seated.remove(seat);
         self.has_hits.remove(seat);
