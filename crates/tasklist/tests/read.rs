@@ -186,7 +186,12 @@ fn wrong_fields_are_refused_by_name() {
     refuses(r#"{"command": [""]}"#, None, "command", &["names no program"]);
     refuses(r#"{"command": "  "}"#, 14, "command", &["blank"]);
     refuses(r#"{"command": ["a\u0000"]}"#, None, "command", &["NUL"]);
-    refuses(r#"{"command": ["a"], "cpus": 0}"#, 28, "cpus", &["`cpus`", "a number above 0, such as 2 or 0.25"]);
+    refuses(
+        r#"{"command": ["a"], "cpus": 0}"#,
+        28,
+        "cpus",
+        &["`cpus`", "a number above 0, such as 2 or 0.25"],
+    );
     refuses(r#"{"command": ["a"], "cpus": -0.5}"#, 31, "cpus", &["`cpus`", "a number above 0"]);
     refuses(r#"{"command": ["a"], "cpus": 0.0001}"#, 33, "cpus", &["`cpus`", "a number above 0"]);
     refuses(r#"{"command": ["a"], "cpus": "2"}"#, 30, "cpus", &["`cpus`", "a number above 0"]);

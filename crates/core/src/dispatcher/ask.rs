@@ -254,7 +254,7 @@ impl Dispatcher {
     /// Why a ready task that fits some executor is not given to an executor now.
     fn why_not_now(&self, task: TaskId) -> Option<String> {
         let size = self.tasks.size_of(task);
-        let (cpus, memory_bytes) = (size.cpus.max(1), size.memory_bytes);
+        let (cpus, memory_bytes) = (self.n_slots_for(size), size.memory_bytes);
         let (array, _) = self.tasks.locate(task);
         let stage = self.tasks.arrays[array.0 as usize].stage;
         let lasts = self.lasts_of(task, stage, size);

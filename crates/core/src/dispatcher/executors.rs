@@ -303,12 +303,12 @@ impl Dispatcher {
         let (executor, attempt, cpus, memory_bytes) = (r.executor, r.attempt, r.cpus, r.memory_bytes);
         let needs = r.needs;
         self.attempts.reserved.insert(task, r);
-        self.hold(executor, needs, true);
         self.change_load(executor, |e| {
             e.assigned.insert(task, attempt);
             e.cpus_assigned += cpus;
             e.memory_assigned += memory_bytes;
         });
+        self.hold(executor, needs, true);
     }
 
     /// Takes over an attempt that a previous dispatcher process gave out. Gives the objects that the attempt
@@ -625,7 +625,7 @@ impl Dispatcher {
 
     /// A sentence if there are executors and none is large enough for a task of that size.
     pub(super) fn why_unfit(&self, size: TaskSize) -> Option<String> {
-        let (cpus, memory) = (size.cpus.max(1), size.memory_bytes);
+        let (cpus, memory) = (self.n_slots_for(size), size.memory_bytes);
         let unequipped = self.why_unequipped(size.needs);
         let offers = || self.executors.by_id.values().filter(|e| e.moving_to.is_none()).map(|e| &e.offer);
         let fits = |e: &&ExecutorState| e.moving_to.is_none() && self.is_able(e, size);

@@ -142,7 +142,8 @@ impl Resources {
             if !has_cpus || !left.has(&set.of_node) {
                 room.lacks |= id.bit();
             }
-            if !e.offer.equipment.holds(&set.of_node) {
+            let is_too_small = e.offer.slots < set.needs.cpu_parts.div_ceil(PARTS);
+            if is_too_small || !e.offer.equipment.holds(&set.of_node) {
                 room.never |= id.bit();
             }
         }
@@ -205,7 +206,8 @@ impl Dispatcher {
         }
     }
 
-    /// An attempt on `executor` begins (`true`) or ends to hold its needs. The caller updates the executor's room.
+    /// An attempt on `executor` begins (`true`) or ends to hold its needs. A beginning comes after the executor's load is
+    /// changed, because rooms are computed from both.
     pub(super) fn hold(&mut self, executor: ExecutorId, needs: NeedsId, holds: bool) {
         if needs.is_none() {
             return;
@@ -221,6 +223,8 @@ impl Dispatcher {
         set.n_held = if holds { set.n_held + 1 } else { set.n_held - 1 };
         if !set.of_cluster.is_empty() && self.resources.settle_cluster(&self.config.resources) {
             self.update_rooms();
+        } else {
+            self.update_room(executor);
         }
     }
 
@@ -284,9 +288,15 @@ impl Dispatcher {
         }
     }
 
+    /// The slots of the smallest executor that can run a task of that size: its cpus, rounded up.
+    pub(super) fn n_slots_for(&self, size: TaskSize) -> u32 {
+        let parts = self.resources.set(size.needs).map_or(0, |set| set.needs.cpu_parts);
+        size.cpus.max(parts.div_ceil(PARTS)).max(1)
+    }
+
     /// Whether an executor is large enough for a task of that size when it has no other task.
     pub(super) fn is_able(&self, e: &ExecutorState, size: TaskSize) -> bool {
-        e.offer.slots >= size.cpus.max(1)
+        e.offer.slots >= self.n_slots_for(size)
             && e.offer.memory_bytes >= size.memory_bytes
             && self.resources.set(size.needs).is_none_or(|set| e.offer.equipment.holds(&set.of_node))
     }

@@ -55,7 +55,7 @@ impl Dispatcher {
     fn reported_size(&self, size: TaskSize) -> Size {
         let gpu_parts = self.resources.get(size.needs).map_or(0, |needs| needs.gpu_parts);
         Size {
-            cpus: size.cpus.max(1),
+            cpus: self.n_slots_for(size),
             memory_bytes: size.memory_bytes,
             gpus: gpu_parts.div_ceil(crate::needs::PARTS),
         }
