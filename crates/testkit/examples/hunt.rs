@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// The options of `eyas-lab chaos` for each kind of world.
-const KINDS: [&str; 31] = [
+const KINDS: [&str; 36] = [
     "",
     "--workflows",
     "--calm",
@@ -40,6 +40,11 @@ const KINDS: [&str; 31] = [
     "--with equal",
     "--workflows --with equal",
     "--workflows --with uneven,stops,small,forget,equal",
+    "--with walltimes",
+    "--workflows --with walltimes",
+    "--with resources",
+    "--workflows --with resources",
+    "--workflows --with uneven,stops,small,forget,walltimes,resources",
     "--groups",
     "--groups --calm",
     "--groups --with uneven",
