@@ -221,8 +221,8 @@ def test_parts_say_where_they_listen_who_comes_and_why_they_leave(
     second = start("executor", *given, "--dir", tmp_path / "n2", "--name", "second")
     second.wait_for_text("has taken this executor in")
     second.stop()
-    assert "this executor ends: the executor was told to stop" in second.stderr
-    dispatcher.wait_for_text("executor `second` left: the executor was told to stop")
+    assert "this executor ends: it was told to stop (SIGTERM)" in second.stderr
+    dispatcher.wait_for_text("executor `second` left: it was told to stop (SIGTERM)")
     first.kill()
     dispatcher.wait_for_text("executor `first` fell silent")
     third = start("executor", *given, "--dir", tmp_path / "n3", "--name", "third")
