@@ -430,7 +430,7 @@ mod tests {
         let mut story = Story::new();
         story.open(1);
         story.end(1);
-        for run in 2..14 {
+        for run in 2..30 {
             story.open(run);
         }
         story.log.flush().recv().unwrap();
