@@ -192,11 +192,11 @@ def test_a_job_of_two_nodes_has_an_executor_on_each(batch: Slurm, cluster: Clust
 def test_config_check_holds_options_against_parsl(eyas: Eyas, tmp_path: Path) -> None:
     toml = tmp_path / "eyas.toml"
     toml.write_text(
-        '[profile.a]\nprovider = "lsf"\n\n[profile.a.options]\nqueu = "x"\nrequest_by_nodes = true\n'
+        '[profile.a]\nprovider = "lsf"\n\n[profile.a.options]\nkueue = "x"\nrequest_by_nodes = true\n'
     )
     done = eyas.run("config", "check", status=2)
     assert (
-        "line 4: profile `a`: --provider lsf has no option `queu`; did you mean `queue`?\n" in done.stderr
+        "line 4: profile `a`: --provider lsf has no option `kueue`; did you mean `queue`?\n" in done.stderr
     ), done
     toml.write_text('[profile.a]\nprovider = "lsf"\nqueue = "x"\npartition = "y"\n')
     done = eyas.run("config", "check", status=2)
@@ -204,6 +204,6 @@ def test_config_check_holds_options_against_parsl(eyas: Eyas, tmp_path: Path) ->
     bare = tmp_path / "python3"
     bare.write_text('#!/bin/sh\nexec python3 -S "$@"\n')
     bare.chmod(0o755)
-    toml.write_text(f'[profile.a]\nprovider = "lsf"\npython = "{bare}"\noptions = {{ queu = "x" }}\n')
+    toml.write_text(f'[profile.a]\nprovider = "lsf"\npython = "{bare}"\noptions = {{ kueue = "x" }}\n')
     done = eyas.run("config", "check")
     assert "note: the options of profile `a` were not checked: " in done.stderr, done
