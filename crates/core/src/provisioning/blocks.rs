@@ -81,6 +81,8 @@ pub struct Listed {
     pub state: BlockState,
     /// `None`: the listing does not say it, and the block has as many as blocks of this source have.
     pub n_nodes: Option<u32>,
+    /// What else the batch system says, such as the reason that the block waits for. For people; may be empty.
+    pub why: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -95,8 +97,8 @@ pub enum BlockAction {
     Release { executor: ExecutorId },
     /// For people: nodes of this block will not come, and why.
     Failed { name: String, why: String },
-    /// A block is over: what was kept for it may go.
-    Over { name: String },
+    /// A block is over, and why: what was kept for it may go.
+    Over { name: String, why: String },
     /// For people: a command failed and is tried again after so many nanoseconds. `what`: `submit a block`, `list the blocks`.
     /// `n_blocks`: so many blocks the batch system has.
     TryAgain { what: &'static str, why: String, wait_ns: u64, n_blocks: u32 },
@@ -113,6 +115,8 @@ pub struct BlockView {
     /// `wanted`, `queued`, `starting` (it runs, and no node has joined) or `ending`.
     pub state: &'static str,
     pub n_nodes: u32,
+    /// What the last listing said of it beside.
+    pub why: String,
 }
 
 /// Why there is no point in going on.
@@ -159,6 +163,8 @@ struct Block {
     submitted: Timestamp,
     /// Listings in a row that lacked it.
     n_unlisted: u32,
+    /// See [`Listed::why`].
+    why: String,
     /// Nodes of it that have ever joined.
     joined: BTreeSet<ExecutorId>,
     /// Since when none of its nodes is there, although all have joined.
@@ -293,7 +299,7 @@ impl Blocks {
                 State::Running { .. } => "starting",
             };
             let (name, id) = (self.name(*number), block.id.clone());
-            Some(BlockView { name, id, state, n_nodes: block.n_nodes })
+            Some(BlockView { name, id, state, n_nodes: block.n_nodes, why: block.why.clone() })
         };
         self.blocks.iter().filter_map(view).take(n_max).collect()
     }
@@ -385,6 +391,7 @@ impl Blocks {
             };
             let block = self.blocks.get_mut(&number).expect("it was just found");
             block.n_unlisted = 0;
+            block.why.clone_from(&line.why);
             match (&line.state, block.state) {
                 (BlockState::Ended(why), _) => self.end(now, number, why.clone()),
                 (BlockState::Running, State::Queued) => block.state = State::Running { since: now },
@@ -546,6 +553,7 @@ impl Blocks {
             id: Some(line.id.clone()),
             submitted: now,
             n_unlisted: 0,
+            why: line.why.clone(),
             joined: BTreeSet::new(),
             empty_since: None,
         };
@@ -559,9 +567,9 @@ impl Blocks {
     fn end(&mut self, now: Timestamp, number: u32, why: String) {
         let Some(block) = self.blocks.remove(&number) else { return };
         if block.joined.is_empty() && !block.is_cancelled() {
-            self.nodes_failed(now, self.name(number), block.n_nodes, why);
+            self.nodes_failed(now, self.name(number), block.n_nodes, why.clone());
         }
-        self.notices.push(BlockAction::Over { name: self.name(number) });
+        self.notices.push(BlockAction::Over { name: self.name(number), why });
     }
 
     fn nodes_failed(&mut self, now: Timestamp, name: String, n_nodes: u32, why: String) {
@@ -641,6 +649,7 @@ impl Blocks {
                 id: None,
                 submitted: Timestamp::default(),
                 n_unlisted: 0,
+                why: String::new(),
                 joined: BTreeSet::new(),
                 empty_since: None,
             };

@@ -119,6 +119,7 @@ impl World {
                     name: name.into(),
                     state: BlockState::Queued,
                     n_nodes: None,
+                    why: String::new(),
                 });
                 Ok(id)
             }
@@ -268,7 +269,13 @@ fn a_provider_that_is_started_again_does_not_give_up_what_is_there() {
     // The limit is reached by the block that is taken over.
     let mut w = World::new(batch(), 0, 3);
     (w.n_ready, w.refuses) = (100, Some("AssocMaxSubmitJobLimit"));
-    let line = |state| Listed { id: "j1".into(), name: "eyas-c1-1".into(), state, n_nodes: None };
+    let line = |state| Listed {
+        id: "j1".into(),
+        name: "eyas-c1-1".into(),
+        state,
+        n_nodes: None,
+        why: String::new(),
+    };
     w.queue.push(line(BlockState::Running));
     w.go(100);
     assert_eq!(w.gave_up, None);
@@ -338,8 +345,13 @@ fn a_listing_that_fails_changes_nothing() {
 fn blocks_of_an_earlier_provider_are_taken_over_and_those_of_others_are_left_alone() {
     let mut w = World::new(batch(), 0, 3);
     w.n_ready = 100;
-    let line =
-        |id: &str, name: &str, state| Listed { id: id.into(), name: name.into(), state, n_nodes: None };
+    let line = |id: &str, name: &str, state| Listed {
+        id: id.into(),
+        name: name.into(),
+        state,
+        n_nodes: None,
+        why: String::new(),
+    };
     let others = [
         line("j90", "eyas-c2-1", BlockState::Running),
         line("j91", "eyas-c1-x", BlockState::Running),
@@ -386,7 +398,13 @@ fn a_submission_that_failed_in_appearance_is_found_by_its_name() {
     else {
         panic!("it was submitted")
     };
-    w.queue.push(Listed { id: "j77".into(), name, state: BlockState::Queued, n_nodes: None });
+    w.queue.push(Listed {
+        id: "j77".into(),
+        name,
+        state: BlockState::Queued,
+        n_nodes: None,
+        why: String::new(),
+    });
     w.blocks.listed(w.now, &w.queue.clone());
     w.go(600);
     assert_eq!(w.submissions().len(), n, "it is not submitted again");
@@ -447,8 +465,13 @@ fn a_block_whose_nodes_have_left_is_cancelled_when_it_does_not_end_by_itself() {
     w.go(5);
     assert_eq!(w.cancelled(), ["j1"]);
     // The cancellation had no effect.
-    w.queue =
-        vec![Listed { id: "j1".into(), name: "eyas-c1-1".into(), state: BlockState::Running, n_nodes: None }];
+    w.queue = vec![Listed {
+        id: "j1".into(),
+        name: "eyas-c1-1".into(),
+        state: BlockState::Running,
+        n_nodes: None,
+        why: String::new(),
+    }];
     w.go(30);
     assert_eq!(w.cancelled()[1..], ["j1"], "{:?}", w.done);
 }
@@ -520,6 +543,7 @@ fn a_block_that_is_taken_over_has_as_many_nodes_as_the_listing_says() {
         name: name.into(),
         state: BlockState::Queued,
         n_nodes,
+        why: String::new(),
     };
     w.queue = vec![line("j1", "eyas-c1-1", Some(3)), line("j2", "eyas-c1-2", None)];
     w.go(1);
@@ -560,6 +584,7 @@ fn a_block_of_a_submission_that_failed_is_looked_for_before_the_next_submission(
         name: "eyas-c1-2".into(),
         state: BlockState::Queued,
         n_nodes: None,
+        why: String::new(),
     });
     w.go(1);
     w.refuses = None;
