@@ -4,7 +4,7 @@ use crate::args::*;
 use crate::clusters::{self, Kind};
 use crate::connect::connect;
 use crate::logs::InOrder;
-use crate::print::{count, nodes_of, plural, reason, size, time};
+use crate::print::{count, last_decision, nodes_of, plural, reason, size, time};
 use crate::progress::Progress;
 use crate::resume::Origin;
 use crate::{
@@ -679,6 +679,9 @@ fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
                 plural(calls.total(), "time"),
                 calls.in_words()
             )?;
+        }
+        if let Some(last) = last_decision(provisioner, status) {
+            writeln!(out, "{last}")?;
         }
     }
     let troubles = status.provisioner.iter().flat_map(|provisioner| &provisioner.troubles);

@@ -26,6 +26,8 @@
 //!
 //! Not here: what a block is made of, what the commands are, and who runs them.
 
+use super::decision::{Basis, Decided, Decision, Why};
+use super::work::Predicted;
 use super::{Demand, NodeView, ProvisionAction, Provisioner};
 use crate::types::{ExecutorId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,7 +135,7 @@ pub enum GaveUp {
 pub struct Seen<'a> {
     pub n_ready: u64,
     pub n_running: u64,
-    pub task_ns_mean: Option<u64>,
+    pub predicted: &'a Predicted,
     /// All executors with their names.
     pub nodes: &'a [(NodeView, String)],
 }
@@ -254,6 +256,10 @@ pub struct Blocks {
     present: BTreeSet<ExecutorId>,
     /// What the next look begins with.
     notices: Vec<BlockAction>,
+    /// What was decided since [`Blocks::take_decisions`].
+    decisions: Vec<Decision>,
+    /// What the provisioner was shown at the last look.
+    basis: Basis,
 }
 
 impl Blocks {
@@ -274,7 +280,14 @@ impl Blocks {
             nothing_waits_since: None,
             present: BTreeSet::new(),
             notices: vec![],
+            decisions: vec![],
+            basis: Basis::default(),
         }
+    }
+
+    /// What was decided about nodes since the last call, the oldest first.
+    pub fn take_decisions(&mut self) -> Vec<Decision> {
+        std::mem::take(&mut self.decisions)
     }
 
     pub fn provisioner(&self) -> &Provisioner {
@@ -622,12 +635,14 @@ impl Blocks {
         let demand = Demand {
             n_ready: seen.n_ready,
             n_running: seen.n_running,
-            task_ns_mean: seen.task_ns_mean,
+            predicted: seen.predicted,
             n_pending: self.n_pending(),
             nodes: &views,
         };
         let mut actions = vec![];
         self.provisioner.decide(now, &demand, &mut actions);
+        self.decisions.append(&mut self.provisioner.take_decisions());
+        self.basis = self.provisioner.basis(now, &demand);
         for action in actions {
             match action {
                 ProvisionAction::Request { n_nodes } => self.want(n_nodes, seen),
@@ -670,6 +685,7 @@ impl Blocks {
         let n_here = self.blocks.values().flat_map(|block| &block.joined).filter(is_here).count() as u32;
         let mut n_have = n_here + self.n_pending();
         let n_keep = if is_quiet { n_min } else { n_max };
+        let mut n_withdrawn = 0;
         let is_open = |block: &Block| matches!(block.state, State::Wanted | State::Queued);
         let open: Vec<u32> = self.blocks.iter().rev().filter(|(_, b)| is_open(b)).map(|(n, _)| *n).collect();
         for number in open {
@@ -679,7 +695,17 @@ impl Blocks {
                 continue;
             }
             n_have -= n;
+            n_withdrawn += n;
             self.cancel(now, number, out);
+        }
+        if n_withdrawn > 0 {
+            let why = match self.nothing_waits_since.filter(|_| is_quiet) {
+                Some(since) => Why::NothingWaits { for_ns: now.since_ns(since) },
+                None => Why::AboveMaximum,
+            };
+            let policy = self.provisioner.config().policy.clone();
+            let what = Decided::Withdrawn { n_nodes: n_withdrawn };
+            self.decisions.push(Decision { at: now, policy, what, why, seen: self.basis });
         }
     }
 

@@ -79,7 +79,8 @@ impl World {
             (view, name.clone())
         };
         let nodes: Vec<_> = self.nodes.iter().map(view).collect();
-        let seen = Seen { n_ready: self.n_ready, n_running: 0, task_ns_mean: None, nodes: &nodes };
+        let seen =
+            Seen { n_ready: self.n_ready, n_running: 0, predicted: &Predicted::default(), nodes: &nodes };
         let mut out = vec![];
         if let Err(gave_up) = self.blocks.look(self.now, &seen, &mut out) {
             self.gave_up.get_or_insert(gave_up);
