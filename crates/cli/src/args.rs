@@ -247,9 +247,14 @@ pub struct ProvideArgs {
     /// How long a job may live; --start of --provider command finds it in {walltime} as HH:MM:SS
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub walltime: Option<u64>,
-    /// Where a node keeps its cache; $NAME is what the node has under that name [default: its folder for temporary files]
+    /// Where a node keeps its cache; $NAME is what the node has under that name. A later node of yours on that machine
+    /// begins with what is cached there [default: its folder for temporary files, and nothing is left there]
     #[arg(long, value_name = "DIR")]
     pub node_dir: Option<String>,
+    /// A node's folder that was unused for longer is removed by your next node on that machine; 0: each node removes its
+    /// own at its end [default: 7d with --node-dir, else 0]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub scratch_age: Option<u64>,
     /// A line for the shell of each node before its executor starts, such as `module load gcc` (may be given more than once)
     #[arg(long, value_name = "LINE")]
     pub setup: Vec<String>,
@@ -781,8 +786,15 @@ pub struct ExecutorArgs {
     #[arg(long, value_name = "HOW", value_parser = ["tls", "signed"])]
     pub data_plane: Option<String>,
     /// Remove the directory at the end
-    #[arg(long, requires = "dir")]
+    #[arg(long, requires = "dir", conflicts_with = "scratch")]
     pub remove_dir: bool,
+    /// A folder of folders, on a disk of this node: one that an earlier executor of yours has left there is used again, with
+    /// its cache, or a new one is made; --dir becomes a link to it
+    #[arg(long, value_name = "DIR")]
+    pub scratch: Option<PathBuf>,
+    /// Folders there that were unused for longer are removed; 0: none is used again, and this one is removed at the end
+    #[arg(long, value_name = "TIME", requires = "scratch", default_value = "7d", value_parser = duration)]
+    pub scratch_age: u64,
     /// Only look around, for `eyas provider check`
     #[arg(long, hide = true)]
     pub probe: bool,

@@ -64,7 +64,8 @@ pub fn look_around(args: &ExecutorArgs) -> Result<Exit, Fault> {
         processors: args.node.slots.unwrap_or_else(provide::processors),
         memory_bytes: args.node.memory.unwrap_or_else(eyas_runtime::executor::machine_memory_bytes),
     });
-    let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let dir = args.scratch.as_ref().map(|root| root.join(format!("eyas-probe-{}", std::process::id())));
+    let dir = dir.or(args.dir.clone()).unwrap_or_else(std::env::temp_dir);
     let wrong = try_scratch(&dir).err().map(|e| reason(&e).to_string());
     let free_bytes = free_bytes(dir.parent().unwrap_or(&dir));
     say(&Sight::Scratch { dir: dir.display().to_string(), free_bytes, wrong });

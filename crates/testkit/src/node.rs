@@ -170,9 +170,9 @@ impl Node {
             let version = old_held.get(&object)?.version.clone()?;
             Some((digest, (old_book.find_name(object)?.to_string(), version)))
         };
-        let mut origins = HashMap::new();
+        let mut origins: HashMap<Digest, Vec<_>> = HashMap::new();
         for (digest, origin) in old_book.held().into_iter().filter_map(named) {
-            origins.entry(digest).or_insert(origin);
+            origins.entry(digest).or_default().push(origin);
         }
         let held: Vec<(Digest, u64)> = files.iter().map(|(digest, bytes)| (*digest, *bytes)).collect();
         self.files = files;

@@ -524,6 +524,7 @@ mod tests {
             exe: "/bin/eyas".into(),
             node_args: vec![],
             node_dir: None,
+            scratch_age: Duration::ZERO,
             setup: vec![],
             walltime: None,
         };
@@ -582,6 +583,6 @@ mod tests {
         batch.write_script("eyas-c1-1", 3).unwrap();
         let script = std::fs::read_to_string(batch.share.script("eyas-c1-1")).unwrap();
         assert!(script.contains("eyas_node=eyas-c1-1.$("), "{script}");
-        assert!(script.contains("--name $eyas_node --dir "), "{script}");
+        assert!(script.contains("--name $eyas_node --scratch "), "{script}");
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn text(launch: &Launch, share: &Share, name: &str, is_one_of_several
     };
     let join = path(&share.join());
     let _ = writeln!(text, "[ -e {join} ] || {{ echo 'the cluster has ended'; exit 0; }}");
-    let _ = writeln!(text, "{}", launch.script(&join, node, node, false));
+    let _ = writeln!(text, "{}", launch.script(&join, node, false));
     text
 }
 
