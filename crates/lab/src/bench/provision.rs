@@ -280,7 +280,7 @@ fn tasks(
     let line = format!("cat in > /dev/null; sleep {}", args.task);
     let mut template = template(Command::Shell(Pattern::literal(line)), inputs);
     template.label = LABEL.into();
-    Ok(TaskArray { n_tasks: n as u32, first_index: first as u32, template, columns: vec![column], needs: None })
+    Ok(TaskArray { n_tasks: n as u32, first_index: first as u64, template, columns: vec![column], needs: None })
 }
 
 // ---------------------------------------------------------------- what came out
