@@ -24,18 +24,23 @@
 //!      was there, or as many refused submissions or listings of a provider that never had a block nor saw a node of this
 //!      cluster, [`Blocks::look`] gives up.
 //!
+//!   5. *In time*: while tasks wait, a node counts as one that leaves as long before its end as blocks took lately from their
+//!      submission until their first node joined, at most for half of its life. So its successor waits in the queue meanwhile.
+//!
 //! Not here: what a block is made of, what the commands are, and who runs them.
 
 use super::decision::{Basis, Decided, Decision, Why};
 use super::work::Predicted;
 use super::{Demand, NodeView, ProvisionAction, Provisioner};
 use crate::types::{ExecutorId, Timestamp};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// So many failures in a row say that there is no point in going on.
 pub const FAILURES_MAX: u32 = 3;
 /// The longest wait after commands that failed.
 pub const BACKOFF_NS_MAX: u64 = 300 * S;
+/// So many blocks say how long one waits in the queue.
+const WAITS_KEPT: usize = 8;
 /// A cancelled block that is still listed after that is cancelled again.
 const CANCEL_AGAIN_NS: u64 = 10 * S;
 const S: u64 = 1_000_000_000;
@@ -169,6 +174,10 @@ struct Block {
     why: String,
     /// Nodes of it that have ever joined.
     joined: BTreeSet<ExecutorId>,
+    /// When the first of them joined.
+    first_joined: Option<Timestamp>,
+    /// Somebody else has submitted it.
+    is_adopted: bool,
     /// Since when none of its nodes is there, although all have joined.
     empty_since: Option<Timestamp>,
 }
@@ -254,6 +263,8 @@ pub struct Blocks {
     nothing_waits_since: Option<Timestamp>,
     /// Executors that the dispatcher knew at the last look.
     present: BTreeSet<ExecutorId>,
+    /// How long the last blocks took from their submission until their first node joined, the newest last.
+    waits_ns: VecDeque<u64>,
     /// What the next look begins with.
     notices: Vec<BlockAction>,
     /// What was decided since [`Blocks::take_decisions`].
@@ -279,6 +290,7 @@ impl Blocks {
             gave_up: None,
             nothing_waits_since: None,
             present: BTreeSet::new(),
+            waits_ns: VecDeque::new(),
             notices: vec![],
             decisions: vec![],
             basis: Basis::default(),
@@ -506,6 +518,16 @@ impl Blocks {
             if block.joined.insert(view.executor) {
                 self.n_failures = 0;
                 self.provisioner.request_ended(now, 1, true);
+                self.provisioner.saw_slots(view.slots);
+                // Nobody knows how long a block waited that was taken over.
+                if block.first_joined.is_none() && block.submitted > Timestamp::default() && !block.is_adopted
+                {
+                    self.waits_ns.push_back(now.since_ns(block.submitted));
+                    if self.waits_ns.len() > WAITS_KEPT {
+                        self.waits_ns.pop_front();
+                    }
+                }
+                block.first_joined.get_or_insert(now);
                 if block.state == State::Queued {
                     block.state = State::Running { since: now };
                 }
@@ -568,6 +590,8 @@ impl Blocks {
             n_unlisted: 0,
             why: line.why.clone(),
             joined: BTreeSet::new(),
+            first_joined: None,
+            is_adopted: true,
             empty_since: None,
         };
         self.blocks.insert(number, block);
@@ -612,13 +636,18 @@ impl Blocks {
 
     fn provision(&mut self, now: Timestamp, seen: &Seen, out: &mut Vec<BlockAction>) {
         let mut views = vec![];
-        for block in self.blocks.values() {
+        let wait_ns = self.waits_ns.iter().sum::<u64>() / (self.waits_ns.len() as u64).max(1);
+        for (number, block) in &self.blocks {
             let view_of =
                 |executor: &ExecutorId| seen.nodes.iter().find(|(view, _)| view.executor == *executor);
             let n_before = views.len();
             views.extend(block.joined.iter().filter_map(view_of).map(|(view, _)| *view));
             let n_present = views.len() - n_before;
-            idle_together(block.n_nodes, &mut views[n_before..]);
+            idle_together(block.n_nodes, *number, &mut views[n_before..]);
+            let first_joined = block.first_joined.unwrap_or(now);
+            for view in &mut views[n_before..] {
+                view.leaves |= seen.n_ready > 0 && is_due_soon(now, first_joined, view.ends, wait_ns);
+            }
             // A node that the dispatcher has given up, or that said goodbye a moment ago, is there until its block is over. It
             // takes nothing, and cannot be released. One that came again has two numbers and counts once.
             let n_gone = block.joined.len().min(block.n_nodes as usize).saturating_sub(n_present);
@@ -666,6 +695,8 @@ impl Blocks {
                 n_unlisted: 0,
                 why: String::new(),
                 joined: BTreeSet::new(),
+                first_joined: None,
+                is_adopted: false,
                 empty_since: None,
             };
             self.blocks.insert(number, block);
@@ -782,10 +813,16 @@ impl Blocks {
     }
 }
 
+/// Whether a successor of a node that joined at `joined` should be in the queue by now, where blocks wait for so long.
+fn is_due_soon(now: Timestamp, joined: Timestamp, ends: Option<Timestamp>, wait_ns: u64) -> bool {
+    ends.is_some_and(|ends| ends.since_ns(now) <= wait_ns.min(ends.since_ns(joined) / 2))
+}
+
 /// A block ends as a whole: to let one of its nodes go while another one works would give nothing back. So the nodes of a block are
-/// idle for as long as all of them are.
-fn idle_together(n_nodes: u32, views: &mut [NodeView]) {
+/// idle for as long as all of them are, and go together.
+fn idle_together(n_nodes: u32, number: u32, views: &mut [NodeView]) {
     if n_nodes > 1 {
+        views.iter_mut().for_each(|view| view.block = Some(number));
         let all: Option<Vec<Timestamp>> = views.iter().map(|view| view.idle_since).collect();
         let since = all.and_then(|all| all.into_iter().max());
         views.iter_mut().for_each(|view| view.idle_since = since);
