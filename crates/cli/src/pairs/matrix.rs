@@ -72,14 +72,6 @@ impl Matrix {
         (bits != MISSING).then(|| f64::from_bits(bits))
     }
 
-    pub fn n_rows(&self) -> usize {
-        self.n_rows
-    }
-
-    pub fn n_columns(&self) -> usize {
-        self.n_columns
-    }
-
     /// Writes the matrix as CSV, with names above the columns and before the rows; a cell without a value is empty.
     pub fn write_csv(&self, to: &mut dyn Write, rows: &[String], columns: &[String]) -> io::Result<()> {
         for name in columns {
