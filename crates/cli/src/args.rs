@@ -30,6 +30,8 @@ pub struct Cli {
 pub enum Verb {
     /// One command over many files, parameters or rows of a table: one task for each
     Map(Box<MapArgs>),
+    /// Compare every file of a set with every file of another (All-Pairs), and write the matrix of the results
+    Pairs(Box<crate::pairs::PairsArgs>),
     /// Run a list of tasks (JSON Lines) or of commands, or a workflow file, and wait for its end
     Run(RunArgs),
     /// Hand a list of tasks or commands, or a workflow file, to a cluster that is up, and return

@@ -204,8 +204,19 @@ struct AllPairsArgs {
     /// Compute time of each program
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     compute: u64,
+    /// In tiles, as `eyas pairs` chooses them, and not a task for each pair. memory: an item is read from the disk once in a
+    /// tile; disk: each pair reads both items from the disk
+    #[arg(long, value_name = "READS")]
+    tiles: Option<TileReads>,
     #[command(flatten)]
     common: Common,
+}
+
+/// Where the pairs of a tile read their items.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum TileReads {
+    Memory,
+    Disk,
 }
 
 #[derive(Args)]
@@ -333,7 +344,26 @@ pub fn sim(args: SimArgs) -> Result<Exit, Fault> {
         }
         What::Allpairs(a) => {
             let config = all_pairs::AllPairsConfig { n: a.n, item_bytes: a.item_size, compute_ns: a.compute };
-            a.common.run("tg-anl-100", |_| all_pairs::all_pairs(config))
+            a.common.run("tg-anl-100", |machine| match a.tiles {
+                None => all_pairs::all_pairs(config),
+                Some(reads) => {
+                    let slots = machine.slots_per_node;
+                    let rereads = match reads {
+                        TileReads::Memory => all_pairs::Rereads::Memory,
+                        TileReads::Disk => all_pairs::Rereads::Disk {
+                            bytes_per_s: machine.disk_bytes_per_s / f64::from(slots),
+                        },
+                    };
+                    let machine = eyas_core::pairs::Machine {
+                        n_nodes: a.common.nodes.unwrap_or(machine.nodes),
+                        n_slots: slots,
+                        cache_bytes: a.common.cache.unwrap_or(machine.cache_bytes_per_node),
+                        pair_ns: a.compute,
+                        tile_ns_max: eyas_core::pairs::TILE_NS_MAX,
+                    };
+                    all_pairs::tiled(config, &machine, rereads)
+                }
+            })
         }
         What::Stacking(a) => {
             let (gz, locality) = (a.format == "gz", stacking::find_locality(&a.locality)?);
