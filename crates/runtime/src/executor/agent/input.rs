@@ -53,6 +53,10 @@ pub enum Input {
         report: Box<runner::RunReport>,
         whole: Vec<Watched>,
     },
+    /// A program was ended by a signal a moment ago, and what it did to its inputs is known.
+    EndHeld {
+        report: Box<runner::RunReport>,
+    },
     /// This process ends after its grace period at the latest, for this reason (a phrase after "because").
     Leave {
         reason: String,
