@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
+import shutil
 import signal
+import subprocess
+import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +22,7 @@ from typing import Any
 
 import pytest
 from clocks import Clock, build
-from harness import Background, Eyas, Finished, wait_until
+from harness import ROOT, Background, Eyas, Finished, wait_until
 from promises import Checker
 from slurm import Slurm, slurm
 from weather import Cluster, Disks, small_disks
@@ -372,6 +377,119 @@ def test_a_node_whose_disk_is_full_leaves_the_work_to_others(
 @pytest.fixture
 def disks() -> Iterator[Disks]:
     yield from small_disks()
+
+
+def user_of(eyas: Eyas, name: str, folder: Path) -> Eyas:
+    """The program as another user of this machine has it: a copy of its own, and folders that are the user's."""
+    folder.mkdir()
+    program = folder / "eyas"
+    shutil.copy(eyas.path, folder / "program")
+    program.write_text(
+        f'#!/bin/sh\nexec setpriv --reuid={name} --regid={name} --clear-groups -- {folder}/program "$@"\n'
+    )
+    program.chmod(0o755)
+    made = Eyas(program, folder / ".eyas-test", uuid.uuid4().hex)
+    made.env |= {name: value for name, value in eyas.env.items() if name in ("SLURM_CONF", "PATH")}
+    return made
+
+
+def test_two_users_on_one_host_and_one_slurm_do_not_meet(batch: Slurm, eyas: Eyas) -> None:
+    """Each user has two clusters. They share hosts, the folder for temporary files, and the queue."""
+    page = (ROOT / "docs" / "guides" / "slurm.md").read_text()
+    found = re.search(r"<!-- file eyas.toml -->\s*```toml\n(.*?)```", page, re.DOTALL)
+    assert found, "the guide shows a profile"
+    eyas.env |= batch.env
+    users = ["games", "backup"]
+    with tempfile.TemporaryDirectory(prefix="eyas-users-") as top:
+        Path(top).chmod(0o755)
+        shared = Path(top) / "tmp"
+        shared.mkdir()
+        shared.chmod(0o1777)
+        running: list[tuple[str, Path, Background, Eyas]] = []
+        for name in users:
+            made = user_of(eyas, name, Path(top) / name)
+            made.env["TMPDIR"] = str(shared)
+            home = Path(top) / name
+            (home / "eyas.toml").write_text(found[1])
+            for which in (1, 2):
+                (home / f"out{which}").mkdir()
+                task = {
+                    "id": "t",
+                    "command": f"id -un > who; pwd > where; while [ ! -e {top}/gate ]; do sleep 0.02; done",
+                    "outputs": {part: f"{home}/out{which}/{part}" for part in ("who", "where")},
+                }
+                (home / f"tasks{which}.jsonl").write_text(json.dumps(task) + "\n")
+            subprocess.run(["chown", "-R", f"{name}:{name}", str(home)], check=True)
+            words = ["--profile", "slurm", "--nodes", "0..1", "--slots", "1", "--listen", "127.0.0.1:0"]
+            words += ["--list-every", "1s", "--lease", f"{LEASE_S}s", "--cache", "64MiB"]
+            for which in (1, 2):
+                begun_one = made.start(
+                    "run", home / f"tasks{which}.jsonl", *words, "--dir", home / f"run{which}", cwd=home
+                )
+                running.append((name, home / f"out{which}", begun_one, made))
+        try:
+            ids = batch.ask  # a listing shows all users
+            wait_until(
+                lambda: (
+                    sorted(ids("squeue", "--noheader", "--states=running", "--format=%u").split())
+                    == sorted(users * 2)
+                ),
+                "a job for each cluster",
+            )
+            (Path(top) / "gate").touch()
+            folders = set()
+            for name, out, process, _ in running:
+                done = process.wait(120)
+                assert "1 done, 0 failed" in done.stderr, done
+                assert (out / "who").read_text() == f"{name}\n"
+                folders.add((out / "where").read_text())
+            assert len(folders) == 4, "each executor had a folder of its own"
+        finally:
+            for *_, made in running:
+                made.end()
+    batch.clear()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_twenty_kills_of_the_head_leave_nothing_one_lease_later(
+    batch: Slurm, eyas: Eyas, tmp_path: Path
+) -> None:
+    """At random moments: before the first job, while jobs come, work and go. The default lease counts, as a job that starts after the
+    head's death knows no other."""
+    eyas.env |= batch.env
+    seed = int(os.environ.get("EYAS_FROM", "1"))
+    for n in range(seed, seed + 20):
+        rng = random.Random(n)
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        cluster = Cluster(eyas, folder / "cluster", folder / "home")
+        tasks = [cluster.task(f"t{i}", f"sleep {rng.uniform(0, 2):.2f}; echo x > out") for i in range(30)]
+        words = ["--nodes", f"0..{rng.randint(1, 4)}", "--lease", "15s", "--idle-release", "1s"]
+        running = Running(cluster, tasks, *words)
+        at_s = rng.uniform(0.1, 10)
+        time.sleep(at_s)
+        running.checker.look() if (running.dir / "dispatcher" / "events.jsonl").exists() else None
+        n_jobs = len(batch.queue())
+        n_done = len(list(cluster.home.glob("*.out")))
+        kill_head(running.process, eyas)
+        killed = time.monotonic()
+
+        def is_gone() -> bool:
+            return not processes(eyas, "executor") and not batch.queue()
+
+        wait_until(is_gone, f"seed {n}: the end of all executors and jobs")
+        gone_s = time.monotonic() - killed
+        print(
+            f"seed {n}: killed at {at_s:.1f} s, {n_jobs} jobs, {n_done} tasks done; all gone after {gone_s:.1f} s",
+            flush=True,
+        )
+        assert not list(eyas.left_behind())
+        # The same command goes on, and nothing that was done is lost.
+        done = eyas.run(*running.words, "--resume", timeout=240)
+        assert "0 failed" in done.stderr, done
+        assert len(list(cluster.home.glob("*.out"))) == 30
+        batch.empty()
 
 
 @pytest.mark.parametrize("ahead_s", [600, -600])

@@ -115,9 +115,9 @@ def test_files_go_from_host_to_host(batch: Slurm, cluster: Cluster, tmp_path: Pa
         }
         for i in range(4)
     ]
-    words = ["--nodes", "0..4", "--provisioning", "all-at-once", "--slots", "4"]
-    # A job of four processors has a host of its own, and a task of four of them fills it.
-    running = Far(cluster, [task | {"cpus": 4} for task in makers] + readers, *words)
+    # Each job has a host of its own.
+    words = ["--nodes", "0..4", "--provisioning", "all-at-once", "--options", "exclusive=true"]
+    running = Far(cluster, makers + readers, *words)
     wait_until(
         lambda: all((tmp_path / f"m{i}").exists() for i in range(4)), "four hosts", alive=running.process
     )
@@ -135,11 +135,8 @@ def test_a_job_of_two_nodes_has_an_executor_on_each_host(
     batch: Slurm, cluster: Cluster, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
-    tasks = [
-        cluster.task(f"t{i}", "echo $(hostname) $SLURM_JOB_ID > out", gate=gate) | {"cpus": 4}
-        for i in range(2)
-    ]
-    words = ["--nodes", "0..2", "--nodes-per-job", "2", "--provisioning", "all-at-once", "--slots", "4"]
+    tasks = [cluster.task(f"t{i}", "echo $(hostname) $SLURM_JOB_ID > out", gate=gate) for i in range(2)]
+    words = ["--nodes", "0..2", "--nodes-per-job", "2", "--provisioning", "all-at-once"]
     running = Far(cluster, tasks, *words)
     cluster.begun("t0", "t1")
     env = {"EYAS_JOIN": str(running.dir / "dispatcher" / "join.json")}

@@ -74,11 +74,16 @@ NAME = "eyas-c1-3.1764036000.25"
 
 
 def test_slurm() -> None:
-    out = f"41|{NAME}|RUNNING|2\n42|my job|PENDING|1\n43|eyas-c1-4.1.2|NODE_FAIL|1\n"
+    out = (
+        f"41|{NAME}|RUNNING|2|None\n42|my job|PENDING|1|Resources\n43|eyas-c1-4.1.2|NODE_FAIL|1|None\n"
+        "44|eyas-c1-5.1.2|COMPLETING|1|NonZeroExitCode\n45|eyas-c1-6.1.2|PENDING|1|(null)\n"
+    )
     assert rows("slurm", squeue=out) == [
         ("41", NAME, "running", ""),
-        ("42", "my job", "queued", ""),
+        ("42", "my job", "queued", "Resources"),
         ("43", "eyas-c1-4.1.2", "ended", "node fail"),
+        ("44", "eyas-c1-5.1.2", "ended", "completing (NonZeroExitCode)"),
+        ("45", "eyas-c1-6.1.2", "queued", ""),
     ]
     assert listings.slurm(said(squeue=out), {})[0].n_nodes == 2
 
