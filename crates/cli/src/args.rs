@@ -44,8 +44,8 @@ pub enum Verb {
     Logs(LogsArgs),
     /// A table of the tasks of a run: state, node, time, attempts, why they failed
     Tasks(TasksArgs),
-    /// Why a task ran where it did, or why it waits, or why it failed
-    Explain(TaskArgs),
+    /// Why a task ran where it did, or why it waits, or why it failed; or why nodes came and went
+    Explain(ExplainArgs),
     /// One page (and a JSON file) on what a run did
     Report(ReportArgs),
     /// Write a run as a workflow file, with measured times and sizes
@@ -614,6 +614,24 @@ pub struct TaskArgs {
 }
 
 #[derive(Args)]
+pub struct ExplainArgs {
+    /// The task's id, or #N for its number
+    #[arg(value_name = "TASK", required_unless_present = "nodes")]
+    pub task: Option<String>,
+    /// Why nodes were requested and released, with the queue and the predicted work at each decision
+    #[arg(long, conflicts_with_all = ["task", "run"])]
+    pub nodes: bool,
+    /// As JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+    /// The run it belongs to [default: the newest that has such a task]
+    #[arg(long, value_name = "RUN")]
+    pub run: Option<u32>,
+    #[command(flatten)]
+    pub of: SourceArgs,
+}
+
+#[derive(Args)]
 pub struct TasksArgs {
     /// Only those that failed
     #[arg(long, conflicts_with = "running")]
@@ -663,6 +681,10 @@ pub struct ReportArgs {
     /// Where the page goes; the JSON file beside it has the same name
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     pub out: PathBuf,
+    /// Also draw figures 17 to 28 of the data diffusion paper from the log, as SVG files into this folder (needs
+    /// matplotlib)
+    #[arg(long, value_name = "DIR")]
+    pub figures: Option<PathBuf>,
     /// Directory of another run of the same tasks, to set side by side
     #[arg(long, value_name = "DIR")]
     pub compare: Option<PathBuf>,

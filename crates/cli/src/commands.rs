@@ -4,7 +4,7 @@ use crate::args::*;
 use crate::clusters::{self, Kind};
 use crate::connect::connect;
 use crate::logs::InOrder;
-use crate::print::{count, nodes_of, plural, reason, size, time};
+use crate::print::{count, last_decision, nodes_of, plural, reason, size, time};
 use crate::progress::Progress;
 use crate::resume::Origin;
 use crate::{
@@ -17,6 +17,7 @@ use eyas_runtime::cluster::{LocalCluster, PROVIDER, holder_of};
 use eyas_runtime::dispatcher::{DispatcherOptions, GroupOptions};
 use eyas_runtime::executor::scratch::{Scratch, ScratchOptions};
 use eyas_runtime::executor::{DataPlane, ExecutorError, ExecutorOptions};
+use eyas_runtime::provider::calls_of;
 use eyas_tasklist::{ReadOptions, TaskList};
 use eyas_text::{line_of, shown, shown_path};
 use eyas_wire::identity::Join;
@@ -226,6 +227,9 @@ pub fn run_list(
     });
     let in_haste = result.as_ref().is_ok_and(|end| end.in_haste);
     client_runtime().block_on(ending::end_parts(&mut parts, &cluster_id, in_haste))?;
+    if let Some(calls) = calls_of(&local::dispatcher_dir(&dir)).filter(|_| result.is_ok()) {
+        eyas_text::say!("the batch system was asked {}: {}", plural(calls.total(), "time"), calls.in_words());
+    }
     let result = result.and_then(|end| {
         if json {
             json::write(&end.as_json(Some(&local::dispatcher_dir(&dir))))?;
@@ -669,6 +673,17 @@ fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
     if let Some(provisioner) = &status.provisioner {
         let nodes = nodes_of(provisioner, status);
         writeln!(out, "{nodes}, provisioning {}", provisioner.policy)?;
+        if let Some(calls) = &provisioner.calls {
+            writeln!(
+                out,
+                "the batch system was asked {}: {}",
+                plural(calls.total(), "time"),
+                calls.in_words()
+            )?;
+        }
+        if let Some(last) = last_decision(provisioner, status) {
+            writeln!(out, "{last}")?;
+        }
     }
     let troubles = status.provisioner.iter().flat_map(|provisioner| &provisioner.troubles);
     for warning in troubles.chain(&status.warnings) {
@@ -704,10 +719,12 @@ fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
     let blocks = status.provisioner.iter().flat_map(|provisioner| &provisioner.blocks);
     for (i, block) in blocks.enumerate() {
         if i == 0 {
-            writeln!(out, "\n{:<24} {:<10} id", "block", "state")?;
+            writeln!(out, "\n{:<24} {:<10} {:<10} why", "block", "state", "id")?;
         }
         let (name, id) = (line_of(&block.name).at_most(NODE_CHARS_MAX), line_of(&block.id));
-        writeln!(out, "{name:<24} {:<10} {}", line_of(&block.state), id.at_most(NODE_CHARS_MAX))?;
+        let (state, id) = (line_of(&block.state), id.at_most(NODE_CHARS_MAX).to_string());
+        let line = format!("{name:<24} {state:<10} {id:<10} {}", line_of(&block.why));
+        writeln!(out, "{}", line.trim_end())?;
     }
     writeln!(
         out,

@@ -375,7 +375,11 @@ impl<'a> World<'a> {
     // ------------------------------------------------------------ nodes come and go
 
     fn provision(&mut self) {
-        for action in self.supply.decide(self.time.now, self.desk.core(), &self.nodes) {
+        let actions = self.supply.decide(self.time.now, self.desk.core(), &self.nodes);
+        for decision in self.supply.take_decisions() {
+            self.tell_core(Event::NodesDecided { decision: Box::new(decision) });
+        }
+        for action in actions {
             match action {
                 ProvisionAction::Request { n_nodes } => self.supply.request(n_nodes, &mut self.time),
                 ProvisionAction::Release { executor } => self.tell_core(Event::ExecutorDraining { executor }),

@@ -24,6 +24,7 @@ mod memory;
 mod net;
 mod predict;
 mod promise;
+mod provision;
 mod runs;
 mod scale;
 mod scale_nodes;
@@ -76,6 +77,8 @@ enum Bench {
     Gather(collective::GatherArgs),
     /// Recorded runs predicted to fewer nodes, beside the same lists run there, with home as the bottleneck
     Predict(predict::PredictArgs),
+    /// MI, scaled, with a static pool and with each provisioning policy, on local nodes or those of a batch system
+    Provision(provision::ProvisionArgs),
     /// A real application step by step: all files through home, files on the nodes, placement by data
     App(app::AppArgs),
     /// One node of `multicast` or `gather`
@@ -139,6 +142,7 @@ pub fn bench(args: BenchArgs) -> Result<Exit, Fault> {
         Bench::Data(args) => data::bench(&args),
         Bench::Files(args) => files::bench(&args),
         Bench::Predict(args) => predict::bench(&args),
+        Bench::Provision(args) => provision::bench(&args),
         Bench::App(args) => app::bench(&args),
         Bench::Multicast(args) => collective::multicast(&args),
         Bench::Gather(args) => collective::gather(&args),

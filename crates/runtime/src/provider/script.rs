@@ -22,7 +22,8 @@ pub(super) fn text(launch: &Launch, share: &Share, name: &str, is_one_of_several
     let mut text = String::from("#!/bin/sh\n");
     let _ = writeln!(text, "# The executor {name} of an eyas cluster.");
     // Where Slurm plays several nodes on one host, its own name for each tells them apart.
-    const HOST: &str = "$(printf %s \"${SLURMD_NODENAME:-$(uname -n)}\" | cut -d. -f1 | tr -c A-Za-z0-9- -)";
+    const HOST: &str =
+        "$(printf %s \"${SLURMD_NODENAME:-$(uname -n)}\" | cut -d. -f1 | tr -d '\\n' | tr -c A-Za-z0-9- -)";
     let node = match is_one_of_several {
         true => {
             let _ = writeln!(text, "eyas_node={name}.{HOST}");
