@@ -630,7 +630,9 @@ impl Blocks {
             idle_together(block.n_nodes, *number, &mut views[n_before..]);
             let first_joined = block.first_joined.unwrap_or(now);
             for view in &mut views[n_before..] {
-                view.leaves |= seen.n_ready > 0 && is_due_soon(now, first_joined, view.ends, wait_ns);
+                // A node without time for any task that waits is released, which has another one requested, too.
+                let is_of_use = seen.n_ready > 0 && !view.has_no_time;
+                view.leaves |= is_of_use && is_due_soon(now, first_joined, view.ends, wait_ns);
             }
             // A node that the dispatcher has given up, or that said goodbye a moment ago, is there until its block is over. It
             // takes nothing, and cannot be released. One that came again has two numbers and counts once.
