@@ -24,8 +24,8 @@
 //!      was there, or as many refused submissions or listings of a provider that never had a block nor saw a node of this
 //!      cluster, [`Blocks::look`] gives up.
 //!
-//!   5. *In time*: while tasks wait, a node counts as one that leaves as long before its end as blocks took lately from their
-//!      submission until their first node joined, at most for half of its life. So its successor waits in the queue meanwhile.
+//!   5. *In time*: while tasks wait, a node counts as one that leaves as long before its end as nodes took lately from
+//!      their request until they joined, at most for half of its life. So its successor waits in the queue meanwhile.
 //!
 //! Not here: what a block is made of, what the commands are, and who runs them.
 
@@ -33,14 +33,12 @@ use super::decision::{Basis, Decided, Decision, Why};
 use super::work::Predicted;
 use super::{Demand, NodeView, ProvisionAction, Provisioner};
 use crate::types::{ExecutorId, Timestamp};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// So many failures in a row say that there is no point in going on.
 pub const FAILURES_MAX: u32 = 3;
 /// The longest wait after commands that failed.
 pub const BACKOFF_NS_MAX: u64 = 300 * S;
-/// So many blocks say how long one waits in the queue.
-const WAITS_KEPT: usize = 8;
 /// A cancelled block that is still listed after that is cancelled again.
 const CANCEL_AGAIN_NS: u64 = 10 * S;
 const S: u64 = 1_000_000_000;
@@ -176,8 +174,6 @@ struct Block {
     joined: BTreeSet<ExecutorId>,
     /// When the first of them joined.
     first_joined: Option<Timestamp>,
-    /// Somebody else has submitted it.
-    is_adopted: bool,
     /// Since when none of its nodes is there, although all have joined.
     empty_since: Option<Timestamp>,
 }
@@ -263,8 +259,6 @@ pub struct Blocks {
     nothing_waits_since: Option<Timestamp>,
     /// Executors that the dispatcher knew at the last look.
     present: BTreeSet<ExecutorId>,
-    /// How long the last blocks took from their submission until their first node joined, the newest last.
-    waits_ns: VecDeque<u64>,
     /// What the next look begins with.
     notices: Vec<BlockAction>,
     /// What was decided since [`Blocks::take_decisions`].
@@ -290,7 +284,6 @@ impl Blocks {
             gave_up: None,
             nothing_waits_since: None,
             present: BTreeSet::new(),
-            waits_ns: VecDeque::new(),
             notices: vec![],
             decisions: vec![],
             basis: Basis::default(),
@@ -519,14 +512,6 @@ impl Blocks {
                 self.n_failures = 0;
                 self.provisioner.request_ended(now, 1, true);
                 self.provisioner.saw_slots(view.slots);
-                // Nobody knows how long a block waited that was taken over.
-                if block.first_joined.is_none() && block.submitted > Timestamp::default() && !block.is_adopted
-                {
-                    self.waits_ns.push_back(now.since_ns(block.submitted));
-                    if self.waits_ns.len() > WAITS_KEPT {
-                        self.waits_ns.pop_front();
-                    }
-                }
                 block.first_joined.get_or_insert(now);
                 if block.state == State::Queued {
                     block.state = State::Running { since: now };
@@ -591,7 +576,6 @@ impl Blocks {
             why: line.why.clone(),
             joined: BTreeSet::new(),
             first_joined: None,
-            is_adopted: true,
             empty_since: None,
         };
         self.blocks.insert(number, block);
@@ -636,7 +620,7 @@ impl Blocks {
 
     fn provision(&mut self, now: Timestamp, seen: &Seen, out: &mut Vec<BlockAction>) {
         let mut views = vec![];
-        let wait_ns = self.waits_ns.iter().sum::<u64>() / (self.waits_ns.len() as u64).max(1);
+        let wait_ns = self.provisioner.start_up_ns(now);
         for (number, block) in &self.blocks {
             let view_of =
                 |executor: &ExecutorId| seen.nodes.iter().find(|(view, _)| view.executor == *executor);
@@ -646,7 +630,9 @@ impl Blocks {
             idle_together(block.n_nodes, *number, &mut views[n_before..]);
             let first_joined = block.first_joined.unwrap_or(now);
             for view in &mut views[n_before..] {
-                view.leaves |= seen.n_ready > 0 && is_due_soon(now, first_joined, view.ends, wait_ns);
+                // A node without time for any task that waits is released, which has another one requested, too.
+                let is_of_use = seen.n_ready > 0 && !view.has_no_time;
+                view.leaves |= is_of_use && is_due_soon(now, first_joined, view.ends, wait_ns);
             }
             // A node that the dispatcher has given up, or that said goodbye a moment ago, is there until its block is over. It
             // takes nothing, and cannot be released. One that came again has two numbers and counts once.
@@ -696,7 +682,6 @@ impl Blocks {
                 why: String::new(),
                 joined: BTreeSet::new(),
                 first_joined: None,
-                is_adopted: false,
                 empty_since: None,
             };
             self.blocks.insert(number, block);

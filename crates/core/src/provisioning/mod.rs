@@ -308,7 +308,7 @@ impl Provisioner {
 
     /// The time from a request until its nodes are there: the mean of the last ones, and at least as long as the oldest request has
     /// waited. 0: nothing is known.
-    fn start_up_ns(&self, now: Timestamp) -> u64 {
+    pub fn start_up_ns(&self, now: Timestamp) -> u64 {
         let waited_ns = self.requested.front().map_or(0, |(at, _)| now.since_ns(*at));
         self.start_up_ns.unwrap_or(0).max(waited_ns)
     }
