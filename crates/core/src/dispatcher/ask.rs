@@ -394,7 +394,6 @@ impl Dispatcher {
         nodes.clear();
         let shortest_ns = self.shortest_ready_ns();
         nodes.extend(self.executors.by_id.iter().map(|(&executor, e)| NodeView {
-            block: None,
             executor,
             slots: e.offer.slots,
             n_assigned: e.assigned.len() as u32,
