@@ -82,10 +82,9 @@ def test_a_run_whose_nodes_do_not_come_and_go_says_so_in_one_sentence(run: Run, 
 
 
 def test_policies_are_compared_on_real_nodes(eyas: Eyas, tmp_path: Path) -> None:
-    small = ["--nodes", "2", "--slots", "1", "--rates", "3", "--interval", "1", "--task", "0.1", "--idle", "1"]
-    files = ["--files", "5", "--file-kb", "10", "--policies", "demand"]
+    small = "--nodes 2 --slots 1 --rates 3 --interval 1 --task 0.1 --idle 1 --files 5 --file-kb 10".split()
     places = ["--json", str(tmp_path / "rows.json"), "--out", str(tmp_path / "out")]
-    done = eyas.lab("bench", "provision", *small, *files, *places, env=SOURCES)
+    done = eyas.lab("bench", "provision", *small, "--policies", "demand", *places, env=SOURCES)
     rows = {row["what"]: row for row in json.loads((tmp_path / "rows.json").read_text())["table"]["rows"]}
     assert rows["demand: node hours"]["ratio"] > 0.0, done
     page = (tmp_path / "out" / "provisioning.md").read_text(encoding="utf-8")
