@@ -105,7 +105,8 @@ class GridEngine:
         """Lines of the queue: id, name, state."""
         rows = ElementTree.fromstring(self.ask("qstat", "-u", "*", "-xml")).iter("job_list")
         return [
-            f"{row.findtext('JB_job_number')} {row.findtext('JB_name')} {row.findtext('state')}" for row in rows
+            f"{row.findtext('JB_job_number')} {row.findtext('JB_name')} {row.findtext('state')}"
+            for row in rows
         ]
 
     def empty(self, timeout: float = 60.0) -> None:
