@@ -99,6 +99,32 @@ def test_grid_engine() -> None:
     ]
 
 
+def test_grid_engines_words_for_an_error_state() -> None:
+    block = "job_number:                 {}\nerror reason          1:      11/25/2026 06:37:47 [0:20183]: error: {}\n"
+    out = "====\n" + block.format(9, "can't open output file: no") + "====\n" + block.format(10, "other")
+    assert listings.grid_engine_errors(said(qstat=out), ["9", "10", "11"]) == {
+        "9": "error: can't open output file: no",
+        "10": "error: other",
+    }
+    assert listings.grid_engine_errors(said(), ["9"]) == {}
+
+
+def test_a_job_that_is_over_needs_no_qdel() -> None:
+    gone = 'denied: job "1" does not exist\n'
+    assert listings.is_gone("grid-engine", gone)
+    assert listings.is_gone("grid-engine", gone + "me has registered the job 2 for deletion\n")
+    assert not listings.is_gone("grid-engine", gone + "denied: you may not delete job 3\n")
+    assert not listings.is_gone("grid-engine", "")
+    assert not listings.is_gone("slurm", gone)
+
+
+def test_the_line_of_qsub_that_says_why() -> None:
+    err = 'Unable to run job: unknown resource "x"\nExiting.\n'
+    assert listings.words_of("qsub -terse x", 1, "", err) == (
+        'qsub ended with exit status 1: Unable to run job: unknown resource "x"'
+    )
+
+
 def test_pbs() -> None:
     json = (
         '{"Jobs": {"5.head": {"Job_Name": "%s", "job_state": "Q"}, "6.head": {"Job_Name": "x", "job_state": "F", '
@@ -158,9 +184,38 @@ def test_what_would_be_submitted_is_shown_and_nothing_is_run(kind: str, tmp_path
 
 
 def test_a_job_of_several_nodes_needs_somebody_who_starts_them(tmp_path: Path) -> None:
-    pool = Pool(Settings(kind="grid-engine", nodes_per_job=2), tmp_path, tmp_path / "book.json")
-    with pytest.raises(Refused, match="does not know how jobs of grid-engine start a command on each"):
+    pool = Pool(Settings(kind="htcondor", nodes_per_job=2), tmp_path, tmp_path / "book.json")
+    with pytest.raises(Refused, match="does not know how jobs of htcondor start a command on each"):
         pool.describe("eyas-c1-1", tmp_path / "x.sh", 2)
+
+
+def test_a_job_of_grid_engine_asks_for_the_slots_of_all_its_nodes(tmp_path: Path) -> None:
+    options = {"pe": "mpi", "memory_resource": "h_vmem", "scheduler_options": "#$ -R y"}
+    settings = Settings(
+        kind="grid-engine", account="abc", nodes_per_job=3, slots=4, memory_bytes=8 << 30, options=options
+    )
+    pool = Pool(settings, tmp_path, tmp_path / "book.json")
+    script, _ = pool.describe("eyas-c1-1", tmp_path / "x.sh", 3)
+    assert "\n#$ -A abc\n#$ -pe mpi 12\n#$ -l h_vmem=2048M\n#$ -R y\n" in script
+    assert 'qrsh -inherit -nostdin "$eyas_host" "$@"' in script
+    assert f"\neyas_on_each_host /bin/sh {tmp_path}/x.sh\n" in script
+    # A job for the last node that is wanted is smaller.
+    script, _ = pool.describe("eyas-c1-2", tmp_path / "x.sh", 1)
+    assert "\n#$ -pe mpi 4\n" in script and "qrsh" not in script
+
+
+def test_several_nodes_of_grid_engine_need_a_parallel_environment(tmp_path: Path) -> None:
+    for options in ({}, {"scheduler_options": "#$ -R y"}):
+        with pytest.raises(Refused, match="need a parallel environment of Grid Engine"):
+            Pool(
+                Settings(kind="grid-engine", nodes_per_job=2, options=options),
+                tmp_path,
+                tmp_path / "book.json",
+            )
+    with pytest.raises(Refused, match="`memory_resource` cannot be 7: it is a text"):
+        Pool(Settings(kind="grid-engine", options={"memory_resource": 7}), tmp_path, tmp_path / "book.json")
+    options = {"scheduler_options": "#$ -pe mpi 2"}
+    Pool(Settings(kind="grid-engine", nodes_per_job=2, options=options), tmp_path, tmp_path / "book.json")
 
 
 def test_a_command_that_is_not_there_is_the_reason(tmp_path: Path) -> None:

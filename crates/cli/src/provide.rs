@@ -7,14 +7,15 @@ use crate::args::{
 use crate::commands::client_runtime;
 use crate::print::{plural, reason};
 use crate::provider_check::Prober;
-use crate::{Exit, Fault, batch, clusters, keeper, local, provider_check};
+use crate::{Exit, Fault, batch, clusters, keeper, local, provider_check, walltime};
 use clap::Parser;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::provisioning::blocks::BlockConfig;
 use eyas_runtime::cluster::provider_left;
 use eyas_runtime::provider::{
     CommandLines, Commands, Haste, Hosts, Launch, Local, ProviderOptions, Share, Source, check_line, claim,
-    end_blocks, has_hole, run, sweep_shares,
+    end_blocks, has_hole, run,
+    slots_of_grid_engine, sweep_shares,
 };
 use eyas_text::shown_path;
 use eyas_wire::identity::Join;
@@ -109,9 +110,9 @@ impl ProvideArgs {
 
     /// The hosts that nodes are on, where they are known by name.
     pub fn hosts(&self) -> Result<Option<Hosts>, Fault> {
-        let ssh = self.ssh.as_deref().unwrap_or("ssh");
+        let ssh = self.ssh.as_deref();
         let found = match (self.provider, &self.hosts) {
-            (ProviderKind::Ssh, Some(path)) => Hosts::of_file(path, ssh),
+            (ProviderKind::Ssh, Some(path)) => Hosts::of_file(path, ssh.unwrap_or("ssh")),
             (ProviderKind::Ssh, None) => {
                 let fault = bad("--provider ssh needs --hosts FILE");
                 return Err(fault.hint("write the hosts into a file, one on a line, as ssh takes them"));
@@ -356,6 +357,10 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
         }
         ProviderKind::Ssh | ProviderKind::Allocation => {
             let hosts = args.provide.hosts()?.expect("these providers have hosts");
+            let mut launch = launch;
+            if args.provide.provider == ProviderKind::Allocation {
+                launch.node_args.extend(walltime::words_of_grid_engine());
+            }
             let n_hosts = hosts.names.len() as u32;
             let read = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?;
             let key = serde_json::to_string(&read).map_err(|e| Fault::new(Exit::Other, e))?;
@@ -498,9 +503,10 @@ pub fn join_from_stdin(dir: Option<&Path>) -> Result<PathBuf, Fault> {
     make().map_err(|e| Fault::new(Exit::Other, format!("cannot use {}: {}", shown_path(dir), reason(&e))))
 }
 
-/// Processors that an executor has: those of its part of a Slurm job, or those of the machine that it may use.
+/// Processors that an executor has: those of its part of a job of Slurm or Grid Engine, or those of the machine that it may use.
 pub fn processors() -> u32 {
-    let of_job = std::env::var("SLURM_CPUS_ON_NODE").ok().and_then(|n| n.parse().ok()).filter(|n| *n > 0);
+    let of_slurm = std::env::var("SLURM_CPUS_ON_NODE").ok().and_then(|n| n.parse().ok()).filter(|n| *n > 0);
+    let of_job = of_slurm.or_else(|| slots_of_grid_engine(|name| std::env::var(name).ok()));
     of_job.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u32))
 }
 

@@ -23,6 +23,11 @@ pub struct Launch {
 }
 
 impl Launch {
+    /// Arguments of the executor hold an option with that name.
+    pub(super) fn has_argument(&self, name: &str) -> bool {
+        self.node_args.iter().any(|word| word == name)
+    }
+
     /// The text as it stands between double quotes for a shell, in which only `$` keeps its meaning.
     pub fn in_double_quotes(text: &str) -> String {
         text.replace('\\', r"\\").replace('"', "\\\"").replace('`', "\\`")
