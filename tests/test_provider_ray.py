@@ -21,6 +21,8 @@ from weather import Cluster
 # All nodes are on this machine, so they reach its dispatcher on loopback.
 OPTIONS = ["--provider", "ray", "--listen", "127.0.0.1:0", "--list-every", "500ms", "--lease", "3s"]
 OPTIONS += ["--cache", "1MiB"]
+# By which Ray's provider of nodes on one machine knows the head.
+HEAD_ID = "fffffffffffffffffffffffffffffffffffffffffffffffffff00000"
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +183,7 @@ def test_eyas_runs_inside_a_ray_job(cloud: Ray, cluster: Cluster) -> None:
     tasks = cluster.list_of([cluster.task(f"t{i}", f"echo {i} > out") for i in range(4)])
     words = ["run", str(tasks), *options(cluster, "--nodes", "0..2")]
     env = {name: cluster.eyas.env[name] for name in ("HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")}
-    job = [Path(sys.executable).with_name("ray"), "job", "submit", "--address"]
+    job: list[str | Path] = [Path(sys.executable).with_name("ray"), "job", "submit", "--address"]
     job += [f"http://127.0.0.1:{cloud.dashboard_port}", f"--runtime-env-json={json.dumps({'env_vars': env})}"]
     done = subprocess.run(
         [*job, "--", str(cluster.eyas.path), *words],
@@ -267,15 +269,12 @@ def test_a_cluster_that_scales_by_itself_grows_for_nodes_that_are_wanted(eyas: E
     with ray() as made:
         config = {
             "cluster_name": "test",
-            "provider": {
-                "type": "fake_multinode",
-                "head_node_id": "fffffffffffffffffffffffffffffffffffffffffffffffffff00000",
-            },
+            "provider": {"type": "fake_multinode", "head_node_id": HEAD_ID},
             "available_node_types": {
-                "head": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
+                "ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
                 "worker": {"resources": {"CPU": 2}, "node_config": {}, "min_workers": 0, "max_workers": 2},
             },
-            "head_node_type": "head",
+            "head_node_type": "ray.head.default",
             "max_workers": 2,
             "idle_timeout_minutes": 0.1,
             "upscaling_speed": 1,
@@ -296,7 +295,6 @@ def test_a_cluster_that_scales_by_itself_grows_for_nodes_that_are_wanted(eyas: E
         path = tmp_path / "autoscaler.json"
         path.write_text(json.dumps(config))
         made.env |= {"RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1"}
-        made.env["RAY_OVERRIDE_NODE_ID_FOR_TESTING"] = config["provider"]["head_node_id"]
         made.start_head("--num-cpus=0", "--include-dashboard=false", f"--autoscaling-config={path}")
         eyas.env["RAY_ADDRESS"] = made.address
         cluster = Cluster(eyas, tmp_path / "cluster", tmp_path / "home")

@@ -46,7 +46,7 @@ class Program:
         try:
             if self.path.stat().st_size != spec["size"] or not os.access(self.path, os.X_OK):
                 return False
-            return digest_of(self.path.read_bytes()) == spec["digest"]
+            return digest_of(self.path.read_bytes()) == str(spec["digest"])
         except OSError:
             return False
 

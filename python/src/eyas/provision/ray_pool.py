@@ -109,9 +109,8 @@ def look(prefix: str) -> tuple[Any, Any, Any]:
 
     Ray has no public call for the last two that works without its dashboard.
     """
-    import ray
-    from ray._private import state
-
+    ray: Any = importlib.import_module("ray")
+    state: Any = importlib.import_module("ray._private.state")
     nodes = [(n["NodeID"], n["NodeManagerAddress"], n["Resources"]) for n in ray.nodes() if n["Alive"]]
     actors = []
     for actor in state.actors().values():
@@ -359,7 +358,10 @@ class RayPool:
         strategies = importlib.import_module("ray.util.scheduling_strategies")
         settings = self.settings
         key = self._key()
-        args = [] if settings.slots is not None else ["--slots", str(share.cpus)]
+        # The actor holds the executor's standard input open, so the executor ends with the actor.
+        args = ["--until-stdin-closes"]
+        if settings.slots is None:
+            args += ["--slots", str(share.cpus)]
         if settings.memory_bytes is None:
             args += ["--memory", str(share.memory)]
         if settings.gpus is None and share.gpus:
