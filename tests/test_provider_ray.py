@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -126,7 +127,8 @@ def test_a_head_that_is_killed_leaves_nothing_after_its_lease(cloud: Ray, cluste
     cluster.begun("t0", "t1", "t2")
     for pid, _ in list(cluster.eyas.left_behind()):
         if pid not in [process.pid for process in cloud.processes()]:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     running.wait(status=None)
     none_left(cloud)
     # What waited for a node is not wanted any more either.

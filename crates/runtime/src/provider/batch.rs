@@ -591,4 +591,20 @@ mod tests {
         assert!(script.contains("eyas_node=eyas-c1-1.$("), "{script}");
         assert!(script.contains("--name $eyas_node --dir "), "{script}");
     }
+
+    #[test]
+    fn what_a_node_of_ray_runs_names_no_file_of_this_machine() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut batch = pool(dir.path(), "exit 0");
+        batch.settings.kind = RAY.into();
+        batch.launch.node_args = vec!["--cache".into(), "7".into()];
+        batch.write_script("eyas-c1-1", 1).unwrap();
+        let script = std::fs::read_to_string(batch.share.script("eyas-c1-1")).unwrap();
+        assert!(
+            !script.contains(&*dir.path().to_string_lossy()) && !script.contains("/bin/eyas"),
+            "{script}"
+        );
+        let begin = "exec \"$EYAS_PROGRAM\" executor --join - --name eyas-c1-1 --dir ";
+        assert!(script.contains(begin) && script.ends_with(" --cache 7 \"$@\"\n"), "{script}");
+    }
 }
