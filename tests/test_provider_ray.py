@@ -271,7 +271,11 @@ def test_a_cluster_that_scales_by_itself_grows_for_nodes_that_are_wanted(eyas: E
     with ray() as made:
         config = {
             "cluster_name": "test",
-            "provider": {"type": "fake_multinode", "head_node_id": HEAD_ID},
+            "provider": {
+                "type": "fake_multinode",
+                "head_node_id": HEAD_ID,
+                "gcs_address": f"{made.host}:{made.port}",
+            },
             "available_node_types": {
                 "ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
                 "worker": {"resources": {"CPU": 2}, "node_config": {}, "min_workers": 0, "max_workers": 2},
