@@ -30,6 +30,8 @@ pub struct Cli {
 pub enum Verb {
     /// One command over many files, parameters or rows of a table: one task for each
     Map(Box<MapArgs>),
+    /// Compare every file of a set with every file of another (All-Pairs), and write the matrix of the results
+    Pairs(Box<crate::pairs::PairsArgs>),
     /// Run a list of tasks (JSON Lines) or of commands, or a workflow file, and wait for its end
     Run(RunArgs),
     /// Hand a list of tasks or commands, or a workflow file, to a cluster that is up, and return
@@ -44,8 +46,8 @@ pub enum Verb {
     Logs(LogsArgs),
     /// A table of the tasks of a run: state, node, time, attempts, why they failed
     Tasks(TasksArgs),
-    /// Why a task ran where it did, or why it waits, or why it failed
-    Explain(TaskArgs),
+    /// Why a task ran where it did, or why it waits, or why it failed; or why nodes came and went
+    Explain(ExplainArgs),
     /// One page (and a JSON file) on what a run did
     Report(ReportArgs),
     /// Write a run as a workflow file, with measured times and sizes
@@ -255,9 +257,14 @@ pub struct ProvideArgs {
     /// How long a job may live; --start of --provider command finds it in {walltime} as HH:MM:SS
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub walltime: Option<u64>,
-    /// Where a node keeps its cache; $NAME is what the node has under that name [default: its folder for temporary files]
+    /// Where a node keeps its cache; $NAME is what the node has under that name. A later node of yours on that machine
+    /// begins with what is cached there [default: its folder for temporary files, and nothing is left there]
     #[arg(long, value_name = "DIR")]
     pub node_dir: Option<String>,
+    /// A node's folder that was unused for longer is removed by your next node on that machine; 0: each node removes its
+    /// own at its end [default: 7d with --node-dir, else 0]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub scratch_age: Option<u64>,
     /// A line for the shell of each node before its executor starts, such as `module load gcc` (may be given more than once)
     #[arg(long, value_name = "LINE")]
     pub setup: Vec<String>,
@@ -617,6 +624,24 @@ pub struct TaskArgs {
 }
 
 #[derive(Args)]
+pub struct ExplainArgs {
+    /// The task's id, or #N for its number
+    #[arg(value_name = "TASK", required_unless_present = "nodes")]
+    pub task: Option<String>,
+    /// Why nodes were requested and released, with the queue and the predicted work at each decision
+    #[arg(long, conflicts_with_all = ["task", "run"])]
+    pub nodes: bool,
+    /// As JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+    /// The run it belongs to [default: the newest that has such a task]
+    #[arg(long, value_name = "RUN")]
+    pub run: Option<u32>,
+    #[command(flatten)]
+    pub of: SourceArgs,
+}
+
+#[derive(Args)]
 pub struct TasksArgs {
     /// Only those that failed
     #[arg(long, conflicts_with = "running")]
@@ -666,6 +691,10 @@ pub struct ReportArgs {
     /// Where the page goes; the JSON file beside it has the same name
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     pub out: PathBuf,
+    /// Also draw figures 17 to 28 of the data diffusion paper from the log, as SVG files into this folder (needs
+    /// matplotlib)
+    #[arg(long, value_name = "DIR")]
+    pub figures: Option<PathBuf>,
     /// Directory of another run of the same tasks, to set side by side
     #[arg(long, value_name = "DIR")]
     pub compare: Option<PathBuf>,
@@ -767,8 +796,15 @@ pub struct ExecutorArgs {
     #[arg(long, value_name = "HOW", value_parser = ["tls", "signed"])]
     pub data_plane: Option<String>,
     /// Remove the directory at the end
-    #[arg(long, requires = "dir")]
+    #[arg(long, requires = "dir", conflicts_with = "scratch")]
     pub remove_dir: bool,
+    /// A folder of folders, on a disk of this node: one that an earlier executor of yours has left there is used again, with
+    /// its cache, or a new one is made; --dir becomes a link to it
+    #[arg(long, value_name = "DIR")]
+    pub scratch: Option<PathBuf>,
+    /// Folders there that were unused for longer are removed; 0: none is used again, and this one is removed at the end
+    #[arg(long, value_name = "TIME", requires = "scratch", default_value = "7d", value_parser = duration)]
+    pub scratch_age: u64,
     /// Only look around, for `eyas provider check`
     #[arg(long, hide = true)]
     pub probe: bool,

@@ -26,6 +26,9 @@ use std::time::Duration;
 /// Where the dispatcher listens whose nodes are on other machines: everywhere, on a free port.
 const EVERYWHERE: &str = "0.0.0.0:0";
 
+/// How long a node's folder that the user named may be unused.
+const SCRATCH_AGE_NS: u64 = 7 * 24 * 3600 * 1_000_000_000;
+
 fn bad(e: impl std::fmt::Display) -> Fault {
     Fault::new(Exit::BadInput, e)
 }
@@ -49,7 +52,7 @@ impl ProvideArgs {
     }
 
     /// Each option that not all providers have, whether it is given, and whether this provider has it.
-    fn options(&self) -> [(&'static str, bool, bool); 17] {
+    fn options(&self) -> [(&'static str, bool, bool); 16] {
         let ProvideArgs { provider, hosts, ssh, program, start, list, stop, list_every, walltime, .. } = self;
         let (is_local, is_command) = (!self.is_elsewhere(), *provider == ProviderKind::Command);
         let (is_batch, is_slurm) = (provider.is_batch(), *provider == ProviderKind::Slurm);
@@ -73,7 +76,6 @@ impl ProvideArgs {
             ("nodes-per-job", self.nodes_per_job.is_some(), is_batch && !is_ray),
             ("options", !self.options.is_empty(), is_batch),
             ("python", self.python.is_some(), is_batch),
-            ("node-dir", self.node_dir.is_some(), !is_local),
             ("setup", !self.setup.is_empty(), !is_local),
         ]
     }
@@ -94,6 +96,7 @@ impl ProvideArgs {
             ("list-every", ms(list_every)),
             ("walltime", ms(walltime)),
             ("node-dir", self.node_dir.clone()),
+            ("scratch-age", ms(&self.scratch_age)),
             ("partition", self.partition.clone()),
             ("queue", self.queue.clone()),
             ("account", self.account.clone()),
@@ -122,6 +125,31 @@ impl ProvideArgs {
         found.map(Some).map_err(bad)
     }
 
+    /// How long a node's folder may be unused before it is removed.
+    fn scratch_age(&self) -> Duration {
+        let default_ns = if self.node_dir.is_some() { SCRATCH_AGE_NS } else { 0 };
+        Duration::from_nanos(self.scratch_age.unwrap_or(default_ns))
+    }
+
+    /// Where nodes of this machine keep their caches, if the user says it: options of an executor.
+    pub fn local_scratch(&self) -> Result<Vec<String>, Fault> {
+        let Some(template) = self.node_dir.as_ref().filter(|_| !self.is_elsewhere()) else {
+            return Ok(vec![]);
+        };
+        // The shell fills it in, as on nodes elsewhere.
+        let line = format!("printf %s \"{}\"", Launch::in_double_quotes(template));
+        let output = std::process::Command::new("/bin/sh").args(["-c", &line]).output()?;
+        let dir = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !output.status.success() || dir.is_empty() {
+            let why = String::from_utf8_lossy(&output.stderr);
+            let why = if dir.is_empty() && why.is_empty() { "it is empty here".into() } else { why };
+            return Err(bad(format!("--node-dir {template} is no folder: {}", why.trim())));
+        }
+        let dir = std::path::absolute(dir)?.display().to_string();
+        let age = format!("{}ms", self.scratch_age().as_millis());
+        Ok(vec!["--scratch".into(), dir, "--scratch-age".into(), age])
+    }
+
     /// The options of the dispatcher that follow.
     pub fn dispatcher_words(&self) -> Vec<String> {
         let listen = self.listen.clone().or(self.is_elsewhere().then(|| EVERYWHERE.into()));
@@ -135,11 +163,16 @@ impl ProvideArgs {
 /// All that is wrong with what is said of where nodes come from, before anything is made.
 pub fn faults(args: &ProvideArgs, nodes: Nodes, dispatchers: u32) -> Vec<Fault> {
     let kind = args.provider.name();
+    let ageless = args.scratch_age.is_some() && args.node_dir.is_none() && !args.is_elsewhere();
+    let ageless = ageless.then(|| {
+        bad("--scratch-age needs --node-dir with --provider local")
+            .hint("it says where nodes keep their caches")
+    });
     let needless = args.needless().into_iter().map(|name| {
         let fault = bad(format!("--{name} has nothing to say to --provider {kind}"));
         fault.hint("`eyas up --help` says which options belong to which provider")
     });
-    let mut all: Vec<Fault> = needless.collect();
+    let mut all: Vec<Fault> = needless.chain(ageless).collect();
     if args.is_elsewhere() && dispatchers > 1 {
         let message = format!("--provider {kind} works with one dispatcher so far");
         all.push(bad(message).hint("leave out --dispatchers"));
@@ -242,6 +275,7 @@ fn launch_of(args: &ProvideArgs, node: &NodeArgs) -> Result<Launch, Fault> {
         exe: program_of(args)?,
         node_args: local::node_arguments(node),
         node_dir: args.node_dir.clone(),
+        scratch_age: args.scratch_age(),
         setup: args.setup.clone(),
         walltime: args.walltime.map(Duration::from_nanos),
     })
@@ -316,8 +350,8 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
     let runtime = client_runtime();
     let result = match args.provide.provider {
         ProviderKind::Local => {
-            let (to, node) = (join.clone(), args.node);
-            let node_args = move |name: &str| local::executor_arguments(&to, &dir, name, &node);
+            let (to, node, scratch) = (join.clone(), args.node, args.provide.local_scratch()?);
+            let node_args = move |name: &str| local::executor_arguments(&to, &dir, name, &scratch, &node);
             let source = Local::new(exe, log_dir, node_args);
             let blocks = Local::block_config(local::NODE);
             let options = ProviderOptions { join, lock, config, blocks, elsewhere: None, until_stdin_closes };
@@ -328,11 +362,10 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
             let n_hosts = hosts.names.len() as u32;
             let read = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?;
             let key = serde_json::to_string(&read).map_err(|e| Fault::new(Exit::Other, e))?;
-            let cluster = read.cluster;
             let start = move |name: &str| {
                 let number = name.strip_prefix(local::NODE).and_then(|digits| digits.parse().ok());
                 let number = number.ok_or_else(|| format!("{name} has no number"))?;
-                hosts.start(name, number, &cluster, &launch)
+                hosts.start(name, number, &launch)
             };
             let source = Local::of_hosts(log_dir, key, start);
             let blocks = BlockConfig { number_max: n_hosts, ..Local::block_config(local::NODE) };

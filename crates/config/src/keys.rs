@@ -52,6 +52,7 @@ pub const KEYS: &[Key] = &[
     key("python", Kind::Value),
     key("walltime", Kind::Value),
     key("node-dir", Kind::Value),
+    key("scratch-age", Kind::Value),
     key("setup", Kind::Texts),
     key("listen", Kind::Value),
     key("advertise", Kind::Value),

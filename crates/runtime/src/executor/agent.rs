@@ -233,6 +233,7 @@ impl Agent {
                 self.writes.settle(whole);
                 self.take_end(*report);
             }
+            Input::LookedBefore { start } => self.start_after_look(&start),
             Input::Event(event) => self.on_event(event),
             Input::BrokenOff { object, begun, event } => {
                 self.peers.keep_begun(object, begun);
@@ -337,6 +338,11 @@ impl Agent {
                     self.objects.book.set_digest(object, bytes.digest);
                 }
             }
+            NodeEvent::OutputLanded { task, attempt, output, result: Ok(version) } => {
+                if let Some(object) = self.attempts.find_cached_output((*task, *attempt), *output) {
+                    self.objects.landed(object, version);
+                }
+            }
             _ => {}
         }
         self.node.feed(event);
@@ -395,7 +401,7 @@ impl Agent {
             }
             NodeAction::Evict { object } => self.objects.evict(object),
             NodeAction::Start { task, attempt, inputs, private_inputs, gpus } => {
-                self.start((task, attempt), &inputs, private_inputs, &gpus)
+                self.start((task, attempt), inputs, private_inputs, gpus)
             }
             NodeAction::Kill { task, attempt } => self.kill((task, attempt)),
             NodeAction::Halt { task, attempt } => {

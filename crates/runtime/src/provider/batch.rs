@@ -10,6 +10,7 @@
 //! printed lie in the folder that nodes share ([`super::Share`]) and begin with the block's name. Nodes of Ray need not see that
 //! folder: the Python process sends them what they need.
 
+use super::calls::{CallCount, Purpose};
 use super::launch::Launch;
 use super::script::{self, last_line};
 use super::{Haste, Share, Source};
@@ -99,6 +100,7 @@ pub struct Batch {
     log_dir: PathBuf,
     helper: Option<Helper>,
     haste: Haste,
+    calls: CallCount,
 }
 
 /// The Python process.
@@ -253,23 +255,25 @@ impl Helper {
         }
     }
 
-    /// A call and its result: the inner `Err` is the batch system's.
+    /// A call, with its result and how often the batch system was asked for it: the inner `Err` is the batch system's.
     fn call(
         &mut self,
         mut line: Value,
         within: Duration,
         is_cut: impl Fn() -> bool,
-    ) -> Result<Result<Value, String>, String> {
+    ) -> Result<(Result<Value, String>, u64), String> {
         self.n_calls += 1;
         line["id"] = json!(self.n_calls);
         let mut answer = self.exchange(&line, within, is_cut)?;
         if answer["id"] != line["id"] {
             return Err("the Python process answered another question".into());
         }
-        match answer["error"].as_str() {
-            Some(error) => Ok(Err(line_of(error).to_string())),
-            None => Ok(Ok(answer["ok"].take())),
-        }
+        let n_asked = answer["calls"].as_u64().unwrap_or(1);
+        let result = match answer["error"].as_str() {
+            Some(error) => Err(line_of(error).to_string()),
+            None => Ok(answer["ok"].take()),
+        };
+        Ok((result, n_asked))
     }
 }
 
@@ -289,6 +293,7 @@ impl Batch {
             prefix: script::prefix(cluster),
             launch,
             share,
+            calls: CallCount::of(&log_dir),
             log_dir,
             helper: None,
             haste: Haste::default(),
@@ -336,6 +341,7 @@ impl Batch {
         if answer.get("ready").is_none() {
             return Err(refusal_of(&answer));
         }
+        self.calls.add(Purpose::Other, answer["ready"]["calls"].as_u64().unwrap_or_default());
         self.helper = Some(helper);
         Ok(())
     }
@@ -353,9 +359,20 @@ impl Batch {
             true => haste.is_older_than(CANCEL_IN_HASTE),
             false => haste.has_begun(),
         };
+        let purpose = match line["call"].as_str() {
+            Some("submit") => Purpose::Submit,
+            Some("list") => Purpose::List,
+            Some("cancel") => Purpose::Cancel,
+            _ => Purpose::Other,
+        };
         match helper.call(line, within, is_cut) {
-            Ok(result) => result,
+            Ok((result, n_calls)) => {
+                self.calls.add(purpose, n_calls);
+                result
+            }
             Err(why) => {
+                // It may have been on its way.
+                self.calls.add(purpose, u64::from(purpose != Purpose::Other));
                 self.helper = None;
                 Err(why)
             }
@@ -437,6 +454,7 @@ impl Source for Batch {
                 name: text("name"),
                 state,
                 n_nodes: block["nodes"].as_u64().map(|n| n as u32),
+                why: text("why"),
             }
         };
         Ok(all.iter().map(line).collect())
@@ -457,6 +475,10 @@ impl Source for Batch {
 
     fn haste(&self) -> Haste {
         self.haste.clone()
+    }
+
+    fn calls(&self) -> Option<CallCount> {
+        Some(self.calls.clone())
     }
 
     fn last_words(&mut self, name: &str) -> Option<String> {
@@ -531,6 +553,7 @@ mod tests {
             exe: "/bin/eyas".into(),
             node_args: vec![],
             node_dir: None,
+            scratch_age: Duration::ZERO,
             setup: vec![],
             walltime: None,
         };
@@ -548,8 +571,8 @@ mod tests {
         let row = r#"{"id": "7", "name": "eyas-c1-1", "state": "queued", "why": "", "nodes": 2}"#;
         let answer = format!("[ $n = 1 ] && exit 3; echo '{{\"id\": 1, \"ok\": [{row}]}}'; read more");
         let mut batch = pool(dir.path(), &answer);
-        let line =
-            Listed { id: "7".into(), name: "eyas-c1-1".into(), state: BlockState::Queued, n_nodes: Some(2) };
+        let (id, name, why) = ("7".into(), "eyas-c1-1".into(), String::new());
+        let line = Listed { id, name, state: BlockState::Queued, n_nodes: Some(2), why };
         assert_eq!(batch.list(), Ok(vec![line]));
         assert_eq!(n_starts(dir.path()), 2);
         let dir = tempfile::tempdir().unwrap();
@@ -589,7 +612,7 @@ mod tests {
         batch.write_script("eyas-c1-1", 3).unwrap();
         let script = std::fs::read_to_string(batch.share.script("eyas-c1-1")).unwrap();
         assert!(script.contains("eyas_node=eyas-c1-1.$("), "{script}");
-        assert!(script.contains("--name $eyas_node --dir "), "{script}");
+        assert!(script.contains("--name $eyas_node --scratch "), "{script}");
     }
 
     #[test]

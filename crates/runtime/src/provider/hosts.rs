@@ -93,7 +93,7 @@ impl Hosts {
     }
 
     /// What starts the executor of the node with that number, from 1; `name` is its block's. `Err`: one sentence.
-    pub fn start(&self, name: &str, number: u32, cluster: &str, launch: &Launch) -> Result<Start, String> {
+    pub fn start(&self, name: &str, number: u32, launch: &Launch) -> Result<Start, String> {
         let Some(host) = self.names.get(number as usize - 1) else {
             return Err(format!("there are {} hosts, and {name} would be one more", self.names.len()));
         };
@@ -101,7 +101,7 @@ impl Hosts {
         let short = host.rsplit(['@', '/']).next().unwrap_or(host);
         let short: String = short.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
         let node = if short.is_empty() { name.to_string() } else { format!("{name}.{short}") };
-        let script = launch.script("-", &node, &format!("{cluster}-{name}"), true);
+        let script = launch.script("-", &node, true);
         let (program, args) = match &self.reach {
             Reach::Srun => {
                 let options = ["--nodes=1", "--ntasks=1", "--overlap", "--quiet", "--mpi=none"];
@@ -180,12 +180,13 @@ mod tests {
             exe: "/bin/eyas".into(),
             node_args: vec!["--cache".into(), "7".into()],
             node_dir: None,
+            scratch_age: std::time::Duration::ZERO,
             setup: vec!["module load x".into()],
             walltime: None,
         };
         let names = vec!["me@c02.site.org".to_string(), "ssh://10.0.0.1:2222".into()];
         let hosts = Hosts { names, reach: Reach::Ssh(vec!["ssh".into(), "-4".into()]) };
-        let start = hosts.start("node1", 1, "ab12", &launch).unwrap();
+        let start = hosts.start("node1", 1, &launch).unwrap();
         assert_eq!((start.program, start.label.as_deref()), (PathBuf::from("ssh"), Some("me@c02.site.org")));
         assert_eq!(
             start.args[..6],
@@ -194,8 +195,8 @@ mod tests {
         let line = &start.args[6];
         assert!(line.starts_with("exec /bin/sh -c '") && line.ends_with("\"$@\"' sh"), "{line}");
         assert!(line.contains("/bin/eyas executor --join - --name node1.c02 "), "{line}");
-        assert!(line.contains("/ab12-node1\" --remove-dir --cache 7 \"$@\""), "{line}");
-        assert!(hosts.start("node2", 2, "ab12", &launch).unwrap().args[6].contains("--name node2.10 "));
-        assert!(hosts.start("node3", 3, "ab12", &launch).is_err());
+        assert!(line.contains("\" --scratch-age 0ms --cache 7 \"$@\""), "{line}");
+        assert!(hosts.start("node2", 2, &launch).unwrap().args[6].contains("--name node2.10 "));
+        assert!(hosts.start("node3", 3, &launch).is_err());
     }
 }

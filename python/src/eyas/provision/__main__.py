@@ -3,13 +3,16 @@
 The first line on standard input opens the pool, each further one is a call. Each line is answered by one on standard output; the
 process ends when its input does. Standard error is a log.
 
-    {"protocol": 1, "kind": "slurm", "folder": DIR, "book": FILE, "queue": ..., ...}  ->  {"ready": {"parsl": VERSION}}
-    for Ray also "address", "gpus" and "program"                           ->  {"ready": {"ray": VERSION}}
+    {"protocol": 1, "kind": "slurm", "folder": DIR, "book": FILE, "queue": ..., ...}
+                                                                         ->  {"ready": {"parsl": VERSION, "calls": N}}
+    for Ray also "address", "gpus" and "program"                         ->  {"ready": {"ray": VERSION, "calls": N}}
     the same with "check": true                                          ->  {"complaints": [[TEXT, HINT or null], ...]}
     {"id": 1, "call": "submit", "name": NAME, "script": FILE, "nodes": 2}  ->  {"id": 1, "ok": JOB}
     {"id": 2, "call": "list", "prefix": PREFIX}     ->  {"id": 2, "ok": [{"id", "name", "state", "why", "nodes"}, ...]}
     {"id": 3, "call": "cancel", "jobs": [[JOB, NAME], ...]}                ->  {"id": 3, "ok": null}
     {"id": 4, "call": "describe", "name", "script", "nodes"}               ->  {"id": 4, "ok": [SCRIPT, COMMAND]}
+
+Each answer to a call has "calls", too: how often the batch system was asked for it.
 
 A pool that cannot be opened is answered by {"refused": TEXT, "hint": TEXT or null}, a call that failed by {"id", "error": TEXT}.
 """
@@ -98,15 +101,16 @@ def main() -> int:
     except Refused as refused:
         say({"refused": str(refused), "hint": refused.hint})
         return 1
-    say({"ready": version})
+    say({"ready": {**version, "calls": pool.taken_calls()}})
     for line in sys.stdin:
         call = json.loads(line)
         try:
-            say({"id": call["id"], "ok": carry_out(pool, call)})
+            answer = {"ok": carry_out(pool, call)}
         except (Failed, Refused) as failed:
-            say({"id": call["id"], "error": str(failed)})
+            answer = {"error": str(failed)}
         except Exception as error:
-            say({"id": call["id"], "error": f"{type(error).__name__}: {error}"})
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        say({"id": call["id"], **answer, "calls": pool.taken_calls()})
     return 0
 
 

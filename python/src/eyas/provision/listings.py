@@ -28,7 +28,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Row:
-    """A job. `n_nodes` is None where the listing does not say it."""
+    """A job. `why`: why it ended, or waits. `n_nodes` is None where the listing does not say it."""
 
     id: str
     name: str
@@ -67,8 +67,9 @@ SLURM_QUEUED = frozenset(
     "PENDING CONFIGURING REQUEUED REQUEUE_HOLD REQUEUE_FED RESV_DEL_HOLD SPECIAL_EXIT POWER_UP_NODE".split()
 )
 SLURM_ENDED = frozenset(
-    "COMPLETED FAILED CANCELLED TIMEOUT NODE_FAIL PREEMPTED OUT_OF_MEMORY DEADLINE BOOT_FAIL REVOKED LAUNCH_FAILED "
-    "RECONFIG_FAIL".split()
+    # A job that is being completed has ended. Where its node cannot be reached, it is completed when Slurm gives the node up.
+    "COMPLETED COMPLETING FAILED CANCELLED TIMEOUT NODE_FAIL PREEMPTED OUT_OF_MEMORY DEADLINE BOOT_FAIL REVOKED "
+    "LAUNCH_FAILED RECONFIG_FAIL".split()
 )
 
 
@@ -76,15 +77,19 @@ def slurm(ask: Ask, options: Mapping[str, Any]) -> list[Row]:
     clusters = options.get("clusters")
     more = f" --clusters={clusters}" if clusters else ""
     rows = []
-    out = _run(ask, f"squeue --noheader --user={os.getuid()} --format='%i|%j|%T|%D'{more}")
+    # Jobs that ended within the last minutes (MinJobAge, 5 by default) are shown, too, so that one listing says why they did.
+    line = f"squeue --noheader --user={os.getuid()} --states=all --format='%i|%j|%T|%D|%r'{more}"
+    out = _run(ask, line)
     for line in out.splitlines():
-        parts = line.strip().split("|")
+        parts = line.strip().split("|", 4)
         # With several clusters Slurm prints a heading for each.
-        if len(parts) != 4:
+        if len(parts) != 5:
             continue
-        job, name, word, n_nodes = parts
+        job, name, word, n_nodes, reason = parts
         state = _stage(word, SLURM_QUEUED, SLURM_ENDED)
-        why = word.lower().replace("_", " ") if state == "ended" else ""
+        why = "" if reason in ("None", "(null)") else reason
+        if state == "ended":
+            why = word.lower().replace("_", " ") + (f" ({why})" if why else "")
         rows.append(Row(job, name, state, why, int(n_nodes) if n_nodes.isdigit() else None))
     return rows
 

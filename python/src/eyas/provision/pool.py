@@ -173,6 +173,7 @@ class Pool:
         self._providers: dict[int, Any] = {}
         self._calls: list[_Call] = []
         self._is_rehearsal = False
+        self._n_asked = 0
         # Commands of all batch systems pass this function; what they print is the best reason that there is.
         cluster: Any = importlib.import_module("parsl.providers.cluster_provider")
         self._execute = cluster.execute_wait
@@ -190,6 +191,7 @@ class Pool:
         """
         provider = self._provider(n_nodes)
         self._calls.clear()
+        self._count_request()
         try:
             found = provider.submit(f"/bin/sh {shlex.quote(str(script))}", 1, name)
         except Exception as error:
@@ -202,6 +204,7 @@ class Pool:
 
     def blocks(self, prefix: str) -> list[Listed]:
         """All blocks whose names are `prefix` and a number. Raises listings.Failed."""
+        self._count_request()
         if self._book:
             return self._listed_by_id(prefix)
         provider = self._provider(1)
@@ -242,6 +245,7 @@ class Pool:
             ids.append(job)
         if not ids:
             return
+        self._count_request()
         self._calls.clear()
         try:
             is_done = provider.cancel(ids)
@@ -280,7 +284,17 @@ class Pool:
             shown = f"{self.folder}/"
             return "\n".join(texts).replace(f"{folder}/", shown), command.replace(f"{folder}/", shown)
 
+    def taken_calls(self) -> int:
+        """How often the batch system was asked since this was called last: commands that were run, or else requests."""
+        n, self._n_asked = self._n_asked, 0
+        return n
+
     # ---------------------------------------------------------------- inside
+
+    def _count_request(self) -> None:
+        """Where commands are run, these are counted."""
+        if self.settings.kind not in listings.BY_COMMAND:
+            self._n_asked += 1
 
     def _provider(self, n_nodes: int) -> Any:
         """Parsl's provider for blocks of so many nodes."""
@@ -294,12 +308,16 @@ class Pool:
             given.setdefault("cmd_timeout", kinds.COMMAND_MAX_S)
             if s.kind == "aws":
                 given.setdefault("state_file", str(self.folder.parent / "aws.json"))
+            # Parsl's class for Slurm asks for the accounting, which eyas does not use, and which may hang.
+            before, self._is_rehearsal = self._is_rehearsal, True
             try:
                 provider = cls(**{name: value for name, value in given.items() if name in known})
             except Exception as error:
                 raise Refused(
                     f"--provider {s.kind}: {_sentence(error)}", _packages_hint(s.kind, error)
                 ) from error
+            finally:
+                self._is_rehearsal = before
             provider.script_dir = str(self.folder)
             if s.kind == "googlecloud":
                 _tame_google(provider, self._book)
@@ -360,6 +378,7 @@ class Pool:
         if self._is_rehearsal:
             self._calls.append(_Call(command, 1, "", ""))
             return 1, "", ""
+        self._n_asked += 1
         status, out, err = self._execute(command, walltime)
         self._calls.append(_Call(command, status, out, err))
         return status, out, err

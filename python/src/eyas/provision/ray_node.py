@@ -161,13 +161,18 @@ class Node:
         if key == self._key:
             return
         self._key = key
-        words = Path(f"/proc/{self._process.pid}/cmdline").read_bytes().decode().split("\0")
-        if "--dir" in words:
-            path = Path(words[words.index("--dir") + 1]) / "join.json"
-            part = path.with_suffix(".part")
-            part.touch(mode=0o600)
-            part.write_text(key + "\n")
-            part.rename(path)
+        # The executor has chosen its folder itself; it holds the lock of the cache in it.
+        for descriptor in Path(f"/proc/{self._process.pid}/fd").iterdir():
+            try:
+                lock = Path(os.readlink(descriptor))
+            except OSError:
+                continue
+            path = lock.parent.parent / "join.json"
+            if lock.name == "lock" and lock.parent.name == "cache" and path.exists():
+                part = path.with_suffix(".part")
+                part.touch(mode=0o600)
+                part.write_text(key + "\n")
+                part.rename(path)
 
     def end(self) -> None:
         """Has the executor end in order; the actor ends with it."""

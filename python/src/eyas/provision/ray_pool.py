@@ -169,6 +169,7 @@ class RayPool:
         self._keys: dict[str, str] = {}
         # The last words of actors that ended.
         self._ends: dict[str, str] = {}
+        self._n_asked = 0
         self._program: tuple[dict[str, Any], Any] | None = None
         ray_version()
         self._ray: Any = importlib.import_module("ray")
@@ -213,6 +214,7 @@ class RayPool:
     def cancel(self, jobs: Sequence[tuple[str, str]]) -> None:
         for name, _ in jobs:
             self._forget(name)
+        self._n_asked += 1
         try:
             asked = [handle for name, _ in jobs if (handle := self._find(name)) is not None]
             refs = [handle.end.remote() for handle in asked]
@@ -242,6 +244,11 @@ class RayPool:
             )
             lines.append(f"  {view.places[node]} ({node[:8]}): {said}")
         return "\n".join(lines), "a call of Ray"
+
+    def taken_calls(self) -> int:
+        """How often Ray was asked what there is, or for something, since this was called last."""
+        n, self._n_asked = self._n_asked, 0
+        return n
 
     # ---------------------------------------------------------------- inside
 
@@ -278,6 +285,7 @@ class RayPool:
         return self._address.startswith("ray://")
 
     def _view(self, prefix: str) -> View:
+        self._n_asked += 1
         if self._is_client():
             task = self._ray.remote(num_cpus=0)(_by_value(look))
             nodes, free, actors = self._ray.get(task.remote(prefix), timeout=60)
