@@ -199,13 +199,15 @@ impl Sets {
             ([a], true) => (a, None),
             ([a, b], false) => (a, Some(b)),
             ([a], false) => {
-                return Err(bad(format!("there is one set, {}, and a pair needs two", shown(a)))
-                    .hint("name a second set, or add --self to compare the files of one set with each other"));
+                return Err(bad(format!("there is one set, {}, and a pair needs two", shown(a))).hint(
+                    "name a second set, or add --self to compare the files of one set with each other",
+                ));
             }
             (sets, _) => {
                 let wanted = if args.own { "one set goes" } else { "two sets go" };
-                return Err(bad(format!("{} sets are given, and {wanted} into pairs", sets.len()))
-                    .hint("put quotes around a pattern, such as 'a/*.fa', so that the shell leaves it as it is"));
+                return Err(bad(format!("{} sets are given, and {wanted} into pairs", sets.len())).hint(
+                    "put quotes around a pattern, such as 'a/*.fa', so that the shell leaves it as it is",
+                ));
             }
         };
         let find = |word: &String| -> Result<FileSet, Fault> {
@@ -392,9 +394,9 @@ fn task_list(
     folder: &Path,
 ) -> Result<TaskList, Fault> {
     let place = |path: PathBuf| {
-        path.into_os_string().into_string().map_err(|path| {
-            bad(format!("the name {} is not UTF-8", shown_path(Path::new(&path))))
-        })
+        path.into_os_string()
+            .into_string()
+            .map_err(|path| bad(format!("the name {} is not UTF-8", shown_path(Path::new(&path)))))
     };
     let mut tasks = Vec::with_capacity(plan.tiles.len());
     for (n, tile) in plan.tiles.iter().enumerate() {
@@ -482,26 +484,27 @@ fn collect(args: &PairsArgs, sets: &Sets, plan: &Plan, out: &Out) -> Result<Exit
     let mut matrix = Matrix::create(&npy, rows.len(), columns.len()).map_err(cannot)?;
     let mut missing = Missing::default();
     for (n, tile) in plan.tiles.iter().enumerate() {
-        let read = std::fs::read_to_string(out.tile(n)).map_err(|e| reason(&e).to_string()).and_then(|text| {
-            tile::read_result(&text, |row, column, cell| {
-                let (row, column) = (row as usize, column as usize);
-                match cell {
-                    Ok(_) if row >= rows.len() || column >= columns.len() => {}
-                    Ok(value) => {
-                        matrix.set(row, column, value);
-                        if plan.shape == Shape::Half {
-                            matrix.set(column, row, value);
+        let read =
+            std::fs::read_to_string(out.tile(n)).map_err(|e| reason(&e).to_string()).and_then(|text| {
+                tile::read_result(&text, |row, column, cell| {
+                    let (row, column) = (row as usize, column as usize);
+                    match cell {
+                        Ok(_) if row >= rows.len() || column >= columns.len() => {}
+                        Ok(value) => {
+                            matrix.set(row, column, value);
+                            if plan.shape == Shape::Half {
+                                matrix.set(column, row, value);
+                            }
                         }
+                        Err(why) => missing.add(|| {
+                            let name = |names: &Vec<String>, n: usize| {
+                                shown(names.get(n).map_or("?", String::as_str)).to_string()
+                            };
+                            format!("{} and {}: {why}", name(rows, row), name(columns, column))
+                        }),
                     }
-                    Err(why) => missing.add(|| {
-                        let name = |names: &Vec<String>, n: usize| {
-                            shown(names.get(n).map_or("?", String::as_str)).to_string()
-                        };
-                        format!("{} and {}: {why}", name(rows, row), name(columns, column))
-                    }),
-                }
-            })
-        });
+                })
+            });
         if read.is_err() {
             let n_pairs = tile.n_pairs(plan.shape);
             let first = tile.pairs(plan.shape).next();
@@ -533,7 +536,12 @@ fn collect(args: &PairsArgs, sets: &Sets, plan: &Plan, out: &Out) -> Result<Exit
     }
     std::fs::rename(part("part"), &out.path).map_err(cannot)?;
     let n_cells = rows.len() as u64 * columns.len() as u64;
-    let what = format!("{} × {} matrix in {}", count(rows.len() as u64), count(columns.len() as u64), shown_path(&out.path));
+    let what = format!(
+        "{} × {} matrix in {}",
+        count(rows.len() as u64),
+        count(columns.len() as u64),
+        shown_path(&out.path)
+    );
     if missing.n == 0 {
         eyas_text::say!("{what}: all {} have a value", plural(n_cells, "cell"));
         if !args.keep_tiles {

@@ -271,9 +271,7 @@ fn fit(
             fitting.push(block);
             Ok(())
         }
-        None => {
-            Err(Refusal::TooLarge { row: block.rows.0, column: block.columns.0, bytes, cache_bytes })
-        }
+        None => Err(Refusal::TooLarge { row: block.rows.0, column: block.columns.0, bytes, cache_bytes }),
     }
 }
 
