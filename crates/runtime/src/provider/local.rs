@@ -116,6 +116,7 @@ impl Source for Local {
             id: name.clone(),
             name: name.clone(),
             n_nodes: Some(1),
+            why: String::new(),
             state: match (node.part.find_end(), &node.label) {
                 (None, _) => BlockState::Running,
                 (Some(why), None) => BlockState::Ended(why),

@@ -76,7 +76,7 @@ fn is_listened_to(join: &Path) -> bool {
         let tried = TcpStream::connect_timeout(&at, REFUSAL_MAX);
         tried.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused)
     };
-    match join.address.to_socket_addrs() {
+    match join.address_here.as_ref().unwrap_or(&join.address).to_socket_addrs() {
         Ok(mut all) => all.any(|at| !is_refused(at)),
         // A name that nobody knows any more, or not at this moment.
         Err(_) => true,
