@@ -29,7 +29,16 @@ def test_a_run_takes_its_nodes_from_commands_and_leaves_nothing(
     folder = tmp_path / "node disk"
     folder.mkdir()
     options = ["--listen", "127.0.0.1:0", "--nodes", "0..2", "--cache", "1GiB"]
-    options += ["--node-dir", "$NODE_DISK", "--setup", "export SITE=here", "--setup", "echo setting up"]
+    options += [
+        "--node-dir",
+        "$NODE_DISK",
+        "--scratch-age",
+        "0",
+        "--setup",
+        "export SITE=here",
+        "--setup",
+        "echo setting up",
+    ]
     done = eyas.run("run", tasks, *batch.options(walltime="90min"), *options, env={"NODE_DISK": str(folder)})
     assert re.search(r"8 tasks in .*: 8 done, 0 failed", done.stderr), done
     cluster.expect(**{f"t{i}": f"{i}\n".encode() for i in range(8)})

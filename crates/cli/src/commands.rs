@@ -4,7 +4,7 @@ use crate::args::*;
 use crate::clusters::{self, Kind};
 use crate::connect::connect;
 use crate::logs::InOrder;
-use crate::print::{count, nodes_of, plural, reason, size, time};
+use crate::print::{count, last_decision, nodes_of, plural, reason, size, time};
 use crate::progress::Progress;
 use crate::resume::Origin;
 use crate::{
@@ -15,6 +15,7 @@ use eyas_core::needs::in_parts;
 use eyas_core::{RunId, TaskId};
 use eyas_runtime::cluster::{LocalCluster, PROVIDER, holder_of};
 use eyas_runtime::dispatcher::{DispatcherOptions, GroupOptions};
+use eyas_runtime::executor::scratch::{Scratch, ScratchOptions};
 use eyas_runtime::executor::{DataPlane, ExecutorError, ExecutorOptions};
 use eyas_runtime::provider::calls_of;
 use eyas_tasklist::{ReadOptions, TaskList};
@@ -684,6 +685,9 @@ fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
                 calls.in_words()
             )?;
         }
+        if let Some(last) = last_decision(provisioner, status) {
+            writeln!(out, "{last}")?;
+        }
     }
     let troubles = status.provisioner.iter().flat_map(|provisioner| &provisioner.troubles);
     for warning in troubles.chain(&status.warnings) {
@@ -834,8 +838,13 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         return crate::probe::look_around(&args);
     }
     local::check_node(&args.node)?;
+    let scratch = args.scratch.as_ref().map(|root| scratch_of(root, &args)).transpose()?;
+    let own_dir = match &scratch {
+        Some(scratch) => Some(scratch.dir().to_path_buf()),
+        None => args.dir.clone(),
+    };
     let join = match &args.join.join {
-        Some(join) if join == Path::new("-") => provide::join_from_stdin(args.dir.as_deref())?,
+        Some(join) if join == Path::new("-") => provide::join_from_stdin(own_dir.as_deref())?,
         _ => clusters::work_join(&args.join)?,
     };
     let address = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.address;
@@ -849,7 +858,7 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     };
     let data_listen =
         args.data_listen.unwrap_or(if on_loopback { "127.0.0.1:0" } else { "0.0.0.0:0" }.into());
-    let dir = match args.dir {
+    let dir = match own_dir {
         Some(dir) => dir,
         None => local::state_dir()?.join(format!("executor-{}", std::process::id())),
     };
@@ -883,7 +892,10 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         walltime: walltime::of(args.walltime, args.walltime_end),
         grace: Duration::from_nanos(args.node.grace),
     };
-    let keeper = args.remove_dir.then(|| keeper::start(&remove)).transpose()?;
+    let keeper = (args.remove_dir || scratch.is_some()).then(|| keeper::start(&remove)).transpose()?;
+    if let Some(scratch) = &scratch {
+        scratch.begin()?;
+    }
     let runtime = service_runtime();
     let result = runtime.block_on(eyas_runtime::executor::run(options));
     // A thread that hangs in a system call, for example on a network file system that is away, must not keep
@@ -891,9 +903,30 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     runtime.shutdown_background();
     // Where it could not begin, the directory may be another executor's.
     let was_ours = matches!(&result, Ok(()) | Err(ExecutorError::LeaseEnded { .. } | ExecutorError::Net(_)));
-    if args.remove_dir && was_ours {
+    if let Some(scratch) = scratch {
+        keeper::leave(scratch);
+    } else if args.remove_dir && was_ours {
         provide::remove_node_dir(&remove);
     }
     drop(keeper);
     result.map(|()| Exit::Good).map_err(|e| Fault::new(Exit::Cluster, e))
+}
+
+/// The folder of an executor among those in `root`. `--dir`, if it is given, becomes a link to it.
+fn scratch_of(root: &Path, args: &ExecutorArgs) -> Result<Scratch, Fault> {
+    let options = ScratchOptions { root: root.into(), keep: Duration::from_nanos(args.scratch_age) };
+    let fail = |what: &str, dir: &Path, e: std::io::Error| {
+        Fault::new(Exit::Cluster, format!("cannot {what} {}: {}", shown_path(dir), reason(&e)))
+    };
+    let scratch = Scratch::claim(&options).map_err(|e| fail("use the folder for caches", root, e))?;
+    if let Some(link) = &args.dir {
+        let make = || {
+            if std::fs::symlink_metadata(link).is_ok_and(|meta| meta.is_symlink()) {
+                std::fs::remove_file(link)?;
+            }
+            std::os::unix::fs::symlink(scratch.dir(), link)
+        };
+        make().map_err(|e| fail("make the link", link, e))?;
+    }
+    Ok(scratch)
 }

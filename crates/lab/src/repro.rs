@@ -59,7 +59,7 @@ pub struct ReproArgs {
     /// Where the page, the results and the figures go [default: docs/results, with --quick eyas-repro]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Parts of it: micro, mi, sw, allpairs, stacking, beyond, collectives, scheduler, index, or single experiments by name
+    /// Parts of it: micro, mi, sw, allpairs, stacking, beyond, provisioning, collectives, scheduler, index, or single experiments by name
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
     /// Experiments that are simulated at once
@@ -362,20 +362,7 @@ fn pace() -> Result<Vec<decide::Pace>, Fault> {
 
 /// Has the Python package draw what `results.json` holds.
 fn draw(out: &Path) -> Result<(), String> {
-    let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("python3")));
-    let python = beside.filter(|path| path.is_file()).unwrap_or_else(|| "python3".into());
-    let done = Command::new(&python)
-        .args(["-m", "eyas.figures"])
-        .arg(out)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| format!("cannot start {}: {}", shown_path(&python), reason(&e)))?;
-    if done.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&done.stderr);
-    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_string();
-    Err(last.trim_start_matches("error: ").to_string())
+    eyas_cli::figures::draw(&[out.to_path_buf()]).map(drop)
 }
 
 // ---------------------------------------------------------------- files

@@ -15,6 +15,8 @@ use eyas_core::home_share::{HomeReport, HomeShare};
 use eyas_core::needs::{Equipment, Needs};
 use eyas_core::pattern::RunPatterns;
 use eyas_core::provisioning::NodeView;
+use eyas_core::provisioning::decision::Decision;
+use eyas_core::provisioning::work::Predicted;
 use eyas_core::*;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -539,6 +541,8 @@ pub struct Provisioner {
     pub troubles: Vec<String>,
     /// Where nodes come from elsewhere: how often the batch system was asked for something.
     pub calls: Option<Calls>,
+    /// From the provisioner: what it has decided since it asked last. For users: the last of its decisions.
+    pub decisions: Vec<Decision>,
 }
 
 /// Commands of a batch system that were run for a cluster, by their purpose.
@@ -590,7 +594,7 @@ pub struct DemandStatus {
     pub now: Timestamp,
     pub n_ready: u64,
     pub n_running: u64,
-    pub task_ns_mean: Option<u64>,
+    pub predicted: Predicted,
     /// All executors, with their names.
     pub nodes: Vec<(NodeView, String)>,
 }

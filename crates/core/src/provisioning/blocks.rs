@@ -24,8 +24,13 @@
 //!      was there, or as many refused submissions or listings of a provider that never had a block nor saw a node of this
 //!      cluster, [`Blocks::look`] gives up.
 //!
+//!   5. *In time*: while tasks wait, a node counts as one that leaves as long before its end as nodes took lately from
+//!      their request until they joined, at most for half of its life. So its successor waits in the queue meanwhile.
+//!
 //! Not here: what a block is made of, what the commands are, and who runs them.
 
+use super::decision::{Basis, Decided, Decision, Why};
+use super::work::Predicted;
 use super::{Demand, NodeView, ProvisionAction, Provisioner};
 use crate::types::{ExecutorId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,7 +138,7 @@ pub enum GaveUp {
 pub struct Seen<'a> {
     pub n_ready: u64,
     pub n_running: u64,
-    pub task_ns_mean: Option<u64>,
+    pub predicted: &'a Predicted,
     /// All executors with their names.
     pub nodes: &'a [(NodeView, String)],
 }
@@ -167,6 +172,8 @@ struct Block {
     why: String,
     /// Nodes of it that have ever joined.
     joined: BTreeSet<ExecutorId>,
+    /// When the first of them joined.
+    first_joined: Option<Timestamp>,
     /// Since when none of its nodes is there, although all have joined.
     empty_since: Option<Timestamp>,
 }
@@ -254,6 +261,10 @@ pub struct Blocks {
     present: BTreeSet<ExecutorId>,
     /// What the next look begins with.
     notices: Vec<BlockAction>,
+    /// What was decided since [`Blocks::take_decisions`].
+    decisions: Vec<Decision>,
+    /// What the provisioner was shown at the last look.
+    basis: Basis,
 }
 
 impl Blocks {
@@ -274,7 +285,14 @@ impl Blocks {
             nothing_waits_since: None,
             present: BTreeSet::new(),
             notices: vec![],
+            decisions: vec![],
+            basis: Basis::default(),
         }
+    }
+
+    /// What was decided about nodes since the last call, the oldest first.
+    pub fn take_decisions(&mut self) -> Vec<Decision> {
+        std::mem::take(&mut self.decisions)
     }
 
     pub fn provisioner(&self) -> &Provisioner {
@@ -493,6 +511,8 @@ impl Blocks {
             if block.joined.insert(view.executor) {
                 self.n_failures = 0;
                 self.provisioner.request_ended(now, 1, true);
+                self.provisioner.saw_slots(view.slots);
+                block.first_joined.get_or_insert(now);
                 if block.state == State::Queued {
                     block.state = State::Running { since: now };
                 }
@@ -555,6 +575,7 @@ impl Blocks {
             n_unlisted: 0,
             why: line.why.clone(),
             joined: BTreeSet::new(),
+            first_joined: None,
             empty_since: None,
         };
         self.blocks.insert(number, block);
@@ -599,13 +620,20 @@ impl Blocks {
 
     fn provision(&mut self, now: Timestamp, seen: &Seen, out: &mut Vec<BlockAction>) {
         let mut views = vec![];
-        for block in self.blocks.values() {
+        let wait_ns = self.provisioner.start_up_ns(now);
+        for (number, block) in &self.blocks {
             let view_of =
                 |executor: &ExecutorId| seen.nodes.iter().find(|(view, _)| view.executor == *executor);
             let n_before = views.len();
             views.extend(block.joined.iter().filter_map(view_of).map(|(view, _)| *view));
             let n_present = views.len() - n_before;
-            idle_together(block.n_nodes, &mut views[n_before..]);
+            idle_together(block.n_nodes, *number, &mut views[n_before..]);
+            let first_joined = block.first_joined.unwrap_or(now);
+            for view in &mut views[n_before..] {
+                // A node without time for any task that waits is released, which has another one requested, too.
+                let is_of_use = seen.n_ready > 0 && !view.has_no_time;
+                view.leaves |= is_of_use && is_due_soon(now, first_joined, view.ends, wait_ns);
+            }
             // A node that the dispatcher has given up, or that said goodbye a moment ago, is there until its block is over. It
             // takes nothing, and cannot be released. One that came again has two numbers and counts once.
             let n_gone = block.joined.len().min(block.n_nodes as usize).saturating_sub(n_present);
@@ -622,12 +650,14 @@ impl Blocks {
         let demand = Demand {
             n_ready: seen.n_ready,
             n_running: seen.n_running,
-            task_ns_mean: seen.task_ns_mean,
+            predicted: seen.predicted,
             n_pending: self.n_pending(),
             nodes: &views,
         };
         let mut actions = vec![];
         self.provisioner.decide(now, &demand, &mut actions);
+        self.decisions.append(&mut self.provisioner.take_decisions());
+        self.basis = self.provisioner.basis(now, &demand);
         for action in actions {
             match action {
                 ProvisionAction::Request { n_nodes } => self.want(n_nodes, seen),
@@ -651,6 +681,7 @@ impl Blocks {
                 n_unlisted: 0,
                 why: String::new(),
                 joined: BTreeSet::new(),
+                first_joined: None,
                 empty_since: None,
             };
             self.blocks.insert(number, block);
@@ -670,6 +701,7 @@ impl Blocks {
         let n_here = self.blocks.values().flat_map(|block| &block.joined).filter(is_here).count() as u32;
         let mut n_have = n_here + self.n_pending();
         let n_keep = if is_quiet { n_min } else { n_max };
+        let mut n_withdrawn = 0;
         let is_open = |block: &Block| matches!(block.state, State::Wanted | State::Queued);
         let open: Vec<u32> = self.blocks.iter().rev().filter(|(_, b)| is_open(b)).map(|(n, _)| *n).collect();
         for number in open {
@@ -679,7 +711,17 @@ impl Blocks {
                 continue;
             }
             n_have -= n;
+            n_withdrawn += n;
             self.cancel(now, number, out);
+        }
+        if n_withdrawn > 0 {
+            let why = match self.nothing_waits_since.filter(|_| is_quiet) {
+                Some(since) => Why::NothingWaits { for_ns: now.since_ns(since) },
+                None => Why::AboveMaximum,
+            };
+            let policy = self.provisioner.config().policy.clone();
+            let what = Decided::Withdrawn { n_nodes: n_withdrawn };
+            self.decisions.push(Decision { at: now, policy, what, why, seen: self.basis });
         }
     }
 
@@ -756,10 +798,16 @@ impl Blocks {
     }
 }
 
+/// Whether a successor of a node that joined at `joined` should be in the queue by now, where blocks wait for so long.
+fn is_due_soon(now: Timestamp, joined: Timestamp, ends: Option<Timestamp>, wait_ns: u64) -> bool {
+    ends.is_some_and(|ends| ends.since_ns(now) <= wait_ns.min(ends.since_ns(joined) / 2))
+}
+
 /// A block ends as a whole: to let one of its nodes go while another one works would give nothing back. So the nodes of a block are
-/// idle for as long as all of them are.
-fn idle_together(n_nodes: u32, views: &mut [NodeView]) {
+/// idle for as long as all of them are, and go together.
+fn idle_together(n_nodes: u32, number: u32, views: &mut [NodeView]) {
     if n_nodes > 1 {
+        views.iter_mut().for_each(|view| view.block = Some(number));
         let all: Option<Vec<Timestamp>> = views.iter().map(|view| view.idle_since).collect();
         let since = all.and_then(|all| all.into_iter().max());
         views.iter_mut().for_each(|view| view.idle_since = since);

@@ -22,8 +22,10 @@ pub mod index;
 mod journal;
 mod memory;
 mod net;
+mod pairs;
 mod predict;
 mod promise;
+mod provision;
 mod runs;
 mod scale;
 mod scale_nodes;
@@ -68,6 +70,8 @@ enum Bench {
     Collective(choose::CollectiveArgs),
     /// Many tasks over shared files on four nodes with cold caches, beside xargs
     Data(data::DataArgs),
+    /// All pairs of 40 files through `eyas pairs` on four nodes with cold caches, beside xargs
+    Pairs(pairs::PairsArgs),
     /// Files of one size from local disk, limited shared storage and caches, with and without a wrapper script
     Files(files::FilesArgs),
     /// One object to 16 nodes over links of 1 Gbit/s, in network namespaces (needs root), beside the ideal
@@ -76,6 +80,8 @@ enum Bench {
     Gather(collective::GatherArgs),
     /// Recorded runs predicted to fewer nodes, beside the same lists run there, with home as the bottleneck
     Predict(predict::PredictArgs),
+    /// MI, scaled, with a static pool and with each provisioning policy, on local nodes or those of a batch system
+    Provision(provision::ProvisionArgs),
     /// A real application step by step: all files through home, files on the nodes, placement by data
     App(app::AppArgs),
     /// One node of `multicast` or `gather`
@@ -137,8 +143,10 @@ pub fn bench(args: BenchArgs) -> Result<Exit, Fault> {
         Bench::Journal(args) => journal::bench(&args),
         Bench::Collective(args) => choose::bench(&args),
         Bench::Data(args) => data::bench(&args),
+        Bench::Pairs(args) => pairs::bench(&args),
         Bench::Files(args) => files::bench(&args),
         Bench::Predict(args) => predict::bench(&args),
+        Bench::Provision(args) => provision::bench(&args),
         Bench::App(args) => app::bench(&args),
         Bench::Multicast(args) => collective::multicast(&args),
         Bench::Gather(args) => collective::gather(&args),

@@ -236,6 +236,7 @@ impl Agent {
                 self.writes.settle(whole);
                 self.take_end(*report, false);
             }
+            Input::LookedBefore { start } => self.start_after_look(&start),
             Input::EndHeld { report } => self.take_end(*report, true),
             Input::Event(event) => self.on_event(event),
             Input::BrokenOff { object, begun, event } => {
@@ -341,6 +342,11 @@ impl Agent {
                     self.objects.book.set_digest(object, bytes.digest);
                 }
             }
+            NodeEvent::OutputLanded { task, attempt, output, result: Ok(version) } => {
+                if let Some(object) = self.attempts.find_cached_output((*task, *attempt), *output) {
+                    self.objects.landed(object, version);
+                }
+            }
             _ => {}
         }
         self.node.feed(event);
@@ -399,7 +405,7 @@ impl Agent {
             }
             NodeAction::Evict { object } => self.objects.evict(object),
             NodeAction::Start { task, attempt, inputs, private_inputs, gpus } => {
-                self.start((task, attempt), &inputs, private_inputs, &gpus)
+                self.start((task, attempt), inputs, private_inputs, gpus)
             }
             NodeAction::Kill { task, attempt } => self.kill((task, attempt)),
             NodeAction::Halt { task, attempt } => {

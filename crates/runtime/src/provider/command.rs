@@ -541,6 +541,7 @@ mod tests {
             exe: "/opt/my eyas/eyas".into(),
             node_args: vec!["--home-local".into(), "/a b".into()],
             node_dir: Some("$TMPDIR/\"x\"".into()),
+            scratch_age: Duration::from_secs(3600),
             setup: vec!["module load eyas".into()],
             walltime: Some(Duration::from_secs(3723)),
         };
@@ -557,7 +558,7 @@ mod tests {
                 "} < /dev/null",
                 "mkdir -p -m 700 \"$TMPDIR/\\\"x\\\"\" || exit 1",
                 "exec '/opt/my eyas/eyas' executor --join /home/me/.local/state/eyas/c1/join.json --name eyas-c1-3 \
-                 --dir \"$TMPDIR/\\\"x\\\"/eyas-c1-3\" --remove-dir --home-local '/a b' \
+                 --scratch \"$TMPDIR/\\\"x\\\"\" --scratch-age 3600000ms --home-local '/a b' \
                  --walltime 3723s --walltime-end $((began + 3723))",
             ]
         );

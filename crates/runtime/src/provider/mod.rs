@@ -3,7 +3,7 @@
 //! A provider asks the dispatcher for its demand every [`LOOK`], lets [`eyas_core::provisioning::blocks`] decide, and carries that
 //! out: it submits, lists and cancels blocks, and has idle nodes drained. Where blocks come from is a [`Source`]: this machine
 //! ([`Local`]), hosts that are known by name ([`Hosts`]), commands of the user ([`Commands`]), or batch systems
-//! and clouds through Parsl ([`Batch`]). A source works on a thread of its own, one order after the other, so
+//! and clouds through Parsl, and Ray ([`Batch`]). A source works on a thread of its own, one order after the other, so
 //! that a batch system that hangs does not keep the provider from looking.
 //!
 //! A provider ends when the dispatcher does, and its blocks with it. Where blocks live elsewhere, a dispatcher that only does not
@@ -25,11 +25,11 @@ mod share;
 mod sweep;
 mod worker;
 
-pub use batch::{Batch, BatchSettings, Refusal, check_python};
+pub use batch::{Batch, BatchSettings, RAY, Refusal, check_python};
 pub use calls::{CallCount, calls_of};
 pub use command::{CommandLines, Commands, check_line, has_hole};
 pub use haste::Haste;
-pub use hosts::{Hosts, Reach};
+pub use hosts::{Hosts, Reach, slots_of_grid_engine};
 pub use launch::Launch;
 pub use local::Local;
 pub use share::Share;
@@ -41,6 +41,7 @@ use eyas_core::Timestamp;
 use eyas_core::provisioning::blocks::{
     BlockAction, BlockConfig, BlockState, BlockView, Blocks, GaveUp, Listed, Seen,
 };
+use eyas_core::provisioning::decision::Decision;
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
 use eyas_net::NetError;
 use eyas_text::line_of;
@@ -181,6 +182,7 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
         troubles: vec![],
         doubtful: None,
         left_file,
+        decisions: vec![],
         clock: (Timestamp::default(), Instant::now()),
     };
     let mut interval = tokio::time::interval(LOOK);
@@ -251,6 +253,8 @@ struct Provider {
     doubtful: Option<(String, String)>,
     /// What may be left is written into it at the end.
     left_file: PathBuf,
+    /// What was decided and is not in the dispatcher's log yet.
+    decisions: Vec<Decision>,
     /// The dispatcher's time at its last answer, and when that came.
     clock: (Timestamp, Instant),
 }
@@ -281,6 +285,7 @@ impl Provider {
             n_pending: self.blocks.n_pending(),
             troubles: self.troubles.iter().map(|(_, sentence)| sentence.clone()).collect(),
             calls: self.calls.as_ref().map(CallCount::get),
+            decisions: self.decisions.clone(),
         }
     }
 
@@ -295,15 +300,17 @@ impl Provider {
     /// Asks what there is to do, and does what follows.
     async fn look(&mut self) -> Result<(), ProviderError> {
         let status = self.client.demand(self.describe()).await?;
+        self.decisions.clear();
         self.clock = (status.now, Instant::now());
         let seen = Seen {
             n_ready: status.n_ready,
             n_running: status.n_running,
-            task_ns_mean: status.task_ns_mean,
+            predicted: &status.predicted,
             nodes: &status.nodes,
         };
         let mut actions = vec![];
         let result = self.blocks.look(status.now, &seen, &mut actions);
+        self.decisions.append(&mut self.blocks.take_decisions());
         for action in actions {
             self.act(action).await?;
         }

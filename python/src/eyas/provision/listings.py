@@ -13,7 +13,7 @@ import getpass
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
@@ -41,6 +41,9 @@ def words_of(command: str, status: int, out: str, err: str) -> str:
     """One sentence about a command that failed, with the last line that it printed."""
     program = command.split()[0]
     lines = [line.strip() for line in (err.splitlines() or out.splitlines()) if line.strip()]
+    # qsub says why in the line before.
+    if len(lines) > 1 and lines[-1] == "Exiting.":
+        lines.pop()
     if not lines:
         return f"{program} ended with exit status {status} and said nothing"
     return f"{program} ended with exit status {status}: {lines[-1]}"
@@ -102,8 +105,37 @@ def grid_engine(ask: Ask, options: Mapping[str, Any]) -> list[Row]:
         # An error state stays until somebody clears it: the job will not run.
         state = "ended" if "E" in word else "queued" if "q" in word else "running"
         why = f"Grid Engine has it in the error state {word}" if state == "ended" else ""
+        if state == "queued" and "h" in word:
+            why = "it is held"
         rows.append(Row(job.findtext("JB_job_number") or "", job.findtext("JB_name") or "", state, why))
     return rows
+
+
+def grid_engine_errors(ask: Ask, ids: Sequence[str]) -> dict[str, str]:
+    """Why these jobs are in an error state, in Grid Engine's words; a job that has no words is left out."""
+    status, out, _ = ask(f"qstat -j {','.join(ids)}")
+    found: dict[str, str] = {}
+    job = ""
+    for line in out.splitlines() if status == 0 else ():
+        name, _, rest = line.partition(":")
+        if name == "job_number":
+            job = rest.strip()
+        elif name.startswith("error reason") and job not in found:
+            # The date, the shepherd's process and the words.
+            found[job] = re.sub(r"^\S+ \S+ \[\d+:\d+\]: ", "", rest.strip())
+    return found
+
+
+# What qdel says of a job that is over, or soon will be.
+_GRID_ENGINE_GONE = re.compile(
+    r"denied: job \"[^\"]*\" does not exist|\S+ has (deleted|registered the) job .*|job \S+ is already in deletion"
+)
+
+
+def is_gone(kind: str, said: str) -> bool:
+    """A cancellation failed with these words, and all that it was to end is over."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return kind == "grid-engine" and bool(lines) and all(_GRID_ENGINE_GONE.fullmatch(line) for line in lines)
 
 
 def pbspro(ask: Ask, options: Mapping[str, Any]) -> list[Row]:

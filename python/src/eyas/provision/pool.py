@@ -21,8 +21,8 @@ import tempfile
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -162,14 +162,18 @@ def complaints(settings: Settings) -> list[tuple[str, str | None]]:
         if name != "self"
     }
     hints = _annotations(cls)
+    own = kinds.OWN_OPTIONS.get(settings.kind, frozenset())
     wrong: list[tuple[str, str | None]] = []
     for name, value in adapted(settings.kind, settings.options).items():
         if name in OURS:
             word = OUR_WORDS.get(name, "nodes")
             wrong.append((f"the option `{name}` is eyas's own", f"say it by `{word}`"))
+        elif name in own:
+            if not isinstance(value, str) or not value:
+                wrong.append((f"the option `{name}` cannot be {value!r}: it is a text", None))
         elif name not in parameters:
-            near = difflib.get_close_matches(name, sorted(parameters), 1)
-            known = ", ".join(sorted(set(parameters) - OURS))
+            near = difflib.get_close_matches(name, sorted(own.union(parameters)), 1)
+            known = ", ".join(sorted(own.union(parameters) - OURS))
             hint = f"did you mean `{near[0]}`?" if near else f"there are {known}"
             wrong.append((f"--provider {settings.kind} has no option `{name}`", hint))
         elif name == "launcher":
@@ -177,6 +181,14 @@ def complaints(settings: Settings) -> list[tuple[str, str | None]]:
                 wrong.append((f"there is no launcher {value!r}", "such as SrunLauncher or MpiExecLauncher"))
         elif name in hints and not _fits(value, hints[name]):
             wrong.append((f"the option `{name}` cannot be {value!r}: it is {_name_of(hints[name])}", None))
+    has_environment = "pe" in settings.options or "-pe " in str(settings.options.get("scheduler_options", ""))
+    if settings.kind == "grid-engine" and settings.nodes_per_job > 1 and not has_environment:
+        wrong.append(
+            (
+                "jobs of several nodes need a parallel environment of Grid Engine",
+                "the option `pe` names one; `qconf -spl` lists them",
+            )
+        )
     given = kinds.arguments_of(settings).keys() | settings.options.keys()
     for name, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty and name not in given:
@@ -256,7 +268,22 @@ class Pool:
                 continue
             self._know(provider, row.id, row.name)
             found.append(Listed(row.id, block, row.state, row.why, row.n_nodes))
+        if self.settings.kind == "grid-engine":
+            return self._without_errors(provider, found)
         return found
+
+    def _without_errors(self, provider: Any, found: list[Listed]) -> list[Listed]:
+        """The same with Grid Engine's words for jobs in an error state. Such a job counts as ended, so it is taken out of the queue."""
+        stuck = [block.id for block in found if block.state == "ended"]
+        if not stuck:
+            return found
+        errors = listings.grid_engine_errors(provider.execute_wait, stuck)
+        with suppress(Exception):
+            provider.cancel(stuck)
+        return [
+            replace(block, why=f"{block.why}: {errors[block.id]}") if block.id in errors else block
+            for block in found
+        ]
 
     def cancel(self, jobs: Sequence[tuple[str, str]]) -> None:
         """Ends blocks, each given as its id and name; that one is over already is no failure. Raises listings.Failed."""
@@ -280,7 +307,8 @@ class Pool:
             is_done = provider.cancel(ids)
         except Exception as error:
             raise listings.Failed(self._reason(error)) from error
-        if not all(is_done):
+        said = "\n".join(call.out + call.err for call in self._calls)
+        if not all(is_done) and not listings.is_gone(self.settings.kind, said):
             raise listings.Failed(self._reason(None))
         if self._book:
             for job in ids:
@@ -331,7 +359,11 @@ class Pool:
             s = self.settings
             cls = class_of(s.kind)
             known = inspect.signature(cls.__init__).parameters
-            given = kinds.arguments_of(s) | adapted(s.kind, s.options)
+            ours = kinds.arguments_of(replace(s, nodes_per_job=n_nodes))
+            given = ours | adapted(s.kind, s.options)
+            if s.kind == "grid-engine":
+                # The user's lines stand below ours.
+                given["scheduler_options"] = ours["scheduler_options"]
             given["nodes_per_block"] = n_nodes
             given["launcher"] = self._launcher(n_nodes)
             given.setdefault("cmd_timeout", kinds.COMMAND_MAX_S)
@@ -366,6 +398,8 @@ class Pool:
             )
         # One node that ends is no reason to end the others.
         more = {"overrides": "--kill-on-bad-exit=0 --mpi=none"} if name == "SrunLauncher" else {}
+        if name == "WrappedLauncher":
+            more = {"prepend": kinds.ON_EACH_HOST}
         return getattr(launchers, name)(**more)
 
     def _know(self, provider: Any, job: str, name: str) -> None:
