@@ -279,7 +279,7 @@ def test_a_limit_of_jobs_is_learnt_and_not_hammered(
         running = start(cluster, tasks, "--nodes", "0..4", "--provisioning", "all-at-once")
         said = "nobody could submit a block beside the 2 there are: qsub ended with exit status 25: Unable to run job: "
         running.wait_for_text(said + "job rejected: only 2 jobs are allowed per user (current job count: 2)")
-        cluster.begun("t0", "t1")
+        wait_until(lambda: len(cluster.ran()) == 2, "a task on each of two nodes", alive=running)
         gate.touch()
         done = running.wait()
     finally:
