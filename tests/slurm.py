@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -224,9 +224,7 @@ def _bring_up(made: Slurm, nodes: str, more: str, cpus: int) -> None:
     (folder / "slurm.conf").write_text(text)
     munge = ("munged", "--foreground", f"--socket={munge_socket}", f"--pid-file={folder}/munge/pid")
     files = (f"--log-file={folder}/munge/log", f"--seed-file={folder}/munge/seed")
-    made.start(
-        "munged", ["setpriv", "--reuid=munge", "--regid=munge", "--clear-groups", *munge, *files]
-    )
+    made.start("munged", ["setpriv", "--reuid=munge", "--regid=munge", "--clear-groups", *munge, *files])
     wait_until(munge_socket.exists, "munged")
     made.start_controller()
     for i in range(N_NODES):
@@ -235,9 +233,16 @@ def _bring_up(made: Slurm, nodes: str, more: str, cpus: int) -> None:
 
 
 @contextmanager
-def slurm(more: str = "", cpus: int = 4) -> Iterator[Slurm]:
-    """A Slurm of its own, whose daemons are gone afterwards. `more`: further lines of its configuration; `cpus`: what each node claims to have."""
+def slurm(more: str = "", cpus: int = 4, files: Mapping[str, str] | None = None) -> Iterator[Slurm]:
+    """A Slurm of its own, whose daemons are gone afterwards.
+
+    more : further lines of its configuration.
+    cpus : how many processors each node claims to have.
+    files : further files beside the configuration, by name.
+    """
     folder = _folder()
+    for name, text in (files or {}).items():
+        (folder / name).write_text(text)
     made = Slurm(folder)
     host = socket.gethostname().partition(".")[0]
     first = _free_ports(N_NODES + 1)

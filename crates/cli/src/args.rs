@@ -30,6 +30,8 @@ pub struct Cli {
 pub enum Verb {
     /// One command over many files, parameters or rows of a table: one task for each
     Map(Box<MapArgs>),
+    /// Compare every file of a set with every file of another (All-Pairs), and write the matrix of the results
+    Pairs(Box<crate::pairs::PairsArgs>),
     /// Run a list of tasks (JSON Lines) or of commands, or a workflow file, and wait for its end
     Run(RunArgs),
     /// Hand a list of tasks or commands, or a workflow file, to a cluster that is up, and return
@@ -156,6 +158,8 @@ pub enum ProviderKind {
     Ssh,
     /// The nodes of the allocation that this command runs in: Slurm, Grid Engine, PBS
     Allocation,
+    /// The nodes of a Ray cluster
+    Ray,
     /// Batch systems and clouds, through Parsl
     Slurm,
     GridEngine,
@@ -170,7 +174,7 @@ pub enum ProviderKind {
 }
 
 impl ProviderKind {
-    /// Whether nodes are jobs of a batch system, or machines of a cloud, that a Python process asks for.
+    /// Whether a Python process asks for nodes: jobs of a batch system, machines of a cloud, or nodes of Ray.
     pub fn is_batch(self) -> bool {
         use ProviderKind::*;
         !matches!(self, Local | Command | Ssh | Allocation)
@@ -182,6 +186,7 @@ impl ProviderKind {
             ProviderKind::Command => "command",
             ProviderKind::Ssh => "ssh",
             ProviderKind::Allocation => "allocation",
+            ProviderKind::Ray => eyas_runtime::provider::RAY,
             ProviderKind::Slurm => "slurm",
             ProviderKind::GridEngine => "grid-engine",
             ProviderKind::Pbspro => "pbspro",
@@ -201,8 +206,8 @@ impl ProviderKind {
 #[command(next_help_heading = "Nodes from elsewhere")]
 pub struct ProvideArgs {
     /// Where nodes come from: local (processes of this machine), ssh (the hosts of --hosts), allocation (the nodes of the
-    /// Slurm, Grid Engine or PBS job that this runs in), command (commands of yours), or jobs of a batch system: slurm,
-    /// grid-engine, pbspro, torque, lsf, htcondor, kubernetes, aws, azure, googlecloud
+    /// Slurm, Grid Engine or PBS job that this runs in), command (commands of yours), ray (the nodes of a Ray cluster), or
+    /// jobs of a batch system: slurm, grid-engine, pbspro, torque, lsf, htcondor, kubernetes, aws, azure, googlecloud
     #[arg(long, value_name = "KIND", default_value = "local", value_parser = provider_kind)]
     pub provider: ProviderKind,
     /// Hosts for --provider ssh, one on a line; --nodes is their number unless given
@@ -223,7 +228,11 @@ pub struct ProvideArgs {
     /// Ends a block; {id} and {name} are filled in
     #[arg(long, value_name = "COMMAND")]
     pub stop: Option<String>,
-    /// Time between two listings of all blocks [default: 15s]
+    /// The Ray cluster: auto for the one of this machine or of RAY_ADDRESS, HOST:PORT for one that this machine is a node of, or
+    /// ray://HOST:PORT for one elsewhere [default: auto]
+    #[arg(long, value_name = "ADDRESS")]
+    pub address: Option<String>,
+    /// Time between two listings of all blocks [default: 15s; of Ray 2s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub list_every: Option<u64>,
     /// Slurm's partition that jobs go to [default: Slurm's own]
@@ -238,10 +247,11 @@ pub struct ProvideArgs {
     /// Nodes of each job [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub nodes_per_job: Option<u32>,
-    /// Anything else that the batch system's provider in Parsl takes, such as qos=long (may be given more than once)
+    /// Anything else that the batch system's provider in Parsl takes, such as qos=long, or that Ray's actors take, such as
+    /// 'resources={"big": 1}' (may be given more than once)
     #[arg(long, value_name = "NAME=VALUE", value_parser = batch::option)]
     pub options: Vec<batch::BatchOption>,
-    /// The Python that has Parsl [default: the python3 beside this program, else the one on PATH]
+    /// The Python that has Parsl or Ray [default: the python3 beside this program, else the one on PATH]
     #[arg(long, value_name = "PATH")]
     pub python: Option<PathBuf>,
     /// How long a job may live; --start of --provider command finds it in {walltime} as HH:MM:SS

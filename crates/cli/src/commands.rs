@@ -483,6 +483,10 @@ fn part_ended(name: &str, why: &str) -> Fault {
     let fault = Fault::new(Exit::Cluster, format!("the {name} ended: {why}"));
     // What a provider itself says is a reason to change something first.
     match why.starts_with("error: ") {
+        // The words of an executor.
+        true if why.contains("no dispatcher answered") => fault.hint(
+            "--advertise HOST:PORT gives nodes another name or address of this machine; `eyas provider check` tries it",
+        ),
         true => fault,
         false => fault.hint(RESUME_HINT),
     }

@@ -52,13 +52,14 @@ impl ProvideArgs {
     }
 
     /// Each option that not all providers have, whether it is given, and whether this provider has it.
-    fn options(&self) -> [(&'static str, bool, bool); 15] {
+    fn options(&self) -> [(&'static str, bool, bool); 16] {
         let ProvideArgs { provider, hosts, ssh, program, start, list, stop, list_every, walltime, .. } = self;
         let (is_local, is_command) = (!self.is_elsewhere(), *provider == ProviderKind::Command);
         let (is_batch, is_slurm) = (provider.is_batch(), *provider == ProviderKind::Slurm);
         let is_cloud =
             matches!(provider, ProviderKind::Aws | ProviderKind::Azure | ProviderKind::Googlecloud);
-        let has_accounts = is_batch && !is_cloud && *provider != ProviderKind::Kubernetes;
+        let is_ray = *provider == ProviderKind::Ray;
+        let has_accounts = is_batch && !is_cloud && !is_ray && *provider != ProviderKind::Kubernetes;
         [
             ("hosts", hosts.is_some(), *provider == ProviderKind::Ssh),
             ("ssh", ssh.is_some(), matches!(provider, ProviderKind::Ssh | ProviderKind::Allocation)),
@@ -66,12 +67,13 @@ impl ProvideArgs {
             ("start", start.is_some(), is_command),
             ("list", list.is_some(), is_command),
             ("stop", stop.is_some(), is_command),
+            ("address", self.address.is_some(), is_ray),
             ("list-every", list_every.is_some(), is_command || is_batch),
             ("walltime", walltime.is_some(), is_command || has_accounts),
             ("partition", self.partition.is_some(), is_slurm),
             ("queue", self.queue.is_some(), has_accounts && !is_slurm && *provider != ProviderKind::Htcondor),
             ("account", self.account.is_some(), has_accounts),
-            ("nodes-per-job", self.nodes_per_job.is_some(), is_batch),
+            ("nodes-per-job", self.nodes_per_job.is_some(), is_batch && !is_ray),
             ("options", !self.options.is_empty(), is_batch),
             ("python", self.python.is_some(), is_batch),
             ("setup", !self.setup.is_empty(), !is_local),
@@ -90,6 +92,7 @@ impl ProvideArgs {
             ("start", start.clone()),
             ("list", list.clone()),
             ("stop", stop.clone()),
+            ("address", self.address.clone()),
             ("list-every", ms(list_every)),
             ("walltime", ms(walltime)),
             ("node-dir", self.node_dir.clone()),

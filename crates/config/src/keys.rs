@@ -42,6 +42,7 @@ pub const KEYS: &[Key] = &[
     key("start", Kind::Value),
     key("list", Kind::Value),
     key("stop", Kind::Value),
+    key("address", Kind::Value),
     key("list-every", Kind::Value),
     key("partition", Kind::Value),
     key("queue", Kind::Value),

@@ -183,7 +183,9 @@ def course(name: str, by_demand: bool = True, live: bool = False) -> Draw:
         time_s, series = results.series(name)
         if live:
             by = max(1, len(time_s) // 30)
-            series = {k: smooth(v, by) if k in ("demand", "local", "peer", "home") else v for k, v in series.items()}
+            series = {
+                k: smooth(v, by) if k in ("demand", "local", "peer", "home") else v for k, v in series.items()
+            }
         total = [a + b + c for a, b, c in zip(series["local"], series["peer"], series["home"])]
         part = [
             [100 * v / t if t else 0.0 for v, t in zip(series[kind], total)]
@@ -265,8 +267,14 @@ def throughput(names: Sequence[str], live: bool = False) -> Draw:
     def draw(figure: Any, results: Results) -> None:
         axes = figure.subplots()
         at = bars(axes, [results.label(name) for name in names])
-        kinds = [("local", LOCAL, "local_bytes"), ("remote", REMOTE, "peer_bytes"), (home, MISS, "home_bytes")]
-        parts = [(k, c, [results[n][key] / results[n]["makespan_s"] / unit for n in names]) for k, c, key in kinds]
+        kinds = [
+            ("local", LOCAL, "local_bytes"),
+            ("remote", REMOTE, "peer_bytes"),
+            (home, MISS, "home_bytes"),
+        ]
+        parts = [
+            (k, c, [results[n][key] / results[n]["makespan_s"] / unit for n in names]) for k, c, key in kinds
+        ]
         stacked(axes, at, parts)
         peak = [results[name]["throughput_p99_bytes_per_s"] / unit for name in names]
         axes.plot(at, peak, "_", color="black", ms=18, mew=2, label="99th percentile")
@@ -341,7 +349,9 @@ def response(names: Sequence[str]) -> Draw:
         said = [(i, results.paper(name, "response_s")) for i, name in zip(at, names)]
         known = [(i, value) for i, value in said if value is not None]
         if known:
-            axes.plot([i for i, _ in known], [v for _, v in known], "_", color="black", ms=22, mew=2, label="paper")
+            axes.plot(
+                [i for i, _ in known], [v for _, v in known], "_", color="black", ms=22, mew=2, label="paper"
+            )
         axes.set(yscale="log", ylabel="average response time (s)")
         axes.legend(fontsize=8)
 
@@ -791,7 +801,7 @@ def draw_into(target: Path, results: Results, all_of: dict[str, Draw]) -> int:
 def main() -> int:
     words = sys.argv[1:]
     is_live = words[:1] == ["--reports"]
-    if not words or len(words) > 1 and not (is_live and len(words) > 2):
+    if not words or (len(words) > 1 and not (is_live and len(words) > 2)):
         print("usage: python -m eyas.figures DIR | --reports DIR NAME=report.json ...", file=sys.stderr)
         return 2
     what = words[1] if is_live else words[0]

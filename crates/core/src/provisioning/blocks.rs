@@ -24,6 +24,9 @@
 //!      was there, or as many refused submissions or listings of a provider that never had a block nor saw a node of this
 //!      cluster, [`Blocks::look`] gives up.
 //!
+//!   5. *In time*: while tasks wait, a node counts as one that leaves as long before its end as nodes took lately from
+//!      their request until they joined, at most for half of its life. So its successor waits in the queue meanwhile.
+//!
 //! Not here: what a block is made of, what the commands are, and who runs them.
 
 use super::decision::{Basis, Decided, Decision, Why};
@@ -169,6 +172,8 @@ struct Block {
     why: String,
     /// Nodes of it that have ever joined.
     joined: BTreeSet<ExecutorId>,
+    /// When the first of them joined.
+    first_joined: Option<Timestamp>,
     /// Since when none of its nodes is there, although all have joined.
     empty_since: Option<Timestamp>,
 }
@@ -506,6 +511,8 @@ impl Blocks {
             if block.joined.insert(view.executor) {
                 self.n_failures = 0;
                 self.provisioner.request_ended(now, 1, true);
+                self.provisioner.saw_slots(view.slots);
+                block.first_joined.get_or_insert(now);
                 if block.state == State::Queued {
                     block.state = State::Running { since: now };
                 }
@@ -568,6 +575,7 @@ impl Blocks {
             n_unlisted: 0,
             why: line.why.clone(),
             joined: BTreeSet::new(),
+            first_joined: None,
             empty_since: None,
         };
         self.blocks.insert(number, block);
@@ -612,13 +620,20 @@ impl Blocks {
 
     fn provision(&mut self, now: Timestamp, seen: &Seen, out: &mut Vec<BlockAction>) {
         let mut views = vec![];
-        for block in self.blocks.values() {
+        let wait_ns = self.provisioner.start_up_ns(now);
+        for (number, block) in &self.blocks {
             let view_of =
                 |executor: &ExecutorId| seen.nodes.iter().find(|(view, _)| view.executor == *executor);
             let n_before = views.len();
             views.extend(block.joined.iter().filter_map(view_of).map(|(view, _)| *view));
             let n_present = views.len() - n_before;
-            idle_together(block.n_nodes, &mut views[n_before..]);
+            idle_together(block.n_nodes, *number, &mut views[n_before..]);
+            let first_joined = block.first_joined.unwrap_or(now);
+            for view in &mut views[n_before..] {
+                // A node without time for any task that waits is released, which has another one requested, too.
+                let is_of_use = seen.n_ready > 0 && !view.has_no_time;
+                view.leaves |= is_of_use && is_due_soon(now, first_joined, view.ends, wait_ns);
+            }
             // A node that the dispatcher has given up, or that said goodbye a moment ago, is there until its block is over. It
             // takes nothing, and cannot be released. One that came again has two numbers and counts once.
             let n_gone = block.joined.len().min(block.n_nodes as usize).saturating_sub(n_present);
@@ -666,6 +681,7 @@ impl Blocks {
                 n_unlisted: 0,
                 why: String::new(),
                 joined: BTreeSet::new(),
+                first_joined: None,
                 empty_since: None,
             };
             self.blocks.insert(number, block);
@@ -782,10 +798,16 @@ impl Blocks {
     }
 }
 
+/// Whether a successor of a node that joined at `joined` should be in the queue by now, where blocks wait for so long.
+fn is_due_soon(now: Timestamp, joined: Timestamp, ends: Option<Timestamp>, wait_ns: u64) -> bool {
+    ends.is_some_and(|ends| ends.since_ns(now) <= wait_ns.min(ends.since_ns(joined) / 2))
+}
+
 /// A block ends as a whole: to let one of its nodes go while another one works would give nothing back. So the nodes of a block are
-/// idle for as long as all of them are.
-fn idle_together(n_nodes: u32, views: &mut [NodeView]) {
+/// idle for as long as all of them are, and go together.
+fn idle_together(n_nodes: u32, number: u32, views: &mut [NodeView]) {
     if n_nodes > 1 {
+        views.iter_mut().for_each(|view| view.block = Some(number));
         let all: Option<Vec<Timestamp>> = views.iter().map(|view| view.idle_since).collect();
         let since = all.and_then(|all| all.into_iter().max());
         views.iter_mut().for_each(|view| view.idle_since = since);

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// The length of one bin of the arrival rate.
-const BIN_NS: u64 = 10_000_000_000;
+const BIN_NS: u64 = 3_000_000_000;
 /// The rate now is that of so many bins; it is compared with as many bins before.
-const N_BINS: usize = 6;
+const N_BINS: usize = 10;
 
 /// `n` tasks whose predicted run times add up to `ns`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -68,10 +68,10 @@ impl Predicted {
     }
 }
 
-/// The rate at which work arrives, over the last two minutes.
+/// The rate at which work arrives, over the last minute.
 ///
-/// The rate of a minute is the median of its six bins of ten seconds, so that a submission of many tasks at once, which
-/// fills one bin, is not taken for a rate. A rate that rises or falls from one minute to the next is taken to go on like that, to
+/// The rate of half a minute is the median of its ten bins of three seconds, so that a submission of many tasks at once, which
+/// fills one bin, is not taken for a rate. A rate that rises or falls from one half to the next is taken to go on like that, to
 /// twice or half of what it is.
 #[derive(Debug, Default)]
 pub struct Arrivals {
@@ -122,10 +122,10 @@ impl Arrivals {
         if rate <= 0.0 || n == 0 || us == 0 {
             return Work::default();
         }
-        let minute_ns = (N_BINS as u64 * BIN_NS) as f64;
-        let rise = if n_full >= 2 * N_BINS { (rate - full(N_BINS, 2 * N_BINS)) / minute_ns } else { 0.0 };
-        // The rate is that of the middle of its minute, and wanted for the middle of the time to come.
-        let ahead_ns = (minute_ns + over_ns as f64) / 2.0;
+        let half_ns = (N_BINS as u64 * BIN_NS) as f64;
+        let rise = if n_full >= 2 * N_BINS { (rate - full(N_BINS, 2 * N_BINS)) / half_ns } else { 0.0 };
+        // The rate is that of the middle of its half minute, and wanted for the middle of the time to come.
+        let ahead_ns = (half_ns + over_ns as f64) / 2.0;
         let rate = (rate + rise * ahead_ns).max(rate / 2.0).min(rate * 2.0);
         // Microseconds per nanosecond, times nanoseconds.
         let work_us = rate * over_ns as f64;
@@ -156,8 +156,8 @@ mod tests {
     #[test]
     fn an_even_rate_is_expected_to_stay() {
         assert_eq!(after(300, |_| 5), Work { n: 50, ns: 50 * S });
-        assert_eq!(after(61, |_| 5).n, 50, "one minute is enough");
-        assert_eq!(after(20, |_| 5), Work::default(), "a part of a minute is not");
+        assert_eq!(after(31, |_| 5).n, 50, "half a minute is enough");
+        assert_eq!(after(12, |_| 5), Work::default(), "a few seconds are not");
     }
 
     #[test]
@@ -172,8 +172,8 @@ mod tests {
         // 24 and 6 tasks per second arrive at the end.
         assert!((235..=255).contains(&rises.n), "{rises:?}");
         assert!((50..=70).contains(&falls.n), "{falls:?}");
-        let jumps = expected_after(240, 100, |second| if second < 180 { 1 } else { 100 });
-        assert_eq!(jumps.n, 2 * 100 * 100, "at most twice the rate of the last minute");
+        let jumps = expected_after(210, 100, |second| if second < 180 { 1 } else { 100 });
+        assert_eq!(jumps.n, 2 * 100 * 100, "at most twice the rate of the last half minute");
     }
 
     #[test]

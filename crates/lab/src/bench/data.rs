@@ -146,7 +146,7 @@ fn measure(workload: Workload, args: &DataArgs, dir: &Path, table: &mut Table) -
 }
 
 /// Makes files that differ from each other, and leaves them in the page cache.
-fn make_files(dir: &Path, n: usize, bytes: u64) -> Result<Vec<PathBuf>, Fault> {
+pub(super) fn make_files(dir: &Path, n: usize, bytes: u64) -> Result<Vec<PathBuf>, Fault> {
     std::fs::create_dir_all(dir)?;
     let mut random = Random(7);
     let block: Vec<u8> = (0..1 << 17).flat_map(|_| random.next().to_le_bytes()).collect();

@@ -22,6 +22,7 @@ pub mod index;
 mod journal;
 mod memory;
 mod net;
+mod pairs;
 mod predict;
 mod promise;
 mod provision;
@@ -69,6 +70,8 @@ enum Bench {
     Collective(choose::CollectiveArgs),
     /// Many tasks over shared files on four nodes with cold caches, beside xargs
     Data(data::DataArgs),
+    /// All pairs of 40 files through `eyas pairs` on four nodes with cold caches, beside xargs
+    Pairs(pairs::PairsArgs),
     /// Files of one size from local disk, limited shared storage and caches, with and without a wrapper script
     Files(files::FilesArgs),
     /// One object to 16 nodes over links of 1 Gbit/s, in network namespaces (needs root), beside the ideal
@@ -140,6 +143,7 @@ pub fn bench(args: BenchArgs) -> Result<Exit, Fault> {
         Bench::Journal(args) => journal::bench(&args),
         Bench::Collective(args) => choose::bench(&args),
         Bench::Data(args) => data::bench(&args),
+        Bench::Pairs(args) => pairs::bench(&args),
         Bench::Files(args) => files::bench(&args),
         Bench::Predict(args) => predict::bench(&args),
         Bench::Provision(args) => provision::bench(&args),

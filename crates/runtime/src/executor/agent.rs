@@ -89,6 +89,8 @@ pub struct Agent {
     /// Stops everything that threads of this process do.
     halt: Halt,
     leaving: Leaving,
+    /// For work that reports later.
+    inputs: Inputs,
     /// Why this executor ends, once it does.
     stop: Option<String>,
 }
@@ -134,7 +136,8 @@ impl Agent {
             slots,
             gpu_names: options.gpu_names,
             writes,
-            space: Space::new(inputs),
+            space: Space::new(inputs.clone()),
+            inputs,
             printing: Printing::default(),
             counters: Counters::default(),
             halt,
@@ -231,9 +234,10 @@ impl Agent {
             Input::ProgramsWrote { bytes, n_lives } => self.space.programs_wrote(bytes, n_lives),
             Input::Looked { report, whole } => {
                 self.writes.settle(whole);
-                self.take_end(*report);
+                self.take_end(*report, false);
             }
             Input::LookedBefore { start } => self.start_after_look(&start),
+            Input::EndHeld { report } => self.take_end(*report, true),
             Input::Event(event) => self.on_event(event),
             Input::BrokenOff { object, begun, event } => {
                 self.peers.keep_begun(object, begun);

@@ -37,7 +37,12 @@ impl Launch {
     /// by standard input, of which lines of set-up read nothing. `takes_more`: the arguments of the shell are further ones
     /// of the executor.
     pub(super) fn script(&self, join: &str, name: &str, takes_more: bool) -> String {
-        let Launch { exe, node_args, node_dir, scratch_age, setup, .. } = self;
+        self.script_with(&quoted(&self.exe.to_string_lossy()), join, name, takes_more)
+    }
+
+    /// The same with another word for the program.
+    pub(super) fn script_with(&self, exe: &str, join: &str, name: &str, takes_more: bool) -> String {
+        let Launch { node_args, node_dir, scratch_age, setup, .. } = self;
         let mut text = String::new();
         // The walltime counts from the start of the job, so lines of set-up are part of it.
         let walltime_s = self.walltime.map(|walltime| walltime.as_secs());
@@ -54,7 +59,7 @@ impl Launch {
         let _ = writeln!(text, "mkdir -p -m 700 \"{folder}\" || exit 1");
         let args: Vec<String> = node_args.iter().map(|word| quoted(word)).collect();
         let more = if takes_more { " \"$@\"" } else { "" };
-        let (exe, args) = (quoted(&exe.to_string_lossy()), args.join(" "));
+        let args = args.join(" ");
         let _ = write!(
             text,
             "exec {exe} executor --join {join} --name {name} --scratch \"{folder}\" --scratch-age {}ms {args}",

@@ -3,7 +3,7 @@
 //! A provider asks the dispatcher for its demand every [`LOOK`], lets [`eyas_core::provisioning::blocks`] decide, and carries that
 //! out: it submits, lists and cancels blocks, and has idle nodes drained. Where blocks come from is a [`Source`]: this machine
 //! ([`Local`]), hosts that are known by name ([`Hosts`]), commands of the user ([`Commands`]), or batch systems
-//! and clouds through Parsl ([`Batch`]). A source works on a thread of its own, one order after the other, so
+//! and clouds through Parsl, and Ray ([`Batch`]). A source works on a thread of its own, one order after the other, so
 //! that a batch system that hangs does not keep the provider from looking.
 //!
 //! A provider ends when the dispatcher does, and its blocks with it. Where blocks live elsewhere, a dispatcher that only does not
@@ -25,7 +25,7 @@ mod share;
 mod sweep;
 mod worker;
 
-pub use batch::{Batch, BatchSettings, Refusal, check_python};
+pub use batch::{Batch, BatchSettings, RAY, Refusal, check_python};
 pub use calls::{CallCount, calls_of};
 pub use command::{CommandLines, Commands, check_line, has_hole};
 pub use haste::Haste;

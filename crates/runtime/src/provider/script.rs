@@ -41,6 +41,13 @@ pub(super) fn text(launch: &Launch, share: &Share, name: &str, is_one_of_several
     text
 }
 
+/// The same for a node that sees no folder of this machine: the key comes by standard input, the program's path in a variable, and what
+/// is printed goes to whoever started the script.
+pub(super) fn carried_text(launch: &Launch, name: &str) -> String {
+    let script = launch.script_with("\"$EYAS_PROGRAM\"", "-", name, true);
+    format!("# The executor {name} of an eyas cluster.\n{script}\n")
+}
+
 /// The last line of a file that is not empty, of its last kilobytes.
 pub(super) fn last_line(path: &Path) -> Option<String> {
     let mut file = std::fs::File::open(path).ok()?;

@@ -5,6 +5,7 @@ process ends when its input does. Standard error is a log.
 
     {"protocol": 1, "kind": "slurm", "folder": DIR, "book": FILE, "queue": ..., ...}
                                                                          ->  {"ready": {"parsl": VERSION, "calls": N}}
+    for Ray also "address", "gpus" and "program"                         ->  {"ready": {"ray": VERSION, "calls": N}}
     the same with "check": true                                          ->  {"complaints": [[TEXT, HINT or null], ...]}
     {"id": 1, "call": "submit", "name": NAME, "script": FILE, "nodes": 2}  ->  {"id": 1, "ok": JOB}
     {"id": 2, "call": "list", "prefix": PREFIX}     ->  {"id": 2, "ok": [{"id", "name", "state", "why", "nodes"}, ...]}
@@ -27,6 +28,8 @@ from typing import Any
 from .kinds import KINDS, Settings
 from .listings import Failed
 from .pool import Pool, Refused, complaints, parsl_version
+from .ray_pool import RayPool, ray_version
+from .ray_pool import complaints as ray_complaints
 
 PROTOCOL = 1
 
@@ -37,7 +40,7 @@ def settings_of(first: dict[str, Any]) -> Settings:
             f"the Python package eyas speaks protocol {PROTOCOL}, and the program {first.get('protocol')}",
             "install both in the same version: pip install -U 'eyas[batch]'",
         )
-    if first["kind"] not in KINDS:
+    if first["kind"] not in KINDS and first["kind"] != "ray":
         raise Refused(f"the Python package eyas knows no provider {first['kind']}")
     return Settings(
         kind=first["kind"],
@@ -48,10 +51,12 @@ def settings_of(first: dict[str, Any]) -> Settings:
         slots=first.get("slots"),
         memory_bytes=first.get("memory_bytes"),
         options=first.get("options", {}),
+        gpus=first.get("gpus"),
+        program=first.get("program") or "",
     )
 
 
-def carry_out(pool: Pool, call: dict[str, Any]) -> Any:
+def carry_out(pool: Pool | RayPool, call: dict[str, Any]) -> Any:
     verb = call["call"]
     if verb == "submit":
         return pool.submit(call["name"], Path(call["script"]), call["nodes"])
@@ -82,14 +87,21 @@ def main() -> int:
         opening = json.loads(first)
         settings = settings_of(opening)
         if opening.get("check"):
-            say({"complaints": complaints(settings)})
+            wrong = ray_complaints(settings) if settings.kind == "ray" else complaints(settings)
+            say({"complaints": wrong})
             return 0
-        version = parsl_version()
-        pool = Pool(settings, Path(opening["folder"]), Path(opening["book"]))
+        folder, book = Path(opening["folder"]), Path(opening["book"])
+        pool: Pool | RayPool
+        if settings.kind == "ray":
+            version = {"ray": ray_version()}
+            pool = RayPool(settings, folder, book, opening.get("address") or "auto")
+        else:
+            version = {"parsl": parsl_version()}
+            pool = Pool(settings, folder, book)
     except Refused as refused:
         say({"refused": str(refused), "hint": refused.hint})
         return 1
-    say({"ready": {"parsl": version, "calls": pool.taken_calls()}})
+    say({"ready": {**version, "calls": pool.taken_calls()}})
     for line in sys.stdin:
         call = json.loads(line)
         try:

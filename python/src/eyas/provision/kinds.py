@@ -46,7 +46,8 @@ class Settings:
 
     walltime_s : seconds that a block may live.
     slots, memory_bytes : processors and memory of each node that are asked for.
-    options : arguments of Parsl's class by name; they win over what follows from the other settings.
+    options : arguments of Parsl's class by name; they win over what follows from the other settings. For Ray, of its actors.
+    gpus : of each node: a number, or "auto". For Ray alone, as `program` is: the path of the program `eyas` here.
     """
 
     kind: str
@@ -57,6 +58,8 @@ class Settings:
     slots: int | None = None
     memory_bytes: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    gpus: int | str | None = None
+    program: str = ""
 
 
 @dataclass(frozen=True)

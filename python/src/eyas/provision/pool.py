@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.metadata
+import importlib.util
 import inspect
 import json
 import logging
 import os
 import re
 import shlex
+import sys
 import tempfile
 import types
 import typing
@@ -61,13 +64,39 @@ class _Call:
 
 def parsl_version() -> str:
     """Raises Refused where Parsl is not there."""
-    try:
-        return str(importlib.import_module("parsl").__version__)
-    except ModuleNotFoundError as error:
+    if importlib.util.find_spec("parsl") is None:
         raise Refused(
-            f"this Python has no {error.name}, which --provider needs for batch systems",
+            "this Python has no parsl, which --provider needs for batch systems",
             "pip install 'eyas[batch]'",
-        ) from None
+        )
+    try:
+        return importlib.metadata.version("parsl")
+    except importlib.metadata.PackageNotFoundError:
+        return "of unknown version"
+
+
+def _make_bare_packages() -> None:
+    """Makes `parsl` and `parsl.providers` without running them: they import all of Parsl, of which one provider needs a third.
+
+    That takes half a second of processor time, which the first task of each run would wait for.
+    """
+    for name in ("parsl", "parsl.providers"):
+        spec = None if name in sys.modules else importlib.util.find_spec(name)
+        if spec is not None:
+            sys.modules[name] = importlib.util.module_from_spec(spec)
+
+
+def _load(module: str) -> Any:
+    """A module of Parsl. Raises ImportError."""
+    _make_bare_packages()
+    try:
+        return importlib.import_module(module)
+    except (ImportError, AttributeError):
+        # This Parsl, or this provider, needs more of the packages: then all of it is loaded.
+        for name in [name for name in sys.modules if name.partition(".")[0] == "parsl"]:
+            del sys.modules[name]
+        importlib.import_module("parsl")
+        return importlib.import_module(module)
 
 
 def class_of(kind: str) -> Any:
@@ -75,7 +104,7 @@ def class_of(kind: str) -> Any:
     parsl_version()
     entry = KINDS[kind]
     try:
-        return getattr(importlib.import_module(entry.module), entry.cls)
+        return getattr(_load(entry.module), entry.cls)
     except (ImportError, AttributeError) as error:
         raise Refused(
             f"this Parsl has no provider for {kind}: {error}", "pip install -U 'eyas[batch]'"

@@ -10,6 +10,9 @@ struct World {
     /// Executors with the names of their nodes; those in `idle` have no task.
     nodes: Vec<(u32, String)>,
     idle: BTreeSet<u32>,
+    /// Slots of each node, and when all of them end.
+    slots: u32,
+    ends: Option<Timestamp>,
     /// What a listing shows.
     queue: Vec<Listed>,
     /// Submissions are refused with these words.
@@ -51,6 +54,8 @@ impl World {
             n_ready: 0,
             nodes: vec![],
             idle: BTreeSet::new(),
+            slots: 1,
+            ends: None,
             queue: vec![],
             refuses: None,
             n_max: usize::MAX,
@@ -70,7 +75,8 @@ impl World {
             let is_idle = self.idle.contains(executor);
             let view = NodeView {
                 executor: ExecutorId(*executor),
-                slots: 1,
+                slots: self.slots,
+                ends: self.ends,
                 n_assigned: u32::from(!is_idle),
                 idle_since: is_idle.then_some(Timestamp(0)),
                 cached_bytes: 0,
@@ -659,4 +665,68 @@ fn failures_beside_a_node_that_works_do_not_count_when_that_node_is_lost() {
     w.go(300);
     assert_eq!(w.gave_up, None);
     assert!(w.queue.iter().any(|line| line.name == "N1"), "the first host is tried again");
+}
+
+#[test]
+fn a_part_of_a_block_is_never_released() {
+    // Four nodes are idle, three have to stay: one of a block alone would give nothing back.
+    let mut w = World::new(BlockConfig { nodes_per_block: 2, ..batch() }, 3, 6);
+    w.n_ready = 6;
+    w.go(3);
+    w.queue.iter_mut().for_each(|line| line.state = BlockState::Running);
+    let name = |i: u32| (i, format!("eyas-c1-{}.{}", i.div_ceil(2), if i % 2 == 1 { "a" } else { "b" }));
+    w.nodes = (1..=6).map(name).collect();
+    w.n_ready = 0;
+    w.idle = BTreeSet::from([1, 2, 3, 4]);
+    w.go(60);
+    let released = |w: &World| -> Vec<u32> {
+        let executor = |(_, action): &(u64, BlockAction)| match action {
+            Release { executor } => Some(executor.0),
+            _ => None,
+        };
+        w.done.iter().filter_map(executor).collect()
+    };
+    assert_eq!(released(&w).len(), 2, "six less two are four: {:?}", released(&w));
+    assert_eq!(released(&w)[0].div_ceil(2), released(&w)[1].div_ceil(2), "{:?}", released(&w));
+    w.idle = (1..=6).collect();
+    w.go(60);
+    assert_eq!(released(&w).len(), 2, "four less two would be too few");
+}
+
+#[test]
+fn nodes_are_expected_to_have_the_slots_that_the_last_one_had() {
+    let mut w = World::new(batch(), 0, 20);
+    w.slots = 16;
+    w.n_ready = 1;
+    w.go(1);
+    w.queue[0].state = BlockState::Running;
+    w.nodes = vec![(1, "eyas-c1-1".into())];
+    w.n_ready = 40;
+    w.go(60);
+    // 40 tasks that wait and one that runs: three nodes of 16 slots.
+    assert_eq!(w.times(|action| matches!(action, Submit { .. })).len(), 3);
+}
+
+#[test]
+fn a_successor_is_requested_as_long_before_the_end_as_blocks_wait_in_the_queue() {
+    // How long the first block waited, and how many were submitted 380 s and 270 s before the end of its node.
+    for (waited_s, at_380, at_270) in [(2, 1, 1), (300, 1, 2), (5_000, 2, 2)] {
+        let mut w = World::new(batch(), 0, 2);
+        w.n_ready = 1;
+        w.go(waited_s);
+        w.queue[0].state = BlockState::Running;
+        w.nodes = vec![(1, "eyas-c1-1".into())];
+        w.ends = Some(w.now.plus_ns(3_600 * S));
+        // The policy wants one node for the task that waits, and has it.
+        w.go(1_700);
+        assert_eq!(w.submissions().len(), 1, "after {waited_s} s: more than half of its life is left");
+        w.n_ready = 0;
+        w.go(1_500);
+        assert_eq!(w.submissions().len(), 1, "nothing waits");
+        w.n_ready = 1;
+        w.go(20);
+        assert_eq!(w.submissions().len(), at_380, "after {waited_s} s in the queue");
+        w.go(110);
+        assert_eq!(w.submissions().len(), at_270, "after {waited_s} s in the queue");
+    }
 }

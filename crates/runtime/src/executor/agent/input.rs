@@ -67,6 +67,10 @@ pub enum Input {
     LookedBefore {
         start: Box<Start>,
     },
+    /// A program was ended by a signal a moment ago, and what it did to its inputs is known.
+    EndHeld {
+        report: Box<runner::RunReport>,
+    },
     /// This process ends after its grace period at the latest, for this reason (a phrase after "because").
     Leave {
         reason: String,

@@ -2,8 +2,8 @@
 //!
 //! What a slot is told of a program is `launch`, what the end of a program means for its task is `failure`.
 
-use super::failure::{disk_of, result_of};
-use super::input::Start;
+use super::failure::{disk_of, may_be_of_all, of_ending_node, result_of};
+use super::input::{Input, Start};
 use super::launch::Launch;
 use super::{Agent, AttemptId, ExecutorError, runner};
 use crate::clock;
@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// How long a program may wait behind another one while a slot is idle.
 const STUCK_PATIENCE: Duration = Duration::from_millis(100);
+/// How long after a program's end by a signal the same signal may still reach this process.
+const SIGNAL_PATIENCE: Duration = Duration::from_millis(500);
 
 impl Agent {
     /// The inputs of an attempt are here, and a slot is free. Cached bytes that are in doubt are read through first, on a
@@ -135,14 +137,23 @@ impl Agent {
         let attempt = self.attempts.find_by_key(report.key);
         let doubted = attempt.map_or(vec![], |attempt| self.writes.doubted(attempt, &self.objects));
         match doubted.is_empty() {
-            true => self.take_end(report),
+            true => self.take_end(report, false),
             false => self.objects.read_through(doubted, report, self.halt.clone()),
         }
     }
 
-    /// A program has ended, and what it did to its inputs is known.
-    pub(super) fn take_end(&mut self, mut report: runner::RunReport) {
+    /// A program has ended, and what it did to its inputs is known. `is_held`: it was ended by a signal, and was held back to see
+    /// whether that was meant for all processes of this node.
+    pub(super) fn take_end(&mut self, mut report: runner::RunReport, is_held: bool) {
         let Some(id) = self.attempts.find_id(report.key) else { return };
+        if !is_held && may_be_of_all(&report.exit) && !self.leaving.has_begun() {
+            let inputs = self.inputs.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(SIGNAL_PATIENCE).await;
+                let _ = inputs.send(Input::EndHeld { report: Box::new(report) });
+            });
+            return;
+        }
         let Some(attempt) = self.attempts.find_mut(id) else { return };
         if std::mem::take(&mut attempt.is_withdrawn)
             && report.exit == runner::ExitKind::Cancelled
@@ -152,6 +163,10 @@ impl Agent {
             return;
         }
         let result = result_of(&report, &attempt.spec);
+        let result = match self.leaving.has_begun() {
+            true => result.map_err(of_ending_node),
+            false => result,
+        };
         let disk = disk_of(&report, attempt.written_before_bytes);
         let outputs = report.outputs.iter().map(size_of_output).collect();
         attempt.program_ended(&mut report);
