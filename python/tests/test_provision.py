@@ -93,11 +93,14 @@ def test_slurm() -> None:
 def test_grid_engine() -> None:
     job = "<job_list state='x'><JB_job_number>{}</JB_job_number><JB_name>{}</JB_name><state>{}</state></job_list>"
     text = job.format(7, NAME, "r") + job.format(8, "other", "qw") + job.format(9, "eyas-c1-5.1", "Eqw")
+    text += job.format(10, "eyas-c1-6.1", "hqw") + job.format(11, "eyas-c1-7.1", "dr")
     xml = f"<?xml version='1.0'?><job_info><queue_info>{text}</queue_info></job_info>"
     assert rows("grid-engine", qstat=xml) == [
         ("7", NAME, "running", ""),
         ("8", "other", "queued", ""),
         ("9", "eyas-c1-5.1", "ended", "Grid Engine has it in the error state Eqw"),
+        ("10", "eyas-c1-6.1", "queued", "it is held"),
+        ("11", "eyas-c1-7.1", "running", ""),
     ]
 
 

@@ -213,7 +213,7 @@ pub struct ProvideArgs {
     /// Hosts for --provider ssh, one on a line; --nodes is their number unless given
     #[arg(long, value_name = "FILE")]
     pub hosts: Option<PathBuf>,
-    /// How hosts are reached by ssh, and by an allocation that is not Slurm's [default: ssh]
+    /// How hosts are reached by ssh, and by an allocation that is not Slurm's [default: ssh; in Grid Engine qrsh]
     #[arg(long, value_name = "COMMAND")]
     pub ssh: Option<String>,
     /// The program `eyas` on the nodes [default: the path of this one]
