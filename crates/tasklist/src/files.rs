@@ -52,8 +52,11 @@ pub fn find_set(word: &str, base_dir: &Path) -> Result<FileSet> {
                 Ok(())
             })?;
             if words.is_empty() {
-                return Err(Error::new(ErrorKind::NotFound, format!("the list {} names no files", shown(list)))
-                    .hint("write a path, a URL or a pattern on each line"));
+                return Err(Error::new(
+                    ErrorKind::NotFound,
+                    format!("the list {} names no files", shown(list)),
+                )
+                .hint("write a path, a URL or a pattern on each line"));
             }
             find(&words, None, base_dir, &base, false)?
         }

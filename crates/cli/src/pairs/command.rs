@@ -28,7 +28,8 @@ pub struct Command {
     pub takes_many: bool,
 }
 
-const KNOWN: &str = "known here are {a}, {b} and {pairs}; write `{{` and `}}` for braces that are meant as such";
+const KNOWN: &str =
+    "known here are {a}, {b} and {pairs}; write `{{` and `}}` for braces that are meant as such";
 
 impl Command {
     /// Parses the words of a command; `is_for_shell`: they are one line for the shell.
@@ -47,10 +48,14 @@ impl Command {
             (true, true, false) | (false, false, true) => Ok(Command { words, is_for_shell, takes_many }),
             (_, _, true) => Err(bad("the command has {pairs} beside {a} or {b}".into())
                 .hint("{a} and {b} are the files of one pair, {pairs} is a file that names many pairs")),
-            (false, _, _) => Err(bad("the command has no {a}, so it would not read the first file of a pair".into())
-                .hint("write {a} and {b} where the names of the two files go, such as `compare {a} {b}`")),
-            (_, false, _) => Err(bad("the command has no {b}, so it would not read the second file of a pair".into())
-                .hint("write {a} and {b} where the names of the two files go, such as `compare {a} {b}`")),
+            (false, _, _) => {
+                Err(bad("the command has no {a}, so it would not read the first file of a pair".into())
+                    .hint("write {a} and {b} where the names of the two files go, such as `compare {a} {b}`"))
+            }
+            (_, false, _) => {
+                Err(bad("the command has no {b}, so it would not read the second file of a pair".into())
+                    .hint("write {a} and {b} where the names of the two files go, such as `compare {a} {b}`"))
+            }
         }
     }
 

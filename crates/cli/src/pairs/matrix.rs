@@ -39,7 +39,8 @@ impl Matrix {
     pub fn create(path: &Path, n_rows: usize, n_columns: usize) -> io::Result<Matrix> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
         let header = header(n_rows, n_columns);
-        let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "the matrix is too large for this machine");
+        let too_large =
+            || io::Error::new(io::ErrorKind::InvalidInput, "the matrix is too large for this machine");
         let cells = n_rows.checked_mul(n_columns).and_then(|n| n.checked_mul(8)).ok_or_else(too_large)?;
         let map_bytes = cells.checked_add(header.len()).ok_or_else(too_large)?;
         let mut to = BufWriter::with_capacity(1 << 20, &file);

@@ -70,7 +70,8 @@ fn run() -> Result<(), Failed> {
         word.into_string().map_err(|word| failed(format!("the word {} is not UTF-8", word.display())))
     });
     let order = words.next().ok_or_else(|| failed("a tile's process needs an order"))??;
-    let order: Order = serde_json::from_str(&order).map_err(|e| failed(format!("the order is not one: {e}")))?;
+    let order: Order =
+        serde_json::from_str(&order).map_err(|e| failed(format!("the order is not one: {e}")))?;
     let words = words.collect::<Result<Vec<String>, Failed>>()?;
     let command = Command::parse(&words, order.shell).map_err(|fault| failed(fault.message))?;
     let a = items("a")?;
