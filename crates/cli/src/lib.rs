@@ -25,6 +25,7 @@ mod commands;
 mod connect;
 mod ending;
 mod equipment;
+pub mod figures;
 mod hints;
 mod json;
 mod keeper;

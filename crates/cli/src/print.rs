@@ -2,6 +2,7 @@
 
 use eyas_core::NodeState;
 use eyas_core::array::Command;
+use eyas_text::line_of;
 use eyas_wire::message::{ClusterStatus, Provisioner};
 
 /// `1.5 GiB`
@@ -56,6 +57,13 @@ pub fn nodes_of(p: &Provisioner, status: &ClusterStatus) -> String {
     let n_nodes = status.executors.iter().filter(|e| e.state != NodeState::Silent).count();
     let coming = if p.n_pending > 0 { format!(", {} coming", p.n_pending) } else { String::new() };
     format!("{n_nodes} of {} to {} nodes{coming}", p.nodes_min, p.nodes_max)
+}
+
+/// `12.3 s ago: requested 1 node, as the predicted work needs 1 node more`; `None`: nothing was decided yet.
+pub fn last_decision(p: &Provisioner, status: &ClusterStatus) -> Option<String> {
+    let last = p.decisions.last()?;
+    let ago = time(status.now.since_ns(last.at));
+    Some(format!("{ago} ago: {}", line_of(&eyas_report::nodes::sentence(last))))
 }
 
 /// `1 task`, `2 tasks`

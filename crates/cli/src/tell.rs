@@ -1,11 +1,11 @@
 //! Explanations, reports and replays: made from the log of a run, of a running cluster or in the folder of
 //! one that is over.
 
-use crate::args::{ReplayArgs, ReportArgs, TaskArgs};
+use crate::args::{ExplainArgs, ReplayArgs, ReportArgs};
 use crate::commands::{client_runtime, task_name};
 use crate::local::Source;
 use crate::print::count;
-use crate::{Exit, Fault, json, local};
+use crate::{Exit, Fault, figures, json, local};
 use eyas_client::Client;
 use eyas_core::RunId;
 use eyas_core::log::{PrintedLine, PrintedStream};
@@ -13,14 +13,27 @@ use eyas_report::TaskStory;
 use eyas_text::{shown, shown_path};
 use eyas_wire::message::{Captured, Explained};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-pub fn explain(args: TaskArgs) -> Result<Exit, Fault> {
-    let name = task_name(&args.task)?;
+/// Why nodes were requested and released. A group's provider tells all its dispatchers, so one log has it all.
+fn explain_nodes(args: &ExplainArgs) -> Result<Exit, Fault> {
+    let dirs = local::log_dirs(&args.of.join, args.of.dir.as_deref())?;
+    let story = eyas_report::nodes_story(&dirs[0])?;
+    if args.json {
+        json::write(&story)?;
+        return Ok(Exit::Good);
+    }
+    eyas_text::stdout().write_all(eyas_report::nodes_lines(&story).as_bytes())?;
+    Ok(Exit::Good)
+}
+
+pub fn explain(args: ExplainArgs) -> Result<Exit, Fault> {
+    let Some(task) = args.task.as_deref().filter(|_| !args.nodes) else { return explain_nodes(&args) };
+    let name = task_name(task)?;
     let run = args.run.map(RunId);
     let (story, newest) = match local::source(&args.of.join, args.of.dir.as_deref())? {
         Source::Ended(dirs) => {
-            (eyas_report::story_from_group(&dirs, &args.task, run)?, eyas_report::newest_run(&dirs)?)
+            (eyas_report::story_from_group(&dirs, task, run)?, eyas_report::newest_run(&dirs)?)
         }
         Source::Live(path) => client_runtime().block_on(async {
             let mut client = Client::connect(&path).await?;
@@ -96,12 +109,46 @@ pub fn report(args: ReportArgs) -> Result<Exit, Fault> {
         [run] => format!("run {}, {},", run.run, shown(&run.name)),
         runs => format!("all {} runs", runs.len()),
     };
+    if let Some(folder) = &args.figures {
+        let n = draw_figures(folder, &json_path, &report, base.as_ref())?;
+        eyas_text::say!("{n} figures in {}", shown_path(folder));
+    }
     eyas_text::say!("{of} of {}", shown_path(&dirs[0]));
     for sentence in &report.verdict.sentences {
         eyas_text::say!("{sentence}");
     }
     writeln!(eyas_text::raw_unless_terminal(), "{} and {}", args.out.display(), json_path.display())?;
     Ok(Exit::Good)
+}
+
+/// Draws the report, and the one that it is compared with beside it. Gives how many figures there are.
+fn draw_figures(
+    folder: &Path,
+    json_path: &Path,
+    report: &eyas_report::Report,
+    base: Option<&eyas_report::Report>,
+) -> Result<u64, Fault> {
+    let fail = |e: std::io::Error| {
+        Fault::new(Exit::Other, format!("cannot write the figures to {}: {e}", shown_path(folder)))
+    };
+    std::fs::create_dir_all(folder).map_err(fail)?;
+    let name_of = |report: &eyas_report::Report| match &report.runs[..] {
+        [run] => run.name.clone(),
+        runs => format!("{} runs", runs.len()),
+    };
+    let mut reports = vec![(name_of(report), json_path.to_path_buf())];
+    let base_path = folder.join("compared.json");
+    if let Some(base) = base {
+        let json = serde_json::to_vec(base).map_err(|e| Fault::new(Exit::Other, e))?;
+        std::fs::write(&base_path, json).map_err(fail)?;
+        reports.insert(0, (format!("compared: {}", name_of(base)), base_path.clone()));
+    }
+    let drawn = figures::draw_reports(folder, &reports);
+    let _ = std::fs::remove_file(&base_path);
+    drawn.map_err(|why| {
+        let message = format!("the figures are not drawn: {why}");
+        Fault::new(Exit::Other, message).hint("`pip install eyas[figures]` brings what draws them")
+    })
 }
 
 pub fn replay(args: ReplayArgs) -> Result<Exit, Fault> {

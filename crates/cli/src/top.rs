@@ -10,7 +10,7 @@
 //! Bytes are those that tasks read, by where they came from, as the dispatcher counts them per run.
 
 use crate::args::JoinArgs;
-use crate::print::{count, nodes_of, plural, size, time};
+use crate::print::{count, last_decision, nodes_of, plural, size, time};
 use crate::{Exit, Fault, clusters};
 use eyas_client::Client;
 use eyas_core::{NodeState, RunId, Timestamp};
@@ -299,7 +299,7 @@ fn draw(frame: &mut Frame, view: &View) {
     .areas(area);
     header(frame, parts[0], status);
     draw_runs(frame, parts[1], view, &runs);
-    draw_nodes(frame, parts[2], &status.executors);
+    draw_nodes(frame, parts[2], status);
     draw_charts(frame, parts[3], view);
     draw_failures(frame, parts[4], &failures, &status.runs);
     footer(frame, parts[5], view, status);
@@ -388,10 +388,17 @@ fn draw_run(frame: &mut Frame, row: Rect, view: &View, run: &RunStatus) {
     frame.render_widget(Line::from(spans), row);
 }
 
-fn draw_nodes(frame: &mut Frame, area: Rect, nodes: &[ExecutorLine]) {
+fn draw_nodes(frame: &mut Frame, area: Rect, status: &ClusterStatus) {
+    let nodes = &status.executors[..];
     let busy: u64 = nodes.iter().map(n_busy).sum();
     let slots: u64 = nodes.iter().map(|e| u64::from(e.slots)).sum();
-    let right = vec![dim("slots busy "), Span::raw(format!("{busy}/{slots} "))];
+    let mut right = vec![dim("slots busy "), Span::raw(format!("{busy}/{slots} "))];
+    // Why one more or one less, as far as the row has room.
+    let last = status.provisioner.as_ref().and_then(|p| last_decision(p, status));
+    let n_room = usize::from(area.width).saturating_sub(right.iter().map(Span::width).sum::<usize>() + 16);
+    if let Some(last) = last.filter(|_| n_room > 20) {
+        right.insert(0, dim(format!("{}  ", clipped(&clean(&last), n_room))));
+    }
     let rest = title(frame, area, "Nodes", right);
     if nodes.is_empty() {
         return frame.render_widget(Line::from(dim(" no executor has joined")), rest);

@@ -715,7 +715,7 @@ fn demand(replies: Vec<Result<ReplyBody, No>>) -> Result<ReplyBody, No> {
             (Ok(ReplyBody::Demand(part)), Some(whole)) => {
                 whole.n_ready += part.n_ready;
                 whole.n_running += part.n_running;
-                whole.task_ns_mean = whole.task_ns_mean.max(part.task_ns_mean);
+                whole.predicted.merge(&part.predicted);
                 whole.nodes.extend(part.nodes);
             }
             (Ok(_), _) => {}

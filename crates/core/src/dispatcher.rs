@@ -102,6 +102,7 @@ use crate::placement::{
     self, Lasts, Mode, NeedsId, Pick, Queue, QueueKey, ReadyTask, Room, Route, Rule, Stage, TaskSize,
     TimeLeft, Unplaced,
 };
+use crate::provisioning::work::Predicted;
 use crate::provisioning::{Demand, NodeView};
 use crate::types::*;
 use hashbrown::HashTable;
@@ -412,6 +413,8 @@ impl Dispatcher {
                 self.moves.pending.push(CollectiveEvent::PrefetchFailed { executor, batch, object, kind })
             }
             Event::HomeUsed { executor, report } => self.home_shares.reported(now, executor, report),
+            // It is in the log for people; what follows from it comes as further events.
+            Event::NodesDecided { .. } => {}
             Event::PartsRemoved { executor, tasks } => self.leftovers.removed(executor, &tasks),
             Event::CancelRequested { run, task } => self.on_cancel(now, run, task, out),
             Event::Ticked => self.on_ticked(now, out),

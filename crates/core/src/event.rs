@@ -12,6 +12,7 @@ use crate::home_share::{HomeReport, HomeShare};
 use crate::needs::{Equipment, Needs};
 use crate::pattern::{Evidence, RunPatterns};
 use crate::placement::Reason;
+use crate::provisioning::decision::Decision;
 use crate::types::*;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -86,6 +87,9 @@ pub enum Event {
     HomeUsed { executor: ExecutorId, report: HomeReport },
     /// The executor has done what [`Action::RemoveParts`] asked for, as far as home let it.
     PartsRemoved { executor: ExecutorId, tasks: Vec<TaskId> },
+    /// Whoever starts and ends nodes has decided this. Nothing follows from it here: executors that come and go
+    /// are events of their own.
+    NodesDecided { decision: Box<Decision> },
     /// A user wants this task, or the whole run, to end.
     CancelRequested { run: RunId, task: Option<TaskId> },
     /// Time passed; sent about once a second while there are no other events.

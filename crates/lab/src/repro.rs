@@ -53,16 +53,16 @@ const INDEX_ENTRIES: u32 = 1_000_000;
 
 #[derive(Args)]
 pub struct ReproArgs {
-    /// Only what takes about a minute; the page tells what is missing
+    /// Run only what takes about a minute; the page says what is missing
     #[arg(long)]
     quick: bool,
-    /// Where the page, the results and the figures go [default: docs/results, with --quick eyas-repro]
+    /// Folder for the page, the results and the figures [default: docs/results, with --quick eyas-repro]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Parts of it: micro, mi, sw, allpairs, stacking, beyond, collectives, scheduler, index, or single experiments by name
+    /// Run only these parts: micro, mi, sw, allpairs, stacking, beyond, provisioning, collectives, scheduler, index, or single experiments by name
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
-    /// Experiments that are simulated at once
+    /// Number of experiments that are simulated at once
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
     /// Simulate this one and print what came out as JSON: what `eyas-lab repro` starts
@@ -362,20 +362,7 @@ fn pace() -> Result<Vec<decide::Pace>, Fault> {
 
 /// Has the Python package draw what `results.json` holds.
 fn draw(out: &Path) -> Result<(), String> {
-    let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("python3")));
-    let python = beside.filter(|path| path.is_file()).unwrap_or_else(|| "python3".into());
-    let done = Command::new(&python)
-        .args(["-m", "eyas.figures"])
-        .arg(out)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| format!("cannot start {}: {}", shown_path(&python), reason(&e)))?;
-    if done.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&done.stderr);
-    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_string();
-    Err(last.trim_start_matches("error: ").to_string())
+    eyas_cli::figures::draw(&[out.to_path_buf()]).map(drop)
 }
 
 // ---------------------------------------------------------------- files

@@ -10,6 +10,7 @@
 //! | `tasks` | the numbers of tasks, their arrays, and how tasks ended (in `ends`) |
 //! | `executors` | which executor a number means, and when executors were there |
 //! | `attempts` | which attempt a task has, and at which executor |
+//! | `nodes` | what was decided about nodes |
 //!
 //! The rules that concern several of these are in this file. The fold follows an attempt as the dispatcher does: an attempt is
 //! open from its `assign` until its end is reported, its executor is lost or comes back without it, or the task ends. A report on
@@ -28,11 +29,13 @@
 mod attempts;
 mod ends;
 mod executors;
+mod nodes;
 mod runs;
 mod tasks;
 
 pub use attempts::{Attempts, Held, How};
 pub use executors::{ExecutorRecord, Executors};
+pub use nodes::{Nodes, NodesDecision};
 pub(crate) use runs::newest;
 pub use runs::{RunRecord, Runs};
 pub use tasks::{Array, End, Tasks};
@@ -124,6 +127,7 @@ pub struct Fold {
     pub tasks: Tasks,
     pub executors: Executors,
     pub attempts: Attempts,
+    pub nodes: Nodes,
     scope: Scope,
     /// When the life before this one fell silent.
     before: Timestamp,
@@ -137,6 +141,7 @@ impl Fold {
             tasks: Tasks::new(scope == Scope::All),
             executors: Executors::default(),
             attempts: Attempts::default(),
+            nodes: Nodes::default(),
             scope,
             before: Timestamp(0),
         }
@@ -166,7 +171,7 @@ impl Fold {
 
     /// Whether a line says something that a fold takes. Other lines need not be parsed.
     pub fn takes(line: &[u8]) -> bool {
-        const NAMES: [&[u8]; 13] = [
+        const NAMES: [&[u8]; 14] = [
             b"array_added",
             b"tasks_numbered",
             b"task_restored",
@@ -178,6 +183,7 @@ impl Fold {
             b"executor_lost",
             b"forget_executor",
             b"assign",
+            b"nodes_decided",
             b"attempt_ended",
             b"outputs_home",
         ];
@@ -293,6 +299,7 @@ impl Fold {
                 }
                 self.attempts.forget_left(*task, *attempt);
             }
+            Event::NodesDecided { decision } => self.nodes.note(decision, &self.executors),
             Event::ExecutorDraining { .. }
             | Event::ExecutorLeaving { .. }
             | Event::ReplicasChanged { .. }

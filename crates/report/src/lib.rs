@@ -12,6 +12,7 @@
 //! | [`stages`](mod@stages) | what each stage of a workflow read, wrote and took |
 //! | [`html`](mod@html) | one self-contained page of one report, or of two side by side |
 //! | [`explain`] | the story of one task in words |
+//! | [`nodes`] | why nodes were requested and released, in words |
 //! | [`printed`] | what failed tasks printed |
 //! | [`workflow`](mod@workflow) | a run as a workflow, with measured times and sizes |
 //! | [`group`] | the logs of several dispatchers as one |
@@ -37,6 +38,7 @@ pub mod html;
 pub mod lines;
 pub mod memo;
 pub mod metrics;
+pub mod nodes;
 pub mod printed;
 pub mod read;
 pub mod replay;
@@ -50,7 +52,8 @@ pub use explain::{TaskStory, explain_lines, story_from_dir};
 pub use group::{membership, newest_run, read_group, story_from_group};
 pub use html::html;
 pub use memo::Memo;
-pub use metrics::{Comparison, Report, compare, metrics, metrics_of};
+pub use metrics::{ArrivalRow, Comparison, Report, compare, metrics, metrics_of};
+pub use nodes::{NodesStory, nodes_lines, nodes_story};
 pub use printed::{FailedTask, failed_printed};
 pub use read::{How, RunLog, read};
 pub use replay::{Difference, ReplayOutcome, replay};

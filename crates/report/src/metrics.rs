@@ -31,6 +31,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const REPORT_VERSION: u32 = 1;
 /// The number of bins of a time series.
 const N_BINS: usize = 300;
+/// The time in which tasks arrived is looked at in so many intervals (MI of `Raicu09` §5.1 has as many rates).
+const N_INTERVALS: u64 = 24;
 const SLOWEST_KEPT: usize = 20;
 const FAILURES_KEPT: usize = 100;
 /// The most rows of the table of tasks.
@@ -70,6 +72,9 @@ pub struct Report {
     pub totals: Totals,
     pub requests: Requests,
     pub series: Series,
+    /// The time in which tasks arrived, in intervals of equal length; those without arrivals are left out.
+    #[serde(default)]
+    pub arrivals: Vec<ArrivalRow>,
     /// Done tasks that took longest apart from queueing, slowest first.
     pub slowest: Vec<TaskRow>,
     /// Tasks: those that were not done first, then those that took longest; at most 2,000. `totals.n_tasks`
@@ -231,6 +236,21 @@ pub struct Series {
     pub n_slots_busy: Vec<f64>,
 }
 
+/// Done tasks that arrived within one interval (figure 27).
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct ArrivalRow {
+    /// When the interval began, in nanoseconds since the report's `began`, and its length.
+    pub began_ns: u64,
+    pub length_ns: u64,
+    pub n_tasks: u64,
+    /// `n_tasks / length`
+    pub tasks_per_s: f64,
+    pub response_mean_ns: u64,
+    /// From the beginning of the interval to the end of the last of its tasks, divided by what that would be if no task waited:
+    /// the longest of their times from the beginning to their arrival and their run time.
+    pub slowdown: f64,
+}
+
 /// The parts of the time of one task.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct TaskRow {
@@ -386,6 +406,7 @@ impl<'a> Measure<'a> {
             totals: self.totals(&requests, &series),
             requests,
             series,
+            arrivals: self.arrivals(),
             slowest: self.slowest(),
             tasks: self.task_rows(),
             lanes: lanes(self),
@@ -663,6 +684,46 @@ impl<'a> Measure<'a> {
             n_slots: slots.means(),
             n_slots_busy: busy.means(),
         }
+    }
+
+    fn arrivals(&self) -> Vec<ArrivalRow> {
+        let (Some(first), Some(last)) = (
+            self.submissions.iter().map(|s| s.submitted).min(),
+            self.submissions.iter().map(|s| s.submitted).max(),
+        ) else {
+            return vec![];
+        };
+        let length_ns = (last.since_ns(first) / N_INTERVALS + 1).max(1);
+        #[derive(Clone, Copy, Default)]
+        struct Sums {
+            n: u64,
+            response_ns: u128,
+            end_ns: u64,
+            ideal_ns: u64,
+        }
+        let mut sums = [Sums::default(); N_INTERVALS as usize];
+        for s in &self.submissions {
+            let at = s.submitted.since_ns(first) / length_ns;
+            let began = first.plus_ns(at * length_ns);
+            let sums = &mut sums[at as usize];
+            for task in tasks(std::slice::from_ref(s)).filter(|t| self.log.end(*t).0 == End::Done) {
+                let Some(times) = self.times(task, s.submitted) else { continue };
+                let arrived_ns = s.submitted.since_ns(began);
+                sums.n += 1;
+                sums.response_ns += u128::from(times.response_ns);
+                sums.end_ns = sums.end_ns.max(arrived_ns.saturating_add(times.response_ns));
+                sums.ideal_ns = sums.ideal_ns.max(arrived_ns.saturating_add(times.run_ns));
+            }
+        }
+        let row = |(at, sums): (u64, &Sums)| ArrivalRow {
+            began_ns: first.since_ns(self.start) + at * length_ns,
+            length_ns,
+            n_tasks: sums.n,
+            tasks_per_s: sums.n as f64 * 1e9 / length_ns as f64,
+            response_mean_ns: (sums.response_ns / u128::from(sums.n)) as u64,
+            slowdown: sums.end_ns as f64 / sums.ideal_ns.max(1) as f64,
+        };
+        (0..).zip(&sums).filter(|(_, sums)| sums.n > 0).map(row).collect()
     }
 
     fn slowest(&self) -> Vec<TaskRow> {

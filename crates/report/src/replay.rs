@@ -102,6 +102,15 @@ pub fn replay(dir: &Path) -> Result<ReplayOutcome, Error> {
                     let context = format!("line {} speaks of {what}", lines.number());
                     return Err(Error::new(ErrorKind::Line, "replay the event log", context));
                 }
+                if let Event::NodesDecided { decision } = &event
+                    && !decision.follows_from_its_numbers()
+                {
+                    let context = format!(
+                        "line {} has a decision about nodes that its numbers do not give",
+                        lines.number()
+                    );
+                    return Err(Error::new(ErrorKind::Line, "replay the event log", context));
+                }
                 outcome.n_events += 1;
                 life.actions.clear();
                 life.n_shown = 0;

@@ -1,4 +1,8 @@
-"""Figures of `eyas-lab repro`, in the look of the paper's: `python -m eyas.figures DIR`.
+"""Figures of `eyas-lab repro` and of live runs, in the look of the paper's.
+
+`python -m eyas.figures DIR` draws the results of `eyas-lab repro`, `python -m eyas.figures --reports DIR NAME=report.json ...`
+draws live runs from the JSON files of `eyas report`: each run's course (as figures 17 to 23), and all of them side by side (figures 24 to
+28); the first run is what the others are compared with.
 
 In: `DIR/results.json` and `DIR/timings.json`, as `eyas-lab repro` writes them. Out: `DIR/figures/*.svg`, each a few tens of
 kilobytes, the same bytes from the same results and the same matplotlib. A figure whose experiments were not run is left
@@ -73,6 +77,58 @@ class Results:
         return None if value is None else float(value)
 
 
+class Live(Results):
+    """Live runs by name, from what `eyas report` wrote, in the form of simulated ones."""
+
+    def __init__(self, reports: dict[str, Path]) -> None:
+        read = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in reports.items()}
+        self.experiments = {name: summary_of(report) for name, report in read.items()}
+        self.about = {name: {"what": name} for name in read}
+        self.scheduler, self.index, self.micro, self.collectives = [], None, [], None
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.experiments)
+
+
+def summary_of(report: Json) -> Json:
+    """A live report in the form of a simulated run's summary."""
+    totals, series, requests = report["totals"], report["series"], report["requests"]
+
+    def gbps(name: str) -> list[float]:
+        return [value * GBIT for value in series[name]]
+
+    def n(*names: str) -> int:
+        return sum(int(requests[name]["n_requests"]) for name in names)
+
+    intervals = [
+        {"n_tasks": row["n_tasks"], "rate": row["tasks_per_s"], "slowdown": row["slowdown"]}
+        for row in report["arrivals"]
+    ]
+    return {
+        "makespan_s": totals["makespan_ns"] / 1e9,
+        "response_mean_s": totals["response_mean_ns"] / 1e9,
+        "cpu_hours": totals["cpu_hours_allocated"],
+        "throughput_p99_bytes_per_s": totals["throughput_peak_gbps"] * GBIT,
+        "n_local": n("local_hit", "in_place"),
+        "n_peer": n("remote_hit"),
+        "n_home": n("joined", "miss", "direct"),
+        "local_bytes": totals["cache_local_bytes"],
+        "peer_bytes": totals["cache_remote_bytes"],
+        "home_bytes": totals["home_in_bytes"],
+        "intervals": intervals,
+        "series": {
+            "step_s": series["bin_ns"] / 1e9,
+            "demand": gbps("demand_gbps"),
+            "local": gbps("cache_local_gbps"),
+            "peer": gbps("cache_remote_gbps"),
+            "home": gbps("home_gbps"),
+            "queue": series["n_queued"],
+            "nodes": series["n_nodes"],
+        },
+    }
+
+
 def shares(summary: Json) -> tuple[float, float, float]:
     """Inputs by where they were found, in [0, 1]: local, remote, miss."""
     n = max(1, summary["n_local"] + summary["n_peer"] + summary["n_home"])
@@ -106,11 +162,30 @@ def demand(name: str, read_bytes: float) -> Draw:
     return draw
 
 
-def course(name: str, by_demand: bool = True) -> Draw:
-    """Throughput, queue and nodes as lines, hits and misses as areas (figures 17 to 23, 30 to 32, 36 to 39)."""
+def smooth(values: list[float], by: int) -> list[float]:
+    """Means over so many neighbours."""
+    sums = [0.0]
+    for value in values:
+        sums.append(sums[-1] + value)
+    ends = [(max(0, i - by // 2), min(len(values), i + by // 2 + 1)) for i in range(len(values))]
+    return [(sums[b] - sums[a]) / (b - a) for a, b in ends]
+
+
+def course(name: str, by_demand: bool = True, live: bool = False) -> Draw:
+    """Throughput, queue and nodes as lines, hits and misses as areas (figures 17 to 23, 30 to 32, 36 to 39).
+
+    Live runs are small: MB/s and tasks in place of Gb/s and thousands, and rates as means over a thirtieth of the time.
+    """
+    rate, rate_name = (1e6, "MB/s") if live else (GBIT, "Gb/s")
+    tasks, queue_name = (1, "queue (tasks)") if live else (1000, "queue (thousands)")
 
     def draw(figure: Any, results: Results) -> None:
         time_s, series = results.series(name)
+        if live:
+            by = max(1, len(time_s) // 30)
+            series = {
+                k: smooth(v, by) if k in ("demand", "local", "peer", "home") else v for k, v in series.items()
+            }
         total = [a + b + c for a, b, c in zip(series["local"], series["peer"], series["home"])]
         part = [
             [100 * v / t if t else 0.0 for v, t in zip(series[kind], total)]
@@ -132,19 +207,20 @@ def course(name: str, by_demand: bool = True) -> Draw:
         if by_demand:
             left.plot(
                 time_s,
-                [v / GBIT for v in series["demand"]],
+                [v / rate for v in series["demand"]],
                 color="#555555",
                 lw=1,
                 ls="--",
-                label="demand (Gb/s)",
+                label=f"demand ({rate_name})",
             )
-        left.plot(time_s, [v / GBIT for v in total], color=EYAS, lw=1.4, label="throughput (Gb/s)")
+        left.plot(time_s, [v / rate for v in total], color=EYAS, lw=1.4, label=f"throughput ({rate_name})")
         if by_demand:
-            left.plot(
-                time_s, [v / 1000 for v in series["queue"]], color="black", lw=1.2, label="queue (thousands)"
-            )
+            queue = [v / tasks for v in series["queue"]]
+            left.plot(time_s, queue, color="black", lw=1.2, label=queue_name)
             left.plot(time_s, series["nodes"], color="#8250df", lw=1.2, label="nodes")
-        left.set(xlabel="time (s)", ylabel="nodes, Gb/s, thousands" if by_demand else "Gb/s", ylim=(0, None))
+        of_tasks = "tasks" if live else "thousands"
+        ylabel = f"nodes, {rate_name}, {of_tasks}" if by_demand else rate_name
+        left.set(xlabel="time (s)", ylabel=ylabel, ylim=(0, None))
         handles = [h for axes in (left, right) for h in axes.get_legend_handles_labels()[0]]
         labels = [t for axes in (left, right) for t in axes.get_legend_handles_labels()[1]]
         figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=7)
@@ -169,72 +245,117 @@ def stacked(axes: Any, at: Iterable[float], parts: list[tuple[str, str, list[flo
         bottom = [b + v for b, v in zip(bottom, values)]
 
 
-def mi_hits(figure: Any, results: Results) -> None:
-    axes = figure.subplots()
-    found = [shares(results[name]) for name in MI]
-    at = bars(axes, [results.label(name) for name in MI])
-    kinds = [("local hit", LOCAL), ("remote hit", REMOTE), ("miss", MISS)]
-    stacked(axes, at, [(k, c, [100 * f[i] for f in found]) for i, (k, c) in enumerate(kinds)])
-    axes.set(ylabel="inputs (%)", ylim=(0, 100))
-    axes.legend(loc="lower right", fontsize=8)
+def hits(names: Sequence[str]) -> Draw:
+    """Where inputs were found (figure 24)."""
+
+    def draw(figure: Any, results: Results) -> None:
+        axes = figure.subplots()
+        found = [shares(results[name]) for name in names]
+        at = bars(axes, [results.label(name) for name in names])
+        kinds = [("local hit", LOCAL), ("remote hit", REMOTE), ("miss", MISS)]
+        stacked(axes, at, [(k, c, [100 * f[i] for f in found]) for i, (k, c) in enumerate(kinds)])
+        axes.set(ylabel="inputs (%)", ylim=(0, 100))
+        axes.legend(loc="lower right", fontsize=8)
+
+    return draw
 
 
-def mi_throughput(figure: Any, results: Results) -> None:
-    axes = figure.subplots()
-    at = bars(axes, [results.label(name) for name in MI])
-    kinds = [("local", LOCAL, "local_bytes"), ("remote", REMOTE, "peer_bytes"), ("GPFS", MISS, "home_bytes")]
-    parts = [(k, c, [results[n][key] / results[n]["makespan_s"] / GBIT for n in MI]) for k, c, key in kinds]
-    stacked(axes, at, parts)
-    peak = [results[name]["throughput_p99_bytes_per_s"] / GBIT for name in MI]
-    axes.plot(at, peak, "_", color="black", ms=18, mew=2, label="99th percentile")
-    axes.set(ylabel="throughput (Gb/s)")
-    axes.legend(loc="upper left", fontsize=8)
+def throughput(names: Sequence[str], live: bool = False) -> Draw:
+    """Mean and 99th percentile (figure 25)."""
+    unit, unit_name, home = (1e6, "MB/s", "home") if live else (GBIT, "Gb/s", "GPFS")
+
+    def draw(figure: Any, results: Results) -> None:
+        axes = figure.subplots()
+        at = bars(axes, [results.label(name) for name in names])
+        kinds = [
+            ("local", LOCAL, "local_bytes"),
+            ("remote", REMOTE, "peer_bytes"),
+            (home, MISS, "home_bytes"),
+        ]
+        parts = [
+            (k, c, [results[n][key] / results[n]["makespan_s"] / unit for n in names]) for k, c, key in kinds
+        ]
+        stacked(axes, at, parts)
+        peak = [results[name]["throughput_p99_bytes_per_s"] / unit for name in names]
+        axes.plot(at, peak, "_", color="black", ms=18, mew=2, label="99th percentile")
+        axes.set(ylabel=f"throughput ({unit_name})")
+        axes.legend(loc="upper left", fontsize=8)
+
+    return draw
 
 
-def mi_index(figure: Any, results: Results) -> None:
-    axes = figure.subplots()
-    base = results["mi-fa"]["makespan_s"]
-    speedup = [base / results[name]["makespan_s"] for name in MI]
-    index = [s / results[name]["cpu_hours"] for s, name in zip(speedup, MI)]
-    at = bars(axes, [results.label(name) for name in MI])
-    axes.bar(
-        [i - 0.2 for i in at],
-        [i / max(index) for i in index],
-        width=0.4,
-        color=EYAS,
-        label="performance index",
-    )
-    axes.set(ylabel="performance index", ylim=(0, 1.1))
-    right = axes.twinx()
-    right.bar([i + 0.2 for i in at], speedup, width=0.4, color=LOCAL, label="speed-up against FA")
-    right.set_ylabel("speed-up")
-    figure.legend(loc="upper left", bbox_to_anchor=(0.1, 0.95), fontsize=8)
+def performance_index(names: Sequence[str]) -> Draw:
+    """Speed-up against the first, and speed-up by CPU hour (figure 26)."""
+
+    def draw(figure: Any, results: Results) -> None:
+        axes = figure.subplots()
+        base = results[names[0]]["makespan_s"]
+        speedup = [base / results[name]["makespan_s"] for name in names]
+        index = [s / results[name]["cpu_hours"] for s, name in zip(speedup, names)]
+        at = bars(axes, [results.label(name) for name in names])
+        axes.bar(
+            [i - 0.2 for i in at],
+            [i / max(index) for i in index],
+            width=0.4,
+            color=EYAS,
+            label="performance index",
+        )
+        axes.set(ylabel="performance index", ylim=(0, 1.1))
+        right = axes.twinx()
+        against = f"speed-up against {results.label(names[0])}"
+        right.bar([i + 0.2 for i in at], speedup, width=0.4, color=LOCAL, label=against)
+        right.set_ylabel("speed-up")
+        figure.legend(loc="upper left", bbox_to_anchor=(0.1, 0.95), fontsize=8)
+
+    return draw
 
 
-def mi_slowdown(figure: Any, results: Results) -> None:
-    axes = figure.subplots()
-    for name in MI:
-        summary = results[name]
-        slowdowns, rates = [], []
-        for k, interval in enumerate(i for i in summary["intervals"] if i["n_tasks"]):
-            # The last interval is cut short.
-            length_s = min(60.0, summary["ideal_s"] - 60 * k)
-            rates.append(interval["n_tasks"] / length_s)
-            slowdowns.append(max(1.0, interval["slowdown"] * 60 / length_s))
-        axes.plot(rates, slowdowns, marker=".", label=results.label(name))
-    axes.set(xscale="log", yscale="log", xlabel="arrival rate (tasks/s)", ylabel="slowdown")
-    axes.legend(fontsize=8)
+def rates_and_slowdowns(summary: Json) -> tuple[list[float], list[float]]:
+    """Arrival rates, and the slowdown of the tasks that arrived at that rate."""
+    rates, slowdowns = [], []
+    for k, interval in enumerate(i for i in summary["intervals"] if i["n_tasks"]):
+        if "rate" in interval:
+            rates.append(interval["rate"])
+            slowdowns.append(interval["slowdown"])
+            continue
+        # The last interval is cut short.
+        length_s = min(60.0, summary["ideal_s"] - 60 * k)
+        rates.append(interval["n_tasks"] / length_s)
+        slowdowns.append(max(1.0, interval["slowdown"] * 60 / length_s))
+    return rates, slowdowns
 
 
-def mi_response(figure: Any, results: Results) -> None:
-    axes = figure.subplots()
-    at = bars(axes, [results.label(name) for name in MI])
-    axes.bar(at, [results[name]["response_mean_s"] for name in MI], color=EYAS, width=0.6, label="eyas")
-    said = [(i, results.paper(name, "response_s")) for i, name in zip(at, MI)]
-    known = [(i, value) for i, value in said if value is not None]
-    axes.plot([i for i, _ in known], [v for _, v in known], "_", color="black", ms=22, mew=2, label="paper")
-    axes.set(yscale="log", ylabel="average response time (s)")
-    axes.legend(fontsize=8)
+def slowdown(names: Sequence[str]) -> Draw:
+    """By arrival rate (figure 27)."""
+
+    def draw(figure: Any, results: Results) -> None:
+        axes = figure.subplots()
+        for name in names:
+            rates, slowdowns = rates_and_slowdowns(results[name])
+            axes.plot(rates, slowdowns, marker=".", label=results.label(name))
+        axes.set(xscale="log", yscale="log", xlabel="arrival rate (tasks/s)", ylabel="slowdown")
+        axes.legend(fontsize=8)
+
+    return draw
+
+
+def response(names: Sequence[str]) -> Draw:
+    """Mean response times (figure 28)."""
+
+    def draw(figure: Any, results: Results) -> None:
+        axes = figure.subplots()
+        at = bars(axes, [results.label(name) for name in names])
+        axes.bar(at, [results[n]["response_mean_s"] for n in names], color=EYAS, width=0.6, label="eyas")
+        said = [(i, results.paper(name, "response_s")) for i, name in zip(at, names)]
+        known = [(i, value) for i, value in said if value is not None]
+        if known:
+            axes.plot(
+                [i for i, _ in known], [v for _, v in known], "_", color="black", ms=22, mew=2, label="paper"
+            )
+        axes.set(yscale="log", ylabel="average response time (s)")
+        axes.legend(fontsize=8)
+
+    return draw
 
 
 # ---------------------------------------------------------------- All-Pairs
@@ -600,11 +721,11 @@ def figures() -> dict[str, Draw]:
         "zhang-fig-12-blast": blast_scaled,
         "fig-15-scheduler": scheduler,
         "fig-16-mi": demand("mi-fa", 10e6),
-        "fig-24-mi-hits": mi_hits,
-        "fig-25-mi-throughput": mi_throughput,
-        "fig-26-mi-index": mi_index,
-        "fig-27-mi-slowdown": mi_slowdown,
-        "fig-28-mi-response": mi_response,
+        "fig-24-mi-hits": hits(MI),
+        "fig-25-mi-throughput": throughput(MI),
+        "fig-26-mi-index": performance_index(MI),
+        "fig-27-mi-slowdown": slowdown(MI),
+        "fig-28-mi-response": response(MI),
         "fig-29-sw": demand("sw-fa", 10e6),
         "fig-40-allpairs": all_pairs,
         "fig-44-stacking": stacking_by_processors("1.38"),
@@ -628,16 +749,31 @@ def figures() -> dict[str, Draw]:
     return all_of
 
 
+def live_figures(names: Sequence[str]) -> dict[str, Draw]:
+    """Of live runs, by the name of their file: the run's number is its place among `names`."""
+    all_of = {f"live-course-{at}": course(name, live=True) for at, name in enumerate(names, start=1)}
+    all_of["live-hits"] = hits(names)
+    all_of["live-throughput"] = throughput(names, live=True)
+    all_of["live-index"] = performance_index(names)
+    all_of["live-slowdown"] = slowdown(names)
+    all_of["live-response"] = response(names)
+    return all_of
+
+
 def draw_all(folder: Path) -> int:
     """Draws what can be drawn into `folder/figures`; gives how many that were."""
+    target = folder / "figures"
+    target.mkdir(exist_ok=True)
+    return draw_into(target, Results(folder), figures())
+
+
+def draw_into(target: Path, results: Results, all_of: dict[str, Draw]) -> int:
+    """Draws these figures into the folder `target`; gives how many could be drawn."""
     import matplotlib
 
     matplotlib.use("svg")
     from matplotlib.figure import Figure
 
-    results = Results(folder)
-    target = folder / "figures"
-    target.mkdir(exist_ok=True)
     # Text stays text, ids do not depend on chance: small files, the same each time.
     style: dict[Any, Any] = {
         "svg.fonttype": "none",
@@ -649,7 +785,7 @@ def draw_all(folder: Path) -> int:
     }
     n_drawn = 0
     with matplotlib.rc_context(style):
-        for name, draw in sorted(figures().items()):
+        for name, draw in sorted(all_of.items()):
             path = target / f"{name}.svg"
             figure = Figure(figsize=(7, 3.6), layout="constrained")
             try:
@@ -663,16 +799,25 @@ def draw_all(folder: Path) -> int:
 
 
 def main() -> int:
-    if len(sys.argv) != 2:
-        print("usage: python -m eyas.figures DIR", file=sys.stderr)
+    words = sys.argv[1:]
+    is_live = words[:1] == ["--reports"]
+    if not words or (len(words) > 1 and not (is_live and len(words) > 2)):
+        print("usage: python -m eyas.figures DIR | --reports DIR NAME=report.json ...", file=sys.stderr)
         return 2
+    what = words[1] if is_live else words[0]
     try:
-        n_drawn = draw_all(Path(sys.argv[1]))
+        if is_live:
+            pairs = (word.partition("=") for word in words[2:])
+            live = Live({name: Path(path) for name, _, path in pairs})
+            n_drawn = draw_into(Path(what), live, live_figures(live.names))
+        else:
+            n_drawn = draw_all(Path(what))
     except ModuleNotFoundError as error:
         print(f"error: {error.name} is not installed (pip install {error.name})", file=sys.stderr)
         return 1
-    except (OSError, KeyError, ValueError) as error:
-        print(f"error: {sys.argv[1]} does not hold what eyas-lab repro writes: {error!r}", file=sys.stderr)
+    except (OSError, KeyError, ValueError, ZeroDivisionError) as error:
+        wrote = "eyas report writes of a run with tasks" if is_live else "eyas-lab repro writes"
+        print(f"error: {what} does not hold what {wrote}: {error!r}", file=sys.stderr)
         return 1
     print(f"{n_drawn} figures")
     return 0

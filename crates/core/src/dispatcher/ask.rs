@@ -382,10 +382,15 @@ impl Dispatcher {
         self.task_state(task) == (TaskState::Reserved { executor, attempt, landing: true })
     }
 
-    /// What provisioning needs to know, with `n_pending` nodes requested. `nodes` is filled and lent to the
+    /// What provisioning needs to know, with `n_pending` nodes requested. `nodes` and `predicted` are filled and lent to the
     /// answer. Silent nodes count, as their work is not yet given up; draining nodes count until they have
     /// left.
-    pub fn demand<'a>(&self, n_pending: u32, nodes: &'a mut Vec<NodeView>) -> Demand<'a> {
+    pub fn demand<'a>(
+        &self,
+        n_pending: u32,
+        nodes: &'a mut Vec<NodeView>,
+        predicted: &'a mut Predicted,
+    ) -> Demand<'a> {
         nodes.clear();
         let shortest_ns = self.shortest_ready_ns();
         nodes.extend(self.executors.by_id.iter().map(|(&executor, e)| NodeView {
@@ -396,21 +401,15 @@ impl Dispatcher {
             cached_bytes: 0,
             sole_bytes: 0,
             ends: e.ends.as_ref().map(|ends| ends.at),
+            block: None,
             leaves: e.draining && e.ends.is_some(),
             has_no_time: self.has_no_time(e, shortest_ns),
         }));
-        let (n_known, sum_ns) = self
-            .executors
-            .by_id
-            .values()
-            .filter_map(|e| e.run_ns_mean)
-            .fold((0, 0), |(n, sum), ns| (n + 1, sum + u128::from(ns)));
-        // The expected run time comes from waiting tasks; while none waits, from tasks that have run.
-        let ready_ns = self.run_times.expected_ready_ns();
+        self.run_times.predict(predicted);
         Demand {
             n_ready: self.ready.n_tasks,
             n_running: self.attempts.reserved.len() as u64,
-            task_ns_mean: ready_ns.or_else(|| (n_known > 0).then(|| (sum_ns / n_known) as u64)),
+            predicted,
             n_pending,
             nodes,
         }

@@ -277,6 +277,7 @@ impl Dispatcher {
     /// Takes a task from the executor that has it; the caller updates the executor's load.
     pub(super) fn release(&mut self, task: TaskId) -> Reserved {
         let r = self.attempts.reserved.remove(&task).expect("an assigned task is reserved");
+        self.run_times.not_reserved(self.tasks.stage_of(task));
         self.hold_elsewhere(r.needs);
         let run = self.run_mut(self.tasks.run_of(task));
         run.n_reserved -= 1;
@@ -302,6 +303,7 @@ impl Dispatcher {
         }
         let (executor, attempt, cpus, memory_bytes) = (r.executor, r.attempt, r.cpus, r.memory_bytes);
         let needs = r.needs;
+        self.run_times.reserved(self.tasks.stage_of(task));
         self.attempts.reserved.insert(task, r);
         self.change_load(executor, |e| {
             e.assigned.insert(task, attempt);

@@ -2,19 +2,22 @@
 //!
 //! Tasks with the same label in one run are a stage, and so are the tasks of one array without a label. The
 //! mean of a stage follows its last [`MEMORY`] tasks. For a stage in which no task has ended, the mean of its
-//! run is expected. One figure for a whole run would mix a stage of minutes with a stage of milliseconds:
+//! run is expected, and where no task of the run has ended, that of tasks with the same label in other runs. One figure for a whole run would mix a stage of minutes with a stage of milliseconds:
 //! gathers were predicted to take four times what they took.
 //!
 //! Used to predict when the files of a gather will appear, and how much work is ready (provisioning).
 
 use super::submissions::NO_RUN;
 use crate::placement::Lasts;
+use crate::provisioning::work::Predicted;
 use crate::types::RunId;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
 /// The longest expected time is so many standard deviations above the mean.
 const DEVIATIONS: u64 = 3;
+/// The most labels that are remembered beyond their runs.
+const LABELS_MAX: usize = 10_000;
 /// A mean follows about this many tasks.
 const MEMORY: u64 = 64;
 
@@ -50,9 +53,13 @@ impl Mean {
 
 struct Stage {
     run: RunId,
+    /// Its place in `RunTimes::labels`; `None`: it has no label, or there are too many.
+    label: Option<u32>,
     mean: Mean,
     /// The number of ready tasks of the stage.
     n_ready: u64,
+    /// The number of tasks of the stage that an executor has.
+    n_reserved: u64,
     /// The longest expected time when the stage's queued tasks got their steps last; see `walltimes`.
     stepped: Option<Lasts>,
 }
@@ -64,6 +71,12 @@ pub(super) struct RunTimes {
     free: Vec<u32>,
     by_label: FxHashMap<(RunId, String), u32>,
     runs: BTreeMap<RunId, Mean>,
+    /// The means of labels over all runs, and where a label is among them.
+    labels: Vec<Mean>,
+    label_ids: FxHashMap<String, u32>,
+    /// Tasks that became ready while a run time was expected of them, and the sum of these times in microseconds.
+    n_arrived: u64,
+    arrived_us: u64,
 }
 
 impl RunTimes {
@@ -75,7 +88,8 @@ impl RunTimes {
             label => *self.by_label.entry((run, label.to_owned())).or_insert(next),
         };
         if stage == next {
-            let new = Stage { run, mean: Mean::default(), n_ready: 0, stepped: None };
+            let label = self.label_id(label);
+            let new = Stage { run, label, mean: Mean::default(), n_ready: 0, n_reserved: 0, stepped: None };
             match self.free.pop() {
                 Some(free) => self.stages[free as usize] = new,
                 None => self.stages.push(new),
@@ -84,9 +98,26 @@ impl RunTimes {
         stage
     }
 
+    fn label_id(&mut self, label: &str) -> Option<u32> {
+        if let Some(id) = self.label_ids.get(label) {
+            return Some(*id);
+        }
+        if label.is_empty() || self.labels.len() >= LABELS_MAX {
+            return None;
+        }
+        self.labels.push(Mean::default());
+        let id = self.labels.len() as u32 - 1;
+        self.label_ids.insert(label.to_owned(), id);
+        Some(id)
+    }
+
     /// Counts `n` more ready tasks of a stage.
     pub fn ready(&mut self, stage: u32, n: u64) {
         self.stages[stage as usize].n_ready += n;
+        if let Some(ns) = self.expected_ns(stage) {
+            self.n_arrived += n;
+            self.arrived_us = self.arrived_us.saturating_add(n.saturating_mul(ns / 1000));
+        }
     }
 
     /// A task of a stage is no longer ready.
@@ -94,17 +125,44 @@ impl RunTimes {
         self.stages[stage as usize].n_ready -= 1;
     }
 
+    /// An executor has one more task of a stage.
+    pub fn reserved(&mut self, stage: u32) {
+        self.stages[stage as usize].n_reserved += 1;
+    }
+
+    /// An executor has one task less of a stage.
+    pub fn not_reserved(&mut self, stage: u32) {
+        self.stages[stage as usize].n_reserved -= 1;
+    }
+
+    /// What is expected of all tasks that are ready or at an executor.
+    pub fn predict(&self, into: &mut Predicted) {
+        into.queued.clear();
+        into.running.clear();
+        for (at, stage) in (0..).zip(&self.stages).filter(|(_, s)| s.n_ready + s.n_reserved > 0) {
+            if let Some(ns) = self.expected_ns(at) {
+                Predicted::add(&mut into.queued, stage.n_ready, ns);
+                Predicted::add(&mut into.running, stage.n_reserved, ns);
+            }
+        }
+        (into.n_arrived, into.arrived_us) = (self.n_arrived, self.arrived_us);
+    }
+
     /// A task of a stage has run for `ns` nanoseconds.
     pub fn ran(&mut self, stage: u32, ns: u64) {
         let stage = &mut self.stages[stage as usize];
         stage.mean.add(ns);
         self.runs.entry(stage.run).or_default().add(ns);
+        if let Some(label) = stage.label {
+            self.labels[label as usize].add(ns);
+        }
     }
 
-    /// The expected run time of a task of a stage; `None` if no task of its run has ended.
+    /// The expected run time of a task of a stage; `None` if no task of its run and none with its label has ended.
     pub fn expected_ns(&self, stage: u32) -> Option<u64> {
         let stage = &self.stages[stage as usize];
-        stage.mean.get().or_else(|| self.runs.get(&stage.run)?.get())
+        let of_label = || self.labels[stage.label? as usize].get();
+        stage.mean.get().or_else(|| self.runs.get(&stage.run)?.get()).or_else(of_label)
     }
 
     /// The time that a task of a stage takes at most, as far as its ended tasks show: the mean and three
@@ -139,15 +197,6 @@ impl RunTimes {
         longest.reduce(|a, b| a.zip(b).map(|(a, b)| a.min(b))).flatten()
     }
 
-    /// The expected run time of a ready task, averaged over the ready tasks whose stage has an expectation.
-    pub fn expected_ready_ns(&self) -> Option<u64> {
-        let ready = (0..).zip(&self.stages).filter(|(_, s)| s.n_ready > 0);
-        let known = ready.filter_map(|(stage, s)| Some((s.n_ready, self.expected_ns(stage)?)));
-        let (n, sum_ns) =
-            known.fold((0, 0), |(n, sum), (k, ns)| (n + k, sum + u128::from(k) * u128::from(ns)));
-        (n > 0).then(|| (sum_ns / u128::from(n)) as u64)
-    }
-
     pub fn n_ready(&self) -> u64 {
         self.stages.iter().map(|s| s.n_ready).sum()
     }
@@ -178,18 +227,42 @@ mod tests {
         assert_eq!((times.expected_ns(long), times.expected_ns(short)), (Some(1000), Some(1000)));
         (0..4).for_each(|_| times.ran(short, 10));
         assert_eq!((times.expected_ns(long), times.expected_ns(short)), (Some(1000), Some(10)));
-        assert_eq!(times.expected_ns(other), None);
+        assert_eq!(times.expected_ns(other), Some(1000), "a label means the same in each run");
         times.ready(long, 1);
         times.ready(short, 9);
         times.ready(other, 5);
-        assert_eq!(times.expected_ready_ns(), Some(109));
+        let queued = |times: &RunTimes| {
+            let mut predicted = Predicted::default();
+            times.predict(&mut predicted);
+            predicted.queued.iter().map(|work| (work.n, work.ns)).collect::<Vec<_>>()
+        };
+        assert_eq!(queued(&times), [(9, 90), (6, 6000)]);
         times.not_ready(long);
-        assert_eq!((times.expected_ready_ns(), times.n_ready()), (Some(10), 14));
+        assert_eq!((queued(&times), times.n_ready()), (vec![(9, 90), (5, 5000)], 14));
         (0..9).for_each(|_| times.not_ready(short));
         times.forget(RunId(1));
         assert_eq!((times.free.len(), times.by_label.len(), times.runs.len()), (3, 1, 0));
         let again = times.stage(RunId(3), "long");
         assert!(again != other && times.stages.len() == 4, "its place was taken before");
-        assert_eq!(times.expected_ns(again), None);
+        assert_eq!(times.expected_ns(again), Some(1000));
+        let unlabelled = times.stage(RunId(3), "");
+        assert_eq!(times.expected_ns(unlabelled), None);
+    }
+
+    #[test]
+    fn what_arrives_is_counted_once_something_is_known_of_it() {
+        let mut times = RunTimes::default();
+        let (stage, mut predicted) = (times.stage(RunId(1), "a"), Predicted::default());
+        times.ready(stage, 5);
+        times.ran(stage, 4_000_000);
+        times.ready(stage, 3);
+        times.not_ready(stage);
+        times.reserved(stage);
+        times.predict(&mut predicted);
+        assert_eq!((predicted.n_arrived, predicted.arrived_us), (3, 12_000));
+        assert_eq!((predicted.running[0].n, predicted.queued[0].n), (1, 7));
+        times.not_reserved(stage);
+        times.predict(&mut predicted);
+        assert_eq!(predicted.running, []);
     }
 }

@@ -99,6 +99,11 @@ impl TaskTable {
         self.arrays[self.locate(task).0.0 as usize].run
     }
 
+    /// The stage in `run_times` of a task.
+    pub(super) fn stage_of(&self, task: TaskId) -> u32 {
+        self.arrays[self.locate(task).0.0 as usize].stage
+    }
+
     pub(super) fn size_of(&self, task: TaskId) -> TaskSize {
         let (array, _) = self.locate(task);
         let ArrayState { array, needs, .. } = &self.arrays[array.0 as usize];

@@ -4,15 +4,16 @@
 //! tasks of ten minutes is much, but the length of the queue says the opposite. And "idle for 30 s" hardly
 //! ever comes true when placement spreads few tasks over many nodes, each of which has a task now and then.
 //!
-//! **More nodes.** Every queued task should have started within `start_within_ns` (D). With tasks of mean
-//! time T, a busy slot starts D/T of them by then, an idle or new slot at least one. Nodes are requested, all
-//! in one request, until that covers the queue; pending nodes count. While no task has ended and T is
-//! unknown, at most as many nodes are requested as there are.
+//! **More nodes.** The predicted run times of the queued tasks by label, the rate at which work arrived over the last minute
+//! ([`super::work::Arrivals`]), and the time that nodes took to come so far say how much work is left at the time when new
+//! nodes could be there. As many nodes are requested, all in one request, as start that within `start_within_ns`, or within as long as
+//! they took to come ([`super::sizing`]). Pending nodes count. While no task of a run has ended and nothing is predicted, at most as
+//! many nodes are requested as there are.
 //!
 //! **Fewer nodes.** A node is surplus when the other nodes would have sufficed at the busiest look of the
 //! last `release_idle_ns`, with `headroom`. Any node that is idle now may be the one to go. Among idle nodes,
 //! those go first whose cache is worth least: fewest bytes that no other node has, then fewest bytes, then
-//! longest idle.
+//! longest idle. No node goes that would be requested again at once, because of what is queued or expected to arrive.
 //!
 //! **Floor.** A share (`warm_share`) of the largest number of nodes that were busy at once stays until
 //! `warm_ns` after the last task, so that the next wave of tasks finds nodes with data.
@@ -20,6 +21,9 @@
 //! Why requests and releases look at different things: requests follow the queue, releases follow the busy
 //! slots, so that nodes that are at work are not released because the queue has just become empty.
 
+use super::decision::Why;
+use super::sizing::Sizing;
+use super::work::Arrivals;
 use super::{NodeView, Policy, View};
 use crate::types::{ExecutorId, Timestamp};
 use std::cmp::Reverse;
@@ -37,10 +41,14 @@ pub(super) struct ByDemand {
     /// The largest number of nodes that had tasks at once, since there was last no task for `warm_ns`.
     n_busy_max: u32,
     last_work: Timestamp,
+    arrivals: Arrivals,
+    /// The numbers of the last look.
+    sizing: Sizing,
 }
 
 impl ByDemand {
     fn observe(&mut self, view: &View) {
+        self.arrivals.note(view.now, view.predicted.n_arrived, view.predicted.arrived_us);
         let n_busy = view.nodes.iter().filter(|n| !n.is_idle()).count() as u32;
         if view.n_ready + view.n_running > 0 {
             self.last_work = view.now;
@@ -48,7 +56,7 @@ impl ByDemand {
             self.n_busy_max = 0;
         }
         self.n_busy_max = self.n_busy_max.max(n_busy);
-        let n_slots: u64 = view.nodes.iter().map(|n| u64::from(n.n_busy_slots())).sum();
+        let n_slots = view.n_busy_slots();
         while self.peaks.back().is_some_and(|(_, peak)| *peak <= n_slots) {
             self.peaks.pop_back();
         }
@@ -72,22 +80,32 @@ impl ByDemand {
 impl Policy for ByDemand {
     fn n_lacking(&mut self, view: &View) -> u32 {
         self.observe(view);
-        let config = view.config;
-        let per_busy_slot =
-            view.task_ns_mean.map_or(0.0, |t| config.start_within_ns as f64 / t.max(1) as f64);
-        let per_free_slot = per_busy_slot.max(1.0);
-        let n_busy: u64 = view.nodes.iter().map(|n| u64::from(n.n_busy_slots())).sum();
-        let n_slots: u64 = view.nodes.iter().map(|n| u64::from(n.slots)).sum();
-        let n_free = n_slots - n_busy + u64::from(view.n_pending) * u64::from(config.slots_per_node);
-        let n_left = view.n_ready as f64 - n_busy as f64 * per_busy_slot - n_free as f64 * per_free_slot;
-        let n_nodes = (n_left / (per_free_slot * f64::from(config.slots_per_node))).ceil().max(0.0);
-        // As `as` saturates, a queue of any length is a number of nodes.
-        let n_nodes = (n_nodes as u32).min(config.nodes_max);
-        let n_nodes = if view.task_ns_mean.is_none() { n_nodes.min(view.n_have.max(1)) } else { n_nodes };
+        let n_busy_slots = view.n_busy_slots();
+        let mut sizing = Sizing {
+            queued: view.predicted.queued.clone(),
+            n_unknown: view.n_unknown(),
+            running: view.predicted.running.clone(),
+            n_running: view.n_running,
+            n_busy_slots,
+            n_free_slots: view.n_slots() - n_busy_slots,
+            n_nodes: view.nodes.len() as u32,
+            n_pending: view.n_pending,
+            slots_per_node: view.config.slots_per_node,
+            start_within_ns: view.config.start_within_ns,
+            start_up_ns: view.start_up_ns,
+            ..Sizing::default()
+        };
+        sizing.arriving = self.arrivals.expected(sizing.horizon_ns());
+        self.sizing = sizing;
+        let n_nodes = self.sizing.n_lacking().0;
         if n_nodes > 0 || self.last_lack.is_none() {
             self.last_lack = Some(view.now);
         }
         n_nodes
+    }
+
+    fn why_lacking(&self, _view: &View) -> Why {
+        Why::Work { n_lacking: self.sizing.n_lacking().0, sizing: Box::new(self.sizing.clone()) }
     }
 
     fn releasable(&mut self, view: &View, go: &mut Vec<ExecutorId>) {
@@ -101,6 +119,20 @@ impl Policy for ByDemand {
         idle.sort_unstable_by_key(|n| {
             (n.sole_bytes, n.cached_bytes, Reverse(n.idle_ns(view.now)), n.executor)
         });
-        go.extend(idle.iter().take(n_surplus).map(|n| n.executor));
+        idle.truncate(n_surplus);
+        let lacks_without = |gone: &[&NodeView]| {
+            let n_slots: u64 = gone.iter().map(|n| u64::from(n.slots)).sum();
+            let (n_free_slots, n_nodes) = (self.sizing.n_free_slots - n_slots, view.nodes.len() - gone.len());
+            let rest = Sizing { n_free_slots, n_nodes: n_nodes as u32, ..self.sizing.clone() };
+            rest.n_lacking().0 > 0
+        };
+        while !idle.is_empty() && lacks_without(&idle) {
+            idle.pop();
+        }
+        go.extend(idle.iter().map(|n| n.executor));
+    }
+
+    fn why_releasable(&self, view: &View) -> Why {
+        Why::Surplus { n_keep: self.n_keep(view), window_ns: view.config.release_idle_ns.unwrap_or(0) }
     }
 }

@@ -17,6 +17,7 @@
 //! `static` is `nodes_min = nodes_max`: all nodes are asked for in one request, one that was lost is asked for
 //! again, and none is released.
 
+use super::decision::Why;
 use super::{Policy, View};
 use crate::types::ExecutorId;
 
@@ -55,12 +56,21 @@ impl Growth {
     }
 }
 
+/// Nodes that the tasks want in all.
+fn n_wanted(view: &View) -> u32 {
+    let config = view.config;
+    let per_node = u64::from(config.slots_per_node) * u64::from(config.tasks_per_slot_queued);
+    let wanted = view.n_ready.saturating_add(view.n_running).div_ceil(per_node);
+    wanted.min(u64::from(config.nodes_max)) as u32
+}
+
 impl Policy for Growth {
     fn n_lacking(&mut self, view: &View) -> u32 {
-        let config = view.config;
-        let per_node = u64::from(config.slots_per_node) * u64::from(config.tasks_per_slot_queued);
-        let wanted = view.n_ready.saturating_add(view.n_running).div_ceil(per_node);
-        (wanted.min(u64::from(config.nodes_max)) as u32).saturating_sub(view.n_have)
+        n_wanted(view).saturating_sub(view.n_have)
+    }
+
+    fn why_lacking(&self, view: &View) -> Why {
+        Why::Tasks { n_wanted: n_wanted(view), tasks_per_slot: view.config.tasks_per_slot_queued }
     }
 
     fn request_size(&mut self, n_lacking: u32) -> u32 {
@@ -86,5 +96,9 @@ impl Policy for Growth {
             .collect();
         idle.sort_unstable_by_key(|(idle_ns, id)| (std::cmp::Reverse(*idle_ns), *id));
         go.extend(idle.into_iter().map(|(_, id)| id));
+    }
+
+    fn why_releasable(&self, view: &View) -> Why {
+        Why::Idle { idle_ns: view.config.release_idle_ns.unwrap_or(0) }
     }
 }

@@ -12,13 +12,14 @@
 //! | `additive` | [`growth`] | 1, 2, 3, ... |
 //! | `exponential` | [`growth`] | 1, 2, 4, ... |
 //! | `all-at-once` | [`growth`] | all that lack, in one request |
-//! | `demand` | [`demand`] | as many as start the queue within a delay; lets go by surplus, not by idleness |
+//! | `demand` | [`demand`] | as many as the predicted work needs once they are there; lets go by surplus, not by idleness |
 //!
 //! A policy proposes; [`Provisioner`] keeps these promises, whatever the policy says:
 //!   1. nodes that are there, leaving or requested are never more than `nodes_max`;
 //!   2. a release never leaves fewer than `nodes_min`, and fewer than that are asked for at once, work or not; the one
 //!      exception is an idle node with too little time left for every task that waits, as another one takes its place;
-//!   3. only a node without any task is released, and each only once;
+//!   3. only a node without any task is released, and each only once; nodes of one block are released together, or not at
+//!      all where that would leave too few, because a part of a block gives nothing back;
 //!   4. nodes that are asked for are counted as if they were there, so that one need is never asked for twice;
 //!   5. after a request that failed, the next one waits: 1 s, doubled for each further failure, at most 60 s;
 //!   6. no nodes are asked for while one of those there has been idle for [`IDLE_PROVES_NS`] with a queue: what
@@ -31,19 +32,25 @@
 //! A release asks a node to drain. A task may reach the node before the release does; the task ends before
 //! the node leaves. Until the node has left, the driver goes on showing it in [`Demand::nodes`].
 //!
-//! [`blocks`] turns requests into blocks, which a batch system grants, and keeps the pace of asking for them.
+//! [`blocks`] turns requests into blocks, which a batch system grants, and keeps the pace of asking for them. [`decision`] is the
+//! record of what was decided and why, [`work`] what is predicted of tasks, [`sizing`] the arithmetic of `demand`.
 //!
 //! Not here: where nodes come from, how long that takes, and what happens to the tasks of a lost node.
 
 pub mod blocks;
+pub mod decision;
 pub mod demand;
 pub mod growth;
+pub mod sizing;
 #[cfg(test)]
 mod tests;
+pub mod work;
 
+use self::decision::{Basis, Decided, Decision, Why};
+use self::work::Predicted;
 use crate::types::{ExecutorId, Timestamp};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 
 /// If a node is idle for this long while tasks are queued, further nodes would be idle, too.
@@ -51,6 +58,8 @@ pub const IDLE_PROVES_NS: u64 = 5_000_000_000;
 /// Wait after a request that failed.
 const RETRY_NS: u64 = 1_000_000_000;
 const RETRY_NS_MAX: u64 = 60_000_000_000;
+/// The start-up time follows about so many of the last nodes.
+const START_UPS: u64 = 4;
 
 /// The configuration of provisioning.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,7 +79,7 @@ pub struct ProvisionConfig {
     pub request_every_ns: u64,
     /// Paper's policies: tasks, queued and running, for which one slot is wanted; at least 1.
     pub tasks_per_slot_queued: u32,
-    /// `demand`: the time within which every queued task should have started; at least 1.
+    /// `demand`: the time within which every queued task should have started, where nodes come as quickly as that; at least 1.
     pub start_within_ns: u64,
     /// `demand`: nodes kept beyond the busiest moment of the last `release_idle_ns`, as a share of it.
     pub headroom: f64,
@@ -117,6 +126,9 @@ pub struct NodeView {
     pub leaves: bool,
     /// The node is idle, and every task that waits takes longer than the node has left.
     pub has_no_time: bool,
+    /// The nodes of one block end together, so they are released together or not at all. [`blocks`] sets it.
+    #[serde(skip)]
+    pub block: Option<u32>,
 }
 
 impl NodeView {
@@ -140,8 +152,8 @@ pub struct Demand<'a> {
     pub n_ready: u64,
     /// Tasks that some node has.
     pub n_running: u64,
-    /// The mean time of a task; `None` while none has ended.
-    pub task_ns_mean: Option<u64>,
+    /// What is predicted of these tasks.
+    pub predicted: &'a Predicted,
     /// Nodes that were requested and have not joined, less those of requests that failed.
     pub n_pending: u32,
     /// All nodes, also those that were released and have not left.
@@ -165,11 +177,15 @@ trait Policy: Send + fmt::Debug {
     fn request_size(&mut self, n_lacking: u32) -> u32 {
         n_lacking
     }
+    /// The reason for the nodes that `n_lacking` just found lacking.
+    fn why_lacking(&self, view: &View) -> Why;
     /// At this look no nodes are lacking.
     fn satisfied(&mut self) {}
     /// Idle nodes that may be released, the first one first. Called only when no nodes are lacking, or when
     /// more nodes would be of no use.
     fn releasable(&mut self, view: &View, go: &mut Vec<ExecutorId>);
+    /// The reason why the nodes that `releasable` just gave may be released.
+    fn why_releasable(&self, view: &View) -> Why;
 }
 
 /// A look at the demand with the nodes that leave taken out.
@@ -178,12 +194,27 @@ struct View<'a> {
     config: &'a ProvisionConfig,
     n_ready: u64,
     n_running: u64,
-    task_ns_mean: Option<u64>,
+    predicted: &'a Predicted,
     n_pending: u32,
     /// Nodes that stay.
     nodes: &'a [NodeView],
     /// The number of nodes that stay, plus the pending ones.
     n_have: u32,
+    /// The time from a request until its nodes are there; 0: none has come yet.
+    start_up_ns: u64,
+}
+
+impl View<'_> {
+    fn n_busy_slots(&self) -> u64 {
+        self.nodes.iter().map(|n| u64::from(n.n_busy_slots())).sum()
+    }
+    fn n_slots(&self) -> u64 {
+        self.nodes.iter().map(|n| u64::from(n.slots)).sum()
+    }
+    /// Ready tasks of which nothing is predicted.
+    fn n_unknown(&self) -> u64 {
+        self.n_ready.saturating_sub(self.predicted.queued.iter().map(|work| work.n).sum())
+    }
 }
 
 /// The names that [`Provisioner::new`] knows.
@@ -223,6 +254,12 @@ pub struct Provisioner {
     n_failures: u32,
     staying: Vec<NodeView>,
     go: Vec<ExecutorId>,
+    /// Requested nodes that have not come, the first request first: when they were requested, and how many.
+    requested: VecDeque<(Timestamp, u32)>,
+    /// The mean time from a request until its nodes were there.
+    start_up_ns: Option<u64>,
+    /// What was decided since [`Provisioner::take_decisions`].
+    decisions: Vec<Decision>,
 }
 
 impl Provisioner {
@@ -252,6 +289,9 @@ impl Provisioner {
                 n_failures: 0,
                 staying: vec![],
                 go: vec![],
+                requested: VecDeque::new(),
+                start_up_ns: None,
+                decisions: vec![],
             });
         };
         Err(refusal)
@@ -261,22 +301,33 @@ impl Provisioner {
         &self.config
     }
 
+    /// What was decided since the last call, the oldest first.
+    pub fn take_decisions(&mut self) -> Vec<Decision> {
+        std::mem::take(&mut self.decisions)
+    }
+
+    /// The time from a request until its nodes are there: the mean of the last ones, and at least as long as the oldest request has
+    /// waited. 0: nothing is known.
+    pub fn start_up_ns(&self, now: Timestamp) -> u64 {
+        let waited_ns = self.requested.front().map_or(0, |(at, _)| now.since_ns(*at));
+        self.start_up_ns.unwrap_or(0).max(waited_ns)
+    }
+
     /// One look. Appends to `out` at most one request, and releases; never both.
     pub fn decide(&mut self, now: Timestamp, demand: &Demand, out: &mut Vec<ProvisionAction>) {
+        self.forget_withdrawn(demand.n_pending);
+        let start_up_ns = self.start_up_ns(now);
         let config = &self.config;
         self.leaving.retain(|id| demand.nodes.iter().any(|node| node.executor == *id));
         self.staying.clear();
-        let n_before = out.len();
+        let mut spent = vec![];
         for node in demand.nodes.iter().filter(|node| node.has_no_time && node.is_idle() && !node.leaves) {
             if self.leaving.insert(node.executor) {
-                out.push(ProvisionAction::Release { executor: node.executor });
+                spent.push(node.executor);
             }
         }
         let stays = |node: &NodeView| !node.leaves && !self.leaving.contains(&node.executor);
         self.staying.extend(demand.nodes.iter().copied().filter(stays));
-        if out.len() > n_before {
-            return;
-        }
         let n_stay = self.staying.len() as u32;
         let n_have = n_stay + demand.n_pending;
         let view = View {
@@ -284,23 +335,39 @@ impl Provisioner {
             config,
             n_ready: demand.n_ready,
             n_running: demand.n_running,
-            task_ns_mean: demand.task_ns_mean,
+            predicted: demand.predicted,
             n_pending: demand.n_pending,
             nodes: &self.staying,
             n_have,
+            start_up_ns,
         };
+        let decisions = &mut self.decisions;
+        let mut note = |what: Decided, why: Why| {
+            let n_leaving = demand.nodes.len() as u32 - n_stay;
+            let (policy, seen) = (config.policy.clone(), basis(&view, n_leaving));
+            decisions.push(Decision { at: now, policy, what, why, seen });
+        };
+        if !spent.is_empty() {
+            out.extend(spent.iter().map(|&executor| ProvisionAction::Release { executor }));
+            note(Decided::Released { executors: spent }, Why::NoTimeLeft);
+            return;
+        }
         let to_min = config.nodes_min.saturating_sub(n_have);
         let is_in_vain = self.staying.iter().any(|n| n.idle_ns(now).is_some_and(|ns| ns >= IDLE_PROVES_NS));
-        let n_lacking = self.policy.n_lacking(&view);
-        if n_lacking == 0 {
+        let n_by_policy = self.policy.n_lacking(&view);
+        if n_by_policy == 0 {
             self.policy.satisfied();
         }
-        let n_lacking = if is_in_vain { to_min } else { n_lacking.max(to_min) };
+        let n_lacking = if is_in_vain { to_min } else { n_by_policy.max(to_min) };
         if n_lacking > 0 {
             let n_room = config.nodes_max.saturating_sub(demand.nodes.len() as u32 + demand.n_pending);
             if n_room > 0 && now >= self.next_request {
                 let n_nodes = self.policy.request_size(n_lacking).max(to_min).min(n_lacking).min(n_room);
                 self.next_request = now.plus_ns(config.request_every_ns);
+                let is_by_policy = !is_in_vain && n_by_policy >= n_nodes;
+                let why = if is_by_policy { self.policy.why_lacking(&view) } else { Why::BelowMinimum };
+                note(Decided::Requested { n_nodes }, why);
+                self.requested.push_back((now, n_nodes));
                 out.push(ProvisionAction::Request { n_nodes });
             }
             if !is_in_vain {
@@ -309,17 +376,87 @@ impl Provisioner {
         }
         self.go.clear();
         self.policy.releasable(&view, &mut self.go);
-        let n_may_go = n_stay.saturating_sub(config.nodes_min) as usize;
-        for &executor in self.go.iter().take(n_may_go) {
-            let is_idle = self.staying.iter().any(|n| n.executor == executor && n.is_idle());
-            if is_idle && self.leaving.insert(executor) {
-                out.push(ProvisionAction::Release { executor });
+        let mut released = vec![];
+        let mut n_may_go = self.go.len().min(n_stay.saturating_sub(config.nodes_min) as usize);
+        for &executor in &self.go {
+            let Some(node) = self.staying.iter().find(|n| n.executor == executor) else { continue };
+            let is_with =
+                |n: &&NodeView| n.executor == executor || n.block.is_some() && n.block == node.block;
+            let together: Vec<&NodeView> = self.staying.iter().filter(is_with).collect();
+            let is_new = !self.leaving.contains(&executor);
+            if is_new && together.len() <= n_may_go && together.iter().all(|n| n.is_idle()) {
+                n_may_go -= together.len();
+                for node in together {
+                    self.leaving.insert(node.executor);
+                    out.push(ProvisionAction::Release { executor: node.executor });
+                    released.push(node.executor);
+                }
+            }
+        }
+        if !released.is_empty() {
+            let why = self.policy.why_releasable(&view);
+            note(Decided::Released { executors: released }, why);
+        }
+    }
+
+    /// The numbers of a look, for a decision that is not the policy's.
+    pub fn basis(&self, now: Timestamp, demand: &Demand) -> Basis {
+        let stays = |node: &&NodeView| !node.leaves && !self.leaving.contains(&node.executor);
+        let staying: Vec<NodeView> = demand.nodes.iter().filter(stays).copied().collect();
+        let view = View {
+            now,
+            config: &self.config,
+            n_ready: demand.n_ready,
+            n_running: demand.n_running,
+            predicted: demand.predicted,
+            n_pending: demand.n_pending,
+            nodes: &staying,
+            n_have: staying.len() as u32 + demand.n_pending,
+            start_up_ns: 0,
+        };
+        basis(&view, (demand.nodes.len() - staying.len()) as u32)
+    }
+
+    /// Requests that the driver took back are the newest ones.
+    fn forget_withdrawn(&mut self, n_pending: u32) {
+        let mut n_known: u32 = self.requested.iter().map(|(_, n)| n).sum();
+        while n_known > n_pending {
+            let Some((_, n)) = self.requested.back_mut() else { return };
+            let n_gone = (n_known - n_pending).min(*n);
+            *n -= n_gone;
+            n_known -= n_gone;
+            if *n == 0 {
+                self.requested.pop_back();
             }
         }
     }
 
+    /// Takes the oldest `n_nodes` of the requested nodes out. Those that came (`ok`) show how long it takes.
+    fn answered(&mut self, now: Timestamp, mut n_nodes: u32, ok: bool) {
+        while n_nodes > 0 {
+            let Some((at, n)) = self.requested.front_mut() else { return };
+            let n_answered = n_nodes.min(*n);
+            if ok {
+                let ns = now.since_ns(*at);
+                self.start_up_ns =
+                    Some(self.start_up_ns.map_or(ns, |mean| mean - mean / START_UPS + ns / START_UPS));
+            }
+            *n -= n_answered;
+            n_nodes -= n_answered;
+            if *n == 0 {
+                self.requested.pop_front();
+            }
+        }
+    }
+
+    /// Nodes turn out to have so many slots, which is what further ones are expected to bring.
+    pub fn saw_slots(&mut self, slots: u32) {
+        self.config.slots_per_node = slots.max(1);
+    }
+
     /// A request has ended: `ok`, its nodes have joined; otherwise they will not come.
     pub fn request_ended(&mut self, now: Timestamp, n_nodes: u32, ok: bool) {
+        self.answered(now, n_nodes, ok);
         if ok || n_nodes == 0 {
             self.n_failures = 0;
             return;
@@ -327,5 +464,22 @@ impl Provisioner {
         let wait_ns = (RETRY_NS << self.n_failures.min(6)).min(RETRY_NS_MAX);
         self.n_failures += 1;
         self.next_request = self.next_request.max(now.plus_ns(wait_ns));
+    }
+}
+
+/// The numbers of a look, for the record of what was decided.
+fn basis(view: &View, n_leaving: u32) -> Basis {
+    Basis {
+        n_ready: view.n_ready,
+        queued_ns: view.predicted.queued.iter().fold(0, |sum, work| sum.saturating_add(work.ns)),
+        n_unknown: view.n_unknown(),
+        n_running: view.n_running,
+        n_busy_slots: view.n_busy_slots(),
+        n_slots: view.n_slots(),
+        n_nodes: view.nodes.len() as u32,
+        n_leaving,
+        n_pending: view.n_pending,
+        nodes_min: view.config.nodes_min,
+        nodes_max: view.config.nodes_max,
     }
 }

@@ -31,6 +31,16 @@ fn busy(id: u32) -> NodeView {
     NodeView { n_assigned: 2, idle_since: None, ..idle(id, 0) }
 }
 
+/// All tasks take `task_ns`, if that is known.
+fn all_take(task_ns: Option<u64>, n_ready: u64, n_running: u64) -> Predicted {
+    let mut predicted = Predicted::default();
+    if let Some(ns) = task_ns {
+        Predicted::add(&mut predicted.queued, n_ready, ns);
+        Predicted::add(&mut predicted.running, n_running, ns);
+    }
+    predicted
+}
+
 /// What is decided at second `now_s` with so many ready tasks of `task_ns`.
 fn look(
     p: &mut Provisioner,
@@ -42,7 +52,8 @@ fn look(
 ) -> Vec<ProvisionAction> {
     let n_running = nodes.iter().map(|n| u64::from(n.n_assigned)).sum();
     let mut out = vec![];
-    let demand = Demand { n_ready, n_running, task_ns_mean: task_ns, n_pending, nodes };
+    let predicted = all_take(task_ns, n_ready, n_running);
+    let demand = Demand { n_ready, n_running, predicted: &predicted, n_pending, nodes };
     p.decide(Timestamp(now_s * S), &demand, &mut out);
     out
 }
@@ -244,6 +255,16 @@ struct Node {
     leaving: bool,
 }
 
+/// The actions that the records of decisions speak of.
+fn told(decisions: &[Decision]) -> Vec<ProvisionAction> {
+    let actions_of = |decision: &Decision| match &decision.what {
+        Decided::Requested { n_nodes } => vec![Request { n_nodes: *n_nodes }],
+        Decided::Released { executors } => executors.iter().map(|&executor| Release { executor }).collect(),
+        Decided::Withdrawn { .. } => panic!("blocks do that"),
+    };
+    decisions.iter().flat_map(actions_of).collect()
+}
+
 proptest! {
     /// A world of nodes that come late or never, get lost, work and leave, under a queue that jumps: the promises hold at
     /// each look, and once the queue stays empty everything comes to rest.
@@ -318,9 +339,15 @@ proptest! {
             let n_pending: u32 = pending.iter().sum();
             let n_running = nodes.iter().map(|n| u64::from(n.n_assigned)).sum();
             let task_ns_mean = (pick % 3 > 0).then_some(u64::from(pick) * 100);
-            let demand = Demand { n_ready, n_running, task_ns_mean, n_pending, nodes: &views };
+            let mut predicted = all_take(task_ns_mean, n_ready, n_running);
+            // Some work arrives, sometimes counted anew.
+            (predicted.n_arrived, predicted.arrived_us) = (u64::from(pick % 1000), u64::from(pick));
+            let demand = Demand { n_ready, n_running, predicted: &predicted, n_pending, nodes: &views };
             let mut out = vec![];
             p.decide(Timestamp(now), &demand, &mut out);
+            let decisions = p.take_decisions();
+            prop_assert_eq!(told(&decisions), out.clone(), "what is recorded is what is done");
+            prop_assert!(decisions.iter().all(Decision::follows_from_its_numbers), "{decisions:?}");
             let is_request = |a: &&ProvisionAction| matches!(a, Request { .. });
             prop_assert!(out.iter().filter(is_request).count() <= 1);
             for action in out {
@@ -373,4 +400,100 @@ fn an_idle_node_without_time_for_what_waits_goes_at_once_and_another_one_comes()
     assert_eq!(look(&mut p, 60, 9, None, 0, &[spent]), [released]);
     assert_eq!(look(&mut p, 61, 9, None, 0, &[spent]), [], "it is still there, and no more than one may be");
     assert_eq!(look(&mut p, 62, 9, None, 0, &[]), [Request { n_nodes: 1 }]);
+}
+
+/// Tasks of 1 s arrive at `rate` per second of a busy node of two slots, and nodes take `start_up_s` to come; gives the numbers of
+/// the requests by second.
+fn requests_at_a_rate(start_up_s: u64, seconds: u64, rate: impl Fn(u64) -> u64) -> Vec<(u64, u32)> {
+    let c = ProvisionConfig { start_within_ns: 2 * S, slots_per_node: 1, ..config("demand", 100) };
+    let mut p = Provisioner::new(c).unwrap();
+    let (mut n_arrived, mut queue, mut requests) = (0, 0u64, vec![]);
+    let (mut n_nodes, mut coming): (u64, Vec<(u64, u32)>) = (1, vec![]);
+    for now_s in 0..seconds {
+        for (_, n) in coming.extract_if(.., |(at, _)| *at <= now_s) {
+            n_nodes += u64::from(n);
+            p.request_ended(Timestamp(now_s * S), n, true);
+        }
+        n_arrived += rate(now_s);
+        queue += rate(now_s);
+        let n_running = queue.min(n_nodes);
+        queue -= n_running;
+        let mut predicted = all_take(Some(S), queue, n_running);
+        (predicted.n_arrived, predicted.arrived_us) = (n_arrived, n_arrived * 1_000_000);
+        let node = |id: u64| match id < n_running {
+            true => NodeView { slots: 1, n_assigned: 1, ..busy(id as u32) },
+            false => NodeView { slots: 1, ..idle(id as u32, now_s) },
+        };
+        let nodes: Vec<NodeView> = (0..n_nodes).map(node).collect();
+        let n_pending = coming.iter().map(|(_, n)| n).sum();
+        let demand = Demand { n_ready: queue, n_running, predicted: &predicted, n_pending, nodes: &nodes };
+        let mut out = vec![];
+        p.decide(Timestamp(now_s * S), &demand, &mut out);
+        for action in out {
+            if let Request { n_nodes } = action {
+                requests.push((now_s, n_nodes));
+                coming.push((now_s + start_up_s, n_nodes));
+            }
+        }
+    }
+    requests
+}
+
+#[test]
+fn demand_asks_ahead_of_a_rising_rate_by_the_time_that_nodes_take() {
+    // One more task a second each half minute, from one a second, which the one node does.
+    let requests = requests_at_a_rate(20, 300, |second| 1 + second / 30);
+    let n_by = |until: u64| requests.iter().filter(|(at, _)| *at < until).map(|(_, n)| n).sum::<u32>();
+    // Ten tasks a second arrive at 270 s; nodes for them are asked for before that.
+    assert!((9..=14).contains(&n_by(270)), "{requests:?}");
+    // A rate that stays is served, and nothing more is asked for.
+    let requests = requests_at_a_rate(20, 600, |second| if second < 60 { 1 } else { 6 });
+    assert!(requests.iter().all(|(at, _)| *at < 200), "{requests:?}");
+    let n_all = requests.iter().map(|(_, n)| n).sum::<u32>();
+    assert!((5..=14).contains(&n_all), "{requests:?}");
+}
+
+#[test]
+fn demand_takes_a_burst_for_what_it_is() {
+    // Sixty tasks at once, every two minutes, which nodes do that come within 5 s.
+    let requests = requests_at_a_rate(5, 120, |second| if second == 30 { 60 } else { 0 });
+    let n_all: u32 = requests.iter().map(|(_, n)| n).sum();
+    assert!((5..=30).contains(&n_all) && requests.iter().all(|(at, _)| *at < 45), "{requests:?}");
+}
+
+#[test]
+fn the_start_up_time_is_measured_from_request_to_join_and_grows_while_nobody_comes() {
+    let mut p = Provisioner::new(config("all-at-once", 8)).unwrap();
+    assert_eq!(look(&mut p, 0, 8, None, 0, &[]), [Request { n_nodes: 4 }]);
+    assert_eq!(p.start_up_ns(Timestamp(7 * S)), 7 * S, "nobody has come for so long");
+    p.request_ended(Timestamp(10 * S), 1, true);
+    look(&mut p, 10, 6, None, 3, &[busy(1)]);
+    p.request_ended(Timestamp(12 * S), 3, false);
+    assert_eq!(p.start_up_ns(Timestamp(100 * S)), 10 * S);
+    look(&mut p, 100, 8, None, 0, &[busy(1)]);
+    p.request_ended(Timestamp(102 * S), 3, true);
+    assert_eq!(p.start_up_ns(Timestamp(102 * S)), 8 * S, "a quarter of the way from 10 to 2");
+    // A request that the driver took back is not waited for.
+    assert_eq!(look(&mut p, 200, 16, None, 0, &[busy(1)]), [Request { n_nodes: 7 }]);
+    look(&mut p, 201, 0, None, 0, &[busy(1)]);
+    assert_eq!(p.start_up_ns(Timestamp(300 * S)), 8 * S);
+}
+
+#[test]
+fn a_decision_says_why_and_by_which_numbers() {
+    let mut p = Provisioner::new(ProvisionConfig { nodes_min: 1, ..config("demand", 100) }).unwrap();
+    look(&mut p, 0, 0, None, 0, &[]);
+    look(&mut p, 1, 8, Some(600 * S), 1, &[]);
+    look(&mut p, 2, 0, None, 0, &[NodeView { has_no_time: true, ..idle(1, 0) }, busy(2)]);
+    let decisions = p.take_decisions();
+    assert!(p.take_decisions().is_empty());
+    let [least, work, spent] = &decisions[..] else { panic!("{decisions:?}") };
+    assert_eq!((&least.why, least.seen.n_nodes), (&Why::BelowMinimum, 0));
+    let Why::Work { n_lacking: 3, sizing } = &work.why else { panic!("{work:?}") };
+    assert_eq!((sizing.n_pending, sizing.start_up_ns, work.seen.queued_ns), (1, S, 8 * 600 * S));
+    assert_eq!(work.what, Decided::Requested { n_nodes: 3 });
+    assert_eq!((&spent.why, spent.seen.n_nodes, spent.seen.n_leaving), (&Why::NoTimeLeft, 1, 1));
+    let mut p = Provisioner::new(config("exponential", 100)).unwrap();
+    look(&mut p, 0, 8, None, 0, &[]);
+    assert_eq!(p.take_decisions()[0].why, Why::Tasks { n_wanted: 4, tasks_per_slot: 1 });
 }

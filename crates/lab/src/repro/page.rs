@@ -10,9 +10,11 @@ use eyas_cli::print::{count, size};
 use eyas_cli::{Exit, Fault};
 use eyas_core::model::HitRatios;
 use eyas_core::model::predict::{self, ErrorSummary, predict, relative_error};
+use eyas_core::provisioning;
 use eyas_sim::experiment::paper::{
     ALL_PAIRS, IN_TURN, STACKING_CASES, STACKING_PROCESSORS, STACKING_VARIED, StackingCase,
 };
+use eyas_sim::experiment::provisioning as nodes;
 use eyas_sim::experiment::{self, Experiment, Group, Load, Metric, best, beyond};
 use eyas_sim::outcome::Summary;
 use eyas_sim::workload::mi::{MiConfig, arrival_rates};
@@ -79,6 +81,7 @@ pub fn page(
     text += &micro::section(&results.micro, &|name, title| sources.figure(name, title));
     text += &sources.mi()?;
     text += &sources.sw();
+    text += &sources.provisioning();
     text += &sources.all_pairs()?;
     text += &sources.stacking()?;
     text += &sources.model()?;
@@ -277,6 +280,45 @@ impl Sources<'_> {
             text += &self.figure(&format!("fig-{}-{}", e.figure, e.name), &what);
         }
         text + include_str!("notes/sw-why.md")
+    }
+
+    /// Each policy beside the static pool.
+    fn provisioning(&self) -> String {
+        let mut text = include_str!("notes/provisioning.md").to_string();
+        for (workload, what) in nodes::WORKLOADS {
+            text += &format!("### {what}\n\n");
+            let mut table = Table::new([
+                "policy",
+                "node hours",
+                "of the static pool's",
+                "response",
+                "against the static pool",
+                "makespan",
+                "nodes, most",
+                "command",
+            ]);
+            let summary = |policy: &str| self.summary(&nodes::name(workload, policy));
+            let base = summary(provisioning::growth::STATIC);
+            for policy in provisioning::NAMES {
+                let name = nodes::name(workload, policy);
+                let slots = self.list.get(&name).map_or(1.0, |e| f64::from(e.machine.slots_per_node));
+                let s = summary(policy);
+                let cell = |of: &dyn Fn(&Summary) -> String| s.map_or(NONE.into(), of);
+                let beside = |of: fn(&Summary) -> f64| s.zip(base).map(|(s, base)| of(s) / of(base));
+                table.row(vec![
+                    format!("`{policy}`"),
+                    cell(&|s| figure(s.cpu_hours / slots)),
+                    beside(|s| s.cpu_hours).map_or(NONE.into(), per_cent),
+                    cell(&|s| format!("{} s", figure(s.response_mean_s))),
+                    beside(|s| s.response_mean_s).map_or(NONE.into(), |r| format!("{} ×", figure(r))),
+                    cell(&|s| format!("{} s", figure(s.makespan_s))),
+                    cell(&|s| s.n_nodes_max.to_string()),
+                    command(&name),
+                ]);
+            }
+            text += &table.text();
+        }
+        text + include_str!("notes/provisioning-why.md")
     }
 
     // ------------------------------------------------------------ §5.3

@@ -8,6 +8,8 @@
 
 use super::*;
 use eyas_core::provisioning::NodeView;
+use eyas_core::provisioning::decision::Decision;
+use eyas_core::provisioning::work::Predicted;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the dispatcher remembers of provisioning.
@@ -19,6 +21,8 @@ pub(super) struct Provision {
     draining: BTreeMap<ExecutorId, String>,
     /// Lent to the core for each look.
     views: Vec<NodeView>,
+    /// The last decision about nodes.
+    last: Option<Decision>,
 }
 
 impl Provision {
@@ -28,7 +32,8 @@ impl Provision {
     }
 
     pub(super) fn shown(&self) -> Option<Provisioner> {
-        self.provisioner.as_ref().map(|(_, p)| p.clone())
+        let decisions = self.last.iter().cloned().collect();
+        self.provisioner.as_ref().map(|(_, p)| Provisioner { decisions, ..p.clone() })
     }
 
     /// Why nodes do not come or go.
@@ -38,11 +43,16 @@ impl Provision {
 }
 
 impl<O: Outside> Session<O> {
-    pub(super) fn on_demand(&mut self, connection: u64, number: u64, provisioner: Provisioner) {
+    pub(super) fn on_demand(&mut self, connection: u64, number: u64, mut provisioner: Provisioner) {
+        for decision in std::mem::take(&mut provisioner.decisions) {
+            self.provision.last = Some(decision.clone());
+            self.feed(Event::NodesDecided { decision: Box::new(decision) });
+        }
         let n_pending = provisioner.n_pending;
         self.provision.provisioner = Some((connection, provisioner));
         let mut views = std::mem::take(&mut self.provision.views);
-        let demand = self.core.demand(n_pending, &mut views);
+        let mut predicted = Predicted::default();
+        let demand = self.core.demand(n_pending, &mut views, &mut predicted);
         // Both go through the executors in the order of their numbers.
         let offers = self.core.executors().map(|(executor, offer, ..)| (executor, offer));
         let nodes = demand.nodes.iter().zip(offers).map(|(view, (executor, offer))| {
@@ -54,7 +64,7 @@ impl<O: Outside> Session<O> {
             now: self.now,
             n_ready: demand.n_ready,
             n_running: demand.n_running,
-            task_ns_mean: demand.task_ns_mean,
+            predicted: demand.predicted.clone(),
             nodes: nodes.collect(),
         };
         self.provision.views = views;
@@ -100,6 +110,14 @@ impl<O: Outside> Session<O> {
         for (executor, reason) in BTreeMap::into_iter(drained) {
             self.tell(executor, ToExecutor::Shutdown { reason });
         }
+    }
+
+    /// Nodes that were requested and have not joined, and why the first of them waits in a queue, if that is known.
+    pub(super) fn pending_nodes(&self) -> (u32, String) {
+        let Some((_, provisioner)) = &self.provision.provisioner else { return (0, String::new()) };
+        let mut queued = provisioner.blocks.iter().filter(|block| block.state == "queued");
+        let why = queued.find(|block| !block.why.is_empty()).map(|block| block.why.clone());
+        (provisioner.n_pending, why.unwrap_or_default())
     }
 
     /// Nodes that take work, if nodes come and go.

@@ -11,6 +11,7 @@
 //! | [`best`] | what would be possible: all data on local disks, and active storage |
 //! | [`collectives`] | beside the paper: the collective that is chosen against the best of all in hindsight |
 //! | [`micro`] | the micro-benchmarks of §4.2 and §4.3 |
+//! | [`provisioning`] | MI and SW under each provisioning policy |
 //! | [`scripting`] | the evaluation of Zhang12: its patterns over many nodes, Montage and BLAST |
 //! | [`stealing`] | beside the paper: queues per node with and without stealing (Zhang12 §V-I), and ours |
 //! | [`worlds`] | beside the paper: random machines and workloads, our default against the paper's policies |
@@ -25,6 +26,7 @@ pub mod beyond;
 pub mod collectives;
 pub mod micro;
 pub mod paper;
+pub mod provisioning;
 pub mod scripting;
 pub mod stealing;
 pub mod worlds;
@@ -52,10 +54,12 @@ pub enum Group {
     AllPairs,
     Stacking,
     Beyond,
+    Provisioning,
 }
 
 impl Group {
-    pub const ALL: [Group; 5] = [Group::Mi, Group::Sw, Group::AllPairs, Group::Stacking, Group::Beyond];
+    pub const ALL: [Group; 6] =
+        [Group::Mi, Group::Sw, Group::AllPairs, Group::Stacking, Group::Beyond, Group::Provisioning];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -64,6 +68,7 @@ impl Group {
             Group::AllPairs => "allpairs",
             Group::Stacking => "stacking",
             Group::Beyond => "beyond",
+            Group::Provisioning => "provisioning",
         }
     }
 }
@@ -194,6 +199,7 @@ pub fn all() -> Vec<Experiment> {
     list.extend(paper::all_pairs());
     list.extend(paper::stacking());
     list.extend(beyond::experiments());
+    list.extend(provisioning::experiments());
     list
 }
 

@@ -5,6 +5,8 @@ use super::time::{Ev, Time};
 use crate::machine::{Faults, Machine};
 use eyas_core::Timestamp;
 use eyas_core::dispatcher::Dispatcher;
+use eyas_core::provisioning::decision::Decision;
+use eyas_core::provisioning::work::Predicted;
 use eyas_core::provisioning::{Demand, NodeView, ProvisionAction, ProvisionConfig, Provisioner};
 use eyas_core::rng::Rng;
 
@@ -59,8 +61,8 @@ impl<'a> Supply<'a> {
             let n_nodes = self.machine.nodes.saturating_sub(n_there);
             return if n_nodes > 0 { vec![ProvisionAction::Request { n_nodes }] } else { vec![] };
         };
-        let mut views = vec![];
-        let demand = core.demand(self.n_pending, &mut views);
+        let (mut views, mut predicted) = (vec![], Predicted::default());
+        let demand = core.demand(self.n_pending, &mut views, &mut predicted);
         // As live, the executor itself says how much its cache holds.
         let cached_bytes =
             |view: &NodeView| nodes.find(view.executor.0).map_or(0, |node| node.core.cache().used_bytes());
@@ -70,6 +72,11 @@ impl<'a> Supply<'a> {
         let mut actions = vec![];
         provisioner.decide(now, &demand, &mut actions);
         actions
+    }
+
+    /// What was decided since the last call.
+    pub fn take_decisions(&mut self) -> Vec<Decision> {
+        self.provisioner.as_mut().map(Provisioner::take_decisions).unwrap_or_default()
     }
 
     /// The nodes join after a random delay between the machine's bounds.

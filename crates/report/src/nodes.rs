@@ -1,0 +1,274 @@
+//! Why nodes were requested and released, in words: `eyas explain --nodes`.
+//!
+//! In: the decisions that a log holds ([`crate::fold::Nodes`]). Out: a line and a sentence for each, with the queue, the busy slots and
+//! the predicted work at that time.
+
+use crate::error::Error;
+use crate::fold::{Fold, NodesDecision};
+use crate::lines::name_of;
+use crate::units;
+use eyas_core::provisioning::decision::{Basis, Decided, Decision, Why};
+use eyas_core::provisioning::sizing::Sizing;
+use eyas_core::types::Timestamp;
+use eyas_text::line_of;
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::Path;
+
+/// The sentence for a log without decisions.
+pub const NONE_DECIDED: &str = "Nobody has decided on nodes here: the nodes of this cluster were there from the start, or were \
+                                started by hand. `--nodes 0..4` or `--provider` has eyas request and release them.";
+
+/// All decisions of one log.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct NodesStory {
+    pub cluster: String,
+    /// When the first dispatcher process of the log began, in nanoseconds since the epoch of the log's clock.
+    pub began: Timestamp,
+    pub decisions: Vec<Told>,
+}
+
+/// One decision.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Told {
+    /// Nanoseconds since [`NodesStory::began`].
+    pub after_ns: u64,
+    /// More nodes (positive) or fewer.
+    pub change: i64,
+    /// The names of released nodes.
+    pub released: Vec<String>,
+    /// What was decided and why, for people.
+    pub sentence: String,
+    #[serde(flatten)]
+    pub decision: Decision,
+}
+
+/// Reads the decisions about nodes from the log in the dispatcher's directory `dir`.
+pub fn nodes_story(dir: &Path) -> Result<NodesStory, Error> {
+    const NAMES: [&[u8]; 4] = [b"nodes_decided", b"executor_joined", b"executor_lost", b"forget_executor"];
+    let mut fold = Fold::of_runs();
+    fold.read(dir, |line| name_of(line).is_some_and(|name| NAMES.contains(&name)), |_, _, _| ())?;
+    let life = fold.lives.first();
+    let began = life.map(|life| life.began).unwrap_or_default();
+    let decisions = fold.nodes.decisions().iter().map(|decided| told(decided, began)).collect();
+    Ok(NodesStory { cluster: life.map(|life| life.cluster.clone()).unwrap_or_default(), began, decisions })
+}
+
+fn told(NodesDecision { decision, released }: &NodesDecision, began: Timestamp) -> Told {
+    let change = match &decision.what {
+        Decided::Requested { n_nodes } => i64::from(*n_nodes),
+        Decided::Released { executors } => -(executors.len() as i64),
+        Decided::Withdrawn { n_nodes } => -i64::from(*n_nodes),
+    };
+    Told {
+        after_ns: decision.at.since_ns(began),
+        change,
+        released: released.clone(),
+        sentence: sentence(decision),
+        decision: decision.clone(),
+    }
+}
+
+/// The story as text, which ends with a line end.
+pub fn nodes_lines(story: &NodesStory) -> String {
+    if story.decisions.is_empty() {
+        return format!("{NONE_DECIDED}\n");
+    }
+    let mut text = String::new();
+    let mut before = None;
+    for told in &story.decisions {
+        let Decision { policy, seen, .. } = &told.decision;
+        let settings = (policy, seen.nodes_min, seen.nodes_max);
+        if before.replace(settings) != Some(settings) {
+            let _ = writeln!(
+                text,
+                "Nodes of cluster {} by the policy {}, from {} to {}; times count from the cluster's start.",
+                line_of(&story.cluster),
+                line_of(policy),
+                seen.nodes_min,
+                seen.nodes_max
+            );
+        }
+        let names = match told.released.len() {
+            0 => String::new(),
+            _ => format!(
+                " ({})",
+                told.released.iter().map(|name| line_of(name).to_string()).collect::<Vec<_>>().join(", ")
+            ),
+        };
+        let change = format!("{:+}", told.change);
+        let _ = writeln!(
+            text,
+            "\n{:>10}  {change:>3}  {}{names}.",
+            units::duration(told.after_ns),
+            told.sentence
+        );
+        let _ = writeln!(text, "{:>17}{}.", "", seen_in_words(seen));
+        if let Why::Work { sizing, .. } = &told.decision.why {
+            let _ = writeln!(text, "{:>17}{}.", "", sizing_in_words(sizing));
+        }
+    }
+    text
+}
+
+/// What was decided and why, without a full stop.
+pub fn sentence(decision: &Decision) -> String {
+    let nodes = |n: u32| units::plural(u64::from(n), "node");
+    let what = match &decision.what {
+        Decided::Requested { n_nodes } => format!("requested {}", nodes(*n_nodes)),
+        Decided::Released { executors } => format!("released {}", nodes(executors.len() as u32)),
+        Decided::Withdrawn { n_nodes } => format!("took back the request for {}", nodes(*n_nodes)),
+    };
+    let seen = &decision.seen;
+    let why = match &decision.why {
+        Why::BelowMinimum => format!("as at least {} are to be there", nodes(seen.nodes_min)),
+        Why::Tasks { n_wanted, tasks_per_slot } => {
+            let tasks = match tasks_per_slot {
+                1 => "each task".to_string(),
+                n => format!("every {n} tasks"),
+            };
+            format!("as {} would give a slot to {tasks}, queued or running", nodes(*n_wanted))
+        }
+        Why::Work { n_lacking, sizing } if sizing.queued_ns() == 0 && sizing.n_unknown > 0 => {
+            format!(
+                "as nothing is known yet of how long the queued tasks take, and {} may be lacking",
+                nodes(*n_lacking)
+            )
+        }
+        Why::Work { n_lacking, .. } => format!("as the predicted work needs {} more", nodes(*n_lacking)),
+        Why::NoTimeLeft => "as every task that waits takes longer than the time that is left there".into(),
+        Why::Idle { idle_ns } => format!("idle for {} or longer", units::duration(*idle_ns)),
+        Why::Surplus { n_keep, window_ns } => format!(
+            "as {} would have been enough for the last {}, and nothing is expected that would need more",
+            nodes(*n_keep),
+            units::duration(*window_ns)
+        ),
+        Why::NothingWaits { for_ns } => format!("as no task has waited for {}", units::duration(*for_ns)),
+        Why::AboveMaximum => format!("as no more than {} may be there", nodes(seen.nodes_max)),
+    };
+    format!("{what}, {why}")
+}
+
+/// The queue, the predicted work, the slots and the nodes.
+fn seen_in_words(seen: &Basis) -> String {
+    let mut text = format!("{} queued", units::plural(seen.n_ready, "task"));
+    if seen.n_ready > seen.n_unknown {
+        let _ = write!(text, ", predicted to run for {} in all", units::duration(seen.queued_ns));
+        if seen.n_unknown > 0 {
+            let _ = write!(text, " without {} of which nothing is known", units::count(seen.n_unknown));
+        }
+    } else if seen.n_ready > 0 {
+        text += ", of which nothing is known";
+    }
+    let _ = write!(
+        text,
+        "; {} of {} busy, {} there, {} on their way",
+        units::count(seen.n_busy_slots),
+        units::plural(seen.n_slots, "slot"),
+        units::plural(u64::from(seen.n_nodes), "node"),
+        seen.n_pending
+    );
+    if seen.n_leaving > 0 {
+        let _ = write!(text, ", {} leaving", seen.n_leaving);
+    }
+    text
+}
+
+fn sizing_in_words(sizing: &Sizing) -> String {
+    let mut text = match sizing.start_up_ns {
+        0 => "How long a node takes to come is not measured yet".to_string(),
+        ns => format!("A node takes {} to come, as measured so far", units::duration(ns)),
+    };
+    if sizing.arriving.n > 0 {
+        let _ = write!(
+            text,
+            "; {} with {} of work are expected to arrive within {}",
+            units::plural(sizing.arriving.n, "task"),
+            units::duration(sizing.arriving.ns),
+            units::duration(sizing.horizon_ns())
+        );
+    }
+    let _ = write!(text, "; what is left then is to start within {}", units::duration(sizing.stay_ns()));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use eyas_core::provisioning::work::Work;
+    use eyas_core::types::ExecutorId;
+
+    const S: u64 = 1_000_000_000;
+
+    fn story(decisions: &[(Decided, Why)]) -> String {
+        let seen = Basis {
+            n_ready: 40,
+            queued_ns: 400 * S,
+            n_busy_slots: 2,
+            n_slots: 2,
+            n_nodes: 1,
+            nodes_max: 4,
+            ..Basis::default()
+        };
+        let decision = |(what, why): &(Decided, Why)| {
+            let released = match what {
+                Decided::Released { .. } => vec!["node7".into()],
+                _ => vec![],
+            };
+            let (what, why, policy) = (what.clone(), why.clone(), "demand".to_string());
+            let decision = Decision { at: Timestamp(15 * S), policy, what, why, seen };
+            super::told(&NodesDecision { decision, released }, Timestamp(5 * S))
+        };
+        let decisions = decisions.iter().map(decision).collect();
+        nodes_lines(&NodesStory { cluster: "blue".into(), began: Timestamp(5 * S), decisions })
+    }
+
+    #[test]
+    fn a_request_says_what_waits_what_is_expected_and_how_long_a_node_takes() {
+        let sizing = Sizing {
+            queued: vec![Work { n: 40, ns: 400 * S }],
+            arriving: Work { n: 12, ns: 120 * S },
+            start_up_ns: 3 * S,
+            start_within_ns: 2 * S,
+            slots_per_node: 2,
+            ..Sizing::default()
+        };
+        let why = Why::Work { n_lacking: 3, sizing: Box::new(sizing) };
+        assert_eq!(
+            story(&[(Decided::Requested { n_nodes: 3 }, why)]),
+            "Nodes of cluster blue by the policy demand, from 0 to 4; times count from the cluster's start.\n\
+             \n      10.0 s   +3  requested 3 nodes, as the predicted work needs 3 nodes more.\n                 \
+             40 tasks queued, predicted to run for 6 min 40 s in all; 2 of 2 slots busy, 1 node there, 0 on their way.\n                 \
+             A node takes 3.00 s to come, as measured so far; 12 tasks with 2 min 0 s of work are expected to arrive within 6.00 s; \
+             what is left then is to start within 3.00 s.\n"
+        );
+    }
+
+    #[test]
+    fn each_reason_has_its_sentence_and_a_settings_line_stands_once() {
+        let released = Decided::Released { executors: vec![ExecutorId(7)] };
+        let one = Decided::Requested { n_nodes: 1 };
+        let text = story(&[
+            (one.clone(), Why::BelowMinimum),
+            (one, Why::Tasks { n_wanted: 4, tasks_per_slot: 1 }),
+            (released.clone(), Why::Idle { idle_ns: 30 * S }),
+            (released.clone(), Why::NoTimeLeft),
+            (released, Why::Surplus { n_keep: 2, window_ns: 30 * S }),
+            (Decided::Withdrawn { n_nodes: 2 }, Why::NothingWaits { for_ns: 30 * S }),
+            (Decided::Withdrawn { n_nodes: 2 }, Why::AboveMaximum),
+        ]);
+        for part in [
+            "as at least 0 nodes are to be there",
+            "as 4 nodes would give a slot to each task, queued or running",
+            "-1  released 1 node, idle for 30.0 s or longer (node7).",
+            "as every task that waits takes longer than the time that is left there",
+            "as 2 nodes would have been enough for the last 30.0 s",
+            "-2  took back the request for 2 nodes, as no task has waited for 30.0 s",
+            "as no more than 4 nodes may be there",
+        ] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+        assert_eq!(text.matches("times count").count(), 1);
+        assert_eq!(story(&[]), format!("{NONE_DECIDED}\n"));
+    }
+}

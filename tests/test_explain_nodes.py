@@ -1,0 +1,118 @@
+"""`eyas explain --nodes`: why nodes came and went, from the log of a live cluster; figures and comparisons of the same logs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import ROOT, Eyas, Run, wait_until
+from test_elastic import Elastic
+from weather import Cluster
+
+SOURCES = {"PYTHONPATH": str(ROOT / "python" / "src")}
+
+
+@pytest.fixture
+def cluster(eyas: Eyas, tmp_path: Path) -> Cluster:
+    return Cluster(eyas, tmp_path / "cluster", tmp_path / "home")
+
+
+def decisions(up: Elastic) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(up.ask("explain", "--nodes", "--json"))["decisions"]
+    return found
+
+
+def labelled(cluster: Cluster, name: str, command: str) -> dict[str, Any]:
+    return cluster.task(name, command) | {"label": "nap"}
+
+
+def test_requests_and_releases_are_told_with_the_numbers_that_they_follow_from(cluster: Cluster) -> None:
+    up = Elastic(cluster, "0..3", "--idle-release", "1s", "--provisioning", "demand")
+    assert "Nobody has decided on nodes here" in up.ask("explain", "--nodes")
+    up.submit(labelled(cluster, "first", "sleep 0.3; echo > out"))
+    up.ask("wait")
+    # Of the label something is known now, also in another run.
+    up.submit(*[labelled(cluster, f"t{i}", "sleep 0.5; echo > out") for i in range(30)])
+    up.ask("wait")
+    last = f"ago: {decisions(up)[-1]['sentence']}"
+    assert last in up.ask("status") or "released" in up.ask("status")
+    up.wait_for_nodes(lambda n: n == 0, "all nodes to go")
+    wait_until(lambda: sum(told["change"] for told in decisions(up)) == 0, "all releases in the log")
+    told = decisions(up)
+    first, *_ = told
+    assert first["change"] == 1 and first["policy"] == "demand"
+    assert first["why"]["work"]["sizing"]["n_unknown"] == 1, "nothing was known of the first task"
+    by_work = [one for one in told if one["change"] > 0 and one["seen"]["queued_ns"] > 0]
+    assert by_work, told
+    sizing = by_work[0]["why"]["work"]["sizing"]
+    assert sizing["start_up_ns"] > 0, "how long a node takes was measured"
+    assert sizing["queued"][0]["n"] >= 10, "the queue is told by predicted time"
+    released = [one for one in told if one["change"] < 0]
+    assert all(one["released"] for one in released)
+    up.down()
+    # The same from the folder, in words, and the log gives the decisions again.
+    text = up.eyas.run("explain", "--nodes", "--dir", up.dir).stdout
+    assert "by the policy demand, from 0 to 3" in text
+    assert text.count("requested ") + text.count("released ") == len(told), text
+    assert "A node takes" in text and "predicted to run for" in text
+    assert "give the same" in up.eyas.run("replay", "--dir", up.dir).stdout
+
+
+def test_a_paper_policy_says_how_many_nodes_the_tasks_want(cluster: Cluster) -> None:
+    up = Elastic(cluster, "1..3", "--provisioning", "all-at-once")
+    up.submit(*[cluster.task(f"t{i}", "sleep 0.3; echo > out") for i in range(9)])
+    up.ask("wait")
+    text = up.ask("explain", "--nodes")
+    assert "requested 1 node, as at least 1 node are to be there" in text or "at least 1 node" in text, text
+    assert "as 3 nodes would give a slot to each task, queued or running" in text, text
+    up.down()
+
+
+def test_a_run_whose_nodes_do_not_come_and_go_says_so_in_one_sentence(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "list.jsonl").write_text('{"id": "a", "command": ["true"]}\n')
+    run("run", "list.jsonl", "--nodes", "1", "--dir", tmp_path / "C", cwd=tmp_path)
+    told = run("explain", "--nodes", "--dir", tmp_path / "C")
+    assert len(told.stdout.splitlines()) == 1 and "`--nodes 0..4`" in told.stdout
+    assert json.loads(run("explain", "--nodes", "--json", "--dir", tmp_path / "C").stdout)["decisions"] == []
+    assert "cannot be used with" in run("explain", "--nodes", "a", status=2).stderr
+    assert "<TASK>" in run("explain", status=2).stderr
+
+
+def test_policies_are_compared_on_real_nodes(eyas: Eyas, tmp_path: Path) -> None:
+    small = "--nodes 2 --slots 1 --rates 3 --interval 1 --task 0.1 --idle 1 --files 5 --file-kb 10".split()
+    places = ["--json", str(tmp_path / "rows.json"), "--out", str(tmp_path / "out")]
+    done = eyas.lab("bench", "provision", *small, "--policies", "demand", *places, env=SOURCES)
+    rows = {row["what"]: row for row in json.loads((tmp_path / "rows.json").read_text())["table"]["rows"]}
+    assert rows["demand: node hours"]["ratio"] > 0.0, done
+    page = (tmp_path / "out" / "provisioning.md").read_text(encoding="utf-8")
+    assert "| `static` |" in page and "| `demand` |" in page
+    has_figures = importlib.util.find_spec("matplotlib") is not None
+    assert ("live-course-2.svg" in page) == has_figures
+    wrong = eyas.lab("bench", "provision", "--policies", "nope", status=2)
+    assert "there is no policy `nope`" in wrong.stderr
+
+
+def test_figures_of_a_live_run_are_drawn_from_its_log(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "in").write_text("x" * 100_000)
+    lines = [{"id": f"t{i}", "command": "cat in; sleep 0.2", "inputs": [f"{tmp_path}/in"]} for i in range(8)]
+    (tmp_path / "list.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run("run", "list.jsonl", "--nodes", "0..2", "--dir", tmp_path / "C", cwd=tmp_path)
+    done = run("report", "--dir", tmp_path / "C", "--figures", tmp_path / "F", cwd=tmp_path, env=SOURCES)
+    assert "6 figures in" in done.stderr, done
+    course = (tmp_path / "F" / "live-course-1.svg").read_text(encoding="utf-8")
+    for what in ("throughput (MB/s)", "nodes", "queue (tasks)", "local hit %"):
+        assert what in course
+    assert {path.stem for path in (tmp_path / "F").glob("*.svg")} == {
+        "live-course-1",
+        "live-hits",
+        "live-index",
+        "live-response",
+        "live-slowdown",
+        "live-throughput",
+    }
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert sum(row["n_tasks"] for row in report["arrivals"]) == 8
