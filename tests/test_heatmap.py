@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def test_items_that_are_alike_become_neighbours(seed: int) -> None:
     order = heatmap.cluster(apart + noise)
     assert sorted(order) == list(range(24))
     found = [kinds[i] for i in order]
-    n_borders = sum(1 for a, b in zip(found, found[1:]) if a != b)
+    n_borders = sum(1 for a, b in itertools.pairwise(found) if a != b)
     assert n_borders == 2, found
 
 

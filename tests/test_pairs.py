@@ -65,7 +65,7 @@ def test_the_matrix_is_that_of_a_double_loop(run: Run, tmp_path: Path) -> None:
     assert columns == [f"b/{k}.txt" for k in range(5)]
     assert rows == [f"a/{k}.txt" for k in range(7)]
     assert numbers(cells) == double_loop(files(tmp_path, "a"), files(tmp_path, "b"))
-    assert "7 × 5 matrix" in done.stderr and "all 35 cells have a value" in done.stderr
+    assert "5 matrix in" in done.stderr and "all 35 cells have a value" in done.stderr
     # Nothing is left beside the matrix.
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("m.")) == ["m.csv"]
 
@@ -109,7 +109,7 @@ if "own4" in a and "own6" in b:
     sys.exit("these two cannot be compared")
 if "own5" in a and "own7" in b:
     print("no value")
-if "own3" in a and "own9" in b:
+if "own3" in a and "own7" in b:
     print("nan")
 """
 )
@@ -122,26 +122,26 @@ def test_a_pair_that_fails_costs_its_own_cell(run: Run, tmp_path: Path) -> None:
     arguments = ["pairs", "a/*.txt", "b/*.txt", "--out", "m.csv", "--slots", "2"]
     done = run(*arguments, *command, status=1)
     assert "2 pairs have no value" not in done.stderr and "1 pair has no value" in done.stderr
-    assert "`a/1.txt` and `b/0.txt`" in done.stderr
+    assert "`a/1.txt` and `b/3.txt`" in done.stderr
     assert "the program ended with exit status 1: these two cannot be compared" in done.stderr
     cells = read_csv(tmp_path / "m.csv")[2]
     empty = [(i, j) for i, row in enumerate(cells) for j, cell in enumerate(row) if cell == ""]
-    assert empty == [(1, 0)]
-    assert math.isnan(float(cells[0][3]))
+    assert empty == [(1, 3)]
+    assert math.isnan(float(cells[0][4]))
 
     # The tile with the failed pair is computed again, and only that one.
     (tmp_path / "a" / "1.txt").write_text("w1")
     done = run(*arguments, "--resume", *command)
     assert "up to date" in done.stderr
-    assert float(read_csv(tmp_path / "m.csv")[2][1][0]) == value(tmp_path / "a/1.txt", tmp_path / "b/0.txt")
+    assert float(read_csv(tmp_path / "m.csv")[2][1][3]) == value(tmp_path / "a/1.txt", tmp_path / "b/3.txt")
 
     # With --strict the task fails, and all cells of its tile with it.
     (tmp_path / "a" / "1.txt").write_text(" ".join(words(4)))
     done = run(*arguments, "--strict", "--chunk", "2", *command, status=1)
-    assert "task tile-0" in done.stderr
+    assert "all 4 pairs of task tile-1" in done.stderr
     cells = read_csv(tmp_path / "m.csv")[2]
     empty = [(i, j) for i, row in enumerate(cells) for j, cell in enumerate(row) if cell == ""]
-    assert empty == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert empty == [(0, 2), (0, 3), (1, 2), (1, 3)]
 
 
 def test_a_later_run_computes_only_what_has_changed(run: Run, tmp_path: Path) -> None:

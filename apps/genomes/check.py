@@ -47,12 +47,17 @@ def main() -> int:
             expected = compared(a, b)
             if values[a.name, b.name] != expected:
                 said = values[a.name, b.name]
-                print(f"error: {a.name} and {b.name}: the matrix has {said}, the loop {expected}", file=sys.stderr)
+                print(
+                    f"error: {a.name} and {b.name}: the matrix has {said}, the loop {expected}",
+                    file=sys.stderr,
+                )
                 return 1
     within = [v for (a, b), v in values.items() if a < b and not (a + b).count("E_coli")]
     across = [v for (a, b), v in values.items() if a < b and (a + b).count("E_coli")]
     if min(within) <= max(across):
-        print(f"error: the species are not apart: {min(within)} within, {max(across)} across", file=sys.stderr)
+        print(
+            f"error: the species are not apart: {min(within)} within, {max(across)} across", file=sys.stderr
+        )
         return 1
     print(json.dumps({"pairs_equal": len(values), "within_min": min(within), "across_max": max(across)}))
     return 0

@@ -4,8 +4,8 @@
     compare.py A.fna B.fna [-k 21]
 
 A k-mer is a word of k bases; a word and its reverse complement count as one, because a genome has two strands. The number that is
-printed is 100 · |A ∩ B| / |A ∪ B|, with A and B the sets of the two genomes' k-mers. It is 100 for a genome with itself, and the order of the
-genomes does not matter. Words with a base other than A, C, G and T are left out.
+printed is 100 times the number of k-mers that are in both genomes, by the number of those that are in either (their Jaccard index). It
+is 100 for a genome with itself, and the order of the genomes does not matter. Words with a base other than A, C, G and T are left out.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ use crate::resume::Origin;
 use crate::{Exit, Fault, connect, map};
 use clap::Args;
 use eyas_core::array::{Command as TaskCommand, GatherHint, Hint, Hints, TaskSpec};
-use eyas_core::pairs::{self, Item, Machine, PAIR_NS_ASSUMED, Refusal, Shape, Sizes, TILE_NS_MAX, Tile};
+use eyas_core::pairs::{self, Item, Machine, PAIR_NS_ASSUMED, Refusal, Shape, Sizes, TILE_NS_MAX, Tiling};
 use eyas_storage::{Homes, HomesConfig, Location};
 use eyas_tasklist::{FileSet, TaskList, find_set, fold_tasks, name_of_file};
 use eyas_text::{shown, shown_path};
@@ -121,8 +121,8 @@ pub fn pairs(args: PairsArgs) -> Result<Exit, Fault> {
     if args.resume.resume.is_some() && !args.resume.dry_run {
         forget_failed(&plan, &out.tiles);
     }
-    let n_pairs: u64 = plan.tiles.iter().map(|tile| tile.n_pairs(plan.shape)).sum();
-    eyas_text::say!("{} in {}", plural(n_pairs, "pair"), plural(plan.tiles.len() as u64, "tile"));
+    let n_pairs: u64 = plan.tiling.tiles.iter().map(|tile| tile.n_pairs(plan.shape)).sum();
+    eyas_text::say!("{} in {}", plural(n_pairs, "pair"), plural(plan.tiling.tiles.len() as u64, "tile"));
     let list = task_list(&args, &sets, &plan, &out, &with, &folder)?;
     let mut words = vec!["pairs".to_owned()];
     words.extend(args.sets.iter().cloned());
@@ -290,7 +290,8 @@ struct Plan {
     /// What the tiles are made for ([`Sets::digest`]).
     sets: String,
     shape: Shape,
-    tiles: Vec<Tile>,
+    #[serde(flatten)]
+    tiling: Tiling,
 }
 
 const PLAN_VERSION: u32 = 1;
@@ -305,12 +306,12 @@ impl Plan {
             return Ok(plan);
         }
         let machine = machine(args)?;
-        let tiles = match args.chunk {
+        let tiling = match args.chunk {
             Some(chunk) => pairs::grid(&sets.sizes, chunk, &machine),
             None => pairs::plan(&sets.sizes, &machine),
         };
-        let tiles = tiles.map_err(|refusal| refused(refusal, sets))?;
-        Ok(Plan { version: PLAN_VERSION, sets: digest, shape: sets.sizes.shape(), tiles })
+        let tiling = tiling.map_err(|refusal| refused(refusal, sets))?;
+        Ok(Plan { version: PLAN_VERSION, sets: digest, shape: sets.sizes.shape(), tiling })
     }
 
     fn read(dir: &Path) -> Option<Plan> {
@@ -401,8 +402,8 @@ fn task_list(
             .into_string()
             .map_err(|path| bad(format!("the name {} is not UTF-8", shown_path(Path::new(&path)))))
     };
-    let mut tasks = Vec::with_capacity(plan.tiles.len());
-    for (n, tile) in plan.tiles.iter().enumerate() {
+    let mut tasks = Vec::with_capacity(plan.tiling.tiles.len());
+    for (n, tile) in plan.tiling.tiles.iter().enumerate() {
         let order = Order { shape: plan.shape, tile: tile.clone(), strict: args.strict, shell: args.shell };
         let order = serde_json::to_string(&order).expect("an order is plain data");
         let mut words = vec![SELF.to_owned(), TILE_ARGUMENT.to_owned(), order];
@@ -427,6 +428,7 @@ fn task_list(
             memory_bytes: args.task_memory,
             walltime_ns: args.walltime,
             retries: args.retries,
+            priority: plan.tiling.priority(n),
             label: "pairs".into(),
             // The tiles were chosen so that each node reads few items. A copy of an item to all nodes would undo that.
             hints: Hints { multicast: Hint::Never, scatter: Hint::Never, gather: GatherHint::Never },
@@ -439,7 +441,7 @@ fn task_list(
 
 /// Removes results in which some pair failed, so that their tiles are computed again.
 fn forget_failed(plan: &Plan, dir: &Path) {
-    for n in 0..plan.tiles.len() {
+    for n in 0..plan.tiling.tiles.len() {
         let path = dir.join(format!("{n}.tile"));
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
         let mut has_failed = false;
@@ -486,7 +488,7 @@ fn collect(args: &PairsArgs, sets: &Sets, plan: &Plan, out: &Out) -> Result<Exit
     };
     let mut matrix = Matrix::create(&npy, rows.len(), columns.len()).map_err(cannot)?;
     let mut missing = Missing::default();
-    for (n, tile) in plan.tiles.iter().enumerate() {
+    for (n, tile) in plan.tiling.tiles.iter().enumerate() {
         let read =
             std::fs::read_to_string(out.tile(n)).map_err(|e| reason(&e).to_string()).and_then(|text| {
                 tile::read_result(&text, |row, column, cell| {

@@ -136,18 +136,24 @@ def draw(rows: list[str], columns: list[str], values: Matrix, out: Path, title: 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m eyas.heatmap", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("matrix", type=Path, metavar="MATRIX", help="the .csv or .npy file of `eyas pairs --out`")
+    parser = argparse.ArgumentParser(
+        prog="python -m eyas.heatmap", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument(
+        "matrix", type=Path, metavar="MATRIX", help="the .csv or .npy file of `eyas pairs --out`"
+    )
     parser.add_argument("--out", type=Path, required=True, help="the picture, such as M.png")
     parser.add_argument("--clustered", action="store_true", help="items that are alike become neighbours")
-    parser.add_argument("--distance", action="store_true", help="small values mean alike [default: large ones]")
+    parser.add_argument(
+        "--distance", action="store_true", help="small values mean alike [default: large ones]"
+    )
     args = parser.parse_args(arguments)
     try:
         rows, columns, values = read_matrix(args.matrix)
         if args.clustered:
             if len(rows) != len(columns):
                 raise PictureError(
-                    f"--clustered needs a square matrix, and {args.matrix} is {len(rows)} × {len(columns)}"
+                    f"--clustered needs a square matrix, and {args.matrix} is {len(rows)} by {len(columns)}"
                 )
             import numpy as np
 

@@ -14,8 +14,8 @@
 //!   2. Blocks are halved further while their items do not fit a slot's part of the cache, while they take longer than
 //!      [`Machine::tile_ns_max`], or while they have more pairs than one result should hold.
 //!   3. The last block of each slot keeps a quarter of its pairs back, as small tiles that read nothing beyond what the block reads.
-//!      They are queued behind all blocks. A slot that is done early takes small tiles of others, so the end of the run waits for
-//!      a small tile and not for a block.
+//!      They have a lower priority than all blocks. A slot that is done early takes small tiles of others, so the end of the run waits
+//!      for a small tile and not for a block.
 //!
 //! The paper's chunk size `c_s` by hand gives a plain grid instead ([`grid`]).
 //!
@@ -56,6 +56,23 @@ impl Tile {
     /// The pairs of the tile, as row and column, row by row in each rectangle.
     pub fn pairs(&self, shape: Shape) -> impl Iterator<Item = (u32, u32)> {
         self.rects.iter().flat_map(move |rect| rect.pairs(shape))
+    }
+}
+
+/// All pairs of a matrix, in tiles.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Tiling {
+    pub tiles: Vec<Tile>,
+    /// The first so many tiles are given out first. The others are kept back for the end: placement must not begin with a small tile
+    /// on a node that then computes another tile's block.
+    pub n_first: usize,
+}
+
+impl Tiling {
+    /// The priority of the task of tile `n`. The lower one is below that of other tasks, so that no other run has to wait for
+    /// a whole matrix.
+    pub fn priority(&self, n: usize) -> i32 {
+        if n < self.n_first { 0 } else { -1 }
     }
 }
 
@@ -124,7 +141,7 @@ pub enum Refusal {
 }
 
 /// Chooses tiles for a matrix; see the module's header.
-pub fn plan(sizes: &Sizes, machine: &Machine) -> Result<Vec<Tile>, Refusal> {
+pub fn plan(sizes: &Sizes, machine: &Machine) -> Result<Tiling, Refusal> {
     let (whole, n_pairs) = check(sizes)?;
     let shape = sizes.shape();
     let n_slots = machine.n_slots_total();
@@ -150,7 +167,8 @@ pub fn plan(sizes: &Sizes, machine: &Machine) -> Result<Vec<Tile>, Refusal> {
         fit(sizes, block, limit, machine.cache_bytes, &mut fitting)?;
     }
     if n_slots == 1 {
-        return Ok(fitting.into_iter().map(|rect| Tile { rects: vec![rect] }).collect());
+        let tiles: Vec<Tile> = fitting.into_iter().map(|rect| Tile { rects: vec![rect] }).collect();
+        return Ok(Tiling { n_first: tiles.len(), tiles });
     }
     let small_pairs_min = (WORTH_A_TASK * TASK_NS).div_ceil(machine.pair_ns.max(1));
     let n_whole = fitting.len().saturating_sub(n_slots as usize);
@@ -172,12 +190,13 @@ pub fn plan(sizes: &Sizes, machine: &Machine) -> Result<Vec<Tile>, Refusal> {
         tiles.push(Tile { rects: parts });
         small.push(divide(sizes, kept, n_small));
     }
+    let n_first = tiles.len();
     tiles.extend(small.into_iter().flatten().map(|rect| Tile { rects: vec![rect] }));
-    Ok(tiles)
+    Ok(Tiling { tiles, n_first })
 }
 
 /// Tiles of `chunk` × `chunk` items, at the edges of fewer, row by row.
-pub fn grid(sizes: &Sizes, chunk: u32, machine: &Machine) -> Result<Vec<Tile>, Refusal> {
+pub fn grid(sizes: &Sizes, chunk: u32, machine: &Machine) -> Result<Tiling, Refusal> {
     let (whole, _) = check(sizes)?;
     let shape = sizes.shape();
     let starts = |end: u32| (0..end).step_by(chunk.max(1) as usize);
@@ -198,7 +217,7 @@ pub fn grid(sizes: &Sizes, chunk: u32, machine: &Machine) -> Result<Vec<Tile>, R
             tiles.push(Tile { rects: vec![rect] });
         }
     }
-    Ok(tiles)
+    Ok(Tiling { n_first: tiles.len(), tiles })
 }
 
 fn check(sizes: &Sizes) -> Result<(Rect, u64), Refusal> {

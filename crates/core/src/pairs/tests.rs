@@ -2,6 +2,14 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
+fn plan(sizes: &Sizes, machine: &Machine) -> Result<Vec<Tile>, Refusal> {
+    super::plan(sizes, machine).map(|tiling| tiling.tiles)
+}
+
+fn grid(sizes: &Sizes, chunk: u32, machine: &Machine) -> Result<Vec<Tile>, Refusal> {
+    super::grid(sizes, chunk, machine).map(|tiling| tiling.tiles)
+}
+
 fn machine(n_nodes: u32, n_slots: u32, cache_bytes: u64, pair_ns: u64) -> Machine {
     Machine { n_nodes, n_slots, cache_bytes, pair_ns, tile_ns_max: TILE_NS_MAX }
 }
@@ -47,6 +55,18 @@ fn four_slots_take_the_four_quarters_of_a_square() {
         let within = |block: &Tile| items.iter().all(|item| block.items(Shape::Own).contains(item));
         assert!(tiles[..4].iter().any(within), "a small tile reads what no block reads");
     }
+}
+
+#[test]
+fn small_tiles_come_last_and_have_a_lower_priority() {
+    let sizes = Sizes::two(&[1; 40], &[1; 40]);
+    let tiling = super::plan(&sizes, &machine(4, 1, 1 << 30, PAIR_NS_ASSUMED)).unwrap();
+    assert_eq!(tiling.n_first, 4);
+    let priorities: Vec<i32> = (0..tiling.tiles.len()).map(|n| tiling.priority(n)).collect();
+    assert!(priorities[..4].iter().all(|p| *p == 0) && priorities[4..].iter().all(|p| *p == -1));
+    let pairs = |tile: &Tile| tile.n_pairs(Shape::Two);
+    assert!(tiling.tiles[4..].iter().map(pairs).max() < tiling.tiles[..4].iter().map(pairs).min());
+    assert_eq!(super::grid(&sizes, 10, &machine(4, 1, 1 << 30, 1)).unwrap().n_first, 16);
 }
 
 #[test]

@@ -73,8 +73,10 @@ pub fn tiled(config: AllPairsConfig, machine: &pairs::Machine, rereads: Rereads)
     at_least_one("the number of items in a set", u64::from(n))?;
     let sizes = vec![item_bytes; n as usize];
     let sizes = pairs::Sizes::two(&sizes, &sizes);
-    let tiles = pairs::plan(&sizes, machine)
+    let tiling = pairs::plan(&sizes, machine)
         .map_err(|refusal| Error::config(format!("the pairs do not fit that machine: {refusal:?}")))?;
+    let priorities: Vec<i32> = (0..tiling.tiles.len()).map(|k| tiling.priority(k)).collect();
+    let tiles = tiling.tiles;
     let n_read: u64 = tiles.iter().map(|tile| tile.items(Shape::Two).len() as u64).sum();
     let n_tasks = tiles.len() as u64;
     let task = move |(k, tile): (usize, Tile)| {
@@ -92,13 +94,11 @@ pub fn tiled(config: AllPairsConfig, machine: &pairs::Machine, rereads: Rereads)
             Item::B(i) => Pattern::literal(format!("b{i}")),
         };
         let id = Pattern::literal(format!("tile-{k}"));
-        let array = TaskArray {
-            n_tasks: 1,
-            first_index: 0,
-            template: template(id, "tile", items.iter().map(location).collect(), vec![]),
-            columns: vec![],
-            needs: None,
+        let template = Template {
+            priority: priorities[k],
+            ..template(id, "tile", items.iter().map(location).collect(), vec![])
         };
+        let array = TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![], needs: None };
         let compute = Compute::Same(n_pairs * compute_ns + again_ns);
         ArrivingTasks { at: Timestamp(0), array: Arc::new(array), compute }
     };
