@@ -19,11 +19,11 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from harness import lacking, need_program, wait_until
+from spaces import Host, hosts
 
 N_NODES = 4
 # Where a Debian package puts them, which is not on everybody's PATH.
@@ -63,24 +63,6 @@ SlurmctldPort={port}
 NodeName=n[1-{n}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last}]"""
 OWN_HOSTS = """SlurmctldHost=head({head})
 NodeName=c[1-{n}]"""
-# In a namespace of the network; not by `ip netns exec`, which would hide the control groups that slurmd wants.
-ENTER = """exec nsenter --net=/run/netns/{space} unshare --uts --mount \\
-    sh -c 'mount --bind {hosts} /etc/hosts; hostname {name}; exec "$@"' sh "$@"
-"""
-
-
-@dataclass
-class Host:
-    """A host of its own: a name, an address, and a script that runs a command on it."""
-
-    name: str
-    space: str
-    address: str
-    enter: Path
-
-    def set_link(self, state: str) -> None:
-        """`down` cuts its network off, as a pulled cable does; `up` brings it back."""
-        subprocess.run(["ip", "-n", self.space, "link", "set", "eth0", state], check=True)
 
 
 class Slurm:
@@ -259,45 +241,16 @@ def slurm(more: str = "", cpus: int = 4, files: Mapping[str, str] | None = None)
 def slurm_of_hosts(more: str = "", cpus: int = 4) -> Iterator[Slurm]:
     """The same, with each node on a host of its own."""
     folder = _folder()
-    need_program("ip", "iproute2")
     made = Slurm(folder)
     names = ["head", *(f"c{i + 1}" for i in range(N_NODES))]
-    # The bridge is in a namespace of its own, so its addresses are nobody else's business.
-    mark = f"sl{os.getpid()}"
-    bridge = f"{mark}b"
-
-    def ip(*words: str) -> None:
-        subprocess.run(["ip", *words], check=True)
-
-    spaces: list[str] = []
     try:
-        hosts = folder / "hosts"
-        hosts.write_text(
-            "127.0.0.1 localhost\n" + "".join(f"10.78.0.{10 + i} {name}\n" for i, name in enumerate(names))
-        )
-        ip("netns", "add", bridge)
-        spaces.append(bridge)
-        ip("-n", bridge, "link", "add", "br0", "type", "bridge")
-        ip("-n", bridge, "link", "set", "br0", "up")
-        for i, name in enumerate(names):
-            space = f"{mark}n{i}"
-            ip("netns", "add", space)
-            spaces.append(space)
-            ip("-n", bridge, "link", "add", f"ve{i}", "type", "veth", "peer", "name", "eth0", "netns", space)
-            ip("-n", bridge, "link", "set", f"ve{i}", "master", "br0", "up")
-            ip("-n", space, "addr", "add", f"10.78.0.{10 + i}/24", "dev", "eth0")
-            ip("-n", space, "link", "set", "eth0", "up")
-            ip("-n", space, "link", "set", "lo", "up")
-            enter = folder / f"on-{name}"
-            enter.write_text("#!/bin/sh\n" + ENTER.format(space=space, hosts=hosts, name=name))
-            enter.chmod(0o755)
-            made.hosts.append(Host(name, space, f"10.78.0.{10 + i}", enter))
-        _bring_up(made, OWN_HOSTS.format(head=made.hosts[0].address, n=N_NODES), more, cpus)
-        yield made
+        with hosts(folder, f"sl{os.getpid()}", "10.78.0", names) as made.hosts:
+            try:
+                _bring_up(made, OWN_HOSTS.format(head=made.hosts[0].address, n=N_NODES), more, cpus)
+                yield made
+            finally:
+                made.stop_all()
     finally:
-        made.stop_all()
-        for space in spaces:
-            subprocess.run(["ip", "netns", "delete", space], check=False)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -26,6 +26,10 @@ class Host:
     address: str
     enter: Path
 
+    def set_link(self, state: str) -> None:
+        """`down` cuts its network off, as a pulled cable does; `up` brings it back."""
+        subprocess.run(["ip", "-n", self.space, "link", "set", "eth0", state], check=True)
+
 
 @contextmanager
 def hosts(folder: Path, mark: str, network: str, names: Sequence[str]) -> Iterator[list[Host]]:

@@ -102,7 +102,9 @@ def test_one_set_with_itself_and_its_half(run: Run, tmp_path: Path) -> None:
         assert half[i][j] == own[min(i, j)][max(i, j)]
 
 
-FAILS = COMPARE + """
+FAILS = (
+    COMPARE
+    + """
 if "own4" in a and "own6" in b:
     sys.exit("these two cannot be compared")
 if "own5" in a and "own7" in b:
@@ -110,6 +112,7 @@ if "own5" in a and "own7" in b:
 if "own3" in a and "own9" in b:
     print("nan")
 """
+)
 
 
 def test_a_pair_that_fails_costs_its_own_cell(run: Run, tmp_path: Path) -> None:

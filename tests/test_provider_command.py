@@ -180,7 +180,8 @@ def test_blocks_in_the_queue_that_nobody_needs_any_more_are_cancelled(batch: Bat
     wait_until(lambda: "0 of 0 to 1 nodes, 1 coming" in up.ask("status"), "the status to say so")
     name = re.escape(batch.blocks()["b1"])
     wait_until(
-        lambda: re.search(rf"^block +state +id\n{name} +queued +b1\n", up.ask("status"), re.M), "its line"
+        lambda: re.search(rf"^block +state +id +why\n{name} +queued +b1\n", up.ask("status"), re.M),
+        "its line",
     )
     up.ask("cancel", "--all")
     wait_until(lambda: batch.calls(STOP) == [["stop", "b1"]], "the block to be cancelled")

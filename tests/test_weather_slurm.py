@@ -113,7 +113,12 @@ def kill(pids: list[int]) -> None:
 def kill_head(running: Background, eyas: Eyas) -> None:
     """`kill -9` of all that runs on the login node: the command, the dispatcher, the provider and its Python process."""
     helpers = [pid for pid, command in eyas.left_behind() if "eyas.provision" in command]
-    kill([running.pid, *processes(eyas, "dispatcher"), *processes(eyas, "provider"), *helpers])
+    head = [running.pid, *processes(eyas, "dispatcher"), *processes(eyas, "provider"), *helpers]
+    # All at once: none of them may see another one's end and do something about it.
+    for pid in head:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+    kill(head)
     running.wait(status=None)
 
 
@@ -318,8 +323,8 @@ def test_a_head_that_is_killed_and_not_started_again_leaves_no_job(
     tasks = [cluster.task(f"t{i}", "echo x > out", gate=tmp_path / "never") for i in range(3)]
     running = Running(cluster, tasks, "--nodes", "0..3", "--provisioning", "all-at-once")
     begun(cluster, 3)
+    assert len(processes(cluster.eyas, "executor")) == 3
     kill_head(running.process, cluster.eyas)
-    assert processes(cluster.eyas, "executor")
     wait_until(
         lambda: not processes(cluster.eyas, "executor"),
         "the executors to end with their lease",

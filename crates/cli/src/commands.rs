@@ -809,8 +809,7 @@ pub fn forget(args: ForgetArgs) -> Result<Exit, Fault> {
 
 pub fn dispatcher(args: DispatcherArgs) -> Result<Exit, Fault> {
     local::check_policy(&args.policy)?;
-    let n_dispatchers = args.member.map_or(1, |m| m.n_members);
-    let policy = PolicyArgs { keep_runs: args.keep.rule(n_dispatchers), ..args.policy.clone() };
+    let policy = PolicyArgs { keep_runs: args.keep.rule(), ..args.policy.clone() };
     let config = local::dispatcher_config(&policy);
     let options = DispatcherOptions {
         listen: args.listen,

@@ -14,8 +14,8 @@ mod tile;
 
 pub use tile::{TILE_ARGUMENT, tile_main};
 
-use crate::args::{ClusterArgs, ResumeArgs};
-use crate::commands::{self, RunRequest, run_list, what_is_left};
+use crate::args::{ClusterArgs, ProvideArgs, ResumeArgs};
+use crate::commands::{self, run_list, what_is_left};
 use crate::print::{count, plural, reason, size};
 use crate::replaces::ReplaceArgs;
 use crate::resume::Origin;
@@ -93,6 +93,8 @@ pub struct PairsArgs {
     pub join: Option<PathBuf>,
     #[command(flatten)]
     pub cluster: ClusterArgs,
+    #[command(flatten)]
+    pub provide: ProvideArgs,
     /// The program, with {a} and {b} for the two files of a pair; its last printed number is the pair's value. With {pairs}
     /// instead, it gets a file with the names of the two files of a pair on each line, and prints a number for each
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -134,7 +136,8 @@ pub fn pairs(args: PairsArgs) -> Result<Exit, Fault> {
         None => commands::nothing_to_do(args.json)?,
         Some(request) => {
             plan.write(&out.tiles)?;
-            run_list(RunRequest { ..request }, args.join.as_deref(), &args.cluster, args.json)?
+            let cluster = ClusterArgs { provide: args.provide.clone(), ..args.cluster.clone() };
+            run_list(request, args.join.as_deref(), &cluster, args.json)?
         }
     };
     match exit {

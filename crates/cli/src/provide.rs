@@ -14,8 +14,7 @@ use eyas_core::provisioning::blocks::BlockConfig;
 use eyas_runtime::cluster::provider_left;
 use eyas_runtime::provider::{
     CommandLines, Commands, Haste, Hosts, Launch, Local, ProviderOptions, Share, Source, check_line, claim,
-    end_blocks, has_hole, run,
-    slots_of_grid_engine, sweep_shares,
+    end_blocks, has_hole, run, slots_of_grid_engine, sweep_shares,
 };
 use eyas_text::shown_path;
 use eyas_wire::identity::Join;

@@ -109,7 +109,11 @@ mod tests {
                    <CE_stringval>300</CE_stringval><CE_doubleval>300.000000</CE_doubleval></qstat_l_requests>\
                    </JB_hard_resource_list><JAT_start_time>1795589341</JAT_start_time>";
         assert_eq!(limit_and_start(xml), Some((300, 1_795_589_341)));
-        assert_eq!(limit_and_start(&xml.replace("9341", "9341000")), Some((300, 1_795_589_341)), "milliseconds");
+        assert_eq!(
+            limit_and_start(&xml.replace("9341", "9341000")),
+            Some((300, 1_795_589_341)),
+            "milliseconds"
+        );
         assert_eq!(limit_and_start(&xml.replace("h_rt", "s_rt")), None);
         assert_eq!(limit_and_start(&xml.replace("JAT_start", "other")), None);
         assert_eq!(limit_and_start(""), None);

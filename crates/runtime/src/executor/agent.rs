@@ -188,6 +188,8 @@ impl Agent {
                 self.on_heartbeat();
             }
             self.carry_out();
+            // Programs start before the dispatcher hears what it need not know for that.
+            self.slots.flush();
             self.report_home();
             self.connection.flush_or_hold(self.attempts.len());
         }

@@ -121,9 +121,7 @@ impl Hosts {
         }
         let script = launch.script("-", &node, true);
         let (program, args) = match &self.reach {
-            Reach::Qrsh if number == 1 => {
-                ("/bin/sh".to_string(), vec!["-c".into(), script, "sh".into()])
-            }
+            Reach::Qrsh if number == 1 => ("/bin/sh".to_string(), vec!["-c".into(), script, "sh".into()]),
             Reach::Qrsh => {
                 let line = format!("exec /bin/sh -c {} sh", super::launch::quoted(&script));
                 ("qrsh".to_string(), vec!["-inherit".into(), host.clone(), line])
@@ -225,8 +223,12 @@ mod tests {
         assert_eq!(allocation(PBS, "n1\nn2\n", "").unwrap(), ("n1:? n2:?".into(), ssh.clone()));
         assert_eq!(allocation(PBS, "n1\nn2\n", "8").unwrap(), ("n1:8 n2:8".into(), ssh));
         assert_eq!(
-            allocation(GRID_ENGINE, "g1 2 all.q@g1 UNDEFINED\ng2 1 all.q@g2 <NULL>\ng1 3 x.q@g1 UNDEFINED\n", "")
-                .unwrap(),
+            allocation(
+                GRID_ENGINE,
+                "g1 2 all.q@g1 UNDEFINED\ng2 1 all.q@g2 <NULL>\ng1 3 x.q@g1 UNDEFINED\n",
+                ""
+            )
+            .unwrap(),
             ("g1:5 g2:1".into(), Reach::Qrsh)
         );
         assert!(allocation("OTHER", "", "").unwrap_err().starts_with("this is no allocation"));
@@ -274,11 +276,18 @@ mod tests {
         assert_eq!((first.program, first.args[0].as_str()), (PathBuf::from("/bin/sh"), "-c"));
         assert!(first.args[1].contains(" --slots 2"), "{:?}", first.args);
         let second = hosts.start("node2", 2, &launch).unwrap();
-        assert_eq!((second.program, &second.args[..2]), (PathBuf::from("qrsh"), &["-inherit".to_string(), "g2".into()][..]));
+        assert_eq!(
+            (second.program, &second.args[..2]),
+            (PathBuf::from("qrsh"), &["-inherit".to_string(), "g2".into()][..])
+        );
         assert!(!second.args[2].contains("--slots"), "{:?}", second.args);
         let asked = Launch { node_args: vec!["--slots".into(), "7".into()], ..launch };
         let first = hosts.start("node1", 1, &asked).unwrap();
-        assert!(first.args[1].contains(" --slots 7") && !first.args[1].contains("--slots 2"), "{:?}", first.args);
+        assert!(
+            first.args[1].contains(" --slots 7") && !first.args[1].contains("--slots 2"),
+            "{:?}",
+            first.args
+        );
 
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("hosts");
