@@ -301,7 +301,7 @@ fn tasks(
     template.label = LABEL.into();
     Ok(TaskArray {
         n_tasks: n as u32,
-        first_index: first as u32,
+        first_index: first as u64,
         template,
         columns: vec![column],
         needs: None,
