@@ -36,6 +36,11 @@ const ROOM_WAIT_MIN: Duration = Duration::from_millis(1);
 const BACKLOG: i32 = 4096;
 /// What is read ahead of the frame that is wanted: most frames of an executor are shorter. TLS has more behind it.
 const READ_AHEAD_BYTES: usize = 1 << 10;
+/// A connection keeps a buffer of this size for the next frame. With larger ones, the memory for the largest frame of
+/// each of thousands of connections would add up.
+const KEPT_BYTES: usize = 2 << 10;
+/// All frames that wait go in one write, up to about this size.
+const WRITE_BYTES: usize = 1 << 20;
 /// How long accepting pauses when this process is out of descriptors or memory.
 const SHORTAGE_WAIT: Duration = Duration::from_millis(20);
 
@@ -95,7 +100,7 @@ impl Reader {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
         let message = frame::decode(&self.body)?;
-        if self.body.capacity() > 4 << 20 {
+        if self.body.capacity() > KEPT_BYTES {
             self.body = Vec::new();
         }
         Ok(Some(message))
@@ -134,11 +139,9 @@ fn split<S: AsyncRead + AsyncWrite + Send + 'static>(stream: S) -> (Reader, Writ
     let (writing, over) = watch::channel(());
     tokio::spawn(async move {
         let _writing = writing;
-        let mut batch = Vec::new();
         while let Some(frame) = queue.recv().await {
-            // All frames that wait go in one write.
-            batch.extend_from_slice(&frame);
-            while batch.len() < 1 << 20
+            let mut batch = frame;
+            while batch.len() < WRITE_BYTES
                 && let Ok(frame) = queue.try_recv()
             {
                 batch.extend_from_slice(&frame);
@@ -146,7 +149,6 @@ fn split<S: AsyncRead + AsyncWrite + Send + 'static>(stream: S) -> (Reader, Writ
             if write.write_all(&batch).await.is_err() || write.flush().await.is_err() {
                 return;
             }
-            batch.clear();
         }
         let _ = write.shutdown().await;
     });
@@ -290,6 +292,9 @@ pub async fn keep_door<S, F>(
                 continue;
             }
         };
+        if has_left(&tcp) {
+            continue;
+        }
         next_connection += 1;
         strangers.make_room(strangers_max).await;
         let (connection, config, serve, at_door) =
@@ -309,6 +314,16 @@ pub async fn keep_door<S, F>(
             .abort_handle()
         });
     }
+}
+
+/// Whether the side that connected has closed the connection again. When more members come than this process can let in
+/// within [`HANDSHAKE_MAX`], those at the head of the system's queue have given up, and a handshake with each of them
+/// would use up the time in which the next ones give up.
+fn has_left(tcp: &TcpStream) -> bool {
+    let mut look = libc::pollfd { fd: tcp.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: `look` is one valid entry, and the descriptor is open as long as `tcp`. With a time of 0 it does not wait.
+    let n = unsafe { libc::poll(&mut look, 1, 0) };
+    n > 0 && look.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
 }
 
 /// The connections that have not proved yet that they are members.
@@ -457,6 +472,23 @@ mod tests {
                 let (mut reader, _writer) = connect(&address, &identity).await.unwrap();
                 assert!(reader.next::<u64>().await.unwrap().is_some());
             }
+        });
+    }
+
+    #[test]
+    fn a_connection_that_was_given_up_is_known_from_one_that_waits() {
+        runtime().block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let at = listener.local_addr().unwrap();
+            let mut gone = TcpStream::connect(at).await.unwrap();
+            let mut waits = TcpStream::connect(at).await.unwrap();
+            for stream in [&mut gone, &mut waits] {
+                stream.write_all(b"the begin of a greeting").await.unwrap();
+            }
+            drop(gone);
+            let (first, second) = (listener.accept().await.unwrap().0, listener.accept().await.unwrap().0);
+            assert!(has_left(&first), "its bytes are still unread");
+            assert!(!has_left(&second));
         });
     }
 

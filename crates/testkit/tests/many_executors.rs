@@ -1,11 +1,12 @@
 //! What a dispatcher says to many executors: nothing from each to each, and answers that tell idle ones to speak less.
 
 use eyas_core::dispatcher::DispatcherConfig;
-use eyas_core::event::{Held, Offer};
-use eyas_core::{Digest, ExecutorId, HomeVersion, Timestamp};
-use eyas_testkit::build::{reads, task};
+use eyas_core::event::{AttemptReport, Held, NodeMessage, Offer, Times};
+use eyas_core::{AttemptNo, Digest, ExecutorId, HomeVersion, Outcome, TaskId, Timestamp};
+use eyas_testkit::build::{array_of, reads, task};
 use eyas_testkit::process::{FromNode, Journal, Process, ToNode};
 use eyas_wire::message::{ExecutorHello, ExecutorStatus, FromExecutor, ToExecutor};
+use std::collections::BTreeMap;
 
 const S: u64 = 1_000_000_000;
 
@@ -120,8 +121,10 @@ fn executors_without_work_speak_less_often_the_more_there_are_and_do_not_count_a
     process.settle(now);
 
     // 9 s of silence, which is more than 8 heartbeats of an executor with work and less than a few of these.
-    now = now.plus_ns(9 * S);
-    process.tick(now);
+    for _ in 0..9 {
+        now = now.plus_ns(S);
+        process.tick(now);
+    }
     assert_eq!(process.settle(now).closed, [], "an executor without work need not have spoken yet");
     let run = process.submit(now, &[task("t").array()], false).expect("nothing refuses it");
     process.on_durable(now, process.journal().records.len());
@@ -132,11 +135,117 @@ fn executors_without_work_speak_less_often_the_more_there_are_and_do_not_count_a
     let (life, of) = given.expect("the task is given to somebody");
     assert_eq!(of, run);
     // It says nothing, although it has work now; the others speak.
-    let after = now.plus_ns(8 * S + S);
     for number in (1..=8000).filter(|number| *number != life) {
-        beat(&mut process, now.plus_ns(S), number);
+        beat(&mut process, now, number);
     }
-    process.settle(after);
-    process.tick(after);
-    assert_eq!(process.settle(after).closed, [(life, life as usize)], "it alone is silent");
+    process.settle(now);
+    let mut closed = vec![];
+    for _ in 0..9 {
+        now = now.plus_ns(S);
+        process.tick(now);
+        closed.extend(process.settle(now).closed);
+    }
+    assert_eq!(closed, [(life, life as usize)], "it alone is silent");
+}
+
+/// A dispatcher that was stopped, or that was busy, finds what executors have said only when it looks.
+#[test]
+fn a_dispatcher_that_was_held_up_takes_nobody_for_silent_who_could_not_be_heard() {
+    let mut now = Timestamp(S);
+    let mut process = Process::start(&config(), 1, now, &mut Journal::default());
+    for number in 1..=20 {
+        join(&mut process, now, number, 2, vec![]);
+    }
+    process.submit(now, &[array_of(40, &task("t"))], false).expect("nothing refuses it");
+    process.on_durable(now, process.journal().records.len());
+    let n_given = said(&mut process, now).iter().filter(|(_, m)| matches!(m, ToExecutor::Assign(_))).count();
+    assert_eq!(n_given, 40, "all have work");
+    for _ in 0..3 {
+        now = now.plus_ns(60 * S);
+        process.tick(now);
+        assert_eq!(process.settle(now).closed, [], "it did not look for a minute");
+    }
+    let mut closed = vec![];
+    for _ in 0..8 {
+        now = now.plus_ns(S);
+        process.tick(now);
+        closed.extend(process.settle(now).closed);
+    }
+    assert_eq!(closed.len(), 20, "now it looked, and nobody spoke");
+}
+
+/// What the executor of that connection is given by `said`.
+fn given(said: &[(u64, ToExecutor)], number: u64) -> Vec<(TaskId, AttemptNo)> {
+    let assigned = said.iter().filter_map(|(life, message)| match message {
+        ToExecutor::Assign(assign) if *life == number => {
+            Some((assign.assignment.task, assign.assignment.attempt))
+        }
+        _ => None,
+    });
+    assigned.collect()
+}
+
+/// Tasks that take no time at all would be given out ahead by the million: each costs memory until it has ended, and the
+/// reports of all executors wait for each other.
+#[test]
+fn the_more_executors_there_are_the_fewer_tasks_each_is_given_ahead() {
+    let placement = eyas_core::placement::first_available::NAME.to_string();
+    let mut held = BTreeMap::new();
+    for n_executors in [100, 1000] {
+        let now = Timestamp(S);
+        let config = DispatcherConfig { placement: placement.clone(), ..config() };
+        let mut process = Process::start(&config, 1, now, &mut Journal::default());
+        for number in 1..=n_executors {
+            join(&mut process, now, number, 1, vec![]);
+        }
+        process.submit(now, &[array_of(200_000, &task("t"))], false).expect("nothing refuses it");
+        process.on_durable(now, process.journal().records.len());
+        let first = given(&said(&mut process, now), 1);
+        assert_eq!(first.len(), 2, "one for the slot and one ahead, as no run time is known");
+        let (ended, left) = (first[0], &first[1..]);
+        let report = AttemptReport {
+            task: ended.0,
+            attempt: ended.1,
+            outcome: Outcome::Done,
+            times: Times { received: now, inputs_ready: now, started: now, exited: now },
+            inputs: vec![],
+            outputs: vec![],
+            cpu_ns: 0,
+            rss_bytes_max: 0,
+        };
+        let message = FromExecutor::Node(NodeMessage::AttemptEnded { report: report.into() });
+        process.on_batch(now, 1, vec![FromNode::Says(Box::new(message))]);
+        let more = given(&said(&mut process, now), 1);
+        held.insert(n_executors, left.len() + more.len());
+    }
+    assert_eq!(held[&100], 1 + 512, "the most that one executor gets");
+    assert_eq!(held[&1000], 1 + 65, "a thousandth of what all may get together");
+}
+
+/// The only holder of the file cannot run these tasks. `affinity` copies a file for a task that has waited as long as a
+/// copy takes, so at first it gives nothing out, although 199 executors are idle. Time alone brings the tasks to them.
+#[test]
+fn tasks_that_read_one_file_of_another_node_are_not_given_out_at_first_and_then_one_after_the_other() {
+    let mut now = Timestamp(S);
+    let placement = eyas_core::placement::affinity::NAME.into();
+    let config = DispatcherConfig { placement, ..config() };
+    let mut process = Process::start(&config, 1, now, &mut Journal::default());
+    let origin = Some(("x".to_string(), HomeVersion::default()));
+    let x = Held { digest: Digest([1; 32]), size_bytes: 10, origin };
+    join(&mut process, now, 1, 1, vec![x]);
+    for number in 2..=200 {
+        join(&mut process, now, number, 2, vec![]);
+    }
+    let arrays: Vec<_> = (0..200).map(|i| reads("x").cpus(2).priority(i).array()).collect();
+    process.submit(now, &arrays, false).expect("nothing refuses it");
+    process.on_durable(now, process.journal().records.len());
+    let mut n_given = vec![];
+    for _ in 0..10 {
+        let said = said(&mut process, now);
+        n_given.push((1..=200).map(|number| given(&said, number).len()).sum::<usize>());
+        now = process.wake_at().expect("the dispatcher knows when it has to look again");
+        process.wake(now);
+    }
+    assert_eq!(n_given[0], 0, "no task has waited yet");
+    assert!(n_given[1..].iter().all(|n| *n > 0), "{n_given:?}");
 }

@@ -13,6 +13,10 @@ use eyas_text::shown;
 const AHEAD_NS: u64 = 30_000_000;
 /// The largest number of attempts that one executor is given beyond its slots.
 const AHEAD_MAX: u32 = 512;
+/// The largest number of attempts that all executors together are given beyond their slots, apart from one for each
+/// slot. That is about what a dispatcher does in half a second. What is given ahead costs it memory, and the reports of
+/// one executor wait behind those of all others, so more would only make every message late.
+const AHEAD_ALL_MAX: u32 = 1 << 16;
 /// An executor that has less than this many times the time of one task left is given nothing ahead.
 const STOCK_PART: u64 = 4;
 /// How many tasks at most are put aside in the search for a task whose inputs are not on their way to another
@@ -320,11 +324,12 @@ impl Dispatcher {
         }
         self.ready.queue.executor_joined(&self.catalog, executor);
         let slots = e.offer.slots;
+        let n_executors = self.executors.by_id.len() as u32;
         let stock = match e.run_ns_mean {
             // At least one attempt per slot, and as many as keep the executor busy while a message is on its
             // way.
             Some(ns) => (u64::from(slots) * AHEAD_NS / ns.max(1))
-                .min(u64::from(AHEAD_MAX))
+                .min(u64::from(AHEAD_MAX.min(AHEAD_ALL_MAX / n_executors)))
                 .max(u64::from(slots)) as u32,
             None => slots,
         };

@@ -10,6 +10,10 @@ use std::sync::Arc;
 const PERMIT_MS: u64 = 24 * 60 * 60 * 1000;
 /// An executor's connection that was silent for so many heartbeats is taken to be broken.
 const BEATS_MISSED_MAX: u64 = 8;
+/// Vectors that are kept for later messages.
+const SPARE_MAX: usize = 64;
+/// Of the time between two ticks, so much counts as time in which executors could be heard.
+const LISTENED_MAX_NS: u64 = TICK_NS;
 /// Statuses that all executors without attempts may send in a second, together. With more executors than this they
 /// speak less often than each second.
 const IDLE_BEATS_PER_S: u64 = 2000;
@@ -34,6 +38,18 @@ pub(super) struct Sending {
     pub(super) due: Vec<u64>,
     /// What is collected waits for the next tick.
     pub(super) waiting: Vec<u64>,
+    /// Empty vectors for what is collected next. If each connection kept its own one, the memory of the largest
+    /// message of each of thousands of executors would add up.
+    spare: Vec<Vec<ToExecutor>>,
+}
+
+impl Sending {
+    /// `out`, which is empty, may be used for another connection.
+    pub(super) fn keep(&mut self, out: Vec<ToExecutor>) {
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(out);
+        }
+    }
 }
 
 /// Where an executor serves its cache.
@@ -44,14 +60,40 @@ pub(super) struct ServedAt {
     pub(super) data_id: u32,
 }
 
+/// The time in which this dispatcher could hear its executors. Ticks come behind all messages that came before them; so
+/// while a tick is late, messages wait that nobody has looked at, or this process does not run at all. Of such a wait
+/// only the first part counts. Without that, a dispatcher that is held up for some seconds would take all its executors
+/// for silent, and their coming back would hold it up again.
+#[derive(Default)]
+pub(super) struct Listening {
+    /// Nanoseconds until the last tick.
+    until_tick_ns: u64,
+    ticked: Timestamp,
+}
+
+impl Listening {
+    pub(super) fn new(now: Timestamp) -> Listening {
+        Listening { until_tick_ns: 0, ticked: now }
+    }
+
+    /// Nanoseconds in which executors could be heard, up to `now`.
+    pub(super) fn ns(&self, now: Timestamp) -> u64 {
+        self.until_tick_ns + now.since_ns(self.ticked).min(LISTENED_MAX_NS)
+    }
+
+    pub(super) fn on_tick(&mut self, now: Timestamp) {
+        *self = Listening { until_tick_ns: self.ns(now), ticked: now };
+    }
+}
+
 pub(super) struct ExecutorConnection {
     pub(super) connection: u64,
     pub(super) served_at: Arc<ServedAt>,
     /// What this executor was told of others since it connected: where they serve their caches.
     pub(super) told: BTreeMap<ExecutorId, Arc<ServedAt>>,
     pub(super) status: ExecutorStatus,
-    /// If nothing is heard until this time, the connection counts as broken.
-    pub(super) silent_at: Timestamp,
+    /// If nothing is heard until then, the connection counts as broken: a time of [`Listening`].
+    pub(super) silent_at: u64,
     /// The latest record that something waited for when the connection began.
     pub(super) appended_before: Seq,
 }
@@ -139,7 +181,7 @@ impl<O: Outside> Session<O> {
             served_at: Arc::new(ServedAt { address: data_address, data_id: hello.data_id }),
             told: BTreeMap::new(),
             status: ExecutorStatus::default(),
-            silent_at: self.now.plus_ns(BEATS_MISSED_MAX * HEARTBEAT_NS),
+            silent_at: self.listening.ns(self.now) + BEATS_MISSED_MAX * HEARTBEAT_NS,
             appended_before: self.appended,
         };
         if let Some(old) = self.executors.insert(executor, entry)
@@ -184,7 +226,8 @@ impl<O: Outside> Session<O> {
 
     /// A connection on which an executor has said nothing for long counts as broken.
     pub(super) fn leave_the_silent(&mut self) {
-        let is_silent = |e: &&ExecutorConnection| self.now > e.silent_at;
+        let listened_ns = self.listening.ns(self.now);
+        let is_silent = |e: &&ExecutorConnection| listened_ns > e.silent_at;
         let silent: Vec<u64> = self.executors.values().filter(is_silent).map(|e| e.connection).collect();
         for connection in silent {
             self.on_disconnected(connection);
@@ -239,7 +282,7 @@ impl<O: Outside> Session<O> {
             false => beats_ns.max(5 * self.idle_ns() / 2),
         };
         if let Some(e) = self.executors.get_mut(&executor) {
-            e.silent_at = self.now.plus_ns(patience_ns);
+            e.silent_at = self.listening.ns(self.now) + patience_ns;
         }
     }
 
@@ -341,7 +384,8 @@ impl<O: Outside> Session<O> {
     pub(super) fn assign(&mut self, executor: ExecutorId, assignment: Box<Assignment>) {
         // From now on it has to speak as often as one that has work.
         if let Some(e) = self.executors.get_mut(&executor) {
-            e.silent_at = e.silent_at.min(self.now.plus_ns(BEATS_MISSED_MAX * HEARTBEAT_NS));
+            let by_work = self.listening.ns(self.now) + BEATS_MISSED_MAX * HEARTBEAT_NS;
+            e.silent_at = e.silent_at.min(by_work);
         }
         let spec = self.core.task_spec(assignment.task);
         self.tell_sources(executor, &assignment.inputs);
@@ -381,6 +425,11 @@ impl<O: Outside> Session<O> {
         let connection = self.connections.get_mut(&number)?;
         if !std::mem::replace(&mut connection.is_due, true) {
             self.sending.due.push(number);
+        }
+        if connection.out.capacity() == 0
+            && let Some(spare) = self.sending.spare.pop()
+        {
+            connection.out = spare;
         }
         Some(&mut connection.out)
     }

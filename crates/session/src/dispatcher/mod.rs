@@ -40,7 +40,7 @@ pub use outside::{Answer, Outside, Permission, Seq};
 pub use records::Record;
 
 use ends::{Durable, Effect, Ended};
-use executors::{Connection, ExecutorConnection, Sending};
+use executors::{Connection, ExecutorConnection, Listening, Sending};
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::*;
 use eyas_core::home_share::{HomeLimits, HomeShare};
@@ -151,6 +151,7 @@ pub struct Session<O> {
     connections: BTreeMap<u64, Connection>,
     sending: Sending,
     executors: BTreeMap<ExecutorId, ExecutorConnection>,
+    listening: Listening,
     /// Names outlive their executors: explanations speak of those too.
     executor_names: BTreeMap<ExecutorId, String>,
     last_executor: u32,
@@ -215,6 +216,7 @@ impl<O: Outside> Session<O> {
             connections: BTreeMap::new(),
             sending: Sending::default(),
             executors: BTreeMap::new(),
+            listening: Listening::new(now),
             executor_names: BTreeMap::new(),
             last_executor: 0,
             next_run: 1,
@@ -386,6 +388,7 @@ impl<O: Outside> Session<O> {
     }
 
     fn on_tick(&mut self) {
+        self.listening.on_tick(self.now);
         // Every tick the core hears is in the log, as it may change what it does later; so they are few.
         if self.now.since_ns(self.core_ticked) >= TICK_NS {
             self.core_ticked = self.now;
@@ -537,6 +540,7 @@ impl<O: Outside> Session<O> {
             if !connection.out.is_empty() {
                 self.outside.send(number, &mut connection.out);
                 connection.out.clear();
+                self.sending.keep(std::mem::take(&mut connection.out));
             }
         }
         self.sending.due = due;
