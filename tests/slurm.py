@@ -1,19 +1,29 @@
-"""A real Slurm of this machine for tests: one controller and four nodes that share the host, on loopback."""
+"""A real Slurm of this machine for tests: one controller and four nodes.
+
+[`slurm`] has nodes that share the host, on loopback. [`slurm_of_hosts`] has each node, and the controller, in a network namespace of
+its own, with its own address and host name; there eyas runs on the head as [`Slurm.on_head`] says.
+
+    .venv/bin/python tests/slurm.py [--hosts]     # keeps one up until ^C, and prints what a shell needs to use it
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from harness import lacking, need_program, wait_until
+from spaces import Host, hosts
 
 N_NODES = 4
 # Where a Debian package puts them, which is not on everybody's PATH.
@@ -21,8 +31,6 @@ SBIN = "/usr/sbin"
 
 CONFIG = """
 ClusterName=test
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={port}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
@@ -46,9 +54,15 @@ SelectTypeParameters=CR_Core
 ReturnToService=2
 KillWait=3
 SlurmdParameters=config_overrides
-NodeName=n[1-{n}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs=4 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=4000 State=UNKNOWN
+{nodes} CPUs={cpus} Boards=1 SocketsPerBoard=1 CoresPerSocket={cpus} ThreadsPerCore=1 RealMemory=4000 State=UNKNOWN
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+{more}
 """
+SHARED_HOST = """SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+NodeName=n[1-{n}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last}]"""
+OWN_HOSTS = """SlurmctldHost=head({head})
+NodeName=c[1-{n}]"""
 
 
 class Slurm:
@@ -57,10 +71,23 @@ class Slurm:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.env = {"SLURM_CONF": str(folder / "slurm.conf")}
+        # Where nodes have hosts of their own: the head, then the nodes.
+        self.hosts: list[Host] = []
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+
+    def on_head(self, *words: str) -> list[str]:
+        """The command line that runs these words where users do: on the head, which is this host unless there are others."""
+        return [str(self.hosts[0].enter), *words] if self.hosts else list(words)
 
     def ask(self, *words: str) -> str:
+        """Runs a command of Slurm, which has to succeed, and gives what it prints."""
         done = subprocess.run(
-            words, env={**os.environ, **self.env}, capture_output=True, text=True, timeout=60, check=False
+            self.on_head(*words),
+            env={**os.environ, **self.env},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
         return done.stdout
@@ -68,6 +95,73 @@ class Slurm:
     def queue(self) -> list[str]:
         """Lines of the queue: id, name, state."""
         return self.ask("squeue", "--noheader", "--format=%i %j %T").splitlines()
+
+    def empty(self, timeout: float = 60.0) -> None:
+        """Waits until no job is in the queue. Slurm takes a moment to complete a job that was cancelled."""
+        wait_until(lambda: not self.queue(), "an empty queue", timeout)
+
+    def clear(self) -> None:
+        """Whatever a test did, no job stays and all nodes are of use again."""
+        if jobs := [line.split()[0] for line in self.queue()]:
+            self.ask("scancel", "--quiet", *jobs)
+        self.empty()
+
+    def host_of(self, node: str) -> Host:
+        return next(host for host in self.hosts if host.name == node)
+
+    def node_state(self, node: str) -> str:
+        return self.ask("sinfo", "--noheader", f"--nodes={node}", "--format=%T").strip()
+
+    # ---------------------------------------------------------------- daemons
+
+    def start(self, name: str, words: Sequence[str]) -> None:
+        log = open(self.folder / "log" / f"{name}.out", "ab")
+        self._daemons[name] = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+
+    def stop(self, name: str, with_signal: int = signal.SIGTERM) -> None:
+        process = self._daemons.pop(name)
+        with suppress(ProcessLookupError):
+            process.send_signal(with_signal)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def start_controller(self) -> None:
+        self.start("slurmctld", self.on_head("slurmctld", "-D", "-f", self.env["SLURM_CONF"]))
+
+    def stop_controller(self) -> None:
+        """The controller crashes; jobs that run go on."""
+        self.stop("slurmctld", signal.SIGKILL)
+
+    def start_node(self, number: int) -> None:
+        words = ["slurmd", "-D", "-f", self.env["SLURM_CONF"]]
+        if self.hosts:
+            self.start(f"slurmd{number}", [str(self.hosts[number].enter), *words])
+        else:
+            self.start(f"slurmd{number}", [*words, "-N", f"n{number}"])
+
+    def wait_for_nodes(self, n_nodes: int = N_NODES) -> None:
+        def n_idle() -> int:
+            with suppress(AssertionError):
+                return self.ask("sinfo", "--noheader", "--Node", "--format=%N %t").split().count("idle")
+            return 0
+
+        try:
+            wait_until(lambda: n_idle() == n_nodes, "all nodes to be idle")
+        except pytest.fail.Exception:
+            logs = "\n".join(path.read_text()[-2_000:] for path in (self.folder / "log").iterdir())
+            pytest.fail(f"Slurm does not come up\n{logs}")
+
+    def stop_all(self) -> None:
+        for process in reversed(self._daemons.values()):
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+        for name in reversed(list(self._daemons)):
+            self.stop(name)
 
 
 def _free_ports(n: int) -> int:
@@ -83,12 +177,12 @@ def _free_ports(n: int) -> int:
     raise AssertionError("no free ports")
 
 
-@contextmanager
-def slurm() -> Iterator[Slurm]:
-    """A Slurm of its own, whose daemons are gone afterwards."""
+def _folder() -> Path:
+    """A folder for a Slurm, once all that it needs is there."""
     if os.geteuid() != 0:
         lacking("needs root, for a Slurm of its own")
-    os.environ["PATH"] += f":{SBIN}"
+    if SBIN not in os.environ["PATH"].split(":"):
+        os.environ["PATH"] += f":{SBIN}"
     for program, package in (
         ("slurmctld", None),
         ("slurmd", None),
@@ -102,57 +196,76 @@ def slurm() -> Iterator[Slurm]:
     for name in ("state", "spool", "log", "munge"):
         (folder / name).mkdir()
     shutil.chown(folder / "munge", "munge", "munge")
+    return folder
+
+
+def _bring_up(made: Slurm, nodes: str, more: str, cpus: int) -> None:
+    folder = made.folder
+    munge_socket = folder / "munge" / "socket"
+    text = CONFIG.format(dir=folder, socket=munge_socket, nodes=nodes, more=more, cpus=cpus)
+    (folder / "slurm.conf").write_text(text)
+    munge = ("munged", "--foreground", f"--socket={munge_socket}", f"--pid-file={folder}/munge/pid")
+    files = (f"--log-file={folder}/munge/log", f"--seed-file={folder}/munge/seed")
+    made.start("munged", ["setpriv", "--reuid=munge", "--regid=munge", "--clear-groups", *munge, *files])
+    wait_until(munge_socket.exists, "munged")
+    made.start_controller()
+    for i in range(N_NODES):
+        made.start_node(i + 1)
+    made.wait_for_nodes()
+
+
+@contextmanager
+def slurm(more: str = "", cpus: int = 4, files: Mapping[str, str] | None = None) -> Iterator[Slurm]:
+    """A Slurm of its own, whose daemons are gone afterwards.
+
+    more : further lines of its configuration.
+    cpus : how many processors each node claims to have.
+    files : further files beside the configuration, by name.
+    """
+    folder = _folder()
+    for name, text in (files or {}).items():
+        (folder / name).write_text(text)
+    made = Slurm(folder)
     host = socket.gethostname().partition(".")[0]
     first = _free_ports(N_NODES + 1)
-    munge_socket = folder / "munge" / "socket"
-    text = CONFIG.format(
-        host=host,
-        dir=folder,
-        socket=munge_socket,
-        n=N_NODES,
-        port=first,
-        first=first + 1,
-        last=first + N_NODES,
-    )
-    (folder / "slurm.conf").write_text(text)
-    processes: list[subprocess.Popen[bytes]] = []
-
-    def daemon(*words: str) -> None:
-        log = open(folder / "log" / f"{len(processes)}.out", "wb")
-        processes.append(
-            subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-        )
-
-    made = Slurm(folder)
-    conf = made.env["SLURM_CONF"]
+    nodes = SHARED_HOST.format(host=host, port=first, n=N_NODES, first=first + 1, last=first + N_NODES)
     try:
-        munge = ("munged", "--foreground", f"--socket={munge_socket}", f"--pid-file={folder}/munge/pid")
-        files = (f"--log-file={folder}/munge/log", f"--seed-file={folder}/munge/seed")
-        daemon("setpriv", "--reuid=munge", "--regid=munge", "--clear-groups", *munge, *files)
-        wait_until(munge_socket.exists, "munged")
-        daemon("slurmctld", "-D", "-f", conf)
-        for i in range(N_NODES):
-            daemon("slurmd", "-D", "-f", conf, "-N", f"n{i + 1}")
-
-        def n_idle() -> int:
-            with suppress(AssertionError):
-                return made.ask("sinfo", "--noheader", "--Node", "--format=%N %t").split().count("idle")
-            return 0
-
-        try:
-            wait_until(lambda: n_idle() == N_NODES, "all nodes to be idle")
-        except pytest.fail.Exception:
-            logs = "\n".join(path.read_text()[-2_000:] for path in (folder / "log").iterdir())
-            pytest.fail(f"Slurm does not come up\n{logs}")
+        _bring_up(made, nodes, more, cpus)
         yield made
     finally:
-        for process in reversed(processes):
-            with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM)
-        for process in processes:
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        made.stop_all()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def slurm_of_hosts(more: str = "", cpus: int = 4) -> Iterator[Slurm]:
+    """The same, with each node on a host of its own."""
+    folder = _folder()
+    made = Slurm(folder)
+    names = ["head", *(f"c{i + 1}" for i in range(N_NODES))]
+    try:
+        with hosts(folder, f"sl{os.getpid()}", "10.78.0", names) as made.hosts:
+            try:
+                _bring_up(made, OWN_HOSTS.format(head=made.hosts[0].address, n=N_NODES), more, cpus)
+                yield made
+            finally:
+                made.stop_all()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> int:
+    with (slurm_of_hosts if "--hosts" in sys.argv[1:] else slurm)() as made:
+        for name, value in made.env.items():
+            print(f"export {name}={shlex.quote(value)}")
+        if made.hosts:
+            print(f"# {made.hosts[0].enter} COMMAND ... runs a command on the head")
+        sys.stdout.flush()
+        with suppress(KeyboardInterrupt):
+            time.sleep(1e9)
+    return 0
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    sys.exit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -207,3 +208,28 @@ def test_config_check_holds_options_against_parsl(eyas: Eyas, tmp_path: Path) ->
     toml.write_text(f'[profile.a]\nprovider = "lsf"\npython = "{bare}"\noptions = {{ kueue = "x" }}\n')
     done = eyas.run("config", "check")
     assert "note: the options of profile `a` were not checked: " in done.stderr, done
+
+
+def test_a_job_begins_with_the_cache_of_an_earlier_one(
+    batch: Slurm, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Also with that of a job that was cancelled, and in another cluster."""
+    file = cluster.file("f", 50_000, 1)
+    disk = ["--node-dir", str(tmp_path / "disk of $USER"), "--nodes", "0..1"]
+    up = Up(cluster, *disk)
+    gate = tmp_path / "gate"
+    up.run("submit", cluster.list_of([cluster.task("t", inputs=[file], gate=gate)]))
+    cluster.begun("t")
+    (job,) = batch.queue()
+    batch.ask("scancel", job.split()[0])
+    wait_until(lambda: cluster.ran() == ["t", "t"], "the task to run again, in another job")
+    gate.touch()
+    up.run("wait")
+    (line,) = json.loads(up.run("status", "--json"))["runs"]
+    assert (line["home_bytes"], line["local_bytes"]) == (0, 50_000), "the cancelled job had read it"
+    up.run("down")
+    empty(batch)
+    done = cluster.eyas.run("run", cluster.list_of([cluster.task("u", inputs=[file])]), *OPTIONS, *disk)
+    assert "inputs: 48.8 KiB from the node's own cache (100 %), 0 B from peers, 0 B from home" in done.stderr
+    cluster.expect(t=file.read_bytes(), u=file.read_bytes())
+    empty(batch)

@@ -29,7 +29,16 @@ def test_a_run_takes_its_nodes_from_commands_and_leaves_nothing(
     folder = tmp_path / "node disk"
     folder.mkdir()
     options = ["--listen", "127.0.0.1:0", "--nodes", "0..2", "--cache", "1GiB"]
-    options += ["--node-dir", "$NODE_DISK", "--setup", "export SITE=here", "--setup", "echo setting up"]
+    options += [
+        "--node-dir",
+        "$NODE_DISK",
+        "--scratch-age",
+        "0",
+        "--setup",
+        "export SITE=here",
+        "--setup",
+        "echo setting up",
+    ]
     done = eyas.run("run", tasks, *batch.options(walltime="90min"), *options, env={"NODE_DISK": str(folder)})
     assert re.search(r"8 tasks in .*: 8 done, 0 failed", done.stderr), done
     cluster.expect(**{f"t{i}": f"{i}\n".encode() for i in range(8)})
@@ -171,7 +180,8 @@ def test_blocks_in_the_queue_that_nobody_needs_any_more_are_cancelled(batch: Bat
     wait_until(lambda: "0 of 0 to 1 nodes, 1 coming" in up.ask("status"), "the status to say so")
     name = re.escape(batch.blocks()["b1"])
     wait_until(
-        lambda: re.search(rf"^block +state +id\n{name} +queued +b1\n", up.ask("status"), re.M), "its line"
+        lambda: re.search(rf"^block +state +id +why\n{name} +queued +b1\n", up.ask("status"), re.M),
+        "its line",
     )
     up.ask("cancel", "--all")
     wait_until(lambda: batch.calls(STOP) == [["stop", "b1"]], "the block to be cancelled")

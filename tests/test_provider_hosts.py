@@ -56,6 +56,7 @@ class Ssh:
         return [
             *("--provider", "ssh", "--hosts", str(hosts), "--ssh", f"{ssh} -o GlobalKnownHostsFile=none"),
             *("--listen", "127.0.0.1:0", "--slots", "1", "--node-dir", str(self.folder / "nodes")),
+            *("--scratch-age", "0"),
         ]
 
     def executors(self) -> list[int]:
@@ -181,7 +182,7 @@ def test_a_run_within_a_job_of_slurm_takes_the_nodes_of_the_job(
     tasks = cluster.list_of(
         [cluster.task(f"t{i}", "sleep 0.3; echo $SLURMD_NODENAME > out") for i in range(12)]
     )
-    line = f"{eyas.path} run {tasks} --provider allocation --listen 127.0.0.1:0 --node-dir {tmp_path}/nodes"
+    line = f"{eyas.path} run {tasks} --provider allocation --listen 127.0.0.1:0 --node-dir {tmp_path}/nodes --scratch-age 0"
     job, log = tmp_path / "job.sh", tmp_path / "job.log"
     job.write_text(f"#!/bin/sh\n{line}\necho status $?\n")
     exports = "".join(

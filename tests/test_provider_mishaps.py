@@ -274,7 +274,9 @@ def test_the_key_of_a_cluster_that_was_killed_goes_with_the_next_command_and_no_
     up.down()
 
 
-@pytest.mark.parametrize("where", [[], ["--node-dir", "$TMPDIR/own"]], ids=["temporary", "own"])
+@pytest.mark.parametrize(
+    "where", [[], ["--node-dir", "$TMPDIR/own", "--scratch-age", "0"]], ids=["temporary", "own"]
+)
 def test_the_folder_of_an_executor_that_is_killed_goes(
     eyas: Eyas, batch: Batch, cluster: Cluster, tmp_path: Path, where: list[str]
 ) -> None:

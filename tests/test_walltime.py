@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from batch import Batch
 from harness import Eyas, wait_until
+from kills import children
 from weather import Cluster, kill_now, programs_under
 
 
@@ -96,6 +99,46 @@ def test_what_does_not_end_within_the_grace_runs_elsewhere(cluster: Cluster, tmp
     cluster.wait()
     cluster.expect(a=b"right\n")
     assert node_of(cluster, "a") == ["N1", "N2"]
+
+
+def test_a_signal_for_all_processes_of_a_job_is_no_failure_of_its_programs(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """A batch system signals programs and executor in any order; here the program is the first."""
+    cluster.dispatcher("--lease", "600s")
+    gate = tmp_path / "gate"
+    leaver = cluster.executor("N1", "--grace", "600s")
+    cluster.submit([cluster.task("a", "echo right > out", gate=gate, retries=0)])
+    cluster.begun("a")
+    for pid in programs_under(cluster.node_dir("N1")):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    leaver.signal(signal.SIGTERM)
+    leaver.wait(status=0)
+    gate.touch()
+    cluster.executor("N2")
+    cluster.wait()
+    cluster.expect(a=b"right\n")
+    assert node_of(cluster, "a") == ["N1", "N2"]
+
+
+def test_a_program_that_does_not_heed_that_signal_goes_on_through_the_grace_period(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.dispatcher("--lease", "600s")
+    gate = tmp_path / "gate"
+    leaver = cluster.executor("N1", "--grace", "600s")
+    cluster.submit([cluster.task("a", "echo right > out", gate=gate, retries=0)])
+    cluster.begun("a")
+    for slot in children(leaver.pid):
+        os.kill(slot, signal.SIGTERM)
+    leaver.signal(signal.SIGTERM)
+    wait_until(lambda: cluster.state_of("N1") == "draining", "the drain of N1", alive=leaver)
+    gate.touch()
+    leaver.wait(status=0)
+    cluster.wait()
+    cluster.expect(a=b"right\n")
+    assert node_of(cluster, "a") == ["N1"]
 
 
 def test_a_second_sigterm_ends_a_node_at_once(cluster: Cluster, tmp_path: Path) -> None:

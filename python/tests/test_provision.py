@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from eyas.provision import KINDS, Pool, Refused, Settings, kinds, listings
 from eyas.provision.pool import class_of, complaints
+from eyas.provision.ray_pool import complaints as ray_complaints
+from eyas.provision.ray_pool import share_of
 
 FULL: dict[str, Any] = {
     "queue": "q",
@@ -74,11 +76,16 @@ NAME = "eyas-c1-3.1764036000.25"
 
 
 def test_slurm() -> None:
-    out = f"41|{NAME}|RUNNING|2\n42|my job|PENDING|1\n43|eyas-c1-4.1.2|NODE_FAIL|1\n"
+    out = (
+        f"41|{NAME}|RUNNING|2|None\n42|my job|PENDING|1|Resources\n43|eyas-c1-4.1.2|NODE_FAIL|1|None\n"
+        "44|eyas-c1-5.1.2|COMPLETING|1|NonZeroExitCode\n45|eyas-c1-6.1.2|PENDING|1|(null)\n"
+    )
     assert rows("slurm", squeue=out) == [
         ("41", NAME, "running", ""),
-        ("42", "my job", "queued", ""),
+        ("42", "my job", "queued", "Resources"),
         ("43", "eyas-c1-4.1.2", "ended", "node fail"),
+        ("44", "eyas-c1-5.1.2", "ended", "completing (NonZeroExitCode)"),
+        ("45", "eyas-c1-6.1.2", "queued", ""),
     ]
     assert listings.slurm(said(squeue=out), {})[0].n_nodes == 2
 
@@ -92,6 +99,32 @@ def test_grid_engine() -> None:
         ("8", "other", "queued", ""),
         ("9", "eyas-c1-5.1", "ended", "Grid Engine has it in the error state Eqw"),
     ]
+
+
+def test_grid_engines_words_for_an_error_state() -> None:
+    block = "job_number:                 {}\nerror reason          1:      11/25/2026 06:37:47 [0:20183]: error: {}\n"
+    out = "====\n" + block.format(9, "can't open output file: no") + "====\n" + block.format(10, "other")
+    assert listings.grid_engine_errors(said(qstat=out), ["9", "10", "11"]) == {
+        "9": "error: can't open output file: no",
+        "10": "error: other",
+    }
+    assert listings.grid_engine_errors(said(), ["9"]) == {}
+
+
+def test_a_job_that_is_over_needs_no_qdel() -> None:
+    gone = 'denied: job "1" does not exist\n'
+    assert listings.is_gone("grid-engine", gone)
+    assert listings.is_gone("grid-engine", gone + "me has registered the job 2 for deletion\n")
+    assert not listings.is_gone("grid-engine", gone + "denied: you may not delete job 3\n")
+    assert not listings.is_gone("grid-engine", "")
+    assert not listings.is_gone("slurm", gone)
+
+
+def test_the_line_of_qsub_that_says_why() -> None:
+    err = 'Unable to run job: unknown resource "x"\nExiting.\n'
+    assert listings.words_of("qsub -terse x", 1, "", err) == (
+        'qsub ended with exit status 1: Unable to run job: unknown resource "x"'
+    )
 
 
 def test_pbs() -> None:
@@ -153,12 +186,75 @@ def test_what_would_be_submitted_is_shown_and_nothing_is_run(kind: str, tmp_path
 
 
 def test_a_job_of_several_nodes_needs_somebody_who_starts_them(tmp_path: Path) -> None:
-    pool = Pool(Settings(kind="grid-engine", nodes_per_job=2), tmp_path, tmp_path / "book.json")
-    with pytest.raises(Refused, match="does not know how jobs of grid-engine start a command on each"):
+    pool = Pool(Settings(kind="htcondor", nodes_per_job=2), tmp_path, tmp_path / "book.json")
+    with pytest.raises(Refused, match="does not know how jobs of htcondor start a command on each"):
         pool.describe("eyas-c1-1", tmp_path / "x.sh", 2)
+
+
+def test_a_job_of_grid_engine_asks_for_the_slots_of_all_its_nodes(tmp_path: Path) -> None:
+    options = {"pe": "mpi", "memory_resource": "h_vmem", "scheduler_options": "#$ -R y"}
+    settings = Settings(
+        kind="grid-engine", account="abc", nodes_per_job=3, slots=4, memory_bytes=8 << 30, options=options
+    )
+    pool = Pool(settings, tmp_path, tmp_path / "book.json")
+    script, _ = pool.describe("eyas-c1-1", tmp_path / "x.sh", 3)
+    assert "\n#$ -A abc\n#$ -pe mpi 12\n#$ -l h_vmem=2048M\n#$ -R y\n" in script
+    assert 'qrsh -inherit -nostdin "$eyas_host" "$@"' in script
+    assert f"\neyas_on_each_host /bin/sh {tmp_path}/x.sh\n" in script
+    # A job for the last node that is wanted is smaller.
+    script, _ = pool.describe("eyas-c1-2", tmp_path / "x.sh", 1)
+    assert "\n#$ -pe mpi 4\n" in script and "qrsh" not in script
+
+
+def test_several_nodes_of_grid_engine_need_a_parallel_environment(tmp_path: Path) -> None:
+    for options in ({}, {"scheduler_options": "#$ -R y"}):
+        with pytest.raises(Refused, match="need a parallel environment of Grid Engine"):
+            Pool(
+                Settings(kind="grid-engine", nodes_per_job=2, options=options),
+                tmp_path,
+                tmp_path / "book.json",
+            )
+    with pytest.raises(Refused, match="`memory_resource` cannot be 7: it is a text"):
+        Pool(Settings(kind="grid-engine", options={"memory_resource": 7}), tmp_path, tmp_path / "book.json")
+    options = {"scheduler_options": "#$ -pe mpi 2"}
+    Pool(Settings(kind="grid-engine", nodes_per_job=2, options=options), tmp_path, tmp_path / "book.json")
 
 
 def test_a_command_that_is_not_there_is_the_reason(tmp_path: Path) -> None:
     pool = Pool(Settings(kind="lsf"), tmp_path, tmp_path / "book.json")
     with pytest.raises(listings.Failed, match=r"bsub ended with exit status 127: .*bsub: not found"):
         pool.submit("eyas-c1-1", tmp_path / "x.sh", 1)
+
+
+def test_a_block_of_ray_takes_what_is_free_or_what_was_said() -> None:
+    total = {"CPU": 8.0, "GPU": 2.0, "memory": 800.0, "big": 1.0}
+    free = {**total, "CPU": 6.5, "memory": 700.0}
+
+    def share(free: dict[str, float] = free, **said: Any) -> tuple[int, int, int] | None:
+        found = share_of(Settings(kind="ray", **said), "n", total, free)
+        return None if found is None else (found.cpus, found.gpus, found.memory)
+
+    assert share() == (6, 2, 600), "memory goes with the processors"
+    assert share(total) == (8, 2, 800)
+    assert share(slots=2) == (2, 0, 200), "gpus are for who says so"
+    assert share(slots=2, gpus=1) == (2, 1, 200)
+    assert share(slots=2, gpus="auto") == (2, 2, 200)
+    assert share(slots=7) is None and share(gpus=3) is None and share(memory_bytes=701) is None
+    assert share(memory_bytes=650) == (6, 2, 650)
+    assert share({**free, "CPU": 0.5}) is None
+    assert share(options={"resources": {"big": 1}}) == (6, 2, 600)
+    assert share(options={"resources": {"big": 2}}) is None
+    assert share(options={"accelerator_type": "A100"}) is None
+    assert share({**free, "accelerator_type:A100": 1.0}, options={"accelerator_type": "A100"}) == (6, 2, 600)
+
+
+def test_options_of_ray_are_held_against_those_of_its_actors() -> None:
+    def wrong(**options: Any) -> list[str]:
+        return [f"{text} / {hint}" for text, hint in ray_complaints(Settings(kind="ray", options=options))]
+
+    assert wrong(resources={"big": 1}, accelerator_type="A100", runtime_env={"env_vars": {}}) == []
+    assert wrong(num_cpus=3) == ["the option `num_cpus` is eyas's own / say it by `slots`"]
+    assert wrong(resource={}) == ["--provider ray has no option `resource` / did you mean `resources`?"]
+    assert wrong(resources={"big": "x"}) == [
+        "the option `resources` cannot be {'big': 'x'}: it is a section of names and numbers above 0 / None"
+    ]

@@ -30,6 +30,8 @@ pub struct Cli {
 pub enum Verb {
     /// One command over many files, parameters or rows of a table: one task for each
     Map(Box<MapArgs>),
+    /// Compare every file of a set with every file of another (All-Pairs), and write the matrix of the results
+    Pairs(Box<crate::pairs::PairsArgs>),
     /// Run a list of tasks (JSON Lines) or of commands, or a workflow file, and wait for its end
     Run(RunArgs),
     /// Hand a list of tasks or commands, or a workflow file, to a cluster that is up, and return
@@ -156,6 +158,8 @@ pub enum ProviderKind {
     Ssh,
     /// The nodes of the allocation that this command runs in: Slurm, Grid Engine, PBS
     Allocation,
+    /// The nodes of a Ray cluster
+    Ray,
     /// Batch systems and clouds, through Parsl
     Slurm,
     GridEngine,
@@ -170,7 +174,7 @@ pub enum ProviderKind {
 }
 
 impl ProviderKind {
-    /// Whether nodes are jobs of a batch system, or machines of a cloud, that a Python process asks for.
+    /// Whether a Python process asks for nodes: jobs of a batch system, machines of a cloud, or nodes of Ray.
     pub fn is_batch(self) -> bool {
         use ProviderKind::*;
         !matches!(self, Local | Command | Ssh | Allocation)
@@ -182,6 +186,7 @@ impl ProviderKind {
             ProviderKind::Command => "command",
             ProviderKind::Ssh => "ssh",
             ProviderKind::Allocation => "allocation",
+            ProviderKind::Ray => eyas_runtime::provider::RAY,
             ProviderKind::Slurm => "slurm",
             ProviderKind::GridEngine => "grid-engine",
             ProviderKind::Pbspro => "pbspro",
@@ -201,8 +206,8 @@ impl ProviderKind {
 #[command(next_help_heading = "Nodes from elsewhere")]
 pub struct ProvideArgs {
     /// Where nodes come from: local (processes of this machine), ssh (the hosts of --hosts), allocation (the nodes of the
-    /// Slurm, Grid Engine or PBS job that this runs in), command (commands of yours), or jobs of a batch system: slurm,
-    /// grid-engine, pbspro, torque, lsf, htcondor, kubernetes, aws, azure, googlecloud
+    /// Slurm, Grid Engine or PBS job that this runs in), command (commands of yours), ray (the nodes of a Ray cluster), or
+    /// jobs of a batch system: slurm, grid-engine, pbspro, torque, lsf, htcondor, kubernetes, aws, azure, googlecloud
     #[arg(long, value_name = "KIND", default_value = "local", value_parser = provider_kind)]
     pub provider: ProviderKind,
     /// Hosts for --provider ssh, one on a line; --nodes is their number unless given
@@ -223,7 +228,11 @@ pub struct ProvideArgs {
     /// Ends a block; {id} and {name} are filled in
     #[arg(long, value_name = "COMMAND")]
     pub stop: Option<String>,
-    /// Time between two listings of all blocks [default: 15s]
+    /// The Ray cluster: auto for the one of this machine or of RAY_ADDRESS, HOST:PORT for one that this machine is a node of, or
+    /// ray://HOST:PORT for one elsewhere [default: auto]
+    #[arg(long, value_name = "ADDRESS")]
+    pub address: Option<String>,
+    /// Time between two listings of all blocks [default: 15s; of Ray 2s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub list_every: Option<u64>,
     /// Slurm's partition that jobs go to [default: Slurm's own]
@@ -238,18 +247,24 @@ pub struct ProvideArgs {
     /// Nodes of each job [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub nodes_per_job: Option<u32>,
-    /// Anything else that the batch system's provider in Parsl takes, such as qos=long (may be given more than once)
+    /// Anything else that the batch system's provider in Parsl takes, such as qos=long, or that Ray's actors take, such as
+    /// 'resources={"big": 1}' (may be given more than once)
     #[arg(long, value_name = "NAME=VALUE", value_parser = batch::option)]
     pub options: Vec<batch::BatchOption>,
-    /// The Python that has Parsl [default: the python3 beside this program, else the one on PATH]
+    /// The Python that has Parsl or Ray [default: the python3 beside this program, else the one on PATH]
     #[arg(long, value_name = "PATH")]
     pub python: Option<PathBuf>,
     /// How long a job may live; --start of --provider command finds it in {walltime} as HH:MM:SS
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub walltime: Option<u64>,
-    /// Where a node keeps its cache; $NAME is what the node has under that name [default: its folder for temporary files]
+    /// Where a node keeps its cache; $NAME is what the node has under that name. A later node of yours on that machine
+    /// begins with what is cached there [default: its folder for temporary files, and nothing is left there]
     #[arg(long, value_name = "DIR")]
     pub node_dir: Option<String>,
+    /// A node's folder that was unused for longer is removed by your next node on that machine; 0: each node removes its
+    /// own at its end [default: 7d with --node-dir, else 0]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub scratch_age: Option<u64>,
     /// A line for the shell of each node before its executor starts, such as `module load gcc` (may be given more than once)
     #[arg(long, value_name = "LINE")]
     pub setup: Vec<String>,
@@ -378,20 +393,16 @@ pub struct PolicyArgs {
 #[derive(Args, Clone)]
 pub struct KeepArgs {
     /// Which ended runs the cluster remembers: the last ones by number (20), by age (30d), or by both (20,30d); `all`
-    /// remembers every run. A forgotten run can still be reported for a while, until the event log is cut [default: 100;
-    /// all with several dispatchers]
+    /// remembers every run. A forgotten run can still be reported for a while, until the event log is cut [default: 100]
     #[arg(long, value_name = "RUNS|TIME", value_parser = kept_runs)]
     pub keep_runs: Option<KeepRuns>,
 }
 
 impl KeepArgs {
-    /// Which ended runs one of so many dispatchers keeps. `None`: all.
-    pub fn rule(&self, n_dispatchers: u32) -> Option<KeepRuns> {
+    /// Which ended runs the cluster keeps, with one dispatcher or with several. `None`: all.
+    pub fn rule(&self) -> Option<KeepRuns> {
         let all = KeepRuns::default();
-        let by_default = match n_dispatchers {
-            1 => KeepRuns { n_runs: Some(KEPT_RUNS), ..all },
-            _ => all,
-        };
+        let by_default = KeepRuns { n_runs: Some(KEPT_RUNS), ..all };
         Some(self.keep_runs.unwrap_or(by_default)).filter(|rule| *rule != all)
     }
 }
@@ -781,8 +792,15 @@ pub struct ExecutorArgs {
     #[arg(long, value_name = "HOW", value_parser = ["tls", "signed"])]
     pub data_plane: Option<String>,
     /// Remove the directory at the end
-    #[arg(long, requires = "dir")]
+    #[arg(long, requires = "dir", conflicts_with = "scratch")]
     pub remove_dir: bool,
+    /// A folder of folders, on a disk of this node: one that an earlier executor of yours has left there is used again, with
+    /// its cache, or a new one is made; --dir becomes a link to it
+    #[arg(long, value_name = "DIR")]
+    pub scratch: Option<PathBuf>,
+    /// Folders there that were unused for longer are removed; 0: none is used again, and this one is removed at the end
+    #[arg(long, value_name = "TIME", requires = "scratch", default_value = "7d", value_parser = duration)]
+    pub scratch_age: u64,
     /// Only look around, for `eyas provider check`
     #[arg(long, hide = true)]
     pub probe: bool,
@@ -995,113 +1013,4 @@ fn range(text: &str) -> Result<std::ops::Range<u64>, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    /// What is the same live and simulated has one name, and the other name that it once had is understood.
-    #[test]
-    fn options_have_one_name_live_and_simulated() {
-        Cli::command().debug_assert();
-        for (option, value) in [
-            ("--idle-release", "5s"),
-            ("--release-idle", "5s"),
-            ("--utilisation-threshold", "0.9"),
-            ("--threshold", "0.9"),
-        ] {
-            for verb in [&["eyas", "up"][..], &["eyas", "run", "l.jsonl"], &["eyas", "sim", "mi"]] {
-                let words = verb.iter().copied().chain([option, value]);
-                let refused = Cli::try_parse_from(words).err().map(|e| e.to_string());
-                assert_eq!(refused, None, "{verb:?} {option}");
-            }
-        }
-        let mut command = Cli::command();
-        for verb in [&["up"][..], &["run"], &["map"], &["sim", "mi"], &["sim", "trace"]] {
-            let of = verb
-                .iter()
-                .fold(&mut command, |of, name| of.find_subcommand_mut(name).expect("it is a verb"));
-            let help = of.render_long_help().to_string();
-            assert!(help.contains("--idle-release") && help.contains("--utilisation-threshold"), "{verb:?}");
-            assert!(!help.contains("--release-idle") && !help.contains("--threshold"), "{verb:?}");
-        }
-    }
-
-    /// A profile may hold every option that shapes a cluster, and nothing else.
-    #[test]
-    fn keys_of_profiles_are_the_options_of_a_cluster() {
-        let command = Cli::command();
-        let up = command.find_subcommand("up").expect("it is a verb");
-        // What eyas says to processes of its own is hidden, and is no key.
-        let shown = up.get_arguments().filter(|option| !option.is_hide_set());
-        let mut options: Vec<&str> = shown.filter_map(|option| option.get_long()).collect();
-        options.retain(|name| !matches!(*name, "help" | "profile"));
-        let mut keys: Vec<&str> = eyas_config::KEYS.iter().map(|key| key.name).collect();
-        options.sort_unstable();
-        keys.sort_unstable();
-        assert_eq!(options, keys);
-        for key in eyas_config::KEYS {
-            let mut options = up.get_arguments();
-            let option = options.find(|option| option.get_long() == Some(key.name)).expect("as above");
-            let is_switch = !option.get_action().takes_values();
-            let may_repeat = matches!(option.get_action(), clap::ArgAction::Append);
-            assert_eq!(is_switch, key.kind == eyas_config::Kind::Switch, "{}", key.name);
-            assert_eq!(
-                may_repeat,
-                matches!(
-                    key.kind,
-                    eyas_config::Kind::Paths | eyas_config::Kind::Texts | eyas_config::Kind::Table
-                ),
-                "{}",
-                key.name
-            );
-        }
-    }
-
-    #[test]
-    fn values_that_mean_nothing_are_refused_with_what_is_allowed() {
-        let refusal = |option: &str, value: &str| {
-            let words = ["eyas", "up", &format!("--{option}={value}")].map(str::to_string);
-            Cli::try_parse_from(words).err().map(|e| e.to_string()).unwrap_or_default()
-        };
-        for (option, bad, good, sentence) in [
-            ("listen", "nonsense", "0.0.0.0:0", "write HOST:PORT, such as 0.0.0.0:7700"),
-            ("listen", "a:b", "[::1]:7700", "write HOST:PORT, such as 0.0.0.0:7700"),
-            ("listen", "::1:7", "login1:65535", "write HOST:PORT"),
-            ("advertise", "", "login1:7700", "write HOST:PORT, such as login1:7700"),
-            ("advertise", "login1:0", "10.0.0.1:1", "write HOST:PORT, such as login1:7700"),
-            ("lease", "0s", "1s", "write a time of at least 1s"),
-            ("window", "0", "1", "write a number of tasks, at least 1"),
-            ("utilisation-threshold", "3", "1", "write a share from 0 to 1, such as 0.8"),
-            ("utilisation-threshold", "nan", "0", "write a share from 0 to 1, such as 0.8"),
-            ("cache", "0", "1", "write at least 1 byte, such as 20GiB"),
-            (
-                "provider",
-                "slurmm",
-                "ssh",
-                "there is no such provider; choose one of local, command, ssh, allocation",
-            ),
-        ] {
-            let said = refusal(option, bad);
-            assert!(said.contains(&format!("--{option} <")) && said.contains(sentence), "{option}: {said}");
-            assert_eq!(refusal(option, good), "", "{option}={good}");
-        }
-    }
-
-    #[test]
-    fn parameters_are_words_or_numbers() {
-        let values = |text: &str| parameter(text).map(|p| (p.name, p.values.join("|")));
-        assert_eq!(values("e=1e-5,x"), Ok(("e".into(), "1e-5|x".into())));
-        assert_eq!(values("n=8..11"), Ok(("n".into(), "8|9|10".into())));
-        assert_eq!(values("n=a..b"), Ok(("n".into(), "a..b".into())));
-        assert_eq!(values("f=a=b,"), Ok(("f".into(), "a=b|".into())));
-        for (text, expect) in [
-            ("n", "NAME="),
-            ("=1", "NAME="),
-            ("n=", "NAME="),
-            ("n=3..3", "empty"),
-            ("n=0..99999999999", "at most"),
-        ] {
-            assert!(values(text).is_err_and(|e| e.contains(expect)), "{text}");
-        }
-    }
-}
+mod tests;

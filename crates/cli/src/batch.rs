@@ -1,6 +1,6 @@
-//! `--provider slurm` and its like: options of the command line as settings of a batch system.
+//! `--provider slurm` and its like, and `--provider ray`: options of the command line as settings of a batch system or of Ray.
 
-use crate::args::{NodeArgs, ProvideArgs, ProviderArgs, listed_every};
+use crate::args::{NodeArgs, ProvideArgs, ProviderArgs, ProviderKind, listed_every};
 use crate::{Exit, Fault};
 use eyas_core::provisioning::blocks::BlockConfig;
 use eyas_runtime::provider::{Batch, BatchSettings, Launch, Refusal, Share, check_python};
@@ -31,7 +31,7 @@ pub fn fault(refusal: Refusal) -> Fault {
     }
 }
 
-/// The Python that has Parsl: the one that is named, else the one of the environment that this program is installed in, else that
+/// The Python that has Parsl or Ray: the one that is named, else the one of the environment that this program is installed in, else that
 /// of PATH.
 fn python(args: &ProvideArgs) -> PathBuf {
     if let Some(python) = &args.python {
@@ -51,17 +51,26 @@ pub fn settings(args: &ProvideArgs, node: &NodeArgs) -> BatchSettings {
         nodes_per_job: args.nodes_per_job.unwrap_or(1),
         slots: node.slots,
         memory_bytes: node.memory,
+        address: args.address.clone(),
+        gpus: node.gpus.map(|gpus| gpus.to_string()),
         options: args.options.iter().map(|option| (option.name.clone(), option.value.clone())).collect(),
     }
 }
 
-/// Checks that there is a Python with Parsl, before anything is made. What Parsl says of the options comes later: to load it takes a
-/// second.
+/// Time between two listings of the nodes of Ray, where nothing else is said: it costs Ray less than a millisecond.
+const RAY_LISTED_EVERY: Duration = Duration::from_secs(2);
+
+/// Checks that there is a Python with Parsl or Ray, before anything is made. What Parsl says of the options comes later: to load it
+/// takes a second.
 pub fn check(args: &ProvideArgs) -> Result<(), Fault> {
-    check_python(&python(args)).map_err(fault)
+    check_python(&python(args), args.provider.name()).map_err(fault)
 }
 
 pub fn block_config(cluster: &str, args: &ProvideArgs) -> BlockConfig {
+    if args.provider == ProviderKind::Ray {
+        let list_every = args.list_every.map_or(RAY_LISTED_EVERY, Duration::from_nanos);
+        return Batch::ray_config(cluster, list_every);
+    }
     Batch::block_config(cluster, listed_every(args.list_every), args.nodes_per_job.unwrap_or(1))
 }
 
@@ -81,10 +90,10 @@ pub fn with_settings(
     Batch::new(cluster, python(args), settings, launch, share, log_dir)
 }
 
-/// Options of a profile that Parsl does not take, in sentences; `None`: there is no Parsl to ask, and why.
+/// Options of a profile that Parsl or Ray does not take, in sentences. `Err`: there is nobody to ask, and why.
 pub fn wrong_options(args: &ProvideArgs, node: &NodeArgs) -> Result<Vec<String>, Refusal> {
     let python = python(args);
-    check_python(&python)?;
+    check_python(&python, args.provider.name())?;
     let wrong = settings(args, node).check(&python)?;
     Ok(wrong.into_iter().map(|refusal| refusal.to_string()).collect())
 }

@@ -15,7 +15,9 @@ use eyas_core::needs::in_parts;
 use eyas_core::{RunId, TaskId};
 use eyas_runtime::cluster::{LocalCluster, PROVIDER, holder_of};
 use eyas_runtime::dispatcher::{DispatcherOptions, GroupOptions};
+use eyas_runtime::executor::scratch::{Scratch, ScratchOptions};
 use eyas_runtime::executor::{DataPlane, ExecutorError, ExecutorOptions};
+use eyas_runtime::provider::calls_of;
 use eyas_tasklist::{ReadOptions, TaskList};
 use eyas_text::{line_of, shown, shown_path};
 use eyas_wire::identity::Join;
@@ -225,6 +227,9 @@ pub fn run_list(
     });
     let in_haste = result.as_ref().is_ok_and(|end| end.in_haste);
     client_runtime().block_on(ending::end_parts(&mut parts, &cluster_id, in_haste))?;
+    if let Some(calls) = calls_of(&local::dispatcher_dir(&dir)).filter(|_| result.is_ok()) {
+        eyas_text::say!("the batch system was asked {}: {}", plural(calls.total(), "time"), calls.in_words());
+    }
     let result = result.and_then(|end| {
         if json {
             json::write(&end.as_json(Some(&local::dispatcher_dir(&dir))))?;
@@ -478,6 +483,10 @@ fn part_ended(name: &str, why: &str) -> Fault {
     let fault = Fault::new(Exit::Cluster, format!("the {name} ended: {why}"));
     // What a provider itself says is a reason to change something first.
     match why.starts_with("error: ") {
+        // The words of an executor.
+        true if why.contains("no dispatcher answered") => fault.hint(
+            "--advertise HOST:PORT gives nodes another name or address of this machine; `eyas provider check` tries it",
+        ),
         true => fault,
         false => fault.hint(RESUME_HINT),
     }
@@ -668,6 +677,14 @@ fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
     if let Some(provisioner) = &status.provisioner {
         let nodes = nodes_of(provisioner, status);
         writeln!(out, "{nodes}, provisioning {}", provisioner.policy)?;
+        if let Some(calls) = &provisioner.calls {
+            writeln!(
+                out,
+                "the batch system was asked {}: {}",
+                plural(calls.total(), "time"),
+                calls.in_words()
+            )?;
+        }
         if let Some(last) = last_decision(provisioner, status) {
             writeln!(out, "{last}")?;
         }
@@ -706,10 +723,12 @@ fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
     let blocks = status.provisioner.iter().flat_map(|provisioner| &provisioner.blocks);
     for (i, block) in blocks.enumerate() {
         if i == 0 {
-            writeln!(out, "\n{:<24} {:<10} id", "block", "state")?;
+            writeln!(out, "\n{:<24} {:<10} {:<10} why", "block", "state", "id")?;
         }
         let (name, id) = (line_of(&block.name).at_most(NODE_CHARS_MAX), line_of(&block.id));
-        writeln!(out, "{name:<24} {:<10} {}", line_of(&block.state), id.at_most(NODE_CHARS_MAX))?;
+        let (state, id) = (line_of(&block.state), id.at_most(NODE_CHARS_MAX).to_string());
+        let line = format!("{name:<24} {state:<10} {id:<10} {}", line_of(&block.why));
+        writeln!(out, "{}", line.trim_end())?;
     }
     writeln!(
         out,
@@ -790,8 +809,7 @@ pub fn forget(args: ForgetArgs) -> Result<Exit, Fault> {
 
 pub fn dispatcher(args: DispatcherArgs) -> Result<Exit, Fault> {
     local::check_policy(&args.policy)?;
-    let n_dispatchers = args.member.map_or(1, |m| m.n_members);
-    let policy = PolicyArgs { keep_runs: args.keep.rule(n_dispatchers), ..args.policy.clone() };
+    let policy = PolicyArgs { keep_runs: args.keep.rule(), ..args.policy.clone() };
     let config = local::dispatcher_config(&policy);
     let options = DispatcherOptions {
         listen: args.listen,
@@ -819,8 +837,13 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         return crate::probe::look_around(&args);
     }
     local::check_node(&args.node)?;
+    let scratch = args.scratch.as_ref().map(|root| scratch_of(root, &args)).transpose()?;
+    let own_dir = match &scratch {
+        Some(scratch) => Some(scratch.dir().to_path_buf()),
+        None => args.dir.clone(),
+    };
     let join = match &args.join.join {
-        Some(join) if join == Path::new("-") => provide::join_from_stdin(args.dir.as_deref())?,
+        Some(join) if join == Path::new("-") => provide::join_from_stdin(own_dir.as_deref())?,
         _ => clusters::work_join(&args.join)?,
     };
     let address = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.address;
@@ -834,7 +857,7 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     };
     let data_listen =
         args.data_listen.unwrap_or(if on_loopback { "127.0.0.1:0" } else { "0.0.0.0:0" }.into());
-    let dir = match args.dir {
+    let dir = match own_dir {
         Some(dir) => dir,
         None => local::state_dir()?.join(format!("executor-{}", std::process::id())),
     };
@@ -868,7 +891,10 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         walltime: walltime::of(args.walltime, args.walltime_end),
         grace: Duration::from_nanos(args.node.grace),
     };
-    let keeper = args.remove_dir.then(|| keeper::start(&remove)).transpose()?;
+    let keeper = (args.remove_dir || scratch.is_some()).then(|| keeper::start(&remove)).transpose()?;
+    if let Some(scratch) = &scratch {
+        scratch.begin()?;
+    }
     let runtime = service_runtime();
     let result = runtime.block_on(eyas_runtime::executor::run(options));
     // A thread that hangs in a system call, for example on a network file system that is away, must not keep
@@ -876,9 +902,30 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     runtime.shutdown_background();
     // Where it could not begin, the directory may be another executor's.
     let was_ours = matches!(&result, Ok(()) | Err(ExecutorError::LeaseEnded { .. } | ExecutorError::Net(_)));
-    if args.remove_dir && was_ours {
+    if let Some(scratch) = scratch {
+        keeper::leave(scratch);
+    } else if args.remove_dir && was_ours {
         provide::remove_node_dir(&remove);
     }
     drop(keeper);
     result.map(|()| Exit::Good).map_err(|e| Fault::new(Exit::Cluster, e))
+}
+
+/// The folder of an executor among those in `root`. `--dir`, if it is given, becomes a link to it.
+fn scratch_of(root: &Path, args: &ExecutorArgs) -> Result<Scratch, Fault> {
+    let options = ScratchOptions { root: root.into(), keep: Duration::from_nanos(args.scratch_age) };
+    let fail = |what: &str, dir: &Path, e: std::io::Error| {
+        Fault::new(Exit::Cluster, format!("cannot {what} {}: {}", shown_path(dir), reason(&e)))
+    };
+    let scratch = Scratch::claim(&options).map_err(|e| fail("use the folder for caches", root, e))?;
+    if let Some(link) = &args.dir {
+        let make = || {
+            if std::fs::symlink_metadata(link).is_ok_and(|meta| meta.is_symlink()) {
+                std::fs::remove_file(link)?;
+            }
+            std::os::unix::fs::symlink(scratch.dir(), link)
+        };
+        make().map_err(|e| fail("make the link", link, e))?;
+    }
+    Ok(scratch)
 }

@@ -1,9 +1,11 @@
 //! Who removes the folder of an executor that was told to leave nothing and is killed before it could.
 //!
 //! An executor starts one beside itself, in a session of its own, and holds the writing end of its standard input. However the
-//! executor ends, that is closed. The folder is removed only if it was the executor's: its lock still names the process.
+//! executor ends, that is closed. The folder is removed only if it was the executor's: its lock still names the process. Of a
+//! folder that stays for the next executor, only the cache stays.
 
 use crate::{local, provide};
+use eyas_runtime::executor::scratch::Scratch;
 use eyas_text::shown_path;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -48,6 +50,15 @@ pub fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     eyas_runtime::cluster::wait_for_stdin_to_close();
+    let number = pid.to_str().and_then(|pid| pid.parse().ok());
+    if let Some(scratch) = number.and_then(|pid| Scratch::of_killed(&dir, pid)) {
+        leave(scratch);
+        return ExitCode::SUCCESS;
+    }
+    if Scratch::is_at(&dir) {
+        // Another executor lives there by now.
+        return ExitCode::SUCCESS;
+    }
     let lock = dir.join("cache").join("lock");
     let was_its_own = || {
         let holder = std::fs::read_to_string(&lock).ok();
@@ -65,6 +76,24 @@ pub fn main() -> ExitCode {
         provide::remove_node_dir(&dir);
     }
     ExitCode::SUCCESS
+}
+
+/// The executor of this folder has ended, or was killed: what has to go from it goes.
+pub fn leave(scratch: Scratch) {
+    let (dir, stays) = (scratch.dir().to_path_buf(), scratch.stays());
+    for n in 1.. {
+        match scratch.leave() {
+            Err(_) if n < TRIES_MAX => std::thread::sleep(PAUSE),
+            Err(e) => {
+                eyas_text::say!("eyas: {}: {e}", shown_path(&dir));
+                break;
+            }
+            Ok(()) => break,
+        }
+    }
+    if !stays {
+        remove_common_dir(&dir);
+    }
 }
 
 /// The folder that nodes have theirs in where nobody named one: it goes with the last of them.

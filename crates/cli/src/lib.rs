@@ -33,6 +33,7 @@ pub mod local;
 mod logs;
 pub mod machine;
 mod map;
+mod pairs;
 mod predict;
 pub mod print;
 mod printed;
@@ -140,6 +141,10 @@ pub fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|a| a == keeper::ARGUMENT) {
         return keeper::main();
     }
+    // A tile's program may take a millisecond, so nothing is set up that it does not need.
+    if std::env::args_os().nth(1).is_some_and(|a| a == pairs::TILE_ARGUMENT) {
+        return pairs::tile_main();
+    }
     match profile::expand(std::env::args_os().collect()) {
         Ok(words) => live_with(words, |cli: Cli| run(cli.verb)),
         Err(fault) => end(Err(fault)),
@@ -203,6 +208,7 @@ fn tell_usage(e: &clap::Error) {
 fn run(verb: Verb) -> Result<Exit, Fault> {
     match verb {
         Verb::Map(args) => map::map(args),
+        Verb::Pairs(args) => pairs::pairs(*args),
         Verb::Run(args) => commands::run(args),
         Verb::Submit(args) => commands::submit(args),
         Verb::Wait(args) => commands::wait(args),

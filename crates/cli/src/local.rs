@@ -250,6 +250,7 @@ pub fn is_shaped(cluster: &ClusterArgs) -> bool {
         || !node.resources.is_empty()
         || !policy.cluster_resources.is_empty()
         || !node.home_local.is_empty()
+        || provide.node_dir.is_some()
         || policy.home_streams.is_some()
         || policy.home_rate.is_some()
         || node.cache != 4 << 30
@@ -348,9 +349,10 @@ pub fn plan(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<(Plan, Pat
     if args.provide.is_elsewhere() {
         plan.provider_args = Some(provide::arguments(&join, &dir, args, node_arguments(&args.node)));
     } else if args.nodes.are_fixed() {
+        let scratch = args.provide.local_scratch()?;
         let words = |i| {
             let gpu_names = equipment::gpu_names(node.gpus, i - 1, args.nodes.max);
-            executor_arguments(&join, &dir, &node_name(i), &NodeArgs { gpu_names, ..node.clone() })
+            executor_arguments(&join, &dir, &node_name(i), &scratch, &NodeArgs { gpu_names, ..node.clone() })
         };
         plan.executor_args = (1..=args.nodes.max).map(words).collect();
     } else {
@@ -373,11 +375,18 @@ pub fn node_name(number: u32) -> String {
     format!("{NODE}{number}")
 }
 
-/// The command line of one node's executor.
-pub fn executor_arguments(join: &Path, dir: &Path, name: &str, node: &NodeArgs) -> Vec<String> {
+/// The command line of one node's executor. `scratch`: as [`crate::args::ProvideArgs::local_scratch`] gives it.
+pub fn executor_arguments(
+    join: &Path,
+    dir: &Path,
+    name: &str,
+    scratch: &[String],
+    node: &NodeArgs,
+) -> Vec<String> {
     let mut list = vec!["executor".into(), "--join".into(), join.display().to_string()];
     list.extend(["--dir".into(), dir.join(name).display().to_string()]);
     list.extend(["--name".into(), name.into()]);
+    list.extend_from_slice(scratch);
     list.extend(node_arguments(node));
     list
 }

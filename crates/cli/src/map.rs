@@ -146,7 +146,7 @@ fn table(path: &Path, delimiter: u8) -> Result<Table, Fault> {
 /// Words of a map's command that are files here, such as the script in `python3 cutout.py {in} {out}`: a task
 /// runs in a sandbox of its own and would not find them. Only plain names are found. A file in another folder
 /// has to be given by `--with`, as its place in the sandbox cannot be guessed.
-fn files_named(command: &[String], shell: bool, base_dir: &Path) -> Vec<String> {
+pub(crate) fn files_named(command: &[String], shell: bool, base_dir: &Path) -> Vec<String> {
     let words: Vec<&str> = match shell {
         true => command.iter().flat_map(|line| line.split_whitespace()).collect(),
         false => command.iter().map(String::as_str).collect(),

@@ -64,11 +64,19 @@ pub fn look_around(args: &ExecutorArgs) -> Result<Exit, Fault> {
         processors: args.node.slots.unwrap_or_else(provide::processors),
         memory_bytes: args.node.memory.unwrap_or_else(eyas_runtime::executor::machine_memory_bytes),
     });
-    let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let dir = args.scratch.as_ref().map(|root| root.join(format!("eyas-probe-{}", std::process::id())));
+    let dir = dir.or(args.dir.clone()).unwrap_or_else(std::env::temp_dir);
     let wrong = try_scratch(&dir).err().map(|e| reason(&e).to_string());
     let free_bytes = free_bytes(dir.parent().unwrap_or(&dir));
     say(&Sight::Scratch { dir: dir.display().to_string(), free_bytes, wrong });
-    if let Some(path) = &args.join.join {
+    // A key that comes by standard input lies in a folder of its own for this moment.
+    let from_stdin = args.join.join.as_deref() == Some(Path::new("-"));
+    let key_dir = std::env::temp_dir().join(format!("eyas-probe-key-{}", std::process::id()));
+    let join = match from_stdin {
+        true => Some(provide::join_from_stdin(Some(&key_dir))?),
+        false => args.join.join.clone(),
+    };
+    if let Some(path) = &join {
         let (mut address, mut ahead_s) = (String::new(), None);
         let begun = Instant::now();
         let answer = Join::read(path).map_err(|e| e.to_string()).and_then(|join| {
@@ -101,6 +109,9 @@ pub fn look_around(args: &ExecutorArgs) -> Result<Exit, Fault> {
         if let Some(ahead_s) = ahead_s {
             say(&Sight::Clock { ahead_s });
         }
+    }
+    if from_stdin {
+        let _ = std::fs::remove_dir_all(&key_dir);
     }
     say(&Sight::Done);
     Ok(Exit::Good)

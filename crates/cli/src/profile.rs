@@ -98,6 +98,7 @@ fn with_all_hosts(words: Vec<OsString>) -> Result<Vec<OsString>, Fault> {
     let provide = match &cli.verb {
         Verb::Up(args) => &args.provide,
         Verb::Run(args) => &args.provide,
+        Verb::Pairs(args) => &args.provide,
         _ => return Ok(words),
     };
     if !matches!(provide.provider, ProviderKind::Ssh | ProviderKind::Allocation) {

@@ -111,7 +111,14 @@ impl Progress {
             _ => String::new(),
         };
         let active = status.n_reserved + status.n_running;
-        let nodes = status.n_nodes.map_or(String::new(), |n| format!(" on {}", plural(u64::from(n), "node")));
+        let mut nodes =
+            status.n_nodes.map_or(String::new(), |n| format!(" on {}", plural(u64::from(n), "node")));
+        if status.n_nodes_pending > 0 {
+            nodes += &format!(", {} to come", plural(u64::from(status.n_nodes_pending), "node"));
+            if !status.pending_why.is_empty() {
+                nodes += &format!(" ({})", line_of(&status.pending_why));
+            }
+        }
         let mut line = format!(
             "{}/{} tasks, {}, {} placed{nodes} | local {} peer {} home {}{eta}",
             count(ended),

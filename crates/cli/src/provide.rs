@@ -7,14 +7,14 @@ use crate::args::{
 use crate::commands::client_runtime;
 use crate::print::{plural, reason};
 use crate::provider_check::Prober;
-use crate::{Exit, Fault, batch, clusters, keeper, local, provider_check};
+use crate::{Exit, Fault, batch, clusters, keeper, local, provider_check, walltime};
 use clap::Parser;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::provisioning::blocks::BlockConfig;
 use eyas_runtime::cluster::provider_left;
 use eyas_runtime::provider::{
     CommandLines, Commands, Haste, Hosts, Launch, Local, ProviderOptions, Share, Source, check_line, claim,
-    end_blocks, has_hole, run, sweep_shares,
+    end_blocks, has_hole, run, slots_of_grid_engine, sweep_shares,
 };
 use eyas_text::shown_path;
 use eyas_wire::identity::Join;
@@ -25,6 +25,9 @@ use std::time::Duration;
 
 /// Where the dispatcher listens whose nodes are on other machines: everywhere, on a free port.
 const EVERYWHERE: &str = "0.0.0.0:0";
+
+/// How long a node's folder that the user named may be unused.
+const SCRATCH_AGE_NS: u64 = 7 * 24 * 3600 * 1_000_000_000;
 
 fn bad(e: impl std::fmt::Display) -> Fault {
     Fault::new(Exit::BadInput, e)
@@ -55,7 +58,8 @@ impl ProvideArgs {
         let (is_batch, is_slurm) = (provider.is_batch(), *provider == ProviderKind::Slurm);
         let is_cloud =
             matches!(provider, ProviderKind::Aws | ProviderKind::Azure | ProviderKind::Googlecloud);
-        let has_accounts = is_batch && !is_cloud && *provider != ProviderKind::Kubernetes;
+        let is_ray = *provider == ProviderKind::Ray;
+        let has_accounts = is_batch && !is_cloud && !is_ray && *provider != ProviderKind::Kubernetes;
         [
             ("hosts", hosts.is_some(), *provider == ProviderKind::Ssh),
             ("ssh", ssh.is_some(), matches!(provider, ProviderKind::Ssh | ProviderKind::Allocation)),
@@ -63,15 +67,15 @@ impl ProvideArgs {
             ("start", start.is_some(), is_command),
             ("list", list.is_some(), is_command),
             ("stop", stop.is_some(), is_command),
+            ("address", self.address.is_some(), is_ray),
             ("list-every", list_every.is_some(), is_command || is_batch),
             ("walltime", walltime.is_some(), is_command || has_accounts),
             ("partition", self.partition.is_some(), is_slurm),
             ("queue", self.queue.is_some(), has_accounts && !is_slurm && *provider != ProviderKind::Htcondor),
             ("account", self.account.is_some(), has_accounts),
-            ("nodes-per-job", self.nodes_per_job.is_some(), is_batch),
+            ("nodes-per-job", self.nodes_per_job.is_some(), is_batch && !is_ray),
             ("options", !self.options.is_empty(), is_batch),
             ("python", self.python.is_some(), is_batch),
-            ("node-dir", self.node_dir.is_some(), !is_local),
             ("setup", !self.setup.is_empty(), !is_local),
         ]
     }
@@ -88,9 +92,11 @@ impl ProvideArgs {
             ("start", start.clone()),
             ("list", list.clone()),
             ("stop", stop.clone()),
+            ("address", self.address.clone()),
             ("list-every", ms(list_every)),
             ("walltime", ms(walltime)),
             ("node-dir", self.node_dir.clone()),
+            ("scratch-age", ms(&self.scratch_age)),
             ("partition", self.partition.clone()),
             ("queue", self.queue.clone()),
             ("account", self.account.clone()),
@@ -106,9 +112,9 @@ impl ProvideArgs {
 
     /// The hosts that nodes are on, where they are known by name.
     pub fn hosts(&self) -> Result<Option<Hosts>, Fault> {
-        let ssh = self.ssh.as_deref().unwrap_or("ssh");
+        let ssh = self.ssh.as_deref();
         let found = match (self.provider, &self.hosts) {
-            (ProviderKind::Ssh, Some(path)) => Hosts::of_file(path, ssh),
+            (ProviderKind::Ssh, Some(path)) => Hosts::of_file(path, ssh.unwrap_or("ssh")),
             (ProviderKind::Ssh, None) => {
                 let fault = bad("--provider ssh needs --hosts FILE");
                 return Err(fault.hint("write the hosts into a file, one on a line, as ssh takes them"));
@@ -117,6 +123,31 @@ impl ProvideArgs {
             _ => return Ok(None),
         };
         found.map(Some).map_err(bad)
+    }
+
+    /// How long a node's folder may be unused before it is removed.
+    fn scratch_age(&self) -> Duration {
+        let default_ns = if self.node_dir.is_some() { SCRATCH_AGE_NS } else { 0 };
+        Duration::from_nanos(self.scratch_age.unwrap_or(default_ns))
+    }
+
+    /// Where nodes of this machine keep their caches, if the user says it: options of an executor.
+    pub fn local_scratch(&self) -> Result<Vec<String>, Fault> {
+        let Some(template) = self.node_dir.as_ref().filter(|_| !self.is_elsewhere()) else {
+            return Ok(vec![]);
+        };
+        // The shell fills it in, as on nodes elsewhere.
+        let line = format!("printf %s \"{}\"", Launch::in_double_quotes(template));
+        let output = std::process::Command::new("/bin/sh").args(["-c", &line]).output()?;
+        let dir = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !output.status.success() || dir.is_empty() {
+            let why = String::from_utf8_lossy(&output.stderr);
+            let why = if dir.is_empty() && why.is_empty() { "it is empty here".into() } else { why };
+            return Err(bad(format!("--node-dir {template} is no folder: {}", why.trim())));
+        }
+        let dir = std::path::absolute(dir)?.display().to_string();
+        let age = format!("{}ms", self.scratch_age().as_millis());
+        Ok(vec!["--scratch".into(), dir, "--scratch-age".into(), age])
     }
 
     /// The options of the dispatcher that follow.
@@ -132,11 +163,16 @@ impl ProvideArgs {
 /// All that is wrong with what is said of where nodes come from, before anything is made.
 pub fn faults(args: &ProvideArgs, nodes: Nodes, dispatchers: u32) -> Vec<Fault> {
     let kind = args.provider.name();
+    let ageless = args.scratch_age.is_some() && args.node_dir.is_none() && !args.is_elsewhere();
+    let ageless = ageless.then(|| {
+        bad("--scratch-age needs --node-dir with --provider local")
+            .hint("it says where nodes keep their caches")
+    });
     let needless = args.needless().into_iter().map(|name| {
         let fault = bad(format!("--{name} has nothing to say to --provider {kind}"));
         fault.hint("`eyas up --help` says which options belong to which provider")
     });
-    let mut all: Vec<Fault> = needless.collect();
+    let mut all: Vec<Fault> = needless.chain(ageless).collect();
     if args.is_elsewhere() && dispatchers > 1 {
         let message = format!("--provider {kind} works with one dispatcher so far");
         all.push(bad(message).hint("leave out --dispatchers"));
@@ -239,6 +275,7 @@ fn launch_of(args: &ProvideArgs, node: &NodeArgs) -> Result<Launch, Fault> {
         exe: program_of(args)?,
         node_args: local::node_arguments(node),
         node_dir: args.node_dir.clone(),
+        scratch_age: args.scratch_age(),
         setup: args.setup.clone(),
         walltime: args.walltime.map(Duration::from_nanos),
     })
@@ -313,8 +350,8 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
     let runtime = client_runtime();
     let result = match args.provide.provider {
         ProviderKind::Local => {
-            let (to, node) = (join.clone(), args.node);
-            let node_args = move |name: &str| local::executor_arguments(&to, &dir, name, &node);
+            let (to, node, scratch) = (join.clone(), args.node, args.provide.local_scratch()?);
+            let node_args = move |name: &str| local::executor_arguments(&to, &dir, name, &scratch, &node);
             let source = Local::new(exe, log_dir, node_args);
             let blocks = Local::block_config(local::NODE);
             let options = ProviderOptions { join, lock, config, blocks, elsewhere: None, until_stdin_closes };
@@ -322,14 +359,17 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
         }
         ProviderKind::Ssh | ProviderKind::Allocation => {
             let hosts = args.provide.hosts()?.expect("these providers have hosts");
+            let mut launch = launch;
+            if args.provide.provider == ProviderKind::Allocation {
+                launch.node_args.extend(walltime::words_of_grid_engine());
+            }
             let n_hosts = hosts.names.len() as u32;
             let read = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?;
             let key = serde_json::to_string(&read).map_err(|e| Fault::new(Exit::Other, e))?;
-            let cluster = read.cluster;
             let start = move |name: &str| {
                 let number = name.strip_prefix(local::NODE).and_then(|digits| digits.parse().ok());
                 let number = number.ok_or_else(|| format!("{name} has no number"))?;
-                hosts.start(name, number, &cluster, &launch)
+                hosts.start(name, number, &launch)
             };
             let source = Local::of_hosts(log_dir, key, start);
             let blocks = BlockConfig { number_max: n_hosts, ..Local::block_config(local::NODE) };
@@ -465,9 +505,10 @@ pub fn join_from_stdin(dir: Option<&Path>) -> Result<PathBuf, Fault> {
     make().map_err(|e| Fault::new(Exit::Other, format!("cannot use {}: {}", shown_path(dir), reason(&e))))
 }
 
-/// Processors that an executor has: those of its part of a Slurm job, or those of the machine that it may use.
+/// Processors that an executor has: those of its part of a job of Slurm or Grid Engine, or those of the machine that it may use.
 pub fn processors() -> u32 {
-    let of_job = std::env::var("SLURM_CPUS_ON_NODE").ok().and_then(|n| n.parse().ok()).filter(|n| *n > 0);
+    let of_slurm = std::env::var("SLURM_CPUS_ON_NODE").ok().and_then(|n| n.parse().ok()).filter(|n| *n > 0);
+    let of_job = of_slurm.or_else(|| slots_of_grid_engine(|name| std::env::var(name).ok()));
     of_job.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u32))
 }
 

@@ -265,6 +265,10 @@ fn refused(why: &str) -> Fault {
     let low = why.to_lowercase();
     let hint = if low.contains("partition") {
         "`sinfo` shows the partitions there are; --partition names one"
+    } else if low.contains("parallel environment") {
+        "`qconf -spl` shows the parallel environments there are; --options pe=NAME names one"
+    } else if low.contains("unknown resource") {
+        "`qconf -sc` shows the resources there are"
     } else if low.contains("queue") && !low.contains("sbatch") {
         "--queue names another one"
     } else if low.contains("account") {

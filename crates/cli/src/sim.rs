@@ -7,6 +7,7 @@
 //! Not here: the simulator (`eyas-sim`), the search for broken promises (`eyas-lab chaos`).
 
 use crate::args::{bytes, duration, rate};
+use crate::equipment::{self, Amount};
 use crate::print::{count, plural, reason, size};
 use crate::{Exit, Fault};
 use clap::{Args, Subcommand};
@@ -68,6 +69,15 @@ pub struct MachineArgs {
     /// Bytes per second from and to home storage, all nodes together [default: the machine's]
     #[arg(long, value_name = "BYTES", value_parser = rate)]
     pub home_rate: Option<u64>,
+    /// How long a node lives, as a job of a batch system does; it is requested again when it drains [default: the machine's]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub walltime: Option<u64>,
+    /// Gpus of each node [default: the machine's]
+    #[arg(long, value_name = "N")]
+    pub gpus: Option<u32>,
+    /// A resource of each node that tasks may name (may be given more than once) [default: the machine's]
+    #[arg(long = "resource", value_name = "NAME=N", value_parser = equipment::amount)]
+    pub resources: Vec<Amount>,
 }
 
 /// What is decided by whom.
@@ -94,6 +104,9 @@ pub struct PolicyArgs {
     /// The inputs of a task come one after the other, and not side by side
     #[arg(long)]
     pub inputs_in_turn: bool,
+    /// A resource of the whole cluster that tasks may name (may be given more than once)
+    #[arg(long = "cluster-resource", value_name = "NAME=N", value_parser = equipment::amount)]
+    pub cluster_resources: Vec<Amount>,
 }
 
 #[derive(Args)]
@@ -191,8 +204,19 @@ struct AllPairsArgs {
     /// Compute time of each program
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     compute: u64,
+    /// In tiles, as `eyas pairs` chooses them, and not a task for each pair. memory: an item is read from the disk once in a
+    /// tile; disk: each pair reads both items from the disk
+    #[arg(long, value_name = "READS")]
+    tiles: Option<TileReads>,
     #[command(flatten)]
     common: Common,
+}
+
+/// Where the pairs of a tile read their items.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum TileReads {
+    Memory,
+    Disk,
 }
 
 #[derive(Args)]
@@ -320,7 +344,26 @@ pub fn sim(args: SimArgs) -> Result<Exit, Fault> {
         }
         What::Allpairs(a) => {
             let config = all_pairs::AllPairsConfig { n: a.n, item_bytes: a.item_size, compute_ns: a.compute };
-            a.common.run("tg-anl-100", |_| all_pairs::all_pairs(config))
+            a.common.run("tg-anl-100", |machine| match a.tiles {
+                None => all_pairs::all_pairs(config),
+                Some(reads) => {
+                    let slots = machine.slots_per_node;
+                    let rereads = match reads {
+                        TileReads::Memory => all_pairs::Rereads::Memory,
+                        TileReads::Disk => all_pairs::Rereads::Disk {
+                            bytes_per_s: machine.disk_bytes_per_s / f64::from(slots),
+                        },
+                    };
+                    let machine = eyas_core::pairs::Machine {
+                        n_nodes: a.common.nodes.unwrap_or(machine.nodes),
+                        n_slots: slots,
+                        cache_bytes: a.common.cache.unwrap_or(machine.cache_bytes_per_node),
+                        pair_ns: a.compute,
+                        tile_ns_max: eyas_core::pairs::TILE_NS_MAX,
+                    };
+                    all_pairs::tiled(config, &machine, rereads)
+                }
+            })
         }
         What::Stacking(a) => {
             let (gz, locality) = (a.format == "gz", stacking::find_locality(&a.locality)?);
@@ -488,6 +531,9 @@ pub fn named_machine(name: &str) -> Result<Machine, Fault> {
 impl MachineArgs {
     /// `machine` with the command line's changes.
     pub fn change(&self, mut machine: Machine) -> Result<Machine, Fault> {
+        machine.walltime_ns = self.walltime.or(machine.walltime_ns);
+        machine.equipment.gpus = self.gpus.unwrap_or(machine.equipment.gpus);
+        machine.equipment.resources.extend(equipment::by_name(&self.resources).map_err(bad)?);
         machine.slots_per_node = self.slots.unwrap_or(machine.slots_per_node);
         if let Some(rate) = self.home_rate {
             machine.home_bytes_per_s = rate as f64;
@@ -510,6 +556,7 @@ impl PolicyArgs {
         config.utilisation_threshold = self.utilisation_threshold.unwrap_or(config.utilisation_threshold);
         config.ahead = (config.ahead || self.ahead) && !self.no_ahead;
         config.await_arriving &= !self.no_await_arriving;
+        dispatcher.resources.extend(equipment::by_name(&self.cluster_resources).map_err(bad)?);
         placement::by_name(&dispatcher.placement, &dispatcher.placement_config).map_err(bad)?;
         eviction::by_name(&self.eviction).map_err(bad)?;
         let (eviction, inputs_in_turn) = (self.eviction.clone(), self.inputs_in_turn);
@@ -664,7 +711,11 @@ fn table(s: &Summary, wall_s: f64) -> String {
         format!("{} mean, {} in 99 of 100 cases", seconds(s.response_mean_s), seconds(s.response_p99_s)),
     );
     row("CPU hours", format!("{:.2}, {} used", s.cpu_hours, per_cent(s.utilisation)));
-    row("nodes", format!("{} at most, {} lost", s.n_nodes_max, s.n_losses));
+    let ended = match s.n_walltimes_ended {
+        0 => String::new(),
+        n => format!(", {n} cut off by their walltime"),
+    };
+    row("nodes", format!("{} at most, {} lost{ended}", s.n_nodes_max, s.n_losses));
     row(
         "simulated in",
         format!(

@@ -32,7 +32,7 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
     };
     let mut args = args;
     args.cluster.provide = args.provide;
-    args.cluster.policy.keep_runs = args.keep.rule(args.cluster.dispatchers);
+    args.cluster.policy.keep_runs = args.keep.rule();
     let (plan, dir) = local::plan(&args.cluster, &dir, false)?;
     let _starting = starting::hold(&plan.dir)?;
     provide::sweep_keys();

@@ -47,7 +47,15 @@ impl Client {
             let group = Group::connect(join.clone(), None).await?;
             return Ok(Client { way: Way::Several(group), next: 1 });
         }
-        let (reader, writer, members) = open(&join.address, join).await?;
+        // Elsewhere nobody listens there, or somebody who cannot prove that it is this cluster's dispatcher.
+        let here = match &join.address_here {
+            Some(address) => open(address, join).await.ok(),
+            None => None,
+        };
+        let (reader, writer, members) = match here {
+            Some(opened) => opened,
+            None => open(&join.address, join).await?,
+        };
         if !members.is_empty() {
             // The dispatcher is one of several, but the file names no other.
             let mut join = join.clone();

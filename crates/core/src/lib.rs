@@ -12,6 +12,7 @@
 //! | [`provisioning`] | how many nodes there should be |
 //! | [`cache`], [`eviction`] | what a node keeps under a hard byte budget |
 //! | [`collective`] | how the data of a pattern moves as one plan |
+//! | [`pairs`] | which pairs of an All-Pairs run go into one task |
 //! | [`pattern`] | which dataflow patterns tasks and files form |
 //! | [`home_share`] | how much each executor may move from and to home storage |
 //! | [`lease`] | until when an executor may let results appear at home |
@@ -39,6 +40,7 @@ pub mod location;
 pub mod log;
 pub mod model;
 pub mod needs;
+pub mod pairs;
 pub mod pattern;
 pub mod phase;
 pub mod placement;

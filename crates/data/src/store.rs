@@ -19,12 +19,12 @@
 //! digest, its size and the seconds of that mtime. Any write moves the mtime, and then the nanoseconds agree
 //! with a chance of 1e-9. The seal costs one `futimens` per object, survives a restart, and also finds
 //! objects that a power cut truncated, without reading a byte. On a file system that keeps no nanoseconds,
-//! the mtime is remembered in memory, and an object found at the start is hashed before its first use.
+//! the mtime is remembered in memory.
 //!
 //! A program can also set the mtime back. The process that runs programs watches which objects they open for
 //! writing, and reports them: [`Store::condemn`] for an object that was written to, [`Store::doubt`] for an
-//! object that may have been, which is then hashed before its next use. An object that has more than one name
-//! when the cache is opened was linked into a sandbox when the last process ended, and is doubted, too.
+//! object that may have been, which is then hashed before its next use. Nobody watched the objects while the
+//! cache was closed, so each one that is found when it is opened is doubted, too.
 //!
 //! An object that is still arriving can be announced ([`Incoming::announce`]): peers then read the bytes that are
 //! there ([`Store::await_arrival`]) and learn at the end whether the whole was verified.
@@ -37,7 +37,7 @@
 mod arrival;
 mod incoming;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -93,6 +93,8 @@ struct Shared {
     /// Notified, with the lock of `state`, of each object that is announced or put into place while a thread
     /// waits.
     news: Condvar,
+    /// Notified, with the lock of `state`, when the reading of a doubted object has ended.
+    settled: Condvar,
     /// One lock for each directory under `objects/`, taken before `state`: a rename or unlink may wait long
     /// for a busy disk, and must not keep other threads from reserving and looking up. The value says whether
     /// the directory exists: it is made when needed, because a short run on a busy disk would wait longer for
@@ -113,6 +115,8 @@ struct State {
     /// The number of threads that wait for `news`: a notification costs a system call, so it is sent only if
     /// a thread waits.
     n_waiting: usize,
+    /// Doubted objects that a thread reads through at this moment.
+    being_read: HashSet<Digest>,
 }
 
 #[derive(Clone, Copy)]
@@ -124,6 +128,12 @@ struct Held {
     /// How often the object was doubted, so that a hash from before the latest doubt does not clear that
     /// doubt.
     n_doubts: u32,
+}
+
+impl Held {
+    fn is_condemned(&self) -> bool {
+        self.mtime == CONDEMNED
+    }
 }
 
 /// A value that no file's mtime has, for an object that is not handed out whatever its file's mtime is.
@@ -260,6 +270,7 @@ impl Store {
                 dropped_at_open: dropped,
                 state: Mutex::new(state),
                 news: Condvar::new(),
+                settled: Condvar::new(),
                 shelves: there.map(Mutex::new),
                 _lock: lock,
             }),
@@ -458,7 +469,7 @@ impl Store {
         const OPERATION: &str = "read an object";
         let mut held = self.held(digest, OPERATION)?;
         if !held.checked {
-            self.settle(digest)?;
+            self.settle(digest, &Halt::default())?;
             held = self.held(digest, OPERATION)?;
         }
         let file = File::open(self.path_of(digest)).map_err(|e| self.gone(digest, OPERATION, e))?;
@@ -551,20 +562,24 @@ impl Store {
         }
     }
 
-    /// Whether a doubt is open, see [`Store::doubt`].
+    /// Whether a doubt is open, see [`Store::doubt`]. About bytes that are known to be wrong there is none.
     pub fn is_doubted(&self, digest: &Digest) -> bool {
-        self.state().held.get(digest).is_some_and(|held| !held.checked)
+        self.state().held.get(digest).is_some_and(|held| !held.checked && !held.is_condemned())
     }
 
     /// Reads the object through and compares its digest. An object with other bytes is condemned.
     ///
     /// Errors: `NotHeld`; `DigestMismatch`, naming both. The object stays; the caller removes it.
     pub fn verify(&self, digest: &Digest) -> Result<()> {
+        self.verify_until(digest, &Halt::default())
+    }
+
+    fn verify_until(&self, digest: &Digest, halt: &Halt) -> Result<()> {
         const OPERATION: &str = "verify an object";
         let before = self.held(digest, OPERATION)?;
         let path = self.path_of(digest);
         let found = File::open(&path)
-            .and_then(|file| hash_file(&file, &Halt::default()))
+            .and_then(|file| hash_file(&file, halt))
             .map_err(|e| self.gone(digest, OPERATION, e))?;
         if found != *digest {
             self.condemn(digest);
@@ -609,19 +624,43 @@ impl Store {
         self.state().held.get(digest).copied().ok_or_else(|| not_held(digest, operation))
     }
 
-    /// Hashes an object that is in doubt. `Corrupt`: the bytes differ, so somebody wrote to it.
-    fn settle(&self, digest: &Digest) -> Result<()> {
-        self.verify(digest).map_err(|e| match e.kind {
+    /// Hashes an object that is in doubt, once for all threads that need it now. Without a doubt it costs nothing.
+    ///
+    /// Errors: `NotHeld`; `Corrupt`: the bytes differ, so somebody wrote to it; `Io`, also when `halt` is set.
+    pub fn settle(&self, digest: &Digest, halt: &Halt) -> Result<()> {
+        const OPERATION: &str = "verify an object";
+        {
+            let mut state = self.state();
+            loop {
+                let held = state.held.get(digest).ok_or_else(|| not_held(digest, OPERATION))?;
+                if held.is_condemned() {
+                    let why = format!("{digest} was written to after it was stored");
+                    return Err(Error::new(ErrorKind::Corrupt, OPERATION, why));
+                }
+                if held.checked {
+                    return Ok(());
+                }
+                if state.being_read.insert(*digest) {
+                    break;
+                }
+                halt.check().map_err(|e| Error::io(OPERATION, digest.to_string(), e))?;
+                state = self.shared.settled.wait_timeout(state, WAIT_SLICE).expect("see Shared::state").0;
+            }
+        }
+        let result = self.verify_until(digest, halt).map_err(|e| match e.kind {
             ErrorKind::DigestMismatch { .. } => Error::new(ErrorKind::Corrupt, e.operation, e.context),
             _ => e,
-        })
+        });
+        self.state().being_read.remove(digest);
+        self.shared.settled.notify_all();
+        result
     }
 
     /// Checks that the object is held and its seal is whole; hashes it first where there are no seals.
     fn check(&self, digest: &Digest, operation: &'static str) -> Result<()> {
         let held = self.held(digest, operation)?;
         if !held.checked {
-            self.settle(digest)?;
+            self.settle(digest, &Halt::default())?;
         }
         let meta = fs::metadata(self.path_of(digest)).map_err(|e| self.gone(digest, operation, e))?;
         intact(digest, &held, &meta, operation)
@@ -710,7 +749,10 @@ impl Shared {
         // Taken so that a `remove` of the same digest happens entirely before or after this.
         let mut shelf_is_there = self.shelf(&digest);
         let before = self.state().held.get(&digest).copied();
-        let whole = |held| fs::metadata(&to).is_ok_and(|meta| intact(&digest, held, &meta, "").is_ok());
+        // What is in doubt gives way to bytes that were hashed on their way in.
+        let whole = |held: &Held| {
+            held.checked && fs::metadata(&to).is_ok_and(|meta| intact(&digest, held, &meta, "").is_ok())
+        };
         let already_held = before.as_ref().is_some_and(whole);
         if already_held {
             fs::remove_file(from)?;
@@ -849,8 +891,7 @@ fn scan_shelf(
                 if seals && mtime != Mtime::sealed(&digest, size, mtime.s) {
                     "its size or time is not that of the object stored"
                 } else {
-                    let checked = seals && meta.nlink() == 1;
-                    state.held.insert(digest, Held { size, mtime, checked, n_doubts: 0 });
+                    state.held.insert(digest, Held { size, mtime, checked: false, n_doubts: 0 });
                     state.held_bytes += size;
                     continue;
                 }

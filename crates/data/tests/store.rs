@@ -507,16 +507,40 @@ fn what_was_written_to_is_not_handed_out_whatever_its_time_says() {
 }
 
 #[test]
-fn an_object_with_a_second_name_is_hashed_after_a_restart() {
+fn objects_of_an_earlier_process_are_hashed_before_their_first_use() {
     let dir = tempfile::tempdir().expect("tempdir");
     let store = open(dir.path());
-    let (linked, alone) =
-        (put(&store, b"linked").expect("stored").digest, put(&store, b"alone").expect("stored").digest);
-    fs::hard_link(store.path_of(&linked), dir.path().join("in a sandbox")).expect("link");
+    let whole = put(&store, b"whole").expect("stored").digest;
+    let changed = put(&store, b"changed").expect("stored").digest;
+    let again = put(&store, b"again").expect("stored").digest;
     drop(store);
+    // Nobody watches, and the times are set back.
+    for (digest, bytes) in [(changed, b"CHANGED".as_slice()), (again, b"AGAIN")] {
+        let path = open(dir.path()).path_of(&digest);
+        let times = fs::metadata(&path).expect("there").modified().expect("a time");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("mode");
+        fs::write(&path, bytes).expect("write");
+        fs::File::options().write(true).open(&path).expect("open").set_modified(times).expect("time");
+    }
     let store = open(dir.path());
-    assert!(store.is_doubted(&linked) && !store.is_doubted(&alone));
-    store.open_object(&linked).expect("whole");
+    assert!(store.dropped_at_open().is_empty(), "the seals do not show it");
+    assert!([whole, changed, again].iter().all(|digest| store.is_doubted(digest)));
+    let halt = eyas_data::Halt::default();
+    // Many threads need it at the same time.
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| store.settle(&whole, &halt).expect("whole"));
+        }
+    });
+    assert!(!store.is_doubted(&whole));
+    assert_eq!(store.settle(&changed, &halt).expect_err("other bytes").kind, ErrorKind::Corrupt);
+    assert_eq!(store.open_object(&changed).expect_err("other bytes").kind, ErrorKind::Corrupt);
+    assert!(!store.is_doubted(&changed), "it is known to be wrong");
+    // Bytes that were hashed on their way in take the place of what is in doubt.
+    assert!(!put(&store, b"again").expect("stored").already_held);
+    store.open_object(&again).expect("fresh");
+    store.remove(&changed).expect("removed");
+    sanity_check(&store, dir.path());
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn an_open_journal_can_be_read_and_compacted_to_a_part_of_itself() {
 }
 
 #[test]
-fn what_lies_before_a_new_segment_can_be_freed_while_records_come() {
+fn segments_before_a_new_one_can_be_freed_while_records_come() {
     let root = tempfile::tempdir().unwrap();
     let (journal, _) = Journal::open(root.path(), Options::default()).unwrap();
     assert_eq!(journal.begin_segment().unwrap(), Seq(0));

@@ -120,7 +120,7 @@ fn a_file_whose_fdatasync_failed_is_never_written_again() {
 }
 
 #[test]
-fn notices_tell_of_the_stall_once_and_of_its_end_before_the_acknowledgement() {
+fn a_stall_is_reported_once_and_its_end_before_the_acknowledgement() {
     let root = tempfile::tempdir().unwrap();
     let refused = Refused::default();
     let heard = Arc::new(Mutex::new(Vec::new()));
@@ -332,7 +332,7 @@ fn a_commit_now_does_not_wait_for_the_interval_and_one_soon_does() {
 }
 
 #[test]
-fn what_is_wanted_soon_is_durable_after_the_interval() {
+fn a_record_that_is_wanted_soon_is_durable_after_the_interval() {
     let root = tempfile::tempdir().unwrap();
     let options = Options { commit_interval: Duration::from_millis(20), ..Options::default() };
     let (journal, _) = Journal::open(root.path(), options).unwrap();

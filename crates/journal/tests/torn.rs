@@ -287,7 +287,7 @@ fn another_version_and_a_foreign_file_are_refused_by_name() {
 }
 
 #[test]
-fn a_second_opener_is_told_who_has_the_directory() {
+fn a_second_opener_learns_which_process_has_the_directory() {
     let root = tempfile::tempdir().unwrap();
     let (journal, _) = Journal::open(root.path(), Options::default()).unwrap();
     let error = Journal::open(root.path(), Options::default()).unwrap_err();

@@ -17,13 +17,13 @@ use std::io::Write;
 
 #[derive(Args)]
 pub struct ChaosArgs {
-    /// How many worlds
+    /// Number of worlds
     #[arg(long, value_name = "N", default_value_t = 200)]
     seeds: u64,
     /// The seed of the first world
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     from: u64,
-    /// Worlds without faults
+    /// Draw worlds without faults
     #[arg(long)]
     calm: bool,
     /// Worlds of workflows, whose tasks are linked by files that stay on the nodes
@@ -35,11 +35,12 @@ pub struct ChaosArgs {
     /// Add to each world: `uneven`, nodes and tasks that differ much in slots and memory; `stops`, nodes whose process
     /// stops and goes on later, beyond its lease too; `clocks`, wall clocks that are wrong; `small`, caches and disks that are
     /// smaller than what tasks need; `scratch`, programs that fill their disk together; `forget`, ended runs that are
-    /// forgotten; `equal`, files of the same bytes, which a cache keeps once; `walltimes`, nodes that end at their walltime.
+    /// forgotten; `equal`, files of the same bytes, which a cache keeps once; `walltimes`, nodes that end at their walltime; `warm`,
+    /// nodes that begin with what another cluster has left on their disks.
     /// `--groups` takes `uneven` and `forget`
     #[arg(long, value_name = "KIND,...", value_delimiter = ',', value_parser = Options::KINDS)]
     with: Vec<String>,
-    /// Lines of the trace that are shown of a world that breaks a promise
+    /// Number of lines that are shown of the trace of a world that breaks a promise
     #[arg(long, value_name = "LINES", default_value_t = 40)]
     tail: usize,
 }

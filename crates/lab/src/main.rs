@@ -27,13 +27,13 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// What this machine and this build do together, in figures, each beside a reference
+    /// Benchmarks of this build on this machine, each beside a reference that is measured in the same run
     Bench(bench::BenchArgs),
-    /// The evaluation of the data diffusion paper, simulated, beside the paper's numbers
+    /// Simulates the evaluation of the data diffusion paper, and writes a page with the paper's numbers beside ours
     Repro(repro::ReproArgs),
-    /// Worlds full of faults, each drawn from its seed, in which every promise is checked
+    /// Simulates worlds full of faults, each drawn from its seed, and checks every promise in them
     Chaos(chaos::ChaosArgs),
-    /// Random machines and workloads: a placement policy against others on each
+    /// Compares a placement policy with others on random machines and workloads
     Worlds(worlds::WorldsArgs),
 }
 

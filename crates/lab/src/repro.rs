@@ -53,16 +53,16 @@ const INDEX_ENTRIES: u32 = 1_000_000;
 
 #[derive(Args)]
 pub struct ReproArgs {
-    /// Only what takes about a minute; the page tells what is missing
+    /// Run only what takes about a minute; the page says what is missing
     #[arg(long)]
     quick: bool,
-    /// Where the page, the results and the figures go [default: docs/results, with --quick eyas-repro]
+    /// Folder for the page, the results and the figures [default: docs/results, with --quick eyas-repro]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Parts of it: micro, mi, sw, allpairs, stacking, beyond, provisioning, collectives, scheduler, index, or single experiments by name
+    /// Run only these parts: micro, mi, sw, allpairs, stacking, beyond, provisioning, collectives, scheduler, index, or single experiments by name
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
-    /// Experiments that are simulated at once
+    /// Number of experiments that are simulated at once
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
     /// Simulate this one and print what came out as JSON: what `eyas-lab repro` starts

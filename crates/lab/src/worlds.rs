@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[derive(Args)]
 pub struct WorldsArgs {
-    /// How many worlds
+    /// Number of worlds
     #[arg(long, value_name = "N", default_value_t = 500)]
     seeds: u64,
     /// The seed of the first world
@@ -27,23 +27,23 @@ pub struct WorldsArgs {
     /// world where each task computes for up to 1 % more or less; what it loses is chance
     #[arg(long, value_name = "POLICY", default_value = worlds::PLACEMENT)]
     placement: String,
-    /// The policies that it is compared with
+    /// The policies that the judged one is compared with
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',',
         default_values_t = worlds::OTHERS.map(String::from))]
     against: Vec<String>,
-    /// How many of the worst are shown at the end
+    /// Number of the worst worlds that are shown at the end
     #[arg(long, value_name = "N", default_value_t = 10)]
     worst: usize,
-    /// Print only the end
+    /// Print only the summary at the end
     #[arg(long, short)]
     quiet: bool,
-    /// End with status 1 where a world takes more than so many times as long as the best of the others
+    /// End with status 1 if a world takes more than RATIO times as long as under the best of the other policies
     #[arg(long, value_name = "RATIO")]
     at_most: Option<f64>,
-    /// Worlds that are simulated at once [default: one per processor]
+    /// Number of worlds that are simulated at once [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     jobs: Option<u64>,
-    /// Also write everything that came out to this file, as JSON
+    /// Also write all results to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

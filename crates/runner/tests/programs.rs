@@ -211,7 +211,7 @@ fn a_gigabyte_of_output_neither_blocks_nor_is_kept() {
 }
 
 #[test]
-fn what_a_task_does_to_its_streams_stays_with_it() {
+fn changes_of_a_task_to_its_streams_stay_with_it() {
     let mut lab = Lab::new();
     // Leaves O_NONBLOCK on the pipe; the next task would see EAGAIN.
     lab.output_of("dd if=/dev/null oflag=nonblock status=none");
@@ -272,7 +272,7 @@ fn a_running_and_a_queued_task_can_be_cancelled() {
 }
 
 #[test]
-fn what_was_printed_so_far_can_be_looked_at() {
+fn output_that_was_printed_so_far_can_be_read() {
     let mut lab = Lab::new();
     let (running, queued) = (lab.shell("echo one; echo two >&2; sleep 600"), lab.shell("echo never"));
     lab.send(&[&running, &queued].map(|spec| SlotCommand::Start(spec.clone())));
@@ -299,7 +299,7 @@ fn what_was_printed_so_far_can_be_looked_at() {
 }
 
 #[test]
-fn all_that_is_printed_can_go_into_files_as_well() {
+fn printed_output_can_go_into_files_as_well() {
     let mut lab = Lab::new();
     let mut spec = lab.shell("seq 100000; echo bad >&2");
     spec.outputs = vec!["out".into(), "err".into()];

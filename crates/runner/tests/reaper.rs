@@ -27,7 +27,7 @@ fn pid_in(path: &Path) -> i32 {
 }
 
 #[test]
-fn whatever_a_killed_slot_process_ran_is_ended() {
+fn programs_of_a_killed_slot_process_are_ended() {
     reaper::become_reaper().unwrap();
     let mut lab = Lab::new();
     let mut other = Lab::new();

@@ -369,7 +369,7 @@ mod tests {
     use eyas_core::{Outcome, RunId, TaskId};
 
     #[test]
-    fn what_is_written_is_read_as_the_same_lines() {
+    fn lines_that_were_written_are_read_as_the_same_lines() {
         let dir = tempfile::tempdir().unwrap();
         let header = Header {
             eyas_event_log: LOG_VERSION,

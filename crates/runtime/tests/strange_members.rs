@@ -38,7 +38,7 @@ fn offer() -> Offer {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_ends_nobody_else() {
+fn an_impossible_message_is_refused_and_ends_no_other_member() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path().to_path_buf();
     let dispatcher = std::thread::spawn(move || {
@@ -106,7 +106,7 @@ fn what_cannot_be_is_refused_and_ends_nobody_else() {
 }
 
 #[test]
-fn who_is_shut_out_before_the_welcome_comes_again() {
+fn a_member_that_is_shut_out_before_its_welcome_comes_again() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let identity = Identity::generate().unwrap();
@@ -138,7 +138,7 @@ fn who_is_shut_out_before_the_welcome_comes_again() {
 
 /// An accepted member is no stranger any more: no connection stays open without a task that reads it.
 #[test]
-fn who_is_let_in_while_strangers_have_to_go_is_listened_to() {
+fn a_member_that_is_let_in_while_strangers_have_to_go_is_heard() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
     runtime.block_on(async {
         let identity = Arc::new(Identity::generate().unwrap());

@@ -44,6 +44,9 @@ pub struct Machine {
     /// Time from the request for a node until it joins: at least, and at most; evenly distributed.
     pub node_delay_min_ns: u64,
     pub node_delay_max_ns: u64,
+    /// How long a node lives from the moment that it joins, as a job of a batch system does; absent: as long as it is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub walltime_ns: Option<u64>,
     /// Speed of a processor: a program that computes for 1 s at speed 1 takes 1 / `speed` s.
     pub speed: f64,
     /// What small files and written ones cost beside their bytes.
@@ -112,6 +115,7 @@ pub fn preset(name: &str) -> Result<Machine, String> {
         task_overhead_ns: 0,
         node_delay_min_ns: 30 * S,
         node_delay_max_ns: 60 * S,
+        walltime_ns: None,
         speed: 1.0,
         costs: Costs::default(),
     };
@@ -208,6 +212,9 @@ impl Machine {
                 self.nodes, self.slots_per_node
             ));
         }
+        if self.walltime_ns.is_some_and(|ns| ns < S) {
+            return bad("`walltime_ns` is below a second".into());
+        }
         if self.node_delay_min_ns > self.node_delay_max_ns {
             return bad("`node_delay_min_ns` is above `node_delay_max_ns`".into());
         }
@@ -259,6 +266,7 @@ mod tests {
                 "home_opens_per_s",
             ),
             (Machine { nodes: 0, ..fine.clone() }, "at least one node"),
+            (Machine { walltime_ns: Some(5), ..fine.clone() }, "walltime_ns"),
             (Machine { slots_per_node: 1_000_000, ..fine.clone() }, "slots"),
             (Machine { node_delay_min_ns: 2, node_delay_max_ns: 1, ..fine }, "node_delay_min_ns"),
         ] {

@@ -67,6 +67,9 @@ pub struct Summary {
     pub utilisation: f64,
     pub n_nodes_max: u32,
     pub n_losses: u64,
+    /// Nodes that had not left when their walltime ended.
+    #[serde(default)]
+    pub n_walltimes_ended: u64,
     /// Events that the simulation handled.
     pub n_events: u64,
     pub intervals: Vec<Interval>,
@@ -289,7 +292,12 @@ impl Recorder {
         0.0
     }
 
-    pub fn finish(mut self, now: Timestamp, n_events: u64, n_losses: u64) -> Result<Summary, String> {
+    pub fn finish(
+        mut self,
+        now: Timestamp,
+        n_events: u64,
+        (n_losses, n_walltimes_ended): (u64, u64),
+    ) -> Result<Summary, String> {
         if let Some(message) = self.refused {
             return Err(message);
         }
@@ -312,7 +320,7 @@ impl Recorder {
         s.idle_slot_s = self.starved.idle_ns as f64 * 1e-9;
         s.cpu_hours = self.slot_ns * 1e-9 / 3600.0;
         s.utilisation = if self.slot_ns > 0.0 { self.busy_ns / self.slot_ns } else { 0.0 };
-        (s.n_events, s.n_losses) = (n_events, n_losses);
+        (s.n_events, s.n_losses, s.n_walltimes_ended) = (n_events, n_losses, n_walltimes_ended);
         s.intervals = (0u64..)
             .zip(&self.intervals)
             .map(|(i, (n_tasks, last_end, sum))| {

@@ -14,7 +14,7 @@
 //! | a program in a scratch directory at home | before it reads, home makes its directory, after all directories that were asked for before |
 //! | a message | it arrives `message_ns` later |
 //! | the dispatcher's time | the dispatcher handles one event after the other; each task that it gives out takes `dispatch_ns` |
-//! | nodes | each joins after a random delay between the machine's bounds, with an empty cache |
+//! | nodes | each joins after a random delay between the machine's bounds, with an empty cache; where the machine has a walltime, a node says so when it joins, and ends a little before it is over, as live |
 //!
 //! Two worlds made from equal arguments write equal logs, on every machine: no wall clock, no hash order, no function of
 //! the C library's mathematics.
@@ -48,7 +48,7 @@ use crate::machine::{Faults, Machine};
 use crate::outcome::{Recorder, Summary};
 use crate::workload::Workload;
 use desk::Desk;
-use eyas_core::dispatcher::{DispatcherConfig, TaskState};
+use eyas_core::dispatcher::{DispatcherConfig, TaskState, stop_before_ns};
 use eyas_core::event::*;
 use eyas_core::heard::CacheChanges;
 use eyas_core::log::{Header, LOG_VERSION};
@@ -281,6 +281,15 @@ impl<'a> World<'a> {
                     self.tell_core(Event::ExecutorSilent { executor: ExecutorId(node) });
                 }
             }
+            Ev::WalltimeEnds { node } => {
+                // As live, the executor stops what still runs and says why it ends.
+                if self.leave(node) {
+                    self.record.count_walltime();
+                    let walltime_s = self.machine.walltime_ns.unwrap_or_default() as f64 / S as f64;
+                    let reason = format!("its walltime of {walltime_s} s is over");
+                    self.tell_core(Event::ExecutorLost { executor: ExecutorId(node), reason });
+                }
+            }
         }
         Ok(())
     }
@@ -398,8 +407,12 @@ impl<'a> World<'a> {
                 memory_bytes: NODE_MEMORY_BYTES,
                 cache_bytes: self.machine.cache_bytes_per_node,
                 equipment: self.machine.equipment.clone(),
+                walltime: self.machine.walltime_ns.map(|ns| Walltime { whole_ns: ns, left_ns: ns }),
                 ..Offer::default()
             };
+            if let Some(ns) = self.machine.walltime_ns {
+                self.time.after(ns.saturating_sub(stop_before_ns(ns)), Ev::WalltimeEnds { node: number });
+            }
             self.tell_core(Event::ExecutorJoined { executor: ExecutorId(number), offer });
             self.supply.draw_loss(number, &mut self.time);
         }

@@ -4,8 +4,10 @@ use crate::error::{Error, ErrorKind, Result, shown};
 use crate::map::ListInput;
 use crate::{glob, location};
 use eyas_storage::pattern::has_wildcard;
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fs;
+use std::io::BufReader;
 use std::path::Path;
 
 /// A path that must exist as a file, or a URL.
@@ -19,6 +21,68 @@ pub(crate) fn literal<'p>(path: &'p str, base: &Path) -> Result<&'p str> {
         Ok(_) => Ok(path),
         Err(e) => Err(Error::io(format!("cannot find {}", shown(path)), e)),
     }
+}
+
+/// A set of files that stands behind one word: an existing file or a URL, a pattern, a directory (all files in it), or `@FILE`, a
+/// list with a path, URL or pattern on each line.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FileSet {
+    /// Canonical locations, each once.
+    pub locations: Vec<String>,
+    /// Names of the same files as a user who stands in the base directory writes them.
+    pub names: Vec<String>,
+    /// The locations that were named more than once.
+    pub repeated: Vec<String>,
+}
+
+/// The set that `word` stands for; an error for a set without files.
+pub fn find_set(word: &str, base_dir: &Path) -> Result<FileSet> {
+    let base = location::base_text(base_dir)?;
+    let word = if word.len() > 1 { word.trim_end_matches('/') } else { word };
+    let is_there = |path: &str| fs::symlink_metadata(base_dir.join(path)).is_ok();
+    let found = match word.strip_prefix('@').filter(|_| !is_there(word)) {
+        Some(list) => {
+            let file = fs::File::open(base_dir.join(list))
+                .map_err(|e| Error::io(format!("cannot read the list {}", shown(list)), e))?;
+            let mut words = vec![];
+            let mut reader = BufReader::new(file);
+            let input = ListInput { reader: &mut reader, origin: list, ends_in_nul: false };
+            read_list(input, &mut |path| {
+                words.push(path.to_owned());
+                Ok(())
+            })?;
+            if words.is_empty() {
+                return Err(Error::new(
+                    ErrorKind::NotFound,
+                    format!("the list {} names no files", shown(list)),
+                )
+                .hint("write a path, a URL or a pattern on each line"));
+            }
+            find(&words, None, base_dir, &base, false)?
+        }
+        None if !location::is_url(word) && base_dir.join(word).is_dir() => {
+            find(&[format!("{word}/*")], None, base_dir, &base, false)?
+        }
+        None => find(&[word.to_owned()], None, base_dir, &base, false)?,
+    };
+    let mut set = FileSet::default();
+    let mut seen = HashSet::new();
+    for location in found {
+        match seen.insert(location.clone()) {
+            true => {
+                set.names.push(crate::source::path_of(&location, &base).to_owned());
+                set.locations.push(location);
+            }
+            false if set.repeated.contains(&location) => {}
+            false => set.repeated.push(location),
+        }
+    }
+    Ok(set)
+}
+
+/// The name of the file at a canonical location, without the directories above it.
+pub fn name_of_file(location: &str) -> Cow<'_, str> {
+    location::file_name(location)
 }
 
 /// Canonical locations of all files in the order of `paths`, each only once if they are to be `distinct`.

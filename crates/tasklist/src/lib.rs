@@ -48,6 +48,7 @@ mod write;
 
 pub use commands::read_commands;
 pub use error::{Error, ErrorKind, Problem, Result, Status};
+pub use files::{FileSet, find_set, name_of_file};
 pub use given::fold_tasks;
 pub use line::FIELDS;
 pub use list::TaskList;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// The options of `eyas-lab chaos` for each kind of world.
-const KINDS: [&str; 36] = [
+const KINDS: [&str; 39] = [
     "",
     "--workflows",
     "--calm",
@@ -42,6 +42,9 @@ const KINDS: [&str; 36] = [
     "--workflows --with uneven,stops,small,forget,equal",
     "--with walltimes",
     "--workflows --with walltimes",
+    "--with warm",
+    "--workflows --with warm",
+    "--workflows --with uneven,stops,small,forget,equal,walltimes,warm",
     "--with resources",
     "--workflows --with resources",
     "--workflows --with uneven,stops,small,forget,walltimes,resources",

@@ -38,6 +38,11 @@ impl Home {
         self.contents.get(location)?.last()
     }
 
+    /// All versions that were ever there, the present one last.
+    pub fn all(&self, location: &str) -> &[Content] {
+        self.contents.get(location).map_or(&[], Vec::as_slice)
+    }
+
     /// Whether `digest` was at `location` at any moment from `since` until now.
     pub fn had(&self, location: &str, digest: Digest, since: Timestamp) -> bool {
         let Some(all) = self.contents.get(location) else { return false };

@@ -13,7 +13,7 @@ use eyas_core::*;
 use eyas_session::executor::link::About;
 use eyas_session::executor::{Book, DispatcherLink, Order, Welcomed, unless_dropped};
 use eyas_wire::message::{ExecutorStatus, FromExecutor, ToExecutor, Welcome};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub type AttemptId = (TaskId, AttemptNo);
 
@@ -54,6 +54,16 @@ pub enum Logged {
     Reconnected,
 }
 
+/// From which places at home bytes came.
+pub type Origins = HashMap<Digest, Vec<(String, HomeVersion)>>;
+
+/// The directory that an executor of another cluster has left.
+pub struct Folder {
+    pub files: BTreeMap<Digest, u64>,
+    pub origins: Origins,
+    pub rotten: BTreeSet<Digest>,
+}
+
 /// One node; its executor process comes and goes.
 pub struct Node {
     pub config: ExecutorConfig,
@@ -73,6 +83,9 @@ pub struct Node {
     /// The cache's directory: equal bytes are one file, whatever their names. The book says which object has
     /// which bytes.
     pub files: BTreeMap<Digest, u64>,
+    /// Files of these whose bytes are others: damaged before this process found them. It reads them through before their
+    /// first use.
+    pub rotten: BTreeSet<Digest>,
     pub private: BTreeMap<(AttemptId, u32), Stored>,
     /// Bytes that other users have on the disk.
     pub others_bytes: u64,
@@ -121,6 +134,7 @@ impl Node {
             number: 0,
             book: Book::default(),
             files: BTreeMap::new(),
+            rotten: BTreeSet::new(),
             private: BTreeMap::new(),
             others_bytes: 0,
             scratch: BTreeMap::new(),
@@ -144,8 +158,8 @@ impl Node {
         }
     }
 
-    /// A new process replaces the old one and scans the cache's directory.
-    pub fn start(&mut self, now: Timestamp, cache_survives: bool) -> Vec<NodeAction> {
+    /// A new process replaces the old one and scans the cache's directory, which may be another executor's.
+    pub fn start(&mut self, now: Timestamp, cache_survives: bool, other: Option<Folder>) -> Vec<NodeAction> {
         let files = std::mem::take(&mut self.files);
         let old_held: BTreeMap<ObjectId, Fetched> = self.core.held().into_iter().collect();
         let old_book = std::mem::take(&mut self.book);
@@ -162,18 +176,26 @@ impl Node {
             last_contact: now,
             ..fresh
         };
-        let mut out = vec![];
+        if let Some(Folder { files, origins, rotten }) = other {
+            self.rotten = rotten;
+            return self.restore(now, files, origins);
+        }
         if !cache_survives {
-            return out;
+            return vec![];
         }
         let named = |(object, digest): (ObjectId, Digest)| {
             let version = old_held.get(&object)?.version.clone()?;
             Some((digest, (old_book.find_name(object)?.to_string(), version)))
         };
-        let mut origins = HashMap::new();
+        let mut origins = Origins::new();
         for (digest, origin) in old_book.held().into_iter().filter_map(named) {
-            origins.entry(digest).or_insert(origin);
+            origins.entry(digest).or_default().push(origin);
         }
+        self.restore(now, files, origins)
+    }
+
+    fn restore(&mut self, now: Timestamp, files: BTreeMap<Digest, u64>, origins: Origins) -> Vec<NodeAction> {
+        let mut out = vec![];
         let held: Vec<(Digest, u64)> = files.iter().map(|(digest, bytes)| (*digest, *bytes)).collect();
         self.files = files;
         let (book, objects) = Book::restore(&held, origins);
@@ -211,6 +233,8 @@ impl Node {
     /// Bytes for the cache are complete; the state machine does not know yet.
     pub fn place(&mut self, stored: &Stored) {
         self.files.insert(stored.digest, stored.size_bytes);
+        // What was in doubt gives way.
+        self.rotten.remove(&stored.digest);
     }
 
     /// An event about bytes for the cache reaches the driver; the bytes may be gone again.
@@ -230,6 +254,7 @@ impl Node {
     pub fn evict(&mut self, object: ObjectId) {
         if let Some(digest) = self.book.clear_digest(object) {
             self.files.remove(&digest).expect("what the book has is there");
+            self.rotten.remove(&digest);
         }
     }
 

@@ -103,6 +103,9 @@ pub struct Options {
     pub walltime_ns_max: u64,
     /// Many files have the same bytes, which a cache keeps once.
     pub equal: bool,
+    /// Nodes begin with what executors of other clusters have left on their disks: files as home has them, as home had them,
+    /// and damaged ones.
+    pub warm: bool,
     /// Nodes have gpus and named resources, the cluster has others, and tasks need some of them, or a part of a cpu.
     pub resources: bool,
     /// Wall clocks are wrong, each by another amount, and are set anew between two lives of a process.
@@ -186,6 +189,7 @@ impl Options {
             small: false,
             walltime_ns_max: 0,
             equal: false,
+            warm: false,
             resources: false,
             faults_until_ns: 60 * S,
         }
@@ -312,8 +316,18 @@ impl Options {
 
     /// The kinds that can be added to a world. Each is drawn from a generator of its own, so that what a seed
     /// finds without the kind is found again.
-    pub const KINDS: [&str; 9] =
-        ["uneven", "stops", "clocks", "small", "scratch", "forget", "equal", "walltimes", "resources"];
+    pub const KINDS: [&str; 10] = [
+        "uneven",
+        "stops",
+        "clocks",
+        "small",
+        "scratch",
+        "forget",
+        "equal",
+        "walltimes",
+        "resources",
+        "warm",
+    ];
 
     /// The same world with one of [`Options::KINDS`] added. `None`: there is no such kind.
     pub fn with(self, kind: &str) -> Option<Options> {
@@ -377,6 +391,12 @@ impl Options {
                 }
             }
             "equal" => Options { equal: true, ..self },
+            "warm" => Options {
+                warm: true,
+                n_node_kills: self.n_node_kills.max(1 + r.below(6)),
+                n_home_changes: self.n_home_changes.max(r.below(12)),
+                ..self
+            },
             "resources" => Options { resources: true, ..self },
             "walltimes" => Options {
                 // From about the time of one program to the time of a whole world.
@@ -400,7 +420,7 @@ impl Options {
     /// Whether a file on a node can disappear only because the dispatcher had it dropped.
     pub fn loses_nothing(&self) -> bool {
         let faults = self.n_node_kills + self.n_corruptions + self.n_dispatcher_kills + self.n_link_cuts;
-        let faults = faults + self.n_stops + self.walltime_ns_max;
+        let faults = faults + self.n_stops + self.walltime_ns_max + u64::from(self.warm);
         faults + self.n_drains + self.task_writes_input + self.transfer_fails == 0
     }
 }

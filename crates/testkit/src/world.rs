@@ -40,7 +40,7 @@ mod watch;
 
 use crate::build;
 use crate::home::{Content, Home, digest_of, hash};
-use crate::node::{AttemptId, Logged, Node, Stored};
+use crate::node::{AttemptId, Folder, Logged, Node, Stored};
 use crate::options::Options;
 use crate::process::{FromNode, Journal, NO_SPACE, News, Process, ToNode};
 use eyas_core::array::{Hint, Hints, TaskArray};
@@ -52,7 +52,7 @@ use eyas_core::needs::{Equipment, PARTS};
 use eyas_core::rng::Rng;
 use eyas_core::*;
 use eyas_session::dispatcher::Record;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;

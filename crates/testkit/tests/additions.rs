@@ -50,7 +50,7 @@ fn while_a_submission_is_open_the_run_neither_ends_nor_drops() {
 }
 
 #[test]
-fn who_goes_away_leaves_nothing_and_holds_nothing_up() {
+fn a_client_that_goes_away_leaves_no_tasks_and_blocks_nobody() {
     let mut c = Cluster::new();
     c.node(1, 1);
     let whole = c.run(&[writes("run:x")]);
@@ -104,7 +104,7 @@ fn clashes_are_refused_and_leave_the_run_as_it_was() {
 }
 
 #[test]
-fn what_is_added_to_a_cancelled_run_is_cancelled() {
+fn tasks_that_are_added_to_a_cancelled_run_are_cancelled() {
     let mut c = Cluster::new();
     let whole = c.run(&[task("a")]);
     let run = open(&mut c, 7, whole, &[task("b")]);
@@ -117,7 +117,7 @@ fn what_is_added_to_a_cancelled_run_is_cancelled() {
 
 /// The journal gives all submissions and ends, then the commits of additions.
 #[test]
-fn after_a_restart_a_run_has_what_was_added() {
+fn after_a_restart_a_run_has_its_added_tasks() {
     let mut c = Cluster::new();
     let whole = c.open(&[writes("run:x").array()]);
     let run = open(&mut c, 2, whole, &[reads("run:x"), task("b").writes("home")]);
@@ -169,7 +169,7 @@ fn a_promised_file_is_waited_for_until_it_is_written() {
 }
 
 #[test]
-fn who_reads_what_nobody_wrote_fails_when_the_promise_is_over() {
+fn a_reader_of_a_promised_file_that_nobody_wrote_fails_when_the_promise_ends() {
     let mut c = Cluster::new();
     let whole = promised(&mut c);
     c.done(1, (0, 1)).expect(&["end 0 done", "end 1 failed InputUnavailable", "end run 1"]);
@@ -228,7 +228,7 @@ fn a_promise_holds_while_something_is_being_added() {
 }
 
 #[test]
-fn what_is_given_up_may_be_added_by_somebody_else() {
+fn tasks_of_a_given_up_submission_can_be_added_by_another_client() {
     let mut c = Cluster::new();
     let whole = promised(&mut c);
     let run = open(&mut c, 7, whole, &[task("w").writes("run:x")]);

@@ -64,7 +64,7 @@ fn worlds_with_more_added_keep_the_promises() {
 /// Every policy, on nodes and tasks that differ much, without faults: every task that fits an idle node
 /// starts.
 #[test]
-fn what_fits_an_idle_node_starts_under_every_policy() {
+fn a_task_that_fits_an_idle_node_starts_under_every_policy() {
     for (seed, name) in (0..140).zip(eyas_core::placement::NAMES.into_iter().cycle()) {
         let calm = if seed % 2 == 0 { Options::calm(seed) } else { Options::calm_workflows(seed) };
         let uneven = calm.with("uneven").expect("it is one of them");
@@ -90,52 +90,52 @@ mod found {
     }
 
     #[test]
-    fn a_task_too_large_for_all_waited_for_ever() {
+    fn a_task_that_is_too_large_for_all_nodes_fails() {
         holds(&[4, 14, 192]);
     }
 
     #[test]
-    fn urgent_tasks_waited_behind_a_full_window() {
+    fn urgent_tasks_pass_a_full_window() {
         holds(&[12, 147]);
     }
 
     #[test]
-    fn a_program_kept_an_input_that_another_one_wrote_to() {
+    fn a_program_does_not_keep_an_input_that_another_one_wrote_to() {
         holds(&[3, 185]);
     }
 
     #[test]
-    fn a_stale_copy_was_taken_for_a_hit() {
+    fn a_stale_copy_is_no_hit() {
         holds(&[18, 117]);
     }
 
     #[test]
-    fn two_tasks_of_a_run_read_different_versions() {
+    fn all_tasks_of_a_run_read_the_same_version() {
         holds(&[97, 197, 389]);
     }
 
     #[test]
-    fn a_task_waited_for_a_holder_that_is_too_small_for_it() {
+    fn a_task_does_not_wait_for_a_holder_that_is_too_small_for_it() {
         holds(&[386, 471]);
     }
 
     #[test]
-    fn what_was_read_while_the_link_was_cut_was_never_told() {
+    fn reads_during_a_cut_of_the_link_are_reported_after_it() {
         holds(&[304, 594, 697]);
     }
 
     #[test]
-    fn a_second_attempt_had_the_number_of_one_before_the_restart() {
+    fn after_a_restart_attempts_get_numbers_that_were_never_given() {
         holds(&[2276]);
     }
 
     #[test]
-    fn an_executor_answered_for_home_from_before_the_restart() {
+    fn an_answer_about_home_from_before_a_restart_does_not_count() {
         holds(&[6189, 7874]);
     }
 
     #[test]
-    fn an_older_run_read_what_a_newer_one_had_brought() {
+    fn an_older_run_does_not_read_what_a_newer_run_brought() {
         holds(&[2702]);
     }
 
@@ -147,32 +147,32 @@ mod found {
     }
 
     #[test]
-    fn files_of_ended_runs_stayed_where_the_drop_was_not_heard() {
+    fn files_of_ended_runs_are_dropped_where_the_first_drop_was_lost() {
         workflows_hold(&[24, 27, 53, 65, 115, 167]);
     }
 
     #[test]
-    fn files_of_attempts_taken_over_after_a_restart_had_no_number_to_be_dropped_by() {
+    fn files_of_attempts_that_were_adopted_after_a_restart_can_be_dropped() {
         workflows_hold(&[42, 135, 476, 567, 806]);
     }
 
     #[test]
-    fn a_reader_began_with_what_its_maker_was_still_bringing_home() {
+    fn a_reader_waits_until_its_makers_result_is_home() {
         workflows_hold(&[350]);
     }
 
     #[test]
-    fn a_task_that_ran_again_changed_what_its_run_had_read_at_home() {
+    fn a_task_that_runs_again_does_not_change_a_file_at_home_that_its_run_has_read() {
         workflows_hold(&[2733]);
     }
 
     #[test]
-    fn a_task_ran_again_before_its_first_end_was_durable() {
+    fn a_task_does_not_run_again_before_its_first_end_is_durable() {
         live(&Options::workflows_from_seed(50645));
     }
 
     #[test]
-    fn a_walk_from_want_to_want_followed_a_circle() {
+    fn a_collective_whose_wants_form_a_circle_ends() {
         live(&Options::workflows_from_seed(802906));
     }
 
@@ -181,71 +181,71 @@ mod found {
     }
 
     #[test]
-    fn an_old_version_told_again_counted_as_what_home_says_now() {
+    fn an_old_version_that_is_reported_again_is_not_what_home_has_now() {
         live(&Options::from_seed(715143));
         live(&Options::workflows_from_seed(802445));
     }
 
     #[test]
-    fn what_an_older_connection_had_heard_of_home_counted_for_a_newer_run() {
+    fn an_answer_about_home_over_an_older_connection_does_not_count_for_a_newer_run() {
         live(&with("stops", Options::from_seed(900884)));
     }
 
     #[test]
-    fn a_submission_was_refused_at_recovery_for_one_given_up_before() {
+    fn a_recovered_submission_is_not_refused_for_a_given_up_one() {
         live(&Options::workflows_from_seed(805053));
     }
 
     #[test]
-    fn a_damaged_stored_output_was_its_tasks_own_fault() {
+    fn a_damaged_stored_output_is_not_the_tasks_failure() {
         live(&Options::from_seed(703116));
         live(&Options::from_seed(713087));
     }
 
     /// Its output was too large for the cache, five times; the sixth attempt ran with bytes that were damaged meanwhile.
     #[test]
-    fn damage_was_the_last_straw_and_the_world_saw_no_cause() {
+    fn a_task_may_fail_after_the_last_allowed_failure_is_damage() {
         live(&Options::workflows_from_seed(805617));
     }
 
     #[test]
-    fn what_an_attempt_made_that_was_given_up_stayed_for_ever() {
+    fn files_of_a_given_up_attempt_are_dropped() {
         live(&with("stops", Options::workflows_from_seed(900780)));
     }
 
     #[test]
-    fn a_reader_began_with_a_result_that_a_second_life_was_still_bringing_home() {
+    fn a_reader_waits_until_a_restarted_executor_has_brought_the_result_home() {
         live(&with("stops", Options::workflows_from_seed(900293)));
     }
 
     #[test]
-    fn an_end_was_told_before_what_its_attempt_had_read() {
+    fn reads_of_an_attempt_are_reported_before_its_end() {
         live(&with("stops", Options::from_seed(7001729)));
     }
 
     #[test]
-    fn less_was_reserved_for_an_object_than_one_of_its_two_inputs_had() {
+    fn enough_is_reserved_for_the_larger_of_two_inputs_that_are_one_object() {
         let uneven = with("uneven", Options::from_seed(7001144));
         live(&with("clocks", with("stops", uneven)));
     }
 
     #[test]
-    fn a_dispatcher_took_over_results_that_its_forerunner_had_made_again() {
+    fn a_restarted_dispatcher_does_not_adopt_results_that_were_made_again() {
         live(&with("stops", Options::from_seed(7000937)));
     }
 
     #[test]
-    fn an_attempt_that_was_given_up_came_back_and_read_what_its_run_did_not() {
+    fn a_given_up_attempt_that_comes_back_reads_no_other_version_than_its_run() {
         live(&with("stops", Options::from_seed(7003143)));
     }
 
     #[test]
-    fn readers_failed_before_it_was_known_that_the_holder_was_gone() {
+    fn readers_do_not_fail_before_the_loss_of_the_holder_is_known() {
         workflows_hold(&[579]);
     }
 
     #[test]
-    fn a_private_copy_that_came_after_its_attempts_end_stayed_on_the_disk() {
+    fn a_private_copy_that_comes_after_its_attempts_end_is_removed() {
         live(&Options::from_seed(7001397));
         live(&with("clocks", Options::from_seed(7001397)));
         live(&with("uneven", Options::from_seed(7003283)));
@@ -255,51 +255,51 @@ mod found {
         live(&Options { disk_bytes: 10, ..all(Options::workflows_from_seed(7001032)) });
     }
 
-    /// It would have ended: after ten times the time that worlds have.
+    /// The world would have ended after ten times the time that worlds have.
     #[test]
-    fn the_only_large_node_rested_as_its_disk_was_full_of_what_stays() {
+    fn the_only_large_node_does_not_rest_because_kept_files_fill_its_disk() {
         live(&with("clocks", with("stops", with("uneven", Options::workflows_from_seed(7003480)))));
     }
 
     #[test]
-    fn a_dispatcher_believed_an_attempt_that_its_forerunner_had_given_up_as_its_input_had_changed() {
+    fn a_restarted_dispatcher_does_not_believe_an_attempt_that_was_given_up_for_a_changed_input() {
         live(&with("stops", Options::from_seed(11001018)));
     }
 
     #[test]
-    fn tasks_waited_an_hour_for_a_holder_that_failed_one_after_the_other() {
+    fn tasks_do_not_wait_for_a_holder_that_fails_one_after_the_other() {
         live(&Options::workflows_from_seed(13000695));
     }
 
     #[test]
-    fn what_was_read_for_an_earlier_run_was_taken_for_what_home_has_in_a_later_one() {
+    fn a_version_read_for_an_earlier_run_is_not_what_home_has_in_a_later_run() {
         live(&with("uneven", Options::workflows_from_seed(14001203)));
     }
 
     /// What a program's neighbours read was counted as it was expected, and home's files had grown.
     #[test]
-    fn a_program_failed_on_a_full_disk_that_was_thought_to_have_had_a_byte_left() {
+    fn a_program_that_fails_on_a_disk_that_may_have_been_full_runs_again() {
         live(&with("scratch", Options::from_seed(19000848)));
     }
 
     #[test]
-    fn the_only_node_rested_for_minutes_as_its_disk_was_full_of_what_stays() {
+    fn the_only_node_does_not_rest_for_minutes_because_kept_files_fill_its_disk() {
         live(&with("small", Options::workflows_from_seed(18001173)));
     }
 
     #[test]
-    fn what_fits_no_cache_was_tried_for_an_hour() {
+    fn a_file_that_fits_no_cache_fails_its_task_soon() {
         live(&Options::workflows_from_seed(20001111));
     }
 
     /// The world was wrong: what four runs keep on its only node is as much as the cache.
     #[test]
-    fn what_stays_fills_the_only_cache() {
+    fn files_that_four_runs_keep_may_fill_the_only_cache() {
         live(&Options::workflows_from_seed(16001252));
     }
 
     #[test]
-    fn behind_the_head_a_task_waited_for_a_holder_that_is_too_small_for_it() {
+    fn a_task_behind_the_head_does_not_wait_for_a_holder_that_is_too_small_for_it() {
         live(&with("stops", Options::workflows_from_seed(9000016)));
     }
 
@@ -311,41 +311,41 @@ mod found {
 
     /// Inputs that fit no cache found no room beside programs that filled the disk, six times, on the only node.
     #[test]
-    fn inputs_found_no_room_beside_programs_that_filled_the_disk() {
+    fn inputs_get_room_beside_programs_that_fill_the_disk() {
         live(&with("scratch", Options::from_seed(23112359)));
     }
 
     /// The check was wrong: transfers of an executor that was given up and came back went on, and others had their room.
     #[test]
-    fn an_executor_came_back_with_transfers_whose_room_others_had() {
+    fn transfers_of_an_executor_that_comes_back_may_exceed_the_room_that_others_have() {
         live(&with("stops", Options::from_seed(24014121)));
         live(&with("clocks", with("stops", Options::from_seed(24038558))));
     }
 
     /// A file went with the run that had named it last in time, and another run that had named it before went on.
     #[test]
-    fn a_run_read_other_bytes_of_a_file_whose_name_was_forgotten_meanwhile() {
+    fn a_run_reads_the_same_bytes_of_a_file_that_a_forgotten_run_had_named() {
         let options = Options::workflows_from_seed(108);
         live(&["uneven", "stops", "clocks", "small", "forget"].iter().fold(options, |o, kind| with(kind, o)));
     }
 
     /// A collective waited for ever for files of a run that was over, so that these were never forgotten.
     #[test]
-    fn files_of_forgotten_runs_stayed_as_a_collective_waited_for_them() {
+    fn files_of_forgotten_runs_go_though_a_collective_waits_for_them() {
         live(&with("forget", Options::workflows_from_seed(2192)));
         live(&with("forget", Options::workflows_from_seed(3071)));
     }
 
     /// Without the rule for it, bytes counted as stored that had gone with another object of the same bytes.
     #[test]
-    fn bytes_may_go_with_another_object_before_the_word_of_them_comes() {
+    fn bytes_may_go_with_another_object_before_their_report_comes() {
         live(&with("equal", Options::from_seed(28000000)));
         live(&with("equal", Options::workflows_from_seed(28000133)));
     }
 
     /// What no disk had room for was tried more often than other weather, on the only node, which rested each time.
     #[test]
-    fn a_disk_that_may_be_shared_was_tried_on_top_of_all_other_weather() {
+    fn attempts_on_a_shared_disk_count_together_with_other_failures_of_the_cluster() {
         live(&with("small", Options::workflows_from_seed(24026726)));
     }
 }

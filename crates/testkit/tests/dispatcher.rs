@@ -35,7 +35,7 @@ fn late_and_repeated_words_change_nothing() {
 }
 
 #[test]
-fn retries_are_the_users_and_weather_is_ours() {
+fn failures_of_the_cluster_do_not_use_up_the_users_retries() {
     let mut c = Cluster::new();
     c.node(1, 1);
     c.run(&[task("t").retries(1)]);
@@ -82,7 +82,7 @@ fn a_node_that_fails_at_once_does_not_eat_the_queue() {
 }
 
 #[test]
-fn what_waits_behind_full_slots_is_taken_back_for_idle_ones() {
+fn attempts_behind_full_slots_are_recalled_for_idle_slots() {
     let mut c = Cluster::new();
     c.node(1, 1);
     // There are more than twice as many tasks as slots: one task goes ahead.
@@ -101,7 +101,7 @@ fn what_waits_behind_full_slots_is_taken_back_for_idle_ones() {
 }
 
 #[test]
-fn what_somebody_is_reading_from_home_is_not_read_twice_while_there_is_other_work() {
+fn a_file_that_a_node_reads_from_home_is_not_read_by_a_second_node_while_there_is_other_work() {
     let mut c = Cluster::new();
     c.node(1, 1).node(2, 1);
     c.run(&[reads("x"), reads("x"), reads("y"), reads("x")]);
@@ -194,7 +194,7 @@ fn a_cancelled_task_that_was_landing_is_not_tried_again() {
 }
 
 #[test]
-fn what_a_lost_attempt_left_at_home_is_removed_when_the_task_ends_without_another_landing() {
+fn files_that_a_lost_attempt_left_at_home_are_removed_when_the_task_ends_without_another_landing() {
     let mut c = Cluster::new();
     c.node(1, 1).node(2, 0).node(3, 0);
     let run = c.run(&[writes("y")]);
@@ -213,7 +213,7 @@ fn what_a_lost_attempt_left_at_home_is_removed_when_the_task_ends_without_anothe
 }
 
 #[test]
-fn what_was_left_at_home_is_removed_by_a_later_landing_or_after_the_last_attempt() {
+fn files_left_at_home_are_removed_by_a_later_landing_or_after_the_last_attempt() {
     let mut c = Cluster::new();
     c.node(1, 1).run(&[writes("y")]);
     c.done(1, (0, 1)).lost(1).expect(&["assign 0.1 to 1"]);
@@ -274,7 +274,7 @@ fn cancelling_a_task_of_an_aborted_run_is_harmless() {
 }
 
 #[test]
-fn somebody_elses_cancel_does_not_end_the_task() {
+fn an_attempt_that_ends_as_cancelled_and_was_not_cancelled_is_repeated() {
     let mut c = Cluster::new();
     c.node(1, 1);
     c.run(&[task("t")]);
@@ -292,7 +292,7 @@ fn a_lost_executor_gives_back_what_it_had() {
 }
 
 #[test]
-fn what_was_given_up_is_given_out_again_when_the_journal_knows() {
+fn a_given_up_attempt_is_given_out_again_when_the_journal_has_recorded_it() {
     let mut c = Cluster::new();
     c.journal_waits = true;
     c.node(1, 1);
@@ -307,7 +307,7 @@ fn what_was_given_up_is_given_out_again_when_the_journal_knows() {
 }
 
 #[test]
-fn what_was_given_up_and_ended_otherwise_stays_ended_when_the_journal_knows() {
+fn a_given_up_task_that_ended_stays_ended_when_the_journal_has_recorded_it() {
     let mut c = Cluster::new();
     c.journal_waits = true;
     c.node(1, 1);
@@ -318,7 +318,7 @@ fn what_was_given_up_and_ended_otherwise_stays_ended_when_the_journal_knows() {
 }
 
 #[test]
-fn what_an_earlier_process_had_given_up_is_not_taken_over() {
+fn an_attempt_that_an_earlier_process_gave_up_is_not_adopted() {
     let mut c = Cluster::new();
     c.run(&[task("a"), writes("b")]);
     c.feed(Event::AttemptGivenUp { task: TaskId(0), attempt: AttemptNo(2) });
@@ -377,7 +377,7 @@ fn draining_outlives_a_reconnect() {
 }
 
 #[test]
-fn who_rejoins_keeps_its_attempts_and_loses_what_it_never_got() {
+fn an_executor_that_rejoins_keeps_its_attempts_and_loses_those_it_never_received() {
     let mut c = Cluster::new();
     c.node(1, 3);
     c.run(&[writes("a"), task("b"), task("c")]);
@@ -534,7 +534,7 @@ fn a_task_does_not_wait_for_a_holder_that_is_too_small() {
 }
 
 #[test]
-fn sources_are_those_who_hold_it_and_can_be_reached() {
+fn sources_of_a_file_are_the_holders_that_can_be_reached() {
     let mut c = Cluster::new();
     c.node(1, 1).node(2, 1);
     c.run(&[reads("x"), reads("x")]);
@@ -620,7 +620,7 @@ fn a_node_of_a_thousand_slots_is_given_tasks() {
 }
 
 #[test]
-fn home_is_shared_by_those_who_use_it_and_what_one_leaves_goes_to_the_others() {
+fn home_is_shared_by_the_executors_that_use_it_and_unused_parts_go_to_the_others() {
     let mut c = Cluster::with(|config| config.home_limits.streams = Some(4));
     c.node(1, 1).expect(&["share any rate, 1 streams with 1"]);
     c.node(2, 1).expect(&["share any rate, 1 streams with 2"]);

@@ -21,7 +21,7 @@ fn the_life_of_an_attempt() {
 }
 
 #[test]
-fn one_transfer_serves_all_who_ask_meanwhile() {
+fn one_transfer_serves_all_attempts_that_ask_meanwhile() {
     let mut n = NodeScript::new(2, 100);
     let x = known("x", "v1", 10, &[7]);
     n.assign(0, std::slice::from_ref(&x), &[]).assign(1, std::slice::from_ref(&x), &[]);
@@ -67,7 +67,7 @@ fn inputs_come_in_turn_where_that_is_wanted() {
 }
 
 #[test]
-fn what_went_with_equal_bytes_is_the_nodes_failure() {
+fn a_file_that_went_with_equal_bytes_is_the_nodes_failure() {
     // The task is tried again: neither its input nor its output is missing through its own fault.
     let mut n = NodeScript::new(1, 100);
     n.assign(0, &[known("x", "v1", 10, &[])], &[]).missed("x", None, TransferErrorKind::Dropped);
@@ -114,7 +114,7 @@ fn a_stale_copy_is_no_hit() {
 }
 
 #[test]
-fn a_doomed_copy_is_used_by_those_who_have_it_and_by_nobody_else() {
+fn a_doomed_copy_is_used_by_attempts_that_have_it_and_by_no_other() {
     let mut n = NodeScript::new(4, 100);
     n.assign(0, &[known("x", "v1", 10, &[])], &[]).arrived("x", None, "v1", 10);
     n.drop_replica("x").expect(&["fetch x from home", "tell has x", "start 0.1"]);
@@ -250,7 +250,7 @@ fn an_output_that_is_being_stored_is_not_taken_for_a_transfer() {
 }
 
 #[test]
-fn a_written_input_fails_the_writer_and_those_who_run_with_it() {
+fn a_written_input_fails_the_writer_and_the_attempts_that_run_with_it() {
     let mut n = NodeScript::new(3, 100);
     let x = || [known("x", "v", 10, &[])];
     n.assign(0, &x(), &[]).arrived("x", None, "v", 10).assign(1, &x(), &[]);
@@ -267,7 +267,7 @@ fn a_written_input_fails_the_writer_and_those_who_run_with_it() {
 }
 
 #[test]
-fn those_who_ran_with_a_written_input_do_not_drop_the_fresh_copy() {
+fn attempts_that_ran_with_a_written_input_do_not_drop_the_fresh_copy() {
     let mut n = NodeScript::new(3, 100);
     let x = || [known("x", "v", 10, &[])];
     n.assign(0, &x(), &[]).arrived("x", None, "v", 10).assign(1, &x(), &[]);
@@ -342,7 +342,7 @@ fn duplicate_words_change_nothing() {
 }
 
 #[test]
-fn what_is_not_recorded_is_told_again_reads_first() {
+fn reports_that_are_not_recorded_are_sent_again_reads_first() {
     let mut n = NodeScript::new(2, 100);
     n.assign(1, &[known("x", "v", 10, &[])], &[]).assign(0, &[], &[]).arrived("x", None, "v", 10);
     n.exited(0, &[]).expect(&[
@@ -419,7 +419,7 @@ fn a_disk_that_a_program_and_its_neighbours_may_have_filled_is_no_failure_of_its
 }
 
 #[test]
-fn what_is_read_into_the_cache_meanwhile_takes_room_as_well() {
+fn bytes_that_are_read_into_the_cache_meanwhile_take_room_as_well() {
     let mut n = NodeScript::new(2, 1000);
     n.assign(0, &[], &[]).assign(1, &[known("x", "v", 60, &[])], &[]);
     n.expect(&["start 0.1", "fetch x from home"]);

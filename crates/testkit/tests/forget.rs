@@ -46,7 +46,7 @@ fn a_forgotten_run_leaves_nothing_and_its_numbers_are_not_given_again() {
 }
 
 #[test]
-fn what_came_for_a_forgotten_run_is_dropped() {
+fn a_file_that_came_for_a_forgotten_run_is_dropped() {
     let mut c = Cluster::new();
     c.node(1, 1).node(2, 1);
     c.run(&[reads("x")]);
@@ -66,7 +66,7 @@ fn what_came_for_a_forgotten_run_is_dropped() {
 }
 
 #[test]
-fn a_file_stays_as_long_as_somebody_may_have_it_in_mind() {
+fn a_file_stays_as_long_as_an_unfinished_run_may_have_named_it() {
     let mut c = Cluster::new();
     c.node(1, 2);
     // The first run goes on, and may have named what the second one reads.
@@ -99,7 +99,7 @@ fn runs_are_kept_by_number_and_age_those_that_ended_last() {
 }
 
 #[test]
-fn what_goes_on_or_has_left_something_at_home_is_kept() {
+fn a_run_that_goes_on_or_has_left_files_at_home_is_kept() {
     let mut c = keeping(Some(0), None);
     c.node(1, 1);
     let run = c.run(&[writes("y")]);

@@ -50,7 +50,7 @@ fn held(holders: &[u32]) -> FileState {
 }
 
 #[test]
-fn a_reader_waits_for_the_owner_and_fetches_from_whom_it_names() {
+fn a_reader_waits_for_the_owner_and_fetches_from_the_executor_that_the_owner_names() {
     let x = name_at(1, 2, "x");
     let mut c = member(0);
     c.feed(Event::MemberConnected { member: MemberId(1) });
@@ -71,7 +71,7 @@ fn a_reader_waits_for_the_owner_and_fetches_from_whom_it_names() {
 }
 
 #[test]
-fn a_holder_in_vain_is_told_back_and_the_reader_waits_for_another() {
+fn a_holder_that_lacks_the_file_is_reported_to_the_owner_and_the_reader_waits_for_another() {
     let x = name_at(1, 2, "x");
     let mut c = member(0);
     c.node(1, 1);
@@ -120,7 +120,7 @@ fn a_file_stays_until_every_member_is_settled_and_the_last_has_read_it() {
 }
 
 #[test]
-fn what_nobody_makes_and_what_failed_is_told_to_its_readers() {
+fn readers_learn_that_a_file_has_no_maker_or_that_its_maker_failed() {
     let (x, y) = (name_at(0, 2, "x"), name_at(0, 2, "y"));
     let mut c = member(0);
     c.feed(Event::MemberConnected { member: MemberId(1) });
@@ -235,7 +235,7 @@ fn a_member_tells_what_it_knows_of_files() {
 
 /// A result at home that a task of the first submission still makes, and one of another member reads.
 #[test]
-fn an_added_reader_elsewhere_is_told_when_a_result_is_home() {
+fn an_added_reader_at_another_dispatcher_learns_when_a_result_is_home() {
     let mut c = member(0);
     c.node(1, 1);
     c.feed(Event::MemberConnected { member: MemberId(1) });
@@ -291,7 +291,7 @@ fn only_work_of_the_same_journal_is_taken_over() {
 }
 
 #[test]
-fn an_idle_executor_goes_to_whom_it_can_help() {
+fn an_idle_executor_goes_to_the_dispatcher_that_it_can_help() {
     let mut c = member(0);
     c.node(1, 1).node(3, 1);
     let load = MemberLoad { n_slots: 2, n_ready: 9, ..MemberLoad::default() };

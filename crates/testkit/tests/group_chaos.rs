@@ -84,28 +84,28 @@ mod found {
     }
 
     #[test]
-    fn a_run_that_was_given_up_had_tasks_in_the_one_that_got_its_number() {
+    fn a_run_has_no_tasks_of_a_given_up_run_with_its_number() {
         live(&then(13475));
     }
 
     #[test]
-    fn an_attempt_that_a_dead_dispatcher_had_given_up_failed_its_task() {
+    fn an_attempt_that_a_killed_dispatcher_gave_up_does_not_fail_its_task() {
         live(&then(9000898));
     }
 
     #[test]
-    fn an_executor_did_not_hear_that_it_was_sent_elsewhere_and_got_nothing_for_ever() {
+    fn an_executor_that_missed_its_move_to_another_dispatcher_gets_tasks() {
         live(&then(9002671));
     }
 
     #[test]
-    fn a_dispatcher_whose_tasks_were_done_dropped_files_of_the_others_until_a_task_failed() {
+    fn a_dispatcher_whose_tasks_are_done_keeps_files_that_others_read() {
         live(&GroupOptions::calm(15002354).with("uneven").expect("there is such a kind"));
     }
 
-    /// What a member had given up when it was killed was written down after the same number was given to another run.
+    /// A member had given up a submission when it was killed. It wrote that down after another run had got the number.
     #[test]
-    fn the_end_of_what_was_given_up_took_a_later_run_of_the_same_number_along() {
+    fn giving_up_a_submission_does_not_end_a_later_run_with_its_number() {
         live(&GroupOptions::from_seed(25014078).with("uneven").expect("there is such a kind"));
     }
 
@@ -113,42 +113,43 @@ mod found {
         GroupOptions::from_seed(seed).with("uneven").expect("there is such a kind")
     }
 
-    /// Its first dispatcher was killed, and gave the number again before the other client had noticed.
+    /// The first dispatcher was killed. Its next process gave the number again before the first client had noticed.
     #[test]
-    fn a_run_was_refused_as_another_client_had_submitted_one_of_the_same_number() {
+    fn a_run_is_accepted_though_another_client_had_its_number_before() {
         live(&uneven(40000232));
     }
 
-    /// The first one's client had gone, which the first dispatcher knew and another did not.
+    /// The client of the first submission had gone. The first dispatcher knew that, and another dispatcher did not.
     #[test]
-    fn two_submissions_into_one_run_were_open_at_a_dispatcher() {
+    fn a_second_submission_into_a_run_waits_at_each_dispatcher_for_the_first() {
         live(&GroupOptions::calm(41000003));
     }
 
-    /// One dispatcher's task had promised it, another's was added and made it: the first took it for its own still.
+    /// A task of one dispatcher had promised the file, and an added task of another dispatcher made it. The first
+    /// dispatcher dropped the file as its own, and the task ran again until it failed.
     #[test]
-    fn a_file_was_dropped_by_whom_it_was_promised_and_made_again_until_its_task_failed() {
+    fn a_promised_file_that_another_dispatcher_makes_is_not_dropped() {
         live(&uneven(40000674));
     }
 
-    /// The welcome of a dispatcher that had been killed came late, with a number that its next process had given to another
-    /// executor: each executor knows the others by what its own dispatcher says of them.
+    /// The welcome of a killed dispatcher came late, with a number that its next process had given to another executor.
+    /// Since then each executor knows the others only by what its own dispatcher says of them.
     #[test]
-    fn an_executor_was_looked_for_at_a_node_that_had_had_its_number() {
+    fn an_executor_is_found_at_its_own_node_after_its_number_was_given_again() {
         live(&GroupOptions::from_seed(29037516));
     }
 
-    /// What was added had the number of a submission that its first dispatcher did not have for sure when it was killed; the
-    /// client of that one came late, and its end was read back for that of what had been added.
+    /// The addition had the number of an older submission, which was not durable yet when the first dispatcher was killed.
+    /// The client of the older submission came late, and its end was read back as the end of the addition.
     #[test]
-    fn tasks_that_were_added_were_lost_as_an_older_submission_had_their_number() {
+    fn added_tasks_stay_though_an_older_submission_had_their_number() {
         live(&uneven(30037518));
     }
 
     /// The other submission was given up while a member wrote that it is prepared. When that was durable, the member
     /// took the later submission for prepared, and refused the rest of it.
     #[test]
-    fn a_submission_was_refused_as_an_earlier_one_of_its_number_was_prepared() {
+    fn a_submission_is_accepted_though_an_earlier_one_with_its_number_was_prepared() {
         live(&uneven(41001998).with("forget").expect("there is such a kind"));
     }
 
@@ -160,7 +161,7 @@ mod found {
     /// first client had not noticed that when it took the other one's place at the second dispatcher. The second
     /// client was refused, or waited for ever.
     #[test]
-    fn a_late_client_took_the_place_of_the_client_that_had_got_its_number() {
+    fn a_late_client_does_not_take_the_place_of_the_client_that_got_its_number() {
         [40003536, 43003872].iter().for_each(|seed| {
             live(&forgetting(GroupOptions::from_seed(*seed)));
         });
@@ -170,7 +171,7 @@ mod found {
     }
 
     #[test]
-    fn executors_went_in_circles_and_took_the_only_copies_along() {
+    fn executors_that_change_dispatchers_do_not_take_the_only_copies_along() {
         [10929, 12498, 20630].iter().for_each(|seed| {
             live(&then(*seed));
         });

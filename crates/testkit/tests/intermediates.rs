@@ -119,7 +119,7 @@ fn a_file_that_is_read_under_two_names_has_one_reader() {
 }
 
 #[test]
-fn what_only_a_leaving_node_holds_is_copied_before_it_leaves() {
+fn the_only_copy_on_a_leaving_node_is_copied_before_it_leaves() {
     let mut c = Cluster::new();
     let leaver = ExecutorId(1);
     c.node(1, 1);
@@ -205,7 +205,7 @@ fn a_file_is_made_again_only_so_often() {
 }
 
 #[test]
-fn a_holder_that_does_not_have_it_is_asked_again_after_a_rest() {
+fn a_holder_that_lacked_the_file_is_asked_again_after_a_pause() {
     let mut c = Cluster::new();
     c.node(1, 1);
     c.run(&[writes("run:x"), reads("run:x").cpus(2)]);
@@ -246,7 +246,7 @@ fn an_output_that_fits_the_cache_when_it_is_empty_may_fit_later() {
 }
 
 #[test]
-fn what_no_cache_can_hold_fails_its_task_at_once() {
+fn an_output_that_no_cache_can_hold_fails_its_task_at_once() {
     let mut c = Cluster::new();
     c.node(1, 1).node(2, 1);
     c.run(&[writes("run:x"), writes("run:y")]);
@@ -255,7 +255,7 @@ fn what_no_cache_can_hold_fails_its_task_at_once() {
 }
 
 #[test]
-fn what_one_cache_cannot_hold_is_tried_with_a_larger_one() {
+fn an_output_that_one_cache_cannot_hold_is_tried_with_a_larger_cache() {
     let mut c = Cluster::new();
     c.node(1, 1);
     c.run(&[writes("run:x")]);
@@ -326,7 +326,7 @@ fn an_attempt_whose_file_has_come_from_elsewhere_meanwhile_is_no_failure() {
 }
 
 #[test]
-fn what_was_made_is_kept_until_it_is_dropped() {
+fn an_output_on_a_node_is_kept_until_the_dispatcher_drops_it() {
     let mut n = NodeScript::new(1, 100);
     n.assign(0, &[], &["run:y"]).exited(0, &[10]).stored(0, 0, 10).recorded(0);
     n.expect(&["start 0.1", "store run:y in the cache", "tell has run:y", "tell 0.1 done", "clean 0.1"]);
@@ -352,7 +352,7 @@ fn an_input_that_no_holder_has_is_not_asked_of_home() {
 }
 
 #[test]
-fn a_damaged_file_is_told_though_it_was_kept() {
+fn a_damaged_file_is_reported_though_it_was_kept() {
     let mut n = NodeScript::new(1, 100);
     n.assign(0, &[], &["run:y"]).exited(0, &[10]).stored(0, 0, 10);
     n.expect(&["start 0.1", "store run:y in the cache", "tell has run:y", "tell 0.1 done", "clean 0.1"]);

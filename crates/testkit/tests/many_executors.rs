@@ -49,7 +49,7 @@ fn beat(process: &mut Process, now: Timestamp, number: u64) {
 
 /// With a message from each to each, 54,000 executors that join would be sent a thousand million addresses.
 #[test]
-fn an_executor_is_told_of_another_one_when_it_is_sent_there_and_once() {
+fn an_executor_learns_once_where_another_one_is_when_it_first_fetches_from_it() {
     let now = Timestamp(1);
     let placement = eyas_core::placement::max_compute_util::NAME.into();
     let config = DispatcherConfig { placement, ..config() };
@@ -92,7 +92,7 @@ fn an_executor_is_told_of_another_one_when_it_is_sent_there_and_once() {
 }
 
 #[test]
-fn executors_without_work_speak_less_often_the_more_there_are_and_are_not_taken_for_silent() {
+fn executors_without_work_speak_less_often_the_more_there_are_and_do_not_count_as_silent() {
     let idle_ns = |process: &mut Process, now, number| {
         beat(process, now, number);
         let said = said(process, now);

@@ -149,7 +149,7 @@ fn parse(action: &str) -> Option<(u64, u32)> {
 }
 
 #[test]
-fn what_cannot_run_elsewhere_at_once_or_safely_is_sent() {
+fn a_file_whose_task_cannot_run_again_at_once_or_safely_is_sent() {
     // It reads what nobody holds: all would ask home.
     assert_eq!(reruns(&made(writes("run:x").reads("in")).1), Vec::<&String>::new());
     // It writes home.

@@ -82,7 +82,7 @@ fn halves_of_a_cpu_run_twice_as_many_at_once() {
 }
 
 #[test]
-fn what_no_node_can_hold_fails_with_the_nearest_node_named() {
+fn a_task_that_no_node_can_hold_fails_with_the_nearest_node_named() {
     let mut c = Cluster::with(|config| config.resources = [("vcs".to_string(), 2)].into());
     c.equipped(1, 2, 1, &[]).equipped(2, 2, 2, &[("board", 1)]);
     c.run(&[

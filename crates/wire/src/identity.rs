@@ -66,6 +66,10 @@ pub struct Join {
     version: u32,
     /// `host:port` of the dispatcher.
     pub address: String,
+    /// The address for processes on the dispatcher's own machine, where `address` is one that somebody gave: it may be
+    /// another machine's, which passes connections on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address_here: Option<String>,
     /// The name of this cluster; a new directory makes a new one.
     pub cluster: String,
     /// Directory of the dispatcher on its own machine, for commands that run there.
@@ -193,7 +197,7 @@ impl Identity {
 
 impl Join {
     pub fn new(address: String, cluster: String, dir: String, identity: Identity) -> Join {
-        Join { version: JOIN_VERSION, address, cluster, dir, members: vec![], identity }
+        Join { version: JOIN_VERSION, address, address_here: None, cluster, dir, members: vec![], identity }
     }
 
     /// Reads a join file. A file of this user that others may read is refused, as `ssh` does with a private

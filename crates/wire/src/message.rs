@@ -539,8 +539,40 @@ pub struct Provisioner {
     pub blocks: Vec<BlockLine>,
     /// What does not work at the moment, in sentences.
     pub troubles: Vec<String>,
+    /// Where nodes come from elsewhere: how often the batch system was asked for something.
+    pub calls: Option<Calls>,
     /// From the provisioner: what it has decided since it asked last. For users: the last of its decisions.
     pub decisions: Vec<Decision>,
+}
+
+/// Commands of a batch system that were run for a cluster, by their purpose.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
+#[serde(default)]
+pub struct Calls {
+    pub n_submit: u64,
+    pub n_list: u64,
+    pub n_cancel: u64,
+    /// Others, such as questions about the batch system itself when a provider starts.
+    pub n_other: u64,
+}
+
+impl Calls {
+    pub fn total(&self) -> u64 {
+        self.n_submit + self.n_list + self.n_cancel + self.n_other
+    }
+
+    /// Such as `3 submissions, 7 listings, 1 cancellation`.
+    pub fn in_words(&self) -> String {
+        let kinds = [
+            (self.n_submit, "submission", "submissions"),
+            (self.n_list, "listing", "listings"),
+            (self.n_cancel, "cancellation", "cancellations"),
+            (self.n_other, "other", "others"),
+        ];
+        let words = |(n, one, many): &(u64, &str, &str)| format!("{n} {}", if *n == 1 { one } else { many });
+        let all: Vec<String> = kinds.iter().filter(|(n, ..)| *n > 0).map(words).collect();
+        if all.is_empty() { "never".into() } else { all.join(", ") }
+    }
 }
 
 /// Nodes that are requested together, for people to see.
@@ -552,6 +584,8 @@ pub struct BlockLine {
     /// `wanted`, `queued`, `starting` or `ending`.
     pub state: String,
     pub n_nodes: u32,
+    /// What the batch system says of that, such as the reason that the block waits for; may be empty.
+    pub why: String,
 }
 
 /// The data that provisioning decides by, with the dispatcher's time.
@@ -589,6 +623,10 @@ pub struct RunStatus {
     pub failures: Vec<(String, String)>,
     /// Nodes that take work, if nodes come and go.
     pub n_nodes: Option<u32>,
+    /// Nodes that were requested and have not joined.
+    pub n_nodes_pending: u32,
+    /// Why the first of them waits in a queue, as the batch system says it; may be empty.
+    pub pending_why: String,
     /// Why nodes do not come or go, in sentences.
     pub troubles: Vec<String>,
 }

@@ -401,6 +401,7 @@ impl Dispatcher {
             cached_bytes: 0,
             sole_bytes: 0,
             ends: e.ends.as_ref().map(|ends| ends.at),
+            block: None,
             leaves: e.draining && e.ends.is_some(),
             has_no_time: self.has_no_time(e, shortest_ns),
         }));

@@ -292,19 +292,22 @@ impl Dispatcher {
         }
     }
 
-    /// Names in the catalog of files that stay on the nodes, of runs that are not known. For tests.
+    /// Names in the catalog of files that no known run has: files that stay on the nodes, and files at home that
+    /// a task of a forgotten run was the last to name. For tests.
     pub fn names_of_forgotten_runs(&self) -> Vec<String> {
         let objects = (0..self.catalog.n_objects() as u32).map(ObjectId);
         let known = objects.filter(|object| self.catalog.is_known(*object));
-        let is_left = |location: &CatalogLocation<'_>| match location {
-            CatalogLocation::Run(file) => file.run().is_none_or(|run| !self.runs.contains_key(&run)),
-            CatalogLocation::Home(_) => false,
+        let crossing = self.crossing();
+        let is_left = |object: &ObjectId| {
+            let run = match self.catalog.location(*object) {
+                CatalogLocation::Run(file) => Some(file.run().unwrap_or(submissions::NO_RUN)),
+                // Members may speak of the file for an earlier run that is known.
+                CatalogLocation::Home(_) if crossing.contains(object) => None,
+                CatalogLocation::Home(_) => self.catalog.named_by(*object),
+            };
+            run.is_some_and(|run| !self.runs.contains_key(&run))
         };
-        known
-            .map(|object| self.catalog.location(object))
-            .filter(is_left)
-            .map(|l| l.text().to_owned())
-            .collect()
+        known.filter(is_left).map(|object| self.catalog.location(object).text().to_owned()).collect()
     }
 
     /// Panics when something of a forgotten run is left. For tests.

@@ -11,7 +11,9 @@
 //!   1. *Gentle*: one submission at a time and at most one in `submit_every_ns`; one listing of all blocks in `list_every_ns`,
 //!      in four times that while all blocks run and all their nodes have joined, and none while there is no block. A
 //!      command that fails is tried again after 1 s (a listing: after `list_every_ns`), doubled for each further failure, at
-//!      most after [`BACKOFF_NS_MAX`].
+//!      most after [`BACKOFF_NS_MAX`]. The number of blocks beside which a submission was refused is taken for a limit of the
+//!      batch system: as soon as there are fewer, the next one is submitted, and beside as many only after that wait, which
+//!      goes on doubling until such a submission succeeds. A listing that works again after one that failed ends the wait.
 //!   2. *Nothing is lost*: nothing is submitted before the first listing, which finds the blocks of an earlier provider of this
 //!      cluster by their names; they are taken over. After a submission that failed, a listing comes before the next one: the block
 //!      may exist all the same, and is taken over then. A block may be missing from a listing: it is over when `unlisted_max`
@@ -19,7 +21,11 @@
 //!   3. *Nothing is left*: a block whose nodes have all left is cancelled after `end_within_ns`, and so is a block that waits
 //!      in the queue when no task has waited for the length of an idle node's release. A cancellation that shows no effect is repeated.
 //!   4. *No hammering*: after [`FAILURES_MAX`] blocks in a row that were over before a node of them joined, all while no node
-//!      was there, or as many refused submissions or listings of a provider that never had a block, [`Blocks::look`] gives up.
+//!      was there, or as many refused submissions or listings of a provider that never had a block nor saw a node of this
+//!      cluster, [`Blocks::look`] gives up.
+//!
+//!   5. *In time*: while tasks wait, a node counts as one that leaves as long before its end as nodes took lately from
+//!      their request until they joined, at most for half of its life. So its successor waits in the queue meanwhile.
 //!
 //! Not here: what a block is made of, what the commands are, and who runs them.
 
@@ -80,6 +86,8 @@ pub struct Listed {
     pub state: BlockState,
     /// `None`: the listing does not say it, and the block has as many as blocks of this source have.
     pub n_nodes: Option<u32>,
+    /// What else the batch system says, such as the reason that the block waits for. For people; may be empty.
+    pub why: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -94,10 +102,11 @@ pub enum BlockAction {
     Release { executor: ExecutorId },
     /// For people: nodes of this block will not come, and why.
     Failed { name: String, why: String },
-    /// A block is over: what was kept for it may go.
-    Over { name: String },
+    /// A block is over, and why: what was kept for it may go.
+    Over { name: String, why: String },
     /// For people: a command failed and is tried again after so many nanoseconds. `what`: `submit a block`, `list the blocks`.
-    TryAgain { what: &'static str, why: String, wait_ns: u64 },
+    /// `n_blocks`: so many blocks the batch system has.
+    TryAgain { what: &'static str, why: String, wait_ns: u64, n_blocks: u32 },
     /// For people: a block of an earlier provider of this cluster is taken over.
     Adopted { name: String, id: String },
 }
@@ -111,6 +120,8 @@ pub struct BlockView {
     /// `wanted`, `queued`, `starting` (it runs, and no node has joined) or `ending`.
     pub state: &'static str,
     pub n_nodes: u32,
+    /// What the last listing said of it beside.
+    pub why: String,
 }
 
 /// Why there is no point in going on.
@@ -157,8 +168,12 @@ struct Block {
     submitted: Timestamp,
     /// Listings in a row that lacked it.
     n_unlisted: u32,
+    /// See [`Listed::why`].
+    why: String,
     /// Nodes of it that have ever joined.
     joined: BTreeSet<ExecutorId>,
+    /// When the first of them joined.
+    first_joined: Option<Timestamp>,
     /// Since when none of its nodes is there, although all have joined.
     empty_since: Option<Timestamp>,
 }
@@ -188,6 +203,11 @@ struct Pace {
 impl Pace {
     fn is_due(&self, now: Timestamp) -> bool {
         !self.is_under_way && now >= self.next
+    }
+
+    /// Whether it may be given but for the wait after failures.
+    fn is_free(&self, now: Timestamp, every_ns: u64) -> bool {
+        !self.is_under_way && now >= self.begun.plus_ns(every_ns)
     }
 
     fn begin(&mut self, now: Timestamp) {
@@ -228,6 +248,12 @@ pub struct Blocks {
     n_failures: u32,
     /// When the last submission failed, until a listing that began later has shown whether its block exists all the same.
     in_doubt_since: Option<Timestamp>,
+    /// A submission was refused beside so many blocks, and none has succeeded beside as many since.
+    limit: Option<u32>,
+    /// So many blocks the batch system had when the submission under way was begun.
+    n_beside: u32,
+    /// Whether there ever was a block, or a node of one.
+    has_had_block: bool,
     gave_up: Option<GaveUp>,
     /// Since when no task waits.
     nothing_waits_since: Option<Timestamp>,
@@ -252,6 +278,9 @@ impl Blocks {
             next_number: 1,
             n_failures: 0,
             in_doubt_since: None,
+            limit: None,
+            n_beside: 0,
+            has_had_block: false,
             gave_up: None,
             nothing_waits_since: None,
             present: BTreeSet::new(),
@@ -288,7 +317,7 @@ impl Blocks {
                 State::Running { .. } => "starting",
             };
             let (name, id) = (self.name(*number), block.id.clone());
-            Some(BlockView { name, id, state, n_nodes: block.n_nodes })
+            Some(BlockView { name, id, state, n_nodes: block.n_nodes, why: block.why.clone() })
         };
         self.blocks.iter().filter_map(view).take(n_max).collect()
     }
@@ -336,11 +365,18 @@ impl Blocks {
         let Some(block) = self.blocks.get_mut(&number) else { return };
         match result {
             Ok(id) => {
-                self.submissions.succeeded(self.config.submit_every_ns);
                 block.id = Some(id);
                 block.submitted = now;
                 if block.state == State::Submitting {
                     block.state = State::Queued;
+                }
+                self.has_had_block = true;
+                if self.limit.is_some_and(|limit| self.n_beside < limit) {
+                    // What this shows was known: the wait for one beside as many as before goes on.
+                    self.submissions.is_under_way = false;
+                } else {
+                    self.limit = None;
+                    self.submissions.succeeded(self.config.submit_every_ns);
                 }
             }
             Err(why) => {
@@ -352,9 +388,9 @@ impl Blocks {
                         self.listings.next = self.listings.next.min(now);
                     }
                 }
+                self.limit = Some(self.n_beside);
                 let wait_ns = self.submissions.failed(now, self.config.submit_every_ns);
-                let is_hopeless =
-                    self.submissions.n_failures >= FAILURES_MAX && !self.submissions.has_succeeded;
+                let is_hopeless = self.submissions.n_failures >= FAILURES_MAX && !self.has_had_block;
                 self.command_failed("submit a block", why, wait_ns, is_hopeless);
             }
         }
@@ -373,6 +409,7 @@ impl Blocks {
             };
             let block = self.blocks.get_mut(&number).expect("it was just found");
             block.n_unlisted = 0;
+            block.why.clone_from(&line.why);
             match (&line.state, block.state) {
                 (BlockState::Ended(why), _) => self.end(now, number, why.clone()),
                 (BlockState::Running, State::Queued) => block.state = State::Running { since: now },
@@ -404,6 +441,10 @@ impl Blocks {
         for number in over {
             self.end(now, number, "it is not listed any more".into());
         }
+        if self.listings.n_failures > 0 {
+            // The batch system is there again.
+            self.submissions.next = self.submissions.next.min(now);
+        }
         self.listings.succeeded(self.config.list_every_ns);
         // A listing that began before the submission failed shows nothing of it.
         self.in_doubt_since = self.in_doubt_since.filter(|since| begun < *since);
@@ -423,8 +464,14 @@ impl Blocks {
         // Where no listing has ever worked, the command may be wrong, which its user wants to know soon.
         let first_ns = if self.listings.has_succeeded { self.config.list_every_ns } else { S };
         let wait_ns = self.listings.failed(now, first_ns);
-        let is_hopeless = self.listings.n_failures >= FAILURES_MAX && !self.listings.has_succeeded;
+        let is_hopeless =
+            self.listings.n_failures >= FAILURES_MAX && !self.listings.has_succeeded && !self.has_had_block;
         self.command_failed("list the blocks", why, wait_ns, is_hopeless);
+    }
+
+    /// Blocks that the batch system has, as far as is known.
+    fn n_blocks(&self) -> u32 {
+        self.blocks.values().filter(|block| block.id.is_some()).count() as u32
     }
 
     // ------------------------------------------------------------ names
@@ -459,10 +506,13 @@ impl Blocks {
         self.present = seen.nodes.iter().map(|(view, _)| view.executor).collect();
         for (view, name) in seen.nodes {
             let Some(number) = self.number_of(name) else { continue };
+            self.has_had_block = true;
             let Some(block) = self.blocks.get_mut(&number) else { continue };
             if block.joined.insert(view.executor) {
                 self.n_failures = 0;
                 self.provisioner.request_ended(now, 1, true);
+                self.provisioner.saw_slots(view.slots);
+                block.first_joined.get_or_insert(now);
                 if block.state == State::Queued {
                     block.state = State::Running { since: now };
                 }
@@ -523,10 +573,13 @@ impl Blocks {
             id: Some(line.id.clone()),
             submitted: now,
             n_unlisted: 0,
+            why: line.why.clone(),
             joined: BTreeSet::new(),
+            first_joined: None,
             empty_since: None,
         };
         self.blocks.insert(number, block);
+        self.has_had_block = true;
         self.notices.push(BlockAction::Adopted { name: line.name.clone(), id: line.id.clone() });
         Some(number)
     }
@@ -535,9 +588,9 @@ impl Blocks {
     fn end(&mut self, now: Timestamp, number: u32, why: String) {
         let Some(block) = self.blocks.remove(&number) else { return };
         if block.joined.is_empty() && !block.is_cancelled() {
-            self.nodes_failed(now, self.name(number), block.n_nodes, why);
+            self.nodes_failed(now, self.name(number), block.n_nodes, why.clone());
         }
-        self.notices.push(BlockAction::Over { name: self.name(number) });
+        self.notices.push(BlockAction::Over { name: self.name(number), why });
     }
 
     fn nodes_failed(&mut self, now: Timestamp, name: String, n_nodes: u32, why: String) {
@@ -558,7 +611,8 @@ impl Blocks {
         if is_hopeless {
             self.gave_up.get_or_insert(GaveUp::Command { what, why });
         } else {
-            self.notices.push(BlockAction::TryAgain { what, why, wait_ns });
+            let n_blocks = self.n_blocks();
+            self.notices.push(BlockAction::TryAgain { what, why, wait_ns, n_blocks });
         }
     }
 
@@ -566,13 +620,20 @@ impl Blocks {
 
     fn provision(&mut self, now: Timestamp, seen: &Seen, out: &mut Vec<BlockAction>) {
         let mut views = vec![];
-        for block in self.blocks.values() {
+        let wait_ns = self.provisioner.start_up_ns(now);
+        for (number, block) in &self.blocks {
             let view_of =
                 |executor: &ExecutorId| seen.nodes.iter().find(|(view, _)| view.executor == *executor);
             let n_before = views.len();
             views.extend(block.joined.iter().filter_map(view_of).map(|(view, _)| *view));
             let n_present = views.len() - n_before;
-            idle_together(block.n_nodes, &mut views[n_before..]);
+            idle_together(block.n_nodes, *number, &mut views[n_before..]);
+            let first_joined = block.first_joined.unwrap_or(now);
+            for view in &mut views[n_before..] {
+                // A node without time for any task that waits is released, which has another one requested, too.
+                let is_of_use = seen.n_ready > 0 && !view.has_no_time;
+                view.leaves |= is_of_use && is_due_soon(now, first_joined, view.ends, wait_ns);
+            }
             // A node that the dispatcher has given up, or that said goodbye a moment ago, is there until its block is over. It
             // takes nothing, and cannot be released. One that came again has two numbers and counts once.
             let n_gone = block.joined.len().min(block.n_nodes as usize).saturating_sub(n_present);
@@ -618,7 +679,9 @@ impl Blocks {
                 id: None,
                 submitted: Timestamp::default(),
                 n_unlisted: 0,
+                why: String::new(),
                 joined: BTreeSet::new(),
+                first_joined: None,
                 empty_since: None,
             };
             self.blocks.insert(number, block);
@@ -713,9 +776,16 @@ impl Blocks {
         };
         let wanted: Vec<u32> = self.blocks.iter().filter(|(n, b)| is_ready(n, b)).map(|(n, _)| *n).collect();
         for number in wanted {
-            if !self.submissions.is_due(now) || self.in_doubt_since.is_some() {
+            let n_blocks = self.n_blocks();
+            let is_below_limit = self.limit.is_some_and(|limit| n_blocks < limit);
+            let is_due = match is_below_limit {
+                true => self.submissions.is_free(now, self.config.submit_every_ns),
+                false => self.submissions.is_due(now),
+            };
+            if !is_due || self.in_doubt_since.is_some() {
                 break;
             }
+            self.n_beside = n_blocks;
             // A source that wants no pause takes all at once.
             if self.config.submit_every_ns > 0 {
                 self.submissions.begin(now);
@@ -728,10 +798,16 @@ impl Blocks {
     }
 }
 
+/// Whether a successor of a node that joined at `joined` should be in the queue by now, where blocks wait for so long.
+fn is_due_soon(now: Timestamp, joined: Timestamp, ends: Option<Timestamp>, wait_ns: u64) -> bool {
+    ends.is_some_and(|ends| ends.since_ns(now) <= wait_ns.min(ends.since_ns(joined) / 2))
+}
+
 /// A block ends as a whole: to let one of its nodes go while another one works would give nothing back. So the nodes of a block are
-/// idle for as long as all of them are.
-fn idle_together(n_nodes: u32, views: &mut [NodeView]) {
+/// idle for as long as all of them are, and go together.
+fn idle_together(n_nodes: u32, number: u32, views: &mut [NodeView]) {
     if n_nodes > 1 {
+        views.iter_mut().for_each(|view| view.block = Some(number));
         let all: Option<Vec<Timestamp>> = views.iter().map(|view| view.idle_since).collect();
         let since = all.and_then(|all| all.into_iter().max());
         views.iter_mut().for_each(|view| view.idle_since = since);

@@ -18,7 +18,8 @@
 //!   1. nodes that are there, leaving or requested are never more than `nodes_max`;
 //!   2. a release never leaves fewer than `nodes_min`, and fewer than that are asked for at once, work or not; the one
 //!      exception is an idle node with too little time left for every task that waits, as another one takes its place;
-//!   3. only a node without any task is released, and each only once;
+//!   3. only a node without any task is released, and each only once; nodes of one block are released together, or not at
+//!      all where that would leave too few, because a part of a block gives nothing back;
 //!   4. nodes that are asked for are counted as if they were there, so that one need is never asked for twice;
 //!   5. after a request that failed, the next one waits: 1 s, doubled for each further failure, at most 60 s;
 //!   6. no nodes are asked for while one of those there has been idle for [`IDLE_PROVES_NS`] with a queue: what
@@ -125,6 +126,9 @@ pub struct NodeView {
     pub leaves: bool,
     /// The node is idle, and every task that waits takes longer than the node has left.
     pub has_no_time: bool,
+    /// The nodes of one block end together, so they are released together or not at all. [`blocks`] sets it.
+    #[serde(skip)]
+    pub block: Option<u32>,
 }
 
 impl NodeView {
@@ -304,7 +308,7 @@ impl Provisioner {
 
     /// The time from a request until its nodes are there: the mean of the last ones, and at least as long as the oldest request has
     /// waited. 0: nothing is known.
-    fn start_up_ns(&self, now: Timestamp) -> u64 {
+    pub fn start_up_ns(&self, now: Timestamp) -> u64 {
         let waited_ns = self.requested.front().map_or(0, |(at, _)| now.since_ns(*at));
         self.start_up_ns.unwrap_or(0).max(waited_ns)
     }
@@ -372,13 +376,21 @@ impl Provisioner {
         }
         self.go.clear();
         self.policy.releasable(&view, &mut self.go);
-        let n_may_go = n_stay.saturating_sub(config.nodes_min) as usize;
         let mut released = vec![];
-        for &executor in self.go.iter().take(n_may_go) {
-            let is_idle = self.staying.iter().any(|n| n.executor == executor && n.is_idle());
-            if is_idle && self.leaving.insert(executor) {
-                out.push(ProvisionAction::Release { executor });
-                released.push(executor);
+        let mut n_may_go = self.go.len().min(n_stay.saturating_sub(config.nodes_min) as usize);
+        for &executor in &self.go {
+            let Some(node) = self.staying.iter().find(|n| n.executor == executor) else { continue };
+            let is_with =
+                |n: &&NodeView| n.executor == executor || n.block.is_some() && n.block == node.block;
+            let together: Vec<&NodeView> = self.staying.iter().filter(is_with).collect();
+            let is_new = !self.leaving.contains(&executor);
+            if is_new && together.len() <= n_may_go && together.iter().all(|n| n.is_idle()) {
+                n_may_go -= together.len();
+                for node in together {
+                    self.leaving.insert(node.executor);
+                    out.push(ProvisionAction::Release { executor: node.executor });
+                    released.push(node.executor);
+                }
             }
         }
         if !released.is_empty() {
@@ -435,6 +447,11 @@ impl Provisioner {
                 self.requested.pop_front();
             }
         }
+    }
+
+    /// Nodes turn out to have so many slots, which is what further ones are expected to bring.
+    pub fn saw_slots(&mut self, slots: u32) {
+        self.config.slots_per_node = slots.max(1);
     }
 
     /// A request has ended: `ok`, its nodes have joined; otherwise they will not come.

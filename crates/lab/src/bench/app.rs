@@ -31,13 +31,13 @@ enum Scale {
 
 #[derive(Args)]
 pub struct AppArgs {
-    /// Which one
+    /// The application
     #[arg(value_enum)]
     name: Name,
     /// The folder of the applications
     #[arg(long, default_value = "apps", value_name = "DIR")]
     apps: PathBuf,
-    /// How much there is to do
+    /// The amount of work
     #[arg(long, value_enum, default_value = "full")]
     scale: Scale,
     /// Nodes, with one slot each
@@ -46,13 +46,14 @@ pub struct AppArgs {
     /// Bytes per second from and to home storage, over all nodes
     #[arg(long, default_value = "5MB", value_name = "BYTES")]
     home_rate: String,
-    /// How often each step is run; the median counts
+    /// Number of times that each step is run; its figures are medians
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Which steps, separated by commas, the first to compare with [default: all but bound and steal]
+    /// The steps to run, separated by commas; the first one is what the others are compared with [default: all but bound
+    /// and steal]
     #[arg(long, value_name = "STEPS")]
     steps: Option<String>,
-    /// The interpreter, with what the application needs
+    /// The Python interpreter in which the packages of the application are installed
     #[arg(long, default_value = "python3", value_name = "FILE")]
     python: PathBuf,
     #[command(flatten)]

@@ -10,21 +10,21 @@ use eyas_sim::experiment::collectives::{Compared, N_PROBES, case, compare};
 
 #[derive(Args)]
 pub struct CollectiveArgs {
-    /// Random cases: six of ten gather, three multicast, one scatters
+    /// Number of random cases: of ten, six gather, three multicast and one scatters
     #[arg(short, long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     n: u32,
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Also say of each case what was predicted and what each way took
+    /// Also print for each case the predicted time and the time of each way
     #[arg(long)]
     cases: bool,
-    /// Predictions beside real multicasts and gathers of a cluster on this machine instead of simulated cases
+    /// Compare predictions with real multicasts and gathers of a cluster on this machine, in place of simulated cases
     #[arg(long)]
     real: bool,
-    /// With --real: nodes, with one slot each
+    /// With --real: number of nodes, with one slot each
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(3..=100))]
     nodes: u32,
-    /// With --real: how often each size is moved
+    /// With --real: number of times that each size is moved
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     #[command(flatten)]

@@ -20,16 +20,16 @@ const WAIT_MS: u64 = 50_000;
 
 #[derive(Args)]
 struct NetArgs {
-    /// Nodes besides the one that sends to all or receives from all
+    /// Number of nodes beside the one that sends to all of them or receives from all of them
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(2..=200))]
     nodes: u32,
     /// Rate of each node's link, in and out, in Mbit/s
     #[arg(long, default_value_t = 1000, value_name = "MBIT", value_parser = clap::value_parser!(u64).range(1..))]
     link: u64,
-    /// Hold all answers back for this long, in milliseconds (by a relay, which costs processor time)
+    /// Delay each answer by this time, in milliseconds (a relay does this, and costs processor time)
     #[arg(long, default_value_t = 0.0, value_name = "MS")]
     delay: f64,
-    /// Rounds, each with all measurements in turn
+    /// Number of rounds; each has all measurements, one after the other
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=50))]
     rounds: u32,
     #[command(flatten)]

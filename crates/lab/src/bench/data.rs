@@ -39,13 +39,13 @@ enum Workload {
 
 #[derive(Args)]
 pub struct DataArgs {
-    /// One of the two [default: both]
+    /// The workload to run [default: both]
     #[arg(long)]
     workload: Option<Workload>,
-    /// Which task goes where, as for `eyas run`
+    /// The placement policy, as for `eyas run`
     #[arg(long, default_value = "good-cache-compute", value_name = "POLICY")]
     placement: String,
-    /// Tenths of the files' size, for a quick look
+    /// Size of the files in tenths of the full size; fewer tenths give a quick look
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10))]
     tenths: u64,
     #[command(flatten)]
@@ -146,7 +146,7 @@ fn measure(workload: Workload, args: &DataArgs, dir: &Path, table: &mut Table) -
 }
 
 /// Makes files that differ from each other, and leaves them in the page cache.
-fn make_files(dir: &Path, n: usize, bytes: u64) -> Result<Vec<PathBuf>, Fault> {
+pub(super) fn make_files(dir: &Path, n: usize, bytes: u64) -> Result<Vec<PathBuf>, Fault> {
     std::fs::create_dir_all(dir)?;
     let mut random = Random(7);
     let block: Vec<u8> = (0..1 << 17).flat_map(|_| random.next().to_le_bytes()).collect();

@@ -35,7 +35,7 @@ const RUN: RunId = RunId(1);
 
 #[derive(Args)]
 pub struct DecideArgs {
-    /// Tasks queued
+    /// Number of tasks in the queue
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(10_000..))]
     queued: u32,
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(3..))]
@@ -44,7 +44,7 @@ pub struct DecideArgs {
     objects: u32,
     #[arg(long, default_value_t = 3200)]
     window: usize,
-    /// Decisions timed for each policy
+    /// Number of decisions that are timed for each policy
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..))]
     decisions: u32,
     #[command(flatten)]

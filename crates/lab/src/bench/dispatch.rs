@@ -23,19 +23,19 @@ const N_WARM_UP: u32 = 500;
 
 #[derive(Args)]
 pub struct DispatchArgs {
-    /// Process tasks a round
+    /// Number of tasks of each round; each task starts /bin/true
     #[arg(short, long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..))]
     n: u32,
-    /// Rounds, each with a bare loop, a run with and a run without event log; 0 leaves this part out
+    /// Number of rounds; each has a bare loop, a run with an event log and a run without one; 0 leaves this part out
     #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// No-op tasks; 0 leaves this part out
+    /// Number of tasks that start nothing; 0 leaves this part out
     #[arg(long, default_value_t = 1_000_000)]
     noop: u32,
-    /// Tasks with a cached input, one after the other; 0 leaves this part out
+    /// Number of tasks with a cached input, which run one after the other; 0 leaves this part out
     #[arg(long, default_value_t = 300)]
     hits: u32,
-    /// Dispatchers, each with an executor of its own; they share the two slots
+    /// Number of dispatchers; each has an executor of its own, and all share the two slots
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     dispatchers: u32,
     #[command(flatten)]

@@ -42,10 +42,10 @@ pub struct FilesArgs {
     /// Numbers of nodes, each with one slot
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=16), default_value = "1,4")]
     nodes: Vec<u32>,
-    /// What home gives, all nodes together, in bytes per second
+    /// Limit of home storage for all nodes together, in bytes per second
     #[arg(long, value_name = "BYTES", value_parser = eyas_cli::args::bytes, default_value = "50MB")]
     home_rate: u64,
-    /// Files of each size, at most
+    /// Largest number of files of each size
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(4..=100_000))]
     files: u64,
     /// Each program also writes a copy of what it reads

@@ -20,7 +20,7 @@ pub const PAPER_LOOKUPS_PER_S: f64 = 4.18e6;
 
 #[derive(Args)]
 pub struct IndexArgs {
-    /// Entries of the catalog
+    /// Number of entries in the catalog
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1000..=100_000_000))]
     entries: u32,
     #[command(flatten)]

@@ -12,10 +12,10 @@ use std::time::Instant;
 
 #[derive(Args)]
 pub struct JournalArgs {
-    /// Records
+    /// Number of records
     #[arg(short, long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..))]
     n: u32,
-    /// Bytes of each
+    /// Size of each record, in bytes
     #[arg(long, default_value_t = 200)]
     bytes: u32,
     #[command(flatten)]

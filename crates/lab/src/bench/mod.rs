@@ -22,6 +22,7 @@ pub mod index;
 mod journal;
 mod memory;
 mod net;
+mod pairs;
 mod predict;
 mod promise;
 mod provision;
@@ -49,33 +50,38 @@ pub struct BenchArgs {
 enum Bench {
     /// Tasks a second through a real dispatcher and executor, beside a bare loop of spawners
     Dispatch(dispatch::DispatchArgs),
-    /// What a dispatcher needs that has done many runs and forgotten most of them
+    /// Memory, disk and restart time of a dispatcher after many runs, most of them forgotten, beside one after few runs
     Runs(runs::RunsArgs),
     /// One dispatcher and thousands of emulated executors: memory, heartbeats, tasks a second, return after a restart
     Scale(scale::ScaleArgs),
-    /// One placement decision at a million queued tasks; memory of queue and catalog
+    /// Time of one placement decision with a million tasks in the queue; memory of queue and catalog
     Decide(decide::DecideArgs),
-    /// The catalog of who holds what, with a million entries
+    /// Speed and memory of the catalog of files and their holders, with a million entries
     Index(index::IndexArgs),
-    /// A workflow of a million tasks through the decision core
+    /// Speed of the decision core on a workflow of a million tasks
     Workflow(workflow::WorkflowArgs),
-    /// Objects from a peer's cache, beside one plain TCP stream
+    /// Fetching objects from another node's cache, beside one plain TCP stream
     Transfer(transfer::TransferArgs),
-    /// Objects into, out of and off the cache directory, beside plain file operations
+    /// Putting objects into the cache, linking them into sandboxes and removing them, beside plain file operations
     Cache(store::CacheArgs),
-    /// Records made durable, beside plain appends
+    /// Writing durable records to the journal, beside plain appends
     Journal(journal::JournalArgs),
-    /// The collective that is chosen, beside the best of all in hindsight, over simulated cases; or predictions beside real ones
+    /// The way that eyas chooses for a collective, beside the best way in hindsight, over simulated cases; or predicted
+    /// times beside real ones
     Collective(choose::CollectiveArgs),
-    /// Many tasks over shared files on four nodes with cold caches, beside xargs
+    /// Many tasks that read shared files, on four nodes with cold caches, beside xargs
     Data(data::DataArgs),
-    /// Files of one size from local disk, limited shared storage and caches, with and without a wrapper script
+    /// All pairs of 40 files through `eyas pairs` on four nodes with cold caches, beside xargs
+    Pairs(pairs::PairsArgs),
+    /// Reading files of one size from the local disk, from limited shared storage and from caches, with and without a
+    /// wrapper script
     Files(files::FilesArgs),
-    /// One object to 16 nodes over links of 1 Gbit/s, in network namespaces (needs root), beside the ideal
+    /// Sending one object to 16 nodes over links of 1 Gbit/s, in network namespaces (needs root), beside the ideal
     Multicast(collective::MulticastArgs),
-    /// 4,000 files from 16 nodes to one over links of 1 Gbit/s, in network namespaces (needs root), beside the ideal
+    /// Bringing 4,000 files from 16 nodes to one over links of 1 Gbit/s, in network namespaces (needs root), beside the
+    /// ideal
     Gather(collective::GatherArgs),
-    /// Recorded runs predicted to fewer nodes, beside the same lists run there, with home as the bottleneck
+    /// Predicting from recorded runs how long fewer nodes need, beside real runs on fewer nodes; home is the bottleneck
     Predict(predict::PredictArgs),
     /// MI, scaled, with a static pool and with each provisioning policy, on local nodes or those of a batch system
     Provision(provision::ProvisionArgs),
@@ -95,7 +101,7 @@ struct Common {
     /// Also write the figures to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Where the benchmark makes its own folder [default: the folder for temporary files]
+    /// Folder in which the benchmark makes its own folder [default: the folder for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -140,6 +146,7 @@ pub fn bench(args: BenchArgs) -> Result<Exit, Fault> {
         Bench::Journal(args) => journal::bench(&args),
         Bench::Collective(args) => choose::bench(&args),
         Bench::Data(args) => data::bench(&args),
+        Bench::Pairs(args) => pairs::bench(&args),
         Bench::Files(args) => files::bench(&args),
         Bench::Predict(args) => predict::bench(&args),
         Bench::Provision(args) => provision::bench(&args),

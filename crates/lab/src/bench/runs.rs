@@ -16,16 +16,16 @@ use std::time::{Duration, Instant};
 
 #[derive(Args)]
 pub struct RunsArgs {
-    /// Runs that one cluster does
+    /// Number of runs of the first cluster
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     many: u32,
-    /// Runs that the other one does
+    /// Number of runs of the second cluster, which the first one is compared with
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     few: u32,
-    /// Tasks of each run
+    /// Number of tasks of each run
     #[arg(short, long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     n: u32,
-    /// Ended runs that are kept
+    /// Number of ended runs that a dispatcher keeps
     #[arg(long, default_value_t = 5)]
     keep: u32,
     #[command(flatten)]

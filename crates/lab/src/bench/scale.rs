@@ -36,16 +36,16 @@ const LEASE: &str = "120s";
 
 #[derive(Args)]
 pub struct ScaleArgs {
-    /// Emulated executors
+    /// Number of emulated executors
     #[arg(short, long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=200_000))]
     n: u32,
-    /// Processes that the executors share, each with a source address of its own on the loopback network
+    /// Number of processes that the executors share; each has a source address of its own on the loopback network
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     processes: u32,
     /// Slots of each executor
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     slots: u32,
-    /// Tasks that start nothing; 0 leaves this part out
+    /// Number of tasks that start nothing; 0 leaves this part out
     #[arg(long, default_value_t = 1_000_000)]
     noop: u32,
     /// Seconds over which the idle dispatcher's processor time is counted; 0 leaves this part out

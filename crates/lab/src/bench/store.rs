@@ -11,10 +11,10 @@ use std::time::Instant;
 
 #[derive(Args)]
 pub struct CacheArgs {
-    /// Objects a round
+    /// Number of objects of each round
     #[arg(short, long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(10..))]
     n: u32,
-    /// Bytes of each
+    /// Size of each object, in bytes
     #[arg(long, default_value_t = 10_000)]
     bytes: u32,
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=50))]

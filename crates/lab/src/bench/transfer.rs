@@ -23,7 +23,7 @@ const N_TRIES: usize = 3;
 
 #[derive(Args)]
 pub struct TransferArgs {
-    /// Rounds, each with all measurements in turn
+    /// Number of rounds; each has all measurements, one after the other
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=50))]
     rounds: u32,
     #[command(flatten)]

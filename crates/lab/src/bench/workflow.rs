@@ -26,14 +26,14 @@ const FILE_BYTES: u64 = 1_000_000;
 
 #[derive(Args)]
 pub struct WorkflowArgs {
-    /// Tasks of the workflow, about
+    /// Approximate number of tasks of the workflow
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(100..))]
     tasks: u32,
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
     executors: u32,
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     slots: u32,
-    /// Comparisons that one task gathers
+    /// Number of comparisons that one task gathers
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(2..))]
     gathered: u32,
     #[command(flatten)]

@@ -152,6 +152,7 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     let bound = listener.local_addr().map_err(listen_error)?;
     let address = options.advertise.clone().unwrap_or_else(|| advertised(bound));
     let mut join = Join::new(address, cluster, dir.display().to_string(), identity.clone());
+    join.address_here = options.advertise.as_ref().map(|_| here(bound).to_string());
     if let Some(options) = &options.group {
         service.join_group(options, given_join.as_ref(), bound, &mut join, &inputs)?;
     }
@@ -214,6 +215,17 @@ fn advertised(bound: SocketAddr) -> String {
         return format!("{name}:{}", bound.port());
     }
     bound.to_string()
+}
+
+/// The address for processes of this machine.
+fn here(mut bound: SocketAddr) -> SocketAddr {
+    if bound.ip().is_unspecified() {
+        bound.set_ip(match bound {
+            SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    bound
 }
 
 fn stop_on_signals(inputs: mpsc::Sender<Arrival>) {

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_before_the_oldest_known_run_goes_and_its_executors_stay() {
+    fn lines_before_the_oldest_known_run_go_and_executors_stay() {
         let mut story = Story::new();
         for executor in 1..4 {
             story.event(Event::ExecutorJoined { executor: ExecutorId(executor), offer: Default::default() });

@@ -89,6 +89,8 @@ pub struct Agent {
     /// Stops everything that threads of this process do.
     halt: Halt,
     leaving: Leaving,
+    /// For work that reports later.
+    inputs: Inputs,
     /// Why this executor ends, once it does.
     stop: Option<String>,
 }
@@ -134,7 +136,8 @@ impl Agent {
             slots,
             gpu_names: options.gpu_names,
             writes,
-            space: Space::new(inputs),
+            space: Space::new(inputs.clone()),
+            inputs,
             printing: Printing::default(),
             counters: Counters::default(),
             halt,
@@ -185,6 +188,8 @@ impl Agent {
                 self.on_heartbeat();
             }
             self.carry_out();
+            // Programs start before the dispatcher hears what it need not know for that.
+            self.slots.flush();
             self.report_home();
             self.connection.flush_or_hold(self.attempts.len());
         }
@@ -231,8 +236,10 @@ impl Agent {
             Input::ProgramsWrote { bytes, n_lives } => self.space.programs_wrote(bytes, n_lives),
             Input::Looked { report, whole } => {
                 self.writes.settle(whole);
-                self.take_end(*report);
+                self.take_end(*report, false);
             }
+            Input::LookedBefore { start } => self.start_after_look(&start),
+            Input::EndHeld { report } => self.take_end(*report, true),
             Input::Event(event) => self.on_event(event),
             Input::BrokenOff { object, begun, event } => {
                 self.peers.keep_begun(object, begun);
@@ -337,6 +344,11 @@ impl Agent {
                     self.objects.book.set_digest(object, bytes.digest);
                 }
             }
+            NodeEvent::OutputLanded { task, attempt, output, result: Ok(version) } => {
+                if let Some(object) = self.attempts.find_cached_output((*task, *attempt), *output) {
+                    self.objects.landed(object, version);
+                }
+            }
             _ => {}
         }
         self.node.feed(event);
@@ -395,7 +407,7 @@ impl Agent {
             }
             NodeAction::Evict { object } => self.objects.evict(object),
             NodeAction::Start { task, attempt, inputs, private_inputs, gpus } => {
-                self.start((task, attempt), &inputs, private_inputs, &gpus)
+                self.start((task, attempt), inputs, private_inputs, gpus)
             }
             NodeAction::Kill { task, attempt } => self.kill((task, attempt)),
             NodeAction::Halt { task, attempt } => {

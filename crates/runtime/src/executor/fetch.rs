@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_broken_source_gave_is_completed_by_the_next() {
+    fn a_transfer_that_a_broken_source_began_is_completed_by_the_next() {
         let content = content();
         let (broken, whole, node) = (Node::new(), Node::new(), Node::new());
         let digest = whole.begin(&content).finish(None).unwrap().digest;
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_first_bytes_are_not_held_against_the_source_of_the_rest() {
+    fn a_source_of_the_rest_is_not_blamed_for_wrong_first_bytes() {
         let content = content();
         let (whole, node) = (Node::new(), Node::new());
         let digest = whole.begin(&content).finish(None).unwrap().digest;

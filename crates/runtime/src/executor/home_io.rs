@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_try_is_told_whatever_came_of_it() {
+    fn the_last_try_is_reported_whatever_came_of_it() {
         use super::super::{ExecutorError, LastTry};
         let told = |last| ExecutorError::LeaseEnded { lease_s: 3, last }.to_string();
         assert_eq!(

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_at_home_before_stays_when_the_new_bytes_are_wrong() {
+    fn an_older_file_at_home_stays_when_the_new_bytes_are_wrong() {
         let scene = Scene::new();
         scene.bring(&scene.bytes).unwrap();
         assert_eq!(scene.bring(b"other").unwrap_err().kind, TransferErrorKind::Corrupt);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_cached_has_no_digest_to_keep_to() {
+    fn an_output_that_was_never_cached_has_no_digest_to_match() {
         let scene = Scene::new();
         let output = scene.dir.path().join("output");
         fs::write(&output, b"any").unwrap();

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_under_way_when_a_process_died_is_removed_by_the_next() {
+    fn a_landing_that_a_killed_process_left_is_removed_by_the_next() {
         let (dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let part = |name: &str| home.path().join(format!(".eyas-part-{name}"));
         let odd = part("a\nb %25");

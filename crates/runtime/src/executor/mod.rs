@@ -19,6 +19,7 @@ mod landing;
 mod landings;
 mod origins;
 mod rights;
+pub mod scratch;
 mod slots;
 mod watch;
 

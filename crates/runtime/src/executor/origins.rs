@@ -5,7 +5,7 @@ use eyas_core::event::Fetched;
 use eyas_core::{Digest, HomeVersion, ObjectId};
 use eyas_session::executor::Book;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -31,14 +31,19 @@ impl Origins {
         held: &[(Digest, u64)],
     ) -> std::io::Result<(Origins, Book, Vec<(ObjectId, Fetched)>)> {
         let path: PathBuf = dir.join(ORIGINS_FILE);
-        let mut known: HashMap<Digest, (String, HomeVersion)> = HashMap::new();
+        // A file that changed at home has a later line, which counts.
+        let mut latest: BTreeMap<String, (Digest, HomeVersion)> = BTreeMap::new();
         if let Ok(file) = File::open(&path) {
             // A killed executor leaves a torn last line, which costs one origin.
             for line in BufReader::new(file).lines().map_while(Result::ok) {
                 if let Ok(o) = serde_json::from_str::<Origin>(&line) {
-                    known.insert(o.digest, (o.location, o.version));
+                    latest.insert(o.location, (o.digest, o.version));
                 }
             }
+        }
+        let mut known: HashMap<Digest, Vec<(String, HomeVersion)>> = HashMap::new();
+        for (location, (digest, version)) in latest {
+            known.entry(digest).or_default().push((location, version));
         }
         let (book, objects) = Book::restore(held, known);
         let fresh = path.with_extension("tmp");

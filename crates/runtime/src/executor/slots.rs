@@ -8,8 +8,11 @@ use eyas_runner::{reaper, sandbox};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::mpsc;
 
 /// How long a process that a killed slot process left behind may take to die.
@@ -24,7 +27,7 @@ pub struct Slots {
 }
 
 struct Slot {
-    commands: mpsc::UnboundedSender<Vec<u8>>,
+    commands: Commands,
     /// Keys of the programs that the slot has, oldest first: the first one runs.
     pending: VecDeque<u64>,
     head_since: Instant,
@@ -54,18 +57,8 @@ impl Slots {
         let failed = |e| eyas_runner::Error::system("talk to the slot process", "its socket".to_string(), e);
         stream.set_nonblocking(true).map_err(failed)?;
         let stream = tokio::net::UnixStream::from_std(stream).map_err(failed)?;
-        let (mut read, mut write) = stream.into_split();
-        let (commands, mut queue) = mpsc::unbounded_channel::<Vec<u8>>();
-        tokio::spawn(async move {
-            while let Some(mut frames) = queue.recv().await {
-                while let Ok(more) = queue.try_recv() {
-                    frames.extend_from_slice(&more);
-                }
-                if write.write_all(&frames).await.is_err() {
-                    return;
-                }
-            }
-        });
+        let (mut read, write) = stream.into_split();
+        let commands = Commands::to(write);
         let inputs = self.inputs.clone();
         tokio::spawn(async move {
             let mut decoder = Decoder::new();
@@ -91,6 +84,11 @@ impl Slots {
     /// Whether slot `index` still has the process with number `life`.
     pub fn is_current(&self, index: usize, life: u64) -> bool {
         self.slots[index].life == life
+    }
+
+    /// Sends what the methods below have for the slot processes.
+    pub fn flush(&mut self) {
+        self.slots.iter_mut().for_each(|slot| slot.commands.flush());
     }
 
     /// Hands a program to the slot with the fewest programs; gives the slot's index. `at_once`: where programs take
@@ -199,7 +197,8 @@ impl Slots {
     /// Ends all slot processes and what they run, and waits for them.
     pub async fn stop(self) {
         let mut processes = vec![];
-        for slot in self.slots {
+        for mut slot in self.slots {
+            slot.commands.flush();
             // When the stream closes, the slot process kills the programs that it runs, cleans up and ends.
             drop(slot.commands);
             processes.push(slot.process);
@@ -232,8 +231,98 @@ fn is_of(sandbox: &Path, pid: u32) -> bool {
 }
 
 fn send(slot: &mut Slot, command: &SlotCommand) {
-    let mut frame = Vec::new();
-    if encode_frame(command, &mut frame).is_ok() {
-        let _ = slot.commands.send(frame);
+    slot.commands.add(command);
+}
+
+/// The way to a slot process. The slot process ends when this is dropped.
+struct Commands {
+    /// Frames that the next [`Commands::flush`] sends.
+    frames: Vec<u8>,
+    stream: Arc<OwnedWriteHalf>,
+    /// Bytes that the socket did not take at once, for a task that waits until it does.
+    late: mpsc::UnboundedSender<Vec<u8>>,
+    /// The number of such bytes that are not in the socket yet.
+    n_late: Arc<AtomicUsize>,
+}
+
+impl Commands {
+    fn to(stream: OwnedWriteHalf) -> Commands {
+        let stream = Arc::new(stream);
+        let (late, mut queue) = mpsc::unbounded_channel::<Vec<u8>>();
+        let n_late = Arc::new(AtomicUsize::new(0));
+        let (socket, n_waiting) = (stream.clone(), n_late.clone());
+        tokio::spawn(async move {
+            while let Some(bytes) = queue.recv().await {
+                let mut left = &bytes[..];
+                while !left.is_empty() {
+                    if socket.writable().await.is_err() {
+                        return;
+                    }
+                    match socket.try_write(left) {
+                        Ok(n) => left = &left[n..],
+                        Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+                        Err(_) => return,
+                    }
+                }
+                n_waiting.fetch_sub(bytes.len(), Ordering::AcqRel);
+            }
+        });
+        Commands { frames: vec![], stream, late, n_late }
+    }
+
+    fn add(&mut self, command: &SlotCommand) {
+        // A frame that is too long to be sent leaves nothing behind.
+        let _ = encode_frame(command, &mut self.frames);
+    }
+
+    /// Writes on the calling thread what the socket takes, so that a program starts without another thread being
+    /// woken for it. What the socket does not take follows in order.
+    fn flush(&mut self) {
+        let mut n = 0;
+        while self.n_late.load(Ordering::Acquire) == 0 && n < self.frames.len() {
+            match self.stream.try_write(&self.frames[n..]) {
+                Ok(n_written) => n += n_written,
+                Err(_) => break,
+            }
+        }
+        if n < self.frames.len() {
+            let rest = self.frames.split_off(n);
+            self.n_late.fetch_add(rest.len(), Ordering::AcqRel);
+            let _ = self.late.send(rest);
+        }
+        self.frames.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn commands_arrive_in_order_though_the_slot_process_reads_late() {
+        let (ours, mut theirs) = tokio::net::UnixStream::pair().unwrap();
+        let mut commands = Commands::to(ours.into_split().1);
+        let n_commands = 100_000;
+        for key in 0..n_commands {
+            commands.add(&SlotCommand::Release { key });
+            commands.flush();
+        }
+        assert!(commands.n_late.load(Ordering::Acquire) > 0, "the socket takes no more");
+        let (mut decoder, mut bytes) = (Decoder::new(), vec![0; 4096]);
+        let mut keys = vec![];
+        while keys.len() < n_commands as usize {
+            let n = theirs.read(&mut bytes).await.unwrap();
+            assert_ne!(n, 0, "{} commands came", keys.len());
+            decoder.extend(&bytes[..n]);
+            while let Some(command) = decoder.next_message::<SlotCommand>().unwrap() {
+                match command {
+                    SlotCommand::Release { key } => keys.push(key),
+                    other => panic!("{other:?} was not sent"),
+                }
+            }
+        }
+        assert_eq!(keys, (0..n_commands).collect::<Vec<_>>());
+        drop(commands);
+        assert_eq!(theirs.read(&mut bytes).await.unwrap(), 0, "the slot process reads the end");
     }
 }

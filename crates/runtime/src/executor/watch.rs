@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_write_is_told_and_nothing_else() {
+    fn every_way_to_write_is_reported_and_nothing_else() {
         let reads = |path: &Path| drop(fs::read(path).unwrap());
         assert_eq!(Scene::new().after(reads), Written::No);
         let renames = |path: &Path| {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_remembered_for_all_who_use_the_file_and_a_fresh_copy_is_clean() {
+    fn a_write_is_remembered_for_all_users_of_the_file_and_a_fresh_copy_is_clean() {
         let mut scene = Scene::new();
         let object = scene.object();
         let first = scene.watch.begin(DIGEST, &object).unwrap();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn few_watches_are_kept_for_what_nobody_uses() {
+    fn few_watches_are_kept_for_unused_files() {
         let mut scene = Scene::new();
         for i in 0..2 * N_IDLE_MAX {
             let path = scene.dir.path().join(i.to_string());

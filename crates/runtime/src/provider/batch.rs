@@ -1,4 +1,5 @@
-//! Nodes of batch systems and clouds, which a Python process asks for through Parsl's providers.
+//! Nodes of batch systems and clouds, which a Python process asks for through Parsl's providers, and nodes of a Ray cluster, which it
+//! asks Ray for.
 //!
 //! The process is `python -m eyas.provision`. It is given one line of JSON for each call and answers each by one line (see
 //! `python/src/eyas/provision/__main__.py`). It keeps nothing that a restart would lose, so a process that was killed,
@@ -6,8 +7,10 @@
 //! succeeded, which the next listing shows ([`eyas_core::provisioning::blocks`], rule 2).
 //!
 //! A block's job runs the script of [`super::script`] on each of its nodes. The script, the files of Parsl and what the block
-//! printed lie in the folder that nodes share ([`super::Share`]) and begin with the block's name.
+//! printed lie in the folder that nodes share ([`super::Share`]) and begin with the block's name. Nodes of Ray need not see that
+//! folder: the Python process sends them what they need.
 
+use super::calls::{CallCount, Purpose};
 use super::launch::Launch;
 use super::script::{self, last_line};
 use super::{Haste, Share, Source};
@@ -42,6 +45,10 @@ const S: u64 = 1_000_000_000;
 pub const LOG: &str = "provision.log";
 /// What was submitted, for the kinds that know blocks by nothing but their ids.
 const BOOK: &str = "blocks.json";
+/// The kind of provider whose nodes are those of a Ray cluster.
+pub const RAY: &str = "ray";
+/// Time between two submissions to Ray, which has no queue that could be flooded.
+const RAY_SUBMIT_EVERY_NS: u64 = 100_000_000;
 
 /// What is asked of a batch system for each block.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,7 +64,11 @@ pub struct BatchSettings {
     /// Processors of each node that are asked for.
     pub slots: Option<u32>,
     pub memory_bytes: Option<u64>,
-    /// Arguments of Parsl's class, by name.
+    /// The address of the Ray cluster, as Ray takes it; its kind alone has one.
+    pub address: Option<String>,
+    /// Gpus of each node of Ray: a number, or `auto`.
+    pub gpus: Option<String>,
+    /// Arguments of Parsl's class, or of Ray's actors, by name.
     pub options: serde_json::Map<String, Value>,
 }
 
@@ -89,6 +100,7 @@ pub struct Batch {
     log_dir: PathBuf,
     helper: Option<Helper>,
     haste: Haste,
+    calls: CallCount,
 }
 
 /// The Python process.
@@ -117,6 +129,8 @@ impl BatchSettings {
             "nodes_per_job": self.nodes_per_job,
             "slots": self.slots,
             "memory_bytes": self.memory_bytes,
+            "address": self.address,
+            "gpus": self.gpus.as_ref().map(|gpus| gpus.parse::<u32>().map_or(json!(gpus), |n| json!(n))),
             "options": self.options,
         })
     }
@@ -151,26 +165,33 @@ fn refusal_of(answer: &Value) -> Refusal {
     }
 }
 
-/// The modules that this Python lacks of those that [`Batch`] needs, and how they are installed. Quick: nothing is imported.
-pub fn check_python(python: &Path) -> Result<(), Refusal> {
+/// The modules that this Python lacks of those that [`Batch`] needs for that kind, and how they are installed. Quick: nothing is
+/// imported.
+pub fn check_python(python: &Path, kind: &str) -> Result<(), Refusal> {
     const LOOK: &str =
-        "import importlib.util as u; print(*[m for m in ('parsl', 'eyas') if u.find_spec(m) is None])";
-    let asked = Command::new(python).args(["-c", LOOK]).current_dir("/").stdin(Stdio::null()).output();
+        "import importlib.util as u, sys; print(*[m for m in sys.argv[1:] if u.find_spec(m) is None])";
+    let (module, called, extra, nodes) = match kind == RAY {
+        true => ("ray", "Ray", "ray", "nodes of a Ray cluster"),
+        false => ("parsl", "Parsl", "batch", "nodes of a batch system"),
+    };
+    let mut command = Command::new(python);
+    command.args(["-c", LOOK, module, "eyas"]).current_dir("/").stdin(Stdio::null());
+    let asked = command.output();
     let shown = shown_path(python);
-    let install = format!("{} -m pip install 'eyas[batch]'", python.display());
+    let install = format!("{} -m pip install 'eyas[{extra}]'", python.display());
     let done = asked.map_err(|e| Refusal {
-        text: format!("nodes of a batch system need Python, and {shown} cannot be run: {e}"),
+        text: format!("{nodes} need Python, and {shown} cannot be run: {e}"),
         hint: Some("--python PATH names another one".into()),
     })?;
     let missing = String::from_utf8_lossy(&done.stdout).trim().to_string();
     if done.status.success() && missing.is_empty() {
         return Ok(());
     }
-    let what = match missing.contains("parsl") {
-        true => "Parsl",
+    let what = match missing.split_whitespace().any(|name| name == module) {
+        true => called,
         false => "the package eyas",
     };
-    let text = format!("nodes of a batch system need {what}, which the Python {shown} does not have");
+    let text = format!("{nodes} need {what}, which the Python {shown} does not have");
     Err(Refusal { text, hint: Some(install) })
 }
 
@@ -234,23 +255,25 @@ impl Helper {
         }
     }
 
-    /// A call and its result: the inner `Err` is the batch system's.
+    /// A call, with its result and how often the batch system was asked for it: the inner `Err` is the batch system's.
     fn call(
         &mut self,
         mut line: Value,
         within: Duration,
         is_cut: impl Fn() -> bool,
-    ) -> Result<Result<Value, String>, String> {
+    ) -> Result<(Result<Value, String>, u64), String> {
         self.n_calls += 1;
         line["id"] = json!(self.n_calls);
         let mut answer = self.exchange(&line, within, is_cut)?;
         if answer["id"] != line["id"] {
             return Err("the Python process answered another question".into());
         }
-        match answer["error"].as_str() {
-            Some(error) => Ok(Err(line_of(error).to_string())),
-            None => Ok(Ok(answer["ok"].take())),
-        }
+        let n_asked = answer["calls"].as_u64().unwrap_or(1);
+        let result = match answer["error"].as_str() {
+            Some(error) => Err(line_of(error).to_string()),
+            None => Ok(answer["ok"].take()),
+        };
+        Ok((result, n_asked))
     }
 }
 
@@ -270,10 +293,17 @@ impl Batch {
             prefix: script::prefix(cluster),
             launch,
             share,
+            calls: CallCount::of(&log_dir),
             log_dir,
             helper: None,
             haste: Haste::default(),
         }
+    }
+
+    /// What nodes of a Ray cluster are like. `cluster`: the id of ours.
+    pub fn ray_config(cluster: &str, list_every: Duration) -> BlockConfig {
+        let config = Batch::block_config(cluster, list_every, 1);
+        BlockConfig { submit_every_ns: RAY_SUBMIT_EVERY_NS, ..config }
     }
 
     /// What blocks of a batch system are like. `cluster`: its id.
@@ -302,6 +332,7 @@ impl Batch {
         let mut opening = self.settings.opening();
         opening["folder"] = json!(self.share.dir());
         opening["book"] = json!(self.log_dir.join(BOOK));
+        opening["program"] = json!(self.launch.exe);
         let haste = self.haste.clone();
         let answer = helper.exchange(&opening, OPEN_MAX, || haste.has_begun()).map_err(|why| {
             let words = last_line(&log).map_or(String::new(), |words| format!(": {words}"));
@@ -310,6 +341,7 @@ impl Batch {
         if answer.get("ready").is_none() {
             return Err(refusal_of(&answer));
         }
+        self.calls.add(Purpose::Other, answer["ready"]["calls"].as_u64().unwrap_or_default());
         self.helper = Some(helper);
         Ok(())
     }
@@ -327,9 +359,20 @@ impl Batch {
             true => haste.is_older_than(CANCEL_IN_HASTE),
             false => haste.has_begun(),
         };
+        let purpose = match line["call"].as_str() {
+            Some("submit") => Purpose::Submit,
+            Some("list") => Purpose::List,
+            Some("cancel") => Purpose::Cancel,
+            _ => Purpose::Other,
+        };
         match helper.call(line, within, is_cut) {
-            Ok(result) => result,
+            Ok((result, n_calls)) => {
+                self.calls.add(purpose, n_calls);
+                result
+            }
             Err(why) => {
+                // It may have been on its way.
+                self.calls.add(purpose, u64::from(purpose != Purpose::Other));
                 self.helper = None;
                 Err(why)
             }
@@ -353,7 +396,10 @@ impl Batch {
 
     /// Writes what each node of a block runs, and gives its path.
     fn write_script(&self, name: &str, n_nodes: u32) -> Result<PathBuf, String> {
-        let text = script::text(&self.launch, &self.share, name, n_nodes > 1);
+        let text = match self.settings.kind == RAY {
+            true => script::carried_text(&self.launch, name),
+            false => script::text(&self.launch, &self.share, name, n_nodes > 1),
+        };
         let path = self.share.script(name);
         let written = self.share.write(&format!("{name}.sh"), text.as_bytes(), 0o700);
         written.map_err(|e| format!("cannot write {}: {e}", shown_path(&path)))?;
@@ -408,6 +454,7 @@ impl Source for Batch {
                 name: text("name"),
                 state,
                 n_nodes: block["nodes"].as_u64().map(|n| n as u32),
+                why: text("why"),
             }
         };
         Ok(all.iter().map(line).collect())
@@ -428,6 +475,10 @@ impl Source for Batch {
 
     fn haste(&self) -> Haste {
         self.haste.clone()
+    }
+
+    fn calls(&self) -> Option<CallCount> {
+        Some(self.calls.clone())
     }
 
     fn last_words(&mut self, name: &str) -> Option<String> {
@@ -502,6 +553,7 @@ mod tests {
             exe: "/bin/eyas".into(),
             node_args: vec![],
             node_dir: None,
+            scratch_age: Duration::ZERO,
             setup: vec![],
             walltime: None,
         };
@@ -519,8 +571,8 @@ mod tests {
         let row = r#"{"id": "7", "name": "eyas-c1-1", "state": "queued", "why": "", "nodes": 2}"#;
         let answer = format!("[ $n = 1 ] && exit 3; echo '{{\"id\": 1, \"ok\": [{row}]}}'; read more");
         let mut batch = pool(dir.path(), &answer);
-        let line =
-            Listed { id: "7".into(), name: "eyas-c1-1".into(), state: BlockState::Queued, n_nodes: Some(2) };
+        let (id, name, why) = ("7".into(), "eyas-c1-1".into(), String::new());
+        let line = Listed { id, name, state: BlockState::Queued, n_nodes: Some(2), why };
         assert_eq!(batch.list(), Ok(vec![line]));
         assert_eq!(n_starts(dir.path()), 2);
         let dir = tempfile::tempdir().unwrap();
@@ -560,6 +612,22 @@ mod tests {
         batch.write_script("eyas-c1-1", 3).unwrap();
         let script = std::fs::read_to_string(batch.share.script("eyas-c1-1")).unwrap();
         assert!(script.contains("eyas_node=eyas-c1-1.$("), "{script}");
-        assert!(script.contains("--name $eyas_node --dir "), "{script}");
+        assert!(script.contains("--name $eyas_node --scratch "), "{script}");
+    }
+
+    #[test]
+    fn what_a_node_of_ray_runs_names_no_file_of_this_machine() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut batch = pool(dir.path(), "exit 0");
+        batch.settings.kind = RAY.into();
+        batch.launch.node_args = vec!["--cache".into(), "7".into()];
+        batch.write_script("eyas-c1-1", 1).unwrap();
+        let script = std::fs::read_to_string(batch.share.script("eyas-c1-1")).unwrap();
+        assert!(
+            !script.contains(&*dir.path().to_string_lossy()) && !script.contains("/bin/eyas"),
+            "{script}"
+        );
+        let begin = "exec \"$EYAS_PROGRAM\" executor --join - --name eyas-c1-1 --dir ";
+        assert!(script.contains(begin) && script.ends_with(" --cache 7 \"$@\"\n"), "{script}");
     }
 }

@@ -12,6 +12,7 @@
 //! `{script}` is a file that starts the block's executor and stays until that ends. It begins with the user's lines of
 //! set-up, writes what it prints into a file beside it, and ends at once when the cluster has ended.
 
+use super::calls::{CallCount, Purpose};
 use super::launch::{Launch, quoted};
 use super::script::{self, last_line, prefix};
 use super::{Haste, Share, Source};
@@ -122,6 +123,7 @@ pub struct Commands {
     /// Where the output of blocks goes that failed.
     log_dir: PathBuf,
     haste: Haste,
+    calls: CallCount,
 }
 
 /// Checks the holes of a command; `which` is `start`, `list` or `stop`. `Err`: one sentence and perhaps a hint on a line of its own.
@@ -200,7 +202,9 @@ impl Commands {
         share: Share,
         log_dir: PathBuf,
     ) -> Commands {
-        Commands { prefix: prefix(cluster), lines, launch, share, log_dir, haste: Haste::default() }
+        let calls = CallCount::of(&log_dir);
+        let (prefix, haste) = (prefix(cluster), Haste::default());
+        Commands { prefix, lines, launch, share, log_dir, haste, calls }
     }
 
     /// What blocks of commands are like. `cluster`: its id, which is in their names.
@@ -248,16 +252,18 @@ impl Source for Commands {
     fn submit(&mut self, name: &str, _: u32) -> Result<String, String> {
         self.write_script(name)?;
         let line = self.start_line(name);
+        self.calls.add(Purpose::Submit, 1);
         id_of(&shell("start", &line, COMMAND_MAX, || self.haste.has_begun())?)
     }
 
     fn list(&mut self) -> Result<Vec<Listed>, String> {
+        self.calls.add(Purpose::List, 1);
         let printed = shell("list", &self.lines.list, COMMAND_MAX, || self.haste.has_begun())?;
         parse_listing(&printed, &self.prefix)
     }
 
     fn cancel(&mut self, id: &str, name: &str) -> Result<(), String> {
-        stop(&self.lines.stop, id, name, &self.haste)
+        stop(&self.lines.stop, id, name, &self.haste, &self.calls)
     }
 
     /// Whoever swept the folder when this cluster was dead has removed the script, which a block in the queue still needs.
@@ -271,6 +277,10 @@ impl Source for Commands {
 
     fn haste(&self) -> Haste {
         self.haste.clone()
+    }
+
+    fn calls(&self) -> Option<CallCount> {
+        Some(self.calls.clone())
     }
 
     fn last_words(&mut self, name: &str) -> Option<String> {
@@ -294,10 +304,10 @@ impl Source for Commands {
         for some in blocks.chunks(STOPS_AT_ONCE) {
             std::thread::scope(|scope| {
                 for (id, name) in some {
-                    let (line, haste, left) = (&self.lines.stop, &self.haste, &left);
+                    let (line, haste, calls, left) = (&self.lines.stop, &self.haste, &self.calls, &left);
                     scope.spawn(move || {
                         let mut pauses = STOP_PAUSES.into_iter();
-                        while let Err(why) = stop(line, id, name, haste) {
+                        while let Err(why) = stop(line, id, name, haste, calls) {
                             let may_wait =
                                 |pause: &Duration| Instant::now() + *pause < deadline && !haste.has_begun();
                             let Some(pause) = pauses.next().filter(may_wait) else {
@@ -315,7 +325,8 @@ impl Source for Commands {
     }
 }
 
-fn stop(line: &str, id: &str, name: &str, haste: &Haste) -> Result<(), String> {
+fn stop(line: &str, id: &str, name: &str, haste: &Haste, calls: &CallCount) -> Result<(), String> {
+    calls.add(Purpose::Cancel, 1);
     let line = filled(line, &[("id", id), ("name", name)]);
     shell("stop", &line, COMMAND_MAX, || haste.is_older_than(STOP_IN_HASTE)).map(drop)
 }
@@ -356,15 +367,14 @@ fn parse_listing(text: &str, prefix: &str) -> Result<Vec<Listed>, String> {
                 shown(name)
             ));
         };
+        // Slurm's reason, for example.
+        let rest = words.collect::<Vec<_>>().join(" ");
         let state = match stage {
             Stage::Queued => BlockState::Queued,
             Stage::Running => BlockState::Running,
-            Stage::Ended => {
-                let rest: Vec<&str> = words.collect();
-                BlockState::Ended([&[word.as_str()], &rest[..]].concat().join(" "))
-            }
+            Stage::Ended => BlockState::Ended(format!("{word} {rest}").trim_end().into()),
         };
-        all.push(Listed { id: id.into(), name: name.into(), state, n_nodes: None });
+        all.push(Listed { id: id.into(), name: name.into(), state, n_nodes: None, why: rest });
     }
     Ok(all)
 }
@@ -531,6 +541,7 @@ mod tests {
             exe: "/opt/my eyas/eyas".into(),
             node_args: vec!["--home-local".into(), "/a b".into()],
             node_dir: Some("$TMPDIR/\"x\"".into()),
+            scratch_age: Duration::from_secs(3600),
             setup: vec!["module load eyas".into()],
             walltime: Some(Duration::from_secs(3723)),
         };
@@ -547,7 +558,7 @@ mod tests {
                 "} < /dev/null",
                 "mkdir -p -m 700 \"$TMPDIR/\\\"x\\\"\" || exit 1",
                 "exec '/opt/my eyas/eyas' executor --join /home/me/.local/state/eyas/c1/join.json --name eyas-c1-3 \
-                 --dir \"$TMPDIR/\\\"x\\\"/eyas-c1-3\" --remove-dir --home-local '/a b' \
+                 --scratch \"$TMPDIR/\\\"x\\\"\" --scratch-age 3600000ms --home-local '/a b' \
                  --walltime 3723s --walltime-end $((began + 3723))",
             ]
         );

@@ -1,4 +1,5 @@
-//! Hosts that are known by name: each holds an executor that is started by `ssh`, or by `srun` within an allocation of Slurm.
+//! Hosts that are known by name: each holds an executor that is started by `ssh`, or within an allocation by the batch system's own
+//! `srun` (Slurm) or `qrsh -inherit` (Grid Engine).
 //!
 //! Host number i of the list is node number i, so a node that comes back comes back to its host. The starting program runs here and
 //! holds the executor by its standard input: the cluster's key goes in as the first line, so it needs no shared folder
@@ -22,12 +23,17 @@ pub enum Reach {
     Ssh(Vec<String>),
     /// A step of the Slurm job that this process is in.
     Srun,
+    /// A task of the Grid Engine job that this process is in. The first host is the one of this process: its executor needs no
+    /// `qrsh`, which a parallel environment may refuse there (`job_is_first_task`).
+    Qrsh,
 }
 
 /// Hosts by their names, in order; one that stands twice holds two nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hosts {
     pub names: Vec<String>,
+    /// Of each host: slots that the allocation has there, where its list says it.
+    pub slots: Vec<Option<u32>>,
     pub reach: Reach,
 }
 
@@ -52,12 +58,13 @@ impl Hosts {
         match (names.is_empty(), words.is_empty()) {
             (true, _) => Err(format!("{} names no host", shown_path(path))),
             (_, true) => Err("--ssh is empty".into()),
-            _ => Ok(Hosts { names, reach: Reach::Ssh(words) }),
+            _ => Ok(Hosts { slots: vec![None; names.len()], names, reach: Reach::Ssh(words) }),
         }
     }
 
-    /// Those of the allocation that this process is in. `get` reads the environment. `Err`: one sentence.
-    pub fn of_allocation(get: impl Fn(&str) -> Option<String>, ssh: &str) -> Result<Hosts, String> {
+    /// Those of the allocation that this process is in. `get` reads the environment; `ssh`: how to reach them, if the user says
+    /// it. `Err`: one sentence.
+    pub fn of_allocation(get: impl Fn(&str) -> Option<String>, ssh: Option<&str>) -> Result<Hosts, String> {
         let file = |path: String| {
             let path = PathBuf::from(path);
             let text = std::fs::read_to_string(&path);
@@ -65,35 +72,41 @@ impl Hosts {
                 format!("cannot read the nodes of this allocation in {}: {e}", shown_path(&path))
             })
         };
-        let (names, reach) = if let Some(list) = get(SLURM) {
-            (names_of_slurm(&list)?, Reach::Srun)
+        // A host may stand several times: its slots are added.
+        let (lines, reach): (Vec<(String, Option<u32>)>, _) = if let Some(list) = get(SLURM) {
+            (names_of_slurm(&list)?.into_iter().map(|name| (name, None)).collect(), Reach::Srun)
         } else if let Some(path) = get(GRID_ENGINE) {
-            let first_words = names_of_lines(&file(path)?)
-                .into_iter()
-                .filter_map(|line| line.split_whitespace().next().map(str::to_string));
-            (first_words.collect(), ssh_words(ssh))
+            (lines_of_grid_engine(&file(path)?), ssh.map_or(Reach::Qrsh, ssh_words))
         } else if let Some(path) = get(PBS) {
             // A node stands there once for each of its processors.
-            (names_of_lines(&file(path)?), ssh_words(ssh))
+            let lines = names_of_lines(&file(path)?).into_iter().map(|name| (name, Some(1))).collect();
+            (lines, ssh_words(ssh.unwrap_or("ssh")))
         } else {
             return Err(format!(
                 "this is no allocation of a batch system that eyas knows: none of {SLURM}, {GRID_ENGINE} and {PBS} is set"
             ));
         };
-        let mut once: Vec<String> = vec![];
-        for name in names {
-            if !once.contains(&name) {
-                once.push(name);
+        let mut once: Vec<(String, Option<u32>)> = vec![];
+        for (name, slots) in lines {
+            match once.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, sum)) => *sum = sum.zip(slots).map(|(sum, slots)| sum + slots),
+                None => once.push((name, slots)),
             }
         }
-        match once.is_empty() {
+        if matches!(reach, Reach::Ssh(_)) && get(GRID_ENGINE).is_none() {
+            // PBS Pro writes one line for each chunk, of which NCPUS says how many processors one has.
+            let n_cpus = get("NCPUS").and_then(|n| n.parse().ok()).filter(|n| *n > 0);
+            once.iter_mut().for_each(|(_, slots)| *slots = slots.filter(|n| *n > 1).max(n_cpus));
+        }
+        let (names, slots): (Vec<_>, Vec<_>) = once.into_iter().unzip();
+        match names.is_empty() {
             true => Err("this allocation has no nodes".into()),
-            false => Ok(Hosts { names: once, reach }),
+            false => Ok(Hosts { names, slots, reach }),
         }
     }
 
     /// What starts the executor of the node with that number, from 1; `name` is its block's. `Err`: one sentence.
-    pub fn start(&self, name: &str, number: u32, cluster: &str, launch: &Launch) -> Result<Start, String> {
+    pub fn start(&self, name: &str, number: u32, launch: &Launch) -> Result<Start, String> {
         let Some(host) = self.names.get(number as usize - 1) else {
             return Err(format!("there are {} hosts, and {name} would be one more", self.names.len()));
         };
@@ -101,8 +114,18 @@ impl Hosts {
         let short = host.rsplit(['@', '/']).next().unwrap_or(host);
         let short: String = short.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
         let node = if short.is_empty() { name.to_string() } else { format!("{name}.{short}") };
-        let script = launch.script("-", &node, &format!("{cluster}-{name}"), true);
+        let mut launch = launch.clone();
+        // What the user says of slots wins.
+        if let (Some(n), false) = (self.slots[number as usize - 1], launch.has_argument("--slots")) {
+            launch.node_args.extend(["--slots".into(), n.to_string()]);
+        }
+        let script = launch.script("-", &node, true);
         let (program, args) = match &self.reach {
+            Reach::Qrsh if number == 1 => ("/bin/sh".to_string(), vec!["-c".into(), script, "sh".into()]),
+            Reach::Qrsh => {
+                let line = format!("exec /bin/sh -c {} sh", super::launch::quoted(&script));
+                ("qrsh".to_string(), vec!["-inherit".into(), host.clone(), line])
+            }
             Reach::Srun => {
                 let options = ["--nodes=1", "--ntasks=1", "--overlap", "--quiet", "--mpi=none"];
                 let mut args: Vec<String> = options.map(str::to_string).to_vec();
@@ -123,6 +146,27 @@ impl Hosts {
 
 fn ssh_words(ssh: &str) -> Reach {
     Reach::Ssh(ssh.split_whitespace().map(str::to_string).collect())
+}
+
+/// A host, its slots, its queue and its processors stand on each line.
+fn lines_of_grid_engine(text: &str) -> Vec<(String, Option<u32>)> {
+    let of = |line: String| {
+        let mut words = line.split_whitespace();
+        let name = words.next()?.to_string();
+        Some((name, words.next().and_then(|n| n.parse().ok()).filter(|n| *n > 0)))
+    };
+    names_of_lines(text).into_iter().filter_map(of).collect()
+}
+
+/// Slots of the host that this process is on, as a job of Grid Engine has them: those of the first host of its list, or all of a
+/// job on one host. `None`: it is none, or does not say it.
+pub fn slots_of_grid_engine(get: impl Fn(&str) -> Option<String>) -> Option<u32> {
+    get("SGE_JOB_SPOOL_DIR")?;
+    let number = |name: &str| get(name)?.parse::<u32>().ok().filter(|n| *n > 0);
+    match (number("NHOSTS").unwrap_or(1), get(GRID_ENGINE)) {
+        (2.., Some(path)) => lines_of_grid_engine(&std::fs::read_to_string(path).ok()?).first()?.1,
+        _ => number("NSLOTS"),
+    }
 }
 
 fn names_of_lines(text: &str) -> Vec<String> {
@@ -160,18 +204,34 @@ mod tests {
         assert!(of("# none\n").unwrap_err().ends_with("names no host"));
         assert!(of("c01\n-oProxyCommand=x\n").unwrap_err().ends_with("as its host 2, which is no name"));
         assert!(of("c01 c02\n").unwrap_err().contains("which is no name"));
-        let allocation = |variable: &str, text: &str| {
+        let allocation = |variable: &str, text: &str, more: &str| {
             std::fs::write(&path, text).unwrap();
             let value = path.display().to_string();
-            let get = |name: &str| (name == variable).then(|| value.clone());
-            Hosts::of_allocation(get, "ssh").map(|hosts| hosts.names.join(" "))
+            let get = |name: &str| match name {
+                "NCPUS" => Some(more.to_string()),
+                _ => (name == variable).then(|| value.clone()),
+            };
+            let found = Hosts::of_allocation(get, None)?;
+            let slots = found.slots.iter().map(|n| n.map_or("?".into(), |n| n.to_string()));
+            let words: Vec<String> =
+                found.names.iter().zip(slots).map(|(name, n)| format!("{name}:{n}")).collect();
+            Ok::<_, String>((words.join(" "), found.reach))
         };
-        assert_eq!(allocation(PBS, "n1\nn1\nn2\nn2\n").unwrap(), "n1 n2");
+        let ssh = Reach::Ssh(vec!["ssh".into()]);
+        // Torque: a line for each processor. PBS Pro: one for each chunk.
+        assert_eq!(allocation(PBS, "n1\nn1\nn2\nn1\nn2\n", "").unwrap(), ("n1:3 n2:2".into(), ssh.clone()));
+        assert_eq!(allocation(PBS, "n1\nn2\n", "").unwrap(), ("n1:? n2:?".into(), ssh.clone()));
+        assert_eq!(allocation(PBS, "n1\nn2\n", "8").unwrap(), ("n1:8 n2:8".into(), ssh));
         assert_eq!(
-            allocation(GRID_ENGINE, "g1 2 all.q@g1 UNDEFINED\ng2 1 all.q@g2 <NULL>\n").unwrap(),
-            "g1 g2"
+            allocation(
+                GRID_ENGINE,
+                "g1 2 all.q@g1 UNDEFINED\ng2 1 all.q@g2 <NULL>\ng1 3 x.q@g1 UNDEFINED\n",
+                ""
+            )
+            .unwrap(),
+            ("g1:5 g2:1".into(), Reach::Qrsh)
         );
-        assert!(allocation("OTHER", "").unwrap_err().starts_with("this is no allocation"));
+        assert!(allocation("OTHER", "", "").unwrap_err().starts_with("this is no allocation"));
     }
 
     #[test]
@@ -180,12 +240,13 @@ mod tests {
             exe: "/bin/eyas".into(),
             node_args: vec!["--cache".into(), "7".into()],
             node_dir: None,
+            scratch_age: std::time::Duration::ZERO,
             setup: vec!["module load x".into()],
             walltime: None,
         };
         let names = vec!["me@c02.site.org".to_string(), "ssh://10.0.0.1:2222".into()];
-        let hosts = Hosts { names, reach: Reach::Ssh(vec!["ssh".into(), "-4".into()]) };
-        let start = hosts.start("node1", 1, "ab12", &launch).unwrap();
+        let hosts = Hosts { names, slots: vec![None; 2], reach: Reach::Ssh(vec!["ssh".into(), "-4".into()]) };
+        let start = hosts.start("node1", 1, &launch).unwrap();
         assert_eq!((start.program, start.label.as_deref()), (PathBuf::from("ssh"), Some("me@c02.site.org")));
         assert_eq!(
             start.args[..6],
@@ -194,8 +255,52 @@ mod tests {
         let line = &start.args[6];
         assert!(line.starts_with("exec /bin/sh -c '") && line.ends_with("\"$@\"' sh"), "{line}");
         assert!(line.contains("/bin/eyas executor --join - --name node1.c02 "), "{line}");
-        assert!(line.contains("/ab12-node1\" --remove-dir --cache 7 \"$@\""), "{line}");
-        assert!(hosts.start("node2", 2, "ab12", &launch).unwrap().args[6].contains("--name node2.10 "));
-        assert!(hosts.start("node3", 3, "ab12", &launch).is_err());
+        assert!(line.contains("\" --scratch-age 0ms --cache 7 \"$@\""), "{line}");
+        assert!(hosts.start("node2", 2, &launch).unwrap().args[6].contains("--name node2.10 "));
+        assert!(hosts.start("node3", 3, &launch).is_err());
+    }
+
+    #[test]
+    fn a_job_of_grid_engine_starts_here_without_qrsh_and_says_slots() {
+        let launch = Launch {
+            exe: "/bin/eyas".into(),
+            node_args: vec![],
+            node_dir: None,
+            scratch_age: std::time::Duration::ZERO,
+            setup: vec![],
+            walltime: None,
+        };
+        let hosts =
+            Hosts { names: vec!["g1".into(), "g2".into()], slots: vec![Some(2), None], reach: Reach::Qrsh };
+        let first = hosts.start("node1", 1, &launch).unwrap();
+        assert_eq!((first.program, first.args[0].as_str()), (PathBuf::from("/bin/sh"), "-c"));
+        assert!(first.args[1].contains(" --slots 2"), "{:?}", first.args);
+        let second = hosts.start("node2", 2, &launch).unwrap();
+        assert_eq!(
+            (second.program, &second.args[..2]),
+            (PathBuf::from("qrsh"), &["-inherit".to_string(), "g2".into()][..])
+        );
+        assert!(!second.args[2].contains("--slots"), "{:?}", second.args);
+        let asked = Launch { node_args: vec!["--slots".into(), "7".into()], ..launch };
+        let first = hosts.start("node1", 1, &asked).unwrap();
+        assert!(
+            first.args[1].contains(" --slots 7") && !first.args[1].contains("--slots 2"),
+            "{:?}",
+            first.args
+        );
+
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("hosts");
+        std::fs::write(&path, "g1 3 all.q@g1 UNDEFINED\ng2 1 all.q@g2 UNDEFINED\n").unwrap();
+        let of = |variables: &[(&str, &str)]| {
+            slots_of_grid_engine(|name| {
+                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string())
+            })
+        };
+        let spool = ("SGE_JOB_SPOOL_DIR", "/spool");
+        assert_eq!(of(&[("NSLOTS", "4")]), None, "it is no job of Grid Engine");
+        assert_eq!(of(&[spool, ("NSLOTS", "4"), ("NHOSTS", "1")]), Some(4));
+        let file = path.display().to_string();
+        assert_eq!(of(&[spool, ("NSLOTS", "4"), ("NHOSTS", "2"), (GRID_ENGINE, &file)]), Some(3));
     }
 }

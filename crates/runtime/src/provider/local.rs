@@ -116,6 +116,7 @@ impl Source for Local {
             id: name.clone(),
             name: name.clone(),
             n_nodes: Some(1),
+            why: String::new(),
             state: match (node.part.find_end(), &node.label) {
                 (None, _) => BlockState::Running,
                 (Some(why), None) => BlockState::Ended(why),
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_started_is_refused_with_the_reason() {
+    fn a_node_that_cannot_be_started_is_refused_with_the_reason() {
         let dir = tempfile::tempdir().unwrap();
         let mut local = Local::new("/no/such/program".into(), dir.path().into(), |_| vec![]);
         let why = local.submit("N1", 1).unwrap_err();

@@ -3,7 +3,7 @@
 //! A provider asks the dispatcher for its demand every [`LOOK`], lets [`eyas_core::provisioning::blocks`] decide, and carries that
 //! out: it submits, lists and cancels blocks, and has idle nodes drained. Where blocks come from is a [`Source`]: this machine
 //! ([`Local`]), hosts that are known by name ([`Hosts`]), commands of the user ([`Commands`]), or batch systems
-//! and clouds through Parsl ([`Batch`]). A source works on a thread of its own, one order after the other, so
+//! and clouds through Parsl, and Ray ([`Batch`]). A source works on a thread of its own, one order after the other, so
 //! that a batch system that hangs does not keep the provider from looking.
 //!
 //! A provider ends when the dispatcher does, and its blocks with it. Where blocks live elsewhere, a dispatcher that only does not
@@ -14,6 +14,7 @@
 //! Not here: how many nodes there should be, and when which command is given.
 
 mod batch;
+mod calls;
 mod command;
 mod haste;
 mod hosts;
@@ -24,10 +25,11 @@ mod share;
 mod sweep;
 mod worker;
 
-pub use batch::{Batch, BatchSettings, Refusal, check_python};
+pub use batch::{Batch, BatchSettings, RAY, Refusal, check_python};
+pub use calls::{CallCount, calls_of};
 pub use command::{CommandLines, Commands, check_line, has_hole};
 pub use haste::Haste;
-pub use hosts::{Hosts, Reach};
+pub use hosts::{Hosts, Reach, slots_of_grid_engine};
 pub use launch::Launch;
 pub use local::Local;
 pub use share::Share;
@@ -95,6 +97,11 @@ pub trait Source: Send + 'static {
     fn haste(&self) -> Haste {
         Haste::default()
     }
+
+    /// How often a batch system was asked; `None`: there is none.
+    fn calls(&self) -> Option<CallCount> {
+        None
+    }
 }
 
 /// How a provider is started.
@@ -144,7 +151,7 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
     let mut terminate = signal(SignalKind::terminate()).map_err(ProviderError::Signal)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ProviderError::Signal)?;
     // Whoever started this sends it when its user does not want to wait any longer.
-    let haste = source.haste();
+    let (haste, calls) = (source.haste(), source.calls());
     tokio::spawn(async move {
         interrupt.recv().await;
         haste.begin();
@@ -168,6 +175,7 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
         elsewhere: options.elsewhere,
         blocks: Blocks::new(options.blocks, provisioner),
         worker: Worker::start(source),
+        calls,
         has_listed: false,
         has_tried_to_list: false,
         failed: vec![],
@@ -234,6 +242,7 @@ struct Provider {
     elsewhere: Option<(Duration, Share)>,
     blocks: Blocks,
     worker: Worker,
+    calls: Option<CallCount>,
     has_listed: bool,
     has_tried_to_list: bool,
     /// The blocks that failed last, with the last line that each printed.
@@ -264,6 +273,7 @@ impl Provider {
             id: view.id.unwrap_or_default(),
             state: view.state.into(),
             n_nodes: view.n_nodes,
+            why: view.why,
         };
         // Blocks of this machine are there within a moment.
         let n_shown = if self.elsewhere.is_some() { BLOCKS_SHOWN_MAX } else { 0 };
@@ -274,6 +284,7 @@ impl Provider {
             nodes_max: config.nodes_max,
             n_pending: self.blocks.n_pending(),
             troubles: self.troubles.iter().map(|(_, sentence)| sentence.clone()).collect(),
+            calls: self.calls.as_ref().map(CallCount::get),
             decisions: self.decisions.clone(),
         }
     }
@@ -319,7 +330,10 @@ impl Provider {
             BlockAction::Submit { number, name, n_nodes } => self.worker.submit(number, name, n_nodes),
             BlockAction::List => self.worker.list(),
             BlockAction::Cancel { id, name } => self.worker.cancel(id, name),
-            BlockAction::Over { name } => {
+            BlockAction::Over { name, why } => {
+                if self.elsewhere.is_some() {
+                    eyas_text::say!("{name} is over: {}", line_of(&why));
+                }
                 self.set_trouble(&name, None);
                 self.worker.forget(name);
             }
@@ -336,9 +350,17 @@ impl Provider {
                 }
                 self.failed.push((name, words));
             }
-            BlockAction::TryAgain { what, why, wait_ns } => {
-                eyas_text::say!("could not {what}: {why}; trying again in {} s", wait_ns / 1_000_000_000);
-                self.set_trouble(what, Some(format!("nobody could {what}: {why}")));
+            BlockAction::TryAgain { what, why, wait_ns, n_blocks } => {
+                let beside = match (what, n_blocks) {
+                    (SUBMIT, 1) => " beside the one there is".to_string(),
+                    (SUBMIT, 2..) => format!(" beside the {n_blocks} there are"),
+                    _ => String::new(),
+                };
+                eyas_text::say!(
+                    "could not {what}{beside}: {why}; trying again in {} s",
+                    wait_ns / 1_000_000_000
+                );
+                self.set_trouble(what, Some(format!("nobody could {what}{beside}: {why}")));
             }
             BlockAction::Adopted { name, id } => {
                 eyas_text::say!("{name} ({id}) is there from before, and is taken over");
@@ -416,6 +438,9 @@ impl Provider {
             left.push(format!("{name} may have been requested all the same, and is left then: {why}"));
         }
         left.iter().for_each(|sentence| eyas_text::say!("{sentence}"));
+        if let Some(calls) = self.calls.as_ref().map(CallCount::get) {
+            eyas_text::say!("the batch system was asked {} times: {}", calls.total(), calls.in_words());
+        }
         if let Err(e) =
             std::fs::write(&self.left_file, left.iter().map(|line| format!("{line}\n")).collect::<String>())
         {

@@ -22,7 +22,8 @@ pub(super) fn text(launch: &Launch, share: &Share, name: &str, is_one_of_several
     let mut text = String::from("#!/bin/sh\n");
     let _ = writeln!(text, "# The executor {name} of an eyas cluster.");
     // Where Slurm plays several nodes on one host, its own name for each tells them apart.
-    const HOST: &str = "$(printf %s \"${SLURMD_NODENAME:-$(uname -n)}\" | cut -d. -f1 | tr -c A-Za-z0-9- -)";
+    const HOST: &str =
+        "$(printf %s \"${SLURMD_NODENAME:-$(uname -n)}\" | cut -d. -f1 | tr -d '\\n' | tr -c A-Za-z0-9- -)";
     let node = match is_one_of_several {
         true => {
             let _ = writeln!(text, "eyas_node={name}.{HOST}");
@@ -36,8 +37,15 @@ pub(super) fn text(launch: &Launch, share: &Share, name: &str, is_one_of_several
     };
     let join = path(&share.join());
     let _ = writeln!(text, "[ -e {join} ] || {{ echo 'the cluster has ended'; exit 0; }}");
-    let _ = writeln!(text, "{}", launch.script(&join, node, node, false));
+    let _ = writeln!(text, "{}", launch.script(&join, node, false));
     text
+}
+
+/// The same for a node that sees no folder of this machine: the key comes by standard input, the program's path in a variable, and what
+/// is printed goes to whoever started the script.
+pub(super) fn carried_text(launch: &Launch, name: &str) -> String {
+    let script = launch.script_with("\"$EYAS_PROGRAM\"", "-", name, true);
+    format!("# The executor {name} of an eyas cluster.\n{script}\n")
 }
 
 /// The last line of a file that is not empty, of its last kilobytes.

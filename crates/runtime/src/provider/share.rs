@@ -44,7 +44,7 @@ impl Share {
     /// Copies the join file as it is now: a dispatcher that was started again has another address.
     pub fn refresh(&self, join: &Path) -> io::Result<()> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
-        let content = std::fs::read(join)?;
+        let content = for_nodes(std::fs::read(join)?);
         if std::fs::read(self.join()).is_ok_and(|known| known == content) {
             return Ok(());
         }
@@ -70,5 +70,14 @@ impl Share {
     /// Removes the folder: the cluster has ended.
     pub fn remove(&self) {
         let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// A join file without what only processes on the dispatcher's machine can use.
+fn for_nodes(content: Vec<u8>) -> Vec<u8> {
+    let Ok(mut join) = serde_json::from_slice::<serde_json::Value>(&content) else { return content };
+    match join.as_object_mut().and_then(|join| join.remove("address_here")) {
+        Some(_) => serde_json::to_vec_pretty(&join).unwrap_or(content),
+        None => content,
     }
 }

@@ -61,7 +61,7 @@ pub fn sweep_shares(state: &Path) -> Vec<String> {
         let lock = File::options().write(true).open(start_lock(dir)).ok();
         let is_being_started = lock.as_ref().is_some_and(|lock| lock.try_lock().is_err());
         let lives = names_living(&dir.join("journal").join("lock")) || names_living(&provider_lock(dir));
-        if !is_being_started && !lives && !is_listened_to(&share.join()) {
+        if !is_being_started && !lives && !is_listened_to(dir, &share.join()) {
             share.remove();
             swept.push(cluster);
         }
@@ -69,14 +69,16 @@ pub fn sweep_shares(state: &Path) -> Vec<String> {
     swept
 }
 
-/// Whether somebody may listen at the address in the file.
-fn is_listened_to(join: &Path) -> bool {
-    let Ok(join) = Join::read(join) else { return false };
+/// Whether somebody may listen at the cluster's address.
+fn is_listened_to(dispatcher_dir: &Path, for_nodes: &Path) -> bool {
+    // The dispatcher's own file, which one that was killed leaves behind, has the address for this machine.
+    let own = Join::read(&dispatcher_dir.join("join.json"));
+    let Ok(join) = own.or_else(|_| Join::read(for_nodes)) else { return false };
     let is_refused = |at| {
         let tried = TcpStream::connect_timeout(&at, REFUSAL_MAX);
         tried.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused)
     };
-    match join.address.to_socket_addrs() {
+    match join.address_here.as_ref().unwrap_or(&join.address).to_socket_addrs() {
         Ok(mut all) => all.any(|at| !is_refused(at)),
         // A name that nobody knows any more, or not at this moment.
         Err(_) => true,

@@ -109,7 +109,7 @@ fn the_first_member_commits_when_all_others_have_prepared() {
 }
 
 #[test]
-fn before_what_is_added_is_split_all_are_asked() {
+fn all_members_are_asked_before_an_addition_is_split() {
     let mut case = Case::filled(Some(RunId(1)));
     case.opened(1).opened(2).says(&["consult 0", "consult 1", "consult 2"]);
     let known = || ReplyBody::Consulted(Box::<KnownFiles>::default());
@@ -117,7 +117,7 @@ fn before_what_is_added_is_split_all_are_asked() {
 }
 
 #[test]
-fn the_first_refusal_of_a_member_tells_the_reason_when_all_have_answered() {
+fn the_first_refusal_gives_the_reason_when_all_members_have_answered() {
     let mut case = Case::filled(None);
     case.opened(1).opened(2).says(&HAND_OUT);
     case.refused(2, "why").refused(2, "there is no such run").says(&[]);
@@ -149,7 +149,7 @@ fn nothing_goes_on_without_the_first_member() {
 }
 
 #[test]
-fn what_was_accepted_before_is_not_submitted() {
+fn a_submission_that_was_accepted_before_is_not_submitted_again() {
     let mut case = Case::new(Some(RunId(1)));
     let accepted = ReplyBody::RunAccepted { run: RunId(1), n_tasks: 3, again: true };
     case.says(&["open 0"]).answer(0, accepted.clone()).says(&[]);

@@ -74,8 +74,13 @@ impl<O: Outside> Session<O> {
         };
         self.outside.welcome(connection, welcome);
         let (name, slots) = (shown(&hello.offer.name).to_string(), hello.offer.slots);
+        let held = match hello.offer.held.len() {
+            0 => String::new(),
+            1 => " and 1 file in its cache".into(),
+            n => format!(" and {n} files in its cache"),
+        };
         self.say(match (known, hello.offer.owner) {
-            (None, None) => format!("eyas: executor {name} joined from {peer}, with {slots} slots"),
+            (None, None) => format!("eyas: executor {name} joined from {peer}, with {slots} slots{held}"),
             _ => format!("eyas: executor {name} is back, from {peer}, with {slots} slots"),
         });
         self.executor_names.insert(executor, hello.offer.name.clone());

@@ -112,6 +112,14 @@ impl<O: Outside> Session<O> {
         }
     }
 
+    /// Nodes that were requested and have not joined, and why the first of them waits in a queue, if that is known.
+    pub(super) fn pending_nodes(&self) -> (u32, String) {
+        let Some((_, provisioner)) = &self.provision.provisioner else { return (0, String::new()) };
+        let mut queued = provisioner.blocks.iter().filter(|block| block.state == "queued");
+        let why = queued.find(|block| !block.why.is_empty()).map(|block| block.why.clone());
+        (provisioner.n_pending, why.unwrap_or_default())
+    }
+
     /// Nodes that take work, if nodes come and go.
     pub(super) fn n_nodes(&self) -> Option<u32> {
         self.provision.provisioner.as_ref()?;

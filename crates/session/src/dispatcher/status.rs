@@ -30,6 +30,7 @@ impl<O: Outside> Session<O> {
             })
             .sum();
         let n_running = (n_running as u64).min(r.n_reserved - r.n_landing);
+        let (n_nodes_pending, pending_why) = self.pending_nodes();
         RunStatus {
             run,
             name: r.name.clone(),
@@ -50,6 +51,8 @@ impl<O: Outside> Session<O> {
             ended: r.ended.filter(|_| n_ended == r.n_tasks),
             failures: self.durable_failures(r, durable.n_failed),
             n_nodes: self.n_nodes(),
+            n_nodes_pending,
+            pending_why,
             troubles: self.provision.troubles(),
         }
     }

@@ -56,27 +56,28 @@ pub struct Book {
 }
 
 impl Book {
-    /// Of a process that finds `held` in its cache: digests and sizes. `origins`: which of it came from where, as an earlier
-    /// process kept it. Gives the objects too, in the order of `held`.
+    /// Of a process that finds `held` in its cache: digests and sizes. `origins`: from which places the bytes of each came, as
+    /// an earlier process kept it; no place stands there twice. Gives the objects too, in the order of `held`: several where
+    /// equal bytes have several names.
     pub fn restore(
         held: &[(Digest, u64)],
-        mut origins: HashMap<Digest, (String, HomeVersion)>,
+        mut origins: HashMap<Digest, Vec<(String, HomeVersion)>>,
     ) -> (Book, Vec<(ObjectId, Fetched)>) {
         let mut book = Book::default();
         let mut objects = vec![];
         for &(digest, size_bytes) in held {
-            let (object, version) = match origins.remove(&digest) {
-                Some((location, version)) if !book.by_location.contains_key(location.as_str()) => {
-                    (book.intern(&location), Some(version))
-                }
-                _ => {
-                    let object = book.intern(&format!("{NAMELESS}{digest}"));
-                    book.nameless.insert(digest, object);
-                    (object, None)
-                }
-            };
-            book.set_digest(object, digest);
-            objects.push((object, Fetched { digest, size_bytes, version }));
+            let names = origins.remove(&digest).unwrap_or_default();
+            let mut found: Vec<(ObjectId, Option<HomeVersion>)> =
+                names.into_iter().map(|(name, version)| (book.intern(&name), Some(version))).collect();
+            if found.is_empty() {
+                let object = book.intern(&format!("{NAMELESS}{digest}"));
+                book.nameless.insert(digest, object);
+                found.push((object, None));
+            }
+            for (object, version) in found {
+                book.set_digest(object, digest);
+                objects.push((object, Fetched { digest, size_bytes, version }));
+            }
         }
         (book, objects)
     }

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_and_not_held_is_said_to_be_dropped() {
+    fn an_object_that_is_named_and_not_held_is_reported_as_dropped() {
         let mut s = welcomed();
         let objects = vec![(ObjectId(50), "a".into(), Some(digest(1)))];
         assert!(matches!(s.hear(ToExecutor::Named { objects }), Order::Feed(events) if events.is_empty()));

@@ -176,6 +176,7 @@ impl World {
             task_overhead_ns: draw.one_of(&[0, 900_000]),
             node_delay_min_ns: 0,
             node_delay_max_ns: 0,
+            walltime_ns: None,
             speed: 1.0,
             costs: Costs::default(),
         };

@@ -7,9 +7,13 @@
 //!
 //! A row is one folded array with the item of A in its template and the item of B as its index, so a
 //! million tasks need a thousand templates. Nothing here is random, so there is no seed.
+//!
+//! [`tiled`] is the same work as `eyas pairs` has it: the tiles of [`eyas_core::pairs`], each a task that reads all items of its
+//! pairs and computes as long as all its pairs.
 
 use super::*;
 use eyas_core::array::Piece;
+use eyas_core::pairs::{self, Item, Shape, Tile};
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct AllPairsConfig {
@@ -53,6 +57,61 @@ pub fn all_pairs(config: AllPairsConfig) -> Result<Workload, Error> {
     })
 }
 
+/// How the program of a tile comes to the items of each pair after the tile's task has them on its node.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Rereads {
+    /// An item is read from the disk once in a tile, and then from memory (the page cache).
+    Memory,
+    /// Each pair reads both of its items from the disk, which gives so many bytes per second to one processor while all
+    /// processors of its node read.
+    Disk { bytes_per_s: f64 },
+}
+
+/// The work of [`all_pairs`] in tiles, which are chosen for `machine`. Beside tiles, the program is the same.
+pub fn tiled(config: AllPairsConfig, machine: &pairs::Machine, rereads: Rereads) -> Result<Workload, Error> {
+    let AllPairsConfig { n, item_bytes, compute_ns } = config;
+    at_least_one("the number of items in a set", u64::from(n))?;
+    let sizes = vec![item_bytes; n as usize];
+    let sizes = pairs::Sizes::two(&sizes, &sizes);
+    let tiles = pairs::plan(&sizes, machine)
+        .map_err(|refusal| Error::config(format!("the pairs do not fit that machine: {refusal:?}")))?;
+    let n_read: u64 = tiles.iter().map(|tile| tile.items(Shape::Two).len() as u64).sum();
+    let n_tasks = tiles.len() as u64;
+    let task = move |(k, tile): (usize, Tile)| {
+        let items = tile.items(Shape::Two);
+        let n_pairs = tile.n_pairs(Shape::Two);
+        let again_ns = match rereads {
+            Rereads::Memory => 0,
+            Rereads::Disk { bytes_per_s } => {
+                let n_again = (2 * n_pairs).saturating_sub(items.len() as u64);
+                ((n_again * item_bytes) as f64 / bytes_per_s * 1e9) as u64
+            }
+        };
+        let location = |item: &Item| match item {
+            Item::A(i) => Pattern::literal(format!("a{i}")),
+            Item::B(i) => Pattern::literal(format!("b{i}")),
+        };
+        let id = Pattern::literal(format!("tile-{k}"));
+        let array = TaskArray {
+            n_tasks: 1,
+            first_index: 0,
+            template: template(id, "tile", items.iter().map(location).collect(), vec![]),
+            columns: vec![],
+            needs: None,
+        };
+        let compute = Compute::Same(n_pairs * compute_ns + again_ns);
+        ArrivingTasks { at: Timestamp(0), array: Arc::new(array), compute }
+    };
+    Ok(Workload {
+        name: format!("allpairs-{n}-tiles"),
+        n_tasks,
+        ideal_ns: 0,
+        read_bytes: n_read.saturating_mul(item_bytes),
+        sizes: Sizes::Same(item_bytes),
+        submissions: Box::new(tiles.into_iter().enumerate().map(task)),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::testing::all;
@@ -85,5 +144,32 @@ mod tests {
     fn empty_sets_are_refused() {
         let error = all_pairs(AllPairsConfig { n: 0, ..AllPairsConfig::default() }).err().unwrap();
         assert!(error.to_string().contains("at least 1"), "{error}");
+    }
+
+    #[test]
+    fn tiles_compute_all_pairs_and_read_each_item_a_few_times() {
+        let config = AllPairsConfig { n: 100, ..AllPairsConfig::default() };
+        let machine = pairs::Machine {
+            n_nodes: 10,
+            n_slots: 2,
+            cache_bytes: 50_000 * MB,
+            pair_ns: SECOND_NS,
+            tile_ns_max: pairs::TILE_NS_MAX,
+        };
+        let sum = |workload: Workload| {
+            workload.submissions.map(|task| match task.compute {
+                Compute::Same(ns) => ns * u64::from(task.array.n_tasks),
+                Compute::Each(_) => unreachable!("all tasks of an array take the same time"),
+            })
+        };
+        let of_tiles: u64 = sum(tiled(config.clone(), &machine, Rereads::Memory).unwrap()).sum();
+        assert_eq!(of_tiles, sum(all_pairs(config.clone()).unwrap()).sum::<u64>());
+        let read_bytes = tiled(config.clone(), &machine, Rereads::Memory).unwrap().read_bytes;
+        assert!(read_bytes * 10 < all_pairs(config.clone()).unwrap().read_bytes, "{read_bytes}");
+        // What is read from the disk again costs time: 24 MB for each pair, less what the task itself reads.
+        let disk = Rereads::Disk { bytes_per_s: 24e6 };
+        let with_disk: u64 = sum(tiled(config, &machine, disk).unwrap()).sum();
+        let rest_ns = (10_000 * 24 * MB - read_bytes) / 24 * 1000;
+        assert!(with_disk.abs_diff(of_tiles + rest_ns) < 1_000_000_000, "{with_disk} {of_tiles} {rest_ns}");
     }
 }

@@ -23,6 +23,8 @@ pub(super) struct Record {
     n_events: u64,
     /// Nodes that were lost.
     n_losses: u64,
+    /// Nodes that were there until their walltime ended.
+    n_walltimes_ended: u64,
 }
 
 impl Record {
@@ -36,6 +38,7 @@ impl Record {
             last_work: Timestamp(0),
             n_events: 0,
             n_losses: 0,
+            n_walltimes_ended: 0,
         }
     }
 
@@ -82,6 +85,11 @@ impl Record {
         self.n_losses += 1;
     }
 
+    /// The walltime of a node that was still there has ended.
+    pub fn count_walltime(&mut self) {
+        self.n_walltimes_ended += 1;
+    }
+
     /// A task that arrived at `arrived` has ended.
     pub fn task_ended(&mut self, now: Timestamp, arrived: Timestamp, outcome: &Outcome) {
         self.n_ended += 1;
@@ -126,7 +134,7 @@ impl Record {
     }
 
     pub fn finish(self, now: Timestamp) -> Result<Summary, String> {
-        self.recorder.finish(now, self.n_events, self.n_losses)
+        self.recorder.finish(now, self.n_events, (self.n_losses, self.n_walltimes_ended))
     }
 }
 

@@ -73,6 +73,10 @@ pub(super) enum Ev {
     Lose {
         node: u32,
     },
+    /// The walltime of a node is over.
+    WalltimeEnds {
+        node: u32,
+    },
 }
 
 /// See the module.

@@ -70,7 +70,7 @@ const MS: u64 = 1_000_000;
 const LEASE_NS: u64 = 15 * S;
 /// How long after the last fault every task must have ended.
 const LIVENESS_NS: u64 = 2_000 * S;
-/// How long after the last end files may still be kept on nodes.
+/// How long after the last end files may still be kept on nodes, and names of forgotten runs in memory.
 const SETTLE_NS: u64 = 200 * S;
 /// The most events of one world, so that a world that goes in circles ends.
 const EVENTS_MAX: u64 = 3_000_000;
@@ -401,13 +401,13 @@ impl World {
             self.on(ev);
             if is_tick && !self.faults && self.is_over() {
                 let since = *self.over_since.get_or_insert(self.now);
-                let kept = self.files_kept();
-                if kept.is_empty() {
+                let (kept, named) = (self.files_kept(), self.names_left());
+                if kept.is_empty() && named.is_empty() {
                     break;
                 }
                 assert!(
                     self.now.since_ns(since) < SETTLE_NS,
-                    "files of runs that have ended are kept: {kept:?}"
+                    "files of runs that have ended are kept: {kept:?}, names of forgotten runs are known: {named:?}"
                 );
             }
         }

@@ -7,7 +7,7 @@ impl World {
         if self.nodes[n].is_up {
             return;
         }
-        let actions = self.nodes[n].start(self.now, false);
+        let actions = self.nodes[n].start(self.now, false, None);
         self.searches[n] = Search::default();
         self.given.retain(|(of, _, _), _| *of != n);
         let epoch = self.nodes[n].epoch;

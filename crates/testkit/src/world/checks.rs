@@ -81,6 +81,9 @@ impl World {
                 let _ = writeln!(text, "  {} in the catalog, on {holders:?}", catalog.location(object));
             }
         }
+        for name in process.core().names_of_forgotten_runs() {
+            let _ = writeln!(text, "  the name {name} of a forgotten run in the catalog");
+        }
         // A cache that outlived its executor holds bytes without names; they are removed when space is
         // needed.
         let all = self.o.loses_nothing();

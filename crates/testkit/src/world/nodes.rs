@@ -10,7 +10,8 @@ impl World {
         let survives = self.chance(self.o.cache_survives);
         let ahead_ns = self.wrong_clock();
         let now = self.clock_time(ahead_ns);
-        let actions = self.nodes[n].start(now, survives);
+        let other = self.find_folder(n);
+        let actions = self.nodes[n].start(now, survives, other);
         self.nodes[n].ahead_ns = ahead_ns;
         self.nodes[n].last_contact = self.now;
         self.set_clock(n);
@@ -23,6 +24,76 @@ impl World {
         self.act(n, actions, true);
         self.after(MS, Ev::Connect { n, epoch });
         self.after(S, Ev::NodeTick { n, epoch });
+    }
+
+    /// The folder of another cluster's executor that a process of this node takes over, if it does. The chance has a generator of its
+    /// own for each process.
+    fn find_folder(&self, n: usize) -> Option<Folder> {
+        let epoch = self.nodes[n].epoch;
+        let rng = &mut Rng::new(hash(self.o.seed, format!("folder {n} {epoch}").as_bytes()));
+        if !self.o.warm || rng.below(3) == 0 {
+            return None;
+        }
+        let mut left_bytes = match self.disk_of(n) {
+            0 => u64::MAX,
+            disk_bytes => disk_bytes.saturating_sub(self.nodes[n].others_bytes),
+        };
+        let mut folder = Folder { files: BTreeMap::new(), origins: HashMap::new(), rotten: BTreeSet::new() };
+        let mut places = BTreeSet::new();
+        let mut add =
+            |origin: Option<(&str, &HomeVersion)>, digest: Digest, size_bytes: u64, is_rotten: bool| {
+                // Equal bytes are one file.
+                let is_there = folder.files.contains_key(&digest);
+                if !is_there && size_bytes > left_bytes {
+                    return;
+                }
+                if !is_there {
+                    left_bytes -= size_bytes;
+                    folder.files.insert(digest, size_bytes);
+                    if is_rotten {
+                        folder.rotten.insert(digest);
+                    }
+                }
+                // A place has the bytes that came from it last.
+                if let Some((location, version)) = origin
+                    && places.insert(location.to_string())
+                {
+                    folder.origins.entry(digest).or_default().push((location.to_string(), version.clone()));
+                }
+            };
+        for location in self.home.locations().filter(|location| !location.starts_with("local/")) {
+            let all = self.home.all(location);
+            let content = match rng.below(3) {
+                0 => &all[rng.below(all.len() as u64) as usize],
+                _ => &all[all.len() - 1],
+            };
+            let Content { digest, version, .. } = content;
+            match rng.below(6) {
+                0 => {}
+                // Its place is not known any more.
+                1 => add(None, *digest, version.size_bytes, rng.below(3) == 0),
+                2 => add(Some((location, version)), *digest, version.size_bytes, true),
+                _ => add(Some((location, version)), *digest, version.size_bytes, false),
+            }
+        }
+        // What an earlier run of the same lists made: other bytes that were at home then, or the same ones.
+        for array in self.plans.iter().flat_map(|plan| &plan.arrays) {
+            for location in
+                (0..array.n_tasks).flat_map(|i| array.expand(i).outputs).map(|(_, location)| location)
+            {
+                let (of_old, old) = self.bytes_of(&format!("old {location}"), 0);
+                let (same, _) = self.bytes_of(&format!("{location} by task "), 0);
+                let stays = CatalogLocation::of(&location).stays();
+                let size_bytes = if self.o.equal { old } else { self.output_bytes(of_old) };
+                let version = HomeVersion { size_bytes, stamp: "of an earlier run".into() };
+                match rng.below(6) {
+                    0 if !stays => add(Some((&location, &version)), of_old, size_bytes, rng.below(4) == 0),
+                    1 => add(None, same, self.output_bytes(same), rng.below(4) == 0),
+                    _ => {}
+                }
+            }
+        }
+        Some(folder)
     }
 
     pub(super) fn stop_node(&mut self, n: usize) {
@@ -196,6 +267,9 @@ impl World {
                     self.nodes[n].evict(object);
                 }
                 NodeAction::Start { task, attempt, inputs, gpus, .. } => {
+                    if self.refuse_rotten(n, (task, attempt), &inputs) {
+                        continue;
+                    }
                     self.start((n, epoch), (task, attempt), &inputs);
                     self.check_resources(n, (task, attempt), gpus);
                 }

@@ -46,6 +46,40 @@ impl World {
         self.after(takes, Ev::Done { n, epoch, work: Work::Program { id } });
     }
 
+    /// Inputs of an attempt that are rotten are found and dropped, and the attempt ends. `true`: it has.
+    pub(super) fn refuse_rotten(&mut self, n: usize, id: AttemptId, staged: &[Staged]) -> bool {
+        let node = &self.nodes[n];
+        let cached = staged.iter().filter_map(|staged| match staged {
+            Staged::Cached(object) => node.book.digest(*object),
+            Staged::Private | Staged::InPlace(_) => None,
+        });
+        let rotten: BTreeSet<Digest> = cached.filter(|digest| node.rotten.contains(digest)).collect();
+        // Another attempt that was to start at the same moment has found it.
+        let is_gone = staged.iter().any(|staged| {
+            matches!(staged, Staged::Cached(object) if node.book.digest(*object).is_none()
+                && self.o.warm && self.damaged.contains(&(n, *object)))
+        });
+        for digest in &rotten {
+            self.find_corrupt(n, *digest);
+        }
+        if is_gone || !rotten.is_empty() {
+            let now = self.clock_of(n);
+            let exit = Exit {
+                result: Err(Failure { kind: FailureKind::Node, message: "an input was damaged".into() }),
+                started: now,
+                exited: now,
+                cpu_ns: 0,
+                rss_bytes_max: 0,
+                outputs: vec![],
+                inputs_modified: vec![],
+                inputs_damaged: vec![],
+                disk: None,
+            };
+            self.feed(n, NodeEvent::ProgramEnded { task: id.0, attempt: id.1, exit });
+        }
+        is_gone || !rotten.is_empty()
+    }
+
     /// A piece of work that a node began is over.
     pub(super) fn on_done(&mut self, n: usize, work: Work) {
         let error = |kind, message: &str| TransferError { kind, message: message.into() };
@@ -76,6 +110,10 @@ impl World {
                     }
                     Source::Home => {
                         self.read_home(n, object, known.as_ref(), (size_bytes, target), began.as_ref())
+                    }
+                    // The peer reads what it has found on its disk through before it sends it.
+                    Source::Peer(peer) if self.is_rotten_at(n, peer, known.as_ref()) => {
+                        Err(error(TransferErrorKind::Corrupt, "its copy is damaged"))
                     }
                     Source::Peer(peer) => {
                         let holder = self.nodes[n].peers.get(&peer).map(|p| &self.nodes[*p]);
@@ -161,6 +199,17 @@ impl World {
             }
         };
         self.feed(n, event);
+    }
+
+    /// Whether the copy that a peer is asked for is rotten. If so, the peer notices.
+    fn is_rotten_at(&mut self, n: usize, peer: ExecutorId, known: Option<&Known>) -> bool {
+        let (Some(&holder), Some(known)) = (self.nodes[n].peers.get(&peer), known) else { return false };
+        let node = &self.nodes[holder];
+        let is_rotten = node.is_up && node.stopped.is_none() && node.rotten.contains(&known.digest);
+        if is_rotten {
+            self.find_corrupt(holder, known.digest);
+        }
+        is_rotten
     }
 
     /// The driver receives the event about bytes that were stored for the cache: at once, or after a moment

@@ -16,6 +16,26 @@ GIB = 1 << 30
 OURS = frozenset(
     {"init_blocks", "min_blocks", "max_blocks", "parallelism", "nodes_per_block", "walltime", "worker_init"}
 )
+# Options of ours beside those of Parsl's class, by kind: texts all. Parsl has no word for these.
+OWN_OPTIONS: Mapping[str, frozenset[str]] = {
+    # The parallel environment that places slots, and the resource that memory is asked for by.
+    "grid-engine": frozenset({"pe", "memory_resource"}),
+}
+# Starts the command that follows on each host of a job of Grid Engine. The first host is the one that the script is on: there is no
+# `qrsh` to it, which an environment may refuse. A host stands on a line for each queue.
+ON_EACH_HOST = r"""eyas_on_each_host() {
+    while read -r eyas_host eyas_slots eyas_number; do
+        if [ "$eyas_number" = 1 ]; then
+            NSLOTS=$eyas_slots NHOSTS=1 "$@" < /dev/null &
+        else
+            qrsh -inherit -nostdin "$eyas_host" "$@" < /dev/null &
+        fi
+    done <<EOF
+$(awk '{ if (!n[$1]) host[++k] = $1; n[$1] += $2 } END { for (i = 1; i <= k; i++) print host[i], n[host[i]], i }' "$PE_HOSTFILE")
+EOF
+    wait
+}
+eyas_on_each_host"""
 # How long a command of a batch system may take, in seconds, where the user does not say it.
 COMMAND_MAX_S = 60
 
@@ -26,7 +46,8 @@ class Settings:
 
     walltime_s : seconds that a block may live.
     slots, memory_bytes : processors and memory of each node that are asked for.
-    options : arguments of Parsl's class by name; they win over what follows from the other settings.
+    options : arguments of Parsl's class by name; they win over what follows from the other settings. For Ray, of its actors.
+    gpus : of each node: a number, or "auto". For Ray alone, as `program` is: the path of the program `eyas` here.
     """
 
     kind: str
@@ -37,6 +58,8 @@ class Settings:
     slots: int | None = None
     memory_bytes: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    gpus: int | str | None = None
+    program: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,7 +80,7 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "slurm": Kind("parsl.providers.slurm.slurm", "SlurmProvider", "SrunLauncher"),
-    "grid-engine": Kind("parsl.providers.grid_engine.grid_engine", "GridEngineProvider"),
+    "grid-engine": Kind("parsl.providers.grid_engine.grid_engine", "GridEngineProvider", "WrappedLauncher"),
     "pbspro": Kind("parsl.providers.pbspro.pbspro", "PBSProProvider", "MpiExecLauncher"),
     "torque": Kind("parsl.providers.torque.torque", "TorqueProvider", "MpiExecLauncher"),
     "lsf": Kind("parsl.providers.lsf.lsf", "LSFProvider", "JsrunLauncher"),
@@ -112,7 +135,19 @@ def arguments_of(settings: Settings) -> dict[str, Any]:
         # Whoever says how many processors a node needs can share its machine with others.
         found["exclusive"] = s.slots is None
     elif s.kind == "grid-engine":
-        found = {"queue": s.queue, "scheduler_options": _lines(s.account and f"#$ -A {s.account}")}
+        n_slots = s.slots or 1
+        pe, resource = s.options.get("pe"), s.options.get("memory_resource")
+        # What is asked for by a resource is asked for each slot.
+        memory = None if s.memory_bytes is None else math.ceil(s.memory_bytes / n_slots / (1 << 20))
+        found = {
+            "queue": s.queue,
+            "scheduler_options": _lines(
+                s.account and f"#$ -A {s.account}",
+                pe and f"#$ -pe {pe} {n_slots * s.nodes_per_job}",
+                f"#$ -l {resource}={memory}M" if resource and memory else None,
+                s.options.get("scheduler_options"),
+            ),
+        }
     elif s.kind == "pbspro":
         memory = _memory_mib(s)
         found = {"queue": s.queue, "account": s.account, "cpus_per_node": s.slots}

@@ -13,7 +13,7 @@ import getpass
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
@@ -28,7 +28,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Row:
-    """A job. `n_nodes` is None where the listing does not say it."""
+    """A job. `why`: why it ended, or waits. `n_nodes` is None where the listing does not say it."""
 
     id: str
     name: str
@@ -41,6 +41,9 @@ def words_of(command: str, status: int, out: str, err: str) -> str:
     """One sentence about a command that failed, with the last line that it printed."""
     program = command.split()[0]
     lines = [line.strip() for line in (err.splitlines() or out.splitlines()) if line.strip()]
+    # qsub says why in the line before.
+    if len(lines) > 1 and lines[-1] == "Exiting.":
+        lines.pop()
     if not lines:
         return f"{program} ended with exit status {status} and said nothing"
     return f"{program} ended with exit status {status}: {lines[-1]}"
@@ -67,8 +70,9 @@ SLURM_QUEUED = frozenset(
     "PENDING CONFIGURING REQUEUED REQUEUE_HOLD REQUEUE_FED RESV_DEL_HOLD SPECIAL_EXIT POWER_UP_NODE".split()
 )
 SLURM_ENDED = frozenset(
-    "COMPLETED FAILED CANCELLED TIMEOUT NODE_FAIL PREEMPTED OUT_OF_MEMORY DEADLINE BOOT_FAIL REVOKED LAUNCH_FAILED "
-    "RECONFIG_FAIL".split()
+    # A job that is being completed has ended. Where its node cannot be reached, it is completed when Slurm gives the node up.
+    "COMPLETED COMPLETING FAILED CANCELLED TIMEOUT NODE_FAIL PREEMPTED OUT_OF_MEMORY DEADLINE BOOT_FAIL REVOKED "
+    "LAUNCH_FAILED RECONFIG_FAIL".split()
 )
 
 
@@ -76,15 +80,19 @@ def slurm(ask: Ask, options: Mapping[str, Any]) -> list[Row]:
     clusters = options.get("clusters")
     more = f" --clusters={clusters}" if clusters else ""
     rows = []
-    out = _run(ask, f"squeue --noheader --user={os.getuid()} --format='%i|%j|%T|%D'{more}")
+    # Jobs that ended within the last minutes (MinJobAge, 5 by default) are shown, too, so that one listing says why they did.
+    line = f"squeue --noheader --user={os.getuid()} --states=all --format='%i|%j|%T|%D|%r'{more}"
+    out = _run(ask, line)
     for line in out.splitlines():
-        parts = line.strip().split("|")
+        parts = line.strip().split("|", 4)
         # With several clusters Slurm prints a heading for each.
-        if len(parts) != 4:
+        if len(parts) != 5:
             continue
-        job, name, word, n_nodes = parts
+        job, name, word, n_nodes, reason = parts
         state = _stage(word, SLURM_QUEUED, SLURM_ENDED)
-        why = word.lower().replace("_", " ") if state == "ended" else ""
+        why = "" if reason in ("None", "(null)") else reason
+        if state == "ended":
+            why = word.lower().replace("_", " ") + (f" ({why})" if why else "")
         rows.append(Row(job, name, state, why, int(n_nodes) if n_nodes.isdigit() else None))
     return rows
 
@@ -97,8 +105,37 @@ def grid_engine(ask: Ask, options: Mapping[str, Any]) -> list[Row]:
         # An error state stays until somebody clears it: the job will not run.
         state = "ended" if "E" in word else "queued" if "q" in word else "running"
         why = f"Grid Engine has it in the error state {word}" if state == "ended" else ""
+        if state == "queued" and "h" in word:
+            why = "it is held"
         rows.append(Row(job.findtext("JB_job_number") or "", job.findtext("JB_name") or "", state, why))
     return rows
+
+
+def grid_engine_errors(ask: Ask, ids: Sequence[str]) -> dict[str, str]:
+    """Why these jobs are in an error state, in Grid Engine's words; a job that has no words is left out."""
+    status, out, _ = ask(f"qstat -j {','.join(ids)}")
+    found: dict[str, str] = {}
+    job = ""
+    for line in out.splitlines() if status == 0 else ():
+        name, _, rest = line.partition(":")
+        if name == "job_number":
+            job = rest.strip()
+        elif name.startswith("error reason") and job not in found:
+            # The date, the shepherd's process and the words.
+            found[job] = re.sub(r"^\S+ \S+ \[\d+:\d+\]: ", "", rest.strip())
+    return found
+
+
+# What qdel says of a job that is over, or soon will be.
+_GRID_ENGINE_GONE = re.compile(
+    r"denied: job \"[^\"]*\" does not exist|\S+ has (deleted|registered the) job .*|job \S+ is already in deletion"
+)
+
+
+def is_gone(kind: str, said: str) -> bool:
+    """A cancellation failed with these words, and all that it was to end is over."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return kind == "grid-engine" and bool(lines) and all(_GRID_ENGINE_GONE.fullmatch(line) for line in lines)
 
 
 def pbspro(ask: Ask, options: Mapping[str, Any]) -> list[Row]:

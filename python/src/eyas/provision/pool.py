@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.metadata
+import importlib.util
 import inspect
 import json
 import logging
 import os
 import re
 import shlex
+import sys
 import tempfile
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +64,39 @@ class _Call:
 
 def parsl_version() -> str:
     """Raises Refused where Parsl is not there."""
-    try:
-        return str(importlib.import_module("parsl").__version__)
-    except ModuleNotFoundError as error:
+    if importlib.util.find_spec("parsl") is None:
         raise Refused(
-            f"this Python has no {error.name}, which --provider needs for batch systems",
+            "this Python has no parsl, which --provider needs for batch systems",
             "pip install 'eyas[batch]'",
-        ) from None
+        )
+    try:
+        return importlib.metadata.version("parsl")
+    except importlib.metadata.PackageNotFoundError:
+        return "of unknown version"
+
+
+def _make_bare_packages() -> None:
+    """Makes `parsl` and `parsl.providers` without running them: they import all of Parsl, of which one provider needs a third.
+
+    That takes half a second of processor time, which the first task of each run would wait for.
+    """
+    for name in ("parsl", "parsl.providers"):
+        spec = None if name in sys.modules else importlib.util.find_spec(name)
+        if spec is not None:
+            sys.modules[name] = importlib.util.module_from_spec(spec)
+
+
+def _load(module: str) -> Any:
+    """A module of Parsl. Raises ImportError."""
+    _make_bare_packages()
+    try:
+        return importlib.import_module(module)
+    except (ImportError, AttributeError):
+        # This Parsl, or this provider, needs more of the packages: then all of it is loaded.
+        for name in [name for name in sys.modules if name.partition(".")[0] == "parsl"]:
+            del sys.modules[name]
+        importlib.import_module("parsl")
+        return importlib.import_module(module)
 
 
 def class_of(kind: str) -> Any:
@@ -75,7 +104,7 @@ def class_of(kind: str) -> Any:
     parsl_version()
     entry = KINDS[kind]
     try:
-        return getattr(importlib.import_module(entry.module), entry.cls)
+        return getattr(_load(entry.module), entry.cls)
     except (ImportError, AttributeError) as error:
         raise Refused(
             f"this Parsl has no provider for {kind}: {error}", "pip install -U 'eyas[batch]'"
@@ -133,14 +162,18 @@ def complaints(settings: Settings) -> list[tuple[str, str | None]]:
         if name != "self"
     }
     hints = _annotations(cls)
+    own = kinds.OWN_OPTIONS.get(settings.kind, frozenset())
     wrong: list[tuple[str, str | None]] = []
     for name, value in adapted(settings.kind, settings.options).items():
         if name in OURS:
             word = OUR_WORDS.get(name, "nodes")
             wrong.append((f"the option `{name}` is eyas's own", f"say it by `{word}`"))
+        elif name in own:
+            if not isinstance(value, str) or not value:
+                wrong.append((f"the option `{name}` cannot be {value!r}: it is a text", None))
         elif name not in parameters:
-            near = difflib.get_close_matches(name, sorted(parameters), 1)
-            known = ", ".join(sorted(set(parameters) - OURS))
+            near = difflib.get_close_matches(name, sorted(own.union(parameters)), 1)
+            known = ", ".join(sorted(own.union(parameters) - OURS))
             hint = f"did you mean `{near[0]}`?" if near else f"there are {known}"
             wrong.append((f"--provider {settings.kind} has no option `{name}`", hint))
         elif name == "launcher":
@@ -148,6 +181,14 @@ def complaints(settings: Settings) -> list[tuple[str, str | None]]:
                 wrong.append((f"there is no launcher {value!r}", "such as SrunLauncher or MpiExecLauncher"))
         elif name in hints and not _fits(value, hints[name]):
             wrong.append((f"the option `{name}` cannot be {value!r}: it is {_name_of(hints[name])}", None))
+    has_environment = "pe" in settings.options or "-pe " in str(settings.options.get("scheduler_options", ""))
+    if settings.kind == "grid-engine" and settings.nodes_per_job > 1 and not has_environment:
+        wrong.append(
+            (
+                "jobs of several nodes need a parallel environment of Grid Engine",
+                "the option `pe` names one; `qconf -spl` lists them",
+            )
+        )
     given = kinds.arguments_of(settings).keys() | settings.options.keys()
     for name, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty and name not in given:
@@ -173,6 +214,7 @@ class Pool:
         self._providers: dict[int, Any] = {}
         self._calls: list[_Call] = []
         self._is_rehearsal = False
+        self._n_asked = 0
         # Commands of all batch systems pass this function; what they print is the best reason that there is.
         cluster: Any = importlib.import_module("parsl.providers.cluster_provider")
         self._execute = cluster.execute_wait
@@ -190,6 +232,7 @@ class Pool:
         """
         provider = self._provider(n_nodes)
         self._calls.clear()
+        self._count_request()
         try:
             found = provider.submit(f"/bin/sh {shlex.quote(str(script))}", 1, name)
         except Exception as error:
@@ -202,6 +245,7 @@ class Pool:
 
     def blocks(self, prefix: str) -> list[Listed]:
         """All blocks whose names are `prefix` and a number. Raises listings.Failed."""
+        self._count_request()
         if self._book:
             return self._listed_by_id(prefix)
         provider = self._provider(1)
@@ -224,7 +268,22 @@ class Pool:
                 continue
             self._know(provider, row.id, row.name)
             found.append(Listed(row.id, block, row.state, row.why, row.n_nodes))
+        if self.settings.kind == "grid-engine":
+            return self._without_errors(provider, found)
         return found
+
+    def _without_errors(self, provider: Any, found: list[Listed]) -> list[Listed]:
+        """The same with Grid Engine's words for jobs in an error state. Such a job counts as ended, so it is taken out of the queue."""
+        stuck = [block.id for block in found if block.state == "ended"]
+        if not stuck:
+            return found
+        errors = listings.grid_engine_errors(provider.execute_wait, stuck)
+        with suppress(Exception):
+            provider.cancel(stuck)
+        return [
+            replace(block, why=f"{block.why}: {errors[block.id]}") if block.id in errors else block
+            for block in found
+        ]
 
     def cancel(self, jobs: Sequence[tuple[str, str]]) -> None:
         """Ends blocks, each given as its id and name; that one is over already is no failure. Raises listings.Failed."""
@@ -242,12 +301,14 @@ class Pool:
             ids.append(job)
         if not ids:
             return
+        self._count_request()
         self._calls.clear()
         try:
             is_done = provider.cancel(ids)
         except Exception as error:
             raise listings.Failed(self._reason(error)) from error
-        if not all(is_done):
+        said = "\n".join(call.out + call.err for call in self._calls)
+        if not all(is_done) and not listings.is_gone(self.settings.kind, said):
             raise listings.Failed(self._reason(None))
         if self._book:
             for job in ids:
@@ -280,7 +341,17 @@ class Pool:
             shown = f"{self.folder}/"
             return "\n".join(texts).replace(f"{folder}/", shown), command.replace(f"{folder}/", shown)
 
+    def taken_calls(self) -> int:
+        """How often the batch system was asked since this was called last: commands that were run, or else requests."""
+        n, self._n_asked = self._n_asked, 0
+        return n
+
     # ---------------------------------------------------------------- inside
+
+    def _count_request(self) -> None:
+        """Where commands are run, these are counted."""
+        if self.settings.kind not in listings.BY_COMMAND:
+            self._n_asked += 1
 
     def _provider(self, n_nodes: int) -> Any:
         """Parsl's provider for blocks of so many nodes."""
@@ -288,18 +359,26 @@ class Pool:
             s = self.settings
             cls = class_of(s.kind)
             known = inspect.signature(cls.__init__).parameters
-            given = kinds.arguments_of(s) | adapted(s.kind, s.options)
+            ours = kinds.arguments_of(replace(s, nodes_per_job=n_nodes))
+            given = ours | adapted(s.kind, s.options)
+            if s.kind == "grid-engine":
+                # The user's lines stand below ours.
+                given["scheduler_options"] = ours["scheduler_options"]
             given["nodes_per_block"] = n_nodes
             given["launcher"] = self._launcher(n_nodes)
             given.setdefault("cmd_timeout", kinds.COMMAND_MAX_S)
             if s.kind == "aws":
                 given.setdefault("state_file", str(self.folder.parent / "aws.json"))
+            # Parsl's class for Slurm asks for the accounting, which eyas does not use, and which may hang.
+            before, self._is_rehearsal = self._is_rehearsal, True
             try:
                 provider = cls(**{name: value for name, value in given.items() if name in known})
             except Exception as error:
                 raise Refused(
                     f"--provider {s.kind}: {_sentence(error)}", _packages_hint(s.kind, error)
                 ) from error
+            finally:
+                self._is_rehearsal = before
             provider.script_dir = str(self.folder)
             if s.kind == "googlecloud":
                 _tame_google(provider, self._book)
@@ -319,6 +398,8 @@ class Pool:
             )
         # One node that ends is no reason to end the others.
         more = {"overrides": "--kill-on-bad-exit=0 --mpi=none"} if name == "SrunLauncher" else {}
+        if name == "WrappedLauncher":
+            more = {"prepend": kinds.ON_EACH_HOST}
         return getattr(launchers, name)(**more)
 
     def _know(self, provider: Any, job: str, name: str) -> None:
@@ -360,6 +441,7 @@ class Pool:
         if self._is_rehearsal:
             self._calls.append(_Call(command, 1, "", ""))
             return 1, "", ""
+        self._n_asked += 1
         status, out, err = self._execute(command, walltime)
         self._calls.append(_Call(command, status, out, err))
         return status, out, err

@@ -10,10 +10,15 @@ struct World {
     /// Executors with the names of their nodes; those in `idle` have no task.
     nodes: Vec<(u32, String)>,
     idle: BTreeSet<u32>,
+    /// Slots of each node, and when all of them end.
+    slots: u32,
+    ends: Option<Timestamp>,
     /// What a listing shows.
     queue: Vec<Listed>,
     /// Submissions are refused with these words.
     refuses: Option<&'static str>,
+    /// Submissions are refused while the queue has so many.
+    n_max: usize,
     /// Listings fail.
     is_deaf: bool,
     /// Everything that was done, with the second it was done at.
@@ -49,8 +54,11 @@ impl World {
             n_ready: 0,
             nodes: vec![],
             idle: BTreeSet::new(),
+            slots: 1,
+            ends: None,
             queue: vec![],
             refuses: None,
+            n_max: usize::MAX,
             is_deaf: false,
             done: vec![],
             gave_up: None,
@@ -67,7 +75,8 @@ impl World {
             let is_idle = self.idle.contains(executor);
             let view = NodeView {
                 executor: ExecutorId(*executor),
-                slots: 1,
+                slots: self.slots,
+                ends: self.ends,
                 n_assigned: u32::from(!is_idle),
                 idle_since: is_idle.then_some(Timestamp(0)),
                 cached_bytes: 0,
@@ -108,7 +117,8 @@ impl World {
 
     fn answer(&mut self, number: u32, name: &str) {
         let id = format!("j{number}");
-        let result = match self.refuses {
+        let is_full = self.queue.len() >= self.n_max;
+        let result = match self.refuses.or(is_full.then_some("AssocMaxSubmitJobLimit")) {
             Some(why) => Err(why.to_string()),
             None => {
                 self.queue.push(Listed {
@@ -116,6 +126,7 @@ impl World {
                     name: name.into(),
                     state: BlockState::Queued,
                     n_nodes: None,
+                    why: String::new(),
                 });
                 Ok(id)
             }
@@ -219,6 +230,74 @@ fn a_batch_system_that_refuses_is_asked_less_and_less_often_and_never_given_up_o
     assert_eq!(w.gave_up, None);
 }
 
+/// What `AssocMaxSubmitJobLimit` of two does: the third block is refused whenever it is tried.
+#[test]
+fn a_limit_of_the_batch_system_is_learnt_and_a_block_that_ends_makes_room_at_once() {
+    let mut w = World::new(batch(), 0, 3);
+    (w.n_ready, w.n_max) = (100, 2);
+    w.go(200);
+    assert_eq!(w.submissions(), [0, 1, 2, 3, 5, 9, 17, 33, 65, 129], "the third one less and less often");
+    w.grant();
+    w.go(20);
+    // The first block ends: another one takes its place as soon as a listing has shown that, and the third waits on.
+    w.nodes.retain(|(i, _)| *i != 1);
+    w.queue.retain(|line| line.id != "j1");
+    let before = w.at();
+    w.go(100);
+    let [next, beyond] = w.submissions()[10..] else { panic!("{:?}", w.submissions()) };
+    assert!(next < before + 60, "{next}, and the wait for the third one ends at 257");
+    assert_eq!(beyond, 257, "the wait did not begin anew");
+    assert_eq!(w.queue.len(), 2);
+    // There is no limit any more.
+    w.n_max = usize::MAX;
+    w.go(400);
+    assert_eq!(w.queue.len(), 3);
+    let tries = w.times(|a| matches!(a, BlockAction::TryAgain { n_blocks, .. } if *n_blocks != 2));
+    assert_eq!(tries, [] as [u64; 0]);
+}
+
+#[test]
+fn a_batch_system_that_is_down_is_used_again_once_a_listing_works() {
+    let mut w = World::new(batch(), 0, 2);
+    w.n_ready = 100;
+    w.go(1);
+    (w.refuses, w.is_deaf) = (Some("Unable to contact slurm controller"), true);
+    w.go(70);
+    let n = w.submissions().len();
+    (w.refuses, w.is_deaf) = (None, false);
+    w.go(60);
+    let works_again = w.listings().into_iter().find(|at| *at > 70).expect("it is listed");
+    assert_eq!(w.submissions()[n], works_again, "{:?}", w.submissions());
+    assert_eq!(w.gave_up, None);
+}
+
+#[test]
+fn a_provider_that_is_started_again_does_not_give_up_what_is_there() {
+    // The limit is reached by the block that is taken over.
+    let mut w = World::new(batch(), 0, 3);
+    (w.n_ready, w.refuses) = (100, Some("AssocMaxSubmitJobLimit"));
+    let line = |state| Listed {
+        id: "j1".into(),
+        name: "eyas-c1-1".into(),
+        state,
+        n_nodes: None,
+        why: String::new(),
+    };
+    w.queue.push(line(BlockState::Running));
+    w.go(100);
+    assert_eq!(w.gave_up, None);
+    // The controller is down, and a node is there.
+    let mut w = World::new(batch(), 0, 3);
+    (w.n_ready, w.is_deaf) = (100, true);
+    w.nodes.push((1, "eyas-c1-1".into()));
+    w.go(100);
+    assert_eq!(w.gave_up, None);
+    (w.is_deaf, w.queue) = (false, vec![line(BlockState::Running)]);
+    w.go(100);
+    assert_eq!(w.blocks.all()[0].0.as_deref(), Some("j1"));
+    assert_eq!(w.queue.len(), 3);
+}
+
 #[test]
 fn commands_that_never_worked_are_tried_three_times() {
     let mut w = World::new(batch(), 0, 3);
@@ -273,8 +352,13 @@ fn a_listing_that_fails_changes_nothing() {
 fn blocks_of_an_earlier_provider_are_taken_over_and_those_of_others_are_left_alone() {
     let mut w = World::new(batch(), 0, 3);
     w.n_ready = 100;
-    let line =
-        |id: &str, name: &str, state| Listed { id: id.into(), name: name.into(), state, n_nodes: None };
+    let line = |id: &str, name: &str, state| Listed {
+        id: id.into(),
+        name: name.into(),
+        state,
+        n_nodes: None,
+        why: String::new(),
+    };
     let others = [
         line("j90", "eyas-c2-1", BlockState::Running),
         line("j91", "eyas-c1-x", BlockState::Running),
@@ -321,7 +405,13 @@ fn a_submission_that_failed_in_appearance_is_found_by_its_name() {
     else {
         panic!("it was submitted")
     };
-    w.queue.push(Listed { id: "j77".into(), name, state: BlockState::Queued, n_nodes: None });
+    w.queue.push(Listed {
+        id: "j77".into(),
+        name,
+        state: BlockState::Queued,
+        n_nodes: None,
+        why: String::new(),
+    });
     w.blocks.listed(w.now, &w.queue.clone());
     w.go(600);
     assert_eq!(w.submissions().len(), n, "it is not submitted again");
@@ -382,8 +472,13 @@ fn a_block_whose_nodes_have_left_is_cancelled_when_it_does_not_end_by_itself() {
     w.go(5);
     assert_eq!(w.cancelled(), ["j1"]);
     // The cancellation had no effect.
-    w.queue =
-        vec![Listed { id: "j1".into(), name: "eyas-c1-1".into(), state: BlockState::Running, n_nodes: None }];
+    w.queue = vec![Listed {
+        id: "j1".into(),
+        name: "eyas-c1-1".into(),
+        state: BlockState::Running,
+        n_nodes: None,
+        why: String::new(),
+    }];
     w.go(30);
     assert_eq!(w.cancelled()[1..], ["j1"], "{:?}", w.done);
 }
@@ -455,6 +550,7 @@ fn a_block_that_is_taken_over_has_as_many_nodes_as_the_listing_says() {
         name: name.into(),
         state: BlockState::Queued,
         n_nodes,
+        why: String::new(),
     };
     w.queue = vec![line("j1", "eyas-c1-1", Some(3)), line("j2", "eyas-c1-2", None)];
     w.go(1);
@@ -495,6 +591,7 @@ fn a_block_of_a_submission_that_failed_is_looked_for_before_the_next_submission(
         name: "eyas-c1-2".into(),
         state: BlockState::Queued,
         n_nodes: None,
+        why: String::new(),
     });
     w.go(1);
     w.refuses = None;
@@ -568,4 +665,68 @@ fn failures_beside_a_node_that_works_do_not_count_when_that_node_is_lost() {
     w.go(300);
     assert_eq!(w.gave_up, None);
     assert!(w.queue.iter().any(|line| line.name == "N1"), "the first host is tried again");
+}
+
+#[test]
+fn a_part_of_a_block_is_never_released() {
+    // Four nodes are idle, three have to stay: one of a block alone would give nothing back.
+    let mut w = World::new(BlockConfig { nodes_per_block: 2, ..batch() }, 3, 6);
+    w.n_ready = 6;
+    w.go(3);
+    w.queue.iter_mut().for_each(|line| line.state = BlockState::Running);
+    let name = |i: u32| (i, format!("eyas-c1-{}.{}", i.div_ceil(2), if i % 2 == 1 { "a" } else { "b" }));
+    w.nodes = (1..=6).map(name).collect();
+    w.n_ready = 0;
+    w.idle = BTreeSet::from([1, 2, 3, 4]);
+    w.go(60);
+    let released = |w: &World| -> Vec<u32> {
+        let executor = |(_, action): &(u64, BlockAction)| match action {
+            Release { executor } => Some(executor.0),
+            _ => None,
+        };
+        w.done.iter().filter_map(executor).collect()
+    };
+    assert_eq!(released(&w).len(), 2, "six less two are four: {:?}", released(&w));
+    assert_eq!(released(&w)[0].div_ceil(2), released(&w)[1].div_ceil(2), "{:?}", released(&w));
+    w.idle = (1..=6).collect();
+    w.go(60);
+    assert_eq!(released(&w).len(), 2, "four less two would be too few");
+}
+
+#[test]
+fn nodes_are_expected_to_have_the_slots_that_the_last_one_had() {
+    let mut w = World::new(batch(), 0, 20);
+    w.slots = 16;
+    w.n_ready = 1;
+    w.go(1);
+    w.queue[0].state = BlockState::Running;
+    w.nodes = vec![(1, "eyas-c1-1".into())];
+    w.n_ready = 40;
+    w.go(60);
+    // 40 tasks that wait and one that runs: three nodes of 16 slots.
+    assert_eq!(w.times(|action| matches!(action, Submit { .. })).len(), 3);
+}
+
+#[test]
+fn a_successor_is_requested_as_long_before_the_end_as_blocks_wait_in_the_queue() {
+    // How long the first block waited, and how many were submitted 380 s and 270 s before the end of its node.
+    for (waited_s, at_380, at_270) in [(2, 1, 1), (300, 1, 2), (5_000, 2, 2)] {
+        let mut w = World::new(batch(), 0, 2);
+        w.n_ready = 1;
+        w.go(waited_s);
+        w.queue[0].state = BlockState::Running;
+        w.nodes = vec![(1, "eyas-c1-1".into())];
+        w.ends = Some(w.now.plus_ns(3_600 * S));
+        // The policy wants one node for the task that waits, and has it.
+        w.go(1_700);
+        assert_eq!(w.submissions().len(), 1, "after {waited_s} s: more than half of its life is left");
+        w.n_ready = 0;
+        w.go(1_500);
+        assert_eq!(w.submissions().len(), 1, "nothing waits");
+        w.n_ready = 1;
+        w.go(20);
+        assert_eq!(w.submissions().len(), at_380, "after {waited_s} s in the queue");
+        w.go(110);
+        assert_eq!(w.submissions().len(), at_270, "after {waited_s} s in the queue");
+    }
 }

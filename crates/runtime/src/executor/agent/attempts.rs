@@ -28,6 +28,8 @@ pub(super) struct Attempt {
     pub(super) cached_outputs: Vec<u32>,
     /// The program was taken back from its slot, and another slot is to run it.
     pub(super) is_withdrawn: bool,
+    /// It is not to begin any more, although its inputs are still being read through.
+    pub(super) is_killed: bool,
     /// The run that the slot was asked for. `None`: the program has ended, or must not begin anew.
     pub(super) run_spec: Option<runner::RunSpec>,
     /// The bytes that programs of this node were known to have written when this program was handed to a slot.
@@ -113,6 +115,7 @@ impl Attempts {
             output_states: vec![],
             cached_outputs: vec![],
             is_withdrawn: false,
+            is_killed: false,
             run_spec: None,
             written_before_bytes: 0,
             watched: vec![],

@@ -25,6 +25,37 @@ pub(super) fn result_of(report: &runner::RunReport, task: &TaskSpec) -> Result<(
     Ok(())
 }
 
+/// Whether the program may have been ended by a signal that is meant for all processes of this node's job: batch systems send it
+/// to programs and to this process, and which of them gets it first is a matter of chance.
+pub(super) fn may_be_of_all(exit: &runner::ExitKind) -> bool {
+    const SENT: [i32; 7] = [
+        libc::SIGHUP,
+        libc::SIGINT,
+        libc::SIGTERM,
+        libc::SIGKILL,
+        libc::SIGXCPU,
+        libc::SIGUSR1,
+        libc::SIGUSR2,
+    ];
+    match exit {
+        runner::ExitKind::Signaled { signal, .. } => SENT.contains(signal),
+        // As shells and many programs say it.
+        runner::ExitKind::Exited(status) => SENT.contains(&(status - 128)),
+        _ => false,
+    }
+}
+
+/// What a program's own failure is where this node was told to end while it ran: weather, as the signal may have been the reason.
+pub(super) fn of_ending_node(failure: Failure) -> Failure {
+    match failure.kind {
+        FailureKind::ExitCode(_) | FailureKind::Signal(_) | FailureKind::OutputMissing => {
+            let message = format!("the node was told to end while the program ran; {}", failure.message);
+            Failure { kind: FailureKind::Node, message }
+        }
+        _ => failure,
+    }
+}
+
 /// Whether the program ended well.
 fn failure_of(report: &runner::RunReport, task: &TaskSpec) -> Result<(), Failure> {
     use runner::{ExitKind, NotStartedKind, SetupKind};

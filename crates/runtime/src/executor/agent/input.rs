@@ -2,9 +2,9 @@
 //! for it.
 
 use super::runner;
-use super::{NetError, Writer, net};
+use super::{AttemptId, NetError, Writer, net};
 use crate::executor::watch::Watched;
-use eyas_core::event::NodeEvent;
+use eyas_core::event::{NodeEvent, Staged};
 use eyas_core::{ObjectId, TaskId};
 use eyas_data::{Digest, Incoming};
 use eyas_wire::message::{ToExecutor, Welcome};
@@ -12,6 +12,16 @@ use tokio::sync::mpsc;
 
 /// The sending end of the agent's queue, for everything that runs on a thread or a task of its own.
 pub type Inputs = mpsc::UnboundedSender<Input>;
+
+/// What an attempt whose inputs are here starts with.
+pub struct Start {
+    pub(super) id: AttemptId,
+    /// The attempt's number among slot processes: a later attempt with that id is another one.
+    pub(super) key: u64,
+    pub(super) staged: Vec<Staged>,
+    pub(super) has_private_inputs: bool,
+    pub(super) gpus: Vec<u32>,
+}
 
 pub enum Input {
     /// The bytes that all programs of this node had written when `n_lives` slot processes had been replaced.
@@ -52,6 +62,14 @@ pub enum Input {
     Looked {
         report: Box<runner::RunReport>,
         whole: Vec<Watched>,
+    },
+    /// The doubted inputs of an attempt that is to start were read through, see [`Start`].
+    LookedBefore {
+        start: Box<Start>,
+    },
+    /// A program was ended by a signal a moment ago, and what it did to its inputs is known.
+    EndHeld {
+        report: Box<runner::RunReport>,
     },
     /// This process ends after its grace period at the latest, for this reason (a phrase after "because").
     Leave {

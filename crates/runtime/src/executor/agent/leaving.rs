@@ -29,6 +29,11 @@ impl Leaving {
         self.walltime.map(|w| event::Walltime { whole_ns: ns(w.whole), left_ns: ns(left(w)) })
     }
 
+    /// Whether somebody told this process to end.
+    pub(super) fn has_begun(&self) -> bool {
+        self.announced.is_some()
+    }
+
     /// Why this process ends now, if its time is over.
     pub(super) fn find_end(&self) -> Option<String> {
         let now = Instant::now();

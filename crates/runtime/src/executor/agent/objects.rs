@@ -4,7 +4,7 @@
 
 use super::attempts::Attempt;
 use super::directory::{Directory, dir_error};
-use super::input::{Input, Inputs, send_event};
+use super::input::{Input, Inputs, Start, send_event};
 use super::node::Node;
 use super::{AttemptId, ExecutorError, ExecutorOptions, runner};
 use crate::executor::home_io::{keep_output, temporary};
@@ -63,11 +63,22 @@ impl Objects {
     /// The bytes of an object came into the cache.
     pub(super) fn came(&mut self, object: ObjectId, bytes: &Fetched) {
         self.book.set_digest(object, bytes.digest);
+        if let Some(version) = &bytes.version {
+            self.note_origin(object, bytes.digest, version);
+        }
+    }
+
+    /// An output that is in the cache is at home, too, with this version.
+    pub(super) fn landed(&mut self, object: ObjectId, version: &HomeVersion) {
+        if let Some(digest) = self.book.digest(object) {
+            self.note_origin(object, digest, version);
+        }
+    }
+
+    fn note_origin(&mut self, object: ObjectId, digest: Digest, version: &HomeVersion) {
         // Bytes that come late for an object which is forgotten have no name.
-        if let Some(version) = &bytes.version
-            && let Some(name) = self.book.find_name(object)
-        {
-            self.origins.note(name, bytes.digest, version);
+        if let Some(name) = self.book.find_name(object) {
+            self.origins.note(name, digest, version);
         }
     }
 
@@ -140,6 +151,29 @@ impl Objects {
         for object in self.book.objects_with(digest) {
             self.drop_damaged(object, node);
         }
+    }
+
+    /// The cached bytes among the inputs of an attempt that must be read through before they are used.
+    pub(super) fn doubted(&self, staged: &[Staged]) -> Vec<Digest> {
+        let cached = staged.iter().filter_map(|staged| match staged {
+            Staged::Cached(object) => self.find_digest(*object),
+            _ => None,
+        });
+        cached.filter(|digest| self.store.is_doubted(&digest.0.into())).collect()
+    }
+
+    /// Reads doubted bytes through, on a thread of its own, before the attempt starts that needs them.
+    pub(super) fn read_before(&self, doubted: Vec<Digest>, start: Start, halt: Halt) {
+        let (store, inputs) = (self.store.clone(), self.inputs.clone());
+        tokio::task::spawn_blocking(move || {
+            for digest in doubted {
+                // What is wrong, or cannot be read, is found again when the attempt starts.
+                if store.settle(&digest.0.into(), &halt).is_err() {
+                    break;
+                }
+            }
+            let _ = inputs.send(Input::LookedBefore { start: Box::new(start) });
+        });
     }
 
     /// Drops inputs of an attempt that were damaged since they were cached, and ends the attempt if there are such inputs.

@@ -2,7 +2,8 @@
 //!
 //! What a slot is told of a program is `launch`, what the end of a program means for its task is `failure`.
 
-use super::failure::{disk_of, result_of};
+use super::failure::{disk_of, may_be_of_all, of_ending_node, result_of};
+use super::input::{Input, Start};
 use super::launch::Launch;
 use super::{Agent, AttemptId, ExecutorError, runner};
 use crate::clock;
@@ -13,15 +14,49 @@ use std::time::Duration;
 
 /// How long a program may wait behind another one while a slot is idle.
 const STUCK_PATIENCE: Duration = Duration::from_millis(100);
+/// How long after a program's end by a signal the same signal may still reach this process.
+const SIGNAL_PATIENCE: Duration = Duration::from_millis(500);
 
 impl Agent {
-    /// The inputs of an attempt are here, and a slot is free.
-    pub(super) fn start(&mut self, id: AttemptId, staged: &[Staged], has_private_inputs: bool, gpus: &[u32]) {
+    /// The inputs of an attempt are here, and a slot is free. Cached bytes that are in doubt are read through first, on a
+    /// thread of their own.
+    pub(super) fn start(
+        &mut self,
+        id: AttemptId,
+        staged: Vec<Staged>,
+        has_private_inputs: bool,
+        gpus: Vec<u32>,
+    ) {
+        let attempt = self.attempts.find_mut(id).expect("an attempt that starts has been assigned");
         // The watch begins before the look at the inputs, so that a write after the look is noticed.
-        if !has_private_inputs && let Some(attempt) = self.attempts.find_mut(id) {
-            self.writes.begin(attempt, staged, &self.objects);
+        if !has_private_inputs {
+            self.writes.begin(attempt, &staged, &self.objects);
+        }
+        let (key, halt) = (attempt.key, attempt.halt.clone());
+        self.writes.hear(&self.objects.store);
+        let start = Start { id, key, staged, has_private_inputs, gpus };
+        match self.objects.doubted(&start.staged) {
+            doubted if doubted.is_empty() => self.launch(&start),
+            doubted => self.objects.read_before(doubted, start, halt),
+        }
+    }
+
+    /// The doubted inputs of an attempt were read through. What was found wrong is known as damage now.
+    pub(super) fn start_after_look(&mut self, start: &Start) {
+        let Some(attempt) = self.attempts.find(start.id).filter(|attempt| attempt.key == start.key) else {
+            return;
+        };
+        if attempt.is_killed {
+            let message = "the program was ended on this node before it began".to_string();
+            return self.node.fail_unstarted(start.id, Failure { kind: FailureKind::Node, message });
         }
         self.writes.hear(&self.objects.store);
+        self.launch(start);
+    }
+
+    fn launch(&mut self, start: &Start) {
+        let Start { id, staged, has_private_inputs, gpus, .. } = start;
+        let (id, has_private_inputs) = (*id, *has_private_inputs);
         if self.objects.refuse_damaged(id, staged, &mut self.node) {
             return;
         }
@@ -51,12 +86,16 @@ impl Agent {
 
     /// Ends the program of an attempt, if it was handed to a slot.
     pub(super) fn kill(&mut self, id: AttemptId) {
-        if let Some(attempt) = self.attempts.find_mut(id)
-            && let Some(slot) = attempt.slot
-        {
-            // A program that was taken back from its slot must not begin on another one.
-            attempt.run_spec = None;
-            self.slots.cancel(slot, attempt.key);
+        let Some(attempt) = self.attempts.find_mut(id) else { return };
+        attempt.is_killed = true;
+        match attempt.slot {
+            Some(slot) => {
+                // A program that was taken back from its slot must not begin on another one.
+                attempt.run_spec = None;
+                self.slots.cancel(slot, attempt.key);
+            }
+            // Its inputs are still being read through.
+            None => attempt.halt.stop(),
         }
     }
 
@@ -98,14 +137,23 @@ impl Agent {
         let attempt = self.attempts.find_by_key(report.key);
         let doubted = attempt.map_or(vec![], |attempt| self.writes.doubted(attempt, &self.objects));
         match doubted.is_empty() {
-            true => self.take_end(report),
+            true => self.take_end(report, false),
             false => self.objects.read_through(doubted, report, self.halt.clone()),
         }
     }
 
-    /// A program has ended, and what it did to its inputs is known.
-    pub(super) fn take_end(&mut self, mut report: runner::RunReport) {
+    /// A program has ended, and what it did to its inputs is known. `is_held`: it was ended by a signal, and was held back to see
+    /// whether that was meant for all processes of this node.
+    pub(super) fn take_end(&mut self, mut report: runner::RunReport, is_held: bool) {
         let Some(id) = self.attempts.find_id(report.key) else { return };
+        if !is_held && may_be_of_all(&report.exit) && !self.leaving.has_begun() {
+            let inputs = self.inputs.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(SIGNAL_PATIENCE).await;
+                let _ = inputs.send(Input::EndHeld { report: Box::new(report) });
+            });
+            return;
+        }
         let Some(attempt) = self.attempts.find_mut(id) else { return };
         if std::mem::take(&mut attempt.is_withdrawn)
             && report.exit == runner::ExitKind::Cancelled
@@ -115,6 +163,10 @@ impl Agent {
             return;
         }
         let result = result_of(&report, &attempt.spec);
+        let result = match self.leaving.has_begun() {
+            true => result.map_err(of_ending_node),
+            false => result,
+        };
         let disk = disk_of(&report, attempt.written_before_bytes);
         let outputs = report.outputs.iter().map(size_of_output).collect();
         attempt.program_ended(&mut report);

@@ -1,0 +1,564 @@
+//! `eyas pairs`: a program for every pair of files of two sets (All-Pairs, `Miceli10` §3), and the matrix of the numbers that it
+//! prints.
+//!
+//! Which pairs go into one task is decided by [`eyas_core::pairs`]. Each of these tiles becomes a task with the tile's items as
+//! inputs, whose program is this program ([`tile`]). Its result is a small file beside the matrix. When the run has ended, the
+//! results are put together ([`matrix`]).
+//!
+//! The folder of the results also has the plan, so that `--resume` finds the same tiles, whatever the cluster is then. What is up to
+//! date is decided as for every list (decision 0018).
+
+mod command;
+mod matrix;
+mod tile;
+
+pub use tile::{TILE_ARGUMENT, tile_main};
+
+use crate::args::{ClusterArgs, ProvideArgs, ResumeArgs};
+use crate::commands::{self, run_list, what_is_left};
+use crate::print::{count, plural, reason, size};
+use crate::replaces::ReplaceArgs;
+use crate::resume::Origin;
+use crate::{Exit, Fault, connect, map};
+use clap::Args;
+use eyas_core::array::{Command as TaskCommand, GatherHint, Hint, Hints, TaskSpec};
+use eyas_core::pairs::{self, Item, Machine, PAIR_NS_ASSUMED, Refusal, Shape, Sizes, TILE_NS_MAX, Tile};
+use eyas_storage::{Homes, HomesConfig, Location};
+use eyas_tasklist::{FileSet, TaskList, find_set, fold_tasks, name_of_file};
+use eyas_text::{shown, shown_path};
+use matrix::Matrix;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tile::{Order, RESULT, SELF};
+
+/// So many cells without a value are named with their reasons.
+const MISSING_NAMED: u64 = 10;
+const PLAN_FILE: &str = "plan.json";
+/// How long a cluster that is up may take to say what it has.
+const NODES_PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Args)]
+pub struct PairsArgs {
+    /// The two sets: each a quoted pattern, a directory, a URL, or @FILE, a list with a file on each line. With --self, one set
+    #[arg(value_name = "SET", required = true)]
+    pub sets: Vec<String>,
+    /// Where the matrix goes: a file that ends in .csv or .npy
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Compare the files of one set with each other
+    #[arg(long = "self")]
+    pub own: bool,
+    /// The value of a pair does not depend on the order of its files: half of the matrix is computed, and mirrored
+    #[arg(long, requires = "own")]
+    pub symmetric: bool,
+    /// A pair that fails fails its task, and so the run [default: only its own cell stays empty]
+    #[arg(long)]
+    pub strict: bool,
+    /// Items of each set in one task; a task computes all pairs of them [default: chosen by caches, sizes and slots]
+    #[arg(long, value_name = "ITEMS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub chunk: Option<u32>,
+    /// How long the program takes for a pair, for the choice of tasks [default: 100ms is assumed]
+    #[arg(long, value_name = "TIME", value_parser = crate::args::duration)]
+    pub pair_time: Option<u64>,
+    /// Keep the results of tasks, so that a later --resume computes only what has changed
+    #[arg(long)]
+    pub keep_tiles: bool,
+    /// A further input of every task, such as the script that is run
+    #[arg(long, value_name = "FILE")]
+    pub with: Vec<String>,
+    /// Hand the command to the shell
+    #[arg(long)]
+    pub shell: bool,
+    /// Memory that a task may use; it is ended when it uses more [default: no limit]
+    #[arg(long = "task-memory", value_name = "BYTES", value_parser = crate::args::bytes)]
+    pub task_memory: Option<u64>,
+    /// Time after which a task, with all its pairs, is ended, such as 90s or 1h30m [default: no limit]
+    #[arg(long, value_name = "TIME", value_parser = crate::args::duration)]
+    pub walltime: Option<u64>,
+    /// Further attempts of a task after a failure
+    #[arg(long, default_value_t = 0)]
+    pub retries: u32,
+    #[command(flatten)]
+    pub replace: ReplaceArgs,
+    #[command(flatten)]
+    pub resume: ResumeArgs,
+    /// Print how the run ended as JSON on standard output, and nothing else there; for programs
+    #[arg(long, conflicts_with = "dry_run")]
+    pub json: bool,
+    /// Join file of a cluster that is up [default: a cluster of its own, for this run]
+    #[arg(long, value_name = "FILE", env = "EYAS_JOIN")]
+    pub join: Option<PathBuf>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    #[command(flatten)]
+    pub provide: ProvideArgs,
+    /// The program, with {a} and {b} for the two files of a pair; its last printed number is the pair's value. With {pairs}
+    /// instead, it gets a file with the names of the two files of a pair on each line, and prints a number for each
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+fn bad(message: impl std::fmt::Display) -> Fault {
+    Fault::new(Exit::BadInput, message)
+}
+
+pub fn pairs(args: PairsArgs) -> Result<Exit, Fault> {
+    let folder = std::env::current_dir()?;
+    command::Command::parse(&args.command, args.shell)?;
+    let out = Out::of(&args)?;
+    let mut with = args.with.clone();
+    for name in map::files_named(&args.command, args.shell, &folder) {
+        if !with.contains(&name) {
+            eyas_text::say!("note: {}, which the command names, is an input of every task", shown(&name));
+            with.push(name);
+        }
+    }
+    let sets = Sets::find(&args, &folder)?;
+    let plan = Plan::find(&args, &sets, &out)?;
+    if args.resume.resume.is_some() && !args.resume.dry_run {
+        forget_failed(&plan, &out.tiles);
+    }
+    let n_pairs: u64 = plan.tiles.iter().map(|tile| tile.n_pairs(plan.shape)).sum();
+    eyas_text::say!("{} in {}", plural(n_pairs, "pair"), plural(plan.tiles.len() as u64, "tile"));
+    let list = task_list(&args, &sets, &plan, &out, &with, &folder)?;
+    let mut words = vec!["pairs".to_owned()];
+    words.extend(args.sets.iter().cloned());
+    words.extend(args.command.iter().cloned());
+    let origin = Origin::Map { folder, command: words, out: vec![args.out.display().to_string()] };
+    let left = what_is_left(list, origin, &args.resume, args.join.as_deref())?;
+    if args.resume.dry_run {
+        return Ok(Exit::Good);
+    }
+    let exit = match left {
+        None => commands::nothing_to_do(args.json)?,
+        Some(request) => {
+            plan.write(&out.tiles)?;
+            let cluster = ClusterArgs { provide: args.provide.clone(), ..args.cluster.clone() };
+            run_list(request, args.join.as_deref(), &cluster, args.json)?
+        }
+    };
+    match exit {
+        Exit::Good | Exit::TasksFailed => {}
+        _ => return Ok(exit),
+    }
+    collect(&args, &sets, &plan, &out)
+}
+
+// ---------------------------------------------------------------- places
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Csv,
+    Npy,
+}
+
+/// Where the matrix goes, and where the results of tiles are until then.
+struct Out {
+    path: PathBuf,
+    format: Format,
+    tiles: PathBuf,
+}
+
+impl Out {
+    fn of(args: &PairsArgs) -> Result<Out, Fault> {
+        let path = std::path::absolute(&args.out)?;
+        let format = match path.extension().and_then(|ending| ending.to_str()) {
+            Some("csv") => Format::Csv,
+            Some("npy") => Format::Npy,
+            _ => {
+                let message = format!("--out {} ends neither in .csv nor in .npy", shown_path(&args.out));
+                return Err(bad(message).hint("the ending says in which format the matrix is written"));
+            }
+        };
+        if args.replace.no_replace && path.exists() {
+            return Err(bad(format!("the run would replace the existing file {}", shown_path(&path)))
+                .hint("name another place for the matrix, or leave out --no-replace"));
+        }
+        let mut tiles = path.clone().into_os_string();
+        tiles.push(".tiles");
+        Ok(Out { path, format, tiles: tiles.into() })
+    }
+
+    fn tile(&self, n: usize) -> PathBuf {
+        self.tiles.join(format!("{n}.tile"))
+    }
+}
+
+// ---------------------------------------------------------------- sets
+
+struct Sets {
+    a: FileSet,
+    /// `None`: the first set again.
+    b: Option<FileSet>,
+    sizes: Sizes,
+}
+
+impl Sets {
+    fn find(args: &PairsArgs, folder: &Path) -> Result<Sets, Fault> {
+        let (a, b) = match (&args.sets[..], args.own) {
+            ([a], true) => (a, None),
+            ([a, b], false) => (a, Some(b)),
+            ([a], false) => {
+                return Err(bad(format!("there is one set, {}, and a pair needs two", shown(a))).hint(
+                    "name a second set, or add --self to compare the files of one set with each other",
+                ));
+            }
+            (sets, _) => {
+                let wanted = if args.own { "one set goes" } else { "two sets go" };
+                return Err(bad(format!("{} sets are given, and {wanted} into pairs", sets.len())).hint(
+                    "put quotes around a pattern, such as 'a/*.fa', so that the shell leaves it as it is",
+                ));
+            }
+        };
+        let find = |word: &String| -> Result<FileSet, Fault> {
+            let set = find_set(word, folder)?;
+            if let Some(first) = set.repeated.first() {
+                let n = plural(set.repeated.len() as u64, "file");
+                eyas_text::say!(
+                    "note: {n} of {} named more than once, among them {}; each has one row or column",
+                    shown(word),
+                    shown(first)
+                );
+            }
+            if u32::try_from(set.locations.len()).is_err() {
+                return Err(bad(format!("the set {} has more than 4,294,967,295 files", shown(word))));
+            }
+            Ok(set)
+        };
+        let (a, b) = (find(a)?, b.map(find).transpose()?);
+        let sizes = match &b {
+            Some(b) => Sizes::two(&sizes_of(&a)?, &sizes_of(b)?),
+            None => Sizes::own(&sizes_of(&a)?, args.symmetric),
+        };
+        Ok(Sets { a, b, sizes })
+    }
+
+    fn second(&self) -> &FileSet {
+        self.b.as_ref().unwrap_or(&self.a)
+    }
+
+    fn name(&self, item: Item) -> &str {
+        match item {
+            Item::A(n) => &self.a.names[n as usize],
+            Item::B(n) => &self.second().names[n as usize],
+        }
+    }
+
+    /// What the tiles of a plan are made for: the same sets give the same text.
+    fn digest(&self, chunk: Option<u32>) -> String {
+        let mut hasher = blake3::Hasher::new();
+        for set in [Some(&self.a), self.b.as_ref()] {
+            hasher.update(b"\0\0");
+            for location in set.into_iter().flat_map(|set| &set.locations) {
+                hasher.update(location.as_bytes());
+                hasher.update(b"\0");
+            }
+        }
+        hasher.update(format!("{:?} {chunk:?}", self.sizes.shape()).as_bytes());
+        hasher.finalize().to_hex()[..32].to_owned()
+    }
+}
+
+/// The size of each file, as its home says it.
+fn sizes_of(set: &FileSet) -> Result<Vec<u64>, Fault> {
+    let mut homes = None;
+    let mut size = |location: &String| -> Result<u64, Fault> {
+        if location.starts_with('/') {
+            let meta = std::fs::metadata(location)
+                .map_err(|e| bad(format!("cannot look at {}: {}", shown(location), reason(&e))))?;
+            return Ok(meta.len());
+        }
+        let homes = match &mut homes {
+            Some(homes) => homes,
+            none => none.insert(Homes::new(HomesConfig::default()).map_err(|e| Fault::new(Exit::Other, e))?),
+        };
+        let parsed = Location::parse(location, Path::new("/"));
+        Ok(parsed.and_then(|location| homes.stat(&location)).map_err(bad)?.size_bytes)
+    };
+    set.locations.iter().map(&mut size).collect()
+}
+
+// ---------------------------------------------------------------- the plan
+
+/// The tiles of a run.
+#[derive(Serialize, Deserialize)]
+struct Plan {
+    version: u32,
+    /// What the tiles are made for ([`Sets::digest`]).
+    sets: String,
+    shape: Shape,
+    tiles: Vec<Tile>,
+}
+
+const PLAN_VERSION: u32 = 1;
+
+impl Plan {
+    /// The plan of the run that goes on, or a new one.
+    fn find(args: &PairsArgs, sets: &Sets, out: &Out) -> Result<Plan, Fault> {
+        let digest = sets.digest(args.chunk);
+        if args.resume.resume.is_some()
+            && let Some(plan) = Plan::read(&out.tiles).filter(|plan| plan.sets == digest)
+        {
+            return Ok(plan);
+        }
+        let machine = machine(args)?;
+        let tiles = match args.chunk {
+            Some(chunk) => pairs::grid(&sets.sizes, chunk, &machine),
+            None => pairs::plan(&sets.sizes, &machine),
+        };
+        let tiles = tiles.map_err(|refusal| refused(refusal, sets))?;
+        Ok(Plan { version: PLAN_VERSION, sets: digest, shape: sets.sizes.shape(), tiles })
+    }
+
+    fn read(dir: &Path) -> Option<Plan> {
+        let text = std::fs::read(dir.join(PLAN_FILE)).ok()?;
+        serde_json::from_slice(&text).ok().filter(|plan: &Plan| plan.version == PLAN_VERSION)
+    }
+
+    fn write(&self, dir: &Path) -> Result<(), Fault> {
+        let cannot = |e: std::io::Error| {
+            Fault::new(Exit::Other, format!("cannot keep results in {}: {}", shown_path(dir), reason(&e)))
+        };
+        std::fs::create_dir_all(dir).map_err(cannot)?;
+        std::fs::write(dir.join(PLAN_FILE), serde_json::to_vec(self).expect("a plan is plain data"))
+            .map_err(cannot)
+    }
+}
+
+fn refused(refusal: Refusal, sets: &Sets) -> Fault {
+    match refusal {
+        Refusal::Empty { is_first } => {
+            bad(format!("the {} set has no files", if is_first { "first" } else { "second" }))
+        }
+        Refusal::TooLarge { row, column, bytes, cache_bytes } => {
+            let second = if sets.b.is_some() { Item::B(column) } else { Item::A(column) };
+            bad(format!(
+                "the pair of {} and {} has {}, and a node's cache takes {}",
+                shown(sets.name(Item::A(row))),
+                shown(sets.name(second)),
+                size(bytes),
+                size(cache_bytes)
+            ))
+            .hint("give nodes a larger cache with --cache")
+        }
+        Refusal::ChunkTooLarge { bytes, cache_bytes } => bad(format!(
+            "the files of a tile of that --chunk have {}, and a node's cache takes {}",
+            size(bytes),
+            size(cache_bytes)
+        ))
+        .hint("give a smaller --chunk or a larger --cache, or leave out --chunk"),
+        Refusal::TooMany => bad("the sets have more than 4,503,599,627,370,496 pairs"),
+    }
+}
+
+/// What is known of the cluster: its options, or what one that is up says.
+fn machine(args: &PairsArgs) -> Result<Machine, Fault> {
+    let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    let cluster = &args.cluster;
+    let n_nodes = cluster.nodes.max.max(1);
+    let mut machine = Machine {
+        n_nodes,
+        n_slots: cluster.node.slots.unwrap_or((processors / n_nodes).max(1)),
+        cache_bytes: cluster.node.cache,
+        pair_ns: args.pair_time.unwrap_or(PAIR_NS_ASSUMED),
+        tile_ns_max: TILE_NS_MAX,
+    };
+    if let Some(join) = &args.join {
+        let status = commands::client_runtime().block_on(async {
+            let mut client = connect::connect(join).await?;
+            match tokio::time::timeout(NODES_PATIENCE, client.status()).await {
+                Ok(status) => Ok::<_, Fault>(Some(status?)),
+                Err(_) => Ok(None),
+            }
+        })?;
+        let nodes = status.map_or(vec![], |status| status.executors);
+        if let (Some(slots), Some(cache)) =
+            (nodes.iter().map(|node| node.slots).max(), nodes.iter().map(|node| node.cache_bytes).min())
+        {
+            machine.n_nodes = nodes.len() as u32;
+            machine.n_slots = slots.max(1);
+            machine.cache_bytes = cache;
+        }
+    }
+    Ok(machine)
+}
+
+// ---------------------------------------------------------------- tasks
+
+fn task_list(
+    args: &PairsArgs,
+    sets: &Sets,
+    plan: &Plan,
+    out: &Out,
+    with: &[String],
+    folder: &Path,
+) -> Result<TaskList, Fault> {
+    let place = |path: PathBuf| {
+        path.into_os_string()
+            .into_string()
+            .map_err(|path| bad(format!("the name {} is not UTF-8", shown_path(Path::new(&path)))))
+    };
+    let mut tasks = Vec::with_capacity(plan.tiles.len());
+    for (n, tile) in plan.tiles.iter().enumerate() {
+        let order = Order { shape: plan.shape, tile: tile.clone(), strict: args.strict, shell: args.shell };
+        let order = serde_json::to_string(&order).expect("an order is plain data");
+        let mut words = vec![SELF.to_owned(), TILE_ARGUMENT.to_owned(), order];
+        words.extend(args.command.iter().cloned());
+        let item = |item: &Item| {
+            let (folder, n, location) = match item {
+                Item::A(n) => ("a", n, &sets.a.locations[*n as usize]),
+                Item::B(n) => ("b", n, &sets.second().locations[*n as usize]),
+            };
+            let name = name_of_file(location);
+            let name = if name.is_empty() { "item" } else { &name };
+            (format!("{folder}/{n}/{name}"), location.clone())
+        };
+        let items = tile.items(plan.shape);
+        let mut inputs: Vec<(String, String)> = items.iter().map(item).collect();
+        for path in with {
+            inputs.push((name_of_file(path).into_owned(), path.clone()));
+        }
+        let spec = TaskSpec {
+            inputs,
+            outputs: vec![(RESULT.to_owned(), place(out.tile(n))?)],
+            memory_bytes: args.task_memory,
+            walltime_ns: args.walltime,
+            retries: args.retries,
+            label: "pairs".into(),
+            // The tiles were chosen so that each node reads few items. A copy of an item to all nodes would undo that.
+            hints: Hints { multicast: Hint::Never, scatter: Hint::Never, gather: GatherHint::Never },
+            ..TaskSpec::new(format!("tile-{n}"), TaskCommand::Exec(words))
+        };
+        tasks.push((spec, None));
+    }
+    Ok(fold_tasks(tasks, folder, "eyas pairs")?)
+}
+
+/// Removes results in which some pair failed, so that their tiles are computed again.
+fn forget_failed(plan: &Plan, dir: &Path) {
+    for n in 0..plan.tiles.len() {
+        let path = dir.join(format!("{n}.tile"));
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        let mut has_failed = false;
+        let read = tile::read_result(&text, |_, _, cell| has_failed |= cell.is_err());
+        if has_failed || read.is_err() {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+// ---------------------------------------------------------------- the matrix
+
+/// The first few cells without a value, and the number of all.
+#[derive(Default)]
+struct Missing {
+    named: Vec<String>,
+    n: u64,
+}
+
+impl Missing {
+    fn add(&mut self, text: impl FnOnce() -> String) {
+        if self.n < MISSING_NAMED {
+            self.named.push(text());
+        }
+        self.n += 1;
+    }
+}
+
+fn collect(args: &PairsArgs, sets: &Sets, plan: &Plan, out: &Out) -> Result<Exit, Fault> {
+    let cannot = |e: std::io::Error| {
+        Fault::new(Exit::Other, format!("cannot write the matrix {}: {}", shown_path(&out.path), reason(&e)))
+            .hint(format!("the results are in {}", shown_path(&out.tiles)))
+    };
+    // Under a name of its own until it is whole.
+    let part = |ending: &str| {
+        let mut path = out.path.clone().into_os_string();
+        path.push(format!(".{}.{ending}", std::process::id()));
+        PathBuf::from(path)
+    };
+    let (columns, rows) = (&sets.second().names, &sets.a.names);
+    let npy = match out.format {
+        Format::Npy => part("part"),
+        Format::Csv => crate::local::state_dir()?.join(format!("pairs-{}.npy", std::process::id())),
+    };
+    let mut matrix = Matrix::create(&npy, rows.len(), columns.len()).map_err(cannot)?;
+    let mut missing = Missing::default();
+    for (n, tile) in plan.tiles.iter().enumerate() {
+        let read =
+            std::fs::read_to_string(out.tile(n)).map_err(|e| reason(&e).to_string()).and_then(|text| {
+                tile::read_result(&text, |row, column, cell| {
+                    let (row, column) = (row as usize, column as usize);
+                    match cell {
+                        Ok(_) if row >= rows.len() || column >= columns.len() => {}
+                        Ok(value) => {
+                            matrix.set(row, column, value);
+                            if plan.shape == Shape::Half {
+                                matrix.set(column, row, value);
+                            }
+                        }
+                        Err(why) => missing.add(|| {
+                            let name = |names: &Vec<String>, n: usize| {
+                                shown(names.get(n).map_or("?", String::as_str)).to_string()
+                            };
+                            format!("{} and {}: {why}", name(rows, row), name(columns, column))
+                        }),
+                    }
+                })
+            });
+        if read.is_err() {
+            let n_pairs = tile.n_pairs(plan.shape);
+            let first = tile.pairs(plan.shape).next();
+            missing.add(|| {
+                let (row, column) = first.unwrap_or_default();
+                format!(
+                    "all {} of task tile-{n}, from {} and {} on: the task has no result (`eyas explain tile-{n}` says why)",
+                    plural(n_pairs, "pair"),
+                    shown(&rows[row as usize]),
+                    shown(&columns[column as usize])
+                )
+            });
+            missing.n += n_pairs.saturating_sub(1);
+        }
+    }
+    match out.format {
+        Format::Npy => drop(matrix),
+        Format::Csv => {
+            let csv = part("part");
+            let written = File::create(&csv).and_then(|file| {
+                let mut to = BufWriter::with_capacity(1 << 20, file);
+                matrix.write_csv(&mut to, rows, columns)?;
+                to.flush()
+            });
+            drop(matrix);
+            let _ = std::fs::remove_file(&npy);
+            written.map_err(cannot)?;
+        }
+    }
+    std::fs::rename(part("part"), &out.path).map_err(cannot)?;
+    let n_cells = rows.len() as u64 * columns.len() as u64;
+    let what = format!(
+        "{} × {} matrix in {}",
+        count(rows.len() as u64),
+        count(columns.len() as u64),
+        shown_path(&out.path)
+    );
+    if missing.n == 0 {
+        eyas_text::say!("{what}: all {} have a value", plural(n_cells, "cell"));
+        if !args.keep_tiles {
+            let _ = std::fs::remove_dir_all(&out.tiles);
+        }
+        return Ok(Exit::Good);
+    }
+    let verb = if missing.n == 1 { "has" } else { "have" };
+    eyas_text::say!("{what}: {} {verb} no value", plural(missing.n, "pair"));
+    missing.named.iter().for_each(|text| eyas_text::say!("  {text}"));
+    let n_named = missing.named.len() as u64;
+    if missing.n > n_named && n_named == MISSING_NAMED {
+        eyas_text::say!("  and more; the empty cells of the matrix are all of them");
+    }
+    eyas_text::say!("hint: the same command with --resume computes only what is missing");
+    Ok(Exit::TasksFailed)
+}

@@ -1,0 +1,186 @@
+//! The command of `eyas pairs`: words with `{a}`, `{b}` or `{pairs}`.
+
+use crate::{Exit, Fault};
+use eyas_text::shown;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hole {
+    /// The file of the first set.
+    A,
+    /// The file of the second set.
+    B,
+    /// A file that names many pairs, one on a line.
+    Pairs,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Piece {
+    Text(String),
+    Hole(Hole),
+}
+
+/// A command whose holes are known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Command {
+    words: Vec<Vec<Piece>>,
+    is_for_shell: bool,
+    /// The program takes many pairs at once.
+    pub takes_many: bool,
+}
+
+const KNOWN: &str =
+    "known here are {a}, {b} and {pairs}; write `{{` and `}}` for braces that are meant as such";
+
+impl Command {
+    /// Parses the words of a command; `is_for_shell`: they are one line for the shell.
+    pub fn parse(words: &[String], is_for_shell: bool) -> Result<Command, Fault> {
+        let bad = |message: String| Fault::new(Exit::BadInput, message);
+        if words.first().is_none_or(|word| word.trim().is_empty()) {
+            return Err(bad("there is no command".into()).hint("write it after `--`"));
+        }
+        let words: Vec<Vec<Piece>> = match is_for_shell {
+            true => vec![pieces(&words.join(" "))?],
+            false => words.iter().map(|word| pieces(word)).collect::<Result<_, _>>()?,
+        };
+        let has = |hole| words.iter().flatten().any(|piece| *piece == Piece::Hole(hole));
+        let takes_many = has(Hole::Pairs);
+        match (has(Hole::A), has(Hole::B), takes_many) {
+            (true, true, false) | (false, false, true) => Ok(Command { words, is_for_shell, takes_many }),
+            (_, _, true) => Err(bad("the command has {pairs} beside {a} or {b}".into())
+                .hint("{a} and {b} are the files of one pair, {pairs} is a file that names many pairs")),
+            (false, _, _) => {
+                Err(bad("the command has no {a}, so it would not read the first file of a pair".into())
+                    .hint("write {a} and {b} where the names of the two files go, such as `compare {a} {b}`"))
+            }
+            (_, false, _) => {
+                Err(bad("the command has no {b}, so it would not read the second file of a pair".into())
+                    .hint("write {a} and {b} where the names of the two files go, such as `compare {a} {b}`"))
+            }
+        }
+    }
+
+    /// The program and its arguments, with `fill` in the places of holes.
+    pub fn filled(&self, fill: impl Fn(Hole) -> String) -> Vec<String> {
+        let word = |pieces: &Vec<Piece>| -> String {
+            let text = |piece: &Piece| match piece {
+                Piece::Text(text) => text.clone(),
+                Piece::Hole(hole) if self.is_for_shell => eyas_tasklist::quoted(&fill(*hole)),
+                Piece::Hole(hole) => fill(*hole),
+            };
+            pieces.iter().map(text).collect()
+        };
+        let words = self.words.iter().map(word);
+        match self.is_for_shell {
+            true => ["/bin/sh".to_owned(), "-c".to_owned()].into_iter().chain(words).collect(),
+            false => words.collect(),
+        }
+    }
+}
+
+fn pieces(text: &str) -> Result<Vec<Piece>, Fault> {
+    let bad = |message: String| Err(Fault::new(Exit::BadInput, message).hint(KNOWN));
+    let mut found = vec![];
+    let mut literal = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(['{', '}']) {
+        literal.push_str(&rest[..at]);
+        rest = &rest[at..];
+        if rest.starts_with("{{") || rest.starts_with("}}") {
+            literal.push_str(&rest[..1]);
+            rest = &rest[2..];
+            continue;
+        }
+        let Some(end) = rest.find('}').filter(|end| *end > 0) else {
+            return bad(format!("the command's {} has a lone brace", shown(text)));
+        };
+        let hole = match &rest[1..end] {
+            "a" => Hole::A,
+            "b" => Hole::B,
+            "pairs" => Hole::Pairs,
+            _ => {
+                let hole = shown(&rest[..=end]);
+                return bad(format!("the command's {} has an unknown hole {hole}", shown(text)));
+            }
+        };
+        if !literal.is_empty() {
+            found.push(Piece::Text(std::mem::take(&mut literal)));
+        }
+        found.push(Piece::Hole(hole));
+        rest = &rest[end + 1..];
+    }
+    literal.push_str(rest);
+    if !literal.is_empty() || found.is_empty() {
+        found.push(Piece::Text(literal));
+    }
+    Ok(found)
+}
+
+/// The last number of a text. A number is a word of its own: words stand between white space or `=`, and may be enclosed in
+/// punctuation. So `12 a/1/x` gives 12, `identity = 97.5%` gives 97.5, and `1,234` is no number, because that may be 1.234.
+pub fn last_number(text: &str) -> Option<f64> {
+    text.rsplit(|c: char| c.is_whitespace() || c == '=').find_map(number)
+}
+
+fn number(word: &str) -> Option<f64> {
+    let bare = word.trim_matches(|c: char| "()[]{}<>\"',;:%".contains(c));
+    let bare = bare.strip_suffix('.').unwrap_or(bare);
+    bare.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    fn fill(hole: Hole) -> String {
+        match hole {
+            Hole::A => "a/0/it's".into(),
+            Hole::B => "b/1/y".into(),
+            Hole::Pairs => "pairs.txt".into(),
+        }
+    }
+
+    #[test]
+    fn holes_are_filled() {
+        let command = Command::parse(&words("compare -x{a} {b} {{c}}"), false).unwrap();
+        assert_eq!(command.filled(fill), ["compare", "-xa/0/it's", "b/1/y", "{c}"]);
+        let line = Command::parse(&words("cat {a} {b} | wc -c"), true).unwrap();
+        assert_eq!(line.filled(fill), ["/bin/sh", "-c", r"cat 'a/0/it'\''s' b/1/y | wc -c"]);
+        assert!(Command::parse(&words("many {pairs}"), false).unwrap().takes_many);
+    }
+
+    #[test]
+    fn wrong_commands_are_refused() {
+        for (text, expect) in [
+            ("compare {a}", "no {b}"),
+            ("compare {b}", "no {a}"),
+            ("compare {a} {b} {in}", "unknown hole `{in}`"),
+            ("compare {a} {b} {", "lone brace"),
+            ("compare {a} {b} {pairs}", "{pairs} beside"),
+            ("", "no command"),
+        ] {
+            let fault = Command::parse(&words(text), false).unwrap_err();
+            assert!(fault.message.contains(expect), "{text}: {}", fault.message);
+        }
+    }
+
+    #[test]
+    fn the_last_number_counts() {
+        for (text, expect) in [
+            ("12 a/1/x.fa\n", Some(12.0)),
+            ("similar: 3 of 4 (0.75)\n", Some(0.75)),
+            ("identity=97.5%\n", Some(97.5)),
+            ("0.1\n0.2\nend\n", Some(0.2)),
+            ("-1e-3.", Some(-0.001)),
+            ("1,234", None),
+            ("", None),
+            ("x1 v2", None),
+        ] {
+            assert_eq!(last_number(text), expect, "{text:?}");
+        }
+        assert!(last_number("nan").unwrap().is_nan());
+    }
+}

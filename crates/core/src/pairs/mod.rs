@@ -1,0 +1,279 @@
+//! All-Pairs: which pairs go into one task.
+//!
+//! Source: `Miceli10` §3. All-Pairs applies a function to every pair of an item of set A and an item of set B (equation 3.1:
+//! `P[i][j] = f(A[i], B[j])`). The paper sees a two-level assignment: first, which pairs go into an *assignment set*, and second,
+//! which node computes that set. This module decides the first; an assignment set is called a [`Tile`] here, and each tile becomes
+//! one task. The second is the placement of tasks, which other tasks have too ([`crate::placement`]).
+//!
+//! In: the sizes of all items and what is known of the machine. Out: tiles in the order in which they are queued.
+//!
+//! How tiles are chosen ([`plan`]):
+//!   1. The matrix is halved again and again into *blocks* of equal numbers of pairs, each time across the side that leaves the
+//!      fewer bytes to read, until there is a block for each slot. So blocks are nearly square, and a node reads few items:
+//!      for 4 slots and 40 × 40 items each slot needs 20 + 20 items. This works for any number of slots.
+//!   2. Blocks are halved further while their items do not fit a slot's part of the cache, while they take longer than
+//!      [`Machine::tile_ns_max`], or while they have more pairs than one result should hold.
+//!   3. The last block of each slot keeps a quarter of its pairs back, as small tiles that read nothing beyond what the block reads.
+//!      They are queued behind all blocks. A slot that is done early takes small tiles of others, so the end of the run waits for
+//!      a small tile and not for a block.
+//!
+//! The paper's chunk size `c_s` by hand gives a plain grid instead ([`grid`]).
+//!
+//! Invariants, which the tests compare with a plain double loop:
+//!   1. every pair that the shape asks for is in exactly one tile, and no other pair is in any;
+//!   2. the items of a tile fit [`Machine::tile_bytes_max`] of the number of blocks that was chosen;
+//!   3. the same input gives the same tiles on every machine.
+//!
+//! The plan assumes that all pairs take about the same time and that nodes are alike. Not here: how a tile is computed, and where
+//! its result goes.
+
+mod shape;
+
+pub use shape::{Item, Rect, Shape, Sizes};
+
+use serde::{Deserialize, Serialize};
+
+/// Pairs that are computed by one task, as rectangles of the matrix that have no pair in common.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Tile {
+    pub rects: Vec<Rect>,
+}
+
+impl Tile {
+    pub fn n_pairs(&self, shape: Shape) -> u64 {
+        self.rects.iter().map(|rect| rect.n_pairs(shape)).sum()
+    }
+
+    /// The items that the tile reads, each once: those of set A first, in order of their numbers.
+    pub fn items(&self, shape: Shape) -> Vec<Item> {
+        let mut items: Vec<Item> = self.rects.iter().flat_map(|rect| rect.items(shape)).collect();
+        items.sort_unstable();
+        items.dedup();
+        items
+    }
+
+    /// The pairs of the tile, as row and column, row by row in each rectangle.
+    pub fn pairs(&self, shape: Shape) -> impl Iterator<Item = (u32, u32)> {
+        self.rects.iter().flat_map(move |rect| rect.pairs(shape))
+    }
+}
+
+/// What tiles are chosen by.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Machine {
+    /// At least 1.
+    pub n_nodes: u32,
+    /// Slots of each node, at least 1.
+    pub n_slots: u32,
+    /// The budget of each node's cache.
+    pub cache_bytes: u64,
+    /// How long the program takes for one pair: measured, or assumed ([`PAIR_NS_ASSUMED`]).
+    pub pair_ns: u64,
+    /// No tile takes longer, as what a tile has done is lost with its node.
+    pub tile_ns_max: u64,
+}
+
+/// The time of a pair where nothing is known.
+pub const PAIR_NS_ASSUMED: u64 = 100_000_000;
+/// The usual [`Machine::tile_ns_max`].
+pub const TILE_NS_MAX: u64 = 600_000_000_000;
+/// A tile's result is read at once by whoever collects it.
+const TILE_PAIRS_MAX: u64 = 250_000;
+/// Tiles read at most so many items in total (an item counts for each tile that reads it), because the queue holds the name of each.
+/// Larger tiles have fewer: `p` pairs in `t` square tiles read `2 √(p t)` items.
+const ITEMS_QUEUED_MAX: u64 = 500_000;
+/// What a task costs beside its program: a slot's work, messages, links to inputs.
+const TASK_NS: u64 = 3_000_000;
+/// A small tile takes so many times what its task costs besides.
+const WORTH_A_TASK: u64 = 20;
+/// The part of a block that is kept back for the end, and the part of a block that a small tile has.
+const KEPT_BACK: u32 = 4;
+const SMALL_PART: u64 = 64;
+
+impl Machine {
+    fn n_slots_total(&self) -> u64 {
+        u64::from(self.n_nodes.max(1)) * u64::from(self.n_slots.max(1))
+    }
+
+    /// The most bytes that a tile's items may have, where the slots have one tile each, or several one after the other. In the
+    /// latter case the next tile's items are fetched while the present tile is computed, and need room as well.
+    pub fn tile_bytes_max(&self, is_only_one: bool) -> u64 {
+        let of_slot = self.cache_bytes / u64::from(self.n_slots.max(1));
+        if is_only_one { of_slot } else { of_slot / 2 }
+    }
+
+    fn tile_pairs_max(&self, n_pairs: u64) -> u64 {
+        let by_time = (self.tile_ns_max / self.pair_ns.max(1)).max(1);
+        let n_tiles = ((ITEMS_QUEUED_MAX / 2).pow(2) / n_pairs.max(1)).max(1);
+        by_time.max(n_pairs.div_ceil(n_tiles)).min(TILE_PAIRS_MAX)
+    }
+}
+
+/// Why there is no plan.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// The set has no items.
+    Empty { is_first: bool },
+    /// A pair of these two items does not fit a node's cache.
+    TooLarge { row: u32, column: u32, bytes: u64, cache_bytes: u64 },
+    /// A tile of the chunk size that was given does not fit a node's cache.
+    ChunkTooLarge { bytes: u64, cache_bytes: u64 },
+    /// The sets have more pairs than can be counted here.
+    TooMany,
+}
+
+/// Chooses tiles for a matrix; see the module's header.
+pub fn plan(sizes: &Sizes, machine: &Machine) -> Result<Vec<Tile>, Refusal> {
+    let (whole, n_pairs) = check(sizes)?;
+    let shape = sizes.shape();
+    let n_slots = machine.n_slots_total();
+    let n_by_pairs = n_pairs.div_ceil(machine.tile_pairs_max(n_pairs));
+    // Each slot gets the same number of blocks.
+    let mut n_blocks = n_slots.max(n_by_pairs).next_multiple_of(n_slots);
+    let blocks = loop {
+        let blocks = divide(sizes, whole, n_blocks);
+        let limit = machine.tile_bytes_max(blocks.len() as u64 <= n_slots);
+        let n_too_large = blocks.iter().filter(|block| sizes.bytes(**block) > limit).count() as u64;
+        if n_too_large == 0 || blocks.len() as u64 == n_pairs {
+            break blocks;
+        }
+        let more = (n_blocks + n_too_large.max(n_blocks / 4)).next_multiple_of(n_slots).min(n_pairs);
+        if more <= n_blocks {
+            break blocks;
+        }
+        n_blocks = more;
+    };
+    let limit = machine.tile_bytes_max(blocks.len() as u64 <= n_slots);
+    let mut fitting = vec![];
+    for block in blocks {
+        fit(sizes, block, limit, machine.cache_bytes, &mut fitting)?;
+    }
+    if n_slots == 1 {
+        return Ok(fitting.into_iter().map(|rect| Tile { rects: vec![rect] }).collect());
+    }
+    let small_pairs_min = (WORTH_A_TASK * TASK_NS).div_ceil(machine.pair_ns.max(1));
+    let n_whole = fitting.len().saturating_sub(n_slots as usize);
+    let (mut tiles, mut small) = (vec![], vec![]);
+    for (n, block) in fitting.into_iter().enumerate() {
+        let pairs = block.n_pairs(shape);
+        let small_pairs = (pairs / SMALL_PART).max(small_pairs_min);
+        if n < n_whole || pairs < u64::from(KEPT_BACK) * small_pairs {
+            tiles.push(Tile { rects: vec![block] });
+            continue;
+        }
+        let mut parts = divide(sizes, block, u64::from(KEPT_BACK));
+        let kept = parts.pop().expect("a block has parts");
+        if parts.is_empty() {
+            tiles.push(Tile { rects: vec![kept] });
+            continue;
+        }
+        let n_small = (kept.n_pairs(shape) / small_pairs).max(1);
+        tiles.push(Tile { rects: parts });
+        small.push(divide(sizes, kept, n_small));
+    }
+    tiles.extend(small.into_iter().flatten().map(|rect| Tile { rects: vec![rect] }));
+    Ok(tiles)
+}
+
+/// Tiles of `chunk` × `chunk` items, at the edges of fewer, row by row.
+pub fn grid(sizes: &Sizes, chunk: u32, machine: &Machine) -> Result<Vec<Tile>, Refusal> {
+    let (whole, _) = check(sizes)?;
+    let shape = sizes.shape();
+    let starts = |end: u32| (0..end).step_by(chunk.max(1) as usize);
+    let end = |start: u32, end: u32| start.saturating_add(chunk.max(1)).min(end);
+    let mut tiles = vec![];
+    for row in starts(whole.rows.1) {
+        for column in starts(whole.columns.1) {
+            let rect =
+                Rect { rows: (row, end(row, whole.rows.1)), columns: (column, end(column, whole.columns.1)) };
+            let rect = rect.trimmed(shape);
+            if rect.n_pairs(shape) == 0 {
+                continue;
+            }
+            let bytes = sizes.bytes(rect);
+            if bytes > machine.cache_bytes {
+                return Err(Refusal::ChunkTooLarge { bytes, cache_bytes: machine.cache_bytes });
+            }
+            tiles.push(Tile { rects: vec![rect] });
+        }
+    }
+    Ok(tiles)
+}
+
+fn check(sizes: &Sizes) -> Result<(Rect, u64), Refusal> {
+    let whole = sizes.whole();
+    if whole.rows.1 == 0 || whole.columns.1 == 0 {
+        return Err(Refusal::Empty { is_first: whole.rows.1 == 0 });
+    }
+    let n_pairs = whole.n_pairs(sizes.shape());
+    // Below this, all products here fit 64 bits.
+    if n_pairs > 1 << 52 {
+        return Err(Refusal::TooMany);
+    }
+    Ok((whole, n_pairs))
+}
+
+/// `rect` in `n` parts of about equal numbers of pairs, neighbours in order; in fewer where there are not so many pairs.
+fn divide(sizes: &Sizes, rect: Rect, n: u64) -> Vec<Rect> {
+    let mut parts = vec![];
+    divide_into(sizes, rect.trimmed(sizes.shape()), n, &mut parts);
+    parts
+}
+
+fn divide_into(sizes: &Sizes, rect: Rect, n: u64, parts: &mut Vec<Rect>) {
+    let pairs = rect.n_pairs(sizes.shape());
+    if pairs == 0 {
+        return;
+    }
+    let n = n.min(pairs);
+    let halves = if n > 1 { halve(sizes, rect, n / 2, n) } else { None };
+    match halves {
+        None => parts.push(rect),
+        Some([first, second]) => {
+            divide_into(sizes, first, n / 2, parts);
+            divide_into(sizes, second, n - n / 2, parts);
+        }
+    }
+}
+
+/// Cuts `rect` so that the first part has about `n_first` of `n` parts of its pairs, across the side that leaves the fewer bytes to
+/// the two parts together.
+fn halve(sizes: &Sizes, rect: Rect, n_first: u64, n: u64) -> Option<[Rect; 2]> {
+    let shape = sizes.shape();
+    let goal = (u128::from(rect.n_pairs(shape)) * u128::from(n_first) / u128::from(n)) as u64;
+    let cuts = [rect.cut_rows(shape, goal), rect.cut_columns(shape, goal)];
+    let cost = |parts: &[Rect; 2]| {
+        // What is furthest from the goal comes last: an uneven cut costs more than bytes do.
+        let off = parts[0].n_pairs(shape).abs_diff(goal);
+        let is_uneven = off * 4 > rect.n_pairs(shape) / n;
+        (is_uneven, sizes.bytes(parts[0]) + sizes.bytes(parts[1]), off)
+    };
+    cuts.into_iter().flatten().min_by_key(cost)
+}
+
+/// Halves a block until its items fit `limit`, or until it is one pair; a pair that does not fit the whole cache is refused.
+fn fit(
+    sizes: &Sizes,
+    block: Rect,
+    limit: u64,
+    cache_bytes: u64,
+    fitting: &mut Vec<Rect>,
+) -> Result<(), Refusal> {
+    let bytes = sizes.bytes(block);
+    if bytes <= limit {
+        fitting.push(block);
+        return Ok(());
+    }
+    match halve(sizes, block, 1, 2) {
+        Some(halves) => halves.into_iter().try_for_each(|half| fit(sizes, half, limit, cache_bytes, fitting)),
+        None if bytes <= cache_bytes => {
+            fitting.push(block);
+            Ok(())
+        }
+        None => Err(Refusal::TooLarge { row: block.rows.0, column: block.columns.0, bytes, cache_bytes }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

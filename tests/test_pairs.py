@@ -1,0 +1,223 @@
+"""`eyas pairs` with real processes: the matrix is that of a plain double loop, whatever happens to single pairs."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import math
+import struct
+from pathlib import Path
+
+import pytest
+from harness import Run
+
+# The number of a pair depends on both files and on their order.
+COMPARE = """
+import pathlib, sys
+a, b = (pathlib.Path(path).read_text().split() for path in sys.argv[1:3])
+print("compared", sys.argv[1], sys.argv[2])
+print("value =", len(set(a) & set(b)) + len(a) / 1000)
+"""
+
+
+def words(n: int) -> list[str]:
+    return [f"w{k}" for k in range(0, 40, n % 5 + 1)] + [f"own{n}"] * n
+
+
+def make_sets(folder: Path, n_a: int = 7, n_b: int = 5) -> None:
+    for name, n in (("a", n_a), ("b", n_b)):
+        (folder / name).mkdir()
+        for k in range(n):
+            (folder / name / f"{k}.txt").write_text(" ".join(words(k + len(name) * 3)))
+    (folder / "compare.py").write_text(COMPARE)
+
+
+def value(a: Path, b: Path) -> float:
+    left, right = a.read_text().split(), b.read_text().split()
+    return len(set(left) & set(right)) + len(left) / 1000
+
+
+def files(folder: Path, name: str) -> list[Path]:
+    return sorted((folder / name).iterdir(), key=lambda path: path.name)
+
+
+def double_loop(a: list[Path], b: list[Path]) -> list[list[float]]:
+    return [[value(left, right) for right in b] for left in a]
+
+
+def read_csv(path: Path) -> tuple[list[str], list[str], list[list[str]]]:
+    """Names of columns, names of rows, cells."""
+    with path.open(newline="") as file:
+        head, *rows = csv.reader(file)
+    return head[1:], [row[0] for row in rows], [row[1:] for row in rows]
+
+
+def numbers(cells: list[list[str]]) -> list[list[float]]:
+    return [[float(cell) for cell in row] for row in cells]
+
+
+def test_the_matrix_is_that_of_a_double_loop(run: Run, tmp_path: Path) -> None:
+    make_sets(tmp_path)
+    command = ["--", "python3", "compare.py", "{a}", "{b}"]
+    done = run("pairs", "a/*.txt", "b", "--out", "m.csv", "--nodes", "2", "--slots", "1", *command)
+    columns, rows, cells = read_csv(tmp_path / "m.csv")
+    assert columns == [f"b/{k}.txt" for k in range(5)]
+    assert rows == [f"a/{k}.txt" for k in range(7)]
+    assert numbers(cells) == double_loop(files(tmp_path, "a"), files(tmp_path, "b"))
+    assert "7 × 5 matrix" in done.stderr and "all 35 cells have a value" in done.stderr
+    # Nothing is left beside the matrix.
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("m.")) == ["m.csv"]
+
+
+def test_a_numpy_file_in_tiles_of_a_given_size(run: Run, tmp_path: Path) -> None:
+    make_sets(tmp_path)
+    (tmp_path / "list").write_text("".join(f"a/{k}.txt\n" for k in range(7)))
+    command = ["--", "python3", "compare.py", "{a}", "{b}"]
+    done = run("pairs", "@list", "b/*.txt", "--out", "m.npy", "--chunk", "3", "--json", *command)
+    assert json.loads(done.stdout)["n_tasks"] == 6
+    data = (tmp_path / "m.npy").read_bytes()
+    assert data[:8] == b"\x93NUMPY\x01\x00"
+    (length,) = struct.unpack("<H", data[8:10])
+    head = eval(data[10 : 10 + length])
+    assert head == {"descr": "<f8", "fortran_order": False, "shape": (7, 5)}
+    cells = struct.unpack("<35d", data[10 + length :])
+    expected = double_loop(files(tmp_path, "a"), files(tmp_path, "b"))
+    assert list(cells) == list(itertools.chain(*expected))
+
+
+def test_one_set_with_itself_and_its_half(run: Run, tmp_path: Path) -> None:
+    make_sets(tmp_path)
+    command = ["--", "python3", "compare.py", "{a}", "{b}"]
+    options = ["--self", "--nodes", "2", "--slots", "1", "--pair-time", "1s"]
+    run("pairs", "a/*.txt", "--out", "own.csv", *options, *command)
+    a = files(tmp_path, "a")
+    own = double_loop(a, a)
+    assert numbers(read_csv(tmp_path / "own.csv")[2]) == own
+    # Each pair in one order, and its value in both places.
+    line = "python3 compare.py {a} {b}; echo {a} {b} >&2"
+    run("pairs", "a/*.txt", "--out", "half.csv", *options, "--symmetric", "--shell", "--", line)
+    half = numbers(read_csv(tmp_path / "half.csv")[2])
+    for i, j in itertools.product(range(7), range(7)):
+        assert half[i][j] == own[min(i, j)][max(i, j)]
+
+
+FAILS = (
+    COMPARE
+    + """
+if "own4" in a and "own6" in b:
+    sys.exit("these two cannot be compared")
+if "own5" in a and "own7" in b:
+    print("no value")
+if "own3" in a and "own9" in b:
+    print("nan")
+"""
+)
+
+
+def test_a_pair_that_fails_costs_its_own_cell(run: Run, tmp_path: Path) -> None:
+    make_sets(tmp_path)
+    (tmp_path / "compare.py").write_text(FAILS)
+    command = ["--", "python3", "compare.py", "{a}", "{b}"]
+    arguments = ["pairs", "a/*.txt", "b/*.txt", "--out", "m.csv", "--slots", "2"]
+    done = run(*arguments, *command, status=1)
+    assert "2 pairs have no value" not in done.stderr and "1 pair has no value" in done.stderr
+    assert "`a/1.txt` and `b/0.txt`" in done.stderr
+    assert "the program ended with exit status 1: these two cannot be compared" in done.stderr
+    cells = read_csv(tmp_path / "m.csv")[2]
+    empty = [(i, j) for i, row in enumerate(cells) for j, cell in enumerate(row) if cell == ""]
+    assert empty == [(1, 0)]
+    assert math.isnan(float(cells[0][3]))
+
+    # The tile with the failed pair is computed again, and only that one.
+    (tmp_path / "a" / "1.txt").write_text("w1")
+    done = run(*arguments, "--resume", *command)
+    assert "up to date" in done.stderr
+    assert float(read_csv(tmp_path / "m.csv")[2][1][0]) == value(tmp_path / "a/1.txt", tmp_path / "b/0.txt")
+
+    # With --strict the task fails, and all cells of its tile with it.
+    (tmp_path / "a" / "1.txt").write_text(" ".join(words(4)))
+    done = run(*arguments, "--strict", "--chunk", "2", *command, status=1)
+    assert "task tile-0" in done.stderr
+    cells = read_csv(tmp_path / "m.csv")[2]
+    empty = [(i, j) for i, row in enumerate(cells) for j, cell in enumerate(row) if cell == ""]
+    assert empty == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_a_later_run_computes_only_what_has_changed(run: Run, tmp_path: Path) -> None:
+    make_sets(tmp_path)
+    command = ["--", "python3", "compare.py", "{a}", "{b}"]
+    arguments = ["pairs", "a/*.txt", "b/*.txt", "--out", "m.csv", "--chunk", "1", "--keep-tiles"]
+    run(*arguments, *command)
+    done = run(*arguments, "--resume", *command)
+    assert "all 35 tasks are up to date" in done.stderr
+    (tmp_path / "a" / "2.txt").write_text("w0 w1 fresh")
+    # Another cluster, but the same tiles.
+    done = run(*arguments, "--resume", "--nodes", "2", "--slots", "1", *command)
+    assert "30 of 35 tasks are up to date, 5 to run" in done.stderr
+    assert numbers(read_csv(tmp_path / "m.csv")[2]) == double_loop(files(tmp_path, "a"), files(tmp_path, "b"))
+
+
+MANY = """
+import pathlib, sys
+for line in pathlib.Path(sys.argv[1]).read_text().splitlines():
+    a, b = (pathlib.Path(path).read_text().split() for path in line.split("\\t"))
+    print(len(set(a) & set(b)) + len(a) / 1000)
+if len(sys.argv) > 2:
+    print("3")
+"""
+
+
+def test_a_program_that_takes_many_pairs(run: Run, tmp_path: Path) -> None:
+    make_sets(tmp_path)
+    (tmp_path / "many.py").write_text(MANY)
+    arguments = ["pairs", "a/*.txt", "b/*.txt", "--out", "m.csv", "--chunk", "4"]
+    run(*arguments, "--", "python3", "many.py", "{pairs}")
+    assert numbers(read_csv(tmp_path / "m.csv")[2]) == double_loop(files(tmp_path, "a"), files(tmp_path, "b"))
+    done = run(*arguments, "--", "python3", "many.py", "{pairs}", "more", status=1)
+    assert "the program printed 17 lines for 16 pairs" in done.stderr
+    assert "35 pairs have no value" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["a/*.txt", "b/*.none"], "no file matches `b/*.none`"),
+        (["a/*.txt"], "there is one set, `a/*.txt`, and a pair needs two"),
+        (["a/0.txt", "a/1.txt", "b/0.txt"], "3 sets are given, and two sets go into pairs"),
+        (["a/*.txt", "b/*.txt", "--cache", "50B"], "and a node's cache takes 50 B"),
+        (["@none", "b/*.txt"], "cannot read the list `none`"),
+    ],
+)
+def test_bad_sets(run: Run, tmp_path: Path, arguments: list[str], expected: str) -> None:
+    make_sets(tmp_path)
+    done = run("pairs", *arguments, "--out", "m.csv", "--", "cmp", "{a}", "{b}", status=2)
+    assert expected in done.stderr
+    assert not (tmp_path / "m.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["cmp", "{a}", "{c}"], "unknown hole `{c}`"),
+        (["cmp", "{a}"], "the command has no {b}"),
+        (["cmp", "{a}", "{b}", "{pairs}"], "{pairs} beside {a} or {b}"),
+    ],
+)
+def test_bad_commands(run: Run, tmp_path: Path, command: list[str], expected: str) -> None:
+    make_sets(tmp_path)
+    done = run("pairs", "a/*.txt", "b/*.txt", "--out", "m.csv", "--", *command, status=2)
+    assert expected in done.stderr
+
+
+def test_other_mishaps(run: Run, tmp_path: Path) -> None:
+    make_sets(tmp_path, 2, 2)
+    done = run("pairs", "a", "b", "--out", "m.txt", "--", "cmp", "{a}", "{b}", status=2)
+    assert "ends neither in .csv nor in .npy" in done.stderr
+    (tmp_path / "list").write_text("a/0.txt\na/1.txt\na/0.txt\n")
+    done = run("pairs", "@list", "b", "--out", "m.csv", "--shell", "--", "echo none {a} {b}", status=1)
+    assert "named more than once" in done.stderr
+    assert "the program printed no number; its last line is" in done.stderr
+    assert "4 pairs have no value" in done.stderr
+    done = run("pairs", "a", "b", "--out", "m.csv", "--", "no-such-program", "{a}", "{b}", status=1)
+    assert "cannot start `no-such-program`" in done.stderr
