@@ -9,8 +9,8 @@
 //! the task ends.
 
 use crate::args::SubmitArgs;
-use crate::commands::client_runtime;
 use crate::print::plural;
+use crate::runtimes::client_runtime;
 use crate::{Exit, Fault, json, replaces, workflow};
 use eyas_client::{Accepted, Client};
 use eyas_core::{Digest, RunId};

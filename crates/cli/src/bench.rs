@@ -12,7 +12,7 @@ mod network;
 
 use crate::machine::Machine;
 use crate::print::{rate, size};
-use crate::{Exit, Fault, json, local};
+use crate::{Exit, Fault, dirs, json, local};
 use clap::Args;
 use eyas_text::shown_path;
 use folder::Folder;
@@ -73,7 +73,7 @@ pub fn bench(args: &BenchArgs) -> Result<Exit, Fault> {
         args.to.as_deref().map(|to| with_note("the network", || network::measure(to))).transpose()?;
     let dir = match &args.dir {
         Some(dir) => dir.clone(),
-        None => local::state_dir()?,
+        None => dirs::state_dir()?,
     };
     let home = args.home.as_deref().map(|home| with_note("home", || folder::measure(home))).transpose()?;
     let disk = with_note("the disk for caches", || folder::measure(&dir))?;

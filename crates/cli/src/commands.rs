@@ -3,12 +3,15 @@
 use crate::args::*;
 use crate::clusters::{self, Kind};
 use crate::connect::connect;
+use crate::dirs::{self, dir_of};
 use crate::logs::InOrder;
 use crate::print::{count, last_decision, nodes_of, plural, reason, size, time};
 use crate::progress::Progress;
-use crate::resume::Origin;
+use crate::resume::{self, Origin};
+use crate::runtimes::{client_runtime, service_runtime};
+use crate::signals::AskedToEnd;
 use crate::{
-    Exit, Fault, ending, equipment, hints, json, keeper, local, provide, replaces, resume, tmpfs, walltime,
+    Exit, Fault, ending, equipment, hints, json, keeper, local, node, provide, replaces, tmpfs, walltime,
 };
 use eyas_client::Client;
 use eyas_core::needs::in_parts;
@@ -18,16 +21,13 @@ use eyas_runtime::dispatcher::{DispatcherOptions, GroupOptions};
 use eyas_runtime::executor::scratch::{Scratch, ScratchOptions};
 use eyas_runtime::executor::{DataPlane, ExecutorError, ExecutorOptions};
 use eyas_runtime::provider::calls_of;
-use eyas_tasklist::{ReadOptions, TaskList};
+use eyas_tasklist::TaskList;
 use eyas_text::{line_of, shown, shown_path};
 use eyas_wire::identity::Join;
 use eyas_wire::message::{ClusterStatus, ExecutorLine, ReplyBody, RequestBody, RunStatus, TaskName};
-use eyas_workflow::Format;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How often a connection may break before a first answer comes on it.
 const LOST_MAX: u32 = 5;
@@ -41,20 +41,6 @@ const RESUME_HINT: &str = "the same command with --resume goes on";
 /// Characters of the names in the tables of `eyas status`.
 const NODE_CHARS_MAX: usize = 60;
 const RUN_CHARS_MAX: usize = 120;
-
-pub fn client_runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a small runtime can be made")
-}
-
-fn service_runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime with two threads can be made")
-}
-
-// ---------------------------------------------------------------- running
 
 pub fn run(args: RunArgs) -> Result<Exit, Fault> {
     let cluster = ClusterArgs { provide: args.provide, ..args.cluster };
@@ -135,35 +121,6 @@ pub fn what_is_left(
     })
 }
 
-pub fn read_list(path: &Path, format: Format) -> Result<TaskList, Fault> {
-    read_list_with(path, format, &ReadOptions::default())
-}
-
-/// Like [`read_list`]; this function sets the origin of the tasks in the options.
-pub fn read_list_with(path: &Path, format: Format, options: &ReadOptions) -> Result<TaskList, Fault> {
-    let base_dir = std::env::current_dir()?;
-    let read = |reader: &mut dyn BufRead, options: &ReadOptions| match format {
-        Format::Commands => eyas_tasklist::read_commands(reader, &base_dir, options),
-        _ => eyas_tasklist::read(reader, &base_dir, options),
-    };
-    if path == Path::new("-") {
-        let options = ReadOptions { origin: "standard input".into(), ..options.clone() };
-        return Ok(read(&mut std::io::stdin().lock(), &options)?);
-    }
-    let name = path.display().to_string();
-    let unreadable = |why: &str| {
-        Fault::new(Exit::BadInput, format!("cannot read the task list {}: {why}", shown_path(path)))
-    };
-    let file = File::open(path).map_err(|e| unreadable(&reason(&e)))?;
-    if file.metadata().is_ok_and(|m| m.is_dir()) {
-        return Err(
-            unreadable("it is a directory").hint("`eyas map` runs a command over the files of a directory")
-        );
-    }
-    let options = ReadOptions { origin: name, ..options.clone() };
-    Ok(read(&mut BufReader::with_capacity(1 << 20, file), &options)?)
-}
-
 /// Runs a list on the named cluster, or on a cluster of its own. `json`: also print the outcome as JSON.
 pub fn run_list(
     request: RunRequest,
@@ -199,7 +156,7 @@ pub fn run_list(
     provide::check_tools(&cluster.provide)?;
     let (dir, ours) = match &cluster.dir {
         Some(dir) => (dir.clone(), false),
-        None => (local::new_run_dir()?, true),
+        None => (dirs::new_run_dir()?, true),
     };
     if let Some(up) = clusters::running()?.iter().find(|known| known.kind == Kind::Up) {
         eyas_text::say!(
@@ -220,19 +177,19 @@ pub fn run_list(
         let mut client = Client::connect(&join_path).await?;
         end_unfinished(&mut client, &dir).await?;
         let run = submit_list(&mut client, &request).await?;
-        request.remember(&local::dispatcher_dir(&dir));
+        request.remember(&dirs::dispatcher_dir(&dir));
         let printed = request.show_printed(&join_path, run).await?;
         drop(request);
         follow(client, &join_path, run, Some(&mut parts), printed).await
     });
     let in_haste = result.as_ref().is_ok_and(|end| end.in_haste);
     client_runtime().block_on(ending::end_parts(&mut parts, &cluster_id, in_haste))?;
-    if let Some(calls) = calls_of(&local::dispatcher_dir(&dir)).filter(|_| result.is_ok()) {
+    if let Some(calls) = calls_of(&dirs::dispatcher_dir(&dir)).filter(|_| result.is_ok()) {
         eyas_text::say!("the batch system was asked {}: {}", plural(calls.total(), "time"), calls.in_words());
     }
     let result = result.and_then(|end| {
         if json {
-            json::write(&end.as_json(Some(&local::dispatcher_dir(&dir))))?;
+            json::write(&end.as_json(Some(&dirs::dispatcher_dir(&dir))))?;
         }
         Ok(end.exit)
     });
@@ -247,7 +204,7 @@ pub fn run_list(
 
 /// Removes what killed nodes have left at home, as no later node may do it.
 pub fn sweep_homes(dir: &Path) {
-    local::node_dirs(dir).iter().for_each(|node| eyas_runtime::executor::sweep_home(node));
+    dirs::node_dirs(dir).iter().for_each(|node| eyas_runtime::executor::sweep_home(node));
 }
 
 /// Removes caches and sandboxes of an embedded run. All nodes are removed at once, because some file systems
@@ -255,7 +212,7 @@ pub fn sweep_homes(dir: &Path) {
 fn remove_nodes(dir: &Path) {
     let (removed, left) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|scope| {
-        for node in local::node_dirs(dir) {
+        for node in dirs::node_dirs(dir) {
             let removed = removed.clone();
             scope.spawn(move || {
                 let _ = eyas_runner::sandbox::remove_tree(&node);
@@ -320,12 +277,6 @@ async fn submit_to(client: &mut Client, join: &Path, request: &RunRequest) -> Re
         clusters::remember_work(join);
     }
     Ok(run)
-}
-
-/// The folder of the dispatcher with that join file, if it is on this machine.
-fn dir_of(join: &Path) -> Option<PathBuf> {
-    let dir = PathBuf::from(Join::read(join).ok()?.dir);
-    dir.is_dir().then_some(dir)
 }
 
 /// How a run that was followed ended.
@@ -475,7 +426,7 @@ fn is_room_for_nodes(parts: &LocalCluster, since: Duration) -> bool {
     }
     let dir = parts.join.parent().and_then(Path::parent).unwrap_or(Path::new("."));
     let is_held = |node: PathBuf| holder_of(&node.join("cache/lock")).is_some();
-    since >= NODES_LEAVE && !local::node_dirs(dir).into_iter().any(is_held)
+    since >= NODES_LEAVE && !dirs::node_dirs(dir).into_iter().any(is_held)
 }
 
 /// A run cannot go on without that part of its cluster.
@@ -489,23 +440,6 @@ fn part_ended(name: &str, why: &str) -> Fault {
         ),
         true => fault,
         false => fault.hint(RESUME_HINT),
-    }
-}
-
-/// ^C, and the signal of a batch system. Not the signal of a closed terminal: catching it would undo `nohup`.
-pub struct AskedToEnd([Signal; 2]);
-
-impl AskedToEnd {
-    pub fn listen() -> std::io::Result<AskedToEnd> {
-        Ok(AskedToEnd([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?]))
-    }
-
-    pub async fn next(&mut self) {
-        let [interrupt, terminate] = &mut self.0;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
     }
 }
 
@@ -603,8 +537,6 @@ pub fn wait(args: WaitArgs) -> Result<Exit, Fault> {
         Ok(worst)
     })
 }
-
-// ---------------------------------------------------------------- looking
 
 pub fn status(args: StatusArgs) -> Result<Exit, Fault> {
     if !args.all {
@@ -805,8 +737,6 @@ pub fn forget(args: ForgetArgs) -> Result<Exit, Fault> {
     Ok(Exit::Good)
 }
 
-// ---------------------------------------------------------------- clusters
-
 pub fn dispatcher(args: DispatcherArgs) -> Result<Exit, Fault> {
     local::check_policy(&args.policy)?;
     let policy = PolicyArgs { keep_runs: args.keep.rule(), ..args.policy.clone() };
@@ -836,7 +766,7 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     if args.probe {
         return crate::probe::look_around(&args);
     }
-    local::check_node(&args.node)?;
+    node::check_node(&args.node)?;
     let scratch = args.scratch.as_ref().map(|root| scratch_of(root, &args)).transpose()?;
     let own_dir = match &scratch {
         Some(scratch) => Some(scratch.dir().to_path_buf()),
@@ -859,7 +789,7 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         args.data_listen.unwrap_or(if on_loopback { "127.0.0.1:0" } else { "0.0.0.0:0" }.into());
     let dir = match own_dir {
         Some(dir) => dir,
-        None => local::state_dir()?.join(format!("executor-{}", std::process::id())),
+        None => dirs::state_dir()?.join(format!("executor-{}", std::process::id())),
     };
     // For the nodes of a local cluster this has been reported already.
     if !args.until_stdin_closes {
@@ -905,7 +835,7 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     if let Some(scratch) = scratch {
         keeper::leave(scratch);
     } else if args.remove_dir && was_ours {
-        provide::remove_node_dir(&remove);
+        keeper::remove_node_dir(&remove);
     }
     drop(keeper);
     result.map(|()| Exit::Good).map_err(|e| Fault::new(Exit::Cluster, e))

@@ -1,6 +1,6 @@
 //! The end of a cluster: its parts end, and what they may leave behind is ended, or named.
 
-use crate::commands::AskedToEnd;
+use crate::signals::AskedToEnd;
 use crate::{Exit, Fault, provide};
 use eyas_runtime::cluster::{LocalCluster, PROVIDER_ENDS_MAX, holder_of, provider_lock};
 use eyas_runtime::provider::left_by;

@@ -1,11 +1,12 @@
 //! `eyas logs`: the output of tasks, also while they run.
 
 use crate::args::LogsArgs;
-use crate::commands::{client_runtime, task_name};
+use crate::commands::task_name;
 use crate::connect::connect;
-use crate::local::Source;
 use crate::printed::{self, Piece, Prints, Seen};
-use crate::{Exit, Fault, local};
+use crate::runtimes::client_runtime;
+use crate::source::{self, Source};
+use crate::{Exit, Fault};
 use eyas_client::Client;
 use eyas_core::{RunId, TaskPhase};
 use eyas_runtime::eventlog::to_message;
@@ -24,7 +25,7 @@ pub fn logs(args: LogsArgs) -> Result<Exit, Fault> {
     if let Some(task) = &args.task {
         task_name(task)?;
     }
-    let source = local::source(&args.of.join, args.of.dir.as_deref())?;
+    let source = source::source(&args.of.join, args.of.dir.as_deref())?;
     let run = args.run.map(RunId);
     match (&args.task, source) {
         (Some(task), Source::Live(join)) => follow(&join, run, task, args.follow),

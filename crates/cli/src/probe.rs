@@ -6,9 +6,9 @@
 use crate::Exit;
 use crate::Fault;
 use crate::args::ExecutorArgs;
-use crate::commands::client_runtime;
 use crate::print::reason;
 use crate::provide;
+use crate::runtimes::client_runtime;
 use eyas_client::Client;
 use eyas_wire::identity::Join;
 use serde::{Deserialize, Serialize};

@@ -4,10 +4,10 @@ use crate::args::{
     Cli, ClusterArgs, NodeArgs, Nodes, ProvideArgs, ProviderArgs, ProviderCheckArgs, ProviderKind,
     ProviderVerb, Verb, listed_every,
 };
-use crate::commands::client_runtime;
 use crate::print::{plural, reason};
-use crate::provider_check::Prober;
-use crate::{Exit, Fault, batch, clusters, keeper, local, provider_check, walltime};
+use crate::provider_check::{self, Prober};
+use crate::runtimes::client_runtime;
+use crate::{Exit, Fault, batch, clusters, local, node, walltime};
 use clap::Parser;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::provisioning::blocks::BlockConfig;
@@ -273,7 +273,7 @@ fn shared_state() -> Result<PathBuf, Fault> {
 fn launch_of(args: &ProvideArgs, node: &NodeArgs) -> Result<Launch, Fault> {
     Ok(Launch {
         exe: program_of(args)?,
-        node_args: local::node_arguments(node),
+        node_args: node::node_arguments(node),
         node_dir: args.node_dir.clone(),
         scratch_age: args.scratch_age(),
         setup: args.setup.clone(),
@@ -351,9 +351,9 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
     let result = match args.provide.provider {
         ProviderKind::Local => {
             let (to, node, scratch) = (join.clone(), args.node, args.provide.local_scratch()?);
-            let node_args = move |name: &str| local::executor_arguments(&to, &dir, name, &scratch, &node);
+            let node_args = move |name: &str| node::executor_arguments(&to, &dir, name, &scratch, &node);
             let source = Local::new(exe, log_dir, node_args);
-            let blocks = Local::block_config(local::NODE);
+            let blocks = Local::block_config(node::NODE);
             let options = ProviderOptions { join, lock, config, blocks, elsewhere: None, until_stdin_closes };
             runtime.block_on(run(options, source))
         }
@@ -367,12 +367,12 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
             let read = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?;
             let key = serde_json::to_string(&read).map_err(|e| Fault::new(Exit::Other, e))?;
             let start = move |name: &str| {
-                let number = name.strip_prefix(local::NODE).and_then(|digits| digits.parse().ok());
+                let number = name.strip_prefix(node::NODE).and_then(|digits| digits.parse().ok());
                 let number = number.ok_or_else(|| format!("{name} has no number"))?;
                 hosts.start(name, number, &launch)
             };
             let source = Local::of_hosts(log_dir, key, start);
-            let blocks = BlockConfig { number_max: n_hosts, ..Local::block_config(local::NODE) };
+            let blocks = BlockConfig { number_max: n_hosts, ..Local::block_config(node::NODE) };
             let options = ProviderOptions { join, lock, config, blocks, elsewhere: None, until_stdin_closes };
             runtime.block_on(run(options, source))
         }
@@ -476,14 +476,6 @@ pub fn sweep_keys() {
     for cluster in sweep_shares(&state) {
         eyas_text::say!("note: the key of cluster {cluster}, which was killed, is removed");
     }
-}
-
-/// Removes the folder of an executor that was told to leave nothing.
-pub fn remove_node_dir(dir: &Path) {
-    if let Err(e) = eyas_runner::sandbox::remove_tree(dir) {
-        eyas_text::say!("cannot remove {}: {e}", shown_path(dir));
-    }
-    keeper::remove_common_dir(dir);
 }
 
 /// The join file of an executor that is given it on standard input, as one line. It is kept in the executor's folder.

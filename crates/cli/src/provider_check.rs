@@ -4,10 +4,10 @@
 //! ([`crate::probe`]). It has a dispatcher of its own, which is gone afterwards, as the block is.
 
 use crate::args::{Cli, ClusterArgs, Nodes, ProviderCheckArgs, Verb};
-use crate::commands::{AskedToEnd, client_runtime};
 use crate::print::size;
 use crate::probe::{Sight, Wanted, judge, sights};
-use crate::{Exit, Fault, local, provide};
+use crate::{Exit, Fault, dirs, local, provide};
+use crate::{runtimes::client_runtime, signals::AskedToEnd};
 use clap::Parser;
 use eyas_core::provisioning::blocks::BlockState;
 use eyas_runtime::cluster::LocalCluster;
@@ -48,7 +48,7 @@ pub fn check(args: ProviderCheckArgs) -> Result<Exit, Fault> {
         ..up.cluster
     };
     local::check(&cluster)?;
-    let dir = local::new_run_dir()?;
+    let dir = dirs::new_run_dir()?;
     let result = with_dispatcher(&args, &cluster, &dir, n_nodes);
     let _ = eyas_runner::sandbox::remove_tree(&dir);
     result

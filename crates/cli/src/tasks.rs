@@ -4,11 +4,11 @@
 //! run now.
 
 use crate::args::{SourceArgs, TasksArgs};
-use crate::commands::client_runtime;
 use crate::connect::connect;
-use crate::local::Source;
 use crate::print::{count, time};
-use crate::{Exit, Fault, json, local};
+use crate::runtimes::client_runtime;
+use crate::source::{self, Source};
+use crate::{Exit, Fault, dirs, json};
 use eyas_core::log::EVENTS_FILE;
 use eyas_core::{AttemptNo, RunId, TaskId, Timestamp};
 use eyas_report::RunLog;
@@ -126,7 +126,7 @@ pub fn tasks(args: TasksArgs) -> Result<Exit, Fault> {
 }
 
 fn read(of: &SourceArgs) -> Result<Logs, Fault> {
-    let (dirs, status) = match local::source(&of.join, of.dir.as_deref())? {
+    let (dirs, status) = match source::source(&of.join, of.dir.as_deref())? {
         Source::Ended(dirs) => (dirs, None),
         Source::Live(path) => {
             // A dispatcher completes its log when it is asked for its status.
@@ -141,7 +141,7 @@ fn read(of: &SourceArgs) -> Result<Logs, Fault> {
                      `eyas status` and `eyas explain TASK` ask the dispatcher itself",
                 ));
             }
-            (local::member_dirs(dir), Some(status))
+            (dirs::member_dirs(dir), Some(status))
         }
     };
     let logs = dirs.iter().map(|dir| eyas_report::read(dir)).collect::<Result<_, _>>()?;

@@ -2,10 +2,11 @@
 //! one that is over.
 
 use crate::args::{ExplainArgs, ReplayArgs, ReportArgs};
-use crate::commands::{client_runtime, task_name};
-use crate::local::Source;
+use crate::commands::task_name;
 use crate::print::count;
-use crate::{Exit, Fault, figures, json, local};
+use crate::runtimes::client_runtime;
+use crate::source::{self, Source};
+use crate::{Exit, Fault, figures, json};
 use eyas_client::Client;
 use eyas_core::RunId;
 use eyas_core::log::{PrintedLine, PrintedStream};
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 /// Why nodes were requested and released. A group's provider tells all its dispatchers, so one log has it all.
 fn explain_nodes(args: &ExplainArgs) -> Result<Exit, Fault> {
-    let dirs = local::log_dirs(&args.of.join, args.of.dir.as_deref())?;
+    let dirs = source::log_dirs(&args.of.join, args.of.dir.as_deref())?;
     let story = eyas_report::nodes_story(&dirs[0])?;
     if args.json {
         json::write(&story)?;
@@ -31,7 +32,7 @@ pub fn explain(args: ExplainArgs) -> Result<Exit, Fault> {
     let Some(task) = args.task.as_deref().filter(|_| !args.nodes) else { return explain_nodes(&args) };
     let name = task_name(task)?;
     let run = args.run.map(RunId);
-    let (story, newest) = match local::source(&args.of.join, args.of.dir.as_deref())? {
+    let (story, newest) = match source::source(&args.of.join, args.of.dir.as_deref())? {
         Source::Ended(dirs) => {
             (eyas_report::story_from_group(&dirs, task, run)?, eyas_report::newest_run(&dirs)?)
         }
@@ -91,11 +92,11 @@ fn read_report(dirs: &[PathBuf], args: &ReportArgs) -> Result<eyas_report::Repor
 }
 
 pub fn report(args: ReportArgs) -> Result<Exit, Fault> {
-    let dirs = local::log_dirs(&args.join, args.dir.as_deref())?;
+    let dirs = source::log_dirs(&args.join, args.dir.as_deref())?;
     let read = |dirs: &[PathBuf]| read_report(dirs, &args);
     let report = read(&dirs)?;
     let base = match &args.compare {
-        Some(other) => Some(read(&local::ended_dirs(Some(other))?)?),
+        Some(other) => Some(read(&source::ended_dirs(Some(other))?)?),
         None => None,
     };
     let fail = |path: &PathBuf, e: std::io::Error| {
@@ -152,7 +153,7 @@ fn draw_figures(
 }
 
 pub fn replay(args: ReplayArgs) -> Result<Exit, Fault> {
-    let dir = local::ended_dir(args.dir.as_deref())?;
+    let dir = source::ended_dir(args.dir.as_deref())?;
     let outcome = eyas_report::replay(&dir)?;
     match &outcome.difference {
         None => {

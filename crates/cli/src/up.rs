@@ -6,9 +6,10 @@
 
 use crate::args::{JoinArgs, UpArgs};
 use crate::clusters::{self, Kind};
-use crate::commands::{client_runtime, sweep_homes};
+use crate::commands::sweep_homes;
 use crate::print::plural;
-use crate::{Exit, Fault, ending, local, provide, starting, tmpfs};
+use crate::runtimes::client_runtime;
+use crate::{Exit, Fault, dirs, ending, local, node, provide, starting, tmpfs};
 use eyas_client::Client;
 use eyas_core::NodeState;
 use eyas_net::NetError;
@@ -28,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub fn up(args: UpArgs) -> Result<Exit, Fault> {
     let dir = match &args.cluster.dir {
         Some(dir) => dir.clone(),
-        None => local::default_cluster_dir()?,
+        None => dirs::default_cluster_dir()?,
     };
     let mut args = args;
     args.cluster.provide = args.provide;
@@ -166,7 +167,7 @@ async fn fill(
     plan: &Plan,
     dir: &Path,
 ) -> Result<Vec<String>, Fault> {
-    let names = (1..=plan.executor_args.len() as u32).map(local::node_name);
+    let names = (1..=plan.executor_args.len() as u32).map(node::node_name);
     let mut missing: BTreeMap<String, usize> = names.enumerate().map(|(i, name)| (name, i)).collect();
     let deadline = Instant::now() + JOIN_MAX + Duration::from_nanos(plan.lease_ns);
     let (mut started, mut taken_over) = (vec![], BTreeMap::new());
@@ -217,7 +218,7 @@ async fn await_free_nodes(dir: &Path) -> Result<(), Fault> {
     let mut has_said = false;
     loop {
         let held = |node: &PathBuf| holder_of(&node.join("cache/lock"));
-        let nodes = local::node_dirs(dir);
+        let nodes = dirs::node_dirs(dir);
         let Some((node, pid)) = nodes.iter().find_map(|node| Some((node, held(node)?))) else {
             return Ok(());
         };
