@@ -20,13 +20,17 @@ mod add;
 pub mod args;
 mod batch;
 mod bench;
+mod cancel;
 mod clusters;
-mod commands;
 mod connect;
 pub mod dirs;
+mod dispatcher;
 mod ending;
 mod equipment;
+mod executor;
 pub mod figures;
+mod follow;
+mod forget;
 mod hints;
 mod json;
 mod keeper;
@@ -35,6 +39,7 @@ mod logs;
 pub mod machine;
 mod map;
 mod node;
+mod outlived;
 mod pairs;
 mod predict;
 pub mod print;
@@ -43,25 +48,33 @@ mod probe;
 mod profile;
 mod progress;
 mod provide;
+mod provider;
 mod provider_check;
+mod remains;
 mod replaces;
 mod resume;
+mod run;
+mod running;
 mod runtimes;
 mod signals;
 pub mod sim;
 mod source;
 mod starting;
+mod status;
+mod submit;
 mod tasks;
 mod tell;
 mod tmpfs;
 mod top;
 mod up;
+mod verb;
+mod wait;
 mod walltime;
 mod workflow;
 
-use args::{Cli, Verb};
 use clap::Parser;
 use std::process::ExitCode;
+use verb::{Cli, Verb};
 
 /// What the command's end means to a script; documented in `docs/reference/cli.md`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -214,10 +227,10 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
     match verb {
         Verb::Map(args) => map::map(args),
         Verb::Pairs(args) => pairs::pairs(*args),
-        Verb::Run(args) => commands::run(args),
-        Verb::Submit(args) => commands::submit(args),
-        Verb::Wait(args) => commands::wait(args),
-        Verb::Status(args) => commands::status(args),
+        Verb::Run(args) => run::run(args),
+        Verb::Submit(args) => submit::submit(args),
+        Verb::Wait(args) => wait::wait(args),
+        Verb::Status(args) => status::status(args),
         Verb::Top(args) => top::top(args),
         Verb::Logs(args) => logs::logs(args),
         Verb::Tasks(args) => tasks::tasks(args),
@@ -227,16 +240,16 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Convert(args) => workflow::convert(args),
         Verb::Graph(args) => workflow::graph(args),
         Verb::Replay(args) => tell::replay(args),
-        Verb::Cancel(args) => commands::cancel(args),
-        Verb::Forget(args) => commands::forget(args),
+        Verb::Cancel(args) => cancel::cancel(args),
+        Verb::Forget(args) => forget::forget(args),
         Verb::Up(args) => up::up(args),
         Verb::Down(args) => up::down(args),
         Verb::Sim(args) => sim::sim(*args),
         Verb::Predict(args) => predict::predict(args),
         Verb::Bench(args) => bench::bench(&args),
         Verb::Config(args) => profile::config(args),
-        Verb::Dispatcher(args) => commands::dispatcher(args),
-        Verb::Executor(args) => commands::executor(args),
-        Verb::Provider(args) => provide::provider(args),
+        Verb::Dispatcher(args) => dispatcher::dispatcher(args),
+        Verb::Executor(args) => executor::executor(args),
+        Verb::Provider(args) => provider::provider(args),
     }
 }

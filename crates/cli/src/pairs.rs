@@ -15,10 +15,10 @@ mod tile;
 pub use tile::{TILE_ARGUMENT, tile_main};
 
 use crate::args::{ClusterArgs, ProvideArgs, ResumeArgs};
-use crate::commands::{self, run_list, what_is_left};
 use crate::print::{count, plural, reason, size};
 use crate::replaces::ReplaceArgs;
 use crate::resume::Origin;
+use crate::running::{self, run_list, what_is_left};
 use crate::{Exit, Fault, connect, map, runtimes};
 use clap::Args;
 use eyas_core::array::{Command as TaskCommand, GatherHint, Hint, Hints, TaskSpec};
@@ -133,7 +133,7 @@ pub fn pairs(args: PairsArgs) -> Result<Exit, Fault> {
         return Ok(Exit::Good);
     }
     let exit = match left {
-        None => commands::nothing_to_do(args.json)?,
+        None => running::nothing_to_do(args.json)?,
         Some(request) => {
             plan.write(&out.tiles)?;
             let cluster = ClusterArgs { provide: args.provide.clone(), ..args.cluster.clone() };

@@ -3,11 +3,12 @@
 //! A profile is carried out by adding its options to the command line, where they are not given already. So a value in the file
 //! passes the same reader as one that is typed, and a typed one wins.
 
-use crate::args::{Cli, ClusterArgs, ConfigArgs, ConfigVerb, ProvideArgs, ProviderKind, Verb};
+use crate::args::{ClusterArgs, ProvideArgs, ProviderKind};
 use crate::print::plural;
+use crate::verb::{Cli, Verb};
 use crate::{Exit, Fault, batch, local, provide};
 use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory, Parser};
+use clap::{ArgMatches, Args, CommandFactory, Parser, Subcommand};
 use eyas_config::{Config, Error, Profile, Setting, Wrong};
 use eyas_text::{line_of, shown, shown_path};
 use std::ffi::OsString;
@@ -15,6 +16,22 @@ use std::path::{Path, PathBuf};
 
 /// The verb whose options a profile holds.
 const VERB: &str = "up";
+
+#[derive(Args)]
+pub struct ConfigArgs {
+    #[command(subcommand)]
+    pub verb: ConfigVerb,
+}
+
+#[derive(Subcommand)]
+pub enum ConfigVerb {
+    /// Say what is wrong with a file of profiles: unknown keys with the nearest known one, and values that cannot be
+    Check {
+        /// The file [default: eyas.toml here, and the one in the user's folder of configuration]
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+}
 
 /// Where `eyas.toml` may lie, for a command in this folder.
 fn places() -> Result<Vec<PathBuf>, Fault> {

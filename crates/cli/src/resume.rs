@@ -18,7 +18,7 @@
 //! Files at home are read only as far as they can influence the decision: not those of a task that runs
 //! anyhow because of its command or because of earlier tasks.
 //!
-//! Not here: what earlier runs did (`eyas_report::memo`), submitting and following (`commands`).
+//! Not here: what earlier runs did (`eyas_report::memo`), submitting and following (`running`, `follow`).
 
 use crate::print::{command_line, count, plural, size};
 use crate::{Exit, Fault, dirs, runtimes};

@@ -4,12 +4,13 @@
 //! are. So it brings a cluster back whose dispatcher was killed (its nodes live on for the length of their lease, and come
 //! back with what they run), and one that lost a node.
 
-use crate::args::{JoinArgs, UpArgs};
+use crate::args::{ClusterArgs, JoinArgs, KeepArgs, ProvideArgs};
 use crate::clusters::{self, Kind};
-use crate::commands::sweep_homes;
 use crate::print::plural;
+use crate::remains::sweep_homes;
 use crate::runtimes::client_runtime;
-use crate::{Exit, Fault, dirs, ending, local, node, provide, starting, tmpfs};
+use crate::{Exit, Fault, dirs, ending, local, node, outlived, provide, starting, tmpfs};
+use clap::Args;
 use eyas_client::Client;
 use eyas_core::NodeState;
 use eyas_net::NetError;
@@ -25,6 +26,16 @@ use std::time::{Duration, Instant};
 /// How long a node may take to join, besides the lease of one that was there before.
 const JOIN_MAX: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
+
+#[derive(Args)]
+pub struct UpArgs {
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    #[command(flatten)]
+    pub keep: KeepArgs,
+    #[command(flatten)]
+    pub provide: ProvideArgs,
+}
 
 pub fn up(args: UpArgs) -> Result<Exit, Fault> {
     let dir = match &args.cluster.dir {
@@ -57,7 +68,7 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         let mut client = Client::connect(&join).await?;
         let mut has_started_provider = false;
         if plan.provider_args.is_none() {
-            provide::keep_words(&plan.dir, None)?;
+            outlived::keep_words(&plan.dir, None)?;
         }
         if plan.provider_args.is_some() {
             // Whoever starts and ends nodes may have been killed alone, or may have outlived the dispatcher.
@@ -69,7 +80,7 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
                 if !elsewhere {
                     await_free_nodes(&dir).await?;
                 }
-                provide::keep_words(&plan.dir, plan.provider_args.as_deref())?;
+                outlived::keep_words(&plan.dir, plan.provider_args.as_deref())?;
                 cluster.start_provider(&plan)?;
                 has_started_provider = true;
             }
@@ -236,7 +247,7 @@ async fn await_free_nodes(dir: &Path) -> Result<(), Fault> {
 pub fn down(args: JoinArgs) -> Result<Exit, Fault> {
     let path = match clusters::work_join(&args) {
         Ok(path) => path,
-        Err(fault) => clusters::killed_join(provide::has_kept_words).ok_or(fault)?,
+        Err(fault) => clusters::killed_join(outlived::has_kept_words).ok_or(fault)?,
     };
     client_runtime().block_on(async {
         let mut client = match Client::connect(&path).await {
@@ -275,7 +286,7 @@ fn end_killed(path: &Path) -> Result<Option<Exit>, Fault> {
     let Ok(join) = Join::read(path) else { return Ok(None) };
     let dir = Path::new(&join.dir);
     let is_there = holder_of(&dir.join("journal").join("lock")).is_some();
-    if is_there || !provide::has_kept_words(dir) {
+    if is_there || !outlived::has_kept_words(dir) {
         return Ok(None);
     }
     ending::await_provider(dir, &join.cluster)?;
