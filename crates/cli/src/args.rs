@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 mod values;
 
-pub use values::{BatchOption, bytes, duration, rate, task_name};
+pub use values::{BatchOption, Nodes, ProviderKind, bytes, duration, rate, task_name};
 pub(crate) use values::{address, host_port, nodes};
 
 #[derive(Args, Clone, Default)]
@@ -63,61 +63,6 @@ impl ClusterArgs {
             cluster: ClusterArgs,
         }
         NoOptions::try_parse_from(["eyas"]).expect("it needs no options").cluster
-    }
-}
-
-/// Where nodes come from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
-pub enum ProviderKind {
-    /// Processes of this machine
-    #[default]
-    Local,
-    /// Commands of yours: --start, --list and --stop
-    Command,
-    /// Hosts of --hosts, by ssh
-    Ssh,
-    /// The nodes of the allocation that this command runs in: Slurm, Grid Engine, PBS
-    Allocation,
-    /// The nodes of a Ray cluster
-    Ray,
-    /// Batch systems and clouds, through Parsl
-    Slurm,
-    GridEngine,
-    Pbspro,
-    Torque,
-    Lsf,
-    Htcondor,
-    Kubernetes,
-    Aws,
-    Azure,
-    Googlecloud,
-}
-
-impl ProviderKind {
-    /// Whether a Python process asks for nodes: jobs of a batch system, machines of a cloud, or nodes of Ray.
-    pub fn is_batch(self) -> bool {
-        use ProviderKind::*;
-        !matches!(self, Local | Command | Ssh | Allocation)
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            ProviderKind::Local => "local",
-            ProviderKind::Command => "command",
-            ProviderKind::Ssh => "ssh",
-            ProviderKind::Allocation => "allocation",
-            ProviderKind::Ray => eyas_runtime::provider::RAY,
-            ProviderKind::Slurm => "slurm",
-            ProviderKind::GridEngine => "grid-engine",
-            ProviderKind::Pbspro => "pbspro",
-            ProviderKind::Torque => "torque",
-            ProviderKind::Lsf => "lsf",
-            ProviderKind::Htcondor => "htcondor",
-            ProviderKind::Kubernetes => "kubernetes",
-            ProviderKind::Aws => "aws",
-            ProviderKind::Azure => "azure",
-            ProviderKind::Googlecloud => "googlecloud",
-        }
     }
 }
 
@@ -199,28 +144,6 @@ pub struct ProvideArgs {
 /// Time between two listings, where nothing else is said.
 pub fn listed_every(given: Option<u64>) -> std::time::Duration {
     std::time::Duration::from_nanos(given.unwrap_or(15_000_000_000))
-}
-
-/// How many nodes there are: at least `min`, at most `max`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Nodes {
-    pub min: u32,
-    pub max: u32,
-}
-
-impl Nodes {
-    pub fn fixed(n: u32) -> Nodes {
-        Nodes { min: n, max: n }
-    }
-    pub fn are_fixed(self) -> bool {
-        self.min == self.max
-    }
-}
-
-impl std::fmt::Display for Nodes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}..{}", self.min, self.max)
-    }
 }
 
 /// How nodes come and go.

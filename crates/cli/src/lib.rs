@@ -22,6 +22,7 @@ mod batch;
 mod bench;
 mod cancel;
 mod clusters;
+mod config;
 mod connect;
 pub mod dirs;
 mod dispatcher;
@@ -247,7 +248,7 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Sim(args) => sim::sim(*args),
         Verb::Predict(args) => predict::predict(args),
         Verb::Bench(args) => bench::bench(&args),
-        Verb::Config(args) => profile::config(args),
+        Verb::Config(args) => config::config(args),
         Verb::Dispatcher(args) => dispatcher::dispatcher(args),
         Verb::Executor(args) => executor::executor(args),
         Verb::Provider(args) => provider::provider(args),

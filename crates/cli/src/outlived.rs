@@ -40,7 +40,7 @@ pub fn kept_words(dispatcher_dir: &Path) -> Option<Vec<String>> {
     serde_json::from_slice(&std::fs::read(dispatcher_dir.join(WORDS)).ok()?).ok()
 }
 
-/// `provider` and its options.
+/// The words that a provider is started with: `provider`, in the place of a program's name, and its options.
 #[derive(Parser)]
 struct Words {
     #[command(flatten)]
@@ -50,7 +50,9 @@ struct Words {
 /// The options of a provider that was started with these words, if its blocks may outlive it. All other nodes end with the
 /// process that started them.
 fn outlived(words: &[String]) -> Option<ProviderArgs> {
-    let ["provider", ..] = words.iter().map(String::as_str).collect::<Vec<_>>()[..] else { return None };
+    if words.first()? != "provider" {
+        return None;
+    }
     let args = Words::try_parse_from(words).ok()?.args;
     let kind = args.provide.provider;
     (kind == ProviderKind::Command || kind.is_batch()).then_some(args)

@@ -2,12 +2,12 @@
 
 use crate::args::JoinArgs;
 use crate::cancel::CancelArgs;
+use crate::config::ConfigArgs;
 use crate::dispatcher::DispatcherArgs;
 use crate::executor::ExecutorArgs;
 use crate::forget::ForgetArgs;
 use crate::logs::LogsArgs;
 use crate::map::MapArgs;
-use crate::profile::ConfigArgs;
 use crate::provider::ProviderArgs;
 use crate::run::RunArgs;
 use crate::status::StatusArgs;

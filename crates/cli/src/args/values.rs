@@ -1,6 +1,5 @@
 //! Readers of values that options take, and of the names of tasks; an error says what can be written.
 
-use crate::args::{Nodes, ProviderKind};
 use crate::{Exit, Fault};
 use clap::ValueEnum;
 use eyas_core::TaskId;
@@ -9,8 +8,30 @@ use eyas_tasklist::{parse_bytes, parse_duration, parse_rate};
 use eyas_text::shown;
 use eyas_wire::message::TaskName;
 
+/// How many nodes there are: at least `min`, at most `max`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Nodes {
+    pub min: u32,
+    pub max: u32,
+}
+
+impl Nodes {
+    pub fn fixed(n: u32) -> Nodes {
+        Nodes { min: n, max: n }
+    }
+    pub fn are_fixed(self) -> bool {
+        self.min == self.max
+    }
+}
+
+impl std::fmt::Display for Nodes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}..{}", self.min, self.max)
+    }
+}
+
 /// Most nodes of a local cluster.
-pub const NODES_MAX: u32 = 1024;
+const NODES_MAX: u32 = 1024;
 
 pub fn nodes(text: &str) -> Result<Nodes, String> {
     let number = |text: &str| text.parse::<u32>().ok().filter(|n| *n <= NODES_MAX);
@@ -26,6 +47,86 @@ pub fn nodes(text: &str) -> Result<Nodes, String> {
         Some(nodes) => Ok(nodes),
         None => Err(format!("write a number from 1 to {NODES_MAX}, or a range such as 1..4")),
     }
+}
+
+/// Where nodes come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub enum ProviderKind {
+    /// Processes of this machine
+    #[default]
+    Local,
+    /// Commands of yours: --start, --list and --stop
+    Command,
+    /// Hosts of --hosts, by ssh
+    Ssh,
+    /// The nodes of the allocation that this command runs in: Slurm, Grid Engine, PBS
+    Allocation,
+    /// The nodes of a Ray cluster
+    Ray,
+    /// Batch systems and clouds, through Parsl
+    Slurm,
+    GridEngine,
+    Pbspro,
+    Torque,
+    Lsf,
+    Htcondor,
+    Kubernetes,
+    Aws,
+    Azure,
+    Googlecloud,
+}
+
+impl ProviderKind {
+    /// Whether a Python process asks for nodes: jobs of a batch system, machines of a cloud, or nodes of Ray.
+    pub fn is_batch(self) -> bool {
+        use ProviderKind::*;
+        !matches!(self, Local | Command | Ssh | Allocation)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            ProviderKind::Local => "local",
+            ProviderKind::Command => "command",
+            ProviderKind::Ssh => "ssh",
+            ProviderKind::Allocation => "allocation",
+            ProviderKind::Ray => eyas_runtime::provider::RAY,
+            ProviderKind::Slurm => "slurm",
+            ProviderKind::GridEngine => "grid-engine",
+            ProviderKind::Pbspro => "pbspro",
+            ProviderKind::Torque => "torque",
+            ProviderKind::Lsf => "lsf",
+            ProviderKind::Htcondor => "htcondor",
+            ProviderKind::Kubernetes => "kubernetes",
+            ProviderKind::Aws => "aws",
+            ProviderKind::Azure => "azure",
+            ProviderKind::Googlecloud => "googlecloud",
+        }
+    }
+}
+
+pub fn provider_kind(text: &str) -> Result<ProviderKind, String> {
+    let all = ProviderKind::value_variants();
+    let names: Vec<&str> = all.iter().map(|kind| kind.name()).collect();
+    all.iter()
+        .find(|kind| kind.name() == text)
+        .copied()
+        .ok_or_else(|| format!("there is no such provider; choose one of {}", names.join(", ")))
+}
+
+/// An option of Parsl's: its name and its value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BatchOption {
+    pub name: String,
+    pub value: serde_json::Value,
+}
+
+/// A value that is JSON is what it says, such as `true`, `8` or `["a"]`; any other is a text.
+pub fn option(text: &str) -> Result<BatchOption, String> {
+    let Some((name, value)) = text.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+        return Err("write a name, = and a value, such as qos=long".into());
+    };
+    let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+    Ok(BatchOption { name: name.into(), value })
 }
 pub fn bytes(text: &str) -> Result<u64, String> {
     parse_bytes(text).map_err(|e| e.to_string())
@@ -60,15 +161,6 @@ pub fn window(text: &str) -> Result<usize, String> {
 pub fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| "write a share from 0 to 1, such as 0.8".into())
-}
-
-pub fn provider_kind(text: &str) -> Result<ProviderKind, String> {
-    let all = ProviderKind::value_variants();
-    let names: Vec<&str> = all.iter().map(|kind| kind.name()).collect();
-    all.iter()
-        .find(|kind| kind.name() == text)
-        .copied()
-        .ok_or_else(|| format!("there is no such provider; choose one of {}", names.join(", ")))
 }
 
 /// An address to listen on: port 0 is a free one.
@@ -119,22 +211,6 @@ pub fn kept_runs(text: &str) -> Result<KeepRuns, String> {
 pub fn collectives(text: &str) -> Result<CollectiveMode, String> {
     CollectiveMode::by_name(text)
         .ok_or_else(|| format!("there is no such mode; choose one of {}", CollectiveMode::NAMES.join(", ")))
-}
-
-/// An option of Parsl's: its name and its value.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BatchOption {
-    pub name: String,
-    pub value: serde_json::Value,
-}
-
-/// A value that is JSON is what it says, such as `true`, `8` or `["a"]`; any other is a text.
-pub fn option(text: &str) -> Result<BatchOption, String> {
-    let Some((name, value)) = text.split_once('=').filter(|(name, _)| !name.is_empty()) else {
-        return Err("write a name, = and a value, such as qos=long".into());
-    };
-    let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
-    Ok(BatchOption { name: name.into(), value })
 }
 
 /// `#12` is a task's number, any other text is the user's own id.
