@@ -260,3 +260,14 @@ fn shown_rule(rule: Option<KeepRuns>) -> String {
     let age = age_ns.map(|ns| format!("{ns}ns"));
     n_runs.map(|n| n.to_string()).into_iter().chain(age).collect::<Vec<_>>().join(",")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_no_option_is_given_a_cluster_has_no_shape_and_no_fault() {
+        let cluster = ClusterArgs::by_default();
+        assert!(!is_shaped(&cluster) && faults(&cluster).is_empty());
+    }
+}

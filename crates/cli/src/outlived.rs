@@ -86,3 +86,23 @@ pub fn end_left(words: &[String], cluster: &str, haste: impl FnOnce(Haste)) -> R
     share.remove();
     Ok(left)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_a_provider_tell_whether_its_blocks_may_outlive_it() {
+        let may =
+            |words: &[&str]| may_leave_blocks(&words.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let provider = ["provider", "--join", "/c/join.json", "--dir", "/c", "--nodes", "0..2"];
+        let with = |more: &[&str]| may(&[&provider[..], more].concat());
+        assert!(with(&["--provider=command", "--start=a", "--list=b", "--stop=c", "--cache", "1GiB"]));
+        assert!(with(&["--provider=slurm", "--walltime=3600000ms"]));
+        assert!(!with(&["--provider=local"]) && !with(&["--provider=ssh", "--hosts=h"]) && !with(&[]));
+        assert!(!with(&["--provider=command", "--unknown"]));
+        assert!(
+            !may(&["provider", "--provider=command"]) && !may(&["up", "--provider=command"]) && !may(&[])
+        );
+    }
+}
