@@ -115,6 +115,34 @@ def test_arrows_between_crates_keep_the_rules_of_the_architecture() -> None:
     assert {name for name, used in uses.items() if "testkit" in used} == {"lab"}
 
 
+def circles(*crates: str | Path) -> subprocess.CompletedProcess[str]:
+    command: list[str | Path] = [sys.executable, ROOT / "scripts" / "modules.py", *crates]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_no_circle_is_among_the_files_of_the_command_line() -> None:
+    done = circles("cli")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_circle_among_files_is_found(tmp_path: Path) -> None:
+    """Through a name that is passed on, too; what only tests use makes none."""
+    files = {
+        "lib.rs": "mod a;\nmod b;\nmod c;\n\npub use c::Passed;\n",
+        "a.rs": "use crate::b::{self, B};\n\npub struct A(B);\n\nfn f() {\n    b::g();\n}\n",
+        "b.rs": "pub struct B;\n\npub fn g() {\n    crate::Passed::make();\n}\n",
+        "c.rs": "pub struct Passed;\n\n#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert circles(tmp_path).returncode == 0
+    (tmp_path / "c.rs").write_text("// crate::b\npub struct Passed(Option<super::a::A>);\n", encoding="utf-8")
+    done = circles(tmp_path)
+    assert done.returncode == 1
+    arrows = ["a --> b", "b --> c", "c --> a"]
+    assert done.stdout.splitlines()[1:] == [f"    {arrow}" for arrow in arrows], done.stdout
+
+
 def test_only_home_storage_knows_a_scheme() -> None:
     """A home is added in one file and one line (decision 0034), so no other crate may ask for a scheme by its name."""
     named = re.compile(r'"https?"|"(?:file|https?)://(?!www\.w3\.org)')

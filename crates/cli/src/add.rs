@@ -8,10 +8,12 @@
 //! Within a task, relative paths that lead into its sandbox are refused, because the sandbox is removed when
 //! the task ends.
 
-use crate::args::SubmitArgs;
-use crate::commands::client_runtime;
 use crate::print::plural;
-use crate::{Exit, Fault, json, replaces, workflow};
+use crate::replaces::{self, ReplaceArgs};
+use crate::running::nothing_to_do;
+use crate::runtimes::client_runtime;
+use crate::workflow::{self, WorkflowArgs};
+use crate::{Exit, Fault, json};
 use eyas_client::{Accepted, Client};
 use eyas_core::{Digest, RunId};
 use eyas_net::NetError;
@@ -38,28 +40,29 @@ impl Within {
     }
 }
 
-/// Adds the tasks of `args` to `run`.
-pub fn add(args: &SubmitArgs, join: &Path, run: RunId) -> Result<Exit, Fault> {
-    if args.resume.resume.is_some() || args.resume.dry_run {
-        let message = "what is added to a run that goes on is not resumed";
-        return Err(Fault::new(Exit::BadInput, message).hint("leave out --resume and --dry-run, or --into"));
-    }
-    if args.keep {
-        let message = "whether `run:` files are kept is said when a run begins";
-        return Err(Fault::new(Exit::BadInput, message).hint("leave out --keep"));
-    }
+/// What is added to a run, in the words of `eyas submit`.
+pub struct Asked<'a> {
+    pub tasks: &'a Path,
+    pub files: &'a WorkflowArgs,
+    pub replace: ReplaceArgs,
+    pub token: Option<&'a str>,
+    pub json: bool,
+}
+
+/// Adds these tasks to `run`.
+pub fn add(args: &Asked<'_>, join: &Path, run: RunId) -> Result<Exit, Fault> {
     let within = Within::find();
-    let own = args.token.clone().unwrap_or_else(random_token);
+    let own = args.token.map_or_else(random_token, str::to_string);
     let id_prefix = match (&within, &args.token) {
         (Some(task), None) => format!("{}.", task.id),
         _ => format!("{own}."),
     };
     let options = ReadOptions { id_prefix, is_addition: true, ..ReadOptions::default() };
-    if within.is_some() && workflow::is_of_commands(&args.tasks, &args.files)? {
+    if within.is_some() && workflow::is_of_commands(args.tasks, args.files)? {
         let message = "a list of commands runs in the folder from which it is submitted, and a task's goes when it ends";
         return Err(Fault::new(Exit::BadInput, message).hint("what a task adds is a task list (JSON Lines)"));
     }
-    let list = workflow::list_in(&args.tasks, &args.files, &options)?;
+    let list = workflow::list_in(args.tasks, args.files, &options)?;
     if let Some(task) = &within {
         refuse_sandbox(&list, &task.sandbox)?;
     }
@@ -70,7 +73,7 @@ pub fn add(args: &SubmitArgs, join: &Path, run: RunId) -> Result<Exit, Fault> {
     };
     if list.n_tasks == 0 {
         eyas_text::say!("there are no tasks: nothing to add");
-        return crate::commands::nothing_to_do(args.json);
+        return nothing_to_do(args.json);
     }
     replaces::check(&list, args.replace, args.files.stand_ins)?;
     let addition = Addition { run, token, digest };

@@ -1,27 +1,11 @@
 //! `--provider slurm` and its like, and `--provider ray`: options of the command line as settings of a batch system or of Ray.
 
-use crate::args::{NodeArgs, ProvideArgs, ProviderArgs, ProviderKind, listed_every};
+use crate::args::{NodeArgs, ProvideArgs, ProviderKind, listed_every};
 use crate::{Exit, Fault};
 use eyas_core::provisioning::blocks::BlockConfig;
 use eyas_runtime::provider::{Batch, BatchSettings, Launch, Refusal, Share, check_python};
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// An option of Parsl's: its name and its value.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BatchOption {
-    pub name: String,
-    pub value: serde_json::Value,
-}
-
-/// A value that is JSON is what it says, such as `true`, `8` or `["a"]`; any other is a text.
-pub fn option(text: &str) -> Result<BatchOption, String> {
-    let Some((name, value)) = text.split_once('=').filter(|(name, _)| !name.is_empty()) else {
-        return Err("write a name, = and a value, such as qos=long".into());
-    };
-    let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
-    Ok(BatchOption { name: name.into(), value })
-}
 
 pub fn fault(refusal: Refusal) -> Fault {
     let fault = Fault::new(Exit::BadInput, refusal.text);
@@ -74,9 +58,16 @@ pub fn block_config(cluster: &str, args: &ProvideArgs) -> BlockConfig {
     Batch::block_config(cluster, listed_every(args.list_every), args.nodes_per_job.unwrap_or(1))
 }
 
-pub fn source(cluster: &str, args: &ProviderArgs, launch: Launch, share: Share, log_dir: PathBuf) -> Batch {
-    let settings = settings(&args.provide, &args.node);
-    with_settings(cluster, &args.provide, settings, launch, share, log_dir)
+pub fn source(
+    cluster: &str,
+    args: &ProvideArgs,
+    node: &NodeArgs,
+    launch: Launch,
+    share: Share,
+    log_dir: PathBuf,
+) -> Batch {
+    let settings = settings(args, node);
+    with_settings(cluster, args, settings, launch, share, log_dir)
 }
 
 pub fn with_settings(

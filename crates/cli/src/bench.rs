@@ -8,16 +8,16 @@
 
 mod advice;
 mod folder;
+mod measured;
 mod network;
 
 use crate::machine::Machine;
-use crate::print::{rate, size};
-use crate::{Exit, Fault, json, local};
+use crate::print::rate;
+use crate::{Exit, Fault, dirs, json, local};
 use clap::Args;
 use eyas_text::shown_path;
 use folder::Folder;
-use network::Network;
-use serde::Serialize;
+use measured::{Figures, Programs, bytes_per_s, short_time};
 use std::path::PathBuf;
 
 /// The number of programs that are started to measure the rate.
@@ -42,27 +42,6 @@ pub struct BenchArgs {
     json: bool,
 }
 
-/// Everything that was measured. Rates are in bytes or starts per second, times in seconds.
-#[derive(Serialize)]
-struct Figures {
-    machine: Machine,
-    programs: Programs,
-    /// The folder that would hold caches.
-    disk: Folder,
-    home: Option<Folder>,
-    network: Option<Network>,
-    advice: Vec<String>,
-}
-
-/// How fast programs that do nothing are started, on all processors.
-#[derive(Serialize)]
-struct Programs {
-    /// By slot processes, as tasks are started.
-    per_s: f64,
-    /// By a bare loop.
-    bare_per_s: f64,
-}
-
 pub fn bench(args: &BenchArgs) -> Result<Exit, Fault> {
     if let Some(address) = &args.serve {
         return network::serve(address);
@@ -73,7 +52,7 @@ pub fn bench(args: &BenchArgs) -> Result<Exit, Fault> {
         args.to.as_deref().map(|to| with_note("the network", || network::measure(to))).transpose()?;
     let dir = match &args.dir {
         Some(dir) => dir.clone(),
-        None => local::state_dir()?,
+        None => dirs::state_dir()?,
     };
     let home = args.home.as_deref().map(|home| with_note("home", || folder::measure(home))).transpose()?;
     let disk = with_note("the disk for caches", || folder::measure(&dir))?;
@@ -106,19 +85,6 @@ fn programs(dir: &std::path::Path) -> Result<Programs, Fault> {
     let bare = |n| eyas_runner::bench::bare_spawn_rate(n, n_slots).map_err(|e| Fault::new(Exit::Other, e));
     let (per_s, bare_per_s) = (slots(N_PROGRAMS)?.tasks_per_s, bare(N_PROGRAMS)?.tasks_per_s);
     Ok(Programs { per_s, bare_per_s })
-}
-
-/// `12 MiB/s`
-fn bytes_per_s(value: f64) -> String {
-    format!("{}/s", size(value as u64))
-}
-
-/// `250 µs`, `12 ms`
-fn short_time(s: f64) -> String {
-    match s < 1e-3 {
-        true => format!("{:.0} µs", s * 1e6),
-        false => crate::print::time((s * 1e9) as u64),
-    }
 }
 
 fn text(figures: &Figures) -> String {

@@ -10,7 +10,7 @@
 //! cluster of `eyas up`.
 
 use crate::args::JoinArgs;
-use crate::local::{default_cluster_dir, dispatcher_dir, state_dir};
+use crate::dirs::{default_cluster_dir, dispatcher_dir, state_dir};
 use crate::{Exit, Fault};
 use eyas_runtime::cluster::holder_of;
 use eyas_runtime::dispatcher::JOIN_FILE;
@@ -55,7 +55,7 @@ impl KnownCluster {
 
     /// Whether the cluster's log has a run.
     fn has_run(&self) -> bool {
-        let dirs = crate::local::member_dirs(dispatcher_dir(&self.dir));
+        let dirs = crate::dirs::member_dirs(dispatcher_dir(&self.dir));
         eyas_report::newest_run(&dirs).is_ok_and(|run| run.is_some())
     }
 

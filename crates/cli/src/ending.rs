@@ -1,7 +1,7 @@
 //! The end of a cluster: its parts end, and what they may leave behind is ended, or named.
 
-use crate::commands::AskedToEnd;
-use crate::{Exit, Fault, provide};
+use crate::signals::AskedToEnd;
+use crate::{Exit, Fault, outlived};
 use eyas_runtime::cluster::{LocalCluster, PROVIDER_ENDS_MAX, holder_of, provider_lock};
 use eyas_runtime::provider::left_by;
 use std::path::Path;
@@ -35,7 +35,7 @@ pub async fn end_parts(parts: &mut LocalCluster, cluster: &str, mut in_haste: bo
     let Some(words) = parts.provider_words() else { return Ok(()) };
     let dir = parts.join.parent().unwrap_or(Path::new("."));
     let mut left = left_by(dir).unwrap_or_default();
-    if parts.may_have_left_blocks() && provide::may_leave_blocks(words) {
+    if parts.may_have_left_blocks() && outlived::may_leave_blocks(words) {
         left.extend(match in_haste {
             true => vec![format!("nodes whose names begin with eyas-{cluster}- may be left")],
             false => end_unended(words, cluster, asked_to_end).await?,
@@ -55,7 +55,7 @@ async fn end_unended(
     let (words, cluster) = (words.to_vec(), cluster.to_string());
     let (tell, told) = std::sync::mpsc::channel();
     let work = tokio::task::spawn_blocking(move || {
-        provide::end_left(&words, &cluster, |haste| drop(tell.send(haste)))
+        outlived::end_left(&words, &cluster, |haste| drop(tell.send(haste)))
     });
     tokio::pin!(work);
     loop {
@@ -89,12 +89,12 @@ pub fn await_provider(dispatcher_dir: &Path, cluster: &str) -> Result<(), Fault>
         }
         std::thread::sleep(PAUSE);
     }
-    let left = match (left_by(dispatcher_dir), provide::kept_words(dispatcher_dir)) {
+    let left = match (left_by(dispatcher_dir), outlived::kept_words(dispatcher_dir)) {
         (Some(left), _) => left,
-        (None, Some(words)) => provide::end_left(&words, cluster, drop)?,
+        (None, Some(words)) => outlived::end_left(&words, cluster, drop)?,
         (None, None) => vec![],
     };
-    provide::keep_words(dispatcher_dir, None)?;
+    outlived::keep_words(dispatcher_dir, None)?;
     if left.is_empty() {
         return Ok(());
     }

@@ -4,7 +4,7 @@
 //! executor ends, that is closed. The folder is removed only if it was the executor's: its lock still names the process. Of a
 //! folder that stays for the next executor, only the cache stays.
 
-use crate::{local, provide};
+use crate::node;
 use eyas_runtime::executor::scratch::Scratch;
 use eyas_text::shown_path;
 use std::os::unix::process::CommandExt;
@@ -73,7 +73,7 @@ pub fn main() -> ExitCode {
             }
             std::thread::sleep(PAUSE);
         }
-        provide::remove_node_dir(&dir);
+        remove_node_dir(&dir);
     }
     ExitCode::SUCCESS
 }
@@ -99,10 +99,18 @@ pub fn leave(scratch: Scratch) {
 /// The folder that nodes have theirs in where nobody named one: it goes with the last of them.
 pub fn remove_common_dir(dir: &Path) {
     let Some(common) = dir.parent() else { return };
-    if common.file_name().is_some_and(|name| name.to_str() == Some(&local::nodes_dir_name()))
+    if common.file_name().is_some_and(|name| name.to_str() == Some(&node::nodes_dir_name()))
         && let Err(e) = std::fs::remove_dir(common)
         && !matches!(e.kind(), std::io::ErrorKind::DirectoryNotEmpty | std::io::ErrorKind::NotFound)
     {
         eyas_text::say!("cannot remove {}: {e}", shown_path(common));
     }
+}
+
+/// Removes the folder of an executor that was told to leave nothing.
+pub fn remove_node_dir(dir: &Path) {
+    if let Err(e) = eyas_runner::sandbox::remove_tree(dir) {
+        eyas_text::say!("cannot remove {}: {e}", shown_path(dir));
+    }
+    remove_common_dir(dir);
 }

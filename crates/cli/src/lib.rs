@@ -20,12 +20,19 @@ mod add;
 pub mod args;
 mod batch;
 mod bench;
+mod cancel;
 mod clusters;
-mod commands;
+mod config;
 mod connect;
+pub mod dirs;
+mod dispatcher;
 mod ending;
 mod equipment;
+mod executor;
+mod fault;
 pub mod figures;
+mod follow;
+mod forget;
 mod hints;
 mod json;
 mod keeper;
@@ -33,6 +40,8 @@ pub mod local;
 mod logs;
 pub mod machine;
 mod map;
+mod node;
+mod outlived;
 mod pairs;
 mod predict;
 pub mod print;
@@ -41,96 +50,34 @@ mod probe;
 mod profile;
 mod progress;
 mod provide;
+mod provider;
 mod provider_check;
+mod remains;
 mod replaces;
 mod resume;
+mod run;
+mod running;
+mod runtimes;
+mod signals;
 pub mod sim;
+mod source;
 mod starting;
+mod status;
+mod submit;
 mod tasks;
 mod tell;
 mod tmpfs;
 mod top;
 mod up;
+mod verb;
+mod wait;
 mod walltime;
 mod workflow;
 
-use args::{Cli, Verb};
 use clap::Parser;
+pub use fault::{Exit, Fault};
 use std::process::ExitCode;
-
-/// What the command's end means to a script; documented in `docs/reference/cli.md`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Exit {
-    /// All tasks ended well.
-    Good = 0,
-    /// Some task failed or was cancelled.
-    TasksFailed = 1,
-    /// The input is wrong; nothing was started.
-    BadInput = 2,
-    /// The cluster cannot be reached, refused, or went away.
-    Cluster = 3,
-    /// Anything else went wrong.
-    Other = 4,
-    /// Ended by ^C.
-    Interrupted = 130,
-}
-
-/// An error with the exit code that it should give, and what to do about it.
-#[derive(Debug)]
-pub struct Fault {
-    pub exit: Exit,
-    pub message: String,
-    pub hint: Option<String>,
-    /// The reader of this program's output is gone.
-    pub nobody_reads: bool,
-}
-
-impl Fault {
-    pub fn new(exit: Exit, message: impl std::fmt::Display) -> Fault {
-        Fault { exit, message: message.to_string(), hint: None, nobody_reads: false }
-    }
-    pub fn hint(mut self, hint: impl Into<String>) -> Fault {
-        self.hint = Some(hint.into());
-        self
-    }
-}
-
-impl From<eyas_tasklist::Error> for Fault {
-    fn from(e: eyas_tasklist::Error) -> Fault {
-        Fault::new(Exit::BadInput, e)
-    }
-}
-impl From<eyas_net::NetError> for Fault {
-    fn from(e: eyas_net::NetError) -> Fault {
-        use eyas_net::NetError;
-        match e {
-            NetError::Connect { address, source } => {
-                let message = format!("cannot reach the dispatcher at {address}: {}", print::reason(&source));
-                Fault::new(Exit::Cluster, message)
-                    .hint("start a cluster with `eyas up`, or name another one with --join")
-            }
-            // The dispatcher understood the request and says what is wrong with it.
-            NetError::Refused(reason) => Fault::new(Exit::BadInput, reason),
-            e => Fault::new(Exit::Cluster, e),
-        }
-    }
-}
-impl From<eyas_runtime::cluster::ClusterError> for Fault {
-    fn from(e: eyas_runtime::cluster::ClusterError) -> Fault {
-        Fault::new(Exit::Cluster, e)
-    }
-}
-impl From<eyas_report::Error> for Fault {
-    fn from(e: eyas_report::Error) -> Fault {
-        Fault::new(Exit::BadInput, e)
-    }
-}
-impl From<std::io::Error> for Fault {
-    fn from(e: std::io::Error) -> Fault {
-        let nobody_reads = e.kind() == std::io::ErrorKind::BrokenPipe;
-        Fault { nobody_reads, ..Fault::new(Exit::Other, print::reason(&e)) }
-    }
-}
+use verb::{Cli, Verb};
 
 /// The program, from its arguments to its exit status.
 pub fn main() -> ExitCode {
@@ -209,10 +156,10 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
     match verb {
         Verb::Map(args) => map::map(args),
         Verb::Pairs(args) => pairs::pairs(*args),
-        Verb::Run(args) => commands::run(args),
-        Verb::Submit(args) => commands::submit(args),
-        Verb::Wait(args) => commands::wait(args),
-        Verb::Status(args) => commands::status(args),
+        Verb::Run(args) => run::run(args),
+        Verb::Submit(args) => submit::submit(args),
+        Verb::Wait(args) => wait::wait(args),
+        Verb::Status(args) => status::status(args),
         Verb::Top(args) => top::top(args),
         Verb::Logs(args) => logs::logs(args),
         Verb::Tasks(args) => tasks::tasks(args),
@@ -222,16 +169,16 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Convert(args) => workflow::convert(args),
         Verb::Graph(args) => workflow::graph(args),
         Verb::Replay(args) => tell::replay(args),
-        Verb::Cancel(args) => commands::cancel(args),
-        Verb::Forget(args) => commands::forget(args),
+        Verb::Cancel(args) => cancel::cancel(args),
+        Verb::Forget(args) => forget::forget(args),
         Verb::Up(args) => up::up(args),
         Verb::Down(args) => up::down(args),
         Verb::Sim(args) => sim::sim(*args),
         Verb::Predict(args) => predict::predict(args),
         Verb::Bench(args) => bench::bench(&args),
-        Verb::Config(args) => profile::config(args),
-        Verb::Dispatcher(args) => commands::dispatcher(args),
-        Verb::Executor(args) => commands::executor(args),
-        Verb::Provider(args) => provide::provider(args),
+        Verb::Config(args) => config::config(args),
+        Verb::Dispatcher(args) => dispatcher::dispatcher(args),
+        Verb::Executor(args) => executor::executor(args),
+        Verb::Provider(args) => provider::provider(args),
     }
 }

@@ -1,16 +1,15 @@
-//! Folders on this machine: state folders, the default cluster, embedded clusters.
+//! A local cluster: the checks of what is asked for, and the command lines and the start of its processes.
 
-use crate::args::{ClusterArgs, JoinArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
-use crate::clusters::{self, Kind, Meant};
+use crate::args::{ClusterArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
+use crate::dirs::{dispatcher_dir, dispatcher_dir_of};
+use crate::node::{check_eviction, check_node, executor_arguments, node_arguments, node_name};
 use crate::print::reason;
 use crate::{Exit, Fault, equipment, provide, starting};
 use eyas_core::dispatcher::{CollectiveMode, DispatcherConfig, KeepRuns};
+use eyas_core::placement;
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
-use eyas_core::{eviction, placement};
 use eyas_runtime::cluster::{LocalCluster, Plan};
 use eyas_text::shown_path;
-use eyas_wire::identity::Join;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// First argument of a slot process.
@@ -31,45 +30,6 @@ pub fn program() -> Result<PathBuf, Fault> {
     }
 }
 
-/// This user's folder for clusters and runs that were given none: `$EYAS_STATE`, or one under the
-/// system's folder for temporary files. On local disk, because caches live here.
-pub fn state_dir() -> Result<PathBuf, Fault> {
-    // SAFETY: a plain query.
-    let uid = unsafe { libc::getuid() };
-    let dir = match std::env::var_os("EYAS_STATE") {
-        Some(dir) => PathBuf::from(dir),
-        None => std::env::temp_dir().join(format!("eyas-{uid}")),
-    };
-    let fail = |e: std::io::Error| {
-        Fault::new(Exit::Other, format!("cannot use {} for state: {}", shown_path(&dir), reason(&e)))
-    };
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(fail)?;
-    let meta = std::fs::metadata(&dir).map_err(fail)?;
-    if meta.uid() != uid {
-        let message = format!("{} belongs to another user", shown_path(&dir));
-        return Err(Fault::new(Exit::Other, message).hint("set EYAS_STATE to a folder of your own"));
-    }
-    Ok(dir)
-}
-
-/// The folder of the cluster that `eyas up` starts.
-pub fn default_cluster_dir() -> Result<PathBuf, Fault> {
-    Ok(state_dir()?.join("cluster"))
-}
-
-/// The dispatcher's folder within a cluster's.
-pub fn dispatcher_dir(cluster_dir: &Path) -> PathBuf {
-    cluster_dir.join("dispatcher")
-}
-
-/// Like [`dispatcher_dir`], for the dispatcher with that number among several, counted from 1.
-pub fn dispatcher_dir_of(cluster_dir: &Path, number: u32) -> PathBuf {
-    match number {
-        1 => dispatcher_dir(cluster_dir),
-        n => cluster_dir.join(format!("dispatcher{n}")),
-    }
-}
-
 /// The share of home storage that each of several dispatchers may use.
 fn policy_share(policy: &PolicyArgs, dispatchers: u32) -> PolicyArgs {
     PolicyArgs {
@@ -79,105 +39,11 @@ fn policy_share(policy: &PolicyArgs, dispatchers: u32) -> PolicyArgs {
     }
 }
 
-/// The dispatcher's folder of a run that is over: the given folder, or that of the last run.
-pub fn ended_dir(dir: Option<&Path>) -> Result<PathBuf, Fault> {
-    let dir = match dir {
-        Some(dir) => dir.to_path_buf(),
-        None => match clusters::newest()? {
-            Some(newest) => newest.dir,
-            None => return Err(Fault::new(Exit::BadInput, "there is no run to tell of: none was made here")),
-        },
-    };
-    for candidate in [dispatcher_dir(&dir), dir.clone()] {
-        if candidate.join(eyas_core::log::EVENTS_FILE).exists() {
-            return Ok(candidate);
-        }
-    }
-    let message = format!("there is no event log in {}", shown_path(&dir));
-    Err(Fault::new(Exit::BadInput, message).hint("name the folder that a run was given with --dir"))
-}
-
-/// The dispatchers' folders of a run that is over, like [`ended_dir`]; if the folder of a single dispatcher
-/// is named, only that folder.
-pub fn ended_dirs(dir: Option<&Path>) -> Result<Vec<PathBuf>, Fault> {
-    let first = ended_dir(dir)?;
-    match dir == Some(first.as_path()) {
-        true => Ok(vec![first]),
-        false => Ok(member_dirs(first)),
-    }
-}
-
-/// The folders of all dispatchers that shared a cluster with the dispatcher of `dir`, as far as they are
-/// beside it.
-pub fn member_dirs(dir: PathBuf) -> Vec<PathBuf> {
-    // If the log has a problem, its reader reports that.
-    let (Ok(Some(group)), Some(cluster)) = (eyas_report::membership(&dir), dir.parent()) else {
-        return vec![dir];
-    };
-    if dir != dispatcher_dir_of(cluster, group.me.0 + 1) {
-        return vec![dir];
-    }
-    let all = (1..=group.n_members).map(|k| dispatcher_dir_of(cluster, k));
-    all.filter(|dir| dir.join(eyas_core::log::EVENTS_FILE).exists()).collect()
-}
-
-/// The source of answers about a task: the join file of a cluster, or the dispatchers' folders when the run
-/// is over and its log is read. An explicit `--dir` means the log in it, an explicit `--join` that cluster.
-pub enum Source {
-    Live(PathBuf),
-    Ended(Vec<PathBuf>),
-}
-
-pub fn source(join: &JoinArgs, dir: Option<&Path>) -> Result<Source, Fault> {
-    if dir.is_some() {
-        return Ok(Source::Ended(ended_dirs(dir)?));
-    }
-    match clusters::find(join)? {
-        Meant::Live(join) => Ok(Source::Live(join)),
-        Meant::Ended(known) => {
-            if known.kind == Kind::Up {
-                eyas_text::say!("note: {} is not up; this is what its log says", known.describe());
-            }
-            Ok(Source::Ended(ended_dirs(Some(&known.dir))?))
-        }
-    }
-}
-
-/// The folders of the dispatchers whose logs cover the meant cluster or run, whether they are up or not.
-pub fn log_dirs(join: &JoinArgs, dir: Option<&Path>) -> Result<Vec<PathBuf>, Fault> {
-    match source(join, dir)? {
-        Source::Ended(dirs) => Ok(dirs),
-        // The log is on the dispatcher's machine. Elsewhere its folder does not exist, which the reader
-        // reports.
-        Source::Live(join) => {
-            let join = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?;
-            Ok(member_dirs(PathBuf::from(join.dir)))
-        }
-    }
-}
-
 /// Checks the settings for dispatchers, which would otherwise be refused after a folder was made.
 pub fn check_policy(policy: &PolicyArgs) -> Result<(), Fault> {
     let checked = placement::by_name(&policy.placement, &dispatcher_config(policy).placement_config);
     let named = equipment::by_name(&policy.cluster_resources).map(drop);
     checked.map(drop).and(named).map_err(|e| Fault::new(Exit::BadInput, e))
-}
-
-fn check_eviction(node: &NodeArgs) -> Result<(), Fault> {
-    equipment::by_name(&node.resources).map_err(|e| Fault::new(Exit::BadInput, e))?;
-    eviction::by_name(&node.eviction).map(drop).map_err(|e| Fault::new(Exit::BadInput, e))
-}
-
-/// The same check of the settings for nodes.
-pub fn check_node(node: &NodeArgs) -> Result<(), Fault> {
-    check_eviction(node)?;
-    for dir in &node.home_local {
-        if !dir.is_dir() {
-            let message = format!("--home-local {} is not a directory", shown_path(dir));
-            return Err(Fault::new(Exit::BadInput, message));
-        }
-    }
-    Ok(())
 }
 
 /// Checks the request for a local cluster before anything is made for it.
@@ -275,28 +141,11 @@ pub fn dispatcher_config(policy: &PolicyArgs) -> DispatcherConfig {
     }
 }
 
-/// A folder for one embedded run.
-pub fn new_run_dir() -> Result<PathBuf, Fault> {
-    let runs = state_dir()?.join("runs");
-    std::fs::create_dir_all(&runs)?;
-    let stamp = eyas_runtime::clock::now().0 / 1_000_000;
-    let dir = runs.join(format!("{stamp}-{}", std::process::id()));
-    std::fs::create_dir(&dir)?;
-    Ok(dir)
-}
-
 /// Starts the processes of a local cluster in `dir`.
 pub fn start(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<LocalCluster, Fault> {
     let (plan, _) = plan(args, dir, embedded)?;
     let _starting = starting::hold(&plan.dir)?;
     Ok(LocalCluster::start(&plan)?)
-}
-
-/// The folders of a cluster's nodes.
-pub fn node_dirs(dir: &Path) -> Vec<PathBuf> {
-    let is_node = |e: &std::fs::DirEntry| e.file_name().as_encoded_bytes().starts_with(b"node");
-    let nodes = std::fs::read_dir(dir).into_iter().flatten().flatten().filter(is_node);
-    nodes.map(|e| e.path()).collect()
 }
 
 /// The parts of a local cluster in `dir`, and the absolute path of `dir`, which is created.
@@ -361,63 +210,6 @@ pub fn plan(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<(Plan, Pat
     Ok((plan, dir))
 }
 
-/// What the name of a node of this machine begins with.
-pub const NODE: &str = "node";
-
-/// The folder among a machine's temporary files that nodes of this user have theirs in; a script of the provider makes it.
-pub fn nodes_dir_name() -> String {
-    // SAFETY: a plain query.
-    format!("eyas-nodes-{}", unsafe { libc::getuid() })
-}
-
-/// The name that users know the node with that number by; also the name of its folder.
-pub fn node_name(number: u32) -> String {
-    format!("{NODE}{number}")
-}
-
-/// The command line of one node's executor. `scratch`: as [`crate::args::ProvideArgs::local_scratch`] gives it.
-pub fn executor_arguments(
-    join: &Path,
-    dir: &Path,
-    name: &str,
-    scratch: &[String],
-    node: &NodeArgs,
-) -> Vec<String> {
-    let mut list = vec!["executor".into(), "--join".into(), join.display().to_string()];
-    list.extend(["--dir".into(), dir.join(name).display().to_string()]);
-    list.extend(["--name".into(), name.into()]);
-    list.extend_from_slice(scratch);
-    list.extend(node_arguments(node));
-    list
-}
-
-/// The options of an executor that are the same for all nodes.
-pub fn node_arguments(node: &NodeArgs) -> Vec<String> {
-    let NodeArgs { slots, cache, memory, gpus, resources, gpu_names, eviction, grace, home_local } = node;
-    let mut list = vec!["--cache".into(), cache.to_string(), "--eviction".into(), eviction.clone()];
-    if let Some(slots) = slots {
-        list.extend(["--slots".into(), slots.to_string()]);
-    }
-    if let Some(memory) = memory {
-        list.extend(["--memory".into(), memory.to_string()]);
-    }
-    if !gpu_names.is_empty() {
-        list.extend(["--gpu-names".into(), gpu_names.join(",")]);
-    } else if let Some(gpus) = gpus {
-        list.extend(["--gpus".into(), gpus.to_string()]);
-    }
-    for amount in resources {
-        list.extend(["--resource".into(), amount.to_string()]);
-    }
-    if *grace > 0 {
-        list.extend(["--grace".into(), format!("{}ms", grace.div_ceil(1_000_000))]);
-    }
-    for local in home_local {
-        list.extend(["--home-local".into(), local.display().to_string()]);
-    }
-    list
-}
-
 /// The settings that decide how many nodes a local cluster has. `slots` are those of one node.
 pub fn provision_config(nodes: Nodes, args: &ProvisionArgs, slots: u32) -> ProvisionConfig {
     let default = ProvisionConfig::default();
@@ -467,4 +259,15 @@ fn shown_rule(rule: Option<KeepRuns>) -> String {
     let Some(KeepRuns { n_runs, age_ns }) = rule else { return "all".into() };
     let age = age_ns.map(|ns| format!("{ns}ns"));
     n_runs.map(|n| n.to_string()).into_iter().chain(age).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_no_option_is_given_a_cluster_has_no_shape_and_no_fault() {
+        let cluster = ClusterArgs::by_default();
+        assert!(!is_shaped(&cluster) && faults(&cluster).is_empty());
+    }
 }

@@ -1,11 +1,12 @@
 //! `eyas logs`: the output of tasks, also while they run.
 
-use crate::args::LogsArgs;
-use crate::commands::{client_runtime, task_name};
+use crate::args::{SourceArgs, task_name};
 use crate::connect::connect;
-use crate::local::Source;
 use crate::printed::{self, Piece, Prints, Seen};
-use crate::{Exit, Fault, local};
+use crate::runtimes::client_runtime;
+use crate::source::{self, Source};
+use crate::{Exit, Fault};
+use clap::Args;
 use eyas_client::Client;
 use eyas_core::{RunId, TaskPhase};
 use eyas_runtime::eventlog::to_message;
@@ -20,11 +21,29 @@ const FOLLOW_EVERY: Duration = Duration::from_millis(250);
 /// The number of replies with output that are shown in a row while the run goes on.
 const PULLED_MAX: u32 = 16;
 
+#[derive(Args)]
+pub struct LogsArgs {
+    /// The task's id, or #N for its number
+    #[arg(value_name = "TASK", required_unless_present = "failed")]
+    pub task: Option<String>,
+    /// Go on until the task has ended
+    #[arg(short, long, conflicts_with = "failed")]
+    pub follow: bool,
+    /// What each failed task printed, under a heading
+    #[arg(long, conflicts_with = "task")]
+    pub failed: bool,
+    /// The run that is meant [default: the newest that has such a task; with --failed the newest]
+    #[arg(long, value_name = "RUN")]
+    pub run: Option<u32>,
+    #[command(flatten)]
+    pub of: SourceArgs,
+}
+
 pub fn logs(args: LogsArgs) -> Result<Exit, Fault> {
     if let Some(task) = &args.task {
         task_name(task)?;
     }
-    let source = local::source(&args.of.join, args.of.dir.as_deref())?;
+    let source = source::source(&args.of.join, args.of.dir.as_deref())?;
     let run = args.run.map(RunId);
     match (&args.task, source) {
         (Some(task), Source::Live(join)) => follow(&join, run, task, args.follow),

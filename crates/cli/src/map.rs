@@ -1,19 +1,146 @@
 //! `eyas map`: one command over files, parameters and tables, as tasks.
 
-use crate::args::MapArgs;
-use crate::commands::{RunRequest, nothing_to_do, run_list, what_is_left};
+use crate::args::{ClusterArgs, ResumeArgs, bytes, duration};
+use crate::equipment::{self, Amount};
 use crate::hints::{self, MapWords};
 use crate::print::{plural, reason};
+use crate::replaces::{self, ReplaceArgs};
 use crate::resume::Origin;
-use crate::{Exit, Fault, replaces, workflow};
+use crate::running::{RunRequest, nothing_to_do, run_list, what_is_left};
+use crate::{Exit, Fault, workflow};
+use clap::Args;
 use eyas_tasklist::{ListInput, MapSpec, Source, Table};
 use eyas_text::{shown, shown_path};
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Words among the files of a map that begin a further source, as in GNU parallel.
 const COMBINE: &str = ":::";
 const GO_ALONG: &str = ":::+";
+
+/// What tasks of a map have in common.
+#[derive(Args)]
+pub struct MapArgs {
+    /// Files, URLs or quoted patterns: each file makes one task. `-` reads names from standard input. Each file after
+    /// `:::` is combined with each file before it; files after `:::+` are paired with the files before it, in their
+    /// order
+    #[arg(value_name = "FILES")]
+    pub paths: Vec<String>,
+    /// A parameter and its values: A,B,C or numbers A..B. Each value makes a task, in combination with all files and
+    /// other parameters; {NAME} in the command is the value (may be given more than once)
+    #[arg(long = "param", value_name = "NAME=VALUES", value_parser = parameter)]
+    pub params: Vec<Parameter>,
+    /// A table with a header: each row makes one task, and the names of its columns are holes in the command, such as
+    /// {sample}
+    #[arg(long, value_name = "FILE", conflicts_with = "tsv")]
+    pub csv: Option<PathBuf>,
+    /// The same, with tabs between columns
+    #[arg(long, value_name = "FILE")]
+    pub tsv: Option<PathBuf>,
+    /// Columns of the table that name files, which become inputs
+    #[arg(long = "files", value_name = "COLUMN,...", value_delimiter = ',')]
+    pub file_columns: Vec<String>,
+    /// One task for each number A..B instead of files
+    #[arg(long, value_name = "A..B", value_parser = range)]
+    pub range: Option<std::ops::Range<u64>>,
+    /// Where the output goes: a path or URL with {stem}, {name}, {index}, {//}, ... (may be given more than once)
+    #[arg(long, value_name = "TEMPLATE")]
+    pub out: Vec<String>,
+    /// A further input of every task, such as the script that is run
+    #[arg(long, value_name = "FILE")]
+    pub with: Vec<String>,
+    /// Show what each task prints when it has ended, in the order of the tasks [default: where no output is declared]
+    #[arg(long, overrides_with = "no_print")]
+    pub print: bool,
+    /// Do not show what tasks print
+    #[arg(long)]
+    pub no_print: bool,
+    /// Names on standard input end in NUL bytes
+    #[arg(short = '0', long)]
+    pub null: bool,
+    /// Hand the command to the shell
+    #[arg(long)]
+    pub shell: bool,
+    /// Slots that a task holds while it runs; with 0.5, two tasks share a slot
+    #[arg(long, default_value = "1", value_name = "CPUS", value_parser = equipment::parts)]
+    pub cpus: u64,
+    /// Gpus that a task holds while it runs; with 0.25, four tasks share a gpu [default: none]
+    #[arg(long = "task-gpus", value_name = "GPUS", value_parser = equipment::parts)]
+    pub task_gpus: Option<u64>,
+    /// A named resource that a task holds while it runs (may be given more than once)
+    #[arg(long = "task-resource", value_name = "NAME=N", value_parser = equipment::amount)]
+    pub task_resources: Vec<Amount>,
+    /// Memory that a task may use; it is ended when it uses more [default: no limit]
+    #[arg(long = "task-memory", value_name = "BYTES", value_parser = bytes)]
+    pub task_memory: Option<u64>,
+    /// Time after which a task is ended, such as 90s or 1h30m [default: no limit]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub walltime: Option<u64>,
+    /// Further attempts after a failure
+    #[arg(long, default_value_t = 0)]
+    pub retries: u32,
+    /// Tasks with a larger number start first
+    #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
+    pub priority: i32,
+    /// Groups tasks in reports
+    #[arg(long, default_value = "")]
+    pub label: String,
+    #[command(flatten)]
+    pub replace: ReplaceArgs,
+    #[command(flatten)]
+    pub resume: ResumeArgs,
+    /// Print how the run ended as JSON on standard output, and nothing else there; for programs
+    #[arg(long, conflicts_with_all = ["print", "dry_run", "to_list"])]
+    pub json: bool,
+    /// Write the tasks that would run into this file, for `eyas run FILE`, and start nothing; `-` is standard output
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
+    pub to_list: Option<PathBuf>,
+    /// Join file of a cluster that is up [default: a cluster of its own, for this run]
+    #[arg(long, value_name = "FILE", env = "EYAS_JOIN")]
+    pub join: Option<PathBuf>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// The command, with {in} {out} {stem} {name} {index}, {} {/} {.} {/.} {//} {2} {NAME}, ...
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// A parameter of a map.
+#[derive(Clone, Debug)]
+pub struct Parameter {
+    pub name: String,
+    pub values: Vec<String>,
+}
+
+/// Values that a parameter may have; each is kept.
+const VALUES_MAX: u64 = 10_000_000;
+
+fn parameter(text: &str) -> Result<Parameter, String> {
+    let (name, values) = text
+        .split_once('=')
+        .filter(|(name, values)| !name.is_empty() && !values.is_empty())
+        .ok_or("write it as NAME=A,B,C or NAME=0..10")?;
+    let numbers =
+        values.split_once("..").and_then(|(a, b)| Some(a.parse::<u64>().ok()?..b.parse::<u64>().ok()?));
+    let values = match numbers {
+        Some(range) if range.is_empty() => return Err("the range is empty".into()),
+        Some(range) if range.end - range.start > VALUES_MAX => {
+            return Err(format!("a parameter may have {VALUES_MAX} values at most"));
+        }
+        Some(range) => range.map(|n| n.to_string()).collect(),
+        None => values.split(',').map(str::to_owned).collect(),
+    };
+    Ok(Parameter { name: name.into(), values })
+}
+
+fn range(text: &str) -> Result<std::ops::Range<u64>, String> {
+    let parts = text.split_once("..").and_then(|(a, b)| Some(a.parse::<u64>().ok()?..b.parse::<u64>().ok()?));
+    match parts {
+        Some(range) if range.start < range.end => Ok(range),
+        Some(_) => Err("the range is empty".into()),
+        None => Err("write it as 0..1000".into()),
+    }
+}
 
 pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
     let args = *args;
@@ -27,7 +154,7 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
         }
     }
     let (paths, more) = sources(&args)?;
-    let (cpus, needs) = crate::equipment::needs_of_task(args.cpus, args.task_gpus, &args.task_resources)
+    let (cpus, needs) = equipment::needs_of_task(args.cpus, args.task_gpus, &args.task_resources)
         .map_err(|e| Fault::new(Exit::BadInput, e))?;
     let spec = MapSpec {
         paths,
@@ -160,4 +287,27 @@ pub(crate) fn files_named(command: &[String], shell: bool, base_dir: &Path) -> V
         }
     }
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_words_or_numbers() {
+        let values = |text: &str| parameter(text).map(|p| (p.name, p.values.join("|")));
+        assert_eq!(values("e=1e-5,x"), Ok(("e".into(), "1e-5|x".into())));
+        assert_eq!(values("n=8..11"), Ok(("n".into(), "8|9|10".into())));
+        assert_eq!(values("n=a..b"), Ok(("n".into(), "a..b".into())));
+        assert_eq!(values("f=a=b,"), Ok(("f".into(), "a=b|".into())));
+        for (text, expect) in [
+            ("n", "NAME="),
+            ("=1", "NAME="),
+            ("n=", "NAME="),
+            ("n=3..3", "empty"),
+            ("n=0..99999999999", "at most"),
+        ] {
+            assert!(values(text).is_err_and(|e| e.contains(expect)), "{text}");
+        }
+    }
 }

@@ -15,11 +15,11 @@ mod tile;
 pub use tile::{TILE_ARGUMENT, tile_main};
 
 use crate::args::{ClusterArgs, ProvideArgs, ResumeArgs};
-use crate::commands::{self, run_list, what_is_left};
 use crate::print::{count, plural, reason, size};
 use crate::replaces::ReplaceArgs;
 use crate::resume::Origin;
-use crate::{Exit, Fault, connect, map};
+use crate::running::{self, run_list, what_is_left};
+use crate::{Exit, Fault, connect, map, runtimes};
 use clap::Args;
 use eyas_core::array::{Command as TaskCommand, GatherHint, Hint, Hints, TaskSpec};
 use eyas_core::pairs::{self, Item, Machine, PAIR_NS_ASSUMED, Refusal, Shape, Sizes, TILE_NS_MAX, Tiling};
@@ -133,7 +133,7 @@ pub fn pairs(args: PairsArgs) -> Result<Exit, Fault> {
         return Ok(Exit::Good);
     }
     let exit = match left {
-        None => commands::nothing_to_do(args.json)?,
+        None => running::nothing_to_do(args.json)?,
         Some(request) => {
             plan.write(&out.tiles)?;
             let cluster = ClusterArgs { provide: args.provide.clone(), ..args.cluster.clone() };
@@ -368,7 +368,7 @@ fn machine(args: &PairsArgs) -> Result<Machine, Fault> {
         tile_ns_max: TILE_NS_MAX,
     };
     if let Some(join) = &args.join {
-        let status = commands::client_runtime().block_on(async {
+        let status = runtimes::client_runtime().block_on(async {
             let mut client = connect::connect(join).await?;
             match tokio::time::timeout(NODES_PATIENCE, client.status()).await {
                 Ok(status) => Ok::<_, Fault>(Some(status?)),
@@ -484,7 +484,7 @@ fn collect(args: &PairsArgs, sets: &Sets, plan: &Plan, out: &Out) -> Result<Exit
     let (columns, rows) = (&sets.second().names, &sets.a.names);
     let npy = match out.format {
         Format::Npy => part("part"),
-        Format::Csv => crate::local::state_dir()?.join(format!("pairs-{}.npy", std::process::id())),
+        Format::Csv => crate::dirs::state_dir()?.join(format!("pairs-{}.npy", std::process::id())),
     };
     let mut matrix = Matrix::create(&npy, rows.len(), columns.len()).map_err(cannot)?;
     let mut missing = Missing::default();

@@ -3,12 +3,10 @@
 //! The node writes a line for each thing that it has looked at into the output of its job ([`MARK`]). Whoever asked reads that
 //! output with [`judge`], which also knows what shells and loaders say when the program does not start at all.
 
-use crate::Exit;
-use crate::Fault;
-use crate::args::ExecutorArgs;
-use crate::commands::client_runtime;
+use crate::args::NodeArgs;
 use crate::print::reason;
-use crate::provide;
+use crate::runtimes::client_runtime;
+use crate::{Exit, Fault, provide};
 use eyas_client::Client;
 use eyas_wire::identity::Join;
 use serde::{Deserialize, Serialize};
@@ -54,27 +52,32 @@ pub enum Sight {
 }
 
 /// What the executor does on the node in place of its work. It has to end well whatever it finds.
-pub fn look_around(args: &ExecutorArgs) -> Result<Exit, Fault> {
+pub fn look_around(
+    node: &NodeArgs,
+    scratch: Option<&Path>,
+    dir: Option<&Path>,
+    join: Option<&Path>,
+) -> Result<Exit, Fault> {
     let say = |sight: &Sight| {
         let line = serde_json::to_string(sight).expect("texts and numbers can be written");
         eyas_text::say!("{MARK}{line}");
     };
     say(&Sight::Program {
         host: eyas_runtime::executor::host_name(),
-        processors: args.node.slots.unwrap_or_else(provide::processors),
-        memory_bytes: args.node.memory.unwrap_or_else(eyas_runtime::executor::machine_memory_bytes),
+        processors: node.slots.unwrap_or_else(provide::processors),
+        memory_bytes: node.memory.unwrap_or_else(eyas_runtime::executor::machine_memory_bytes),
     });
-    let dir = args.scratch.as_ref().map(|root| root.join(format!("eyas-probe-{}", std::process::id())));
-    let dir = dir.or(args.dir.clone()).unwrap_or_else(std::env::temp_dir);
+    let scratch_dir = scratch.map(|root| root.join(format!("eyas-probe-{}", std::process::id())));
+    let dir = scratch_dir.or(dir.map(Path::to_path_buf)).unwrap_or_else(std::env::temp_dir);
     let wrong = try_scratch(&dir).err().map(|e| reason(&e).to_string());
     let free_bytes = free_bytes(dir.parent().unwrap_or(&dir));
     say(&Sight::Scratch { dir: dir.display().to_string(), free_bytes, wrong });
     // A key that comes by standard input lies in a folder of its own for this moment.
-    let from_stdin = args.join.join.as_deref() == Some(Path::new("-"));
+    let from_stdin = join == Some(Path::new("-"));
     let key_dir = std::env::temp_dir().join(format!("eyas-probe-key-{}", std::process::id()));
     let join = match from_stdin {
         true => Some(provide::join_from_stdin(Some(&key_dir))?),
-        false => args.join.join.clone(),
+        false => join.map(Path::to_path_buf),
     };
     if let Some(path) = &join {
         let (mut address, mut ahead_s) = (String::new(), None);

@@ -1,23 +1,12 @@
 //! Where a cluster's nodes come from, as options say it: this machine, hosts that are known by name, or commands of the user.
 
-use crate::args::{
-    Cli, ClusterArgs, NodeArgs, Nodes, ProvideArgs, ProviderArgs, ProviderCheckArgs, ProviderKind,
-    ProviderVerb, Verb, listed_every,
-};
-use crate::commands::client_runtime;
+use crate::args::{ClusterArgs, NodeArgs, Nodes, ProvideArgs, ProviderKind};
 use crate::print::{plural, reason};
-use crate::provider_check::Prober;
-use crate::{Exit, Fault, batch, clusters, keeper, local, provider_check, walltime};
-use clap::Parser;
-use eyas_core::dispatcher::DispatcherConfig;
-use eyas_core::provisioning::blocks::BlockConfig;
-use eyas_runtime::cluster::provider_left;
+use crate::{Exit, Fault, batch, node};
 use eyas_runtime::provider::{
-    CommandLines, Commands, Haste, Hosts, Launch, Local, ProviderOptions, Share, Source, check_line, claim,
-    end_blocks, has_hole, run, slots_of_grid_engine, sweep_shares,
+    CommandLines, Hosts, Launch, check_line, has_hole, slots_of_grid_engine, sweep_shares,
 };
 use eyas_text::shown_path;
-use eyas_wire::identity::Join;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -29,7 +18,7 @@ const EVERYWHERE: &str = "0.0.0.0:0";
 /// How long a node's folder that the user named may be unused.
 const SCRATCH_AGE_NS: u64 = 7 * 24 * 3600 * 1_000_000_000;
 
-fn bad(e: impl std::fmt::Display) -> Fault {
+pub fn bad(e: impl std::fmt::Display) -> Fault {
     Fault::new(Exit::BadInput, e)
 }
 
@@ -235,7 +224,7 @@ pub fn check_tools(args: &ProvideArgs) -> Result<(), Fault> {
     if args.provider.is_batch() { batch::check(args) } else { Ok(()) }
 }
 
-fn command_lines(args: &ProvideArgs) -> Result<CommandLines, Fault> {
+pub fn command_lines(args: &ProvideArgs) -> Result<CommandLines, Fault> {
     if let Some(fault) = line_faults(args).into_iter().next() {
         return Err(fault);
     }
@@ -261,7 +250,7 @@ pub fn arguments(join: &Path, dir: &Path, args: &ClusterArgs, node_words: Vec<St
 }
 
 /// This user's folder for state, which nodes elsewhere mount as well.
-fn shared_state() -> Result<PathBuf, Fault> {
+pub fn shared_state() -> Result<PathBuf, Fault> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
     state.ok_or_else(|| {
@@ -270,10 +259,10 @@ fn shared_state() -> Result<PathBuf, Fault> {
 }
 
 /// What nodes elsewhere run.
-fn launch_of(args: &ProvideArgs, node: &NodeArgs) -> Result<Launch, Fault> {
+pub fn launch_of(args: &ProvideArgs, node: &NodeArgs) -> Result<Launch, Fault> {
     Ok(Launch {
         exe: program_of(args)?,
-        node_args: local::node_arguments(node),
+        node_args: node::node_arguments(node),
         node_dir: args.node_dir.clone(),
         scratch_age: args.scratch_age(),
         setup: args.setup.clone(),
@@ -286,204 +275,12 @@ pub fn program_of(args: &ProvideArgs) -> Result<PathBuf, Fault> {
     Ok(args.program.clone().map_or_else(std::env::current_exe, Ok)?)
 }
 
-/// Who submits the probe of `eyas provider check`, with what it would submit. `join`: of a dispatcher with that id of its cluster.
-pub fn prober(
-    args: &ProviderCheckArgs,
-    cluster: &str,
-    join: &Path,
-    dir: &Path,
-    n_nodes: u32,
-) -> Result<Prober, Fault> {
-    let mut launch = launch_of(&args.provide, &args.node)?;
-    launch.node_args.push("--probe".into());
-    let share = Share::of(&shared_state()?, cluster);
-    share.refresh(join)?;
-    claim(&share, join.parent().unwrap_or(dir))?;
-    let (name, log_dir) = (format!("eyas-{cluster}-1"), dir.to_path_buf());
-    let list_every = args.provide.list_every.map(Duration::from_nanos);
-    let fail = |e: String| Fault::new(Exit::Cluster, e);
-    let (source, mut parts): (Box<dyn Source>, _) = match args.provide.provider {
-        ProviderKind::Command => {
-            let lines = command_lines(&args.provide)?;
-            let mut source = Commands::new(cluster, lines, launch, share.clone(), log_dir);
-            let start = source.describe(&name).map_err(fail)?;
-            (Box::new(source), vec![("The command that starts a node:".to_string(), start)])
-        }
-        kind if kind.is_batch() => {
-            let settings = batch::settings(&args.provide, &args.node);
-            let mut source =
-                batch::with_settings(cluster, &args.provide, settings, launch, share.clone(), log_dir);
-            source.open().map_err(batch::fault)?;
-            let (script, command) = source.describe(&name, n_nodes).map_err(fail)?;
-            let mut parts = vec![];
-            if !script.is_empty() {
-                parts.push((format!("What is submitted, by {command}:"), script));
-            }
-            (Box::new(source), parts)
-        }
-        kind => {
-            let message = format!("a probe is a job, and --provider {} has none", kind.name());
-            return Err(bad(message).hint("`eyas up` says at once what is wrong with hosts"));
-        }
-    };
-    let script = std::fs::read_to_string(share.dir().join(format!("{name}.sh")))?;
-    parts.push(("What each node runs:".into(), script));
-    Ok(Prober { source, parts, name, share, list_every })
-}
-
-/// The process that starts and ends nodes.
-pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
-    if let Some(ProviderVerb::Check(args)) = args.verb.take() {
-        return provider_check::check(args);
-    }
-    let (Some(dir), Some(nodes)) = (args.dir.take(), args.nodes) else {
-        return Err(bad("`eyas provider` needs --dir and --nodes"));
-    };
-    let join = clusters::work_join(&args.join)?;
-    let slots = args.node.slots.unwrap_or(1);
-    let config = local::provision_config(nodes, &args.provision, slots);
-    let log_dir = join.parent().unwrap_or(Path::new(".")).to_path_buf();
-    let lock = eyas_runtime::cluster::provider_lock(&log_dir);
-    let until_stdin_closes = args.until_stdin_closes;
-    let exe = std::env::current_exe()?;
-    let launch = launch_of(&args.provide, &args.node)?;
-    let runtime = client_runtime();
-    let result = match args.provide.provider {
-        ProviderKind::Local => {
-            let (to, node, scratch) = (join.clone(), args.node, args.provide.local_scratch()?);
-            let node_args = move |name: &str| local::executor_arguments(&to, &dir, name, &scratch, &node);
-            let source = Local::new(exe, log_dir, node_args);
-            let blocks = Local::block_config(local::NODE);
-            let options = ProviderOptions { join, lock, config, blocks, elsewhere: None, until_stdin_closes };
-            runtime.block_on(run(options, source))
-        }
-        ProviderKind::Ssh | ProviderKind::Allocation => {
-            let hosts = args.provide.hosts()?.expect("these providers have hosts");
-            let mut launch = launch;
-            if args.provide.provider == ProviderKind::Allocation {
-                launch.node_args.extend(walltime::words_of_grid_engine());
-            }
-            let n_hosts = hosts.names.len() as u32;
-            let read = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?;
-            let key = serde_json::to_string(&read).map_err(|e| Fault::new(Exit::Other, e))?;
-            let start = move |name: &str| {
-                let number = name.strip_prefix(local::NODE).and_then(|digits| digits.parse().ok());
-                let number = number.ok_or_else(|| format!("{name} has no number"))?;
-                hosts.start(name, number, &launch)
-            };
-            let source = Local::of_hosts(log_dir, key, start);
-            let blocks = BlockConfig { number_max: n_hosts, ..Local::block_config(local::NODE) };
-            let options = ProviderOptions { join, lock, config, blocks, elsewhere: None, until_stdin_closes };
-            runtime.block_on(run(options, source))
-        }
-        ProviderKind::Command => {
-            let cluster = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.cluster;
-            let share = Share::of(&shared_state()?, &cluster);
-            let blocks = Commands::block_config(&cluster, listed_every(args.provide.list_every));
-            let source =
-                Commands::new(&cluster, command_lines(&args.provide)?, launch, share.clone(), log_dir);
-            let lease_ns = args.lease.unwrap_or(DispatcherConfig::default().lease_ns);
-            let elsewhere = Some((Duration::from_nanos(lease_ns), share));
-            let options = ProviderOptions { join, lock, config, blocks, elsewhere, until_stdin_closes };
-            runtime.block_on(run(options, source))
-        }
-        _ => {
-            let cluster = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.cluster;
-            let share = Share::of(&shared_state()?, &cluster);
-            share.refresh(&join)?;
-            let blocks = batch::block_config(&cluster, &args.provide);
-            let mut source = batch::source(&cluster, &args, launch, share.clone(), log_dir);
-            source.open().map_err(|refusal| Fault::new(Exit::BadInput, refusal))?;
-            let lease_ns = args.lease.unwrap_or(DispatcherConfig::default().lease_ns);
-            let elsewhere = Some((Duration::from_nanos(lease_ns), share));
-            let options = ProviderOptions { join, lock, config, blocks, elsewhere, until_stdin_closes };
-            runtime.block_on(run(options, source))
-        }
-    };
-    result.map(|()| Exit::Good).map_err(|e| Fault::new(Exit::Cluster, e))
-}
-
-/// What the provider of a cluster that stays was started with, in the folder of its dispatcher: whoever ends the cluster needs it
-/// where the provider is gone.
-const WORDS: &str = "provider.json";
-
-/// Keeps what the provider is started with; `None`: there is none any more.
-pub fn keep_words(dispatcher_dir: &Path, words: Option<&[String]>) -> Result<(), Fault> {
-    let path = dispatcher_dir.join(WORDS);
-    if words.is_none() {
-        let _ = std::fs::remove_file(provider_left(dispatcher_dir));
-    }
-    let kept = match words {
-        Some(words) => std::fs::write(&path, serde_json::to_vec(words).expect("texts can be written")),
-        None => match std::fs::remove_file(&path) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
-            _ => Ok(()),
-        },
-    };
-    kept.map_err(|e| Fault::new(Exit::Other, format!("cannot write {}: {}", shown_path(&path), reason(&e))))
-}
-
-pub fn has_kept_words(dispatcher_dir: &Path) -> bool {
-    dispatcher_dir.join(WORDS).exists()
-}
-
-/// What [`keep_words`] kept.
-pub fn kept_words(dispatcher_dir: &Path) -> Option<Vec<String>> {
-    serde_json::from_slice(&std::fs::read(dispatcher_dir.join(WORDS)).ok()?).ok()
-}
-
-/// The options of a provider that was started with these words, if its blocks may outlive it. All other nodes end with the
-/// process that started them.
-fn outlived(words: &[String]) -> Option<ProviderArgs> {
-    let words = ["eyas"].into_iter().chain(words.iter().map(String::as_str));
-    let Ok(Cli { verb: Verb::Provider(args) }) = Cli::try_parse_from(words) else { return None };
-    let kind = args.provide.provider;
-    (kind == ProviderKind::Command || kind.is_batch()).then_some(args)
-}
-
-/// Whether blocks may outlive the provider that was started with these words.
-pub fn may_leave_blocks(words: &[String]) -> bool {
-    outlived(words).is_some()
-}
-
-/// Ends the blocks of a cluster whose provider was killed; `words` are what it was started with. Gives a sentence for each block that
-/// may be left. `haste` is given what cuts off its commands.
-pub fn end_left(words: &[String], cluster: &str, haste: impl FnOnce(Haste)) -> Result<Vec<String>, Fault> {
-    let Some(args) = outlived(words) else { return Ok(vec![]) };
-    let join = args.join.join.clone().unwrap_or_default();
-    let dir = join.parent().unwrap_or(Path::new(".")).to_path_buf();
-    let share = Share::of(&shared_state()?, cluster);
-    let launch = launch_of(&args.provide, &args.node)?;
-    let prefix = Commands::block_config(cluster, listed_every(None)).prefix;
-    let left = if args.provide.provider.is_batch() {
-        // The Python process works in the folder, which may be gone.
-        std::fs::create_dir_all(share.dir())?;
-        let source = batch::source(cluster, &args, launch, share.clone(), dir);
-        haste(source.haste());
-        end_blocks(source, &prefix)
-    } else {
-        let source = Commands::new(cluster, command_lines(&args.provide)?, launch, share.clone(), dir);
-        haste(source.haste());
-        end_blocks(source, &prefix)
-    };
-    share.remove();
-    Ok(left)
-}
-
 /// Removes the keys of this user's clusters that are dead from the folder that nodes elsewhere read.
 pub fn sweep_keys() {
     let Ok(state) = shared_state() else { return };
     for cluster in sweep_shares(&state) {
         eyas_text::say!("note: the key of cluster {cluster}, which was killed, is removed");
     }
-}
-
-/// Removes the folder of an executor that was told to leave nothing.
-pub fn remove_node_dir(dir: &Path) {
-    if let Err(e) = eyas_runner::sandbox::remove_tree(dir) {
-        eyas_text::say!("cannot remove {}: {e}", shown_path(dir));
-    }
-    keeper::remove_common_dir(dir);
 }
 
 /// The join file of an executor that is given it on standard input, as one line. It is kept in the executor's folder.

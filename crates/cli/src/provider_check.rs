@@ -3,15 +3,17 @@
 //! The probe is a block like any other, with the same script; only its executor looks around in place of working
 //! ([`crate::probe`]). It has a dispatcher of its own, which is gone afterwards, as the block is.
 
-use crate::args::{Cli, ClusterArgs, Nodes, ProviderCheckArgs, Verb};
-use crate::commands::{AskedToEnd, client_runtime};
+use crate::args::{ClusterArgs, NodeArgs, Nodes, ProvideArgs, ProviderKind, duration};
 use crate::print::size;
 use crate::probe::{Sight, Wanted, judge, sights};
-use crate::{Exit, Fault, local, provide};
-use clap::Parser;
+use crate::provide::{self, bad, command_lines, launch_of, shared_state};
+use crate::runtimes::client_runtime;
+use crate::signals::AskedToEnd;
+use crate::{Exit, Fault, batch, dirs, local};
+use clap::Args;
 use eyas_core::provisioning::blocks::BlockState;
 use eyas_runtime::cluster::LocalCluster;
-use eyas_runtime::provider::{Share, Source};
+use eyas_runtime::provider::{Commands, Share, Source, claim};
 use eyas_text::{line_of, shown_path};
 use eyas_wire::identity::Join;
 use std::path::Path;
@@ -26,6 +28,20 @@ const LIST_EVERY: Duration = Duration::from_secs(5);
 /// A node's last lines may be seen so much later than the end of its job.
 const LATE: Duration = Duration::from_secs(3);
 
+#[derive(Args)]
+pub struct ProviderCheckArgs {
+    /// Take options that are not given here from that section of eyas.toml, here or in ~/.config/eyas
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
+    /// How long the probe may wait in the queue
+    #[arg(long, value_name = "TIME", default_value = "10min", value_parser = duration)]
+    pub wait: u64,
+    #[command(flatten)]
+    pub node: NodeArgs,
+    #[command(flatten)]
+    pub provide: ProvideArgs,
+}
+
 /// Whoever can show and submit a block.
 pub struct Prober {
     pub source: Box<dyn Source>,
@@ -38,17 +54,14 @@ pub struct Prober {
 
 pub fn check(args: ProviderCheckArgs) -> Result<Exit, Fault> {
     let n_nodes = args.provide.nodes_per_job.unwrap_or(1);
-    let Ok(Cli { verb: Verb::Up(up) }) = Cli::try_parse_from(["eyas", "up"]) else {
-        unreachable!("it needs no options");
-    };
     let cluster = ClusterArgs {
         nodes: Nodes { min: 0, max: n_nodes },
         provide: args.provide.clone(),
         node: args.node.clone(),
-        ..up.cluster
+        ..ClusterArgs::by_default()
     };
     local::check(&cluster)?;
-    let dir = local::new_run_dir()?;
+    let dir = dirs::new_run_dir()?;
     let result = with_dispatcher(&args, &cluster, &dir, n_nodes);
     let _ = eyas_runner::sandbox::remove_tree(&dir);
     result
@@ -65,11 +78,56 @@ fn with_dispatcher(
     parts.start_dispatchers(&plan, &[0])?;
     let join = plan.join_of(0);
     let id = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.cluster;
-    let mut prober = provide::prober(args, &id, &join, &dir, n_nodes)?;
+    let mut prober = prober(args, &id, &join, &dir, n_nodes)?;
     let result = probe(args, &mut prober, n_nodes);
     prober.share.remove();
     parts.stop();
     result
+}
+
+/// Who submits the probe of `eyas provider check`, with what it would submit. `join`: of a dispatcher with that id of its cluster.
+fn prober(
+    args: &ProviderCheckArgs,
+    cluster: &str,
+    join: &Path,
+    dir: &Path,
+    n_nodes: u32,
+) -> Result<Prober, Fault> {
+    let mut launch = launch_of(&args.provide, &args.node)?;
+    launch.node_args.push("--probe".into());
+    let share = Share::of(&shared_state()?, cluster);
+    share.refresh(join)?;
+    claim(&share, join.parent().unwrap_or(dir))?;
+    let (name, log_dir) = (format!("eyas-{cluster}-1"), dir.to_path_buf());
+    let list_every = args.provide.list_every.map(Duration::from_nanos);
+    let fail = |e: String| Fault::new(Exit::Cluster, e);
+    let (source, mut parts): (Box<dyn Source>, _) = match args.provide.provider {
+        ProviderKind::Command => {
+            let lines = command_lines(&args.provide)?;
+            let mut source = Commands::new(cluster, lines, launch, share.clone(), log_dir);
+            let start = source.describe(&name).map_err(fail)?;
+            (Box::new(source), vec![("The command that starts a node:".to_string(), start)])
+        }
+        kind if kind.is_batch() => {
+            let settings = batch::settings(&args.provide, &args.node);
+            let mut source =
+                batch::with_settings(cluster, &args.provide, settings, launch, share.clone(), log_dir);
+            source.open().map_err(batch::fault)?;
+            let (script, command) = source.describe(&name, n_nodes).map_err(fail)?;
+            let mut parts = vec![];
+            if !script.is_empty() {
+                parts.push((format!("What is submitted, by {command}:"), script));
+            }
+            (Box::new(source), parts)
+        }
+        kind => {
+            let message = format!("a probe is a job, and --provider {} has none", kind.name());
+            return Err(bad(message).hint("`eyas up` says at once what is wrong with hosts"));
+        }
+    };
+    let script = std::fs::read_to_string(share.dir().join(format!("{name}.sh")))?;
+    parts.push(("What each node runs:".into(), script));
+    Ok(Prober { source, parts, name, share, list_every })
 }
 
 fn probe(args: &ProviderCheckArgs, prober: &mut Prober, n_nodes: u32) -> Result<Exit, Fault> {

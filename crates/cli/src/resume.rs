@@ -18,10 +18,10 @@
 //! Files at home are read only as far as they can influence the decision: not those of a task that runs
 //! anyhow because of its command or because of earlier tasks.
 //!
-//! Not here: what earlier runs did (`eyas_report::memo`), submitting and following (`commands`).
+//! Not here: what earlier runs did (`eyas_report::memo`), submitting and following (`running`, `follow`).
 
 use crate::print::{command_line, count, plural, size};
-use crate::{Exit, Fault, commands, local};
+use crate::{Exit, Fault, dirs, runtimes};
 use eyas_client::Client;
 use eyas_core::array::TaskSpec;
 use eyas_core::log::EVENTS_FILE;
@@ -510,7 +510,7 @@ impl HomeReader {
 
 /// The folder in which the links to the last runs of workflow files are.
 fn links_dir() -> Result<PathBuf, Fault> {
-    Ok(local::state_dir()?.join("workflows"))
+    Ok(dirs::state_dir()?.join("workflows"))
 }
 
 /// Where the tasks of a run come from. A later run of the same tasks finds this run by it.
@@ -590,7 +590,7 @@ fn has_records(dir: &Path) -> bool {
 /// file `join`, else that of the last run of the same tasks.
 fn earlier_dir(origin: &Origin, given: Option<&Path>, join: Option<&Path>) -> Result<Option<PathBuf>, Fault> {
     if let Some(dir) = given {
-        let found = [local::dispatcher_dir(dir), dir.to_path_buf()].into_iter().find(|dir| has_records(dir));
+        let found = [dirs::dispatcher_dir(dir), dir.to_path_buf()].into_iter().find(|dir| has_records(dir));
         return found.map(Some).ok_or_else(|| {
             let message = format!("there is no run to resume in {}: it has no event log", shown_path(dir));
             Fault::new(Exit::BadInput, message)
@@ -615,7 +615,7 @@ fn earlier_dir(origin: &Origin, given: Option<&Path>, join: Option<&Path>) -> Re
 /// tasks of the last moment run again.
 fn complete_log(join: &Path) {
     let _ =
-        commands::client_runtime().block_on(async { Client::connect(join).await.ok()?.status().await.ok() });
+        runtimes::client_runtime().block_on(async { Client::connect(join).await.ok()?.status().await.ok() });
 }
 
 // ---------------------------------------------------------------- for commands
@@ -671,7 +671,7 @@ pub fn what_is_left(list: TaskList, asked: &Asked) -> Result<Left, Fault> {
     };
     let dir = earlier_dir(asked.origin, given, asked.join)?;
     let memo = match &dir {
-        Some(dir) => Memo::read_group(&local::member_dirs(dir.clone()))?,
+        Some(dir) => Memo::read_group(&dirs::member_dirs(dir.clone()))?,
         None => Memo::default(),
     };
     let home = HomeReader::new()?;

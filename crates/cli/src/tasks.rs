@@ -3,12 +3,13 @@
 //! The table is made from the event log. For a running cluster, the dispatcher also reports which programs
 //! run now.
 
-use crate::args::{SourceArgs, TasksArgs};
-use crate::commands::client_runtime;
+use crate::args::SourceArgs;
 use crate::connect::connect;
-use crate::local::Source;
 use crate::print::{count, time};
-use crate::{Exit, Fault, json, local};
+use crate::runtimes::client_runtime;
+use crate::source::{self, Source};
+use crate::{Exit, Fault, dirs, json};
+use clap::Args;
 use eyas_core::log::EVENTS_FILE;
 use eyas_core::{AttemptNo, RunId, TaskId, Timestamp};
 use eyas_report::RunLog;
@@ -24,6 +25,30 @@ use std::path::PathBuf;
 /// Characters of a task's id, and of a reason, in the table for people.
 const ID_CHARS_MAX: usize = 50;
 const REASON_CHARS_MAX: usize = 200;
+
+#[derive(Args)]
+pub struct TasksArgs {
+    /// Only those that failed
+    #[arg(long, conflicts_with = "running")]
+    pub failed: bool,
+    /// Only those whose program runs now
+    #[arg(long)]
+    pub running: bool,
+    /// Only the N whose program ran longest, the longest first
+    #[arg(long, value_name = "N")]
+    pub slowest: Option<usize>,
+    /// As JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+    /// As lines with tabs between the columns, for programs and spreadsheets
+    #[arg(long, conflicts_with = "json")]
+    pub tsv: bool,
+    /// The run that is meant [default: the newest]
+    #[arg(long, value_name = "RUN")]
+    pub run: Option<u32>,
+    #[command(flatten)]
+    pub of: SourceArgs,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Debug)]
 #[serde(rename_all = "snake_case")]
@@ -126,7 +151,7 @@ pub fn tasks(args: TasksArgs) -> Result<Exit, Fault> {
 }
 
 fn read(of: &SourceArgs) -> Result<Logs, Fault> {
-    let (dirs, status) = match local::source(&of.join, of.dir.as_deref())? {
+    let (dirs, status) = match source::source(&of.join, of.dir.as_deref())? {
         Source::Ended(dirs) => (dirs, None),
         Source::Live(path) => {
             // A dispatcher completes its log when it is asked for its status.
@@ -141,7 +166,7 @@ fn read(of: &SourceArgs) -> Result<Logs, Fault> {
                      `eyas status` and `eyas explain TASK` ask the dispatcher itself",
                 ));
             }
-            (local::member_dirs(dir), Some(status))
+            (dirs::member_dirs(dir), Some(status))
         }
     };
     let logs = dirs.iter().map(|dir| eyas_report::read(dir)).collect::<Result<_, _>>()?;

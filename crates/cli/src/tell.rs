@@ -1,11 +1,12 @@
 //! Explanations, reports and replays: made from the log of a run, of a running cluster or in the folder of
 //! one that is over.
 
-use crate::args::{ExplainArgs, ReplayArgs, ReportArgs};
-use crate::commands::{client_runtime, task_name};
-use crate::local::Source;
+use crate::args::{JoinArgs, SourceArgs, task_name};
 use crate::print::count;
-use crate::{Exit, Fault, figures, json, local};
+use crate::runtimes::client_runtime;
+use crate::source::{self, Source};
+use crate::{Exit, Fault, figures, json};
+use clap::Args;
 use eyas_client::Client;
 use eyas_core::RunId;
 use eyas_core::log::{PrintedLine, PrintedStream};
@@ -15,9 +16,59 @@ use eyas_wire::message::{Captured, Explained};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+#[derive(Args)]
+pub struct ExplainArgs {
+    /// The task's id, or #N for its number
+    #[arg(value_name = "TASK", required_unless_present = "nodes")]
+    pub task: Option<String>,
+    /// Why nodes were requested and released, with the queue and the predicted work at each decision
+    #[arg(long, conflicts_with_all = ["task", "run"])]
+    pub nodes: bool,
+    /// As JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+    /// The run it belongs to [default: the newest that has such a task]
+    #[arg(long, value_name = "RUN")]
+    pub run: Option<u32>,
+    #[command(flatten)]
+    pub of: SourceArgs,
+}
+
+#[derive(Args)]
+pub struct ReportArgs {
+    /// Directory of the run or of its cluster [default: the one that was given work last]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Where the page goes; the JSON file beside it has the same name
+    #[arg(long, value_name = "FILE", default_value = "report.html")]
+    pub out: PathBuf,
+    /// Also draw figures 17 to 28 of the data diffusion paper from the log, as SVG files into this folder (needs
+    /// matplotlib)
+    #[arg(long, value_name = "DIR")]
+    pub figures: Option<PathBuf>,
+    /// Directory of another run of the same tasks, to set side by side
+    #[arg(long, value_name = "DIR")]
+    pub compare: Option<PathBuf>,
+    /// The run that the page is about [default: the newest]
+    #[arg(long, value_name = "RUN")]
+    pub run: Option<u32>,
+    /// All runs of the log together
+    #[arg(long, conflicts_with = "run")]
+    pub all: bool,
+    #[command(flatten)]
+    pub join: JoinArgs,
+}
+
+#[derive(Args)]
+pub struct ReplayArgs {
+    /// Directory of the run [default: the last one]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
 /// Why nodes were requested and released. A group's provider tells all its dispatchers, so one log has it all.
 fn explain_nodes(args: &ExplainArgs) -> Result<Exit, Fault> {
-    let dirs = local::log_dirs(&args.of.join, args.of.dir.as_deref())?;
+    let dirs = source::log_dirs(&args.of.join, args.of.dir.as_deref())?;
     let story = eyas_report::nodes_story(&dirs[0])?;
     if args.json {
         json::write(&story)?;
@@ -31,7 +82,7 @@ pub fn explain(args: ExplainArgs) -> Result<Exit, Fault> {
     let Some(task) = args.task.as_deref().filter(|_| !args.nodes) else { return explain_nodes(&args) };
     let name = task_name(task)?;
     let run = args.run.map(RunId);
-    let (story, newest) = match local::source(&args.of.join, args.of.dir.as_deref())? {
+    let (story, newest) = match source::source(&args.of.join, args.of.dir.as_deref())? {
         Source::Ended(dirs) => {
             (eyas_report::story_from_group(&dirs, task, run)?, eyas_report::newest_run(&dirs)?)
         }
@@ -91,11 +142,11 @@ fn read_report(dirs: &[PathBuf], args: &ReportArgs) -> Result<eyas_report::Repor
 }
 
 pub fn report(args: ReportArgs) -> Result<Exit, Fault> {
-    let dirs = local::log_dirs(&args.join, args.dir.as_deref())?;
+    let dirs = source::log_dirs(&args.join, args.dir.as_deref())?;
     let read = |dirs: &[PathBuf]| read_report(dirs, &args);
     let report = read(&dirs)?;
     let base = match &args.compare {
-        Some(other) => Some(read(&local::ended_dirs(Some(other))?)?),
+        Some(other) => Some(read(&source::ended_dirs(Some(other))?)?),
         None => None,
     };
     let fail = |path: &PathBuf, e: std::io::Error| {
@@ -152,7 +203,7 @@ fn draw_figures(
 }
 
 pub fn replay(args: ReplayArgs) -> Result<Exit, Fault> {
-    let dir = local::ended_dir(args.dir.as_deref())?;
+    let dir = source::ended_dir(args.dir.as_deref())?;
     let outcome = eyas_report::replay(&dir)?;
     match &outcome.difference {
         None => {

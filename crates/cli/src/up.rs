@@ -4,11 +4,13 @@
 //! are. So it brings a cluster back whose dispatcher was killed (its nodes live on for the length of their lease, and come
 //! back with what they run), and one that lost a node.
 
-use crate::args::{JoinArgs, UpArgs};
+use crate::args::{ClusterArgs, JoinArgs, KeepArgs, ProvideArgs};
 use crate::clusters::{self, Kind};
-use crate::commands::{client_runtime, sweep_homes};
 use crate::print::plural;
-use crate::{Exit, Fault, ending, local, provide, starting, tmpfs};
+use crate::remains::sweep_homes;
+use crate::runtimes::client_runtime;
+use crate::{Exit, Fault, dirs, ending, local, node, outlived, provide, starting, tmpfs};
+use clap::Args;
 use eyas_client::Client;
 use eyas_core::NodeState;
 use eyas_net::NetError;
@@ -25,10 +27,20 @@ use std::time::{Duration, Instant};
 const JOIN_MAX: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 
+#[derive(Args)]
+pub struct UpArgs {
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    #[command(flatten)]
+    pub keep: KeepArgs,
+    #[command(flatten)]
+    pub provide: ProvideArgs,
+}
+
 pub fn up(args: UpArgs) -> Result<Exit, Fault> {
     let dir = match &args.cluster.dir {
         Some(dir) => dir.clone(),
-        None => local::default_cluster_dir()?,
+        None => dirs::default_cluster_dir()?,
     };
     let mut args = args;
     args.cluster.provide = args.provide;
@@ -56,7 +68,7 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         let mut client = Client::connect(&join).await?;
         let mut has_started_provider = false;
         if plan.provider_args.is_none() {
-            provide::keep_words(&plan.dir, None)?;
+            outlived::keep_words(&plan.dir, None)?;
         }
         if plan.provider_args.is_some() {
             // Whoever starts and ends nodes may have been killed alone, or may have outlived the dispatcher.
@@ -68,7 +80,7 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
                 if !elsewhere {
                     await_free_nodes(&dir).await?;
                 }
-                provide::keep_words(&plan.dir, plan.provider_args.as_deref())?;
+                outlived::keep_words(&plan.dir, plan.provider_args.as_deref())?;
                 cluster.start_provider(&plan)?;
                 has_started_provider = true;
             }
@@ -166,7 +178,7 @@ async fn fill(
     plan: &Plan,
     dir: &Path,
 ) -> Result<Vec<String>, Fault> {
-    let names = (1..=plan.executor_args.len() as u32).map(local::node_name);
+    let names = (1..=plan.executor_args.len() as u32).map(node::node_name);
     let mut missing: BTreeMap<String, usize> = names.enumerate().map(|(i, name)| (name, i)).collect();
     let deadline = Instant::now() + JOIN_MAX + Duration::from_nanos(plan.lease_ns);
     let (mut started, mut taken_over) = (vec![], BTreeMap::new());
@@ -217,7 +229,7 @@ async fn await_free_nodes(dir: &Path) -> Result<(), Fault> {
     let mut has_said = false;
     loop {
         let held = |node: &PathBuf| holder_of(&node.join("cache/lock"));
-        let nodes = local::node_dirs(dir);
+        let nodes = dirs::node_dirs(dir);
         let Some((node, pid)) = nodes.iter().find_map(|node| Some((node, held(node)?))) else {
             return Ok(());
         };
@@ -235,7 +247,7 @@ async fn await_free_nodes(dir: &Path) -> Result<(), Fault> {
 pub fn down(args: JoinArgs) -> Result<Exit, Fault> {
     let path = match clusters::work_join(&args) {
         Ok(path) => path,
-        Err(fault) => clusters::killed_join(provide::has_kept_words).ok_or(fault)?,
+        Err(fault) => clusters::killed_join(outlived::has_kept_words).ok_or(fault)?,
     };
     client_runtime().block_on(async {
         let mut client = match Client::connect(&path).await {
@@ -274,7 +286,7 @@ fn end_killed(path: &Path) -> Result<Option<Exit>, Fault> {
     let Ok(join) = Join::read(path) else { return Ok(None) };
     let dir = Path::new(&join.dir);
     let is_there = holder_of(&dir.join("journal").join("lock")).is_some();
-    if is_there || !provide::has_kept_words(dir) {
+    if is_there || !outlived::has_kept_words(dir) {
         return Ok(None);
     }
     ending::await_provider(dir, &join.cluster)?;

@@ -1,14 +1,15 @@
 //! Workflow files: recognised, run, converted, drawn, and written from a run's log.
 
 use crate::args::JoinArgs;
-use crate::{Exit, Fault, commands, local};
+use crate::print::reason;
+use crate::{Exit, Fault, source};
 use clap::{Args, ValueEnum};
 use eyas_core::RunId;
 use eyas_tasklist::{ReadOptions, TaskList};
 use eyas_text::shown_path;
 use eyas_workflow::{Format, Options, TasksError, Workflow, wfformat};
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -128,7 +129,7 @@ pub fn list_in(path: &Path, args: &WorkflowArgs, read: &ReadOptions) -> Result<T
             return Err(Fault::new(Exit::BadInput, message)
                 .hint("--inputs, --out and --stand-ins are for workflow files"));
         }
-        return commands::read_list_with(path, format, read);
+        return read_list_with(path, format, read);
     }
     let workflow = eyas_workflow::read(path, format)?;
     Ok(eyas_workflow::to_list(&workflow, &options(path, args, true))?)
@@ -150,7 +151,7 @@ fn options(path: &Path, args: &WorkflowArgs, check_inputs: bool) -> Options {
 fn read(path: &Path) -> Result<Workflow, Fault> {
     let format = format_of(path)?;
     if is_list(format) {
-        let list = commands::read_list(path, format)?;
+        let list = read_list(path, format)?;
         let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
         if list.n_tasks == 0 {
             return Err(Fault::new(Exit::BadInput, format!("there are no tasks in {}", shown_path(path))));
@@ -211,7 +212,7 @@ pub fn convert(args: ConvertArgs) -> Result<Exit, Fault> {
         Target::Jsonl => {
             let format = if args.files.commands { Format::Commands } else { format_of(&args.file)? };
             let list = match is_list(format) {
-                true => commands::read_list(&args.file, format)?,
+                true => read_list(&args.file, format)?,
                 false => {
                     let workflow = eyas_workflow::read(&args.file, format)?;
                     eyas_workflow::to_list(&workflow, &options(&args.file, &args.files, false))?
@@ -239,7 +240,7 @@ pub fn graph(args: GraphArgs) -> Result<Exit, Fault> {
 }
 
 pub fn export(args: ExportArgs) -> Result<Exit, Fault> {
-    let dirs = local::log_dirs(&args.join, args.dir.as_deref())?;
+    let dirs = source::log_dirs(&args.join, args.dir.as_deref())?;
     let workflow = eyas_report::workflow(&dirs, args.run.map(RunId))?;
     if let [dir] = &dirs[..]
         && let Ok(Some(group)) = eyas_report::membership(dir)
@@ -254,4 +255,33 @@ pub fn export(args: ExportArgs) -> Result<Exit, Fault> {
         writeln!(eyas_text::raw_unless_terminal(), "{}", args.wfformat.display())?;
     }
     Ok(Exit::Good)
+}
+
+pub fn read_list(path: &Path, format: Format) -> Result<TaskList, Fault> {
+    read_list_with(path, format, &ReadOptions::default())
+}
+
+/// Like [`read_list`]; this function sets the origin of the tasks in the options.
+pub fn read_list_with(path: &Path, format: Format, options: &ReadOptions) -> Result<TaskList, Fault> {
+    let base_dir = std::env::current_dir()?;
+    let read = |reader: &mut dyn BufRead, options: &ReadOptions| match format {
+        Format::Commands => eyas_tasklist::read_commands(reader, &base_dir, options),
+        _ => eyas_tasklist::read(reader, &base_dir, options),
+    };
+    if path == Path::new("-") {
+        let options = ReadOptions { origin: "standard input".into(), ..options.clone() };
+        return Ok(read(&mut std::io::stdin().lock(), &options)?);
+    }
+    let name = path.display().to_string();
+    let unreadable = |why: &str| {
+        Fault::new(Exit::BadInput, format!("cannot read the task list {}: {why}", shown_path(path)))
+    };
+    let file = File::open(path).map_err(|e| unreadable(&reason(&e)))?;
+    if file.metadata().is_ok_and(|m| m.is_dir()) {
+        return Err(
+            unreadable("it is a directory").hint("`eyas map` runs a command over the files of a directory")
+        );
+    }
+    let options = ReadOptions { origin: name, ..options.clone() };
+    Ok(read(&mut BufReader::with_capacity(1 << 20, file), &options)?)
 }

@@ -1,7 +1,7 @@
 //! What the figures mean for a cluster of such machines, in sentences.
 
 use super::folder::{Folder, N_READERS};
-use super::{Figures, bytes_per_s, short_time};
+use super::measured::{Figures, bytes_per_s, short_time};
 use crate::print::size;
 
 /// If home gives several readers together less than this many times what it gives one, it is shared, not
@@ -62,7 +62,7 @@ fn of_home(figures: &Figures, home: &Folder, all: &mut Vec<String>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Programs;
+    use super::super::measured::Programs;
     use super::super::network::Network;
     use super::*;
     use crate::machine::Machine;

@@ -2,7 +2,7 @@
 
 use super::failed;
 use eyas_cli::args::{ClusterArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
-use eyas_cli::{Exit, Fault, local};
+use eyas_cli::{Exit, Fault, dirs, local};
 use eyas_client::Client;
 use eyas_core::array::{Command, Pattern, Piece, TaskArray, Template};
 use eyas_runtime::cluster::LocalCluster;
@@ -154,7 +154,7 @@ impl Cluster {
     /// Ends all parts; gives the dispatcher's folder with the complete event log.
     pub fn stop(mut self) -> PathBuf {
         self.parts.stop();
-        local::dispatcher_dir(&self.dir)
+        dirs::dispatcher_dir(&self.dir)
     }
 }
 

@@ -13,7 +13,7 @@ use super::table::{Row, Table};
 use super::{Common, Random, failed, note};
 use clap::Args;
 use eyas_cli::machine::Machine;
-use eyas_cli::{Exit, Fault, figures, local};
+use eyas_cli::{Exit, Fault, dirs, figures, local};
 use eyas_client::Client;
 use eyas_core::NodeState;
 use eyas_core::array::{Column, Command, Pattern, Piece, TaskArray};
@@ -191,7 +191,7 @@ fn measure(args: &ProvisionArgs, policy: &str, dir: &Path, files: &[PathBuf]) ->
     let ended = eyas(&[text("down"), text("--dir"), dir.display().to_string()]);
     submitted?;
     ended?;
-    let log_dir = local::dispatcher_dir(dir);
+    let log_dir = dirs::dispatcher_dir(dir);
     let log = eyas_report::read_group(std::slice::from_ref(&log_dir))?;
     let report = eyas_report::metrics(&log);
     let story = eyas_report::nodes_story(&log_dir)?;
@@ -230,7 +230,7 @@ async fn run(
     dir: &Path,
     files: &[PathBuf],
 ) -> Result<(), Fault> {
-    let join = local::dispatcher_dir(dir).join(eyas_runtime::dispatcher::JOIN_FILE);
+    let join = dirs::dispatcher_dir(dir).join(eyas_runtime::dispatcher::JOIN_FILE);
     let mut client = Client::connect(&join).await?;
     let deadline = Instant::now() + NODES_MAX;
     loop {

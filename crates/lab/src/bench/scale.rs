@@ -13,7 +13,7 @@ use super::scale_nodes::Seen;
 use super::table::{Row, Table};
 use super::{Common, failed, note};
 use clap::Args;
-use eyas_cli::{Exit, Fault, local};
+use eyas_cli::{Exit, Fault, dirs, local};
 use eyas_client::Client;
 use eyas_runtime::cluster::Part;
 use eyas_runtime::descriptors;
@@ -215,7 +215,7 @@ struct Dispatcher {
 impl Dispatcher {
     fn start(args: &ScaleArgs, dir: &Path) -> Result<Dispatcher, Fault> {
         let exe = local::program()?;
-        let own = local::dispatcher_dir(dir);
+        let own = dirs::dispatcher_dir(dir);
         let mut words: Vec<String> = ["dispatcher", "--lease", LEASE, "--dir"].map(String::from).to_vec();
         words.push(own.display().to_string());
         words.extend(args.no_event_log.then(|| "--no-event-log".into()));

@@ -1,7 +1,8 @@
-//! Tests of the options that several verbs share.
+//! Tests of the options of all verbs.
 
 use super::*;
 use clap::CommandFactory;
+use eyas_core::dispatcher::KeepRuns;
 
 /// With one dispatcher and with several.
 #[test]
@@ -104,23 +105,5 @@ fn values_that_mean_nothing_are_refused_with_what_is_allowed() {
         let said = refusal(option, bad);
         assert!(said.contains(&format!("--{option} <")) && said.contains(sentence), "{option}: {said}");
         assert_eq!(refusal(option, good), "", "{option}={good}");
-    }
-}
-
-#[test]
-fn parameters_are_words_or_numbers() {
-    let values = |text: &str| parameter(text).map(|p| (p.name, p.values.join("|")));
-    assert_eq!(values("e=1e-5,x"), Ok(("e".into(), "1e-5|x".into())));
-    assert_eq!(values("n=8..11"), Ok(("n".into(), "8|9|10".into())));
-    assert_eq!(values("n=a..b"), Ok(("n".into(), "a..b".into())));
-    assert_eq!(values("f=a=b,"), Ok(("f".into(), "a=b|".into())));
-    for (text, expect) in [
-        ("n", "NAME="),
-        ("=1", "NAME="),
-        ("n=", "NAME="),
-        ("n=3..3", "empty"),
-        ("n=0..99999999999", "at most"),
-    ] {
-        assert!(values(text).is_err_and(|e| e.contains(expect)), "{text}");
     }
 }

@@ -1,0 +1,85 @@
+//! Folders on this machine: of this user's state, of the cluster of `eyas up`, of one embedded run, and of a cluster's
+//! dispatchers and nodes.
+
+use crate::print::reason;
+use crate::{Exit, Fault};
+use eyas_text::shown_path;
+use eyas_wire::identity::Join;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// This user's folder for clusters and runs that were given none: `$EYAS_STATE`, or one under the
+/// system's folder for temporary files. On local disk, because caches live here.
+pub fn state_dir() -> Result<PathBuf, Fault> {
+    // SAFETY: a plain query.
+    let uid = unsafe { libc::getuid() };
+    let dir = match std::env::var_os("EYAS_STATE") {
+        Some(dir) => PathBuf::from(dir),
+        None => std::env::temp_dir().join(format!("eyas-{uid}")),
+    };
+    let fail = |e: std::io::Error| {
+        Fault::new(Exit::Other, format!("cannot use {} for state: {}", shown_path(&dir), reason(&e)))
+    };
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(fail)?;
+    let meta = std::fs::metadata(&dir).map_err(fail)?;
+    if meta.uid() != uid {
+        let message = format!("{} belongs to another user", shown_path(&dir));
+        return Err(Fault::new(Exit::Other, message).hint("set EYAS_STATE to a folder of your own"));
+    }
+    Ok(dir)
+}
+
+/// The folder of the cluster that `eyas up` starts.
+pub fn default_cluster_dir() -> Result<PathBuf, Fault> {
+    Ok(state_dir()?.join("cluster"))
+}
+
+/// The dispatcher's folder within a cluster's.
+pub fn dispatcher_dir(cluster_dir: &Path) -> PathBuf {
+    cluster_dir.join("dispatcher")
+}
+
+/// Like [`dispatcher_dir`], for the dispatcher with that number among several, counted from 1.
+pub fn dispatcher_dir_of(cluster_dir: &Path, number: u32) -> PathBuf {
+    match number {
+        1 => dispatcher_dir(cluster_dir),
+        n => cluster_dir.join(format!("dispatcher{n}")),
+    }
+}
+
+/// The folders of all dispatchers that shared a cluster with the dispatcher of `dir`, as far as they are
+/// beside it.
+pub fn member_dirs(dir: PathBuf) -> Vec<PathBuf> {
+    // If the log has a problem, its reader reports that.
+    let (Ok(Some(group)), Some(cluster)) = (eyas_report::membership(&dir), dir.parent()) else {
+        return vec![dir];
+    };
+    if dir != dispatcher_dir_of(cluster, group.me.0 + 1) {
+        return vec![dir];
+    }
+    let all = (1..=group.n_members).map(|k| dispatcher_dir_of(cluster, k));
+    all.filter(|dir| dir.join(eyas_core::log::EVENTS_FILE).exists()).collect()
+}
+
+/// A folder for one embedded run.
+pub fn new_run_dir() -> Result<PathBuf, Fault> {
+    let runs = state_dir()?.join("runs");
+    std::fs::create_dir_all(&runs)?;
+    let stamp = eyas_runtime::clock::now().0 / 1_000_000;
+    let dir = runs.join(format!("{stamp}-{}", std::process::id()));
+    std::fs::create_dir(&dir)?;
+    Ok(dir)
+}
+
+/// The folders of a cluster's nodes.
+pub fn node_dirs(dir: &Path) -> Vec<PathBuf> {
+    let is_node = |e: &std::fs::DirEntry| e.file_name().as_encoded_bytes().starts_with(b"node");
+    let nodes = std::fs::read_dir(dir).into_iter().flatten().flatten().filter(is_node);
+    nodes.map(|e| e.path()).collect()
+}
+
+/// The folder of the dispatcher with that join file, if it is on this machine.
+pub fn dir_of(join: &Path) -> Option<PathBuf> {
+    let dir = PathBuf::from(Join::read(join).ok()?.dir);
+    dir.is_dir().then_some(dir)
+}

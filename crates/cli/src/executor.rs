@@ -1,0 +1,158 @@
+//! `eyas executor`: the part that runs tasks on one node.
+
+use crate::args::{JoinArgs, NodeArgs, duration};
+use crate::print::reason;
+use crate::runtimes::service_runtime;
+use crate::{Exit, Fault, clusters, dirs, equipment, keeper, local, node, probe, provide, tmpfs, walltime};
+use clap::Args;
+use eyas_runtime::executor::scratch::{Scratch, ScratchOptions};
+use eyas_runtime::executor::{DataPlane, ExecutorError, ExecutorOptions};
+use eyas_text::shown_path;
+use eyas_wire::identity::Join;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+#[derive(Args)]
+pub struct ExecutorArgs {
+    #[command(flatten)]
+    pub join: JoinArgs,
+    /// Cache and sandboxes, on a disk of this node [default: a folder for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// What people call it [default: the host's name]
+    #[arg(long)]
+    pub name: Option<String>,
+    #[command(flatten)]
+    pub node: NodeArgs,
+    /// Address to serve the cache on [default: any, or loopback when the dispatcher is on loopback]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub data_listen: Option<String>,
+    /// tls: encrypted; signed: tickets and digests only, for a trusted network [default: signed on loopback, else tls]
+    #[arg(long, value_name = "HOW", value_parser = ["tls", "signed"])]
+    pub data_plane: Option<String>,
+    /// Remove the directory at the end
+    #[arg(long, requires = "dir", conflicts_with = "scratch")]
+    pub remove_dir: bool,
+    /// A folder of folders, on a disk of this node: one that an earlier executor of yours has left there is used again, with
+    /// its cache, or a new one is made; --dir becomes a link to it
+    #[arg(long, value_name = "DIR")]
+    pub scratch: Option<PathBuf>,
+    /// Folders there that were unused for longer are removed; 0: none is used again, and this one is removed at the end
+    #[arg(long, value_name = "TIME", requires = "scratch", default_value = "7d", value_parser = duration)]
+    pub scratch_age: u64,
+    /// Only look around, for `eyas provider check`
+    #[arg(long, hide = true)]
+    pub probe: bool,
+    /// How long the batch system lets this executor live, from its start on; no task is begun that would not end in time
+    /// [default: what Slurm says in the job's environment]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub walltime: Option<u64>,
+    /// When that time ends, in seconds since 1970 [default: after --walltime]
+    #[arg(long, value_name = "SECONDS", requires = "walltime")]
+    pub walltime_end: Option<u64>,
+    #[arg(long, hide = true)]
+    pub until_stdin_closes: bool,
+}
+
+pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
+    if args.probe {
+        return probe::look_around(
+            &args.node,
+            args.scratch.as_deref(),
+            args.dir.as_deref(),
+            args.join.join.as_deref(),
+        );
+    }
+    node::check_node(&args.node)?;
+    let scratch = args.scratch.as_ref().map(|root| scratch_of(root, &args)).transpose()?;
+    let own_dir = match &scratch {
+        Some(scratch) => Some(scratch.dir().to_path_buf()),
+        None => args.dir.clone(),
+    };
+    let join = match &args.join.join {
+        Some(join) if join == Path::new("-") => provide::join_from_stdin(own_dir.as_deref())?,
+        _ => clusters::work_join(&args.join)?,
+    };
+    let address = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.address;
+    let on_loopback =
+        address.starts_with("127.") || address.starts_with("[::1]") || address.starts_with("localhost:");
+    let data_plane = match args.data_plane.as_deref() {
+        Some("tls") => DataPlane::Tls,
+        Some(_) => DataPlane::Signed,
+        None if on_loopback => DataPlane::Signed,
+        None => DataPlane::Tls,
+    };
+    let data_listen =
+        args.data_listen.unwrap_or(if on_loopback { "127.0.0.1:0" } else { "0.0.0.0:0" }.into());
+    let dir = match own_dir {
+        Some(dir) => dir,
+        None => dirs::state_dir()?.join(format!("executor-{}", std::process::id())),
+    };
+    // For the nodes of a local cluster this has been reported already.
+    if !args.until_stdin_closes {
+        tmpfs::say_so(&std::path::absolute(&dir)?, args.node.cache);
+    }
+    let gpu_names = match args.node.gpu_names.is_empty() {
+        true => equipment::gpu_names(args.node.gpus, 0, 1),
+        false => args.node.gpu_names,
+    };
+    let equipment =
+        equipment::of_node(&gpu_names, &args.node.resources).map_err(|e| Fault::new(Exit::BadInput, e))?;
+    let remove = dir.clone();
+    let options = ExecutorOptions {
+        join,
+        dir,
+        name: args.name.unwrap_or_else(eyas_runtime::executor::host_name),
+        slots: args.node.slots.unwrap_or_else(provide::processors),
+        cache_bytes: args.node.cache,
+        memory_bytes: args.node.memory.unwrap_or_else(eyas_runtime::executor::machine_memory_bytes),
+        equipment,
+        gpu_names,
+        eviction: args.node.eviction,
+        data_listen,
+        data_plane,
+        home_local: args.node.home_local,
+        exe: std::env::current_exe()?,
+        slot_args: vec![local::SLOT_ARGUMENT.into()],
+        until_stdin_closes: args.until_stdin_closes,
+        walltime: walltime::of(args.walltime, args.walltime_end),
+        grace: Duration::from_nanos(args.node.grace),
+    };
+    let keeper = (args.remove_dir || scratch.is_some()).then(|| keeper::start(&remove)).transpose()?;
+    if let Some(scratch) = &scratch {
+        scratch.begin()?;
+    }
+    let runtime = service_runtime();
+    let result = runtime.block_on(eyas_runtime::executor::run(options));
+    // A thread that hangs in a system call, for example on a network file system that is away, must not keep
+    // the process alive.
+    runtime.shutdown_background();
+    // Where it could not begin, the directory may be another executor's.
+    let was_ours = matches!(&result, Ok(()) | Err(ExecutorError::LeaseEnded { .. } | ExecutorError::Net(_)));
+    if let Some(scratch) = scratch {
+        keeper::leave(scratch);
+    } else if args.remove_dir && was_ours {
+        keeper::remove_node_dir(&remove);
+    }
+    drop(keeper);
+    result.map(|()| Exit::Good).map_err(|e| Fault::new(Exit::Cluster, e))
+}
+
+/// The folder of an executor among those in `root`. `--dir`, if it is given, becomes a link to it.
+fn scratch_of(root: &Path, args: &ExecutorArgs) -> Result<Scratch, Fault> {
+    let options = ScratchOptions { root: root.into(), keep: Duration::from_nanos(args.scratch_age) };
+    let fail = |what: &str, dir: &Path, e: std::io::Error| {
+        Fault::new(Exit::Cluster, format!("cannot {what} {}: {}", shown_path(dir), reason(&e)))
+    };
+    let scratch = Scratch::claim(&options).map_err(|e| fail("use the folder for caches", root, e))?;
+    if let Some(link) = &args.dir {
+        let make = || {
+            if std::fs::symlink_metadata(link).is_ok_and(|meta| meta.is_symlink()) {
+                std::fs::remove_file(link)?;
+            }
+            std::os::unix::fs::symlink(scratch.dir(), link)
+        };
+        make().map_err(|e| fail("make the link", link, e))?;
+    }
+    Ok(scratch)
+}

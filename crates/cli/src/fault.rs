@@ -1,0 +1,77 @@
+//! How a command ends: its exit status, and errors with what to do about them.
+
+use crate::print::reason;
+
+/// What the command's end means to a script; documented in `docs/reference/cli.md`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exit {
+    /// All tasks ended well.
+    Good = 0,
+    /// Some task failed or was cancelled.
+    TasksFailed = 1,
+    /// The input is wrong; nothing was started.
+    BadInput = 2,
+    /// The cluster cannot be reached, refused, or went away.
+    Cluster = 3,
+    /// Anything else went wrong.
+    Other = 4,
+    /// Ended by ^C.
+    Interrupted = 130,
+}
+
+/// An error with the exit code that it should give, and what to do about it.
+#[derive(Debug)]
+pub struct Fault {
+    pub exit: Exit,
+    pub message: String,
+    pub hint: Option<String>,
+    /// The reader of this program's output is gone.
+    pub nobody_reads: bool,
+}
+
+impl Fault {
+    pub fn new(exit: Exit, message: impl std::fmt::Display) -> Fault {
+        Fault { exit, message: message.to_string(), hint: None, nobody_reads: false }
+    }
+    pub fn hint(mut self, hint: impl Into<String>) -> Fault {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl From<eyas_tasklist::Error> for Fault {
+    fn from(e: eyas_tasklist::Error) -> Fault {
+        Fault::new(Exit::BadInput, e)
+    }
+}
+impl From<eyas_net::NetError> for Fault {
+    fn from(e: eyas_net::NetError) -> Fault {
+        use eyas_net::NetError;
+        match e {
+            NetError::Connect { address, source } => {
+                let message = format!("cannot reach the dispatcher at {address}: {}", reason(&source));
+                Fault::new(Exit::Cluster, message)
+                    .hint("start a cluster with `eyas up`, or name another one with --join")
+            }
+            // The dispatcher understood the request and says what is wrong with it.
+            NetError::Refused(reason) => Fault::new(Exit::BadInput, reason),
+            e => Fault::new(Exit::Cluster, e),
+        }
+    }
+}
+impl From<eyas_runtime::cluster::ClusterError> for Fault {
+    fn from(e: eyas_runtime::cluster::ClusterError) -> Fault {
+        Fault::new(Exit::Cluster, e)
+    }
+}
+impl From<eyas_report::Error> for Fault {
+    fn from(e: eyas_report::Error) -> Fault {
+        Fault::new(Exit::BadInput, e)
+    }
+}
+impl From<std::io::Error> for Fault {
+    fn from(e: std::io::Error) -> Fault {
+        let nobody_reads = e.kind() == std::io::ErrorKind::BrokenPipe;
+        Fault { nobody_reads, ..Fault::new(Exit::Other, reason(&e)) }
+    }
+}

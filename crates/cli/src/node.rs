@@ -1,0 +1,82 @@
+//! One node of a cluster: its name, the checks of its options, and the command line of its executor.
+
+use crate::args::NodeArgs;
+use crate::{Exit, Fault, equipment};
+use eyas_core::eviction;
+use eyas_text::shown_path;
+use std::path::Path;
+
+/// Checks the settings for a node that do not depend on its machine.
+pub fn check_eviction(node: &NodeArgs) -> Result<(), Fault> {
+    equipment::by_name(&node.resources).map_err(|e| Fault::new(Exit::BadInput, e))?;
+    eviction::by_name(&node.eviction).map(drop).map_err(|e| Fault::new(Exit::BadInput, e))
+}
+
+/// Checks the settings for a node, which would otherwise be refused after a folder was made.
+pub fn check_node(node: &NodeArgs) -> Result<(), Fault> {
+    check_eviction(node)?;
+    for dir in &node.home_local {
+        if !dir.is_dir() {
+            let message = format!("--home-local {} is not a directory", shown_path(dir));
+            return Err(Fault::new(Exit::BadInput, message));
+        }
+    }
+    Ok(())
+}
+
+/// What the name of a node of this machine begins with.
+pub const NODE: &str = "node";
+
+/// The folder among a machine's temporary files that nodes of this user have theirs in; a script of the provider makes it.
+pub fn nodes_dir_name() -> String {
+    // SAFETY: a plain query.
+    format!("eyas-nodes-{}", unsafe { libc::getuid() })
+}
+
+/// The name that users know the node with that number by; also the name of its folder.
+pub fn node_name(number: u32) -> String {
+    format!("{NODE}{number}")
+}
+
+/// The command line of one node's executor. `scratch`: as [`crate::args::ProvideArgs::local_scratch`] gives it.
+pub fn executor_arguments(
+    join: &Path,
+    dir: &Path,
+    name: &str,
+    scratch: &[String],
+    node: &NodeArgs,
+) -> Vec<String> {
+    let mut list = vec!["executor".into(), "--join".into(), join.display().to_string()];
+    list.extend(["--dir".into(), dir.join(name).display().to_string()]);
+    list.extend(["--name".into(), name.into()]);
+    list.extend_from_slice(scratch);
+    list.extend(node_arguments(node));
+    list
+}
+
+/// The options of an executor that are the same for all nodes.
+pub fn node_arguments(node: &NodeArgs) -> Vec<String> {
+    let NodeArgs { slots, cache, memory, gpus, resources, gpu_names, eviction, grace, home_local } = node;
+    let mut list = vec!["--cache".into(), cache.to_string(), "--eviction".into(), eviction.clone()];
+    if let Some(slots) = slots {
+        list.extend(["--slots".into(), slots.to_string()]);
+    }
+    if let Some(memory) = memory {
+        list.extend(["--memory".into(), memory.to_string()]);
+    }
+    if !gpu_names.is_empty() {
+        list.extend(["--gpu-names".into(), gpu_names.join(",")]);
+    } else if let Some(gpus) = gpus {
+        list.extend(["--gpus".into(), gpus.to_string()]);
+    }
+    for amount in resources {
+        list.extend(["--resource".into(), amount.to_string()]);
+    }
+    if *grace > 0 {
+        list.extend(["--grace".into(), format!("{}ms", grace.div_ceil(1_000_000))]);
+    }
+    for local in home_local {
+        list.extend(["--home-local".into(), local.display().to_string()]);
+    }
+    list
+}

@@ -1,0 +1,108 @@
+//! Blocks that outlive the provider that started them: who ends them, and what is kept for that.
+
+use crate::args::{ProviderKind, listed_every};
+use crate::print::reason;
+use crate::provide::{command_lines, launch_of, shared_state};
+use crate::provider::ProviderArgs;
+use crate::{Exit, Fault, batch};
+use clap::Parser;
+use eyas_runtime::cluster::provider_left;
+use eyas_runtime::provider::{Commands, Haste, Share, Source, end_blocks};
+use eyas_text::shown_path;
+use std::path::Path;
+
+/// What the provider of a cluster that stays was started with, in the folder of its dispatcher: whoever ends the cluster needs it
+/// where the provider is gone.
+const WORDS: &str = "provider.json";
+
+/// Keeps what the provider is started with; `None`: there is none any more.
+pub fn keep_words(dispatcher_dir: &Path, words: Option<&[String]>) -> Result<(), Fault> {
+    let path = dispatcher_dir.join(WORDS);
+    if words.is_none() {
+        let _ = std::fs::remove_file(provider_left(dispatcher_dir));
+    }
+    let kept = match words {
+        Some(words) => std::fs::write(&path, serde_json::to_vec(words).expect("texts can be written")),
+        None => match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        },
+    };
+    kept.map_err(|e| Fault::new(Exit::Other, format!("cannot write {}: {}", shown_path(&path), reason(&e))))
+}
+
+pub fn has_kept_words(dispatcher_dir: &Path) -> bool {
+    dispatcher_dir.join(WORDS).exists()
+}
+
+/// What [`keep_words`] kept.
+pub fn kept_words(dispatcher_dir: &Path) -> Option<Vec<String>> {
+    serde_json::from_slice(&std::fs::read(dispatcher_dir.join(WORDS)).ok()?).ok()
+}
+
+/// The words that a provider is started with: `provider`, in the place of a program's name, and its options.
+#[derive(Parser)]
+struct Words {
+    #[command(flatten)]
+    args: ProviderArgs,
+}
+
+/// The options of a provider that was started with these words, if its blocks may outlive it. All other nodes end with the
+/// process that started them.
+fn outlived(words: &[String]) -> Option<ProviderArgs> {
+    if words.first()? != "provider" {
+        return None;
+    }
+    let args = Words::try_parse_from(words).ok()?.args;
+    let kind = args.provide.provider;
+    (kind == ProviderKind::Command || kind.is_batch()).then_some(args)
+}
+
+/// Whether blocks may outlive the provider that was started with these words.
+pub fn may_leave_blocks(words: &[String]) -> bool {
+    outlived(words).is_some()
+}
+
+/// Ends the blocks of a cluster whose provider was killed; `words` are what it was started with. Gives a sentence for each block that
+/// may be left. `haste` is given what cuts off its commands.
+pub fn end_left(words: &[String], cluster: &str, haste: impl FnOnce(Haste)) -> Result<Vec<String>, Fault> {
+    let Some(args) = outlived(words) else { return Ok(vec![]) };
+    let join = args.join.join.clone().unwrap_or_default();
+    let dir = join.parent().unwrap_or(Path::new(".")).to_path_buf();
+    let share = Share::of(&shared_state()?, cluster);
+    let launch = launch_of(&args.provide, &args.node)?;
+    let prefix = Commands::block_config(cluster, listed_every(None)).prefix;
+    let left = if args.provide.provider.is_batch() {
+        // The Python process works in the folder, which may be gone.
+        std::fs::create_dir_all(share.dir())?;
+        let source = batch::source(cluster, &args.provide, &args.node, launch, share.clone(), dir);
+        haste(source.haste());
+        end_blocks(source, &prefix)
+    } else {
+        let source = Commands::new(cluster, command_lines(&args.provide)?, launch, share.clone(), dir);
+        haste(source.haste());
+        end_blocks(source, &prefix)
+    };
+    share.remove();
+    Ok(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_a_provider_tell_whether_its_blocks_may_outlive_it() {
+        let may =
+            |words: &[&str]| may_leave_blocks(&words.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let provider = ["provider", "--join", "/c/join.json", "--dir", "/c", "--nodes", "0..2"];
+        let with = |more: &[&str]| may(&[&provider[..], more].concat());
+        assert!(with(&["--provider=command", "--start=a", "--list=b", "--stop=c", "--cache", "1GiB"]));
+        assert!(with(&["--provider=slurm", "--walltime=3600000ms"]));
+        assert!(!with(&["--provider=local"]) && !with(&["--provider=ssh", "--hosts=h"]) && !with(&[]));
+        assert!(!with(&["--provider=command", "--unknown"]));
+        assert!(
+            !may(&["provider", "--provider=command"]) && !may(&["up", "--provider=command"]) && !may(&[])
+        );
+    }
+}

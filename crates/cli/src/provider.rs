@@ -1,0 +1,120 @@
+//! `eyas provider`: the process that starts and ends the nodes of a cluster.
+
+use crate::args::{
+    JoinArgs, NodeArgs, Nodes, ProvideArgs, ProviderKind, ProvisionArgs, duration, listed_every, nodes,
+};
+use crate::provide::{bad, command_lines, launch_of, shared_state};
+use crate::provider_check::{self, ProviderCheckArgs};
+use crate::runtimes::client_runtime;
+use crate::{Exit, Fault, batch, clusters, local, node, walltime};
+use clap::{Args, Subcommand};
+use eyas_core::dispatcher::DispatcherConfig;
+use eyas_core::provisioning::blocks::BlockConfig;
+use eyas_runtime::provider::{Commands, Local, ProviderOptions, Share, run};
+use eyas_wire::identity::Join;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+#[derive(Subcommand)]
+pub enum ProviderVerb {
+    /// Show what would be submitted for nodes, submit one probe, and say in words what is wrong with it
+    Check(ProviderCheckArgs),
+}
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct ProviderArgs {
+    #[command(subcommand)]
+    pub verb: Option<ProviderVerb>,
+    #[command(flatten)]
+    pub join: JoinArgs,
+    /// The nodes' folders are made in it
+    #[arg(long, value_name = "DIR", required = true)]
+    pub dir: Option<PathBuf>,
+    #[arg(long, value_parser = nodes, required = true)]
+    pub nodes: Option<Nodes>,
+    #[command(flatten)]
+    pub provision: ProvisionArgs,
+    #[command(flatten)]
+    pub node: NodeArgs,
+    #[command(flatten)]
+    pub provide: ProvideArgs,
+    /// How long a dispatcher that does not answer is waited for, where nodes are elsewhere
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub lease: Option<u64>,
+    #[arg(long, hide = true)]
+    pub until_stdin_closes: bool,
+}
+
+/// The process that starts and ends nodes.
+pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
+    if let Some(ProviderVerb::Check(args)) = args.verb.take() {
+        return provider_check::check(args);
+    }
+    let (Some(dir), Some(nodes)) = (args.dir.take(), args.nodes) else {
+        return Err(bad("`eyas provider` needs --dir and --nodes"));
+    };
+    let join = clusters::work_join(&args.join)?;
+    let slots = args.node.slots.unwrap_or(1);
+    let config = local::provision_config(nodes, &args.provision, slots);
+    let log_dir = join.parent().unwrap_or(Path::new(".")).to_path_buf();
+    let lock = eyas_runtime::cluster::provider_lock(&log_dir);
+    let until_stdin_closes = args.until_stdin_closes;
+    let exe = std::env::current_exe()?;
+    let launch = launch_of(&args.provide, &args.node)?;
+    let runtime = client_runtime();
+    let result = match args.provide.provider {
+        ProviderKind::Local => {
+            let (to, node, scratch) = (join.clone(), args.node, args.provide.local_scratch()?);
+            let node_args = move |name: &str| node::executor_arguments(&to, &dir, name, &scratch, &node);
+            let source = Local::new(exe, log_dir, node_args);
+            let blocks = Local::block_config(node::NODE);
+            let options = ProviderOptions { join, lock, config, blocks, elsewhere: None, until_stdin_closes };
+            runtime.block_on(run(options, source))
+        }
+        ProviderKind::Ssh | ProviderKind::Allocation => {
+            let hosts = args.provide.hosts()?.expect("these providers have hosts");
+            let mut launch = launch;
+            if args.provide.provider == ProviderKind::Allocation {
+                launch.node_args.extend(walltime::words_of_grid_engine());
+            }
+            let n_hosts = hosts.names.len() as u32;
+            let read = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?;
+            let key = serde_json::to_string(&read).map_err(|e| Fault::new(Exit::Other, e))?;
+            let start = move |name: &str| {
+                let number = name.strip_prefix(node::NODE).and_then(|digits| digits.parse().ok());
+                let number = number.ok_or_else(|| format!("{name} has no number"))?;
+                hosts.start(name, number, &launch)
+            };
+            let source = Local::of_hosts(log_dir, key, start);
+            let blocks = BlockConfig { number_max: n_hosts, ..Local::block_config(node::NODE) };
+            let options = ProviderOptions { join, lock, config, blocks, elsewhere: None, until_stdin_closes };
+            runtime.block_on(run(options, source))
+        }
+        ProviderKind::Command => {
+            let cluster = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.cluster;
+            let share = Share::of(&shared_state()?, &cluster);
+            let blocks = Commands::block_config(&cluster, listed_every(args.provide.list_every));
+            let source =
+                Commands::new(&cluster, command_lines(&args.provide)?, launch, share.clone(), log_dir);
+            let lease_ns = args.lease.unwrap_or(DispatcherConfig::default().lease_ns);
+            let elsewhere = Some((Duration::from_nanos(lease_ns), share));
+            let options = ProviderOptions { join, lock, config, blocks, elsewhere, until_stdin_closes };
+            runtime.block_on(run(options, source))
+        }
+        _ => {
+            let cluster = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.cluster;
+            let share = Share::of(&shared_state()?, &cluster);
+            share.refresh(&join)?;
+            let blocks = batch::block_config(&cluster, &args.provide);
+            let mut source =
+                batch::source(&cluster, &args.provide, &args.node, launch, share.clone(), log_dir);
+            source.open().map_err(|refusal| Fault::new(Exit::BadInput, refusal))?;
+            let lease_ns = args.lease.unwrap_or(DispatcherConfig::default().lease_ns);
+            let elsewhere = Some((Duration::from_nanos(lease_ns), share));
+            let options = ProviderOptions { join, lock, config, blocks, elsewhere, until_stdin_closes };
+            runtime.block_on(run(options, source))
+        }
+    };
+    result.map(|()| Exit::Good).map_err(|e| Fault::new(Exit::Cluster, e))
+}

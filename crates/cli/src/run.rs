@@ -1,0 +1,53 @@
+//! `eyas run`: a list of tasks or of commands, or a workflow, on a cluster.
+
+use crate::args::{ClusterArgs, ProvideArgs, ResumeArgs};
+use crate::replaces::{self, ReplaceArgs};
+use crate::resume::Origin;
+use crate::running::{RunRequest, nothing_to_do, run_list, say_hints, what_is_left};
+use crate::workflow::{self, WorkflowArgs};
+use crate::{Exit, Fault};
+use clap::Args;
+use std::path::PathBuf;
+
+#[derive(Args)]
+pub struct RunArgs {
+    /// A task list, or `-` for standard input; a list of commands (.txt), each a line for the shell; or a workflow: WfCommons WfFormat, Pegasus YAML or DAX, Makeflow
+    #[arg(value_name = "TASKS")]
+    pub tasks: PathBuf,
+    #[command(flatten)]
+    pub files: WorkflowArgs,
+    #[command(flatten)]
+    pub replace: ReplaceArgs,
+    /// Join file of a cluster that is up [default: a cluster of its own, for this run]
+    #[arg(long, value_name = "FILE", env = "EYAS_JOIN")]
+    pub join: Option<PathBuf>,
+    /// Print how the run ended as JSON on standard output, and nothing else there; for programs
+    #[arg(long, conflicts_with = "dry_run")]
+    pub json: bool,
+    /// Do not drop files that stay on the nodes (`run:`) when the last task that reads them has ended
+    #[arg(long)]
+    pub keep: bool,
+    #[command(flatten)]
+    pub resume: ResumeArgs,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    #[command(flatten)]
+    pub provide: ProvideArgs,
+}
+
+pub fn run(args: RunArgs) -> Result<Exit, Fault> {
+    let cluster = ClusterArgs { provide: args.provide, ..args.cluster };
+    let list = workflow::list_of(&args.tasks, &args.files)?;
+    // A user who writes lines for a shell wants to see their output.
+    let prints =
+        workflow::is_of_commands(&args.tasks, &args.files)? && !args.json && !cluster.policy.no_event_log;
+    match what_is_left(list, Origin::File(args.tasks), &args.resume, args.join.as_deref())? {
+        Some(request) => {
+            let request = RunRequest { keep: args.keep, prints, ..request };
+            replaces::check(&request.list, args.replace, args.files.stand_ins)?;
+            say_hints(&request.list)?;
+            run_list(request, args.join.as_deref(), &cluster, args.json)
+        }
+        None => nothing_to_do(args.json),
+    }
+}

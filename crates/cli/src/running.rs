@@ -1,0 +1,194 @@
+//! How a run is asked for: the tasks that are left of a list go to a cluster that is up, or to one of the run's own, and its end is
+//! waited for.
+
+use crate::args::{ClusterArgs, ResumeArgs};
+use crate::clusters::{self, Kind};
+use crate::connect::connect;
+use crate::dirs::{self, dir_of};
+use crate::follow::follow;
+use crate::logs::InOrder;
+use crate::print::{count, plural};
+use crate::remains::{forget_old_runs, remove_nodes, sweep_homes};
+use crate::resume::{self, Origin};
+use crate::runtimes::client_runtime;
+use crate::{Exit, Fault, ending, hints, json, local, provide, tmpfs};
+use eyas_client::Client;
+use eyas_core::RunId;
+use eyas_runtime::provider::calls_of;
+use eyas_tasklist::TaskList;
+use eyas_text::shown_path;
+use eyas_wire::identity::Join;
+use std::path::Path;
+
+/// The end of a command that had nothing to run.
+pub fn nothing_to_do(json: bool) -> Result<Exit, Fault> {
+    if json {
+        json::write(&json::NoRun::NEEDED)?;
+    }
+    Ok(Exit::Good)
+}
+
+pub fn say_hints(list: &TaskList) -> Result<(), Fault> {
+    hints::of_list(list, &std::env::current_dir()?).iter().for_each(|hint| eyas_text::say!("note: {hint}"));
+    Ok(())
+}
+
+/// A run that a user asks for.
+pub struct RunRequest {
+    pub list: TaskList,
+    /// The name of the run, for users.
+    pub name: String,
+    pub keep: bool,
+    /// Where the tasks come from, by which a later run finds this one.
+    pub origin: Origin,
+    pub known: resume::EarlierResults,
+    /// The output of the tasks is shown while the run goes on.
+    pub prints: bool,
+}
+
+impl RunRequest {
+    /// Shows the output of the run's tasks, if that is wanted.
+    async fn show_printed(&self, join: &Path, run: RunId) -> Result<Option<InOrder>, Fault> {
+        match self.prints {
+            true => InOrder::begin(join, run).await.map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Called when the run is accepted and its log is in `dir`, the dispatcher's folder. Errors are ignored,
+    /// as the run goes on.
+    fn remember(&self, dir: &Path) {
+        if let Err(fault) = self.known.leave(&self.origin, dir) {
+            eyas_text::say!("note: a later --resume will not find all of this run: {}", fault.message);
+        }
+    }
+}
+
+/// The tasks that have to run; `None` if the user only asked for them, or if there are none.
+pub fn what_is_left(
+    list: TaskList,
+    origin: Origin,
+    args: &ResumeArgs,
+    join: Option<&Path>,
+) -> Result<Option<RunRequest>, Fault> {
+    let resume = args.resume.as_ref().map(|dir| dir.as_deref());
+    let asked = resume::Asked { origin: &origin, resume, dry_run: args.dry_run, join };
+    Ok(match resume::what_is_left(list, &asked)? {
+        resume::Left::Nothing => None,
+        resume::Left::Run(list, known) => {
+            Some(RunRequest { list, name: origin.name(), keep: false, origin, known, prints: false })
+        }
+    })
+}
+
+/// Runs a list on the named cluster, or on a cluster of its own. `json`: also print the outcome as JSON.
+pub fn run_list(
+    request: RunRequest,
+    join: Option<&Path>,
+    cluster: &ClusterArgs,
+    json: bool,
+) -> Result<Exit, Fault> {
+    if request.list.n_tasks == 0 {
+        eyas_text::say!("there are no tasks: nothing to do");
+        return nothing_to_do(json);
+    }
+    if let Some(path) = join {
+        if local::is_shaped(cluster) {
+            eyas_text::say!(
+                "note: the cluster of {} is used as it is; --nodes, --slots, --cache, --placement and the like \
+                 are for a cluster of the run's own",
+                shown_path(path)
+            );
+        }
+        return client_runtime().block_on(async {
+            let mut client = connect(path).await?;
+            let run = submit_to(&mut client, path, &request).await?;
+            let printed = request.show_printed(path, run).await?;
+            drop(request);
+            let end = follow(client, path, run, None, printed).await?;
+            if json {
+                json::write(&end.as_json(dir_of(path).as_deref()))?;
+            }
+            Ok(end.exit)
+        });
+    }
+    local::check(cluster)?;
+    provide::check_tools(&cluster.provide)?;
+    let (dir, ours) = match &cluster.dir {
+        Some(dir) => (dir.clone(), false),
+        None => (dirs::new_run_dir()?, true),
+    };
+    if let Some(up) = clusters::running()?.iter().find(|known| known.kind == Kind::Up) {
+        eyas_text::say!(
+            "note: this has a cluster of its own; --join {} uses the one that `eyas up` started",
+            up.join().display()
+        );
+    }
+    provide::sweep_keys();
+    let mut parts = local::start(cluster, &dir, true)?;
+    let cluster_id = Join::read(&parts.join).map_err(|e| Fault::new(Exit::Cluster, e))?.cluster;
+    let dir = dir.canonicalize()?;
+    if !cluster.provide.is_elsewhere() {
+        tmpfs::say_so(&dir, cluster.node.cache.saturating_mul(u64::from(cluster.nodes.max)));
+    }
+    clusters::remember(&dir, Kind::Run(std::process::id()))?;
+    let join_path = parts.join.clone();
+    let result = client_runtime().block_on(async {
+        let mut client = Client::connect(&join_path).await?;
+        end_unfinished(&mut client, &dir).await?;
+        let run = submit_list(&mut client, &request).await?;
+        request.remember(&dirs::dispatcher_dir(&dir));
+        let printed = request.show_printed(&join_path, run).await?;
+        drop(request);
+        follow(client, &join_path, run, Some(&mut parts), printed).await
+    });
+    let in_haste = result.as_ref().is_ok_and(|end| end.in_haste);
+    client_runtime().block_on(ending::end_parts(&mut parts, &cluster_id, in_haste))?;
+    if let Some(calls) = calls_of(&dirs::dispatcher_dir(&dir)).filter(|_| result.is_ok()) {
+        eyas_text::say!("the batch system was asked {}: {}", plural(calls.total(), "time"), calls.in_words());
+    }
+    let result = result.and_then(|end| {
+        if json {
+            json::write(&end.as_json(Some(&dirs::dispatcher_dir(&dir))))?;
+        }
+        Ok(end.exit)
+    });
+    sweep_homes(&dir);
+    if ours {
+        // The event log stays for `eyas report` and `eyas explain`; the caches are no longer needed.
+        remove_nodes(&dir);
+        forget_old_runs(&dir);
+    }
+    result
+}
+
+/// Cancels the unfinished runs of an earlier embedded run that broke off in this folder: they are not part of
+/// this run.
+async fn end_unfinished(client: &mut Client, dir: &Path) -> Result<(), Fault> {
+    for run in client.status().await?.runs.iter().filter(|r| r.ended.is_none()) {
+        eyas_text::say!(
+            "an earlier run in {} broke off with {} of {} tasks done; what was left of it is cancelled",
+            shown_path(dir),
+            count(run.n_done),
+            count(run.n_tasks)
+        );
+        client.cancel(Some(run.run), None).await?;
+    }
+    Ok(())
+}
+
+/// Streams a list to the dispatcher; returns when the submission is durable.
+async fn submit_list(client: &mut Client, request: &RunRequest) -> Result<RunId, Fault> {
+    let RunRequest { list, name, keep, .. } = request;
+    Ok(client.submit(name, *keep, list.shared_arrays()).await?)
+}
+
+/// Streams a list to the dispatcher with that join file, which may be on another machine.
+pub async fn submit_to(client: &mut Client, join: &Path, request: &RunRequest) -> Result<RunId, Fault> {
+    let run = submit_list(client, request).await?;
+    if let Some(dir) = dir_of(join) {
+        request.remember(&dir);
+        clusters::remember_work(join);
+    }
+    Ok(run)
+}

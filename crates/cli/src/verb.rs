@@ -1,0 +1,96 @@
+//! The command line of the whole program: its verbs, each with the arguments that the file of the verb declares.
+
+use crate::args::JoinArgs;
+use crate::cancel::CancelArgs;
+use crate::config::ConfigArgs;
+use crate::dispatcher::DispatcherArgs;
+use crate::executor::ExecutorArgs;
+use crate::forget::ForgetArgs;
+use crate::logs::LogsArgs;
+use crate::map::MapArgs;
+use crate::provider::ProviderArgs;
+use crate::run::RunArgs;
+use crate::status::StatusArgs;
+use crate::submit::SubmitArgs;
+use crate::tasks::TasksArgs;
+use crate::tell::{ExplainArgs, ReplayArgs, ReportArgs};
+use crate::up::UpArgs;
+use crate::wait::WaitArgs;
+use crate::workflow::{ConvertArgs, ExportArgs, GraphArgs};
+use crate::{bench, pairs, predict, sim};
+use clap::{Parser, Subcommand};
+
+/// Run many programs over many files, close to the data.
+#[derive(Parser)]
+#[command(
+    name = "eyas",
+    bin_name = "eyas",
+    version,
+    max_term_width = 100,
+    after_help = "Exit status: 0 all tasks ended well, 1 some did not, \
+    2 the input is wrong and nothing was started, 3 no cluster answers, 4 anything else, 130 interrupted."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+#[derive(Subcommand)]
+pub enum Verb {
+    /// One command over many files, parameters or rows of a table: one task for each
+    Map(Box<MapArgs>),
+    /// Compare every file of a set with every file of another (All-Pairs), and write the matrix of the results
+    Pairs(Box<pairs::PairsArgs>),
+    /// Run a list of tasks (JSON Lines) or of commands, or a workflow file, and wait for its end
+    Run(RunArgs),
+    /// Hand a list of tasks or commands, or a workflow file, to a cluster that is up, and return
+    Submit(SubmitArgs),
+    /// Wait for the end of what was submitted
+    Wait(WaitArgs),
+    /// What the cluster is doing
+    Status(StatusArgs),
+    /// What the cluster is doing, live on the whole screen
+    Top(JoinArgs),
+    /// What tasks print, also while they run
+    Logs(LogsArgs),
+    /// A table of the tasks of a run: state, node, time, attempts, why they failed
+    Tasks(TasksArgs),
+    /// Why a task ran where it did, or why it waits, or why it failed; or why nodes came and went
+    Explain(ExplainArgs),
+    /// One page (and a JSON file) on what a run did
+    Report(ReportArgs),
+    /// Write a run as a workflow file, with measured times and sizes
+    Export(ExportArgs),
+    /// Make a task list, or WfCommons WfFormat, of a workflow file
+    Convert(ConvertArgs),
+    /// Draw a workflow by its stages
+    Graph(GraphArgs),
+    /// Feed a run's log to the decision core again and compare what it decides
+    Replay(ReplayArgs),
+    /// End tasks: some, or all of a run
+    Cancel(CancelArgs),
+    /// Have a cluster forget runs that have ended, and drop their files from the caches
+    Forget(ForgetArgs),
+    /// Start a cluster that stays until `eyas down`
+    Up(UpArgs),
+    /// End the cluster that `eyas up` started
+    Down(JoinArgs),
+    /// Simulate a workload on a cluster, with the decisions of a real one
+    Sim(Box<sim::SimArgs>),
+    /// Predict how long work would take on a cluster, and which cluster it needs
+    Predict(Box<predict::PredictArgs>),
+    /// Measure this machine, its disk, home storage and the network in a minute, and give advice
+    Bench(bench::BenchArgs),
+    /// Options that are kept in `eyas.toml`
+    Config(ConfigArgs),
+    /// The part that holds the queue and decides who runs what
+    Dispatcher(DispatcherArgs),
+    /// The part that runs tasks on one node and keeps its cache
+    Executor(ExecutorArgs),
+    /// The part of a local cluster that starts and ends nodes
+    #[command(hide = true)]
+    Provider(ProviderArgs),
+}
+
+#[cfg(test)]
+mod tests;
