@@ -237,9 +237,9 @@ mod tests {
         assert_eq!(
             story(&[(Decided::Requested { n_nodes: 3 }, why)]),
             "Nodes of cluster blue by the policy demand, from 0 to 4; times count from the cluster's start.\n\
-             \n      10.0 s   +3  requested 3 nodes, as the predicted work needs 3 nodes more.\n                 \
+             \n    10.0 s   +3  requested 3 nodes, as the predicted work needs 3 nodes more.\n                 \
              40 tasks queued, predicted to run for 6 min 40 s in all; 2 of 2 slots busy, 1 node there, 0 on their way.\n                 \
-             A node takes 3.00 s to come, as measured so far; 12 tasks with 2 min 0 s of work are expected to arrive within 6.00 s; \
+             A node takes 3.00 s to come, as measured so far; 12 tasks with 2 min 00 s of work are expected to arrive within 6.00 s; \
              what is left then is to start within 3.00 s.\n"
         );
     }

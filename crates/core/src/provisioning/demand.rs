@@ -4,7 +4,7 @@
 //! tasks of ten minutes is much, but the length of the queue says the opposite. And "idle for 30 s" hardly
 //! ever comes true when placement spreads few tasks over many nodes, each of which has a task now and then.
 //!
-//! **More nodes.** The predicted run times of the queued tasks by label, the rate at which work arrived over the last minute
+//! **More nodes.** The predicted run times of the queued tasks by label, the rate at which work arrived over the last minutes
 //! ([`super::work::Arrivals`]), and the time that nodes took to come so far say how much work is left at the time when new
 //! nodes could be there. As many nodes are requested, all in one request, as start that within `start_within_ns`, or within as long as
 //! they took to come ([`super::sizing`]). Pending nodes count. While no task of a run has ended and nothing is predicted, at most as

@@ -9,8 +9,10 @@ use std::collections::VecDeque;
 
 /// The length of one bin of the arrival rate.
 const BIN_NS: u64 = 3_000_000_000;
-/// The rate now is that of so many bins; it is compared with as many bins before.
+/// The rate now is that of so many bins; it is compared with as many bins before, twice.
 const N_BINS: usize = 10;
+/// Three half minutes show whether the rate changes steadily; the last bin is not full.
+const N_BINS_KEPT: usize = 3 * N_BINS + 1;
 
 /// `n` tasks whose predicted run times add up to `ns`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -68,11 +70,11 @@ impl Predicted {
     }
 }
 
-/// The rate at which work arrives, over the last minute.
+/// The rate at which work arrives, over the last minute and a half.
 ///
 /// The rate of half a minute is the median of its ten bins of three seconds, so that a submission of many tasks at once, which
-/// fills one bin, is not taken for a rate. A rate that rises or falls from one half to the next is taken to go on like that, to
-/// twice or half of what it is.
+/// fills one bin, is not taken for a rate. A rate that rises or falls over three half minutes is taken to go on by the lesser
+/// of the two steps, to twice or half of what it is; a rate that has jumped once is taken to stay.
 #[derive(Debug, Default)]
 pub struct Arrivals {
     /// The counters at the last look.
@@ -93,11 +95,11 @@ impl Arrivals {
         };
         let mut n_begun = now.since_ns(self.bin_began) / BIN_NS;
         self.bin_began = self.bin_began.plus_ns(n_begun * BIN_NS);
-        n_begun = n_begun.min(2 * N_BINS as u64 + 1);
+        n_begun = n_begun.min(N_BINS_KEPT as u64);
         for _ in 0..n_begun {
             self.bins.push_back((0, 0));
         }
-        while self.bins.len() > 2 * N_BINS + 1 {
+        while self.bins.len() > N_BINS_KEPT {
             self.bins.pop_front();
         }
         // A dispatcher that was restarted counts from 0 again.
@@ -123,7 +125,14 @@ impl Arrivals {
             return Work::default();
         }
         let half_ns = (N_BINS as u64 * BIN_NS) as f64;
-        let rise = if n_full >= 2 * N_BINS { (rate - full(N_BINS, 2 * N_BINS)) / half_ns } else { 0.0 };
+        let rise = if n_full >= 3 * N_BINS {
+            let before = full(N_BINS, 2 * N_BINS);
+            let steps = [rate - before, before - full(2 * N_BINS, 3 * N_BINS)];
+            let least = if steps[0].abs() < steps[1].abs() { steps[0] } else { steps[1] };
+            if steps[0] * steps[1] > 0.0 { least / half_ns } else { 0.0 }
+        } else {
+            0.0
+        };
         // The rate is that of the middle of its half minute, and wanted for the middle of the time to come.
         let ahead_ns = (half_ns + over_ns as f64) / 2.0;
         let rate = (rate + rise * ahead_ns).max(rate / 2.0).min(rate * 2.0);
@@ -173,7 +182,10 @@ mod tests {
         assert!((235..=255).contains(&rises.n), "{rises:?}");
         assert!((50..=70).contains(&falls.n), "{falls:?}");
         let jumps = expected_after(210, 100, |second| if second < 180 { 1 } else { 100 });
-        assert_eq!(jumps.n, 2 * 100 * 100, "at most twice the rate of the last half minute");
+        assert_eq!(jumps.n, 100 * 100, "a jump is no trend");
+        let soars = expected_after(210, 100, |second| 1 << (second / 20));
+        let rate = expected_after(210, 100, |second| if second < 180 { 0 } else { 1 << (second / 20) });
+        assert_eq!(soars.n, 2 * rate.n, "at most twice the rate of the last half minute");
     }
 
     #[test]

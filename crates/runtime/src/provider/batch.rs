@@ -627,7 +627,7 @@ mod tests {
             !script.contains(&*dir.path().to_string_lossy()) && !script.contains("/bin/eyas"),
             "{script}"
         );
-        let begin = "exec \"$EYAS_PROGRAM\" executor --join - --name eyas-c1-1 --dir ";
+        let begin = "exec \"$EYAS_PROGRAM\" executor --join - --name eyas-c1-1 --scratch ";
         assert!(script.contains(begin) && script.ends_with(" --cache 7 \"$@\"\n"), "{script}");
     }
 }
