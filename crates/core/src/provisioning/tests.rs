@@ -446,11 +446,12 @@ fn demand_asks_ahead_of_a_rising_rate_by_the_time_that_nodes_take() {
     let n_by = |until: u64| requests.iter().filter(|(at, _)| *at < until).map(|(_, n)| n).sum::<u32>();
     // Ten tasks a second arrive at 270 s; nodes for them are asked for before that.
     assert!((9..=14).contains(&n_by(270)), "{requests:?}");
-    // A rate that stays is served, and nothing more is asked for.
+    // A rate that stays is served, and nothing more is asked for: six nodes for the rate, and as many again and a few for
+    // what has queued until they are there.
     let requests = requests_at_a_rate(20, 600, |second| if second < 60 { 1 } else { 6 });
     assert!(requests.iter().all(|(at, _)| *at < 200), "{requests:?}");
     let n_all = requests.iter().map(|(_, n)| n).sum::<u32>();
-    assert!((5..=14).contains(&n_all), "{requests:?}");
+    assert!((6..=17).contains(&n_all), "{requests:?}");
 }
 
 #[test]

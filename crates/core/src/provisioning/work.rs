@@ -183,8 +183,8 @@ mod tests {
         assert!((50..=70).contains(&falls.n), "{falls:?}");
         let jumps = expected_after(210, 100, |second| if second < 180 { 1 } else { 100 });
         assert_eq!(jumps.n, 100 * 100, "a jump is no trend");
-        let soars = expected_after(210, 100, |second| 1 << (second / 20));
-        let rate = expected_after(210, 100, |second| if second < 180 { 0 } else { 1 << (second / 20) });
+        let soars = expected_after(210, 200, |second| 1 << (second / 20));
+        let rate = expected_after(210, 200, |second| if second < 180 { 0 } else { 1 << (second / 20) });
         assert_eq!(soars.n, 2 * rate.n, "at most twice the rate of the last half minute");
     }
 
