@@ -22,7 +22,8 @@ def genomes(eyas: Eyas, tmp_path: Path) -> App:
 
 def test_all_pairs_of_genomes_are_those_of_a_double_loop(genomes: App) -> None:
     matrix = genomes.folder / "shared.csv"
-    options = ["--self", "--symmetric", "--nodes", "2", "--slots", "1", "--with", genomes.home / "compare.py"]
+    program = str(genomes.home / "compare.py")
+    options = ["--self", "--symmetric", "--nodes", "2", "--slots", "1", "--with", program]
     command = ["--", sys.executable, "compare.py", "{a}", "{b}"]
     genomes.eyas.run("pairs", genomes.data / "genomes", "--out", matrix, *options, *command)
     found = json.loads(genomes.program("check.py", "--matrix", matrix, "--data", genomes.data).stdout)

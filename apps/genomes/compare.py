@@ -56,7 +56,8 @@ def main() -> int:
     parser.add_argument("genomes", type=Path, nargs=2)
     parser.add_argument("-k", type=int, default=21, choices=range(1, 32), metavar="K")
     args = parser.parse_args()
-    print(f"shared k-mers: {shared_percent(*args.genomes, args.k)!r} %")
+    a, b = args.genomes
+    print(f"shared k-mers: {shared_percent(a, b, args.k)!r} %")
     return 0
 
 

@@ -82,8 +82,8 @@ fn a_prime_number_of_slots_gets_equal_blocks() {
     let tiles = plan(&sizes, &machine(7, 1, 1 << 30, 1_000_000)).unwrap();
     check_tiles(&sizes, &tiles);
     let whole = Tile { rects: vec![sizes.whole()] };
-    for n in 0..7 {
-        let share = tiles[n].n_pairs(Shape::Two) as f64 / (whole.n_pairs(Shape::Two) as f64 / 7.0);
+    for (n, tile) in tiles.iter().enumerate().take(7) {
+        let share = tile.n_pairs(Shape::Two) as f64 / (whole.n_pairs(Shape::Two) as f64 / 7.0);
         // A quarter of each block is kept back.
         assert!((0.7..0.8).contains(&share), "block {n} has {share} of its share");
     }

@@ -360,7 +360,7 @@ mod tests {
         assert!(!gone.exists());
         assert_eq!(names(root).len(), 6, "{:?}", names(root));
         // An expired one is not taken over either.
-        age(&used.dir().to_path_buf(), 3 * DAY);
+        age(used.dir(), 3 * DAY);
         let was_used = used.dir().to_path_buf();
         drop(used);
         let taken = claim(root, DAY);
