@@ -74,6 +74,7 @@ def test_a_day_with_a_cluster(cluster: Cluster) -> None:
         "n_failed": 0,
         "n_cancelled": 0,
         "n_nodes": None,
+        "n_nodes_pending": 0,
     }
     assert run["ended"] >= run["opened"]
     up.down()
