@@ -188,7 +188,7 @@ fn measure(args: &ProvisionArgs, policy: &str, dir: &Path, files: &[PathBuf]) ->
     eyas(&words)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let submitted = runtime.block_on(run(args, policy, least, dir, files));
-    let ended = eyas(&[text("down"), text("--dir"), dir.display().to_string()]);
+    let ended = eyas(&[text("down"), text("--join"), join_file(dir).display().to_string()]);
     submitted?;
     ended?;
     let log_dir = dirs::dispatcher_dir(dir);
@@ -223,6 +223,10 @@ fn start_up_s(story: &NodesStory, log: &eyas_report::RunLog) -> Option<f64> {
     (!took.is_empty()).then(|| took.iter().sum::<f64>() / took.len() as f64)
 }
 
+fn join_file(dir: &Path) -> PathBuf {
+    dirs::dispatcher_dir(dir).join(eyas_runtime::dispatcher::JOIN_FILE)
+}
+
 async fn run(
     args: &ProvisionArgs,
     policy: &str,
@@ -230,8 +234,7 @@ async fn run(
     dir: &Path,
     files: &[PathBuf],
 ) -> Result<(), Fault> {
-    let join = dirs::dispatcher_dir(dir).join(eyas_runtime::dispatcher::JOIN_FILE);
-    let mut client = Client::connect(&join).await?;
+    let mut client = Client::connect(&join_file(dir)).await?;
     let deadline = Instant::now() + NODES_MAX;
     loop {
         let status = client.status().await?;
