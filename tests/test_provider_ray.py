@@ -203,7 +203,9 @@ def test_a_machine_that_is_no_node_is_a_client_of_ray(cloud: Ray, cluster: Clust
     gate, tasks = gated(cluster, 4)
     address = f"ray://127.0.0.1:{cloud.client_port}"
     running = begin(cluster, tasks, "--address", address, "--nodes", "0..3")
-    cluster.begun("t0", "t1", "t2", "t3")
+    # Ray starts a process of its own for each client, which took a minute beside compilers.
+    names = {"t0", "t1", "t2", "t3"}
+    wait_until(lambda: names <= set(cluster.ran()), "the start of all tasks", timeout=180, alive=running)
     assert cloud.nodes_used() == {"head", "second"}
     finish(running, gate, 4)
 
