@@ -261,7 +261,6 @@ impl<T: Copy> Fluid<T> {
         if self.is_current(flow) { self.flows[flow.slot as usize].tag } else { None }
     }
 
-    /// Bytes per second that a flow moves now.
     /// Bytes that a flow has still to move; `None`: it has ended.
     pub fn left(&self, now_ns: u64, flow: FlowId) -> Option<f64> {
         let f = self.flows.get(flow.slot as usize).filter(|f| f.generation == flow.generation)?;
@@ -271,6 +270,7 @@ impl<T: Copy> Fluid<T> {
         Some((f.end_clock - clock).max(0.0))
     }
 
+    /// Bytes per second that a flow moves now; `None`: it has ended.
     pub fn rate(&self, flow: FlowId) -> Option<f64> {
         self.is_current(flow).then(|| self.resources[self.flows[flow.slot as usize].held_by() as usize].level)
     }
