@@ -5,6 +5,7 @@ Nodes share one host here; `test_weather_slurm_hosts.py` has hosts of their own.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -289,7 +290,7 @@ def test_a_limit_of_two_jobs_is_learnt(eyas: Eyas, tmp_path: Path) -> None:
         )
         # Each wait counts from the end of a call, which is later than the time noted here.
         times = times_of(log, "sbatch")[2:6]
-        waits = [after - before for before, after in zip(times, times[1:])]
+        waits = [after - before for before, after in itertools.pairwise(times)]
         assert [wait >= wanted for wait, wanted in zip(waits, (1, 2, 4), strict=True)] == [True] * 3, waits
         # A job that ends makes room, and its place is taken long before the wait is over.
         jobs = limited.queue()
