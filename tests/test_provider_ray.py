@@ -327,3 +327,33 @@ def test_a_cluster_that_scales_by_itself_grows_for_nodes_that_are_wanted(eyas: E
         )
         finish(running, gate, 4)
         none_left(made)
+
+
+def test_a_cluster_whose_control_store_is_killed_costs_no_task(eyas: Eyas, tmp_path: Path) -> None:
+    """Ray's own end of it: its nodes wait for the store for a while and end then, with all actors. A new cluster at the address is taken."""
+    with ray() as made:
+        # A minute, where nobody says it.
+        made.env["RAY_gcs_rpc_server_reconnect_timeout_s"] = "5"
+        words = ["--num-cpus=2", "--num-gpus=0", "--include-dashboard=false"]
+        made.start_head(*words)
+        eyas.env["RAY_ADDRESS"] = made.address
+        cluster = Cluster(eyas, tmp_path / "cluster", tmp_path / "home")
+        gate, tasks = gated(cluster, 2)
+        running = begin(cluster, tasks, "--address", made.address, "--nodes", "0..1", "--lease", "60s")
+        cluster.begun("t0", "t1")
+        (store,) = [p.pid for p in made.processes() if p.words[0].endswith("/gcs_server")]
+        os.kill(store, signal.SIGKILL)
+        wait_until(lambda: not made.executors(), "the end of the executors", 3 * PATIENCE_S, running)
+        said = "warning: nobody could list the blocks: "
+        wait_until(lambda: said in running.stderr, "a sentence about it", 3 * PATIENCE_S, running)
+        made.remove("head")
+        made.start_head(*words)
+        wait_until(
+            lambda: len(cluster.ran()) >= 4, "both tasks to run again", timeout=5 * PATIENCE_S, alive=running
+        )
+        gate.touch()
+        done = running.wait(3 * PATIENCE_S)
+        assert re.search(r"2 tasks in .*: 2 done, 0 failed", done.stderr), done
+        assert "Traceback" not in done.stderr, done
+        cluster.expect(t0=b"x\n", t1=b"x\n")
+        none_left(made)
