@@ -182,12 +182,52 @@ def test_a_job_that_stays_in_the_queue_is_shown_with_slurms_reason(batch: Slurm,
         found: list[dict[str, Any]] = status["provisioner"]["blocks"]
         return found
 
-    wait_until(lambda: [block["why"] for block in blocks()] == ["JobHeldUser"], "Slurm's reason")
-    assert re.search(r"queued +\d+ +JobHeldUser\n", cluster.eyas.run("status", env=env).stdout)
-    running.process.wait_for_text("0 placed on 0 nodes, 1 node to come (JobHeldUser)")
+    why = "JobHeldUser: its user holds it"
+    wait_until(lambda: [block["why"] for block in blocks()] == [why], "Slurm's reason")
+    assert re.search(rf"queued +\d+ +{why}\n", cluster.eyas.run("status", env=env).stdout)
+    told = cluster.eyas.run("explain", "--nodes", env=env).stdout
+    assert re.search(rf"^eyas-\w+-1 \(\d+\) waits in the queue: {why}$", told, re.M), told
+    running.process.wait_for_text(f"0 placed on 0 nodes, 1 node to come ({why})")
     running.process.signal(signal.SIGINT)
     done = running.process.wait(status=130)
     assert "warning" not in done.stderr, done
+    batch.empty()
+
+
+def test_a_job_that_no_partition_can_hold_says_so(batch: Slurm, cluster: Cluster) -> None:
+    running = Running(
+        cluster,
+        [cluster.task("t", "echo x > out")],
+        "--nodes",
+        "0..1",
+        "--options",
+        'scheduler_options="#SBATCH --nodes=9"',
+    )
+    running.process.wait_for_text(
+        "1 node to come (PartitionNodeLimit: it asks for more nodes than its partition has or allows)"
+    )
+    running.process.signal(signal.SIGINT)
+    running.process.wait(status=130)
+    batch.empty()
+
+
+def test_three_jobs_that_slurm_keeps_back_are_cancelled_and_end_it(batch: Slurm, cluster: Cluster) -> None:
+    tasks = cluster.list_of([cluster.task("t", "echo x > out")])
+    words: list[str | Path] = ["run", tasks, *OPTIONS, "--nodes", "0..1", "--dir", cluster.folder / "run"]
+    words += ["--options", 'scheduler_options="#SBATCH --begin=now+1hour"']
+    running = cluster.eyas.start(*words)
+    held: set[str] = set()
+    while len(held) < 3:
+        wait_until(lambda: {line.split()[0] for line in batch.queue()} - held, "another job", alive=running)
+        # What an administrator does.
+        for job in {line.split()[0] for line in batch.queue()} - held:
+            batch.ask("scontrol", "hold", job)
+            held.add(job)
+    done = running.wait(status=3)
+    said = r"no node can be started: eyas-\w+-3 ended before it joined: Slurm keeps it back: JobHeldAdmin"
+    assert re.search(said, done.stderr), done
+    calls = json.loads((cluster.folder / "run" / "dispatcher" / "calls.json").read_text())
+    assert calls["n_submit"] == 3 and calls["n_cancel"] >= 2, calls
     batch.empty()
 
 
@@ -345,12 +385,15 @@ def test_a_head_that_is_killed_and_not_started_again_leaves_no_job(
     assert "promise 4: run 1 has no end" in running.checker.faults(), "the checkers see what is missing"
 
 
-def test_a_head_that_is_killed_and_started_again_goes_on_with_its_jobs(
-    batch: Slurm, cluster: Cluster, tmp_path: Path
+@pytest.mark.parametrize("how", ["when the nodes are back", "before they are"])
+def test_a_head_that_is_killed_twice_and_started_again_goes_on_with_its_jobs(
+    batch: Slurm, cluster: Cluster, tmp_path: Path, how: str
 ) -> None:
     gate = tmp_path / "gate"
+    # A dispatcher waits for its nodes the longer the longer the lease is.
+    lease = ["--lease", "60s" if how == "when the nodes are back" else "10m"]
     folder = cluster.folder / "up"
-    words = ["up", *OPTIONS, "--nodes", "0..2", "--provisioning", "all-at-once", "--dir", str(folder)]
+    words = ["up", *options(*lease), "--nodes", "0..2", "--provisioning", "all-at-once", "--dir", str(folder)]
     env = {"EYAS_JOIN": str(folder / "dispatcher" / "join.json")}
     cluster.eyas.run(*words)
     tasks = [cluster.task("first", "echo x > out")]
@@ -368,8 +411,8 @@ def test_a_head_that_is_killed_and_started_again_goes_on_with_its_jobs(
         checker.look()
         kill([*processes(cluster.eyas, "dispatcher"), *processes(cluster.eyas, "provider")])
         cluster.eyas.run(*words)
-        # A node that misses one of two dispatchers has its work taken away: the one that it missed may have given it to another node.
-        wait_until(lambda: n_connected() == 2, "both nodes to come back")
+        if how == "when the nodes are back":
+            wait_until(lambda: n_connected() == 2, "both nodes to come back")
     gate.touch()
     cluster.eyas.run("wait", env=env)
     assert len(cluster.ran()) == 6, "nothing ran twice"

@@ -79,13 +79,21 @@ def test_slurm() -> None:
     out = (
         f"41|{NAME}|RUNNING|2|None\n42|my job|PENDING|1|Resources\n43|eyas-c1-4.1.2|NODE_FAIL|1|None\n"
         "44|eyas-c1-5.1.2|COMPLETING|1|NonZeroExitCode\n45|eyas-c1-6.1.2|PENDING|1|(null)\n"
+        "46|a|PENDING|1|JobHeldAdmin\n47|b|PENDING|1|launch failed requeued held\n48|c|SPECIAL_EXIT|1|None\n"
+        "49|d|PENDING|1|JobHeldUser\n50|e|PENDING|9|PartitionNodeLimit\n51|f|PENDING|1|ReqNodeNotAvail, UnavailableNodes:n1\n"
     )
     assert rows("slurm", squeue=out) == [
         ("41", NAME, "running", ""),
-        ("42", "my job", "queued", "Resources"),
+        ("42", "my job", "queued", "Resources: it waits for nodes to become free"),
         ("43", "eyas-c1-4.1.2", "ended", "node fail"),
         ("44", "eyas-c1-5.1.2", "ended", "completing (NonZeroExitCode)"),
         ("45", "eyas-c1-6.1.2", "queued", ""),
+        ("46", "a", "stuck", "Slurm keeps it back: JobHeldAdmin"),
+        ("47", "b", "stuck", "Slurm keeps it back: launch failed requeued held"),
+        ("48", "c", "stuck", "Slurm keeps it back: SPECIAL_EXIT"),
+        ("49", "d", "queued", "JobHeldUser: its user holds it"),
+        ("50", "e", "queued", "PartitionNodeLimit: it asks for more nodes than its partition has or allows"),
+        ("51", "f", "queued", "ReqNodeNotAvail, UnavailableNodes:n1: a node that it needs is not available"),
     ]
     assert listings.slurm(said(squeue=out), {})[0].n_nodes == 2
 
@@ -98,7 +106,7 @@ def test_grid_engine() -> None:
     assert rows("grid-engine", qstat=xml) == [
         ("7", NAME, "running", ""),
         ("8", "other", "queued", ""),
-        ("9", "eyas-c1-5.1", "ended", "Grid Engine has it in the error state Eqw"),
+        ("9", "eyas-c1-5.1", "stuck", "Grid Engine has it in the error state Eqw"),
         ("10", "eyas-c1-6.1", "queued", "it is held"),
         ("11", "eyas-c1-7.1", "running", ""),
     ]
@@ -112,6 +120,18 @@ def test_grid_engines_words_for_an_error_state() -> None:
         "10": "error: other",
     }
     assert listings.grid_engine_errors(said(), ["9"]) == {}
+
+
+def test_grid_engines_words_for_a_job_that_waits() -> None:
+    line = 'Job 2 (-l h_rt=600,mem_free=900G) cannot run in queue "all.q@g{}" because job requests unknown resource (mem_free)\n'
+    out = line.format(1) + line.format(2) + "verification: no suitable queues\n"
+    assert listings.grid_engine_why(said(qalter=out), "2") == (
+        'no queue of Grid Engine can ever hold it: it cannot run in queue "all.q@g1" because job requests unknown '
+        "resource (mem_free)"
+    )
+    out = "verification: found suitable queue(s)\n"
+    assert listings.grid_engine_why(said(qalter=out), "2") == "all queues that could hold it are busy"
+    assert listings.grid_engine_why(said(), "2") == ""
 
 
 def test_a_job_that_is_over_needs_no_qdel() -> None:

@@ -10,7 +10,7 @@ use crate::{Exit, Fault, batch, clusters, local, node, walltime};
 use clap::{Args, Subcommand};
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::provisioning::blocks::BlockConfig;
-use eyas_runtime::provider::{Commands, Local, ProviderOptions, Share, run};
+use eyas_runtime::provider::{Commands, Local, ProviderOptions, Share, note_refused, run};
 use eyas_wire::identity::Join;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -108,8 +108,11 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
             share.refresh(&join)?;
             let blocks = batch::block_config(&cluster, &args.provide);
             let mut source =
-                batch::source(&cluster, &args.provide, &args.node, launch, share.clone(), log_dir);
-            source.open().map_err(|refusal| Fault::new(Exit::BadInput, refusal))?;
+                batch::source(&cluster, &args.provide, &args.node, launch, share.clone(), log_dir.clone());
+            source.open().map_err(|refusal| {
+                note_refused(&log_dir);
+                Fault::new(Exit::BadInput, refusal)
+            })?;
             let lease_ns = args.lease.unwrap_or(DispatcherConfig::default().lease_ns);
             let elsewhere = Some((Duration::from_nanos(lease_ns), share));
             let options = ProviderOptions { join, lock, config, blocks, elsewhere, until_stdin_closes };

@@ -246,7 +246,7 @@ fn follow(
             let all =
                 all.map_err(|why| Fault::new(Exit::Cluster, format!("jobs cannot be listed: {why}")))?;
             match all.into_iter().find(|line| line.name == prober.name).map(|line| line.state) {
-                Some(BlockState::Ended(why)) => ended = Some((why, Instant::now())),
+                Some(BlockState::Stuck(why) | BlockState::Ended(why)) => ended = Some((why, Instant::now())),
                 Some(BlockState::Running) => {
                     n_unlisted = 0;
                     if !std::mem::replace(&mut has_started, true) {

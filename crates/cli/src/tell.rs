@@ -11,8 +11,8 @@ use eyas_client::Client;
 use eyas_core::RunId;
 use eyas_core::log::{PrintedLine, PrintedStream};
 use eyas_report::TaskStory;
-use eyas_text::{shown, shown_path};
-use eyas_wire::message::{Captured, Explained};
+use eyas_text::{line_of, shown, shown_path};
+use eyas_wire::message::{BlockLine, Captured, Explained};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -74,7 +74,18 @@ fn explain_nodes(args: &ExplainArgs) -> Result<Exit, Fault> {
         json::write(&story)?;
         return Ok(Exit::Good);
     }
-    eyas_text::stdout().write_all(eyas_report::nodes_lines(&story).as_bytes())?;
+    let mut out = eyas_text::stdout();
+    out.write_all(eyas_report::nodes_lines(&story).as_bytes())?;
+    // What a log does not have: what waits now, and what the batch system says of that.
+    if let Ok(Source::Live(path)) = source::source(&args.of.join, args.of.dir.as_deref()) {
+        let status = client_runtime().block_on(async { Client::connect(&path).await?.status().await });
+        let blocks = status.ok().and_then(|status| status.provisioner).map(|provisioner| provisioner.blocks);
+        let waiting = |block: &BlockLine| block.state == "queued" && !block.why.is_empty();
+        for block in blocks.unwrap_or_default().into_iter().filter(waiting) {
+            let (name, id) = (line_of(&block.name), line_of(&block.id));
+            writeln!(out, "{name} ({id}) waits in the queue: {}", line_of(&block.why))?;
+        }
+    }
     Ok(Exit::Good)
 }
 

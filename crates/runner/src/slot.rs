@@ -75,7 +75,9 @@ fn prepare_process(fd: RawFd) -> Result<Kernel, Error> {
         }
         // A batch system that takes its node back signals all processes of the job. This one ends when its executor does,
         // which may have a grace period. A handler, unlike an ignored signal, is not inherited by programs.
-        libc::signal(libc::SIGTERM, heed_nothing as *const () as libc::sighandler_t);
+        for signal in [libc::SIGTERM, libc::SIGUSR2] {
+            libc::signal(signal, heed_nothing as *const () as libc::sighandler_t);
+        }
         // Standard streams may be closed; our own descriptors must not get their numbers.
         while sys::open_at(libc::AT_FDCWD, c"/dev/null", libc::O_RDWR, 0).map_err(failed)?.as_raw_fd() <= 2 {
             libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);

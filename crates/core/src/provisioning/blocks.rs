@@ -19,9 +19,10 @@
 //!      may exist all the same, and is taken over then. A block may be missing from a listing: it is over when `unlisted_max`
 //!      listings in a row, begun after its submission, lack it and no node of it is there.
 //!   3. *Nothing is left*: a block whose nodes have all left is cancelled after `end_within_ns`, and so is a block that waits
-//!      in the queue when no task has waited for the length of an idle node's release. A cancellation that shows no effect is repeated.
-//!   4. *No hammering*: after [`FAILURES_MAX`] blocks in a row that were over before a node of them joined, all while no node
-//!      was there, or as many refused submissions or listings of a provider that never had a block nor saw a node of this
+//!      in the queue when no task has waited for the length of an idle node's release, and one that the batch system keeps back
+//!      until a person does something about it. A cancellation that shows no effect is repeated.
+//!   4. *No hammering*: after [`FAILURES_MAX`] blocks in a row that were over or stuck before a node of them joined, all while no
+//!      node was there, or as many refused submissions or listings of a provider that never had a block nor saw a node of this
 //!      cluster, [`Blocks::look`] gives up.
 //!
 //!   5. *In time*: while tasks wait, a node counts as one that leaves as long before its end as nodes took lately from
@@ -72,6 +73,8 @@ pub struct BlockConfig {
 pub enum BlockState {
     Queued,
     Running,
+    /// The batch system keeps it back until a person does something about it, and why.
+    Stuck(String),
     /// It is over, and why.
     Ended(String),
 }
@@ -412,6 +415,12 @@ impl Blocks {
             block.why.clone_from(&line.why);
             match (&line.state, block.state) {
                 (BlockState::Ended(why), _) => self.end(now, number, why.clone()),
+                (
+                    BlockState::Stuck(why),
+                    State::Wanted | State::Submitting | State::Queued | State::Running { .. },
+                ) => {
+                    self.on_stuck(now, number, why.clone());
+                }
                 (BlockState::Running, State::Queued) => block.state = State::Running { since: now },
                 // A batch system may put a block back into its queue.
                 (BlockState::Queued, State::Running { .. }) => block.state = State::Queued,
@@ -582,6 +591,19 @@ impl Blocks {
         self.has_had_block = true;
         self.notices.push(BlockAction::Adopted { name: line.name.clone(), id: line.id.clone() });
         Some(number)
+    }
+
+    /// Nobody waits for a person who may never come: the block is cancelled, and another one may take its place.
+    fn on_stuck(&mut self, now: Timestamp, number: u32, why: String) {
+        let name = self.name(number);
+        let Some(block) = self.blocks.get_mut(&number) else { return };
+        let Some(id) = block.id.clone() else { return };
+        block.state = State::Cancelled { at: now };
+        self.notices.push(BlockAction::Cancel { id, name: name.clone() });
+        if block.joined.is_empty() {
+            let n_nodes = block.n_nodes;
+            self.nodes_failed(now, name, n_nodes, why);
+        }
     }
 
     /// A block is over.

@@ -121,7 +121,8 @@ impl std::fmt::Display for LastTry {
 }
 
 /// Runs an executor until the dispatcher ends it, its lease or its walltime ends, or it is asked to stop. SIGTERM asks it to
-/// leave within its grace period, a second SIGTERM or SIGINT at once.
+/// leave within its grace period, and so does SIGUSR2, by which Grid Engine announces the end of a job with `-notify`. A second one of
+/// these, or SIGINT, asks it to leave at once.
 pub async fn run(options: ExecutorOptions) -> Result<(), ExecutorError> {
     let (inputs, queue) = mpsc::unbounded_channel::<Input>();
     // Old kernels refuse this; there, the processes that a killed slot process leaves behind have no parent
@@ -131,13 +132,14 @@ pub async fn run(options: ExecutorOptions) -> Result<(), ExecutorError> {
     }
     let agent = Agent::new(options.clone(), inputs.clone())?;
     use tokio::signal::unix::SignalKind;
-    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+    for kind in [SignalKind::terminate(), SignalKind::user_defined2(), SignalKind::interrupt()] {
         if let Ok(mut signals) = tokio::signal::unix::signal(kind) {
             let inputs = inputs.clone();
             tokio::spawn(async move {
-                if kind == SignalKind::terminate() {
+                if kind != SignalKind::interrupt() {
                     signals.recv().await;
-                    let _ = inputs.send(Input::Leave { reason: "it was told to stop (SIGTERM)".into() });
+                    let name = if kind == SignalKind::terminate() { "SIGTERM" } else { "SIGUSR2" };
+                    let _ = inputs.send(Input::Leave { reason: format!("it was told to stop ({name})") });
                 }
                 signals.recv().await;
                 let _ = inputs.send(Input::Stop { reason: "the executor was told to stop".into() });

@@ -446,6 +446,7 @@ impl Source for Batch {
             let text = |key: &str| block[key].as_str().unwrap_or_default().to_string();
             let state = match block["state"].as_str() {
                 Some("queued") => BlockState::Queued,
+                Some("stuck") => BlockState::Stuck(text("why")),
                 Some("ended") => BlockState::Ended(text("why")),
                 _ => BlockState::Running,
             };

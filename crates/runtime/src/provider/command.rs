@@ -43,7 +43,7 @@ pub const HOLES: [(&str, &[&str]); 3] =
     [("start", &["name", "join", "script", "walltime"]), ("list", &[]), ("stop", &["id", "name"])];
 
 /// Words of a listing, in lower case, for how far a block is: eyas's own and those of common batch systems.
-pub const STATES: [(&str, Stage); 52] = [
+pub const STATES: [(&str, Stage); 54] = [
     ("queued", Stage::Queued),
     ("pending", Stage::Queued),
     ("pd", Stage::Queued),
@@ -53,10 +53,7 @@ pub const STATES: [(&str, Stage); 52] = [
     ("held", Stage::Queued),
     ("waiting", Stage::Queued),
     ("qw", Stage::Queued),
-    ("requeue_hold", Stage::Queued),
     ("requeue_fed", Stage::Queued),
-    ("resv_del_hold", Stage::Queued),
-    ("special_exit", Stage::Queued),
     ("power_up_node", Stage::Queued),
     ("running", Stage::Running),
     ("r", Stage::Running),
@@ -70,6 +67,11 @@ pub const STATES: [(&str, Stage); 52] = [
     ("signaling", Stage::Running),
     ("resizing", Stage::Running),
     ("expediting", Stage::Running),
+    ("stuck", Stage::Stuck),
+    ("requeue_hold", Stage::Stuck),
+    ("resv_del_hold", Stage::Stuck),
+    ("special_exit", Stage::Stuck),
+    ("eqw", Stage::Stuck),
     ("ended", Stage::Ended),
     ("deadline", Stage::Ended),
     ("dl", Stage::Ended),
@@ -102,6 +104,8 @@ pub const STATES: [(&str, Stage); 52] = [
 pub enum Stage {
     Queued,
     Running,
+    /// It does not start until a person does something about it.
+    Stuck,
     Ended,
 }
 
@@ -372,6 +376,7 @@ fn parse_listing(text: &str, prefix: &str) -> Result<Vec<Listed>, String> {
         let state = match stage {
             Stage::Queued => BlockState::Queued,
             Stage::Running => BlockState::Running,
+            Stage::Stuck => BlockState::Stuck(format!("{word} {rest}").trim_end().into()),
             Stage::Ended => BlockState::Ended(format!("{word} {rest}").trim_end().into()),
         };
         all.push(Listed { id: id.into(), name: name.into(), state, n_nodes: None, why: rest });
@@ -479,7 +484,7 @@ mod tests {
                 ("eyas-a-1", "7", BlockState::Queued),
                 ("eyas-a-2", "8", BlockState::Running),
                 ("eyas-a-3", "9", BlockState::Ended("timeout after 1h".into())),
-                ("eyas-a-4", "80", BlockState::Queued),
+                ("eyas-a-4", "80", BlockState::Stuck("special_exit".into())),
             ]
         );
         assert_eq!(

@@ -35,7 +35,7 @@ pub use local::Local;
 pub use share::Share;
 pub use sweep::{claim, sweep_shares};
 
-use crate::cluster::{provider_left, wait_for_stdin_to_close};
+use crate::cluster::{holder_of, provider_left, provider_lock, wait_for_stdin_to_close};
 use eyas_client::Client;
 use eyas_core::Timestamp;
 use eyas_core::provisioning::blocks::{
@@ -471,6 +471,16 @@ pub fn end_blocks(mut source: impl Source, prefix: &str) -> Vec<String> {
     let there: Vec<_> =
         all.iter().filter(is_there).map(|line| (Some(line.id.clone()), line.name.clone())).collect();
     source.end_all(&there, Instant::now() + LEAVE_MAX)
+}
+
+/// A provider of the cluster whose dispatcher has that folder ends before it has begun. Where nothing was ever submitted for the
+/// cluster, and no other provider is there, this notes that nothing is left.
+pub fn note_refused(dispatcher_dir: &Path) {
+    let has_submitted = calls_of(dispatcher_dir).is_some_and(|calls| calls.n_submit > 0);
+    if !has_submitted && holder_of(&provider_lock(dispatcher_dir)).is_none() {
+        // Without it whoever ends the cluster looks for what is left, and says that it could not look.
+        let _ = std::fs::write(provider_left(dispatcher_dir), "");
+    }
 }
 
 /// What the provider whose locks lie in this folder wrote at its end: a sentence for each block that may be left. `None`: it was

@@ -141,6 +141,8 @@ def arguments_of(settings: Settings) -> dict[str, Any]:
         memory = None if s.memory_bytes is None else math.ceil(s.memory_bytes / n_slots / (1 << 20))
         found = {
             "queue": s.queue,
+            # A job with `-notify` is told of its end by this signal, and so is its shell, which has to outlive it.
+            "worker_init": "trap : USR2",
             "scheduler_options": _lines(
                 s.account and f"#$ -A {s.account}",
                 pe and f"#$ -pe {pe} {n_slots * s.nodes_per_job}",

@@ -3,7 +3,8 @@
 Parsl's providers ask for ids that they submitted themselves. After a restart nobody has these ids, so eyas asks for names: each
 function here runs one command (or call) of its kind, and gives a row for each job.
 
-A row's state is in the words of eyas, `queued`, `running` or `ended`, and of an ended block `why` is what the batch system says.
+A row's state is in the words of eyas: `queued`, `running`, `stuck` (the batch system keeps the job back until a person does something
+about it) or `ended`. `why` is what the batch system says of a job that is stuck, has ended or waits.
 Jobs of others and of other programs are in the rows, too; whoever asked knows its own by their names.
 """
 
@@ -56,6 +57,10 @@ def _run(ask: Ask, command: str) -> str:
     return out
 
 
+# Put before the names of jobs by Parsl's classes for Torque and HTCondor.
+PARSLS = "parsl."
+
+
 def _user() -> str:
     return getpass.getuser()
 
@@ -69,6 +74,31 @@ def _stage(word: str, queued: Iterable[str], ended: Iterable[str]) -> str:
 SLURM_QUEUED = frozenset(
     "PENDING CONFIGURING REQUEUED REQUEUE_HOLD REQUEUE_FED RESV_DEL_HOLD SPECIAL_EXIT POWER_UP_NODE".split()
 )
+# Of queued jobs, those that Slurm, or whoever runs it, keeps back: by their states, or by their reasons. A job that its user holds
+# (`JobHeldUser`) is none of them.
+SLURM_STUCK = frozenset("REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT".split())
+SLURM_STUCK_REASONS = frozenset(
+    {"JobHeldAdmin", "launch failed requeued held", "launch_failed_requeued_held"}
+)
+# What reasons mean that will not go away by themselves (the manual of squeue, JOB REASON CODES), and the commonest others.
+SLURM_REASONS = {
+    "BadConstraints": "no node has what the job asks for",
+    "BeginTime": "the time that it may begin at has not come",
+    "DependencyNeverSatisfied": "a job that it depends on will never end as it should",
+    "InvalidAccount": "its account is not valid",
+    "InvalidQOS": "its quality of service is not valid",
+    "JobHeldAdmin": "an administrator or Slurm itself holds it",
+    "JobHeldUser": "its user holds it",
+    "NodeDown": "a node that it needs is down",
+    "PartitionDown": "its partition is down",
+    "PartitionInactive": "its partition is inactive",
+    "PartitionNodeLimit": "it asks for more nodes than its partition has or allows",
+    "PartitionTimeLimit": "it asks for more time than its partition allows",
+    "Priority": "jobs with a higher priority wait, too",
+    "ReqNodeNotAvail": "a node that it needs is not available",
+    "Reservation": "it waits for its reservation",
+    "Resources": "it waits for nodes to become free",
+}
 SLURM_ENDED = frozenset(
     # A job that is being completed has ended. Where its node cannot be reached, it is completed when Slurm gives the node up.
     "COMPLETED COMPLETING FAILED CANCELLED TIMEOUT NODE_FAIL PREEMPTED OUT_OF_MEMORY DEADLINE BOOT_FAIL REVOKED "
@@ -91,6 +121,14 @@ def slurm(ask: Ask, options: Mapping[str, Any]) -> list[Row]:
         job, name, word, n_nodes, reason = parts
         state = _stage(word, SLURM_QUEUED, SLURM_ENDED)
         why = "" if reason in ("None", "(null)") else reason
+        if state == "queued" and (word in SLURM_STUCK or reason in SLURM_STUCK_REASONS):
+            state = "stuck"
+        if state == "queued":
+            # Some reasons have more behind a comma.
+            meaning = SLURM_REASONS.get(re.split(r"[,(]", reason)[0].strip())
+            why = f"{why}: {meaning}" if meaning else why
+        elif state == "stuck":
+            why = f"Slurm keeps it back: {why or word}"
         if state == "ended":
             why = word.lower().replace("_", " ") + (f" ({why})" if why else "")
         rows.append(Row(job, name, state, why, int(n_nodes) if n_nodes.isdigit() else None))
@@ -103,8 +141,8 @@ def grid_engine(ask: Ask, options: Mapping[str, Any]) -> list[Row]:
     for job in ElementTree.fromstring(out).iter("job_list"):
         word = job.findtext("state") or ""
         # An error state stays until somebody clears it: the job will not run.
-        state = "ended" if "E" in word else "queued" if "q" in word else "running"
-        why = f"Grid Engine has it in the error state {word}" if state == "ended" else ""
+        state = "stuck" if "E" in word else "queued" if "q" in word else "running"
+        why = f"Grid Engine has it in the error state {word}" if state == "stuck" else ""
         if state == "queued" and "h" in word:
             why = "it is held"
         rows.append(Row(job.findtext("JB_job_number") or "", job.findtext("JB_name") or "", state, why))
@@ -126,16 +164,47 @@ def grid_engine_errors(ask: Ask, ids: Sequence[str]) -> dict[str, str]:
     return found
 
 
-# What qdel says of a job that is over, or soon will be.
-_GRID_ENGINE_GONE = re.compile(
-    r"denied: job \"[^\"]*\" does not exist|\S+ has (deleted|registered the) job .*|job \S+ is already in deletion"
-)
+def grid_engine_why(ask: Ask, job: str) -> str:
+    """Why this job waits, in Grid Engine's words; empty where it says nothing of use.
+
+    `qalter -w v` changes nothing: it says whether any queue could hold the job if all of them were empty.
+    """
+    _, out, err = ask(f"qalter -w v {job}")
+    lines = [line.strip() for line in (out + err).splitlines() if line.strip()]
+    if not any("no suitable queues" in line for line in lines):
+        return (
+            "all queues that could hold it are busy"
+            if any("found suitable" in line for line in lines)
+            else ""
+        )
+    # A line for each queue: `Job 7 (-l mem=9G) cannot run in queue "all.q@g1" because ...`. They mostly say the same.
+    reasons = [found[1] for line in lines if (found := re.match(rf"Job {job} .*?(cannot run .*)", line))]
+    because = f": it {reasons[0]}" if reasons else ""
+    return f"no queue of Grid Engine can ever hold it{because}"
+
+
+# What the command that cancels says of a job that is over, or soon will be.
+_GONE = {
+    "grid-engine": re.compile(
+        r"denied: job \"[^\"]*\" does not exist|\S+ has (deleted|registered the) job .*|job \S+ is already in deletion"
+    ),
+    "pbspro": re.compile(r"qdel: (Job has finished|Unknown Job Id|Request invalid for state of job) \S+"),
+    "torque": re.compile(r"qdel: (Unknown Job Id( Error)?|Request invalid for state of job.*) \S+"),
+    "lsf": re.compile(
+        r"Job <\S+>: (Job has already finished|No matching job found)|Job <\S+> is being terminated"
+    ),
+    "htcondor": re.compile(
+        r"Couldn't find/remove all jobs .*|Job \S+ (not found|marked for removal|removed locally .*)"
+        r"|.* has been marked for removal"
+    ),
+}
 
 
 def is_gone(kind: str, said: str) -> bool:
     """A cancellation failed with these words, and all that it was to end is over."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return kind == "grid-engine" and bool(lines) and all(_GRID_ENGINE_GONE.fullmatch(line) for line in lines)
+    words = _GONE.get(kind)
+    return words is not None and bool(lines) and all(words.fullmatch(line) for line in lines)
 
 
 def pbspro(ask: Ask, options: Mapping[str, Any]) -> list[Row]:
@@ -148,6 +217,8 @@ def pbspro(ask: Ask, options: Mapping[str, Any]) -> list[Row]:
         word = about.get("job_state", "")
         state = _stage(word, "QHWTM", "FX")
         why = f"exit status {about['Exit_status']}" if state == "ended" and "Exit_status" in about else ""
+        if state == "queued":
+            why = about.get("comment", "")
         rows.append(Row(job, about.get("Job_Name", ""), state, why))
     return rows
 
@@ -161,7 +232,10 @@ def torque(ask: Ask, options: Mapping[str, Any]) -> list[Row]:
         state = _stage(job.findtext("job_state") or "", "QHWT", "C")
         status = job.findtext("exit_status")
         why = f"exit status {status}" if state == "ended" and status else ""
-        rows.append(Row(job.findtext("Job_Id") or "", job.findtext("Job_Name") or "", state, why))
+        if state == "queued":
+            why = job.findtext("comment") or ""
+        name = (job.findtext("Job_Name") or "").removeprefix(PARSLS)
+        rows.append(Row(job.findtext("Job_Id") or "", name, state, why))
     return rows
 
 
@@ -183,15 +257,19 @@ def lsf(ask: Ask, options: Mapping[str, Any]) -> list[Row]:
 
 def htcondor(ask: Ask, options: Mapping[str, Any]) -> list[Row]:
     # Parsl names the script that a job runs after the job, and puts `parsl.` before it.
-    out = _run(ask, "condor_q -af ClusterId ProcId JobStatus Args")
+    out = _run(ask, "condor_q -af ClusterId ProcId JobStatus Args HoldReasonCode HoldReason")
     rows = []
     for line in out.splitlines():
-        parts = line.split()
+        parts = line.split(None, 5)
         if len(parts) >= 4:
             cluster, process, number, script = parts[:4]
             state = _stage(number, ("1", "5"), ("3", "4"))
             why = {"3": "removed", "4": "completed"}.get(number, "")
-            name = script.removeprefix("parsl.")
+            name = script.removeprefix(PARSLS)
+            if number == "5" and len(parts) == 6:
+                # A job that its user holds (code 1) is let go by the user, and all others by nobody.
+                state = "queued" if parts[4] == "1" else "stuck"
+                why = f"HTCondor holds it: {parts[5]}"
             rows.append(Row(f"{cluster}.{process}", name, state, why))
     return rows
 

@@ -18,10 +18,11 @@ import re
 import shlex
 import sys
 import tempfile
+import time
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from typing import Any
 from . import kinds, listings
 from .kinds import KINDS, OURS, Settings
 
+# How often Grid Engine is asked why jobs wait, in seconds.
+WHY_EVERY_S = 60.0
 # Which of our options says what an option of Parsl's would.
 OUR_WORDS = {"nodes_per_block": "nodes-per-job", "walltime": "walltime", "worker_init": "setup"}
 
@@ -43,7 +46,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Listed:
-    """A block of ours. `state`: queued, running or ended; `why`: what the batch system says of an ended one."""
+    """A block of ours. `state`: queued, running, stuck or ended; `why`: what the batch system says of one that does not run."""
 
     id: str
     name: str
@@ -215,6 +218,10 @@ class Pool:
         self._calls: list[_Call] = []
         self._is_rehearsal = False
         self._n_asked = 0
+        # Of Grid Engine: jobs that the last listing had as queued, why such jobs wait, and when that may be asked again.
+        self._queued_before: set[str] = set()
+        self._why_queued = ""
+        self._ask_why_at = 0.0
         # Commands of all batch systems pass this function; what they print is the best reason that there is.
         cluster: Any = importlib.import_module("parsl.providers.cluster_provider")
         self._execute = cluster.execute_wait
@@ -269,21 +276,30 @@ class Pool:
             self._know(provider, row.id, row.name)
             found.append(Listed(row.id, block, row.state, row.why, row.n_nodes))
         if self.settings.kind == "grid-engine":
-            return self._without_errors(provider, found)
+            return self._with_reasons(provider, found)
         return found
 
-    def _without_errors(self, provider: Any, found: list[Listed]) -> list[Listed]:
-        """The same with Grid Engine's words for jobs in an error state. Such a job counts as ended, so it is taken out of the queue."""
-        stuck = [block.id for block in found if block.state == "ended"]
-        if not stuck:
-            return found
-        errors = listings.grid_engine_errors(provider.execute_wait, stuck)
-        with suppress(Exception):
-            provider.cancel(stuck)
-        return [
-            replace(block, why=f"{block.why}: {errors[block.id]}") if block.id in errors else block
-            for block in found
-        ]
+    def _with_reasons(self, provider: Any, found: list[Listed]) -> list[Listed]:
+        """The same with Grid Engine's words, which its listing lacks: for jobs in an error state, and for those that stay queued.
+
+        All jobs of a pool ask for the same, so one of them is asked about, at most once in `WHY_EVERY_S`.
+        """
+        stuck = [block.id for block in found if block.state == "stuck"]
+        errors = listings.grid_engine_errors(provider.execute_wait, stuck) if stuck else {}
+        queued = [block.id for block in found if block.state == "queued" and not block.why]
+        stays = [job for job in queued if job in self._queued_before]
+        now = time.monotonic()
+        if stays and now >= self._ask_why_at:
+            self._ask_why_at = now + WHY_EVERY_S
+            self._why_queued = listings.grid_engine_why(provider.execute_wait, stays[0])
+        self._queued_before = set(queued)
+
+        def words(block: Listed) -> Listed:
+            if block.id in errors:
+                return replace(block, why=f"{block.why}: {errors[block.id]}")
+            return replace(block, why=self._why_queued) if block.id in stays else block
+
+        return [words(block) for block in found]
 
     def cancel(self, jobs: Sequence[tuple[str, str]]) -> None:
         """Ends blocks, each given as its id and name; that one is over already is no failure. Raises listings.Failed."""

@@ -441,6 +441,37 @@ fn three_blocks_that_die_before_they_join_end_it_with_the_reason_of_the_last() {
 }
 
 #[test]
+fn a_stuck_block_is_cancelled_and_three_of_them_end_it_with_the_reason() {
+    let mut w = World::new(batch(), 1, 1);
+    w.n_ready = 1;
+    let why = "launch failed requeued held".to_string();
+    for n in 1..=3 {
+        w.go(60);
+        assert_eq!((w.submissions().len(), w.cancelled().len()), (n, n - 1), "another one took its place");
+        w.queue[0].state = BlockState::Stuck(why.clone());
+    }
+    w.go(60);
+    assert_eq!(w.gave_up, Some(GaveUp::NoNode { name: "eyas-c1-3".into(), why }));
+    assert_eq!(w.submissions().len(), 3);
+    let cancelled = w.cancelled();
+    assert_eq!(cancelled[..2], ["j1", "j2"]);
+    let all: Vec<String> = w.blocks.all().into_iter().filter_map(|(id, _)| id).collect();
+    assert!(cancelled.len() == 3 || all == ["j3"], "the last one is ended with all others: {:?}", w.done);
+}
+
+#[test]
+fn a_stuck_block_of_before_is_taken_over_and_cancelled() {
+    let mut w = World::new(batch(), 0, 1);
+    w.n_ready = 1;
+    let state = BlockState::Stuck("Eqw".into());
+    let (id, name, why) = ("j7".into(), "eyas-c1-7".into(), String::new());
+    w.queue.push(Listed { id, name, state, n_nodes: None, why });
+    w.go(40);
+    assert_eq!(w.cancelled(), ["j7"]);
+    assert_eq!(w.submissions().len(), 1);
+}
+
+#[test]
 fn a_running_block_that_does_not_join_is_cancelled_and_one_in_the_queue_may_wait() {
     let mut w = World::new(batch(), 1, 1);
     w.go(3600);
