@@ -16,7 +16,6 @@ use eyas_text::shown_path;
 use eyas_wire::identity::{Identity, Join};
 use eyas_wire::message::*;
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -102,7 +101,6 @@ impl Service {
         &mut self,
         options: &GroupOptions,
         given: Option<&Join>,
-        bound: SocketAddr,
         join: &mut Join,
         inputs: &mpsc::Sender<Arrival>,
     ) -> Result<(), DispatcherError> {
@@ -136,12 +134,8 @@ impl Service {
             let link = Link { member, membership, addresses: addresses_now.clone(), inputs: inputs.clone() };
             tokio::spawn(link.keep(join.identity.clone()));
         }
-        let whereabouts = Whereabouts {
-            dir: self.dir.clone(),
-            membership,
-            address_sender,
-            join: join.clone(),
-        };
+        let whereabouts =
+            Whereabouts { dir: self.dir.clone(), membership, address_sender, join: join.clone() };
         whereabouts.keep(&addresses);
         self.session.outside_mut().whereabouts = Some(whereabouts);
         self.session.begin_with_addresses(addresses);

@@ -156,7 +156,7 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     let mut join = Join::new(address, cluster, dir.display().to_string(), identity.clone());
     join.address_here = options.advertise.as_ref().map(|_| here(bound).to_string());
     if let Some(options) = &options.group {
-        service.join_group(options, given_join.as_ref(), bound, &mut join, &inputs)?;
+        service.join_group(options, given_join.as_ref(), &mut join, &inputs)?;
     }
 
     let server_config = identity.server_config()?;
