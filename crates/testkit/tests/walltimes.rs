@@ -2,6 +2,7 @@
 //! and that nothing of it counts against a task.
 
 use eyas_core::event::{AttemptReport, Event, Offer, Times, Walltime};
+use eyas_core::needs::Size;
 use eyas_core::rng::Rng;
 use eyas_core::{ExecutorId, FailureKind, Outcome, TaskId, Timestamp};
 use eyas_testkit::build::{Task, reads, task as of_id, writes};
@@ -178,7 +179,7 @@ fn a_waiting_task_says_that_no_executor_has_time_enough() {
     let eyas_core::dispatcher::TaskState::Ready { reason: Some(reason) } = state else { panic!("{state:?}") };
     assert!(reason.contains("1 with too little time until their end"), "{reason}");
     let (mut views, mut predicted) = (vec![], Default::default());
-    let demand = c.core.demand(0, &mut views, &mut predicted);
+    let demand = c.core.demand(&Size::default(), 0, &mut views, &mut predicted);
     assert!(demand.nodes[0].has_no_time && !demand.nodes[0].leaves);
     c.take();
 }

@@ -9,7 +9,7 @@
 
 use super::walltimes::Loss;
 use super::*;
-use crate::group::Size;
+use crate::needs::Size;
 
 /// How long a task that fits no connected executor waits for a larger executor to come.
 const UNFIT_GRACE_NS: u64 = 15_000_000_000;
@@ -277,7 +277,7 @@ impl Dispatcher {
     /// Takes a task from the executor that has it; the caller updates the executor's load.
     pub(super) fn release(&mut self, task: TaskId) -> Reserved {
         let r = self.attempts.reserved.remove(&task).expect("an assigned task is reserved");
-        self.run_times.not_reserved(self.tasks.stage_of(task));
+        self.run_times.not_reserved(self.tasks.stage_of(task), self.tasks.size_of(task));
         self.hold_elsewhere(r.needs);
         let run = self.run_mut(self.tasks.run_of(task));
         run.n_reserved -= 1;
@@ -303,7 +303,7 @@ impl Dispatcher {
         }
         let (executor, attempt, cpus, memory_bytes) = (r.executor, r.attempt, r.cpus, r.memory_bytes);
         let needs = r.needs;
-        self.run_times.reserved(self.tasks.stage_of(task));
+        self.run_times.reserved(self.tasks.stage_of(task), self.tasks.size_of(task));
         self.attempts.reserved.insert(task, r);
         self.change_load(executor, |e| {
             e.assigned.insert(task, attempt);
@@ -634,13 +634,9 @@ impl Dispatcher {
         if unequipped.is_none() && self.executors.by_id.values().any(|e| fits(&e)) {
             return None;
         }
-        let largest = offers().map(|offer| Size {
-            cpus: offer.slots,
-            memory_bytes: offer.memory_bytes,
-            gpus: offer.equipment.gpus,
-        });
+        let largest = offers().map(Offer::size);
         let largest: Vec<Size> = largest.chain(self.exchange.offers_elsewhere()).collect();
-        let slots = largest.iter().map(|size| size.cpus).max()?;
+        let slots = largest.iter().map(Size::slots).max()?;
         let most = largest.iter().map(|size| size.memory_bytes).max()?;
         if self.may_come(size) {
             return Some("no executor of this dispatcher is large enough; one of another dispatcher may be, and comes when it has nothing to do".into());
