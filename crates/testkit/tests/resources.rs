@@ -166,7 +166,10 @@ fn nodes_for(c: &Cluster, slots: u32) -> (u64, u64) {
     let node = Size::of_node(slots, 1_000_000_000, &Equipment { gpus: 2, ..Equipment::default() });
     let (mut views, mut predicted) = (vec![], Predicted::default());
     c.core.demand(&node, 0, &mut views, &mut predicted);
-    ((predicted.queued_parts() + predicted.running_parts()).div_ceil(NODE_PARTS / 1000), predicted.n_too_large)
+    (
+        (predicted.queued_parts() + predicted.running_parts()).div_ceil(NODE_PARTS / 1000),
+        predicted.n_too_large,
+    )
 }
 
 #[test]
@@ -197,7 +200,8 @@ fn tasks_of_a_node_take_slots_by_their_scarcest_need() {
     c.run(&many(1, &task("c").cpus(3)));
     c.take();
     let (mut views, mut predicted) = (vec![], Predicted::default());
-    let demand = c.core.demand(&Size::of_node(8, 1_000_000_000, &Equipment::default()), 0, &mut views, &mut predicted);
+    let demand =
+        c.core.demand(&Size::of_node(8, 1_000_000_000, &Equipment::default()), 0, &mut views, &mut predicted);
     let busy: u32 = demand.nodes.iter().map(|view| view.busy_slots).sum();
     let by_node: Vec<u32> = demand.nodes.iter().map(|view| view.busy_slots).collect();
     // Two gpus are a whole node with 8 slots, half of the memory is half of a node, and 3 cpus are 3 slots of 8 (as two such
@@ -216,7 +220,8 @@ fn dispatchers_tell_each_other_of_named_resources_too() {
     let unfit = c.core.load().unfit;
     assert_eq!(unfit.iter().map(|size| size.resources.clone()).collect::<Vec<_>>(), [boards(2), boards(3)]);
     // The other one has a node with two boards: `a` waits for it, and `b` fits nowhere.
-    let offers = vec![Size { cpu_parts: 2000, memory_bytes: 1_000_000_000, resources: boards(2), ..Size::default() }];
+    let offers =
+        vec![Size { cpu_parts: 2000, memory_bytes: 1_000_000_000, resources: boards(2), ..Size::default() }];
     let load = MemberLoad { n_slots: 2, offers, ..MemberLoad::default() };
     c.feed(Event::MemberLoadChanged { member: MemberId(1), load });
     c.wait(30).expect(&["end 1 failed NeverFits"]);
@@ -225,7 +230,10 @@ fn dispatchers_tell_each_other_of_named_resources_too() {
     c.node(2, 2);
     let equipment = Equipment { resources: boards(2), ..Equipment::default() };
     c.offers(4, Offer { slots: 2, equipment, ..Offer::default() });
-    c.feed(Event::MemberLoadChanged { member: MemberId(0), load: MemberLoad { unfit, ..MemberLoad::default() } });
+    c.feed(Event::MemberLoadChanged {
+        member: MemberId(0),
+        load: MemberLoad { unfit, ..MemberLoad::default() },
+    });
     c.wait(5).expect(&["send 4 to 0"]);
     assert!(c.core.has_executor(ExecutorId(4)));
 }

@@ -481,7 +481,7 @@ impl Dispatcher {
         self.ready.queue.executor_left(&self.catalog, executor, &objects);
         for (task, attempt) in lost.assigned {
             let r = self.release(task);
-            let is_suspect = !r.landing && matches!(how, Loss::Unforeseen);
+            let is_suspect = !r.landing && how.is_suspicious();
             let history = self.attempts.tried(task, attempt);
             // A landing attempt's program had ended well, so the program did not take the node down.
             history.n_losses += u32::from(is_suspect);
@@ -500,8 +500,9 @@ impl Dispatcher {
                 self.end_task(now, task, Outcome::Failed(failure), out);
             } else if n_losses > self.config.losses_max {
                 let message = format!(
-                    "{n_losses} executors were lost while they had this task, the last one ({}) because {reason}",
-                    lost.offer.name
+                    "{n_losses} executors were lost while they had this task, the last one ({}) because {}",
+                    lost.offer.name,
+                    how.reason(reason)
                 );
                 let failure = Failure { kind: FailureKind::ExecutorLost, message };
                 self.end_task(now, task, Outcome::Failed(failure), out);
@@ -528,9 +529,7 @@ impl Dispatcher {
             let e = &self.executors.by_id[&executor];
             let reason = match Self::how_lost(now, e) {
                 Loss::Walltime { ends, .. } => ends.why(),
-                Loss::Notice | Loss::Unforeseen => {
-                    format!("nothing was heard of it for {} s", lease_ns / 1_000_000_000)
-                }
+                _ => format!("nothing was heard of it for {} s", lease_ns / 1_000_000_000),
             };
             self.on_executor_lost(now, executor, &reason, out);
             out.push(Action::ForgetExecutor { executor });

@@ -134,7 +134,10 @@ pub fn bench(args: &ProvisionArgs) -> Result<Exit, Fault> {
     }
     let is_positive = |x: f64| x.is_finite() && x > 0.0;
     if ![args.task, args.interval, args.duration, args.load].into_iter().all(is_positive) {
-        return Err(Fault::new(Exit::BadInput, "--task, --interval, --duration and --load must be more than 0"));
+        return Err(Fault::new(
+            Exit::BadInput,
+            "--task, --interval, --duration and --load must be more than 0",
+        ));
     }
     // The static pool comes first: the others are compared with it.
     let mut policies = vec![growth::STATIC.to_string()];
@@ -361,7 +364,9 @@ fn tasks(
 /// How tasks arrive, for people, after a number of tasks.
 fn shape(args: &ProvisionArgs) -> String {
     match args.workload {
-        Workload::Mi => format!(" at {} rates, each 1.3 times the one before and for {} s", args.rates, args.interval),
+        Workload::Mi => {
+            format!(" at {} rates, each 1.3 times the one before and for {} s", args.rates, args.interval)
+        }
         Workload::Sw => format!(" in waves that grow, {} s in all", args.duration),
     }
 }
