@@ -44,6 +44,7 @@ mod retry;
 #[cfg(test)]
 mod testserver;
 mod version;
+mod web;
 
 pub use chaos::{Chaos, ChaosConfig, ChaosCounts};
 pub use error::{Error, ErrorKind, Result, Status};
