@@ -9,13 +9,14 @@
 
 use crate::canonical::{Refusal, Spelling, Url};
 use crate::error::Result;
-use crate::{Capabilities, Home, HomesConfig, file, http};
+use crate::{Capabilities, Home, HomesConfig, file, http, s3};
 use std::sync::Arc;
 
 /// All kinds, each on its line. The first one is the kind of plain paths.
 static KINDS: &[&dyn Kind] = &[
     &file::Files,
     &http::Web,
+    &s3::Buckets,
     #[cfg(test)]
     &crate::memory::Memory,
 ];

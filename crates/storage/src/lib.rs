@@ -5,7 +5,7 @@
 //!
 //! * `kind`: the list of all kinds of home, and the only place where schemes are known; how to add one is said there;
 //! * [`canonical`]: what people write to the one text of a location;
-//! * adaptors, each a kind: [`FileHome`] (paths of this machine, local or shared) and [`HttpHome`] (read only);
+//! * adaptors, each a kind: [`FileHome`] (paths of this machine, local or shared), [`HttpHome`] (read only) and [`S3Home`];
 //! * wrappers, each a [`Home`] around a [`Home`]: [`Retry`], [`Limited`], [`Chaos`];
 //! * [`pattern`]: how a name matches a pattern of a shell, for listings and for other readers of users' patterns;
 //! * [`Homes`] opens a home of each kind, puts the wrappers around it, and picks the home for a location.
@@ -41,8 +41,10 @@ mod parts;
 pub mod pattern;
 mod put;
 mod retry;
+mod s3;
 #[cfg(test)]
 mod testserver;
+mod tree;
 mod version;
 mod web;
 
@@ -57,6 +59,7 @@ pub use location::Location;
 pub use parts::PART_PREFIX;
 pub use put::{Fence, Open, Part, Put};
 pub use retry::{Retry, RetryConfig};
+pub use s3::S3Home;
 pub use version::Version;
 
 use std::fs::File;
