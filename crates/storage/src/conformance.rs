@@ -2,6 +2,9 @@
 //!
 //! Give it a location below which it may do as it likes. A home that cannot write has to hold [`objects`] there before.
 //! Every finding is a panic that names the location.
+//!
+//! It is no part of `eyas`: tests of adaptors run it, and `eyas-lab homes` does at real servers. A feature that leaves it out
+//! would only have everything compiled twice.
 
 use crate::{Error, ErrorKind, Fence, Home, Listing, Location, Open, Part, Put, Status};
 use std::io::{self, Read};
@@ -116,6 +119,26 @@ fn writing(home: &dyn Home, base: &Location, objects: &[Object]) {
     let fresh = base.join("new/never").unwrap();
     home.write(&fresh, &mut Breaks(false), None).unwrap_err();
     assert_eq!(home.stat(&fresh).unwrap_err().kind(), ErrorKind::NotFound, "a failed write leaves nothing");
+    // An object that is long enough for every kind of home to write it in parts.
+    let long = base.join("new/long").unwrap();
+    let size_bytes = 17 * 1024 * 1024 + 1;
+    let source = || io::repeat(7).take(size_bytes);
+    let mut broken = source().take(9 * 1024 * 1024).chain(Breaks(true));
+    home.write(&long, &mut broken, Some(size_bytes)).unwrap_err();
+    assert_eq!(
+        home.stat(&long).unwrap_err().kind(),
+        ErrorKind::NotFound,
+        "a write that broke leaves nothing"
+    );
+    let stat = home.write(&long, &mut source(), Some(size_bytes)).unwrap();
+    assert_eq!((stat.size_bytes, home.stat(&long).unwrap()), (size_bytes, stat));
+    if home.capabilities().read {
+        let bytes = read(home, &long, None).unwrap();
+        assert!(bytes.len() as u64 == size_bytes && bytes.iter().all(|byte| *byte == 7), "{long}");
+    }
+    if home.capabilities().remove {
+        home.remove(&long).unwrap();
+    }
 }
 
 /// A writer that is stopped right before its name appears, and what happens meanwhile.

@@ -187,11 +187,11 @@ impl Home for HttpHome {
 mod tests {
     use super::*;
     use crate::error::{ErrorKind, Status};
+    use crate::testserver::{Fault, TestServer};
     use crate::version::Version;
     use crate::web::retry_after;
     use std::path::Path;
     use ureq::http::HeaderMap;
-    use crate::testserver::{Fault, TestServer};
 
     fn home() -> HttpHome {
         HttpHome::new(HttpConfig { proxy_from_env: false, ..HttpConfig::default() }).unwrap()

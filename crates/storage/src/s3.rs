@@ -171,9 +171,11 @@ impl S3Home {
         let mut has_moved = false;
         loop {
             let region = self.regions().get(bucket).cloned().unwrap_or_else(|| account.region.clone());
-            let mut builder = Request::builder()
-                .method(question.method)
-                .uri(url_of(account.endpoint.as_deref(), &region, question));
+            let mut builder = Request::builder().method(question.method).uri(url_of(
+                account.endpoint.as_deref(),
+                &region,
+                question,
+            ));
             for (name, value) in question.headers {
                 builder = builder.header(*name, *value);
             }
@@ -236,13 +238,7 @@ impl S3Home {
     }
 
     /// Uploads `first`, which is a whole part, and what follows it in `body`.
-    fn put_large(
-        &self,
-        location: &Location,
-        first: Vec<u8>,
-        body: &mut dyn Read,
-        put: &Put,
-    ) -> Result<Stat> {
+    fn put_large(&self, location: &Location, first: Vec<u8>, body: &mut dyn Read, put: &Put) -> Result<Stat> {
         let place = place_of(WRITE, location)?;
         let begin = Question { method: "POST", place, query: &[("uploads", "")], headers: &[], body: &[] };
         let (_, xml) = self.backoff.run(|_| self.ask_for(WRITE, location, &begin))?;
@@ -546,7 +542,8 @@ impl Asker for S3Home {
     ) -> Result<Response<Body>> {
         let place = place_of(operation, location)?;
         let range = range.map(|range| format!("bytes={}-{}", range.start, range.end - 1));
-        let headers: Vec<(&'static str, &str)> = range.iter().map(|range| ("range", range.as_str())).collect();
+        let headers: Vec<(&'static str, &str)> =
+            range.iter().map(|range| ("range", range.as_str())).collect();
         let method = if is_head { "HEAD" } else { "GET" };
         self.send(operation, location, &Question { method, place, query: &[], headers: &headers, body: &[] })
     }
@@ -580,11 +577,13 @@ impl Asker for S3Home {
                 (ErrorKind::PermissionDenied, Status::Permanent, reason)
             }
             "ExpiredToken" | "ExpiredTokenException" | "TokenRefreshRequired" => {
-                let reason = format!("the credentials have expired ({code}); get new ones, as by `aws sso login`");
+                let reason =
+                    format!("the credentials have expired ({code}); get new ones, as by `aws sso login`");
                 (ErrorKind::PermissionDenied, Status::Permanent, reason)
             }
             "RequestTimeTooSkewed" => {
-                let reason = "the clocks of this machine and of the server differ by more than the server allows";
+                let reason =
+                    "the clocks of this machine and of the server differ by more than the server allows";
                 (ErrorKind::PermissionDenied, Status::Permanent, reason.into())
             }
             "AccessDenied" | "AllAccessDisabled" | "AccountProblem" => {

@@ -48,13 +48,7 @@ pub(crate) fn glob(tree: &dyn Tree, pattern: &str) -> Result<Vec<String>> {
 }
 
 /// `at` is empty or ends in `/`.
-fn descend(
-    tree: &dyn Tree,
-    at: &str,
-    parts: &[&str],
-    is_start: bool,
-    found: &mut Vec<String>,
-) -> Result<()> {
+fn descend(tree: &dyn Tree, at: &str, parts: &[&str], is_start: bool, found: &mut Vec<String>) -> Result<()> {
     let Some((&part, rest)) = parts.split_first() else { return Ok(()) };
     if !has_wildcard(part) && !rest.is_empty() {
         return descend(tree, &format!("{at}{part}/"), rest, is_start, found);

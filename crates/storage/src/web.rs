@@ -104,18 +104,11 @@ fn open_whole(asker: &dyn Asker, location: &Location) -> Result<Opened> {
     };
     let stat = stat_of(size_bytes, answer.headers());
     let body = HttpReader::new(location, answer, 0, size_bytes, true);
-    Ok(Opened {
-        location: location.clone(),
-        stat,
-        range: 0..size_bytes,
-        reader: Box::new(body),
-        file: None,
-    })
+    Ok(Opened { location: location.clone(), stat, range: 0..size_bytes, reader: Box::new(body), file: None })
 }
 
 fn open_range(asker: &dyn Asker, location: &Location, range: Range<u64>) -> Result<Opened> {
-    let opened =
-        |stat, range, reader| Opened { location: location.clone(), stat, range, reader, file: None };
+    let opened = |stat, range, reader| Opened { location: location.clone(), stat, range, reader, file: None };
     if range.start >= range.end {
         // HTTP has no way to ask for nothing.
         let stat = self::stat(asker, location)?;

@@ -213,8 +213,8 @@ impl CommandExecute for Commands {
         args: &'a [&'a str],
     ) -> reqsign_core::Result<CommandOutput> {
         let output = Command::new(program).args(args).stdin(Stdio::null()).output();
-        let output = output
-            .map_err(|e| reqsign_core::Error::unexpected(format!("cannot start `{program}`: {e}")))?;
+        let output =
+            output.map_err(|e| reqsign_core::Error::unexpected(format!("cannot start `{program}`: {e}")))?;
         Ok(CommandOutput {
             status: output.status.code().unwrap_or(-1),
             stdout: output.stdout,
