@@ -31,6 +31,12 @@ def free_port() -> int:
         return port
 
 
+def answers_at(port: int) -> bool:
+    """Whether somebody listens there."""
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
+
+
 class Server:
     """A server of buckets and a client of it that shares no code with eyas."""
 
@@ -81,8 +87,7 @@ def moto(folder: Path) -> Iterator[Server]:
 
         def answers() -> bool:
             assert process.poll() is None, (folder / "moto.log").read_text()
-            with socket.socket() as tried:
-                return tried.connect_ex(("127.0.0.1", port)) == 0
+            return answers_at(port)
 
         wait_until(answers, "moto_server")
         yield Server(port)

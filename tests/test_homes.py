@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from buckets import SECRET, Answer, Server, moto, weather
-from harness import Run, log_text
+from buckets import SECRET, Answer, Server, answers_at, free_port, moto, weather
+from harness import Run, log_text, wait_until
 from lists import write_list
 
+RCLONE = shutil.which("rclone")
 SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 
 
@@ -184,3 +187,60 @@ def test_home_check_tries_everything(run: Run, s3: Server, tmp_path: Path) -> No
     assert run("ls", f"s3://{bucket}/", env=s3.env()).stdout == ""
     table = run("home", "check", f"s3://{bucket}/here", "--size", "0", env=s3.env()).stdout
     assert "`s3` home at" in table
+
+
+needs_rclone = pytest.mark.skipif(RCLONE is None and not os.environ.get("CI"), reason="needs rclone")
+
+
+@pytest.fixture
+def dav(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A WebDAV server that wants a password, and the folder that it shows."""
+    folder, port = tmp_path / "shared", free_port()
+    folder.mkdir()
+    address = f"127.0.0.1:{port}"
+    command = [RCLONE or "rclone", "serve", "webdav", str(folder), "--addr", address, "--user", "me", "--pass", SECRET]
+    with open(tmp_path / "dav.log", "wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: answers_at(port), "rclone serve webdav")
+        yield f"dav://{address}", folder
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+@needs_rclone
+def test_webdav_keeps_every_promise_of_a_home(run: Run, lab: Run, dav: tuple[str, Path], tmp_path: Path) -> None:
+    url, folder = dav
+    (tmp_path / "netrc").write_text(f"machine 127.0.0.1\nlogin me\npassword {SECRET}\n")
+    env = {"NETRC": str(tmp_path / "netrc")}
+    done = lab("homes", f"{url}/base", "--no-line-breaks", env=env)
+    assert "keeps every promise" in done.stdout
+    assert not [path for path in folder.rglob("*") if path.name.startswith(".eyas-part-")]
+    refused = run("ls", f"{url}/base", env={"NETRC": "/dev/null"}, status=4).stderr
+    assert "a name and a password" in refused
+    (folder / "in.txt").write_text("one two three")
+    write_list(
+        tmp_path / "tasks.jsonl",
+        {"id": "t", "command": "wc -w < in.txt > n", "inputs": [f"{url}/in.txt"], "outputs": {"n": f"{url}/out/n"}},
+    )
+    run("run", "tasks.jsonl", "--dir", "c", cwd=tmp_path, env=env)
+    assert (folder / "out" / "n").read_text().strip() == "3"
+    assert SECRET not in log_text(tmp_path / "c" / "dispatcher" / "events.jsonl")
+
+
+@needs_rclone
+def test_a_home_of_commands_keeps_every_promise(run: Run, lab: Run, tmp_path: Path) -> None:
+    (tmp_path / "eyas.toml").write_text('[home.rc]\npreset = "rclone"\n')
+    (tmp_path / "rclone.conf").write_text("[disk]\ntype = local\n")
+    env = {"RCLONE_CONFIG": str(tmp_path / "rclone.conf")}
+    place = f"rc://disk{tmp_path}"
+    done = lab("homes", f"{place}/base", "--no-line-breaks", cwd=tmp_path, env=env)
+    assert "keeps every promise" in done.stdout
+    (tmp_path / "a b.txt").write_text("one two")
+    task = {"id": "t", "command": "wc -w < 'a b.txt' > n", "inputs": [f"{place}/a b.txt"], "outputs": {"n": f"{place}/n"}}
+    write_list(tmp_path / "tasks.jsonl", task)
+    run("run", "tasks.jsonl", "--dir", "c", cwd=tmp_path, env=env)
+    assert (tmp_path / "n").read_text().strip() == "2"
+    (tmp_path / "eyas.toml").write_text('[home.rc]\nget = "x"\n')
+    assert "it has no `put`" in run("ls", f"{place}/", cwd=tmp_path, status=2).stderr
