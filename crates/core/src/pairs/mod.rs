@@ -132,10 +132,10 @@ pub const PAIR_NS_ASSUMED: u64 = 100_000_000;
 /// The usual [`Machine::tile_ns_max`].
 pub const TILE_NS_MAX: u64 = 600_000_000_000;
 /// A tile's result is read at once by whoever collects it.
-const TILE_PAIRS_MAX: u64 = 250_000;
+const TILE_PAIRS_MAX: u64 = 400_000;
 /// Tiles read at most so many items in total (an item counts for each tile that reads it), because the queue holds the name of each.
 /// Larger tiles have fewer: `p` pairs in `t` square tiles read `2 √(p t)` items.
-const ITEMS_QUEUED_MAX: u64 = 500_000;
+const ITEMS_QUEUED_MAX: u64 = 400_000;
 /// What a task costs beside its program: a slot's work, messages, links to inputs.
 const TASK_NS: u64 = 3_000_000;
 /// A small tile takes so many times what its task costs besides.
@@ -183,7 +183,7 @@ pub fn plan(sizes: &Sizes, machine: &Machine) -> Result<Tiling, Refusal> {
     let n_slots = machine.n_slots_total();
     let n_by_pairs = n_pairs.div_ceil(machine.tile_pairs_max(n_pairs));
     // Each slot gets the same number of blocks.
-    let mut n_blocks = n_slots.max(n_by_pairs).next_multiple_of(n_slots);
+    let mut n_blocks = n_slots * evened(n_by_pairs.div_ceil(n_slots).max(1));
     let blocks = loop {
         let blocks = divide(sizes, whole, n_blocks);
         let limit = machine.tile_bytes_max(blocks.len() as u64 <= n_slots);
@@ -219,6 +219,17 @@ pub fn plan(sizes: &Sizes, machine: &Machine) -> Result<Tiling, Refusal> {
         steps::add_block(sizes, machine, block, opening, last, &mut kinds);
     }
     Ok(Tiling::new(kinds))
+}
+
+/// A number of blocks for each slot that is about `n`. Where there are many, it is a power of two, so that halving gives few
+/// different shapes: tasks of one shape share a template, and cost the queue a third of what others cost.
+fn evened(n: u64) -> u64 {
+    const MANY: u64 = 8;
+    match n {
+        ..MANY => n,
+        _ if n.next_power_of_two() * 5 >= n * 6 => n.next_power_of_two() / 2,
+        _ => n.next_power_of_two(),
+    }
 }
 
 /// Whether so many pairs take long enough to be divided into several tasks.

@@ -113,7 +113,10 @@ fn long_programs_and_many_pairs_make_many_tiles() {
     assert_eq!(n_pairs, 100_000_000);
     let read: usize = tiles.iter().map(|tile| tile.items(Shape::Two).len()).sum();
     assert!(read < 700_000, "{read}");
-    assert!(tiles.iter().all(|tile| tile.n_pairs(Shape::Two) <= 300_000));
+    // Nearly all tiles read one of a few numbers of items, so they share templates.
+    let n_shapes = tiles.iter().map(|tile| tile.items(Shape::Two).len()).collect::<BTreeSet<_>>().len();
+    assert!(n_shapes * 5 < tiles.len(), "{n_shapes} of {}", tiles.len());
+    assert!(tiles.iter().all(|tile| tile.n_pairs(Shape::Two) <= 450_000));
 }
 
 #[test]
