@@ -28,7 +28,9 @@ class Elastic:
         self.eyas = cluster.eyas
         self.dir = cluster.folder / "up"
         self.env = {"EYAS_JOIN": str(self.dir / "dispatcher" / "join.json")}
-        given = ("--slots", "1", *(() if "--lease" in options else ("--lease", "60s")), *options)
+        slots = () if "--slots" in options else ("--slots", "1")
+        lease = () if "--lease" in options else ("--lease", "60s")
+        given = (*slots, *lease, *options)
         self.up = self.eyas.run("up", "--nodes", nodes, "--dir", self.dir, *given)
 
     def ask(self, *args: str | Path) -> str:
@@ -108,6 +110,24 @@ def test_a_burst_makes_nodes_come_and_idleness_makes_them_go(
     cluster.expect(**{f"u{i}": payload(10_000, i) for i in range(12)})
     up.down()
     assert most_at_once(up.life()) <= 3
+
+
+@pytest.mark.parametrize("policy", ["all-at-once", "exponential", "demand"])
+def test_tasks_of_several_cpus_get_as_many_nodes_as_they_fill(cluster: Cluster, tmp_path: Path, policy: str) -> None:
+    """Three tasks that take both slots of a node each want three nodes, and run at once."""
+    up = Elastic(cluster, "0..4", "--slots", "2", "--provisioning", policy)
+    if policy == "demand":
+        # While nothing is predicted, `demand` asks for no more nodes than there are; so a first task shows how long they take.
+        up.submit(cluster.task("first", "sleep 3; echo > out") | {"label": "wide", "cpus": 2})
+        up.ask("wait")
+    gate = tmp_path / "gate"
+    wide = [cluster.task(f"t{i}", "echo x > out", gate=gate) for i in range(3)]
+    up.submit(*[task | {"label": "wide", "cpus": 2} for task in wide])
+    wait_until(lambda: {"t0", "t1", "t2"} <= set(cluster.ran()), "all three at once")
+    gate.touch()
+    up.ask("wait")
+    up.down()
+    assert most_at_once(up.life()) == 3, "and a fourth node would have been idle"
 
 
 def test_nothing_is_lost_while_nodes_go_at_once(cluster: Cluster) -> None:

@@ -9,7 +9,7 @@ use crate::array::TaskArray;
 use crate::collective::{BatchId, CollectiveRecord};
 use crate::group::{LinkMessage, MemberLoad, RunLinks};
 use crate::home_share::{HomeReport, HomeShare};
-use crate::needs::{Equipment, Needs};
+use crate::needs::{Equipment, Needs, Size};
 use crate::pattern::{Evidence, RunPatterns};
 use crate::placement::Reason;
 use crate::provisioning::decision::Decision;
@@ -157,6 +157,12 @@ pub struct Offer {
     /// Gpus and named resources.
     #[serde(default)]
     pub equipment: Equipment,
+}
+
+impl Offer {
+    pub fn size(&self) -> Size {
+        Size::of_node(self.slots, self.memory_bytes, &self.equipment)
+    }
 }
 
 /// The time of an executor whose batch system ends it.
