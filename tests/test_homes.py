@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -42,7 +43,7 @@ def test_an_unmodified_program_reads_from_s3_and_writes_to_s3(run: Run, s3: Serv
     tasks = [
         {
             "id": f"t{n}",
-            "command": f"wc -w < {json.dumps(name)} > n",
+            "command": f"wc -w < {shlex.quote(name)} > n",
             "inputs": [f"s3://{bucket}/in/{name.replace('%', '%25')}"],
             "outputs": {"n": f"s3://{bucket}/out/{n}.n"},
         }
@@ -56,7 +57,7 @@ def test_an_unmodified_program_reads_from_s3_and_writes_to_s3(run: Run, s3: Serv
     }
     write_list(tmp_path / "tasks.jsonl", *tasks)
     done = run("run", "tasks.jsonl", "--dir", "c", cwd=tmp_path, env=env)
-    assert "3 done" in done.stdout
+    assert "3 done" in done.stdout + done.stderr
     write_list(tmp_path / "whole.jsonl", whole)
     run("run", "whole.jsonl", "--dir", "d", cwd=tmp_path, env=env)
     assert run("cat", f"s3://{bucket}/sum", env=env).stdout.split() == ["1", "2", "3"]
@@ -76,7 +77,7 @@ def test_a_map_is_over_the_objects_that_match(run: Run, s3: Server, tmp_path: Pa
     done = run(
         "map", f"s3://{bucket}/x/*.fa", "--out", out, "--shell", "--", "wc -c < {in} > {out}", env=env, cwd=tmp_path
     )
-    assert "2 done" in done.stdout
+    assert "2 done" in done.stdout + done.stderr
     listed = run("ls", f"s3://{bucket}/", env=env).stdout.split()
     assert [name for name in listed if "/out/" in name] == [f"s3://{bucket}/out/{n}.n" for n in (1, 2)]
     assert run("ls", f"s3://{bucket}/**/*.fa", env=env).stdout.count("\n") == 3
