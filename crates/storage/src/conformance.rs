@@ -190,6 +190,8 @@ fn reading(home: &dyn Home, base: &Location, can_stat: bool, objects: &[Object])
         assert_eq!(opened.stat.size_bytes, bytes.len() as u64, "{location}");
         if can_stat {
             assert_eq!(home.stat(&location).unwrap(), opened.stat, "{location}: stat and open agree");
+            let at_once = home.stat_at_once(&location);
+            assert!(at_once.is_none_or(|stat| stat == opened.stat), "{location}: the same at once");
         }
         drop(opened);
         assert!(read(home, &location, None).unwrap() == *bytes, "{location}: other bytes than written");

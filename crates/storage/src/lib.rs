@@ -38,6 +38,7 @@ mod limited;
 mod location;
 #[cfg(test)]
 mod memory;
+mod near;
 mod parts;
 pub mod pattern;
 mod put;
@@ -190,6 +191,13 @@ pub trait Home: Send + Sync {
 
     /// Size and version of the object, without its bytes.
     fn stat(&self, location: &Location) -> Result<Stat>;
+
+    /// The answer of [`Home::stat`] where that surely takes no longer than some microseconds. `None`: `stat` has to be
+    /// asked, on a thread that may wait.
+    fn stat_at_once(&self, location: &Location) -> Option<Stat> {
+        let _ = location;
+        None
+    }
 
     /// Starts reading the whole object or `range` of it, which has to lie inside (`InvalidRange` otherwise).
     fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened>;

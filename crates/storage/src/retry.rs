@@ -137,6 +137,10 @@ impl Home for Retry {
         self.0.backoff.run(|_| self.0.inner.stat(location))
     }
 
+    fn stat_at_once(&self, location: &Location) -> Option<Stat> {
+        self.0.inner.stat_at_once(location)
+    }
+
     fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {
         let mut opened = self.0.backoff.run(|_| self.0.inner.open(location, range.clone()))?;
         if self.capabilities().read_range {
