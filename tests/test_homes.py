@@ -270,7 +270,7 @@ def test_webdav_keeps_every_promise_of_a_home(
 @needs_rclone
 def test_a_home_of_commands_keeps_every_promise(run: Run, lab: Run, tmp_path: Path) -> None:
     (tmp_path / "eyas.toml").write_text('[home.rc]\npreset = "rclone"\n')
-    (tmp_path / "rclone.conf").write_text("[disk]\ntype = local\n")
+    (tmp_path / "rclone.conf").write_text("[disk]\ntype = alias\nremote = /\n")
     env = {"RCLONE_CONFIG": str(tmp_path / "rclone.conf")}
     place = f"rc://disk{tmp_path}"
     done = lab("homes", f"{place}/base", "--no-line-breaks", cwd=tmp_path, env=env)
