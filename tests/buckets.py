@@ -78,7 +78,9 @@ class Server:
 def moto(folder: Path) -> Iterator[Server]:
     port = free_port()
     program = Path(sys.executable).parent / "moto_server"
-    command = str(program if program.exists() else shutil.which("moto_server") or pytest.fail("no moto_server"))
+    command = str(
+        program if program.exists() else shutil.which("moto_server") or pytest.fail("no moto_server")
+    )
     with open(folder / "moto.log", "wb") as log:
         process = subprocess.Popen(
             [command, "-H", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log, stdin=subprocess.DEVNULL
@@ -137,7 +139,13 @@ def weather(server: Server, decide: Decide) -> Iterator[str]:
                 data = real.read()
                 self.send_response(real.status)
                 for name, value in real.getheaders():
-                    if name.lower() not in ("transfer-encoding", "connection", "content-length", "server", "date"):
+                    if name.lower() not in (
+                        "transfer-encoding",
+                        "connection",
+                        "content-length",
+                        "server",
+                        "date",
+                    ):
                         self.send_header(name, value)
                 size = real.getheader("content-length") if self.command == "HEAD" else None
                 self.send_header("content-length", size or str(len(data)))
@@ -147,7 +155,7 @@ def weather(server: Server, decide: Decide) -> Iterator[str]:
             finally:
                 connection.close()
 
-        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_one  # noqa: N815 the names that the library calls
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_one
 
     proxy = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     proxy.daemon_threads = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -42,7 +43,7 @@ def test_an_unmodified_program_reads_from_s3_and_writes_to_s3(run: Run, s3: Serv
     tasks = [
         {
             "id": f"t{n}",
-            "command": f"wc -w < {json.dumps(name)} > n",
+            "command": f"wc -w < {shlex.quote(name)} > n",
             "inputs": [f"s3://{bucket}/in/{name.replace('%', '%25')}"],
             "outputs": {"n": f"s3://{bucket}/out/{n}.n"},
         }
@@ -56,7 +57,7 @@ def test_an_unmodified_program_reads_from_s3_and_writes_to_s3(run: Run, s3: Serv
     }
     write_list(tmp_path / "tasks.jsonl", *tasks)
     done = run("run", "tasks.jsonl", "--dir", "c", cwd=tmp_path, env=env)
-    assert "3 done" in done.stdout
+    assert "3 done" in done.stdout + done.stderr
     write_list(tmp_path / "whole.jsonl", whole)
     run("run", "whole.jsonl", "--dir", "d", cwd=tmp_path, env=env)
     assert run("cat", f"s3://{bucket}/sum", env=env).stdout.split() == ["1", "2", "3"]
@@ -74,9 +75,17 @@ def test_a_map_is_over_the_objects_that_match(run: Run, s3: Server, tmp_path: Pa
     env = s3.env()
     out = f"s3://{bucket}/out/{{stem}}.n"
     done = run(
-        "map", f"s3://{bucket}/x/*.fa", "--out", out, "--shell", "--", "wc -c < {in} > {out}", env=env, cwd=tmp_path
+        "map",
+        f"s3://{bucket}/x/*.fa",
+        "--out",
+        out,
+        "--shell",
+        "--",
+        "wc -c < {in} > {out}",
+        env=env,
+        cwd=tmp_path,
     )
-    assert "2 done" in done.stdout
+    assert "2 done" in done.stdout + done.stderr
     listed = run("ls", f"s3://{bucket}/", env=env).stdout.split()
     assert [name for name in listed if "/out/" in name] == [f"s3://{bucket}/out/{n}.n" for n in (1, 2)]
     assert run("ls", f"s3://{bucket}/**/*.fa", env=env).stdout.count("\n") == 3
@@ -90,7 +99,9 @@ def test_what_is_wrong_is_said_and_no_secret_with_it(run: Run, s3: Server, tmp_p
     assert "there is no such object" in run("cat", f"s3://{bucket}/x", env=env, status=2).stderr
     no_bucket = run("cat", "s3://nobucketofthatname/x", env=env, status=2).stderr
     assert "there is no bucket `nobucketofthatname`" in no_bucket
-    without = {name: value for name, value in env.items() if not name.endswith("_KEY") and "KEY_ID" not in name}
+    without = {
+        name: value for name, value in env.items() if not name.endswith("_KEY") and "KEY_ID" not in name
+    }
     without |= {"HOME": str(tmp_path), "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
     missing = run("cat", f"s3://{bucket}/x", env=without, status=4).stderr
     assert "no credentials for S3 were found" in missing
@@ -182,7 +193,16 @@ def test_home_check_tries_everything(run: Run, s3: Server, tmp_path: Path) -> No
     for place, env in ((f"s3://{bucket}/here", s3.env()), (str(tmp_path), {})):
         checked = json.loads(run("home", "check", place, "--size", "1", "--json", env=env).stdout)
         works = {row["what"]: row["works"] for row in checked["rows"]}
-        wanted = ("write", "stat", "read", "read a range", "list", "remove", "read, bandwidth", "write, bandwidth")
+        wanted = (
+            "write",
+            "stat",
+            "read",
+            "read a range",
+            "list",
+            "remove",
+            "read, bandwidth",
+            "write, bandwidth",
+        )
         assert all(works[what] for what in wanted), checked
     assert run("ls", f"s3://{bucket}/", env=s3.env()).stdout == ""
     table = run("home", "check", f"s3://{bucket}/here", "--size", "0", env=s3.env()).stdout
@@ -198,7 +218,18 @@ def dav(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     folder, port = tmp_path / "shared", free_port()
     folder.mkdir()
     address = f"127.0.0.1:{port}"
-    command = [RCLONE or "rclone", "serve", "webdav", str(folder), "--addr", address, "--user", "me", "--pass", SECRET]
+    command = [
+        RCLONE or "rclone",
+        "serve",
+        "webdav",
+        str(folder),
+        "--addr",
+        address,
+        "--user",
+        "me",
+        "--pass",
+        SECRET,
+    ]
     with open(tmp_path / "dav.log", "wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     try:
@@ -210,7 +241,9 @@ def dav(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
 
 @needs_rclone
-def test_webdav_keeps_every_promise_of_a_home(run: Run, lab: Run, dav: tuple[str, Path], tmp_path: Path) -> None:
+def test_webdav_keeps_every_promise_of_a_home(
+    run: Run, lab: Run, dav: tuple[str, Path], tmp_path: Path
+) -> None:
     url, folder = dav
     (tmp_path / "netrc").write_text(f"machine 127.0.0.1\nlogin me\npassword {SECRET}\n")
     env = {"NETRC": str(tmp_path / "netrc")}
@@ -222,7 +255,12 @@ def test_webdav_keeps_every_promise_of_a_home(run: Run, lab: Run, dav: tuple[str
     (folder / "in.txt").write_text("one two three")
     write_list(
         tmp_path / "tasks.jsonl",
-        {"id": "t", "command": "wc -w < in.txt > n", "inputs": [f"{url}/in.txt"], "outputs": {"n": f"{url}/out/n"}},
+        {
+            "id": "t",
+            "command": "wc -w < in.txt > n",
+            "inputs": [f"{url}/in.txt"],
+            "outputs": {"n": f"{url}/out/n"},
+        },
     )
     run("run", "tasks.jsonl", "--dir", "c", cwd=tmp_path, env=env)
     assert (folder / "out" / "n").read_text().strip() == "3"
@@ -232,13 +270,18 @@ def test_webdav_keeps_every_promise_of_a_home(run: Run, lab: Run, dav: tuple[str
 @needs_rclone
 def test_a_home_of_commands_keeps_every_promise(run: Run, lab: Run, tmp_path: Path) -> None:
     (tmp_path / "eyas.toml").write_text('[home.rc]\npreset = "rclone"\n')
-    (tmp_path / "rclone.conf").write_text("[disk]\ntype = local\n")
+    (tmp_path / "rclone.conf").write_text("[disk]\ntype = alias\nremote = /\n")
     env = {"RCLONE_CONFIG": str(tmp_path / "rclone.conf")}
     place = f"rc://disk{tmp_path}"
     done = lab("homes", f"{place}/base", "--no-line-breaks", cwd=tmp_path, env=env)
     assert "keeps every promise" in done.stdout
     (tmp_path / "a b.txt").write_text("one two")
-    task = {"id": "t", "command": "wc -w < 'a b.txt' > n", "inputs": [f"{place}/a b.txt"], "outputs": {"n": f"{place}/n"}}
+    task = {
+        "id": "t",
+        "command": "wc -w < 'a b.txt' > n",
+        "inputs": [f"{place}/a b.txt"],
+        "outputs": {"n": f"{place}/n"},
+    }
     write_list(tmp_path / "tasks.jsonl", task)
     run("run", "tasks.jsonl", "--dir", "c", cwd=tmp_path, env=env)
     assert (tmp_path / "n").read_text().strip() == "2"

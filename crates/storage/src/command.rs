@@ -51,41 +51,25 @@ pub const COMMANDS: [&str; 7] = ["get", "put", "stat", "list", "remove", "range"
 const N_NEEDED: usize = 5;
 
 /// Texts in what a failed command prints that mean that there is no such object, or that this user may not do that.
-const MISSING: &[&str] = &["no such file", "no such object", "not found", "does not exist", "doesn't exist"];
+const MISSING: &[&str] =
+    &["no such file", "no such object", "not found", "does not exist", "doesn't exist", "can't cd to"];
 const DENIED: &[&str] =
     &["permission denied", "access denied", "not authorized", "authentication failed", "forbidden"];
 
 /// Declarations of well-known tools, by their names. Each was tried with the tool.
-pub const PRESETS: &[(&str, &[(&str, &str)])] = &[
-    (
-        // HOST is the name of a remote of `rclone config`.
-        "rclone",
-        &[
-            ("get", "rclone cat {host}:{path}"),
-            ("range", "rclone cat --offset {offset} --count {length} {host}:{path}"),
-            ("put", "rclone copyto {file} {host}:{path}"),
-            ("move", "rclone moveto {host}:{from} {host}:{path}"),
-            ("stat", "rclone lsf --files-only --format st --separator ' ' {host}:{path}"),
-            ("list", "rclone lsf -R --files-only {host}:{path}"),
-            ("remove", "rclone deletefile {host}:{path}"),
-        ],
-    ),
-    (
-        // HOST is the server, with a port if it is not 1094.
-        "xrootd",
-        &[
-            ("get", "xrdcp --silent root://{host}//{path} -"),
-            ("put", "xrdcp --silent --force --posc {file} root://{host}//{path}"),
-            ("move", "xrdfs {host} mv /{from} /{path}"),
-            (
-                "stat",
-                "xrdfs {host} stat -q IsReadable /{path} | awk '/^Size:/ {s=$2} /^MTime:/ {t=$2\"T\"$3} END {if (s != \"\") print s, t}'",
-            ),
-            ("list", "xrdfs {host} ls -R -l /{path} | awk '!/^d/' | sed 's|^.* /*'{path}'/||'"),
-            ("remove", "xrdfs {host} rm /{path}"),
-        ],
-    ),
-];
+pub const PRESETS: &[(&str, &[(&str, &str)])] = &[(
+    // HOST is the name of a remote of `rclone config`.
+    "rclone",
+    &[
+        ("get", "rclone cat {host}:{path}"),
+        ("range", "rclone cat --offset {offset} --count {length} {host}:{path}"),
+        ("put", "rclone copyto {file} {host}:{path}"),
+        ("move", "rclone moveto {host}:{from} {host}:{path}"),
+        ("stat", "rclone lsf --files-only --format st --separator ' ' {host}:{path}"),
+        ("list", "rclone lsf -R --files-only {host}:{path}"),
+        ("remove", "rclone deletefile {host}:{path}"),
+    ],
+)];
 
 /// One home of commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,8 +5,8 @@
 //!
 //! * `kind`: the list of all kinds of home, and the only place where schemes are known; how to add one is said there;
 //! * [`canonical`]: what people write to the one text of a location;
-//! * adaptors, each a kind: [`FileHome`] (paths of this machine, local or shared), [`HttpHome`] (read only), [`S3Home`], and
-//!   commands of the user ([`Declared`]);
+//! * adaptors, each a kind: [`FileHome`] (paths of this machine, local or shared), [`HttpHome`] (read only), [`S3Home`], WebDAV
+//!   servers, and commands of the user ([`Declared`]);
 //! * wrappers, each a [`Home`] around a [`Home`]: [`Retry`], [`Limited`], [`Chaos`];
 //! * [`pattern`]: how a name matches a pattern of a shell, for listings and for other readers of users' patterns;
 //! * [`Homes`] opens a home of each kind, puts the wrappers around it, and picks the home for a location.
@@ -49,6 +49,8 @@ mod testserver;
 mod tree;
 mod version;
 mod web;
+mod webdav;
+mod xml;
 
 pub use chaos::{Chaos, ChaosConfig, ChaosCounts};
 pub use command::{COMMANDS, Declared, PRESETS, declare};

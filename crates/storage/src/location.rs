@@ -222,6 +222,8 @@ mod tests {
         check("http://[::1]:9/x%zz", "http://[::1]:9/x%25zz");
         check("S3://Bucket.a/a b+c%20d?#é", "s3://Bucket.a/a%20b%2Bc%20d%3F%23%C3%A9");
         check("s3://bucket", "s3://bucket/");
+        check("DAV://Host:80/a b%20?#", "dav://host/a%20b%20%3F%23");
+        check("davs://h:443", "davs://h/");
     }
 
     #[test]
@@ -235,7 +237,7 @@ mod tests {
         check("a\0b", "NUL");
         check(
             "gs://bucket/key",
-            "the scheme `gs` is unknown; known are a plain path and file, http, https, s3",
+            "the scheme `gs` is unknown; known are a plain path and file, http, https, s3, dav, davs",
         );
         check("s3:///key", "bucket");
         check("s3://b/50%", "%25");
@@ -257,7 +259,7 @@ mod tests {
     #[test]
     fn names_join_and_come_back() {
         let odd = "a b?#%é'\n-";
-        for base in ["/d", "/", "http://h/d", "http://h", "s3://b/d", "s3://b"] {
+        for base in ["/d", "/", "http://h/d", "http://h", "s3://b/d", "s3://b", "dav://h:1/d"] {
             let joined = parse(base).unwrap().join(odd).unwrap();
             assert_eq!(joined.file_name(), odd, "{joined}");
             assert_eq!(joined.name_below(&parse(base).unwrap()).as_deref(), Some(odd));

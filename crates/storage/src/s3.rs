@@ -133,8 +133,9 @@ struct Question<'a> {
 impl S3Home {
     /// Opens no connection, and looks for no credentials yet. Errors: the authority file of `http` cannot be read.
     pub fn new(mut http: HttpConfig, retries: RetryConfig) -> Result<S3Home> {
-        if let Some(file) = std::env::var_os("AWS_CA_BUNDLE").filter(|file| !file.is_empty()) {
-            http.ca_file = Some(file.into());
+        let bundle = std::env::var_os("AWS_CA_BUNDLE").map(std::path::PathBuf::from);
+        if let Some(file) = bundle.filter(|file| file.is_file()) {
+            http.ca_file = Some(file);
         }
         // A redirect goes to another region, where the same signature is wrong.
         let config = web::agent_config(&http)?.max_redirects(0).max_redirects_will_error(false);

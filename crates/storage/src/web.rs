@@ -17,7 +17,7 @@ use crate::{HttpConfig, Location, Opened, Stat};
 use std::fmt;
 use std::io::{self, Read};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use ureq::config::ConfigBuilder;
 use ureq::http::{HeaderMap, Response};
@@ -64,8 +64,10 @@ pub(crate) fn agent_config(config: &HttpConfig) -> Result<ConfigBuilder<AgentSco
     if !config.proxy_from_env {
         builder = builder.proxy(None);
     }
-    if let Some(file) = &config.ca_file {
-        let roots = RootCerts::new_with_certs(&read_certificates(file)?);
+    // A variable that is left over from somewhere must not keep the whole program from running.
+    let of_user = || std::env::var_os("SSL_CERT_FILE").map(PathBuf::from).filter(|file| file.is_file());
+    if let Some(file) = config.ca_file.clone().or_else(of_user) {
+        let roots = RootCerts::new_with_certs(&read_certificates(&file)?);
         builder = builder.tls_config(TlsConfig::builder().root_certs(roots).build());
     }
     Ok(builder)

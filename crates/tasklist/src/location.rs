@@ -187,7 +187,7 @@ mod tests {
             ("run:../x/", "leads out of the run"),
             (
                 "GS://bucket/key",
-                "the scheme `gs` of `GS://bucket/key` is unknown\nhint: known are a plain path, run:, file://, http://, https:// and s3://",
+                "the scheme `gs` of `GS://bucket/key` is unknown\nhint: known are a plain path, run:, file://, http://, https://, s3://, dav:// and davs://",
             ),
             ("file://host/a", "three slashes"),
             ("file:///a%zz", "%25"),

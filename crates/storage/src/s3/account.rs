@@ -12,7 +12,8 @@ use crate::{HttpConfig, Location, web};
 use bytes::Bytes;
 use ini::Ini;
 use reqsign_aws_v4::{Credential, DefaultCredentialProvider, RequestSigner};
-use reqsign_core::{CommandExecute, CommandOutput, Context, FileRead, HttpSend, OsEnv, Signer};
+use reqsign_core::{CommandExecute, CommandOutput, Context, Env, FileRead, HttpSend, Signer};
+use std::collections::HashMap;
 use std::future::Future;
 use std::io::Read;
 use std::path::PathBuf;
@@ -87,7 +88,7 @@ impl Account {
                 let context = Context::new()
                     .with_file_read(Files)
                     .with_http_send(Web { patient, quick, is_silent: AtomicBool::new(false) })
-                    .with_env(OsEnv)
+                    .with_env(Variables)
                     .with_command_execute(Commands);
                 let signer = RequestSigner::new("s3", &region);
                 Some(Signer::new(context, DefaultCredentialProvider::new(), signer))
@@ -155,6 +156,26 @@ fn finished<T>(future: impl Future<Output = T>) -> T {
             Poll::Ready(value) => return value,
             Poll::Pending => std::thread::park(),
         }
+    }
+}
+
+/// The environment, in which an empty variable is as none.
+#[derive(Debug)]
+struct Variables;
+
+impl Env for Variables {
+    fn var(&self, key: &str) -> Option<String> {
+        std::env::var(key).ok().filter(|value| !value.is_empty())
+    }
+
+    fn vars(&self) -> HashMap<String, String> {
+        let set = std::env::vars_os()
+            .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
+        set.filter(|(_, value)| !value.is_empty()).collect()
+    }
+
+    fn home_dir(&self) -> Option<PathBuf> {
+        std::env::home_dir()
     }
 }
 

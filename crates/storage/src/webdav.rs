@@ -1,0 +1,522 @@
+//! `dav` and `davs` homes: WebDAV servers (RFC 4918), by HTTP and by HTTPS.
+//!
+//! An object is written under the name of a part beside it and moved to its own name when all bytes are there. Parts are noted
+//! as URLs ([`Fence::part_begins`](crate::Fence)), so that whoever reads a note can remove them.
+//!
+//! Names and passwords come from `~/.netrc` (or the file that `NETRC` names), as for other programs, and a token from
+//! `BEARER_TOKEN` or the file that `BEARER_TOKEN_FILE` names. A token is sent over HTTPS only.
+//!
+//! Not here: reading ([`crate::web`]).
+
+use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, push_encoded};
+use crate::error::{Error, ErrorKind, Result, Status};
+use crate::kind::Kind;
+use crate::parts::{PART_PREFIX, part_path};
+use crate::put::given_up;
+use crate::retry::Backoff;
+use crate::tree::{self, Children, Tree};
+use crate::version::Version;
+use crate::web::{self, Asker};
+use crate::xml::each_text;
+use crate::{Capabilities, Fence, Home, HomesConfig, Listing, Location, Opened, Put, Stat};
+use std::collections::BTreeSet;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use ureq::http::{Request, Response};
+use ureq::{Agent, Body, SendBody};
+
+const STAT: &str = "stat";
+const WRITE: &str = "write";
+const LIST: &str = "list";
+const REMOVE: &str = "remove";
+
+const CAPABILITIES: Capabilities = Capabilities {
+    name: "webdav",
+    read: true,
+    read_range: true,
+    stat: true,
+    write: true,
+    atomic_rename: true,
+    fences: false,
+    list: true,
+    remove: true,
+    local_path: false,
+    directories: false,
+};
+
+/// The kind of files on WebDAV servers.
+pub(crate) struct Shares;
+
+impl Kind for Shares {
+    fn schemes(&self) -> &'static [&'static str] {
+        &["dav", "davs"]
+    }
+
+    fn capabilities(&self) -> &'static Capabilities {
+        &CAPABILITIES
+    }
+
+    /// Host and port by the rules of `http`; in the path every character but an escape means itself.
+    fn canonical(&self, url: Url<'_>, out: &mut String) -> std::result::Result<Spelling, Refusal> {
+        let (authority, path) = url.rest.split_once('/').unwrap_or((url.rest, ""));
+        if authority.contains('@') {
+            return Err(Refusal::of_credentials());
+        }
+        let Some(path) = percent_decode(path) else {
+            return Err(Refusal::new("has a `%` that begins no escape", "write %25 for a percent sign"));
+        };
+        if path.contains('\0') {
+            return Err(Refusal::new("holds a NUL byte", None));
+        }
+        if path.split('/').any(|part| part == "..") {
+            return Err(Refusal::new("leads upwards with `..`", None));
+        }
+        let is_secure = url.scheme.eq_ignore_ascii_case("davs");
+        let scheme = if is_secure { "https" } else { "http" };
+        let mut of_web = String::new();
+        Url { scheme, rest: authority }.canonical(&mut of_web).unwrap_or(Ok(Spelling::Url))?;
+        out.push_str(if is_secure { "davs" } else { "dav" });
+        out.push_str(of_web.strip_prefix(scheme).unwrap_or(&of_web));
+        push_encoded(out, &path, is_path_mark, false);
+        Ok(Spelling::Url)
+    }
+
+    fn open(&self, config: &HomesConfig) -> Result<Arc<dyn Home>> {
+        Ok(Arc::new(DavHome {
+            // `PROPFIND` and its fellows are methods that HTTP itself does not know.
+            agent: web::agent_config(&config.http)?.allow_non_standard_methods(true).build().into(),
+            backoff: Backoff::new(config.retries.clone()),
+            directories: Mutex::default(),
+        }))
+    }
+}
+
+/// Files on WebDAV servers. Connections are kept and shared by all threads.
+pub struct DavHome {
+    agent: Agent,
+    backoff: Backoff,
+    /// URLs of directories that are known to be there.
+    directories: Mutex<BTreeSet<String>>,
+}
+
+/// What a server says of one name.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Found {
+    /// Percent-encoded, as the server writes it, without the `/` at the end.
+    path: String,
+    is_directory: bool,
+    size_bytes: Option<u64>,
+    etag: Option<String>,
+    modified: Option<String>,
+}
+
+impl Found {
+    /// From the answer to `PROPFIND`.
+    fn read_all(xml: &[u8]) -> Vec<Found> {
+        let mut found: Vec<Found> = Vec::new();
+        each_text(xml, &mut |at, text| {
+            let text = text.trim();
+            if at == "response/href" {
+                // Some servers write whole URLs.
+                let path = text.split_once("://").and_then(|(_, rest)| rest.find('/').map(|at| &rest[at..]));
+                let path = path.unwrap_or(text).trim_end_matches('/').to_owned();
+                found.push(Found { path, ..Found::default() });
+            }
+            let (Some(last), Some(property)) = (found.last_mut(), at.strip_prefix("response/propstat/prop/"))
+            else {
+                return;
+            };
+            match property {
+                "getcontentlength" => last.size_bytes = last.size_bytes.or(text.parse().ok()),
+                "getetag" if !text.is_empty() => last.etag = Some(text.to_owned()),
+                "getlastmodified" if !text.is_empty() => last.modified = Some(text.to_owned()),
+                "resourcetype/collection" => last.is_directory = true,
+                _ => {}
+            }
+        });
+        found
+    }
+
+    /// The last part of the path, decoded.
+    fn name(&self) -> Option<String> {
+        percent_decode(self.path.rsplit('/').next().unwrap_or_default())
+    }
+}
+
+/// The URL that is asked for.
+fn url_of(operation: &'static str, location: &Location) -> Result<String> {
+    match location.as_str().split_once("://") {
+        Some(("dav", rest)) => Ok(format!("http://{rest}")),
+        Some(("davs", rest)) => Ok(format!("https://{rest}")),
+        _ => {
+            let error = Error::unsupported(operation, location, CAPABILITIES.name);
+            Err(error.with_context("scheme", location.scheme()))
+        }
+    }
+}
+
+impl DavHome {
+    fn send(
+        &self,
+        operation: &'static str,
+        location: &Location,
+        (method, url): (&str, &str),
+        headers: &[(&str, &str)],
+        body: Option<SendBody<'_>>,
+    ) -> Result<Response<Body>> {
+        let mut builder = Request::builder().method(method).uri(url);
+        if let Some(value) = authorization(url) {
+            builder = builder.header("authorization", value);
+        }
+        for (name, value) in headers {
+            builder = builder.header(*name, *value);
+        }
+        let invalid = |error: ureq::http::Error| web::from_ureq(operation, location, error.into());
+        let answer = match body {
+            Some(body) => self.agent.run(builder.body(body).map_err(invalid)?),
+            None => self.agent.run(builder.body(()).map_err(invalid)?),
+        };
+        answer.map_err(|error| web::from_ureq(operation, location, error))
+    }
+
+    /// What is known of a location, and with `depth` 1 of what is directly in it.
+    fn find(
+        &self,
+        operation: &'static str,
+        location: &Location,
+        url: &str,
+        depth: &str,
+    ) -> Result<Vec<Found>> {
+        let answer = self.send(operation, location, ("PROPFIND", url), &[("depth", depth)], None)?;
+        if answer.status() != 207 {
+            return Err(self.refusal(operation, location, answer));
+        }
+        let mut xml = Vec::new();
+        answer
+            .into_body()
+            .into_reader()
+            .read_to_end(&mut xml)
+            .map_err(|error| web::from_body(operation, location, error))?;
+        Ok(Found::read_all(&xml))
+    }
+
+    /// Makes the directories above a URL that are not there.
+    fn make_directories(&self, location: &Location, url: &str) -> Result<()> {
+        let Some((directory, _)) = url.rsplit_once('/') else { return Ok(()) };
+        let above_root = url.find("://").map_or(0, |at| at + 3);
+        if !directory[above_root..].contains('/') {
+            return Ok(());
+        }
+        let is_known = |directory: &str| {
+            self.directories.lock().unwrap_or_else(PoisonError::into_inner).contains(directory)
+        };
+        if is_known(directory) {
+            return Ok(());
+        }
+        let is_there = match self.find(WRITE, location, &format!("{directory}/"), "0") {
+            Ok(_) => true,
+            Err(error) if error.kind() == ErrorKind::NotFound => false,
+            Err(error) => return Err(error),
+        };
+        if !is_there {
+            self.make_directories(location, directory)?;
+            let url = format!("{directory}/");
+            let answer = self.send(WRITE, location, ("MKCOL", &url), &[], None)?;
+            // 405: another writer has made it meanwhile.
+            if !answer.status().is_success() && answer.status() != 405 {
+                return Err(self.refusal(WRITE, location, answer));
+            }
+        }
+        self.directories.lock().unwrap_or_else(PoisonError::into_inner).insert(directory.to_owned());
+        Ok(())
+    }
+
+    /// Removes what is at a URL; nothing there is no error.
+    fn delete(&self, location: &Location, url: &str) -> Result<()> {
+        let answer = self.send(REMOVE, location, ("DELETE", url), &[], None)?;
+        match answer.status().is_success() || answer.status() == 404 {
+            true => Ok(()),
+            false => Err(self.refusal(REMOVE, location, answer)),
+        }
+    }
+
+    fn put_and_move(
+        &self,
+        location: &Location,
+        (url, part): (&str, &str),
+        body: &mut dyn Read,
+        put: &Put,
+    ) -> Result<()> {
+        let mut source = Source { body, fence: put.fence, location, n_bytes: 0, failed: None };
+        let size = put.size_hint_bytes.map(|size_bytes| size_bytes.to_string());
+        let headers: Vec<(&str, &str)> = size.iter().map(|size| ("content-length", size.as_str())).collect();
+        let sent =
+            self.send(WRITE, location, ("PUT", part), &headers, Some(SendBody::from_reader(&mut source)));
+        if let Some(error) = source.failed {
+            return Err(error);
+        }
+        let n_bytes = source.n_bytes;
+        if put.size_hint_bytes.is_some_and(|size_bytes| size_bytes != n_bytes) {
+            let reason = format!("{n_bytes} B came in place of the {} B announced", size.unwrap_or_default());
+            return Err(Error::new(ErrorKind::Io, Status::Temporary, WRITE, location, reason));
+        }
+        let answer = sent?;
+        if !answer.status().is_success() {
+            return Err(self.refusal(WRITE, location, answer));
+        }
+        put.fence.may_appear().map_err(|why| given_up(WRITE, location, why))?;
+        let headers = [("destination", url), ("overwrite", "T")];
+        self.backoff.run(|n_tries| {
+            let answer = self.send(WRITE, location, ("MOVE", part), &headers, None)?;
+            // 404 after a lost answer: the try before did it.
+            match answer.status().is_success() || n_tries > 1 && answer.status() == 404 {
+                true => Ok(()),
+                false => Err(self.refusal(WRITE, location, answer)),
+            }
+        })
+    }
+}
+
+/// The bytes that are sent, as long as the fence lets them.
+struct Source<'a> {
+    body: &'a mut dyn Read,
+    fence: &'a dyn Fence,
+    location: &'a Location,
+    n_bytes: u64,
+    failed: Option<Error>,
+}
+
+impl Read for Source<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let failed = match self.fence.may_go_on() {
+            Err(why) => given_up(WRITE, self.location, why),
+            Ok(()) => match self.body.read(buffer) {
+                Ok(n) => {
+                    self.n_bytes += n as u64;
+                    return Ok(n);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
+                Err(error) => {
+                    let context = format!("reading byte {} of what was to be written", self.n_bytes);
+                    Error::from_read(WRITE, self.location, error).with_context("failed at", context)
+                }
+            },
+        };
+        self.failed.get_or_insert(failed);
+        Err(io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+/// The credentials for a URL, if this user has any.
+fn authorization(url: &str) -> Option<String> {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    if url.starts_with("https://") {
+        let token = set("BEARER_TOKEN").or_else(|| std::fs::read_to_string(set("BEARER_TOKEN_FILE")?).ok());
+        if let Some(token) = token {
+            return Some(format!("Bearer {}", token.trim()));
+        }
+    }
+    let file = set("NETRC").map(PathBuf::from).or_else(|| Some(std::env::home_dir()?.join(".netrc")))?;
+    let authority = url.split_once("://")?.1.split('/').next()?;
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => host,
+        _ => authority,
+    };
+    let (login, password) = netrc(&std::fs::read_to_string(file).ok()?, host)?;
+    Some(format!("Basic {}", base64(format!("{login}:{password}").as_bytes())))
+}
+
+/// Name and password for a host: of the first `machine` of that name, else of `default`.
+fn netrc(text: &str, host: &str) -> Option<(String, String)> {
+    let mut words =
+        text.lines().filter(|line| !line.trim_start().starts_with('#')).flat_map(str::split_whitespace);
+    let (mut is_for_host, mut login, mut password) = (false, None, None);
+    while let Some(word) = words.next() {
+        match word {
+            "machine" | "default" if is_for_host => break,
+            "machine" => is_for_host = words.next()? == host,
+            "default" => is_for_host = true,
+            "login" => login = words.next().filter(|_| is_for_host),
+            "password" => password = words.next().filter(|_| is_for_host),
+            _ => {}
+        }
+    }
+    Some((login?.to_owned(), password?.to_owned()))
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const SIGNS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::new();
+    for three in bytes.chunks(3) {
+        let bits =
+            three.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
+        for n in 0..4 {
+            match n <= three.len() {
+                true => out.push(char::from(SIGNS[(bits >> (18 - 6 * n)) as usize & 63])),
+                false => out.push('='),
+            }
+        }
+    }
+    out
+}
+
+impl Asker for DavHome {
+    fn ask(
+        &self,
+        operation: &'static str,
+        location: &Location,
+        is_head: bool,
+        range: Option<&Range<u64>>,
+    ) -> Result<Response<Body>> {
+        let url = url_of(operation, location)?;
+        let range = range.map(|range| format!("bytes={}-{}", range.start, range.end - 1));
+        let headers: Vec<(&str, &str)> = range.iter().map(|range| ("range", range.as_str())).collect();
+        self.send(operation, location, (if is_head { "HEAD" } else { "GET" }, &url), &headers, None)
+    }
+
+    fn refusal(&self, operation: &'static str, location: &Location, answer: Response<Body>) -> Error {
+        let error = web::refusal_of(operation, location, &answer);
+        let why = match answer.status().as_u16() {
+            401 => "the server wants a name and a password, and those of ~/.netrc, if any, are not right",
+            507 => "the server has no space left",
+            404 | 410 => "there is no such file",
+            _ => return error,
+        };
+        let kind = if answer.status() == 507 { ErrorKind::NoSpace } else { error.kind() };
+        let status = if answer.status() == 507 { Status::Persistent } else { error.status() };
+        let reason = format!("{why} ({})", answer.status().as_u16());
+        Error::new(kind, status, operation, location, reason)
+    }
+}
+
+impl Home for DavHome {
+    fn capabilities(&self) -> &'static Capabilities {
+        &CAPABILITIES
+    }
+
+    /// By a question that tells a directory from a file.
+    fn stat(&self, location: &Location) -> Result<Stat> {
+        let url = url_of(STAT, location)?;
+        let found = self.find(STAT, location, &url, "0")?;
+        let Some(found) = found.first() else { return web::stat(self, location) };
+        if found.is_directory {
+            let reason = "it is a directory";
+            return Err(Error::new(ErrorKind::NotAFile, Status::Permanent, STAT, location, reason));
+        }
+        match found.size_bytes {
+            Some(size_bytes) => {
+                let version = Version::of_http(size_bytes, found.etag.as_deref(), found.modified.as_deref());
+                Ok(Stat { size_bytes, version })
+            }
+            None => web::stat(self, location),
+        }
+    }
+
+    fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {
+        web::open(self, location, range)
+    }
+
+    fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {
+        let url = url_of(WRITE, location)?;
+        self.backoff.run(|_| self.make_directories(location, &url))?;
+        let (directory, name) = url.rsplit_once('/').unwrap_or((&url, ""));
+        let part = part_path(Path::new(directory), name.as_bytes(), &put.part);
+        put.fence.part_begins(&part);
+        let part_url = part.to_string_lossy().into_owned();
+        let written = self.put_and_move(location, (&url, &part_url), body, put);
+        if written.is_ok() || self.backoff.run(|_| self.delete(location, &part_url)).is_ok() {
+            put.fence.part_ended(&part);
+        }
+        written?;
+        self.backoff.run(|_| self.stat(location))
+    }
+
+    fn remove_part(&self, part: &Path) -> Result<()> {
+        let url = part.to_str().filter(|url| url.starts_with("http://") || url.starts_with("https://"));
+        let Some(url) = url else { return Ok(()) };
+        let is_part = url.rsplit('/').next().is_some_and(|name| name.starts_with(PART_PREFIX));
+        match is_part {
+            true => self.delete(&format!("dav{}", &url[4..]).parse()?, url),
+            false => Ok(()),
+        }
+    }
+
+    fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
+        let directory = listing.directory();
+        let url = url_of(LIST, directory)?;
+        let tree = Shelf { home: self, directory, url: url.trim_end_matches('/').to_owned() };
+        let names = match listing {
+            Listing::Under(_) => tree::walk(&tree)?,
+            Listing::Glob { pattern, .. } => tree::glob(&tree, pattern)?,
+        };
+        let mut found = names.iter().map(|name| directory.join(name)).collect::<Result<Vec<_>>>()?;
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
+    }
+
+    /// A `DELETE` of a directory would remove all that is in it, so the name is looked at first.
+    fn remove(&self, location: &Location) -> Result<()> {
+        self.stat(location)?;
+        self.delete(location, &url_of(REMOVE, location)?)
+    }
+}
+
+/// The directories of a server below the place of a listing.
+struct Shelf<'a> {
+    home: &'a DavHome,
+    directory: &'a Location,
+    /// Without a `/` at its end.
+    url: String,
+}
+
+impl Tree for Shelf<'_> {
+    fn children(&self, directory: &str, _begins: &str) -> Result<Children> {
+        let mut url = format!("{}/", self.url);
+        push_encoded(&mut url, directory, is_path_mark, false);
+        let mut children = Children::default();
+        // The first one is the directory itself, which servers may spell with other escapes than we do.
+        for found in self.home.find(LIST, self.directory, &url, "1")?.into_iter().skip(1) {
+            match (found.name(), found.is_directory) {
+                (Some(name), true) => children.directories.push(name),
+                (Some(name), false) if !name.starts_with(PART_PREFIX) => children.files.push(name),
+                _ => {}
+            }
+        }
+        Ok(children)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_servers_say_is_understood() {
+        let xml = br#"<?xml version="1.0"?><D:multistatus xmlns:D="DAV:">
+            <D:response><D:href>/d/</D:href><D:propstat><D:prop><D:resourcetype><D:collection xmlns:D="DAV:"/></D:resourcetype>
+              </D:prop><D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>
+            <D:response><D:href>http://h:1/d/a%20b</D:href><D:propstat><D:prop><D:resourcetype></D:resourcetype>
+              <D:getcontentlength>7</D:getcontentlength><D:getetag>"x"</D:getetag></D:prop></D:propstat></D:response>
+            </D:multistatus>"#;
+        let found = Found::read_all(xml);
+        assert_eq!(found[0], Found { path: "/d".into(), is_directory: true, ..Found::default() });
+        assert_eq!(found[1].name().as_deref(), Some("a b"));
+        assert_eq!((found[1].size_bytes, found[1].etag.as_deref()), (Some(7), Some("\"x\"")));
+    }
+
+    #[test]
+    fn passwords_are_found_by_host() {
+        let text = "# machine h login no password no\nmachine h\n login me\n password p\ndefault login d password e\n";
+        assert_eq!(netrc(text, "h"), Some(("me".into(), "p".into())));
+        assert_eq!(netrc(text, "other"), Some(("d".into(), "e".into())));
+        assert_eq!(netrc("machine h login me", "h"), None);
+        for (text, expect) in
+            [("", ""), ("a", "YQ=="), ("ab", "YWI="), ("abc", "YWJj"), ("user:pass", "dXNlcjpwYXNz")]
+        {
+            assert_eq!(base64(text.as_bytes()), expect);
+        }
+    }
+}
