@@ -270,7 +270,7 @@ fn only_work_of_the_same_journal_is_taken_over() {
     let recovered = |journal: &[u64]| {
         let mut c = member(0);
         part_of(&mut c, &[task("w").writes("/out")], RunLinks::default());
-        journal.iter().for_each(|i| c.feed(Event::Began { incarnation: *i }));
+        journal.iter().for_each(|i| c.feed(Event::Began { incarnation: *i, gave_nothing: false }));
         c.feed(Event::Recovered);
         c
     };

@@ -177,6 +177,11 @@ impl Dispatcher {
         self.attempts.is_own_work(offer)
     }
 
+    /// Whether this process gives out nothing yet, as executors of before may still come back.
+    pub fn is_held(&self) -> bool {
+        self.attempts.hold_until.is_some()
+    }
+
     fn insert_executor(
         &mut self,
         now: Timestamp,

@@ -3,6 +3,7 @@
 //! Invariant: while the backlog is not empty the queue is full, and no task of the backlog goes before one of the queue.
 
 use super::*;
+use crate::array::Hint;
 
 /// A range of ready tasks of one array that is still folded: `start..end`.
 #[derive(Clone, Copy, Debug)]
@@ -159,6 +160,9 @@ impl Dispatcher {
         let ArrayState { array: a, run, stage, needs, .. } = &self.tasks.arrays[array.0 as usize];
         let (a, run, stage, size) = (a.clone(), *run, *stage, task_size(a, *needs));
         let inputs = self.inputs_of(run, &a, i);
+        if a.template.hints.multicast == Hint::Once {
+            self.ready.queue.spare_home(&inputs);
+        }
         let lasts = self.step_of(key.task, stage, size);
         self.ready.queue.enter(&self.catalog, now, &ready_task(key, size, inputs, lasts));
     }
