@@ -113,7 +113,9 @@ def test_a_burst_makes_nodes_come_and_idleness_makes_them_go(
 
 
 @pytest.mark.parametrize("policy", ["all-at-once", "exponential", "demand"])
-def test_tasks_of_several_cpus_get_as_many_nodes_as_they_fill(cluster: Cluster, tmp_path: Path, policy: str) -> None:
+def test_tasks_of_several_cpus_get_as_many_nodes_as_they_fill(
+    cluster: Cluster, tmp_path: Path, policy: str
+) -> None:
     """Three tasks that take both slots of a node each want three nodes, and run at once."""
     up = Elastic(cluster, "0..4", "--slots", "2", "--provisioning", policy)
     if policy == "demand":

@@ -44,7 +44,7 @@ def test_requests_and_releases_are_told_with_the_numbers_that_they_follow_from(c
     told = decisions(up)
     first, *_ = told
     assert first["change"] == 1 and first["policy"] == "demand"
-    assert first["why"]["work"]["sizing"]["n_unknown"] == 1, "nothing was known of the first task"
+    assert first["why"]["work"]["sizing"]["unknown"]["n"] == 1, "nothing was known of the first task"
     by_work = [one for one in told if one["change"] > 0 and one["seen"]["queued_ns"] > 0]
     assert by_work, told
     sizing = by_work[0]["why"]["work"]["sizing"]

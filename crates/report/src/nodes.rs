@@ -9,6 +9,7 @@ use crate::lines::name_of;
 use crate::units;
 use eyas_core::provisioning::decision::{Basis, Decided, Decision, Why};
 use eyas_core::provisioning::sizing::Sizing;
+use eyas_core::provisioning::work::NODE_PARTS;
 use eyas_core::types::Timestamp;
 use eyas_text::line_of;
 use serde::Serialize;
@@ -204,6 +205,10 @@ fn sizing_in_words(sizing: &Sizing) -> String {
             units::duration(sizing.horizon_ns())
         );
     }
+    if sizing.busy_parts > 0 {
+        let slots = sizing.busy_parts as f64 / NODE_PARTS as f64 * f64::from(sizing.slots_per_node);
+        let _ = write!(text, "; the rate that is expected then keeps {slots:.1} slots busy");
+    }
     let _ = write!(text, "; what is left then is to start within {}", units::duration(sizing.stay_ns()));
     text
 }
@@ -211,7 +216,7 @@ fn sizing_in_words(sizing: &Sizing) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use eyas_core::provisioning::work::{NODE_PARTS, Work};
+    use eyas_core::provisioning::work::Work;
     use eyas_core::types::ExecutorId;
 
     const S: u64 = 1_000_000_000;
@@ -245,6 +250,7 @@ mod tests {
         let sizing = Sizing {
             queued: vec![Work { n: 40, ns: 400 * S, parts: 20 * NODE_PARTS }],
             arriving: Work { n: 12, ns: 120 * S, parts: 6 * NODE_PARTS },
+            busy_parts: NODE_PARTS,
             start_up_ns: 3 * S,
             start_within_ns: 2 * S,
             slots_per_node: 2,
@@ -257,7 +263,7 @@ mod tests {
              \n    10.0 s   +3  requested 3 nodes, as the predicted work needs 3 nodes more.\n                 \
              40 tasks queued, predicted to run for 6 min 40 s in all; 2 of 2 slots busy, 1 node there, 0 on their way.\n                 \
              A node takes 3.00 s to come, as measured so far; 12 tasks with 2 min 00 s of work are expected to arrive within 6.00 s; \
-             what is left then is to start within 3.00 s.\n"
+             the rate that is expected then keeps 2.0 slots busy; what is left then is to start within 3.00 s.\n"
         );
     }
 

@@ -97,6 +97,7 @@ impl Policy for ByDemand {
             ..Sizing::default()
         };
         sizing.arriving = self.arrivals.expected(sizing.horizon_ns());
+        sizing.busy_parts = self.arrivals.busy_parts(sizing.start_up_ns);
         self.sizing = sizing;
         let n_nodes = self.sizing.n_lacking().0;
         if n_nodes > 0 || self.last_lack.is_none() {

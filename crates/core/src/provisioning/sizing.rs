@@ -11,6 +11,10 @@
 //!   - tasks that are longer than the horizon take their slots first; shorter tasks share what is left;
 //!   - new slots have the stay for what remains. A task that is longer than the stay takes new slots of its own.
 //!
+//! Where nodes take longer to come than tasks should wait, a queue says too late that nodes lack. So there are to be nodes for
+//! the rate that is expected when new ones could be there, too: as many slots as tasks keep busy at that rate, and a margin that
+//! grows with the square root of it ([`MARGIN`]) and is the larger, the longer nodes take to come.
+//!
 //! Slots are shares of nodes here: of tasks of which a node holds `k` at once, for their cpus, memory, gpus or named resources,
 //! each takes one `k`-th of a node's slots.
 //!
@@ -25,6 +29,9 @@ use serde::{Deserialize, Serialize};
 /// A new node is expected to work for at most this long, however long it takes to come: time in a batch system's queue is
 /// not paid for.
 pub const STAY_NS_MAX: u64 = 60_000_000_000;
+/// So many times the square root of the slots that are busy at a steady rate there are beside them, so that few tasks wait:
+/// square-root staffing (S. Halfin, W. Whitt: *Heavy-traffic limits for queues with many exponential servers*, 1981).
+const MARGIN: f64 = 1.5;
 /// Work for less than this part of one node is left to the nodes that are there.
 const PART_OF_NODE: f64 = 0.05;
 
@@ -39,6 +46,8 @@ pub struct Sizing {
     pub n_too_large: u64,
     /// What is expected to arrive until the horizon.
     pub arriving: Work,
+    /// Nodes, in parts, that tasks keep busy at the rate which is expected when new nodes could be there.
+    pub busy_parts: u64,
     /// Tasks that nodes have, by predicted time.
     pub running: Vec<Work>,
     /// What all tasks that nodes have take of nodes, those that wait there behind others, too; in parts.
@@ -68,6 +77,14 @@ impl Sizing {
     /// The predicted time of all queued tasks together.
     pub fn queued_ns(&self) -> u64 {
         self.queued.iter().fold(0, |sum, work| sum.saturating_add(work.ns))
+    }
+
+    /// The slots that are to be there for the rate at which tasks arrive.
+    fn slots_for_rate(&self) -> f64 {
+        let busy = self.busy_parts as f64 / NODE_PARTS as f64 * f64::from(self.slots_per_node.max(1));
+        let too_late_ns = self.start_up_ns.saturating_sub(self.start_within_ns);
+        let margin = MARGIN * busy.sqrt() * too_late_ns as f64 / self.start_up_ns.max(1) as f64;
+        busy + margin
     }
 
     /// Nodes that are needed beyond those that are there or on their way, and how many of them for tasks of which nothing is predicted.
@@ -116,6 +133,8 @@ impl Sizing {
             // Parts were rounded down, and what is left of that is no node.
             (slots / slots_per_node - part - 1e-9).ceil().max(0.0) as u32
         };
+        let rate_left = self.slots_for_rate() - f64::from(n_have) * slots_per_node;
+        let known_left = known_left.max(rate_left);
         let n_known = nodes_of(known_left);
         let n_all = nodes_of(known_left + unknown_left);
         let mut n_unknown = (n_all - n_known).min(n_have.max(1));
@@ -194,6 +213,17 @@ mod tests {
             "also what piles up until nodes come"
         );
         assert_eq!(Sizing { arriving: work(3 * 20, S), ..busy }.n_lacking(), (0, 0));
+    }
+
+    #[test]
+    fn where_nodes_come_late_there_are_some_more_than_the_rate_keeps_busy() {
+        let at = |start_up_s: u64, n: u64| {
+            let busy = busy(n, S);
+            Sizing { start_up_ns: start_up_s * S, busy_parts: 16 * NODE_PARTS, ..busy }.n_lacking().0
+        };
+        // Sixteen slots are busy; beside them 1.5 times 4, less a fifth where nodes take 50 s and tasks may wait for 10 s.
+        assert_eq!((at(50, 4), at(50, 20), at(50, 21)), (17, 1, 0));
+        assert_eq!((at(5, 4), at(5, 16)), (12, 0), "nodes come in time, so no margin is needed");
     }
 
     #[test]

@@ -9,10 +9,12 @@ use std::collections::VecDeque;
 
 /// The length of one bin of the arrival rate.
 const BIN_NS: u64 = 3_000_000_000;
-/// The rate now is that of so many bins; it is compared with as many bins before, twice.
+/// The rate now is that of so many bins.
 const N_BINS: usize = 10;
-/// Three half minutes show whether the rate changes steadily; the last bin is not full.
-const N_BINS_KEPT: usize = 3 * N_BINS + 1;
+/// Three windows of so many bins show whether the rate changes steadily.
+const N_BINS_OF_TREND: [usize; 2] = [N_BINS, 2 * N_BINS];
+/// The last bin is not full.
+const N_BINS_KEPT: usize = 3 * 2 * N_BINS + 1;
 
 /// A whole node, in the parts that tasks take of it.
 pub const NODE_PARTS: u64 = 1_000_000;
@@ -156,11 +158,12 @@ impl Predicted {
     }
 }
 
-/// The rate at which work arrives, over the last minute and a half.
+/// The rate at which work arrives, over the last three minutes.
 ///
 /// The rate of half a minute is the median of its ten bins of three seconds, so that a submission of many tasks at once, which
-/// fills one bin, is not taken for a rate. A rate that rises or falls over three half minutes is taken to go on by the lesser
-/// of the two steps, to twice or half of what it is; a rate that has jumped once is taken to stay.
+/// fills one bin, is not taken for a rate. A rate that rises or falls over three half minutes, or over three minutes, is taken to
+/// go on by the lesser of the two steps, to twice or half of what it is; a rate that has jumped once is taken to stay. Minutes
+/// are looked at, too, because a rate that rises once a minute is even for every other half minute.
 #[derive(Debug, Default)]
 pub struct Arrivals {
     /// The counters at the last look.
@@ -191,36 +194,53 @@ impl Arrivals {
         self.bins.back_mut().expect("there is a bin since the first look").add(arrived.since(before));
     }
 
+    /// Nodes, in parts, that tasks will keep busy at the rate which is expected in `ahead_ns` from now.
+    pub fn busy_parts(&self, ahead_ns: u64) -> u64 {
+        // Microseconds of nodes per nanosecond.
+        (self.rate(ahead_ns) * 1e3 * NODE_PARTS as f64) as u64
+    }
+
+    /// The rate of a window of `n` bins that ended `ago` bins before the last full one, in microseconds of nodes per nanosecond.
+    fn rate_of(&self, ago: usize, n: usize) -> f64 {
+        let n_full = self.bins.len().saturating_sub(1);
+        // Bins from before the first look count as empty.
+        let mut us: Vec<u64> = vec![0; n.saturating_sub(n_full.saturating_sub(ago))];
+        us.extend(self.bins.iter().rev().skip(1 + ago).take(n).map(|bin| bin.node_us));
+        us.sort_unstable();
+        // The lower one of the two in the middle: where a rate jumps, no window has a rate between the two.
+        us[(n - 1) / 2] as f64 / BIN_NS as f64
+    }
+
+    /// The steady change of the rate as three windows of `n` bins show it, in the rate's unit per nanosecond.
+    fn rise(&self, n: usize) -> f64 {
+        if self.bins.len() <= 3 * n {
+            return 0.0;
+        }
+        let rates = [0, n, 2 * n].map(|ago| self.rate_of(ago, n));
+        let steps = [rates[0] - rates[1], rates[1] - rates[2]];
+        let least = if steps[0].abs() < steps[1].abs() { steps[0] } else { steps[1] };
+        if steps[0] * steps[1] > 0.0 { least / (n as u64 * BIN_NS) as f64 } else { 0.0 }
+    }
+
+    /// The rate that is expected in `ahead_ns` from now.
+    fn rate(&self, ahead_ns: u64) -> f64 {
+        let rate = self.rate_of(0, N_BINS);
+        let rises = N_BINS_OF_TREND.map(|n| self.rise(n));
+        let steepest = if rises[0].abs() > rises[1].abs() { rises[0] } else { rises[1] };
+        let rise = if rises[0] * rises[1] < 0.0 { 0.0 } else { steepest };
+        // The rate is that of the middle of its half minute.
+        let ahead_ns = (N_BINS as u64 * BIN_NS) as f64 / 2.0 + ahead_ns as f64;
+        (rate + rise * ahead_ns).clamp(rate / 2.0, rate * 2.0)
+    }
+
     /// The tasks that are expected to arrive within `over_ns` from now.
     pub fn expected(&self, over_ns: u64) -> Work {
-        let n_full = self.bins.len().saturating_sub(1);
-        let full = |from: usize, to: usize| {
-            // Bins from before the first look count as empty.
-            let mut us: Vec<u64> = vec![0; (to - from).saturating_sub(n_full.saturating_sub(from))];
-            us.extend(self.bins.iter().rev().skip(1 + from).take(to - from).map(|bin| bin.node_us));
-            us.sort_unstable();
-            (us[us.len() / 2 - 1] + us[us.len() / 2]) as f64 / 2.0 / BIN_NS as f64
-        };
-        let rate = full(0, N_BINS);
         let mut recent = Arrived::default();
         self.bins.iter().rev().take(N_BINS + 1).for_each(|bin| recent.add(*bin));
-        if rate <= 0.0 || recent.n == 0 || recent.node_us == 0 {
+        if self.bins.is_empty() || recent.n == 0 || recent.node_us == 0 {
             return Work::default();
         }
-        let half_ns = (N_BINS as u64 * BIN_NS) as f64;
-        let rise = if n_full >= 3 * N_BINS {
-            let before = full(N_BINS, 2 * N_BINS);
-            let steps = [rate - before, before - full(2 * N_BINS, 3 * N_BINS)];
-            let least = if steps[0].abs() < steps[1].abs() { steps[0] } else { steps[1] };
-            if steps[0] * steps[1] > 0.0 { least / half_ns } else { 0.0 }
-        } else {
-            0.0
-        };
-        // The rate is that of the middle of its half minute, and wanted for the middle of the time to come.
-        let ahead_ns = (half_ns + over_ns as f64) / 2.0;
-        let rate = (rate + rise * ahead_ns).max(rate / 2.0).min(rate * 2.0);
-        // Microseconds per nanosecond, times nanoseconds.
-        let node_us = rate * over_ns as f64;
+        let node_us = self.rate(over_ns / 2) * over_ns as f64;
         // Tasks are expected to be like those of the last half minute.
         let like = |recent_sum: u64| node_us * recent_sum as f64 / recent.node_us as f64;
         let n_at_once = node_us * recent.n as f64 / recent.us.max(1) as f64;
@@ -281,6 +301,24 @@ mod tests {
         let soars = expected_after(210, 200, |second| 1 << (second / 20));
         let rate = expected_after(210, 200, |second| if second < 180 { 0 } else { 1 << (second / 20) });
         assert_eq!(soars.n, 2 * rate.n, "at most twice the rate of the last half minute");
+    }
+
+    #[test]
+    fn a_rate_that_rises_once_a_minute_is_taken_to_rise_at_every_moment() {
+        let rate = |second: u64| (100.0 * 1.3f64.powi((second / 60) as i32)) as u64;
+        for second in 240..300 {
+            let mut arrivals = Arrivals::default();
+            let mut n = 0;
+            for now in 0..=second {
+                n += rate(now);
+                arrivals.note(Timestamp(now * S), of_1_s(n));
+            }
+            // Each task of 1 s takes half a node.
+            let (busy, then) = (arrivals.busy_parts(45 * S) / NODE_PARTS, rate(second + 45) / 2);
+            // Until half of the half minute is of the new rate, the old one counts.
+            assert!(busy * 10 >= then * 6 && busy * 10 <= then * 14, "{busy} nodes for {then} at {second}");
+        }
+        assert_eq!(Arrivals::default().busy_parts(S), 0);
     }
 
     #[test]
