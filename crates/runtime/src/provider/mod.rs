@@ -60,6 +60,8 @@ const LOOK: Duration = Duration::from_millis(250);
 const BLOCKS_SHOWN_MAX: usize = 50;
 /// How long nodes are given to leave in order at the end.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
+/// How long the dispatcher may take to hear why a provider ends.
+const SAY_LAST_MAX: Duration = Duration::from_secs(2);
 /// Of so many blocks that failed the last words are kept: several may fail in one look, and the first of them ends it all.
 const FAILED_KEPT: usize = 16;
 /// So many things that do not work are shown to people.
@@ -152,9 +154,10 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ProviderError::Signal)?;
     // Whoever started this sends it when its user does not want to wait any longer.
     let (haste, calls) = (source.haste(), source.calls());
+    let cut = haste.clone();
     tokio::spawn(async move {
         interrupt.recv().await;
-        haste.begin();
+        cut.begin();
         let _ = stop.send(()).await;
     });
     let provisioner = Provisioner::new(options.config).map_err(ProviderError::Config)?;
@@ -175,6 +178,7 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
         elsewhere: options.elsewhere,
         blocks: Blocks::new(options.blocks, provisioner),
         worker: Worker::start(source),
+        haste,
         calls,
         has_listed: false,
         has_tried_to_list: false,
@@ -212,7 +216,10 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
                     break Ok(());
                 }
             }
-            Err(e) => break Err(e),
+            Err(e) => {
+                provider.say_last(&e).await;
+                break Err(e);
+            }
         }
     };
     provider.end().await;
@@ -242,6 +249,8 @@ struct Provider {
     elsewhere: Option<(Duration, Share)>,
     blocks: Blocks,
     worker: Worker,
+    /// Begins when nobody wants to wait any longer: commands are cut off then.
+    haste: Haste,
     calls: Option<CallCount>,
     has_listed: bool,
     has_tried_to_list: bool,
@@ -416,6 +425,14 @@ impl Provider {
         false
     }
 
+    /// Reports to the dispatcher why this provider ends. The dispatcher shows it to people for as long as there is no other provider.
+    async fn say_last(&mut self, why: &ProviderError) {
+        self.troubles = vec![(String::new(), line_of(&why.to_string()).to_string())];
+        let report = self.client.demand(self.describe());
+        // A dispatcher that does not answer now has other troubles.
+        let _ = tokio::time::timeout(SAY_LAST_MAX, report).await;
+    }
+
     /// Ends all blocks.
     async fn end(mut self) {
         // What was begun is ended first, so that the id of each block is known.
@@ -424,6 +441,10 @@ impl Provider {
         }
         // The block of a submission that failed may exist all the same.
         if self.blocks.is_in_doubt() || !self.has_tried_to_list {
+            // The block of a submission that was just cut off may come to be after this listing.
+            if !self.haste.has_begun() {
+                self.blocks.begin_listing(self.now());
+            }
             self.worker.list();
             for answer in self.worker.finish_orders().await {
                 self.note(answer);
@@ -478,6 +499,18 @@ pub fn end_blocks(mut source: impl Source, prefix: &str) -> Vec<String> {
 pub fn left_by(dispatcher_dir: &Path) -> Option<Vec<String>> {
     let text = std::fs::read_to_string(provider_left(dispatcher_dir)).ok()?;
     Some(text.lines().map(str::to_string).collect())
+}
+
+/// Notes that this cluster has left nothing, if no provider of it has begun to submit a block: a provider whose batch system cannot be asked
+/// ends before it lists anything. `join`: the first dispatcher's join file.
+pub fn note_nothing_begun(join: &Path, share: &Share) -> std::io::Result<()> {
+    let dispatcher_dir = join.parent().unwrap_or(Path::new("."));
+    let n_submitted = calls_of(dispatcher_dir).map_or(0, |calls| calls.n_submit);
+    // Each submission begins with its script.
+    if n_submitted == 0 && !share.has_scripts() {
+        std::fs::write(provider_left(dispatcher_dir), "")?;
+    }
+    Ok(())
 }
 
 /// Why a block is over, with what it said itself.
