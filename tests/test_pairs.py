@@ -158,6 +158,66 @@ def test_a_later_run_computes_only_what_has_changed(run: Run, tmp_path: Path) ->
     assert numbers(read_csv(tmp_path / "m.csv")[2]) == double_loop(files(tmp_path, "a"), files(tmp_path, "b"))
 
 
+FASTA = {"s1": "ACGT\nAC\n", "s2": "GGGA\n", "s3": "ACACAC\nGT\nA\n"}
+
+
+def test_records_of_fasta_files(run: Run, tmp_path: Path) -> None:
+    """A set may be the sequences of several files; each pair sees two files with a sequence each."""
+    sequences = [f">{name} a sequence\n{text}" for name, text in FASTA.items()]
+    (tmp_path / "one.fa").write_text("".join(sequences[:2]))
+    (tmp_path / "two.fa").write_text(sequences[2] + ">s1 again\nT\n")
+    line = "grep -c '>' {a} {b} >&2; echo $(grep -hv '>' {a} | tr -d '\\n' | wc -c)$(grep -hv '>' {b} | tr -d '\\n' | wc -c)"
+    options = ["--records", "fasta", "--out", "m.csv", "--nodes", "2", "--slots", "1", "--pair-time", "1s"]
+    run("pairs", "*.fa", "one.fa", *options, "--shell", "--", line)
+    columns, rows, cells = read_csv(tmp_path / "m.csv")
+    assert rows == ["s1", "s2", "s3", "s1#2"] and columns == ["s1", "s2"]
+    lengths = [len(text.replace("\n", "")) for text in FASTA.values()] + [1]
+    assert numbers(cells) == [[float(f"{a}{b}") for b in lengths[:2]] for a in lengths]
+    # One set with itself, where a tile has records of both files.
+    run("pairs", "*.fa", "--self", "--symmetric", *options, "--shell", "--", line)
+    own = numbers(read_csv(tmp_path / "m.csv")[2])
+    for i, j in itertools.product(range(4), range(4)):
+        assert own[i][j] == float(f"{lengths[min(i, j)]}{lengths[max(i, j)]}")
+
+
+def test_records_of_a_csv_file(run: Run, tmp_path: Path) -> None:
+    """Each row comes with the first row, so a program that reads columns by name can be used as it is."""
+    (tmp_path / "points.csv").write_text('name,x,y\n"a, first",0,1\nb,3,5\n\nc,-2,"2"\n')
+    (tmp_path / "distance.py").write_text(
+        "import csv, sys\n"
+        "p, q = (next(csv.DictReader(open(path))) for path in sys.argv[1:])\n"
+        "print(abs(int(p['x']) - int(q['x'])) + abs(int(p['y']) - int(q['y'])))\n"
+    )
+    options = ["--self", "--records", "csv", "--out", "m.csv", "--slots", "2"]
+    run("pairs", "points.csv", *options, "--", "python3", "distance.py", "{a}", "{b}")
+    columns, rows, cells = read_csv(tmp_path / "m.csv")
+    assert columns == rows == ["a, first", "b", "c"]
+    points = [(0, 1), (3, 5), (-2, 2)]
+    assert numbers(cells) == [[abs(x - u) + abs(y - v) for u, v in points] for x, y in points]
+
+
+def test_items_larger_than_a_slots_part_of_the_cache(run: Run, tmp_path: Path) -> None:
+    """A pair fits the cache, but not two pairs at once: the tiles have one pair each."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for k in range(3):
+            (tmp_path / name / f"{k}").write_bytes(b"x" * (40_000 + k))
+    line = "echo $(wc -c < {a})$(wc -c < {b})"
+    options = ["--out", "m.csv", "--nodes", "2", "--slots", "1", "--cache", "100KB"]
+    run("pairs", "a", "b", *options, "--shell", "--", line)
+    cells = numbers(read_csv(tmp_path / "m.csv")[2])
+    assert cells == [[float(f"{40_000 + i}{40_000 + j}") for j in range(3)] for i in range(3)]
+
+
+def test_an_item_that_is_gone(run: Run, tmp_path: Path) -> None:
+    """A file that a list names and that is not there is an error before anything runs."""
+    make_sets(tmp_path, 2, 2)
+    (tmp_path / "list").write_text("a/0.txt\na/gone.txt\n")
+    done = run("pairs", "@list", "b", "--out", "m.csv", "--", "cmp", "{a}", "{b}", status=2)
+    assert "gone.txt" in done.stderr
+    assert not (tmp_path / "m.csv").exists()
+
+
 MANY = """
 import pathlib, sys
 for line in pathlib.Path(sys.argv[1]).read_text().splitlines():
@@ -187,10 +247,16 @@ def test_a_program_that_takes_many_pairs(run: Run, tmp_path: Path) -> None:
         (["a/0.txt", "a/1.txt", "b/0.txt"], "3 sets are given, and two sets go into pairs"),
         (["a/*.txt", "b/*.txt", "--cache", "50B"], "and a node's cache takes 50 B"),
         (["@none", "b/*.txt"], "cannot read the list `none`"),
+        (["a/*.txt", "b", "--records", "fasta"], "it does not begin with `>` as a FASTA file does"),
+        (
+            ["empty.csv", "empty.csv", "--records", "csv"],
+            "the set `empty.csv` is empty: there is no row below its first",
+        ),
     ],
 )
 def test_bad_sets(run: Run, tmp_path: Path, arguments: list[str], expected: str) -> None:
     make_sets(tmp_path)
+    (tmp_path / "empty.csv").write_text("name,value\n")
     done = run("pairs", *arguments, "--out", "m.csv", "--", "cmp", "{a}", "{b}", status=2)
     assert expected in done.stderr
     assert not (tmp_path / "m.csv").exists()

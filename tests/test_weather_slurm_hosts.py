@@ -155,7 +155,7 @@ def test_a_node_that_is_cut_off_for_less_than_its_lease_comes_back_with_its_work
 ) -> None:
     gate = tmp_path / "gate"
     tasks = [on_its_host(cluster, "t", "echo x > out", gate=gate, retries=0)]
-    running = Far(cluster, tasks, "--nodes", "0..1", "--lease", "20s")
+    running = Far(cluster, tasks, "--nodes", "0..1", "--lease", "60s")
     cluster.begun("t")
     host = batch.host_of(host_of(cluster, "t"))
     running.checker.look()
@@ -175,14 +175,14 @@ def test_a_node_that_is_cut_off_for_good_is_replaced_and_ends_itself(
     gate = tmp_path / "gate"
     # One node at most: the other one may come only when the first one's job is over.
     tasks = [on_its_host(cluster, "t", "echo x > out", gate=gate, retries=0)]
-    running = Far(cluster, tasks, "--nodes", "0..1", "--slots", "4")
+    running = Far(cluster, tasks, "--nodes", "0..1", "--slots", "4", "--lease", f"{LEASE_S}s")
     cluster.begun("t")
     first = host_of(cluster, "t")
     (executor,) = processes(cluster.eyas, "executor")
     running.checker.look()
     batch.host_of(first).set_link("down")
     wait_until(
-        lambda: executor not in processes(cluster.eyas, "executor"), "the executor to end", 4 * LEASE_S + 20
+        lambda: executor not in processes(cluster.eyas, "executor"), "the executor to end with its lease"
     )
     wait_until(lambda: host_of(cluster, "t") != first, "the task on another host", 100, running.process)
     gate.touch()

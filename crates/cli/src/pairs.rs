@@ -10,6 +10,7 @@
 
 mod command;
 mod matrix;
+mod records;
 mod tile;
 
 pub use tile::{TILE_ARGUMENT, tile_main};
@@ -27,12 +28,14 @@ use eyas_storage::{Homes, HomesConfig, Location};
 use eyas_tasklist::{FileSet, TaskList, find_set, fold_tasks, name_of_file};
 use eyas_text::{shown, shown_path};
 use matrix::Matrix;
+use records::Records;
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tile::{Order, RESULT, SELF};
+use tile::{Order, RESULT, RecordFile, RecordFiles, SELF};
 
 /// So many cells without a value are named with their reasons.
 const MISSING_NAMED: u64 = 10;
@@ -51,6 +54,10 @@ pub struct PairsArgs {
     /// Compare the files of one set with each other
     #[arg(long = "self")]
     pub own: bool,
+    /// The items are not files but the records of files: the sequences of FASTA files, or the rows of CSV files, each with the
+    /// first row, which has the names of columns
+    #[arg(long, value_name = "FORMAT")]
+    pub records: Option<Records>,
     /// The value of a pair does not depend on the order of its files: half of the matrix is computed, and mirrored
     #[arg(long, requires = "own")]
     pub symmetric: bool,
@@ -189,10 +196,81 @@ impl Out {
 
 // ---------------------------------------------------------------- sets
 
+/// The items of one set.
+struct Set {
+    names: Vec<String>,
+    sizes: Vec<u64>,
+    /// The file of each item; where items are records, the files that have them.
+    locations: Vec<String>,
+    /// Where items are records: the number of the first item of each file.
+    firsts: Vec<u32>,
+}
+
+impl Set {
+    fn find(word: &str, records: Option<Records>, folder: &Path) -> Result<Set, Fault> {
+        let set = find_set(word, folder)?;
+        if let Some(first) = set.repeated.first() {
+            let n = plural(set.repeated.len() as u64, "file");
+            let verb = if set.repeated.len() == 1 { "is" } else { "are" };
+            eyas_text::say!(
+                "note: {n} of {} {verb} named more than once, among them {}; each has one row or column",
+                shown(word),
+                shown(first)
+            );
+        }
+        let found = match records {
+            None => {
+                let sizes = sizes_of(&set)?;
+                Set { names: set.names, sizes, locations: set.locations, firsts: vec![] }
+            }
+            Some(format) => Set::of_records(format, set)?,
+        };
+        if u32::try_from(found.names.len()).is_err() {
+            return Err(bad(format!("the set {} has more than 4,294,967,295 items", shown(word))));
+        }
+        if let (Some(format), true) = (records, found.names.is_empty()) {
+            let what = if format == Records::Fasta { "no sequence" } else { "no row below its first" };
+            return Err(bad(format!("the set {} is empty: there is {what} in it", shown(word))));
+        }
+        Ok(found)
+    }
+
+    fn of_records(format: Records, files: FileSet) -> Result<Set, Fault> {
+        let homes = Homes::new(HomesConfig::default()).map_err(|e| Fault::new(Exit::Other, e))?;
+        let mut set = Set { names: vec![], sizes: vec![], locations: files.locations, firsts: vec![] };
+        let mut n_of_name: HashMap<String, u32> = HashMap::new();
+        for location in &set.locations {
+            set.firsts.push(u32::try_from(set.names.len()).unwrap_or(u32::MAX));
+            let parsed = Location::parse(location, Path::new("/"));
+            let opened = parsed.and_then(|location| homes.open(&location, None)).map_err(bad)?;
+            let split = format.split(opened.reader, |record| {
+                // Names of rows and columns differ from each other.
+                let n = n_of_name.entry(record.name.clone()).or_default();
+                *n += 1;
+                let name = if record.name.is_empty() { "record" } else { &record.name };
+                set.names.push(if *n > 1 { format!("{name}#{n}") } else { name.to_owned() });
+                set.sizes.push(record.bytes.len() as u64);
+                Ok(())
+            });
+            split.map_err(|why| {
+                bad(format!("cannot split {} into records: {why}", shown(location)))
+                    .hint("--records says how the files of a set are split; without it, each file is an item")
+            })?;
+        }
+        Ok(set)
+    }
+
+    /// The files, by their index, that the items of these numbers are in. The numbers ascend.
+    fn files_of(&self, items: impl Iterator<Item = u32>) -> BTreeSet<usize> {
+        items.map(|n| self.firsts.partition_point(|first| *first <= n) - 1).collect()
+    }
+}
+
 struct Sets {
-    a: FileSet,
+    a: Set,
     /// `None`: the first set again.
-    b: Option<FileSet>,
+    b: Option<Set>,
+    records: Option<Records>,
     sizes: Sizes,
 }
 
@@ -213,30 +291,16 @@ impl Sets {
                 ));
             }
         };
-        let find = |word: &String| -> Result<FileSet, Fault> {
-            let set = find_set(word, folder)?;
-            if let Some(first) = set.repeated.first() {
-                let n = plural(set.repeated.len() as u64, "file");
-                eyas_text::say!(
-                    "note: {n} of {} named more than once, among them {}; each has one row or column",
-                    shown(word),
-                    shown(first)
-                );
-            }
-            if u32::try_from(set.locations.len()).is_err() {
-                return Err(bad(format!("the set {} has more than 4,294,967,295 files", shown(word))));
-            }
-            Ok(set)
-        };
+        let find = |word: &String| Set::find(word, args.records, folder);
         let (a, b) = (find(a)?, b.map(find).transpose()?);
         let sizes = match &b {
-            Some(b) => Sizes::two(&sizes_of(&a)?, &sizes_of(b)?),
-            None => Sizes::own(&sizes_of(&a)?, args.symmetric),
+            Some(b) => Sizes::two(&a.sizes, &b.sizes),
+            None => Sizes::own(&a.sizes, args.symmetric),
         };
-        Ok(Sets { a, b, sizes })
+        Ok(Sets { a, b, records: args.records, sizes })
     }
 
-    fn second(&self) -> &FileSet {
+    fn second(&self) -> &Set {
         self.b.as_ref().unwrap_or(&self.a)
     }
 
@@ -252,13 +316,45 @@ impl Sets {
         let mut hasher = blake3::Hasher::new();
         for set in [Some(&self.a), self.b.as_ref()] {
             hasher.update(b"\0\0");
-            for location in set.into_iter().flat_map(|set| &set.locations) {
-                hasher.update(location.as_bytes());
+            let names = |set: &&Set| if self.records.is_some() { set.names.clone() } else { vec![] };
+            for text in set.into_iter().flat_map(|set| set.locations.iter().cloned().chain(names(&set))) {
+                hasher.update(text.as_bytes());
                 hasher.update(b"\0");
             }
         }
         hasher.update(format!("{:?} {chunk:?}", self.sizes.shape()).as_bytes());
         hasher.finalize().to_hex()[..32].to_owned()
+    }
+
+    /// What the task of a tile reads of its sets: names in the sandbox with locations, and where its records are.
+    fn inputs(&self, items: &[Item]) -> (Vec<(String, String)>, Option<RecordFiles>) {
+        let file = |folder: String, location: &String| {
+            let name = name_of_file(location);
+            let name = if name.is_empty() { "item" } else { &name };
+            (format!("{folder}/{name}"), location.clone())
+        };
+        let Some(format) = self.records else {
+            let of = |item: &Item| match item {
+                Item::A(n) => file(format!("a/{n}"), &self.a.locations[*n as usize]),
+                Item::B(n) => file(format!("b/{n}"), &self.second().locations[*n as usize]),
+            };
+            return (items.iter().map(of).collect(), None);
+        };
+        let mut inputs = vec![];
+        let mut files_of = |letter: &str, set: &Set, items: Vec<u32>| -> Vec<RecordFile> {
+            let files = set.files_of(items.into_iter()).into_iter();
+            let named = files.map(|k| {
+                let (path, location) = file(format!("set-{letter}/{k}"), &set.locations[k]);
+                inputs.push((path.clone(), location));
+                RecordFile { first: set.firsts[k], path }
+            });
+            named.collect()
+        };
+        let a = items.iter().filter_map(|item| if let Item::A(n) = item { Some(*n) } else { None });
+        let b = items.iter().filter_map(|item| if let Item::B(n) = item { Some(*n) } else { None });
+        let a = files_of("a", &self.a, a.collect());
+        let b = files_of("b", self.second(), b.collect());
+        (inputs, Some(RecordFiles { format, a, b }))
     }
 }
 
@@ -294,7 +390,7 @@ struct Plan {
     tiling: Tiling,
 }
 
-const PLAN_VERSION: u32 = 1;
+const PLAN_VERSION: u32 = 2;
 
 impl Plan {
     /// The plan of the run that goes on, or a new one.
@@ -332,7 +428,7 @@ impl Plan {
 fn refused(refusal: Refusal, sets: &Sets) -> Fault {
     match refusal {
         Refusal::Empty { is_first } => {
-            bad(format!("the {} set has no files", if is_first { "first" } else { "second" }))
+            bad(format!("the {} set has no items", if is_first { "first" } else { "second" }))
         }
         Refusal::TooLarge { row, column, bytes, cache_bytes } => {
             let second = if sets.b.is_some() { Item::B(column) } else { Item::A(column) };
@@ -404,21 +500,12 @@ fn task_list(
     };
     let mut tasks = Vec::with_capacity(plan.tiling.tiles.len());
     for (n, tile) in plan.tiling.tiles.iter().enumerate() {
-        let order = Order { shape: plan.shape, tile: tile.clone(), strict: args.strict, shell: args.shell };
+        let (mut inputs, records) = sets.inputs(&tile.items(plan.shape));
+        let order =
+            Order { shape: plan.shape, tile: tile.clone(), records, strict: args.strict, shell: args.shell };
         let order = serde_json::to_string(&order).expect("an order is plain data");
         let mut words = vec![SELF.to_owned(), TILE_ARGUMENT.to_owned(), order];
         words.extend(args.command.iter().cloned());
-        let item = |item: &Item| {
-            let (folder, n, location) = match item {
-                Item::A(n) => ("a", n, &sets.a.locations[*n as usize]),
-                Item::B(n) => ("b", n, &sets.second().locations[*n as usize]),
-            };
-            let name = name_of_file(location);
-            let name = if name.is_empty() { "item" } else { &name };
-            (format!("{folder}/{n}/{name}"), location.clone())
-        };
-        let items = tile.items(plan.shape);
-        let mut inputs: Vec<(String, String)> = items.iter().map(item).collect();
         for path in with {
             inputs.push((name_of_file(path).into_owned(), path.clone()));
         }
@@ -431,7 +518,7 @@ fn task_list(
             priority: plan.tiling.priority(n),
             label: "pairs".into(),
             // The tiles were chosen so that each node reads few items. A copy of an item to all nodes would undo that.
-            hints: Hints { multicast: Hint::Never, scatter: Hint::Never, gather: GatherHint::Never },
+            hints: Hints { multicast: Hint::Once, scatter: Hint::Never, gather: GatherHint::Never },
             ..TaskSpec::new(format!("tile-{n}"), TaskCommand::Exec(words))
         };
         tasks.push((spec, None));

@@ -9,6 +9,7 @@
 //! connection.
 
 mod group;
+pub mod resume;
 
 use eyas_core::array::TaskArray;
 use eyas_core::{ExecutorId, RunId};

@@ -166,6 +166,10 @@ pub enum Hint {
     Always,
     /// Each task fetches its own inputs.
     Never,
+    /// Each task fetches its own inputs, and each input leaves home once, as far as possible: other nodes take it from a node that
+    /// has it or is reading it, also where home would be quicker. For a multicast only. It is the last variant because the number
+    /// of a variant is what journals have.
+    Once,
 }
 
 /// Like [`Hint`], for a gather, which can be done in two ways.

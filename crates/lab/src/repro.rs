@@ -59,7 +59,7 @@ pub struct ReproArgs {
     /// Folder for the page, the results and the figures [default: docs/results, with --quick eyas-repro]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Run only these parts: micro, mi, sw, allpairs, stacking, beyond, provisioning, collectives, scheduler, index, or single experiments by name
+    /// Run only these parts: micro, mi, sw, allpairs, stacking, beyond, tiles, provisioning, collectives, scheduler, index, or single experiments by name
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
     /// Number of experiments that are simulated at once

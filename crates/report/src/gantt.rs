@@ -8,10 +8,10 @@
 //! worst of them, and it is paler the longer the slot was idle between them.
 
 use crate::chart;
-use crate::html::escape;
 use crate::metrics::Measure;
 use crate::read::{AttemptRecord, How};
 use crate::units::{count, duration, plural};
+use eyas_text::markup;
 use std::fmt::Write;
 
 /// The most slots that are drawn.
@@ -185,14 +185,14 @@ pub fn draw(lanes: &Lanes) -> String {
     let mut seen = vec![];
     let (mut is_waiting, mut is_pale) = (false, false);
     for node in &lanes.nodes {
-        let full = escape(&node.name);
+        let full = markup(&node.name);
         let n_slots = node.slots.len() as f64;
         let _ = writeln!(
             body,
             "<text class=\"axis\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\"><title>{full}</title>{}</text>",
             left - 8.0,
             y + 4.0 + lane / 2.0,
-            escape(&short(&node.name))
+            markup(&short(&node.name))
         );
         for (from, to) in &node.present {
             let _ = writeln!(
@@ -241,7 +241,7 @@ pub fn draw(lanes: &Lanes) -> String {
                     let _ = writeln!(
                         body,
                         "<title>{}: {word}, {ran}, from {at}</title></rect>",
-                        escape(&bar.name)
+                        markup(&bar.name)
                     );
                 }
             }

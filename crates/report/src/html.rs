@@ -8,7 +8,7 @@
 //! Nothing is shown by colour alone: areas and bars have patterns, states have words. One column of a table
 //! has one unit, and all rates of a page have the same unit.
 //!
-//! Invariant: every string that came from a user goes through [`escape`].
+//! Invariant: every string that came from a user goes through [`eyas_text::markup`].
 
 use crate::chart::{self, Scales};
 use crate::gantt;
@@ -16,27 +16,8 @@ use crate::metrics::{Comparison, ExecutorRow, FailureRow, Report, Series, TaskRo
 use crate::read::{End, sum};
 use crate::stages::StageRow;
 use crate::units::{bytes, count, duration, number, percent, plural, size_unit, time_unit};
+use eyas_text::markup;
 use std::fmt::Write;
-
-/// `text` in a form that may stand between tags and in quoted attributes. Control characters, which HTML
-/// forbids, become a replacement character.
-pub fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            '\n' | '\t' => safe.push(c),
-            // Marks that change the direction of writing would let an id change how its neighbours look.
-            c if eyas_text::is_unsafe(c) => safe.push('\u{fffd}'),
-            c => safe.push(c),
-        }
-    }
-    safe
-}
 
 /// The page of `report`, compared with `base` if there is one.
 pub fn html(report: &Report, base: Option<&Report>) -> String {
@@ -47,7 +28,7 @@ pub fn html(report: &Report, base: Option<&Report>) -> String {
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>{} – eyas report</title>\n<style>\n{}</style>\n</head>\n<body>\n<main>\n",
-        escape(&title),
+        markup(&title),
         include_str!("page.css")
     );
     page.push_str(PATTERNS);
@@ -68,7 +49,7 @@ pub fn html(report: &Report, base: Option<&Report>) -> String {
         page,
         "<footer>Made by eyas {} from the event log. The same numbers are in the JSON file beside this page.</footer>\n\
          </main>\n<script>\n{}</script>\n</body>\n</html>\n",
-        escape(&report.eyas_version),
+        markup(&report.eyas_version),
         include_str!("page.js")
     );
     page
@@ -143,28 +124,28 @@ fn date(ns: u64) -> Option<String> {
 
 fn head(page: &mut String, report: &Report, base: Option<&Report>, title: &str) {
     let t = &report.totals;
-    let _ = writeln!(page, "<h1>{}</h1>", escape(title));
+    let _ = writeln!(page, "<h1>{}</h1>", markup(title));
     let mut facts = vec![
         plural(t.n_tasks, "task"),
         format!("up to {} with {}", plural(t.n_nodes_max, "node"), plural(t.n_slots_max, "slot")),
-        format!("placement <code>{}</code>", escape(&report.placement)),
+        format!("placement <code>{}</code>", markup(&report.placement)),
     ];
     facts.extend(date(report.began.0).map(|d| format!("began {d}")));
     if !report.cluster.is_empty() {
-        facts.push(format!("cluster {}", escape(&report.cluster)));
+        facts.push(format!("cluster {}", markup(&report.cluster)));
     }
     let _ = writeln!(page, "<p class=\"soft\">{}</p>", facts.join(" · "));
     verdict_box(page, report);
     if let Some(base) = base {
         let (this, that) = names(report, base);
         if let Some(limited) = base.verdict.sentences.last() {
-            let _ = writeln!(page, "<p>{}: {}</p>", escape(&that), escape(limited));
+            let _ = writeln!(page, "<p>{}: {}</p>", markup(&that), markup(limited));
         }
         let _ = writeln!(
             page,
             "<p>Compared: <b>{}</b> with <b>{}</b>. {}</p>",
-            escape(&this),
-            escape(&that),
+            markup(&this),
+            markup(&that),
             speedup(&compare(report, base))
         );
     }
@@ -215,7 +196,7 @@ fn verdict_box(page: &mut String, report: &Report) {
     let verdict = &report.verdict;
     page.push_str("<div class=\"verdict\">\n");
     for sentence in &verdict.sentences {
-        let _ = writeln!(page, "<p>{}</p>", escape(sentence));
+        let _ = writeln!(page, "<p>{}</p>", markup(sentence));
     }
     if verdict.causes.len() > 1 {
         page.push_str("<div class=\"bar\">");
@@ -227,12 +208,12 @@ fn verdict_box(page: &mut String, report: &Report) {
                 "<div class=\"c-{}\" style=\"width:{:.3}%\" title=\"{}\">{text}</div>",
                 c.cause.name(),
                 c.share * 100.0,
-                escape(&c.text)
+                markup(&c.text)
             );
         }
         page.push_str("</div>\n<details><summary>All shares of the time</summary><ul>\n");
         for c in &verdict.causes {
-            let _ = writeln!(page, "<li><b>{}</b> {}</li>", percent(c.share), escape(&c.text));
+            let _ = writeln!(page, "<li><b>{}</b> {}</li>", percent(c.share), markup(&c.text));
         }
         page.push_str("</ul></details>\n");
     }
@@ -313,7 +294,7 @@ fn cards(page: &mut String, report: &Report, base: Option<&Report>) {
         let _ = writeln!(
             page,
             "<p class=\"soft\">Below each number: the same of {}, and how many times that it is.</p>",
-            escape(&names(report, base).1)
+            markup(&names(report, base).1)
         );
     }
 }
@@ -363,8 +344,8 @@ fn hit_ratios(page: &mut String, report: &Report, base: Option<&Report>) {
         None => both(report, ""),
         Some(base) => {
             let (this, that) = names(report, base);
-            both(report, &format!("{}: ", escape(&this)));
-            both(base, &format!("{}: ", escape(&that)));
+            both(report, &format!("{}: ", markup(&this)));
+            both(base, &format!("{}: ", markup(&that)));
         }
     }
     page.push_str(
@@ -393,13 +374,13 @@ fn figures(page: &mut String, report: &Report, base: Option<&Report>, scales: Sc
 
 fn figure(page: &mut String, name: Option<&str>, report: &Report, scales: Scales) {
     let series = &report.series;
-    let data = escape(&figure_data(series, scales));
+    let data = markup(&figure_data(series, scales));
     let _ = writeln!(page, "<figure data-series=\"{data}\">");
     if let Some(name) = name {
         let _ = writeln!(
             page,
             "<figcaption>{} <span class=\"soft\">{}</span></figcaption>",
-            escape(name),
+            markup(name),
             duration(report.totals.makespan_ns)
         );
     }
@@ -562,7 +543,7 @@ fn totals(page: &mut String, report: &Report, base: Option<&Report>, scales: Sca
     page.push_str("<section>\n<h2>Totals</h2>\n<div class=\"groups\">\n");
     let columns = base.map(|base| {
         let (this, that) = names(report, base);
-        format!("<tr><th></th><th>{}</th><th>{}</th><th>ratio</th></tr>\n", escape(&this), escape(&that))
+        format!("<tr><th></th><th>{}</th><th>{}</th><th>ratio</th></tr>\n", markup(&this), markup(&that))
     });
     let columns = columns.unwrap_or_default();
     let begin = |name: &str| format!("<div><h3>{name}</h3><div class=\"scroll\"><table>\n{columns}");
@@ -626,7 +607,7 @@ fn stages(page: &mut String, report: &Report) {
     }
     page.push_str("</tr>\n");
     for s in &report.stages {
-        let _ = write!(page, "<tr><td class=\"t\">{}</td>", escape(&s.stage));
+        let _ = write!(page, "<tr><td class=\"t\">{}</td>", markup(&s.stage));
         for n in [s.n_tasks, s.n_done, s.n_inputs, s.n_outputs] {
             let _ = write!(page, "<td>{}</td>", count(n));
         }
@@ -676,7 +657,7 @@ fn executors(page: &mut String, report: &Report) {
         let _ = writeln!(
             page,
             "<tr><td class=\"t\">{}{lost}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escape(&e.name),
+            markup(&e.name),
             e.slots,
             cache.show(e.cache_bytes),
             time.show(e.present_ns),
@@ -800,7 +781,7 @@ fn task_table(page: &mut String, report: &Report) {
         page.push_str("<tr>");
         for (i, cell) in cells(row).iter().enumerate() {
             let class = cell_class(i);
-            let _ = write!(page, "<td{class}>{}</td>", escape(cell));
+            let _ = write!(page, "<td{class}>{}</td>", markup(cell));
         }
         page.push_str("</tr>\n");
     }
@@ -837,7 +818,7 @@ fn collectives(page: &mut String, report: &Report) {
     }
     page.push_str("<section>\n<h2>Patterns and collectives</h2>\n<ul>\n");
     for pattern in &report.patterns {
-        let _ = writeln!(page, "<li>{}</li>", escape(pattern));
+        let _ = writeln!(page, "<li>{}</li>", markup(pattern));
     }
     page.push_str("</ul>\n");
     if !report.collectives.is_empty() {
@@ -908,14 +889,14 @@ fn failure_rows(page: &mut String, rows: &[FailureRow]) {
     page.push_str("<div class=\"scroll\"><table>\n<tr><th>task</th><th class=\"t\">why</th><th class=\"t\">last attempt</th></tr>\n");
     for f in rows {
         let last = match &f.last_attempt {
-            Some((attempt, executor)) => format!("{attempt} on {}", escape(executor)),
+            Some((attempt, executor)) => format!("{attempt} on {}", markup(executor)),
             None => "never started".into(),
         };
         let _ = writeln!(
             page,
             "<tr><td class=\"t\">{}</td><td class=\"t\">{}</td><td class=\"t\">{last}</td></tr>",
-            escape(&f.user_id),
-            escape(&f.message)
+            markup(&f.user_id),
+            markup(&f.message)
         );
     }
     page.push_str("</table></div>\n");

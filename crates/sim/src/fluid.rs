@@ -403,9 +403,11 @@ impl<T: Copy> Fluid<T> {
                 return self.announce(now_ns, resource);
             }
         } else if self.tolerance > 0.0 && r.n_group == 0 && left >= 0.0 {
-            // No flow is held back here, and none would be.
-            r.level = left + r.foreign / n_members as f64;
-            r.passed_on = r.level;
+            // No flow is held back here. The level that a flow would have is that of the fastest one and what is left
+            // beside it, and finding that one takes a look at all flows. The capacity is never below it: what a flow
+            // has too much by that makes this resource full, and then it is shared out. A level below the fastest
+            // flow's rate would be wrong: it takes flows over that it does not hold back, and they go back again.
+            (r.level, r.passed_on) = (r.capacity, r.capacity);
             return;
         }
         self.fill(now_ns, resource);

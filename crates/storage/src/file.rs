@@ -16,6 +16,7 @@
 use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, push_encoded};
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
+use crate::near::NearFolders;
 use crate::parts::{PART_PREFIX, part_path, parts_in, remove_part};
 use crate::put::given_up;
 use crate::version::Version;
@@ -67,6 +68,10 @@ impl Kind for Files {
         &CAPABILITIES
     }
 
+    fn schemes_are_urls(&self) -> bool {
+        false
+    }
+
     fn canonical(&self, url: Url<'_>, _out: &mut String) -> std::result::Result<Spelling, Refusal> {
         let path =
             url.rest.strip_prefix("localhost").filter(|path| path.starts_with('/')).unwrap_or(url.rest);
@@ -104,6 +109,7 @@ pub struct FileHome {
     /// By directory and epoch: the parts of earlier epochs that lay in the directory when it was first
     /// written to in that epoch. No process makes more of these, so one listing serves all writers there.
     old_parts: Mutex<HashMap<(PathBuf, u64), Vec<(Part, PathBuf)>>>,
+    near: NearFolders,
 }
 
 impl FileHome {
@@ -115,7 +121,7 @@ impl FileHome {
                 .map_err(|error| Error::from_io("use the local home", directory.display(), error))
         };
         let home_local = home_local.into_iter().map(resolve).collect::<Result<_>>()?;
-        Ok(FileHome { home_local, old_parts: Mutex::default() })
+        Ok(FileHome { home_local, ..FileHome::default() })
     }
 
     /// Removes the parts in `directory` that earlier writers of the same object left before `part`.
@@ -154,7 +160,13 @@ impl Home for FileHome {
             return directory::stat(location, path);
         }
         let metadata = fs::metadata(path).map_err(|error| explain(STAT, location, path, error))?;
+        self.near.note(path);
         stat_of(STAT, location, &metadata)
+    }
+
+    fn stat_at_once(&self, location: &Location) -> Option<Stat> {
+        let path = location.path().filter(|_| !location.is_directory())?;
+        stat_of(STAT, location, &self.near.look(path)?).ok()
     }
 
     fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {

@@ -98,6 +98,11 @@ impl Homes {
         self.get(location).stat(location)
     }
 
+    /// See [`Home::stat_at_once`].
+    pub fn stat_at_once(&self, location: &Location) -> Option<Stat> {
+        self.get(location).stat_at_once(location)
+    }
+
     /// See [`Home::open`].
     pub fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {
         self.get(location).open(location, range)

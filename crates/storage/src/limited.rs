@@ -270,6 +270,10 @@ impl Home for Limited {
         self.inner.stat(location)
     }
 
+    fn stat_at_once(&self, location: &Location) -> Option<Stat> {
+        self.inner.stat_at_once(location)
+    }
+
     fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {
         if self.inner.local_path(location).is_some() {
             return self.inner.open(location, range);

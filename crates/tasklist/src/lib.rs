@@ -56,6 +56,6 @@ pub use location::RUN_FILE;
 pub use map::{ListInput, MapSpec, hole_names, map};
 pub use read::{ReadOptions, read};
 pub use source::{Source, Table};
-pub use template::quoted;
+pub use template::{Holes, Segment, fill, parse as parse_holes, quoted};
 pub use units::{parse_bytes, parse_duration, parse_parts, parse_rate};
 pub use write::to_jsonl;

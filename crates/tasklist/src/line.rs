@@ -427,7 +427,7 @@ impl<'de> Deserialize<'de> for HintsText {
                 let mut hints = Hints::default();
                 while let Some((Text(name), Text(value))) = map.next_entry()? {
                     match &*name {
-                        "multicast" => hints.multicast = choice(&name, &value, &HINTS)?,
+                        "multicast" => hints.multicast = choice(&name, &value, &MULTICAST_HINTS)?,
                         "scatter" => hints.scatter = choice(&name, &value, &HINTS)?,
                         "gather" => hints.gather = choice(&name, &value, &GATHER_HINTS)?,
                         _ => {
@@ -450,6 +450,8 @@ impl<'de> Deserialize<'de> for HintsText {
 /// The values that a hint may have.
 pub(crate) const HINTS: [(&str, Hint); 3] =
     [("auto", Hint::Auto), ("always", Hint::Always), ("never", Hint::Never)];
+pub(crate) const MULTICAST_HINTS: [(&str, Hint); 4] =
+    [("auto", Hint::Auto), ("always", Hint::Always), ("never", Hint::Never), ("once", Hint::Once)];
 pub(crate) const GATHER_HINTS: [(&str, GatherHint); 5] = [
     ("auto", GatherHint::Auto),
     ("always", GatherHint::Always),

@@ -131,12 +131,12 @@ pub fn map(spec: &MapSpec, list: Option<ListInput<'_>>) -> Result<TaskList> {
 }
 
 struct Templates {
-    out: Vec<Vec<Segment>>,
-    command: Vec<Vec<Segment>>,
+    out: Vec<Vec<Segment<Hole>>>,
+    command: Vec<Vec<Segment<Hole>>>,
 }
 
 /// The holes of a map over `columns`: those for its outputs, and those for its command.
-fn holes(spec: &MapSpec, columns: &[Column]) -> (Holes, Holes) {
+fn holes(spec: &MapSpec, columns: &[Column]) -> (Holes<Hole>, Holes<Hole>) {
     let (mut out, mut inputs) = (Holes::default(), Holes::default());
     out.add_named("index", Hole::Index);
     let files: Vec<usize> = (0..columns.len()).filter(|c| columns[*c].is_file).collect();
@@ -603,7 +603,7 @@ const MARK: &str = "\u{1}";
 /// The form of the mark in a URL.
 const MARK_IN_URL: &str = "%01";
 
-fn location_pattern(template: &[Segment], base: &str) -> Result<Pattern> {
+fn location_pattern(template: &[Segment<Hole>], base: &str) -> Result<Pattern> {
     let n_holes = template.iter().filter(|s| matches!(s, Segment::Hole(_))).count();
     let mut location = String::new();
     location::push_location(&mut location, &template::fill(template, &|_| MARK.into()), base)?;
@@ -642,7 +642,7 @@ fn split_at_marks(text: &str, mark: &str) -> Pattern {
     Pattern(pieces)
 }
 
-fn word_pattern(template: &[Segment], names: &[Pattern], shell: bool) -> Pattern {
+fn word_pattern(template: &[Segment<Hole>], names: &[Pattern], shell: bool) -> Pattern {
     let mut pieces = Vec::new();
     for segment in template {
         match segment {

@@ -41,23 +41,29 @@ impl Part {
     ];
 }
 
-/// The holes that a text may have.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Holes {
-    named: Vec<(String, Hole)>,
+/// The holes that a text may have, by name. `H` says what stands in a hole.
+#[derive(Clone, Debug)]
+pub struct Holes<H> {
+    named: Vec<(String, H)>,
     /// Messages name this many of the holes, from the front.
     n_named: usize,
 }
 
-impl Holes {
+impl<H> Default for Holes<H> {
+    fn default() -> Holes<H> {
+        Holes { named: vec![], n_named: 0 }
+    }
+}
+
+impl<H: Copy> Holes<H> {
     /// Adds a hole that messages name.
-    pub fn add_named(&mut self, name: impl Into<String>, hole: Hole) {
+    pub fn add_named(&mut self, name: impl Into<String>, hole: H) {
         self.named.insert(self.n_named, (name.into(), hole));
         self.n_named += 1;
     }
 
     /// Adds a hole that messages do not name, because it follows from others.
-    pub fn add(&mut self, name: impl Into<String>, hole: Hole) {
+    pub fn add(&mut self, name: impl Into<String>, hole: H) {
         self.named.push((name.into(), hole));
     }
 
@@ -65,19 +71,20 @@ impl Holes {
         self.named.iter().map(|(name, _)| name.as_str())
     }
 
-    pub fn get(&self, name: &str) -> Option<Hole> {
+    pub fn get(&self, name: &str) -> Option<H> {
         self.named.iter().find(|(known, _)| known == name).map(|(_, hole)| *hole)
     }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Segment {
+pub enum Segment<H> {
     Text(String),
-    Hole(Hole),
+    Hole(H),
 }
 
-/// Parses `text`, which may contain only `known` holes. `what` names the text in messages.
-pub(crate) fn parse(what: &str, text: &str, known: &Holes) -> Result<Vec<Segment>> {
+/// Parses `text`, which may contain only `known` holes. `what` names the text in messages. A text without any character gives no
+/// segment. `Err`: a lone brace, or an unknown hole.
+pub fn parse<H: Copy>(what: &str, text: &str, known: &Holes<H>) -> Result<Vec<Segment<H>>> {
     let mut segments = Vec::new();
     let mut literal = String::new();
     let mut rest = text;
@@ -138,7 +145,7 @@ pub(crate) fn shortened_list(names: &[&str], as_is: impl Fn(&str) -> String, bet
 }
 
 /// `template` with `value` appended for each hole.
-pub(crate) fn fill(template: &[Segment], value: &dyn Fn(Hole) -> String) -> String {
+pub fn fill<H: Copy>(template: &[Segment<H>], value: &dyn Fn(H) -> String) -> String {
     let mut out = String::new();
     for segment in template {
         match segment {
@@ -165,7 +172,7 @@ mod tests {
     const WHOLE: Hole = Hole::Column { column: 0, part: Part::Whole };
     const STEM: Hole = Hole::Column { column: 0, part: Part::Stem };
 
-    fn all() -> Holes {
+    fn all() -> Holes<Hole> {
         let mut holes = Holes::default();
         for (name, hole) in [
             ("in", WHOLE),

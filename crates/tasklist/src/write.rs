@@ -1,6 +1,6 @@
 //! Writes tasks as JSON Lines, for round trips and for `submit` from one cluster to another.
 
-use crate::line::{GATHER_HINTS, HINTS};
+use crate::line::{GATHER_HINTS, HINTS, MULTICAST_HINTS};
 use crate::several::stands_for_several;
 use eyas_core::array::{Command, Hints, STDERR_NAME, STDOUT_NAME, TaskArray};
 use eyas_core::needs::in_parts;
@@ -101,7 +101,7 @@ fn hints(hints: &Hints) -> String {
         known.iter().find(|(_, h)| *h == hint).map_or("auto", |(word, _)| word)
     }
     let said = [
-        ("multicast", word(&HINTS, hints.multicast)),
+        ("multicast", word(&MULTICAST_HINTS, hints.multicast)),
         ("scatter", word(&HINTS, hints.scatter)),
         ("gather", word(&GATHER_HINTS, hints.gather)),
     ];

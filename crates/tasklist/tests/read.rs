@@ -462,7 +462,9 @@ fn any_tasks() -> impl Strategy<Value = Vec<TaskSpec>> {
                         promises: if retries > 1 { vec![format!("run:{i}")] } else { vec![] },
                         hints: match retries {
                             0 => Hints::default(),
-                            1 => Hints { gather: GatherHint::Async, ..Hints::default() },
+                            1 => {
+                                Hints { gather: GatherHint::Async, multicast: Hint::Once, ..Hints::default() }
+                            }
                             _ => Hints { multicast: Hint::Never, scatter: Hint::Always, ..Hints::default() },
                         },
                     }

@@ -11,9 +11,11 @@
 //!
 //! Escapes are written as in Rust: `\u{1b}`, `\n`, and `\x9b` for a byte that is not UTF-8. Ordinary Unicode stays.
 
+mod markup;
 mod nearest;
 mod printer;
 
+pub use markup::markup;
 pub use nearest::nearest;
 pub use printer::{
     Printer, clear_line, printed_stderr, printed_stdout, raw_unless_terminal, redraw_line, stderr,

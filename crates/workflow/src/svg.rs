@@ -8,6 +8,7 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Workflow;
 use crate::stages::{Flow, Pattern, Stage, Stages};
+use eyas_text::markup;
 use std::fmt::Write;
 
 /// The most arrows of a drawing, and the most places that stages and arrows take in it.
@@ -109,7 +110,7 @@ pub fn svg(workflow: &Workflow, stages: &Stages) -> Result<String> {
         w,
         r#"<text x="{MARGIN}" y="{:.0}" font-size="16" class="name">{}</text>"#,
         MARGIN + 8.0,
-        escaped(title)
+        markup(title)
     );
     let _ = writeln!(w, r#"<text x="{MARGIN}" y="{:.0}" class="small">{sum}</text>"#, MARGIN + 8.0 + LINE_H);
 
@@ -170,8 +171,8 @@ pub fn svg(workflow: &Workflow, stages: &Stages) -> Result<String> {
         let _ = writeln!(
             w,
             r#"<path class="edge" stroke="{colour}" marker-end="url(#to-{name})"{dashes} d="{d}"><title>{} to {}: {label}</title></path>"#,
-            escaped(&stages.stages[edge.from].name),
-            escaped(&stages.stages[edge.to].name)
+            markup(&stages.stages[edge.from].name),
+            markup(&stages.stages[edge.to].name)
         );
         write_label(&mut labels, &label, colour, middle.0, middle.1);
     }
@@ -193,7 +194,7 @@ pub fn svg(workflow: &Workflow, stages: &Stages) -> Result<String> {
                 r#"<text class="{class}" text-anchor="middle" x="{:.1}" y="{:.1}">{}</text>"#,
                 place.x,
                 y + 20.0 + i as f64 * LINE_H,
-                escaped(line)
+                markup(line)
             );
         }
         if with_tasks {
@@ -242,7 +243,7 @@ pub fn svg(workflow: &Workflow, stages: &Stages) -> Result<String> {
             let _ = writeln!(
                 w,
                 r##"<circle class="dot" cx="{x:.1}" cy="{y:.1}" r="6" fill="#fff"><title>{}{took}</title></circle>"##,
-                escaped(&task.id)
+                markup(&task.id)
             );
         }
     }
@@ -434,22 +435,6 @@ fn colour_of(pattern: Pattern) -> &'static str {
 
 const FILLS: [&str; 6] = ["#ebf4ff", "#f0fff4", "#fffff0", "#fff5f5", "#faf5ff", "#edf2f7"];
 
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\n' | '\t' => out.push(' '),
-            c if eyas_text::is_unsafe(c) => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
 fn count(n: u64) -> String {
     let digits = n.to_string();
     let groups: Vec<&str> =
@@ -498,6 +483,5 @@ mod tests {
             ("".into(), ", 999 B".into(), ", 4.2 MB".into())
         );
         assert_eq!((duration(50_000_000), duration(90_000_000_000)), ("50 ms".into(), "90.0 s".into()));
-        assert_eq!(escaped("<a & \"b\">\n"), "&lt;a &amp; &quot;b&quot;&gt; ");
     }
 }

@@ -1,7 +1,7 @@
 //! The command of `eyas pairs`: words with `{a}`, `{b}` or `{pairs}`.
 
 use crate::{Exit, Fault};
-use eyas_text::shown;
+use eyas_tasklist::{Holes, Segment, parse_holes, quoted};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hole {
@@ -13,23 +13,22 @@ pub enum Hole {
     Pairs,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Piece {
-    Text(String),
-    Hole(Hole),
-}
-
 /// A command whose holes are known.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Command {
-    words: Vec<Vec<Piece>>,
+    words: Vec<Vec<Segment<Hole>>>,
     is_for_shell: bool,
     /// The program takes many pairs at once.
     pub takes_many: bool,
 }
 
-const KNOWN: &str =
-    "known here are {a}, {b} and {pairs}; write `{{` and `}}` for braces that are meant as such";
+fn holes() -> Holes<Hole> {
+    let mut holes = Holes::default();
+    for (name, hole) in [("a", Hole::A), ("b", Hole::B), ("pairs", Hole::Pairs)] {
+        holes.add_named(name, hole);
+    }
+    holes
+}
 
 impl Command {
     /// Parses the words of a command; `is_for_shell`: they are one line for the shell.
@@ -38,11 +37,13 @@ impl Command {
         if words.first().is_none_or(|word| word.trim().is_empty()) {
             return Err(bad("there is no command".into()).hint("write it after `--`"));
         }
-        let words: Vec<Vec<Piece>> = match is_for_shell {
-            true => vec![pieces(&words.join(" "))?],
-            false => words.iter().map(|word| pieces(word)).collect::<Result<_, _>>()?,
+        let holes = holes();
+        let parse = |word: &str| parse_holes("the command's", word, &holes);
+        let words: Vec<Vec<Segment<Hole>>> = match is_for_shell {
+            true => vec![parse(&words.join(" "))?],
+            false => words.iter().map(|word| parse(word)).collect::<Result<_, _>>()?,
         };
-        let has = |hole| words.iter().flatten().any(|piece| *piece == Piece::Hole(hole));
+        let has = |hole| words.iter().flatten().any(|part| *part == Segment::Hole(hole));
         let takes_many = has(Hole::Pairs);
         match (has(Hole::A), has(Hole::B), takes_many) {
             (true, true, false) | (false, false, true) => Ok(Command { words, is_for_shell, takes_many }),
@@ -61,58 +62,13 @@ impl Command {
 
     /// The program and its arguments, with `fill` in the places of holes.
     pub fn filled(&self, fill: impl Fn(Hole) -> String) -> Vec<String> {
-        let word = |pieces: &Vec<Piece>| -> String {
-            let text = |piece: &Piece| match piece {
-                Piece::Text(text) => text.clone(),
-                Piece::Hole(hole) if self.is_for_shell => eyas_tasklist::quoted(&fill(*hole)),
-                Piece::Hole(hole) => fill(*hole),
-            };
-            pieces.iter().map(text).collect()
-        };
-        let words = self.words.iter().map(word);
+        let value = |hole| if self.is_for_shell { quoted(&fill(hole)) } else { fill(hole) };
+        let words = self.words.iter().map(|word| eyas_tasklist::fill(word, &value));
         match self.is_for_shell {
             true => ["/bin/sh".to_owned(), "-c".to_owned()].into_iter().chain(words).collect(),
             false => words.collect(),
         }
     }
-}
-
-fn pieces(text: &str) -> Result<Vec<Piece>, Fault> {
-    let bad = |message: String| Err(Fault::new(Exit::BadInput, message).hint(KNOWN));
-    let mut found = vec![];
-    let mut literal = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find(['{', '}']) {
-        literal.push_str(&rest[..at]);
-        rest = &rest[at..];
-        if rest.starts_with("{{") || rest.starts_with("}}") {
-            literal.push_str(&rest[..1]);
-            rest = &rest[2..];
-            continue;
-        }
-        let Some(end) = rest.find('}').filter(|end| *end > 0) else {
-            return bad(format!("the command's {} has a lone brace", shown(text)));
-        };
-        let hole = match &rest[1..end] {
-            "a" => Hole::A,
-            "b" => Hole::B,
-            "pairs" => Hole::Pairs,
-            _ => {
-                let hole = shown(&rest[..=end]);
-                return bad(format!("the command's {} has an unknown hole {hole}", shown(text)));
-            }
-        };
-        if !literal.is_empty() {
-            found.push(Piece::Text(std::mem::take(&mut literal)));
-        }
-        found.push(Piece::Hole(hole));
-        rest = &rest[end + 1..];
-    }
-    literal.push_str(rest);
-    if !literal.is_empty() || found.is_empty() {
-        found.push(Piece::Text(literal));
-    }
-    Ok(found)
 }
 
 /// The last number of a text. A number is a word of its own: words stand between white space or `=`, and may be enclosed in

@@ -8,11 +8,12 @@
 //! A pair that fails costs only itself, unless the user wants it otherwise. A program that cannot be started at all ends the tile.
 
 use super::command::{Command, Hole, last_number};
+use super::records::Records;
 use crate::print::reason;
-use eyas_core::pairs::{Shape, Tile};
+use eyas_core::pairs::{Item, Shape, Tile};
 use eyas_text::{line_of, shown};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -37,9 +38,27 @@ const REASON_CHARS_MAX: usize = 200;
 pub struct Order {
     pub shape: Shape,
     pub tile: Tile,
+    /// The items are records of these files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub records: Option<RecordFiles>,
     /// A pair that fails fails the tile.
     pub strict: bool,
     pub shell: bool,
+}
+
+/// The files in the sandbox that the records of a tile are in, for each set.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct RecordFiles {
+    pub format: Records,
+    pub a: Vec<RecordFile>,
+    pub b: Vec<RecordFile>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct RecordFile {
+    /// The number of the file's first record in its set.
+    pub first: u32,
+    pub path: String,
 }
 
 /// A value, or why there is none.
@@ -74,6 +93,9 @@ fn run() -> Result<(), Failed> {
         serde_json::from_str(&order).map_err(|e| failed(format!("the order is not one: {e}")))?;
     let words = words.collect::<Result<Vec<String>, Failed>>()?;
     let command = Command::parse(&words, order.shell).map_err(|fault| failed(fault.message))?;
+    if let Some(records) = &order.records {
+        take_out(records, &order)?;
+    }
     let a = items("a")?;
     let b = match order.shape {
         Shape::Two => items("b")?,
@@ -106,6 +128,34 @@ fn run() -> Result<(), Failed> {
         }
     }
     result.finish().map_err(|e| failed(reason(&e)))
+}
+
+/// Takes the records of a tile out of their files, each into a file of its own.
+fn take_out(records: &RecordFiles, order: &Order) -> Result<(), Failed> {
+    let items: BTreeSet<Item> = order.tile.items(order.shape).into_iter().collect();
+    let sets: [(&str, &Vec<RecordFile>, fn(u32) -> Item); 2] =
+        [("a", &records.a, Item::A), ("b", &records.b, Item::B)];
+    for (folder, files, item) in sets {
+        for RecordFile { first, path } in files {
+            let cannot =
+                |why: String| failed(format!("cannot take the records out of {}: {why}", shown(path)));
+            let file = File::open(path).map_err(|e| cannot(reason(&e).to_string()))?;
+            let mut n = *first;
+            let split = records.format.split(file, |record| {
+                if items.contains(&item(n)) {
+                    let folder = Path::new(folder).join(n.to_string());
+                    let to = folder.join(records.format.file_name(&record.name));
+                    std::fs::create_dir_all(&folder)
+                        .and_then(|()| std::fs::write(&to, &record.bytes))
+                        .map_err(|e| reason(&e).to_string())?;
+                }
+                n += 1;
+                Ok(())
+            });
+            split.map_err(cannot)?;
+        }
+    }
+    Ok(())
 }
 
 /// The items of a set that are in the sandbox, by number.

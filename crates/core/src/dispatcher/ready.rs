@@ -3,6 +3,7 @@
 //! Invariant: while the backlog is not empty the queue is full, and no task of the backlog goes before one of the queue.
 
 use super::*;
+use crate::array::Hint;
 
 /// A range of ready tasks of one array that is still folded: `start..end`.
 #[derive(Clone, Copy, Debug)]
@@ -96,14 +97,16 @@ impl Dispatcher {
         }
         self.ready.n_tasks -= 1;
         self.run_mut(self.tasks.run_of(task)).n_ready -= 1;
-        self.run_times.not_ready(self.tasks.arrays[array.0 as usize].stage);
+        let ArrayState { array, stage, needs, .. } = &self.tasks.arrays[array.0 as usize];
+        self.run_times.not_ready(*stage, task_size(array, *needs));
     }
 
     /// Counts `n` more ready tasks of an array of `run`.
     pub(super) fn count_ready(&mut self, run: RunId, array: ArrayId, n: u64) {
         self.ready.n_tasks += n;
         self.run_mut(run).n_ready += n;
-        self.run_times.ready(self.tasks.arrays[array.0 as usize].stage, n);
+        let ArrayState { array, stage, needs, .. } = &self.tasks.arrays[array.0 as usize];
+        self.run_times.ready(*stage, task_size(array, *needs), n);
     }
 
     /// The location that `pattern` gives for task `i` of an array of `run`, in the catalog's form. It is
@@ -157,6 +160,9 @@ impl Dispatcher {
         let ArrayState { array: a, run, stage, needs, .. } = &self.tasks.arrays[array.0 as usize];
         let (a, run, stage, size) = (a.clone(), *run, *stage, task_size(a, *needs));
         let inputs = self.inputs_of(run, &a, i);
+        if a.template.hints.multicast == Hint::Once {
+            self.ready.queue.spare_home(&inputs);
+        }
         let lasts = self.step_of(key.task, stage, size);
         self.ready.queue.enter(&self.catalog, now, &ready_task(key, size, inputs, lasts));
     }

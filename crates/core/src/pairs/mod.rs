@@ -7,7 +7,7 @@
 //!
 //! In: the sizes of all items and what is known of the machine. Out: tiles in the order in which they are queued.
 //!
-//! How tiles are chosen ([`plan`]):
+//! How tiles are chosen ([`plan`]), here in blocks, and within each block in `steps`:
 //!   1. The matrix is halved again and again into *blocks* of equal numbers of pairs, each time across the side that leaves the
 //!      fewer bytes to read, until there is a block for each slot. So blocks are nearly square, and a node reads few items:
 //!      for 4 slots and 40 × 40 items each slot needs 20 + 20 items. This works for any number of slots.
@@ -16,6 +16,10 @@
 //!   3. The last block of each slot keeps a quarter of its pairs back, as small tiles that read nothing beyond what the block reads.
 //!      They have a lower priority than all blocks. A slot that is done early takes small tiles of others, so the end of the run waits
 //!      for a small tile and not for a block.
+//!   4. The first block of each slot begins with a part of it, its *opening*. The openings of all slots have no item in common as
+//!      far as possible, so together they fetch each item from home once and all at the same time; what a block reads beyond
+//!      its opening comes from other nodes while openings are computed. Where an opening is small beside its block, a tile of
+//!      middle size comes between them, for the same reason.
 //!
 //! The paper's chunk size `c_s` by hand gives a plain grid instead ([`grid`]).
 //!
@@ -28,10 +32,12 @@
 //! its result goes.
 
 mod shape;
+mod steps;
 
 pub use shape::{Item, Rect, Shape, Sizes};
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Pairs that are computed by one task, as rectangles of the matrix that have no pair in common.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -62,17 +68,47 @@ impl Tile {
 /// All pairs of a matrix, in tiles.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Tiling {
+    /// In the order of their kinds.
     pub tiles: Vec<Tile>,
-    /// The first so many tiles are given out first. The others are kept back for the end: placement must not begin with a small tile
-    /// on a node that then computes another tile's block.
-    pub n_first: usize,
+    /// The number of tiles of each kind.
+    pub n_of: Kinds<usize>,
+}
+
+/// Something for each kind of tile, in the order in which tiles are given out. Placement must not begin with a small tile on a node
+/// that then computes another tile's block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Kinds<T> {
+    pub opening: T,
+    pub middle: T,
+    pub block: T,
+    /// Where slots have several blocks one after the other, what the last of them has.
+    pub late: T,
+    pub small: T,
 }
 
 impl Tiling {
-    /// The priority of the task of tile `n`. The lower one is below that of other tasks, so that no other run has to wait for
-    /// a whole matrix.
+    fn new(tiles: Kinds<Vec<Tile>>) -> Tiling {
+        let Kinds { opening, middle, block, late, small } = tiles;
+        let n_of = Kinds {
+            opening: opening.len(),
+            middle: middle.len(),
+            block: block.len(),
+            late: late.len(),
+            small: small.len(),
+        };
+        Tiling { tiles: [opening, middle, block, late, small].into_iter().flatten().collect(), n_of }
+    }
+
+    /// The priority of the task of tile `n`. That of what comes last is below that of other tasks, so that no other run has to wait
+    /// for a whole matrix. That of openings and of tiles of middle size is above it: they are few and short.
     pub fn priority(&self, n: usize) -> i32 {
-        if n < self.n_first { 0 } else { -1 }
+        let Kinds { opening, middle, block, late, .. } = self.n_of;
+        let mut end = 0;
+        let ends = [(opening, 2), (middle, 1), (block, 0), (late, -1)].map(|(n_tiles, priority)| {
+            end += n_tiles;
+            (end, priority)
+        });
+        ends.into_iter().find(|(end, _)| n < *end).map_or(-2, |(_, priority)| priority)
     }
 }
 
@@ -96,10 +132,10 @@ pub const PAIR_NS_ASSUMED: u64 = 100_000_000;
 /// The usual [`Machine::tile_ns_max`].
 pub const TILE_NS_MAX: u64 = 600_000_000_000;
 /// A tile's result is read at once by whoever collects it.
-const TILE_PAIRS_MAX: u64 = 250_000;
+const TILE_PAIRS_MAX: u64 = 400_000;
 /// Tiles read at most so many items in total (an item counts for each tile that reads it), because the queue holds the name of each.
 /// Larger tiles have fewer: `p` pairs in `t` square tiles read `2 √(p t)` items.
-const ITEMS_QUEUED_MAX: u64 = 500_000;
+const ITEMS_QUEUED_MAX: u64 = 400_000;
 /// What a task costs beside its program: a slot's work, messages, links to inputs.
 const TASK_NS: u64 = 3_000_000;
 /// A small tile takes so many times what its task costs besides.
@@ -147,7 +183,7 @@ pub fn plan(sizes: &Sizes, machine: &Machine) -> Result<Tiling, Refusal> {
     let n_slots = machine.n_slots_total();
     let n_by_pairs = n_pairs.div_ceil(machine.tile_pairs_max(n_pairs));
     // Each slot gets the same number of blocks.
-    let mut n_blocks = n_slots.max(n_by_pairs).next_multiple_of(n_slots);
+    let mut n_blocks = n_slots * evened(n_by_pairs.div_ceil(n_slots).max(1));
     let blocks = loop {
         let blocks = divide(sizes, whole, n_blocks);
         let limit = machine.tile_bytes_max(blocks.len() as u64 <= n_slots);
@@ -166,33 +202,39 @@ pub fn plan(sizes: &Sizes, machine: &Machine) -> Result<Tiling, Refusal> {
     for block in blocks {
         fit(sizes, block, limit, machine.cache_bytes, &mut fitting)?;
     }
+    let mut kinds = Kinds::<Vec<Tile>>::default();
     if n_slots == 1 {
-        let tiles: Vec<Tile> = fitting.into_iter().map(|rect| Tile { rects: vec![rect] }).collect();
-        return Ok(Tiling { n_first: tiles.len(), tiles });
+        kinds.block = fitting.into_iter().map(|rect| Tile { rects: vec![rect] }).collect();
+        return Ok(Tiling::new(kinds));
     }
-    let small_pairs_min = (WORTH_A_TASK * TASK_NS).div_ceil(machine.pair_ns.max(1));
-    let n_whole = fitting.len().saturating_sub(n_slots as usize);
-    let (mut tiles, mut small) = (vec![], vec![]);
-    for (n, block) in fitting.into_iter().enumerate() {
-        let pairs = block.n_pairs(shape);
-        let small_pairs = (pairs / SMALL_PART).max(small_pairs_min);
-        if n < n_whole || pairs < u64::from(KEPT_BACK) * small_pairs {
-            tiles.push(Tile { rects: vec![block] });
-            continue;
-        }
-        let mut parts = divide(sizes, block, u64::from(KEPT_BACK));
-        let kept = parts.pop().expect("a block has parts");
-        if parts.is_empty() {
-            tiles.push(Tile { rects: vec![kept] });
-            continue;
-        }
-        let n_small = (kept.n_pairs(shape) / small_pairs).max(1);
-        tiles.push(Tile { rects: parts });
-        small.push(divide(sizes, kept, n_small));
+    let n = fitting.len() as u64;
+    // The blocks of slot `s` are those from the `s`-th of `n_slots` equal parts of the list, which are neighbours.
+    let first_of = |slot: u64| (slot * n / n_slots) as usize;
+    let firsts: BTreeSet<usize> = (0..n_slots).map(first_of).collect();
+    let lasts: BTreeSet<usize> = (1..=n_slots).map(|slot| first_of(slot).saturating_sub(1)).collect();
+    let mut openings = steps::openings(sizes, &fitting, &firsts);
+    for (at, block) in fitting.into_iter().enumerate() {
+        let opening = openings.remove(&at).filter(|_| is_worth(machine, block.n_pairs(shape)));
+        let last = lasts.contains(&at).then_some(steps::Last { is_only: n <= n_slots });
+        steps::add_block(sizes, machine, block, opening, last, &mut kinds);
     }
-    let n_first = tiles.len();
-    tiles.extend(small.into_iter().flatten().map(|rect| Tile { rects: vec![rect] }));
-    Ok(Tiling { tiles, n_first })
+    Ok(Tiling::new(kinds))
+}
+
+/// A number of blocks for each slot that is about `n`. Where there are many, it is a power of two, so that halving gives few
+/// different shapes: tasks of one shape share a template, and cost the queue a third of what others cost.
+fn evened(n: u64) -> u64 {
+    const MANY: u64 = 8;
+    match n {
+        ..MANY => n,
+        _ if n.next_power_of_two() * 5 >= n * 6 => n.next_power_of_two() / 2,
+        _ => n.next_power_of_two(),
+    }
+}
+
+/// Whether so many pairs take long enough to be divided into several tasks.
+fn is_worth(machine: &Machine, n_pairs: u64) -> bool {
+    n_pairs.saturating_mul(machine.pair_ns) >= WORTH_A_TASK * TASK_NS * u64::from(KEPT_BACK)
 }
 
 /// Tiles of `chunk` × `chunk` items, at the edges of fewer, row by row.
@@ -217,7 +259,7 @@ pub fn grid(sizes: &Sizes, chunk: u32, machine: &Machine) -> Result<Tiling, Refu
             tiles.push(Tile { rects: vec![rect] });
         }
     }
-    Ok(Tiling { n_first: tiles.len(), tiles })
+    Ok(Tiling::new(Kinds { block: tiles, ..Kinds::default() }))
 }
 
 fn check(sizes: &Sizes) -> Result<(Rect, u64), Refusal> {

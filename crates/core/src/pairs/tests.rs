@@ -47,13 +47,18 @@ fn four_slots_take_the_four_quarters_of_a_square() {
     let sizes = Sizes::own(&[12_000_000; 40], false);
     let tiles = plan(&sizes, &machine(4, 1, 481 << 20, PAIR_NS_ASSUMED)).unwrap();
     check_tiles(&sizes, &tiles);
+    let items = |tile: &Tile| tile.items(Shape::Own);
+    // The openings read each item once.
+    let opened: Vec<Item> = tiles[..4].iter().flat_map(items).collect();
+    assert_eq!(opened.len(), 40);
+    assert_eq!(opened.iter().collect::<BTreeSet<_>>().len(), 40);
     // What all nodes read together, 2 × 2 blocking: the diagonal blocks read 20 items, the others 40.
-    let read: usize = tiles[..4].iter().map(|tile| tile.items(Shape::Own).len()).sum();
+    let blocks = &tiles[4..8];
+    let read: usize = blocks.iter().map(|tile| items(tile).len()).sum();
     assert_eq!(read, 20 + 40 + 40 + 20);
-    for tile in &tiles[4..] {
-        let items = tile.items(Shape::Own);
-        let within = |block: &Tile| items.iter().all(|item| block.items(Shape::Own).contains(item));
-        assert!(tiles[..4].iter().any(within), "a small tile reads what no block reads");
+    for tile in tiles[..4].iter().chain(&tiles[8..]) {
+        let is_within = |block: &Tile| items(tile).iter().all(|item| items(block).contains(item));
+        assert!(blocks.iter().any(is_within), "a tile reads what no block reads");
     }
 }
 
@@ -61,12 +66,16 @@ fn four_slots_take_the_four_quarters_of_a_square() {
 fn small_tiles_come_last_and_have_a_lower_priority() {
     let sizes = Sizes::two(&[1; 40], &[1; 40]);
     let tiling = super::plan(&sizes, &machine(4, 1, 1 << 30, PAIR_NS_ASSUMED)).unwrap();
-    assert_eq!(tiling.n_first, 4);
+    let Kinds { opening, middle, block, late, small } = tiling.n_of;
+    assert_eq!((opening, middle, block, late), (4, 0, 4, 0));
+    assert_eq!(opening + block + small, tiling.tiles.len());
     let priorities: Vec<i32> = (0..tiling.tiles.len()).map(|n| tiling.priority(n)).collect();
-    assert!(priorities[..4].iter().all(|p| *p == 0) && priorities[4..].iter().all(|p| *p == -1));
+    assert!(priorities[..4].iter().all(|p| *p == 2) && priorities[4..8].iter().all(|p| *p == 0));
+    assert!(priorities[8..].iter().all(|p| *p == -2));
     let pairs = |tile: &Tile| tile.n_pairs(Shape::Two);
-    assert!(tiling.tiles[4..].iter().map(pairs).max() < tiling.tiles[..4].iter().map(pairs).min());
-    assert_eq!(super::grid(&sizes, 10, &machine(4, 1, 1 << 30, 1)).unwrap().n_first, 16);
+    assert!(tiling.tiles[8..].iter().map(pairs).max() < tiling.tiles[4..8].iter().map(pairs).min());
+    let grid = super::grid(&sizes, 10, &machine(4, 1, 1 << 30, 1)).unwrap();
+    assert_eq!((grid.n_of.block, grid.tiles.len(), grid.priority(15)), (16, 16, 0));
 }
 
 #[test]
@@ -81,10 +90,11 @@ fn a_prime_number_of_slots_gets_equal_blocks() {
     let sizes = Sizes::two(&[1000; 100], &[1000; 100]);
     let tiles = plan(&sizes, &machine(7, 1, 1 << 30, 1_000_000)).unwrap();
     check_tiles(&sizes, &tiles);
-    let whole = Tile { rects: vec![sizes.whole()] };
-    for (n, tile) in tiles.iter().enumerate().take(7) {
-        let share = tile.n_pairs(Shape::Two) as f64 / (whole.n_pairs(Shape::Two) as f64 / 7.0);
-        // A quarter of each block is kept back.
+    let n_all = sizes.whole().n_pairs(Shape::Two) as f64;
+    for n in 0..7 {
+        // An opening and the rest of its block; a quarter of each block is kept back.
+        let n_pairs = tiles[n].n_pairs(Shape::Two) + tiles[7 + n].n_pairs(Shape::Two);
+        let share = n_pairs as f64 / (n_all / 7.0);
         assert!((0.7..0.8).contains(&share), "block {n} has {share} of its share");
     }
 }
@@ -103,7 +113,10 @@ fn long_programs_and_many_pairs_make_many_tiles() {
     assert_eq!(n_pairs, 100_000_000);
     let read: usize = tiles.iter().map(|tile| tile.items(Shape::Two).len()).sum();
     assert!(read < 700_000, "{read}");
-    assert!(tiles.iter().all(|tile| tile.n_pairs(Shape::Two) <= 300_000));
+    // Nearly all tiles read one of a few numbers of items, so they share templates.
+    let n_shapes = tiles.iter().map(|tile| tile.items(Shape::Two).len()).collect::<BTreeSet<_>>().len();
+    assert!(n_shapes * 5 < tiles.len(), "{n_shapes} of {}", tiles.len());
+    assert!(tiles.iter().all(|tile| tile.n_pairs(Shape::Two) <= 450_000));
 }
 
 #[test]

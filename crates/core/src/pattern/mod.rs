@@ -284,7 +284,7 @@ impl Patterns {
         let simple = |hint: Hint| match hint {
             Hint::Auto => None,
             Hint::Always => Some(Wish::Force),
-            Hint::Never => Some(Wish::Forbid),
+            Hint::Never | Hint::Once => Some(Wish::Forbid),
         };
         let gather = match all.gather {
             GatherHint::Auto => None,

@@ -76,6 +76,11 @@ pub trait Queue: Send + Sync + fmt::Debug {
     fn tasks_of_size(&self, size: TaskSize) -> Vec<QueueKey>;
     /// The number of tasks of one size.
     fn n_of_size(&self, size: TaskSize) -> usize;
+    /// Notes that these objects are read from home once only, as far as possible ([`crate::array::Hint::Once`]). A task that reads them
+    /// is about to enter.
+    fn spare_home(&mut self, inputs: &[ObjectId]) {
+        let _ = inputs;
+    }
     /// Adds a task, which must not be here yet.
     fn enter(&mut self, catalog: &Catalog, now: Timestamp, task: &ReadyTask);
     /// Takes a task out; `false`: it was not here.

@@ -408,8 +408,40 @@ impl Sources<'_> {
         text += &self.figure("fig-40-allpairs", "Figure 40: efficiency of All-Pairs");
         text += "### Bytes (table 2), in GB\n\n";
         text += &bytes.text();
+        text += &self.tiles();
         text += include_str!("notes/allpairs-why.md");
         Ok(text)
+    }
+
+    /// `affinity` with a task for each pair, and in tiles.
+    fn tiles(&self) -> String {
+        let mut table = Table::new([
+            "",
+            "a task for each pair",
+            "in tiles",
+            "time",
+            "tasks",
+            "between nodes, GB",
+            "shared file system, GB",
+            "command",
+        ]);
+        for (name, what, ..) in ALL_PAIRS {
+            let tiles = beyond::tiles_name(name);
+            let (plain, tiled) = (self.summary(&format!("ours-{name}")), self.summary(&tiles));
+            let (Some(plain), Some(tiled)) = (plain, tiled) else { continue };
+            let gb = |bytes: u64| figure(bytes as f64 / 1e9);
+            table.row(vec![
+                what.into(),
+                format!("{} s", figure(plain.makespan_s)),
+                format!("{} s", figure(tiled.makespan_s)),
+                format!("{:+.1} %", 100.0 * (tiled.makespan_s / plain.makespan_s - 1.0)),
+                count(tiled.n_tasks),
+                format!("{}; {}", gb(plain.moved_peer_bytes), gb(tiled.moved_peer_bytes)),
+                format!("{}; {}", gb(plain.moved_home_bytes), gb(tiled.moved_home_bytes)),
+                command(&tiles),
+            ]);
+        }
+        include_str!("notes/allpairs-tiles.md").to_string() + &table.text()
     }
 
     // ------------------------------------------------------------ §6

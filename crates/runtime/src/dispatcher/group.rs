@@ -1,7 +1,7 @@
 //! The addresses of the dispatchers of a group, and the connections to them.
 //!
 //! The members' addresses are kept in `group.json` and sent on each new connection. A restarted member takes
-//! the port that it had, if it can, and otherwise sends its new address to the others.
+//! the port that it had, if it can ([`super::port`]), and otherwise sends its new address to the others.
 //!
 //! Not here: the messages between members (`eyas-session`), and how a submission is split
 //! ([`eyas_core::group::split`]).
@@ -16,10 +16,8 @@ use eyas_text::shown_path;
 use eyas_wire::identity::{Identity, Join};
 use eyas_wire::message::*;
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 const GROUP_FILE: &str = "group.json";
@@ -41,8 +39,6 @@ struct Kept {
     membership: Membership,
     /// The last known address of each member.
     addresses: Vec<String>,
-    /// The port that this member listened on.
-    port: u16,
 }
 
 /// `Err`: the directory belongs to a member of a group, but this dispatcher was started without a group.
@@ -68,19 +64,10 @@ fn read_kept(dir: &Path) -> Option<Kept> {
     serde_json::from_slice(&std::fs::read(dir.join(GROUP_FILE)).ok()?).ok()
 }
 
-/// A member that may take any free port takes the port that it had, so that the others find it again.
-pub(super) async fn earlier_listener(options: &DispatcherOptions, dir: &Path) -> Option<TcpListener> {
-    options.group.as_ref()?;
-    let host = options.listen.strip_suffix(":0")?;
-    let kept = read_kept(dir)?;
-    TcpListener::bind(format!("{host}:{}", kept.port)).await.ok()
-}
-
 /// The members' addresses, as this member keeps them and passes them on.
 pub(super) struct Whereabouts {
     dir: PathBuf,
     membership: Membership,
-    port: u16,
     /// Sends the addresses to the tasks that connect to the members.
     address_sender: watch::Sender<Vec<String>>,
     join: Join,
@@ -98,7 +85,7 @@ impl Whereabouts {
     }
 
     fn keep(&self, addresses: &[String]) {
-        let kept = Kept { membership: self.membership, addresses: addresses.to_vec(), port: self.port };
+        let kept = Kept { membership: self.membership, addresses: addresses.to_vec() };
         let (path, fresh) = (self.dir.join(GROUP_FILE), self.dir.join("group.tmp"));
         let bytes = serde_json::to_vec_pretty(&kept).expect("plain values");
         // If the file is lost, the others send the addresses again.
@@ -114,7 +101,6 @@ impl Service {
         &mut self,
         options: &GroupOptions,
         given: Option<&Join>,
-        bound: SocketAddr,
         join: &mut Join,
         inputs: &mpsc::Sender<Arrival>,
     ) -> Result<(), DispatcherError> {
@@ -148,13 +134,8 @@ impl Service {
             let link = Link { member, membership, addresses: addresses_now.clone(), inputs: inputs.clone() };
             tokio::spawn(link.keep(join.identity.clone()));
         }
-        let whereabouts = Whereabouts {
-            dir: self.dir.clone(),
-            membership,
-            port: bound.port(),
-            address_sender,
-            join: join.clone(),
-        };
+        let whereabouts =
+            Whereabouts { dir: self.dir.clone(), membership, address_sender, join: join.clone() };
         whereabouts.keep(&addresses);
         self.session.outside_mut().whereabouts = Some(whereabouts);
         self.session.begin_with_addresses(addresses);

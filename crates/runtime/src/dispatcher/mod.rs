@@ -11,6 +11,7 @@ mod group;
 mod incarnation;
 mod live;
 mod place;
+mod port;
 mod printed;
 mod service;
 
@@ -145,16 +146,17 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     }
 
     let listen_error = |source| DispatcherError::Listen { address: options.listen.clone(), source };
-    let listener = match group::earlier_listener(&options, &dir).await {
+    let listener = match port::earlier_listener(&options, &dir).await {
         Some(listener) => listener,
         None => TcpListener::bind(&options.listen).await.map_err(listen_error)?,
     };
     let bound = listener.local_addr().map_err(listen_error)?;
+    port::keep(&dir, bound.port());
     let address = options.advertise.clone().unwrap_or_else(|| advertised(bound));
     let mut join = Join::new(address, cluster, dir.display().to_string(), identity.clone());
     join.address_here = options.advertise.as_ref().map(|_| here(bound).to_string());
     if let Some(options) = &options.group {
-        service.join_group(options, given_join.as_ref(), bound, &mut join, &inputs)?;
+        service.join_group(options, given_join.as_ref(), &mut join, &inputs)?;
     }
 
     let server_config = identity.server_config()?;

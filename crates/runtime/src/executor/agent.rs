@@ -400,7 +400,9 @@ impl Agent {
     fn act(&mut self, action: NodeAction) {
         match action {
             NodeAction::AskHome { object } => {
-                self.home.ask(object, self.objects.location(object).to_string())
+                if let Some(answer) = self.home.ask(object, self.objects.location(object).to_string()) {
+                    self.node.feed(answer);
+                }
             }
             NodeAction::Fetch { target, object, known, size_bytes, watched, .. } => {
                 self.read_home(target, object, known, size_bytes, watched)

@@ -31,6 +31,32 @@ pub fn faults() -> Faults {
     Faults { losses_per_node_hour: 0.05, slow_share: 0.1, slow_speed: 0.5 }
 }
 
+/// All-Pairs in tiles with our default, by the name of the paper's experiment.
+pub fn tiles() -> Vec<Experiment> {
+    let one = |(name, what, _, machine_name, n, compute_ns): (&str, &str, &str, &str, u32, u64)| {
+        let machine = machine(machine_name, None);
+        Experiment {
+            name: tiles_name(name),
+            group: Group::Tiles,
+            what: format!("All-Pairs {what}, in tiles"),
+            figure: "",
+            scheduling: ours(&machine, false),
+            machine,
+            faults: Faults::default(),
+            load: Load::Tiles(AllPairsConfig { n, compute_ns, ..AllPairsConfig::default() }),
+            keeps_series: false,
+            is_quick: false,
+            said: vec![],
+        }
+    };
+    ALL_PAIRS.into_iter().map(one).collect()
+}
+
+/// The name of the experiment in tiles that belongs to the paper's experiment `name`.
+pub fn tiles_name(name: &str) -> String {
+    format!("tiles-{name}")
+}
+
 /// The goals of our default. A share is relative to the paper's policy on the same machine. Of two numbers,
 /// the first must be reached and the second is hoped for.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]

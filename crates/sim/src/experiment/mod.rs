@@ -33,12 +33,13 @@ pub mod worlds;
 
 use crate::machine::{Faults, Machine};
 use crate::outcome::{Series, Summary};
-use crate::workload::all_pairs::{AllPairsConfig, all_pairs};
+use crate::workload::all_pairs::{self, AllPairsConfig, Rereads};
 use crate::workload::mi::{MiConfig, mi};
 use crate::workload::stacking::{StackingConfig, stacking};
 use crate::workload::sw::{SwConfig, sw};
 use crate::workload::{self, Workload};
 use crate::world::{Scheduling, simulate};
+use eyas_core::pairs;
 use serde::{Deserialize, Serialize};
 
 /// The seed of all experiments. Other seeds give other draws of the same workloads.
@@ -54,12 +55,21 @@ pub enum Group {
     AllPairs,
     Stacking,
     Beyond,
+    /// All-Pairs as `eyas pairs` has it.
+    Tiles,
     Provisioning,
 }
 
 impl Group {
-    pub const ALL: [Group; 6] =
-        [Group::Mi, Group::Sw, Group::AllPairs, Group::Stacking, Group::Beyond, Group::Provisioning];
+    pub const ALL: [Group; 7] = [
+        Group::Mi,
+        Group::Sw,
+        Group::AllPairs,
+        Group::Stacking,
+        Group::Beyond,
+        Group::Tiles,
+        Group::Provisioning,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -68,6 +78,7 @@ impl Group {
             Group::AllPairs => "allpairs",
             Group::Stacking => "stacking",
             Group::Beyond => "beyond",
+            Group::Tiles => "tiles",
             Group::Provisioning => "provisioning",
         }
     }
@@ -111,6 +122,8 @@ pub enum Load {
     Mi(MiConfig),
     Sw(SwConfig),
     AllPairs(AllPairsConfig),
+    /// The same pairs in tiles.
+    Tiles(AllPairsConfig),
     Stacking(StackingConfig),
 }
 
@@ -138,7 +151,17 @@ impl Experiment {
         match self.load.clone() {
             Load::Mi(config) => mi(SEED, config),
             Load::Sw(config) => sw(SEED, config),
-            Load::AllPairs(config) => all_pairs(config),
+            Load::AllPairs(config) => all_pairs::all_pairs(config),
+            Load::Tiles(config) => {
+                let machine = pairs::Machine {
+                    n_nodes: self.machine.nodes,
+                    n_slots: self.machine.slots_per_node,
+                    cache_bytes: self.machine.cache_bytes_per_node,
+                    pair_ns: config.compute_ns,
+                    tile_ns_max: pairs::TILE_NS_MAX,
+                };
+                all_pairs::tiled(config, &machine, Rereads::Memory)
+            }
             Load::Stacking(config) => stacking(SEED, config),
         }
     }
@@ -165,6 +188,7 @@ impl Experiment {
             Load::Mi(config) => config.n_tasks,
             Load::Sw(config) => (0..config.duration_s).map(workload::sw::arrival_rate).sum(),
             Load::AllPairs(config) => u64::from(config.n).pow(2),
+            Load::Tiles(_) => self.workload().map_or(0, |workload| workload.n_tasks),
             Load::Stacking(config) => u64::from(config.locality.n_objects),
         }
     }
@@ -199,6 +223,7 @@ pub fn all() -> Vec<Experiment> {
     list.extend(paper::all_pairs());
     list.extend(paper::stacking());
     list.extend(beyond::experiments());
+    list.extend(beyond::tiles());
     list.extend(provisioning::experiments());
     list
 }

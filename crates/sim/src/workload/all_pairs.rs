@@ -12,7 +12,7 @@
 //! pairs and computes as long as all its pairs.
 
 use super::*;
-use eyas_core::array::Piece;
+use eyas_core::array::{GatherHint, Hint, Hints, Piece};
 use eyas_core::pairs::{self, Item, Shape, Tile};
 
 #[derive(Clone, PartialEq, Debug)]
@@ -96,6 +96,7 @@ pub fn tiled(config: AllPairsConfig, machine: &pairs::Machine, rereads: Rereads)
         let id = Pattern::literal(format!("tile-{k}"));
         let template = Template {
             priority: priorities[k],
+            hints: Hints { multicast: Hint::Once, scatter: Hint::Never, gather: GatherHint::Never },
             ..template(id, "tile", items.iter().map(location).collect(), vec![])
         };
         let array = TaskArray { n_tasks: 1, first_index: 0, template, columns: vec![], needs: None };

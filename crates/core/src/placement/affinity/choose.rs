@@ -1,6 +1,7 @@
 //! The rules, in the order of the module's header.
 
 use super::super::{Reason, Rule, Stage};
+use super::kin::Kin;
 use super::rank::{Heat, bucket_of};
 use super::tasks::{Edge, NIL};
 use super::*;
@@ -37,9 +38,9 @@ pub(super) struct Worth {
 }
 
 /// A task to be given, by its group.
-struct Choice {
-    group: u32,
-    reason: Reason,
+pub(super) struct Choice {
+    pub group: u32,
+    pub reason: Reason,
 }
 
 impl Affinity {
@@ -110,7 +111,9 @@ impl Affinity {
             let c = self.tasks.class_order[i];
             let class = &self.tasks.classes[c as usize];
             let (priority, size, lasts, free) = (class.priority, class.size, class.lasts, class.free);
-            if best.is_some_and(|(key, _)| key.priority > priority) {
+            if best.is_some_and(|(key, _)| key.priority > priority)
+                || stage == Stage::Ahead && self.is_kept_back(priority)
+            {
                 break;
             }
             let hit = self.oldest_full(catalog, seat, c);
@@ -326,6 +329,12 @@ impl Affinity {
             let (class, room) = (&self.tasks.classes[c as usize], self.executor_at(seat).room);
             if !room.can_move(class.size, class.lasts) {
                 continue;
+            }
+            match self.kin(catalog, now, seat, c) {
+                Kin::None => {}
+                Kin::Not => continue,
+                Kin::Waits => return None,
+                Kin::Found(choice) => return Some(choice),
             }
             if oldest_first && let Some(choice) = self.oldest(catalog, now, seat, c) {
                 return Some(choice);
@@ -643,7 +652,7 @@ impl Affinity {
     }
 
     /// Whether `seat` lacks any input of `group`. If not, the group is a hit, or about to become one.
-    fn lacks_any(&self, catalog: &Catalog, seat: Seat, group: u32) -> bool {
+    pub(super) fn lacks_any(&self, catalog: &Catalog, seat: Seat, group: u32) -> bool {
         let seated = self.executor_at(seat);
         self.tasks.inputs(group).iter().any(|e| !seated.has(catalog, seat, e.object))
     }

@@ -55,6 +55,7 @@
 //! | `home` | the rate that home gives to a number of readers, learnt from the progress of reads |
 //! | `transfers` | the objects on their way, their progress, and the sources that an input could come from |
 //! | `choose` | the rules |
+//! | `kin` | tasks whose inputs leave home once |
 //!
 //! The indexes of executors (`full`, `near`) are hints: they are checked when used. They are also bounded
 //! where an object is read by a great many groups ([`Config::readers_max`]) or held by a great many
@@ -78,6 +79,7 @@ use crate::event::{InputMoved, InputReport, Source, Target};
 use crate::executor_set::{Seat, SeatSet};
 use crate::types::{CacheOutcome, ExecutorId, ObjectId, TaskId, Timestamp};
 use home::{HomeLoad, Landed, Mark};
+use kin::Spared;
 use rank::{Heat, Rank};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
@@ -90,6 +92,7 @@ mod choose;
 mod config;
 mod hints;
 mod home;
+mod kin;
 mod rank;
 mod tasks;
 #[cfg(test)]
@@ -166,6 +169,7 @@ pub struct Affinity {
     /// Objects that this policy had read past a cache. That such an object was not cached does not mean
     /// that it cannot be.
     streamed: FxHashSet<ObjectId>,
+    spared: Spared,
     /// The rate of home for reads into a cache (through the disk), and for reads past it.
     home_load: HomeLoad,
     direct_load: HomeLoad,
@@ -222,6 +226,10 @@ struct SeatedExecutor {
     n_open: u32,
     /// The objects that this executor reads from home, one entry for each read.
     home_reads: Vec<ObjectId>,
+    /// Some inputs of the last task with spared inputs that this executor was given.
+    recent: Vec<ObjectId>,
+    /// The priority of that task, and how many such tasks in a row had it.
+    recent_priority: Option<(i32, u32)>,
     /// Number of tasks with inputs to move that this executor was given.
     n_moves: u32,
     /// The executor has too little to do to leave objects to their holders. The value is computed anew each
@@ -421,6 +429,7 @@ impl Affinity {
             direct: FxHashMap::default(),
             n_direct: 0,
             streamed: FxHashSet::default(),
+            spared: Spared::default(),
             all_in_sight: false,
             home_load: HomeLoad::default(),
             direct_load: HomeLoad::default(),
@@ -569,6 +578,10 @@ impl Queue for Affinity {
         self.enter_at(catalog, transfers::wrapping_ms(now), task);
     }
 
+    fn spare_home(&mut self, inputs: &[ObjectId]) {
+        self.note_spared(inputs);
+    }
+
     fn leave(&mut self, catalog: &Catalog, key: QueueKey) -> bool {
         let (tasks, facts) = self.tasks_and_facts(catalog);
         tasks.leave(key, |o| facts.of(o))
@@ -605,6 +618,8 @@ impl Queue for Affinity {
             moving: Moving::default(),
             n_open: 0,
             home_reads: vec![],
+            recent: vec![],
+            recent_priority: None,
             n_moves: 0,
             wants_copies: false,
         });
@@ -646,6 +661,7 @@ impl Queue for Affinity {
             for task in &coming.tasks {
                 self.attempts.remove(task);
             }
+            self.spared.stopped(object, seat);
             self.stop_using(catalog, object, &coming);
         }
         for &object in objects {

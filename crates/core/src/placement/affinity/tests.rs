@@ -1,6 +1,7 @@
 //! The rules by example. Tests of what is learnt about home, links and disks are in `reads`; comparisons of
 //! the indexes with a scan of everything are in `scan`.
 
+mod kin;
 mod reads;
 mod scan;
 

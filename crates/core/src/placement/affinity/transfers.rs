@@ -117,6 +117,7 @@ impl Affinity {
     /// there.
     pub(super) fn is_past_cache(&self, catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
         if self.config.disk_bytes_per_s == 0
+            || self.spared.contains(object)
             || self.heat(catalog, object) == Heat::Warm && catalog.version(object).is_none()
         {
             return false;
@@ -347,9 +348,13 @@ impl Affinity {
         object: ObjectId,
     ) -> Option<Source> {
         let heat = self.heat(catalog, object);
+        let is_spared = self.spared.contains(object);
         if heat == Heat::Warm
             && let Some(source) = self.free_holder(catalog, seat, object)
         {
+            if is_spared {
+                return Some(source);
+            }
             // Home may still be quicker, if both times are known.
             let home_ns = self.copy_ns_per_mib.and(self.home_ns(catalog, seat, object, false));
             let is_quicker = self.is_past_copies(catalog, seat, object)
@@ -364,10 +369,13 @@ impl Affinity {
         let may_read = match heat {
             Heat::Cold => true,
             Heat::Arriving => {
-                self.home_is_quicker(catalog, now, seat, object) || self.is_late(catalog, now, object)
+                !is_spared && self.home_is_quicker(catalog, now, seat, object)
+                    || self.is_late(catalog, now, object)
             }
             Heat::Warm => {
-                catalog.version(object).is_some() && self.home_is_quicker(catalog, now, seat, object)
+                !is_spared
+                    && catalog.version(object).is_some()
+                    && self.home_is_quicker(catalog, now, seat, object)
             }
         };
         may_read.then_some(Source::Home)
@@ -485,6 +493,7 @@ impl Affinity {
         let copied = moves.iter().filter(|(_, source)| *source != Source::Home);
         let copied_bytes =
             copied.map(|(object, _)| self.size_of(catalog, *object).max(1)).sum::<u64>().max(1);
+        self.note_recent(seat, group);
         let mut waits = vec![];
         let mut n_direct = 0;
         for i in 0..self.tasks.inputs(group).len() {
@@ -547,6 +556,7 @@ impl Affinity {
                 }
             }
             self.executor_at_mut(seat).coming.insert(object, coming);
+            self.spared.set_out(object, seat);
             let start = self.tasks.place_among(object, group);
             self.walk_readers(catalog, seat, object, start, Walk::Coming);
         }
@@ -573,6 +583,7 @@ impl Affinity {
     /// Records that `object` is on `seat` now; `true`: it had set out before.
     pub(super) fn land(&mut self, catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
         let Some(coming) = self.executor_at_mut(seat).coming.remove(&object) else { return false };
+        self.spared.stopped(object, seat);
         if coming.source == Source::Home {
             let size_bytes = self.size_of(catalog, object);
             let node = self.node_reads(catalog, seat, size_bytes);
@@ -686,6 +697,7 @@ impl Affinity {
                 if c.source == Source::Home {
                     self.end_read(seat, object);
                 }
+                self.spared.stopped(object, seat);
                 self.stop_using(catalog, object, &c);
             }
         }

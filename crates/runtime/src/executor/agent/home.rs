@@ -124,8 +124,12 @@ impl Home {
 
     // ------------------------------------------------------------ transfers
 
-    /// Asks which version home has of an object.
-    pub(super) fn ask(&self, object: ObjectId, location: String) {
+    /// Asks which version home has of an object. The answer is given where it is there without waiting; else it comes
+    /// as an event.
+    pub(super) fn ask(&self, object: ObjectId, location: String) -> Option<NodeEvent> {
+        if let Some(answer) = self.answer_at_once(&location) {
+            return Some(NodeEvent::HomeAnswered { object, result: Ok(answer) });
+        }
         let (homes, inputs) = (self.homes.clone(), self.inputs.clone());
         tokio::task::spawn_blocking(move || {
             let result = parse(&location).and_then(|location| {
@@ -135,6 +139,13 @@ impl Home {
             });
             send_event(&inputs, NodeEvent::HomeAnswered { object, result });
         });
+        None
+    }
+
+    fn answer_at_once(&self, location: &str) -> Option<HomeAnswer> {
+        let location = parse(location).ok()?;
+        let version = version_of(&self.homes.stat_at_once(&location)?);
+        Some(HomeAnswer { version, in_place: self.homes.local_path(&location).is_some() })
     }
 
     pub(super) fn read(&self, read: HomeRead, store: Store) {

@@ -90,7 +90,7 @@ impl World {
     fn expect(&self, why: &[Option<Why>]) {
         let decision = self.decide();
         assert_eq!(decision.why, why);
-        let short = shorter(self.list(), &decision, "tasks").map_err(|f| f.message).unwrap();
+        let short = shorten(self.list(), &decision, "tasks").unwrap();
         let tasks = Tasks::new(&short);
         let mut ids: Vec<String> = (0..tasks.n).map(|task| tasks.spec(task).id).collect();
         let all = self.list();

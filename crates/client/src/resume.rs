@@ -1,0 +1,428 @@
+//! Which tasks have to run, and why: decided by what earlier runs made from which inputs, and by the bytes at
+//! home now.
+//!
+//! In: a task list, the [`Memo`] of earlier runs, and a way to examine files at home. Out: a [`Decision`],
+//! from which the shorter list that is submitted follows.
+//!
+//! A task is *up to date* when an earlier run did exactly the same (command, declared environment, names of
+//! outputs, names and bytes of inputs) and the outputs that it brought home are there with the bytes that
+//! they had then. After that, the decision goes back up: a file that stays on the nodes is gone after its
+//! run, so the maker of such a file runs again if a task that has to run reads the file.
+//!
+//! Invariants:
+//!   1. time stamps decide nothing, digests do;
+//!   2. in case of doubt (not recorded, cannot be read) the task runs;
+//!   3. a task that reads what a running task makes runs, too, even if the same bytes may result;
+//!   4. every `run:` file that the shorter list reads is written in it.
+//!
+//! Files at home are read only as far as they can influence the decision: not those of a task that runs
+//! anyhow because of its command or because of earlier tasks.
+//!
+//! Not here: what earlier runs did (`eyas_report::memo`), and where their logs are.
+
+mod home;
+
+pub use home::HomeReader;
+
+use eyas_core::array::TaskSpec;
+use eyas_core::types::Digest;
+use eyas_report::memo::{Ended, Memo, Recipe, Record};
+use eyas_tasklist::TaskList;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::path::Path;
+
+/// Tasks that are unfolded at the same time.
+const TASKS_AT_ONCE: usize = 8192;
+
+/// Why a task runs. The strings are locations.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// The user did not ask for earlier results.
+    Asked,
+    NoEarlierRun,
+    New,
+    NotEnded,
+    Failed,
+    Cancelled,
+    Command,
+    Environment,
+    OutputNames,
+    InputNames,
+    Input(String),
+    InputMissing(String),
+    InputUnreadable(String),
+    /// The earlier run did not record which bytes it read at this location.
+    NotRecorded(String),
+    OutputMissing(String),
+    OutputUnreadable(String),
+    OutputOther(String),
+    /// The task reads this file, which a running task makes.
+    ReadsNew(String),
+    /// The task makes this file, which stays on the nodes, and a running task reads it.
+    Needed(String),
+    /// The task may add tasks, which are not known before.
+    Dynamic,
+    /// The task makes this file, which stays on the nodes, and added tasks may read it.
+    MayBeNeeded(String),
+}
+
+impl Why {
+    /// The reason in words, without the location.
+    pub fn text(&self) -> &'static str {
+        match self {
+            Why::Asked => "all tasks run without --resume",
+            Why::NoEarlierRun => "there is no earlier run",
+            Why::New => "not in the earlier run",
+            Why::NotEnded => "the earlier run did not come to its end",
+            Why::Failed => "failed in the earlier run",
+            Why::Cancelled => "cancelled in the earlier run",
+            Why::Command => "the command changed",
+            Why::Environment => "the declared environment changed",
+            Why::OutputNames => "outputs were added, left out or renamed",
+            Why::InputNames => "inputs were added, left out or renamed",
+            Why::Input(_) => "an input changed",
+            Why::InputMissing(_) => "an input is missing",
+            Why::InputUnreadable(_) => "an input cannot be read",
+            Why::NotRecorded(_) => "the earlier run did not record which bytes it read",
+            Why::OutputMissing(_) => "an output is missing",
+            Why::OutputUnreadable(_) => "an output cannot be read",
+            Why::OutputOther(_) => "an output is not what the task made",
+            Why::ReadsNew(_) => "an input is made by a task that runs",
+            Why::Needed(_) => "a task that runs reads what it leaves on the nodes",
+            Why::Dynamic => "it may add tasks to the run",
+            Why::MayBeNeeded(_) => "tasks that are added may read what it leaves on the nodes",
+        }
+    }
+
+    /// The file that is the reason.
+    pub fn location(&self) -> Option<&str> {
+        match self {
+            Why::Input(at)
+            | Why::InputMissing(at)
+            | Why::InputUnreadable(at)
+            | Why::NotRecorded(at)
+            | Why::OutputMissing(at)
+            | Why::OutputUnreadable(at)
+            | Why::OutputOther(at)
+            | Why::ReadsNew(at)
+            | Why::Needed(at)
+            | Why::MayBeNeeded(at) => Some(at),
+            _ => None,
+        }
+    }
+}
+
+/// The file at a location at home.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Found {
+    Bytes(Digest),
+    Missing,
+    /// The file may exist, but cannot be read.
+    Unreadable,
+}
+
+/// The tasks of a list by their position in it.
+pub struct Tasks<'a> {
+    list: &'a TaskList,
+    /// For each array, the position of its first task.
+    starts: Vec<usize>,
+    /// The number of tasks.
+    pub n: usize,
+}
+
+impl<'a> Tasks<'a> {
+    pub fn new(list: &'a TaskList) -> Tasks<'a> {
+        let mut n = 0;
+        let mut starts = vec![];
+        for array in &list.arrays {
+            starts.push(n);
+            n += array.n_tasks as usize;
+        }
+        Tasks { list, starts, n }
+    }
+
+    /// The array of a task, and the task's position in it.
+    pub fn at(&self, task: usize) -> (&'a eyas_core::array::TaskArray, u32) {
+        let a = self.starts.partition_point(|start| *start <= task) - 1;
+        (&self.list.arrays[a], (task - self.starts[a]) as u32)
+    }
+
+    pub fn spec(&self, task: usize) -> TaskSpec {
+        let (array, i) = self.at(task);
+        array.expand(i)
+    }
+
+    /// Calls `f` with each task and the location of each of its inputs, or outputs.
+    fn for_each_file(&self, inputs: bool, mut f: impl FnMut(usize, &str)) {
+        let mut text = String::new();
+        for (array, start) in self.list.arrays.iter().zip(&self.starts) {
+            let files = if inputs { &array.template.inputs } else { &array.template.outputs };
+            for i in 0..array.n_tasks {
+                for (_, location) in files {
+                    text.clear();
+                    array.fill_into(location, i, &mut text);
+                    f(start + i as usize, &text);
+                }
+            }
+        }
+    }
+}
+
+/// For each task of a list, why it runs; `None` if it is up to date.
+pub struct Decision<'a> {
+    pub why: Vec<Option<Why>>,
+    /// Records of tasks that were done in earlier runs.
+    pub known: Vec<&'a Record>,
+}
+
+impl Decision<'_> {
+    /// All tasks run, for this reason.
+    pub fn all(list: &TaskList, why: Why) -> Decision<'static> {
+        Decision { why: vec![Some(why); list.n_tasks as usize], known: vec![] }
+    }
+
+    /// How many tasks run.
+    pub fn n_running(&self) -> u64 {
+        self.why.iter().flatten().count() as u64
+    }
+}
+
+/// What `look` found at home; each location is examined once.
+struct AtHome<F> {
+    look: F,
+    found: FxHashMap<String, Found>,
+}
+
+impl<F: Fn(&[String]) -> Vec<Found>> AtHome<F> {
+    fn look_at<'a>(&mut self, locations: impl Iterator<Item = &'a str>) {
+        let fresh: FxHashSet<&str> = locations.filter(|at| !self.found.contains_key(*at)).collect();
+        let mut fresh: Vec<String> = fresh.into_iter().map(str::to_owned).collect();
+        fresh.sort();
+        let found = (self.look)(&fresh);
+        self.found.extend(fresh.into_iter().zip(found));
+    }
+}
+
+/// Decides which tasks have to run. `look` examines locations at home.
+pub fn decide<'a>(list: &TaskList, memo: &'a Memo, look: impl Fn(&[String]) -> Vec<Found>) -> Decision<'a> {
+    if memo.is_empty() {
+        return Decision::all(list, Why::NoEarlierRun);
+    }
+    let tasks = Tasks::new(list);
+    let mut writers: FxHashMap<String, usize> = FxHashMap::default();
+    tasks.for_each_file(false, |task, location| {
+        writers.insert(location.to_owned(), task);
+    });
+    let order = order(&tasks, &writers);
+    let mut home = AtHome { look, found: FxHashMap::default() };
+    let mut decision = Decision { why: vec![None; tasks.n], known: vec![] };
+    // The outputs of up-to-date tasks, by location.
+    let mut made: FxHashMap<String, Digest> = FxHashMap::default();
+
+    for some in order.iter().flat_map(|level| level.chunks(TASKS_AT_ONCE)) {
+        let mut open: Vec<(usize, TaskSpec, Recipe)> = vec![];
+        for &task in some {
+            let spec = tasks.spec(task);
+            let recipe = Recipe::of(&spec);
+            let runs = |(_, at): &&(String, String)| {
+                writers.get(at).is_some_and(|writer| decision.why[*writer].is_some())
+            };
+            decision.why[task] = match spec.inputs.iter().find(runs) {
+                _ if !memo.knows(&recipe) => Some(what_changed(memo, &spec, &recipe, None)),
+                _ if spec.dynamic => Some(Why::Dynamic),
+                Some((_, at)) => Some(Why::ReadsNew(at.clone())),
+                None => {
+                    open.push((task, spec, recipe));
+                    None
+                }
+            };
+        }
+        let inputs = open.iter().flat_map(|(_, spec, _)| &spec.inputs).map(|(_, at)| at.as_str());
+        home.look_at(inputs.filter(|at| !writers.contains_key(*at)));
+
+        let mut likely = vec![];
+        for (task, spec, recipe) in open {
+            let digest_of = |at: &String| match made.get(at) {
+                Some(digest) => Ok(*digest),
+                None => match home.found[at] {
+                    Found::Bytes(digest) => Ok(digest),
+                    Found::Missing => Err(Why::InputMissing(at.clone())),
+                    Found::Unreadable => Err(Why::InputUnreadable(at.clone())),
+                },
+            };
+            let digests: Result<Vec<Digest>, Why> = spec.inputs.iter().map(|(_, at)| digest_of(at)).collect();
+            let digests = match digests {
+                Ok(digests) => digests,
+                Err(why) => {
+                    decision.why[task] = Some(why);
+                    continue;
+                }
+            };
+            let names = spec.inputs.iter().map(|(name, _)| name.as_str());
+            let key = recipe.key(names.zip(digests.iter().copied()));
+            match memo.find(key).next() {
+                None => decision.why[task] = Some(what_changed(memo, &spec, &recipe, Some(&digests))),
+                Some(_) => likely.push((task, spec, key)),
+            }
+        }
+        let outputs = likely.iter().flat_map(|(_, spec, _)| &spec.outputs).map(|(_, at)| at.as_str());
+        home.look_at(outputs.filter(|at| !stays(at)));
+
+        for (task, spec, key) in likely {
+            // If several tasks did the same, take this task's own record first.
+            let (own, others): (Vec<&Record>, Vec<&Record>) = memo.find(key).partition(|r| r.id == spec.id);
+            let mut first_miss = None;
+            let fits =
+                own.into_iter().chain(others).find(|record| match is_there(&spec, record, &home.found) {
+                    Ok(()) => true,
+                    Err(why) => {
+                        first_miss.get_or_insert(why);
+                        false
+                    }
+                });
+            match fits {
+                Some(record) => {
+                    for (name, at) in &spec.outputs {
+                        let (_, digest) =
+                            record.outputs.iter().find(|(n, _)| n == name).expect("it is there");
+                        made.insert(at.clone(), *digest);
+                    }
+                    decision.known.push(record);
+                }
+                None => decision.why[task] = first_miss,
+            }
+        }
+    }
+
+    // The tasks that dynamic tasks add are not known yet, so all files that stay on the nodes must be
+    // available to them.
+    if list.arrays.iter().any(|array| array.template.dynamic) {
+        tasks.for_each_file(false, |task, at| {
+            if stays(at) && decision.why[task].is_none() {
+                decision.why[task] = Some(Why::MayBeNeeded(at.to_owned()));
+            }
+        });
+    }
+    // Back up: makers of files that stay on the nodes and are read again.
+    for &task in order.iter().rev().flatten() {
+        if decision.why[task].is_none() {
+            continue;
+        }
+        for (_, at) in tasks.spec(task).inputs {
+            if stays(&at)
+                && let Some(&writer) = writers.get(&at)
+                && decision.why[writer].is_none()
+            {
+                decision.why[writer] = Some(Why::Needed(at));
+            }
+        }
+    }
+    decision
+}
+
+/// Whether the file at `at`, as users write it, stays on the nodes.
+fn stays(at: &str) -> bool {
+    eyas_core::Location::of(at).stays()
+}
+
+/// Whether all outputs of `record` are where `spec` has them.
+fn is_there(spec: &TaskSpec, record: &Record, found: &FxHashMap<String, Found>) -> Result<(), Why> {
+    for (name, at) in &spec.outputs {
+        let Some((_, made)) = record.outputs.iter().find(|(n, _)| n == name) else {
+            return Err(Why::OutputNames);
+        };
+        if stays(at) {
+            continue;
+        }
+        match &found[at] {
+            Found::Bytes(digest) if digest == made => {}
+            Found::Bytes(_) => return Err(Why::OutputOther(at.clone())),
+            Found::Missing => return Err(Why::OutputMissing(at.clone())),
+            Found::Unreadable => return Err(Why::OutputUnreadable(at.clone())),
+        }
+    }
+    Ok(())
+}
+
+/// Why a task without a matching record differs from the earlier task of the same name. `digests`: those of
+/// its inputs, if they are known.
+fn what_changed(memo: &Memo, spec: &TaskSpec, recipe: &Recipe, digests: Option<&[Digest]>) -> Why {
+    let Some(last) = memo.last_of(&spec.id) else { return Why::New };
+    match last.ended {
+        Ended::Not => return Why::NotEnded,
+        Ended::Failed => return Why::Failed,
+        Ended::Cancelled => return Why::Cancelled,
+        Ended::Well => {}
+    }
+    if last.recipe.command != recipe.command {
+        return Why::Command;
+    }
+    if last.recipe.env != recipe.env {
+        return Why::Environment;
+    }
+    if last.recipe.outputs != recipe.outputs {
+        return Why::OutputNames;
+    }
+    let read: FxHashMap<&str, Option<Digest>> =
+        last.inputs.iter().map(|(name, digest)| (name.as_str(), *digest)).collect();
+    if read.len() != spec.inputs.len()
+        || spec.inputs.iter().any(|(name, _)| !read.contains_key(name.as_str()))
+    {
+        return Why::InputNames;
+    }
+    for (n, (name, at)) in spec.inputs.iter().enumerate() {
+        match read[name.as_str()] {
+            None => return Why::NotRecorded(at.clone()),
+            Some(digest) if digests.is_some_and(|now| now[n] != digest) => return Why::Input(at.clone()),
+            Some(_) => {}
+        }
+    }
+    Why::New
+}
+
+/// The tasks by level: tasks of one level read only what tasks of earlier levels write. The list has no
+/// circles.
+fn order(tasks: &Tasks, writers: &FxHashMap<String, usize>) -> Vec<Vec<usize>> {
+    let mut edges: Vec<(u32, u32)> = vec![];
+    tasks.for_each_file(true, |task, location| {
+        if let Some(&writer) = writers.get(location) {
+            edges.push((writer as u32, task as u32));
+        }
+    });
+    edges.sort_unstable();
+    edges.dedup();
+    let mut n_waiting = vec![0u32; tasks.n];
+    edges.iter().for_each(|(_, reader)| n_waiting[*reader as usize] += 1);
+    let mut levels: Vec<Vec<usize>> = vec![];
+    let mut level: Vec<usize> = (0..tasks.n).filter(|task| n_waiting[*task] == 0).collect();
+    while !level.is_empty() {
+        let mut next = vec![];
+        for &task in &level {
+            let from = edges.partition_point(|(writer, _)| (*writer as usize) < task);
+            for (_, reader) in edges[from..].iter().take_while(|(writer, _)| *writer as usize == task) {
+                n_waiting[*reader as usize] -= 1;
+                if n_waiting[*reader as usize] == 0 {
+                    next.push(*reader as usize);
+                }
+            }
+        }
+        next.sort_unstable();
+        levels.push(std::mem::replace(&mut level, next));
+    }
+    levels
+}
+
+/// The tasks that run, as a list of their own; the whole list if all run. `origin`: the name of that list in messages.
+pub fn shorten(list: TaskList, decision: &Decision, origin: &str) -> Result<TaskList, eyas_tasklist::Error> {
+    if decision.n_running() == list.n_tasks {
+        return Ok(list);
+    }
+    let tasks = Tasks::new(&list);
+    let running = (0..tasks.n).filter(|task| decision.why[*task].is_some());
+    // What a task needs beside whole cpus and memory stands at its array.
+    let running = running.map(|task| (tasks.spec(task), tasks.at(task).0.needs.clone()));
+    eyas_tasklist::fold_tasks(running, Path::new("/"), origin)
+}
+
+#[cfg(test)]
+mod tests;
