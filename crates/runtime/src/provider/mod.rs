@@ -37,12 +37,12 @@ pub use sweep::{claim, sweep_shares};
 
 use crate::cluster::{provider_left, wait_for_stdin_to_close};
 use eyas_client::Client;
-use eyas_core::Timestamp;
 use eyas_core::provisioning::blocks::{
     BlockAction, BlockConfig, BlockState, BlockView, Blocks, GaveUp, Listed, Seen,
 };
 use eyas_core::provisioning::decision::Decision;
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
+use eyas_core::{ExecutorId, Timestamp};
 use eyas_net::NetError;
 use eyas_text::line_of;
 use eyas_wire::message;
@@ -70,6 +70,7 @@ const TROUBLES_MAX: usize = 8;
 const LIST_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
 const SUBMIT: &str = "submit a block";
 const LIST: &str = "list the blocks";
+const START: &str = "start a block";
 
 /// Where blocks come from. All calls may block; they come one after the other.
 pub trait Source: Send + 'static {
@@ -184,6 +185,8 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
         has_tried_to_list: false,
         failed: vec![],
         troubles: vec![],
+        newest: None,
+        newest_at_failure: None,
         doubtful: None,
         left_file,
         decisions: vec![],
@@ -258,6 +261,10 @@ struct Provider {
     failed: Vec<(String, Option<String>)>,
     /// What does not work at the moment, for people: what was tried, and the sentence.
     troubles: Vec<(String, String)>,
+    /// The executor that joined last.
+    newest: Option<ExecutorId>,
+    /// The same when a block could not be started, until a later executor shows that blocks can be.
+    newest_at_failure: Option<Option<ExecutorId>>,
     /// The block whose submission failed last, and why, until a listing shows whether it exists all the same.
     doubtful: Option<(String, String)>,
     /// What may be left is written into it at the end.
@@ -312,6 +319,11 @@ impl Provider {
         let status = self.client.demand(self.describe()).await?;
         self.decisions.clear();
         self.clock = (status.now, Instant::now());
+        self.newest = self.newest.max(status.nodes.iter().map(|(view, _)| view.executor).max());
+        if self.newest_at_failure.is_some_and(|then| self.newest > then) {
+            self.newest_at_failure = None;
+            self.set_trouble(START, None);
+        }
         let seen = Seen {
             n_ready: status.n_ready,
             n_running: status.n_running,
@@ -355,7 +367,10 @@ impl Provider {
             },
             BlockAction::Failed { name, why } => {
                 let words = self.worker.last_words(&name).await;
-                eyas_text::say!("{name} could not be started: {}", with_words(&why, words.clone()));
+                let sentence = format!("{name} could not be started: {}", with_words(&why, words.clone()));
+                eyas_text::say!("{sentence}");
+                self.set_trouble(START, Some(sentence));
+                self.newest_at_failure = Some(self.newest);
                 if self.failed.len() == FAILED_KEPT {
                     self.failed.remove(0);
                 }
