@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 import struct
@@ -97,6 +98,34 @@ def test_a_folder_for_caches_that_cannot_be_written_is_said(eyas: Eyas, commands
 def test_a_bad_line_of_set_up_is_said_with_its_own_output(eyas: Eyas, commands: list[str]) -> None:
     done = check(eyas, *commands, "--setup", "echo 'no such module: blast' >&2; exit 1", status=3)
     assert "it said last: no such module: blast\n" in done.stderr, done
+
+
+def test_a_line_of_set_up_that_fails_is_not_passed_over(eyas: Eyas, commands: list[str]) -> None:
+    done = check(eyas, *commands, "--setup", "no_such_module load blast", "--setup", "true", status=3)
+    assert "it said last: " in done.stderr and "no_such_module: not found\n" in done.stderr, done
+    done = check(eyas, *commands, "--setup", "false", status=3)
+    assert "hint: the lines of --setup run first, and the first one that fails ends the job" in done.stderr, (
+        done
+    )
+
+
+def test_a_variable_of_the_folder_that_the_node_lacks_is_named(eyas: Eyas, commands: list[str]) -> None:
+    done = check(eyas, *commands, "--node-dir", "$NO_SUCH_DISK/eyas", status=3)
+    assert (
+        "error: the variable NO_SUCH_DISK is empty on this node, and --node-dir needs it\n" in done.stderr
+    ), done
+
+
+def test_a_probe_that_waits_in_the_queue_is_ended_with_the_batch_systems_reason(
+    real: Slurm, eyas: Eyas
+) -> None:
+    eyas.env |= real.env
+    # No node has so many processors.
+    words = ["65" if word == "1" else word for word in SLURM]
+    done = check(eyas, *words, "--wait", "6s", status=3)
+    said = r"error: the job still waits in the queue after 6 s; the batch system says why: \w+\n"
+    assert re.search(said, done.stderr), done
+    assert not real.queue()
 
 
 def test_a_clock_that_is_ten_minutes_off_is_said(eyas: Eyas, commands: list[str], tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -146,8 +148,48 @@ def test_commands_that_never_work_end_it(
     done = run("run", tasks, *batch.options(), "--listen", "127.0.0.1:0", "--nodes", "0..1", status=3)
     said = f"error: the provider ended: error: no node can be started, as nobody could {sentence}\n"
     assert said in done.stderr, done
-    assert len(batch.calls(START if wish == "refuse" else LIST)) == 3
+    assert len(batch.calls(START if wish == "refuse" else LIST)) >= 3
     assert not batch.blocks()
+    # Where a listing has shown that nothing was requested, nothing may be left.
+    assert wish == "deaf" or "may have been requested" not in done.stderr, done
+
+
+def test_who_waits_hears_why_no_node_will_come(batch: Batch, cluster: Cluster) -> None:
+    refuse = batch.wish("refuse", "no such queue")
+    up = Up(cluster, batch, "0..1")
+    up.start()
+    up.ask("submit", cluster.list_of([cluster.task("t", "echo x > out")]))
+    said = (
+        "warning: no node comes or goes, as `eyas provider` has ended (no node can be started, as nobody could submit a block: "
+        "--start ended with exit status 3: no such queue); the same `eyas up` starts it again\n"
+    )
+    waiting = cluster.eyas.start("wait", env=up.env)
+    waiting.wait_for_text(said)
+    assert said in up.ask("status")
+    refuse.unlink()
+    up.start()
+    assert "1 done" in waiting.wait().stderr
+    assert "warning: " not in up.ask("status")
+    up.down()
+
+
+def test_a_cluster_with_nodes_from_elsewhere_gets_none_of_this_machine(
+    batch: Batch, cluster: Cluster
+) -> None:
+    up = Up(cluster, batch, "1..1")
+    up.start()
+    wait_until(lambda: len(up.names()) == 1, "the node")
+    done = cluster.eyas.run("up", "--dir", str(up.dir), "--nodes", "2", status=3)
+    assert "error: a cluster is up already" in done.stderr, done
+    assert len(up.names()) == 1
+    # Whoever starts and ends its nodes is killed; its words still say how they are ended.
+    for pid, command in list(cluster.eyas.left_behind()):
+        if command.split()[1:2] == ["provider"]:
+            os.kill(pid, signal.SIGKILL)
+    done = cluster.eyas.run("up", "--dir", str(up.dir), "--nodes", "2", status=3)
+    assert "error: a cluster is up already" in done.stderr, done
+    up.down()
+    assert not batch.running()
 
 
 def test_a_batch_system_that_is_away_for_a_while_is_waited_for(batch: Batch, cluster: Cluster) -> None:
@@ -308,6 +350,10 @@ def test_an_executor_that_is_refused_its_folder_leaves_it_alone(cluster: Cluster
             "error: --start has neither {script} nor {join}, so it starts no executor\n",
         ),
         (["--cache", "0"], "invalid value '0' for '--cache <BYTES>': write at least 1 byte, such as 20GiB"),
+        (
+            ["--provider", "slurm", "--walltime", "0"],
+            "invalid value '0' for '--walltime <TIME>': a job needs some time; write for example 1h",
+        ),
         (["--advertise", ""], "write HOST:PORT, such as login1:7700"),
         (
             [

@@ -142,6 +142,20 @@ def test_a_host_key_that_is_refused_is_said_with_the_host(run: Run, ssh: Ssh, cl
     assert said in done.stderr, done
 
 
+def test_a_host_that_cannot_be_reached_is_said_while_others_work(
+    eyas: Eyas, ssh: Ssh, cluster: Cluster, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    options = ssh.options(1)
+    with open(ssh.folder / "hosts.txt", "a") as hosts:
+        hosts.write("nobody.invalid\n")
+    tasks = cluster.list_of([cluster.task(f"t{i}", "echo x > out", gate=gate) for i in range(2)])
+    running = eyas.start("run", tasks, *options)
+    running.wait_for_text("warning: node2 could not be started: nobody.invalid: ssh: ")
+    gate.touch()
+    assert "2 done, 0 failed" in running.wait().stderr
+
+
 def test_what_cannot_be_is_refused_in_one_sentence(run: Run, tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"command": ["true"]}\n')
     (tmp_path / "hosts").write_text("c01\nc02\n")

@@ -274,6 +274,27 @@ def test_the_key_of_a_cluster_that_was_killed_goes_with_the_next_command_and_no_
     up.down()
 
 
+def test_the_key_of_a_run_that_was_killed_before_its_batch_system_answered_goes_too(
+    eyas: Eyas, cluster: Cluster, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    # It has all modules, and hangs when it is to ask for nodes.
+    python.write_text("#!/bin/sh\ncase $1 in -c) ;; *) exec sleep 1000 ;; esac\n")
+    python.chmod(0o700)
+    tasks = cluster.list_of([cluster.task("t", "echo x > out")])
+    words = ["--provider", "slurm", "--python", str(python), "--listen", "127.0.0.1:0", "--nodes", "0..1"]
+    running = eyas.start("run", tasks, *words)
+    wait_until(lambda: any(path.name == "owner.json" for path in shared(eyas)), "the key", alive=running)
+    # What is killed in this order starts nothing again.
+    running.signal(signal.SIGKILL)
+    kill_parts(eyas, "provider", "dispatcher")
+    running.wait(status=None)
+    wait_until(lambda: not list(eyas.left_behind()), "the end of all its parts")
+    done = eyas.run("run", tasks)
+    assert ", which was killed, is removed\n" in done.stderr, done
+    assert not shared(eyas)
+
+
 @pytest.mark.parametrize(
     "where", [[], ["--node-dir", "$TMPDIR/own", "--scratch-age", "0"]], ids=["temporary", "own"]
 )

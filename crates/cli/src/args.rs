@@ -120,7 +120,7 @@ pub struct ProvideArgs {
     #[arg(long, value_name = "PATH")]
     pub python: Option<PathBuf>,
     /// How long a job may live; --start of --provider command finds it in {walltime} as HH:MM:SS
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = values::job_time)]
     pub walltime: Option<u64>,
     /// Where a node keeps its cache; $NAME is what the node has under that name. A later node of yours on that machine
     /// begins with what is cached there [default: its folder for temporary files, and nothing is left there]

@@ -76,7 +76,9 @@ pub fn wrong_values(path: &Path, profile: &Profile) -> Vec<(usize, String)> {
                 // What clap says of a value, without its heading and its advice on how to get help.
                 let text = e.render().to_string();
                 let said = text.strip_prefix("error: ").unwrap_or(&text).lines().next().unwrap_or_default();
-                said.split_once(">': ").map_or(said, |(_, reason)| reason).trim().to_string()
+                let reason = said.split_once(">': ").map_or(said, |(_, reason)| reason).trim();
+                // So says the standard library.
+                reason.replace("invalid digit found in string", "write a whole number")
             }
         };
         let (line, key) = (setting.line, setting.key.name);

@@ -241,6 +241,11 @@ fn not_started(output: &str, wanted: &Wanted) -> Wrong {
             "build eyas on a node",
         );
     }
+    if let Some(said) = line("--node-dir needs it") {
+        let said = said.rsplit(": ").take(2).collect::<Vec<_>>();
+        let message = format!("the variable {} {}", said.get(1).unwrap_or(&"?"), said[0]);
+        return wrong(message, "--node-dir names another folder of the node's own disk");
+    }
     if let Some(said) = line("mkdir:") {
         let folder = wanted.node_dir.unwrap_or("the folder for temporary files");
         let message = format!("the folder for caches on the node cannot be made: {folder}: {said}");
@@ -255,9 +260,10 @@ fn not_started(output: &str, wanted: &Wanted) -> Wrong {
             format!("the job ended before the program started; it said last: {}", eyas_text::line_of(last)),
             "the lines of --setup run first",
         ),
-        None => {
-            Wrong { message: "the job ended before the program started, and said nothing".into(), hint: None }
-        }
+        None => wrong(
+            "the job ended before the program started, and said nothing",
+            "the lines of --setup run first, and the first one that fails ends the job",
+        ),
     }
 }
 
@@ -319,6 +325,10 @@ mod tests {
                 "mkdir: cannot create directory '/scratch': Permission denied\n",
                 "the folder for caches on the node cannot be made: /scratch: mkdir: cannot create directory '/scratch': \
                  Permission denied",
+            ),
+            (
+                "x.sh: 6: TMPDIR: is empty on this node, and --node-dir needs it\n",
+                "the variable TMPDIR is empty on this node, and --node-dir needs it",
             ),
             (
                 "a\nmodule: no such module: blast\n\n",

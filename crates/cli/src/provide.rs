@@ -4,7 +4,7 @@ use crate::args::{ClusterArgs, NodeArgs, Nodes, ProvideArgs, ProviderKind};
 use crate::print::{plural, reason};
 use crate::{Exit, Fault, batch, node};
 use eyas_runtime::provider::{
-    CommandLines, Hosts, Launch, check_line, has_hole, slots_of_grid_engine, sweep_shares,
+    CommandLines, Hosts, Launch, Share, check_line, claim, has_hole, slots_of_grid_engine, sweep_shares,
 };
 use eyas_text::shown_path;
 use std::io::Write;
@@ -255,6 +255,16 @@ pub fn shared_state() -> Result<PathBuf, Fault> {
     let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
     state.ok_or_else(|| {
         bad("neither XDG_STATE_HOME nor HOME is set, so there is no folder that nodes can read")
+    })
+}
+
+/// Writes the cluster's key into the folder where nodes find it, and whose it is. `join`: the first dispatcher's join file.
+pub fn share_key(share: &Share, join: &Path) -> Result<(), Fault> {
+    let written = share.refresh(join).and_then(|()| claim(share, join.parent().unwrap_or(Path::new("."))));
+    written.map_err(|e| {
+        let message =
+            format!("cannot write the cluster's key into {}: {}", shown_path(share.dir()), reason(&e));
+        Fault::new(Exit::Other, message).hint("nodes find it there; XDG_STATE_HOME names another folder")
     })
 }
 

@@ -4,7 +4,7 @@ use crate::args::{
     JoinArgs, NodeArgs, Nodes, ProvideArgs, ProviderKind, ProvisionArgs, duration, listed_every, nodes,
 };
 use crate::equipment::{self, Gpus};
-use crate::provide::{bad, command_lines, launch_of, shared_state};
+use crate::provide::{bad, command_lines, launch_of, share_key, shared_state};
 use crate::provider_check::{self, ProviderCheckArgs};
 use crate::runtimes::client_runtime;
 use crate::{Exit, Fault, batch, clusters, local, node, walltime};
@@ -13,7 +13,7 @@ use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::needs::Equipment;
 use eyas_core::provisioning::ProvisionConfig;
 use eyas_core::provisioning::blocks::BlockConfig;
-use eyas_runtime::provider::{Commands, Local, ProviderOptions, Share, note_refused, run};
+use eyas_runtime::provider::{Commands, Local, ProviderOptions, Share, note_nothing_begun, run};
 use eyas_wire::identity::Join;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -118,14 +118,15 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
         _ => {
             let cluster = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.cluster;
             let share = Share::of(&shared_state()?, &cluster);
-            share.refresh(&join)?;
+            // The Python process works in this folder. Where all is killed before it answers, the folder has to say whose it was.
+            share_key(&share, &join)?;
             let blocks = batch::block_config(&cluster, &args.provide);
             let mut source =
-                batch::source(&cluster, &args.provide, &args.node, launch, share.clone(), log_dir.clone());
-            source.open().map_err(|refusal| {
-                note_refused(&log_dir);
-                Fault::new(Exit::BadInput, refusal)
-            })?;
+                batch::source(&cluster, &args.provide, &args.node, launch, share.clone(), log_dir);
+            if let Err(refusal) = source.open() {
+                note_nothing_begun(&join, &share)?;
+                return Err(Fault::new(Exit::BadInput, refusal));
+            }
             let lease_ns = args.lease.unwrap_or(DispatcherConfig::default().lease_ns);
             let elsewhere = Some((Duration::from_nanos(lease_ns), share));
             let options = ProviderOptions { join, lock, config, blocks, elsewhere, until_stdin_closes };

@@ -4,16 +4,16 @@
 //! ([`crate::probe`]). It has a dispatcher of its own, which is gone afterwards, as the block is.
 
 use crate::args::{ClusterArgs, NodeArgs, Nodes, ProvideArgs, ProviderKind, duration};
-use crate::print::size;
+use crate::print::{plural, size};
 use crate::probe::{Sight, Wanted, judge, sights};
-use crate::provide::{self, bad, command_lines, launch_of, shared_state};
+use crate::provide::{self, bad, command_lines, launch_of, share_key, shared_state};
 use crate::runtimes::client_runtime;
 use crate::signals::AskedToEnd;
 use crate::{Exit, Fault, batch, dirs, local};
 use clap::Args;
 use eyas_core::provisioning::blocks::BlockState;
 use eyas_runtime::cluster::LocalCluster;
-use eyas_runtime::provider::{Commands, Share, Source, claim};
+use eyas_runtime::provider::{Commands, Share, Source};
 use eyas_text::{line_of, shown_path};
 use eyas_wire::identity::Join;
 use std::path::Path;
@@ -96,8 +96,7 @@ fn prober(
     let mut launch = launch_of(&args.provide, &args.node)?;
     launch.node_args.push("--probe".into());
     let share = Share::of(&shared_state()?, cluster);
-    share.refresh(join)?;
-    claim(&share, join.parent().unwrap_or(dir))?;
+    share_key(&share, join)?;
     let (name, log_dir) = (format!("eyas-{cluster}-1"), dir.to_path_buf());
     let list_every = args.provide.list_every.map(Duration::from_nanos);
     let fail = |e: String| Fault::new(Exit::Cluster, e);
@@ -212,6 +211,7 @@ fn follow(
     let list_every = prober.list_every.unwrap_or(LIST_EVERY).min(LIST_EVERY);
     let mut next_listing = submitted + list_every.min(Duration::from_secs(1));
     let (mut n_unlisted, mut has_started) = (0, false);
+    let mut waits_for = String::new();
     let mut ended: Option<(String, Instant)> = None;
     loop {
         std::thread::sleep(LOOK);
@@ -245,7 +245,11 @@ fn follow(
             let all = prober.source.list();
             let all =
                 all.map_err(|why| Fault::new(Exit::Cluster, format!("jobs cannot be listed: {why}")))?;
-            match all.into_iter().find(|line| line.name == prober.name).map(|line| line.state) {
+            let line = all.into_iter().find(|line| line.name == prober.name);
+            if let Some(line) = &line {
+                waits_for.clone_from(&line.why);
+            }
+            match line.map(|line| line.state) {
                 Some(BlockState::Stuck(why) | BlockState::Ended(why)) => ended = Some((why, Instant::now())),
                 Some(BlockState::Running) => {
                     n_unlisted = 0;
@@ -269,8 +273,12 @@ fn follow(
                 )
                 .hint("a line of --setup may wait for something"),
                 false => {
-                    Fault::new(Exit::Cluster, format!("the job still waits in the queue after {waited} s"))
-                        .hint("the batch system may say why; --wait 1h waits longer")
+                    let said = match waits_for.is_empty() {
+                        true => String::new(),
+                        false => format!("; the batch system says why: {}", line_of(&waits_for)),
+                    };
+                    let message = format!("the job still waits in the queue after {waited} s{said}");
+                    Fault::new(Exit::Cluster, message).hint("--wait 1h waits longer")
                 }
             });
         }
@@ -302,7 +310,8 @@ fn show_sights(output: &str) {
         match sight {
             Sight::Program { host, processors, memory_bytes } => {
                 let memory = size(memory_bytes);
-                crate::show!("node        {}: {processors} processors, {memory} of memory", line_of(&host));
+                let processors = plural(u64::from(processors), "processor");
+                crate::show!("node        {}: {processors}, {memory} of memory", line_of(&host));
             }
             Sight::Scratch { dir, free_bytes, wrong: None } => {
                 let free = size(free_bytes);

@@ -68,6 +68,12 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         let mut client = Client::connect(&join).await?;
         let mut has_started_provider = false;
         if plan.provider_args.is_none() {
+            // Somebody else decides about the nodes of that cluster, and only the kept words say how its blocks are ended.
+            let may_leave = |words: Vec<String>| outlived::may_leave_blocks(&words);
+            let has_blocks = outlived::kept_words(&plan.dir).is_some_and(may_leave);
+            if was_up && (has_blocks || client.status().await?.provisioner.is_some()) {
+                return Err(is_up_already(&dir));
+            }
             outlived::keep_words(&plan.dir, None)?;
         }
         if plan.provider_args.is_some() {

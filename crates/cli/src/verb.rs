@@ -100,7 +100,6 @@ pub enum Verb {
     /// The part that runs tasks on one node and keeps its cache
     Executor(ExecutorArgs),
     /// The part of a local cluster that starts and ends nodes
-    #[command(hide = true)]
     Provider(ProviderArgs),
 }
 

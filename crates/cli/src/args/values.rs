@@ -139,6 +139,14 @@ pub fn duration(text: &str) -> Result<u64, String> {
     u64::try_from(d.as_nanos()).map_err(|_| "that is too long".to_string())
 }
 
+/// How long a job may live.
+pub fn job_time(text: &str) -> Result<u64, String> {
+    match duration(text)? {
+        0 => Err("a job needs some time; write for example 1h".into()),
+        ns => Ok(ns),
+    }
+}
+
 pub fn some_bytes(text: &str) -> Result<u64, String> {
     match bytes(text)? {
         0 => Err("write at least 1 byte, such as 20GiB".into()),

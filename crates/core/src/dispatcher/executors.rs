@@ -648,7 +648,8 @@ impl Dispatcher {
         Some(if let Some(sentence) = unequipped {
             sentence
         } else if cpus > slots {
-            format!("the task asks for {cpus} cpus, the largest executor has {slots} slots")
+            let s = if slots == 1 { "" } else { "s" };
+            format!("the task asks for {cpus} cpus, the largest executor has {slots} slot{s}")
         } else if memory > most {
             format!("the task asks for {memory} bytes of memory, the largest executor offers {most}")
         } else if !size.needs.is_none() {

@@ -333,6 +333,11 @@ impl Blocks {
         self.in_doubt_since.is_some()
     }
 
+    /// A listing begins that no look has asked for: the answer is [`Blocks::listed`] or [`Blocks::list_failed`].
+    pub fn begin_listing(&mut self, now: Timestamp) {
+        self.listings.begin(now);
+    }
+
     /// All blocks that may exist, as `(id, name)`, for whoever ends them all. One whose submission is not answered has no id.
     pub fn all(&self) -> Vec<(Option<String>, String)> {
         let exists = |block: &&Block| block.state != State::Wanted;

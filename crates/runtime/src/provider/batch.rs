@@ -157,6 +157,11 @@ impl Refusal {
     }
 }
 
+/// Whether a byte of a path means nothing but itself to a shell and to batch systems.
+fn is_plain(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"_-./=@+,~".contains(byte)
+}
+
 fn refusal_of(answer: &Value) -> Refusal {
     let text = |key: &str| answer[key].as_str().map(|text| line_of(text).to_string());
     match text("refused") {
@@ -324,6 +329,16 @@ impl Batch {
 
     /// Starts the Python process. [`Share::refresh`] has made the folder before.
     pub fn open(&mut self) -> Result<(), Refusal> {
+        let folder = self.share.dir();
+        // Parsl quotes no path, and neither do the lines that batch systems read in a job's script.
+        if self.settings.kind != RAY && !folder.as_os_str().as_encoded_bytes().iter().all(is_plain) {
+            let text = format!(
+                "the folder {} cannot be used, as commands of batch systems take no path with a space or a special character",
+                shown_path(folder)
+            );
+            let hint = "set XDG_STATE_HOME to another folder that nodes see under the same path".to_string();
+            return Err(Refusal { text, hint: Some(hint) });
+        }
         let log = self.log_dir.join(LOG);
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&log);
         let file = file.map_err(|e| Refusal::plain(format!("cannot write {}: {e}", shown_path(&log))))?;
@@ -383,7 +398,7 @@ impl Batch {
     fn call_again(&mut self, line: Value, within: Duration) -> Result<Value, String> {
         match self.call(line.clone(), within) {
             Err(why) if self.helper.is_none() && !self.haste.has_begun() => {
-                eyas_text::say!("{why}; it is started again");
+                eyas_text::say!("{why}; the Python process that asks for nodes is started again");
                 self.call(line, within)
             }
             result => result,
@@ -604,6 +619,18 @@ mod tests {
         assert!(script.contains("--name eyas-c1-1 "), "{script}");
         batch.forget("eyas-c1-1");
         assert_eq!(batch.files_of("eyas-c1-1"), [] as [PathBuf; 0]);
+    }
+
+    #[test]
+    fn a_folder_whose_path_batch_systems_do_not_take_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let odd = dir.path().join("my jobs");
+        std::fs::create_dir(&odd).unwrap();
+        let mut batch = pool(&odd, "exit 0");
+        let refusal = batch.open().unwrap_err();
+        assert!(refusal.text.contains("my jobs") && refusal.hint.unwrap().contains("XDG_STATE_HOME"));
+        batch.settings.kind = RAY.into();
+        batch.open().unwrap();
     }
 
     #[test]

@@ -558,9 +558,12 @@ mod tests {
                 "exec >> /home/me/.local/state/eyas/c1/eyas-c1-3.log 2>&1",
                 "[ -e /home/me/.local/state/eyas/c1/join.json ] || { echo 'the cluster has ended'; exit 0; }",
                 "began=$(date +%s)",
+                "set -e",
                 "{",
                 "module load eyas",
                 "} < /dev/null",
+                "set +e",
+                ": \"${TMPDIR:?is empty on this node, and --node-dir needs it}\"",
                 "mkdir -p -m 700 \"$TMPDIR/\\\"x\\\"\" || exit 1",
                 "exec '/opt/my eyas/eyas' executor --join /home/me/.local/state/eyas/c1/join.json --name eyas-c1-3 \
                  --scratch \"$TMPDIR/\\\"x\\\"\" --scratch-age 3600000ms --home-local '/a b' \

@@ -37,12 +37,12 @@ pub use sweep::{claim, sweep_shares};
 
 use crate::cluster::{holder_of, provider_left, provider_lock, wait_for_stdin_to_close};
 use eyas_client::Client;
-use eyas_core::Timestamp;
 use eyas_core::provisioning::blocks::{
     BlockAction, BlockConfig, BlockState, BlockView, Blocks, GaveUp, Listed, Seen,
 };
 use eyas_core::provisioning::decision::Decision;
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
+use eyas_core::{ExecutorId, Timestamp};
 use eyas_net::NetError;
 use eyas_text::line_of;
 use eyas_wire::message;
@@ -60,6 +60,8 @@ const LOOK: Duration = Duration::from_millis(250);
 const BLOCKS_SHOWN_MAX: usize = 50;
 /// How long nodes are given to leave in order at the end.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
+/// How long the dispatcher may take to hear why a provider ends.
+const SAY_LAST_MAX: Duration = Duration::from_secs(2);
 /// Of so many blocks that failed the last words are kept: several may fail in one look, and the first of them ends it all.
 const FAILED_KEPT: usize = 16;
 /// So many things that do not work are shown to people.
@@ -68,6 +70,7 @@ const TROUBLES_MAX: usize = 8;
 const LIST_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
 const SUBMIT: &str = "submit a block";
 const LIST: &str = "list the blocks";
+const START: &str = "start a block";
 
 /// Where blocks come from. All calls may block; they come one after the other.
 pub trait Source: Send + 'static {
@@ -152,9 +155,10 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ProviderError::Signal)?;
     // Whoever started this sends it when its user does not want to wait any longer.
     let (haste, calls) = (source.haste(), source.calls());
+    let cut = haste.clone();
     tokio::spawn(async move {
         interrupt.recv().await;
-        haste.begin();
+        cut.begin();
         let _ = stop.send(()).await;
     });
     let provisioner = Provisioner::new(options.config).map_err(ProviderError::Config)?;
@@ -175,11 +179,14 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
         elsewhere: options.elsewhere,
         blocks: Blocks::new(options.blocks, provisioner),
         worker: Worker::start(source),
+        haste,
         calls,
         has_listed: false,
         has_tried_to_list: false,
         failed: vec![],
         troubles: vec![],
+        newest: None,
+        newest_at_failure: None,
         doubtful: None,
         left_file,
         decisions: vec![],
@@ -212,7 +219,10 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
                     break Ok(());
                 }
             }
-            Err(e) => break Err(e),
+            Err(e) => {
+                provider.say_last(&e).await;
+                break Err(e);
+            }
         }
     };
     provider.end().await;
@@ -242,6 +252,8 @@ struct Provider {
     elsewhere: Option<(Duration, Share)>,
     blocks: Blocks,
     worker: Worker,
+    /// Begins when nobody wants to wait any longer: commands are cut off then.
+    haste: Haste,
     calls: Option<CallCount>,
     has_listed: bool,
     has_tried_to_list: bool,
@@ -249,6 +261,10 @@ struct Provider {
     failed: Vec<(String, Option<String>)>,
     /// What does not work at the moment, for people: what was tried, and the sentence.
     troubles: Vec<(String, String)>,
+    /// The executor that joined last.
+    newest: Option<ExecutorId>,
+    /// The same when a block could not be started, until a later executor shows that blocks can be.
+    newest_at_failure: Option<Option<ExecutorId>>,
     /// The block whose submission failed last, and why, until a listing shows whether it exists all the same.
     doubtful: Option<(String, String)>,
     /// What may be left is written into it at the end.
@@ -303,6 +319,11 @@ impl Provider {
         let status = self.client.demand(self.describe()).await?;
         self.decisions.clear();
         self.clock = (status.now, Instant::now());
+        self.newest = self.newest.max(status.nodes.iter().map(|(view, _)| view.executor).max());
+        if self.newest_at_failure.is_some_and(|then| self.newest > then) {
+            self.newest_at_failure = None;
+            self.set_trouble(START, None);
+        }
         let seen = Seen {
             n_ready: status.n_ready,
             n_running: status.n_running,
@@ -346,7 +367,10 @@ impl Provider {
             },
             BlockAction::Failed { name, why } => {
                 let words = self.worker.last_words(&name).await;
-                eyas_text::say!("{name} could not be started: {}", with_words(&why, words.clone()));
+                let sentence = format!("{name} could not be started: {}", with_words(&why, words.clone()));
+                eyas_text::say!("{sentence}");
+                self.set_trouble(START, Some(sentence));
+                self.newest_at_failure = Some(self.newest);
                 if self.failed.len() == FAILED_KEPT {
                     self.failed.remove(0);
                 }
@@ -418,6 +442,14 @@ impl Provider {
         false
     }
 
+    /// Reports to the dispatcher why this provider ends. The dispatcher shows it to people for as long as there is no other provider.
+    async fn say_last(&mut self, why: &ProviderError) {
+        self.troubles = vec![(String::new(), line_of(&why.to_string()).to_string())];
+        let report = self.client.demand(self.describe());
+        // A dispatcher that does not answer now has other troubles.
+        let _ = tokio::time::timeout(SAY_LAST_MAX, report).await;
+    }
+
     /// Ends all blocks.
     async fn end(mut self) {
         // What was begun is ended first, so that the id of each block is known.
@@ -426,6 +458,10 @@ impl Provider {
         }
         // The block of a submission that failed may exist all the same.
         if self.blocks.is_in_doubt() || !self.has_tried_to_list {
+            // The block of a submission that was just cut off may come to be after this listing.
+            if !self.haste.has_begun() {
+                self.blocks.begin_listing(self.now());
+            }
             self.worker.list();
             for answer in self.worker.finish_orders().await {
                 self.note(answer);
@@ -475,21 +511,26 @@ pub fn end_blocks(mut source: impl Source, prefix: &str) -> Vec<String> {
     source.end_all(&there, Instant::now() + LEAVE_MAX)
 }
 
-/// A provider of the cluster whose dispatcher has that folder ends before it has begun. Where nothing was ever submitted for the
-/// cluster, and no other provider is there, this notes that nothing is left.
-pub fn note_refused(dispatcher_dir: &Path) {
-    let has_submitted = calls_of(dispatcher_dir).is_some_and(|calls| calls.n_submit > 0);
-    if !has_submitted && holder_of(&provider_lock(dispatcher_dir)).is_none() {
-        // Without it whoever ends the cluster looks for what is left, and says that it could not look.
-        let _ = std::fs::write(provider_left(dispatcher_dir), "");
-    }
-}
-
 /// What the provider whose locks lie in this folder wrote at its end: a sentence for each block that may be left. `None`: it was
 /// killed before its end, or there was none.
 pub fn left_by(dispatcher_dir: &Path) -> Option<Vec<String>> {
     let text = std::fs::read_to_string(provider_left(dispatcher_dir)).ok()?;
     Some(text.lines().map(str::to_string).collect())
+}
+
+/// Notes that this cluster has left nothing, where no provider of it has begun to submit a block and none is there: a provider whose
+/// batch system cannot be asked ends before it lists anything. Without the note whoever ends the cluster looks for what is left, and
+/// says that it could not look. `join`: the first dispatcher's join file.
+pub fn note_nothing_begun(join: &Path, share: &Share) -> std::io::Result<()> {
+    let dispatcher_dir = join.parent().unwrap_or(Path::new("."));
+    let n_submitted = calls_of(dispatcher_dir).map_or(0, |calls| calls.n_submit);
+    let is_other_there =
+        holder_of(&provider_lock(dispatcher_dir)).is_some_and(|holder| holder != std::process::id());
+    // Each submission begins with its script.
+    if n_submitted == 0 && !share.has_scripts() && !is_other_there {
+        std::fs::write(provider_left(dispatcher_dir), "")?;
+    }
+    Ok(())
 }
 
 /// Why a block is over, with what it said itself.

@@ -61,6 +61,12 @@ impl Share {
         std::fs::rename(&part, self.dir.join(name))
     }
 
+    /// Whether the script of a block is there.
+    pub(super) fn has_scripts(&self) -> bool {
+        let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        entries.into_iter().any(|entry| entry.path().extension().is_some_and(|end| end == "sh"))
+    }
+
     /// Removes the files of a block.
     pub(super) fn forget(&self, name: &str) {
         let _ = std::fs::remove_file(self.script(name));

@@ -372,7 +372,7 @@ impl<O: Outside> Session<O> {
         self.outside.close(connection);
         self.watches.retain(|w| w.connection != connection);
         self.deferred.retain(|(c, _)| *c != connection);
-        self.provision.left(connection);
+        self.provision.left(self.now, connection);
         self.prints.left(connection);
         self.forgetting_parts.left(connection);
         self.member_gone(connection);

@@ -12,11 +12,16 @@ use eyas_core::provisioning::decision::Decision;
 use eyas_core::provisioning::work::Predicted;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// A provisioner that was gone for so long does not come back by itself.
+const GONE_NS: u64 = 3_000_000_000;
+
 /// What the dispatcher remembers of provisioning.
 #[derive(Default)]
 pub(super) struct Provision {
     /// The provisioner's connection and what it said of itself last.
     provisioner: Option<(u64, Provisioner)>,
+    /// When the provisioner's connection ended, and what did not work then, until there is a provisioner again.
+    gone: Option<(Timestamp, Vec<String>)>,
     /// Executors that were asked to leave and have not been told to end, each with the reason that it will be told.
     draining: BTreeMap<ExecutorId, String>,
     /// Lent to the core for each look.
@@ -27,8 +32,10 @@ pub(super) struct Provision {
 
 impl Provision {
     /// A client's connection is gone.
-    pub(super) fn left(&mut self, connection: u64) {
-        self.provisioner.take_if(|(of, _)| *of == connection);
+    pub(super) fn left(&mut self, now: Timestamp, connection: u64) {
+        if let Some((_, gone)) = self.provisioner.take_if(|(of, _)| *of == connection) {
+            self.gone = Some((now, gone.troubles));
+        }
     }
 
     pub(super) fn shown(&self) -> Option<Provisioner> {
@@ -37,8 +44,24 @@ impl Provision {
     }
 
     /// Why nodes do not come or go.
-    pub(super) fn troubles(&self) -> Vec<String> {
-        self.provisioner.iter().flat_map(|(_, p)| p.troubles.iter().cloned()).collect()
+    pub(super) fn troubles(&self, now: Timestamp) -> Vec<String> {
+        match &self.provisioner {
+            Some((_, provisioner)) => provisioner.troubles.clone(),
+            None => self.why_none(now).into_iter().collect(),
+        }
+    }
+
+    /// That nobody starts or ends nodes any more, and why. One that was killed may be started again within a moment, which is not worth
+    /// a word.
+    pub(super) fn why_none(&self, now: Timestamp) -> Option<String> {
+        let (since, troubles) = self.gone.as_ref().filter(|_| self.provisioner.is_none())?;
+        let why = troubles.first().map_or(String::new(), |why| format!(" ({why})"));
+        let is_due = now.since_ns(*since) >= GONE_NS;
+        is_due.then(|| {
+            format!(
+                "no node comes or goes, as `eyas provider` has ended{why}; the same `eyas up` starts it again"
+            )
+        })
     }
 }
 
@@ -50,6 +73,7 @@ impl<O: Outside> Session<O> {
         }
         let (n_pending, node) = (provisioner.n_pending, provisioner.node.clone());
         self.provision.provisioner = Some((connection, provisioner));
+        self.provision.gone = None;
         let mut views = std::mem::take(&mut self.provision.views);
         let mut predicted = Predicted::default();
         let demand = self.core.demand(&node, n_pending, &mut views, &mut predicted);

@@ -53,7 +53,7 @@ impl<O: Outside> Session<O> {
             n_nodes: self.n_nodes(),
             n_nodes_pending,
             pending_why,
-            troubles: self.provision.troubles(),
+            troubles: self.provision.troubles(self.now),
         }
     }
 
@@ -114,6 +114,7 @@ impl<O: Outside> Session<O> {
                 .chain(self.core.short_of_space())
                 .chain(self.core.resting())
                 .chain(self.core.ending())
+                .chain(self.provision.why_none(self.now))
                 .collect(),
             provisioner: self.provision.shown(),
             resources: self

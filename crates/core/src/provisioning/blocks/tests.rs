@@ -309,6 +309,11 @@ fn commands_that_never_worked_are_tried_three_times() {
     assert_eq!(w.submissions(), [0, 1, 3]);
     let why = "no such partition".to_string();
     assert_eq!(w.gave_up, Some(GaveUp::Command { what: "submit a block", why }));
+    // Whoever ends it all looks once more whether the last one exists all the same.
+    assert!(w.blocks.is_in_doubt());
+    w.blocks.begin_listing(w.now);
+    w.blocks.listed(w.now, &[]);
+    assert!(!w.blocks.is_in_doubt() && w.blocks.all().is_empty());
     let mut w = World::new(batch(), 0, 3);
     (w.n_ready, w.is_deaf) = (100, true);
     w.go(10);
