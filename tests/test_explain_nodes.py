@@ -67,7 +67,7 @@ def test_a_paper_policy_says_how_many_nodes_the_tasks_want(cluster: Cluster) -> 
     up.ask("wait")
     text = up.ask("explain", "--nodes")
     assert "requested 1 node, as at least 1 node are to be there" in text or "at least 1 node" in text, text
-    assert "as 3 nodes would give a slot to each task, queued or running" in text, text
+    assert "as 3 nodes would give room to each task, queued or running" in text, text
     up.down()
 
 

@@ -129,7 +129,7 @@ def test_nodes_of_hosts_come_and_go_and_none_outlives_the_head(
     for pid, command in list(eyas.left_behind()):
         if command.split()[1:2] in (["provider"], ["dispatcher"]):
             os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not ssh.executors(), "the nodes to end with the head", timeout=15)
+    wait_until(lambda: not ssh.executors(), "the nodes to end with the head")
 
 
 def test_a_host_key_that_is_refused_is_said_with_the_host(run: Run, ssh: Ssh, cluster: Cluster) -> None:

@@ -30,9 +30,9 @@ def kill_parts(eyas: Eyas, *parts: str) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def run_with(eyas: Eyas, batch: Batch, tasks: Path, *options: str) -> Background:
+def run_with(eyas: Eyas, batch: Batch, tasks: Path, *options: str, lease: str = "60s") -> Background:
     """`eyas run` in the background, with nodes of this batch system."""
-    words = ["--listen", "127.0.0.1:0", "--lease", "2s", "--slots", "1", *batch.options(), *options]
+    words = ["--listen", "127.0.0.1:0", "--lease", lease, "--slots", "1", *batch.options(), *options]
     return eyas.start("run", tasks, *words)
 
 
@@ -80,7 +80,7 @@ def test_nodes_of_this_machine_come_back_when_what_starts_them_was_killed(
     running = eyas.start("run", tasks, "--nodes", "0..1", "--slots", "1")
     cluster.begun("t")
     kill_parts(eyas, "provider")
-    wait_until(lambda: cluster.ran() == ["t", "t"], "the task to run on another node", alive=running)
+    wait_until(lambda: len(cluster.ran()) >= 2, "the task to run on another node", alive=running)
     gate.touch()
     assert "1 done, 0 failed" in running.wait().stderr
     cluster.expect(t=b"x\n")
@@ -116,7 +116,7 @@ def test_a_run_whose_dispatcher_is_killed_says_how_to_go_on(
 
 
 def test_down_ends_the_blocks_of_a_provider_that_was_killed(batch: Batch, cluster: Cluster) -> None:
-    up = Up(cluster, batch, "2..2", lease="60s")
+    up = Up(cluster, batch, "2..2")
     batch.wish("hold")
     up.start()
     wait_until(lambda: len(batch.blocks()) == 2, "two blocks in the queue")
@@ -127,7 +127,7 @@ def test_down_ends_the_blocks_of_a_provider_that_was_killed(batch: Batch, cluste
 
 
 def test_down_ends_the_blocks_of_a_head_that_was_killed(batch: Batch, cluster: Cluster) -> None:
-    up = Up(cluster, batch, "0..1", lease="60s")
+    up = Up(cluster, batch, "0..1")
     up.start()
     up.ask("submit", cluster.list_of([cluster.task("t", "echo x > out")]))
     up.ask("wait")
@@ -140,7 +140,7 @@ def test_down_ends_the_blocks_of_a_head_that_was_killed(batch: Batch, cluster: C
 
 
 def test_down_returns_when_the_last_block_was_stopped(batch: Batch, cluster: Cluster) -> None:
-    up = Up(cluster, batch, "1..1", lease="60s")
+    up = Up(cluster, batch, "1..1")
     up.start()
     wait_until(lambda: len(up.names()) == 1, "the node")
     batch.wish("slow", "2.5")
@@ -151,7 +151,7 @@ def test_down_returns_when_the_last_block_was_stopped(batch: Batch, cluster: Clu
 
 
 def test_what_cannot_be_stopped_is_named(eyas: Eyas, batch: Batch, cluster: Cluster) -> None:
-    up = Up(cluster, batch, "1..1")
+    up = Up(cluster, batch, "1..1", lease="10s")
     up.start()
     wait_until(lambda: len(up.names()) == 1, "the node")
     stuck = batch.wish("stuck", "no route to the controller")
@@ -162,7 +162,7 @@ def test_what_cannot_be_stopped_is_named(eyas: Eyas, batch: Batch, cluster: Clus
     wait_until(lambda: not batch.running(), "the node to end with its lease")
     # The same of a run.
     tasks = cluster.list_of([cluster.task("t", "echo x > out")])
-    done = run_with(eyas, batch, tasks, "--nodes", "0..1").wait(status=None)
+    done = run_with(eyas, batch, tasks, "--nodes", "0..1", lease="10s").wait(status=None)
     assert re.search(
         r"warning: eyas-\w+-1 \(b2\) could not be ended and is left: --stop ended with", done.stderr
     )
@@ -211,7 +211,7 @@ def test_a_second_interrupt_leaves_although_a_command_hangs(
 ) -> None:
     tasks = cluster.list_of([cluster.task("t", "echo x > out", gate=tmp_path / "gate")])
     hang = batch.wish("hang", verb)
-    running = run_with(eyas, batch, tasks, "--nodes", "0..1")
+    running = run_with(eyas, batch, tasks, "--nodes", "0..1", lease="10s")
     if verb == STOP:
         cluster.begun("t")
     else:
@@ -221,7 +221,7 @@ def test_a_second_interrupt_leaves_although_a_command_hangs(
     if verb == STOP:
         wait_until(lambda: batch.calls(STOP), "the command", alive=running)
     running.signal(signal.SIGINT)
-    done = running.wait(timeout=30, status=130)
+    done = running.wait(status=130)
     hang.unlink()
     if verb == STOP:
         assert re.search(
@@ -235,7 +235,7 @@ def test_a_second_interrupt_leaves_although_a_command_hangs(
             done.stderr,
             re.M,
         ), done
-    wait_until(lambda: not list(eyas.left_behind()), "the end of all that it started", timeout=20)
+    wait_until(lambda: not list(eyas.left_behind()), "the end of all that it started")
 
 
 def test_the_key_of_a_cluster_that_was_killed_goes_with_the_next_command_and_no_other(
@@ -284,13 +284,13 @@ def test_the_folder_of_an_executor_that_is_killed_goes(
     big = cluster.task(
         "t", "mkdir -p deep/er; echo y > deep/er/file; chmod 500 deep; echo x > out", gate=gate
     )
-    running = run_with(eyas, batch, cluster.list_of([big]), "--nodes", "0..1", *where)
+    running = run_with(eyas, batch, cluster.list_of([big]), "--nodes", "0..1", *where, lease="5s")
     cluster.begun("t")
     own = Path(eyas.env["TMPDIR"]) / ("own" if where else f"eyas-nodes-{os.getuid()}")
     (first,) = own.iterdir()
     kill_parts(eyas, "executor")
     wait_until(lambda: not first.exists(), "the folder to go", alive=running)
-    wait_until(lambda: cluster.ran() == ["t", "t"], "the task to run on another node", alive=running)
+    wait_until(lambda: len(cluster.ran()) >= 2, "the task to run on another node", alive=running)
     gate.touch()
     running.wait()
     cluster.expect(t=b"x\n")

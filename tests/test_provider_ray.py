@@ -20,7 +20,7 @@ from rays import Ray, need_root, none_left, ray
 from weather import Cluster
 
 # All nodes are on this machine, so they reach its dispatcher on loopback.
-OPTIONS = ["--provider", "ray", "--listen", "127.0.0.1:0", "--list-every", "500ms", "--lease", "3s"]
+OPTIONS = ["--provider", "ray", "--listen", "127.0.0.1:0", "--list-every", "500ms"]
 OPTIONS += ["--cache", "1MiB"]
 # By which Ray's provider of nodes on one machine knows the head.
 HEAD_ID = "fffffffffffffffffffffffffffffffffffffffffffffffffff00000"
@@ -44,7 +44,9 @@ def cluster(cloud: Ray, eyas: Eyas, tmp_path: Path) -> Iterator[Cluster]:
 
 
 def options(cluster: Cluster, *more: str) -> list[str]:
-    return [*OPTIONS, "--node-dir", str(cluster.folder / "nodes"), *more]
+    # Long enough that a busy machine alone does not bring its end about.
+    lease = [] if "--lease" in more else ["--lease", "15s"]
+    return [*OPTIONS, *lease, "--node-dir", str(cluster.folder / "nodes"), *more]
 
 
 def gated(cluster: Cluster, n: int, line: str = "echo x > out") -> tuple[Path, Path]:
@@ -54,7 +56,7 @@ def gated(cluster: Cluster, n: int, line: str = "echo x > out") -> tuple[Path, P
 
 
 def begin(cluster: Cluster, *more: str | Path) -> Background:
-    return cluster.eyas.start("run", *more, *options(cluster))
+    return cluster.eyas.start("run", *options(cluster, *map(str, more)))
 
 
 def finish(running: Background, gate: Path, n: int) -> None:
@@ -94,7 +96,7 @@ def test_an_actor_that_is_killed_is_started_again_by_ray(cloud: Ray, cluster: Cl
     ((executor,), (actor,)) = cloud.executors(), cloud.actors()
     assert executor.parent == actor.pid
     os.kill(actor.pid, signal.SIGKILL)
-    wait_until(lambda: cluster.ran() == ["t0", "t0"], "the task to run again")
+    wait_until(lambda: len(cluster.ran()) >= 2, "the task to run again")
     finish(running, gate, 1)
     assert "could not be started" not in running.stderr, "the new actor is the same block"
 
@@ -111,7 +113,7 @@ def test_a_node_that_ray_loses_is_weather(cloud: Ray, cluster: Cluster) -> None:
         wait_until(lambda: not cloud.executors(), "the end of the executor that lost its raylet")
         # A node that comes in the middle of the run is taken.
         cloud.add("fourth", "--num-cpus=4")
-        wait_until(lambda: cluster.ran() == ["t0", "t0"], "the task to run again", timeout=2 * PATIENCE_S)
+        wait_until(lambda: len(cluster.ran()) >= 2, "the task to run again", timeout=2 * PATIENCE_S)
         assert cloud.nodes_used() == {"fourth"}
         finish(running, gate, 1)
         none_left(cloud)
@@ -122,7 +124,7 @@ def test_a_node_that_ray_loses_is_weather(cloud: Ray, cluster: Cluster) -> None:
 
 def test_a_head_that_is_killed_leaves_nothing_after_its_lease(cloud: Ray, cluster: Cluster) -> None:
     _, tasks = gated(cluster, 3)
-    running = begin(cluster, tasks, "--nodes", "0..3")
+    running = begin(cluster, tasks, "--nodes", "0..3", "--lease", "3s")
     cluster.begun("t0", "t1", "t2")
     for pid, _ in list(cluster.eyas.left_behind()):
         if pid not in [process.pid for process in cloud.processes()]:
@@ -138,9 +140,7 @@ def test_a_head_that_is_killed_leaves_nothing_after_its_lease(cloud: Ray, cluste
 def test_a_head_that_is_started_again_takes_its_nodes_over(cloud: Ray, cluster: Cluster) -> None:
     folder = cluster.folder / "up"
     env = {"EYAS_JOIN": str(folder / "dispatcher" / "join.json")}
-    words = ["up", *options(cluster), "--lease", "30s", "--nodes", "0..1", "--dir", str(folder)]
-    words.remove("3s")
-    words.remove("--lease")
+    words = ["up", *options(cluster, "--lease", "60s", "--nodes", "0..1", "--dir", str(folder))]
     cluster.eyas.run(*words)
     gate, tasks = gated(cluster, 1)
     cluster.eyas.run("submit", tasks, env=env)
@@ -326,4 +326,34 @@ def test_a_cluster_that_scales_by_itself_grows_for_nodes_that_are_wanted(eyas: E
             lambda: len(set(cluster.ran())) == 4, "four tasks to run on two new nodes", timeout=3 * PATIENCE_S
         )
         finish(running, gate, 4)
+        none_left(made)
+
+
+def test_a_cluster_whose_control_store_is_killed_costs_no_task(eyas: Eyas, tmp_path: Path) -> None:
+    """Ray's own end of it: its nodes wait for the store for a while and end then, with all actors. A new cluster at the address is taken."""
+    with ray() as made:
+        # A minute, where nobody says it.
+        made.env["RAY_gcs_rpc_server_reconnect_timeout_s"] = "5"
+        words = ["--num-cpus=2", "--num-gpus=0", "--include-dashboard=false"]
+        made.start_head(*words)
+        eyas.env["RAY_ADDRESS"] = made.address
+        cluster = Cluster(eyas, tmp_path / "cluster", tmp_path / "home")
+        gate, tasks = gated(cluster, 2)
+        running = begin(cluster, tasks, "--address", made.address, "--nodes", "0..1", "--lease", "60s")
+        cluster.begun("t0", "t1")
+        (store,) = [p.pid for p in made.processes() if p.words[0].endswith("/gcs_server")]
+        os.kill(store, signal.SIGKILL)
+        wait_until(lambda: not made.executors(), "the end of the executors", 3 * PATIENCE_S, running)
+        said = "warning: nobody could list the blocks: "
+        wait_until(lambda: said in running.stderr, "a sentence about it", 3 * PATIENCE_S, running)
+        made.remove("head")
+        made.start_head(*words)
+        wait_until(
+            lambda: len(cluster.ran()) >= 4, "both tasks to run again", timeout=5 * PATIENCE_S, alive=running
+        )
+        gate.touch()
+        done = running.wait(3 * PATIENCE_S)
+        assert re.search(r"2 tasks in .*: 2 done, 0 failed", done.stderr), done
+        assert "Traceback" not in done.stderr, done
+        cluster.expect(t0=b"x\n", t1=b"x\n")
         none_left(made)

@@ -44,7 +44,7 @@ def profile(batch: Slurm, eyas: Eyas, tmp_path: Path) -> Iterator[list[str]]:
         "--list-every",
         "1s",
         "--lease",
-        "3s",
+        "15s",
     ]
     batch.ask("scancel", "--user=root")
     wait_until(lambda: not batch.queue(), "an empty queue")
@@ -61,7 +61,7 @@ def test_a_run_on_slurm_leaves_nothing_in_the_queue(
             "it ran in a job of ours"
         )
     # Slurm takes a moment to complete a job that was cancelled.
-    wait_until(lambda: not batch.queue(), "an empty queue", timeout=30)
+    wait_until(lambda: not batch.queue(), "an empty queue")
 
 
 def test_scancel_in_mid_task_is_weather_and_uses_up_no_retries(
@@ -77,14 +77,14 @@ def test_scancel_in_mid_task_is_weather_and_uses_up_no_retries(
     cluster.begun("t")
     (job,) = batch.queue()
     batch.ask("scancel", job.split()[0])
-    wait_until(lambda: cluster.ran() == ["t", "t"], "the task to run again, in another job")
+    wait_until(lambda: len(cluster.ran()) >= 2, "the task to run again, in another job")
     gate.touch()
     cluster.eyas.run("wait", env=env)
     cluster.expect(t=b"x\n")
     status: dict[str, Any] = json.loads(cluster.eyas.run("status", "--json", env=env).stdout)
     assert (status["runs"][0]["n_done"], status["runs"][0]["n_failed"]) == (1, 0)
     cluster.eyas.run("down", env=env)
-    wait_until(lambda: not batch.queue(), "an empty queue", timeout=30)
+    wait_until(lambda: not batch.queue(), "an empty queue")
 
 
 def test_a_partition_that_is_not_there_is_said_in_slurms_words(

@@ -98,7 +98,7 @@ def test_up_takes_over_what_a_killed_dispatcher_left(
     run: Run, start: Start, folder: Path, tmp_path: Path
 ) -> None:
     """`eyas up` works at once, with the nodes that are there and what they run; who waits goes on waiting, and says so."""
-    up: list[str | Path] = ["up", "--dir", folder, "--nodes", "2", "--slots", "1"]
+    up: list[str | Path] = ["up", "--dir", folder, "--nodes", "2", "--slots", "1", "--lease", "60s"]
     run(*up)
     gate = tmp_path / "gate"
     ran = tmp_path / "ran"
@@ -120,7 +120,7 @@ def test_up_takes_over_what_a_killed_dispatcher_left(
 
 
 def test_up_replaces_a_node_that_was_killed(run: Run, folder: Path, tmp_path: Path) -> None:
-    up: list[str | Path] = ["up", "--dir", folder, "--nodes", "2", "--slots", "1", "--lease", "2s"]
+    up: list[str | Path] = ["up", "--dir", folder, "--nodes", "2", "--slots", "1", "--lease", "10s"]
     run(*up)
     assert "a cluster is up already" in run(*up, status=3).stderr
     kill(pid_of(folder, "node2"))

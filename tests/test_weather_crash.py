@@ -9,6 +9,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -208,11 +209,27 @@ def test_an_executor_that_hangs_and_comes_back(cluster: Cluster, tmp_path: Path)
     wait_until(lambda: cluster.state_of("N1") == "connected", "N1 to be of use again")
 
 
-def test_the_dispatcher_killed_mid_run(cluster: Cluster, tmp_path: Path) -> None:
+@contextmanager
+def stranger(port: int) -> Iterator[None]:
+    """Somebody else listens on that port of this machine, and says nothing to anybody."""
+    with socket.create_server(("127.0.0.1", port)) as door:
+
+        def turn_away() -> None:
+            with suppress(OSError):
+                while True:
+                    door.accept()[0].close()
+
+        threading.Thread(target=turn_away, daemon=True).start()
+        yield
+        door.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("is_port_free", [True, False])
+def test_the_dispatcher_killed_mid_run(cluster: Cluster, tmp_path: Path, is_port_free: bool) -> None:
     """The run goes on: done tasks stay done, executors reconnect and keep what they run."""
     data = cluster.file("a", 10_000, 3)
     dispatcher = cluster.dispatcher("--lease", "30s")
-    old_join = cluster.join.read_text()
+    address = json.loads(cluster.join.read_text())["address"]
     cluster.executor("N1", slots=2)
     cluster.executor("N2", slots=2)
     before = listing(cluster.home)
@@ -229,8 +246,9 @@ def test_the_dispatcher_killed_mid_run(cluster: Cluster, tmp_path: Path) -> None
     kill_now(dispatcher)
     unreachable = cluster.run("status", status=3)
     assert "cannot reach the dispatcher" in unreachable.stderr
-    cluster.dispatcher("--lease", "30s")
-    assert json.loads(old_join)["address"] != json.loads(cluster.join.read_text())["address"]
+    with nullcontext() if is_port_free else stranger(int(address.rpartition(":")[2])):
+        cluster.dispatcher("--lease", "30s")
+    assert (json.loads(cluster.join.read_text())["address"] == address) == is_port_free
     assert cluster.run_line(1)["n_done"] == 6, "what was done is done"
     for name in ("N1", "N2"):
         wait_until(lambda name=name: cluster.state_of(name) == "connected", f"{name} to reconnect")  # type: ignore[misc]

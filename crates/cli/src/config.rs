@@ -171,9 +171,10 @@ pub fn config(args: ConfigArgs) -> Result<Exit, Fault> {
     for path in &places {
         match eyas_config::read(path) {
             Ok(None) => continue,
-            Ok(Some(Config { path, profiles })) => {
-                let said: Vec<String> =
+            Ok(Some(Config { path, profiles, homes })) => {
+                let mut said: Vec<String> =
                     profiles.iter().flat_map(|profile| complaints(&path, profile)).collect();
+                said.extend(homes.into_iter().filter_map(|home| crate::declared::complaint(&path, home)));
                 if said.is_empty() {
                     let names: Vec<&str> = profiles.iter().map(|profile| profile.name.as_str()).collect();
                     let list =

@@ -21,9 +21,12 @@ pub mod args;
 mod batch;
 mod bench;
 mod cancel;
+mod cat;
 mod clusters;
 mod config;
 mod connect;
+mod cp;
+mod declared;
 pub mod dirs;
 mod dispatcher;
 mod ending;
@@ -34,10 +37,13 @@ pub mod figures;
 mod follow;
 mod forget;
 mod hints;
+mod home;
+mod homes;
 mod json;
 mod keeper;
 pub mod local;
 mod logs;
+mod ls;
 pub mod machine;
 mod map;
 mod node;
@@ -110,7 +116,7 @@ fn live_with<A: Parser>(
     run: impl FnOnce(A) -> Result<Exit, Fault>,
 ) -> ExitCode {
     match A::try_parse_from(words) {
-        Ok(arguments) => end(run(arguments)),
+        Ok(arguments) => end(declared::declare().and_then(|()| run(arguments))),
         Err(e) => {
             tell_usage(&e);
             ExitCode::from(if e.use_stderr() { Exit::BadInput as u8 } else { 0 })
@@ -176,6 +182,10 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Sim(args) => sim::sim(*args),
         Verb::Predict(args) => predict::predict(args),
         Verb::Bench(args) => bench::bench(&args),
+        Verb::Home(args) => home::home(args),
+        Verb::Ls(args) => ls::ls(args),
+        Verb::Cp(args) => cp::cp(args),
+        Verb::Cat(args) => cat::cat(args),
         Verb::Config(args) => config::config(args),
         Verb::Dispatcher(args) => dispatcher::dispatcher(args),
         Verb::Executor(args) => executor::executor(args),

@@ -51,6 +51,11 @@ pub fn rate(per_s: f64) -> String {
     if per_s < 9.95 { format!("{per_s:.1}/s") } else { format!("{}/s", count(per_s.round() as u64)) }
 }
 
+/// `12.0 MiB/s`
+pub fn rate_of(bytes: u64, elapsed: std::time::Duration) -> String {
+    format!("{}/s", size((bytes as f64 / elapsed.as_secs_f64().max(1e-3)) as u64))
+}
+
 /// `2 of 1 to 4 nodes, 1 coming`
 pub fn nodes_of(p: &Provisioner, status: &ClusterStatus) -> String {
     // One that was lost is no node any more, though it is listed for the length of its lease.

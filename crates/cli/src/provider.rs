@@ -3,12 +3,15 @@
 use crate::args::{
     JoinArgs, NodeArgs, Nodes, ProvideArgs, ProviderKind, ProvisionArgs, duration, listed_every, nodes,
 };
+use crate::equipment::{self, Gpus};
 use crate::provide::{bad, command_lines, launch_of, shared_state};
 use crate::provider_check::{self, ProviderCheckArgs};
 use crate::runtimes::client_runtime;
 use crate::{Exit, Fault, batch, clusters, local, node, walltime};
 use clap::{Args, Subcommand};
 use eyas_core::dispatcher::DispatcherConfig;
+use eyas_core::needs::Equipment;
+use eyas_core::provisioning::ProvisionConfig;
 use eyas_core::provisioning::blocks::BlockConfig;
 use eyas_runtime::provider::{Commands, Local, ProviderOptions, Share, run};
 use eyas_wire::identity::Join;
@@ -56,7 +59,17 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
     };
     let join = clusters::work_join(&args.join)?;
     let slots = args.node.slots.unwrap_or(1);
-    let config = local::provision_config(nodes, &args.provision, slots);
+    let gpus = match args.node.gpus {
+        Some(Gpus::Number(n)) => n,
+        // The first node that joins shows how many there are.
+        Some(Gpus::Auto) | None => 0,
+    };
+    let resources = equipment::by_name(&args.node.resources).map_err(bad)?;
+    let config = ProvisionConfig {
+        memory_per_node: args.node.memory.unwrap_or(u64::MAX),
+        equipment: Equipment { gpus, resources },
+        ..local::provision_config(nodes, &args.provision, slots)
+    };
     let log_dir = join.parent().unwrap_or(Path::new(".")).to_path_buf();
     let lock = eyas_runtime::cluster::provider_lock(&log_dir);
     let until_stdin_closes = args.until_stdin_closes;

@@ -2,11 +2,15 @@
 
 use crate::args::JoinArgs;
 use crate::cancel::CancelArgs;
+use crate::cat::CatArgs;
 use crate::config::ConfigArgs;
+use crate::cp::CpArgs;
 use crate::dispatcher::DispatcherArgs;
 use crate::executor::ExecutorArgs;
 use crate::forget::ForgetArgs;
+use crate::home::HomeArgs;
 use crate::logs::LogsArgs;
+use crate::ls::LsArgs;
 use crate::map::MapArgs;
 use crate::provider::ProviderArgs;
 use crate::run::RunArgs;
@@ -81,6 +85,14 @@ pub enum Verb {
     Predict(Box<predict::PredictArgs>),
     /// Measure this machine, its disk, home storage and the network in a minute, and give advice
     Bench(bench::BenchArgs),
+    /// Try what a home can do: files, S3 and all other places that tasks read from and write to
+    Home(HomeArgs),
+    /// List what is at home: below a directory, or what matches a pattern
+    Ls(LsArgs),
+    /// Copy files between homes
+    Cp(CpArgs),
+    /// Print files at home
+    Cat(CatArgs),
     /// Options that are kept in `eyas.toml`
     Config(ConfigArgs),
     /// The part that holds the queue and decides who runs what

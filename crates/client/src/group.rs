@@ -717,6 +717,7 @@ fn demand(replies: Vec<Result<ReplyBody, No>>) -> Result<ReplyBody, No> {
                 whole.n_running += part.n_running;
                 whole.predicted.merge(&part.predicted);
                 whole.nodes.extend(part.nodes);
+                whole.sizes.extend(part.sizes);
             }
             (Ok(_), _) => {}
             (Err(no), _) => refused = refused.or(Some(no)),

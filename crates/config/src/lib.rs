@@ -7,9 +7,14 @@
 //! cache = "20GiB"
 //! ```
 //!
-//! A key has the name of an option of `eyas up` and `eyas run`, and its value is what the option takes. [`parse`] reads a file
+//! ```toml
+//! [home.rc]            # files at rc://REMOTE/PATH
+//! preset = "rclone"
+//! ```
+//!
+//! A key of a profile has the name of an option of `eyas up` and `eyas run`, and its value is what the option takes. [`parse`] reads a file
 //! and reports everything that is wrong with it at once, each with its line; [`find_profile`] looks in the places where
-//! such a file may lie.
+//! such a file may lie. What the keys of a home mean is said by home storage.
 //!
 //! Not here: what an option means, and whether its value is one that it takes. The command line asks its own reader.
 
@@ -26,8 +31,10 @@ use toml::de::{DeTable, DeValue};
 
 /// The file's name, in every place.
 pub const FILE: &str = "eyas.toml";
-/// The table of profiles, the only one at the top.
+/// The table of profiles.
 const PROFILES: &str = "profile";
+/// The table of homes that are reached by commands.
+const HOMES: &str = "home";
 
 /// A file that was read.
 #[derive(Clone, PartialEq, Debug)]
@@ -35,6 +42,18 @@ pub struct Config {
     pub path: PathBuf,
     /// In the order of the file.
     pub profiles: Vec<Profile>,
+    /// In the order of the file.
+    pub homes: Vec<Home>,
+}
+
+/// A home that is reached by commands, as it was written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Home {
+    pub name: String,
+    /// Of its heading, from 1.
+    pub line: usize,
+    /// Names with their texts, each name at most once.
+    pub values: Vec<(String, Vec<String>)>,
 }
 
 /// Options under a name.
@@ -74,6 +93,8 @@ pub struct Wrong {
     pub complaints: Vec<Complaint>,
     /// What could be read of it, so that what is wrong with that can be said as well.
     pub profiles: Vec<Profile>,
+    /// The same of homes.
+    pub homes: Vec<Home>,
 }
 
 impl Wrong {
@@ -177,12 +198,13 @@ pub fn parse(path: &Path, text: &str) -> Result<Config, Wrong> {
         reader.complain(&at, line_of(error.message().trim()).to_string(), None);
     }
     // Where brackets or quotes are missing, what follows is read wrongly and would only be blamed for that.
-    let profiles = if reader.complaints.is_empty() { reader.read(document.get_ref()) } else { vec![] };
+    let is_readable = reader.complaints.is_empty();
+    let (profiles, homes) = if is_readable { reader.read(document.get_ref()) } else { Default::default() };
     if reader.complaints.is_empty() {
-        return Ok(Config { path: path.into(), profiles });
+        return Ok(Config { path: path.into(), profiles, homes });
     }
     reader.complaints.sort_by_key(|complaint| complaint.line);
-    Err(Wrong { path: path.into(), complaints: reader.complaints, profiles })
+    Err(Wrong { path: path.into(), complaints: reader.complaints, profiles, homes })
 }
 
 struct Reader<'a> {
@@ -203,12 +225,16 @@ impl Reader<'_> {
         self.complaints.push(Complaint { line, message, hint });
     }
 
-    fn read(&mut self, document: &DeTable<'_>) -> Vec<Profile> {
-        let mut profiles = vec![];
+    fn read(&mut self, document: &DeTable<'_>) -> (Vec<Profile>, Vec<Home>) {
+        let (mut profiles, mut homes) = (vec![], vec![]);
         for (name, value) in document {
+            if name.get_ref() == HOMES {
+                homes = self.read_homes(value);
+                continue;
+            }
             if name.get_ref() != PROFILES {
                 let message = format!("an unknown section {}", shown(name.get_ref()));
-                let hint = "a profile is a section [profile.NAME]; there is nothing else at the top";
+                let hint = "a profile is a section [profile.NAME], a home [home.NAME]; there is nothing else at the top";
                 self.complain(&name.span(), message, Some(hint.into()));
                 continue;
             }
@@ -229,7 +255,37 @@ impl Reader<'_> {
             }
         }
         profiles.sort_by_key(|profile| profile.line);
-        profiles
+        (profiles, homes)
+    }
+
+    fn read_homes(&mut self, value: &toml::Spanned<DeValue<'_>>) -> Vec<Home> {
+        let mut homes = vec![];
+        let Some(tables) = value.get_ref().as_table() else {
+            self.complain(&value.span(), "`home` is not a section".into(), None);
+            return homes;
+        };
+        for (name, value) in tables {
+            let Some(table) = value.get_ref().as_table() else {
+                let message = format!("{} stands outside of a home", shown(name.get_ref()));
+                self.complain(&name.span(), message, Some("a home is a section [home.NAME]".into()));
+                continue;
+            };
+            let mut values = vec![];
+            for (key, value) in table {
+                match self.values(Kind::Texts, value.get_ref()) {
+                    Ok(texts) => values.push((key.get_ref().to_string(), texts)),
+                    Err(wanted) => {
+                        let what = what_it_is(value.get_ref());
+                        let message = format!("{} is {what}, and wants {wanted}", shown(key.get_ref()));
+                        self.complain(&value.span(), message, None);
+                    }
+                }
+            }
+            let line = self.line(&name.span());
+            homes.push(Home { name: name.get_ref().to_string(), line, values });
+        }
+        homes.sort_by_key(|home| home.line);
+        homes
     }
 
     fn read_settings(&mut self, table: &DeTable<'_>) -> Vec<Setting> {

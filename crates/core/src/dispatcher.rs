@@ -75,7 +75,7 @@ pub use moves::CollectiveMode;
 pub use walltimes::{drain_before_ns, stop_before_ns};
 
 use self::additions::Additions;
-use self::attempts::{Attempts, History, Reserved};
+use self::attempts::{Attempts, Giving, History, Reserved};
 use self::exchange::{Exchange, Linked};
 use self::executors::{ExecutorState, Executors};
 use self::forget::Forgotten;
@@ -111,13 +111,18 @@ use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hasher;
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// After a search that found no other task, this many decisions are taken without a search. The number
 /// doubles with each further search without result, as when all tasks read one object that is never cached.
 const SEARCH_REST: u32 = 16;
-/// How long a restarted dispatcher waits for executors to report the attempts that they still run.
+/// How long a restarted dispatcher waits at least for executors to report the attempts that they still run.
 pub const RETURN_GRACE_NS: u64 = 2_000_000_000;
+/// The same at most.
+const RETURN_GRACE_NS_MAX: u64 = 10_000_000_000;
+/// It waits for this part of the lease. Where leases are long, nodes are far, and hear late of a dispatcher that has another address.
+const RETURN_GRACE_PART: u64 = 12;
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct DispatcherConfig {
@@ -418,9 +423,13 @@ impl Dispatcher {
             Event::PartsRemoved { executor, tasks } => self.leftovers.removed(executor, &tasks),
             Event::CancelRequested { run, task } => self.on_cancel(now, run, task, out),
             Event::Ticked => self.on_ticked(now, out),
-            Event::Began { incarnation } => {
+            Event::Began { incarnation, gave_nothing } => {
                 self.attempts.incarnations.insert(incarnation);
+                if gave_nothing {
+                    self.attempts.gave_nothing.insert(incarnation);
+                }
             }
+            Event::GivesOut => self.attempts.giving = Giving::Recorded,
             Event::RunForgotten { run } => self.on_run_forgotten(run, out),
             Event::AllPartsEnded { run, at } => self.on_all_parts_ended(run, at),
             Event::TasksNumbered { n_tasks } => self.tasks.next_task = self.tasks.next_task.max(n_tasks),
@@ -428,7 +437,9 @@ impl Dispatcher {
             Event::Recovered => {
                 // Only attempts of unfinished runs can still be on executors.
                 if self.runs.values().any(|r| r.started && r.ended.is_none()) {
-                    self.attempts.hold_until = Some(now.plus_ns(RETURN_GRACE_NS));
+                    let part_ns = self.config.lease_ns / RETURN_GRACE_PART;
+                    let grace_ns = part_ns.clamp(RETURN_GRACE_NS, RETURN_GRACE_NS_MAX);
+                    self.attempts.hold_until = Some(now.plus_ns(grace_ns));
                 }
                 self.attempts.n_recovered = self.tasks.next_task;
             }

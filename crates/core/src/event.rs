@@ -9,7 +9,7 @@ use crate::array::TaskArray;
 use crate::collective::{BatchId, CollectiveRecord};
 use crate::group::{LinkMessage, MemberLoad, RunLinks};
 use crate::home_share::{HomeReport, HomeShare};
-use crate::needs::{Equipment, Needs};
+use crate::needs::{Equipment, Needs, Size};
 use crate::pattern::{Evidence, RunPatterns};
 use crate::placement::Reason;
 use crate::provisioning::decision::Decision;
@@ -94,10 +94,16 @@ pub enum Event {
     CancelRequested { run: RunId, task: Option<TaskId> },
     /// Time passed; sent about once a second while there are no other events.
     Ticked,
-    /// A dispatcher process began to give out tasks with this journal. There is one such event for each
-    /// earlier process, in order, and then one for this process. Only attempts that one of these processes
-    /// gave out belong to this dispatcher.
-    Began { incarnation: u64 },
+    /// A dispatcher process began with this journal. There is one such event for each earlier process, in order, and
+    /// then one for this process. Only attempts that one of these processes gave out belong to this dispatcher.
+    Began {
+        incarnation: u64,
+        /// It ended before it gave out any task.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        gave_nothing: bool,
+    },
+    /// The record that [`Action::RecordGivesOut`] asked for is on the journal's disk.
+    GivesOut,
     /// Read back from the journal after a restart: when the run was opened, and when its last task ended, if it has.
     RunRestored { run: RunId, opened: Timestamp, ended: Option<Timestamp> },
     /// The run has ended, and the journal has recorded that it is forgotten. When this is read back from the
@@ -151,6 +157,12 @@ pub struct Offer {
     /// Gpus and named resources.
     #[serde(default)]
     pub equipment: Equipment,
+}
+
+impl Offer {
+    pub fn size(&self) -> Size {
+        Size::of_node(self.slots, self.memory_bytes, &self.equipment)
+    }
 }
 
 /// The time of an executor whose batch system ends it.
@@ -321,6 +333,9 @@ pub enum Action {
     /// This attempt was given up, and may still end well without this dispatcher's knowledge. Journal that;
     /// when the record is on disk, answer with `AttemptGivenUp`.
     RecordGivenUp { task: TaskId, attempt: AttemptNo },
+    /// Executors of before have had their time to come back. Journal that this process gives out tasks from now on; when
+    /// the record is on disk, answer with `GivesOut`.
+    RecordGivesOut,
     /// The submission cannot be accepted; send the reason to the client.
     RefuseRun { run: RunId, message: String },
     /// The last task of the run ended.

@@ -143,6 +143,68 @@ pub fn in_parts(parts: u64) -> String {
     }
 }
 
+/// How much of a node a task takes, or how much a node has: what dispatchers and provisioners say of tasks and nodes to each
+/// other.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Debug, Default)]
+pub struct Size {
+    /// Thousandths of a cpu, or of a slot.
+    pub cpu_parts: u64,
+    pub memory_bytes: u64,
+    /// Thousandths of a gpu.
+    pub gpu_parts: u32,
+    /// Named resources of nodes, by name; none of the whole cluster.
+    pub resources: BTreeMap<String, u32>,
+}
+
+impl Size {
+    pub fn of_node(slots: u32, memory_bytes: u64, equipment: &Equipment) -> Size {
+        Size {
+            cpu_parts: u64::from(slots) * u64::from(PARTS),
+            memory_bytes,
+            gpu_parts: equipment.gpus.saturating_mul(PARTS),
+            resources: equipment.resources.clone(),
+        }
+    }
+
+    /// Slots of a node of this size.
+    pub fn slots(&self) -> u32 {
+        u32::try_from(self.cpu_parts / u64::from(PARTS)).unwrap_or(u32::MAX)
+    }
+
+    pub fn is_within(&self, other: &Size) -> bool {
+        self.cpu_parts <= other.cpu_parts
+            && self.memory_bytes <= other.memory_bytes
+            && self.gpu_parts <= other.gpu_parts
+            && self.resources.iter().all(|(name, n)| *n <= other.amount(name))
+    }
+
+    fn amount(&self, name: &str) -> u32 {
+        self.resources.get(name).copied().unwrap_or(0)
+    }
+
+    /// How many tasks of size `task` a node of this size holds at once; 0: it is too small for one. A gpu holds tasks that
+    /// take parts of it side by side, as far as they fit that one gpu.
+    pub fn holds(&self, task: &Size) -> u64 {
+        // A task that needs nothing of a kind is not limited by it.
+        let of = |has: u64, needs: u64| has.checked_div(needs).unwrap_or(u64::MAX);
+        let gpus = match (task.gpu_parts, self.gpu_parts) {
+            (needs @ 1..PARTS, has) => u64::from(has / PARTS) * u64::from(PARTS / needs),
+            (needs, has) => of(has.into(), needs.into()),
+        };
+        let cpus = of(self.cpu_parts, task.cpu_parts.max(1));
+        let named = task.resources.iter().map(|(name, n)| of(self.amount(name).into(), (*n).into()));
+        named.fold(cpus.min(of(self.memory_bytes, task.memory_bytes)).min(gpus), u64::min)
+    }
+
+    /// `Err` names what neither a task nor a node can have.
+    pub fn check(&self) -> Result<(), String> {
+        if self.gpu_parts / PARTS > GPUS_MAX {
+            return Err(format!("{} gpus", self.gpu_parts / PARTS));
+        }
+        check_amounts(&self.resources)
+    }
+}
+
 /// What is left of a node's equipment while tasks hold parts of it. A node uses it to admit programs and to choose
 /// their gpus; a dispatcher uses it to find out whether one more task would have room.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -246,6 +308,22 @@ mod tests {
         let named = |name: &str| Needs { resources: [(name.to_string(), 1)].into(), ..Needs::default() };
         assert!(named("licence.vcs").check().is_ok());
         assert!(named("two words").check().is_err() && named("gpus").check().is_err());
+    }
+
+    #[test]
+    fn a_node_holds_as_many_tasks_as_its_scarcest_thing_allows() {
+        let named = |n| BTreeMap::from([("board".to_string(), n)]);
+        let node = Size { cpu_parts: 4000, memory_bytes: 16, gpu_parts: 2000, resources: named(3) };
+        let task = Size { cpu_parts: 1000, ..Size::default() };
+        assert_eq!(node.holds(&task), 4);
+        assert_eq!(node.holds(&Size { cpu_parts: 250, ..Size::default() }), 16);
+        assert_eq!(node.holds(&Size { cpu_parts: 3000, ..Size::default() }), 1);
+        assert_eq!(node.holds(&Size { memory_bytes: 6, ..task.clone() }), 2);
+        assert_eq!(node.holds(&Size { gpu_parts: 2000, ..task.clone() }), 1);
+        assert_eq!(node.holds(&Size { gpu_parts: 600, ..task.clone() }), 2, "one on each gpu");
+        assert_eq!(node.holds(&Size { resources: named(1), ..task.clone() }), 3);
+        assert_eq!(node.holds(&Size { resources: named(4), ..task.clone() }), 0);
+        assert!(node.holds(&task) > 0 && task.is_within(&node) && !node.is_within(&task));
     }
 
     fn needs() -> impl Strategy<Value = Needs> {

@@ -314,6 +314,7 @@ impl Fold {
             | Event::RunForgotten { .. }
             | Event::AllPartsEnded { .. }
             | Event::Began { .. }
+            | Event::GivesOut
             | Event::AttemptGivenUp { .. }
             | Event::RunRestored { .. }
             | Event::RunLinked { .. }
@@ -345,6 +346,7 @@ impl Fold {
             | Action::RemoveParts { .. }
             | Action::ShareHome { .. }
             | Action::RecordGivenUp { .. }
+            | Action::RecordGivesOut
             | Action::ForgetRun { .. }
             | Action::Prefetch { .. }
             | Action::CancelPrefetch { .. }

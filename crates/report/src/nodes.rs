@@ -127,9 +127,11 @@ pub fn sentence(decision: &Decision) -> String {
                 1 => "each task".to_string(),
                 n => format!("every {n} tasks"),
             };
-            format!("as {} would give a slot to {tasks}, queued or running", nodes(*n_wanted))
+            format!("as {} would give room to {tasks}, queued or running", nodes(*n_wanted))
         }
-        Why::Work { n_lacking, sizing } if sizing.queued_ns() == 0 && sizing.n_unknown > 0 => {
+        Why::Work { n_lacking, sizing }
+            if sizing.queued_ns() == 0 && sizing.unknown.n + sizing.n_too_large > 0 =>
+        {
             format!(
                 "as nothing is known yet of how long the queued tasks take, and {} may be lacking",
                 nodes(*n_lacking)
@@ -152,12 +154,26 @@ pub fn sentence(decision: &Decision) -> String {
 /// The queue, the predicted work, the slots and the nodes.
 fn seen_in_words(seen: &Basis) -> String {
     let mut text = format!("{} queued", units::plural(seen.n_ready, "task"));
-    if seen.n_ready > seen.n_unknown {
+    let n_sized = seen.n_ready.saturating_sub(seen.n_too_large);
+    if seen.queued_slots != n_sized && n_sized > 0 {
+        let _ = write!(text, " that take {} at once", units::plural(seen.queued_slots, "slot"));
+    }
+    if seen.n_too_large > 0 {
+        let _ = write!(
+            text,
+            ", of which {} for a node as it is expected",
+            match seen.n_too_large {
+                1 => "1 is too large".to_string(),
+                n => format!("{} are too large", units::count(n)),
+            }
+        );
+    }
+    if n_sized > seen.n_unknown {
         let _ = write!(text, ", predicted to run for {} in all", units::duration(seen.queued_ns));
         if seen.n_unknown > 0 {
             let _ = write!(text, " without {} of which nothing is known", units::count(seen.n_unknown));
         }
-    } else if seen.n_ready > 0 {
+    } else if n_sized > 0 {
         text += ", of which nothing is known";
     }
     let _ = write!(
@@ -195,7 +211,7 @@ fn sizing_in_words(sizing: &Sizing) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use eyas_core::provisioning::work::Work;
+    use eyas_core::provisioning::work::{NODE_PARTS, Work};
     use eyas_core::types::ExecutorId;
 
     const S: u64 = 1_000_000_000;
@@ -204,6 +220,7 @@ mod tests {
         let seen = Basis {
             n_ready: 40,
             queued_ns: 400 * S,
+            queued_slots: 40,
             n_busy_slots: 2,
             n_slots: 2,
             n_nodes: 1,
@@ -226,8 +243,8 @@ mod tests {
     #[test]
     fn a_request_says_what_waits_what_is_expected_and_how_long_a_node_takes() {
         let sizing = Sizing {
-            queued: vec![Work { n: 40, ns: 400 * S }],
-            arriving: Work { n: 12, ns: 120 * S },
+            queued: vec![Work { n: 40, ns: 400 * S, parts: 20 * NODE_PARTS }],
+            arriving: Work { n: 12, ns: 120 * S, parts: 6 * NODE_PARTS },
             start_up_ns: 3 * S,
             start_within_ns: 2 * S,
             slots_per_node: 2,
@@ -259,7 +276,7 @@ mod tests {
         ]);
         for part in [
             "as at least 0 nodes are to be there",
-            "as 4 nodes would give a slot to each task, queued or running",
+            "as 4 nodes would give room to each task, queued or running",
             "-1  released 1 node, idle for 30.0 s or longer (node7).",
             "as every task that waits takes longer than the time that is left there",
             "as 2 nodes would have been enough for the last 30.0 s",

@@ -79,6 +79,25 @@ impl<'t> Url<'t> {
         }
     }
 
+    /// Whether it is a pattern of several files: it has one of `*?[` in its path, and its home can list.
+    pub fn is_pattern(self) -> bool {
+        self.split_pattern().is_some()
+    }
+
+    /// The URL of the directory that a pattern begins in, and the pattern below it, in which nothing is escaped. `None`: it is
+    /// no pattern.
+    pub(crate) fn split_pattern(self) -> Option<(String, String)> {
+        let kind = KindNo::find(self.scheme)?.get();
+        let (authority, path) = self.rest.split_once('/')?;
+        let at = path.find(['*', '?', '['])?;
+        if !kind.capabilities().list || !kind.schemes_are_urls() {
+            return None;
+        }
+        let (above, pattern) = path.split_at(path[..at].rfind('/').map_or(0, |slash| slash + 1));
+        let decoded: Option<Vec<String>> = pattern.split('/').map(decoded_pattern).collect();
+        Some((format!("{}://{authority}/{above}", self.scheme), decoded?.join("/")))
+    }
+
     /// Whether there is a kind of home for it.
     pub fn is_known(self) -> bool {
         KindNo::find(self.scheme).is_some()
@@ -186,6 +205,15 @@ pub(crate) fn push_encoded(out: &mut String, text: &str, keeps: impl Fn(u8) -> b
     if from < text.len() {
         out.push_str(&text[from..]);
     }
+}
+
+/// A part of a pattern without escapes. An escaped sign that would have a meaning in a pattern stands for itself.
+fn decoded_pattern(part: &str) -> Option<String> {
+    let mut literal = part.to_owned();
+    for (escape, class) in [("%2A", "[*]"), ("%3F", "[?]"), ("%5B", "[[]")] {
+        literal = literal.replace(escape, class).replace(&escape.to_ascii_lowercase(), class);
+    }
+    percent_decode(&literal)
 }
 
 /// `None`: a `%` without two hexadecimal digits, or the result is not UTF-8.

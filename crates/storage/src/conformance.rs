@@ -2,12 +2,15 @@
 //!
 //! Give it a location below which it may do as it likes. A home that cannot write has to hold [`objects`] there before.
 //! Every finding is a panic that names the location.
+//!
+//! It is no part of `eyas`: tests of adaptors run it, and `eyas-lab homes` does at real servers. A feature that leaves it out
+//! would only have everything compiled twice.
 
 use crate::{Error, ErrorKind, Fence, Home, Listing, Location, Open, Part, Put, Status};
 use std::io::{self, Read};
 
 /// Name (relative, literal) and content of the objects that the suite reads.
-pub fn objects() -> Vec<(&'static str, Vec<u8>)> {
+pub fn objects() -> Vec<Object> {
     vec![
         ("empty", Vec::new()),
         ("one", b"x".to_vec()),
@@ -20,24 +23,38 @@ pub fn objects() -> Vec<(&'static str, Vec<u8>)> {
 
 /// Runs the whole suite.
 pub fn run(home: &dyn Home, base: &Location) {
+    run_on(home, base, &objects());
+}
+
+/// The suite for a server that takes no names with a line break in them.
+pub fn run_without_line_breaks(home: &dyn Home, base: &Location) {
+    let mut objects = objects();
+    objects.retain(|(name, _)| !name.contains('\n'));
+    run_on(home, base, &objects);
+}
+
+/// An object that the suite reads.
+type Object = (&'static str, Vec<u8>);
+
+fn run_on(home: &dyn Home, base: &Location, objects: &[Object]) {
     let can = home.capabilities();
     let missing = base.join("missing").unwrap();
     if can.write {
-        writing(home, base);
+        writing(home, base, objects);
         fencing(home, base);
     } else {
         let error = home.write(&missing, &mut io::empty(), None).unwrap_err();
         assert_eq!((error.kind(), error.status()), (ErrorKind::Unsupported, Status::Permanent));
     }
     if can.read {
-        reading(home, base, can.stat);
+        reading(home, base, can.stat, objects);
     }
     if can.read_range {
-        ranges(home, base);
+        ranges(home, base, objects);
     }
     let is_unsupported = |error: Error| assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     if can.list {
-        listing(home, base);
+        listing(home, base, objects);
     } else {
         is_unsupported(home.list(&Listing::Under(base.clone())).unwrap_err());
     }
@@ -45,7 +62,7 @@ pub fn run(home: &dyn Home, base: &Location) {
         assert_eq!(home.local_path(&missing), None);
     }
     if can.remove {
-        removing(home, base);
+        removing(home, base, objects);
     } else {
         is_unsupported(home.remove(&missing).unwrap_err());
     }
@@ -65,8 +82,8 @@ fn read(home: &dyn Home, location: &Location, range: Option<std::ops::Range<u64>
     Ok(bytes)
 }
 
-fn writing(home: &dyn Home, base: &Location) {
-    for (name, bytes) in objects() {
+fn writing(home: &dyn Home, base: &Location, objects: &[Object]) {
+    for (name, bytes) in objects {
         let location = base.join(name).unwrap();
         let stat = home.write(&location, &mut &bytes[..], Some(bytes.len() as u64)).unwrap();
         assert_eq!(stat.size_bytes, bytes.len() as u64, "{location}");
@@ -102,6 +119,26 @@ fn writing(home: &dyn Home, base: &Location) {
     let fresh = base.join("new/never").unwrap();
     home.write(&fresh, &mut Breaks(false), None).unwrap_err();
     assert_eq!(home.stat(&fresh).unwrap_err().kind(), ErrorKind::NotFound, "a failed write leaves nothing");
+    // An object that is long enough for every kind of home to write it in parts.
+    let long = base.join("new/long").unwrap();
+    let size_bytes = 17 * 1024 * 1024 + 1;
+    let source = || io::repeat(7).take(size_bytes);
+    let mut broken = source().take(9 * 1024 * 1024).chain(Breaks(true));
+    home.write(&long, &mut broken, Some(size_bytes)).unwrap_err();
+    assert_eq!(
+        home.stat(&long).unwrap_err().kind(),
+        ErrorKind::NotFound,
+        "a write that broke leaves nothing"
+    );
+    let stat = home.write(&long, &mut source(), Some(size_bytes)).unwrap();
+    assert_eq!((stat.size_bytes, home.stat(&long).unwrap()), (size_bytes, stat));
+    if home.capabilities().read {
+        let bytes = read(home, &long, None).unwrap();
+        assert!(bytes.len() as u64 == size_bytes && bytes.iter().all(|byte| *byte == 7), "{long}");
+    }
+    if home.capabilities().remove {
+        home.remove(&long).unwrap();
+    }
 }
 
 /// A writer that is stopped right before its name appears, and what happens meanwhile.
@@ -146,8 +183,8 @@ fn fencing(home: &dyn Home, base: &Location) {
     assert_eq!(end.size_bytes, 6);
 }
 
-fn reading(home: &dyn Home, base: &Location, can_stat: bool) {
-    for (name, bytes) in objects() {
+fn reading(home: &dyn Home, base: &Location, can_stat: bool, objects: &[Object]) {
+    for (name, bytes) in objects {
         let location = base.join(name).unwrap();
         let opened = home.open(&location, None).unwrap();
         assert_eq!(opened.stat.size_bytes, bytes.len() as u64, "{location}");
@@ -157,7 +194,7 @@ fn reading(home: &dyn Home, base: &Location, can_stat: bool) {
             assert!(at_once.is_none_or(|stat| stat == opened.stat), "{location}: the same at once");
         }
         drop(opened);
-        assert!(read(home, &location, None).unwrap() == bytes, "{location}: other bytes than written");
+        assert!(read(home, &location, None).unwrap() == *bytes, "{location}: other bytes than written");
     }
     let missing = base.join("missing").unwrap();
     for error in [home.stat(&missing).err().filter(|_| can_stat), home.open(&missing, None).err()] {
@@ -166,17 +203,17 @@ fn reading(home: &dyn Home, base: &Location, can_stat: bool) {
         assert!(error.to_string().contains("missing"), "{error}");
     }
     // Many readers at once, each with its own place.
-    let (name, bytes) = objects().pop().unwrap();
+    let (name, bytes) = objects.last().unwrap();
     let location = base.join(name).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| assert!(read(home, &location, None).unwrap() == bytes));
+            scope.spawn(|| assert!(read(home, &location, None).unwrap() == *bytes));
         }
     });
 }
 
-fn ranges(home: &dyn Home, base: &Location) {
-    for (name, bytes) in objects() {
+fn ranges(home: &dyn Home, base: &Location, objects: &[Object]) {
+    for (name, bytes) in objects {
         let location = base.join(name).unwrap();
         let size = bytes.len() as u64;
         for range in [0..size, 0..size / 2, size / 3..size, size.saturating_sub(1)..size, 0..0, size..size] {
@@ -190,9 +227,9 @@ fn ranges(home: &dyn Home, base: &Location) {
     }
 }
 
-fn listing(home: &dyn Home, base: &Location) {
+fn listing(home: &dyn Home, base: &Location, objects: &[Object]) {
     let under = home.list(&Listing::Under(base.clone())).unwrap();
-    for (name, _) in objects() {
+    for (name, _) in objects {
         let location = base.join(name).unwrap();
         assert!(under.binary_search(&location).is_ok(), "{location} is not listed");
         assert_eq!(home.list(&Listing::Under(base.clone())).unwrap(), under, "the order is fixed");
@@ -206,8 +243,8 @@ fn listing(home: &dyn Home, base: &Location) {
     assert_eq!(home.list(&Listing::Under(missing)).unwrap_err().kind(), ErrorKind::NotFound);
 }
 
-fn removing(home: &dyn Home, base: &Location) {
-    for (name, _) in objects() {
+fn removing(home: &dyn Home, base: &Location, objects: &[Object]) {
+    for (name, _) in objects {
         let location = base.join(name).unwrap();
         home.remove(&location).unwrap();
         assert_eq!(home.remove(&location).unwrap_err().kind(), ErrorKind::NotFound, "{location}");

@@ -68,6 +68,10 @@ impl Kind for Files {
         &CAPABILITIES
     }
 
+    fn schemes_are_urls(&self) -> bool {
+        false
+    }
+
     fn canonical(&self, url: Url<'_>, _out: &mut String) -> std::result::Result<Spelling, Refusal> {
         let path =
             url.rest.strip_prefix("localhost").filter(|path| path.starts_with('/')).unwrap_or(url.rest);

@@ -9,13 +9,15 @@
 
 use crate::canonical::{Refusal, Spelling, Url};
 use crate::error::Result;
-use crate::{Capabilities, Home, HomesConfig, file, http};
+use crate::{Capabilities, Home, HomesConfig, command, file, http, s3};
 use std::sync::Arc;
 
 /// All kinds, each on its line. The first one is the kind of plain paths.
 static KINDS: &[&dyn Kind] = &[
     &file::Files,
     &http::Web,
+    &s3::Buckets,
+    &command::Commands,
     #[cfg(test)]
     &crate::memory::Memory,
 ];
@@ -27,6 +29,11 @@ pub(crate) trait Kind: Sync {
 
     /// What its homes can do.
     fn capabilities(&self) -> &'static Capabilities;
+
+    /// Whether its locations are URLs, and not paths that a URL is another spelling of.
+    fn schemes_are_urls(&self) -> bool {
+        true
+    }
 
     /// Appends the canonical text of a URL of this kind to `out`, or gives the path that the URL is another spelling of.
     ///
@@ -75,6 +82,12 @@ impl KindNo {
 /// Each kind, in the order of [`KindNo::index`].
 pub(crate) fn kinds() -> impl Iterator<Item = &'static dyn Kind> {
     KINDS.iter().copied()
+}
+
+/// The schemes that every process understands, whatever its user has declared.
+pub(crate) fn fixed_schemes() -> impl Iterator<Item = &'static str> {
+    let fixed = kinds().filter(|kind| kind.capabilities().name != command::NAME);
+    fixed.flat_map(|kind| kind.schemes().iter().copied())
 }
 
 /// The schemes that are understood, for messages.

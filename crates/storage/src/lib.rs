@@ -5,7 +5,8 @@
 //!
 //! * `kind`: the list of all kinds of home, and the only place where schemes are known; how to add one is said there;
 //! * [`canonical`]: what people write to the one text of a location;
-//! * adaptors, each a kind: [`FileHome`] (paths of this machine, local or shared) and [`HttpHome`] (read only);
+//! * adaptors, each a kind: [`FileHome`] (paths of this machine, local or shared), [`HttpHome`] (read only), [`S3Home`], and
+//!   commands of the user ([`Declared`]);
 //! * wrappers, each a [`Home`] around a [`Home`]: [`Retry`], [`Limited`], [`Chaos`];
 //! * [`pattern`]: how a name matches a pattern of a shell, for listings and for other readers of users' patterns;
 //! * [`Homes`] opens a home of each kind, puts the wrappers around it, and picks the home for a location.
@@ -24,7 +25,7 @@
 
 pub mod canonical;
 mod chaos;
-#[cfg(any(test, feature = "conformance"))]
+mod command;
 pub mod conformance;
 mod directory;
 mod error;
@@ -42,11 +43,15 @@ mod parts;
 pub mod pattern;
 mod put;
 mod retry;
+mod s3;
 #[cfg(test)]
 mod testserver;
+mod tree;
 mod version;
+mod web;
 
 pub use chaos::{Chaos, ChaosConfig, ChaosCounts};
+pub use command::{COMMANDS, Declared, PRESETS, declare};
 pub use error::{Error, ErrorKind, Result, Status};
 pub use file::{FileHome, free_bytes, url_of_path};
 pub use homes::{Homes, HomesConfig};
@@ -57,6 +62,7 @@ pub use location::Location;
 pub use parts::PART_PREFIX;
 pub use put::{Fence, Open, Part, Put};
 pub use retry::{Retry, RetryConfig};
+pub use s3::S3Home;
 pub use version::Version;
 
 use std::fs::File;
@@ -151,8 +157,18 @@ pub enum Listing {
 
 impl Listing {
     /// A pattern if `text` has one of `*?[`, else the directory it names; relative to the absolute directory `base`.
+    ///
+    /// A URL is a pattern only where its home can list: elsewhere a `?` begins a query.
     pub fn parse(text: &str, base: &Path) -> Result<Listing> {
-        if text.contains("://") || !pattern::has_wildcard(text) {
+        if let Some(url) = canonical::Url::split(text) {
+            return match url.split_pattern() {
+                Some((directory, pattern)) => {
+                    Ok(Listing::Glob { directory: Location::parse(&directory, base)?, pattern })
+                }
+                None => Ok(Listing::Under(Location::parse(text, base)?)),
+            };
+        }
+        if !pattern::has_wildcard(text) {
             return Ok(Listing::Under(Location::parse(text, base)?));
         }
         Ok(Listing::Glob { directory: Location::from_path(base)?, pattern: text.to_owned() })

@@ -126,6 +126,16 @@ impl Location {
         canonical::file_name(&self.text).into_owned()
     }
 
+    /// What [`Location::join`] made this location of, below `directory`. `None`: it is not below it.
+    pub fn name_below(&self, directory: &Location) -> Option<String> {
+        let above = directory.text.trim_end_matches('/');
+        let below = self.text.strip_prefix(above)?.strip_prefix('/').filter(|below| !below.is_empty())?;
+        match self.is_path() {
+            true => Some(below.to_owned()),
+            false => canonical::percent_decode(below.split('?').next().unwrap_or(below)),
+        }
+    }
+
     /// The location of `name` (one name or a relative path, taken literally) below this directory.
     pub fn join(&self, name: &str) -> Result<Location> {
         let (path, query) = match self.is_path() {
@@ -210,6 +220,8 @@ mod tests {
         check("HTTP://Example.ORG:80", "http://example.org/");
         check("https://h:8443/a b/é?q=1&r=%2f", "https://h:8443/a%20b/%C3%A9?q=1&r=%2f");
         check("http://[::1]:9/x%zz", "http://[::1]:9/x%25zz");
+        check("S3://Bucket.a/a b+c%20d?#é", "s3://Bucket.a/a%20b%2Bc%20d%3F%23%C3%A9");
+        check("s3://bucket", "s3://bucket/");
     }
 
     #[test]
@@ -221,7 +233,14 @@ mod tests {
         };
         check("", "empty");
         check("a\0b", "NUL");
-        check("s3://bucket/key", "the scheme `s3` is unknown; known are a plain path and file, http, https");
+        check(
+            "gs://bucket/key",
+            "the scheme `gs` is unknown; known are a plain path and file, http, https, s3",
+        );
+        check("s3:///key", "bucket");
+        check("s3://b/50%", "%25");
+        check(&format!("s3://b/{}", "k".repeat(1025)), "1,024 bytes");
+        check("s3://key:secret@b/x", "credentials");
         check("file://host/a", "this machine");
         check("file:///a%zz", "%25");
         check("file:///a%ff", "escape");
@@ -238,9 +257,11 @@ mod tests {
     #[test]
     fn names_join_and_come_back() {
         let odd = "a b?#%é'\n-";
-        for base in ["/d", "/", "http://h/d", "http://h"] {
+        for base in ["/d", "/", "http://h/d", "http://h", "s3://b/d", "s3://b"] {
             let joined = parse(base).unwrap().join(odd).unwrap();
             assert_eq!(joined.file_name(), odd, "{joined}");
+            assert_eq!(joined.name_below(&parse(base).unwrap()).as_deref(), Some(odd));
+            assert_eq!(parse(base).unwrap().name_below(&joined), None);
             assert_eq!(joined.to_string().parse::<Location>().unwrap(), joined);
         }
         assert_eq!(parse("http://h/d?t=1").unwrap().join("x").unwrap().as_str(), "http://h/d/x?t=1");

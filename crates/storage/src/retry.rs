@@ -56,9 +56,7 @@ pub struct Retry(Arc<Shared>);
 
 struct Shared {
     inner: Arc<dyn Home>,
-    config: RetryConfig,
-    sleep: Box<dyn Fn(Duration) + Send + Sync>,
-    n_waits: AtomicU64,
+    backoff: Backoff,
 }
 
 impl Retry {
@@ -73,13 +71,30 @@ impl Retry {
         config: RetryConfig,
         sleep: impl Fn(Duration) + Send + Sync + 'static,
     ) -> Retry {
-        Retry(Arc::new(Shared { inner, config, sleep: Box::new(sleep), n_waits: AtomicU64::new(0) }))
+        Retry(Arc::new(Shared { inner, backoff: Backoff::with_sleep(config, sleep) }))
     }
 }
 
-impl Shared {
+/// Tries one request again. An adaptor whose write takes several requests uses it for each of them, because the whole write
+/// cannot be repeated: its source is used up.
+pub(crate) struct Backoff {
+    config: RetryConfig,
+    sleep: Box<dyn Fn(Duration) + Send + Sync>,
+    n_waits: AtomicU64,
+}
+
+impl Backoff {
+    /// Waits by sleeping on the calling thread.
+    pub(crate) fn new(config: RetryConfig) -> Backoff {
+        Backoff::with_sleep(config, std::thread::sleep)
+    }
+
+    fn with_sleep(config: RetryConfig, sleep: impl Fn(Duration) + Send + Sync + 'static) -> Backoff {
+        Backoff { config, sleep: Box::new(sleep), n_waits: AtomicU64::new(0) }
+    }
+
     /// Calls `attempt` with the number of the try, from 1.
-    fn run<T>(&self, mut attempt: impl FnMut(u32) -> Result<T>) -> Result<T> {
+    pub(crate) fn run<T>(&self, mut attempt: impl FnMut(u32) -> Result<T>) -> Result<T> {
         let mut n_tries = 0;
         loop {
             n_tries += 1;
@@ -119,7 +134,7 @@ impl Home for Retry {
     }
 
     fn stat(&self, location: &Location) -> Result<Stat> {
-        self.0.run(|_| self.0.inner.stat(location))
+        self.0.backoff.run(|_| self.0.inner.stat(location))
     }
 
     fn stat_at_once(&self, location: &Location) -> Option<Stat> {
@@ -127,7 +142,7 @@ impl Home for Retry {
     }
 
     fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {
-        let mut opened = self.0.run(|_| self.0.inner.open(location, range.clone()))?;
+        let mut opened = self.0.backoff.run(|_| self.0.inner.open(location, range.clone()))?;
         if self.capabilities().read_range {
             opened.reader = Box::new(Resuming {
                 shared: self.0.clone(),
@@ -149,26 +164,26 @@ impl Home for Retry {
         loop {
             n_tries += 1;
             match self.0.inner.put(location, &mut body, put) {
-                Err(error) if !body.is_touched => self.0.wait_or_give_up(error, n_tries)?,
+                Err(error) if !body.is_touched => self.0.backoff.wait_or_give_up(error, n_tries)?,
                 done => return done,
             }
         }
     }
 
     fn remove_part(&self, part: &Path) -> Result<()> {
-        self.0.run(|_| self.0.inner.remove_part(part))
+        self.0.backoff.run(|_| self.0.inner.remove_part(part))
     }
 
     fn remove_parts(&self, location: &Location, part: &Part) -> Result<()> {
-        self.0.run(|_| self.0.inner.remove_parts(location, part))
+        self.0.backoff.run(|_| self.0.inner.remove_parts(location, part))
     }
 
     fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
-        self.0.run(|_| self.0.inner.list(listing))
+        self.0.backoff.run(|_| self.0.inner.list(listing))
     }
 
     fn remove(&self, location: &Location) -> Result<()> {
-        self.0.run(|n_tries| match self.0.inner.remove(location) {
+        self.0.backoff.run(|n_tries| match self.0.inner.remove(location) {
             // The try before did it, and only its answer was lost.
             Err(error) if n_tries > 1 && error.kind() == ErrorKind::NotFound => Ok(()),
             other => other,
@@ -259,7 +274,7 @@ impl Read for Resuming {
                     }
                     self.progress_bytes = 0;
                     self.n_failures += 1;
-                    self.shared.wait_or_give_up(error, self.n_failures)?;
+                    self.shared.backoff.wait_or_give_up(error, self.n_failures)?;
                 }
             }
         }
@@ -304,12 +319,12 @@ mod tests {
 
         let error = || Error::new(ErrorKind::Io, Status::Temporary, "read", "x", "because");
         for (n_tries, doubled_ms) in [(1, 200), (2, 400), (3, 800), (20, 10_000), (4_000_000_000, 10_000)] {
-            let wait = home.0.wait_after(&error(), n_tries);
+            let wait = home.0.backoff.wait_after(&error(), n_tries);
             let doubled = Duration::from_millis(doubled_ms);
             assert!(wait >= doubled / 2 && wait <= doubled, "{n_tries}: {wait:?}");
         }
         let hours = error().with_retry_after(Some(Duration::from_secs(7200)));
-        assert_eq!(home.0.wait_after(&hours, 1), Duration::from_secs(60));
+        assert_eq!(home.0.backoff.wait_after(&hours, 1), Duration::from_secs(60));
     }
 
     #[test]

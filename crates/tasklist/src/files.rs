@@ -105,9 +105,10 @@ pub(crate) fn find(
         Ok(())
     };
     for path in paths {
-        let is_pattern = has_wildcard(path)
-            && !location::is_url(path)
-            && fs::symlink_metadata(base_dir.join(path)).is_err();
+        let is_pattern = match location::is_url(path) {
+            true => glob::is_url_pattern(path),
+            false => has_wildcard(path) && fs::symlink_metadata(base_dir.join(path)).is_err(),
+        };
         if is_pattern {
             for found in glob::glob(path, base_dir)? {
                 add(&found)?;

@@ -9,11 +9,15 @@
 //! them, and both cases are mistakes of the list: for a pattern without a match the error names the directory
 //! that was searched, and a link that leads nowhere is refused.
 //!
+//! The objects that a URL with a pattern stands for are listed by their home.
+//!
 //! Why not the `glob` crate: it silently skips names that are not UTF-8, and a missing task is worse than an
 //! error.
 
 use crate::error::{Error, ErrorKind, Result, shown};
+use eyas_storage::canonical::Url;
 use eyas_storage::pattern::{has_wildcard, matches};
+use eyas_storage::{Homes, HomesConfig, Listing};
 use std::fs;
 use std::path::Path;
 
@@ -26,6 +30,9 @@ pub(crate) fn is_pattern(text: &str) -> bool {
 ///
 /// If nothing is found, the error names the directory that was searched.
 pub(crate) fn glob(pattern: &str, base: &Path) -> Result<Vec<String>> {
+    if is_url_pattern(pattern) {
+        return glob_url(pattern, base);
+    }
     let parts: Vec<&str> = pattern.split('/').collect();
     let n_literal = parts.iter().position(|part| has_wildcard(part)).unwrap_or(parts.len() - 1);
     let mut start: String = parts[..n_literal].iter().map(|part| format!("{part}/")).collect();
@@ -50,6 +57,30 @@ pub(crate) fn glob(pattern: &str, base: &Path) -> Result<Vec<String>> {
     walk.found.sort_unstable();
     walk.found.dedup();
     Ok(walk.found)
+}
+
+/// Whether the text is a URL that stands for several files.
+pub(crate) fn is_url_pattern(text: &str) -> bool {
+    Url::split(text).is_some_and(Url::is_pattern)
+}
+
+/// The objects that match, as canonical locations, listed by their home.
+fn glob_url(pattern: &str, base: &Path) -> Result<Vec<String>> {
+    let cannot = |e: eyas_storage::Error| {
+        let kind = match e.kind() {
+            eyas_storage::ErrorKind::NotFound => ErrorKind::NotFound,
+            _ => ErrorKind::Io,
+        };
+        Error::new(kind, format!("no file matches {}: {e}", shown(pattern)))
+    };
+    let listing = Listing::parse(pattern, base).map_err(cannot)?;
+    let homes = Homes::new(HomesConfig::default()).map_err(cannot)?;
+    let found = homes.list(&listing).map_err(cannot)?;
+    if found.is_empty() {
+        let message = format!("no file matches {}: looked in {}", shown(pattern), listing.directory());
+        return Err(Error::new(ErrorKind::NotFound, message));
+    }
+    Ok(found.iter().map(|location| location.as_str().to_owned()).collect())
 }
 
 struct Walk<'a> {

@@ -164,6 +164,7 @@ mod tests {
             ("HTTP://Example.ORG:80", "http://example.org/"),
             ("https://h:8443/a b/é?q=1&r=%2f", "https://h:8443/a%20b/%C3%A9?q=1&r=%2f"),
             ("http://[::1]:9/x%zz", "http://[::1]:9/x%25zz"),
+            ("S3://Bucket.a/a b+c%20d?#é", "s3://Bucket.a/a%20b%2Bc%20d%3F%23%C3%A9"),
         ] {
             assert_eq!(parse(text).unwrap(), expect, "{text:?}");
         }
@@ -185,8 +186,8 @@ mod tests {
             ("run:./", "has no name"),
             ("run:../x/", "leads out of the run"),
             (
-                "S3://bucket/key",
-                "the scheme `s3` of `S3://bucket/key` is unknown\nhint: known are a plain path, run:, file://, http:// and https://",
+                "GS://bucket/key",
+                "the scheme `gs` of `GS://bucket/key` is unknown\nhint: known are a plain path, run:, file://, http://, https:// and s3://",
             ),
             ("file://host/a", "three slashes"),
             ("file:///a%zz", "%25"),

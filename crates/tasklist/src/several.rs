@@ -11,7 +11,7 @@
 //! waits for it.
 
 use crate::error::{Error, ErrorKind, Result, shown};
-use crate::glob::{glob, is_pattern};
+use crate::glob::{glob, is_pattern, is_url_pattern};
 use crate::line::{File, Task};
 use crate::list::{Refused, bad};
 use crate::location::{self, RUN_FILE};
@@ -88,7 +88,7 @@ impl<'a> Several<'a> {
                     .map_err(|e| bad(text, e.field("inputs")))?;
             } else if let Some(found) = self.find(text, number).map_err(|e| bad(text, e.field("inputs")))? {
                 let name_of = |location: &str| {
-                    let own = location.rsplit('/').next().unwrap_or(location);
+                    let own = location::file_name(location);
                     file.name.as_ref().map(|name| Cow::Owned(format!("{name}/{own}")))
                 };
                 inputs.extend(found.into_iter().map(|l| File { name: name_of(&l), location: l.into() }));
@@ -166,9 +166,13 @@ impl<'a> Several<'a> {
     }
 }
 
-/// A path that ends in `/` or has a wildcard. URLs and files of the run are meant literally.
+/// A path that ends in `/`, or a path or URL that has a wildcard. Files of the run, and URLs of homes that cannot list, are
+/// meant literally.
 pub(crate) fn stands_for_several(text: &str) -> bool {
-    (text.ends_with('/') || is_pattern(text)) && !text.starts_with(RUN_FILE) && !location::is_url(text)
+    match location::is_url(text) {
+        true => is_pattern(text) && is_url_pattern(text),
+        false => (text.ends_with('/') || is_pattern(text)) && !text.starts_with(RUN_FILE),
+    }
 }
 
 /// Adds all files below `directory` to `found`, with names that begin with `prefix`. Links to files count as

@@ -77,6 +77,7 @@ pub struct Cluster {
     /// The journal's disk takes no writes: records are listed, and wait for [`Cluster::on_disk`].
     pub journal_waits: bool,
     unrecorded: Vec<(TaskId, AttemptNo)>,
+    gives_out_unrecorded: bool,
 }
 
 impl Cluster {
@@ -99,6 +100,7 @@ impl Cluster {
             told: vec![],
             journal_waits: false,
             unrecorded: vec![],
+            gives_out_unrecorded: false,
         }
     }
 
@@ -108,6 +110,12 @@ impl Cluster {
         self.core.handle(self.now, event, &mut out);
         self.core.sanity_check();
         for action in out {
+            if action == Action::RecordGivesOut {
+                self.gives_out_unrecorded = true;
+                if !self.journal_waits {
+                    continue;
+                }
+            }
             if let Action::RecordGivenUp { task, attempt } = action {
                 self.unrecorded.push((task, attempt));
                 if !self.journal_waits {
@@ -116,6 +124,7 @@ impl Cluster {
             }
             self.actions.push(match &action {
                 Action::RecordGivenUp { task, attempt } => format!("record {task}.{attempt} given up"),
+                Action::RecordGivesOut => "record that it gives out".into(),
                 Action::Assign { executor, assignment } => {
                     format!("assign {}.{} to {executor}", assignment.task, assignment.attempt)
                 }
@@ -191,6 +200,9 @@ impl Cluster {
     pub fn on_disk(&mut self) -> &mut Cluster {
         for (task, attempt) in std::mem::take(&mut self.unrecorded) {
             self.feed(Event::AttemptGivenUp { task, attempt });
+        }
+        if std::mem::take(&mut self.gives_out_unrecorded) {
+            self.feed(Event::GivesOut);
         }
         self
     }

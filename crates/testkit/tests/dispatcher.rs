@@ -1,7 +1,7 @@
 //! The dispatcher, event by event: exactly these actions and no other.
 
 use eyas_core::dispatcher::TaskState;
-use eyas_core::event::Event;
+use eyas_core::event::{Event, Offer};
 use eyas_core::home_share::{HomeReport, HomeShare};
 use eyas_core::*;
 use eyas_testkit::build::{Task, array_of, reads, task, writes};
@@ -126,6 +126,56 @@ fn a_restarted_dispatcher_waits_for_executors_to_come_back() {
     c.join(2, 1, &[(0, 1)]).expect(&[]);
     c.wait(2).expect(&["assign 1.1 to 1"]);
     c.done(2, (0, 1)).done(1, (1, 1)).expect(&["end 0 done", "end 1 done", "end run 1"]);
+}
+
+#[test]
+fn a_restarted_dispatcher_gives_nothing_out_before_the_journal_says_that_it_does() {
+    let mut c = Cluster::new();
+    let run = c.open(&[task("a").array(), task("b").array()]);
+    c.feed(Event::RunCommitted { run });
+    c.feed(Event::Recovered);
+    c.journal_waits = true;
+    c.node(1, 1).wait(2).expect(&["record that it gives out"]);
+    // Until then a late executor is welcome with its work.
+    c.wait(3).join(2, 1, &[(0, 1)]).expect(&[]);
+    c.on_disk().expect(&["assign 1.1 to 1"]);
+}
+
+#[test]
+fn a_long_lease_makes_a_restarted_dispatcher_wait_longer() {
+    for (lease_s, grace_s) in [(1, 2), (15, 2), (60, 5), (3600, 10)] {
+        let mut c = Cluster::with(|config| config.lease_ns = lease_s * 1_000_000_000);
+        let run = c.open(&[task("a").array()]);
+        c.feed(Event::RunCommitted { run });
+        c.feed(Event::Recovered);
+        // It joins only now, as a short lease would be over.
+        c.wait(grace_s - 1).node(1, 1).expect(&[]);
+        c.wait(1).expect(&["assign 0.1 to 1"]);
+    }
+}
+
+/// What a third process does with what an executor has of the first one.
+fn third_process(gave_nothing: bool, owner: u64) -> Cluster {
+    let mut c = Cluster::new();
+    let run = c.open(&[task("a").array()]);
+    c.feed(Event::RunCommitted { run });
+    c.feed(Event::Began { incarnation: 1, gave_nothing: false });
+    c.feed(Event::Began { incarnation: 2, gave_nothing });
+    c.feed(Event::Began { incarnation: 3, gave_nothing: false });
+    c.feed(Event::Recovered);
+    let attempts = vec![(TaskId(0), AttemptNo(1))];
+    c.offers(1, Offer { slots: 1, attempts, owner: Some(owner), ..Offer::default() });
+    c
+}
+
+#[test]
+fn an_executor_that_missed_a_process_keeps_its_work_if_that_process_gave_nothing_out() {
+    third_process(true, 1).expect(&[]).wait(3).expect(&[]);
+    third_process(false, 2).expect(&[]);
+    // Somebody else may have been given the task, and may have brought its result home.
+    third_process(false, 1).expect(&["cancel 0.1 on 1"]);
+    // This process did not give it out.
+    third_process(true, 3).expect(&["cancel 0.1 on 1"]);
 }
 
 #[test]

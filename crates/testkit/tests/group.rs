@@ -5,8 +5,9 @@ use eyas_core::dispatcher::TaskState;
 use eyas_core::event::*;
 use eyas_core::group::split::split_addition;
 use eyas_core::group::{
-    FileState, KnownFiles, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, Size, owner_of,
+    FileState, KnownFiles, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, owner_of,
 };
+use eyas_core::needs::Size;
 use eyas_core::*;
 use eyas_testkit::build::{Task, reads, task};
 use eyas_testkit::home::digest_of;
@@ -269,7 +270,7 @@ fn only_work_of_the_same_journal_is_taken_over() {
     let recovered = |journal: &[u64]| {
         let mut c = member(0);
         part_of(&mut c, &[task("w").writes("/out")], RunLinks::default());
-        journal.iter().for_each(|i| c.feed(Event::Began { incarnation: *i }));
+        journal.iter().for_each(|i| c.feed(Event::Began { incarnation: *i, gave_nothing: false }));
         c.feed(Event::Recovered);
         c
     };
@@ -306,7 +307,7 @@ fn an_idle_executor_goes_to_the_dispatcher_that_it_can_help() {
 }
 
 fn size(cpus: u32, memory_bytes: u64) -> Size {
-    Size { cpus, memory_bytes, gpus: 0 }
+    Size { cpu_parts: u64::from(cpus) * 1000, memory_bytes, ..Size::default() }
 }
 
 #[test]

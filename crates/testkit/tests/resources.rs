@@ -1,7 +1,11 @@
 //! Gpus, named resources and parts of cpus: who gets them, who waits, who is passed, and what no node can hold.
 
-use eyas_core::needs::{Needs, PARTS};
+use eyas_core::event::{Event, Offer};
+use eyas_core::group::{MemberLoad, Membership};
+use eyas_core::needs::{Equipment, Needs, PARTS, Size};
 use eyas_core::placement::NAMES;
+use eyas_core::provisioning::work::{NODE_PARTS, Predicted};
+use eyas_core::{ExecutorId, MemberId};
 use eyas_testkit::build::{Task, task};
 use eyas_testkit::script::{Cluster, NodeScript};
 
@@ -154,4 +158,82 @@ fn an_executor_never_starts_more_than_fits_and_keeps_what_the_first_one_waits_fo
     n.expect(&["start 0.1", "start 3.1"]);
     n.exited(0, &[]).expect(&["clean 0.1", "tell 0.1 done", "start 1.1"]);
     n.exited(1, &[]).expect(&["clean 1.1", "tell 1.1 done", "start 2.1"]);
+}
+
+/// How many nodes with `slots`, 1 GB and 2 gpus hold all of these tasks at once, in thousandths, and how many of the tasks are too
+/// large for such a node.
+fn nodes_for(c: &Cluster, slots: u32) -> (u64, u64) {
+    let node = Size::of_node(slots, 1_000_000_000, &Equipment { gpus: 2, ..Equipment::default() });
+    let (mut views, mut predicted) = (vec![], Predicted::default());
+    c.core.demand(&node, 0, &mut views, &mut predicted);
+    (
+        (predicted.queued_parts() + predicted.running_parts()).div_ceil(NODE_PARTS / 1000),
+        predicted.n_too_large,
+    )
+}
+
+#[test]
+fn what_waits_is_measured_in_nodes_by_what_tasks_need() {
+    let asks = |like: Task, slots| {
+        let mut c = Cluster::with(|config| config.resources = [("vcs".to_string(), 3)].into());
+        c.run(&many(12, &like));
+        nodes_for(&c, slots)
+    };
+    assert_eq!(asks(task("t"), 2), (6000, 0));
+    assert_eq!(asks(task("t").cpus(2), 2), (12_000, 0));
+    assert_eq!(asks(task("t").cpus(2), 3), (12_000, 0), "the third slot stays idle");
+    assert_eq!(asks(task("t").cpu_parts(500), 2), (3000, 0));
+    assert_eq!(asks(task("t").memory(400_000_000), 8), (6000, 0));
+    assert_eq!(asks(task("t").gpus(PARTS), 8), (6000, 0));
+    assert_eq!(asks(task("t").gpus(500), 8), (3000, 0));
+    assert_eq!(asks(task("t").cpus(9), 8), (0, 12));
+    assert_eq!(asks(task("t").needs("board", 1), 8), (0, 12));
+    assert_eq!(asks(task("t").needs("vcs", 1), 1), (3000, 0), "no more than three may run at once");
+}
+
+#[test]
+fn tasks_of_a_node_take_slots_by_their_scarcest_need() {
+    let mut c = Cluster::new();
+    c.equipped(1, 8, 2, &[]).node(2, 8).node(3, 3);
+    c.run(&many(2, &task("g").gpus(PARTS)));
+    c.run(&many(1, &task("m").memory(500_000_000)));
+    c.run(&many(1, &task("c").cpus(3)));
+    c.take();
+    let (mut views, mut predicted) = (vec![], Predicted::default());
+    let demand =
+        c.core.demand(&Size::of_node(8, 1_000_000_000, &Equipment::default()), 0, &mut views, &mut predicted);
+    let busy: u32 = demand.nodes.iter().map(|view| view.busy_slots).sum();
+    let by_node: Vec<u32> = demand.nodes.iter().map(|view| view.busy_slots).collect();
+    // Two gpus are a whole node with 8 slots, half of the memory is half of a node, and 3 cpus are 3 slots of 8 (as two such
+    // tasks fit, 4) or all of 3.
+    assert!(by_node[0] == 8 && busy >= 8 + 2 + 3, "{by_node:?}");
+    assert_eq!(demand.nodes.iter().map(|view| view.n_assigned).sum::<u32>(), 4);
+}
+
+#[test]
+fn dispatchers_tell_each_other_of_named_resources_too() {
+    let boards = |n: u32| [("board".to_string(), n)].into();
+    let mut c = Cluster::with(|config| config.group = Some(Membership { me: MemberId(0), n_members: 2 }));
+    c.node(1, 2);
+    c.run(&[task("a").needs("board", 2), task("b").needs("board", 3)]);
+    c.wait(1).expect(&[]);
+    let unfit = c.core.load().unfit;
+    assert_eq!(unfit.iter().map(|size| size.resources.clone()).collect::<Vec<_>>(), [boards(2), boards(3)]);
+    // The other one has a node with two boards: `a` waits for it, and `b` fits nowhere.
+    let offers =
+        vec![Size { cpu_parts: 2000, memory_bytes: 1_000_000_000, resources: boards(2), ..Size::default() }];
+    let load = MemberLoad { n_slots: 2, offers, ..MemberLoad::default() };
+    c.feed(Event::MemberLoadChanged { member: MemberId(1), load });
+    c.wait(30).expect(&["end 1 failed NeverFits"]);
+    // There, a node with boards that has nothing to do goes to the dispatcher whose tasks need it.
+    let mut c = Cluster::with(|config| config.group = Some(Membership { me: MemberId(1), n_members: 2 }));
+    c.node(2, 2);
+    let equipment = Equipment { resources: boards(2), ..Equipment::default() };
+    c.offers(4, Offer { slots: 2, equipment, ..Offer::default() });
+    c.feed(Event::MemberLoadChanged {
+        member: MemberId(0),
+        load: MemberLoad { unfit, ..MemberLoad::default() },
+    });
+    c.wait(5).expect(&["send 4 to 0"]);
+    assert!(c.core.has_executor(ExecutorId(4)));
 }

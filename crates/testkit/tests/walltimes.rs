@@ -2,6 +2,7 @@
 //! and that nothing of it counts against a task.
 
 use eyas_core::event::{AttemptReport, Event, Offer, Times, Walltime};
+use eyas_core::needs::Size;
 use eyas_core::rng::Rng;
 use eyas_core::{ExecutorId, FailureKind, Outcome, TaskId, Timestamp};
 use eyas_testkit::build::{Task, reads, task as of_id, writes};
@@ -107,6 +108,24 @@ fn what_an_end_cuts_off_counts_as_no_loss_and_runs_again() {
 }
 
 #[test]
+fn an_executor_that_is_lost_in_its_drain_is_no_end_of_a_walltime() {
+    let mut c = Cluster::with(|config| config.losses_max = 1);
+    let run = c.run(&stage(1));
+    for id in [1, 2] {
+        limited(&mut c, id, 1, 600);
+        c.wait(545).take();
+        // Its last words would come at 590 s.
+        lost(&mut c, id);
+    }
+    let last = c.take();
+    assert_eq!(last[last.len() - 2..], ["end 0 failed ExecutorLost", "end run 1"]);
+    let failures = &c.core.find_run(run).expect("it is kept").failures;
+    let message = &failures.front().expect("it failed").1.message;
+    let words = ", while it drained before the end of its walltime of 10 min";
+    assert!(message.starts_with("2 executors were lost") && message.ends_with(words), "{message}");
+}
+
+#[test]
 fn a_task_that_needs_more_than_the_walltime_ends_in_a_sentence() {
     let mut c = Cluster::new();
     limited(&mut c, 1, 1, 600);
@@ -178,7 +197,7 @@ fn a_waiting_task_says_that_no_executor_has_time_enough() {
     let eyas_core::dispatcher::TaskState::Ready { reason: Some(reason) } = state else { panic!("{state:?}") };
     assert!(reason.contains("1 with too little time until their end"), "{reason}");
     let (mut views, mut predicted) = (vec![], Default::default());
-    let demand = c.core.demand(0, &mut views, &mut predicted);
+    let demand = c.core.demand(&Size::default(), 0, &mut views, &mut predicted);
     assert!(demand.nodes[0].has_no_time && !demand.nodes[0].leaves);
     c.take();
 }

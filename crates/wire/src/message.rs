@@ -12,6 +12,7 @@ use eyas_core::dispatcher::Upstream;
 use eyas_core::event::{AssignedInput, Assignment, NodeMessage, Offer};
 use eyas_core::group::{KnownFiles, LinkMessage, MemberLoad, PartEnd, RunLinks};
 use eyas_core::home_share::{HomeReport, HomeShare};
+use eyas_core::needs::Size;
 use eyas_core::needs::{Equipment, Needs};
 use eyas_core::pattern::RunPatterns;
 use eyas_core::provisioning::NodeView;
@@ -543,6 +544,8 @@ pub struct Provisioner {
     pub calls: Option<Calls>,
     /// From the provisioner: what it has decided since it asked last. For users: the last of its decisions.
     pub decisions: Vec<Decision>,
+    /// What a further node is expected to have: parts of nodes in the answer are parts of such a node.
+    pub node: Size,
 }
 
 /// Commands of a batch system that were run for a cluster, by their purpose.
@@ -597,6 +600,8 @@ pub struct DemandStatus {
     pub predicted: Predicted,
     /// All executors, with their names.
     pub nodes: Vec<(NodeView, String)>,
+    /// The sizes of these executors, in the same order.
+    pub sizes: Vec<Size>,
 }
 
 /// The progress of a run. Tasks count as ended when their ends are durable.

@@ -3,6 +3,8 @@
 use super::*;
 use crate::event::MACHINE_BYTES_MAX;
 use crate::group::{FileState, LinkMessage};
+use crate::needs::Size;
+use crate::provisioning::work::{NODE_PARTS, part_of_node};
 use eyas_text::shown;
 
 /// How many of the inputs that a task waits for are named.
@@ -382,11 +384,12 @@ impl Dispatcher {
         self.task_state(task) == (TaskState::Reserved { executor, attempt, landing: true })
     }
 
-    /// What provisioning needs to know, with `n_pending` nodes requested. `nodes` and `predicted` are filled and lent to the
-    /// answer. Silent nodes count, as their work is not yet given up; draining nodes count until they have
-    /// left.
+    /// What provisioning needs to know, with `n_pending` nodes requested of which each is expected to be of size `node`.
+    /// `nodes` and `predicted` are filled and lent to the answer. Silent nodes count, as their work is not yet given up;
+    /// draining nodes count until they have left.
     pub fn demand<'a>(
         &self,
+        node: &Size,
         n_pending: u32,
         nodes: &'a mut Vec<NodeView>,
         predicted: &'a mut Predicted,
@@ -397,6 +400,7 @@ impl Dispatcher {
             executor,
             slots: e.offer.slots,
             n_assigned: e.assigned.len() as u32,
+            busy_slots: self.busy_slots(e),
             idle_since: e.assigned.is_empty().then_some(e.last_ended),
             cached_bytes: 0,
             sole_bytes: 0,
@@ -405,7 +409,8 @@ impl Dispatcher {
             leaves: e.draining && e.ends.is_some(),
             has_no_time: self.has_no_time(e, shortest_ns),
         }));
-        self.run_times.predict(predicted);
+        let n_per_node = |size| node.holds(&self.full_size(size));
+        self.run_times.predict(predicted, n_per_node, |size| self.n_more_in_cluster(size.needs));
         Demand {
             n_ready: self.ready.n_tasks,
             n_running: self.attempts.reserved.len() as u64,
@@ -413,6 +418,18 @@ impl Dispatcher {
             n_pending,
             nodes,
         }
+    }
+
+    /// Slots of an executor that its tasks take: of two tasks that fill its memory, each takes half of its slots.
+    fn busy_slots(&self, e: &ExecutorState) -> u32 {
+        let (slots, n_assigned) = (e.offer.slots, e.assigned.len() as u32);
+        if e.cpus_assigned == n_assigned && e.memory_assigned == 0 && e.needs_held.is_empty() {
+            return n_assigned.min(slots);
+        }
+        let node = e.offer.size();
+        let part_of = |task: &TaskId| part_of_node(node.holds(&self.full_size(self.tasks.size_of(*task))));
+        let parts: u64 = e.assigned.keys().map(part_of).sum();
+        (parts.min(NODE_PARTS) * u64::from(slots)).div_ceil(NODE_PARTS) as u32
     }
 
     /// Bytes of heap that queued tasks take: folded arrays, ends, and the queue of placement.

@@ -29,10 +29,9 @@ pub(super) const SOURCES_MAX: usize = 3;
 
 impl Dispatcher {
     pub(super) fn place(&mut self, now: Timestamp, out: &mut Vec<Action>) {
-        if self.attempts.hold_until.is_some_and(|until| now < until) {
+        if self.attempts.is_held(now, out) {
             return;
         }
-        self.attempts.hold_until = None;
         loop {
             self.refill(now);
             if self.ready.queue.is_empty() || self.executors.by_id.is_empty() {

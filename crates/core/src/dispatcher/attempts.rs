@@ -86,15 +86,42 @@ pub(super) struct Attempts {
     pub(super) making: FxHashMap<ObjectId, TaskId>,
     /// Attempts given out so far.
     pub(super) n_given: u64,
-    /// After a restart, no task is given out before this time.
+    /// After a restart, no task is given out before this time, nor before the journal says that this process gives out.
     pub(super) hold_until: Option<Timestamp>,
+    pub(super) giving: Giving,
     /// Tasks with a smaller number than this may have been given out by an earlier process.
     pub(super) n_recovered: u64,
-    /// The processes that gave out tasks with this journal, including this one.
+    /// The processes that may have given out tasks with this journal, including this one.
     pub(super) incarnations: BTreeSet<u64>,
+    /// Those of them that ended before they gave out any.
+    pub(super) gave_nothing: BTreeSet<u64>,
+}
+
+/// Whether the journal says that this process gives out tasks. It is asked for it where the process before may have given some out.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Giving {
+    #[default]
+    Unrecorded,
+    Asked,
+    Recorded,
 }
 
 impl Attempts {
+    /// Whether nothing may be given out yet, because executors with attempts of an earlier process may still come back. When their
+    /// time is over, the journal is asked to record that.
+    pub(super) fn is_held(&mut self, now: Timestamp, out: &mut Vec<Action>) -> bool {
+        let Some(until) = self.hold_until else { return false };
+        match self.giving {
+            Giving::Recorded => self.hold_until = None,
+            Giving::Unrecorded if now >= until => {
+                self.giving = Giving::Asked;
+                out.push(Action::RecordGivesOut);
+            }
+            _ => {}
+        }
+        self.hold_until.is_some()
+    }
+
     /// Whether the attempts that an executor brings were given out by this process, or by an earlier one with
     /// this journal. The driver asks before it welcomes an executor: an executor with the work of another
     /// dispatcher is turned away.
@@ -116,12 +143,18 @@ impl Attempts {
     }
 
     /// Whether another executor may have been given the task after this attempt. That is so if this process
-    /// or an earlier one gave the attempt up, if a later attempt is known, or if another process ran between
-    /// `owner` (the one that the executor knows) and this one. Then the files that the attempt brought home
-    /// may have been replaced, and the inputs that it reads may differ from what its run reads by now.
+    /// or an earlier one gave the attempt up, if a later attempt is known, or if a process that ran between
+    /// `owner` (the one that the executor knows) and this one may have given out tasks. Then the files that the
+    /// attempt brought home may have been replaced, and the inputs that it reads may differ from what its run
+    /// reads by now.
     pub(super) fn may_be_outdone(&self, owner: Option<u64>, task: TaskId, attempt: AttemptNo) -> bool {
-        let before = self.incarnations.iter().rev().nth(1);
-        owner.is_some_and(|owner| before != Some(&owner))
+        let mine = self.incarnations.last();
+        let may_have_given = |process: &u64| Some(process) != mine && !self.gave_nothing.contains(process);
+        let is_followed = |owner: u64| {
+            let mut later = self.incarnations.range((Bound::Excluded(owner), Bound::Unbounded));
+            Some(&owner) == mine || later.any(may_have_given)
+        };
+        owner.is_some_and(is_followed)
             || self
                 .histories
                 .get(&task)

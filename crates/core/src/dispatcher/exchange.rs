@@ -39,8 +39,9 @@ use super::assign::SOURCES_MAX;
 use super::intermediates::promise_refused;
 use super::*;
 use crate::group::{
-    FileState, KnownFiles, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, Size, owner_of,
+    FileState, KnownFiles, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, owner_of,
 };
+use crate::needs::Size;
 use crate::pattern::RunPatterns;
 use eyas_text::shown;
 

@@ -9,7 +9,7 @@
 
 use super::walltimes::Loss;
 use super::*;
-use crate::group::Size;
+use crate::needs::Size;
 
 /// How long a task that fits no connected executor waits for a larger executor to come.
 const UNFIT_GRACE_NS: u64 = 15_000_000_000;
@@ -177,6 +177,11 @@ impl Dispatcher {
         self.attempts.is_own_work(offer)
     }
 
+    /// Whether this process gives out nothing yet, as executors of before may still come back.
+    pub fn is_held(&self) -> bool {
+        self.attempts.hold_until.is_some()
+    }
+
     fn insert_executor(
         &mut self,
         now: Timestamp,
@@ -277,7 +282,7 @@ impl Dispatcher {
     /// Takes a task from the executor that has it; the caller updates the executor's load.
     pub(super) fn release(&mut self, task: TaskId) -> Reserved {
         let r = self.attempts.reserved.remove(&task).expect("an assigned task is reserved");
-        self.run_times.not_reserved(self.tasks.stage_of(task));
+        self.run_times.not_reserved(self.tasks.stage_of(task), self.tasks.size_of(task));
         self.hold_elsewhere(r.needs);
         let run = self.run_mut(self.tasks.run_of(task));
         run.n_reserved -= 1;
@@ -303,7 +308,7 @@ impl Dispatcher {
         }
         let (executor, attempt, cpus, memory_bytes) = (r.executor, r.attempt, r.cpus, r.memory_bytes);
         let needs = r.needs;
-        self.run_times.reserved(self.tasks.stage_of(task));
+        self.run_times.reserved(self.tasks.stage_of(task), self.tasks.size_of(task));
         self.attempts.reserved.insert(task, r);
         self.change_load(executor, |e| {
             e.assigned.insert(task, attempt);
@@ -481,7 +486,7 @@ impl Dispatcher {
         self.ready.queue.executor_left(&self.catalog, executor, &objects);
         for (task, attempt) in lost.assigned {
             let r = self.release(task);
-            let is_suspect = !r.landing && matches!(how, Loss::Unforeseen);
+            let is_suspect = !r.landing && how.is_suspicious();
             let history = self.attempts.tried(task, attempt);
             // A landing attempt's program had ended well, so the program did not take the node down.
             history.n_losses += u32::from(is_suspect);
@@ -500,8 +505,9 @@ impl Dispatcher {
                 self.end_task(now, task, Outcome::Failed(failure), out);
             } else if n_losses > self.config.losses_max {
                 let message = format!(
-                    "{n_losses} executors were lost while they had this task, the last one ({}) because {reason}",
-                    lost.offer.name
+                    "{n_losses} executors were lost while they had this task, the last one ({}) because {}",
+                    lost.offer.name,
+                    how.reason(reason)
                 );
                 let failure = Failure { kind: FailureKind::ExecutorLost, message };
                 self.end_task(now, task, Outcome::Failed(failure), out);
@@ -528,9 +534,7 @@ impl Dispatcher {
             let e = &self.executors.by_id[&executor];
             let reason = match Self::how_lost(now, e) {
                 Loss::Walltime { ends, .. } => ends.why(),
-                Loss::Notice | Loss::Unforeseen => {
-                    format!("nothing was heard of it for {} s", lease_ns / 1_000_000_000)
-                }
+                _ => format!("nothing was heard of it for {} s", lease_ns / 1_000_000_000),
             };
             self.on_executor_lost(now, executor, &reason, out);
             out.push(Action::ForgetExecutor { executor });
@@ -634,13 +638,9 @@ impl Dispatcher {
         if unequipped.is_none() && self.executors.by_id.values().any(|e| fits(&e)) {
             return None;
         }
-        let largest = offers().map(|offer| Size {
-            cpus: offer.slots,
-            memory_bytes: offer.memory_bytes,
-            gpus: offer.equipment.gpus,
-        });
+        let largest = offers().map(Offer::size);
         let largest: Vec<Size> = largest.chain(self.exchange.offers_elsewhere()).collect();
-        let slots = largest.iter().map(|size| size.cpus).max()?;
+        let slots = largest.iter().map(Size::slots).max()?;
         let most = largest.iter().map(|size| size.memory_bytes).max()?;
         if self.may_come(size) {
             return Some("no executor of this dispatcher is large enough; one of another dispatcher may be, and comes when it has nothing to do".into());

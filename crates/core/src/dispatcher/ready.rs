@@ -97,14 +97,16 @@ impl Dispatcher {
         }
         self.ready.n_tasks -= 1;
         self.run_mut(self.tasks.run_of(task)).n_ready -= 1;
-        self.run_times.not_ready(self.tasks.arrays[array.0 as usize].stage);
+        let ArrayState { array, stage, needs, .. } = &self.tasks.arrays[array.0 as usize];
+        self.run_times.not_ready(*stage, task_size(array, *needs));
     }
 
     /// Counts `n` more ready tasks of an array of `run`.
     pub(super) fn count_ready(&mut self, run: RunId, array: ArrayId, n: u64) {
         self.ready.n_tasks += n;
         self.run_mut(run).n_ready += n;
-        self.run_times.ready(self.tasks.arrays[array.0 as usize].stage, n);
+        let ArrayState { array, stage, needs, .. } = &self.tasks.arrays[array.0 as usize];
+        self.run_times.ready(*stage, task_size(array, *needs), n);
     }
 
     /// The location that `pattern` gives for task `i` of an array of `run`, in the catalog's form. It is

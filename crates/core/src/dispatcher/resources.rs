@@ -15,7 +15,7 @@
 //! and no amount of the whole cluster is held more often than it is there.
 
 use super::*;
-use crate::needs::{Equipment, Left, Needs, PARTS, in_parts};
+use crate::needs::{Equipment, Left, Needs, PARTS, Size, in_parts};
 use crate::placement::{NeedsId, TaskSize};
 use eyas_text::shown;
 
@@ -286,6 +286,32 @@ impl Dispatcher {
             self.resources.kept = None;
             self.update_rooms();
         }
+    }
+
+    /// What a task of that size takes of a node.
+    pub(super) fn full_size(&self, size: TaskSize) -> Size {
+        let of_node = self.resources.set(size.needs).map(|set| &set.of_node);
+        Size {
+            cpu_parts: match of_node {
+                Some(needs) if needs.cpu_parts > 0 => needs.cpu_parts.into(),
+                _ => u64::from(size.cpus.max(1)) * u64::from(PARTS),
+            },
+            memory_bytes: size.memory_bytes,
+            gpu_parts: of_node.map_or(0, |needs| needs.gpu_parts),
+            resources: of_node.map_or_else(BTreeMap::new, |needs| needs.resources.clone()),
+        }
+    }
+
+    /// How many more tasks with these needs may run at once for what the whole cluster has left.
+    pub(super) fn n_more_in_cluster(&self, needs: NeedsId) -> u64 {
+        let Some(set) = self.resources.set(needs) else { return u64::MAX };
+        let left = |(name, n): (&String, &u32)| {
+            let held =
+                |s: &Set| u64::from(s.n_held) * u64::from(s.of_cluster.get(name).copied().unwrap_or(0));
+            let held: u64 = self.resources.sets.iter().map(held).sum();
+            u64::from(self.config.resources[name]).saturating_sub(held) / u64::from(*n).max(1)
+        };
+        set.of_cluster.iter().map(left).min().unwrap_or(u64::MAX)
     }
 
     /// The slots of the smallest executor that can run a task of that size: its cpus, rounded up.

@@ -8,7 +8,7 @@
 //! Used to predict when the files of a gather will appear, and how much work is ready (provisioning).
 
 use super::submissions::NO_RUN;
-use crate::placement::Lasts;
+use crate::placement::{Lasts, TaskSize};
 use crate::provisioning::work::Predicted;
 use crate::types::RunId;
 use rustc_hash::FxHashMap;
@@ -18,6 +18,8 @@ use std::collections::BTreeMap;
 const DEVIATIONS: u64 = 3;
 /// The most labels that are remembered beyond their runs.
 const LABELS_MAX: usize = 10_000;
+/// The most sizes of tasks whose arrivals are counted as they are; those of others are rounded up to powers of two.
+const SIZES_MAX: usize = 64;
 /// A mean follows about this many tasks.
 const MEMORY: u64 = 64;
 
@@ -56,12 +58,39 @@ struct Stage {
     /// Its place in `RunTimes::labels`; `None`: it has no label, or there are too many.
     label: Option<u32>,
     mean: Mean,
-    /// The number of ready tasks of the stage.
-    n_ready: u64,
-    /// The number of tasks of the stage that an executor has.
-    n_reserved: u64,
+    /// Its tasks by size, of which there is hardly ever more than one.
+    counts: Vec<Count>,
     /// The longest expected time when the stage's queued tasks got their steps last; see `walltimes`.
     stepped: Option<Lasts>,
+}
+
+/// Tasks of one stage and one size.
+struct Count {
+    size: TaskSize,
+    n_ready: u64,
+    /// Tasks that an executor has.
+    n_reserved: u64,
+}
+
+impl Stage {
+    fn count(&mut self, size: TaskSize) -> &mut Count {
+        let at = self.counts.iter().position(|count| count.size == size).unwrap_or_else(|| {
+            self.counts.push(Count { size, n_ready: 0, n_reserved: 0 });
+            self.counts.len() - 1
+        });
+        &mut self.counts[at]
+    }
+
+    /// Keeps no counts of a size of which there are no tasks any more, unless it is the only one.
+    fn drop_unused(&mut self, size: TaskSize) {
+        if self.counts.len() > 1 {
+            self.counts.retain(|count| count.size != size || count.n_ready + count.n_reserved > 0);
+        }
+    }
+
+    fn n_ready(&self) -> u64 {
+        self.counts.iter().map(|count| count.n_ready).sum()
+    }
 }
 
 #[derive(Default)]
@@ -74,9 +103,8 @@ pub(super) struct RunTimes {
     /// The means of labels over all runs, and where a label is among them.
     labels: Vec<Mean>,
     label_ids: FxHashMap<String, u32>,
-    /// Tasks that became ready while a run time was expected of them, and the sum of these times in microseconds.
-    n_arrived: u64,
-    arrived_us: u64,
+    /// Tasks that became ready while a run time was expected of them, and the sum of these times in microseconds, by size.
+    arrived: BTreeMap<TaskSize, (u64, u64)>,
 }
 
 impl RunTimes {
@@ -89,7 +117,7 @@ impl RunTimes {
         };
         if stage == next {
             let label = self.label_id(label);
-            let new = Stage { run, label, mean: Mean::default(), n_ready: 0, n_reserved: 0, stepped: None };
+            let new = Stage { run, label, mean: Mean::default(), counts: vec![], stepped: None };
             match self.free.pop() {
                 Some(free) => self.stages[free as usize] = new,
                 None => self.stages.push(new),
@@ -112,40 +140,61 @@ impl RunTimes {
     }
 
     /// Counts `n` more ready tasks of a stage.
-    pub fn ready(&mut self, stage: u32, n: u64) {
-        self.stages[stage as usize].n_ready += n;
+    pub fn ready(&mut self, stage: u32, size: TaskSize, n: u64) {
+        self.stages[stage as usize].count(size).n_ready += n;
         if let Some(ns) = self.expected_ns(stage) {
-            self.n_arrived += n;
-            self.arrived_us = self.arrived_us.saturating_add(n.saturating_mul(ns / 1000));
+            let size = if self.arrived.len() < SIZES_MAX { size } else { rounded(size) };
+            let (n_arrived, arrived_us) = self.arrived.entry(size).or_default();
+            *n_arrived += n;
+            *arrived_us = arrived_us.saturating_add(n.saturating_mul(ns / 1000));
         }
     }
 
     /// A task of a stage is no longer ready.
-    pub fn not_ready(&mut self, stage: u32) {
-        self.stages[stage as usize].n_ready -= 1;
+    pub fn not_ready(&mut self, stage: u32, size: TaskSize) {
+        let stage = &mut self.stages[stage as usize];
+        stage.count(size).n_ready -= 1;
+        stage.drop_unused(size);
     }
 
     /// An executor has one more task of a stage.
-    pub fn reserved(&mut self, stage: u32) {
-        self.stages[stage as usize].n_reserved += 1;
+    pub fn reserved(&mut self, stage: u32, size: TaskSize) {
+        self.stages[stage as usize].count(size).n_reserved += 1;
     }
 
     /// An executor has one task less of a stage.
-    pub fn not_reserved(&mut self, stage: u32) {
-        self.stages[stage as usize].n_reserved -= 1;
+    pub fn not_reserved(&mut self, stage: u32, size: TaskSize) {
+        let stage = &mut self.stages[stage as usize];
+        stage.count(size).n_reserved -= 1;
+        stage.drop_unused(size);
     }
 
-    /// What is expected of all tasks that are ready or at an executor.
-    pub fn predict(&self, into: &mut Predicted) {
-        into.queued.clear();
-        into.running.clear();
-        for (at, stage) in (0..).zip(&self.stages).filter(|(_, s)| s.n_ready + s.n_reserved > 0) {
-            if let Some(ns) = self.expected_ns(at) {
-                Predicted::add(&mut into.queued, stage.n_ready, ns);
-                Predicted::add(&mut into.running, stage.n_reserved, ns);
+    /// What is expected of all tasks that are ready or at an executor. `n_per_node`: how many tasks of a size one node holds, 0
+    /// if it is too small. `n_more`: how many more tasks of a size may run at once, as far as the whole cluster limits it.
+    pub fn predict(
+        &self,
+        into: &mut Predicted,
+        n_per_node: impl Fn(TaskSize) -> u64,
+        n_more: impl Fn(TaskSize) -> u64,
+    ) {
+        *into = Predicted::default();
+        let mut sizes: BTreeMap<TaskSize, (u64, u64)> = BTreeMap::new();
+        for (at, stage) in (0..).zip(&self.stages) {
+            for Count { size, n_ready, n_reserved } in
+                stage.counts.iter().filter(|c| c.n_ready + c.n_reserved > 0)
+            {
+                let (n_per_node, n_more) =
+                    sizes.entry(*size).or_insert_with(|| (n_per_node(*size), n_more(*size)));
+                let n_queued = (*n_ready).min(*n_more);
+                *n_more -= n_queued;
+                let ns = self.expected_ns(at);
+                into.add_running(*n_reserved, ns, *n_per_node);
+                into.add_queued(n_queued, ns, *n_per_node);
             }
         }
-        (into.n_arrived, into.arrived_us) = (self.n_arrived, self.arrived_us);
+        for (size, (n, us)) in &self.arrived {
+            into.add_arrived(*n, *us, n_per_node(*size));
+        }
     }
 
     /// A task of a stage has run for `ns` nanoseconds.
@@ -192,13 +241,13 @@ impl RunTimes {
     /// The shortest of the longest expected times of all stages that have ready tasks; `None` if there are none, or
     /// if nothing is known of one of them.
     pub fn shortest_ready_ns(&self) -> Option<u64> {
-        let ready = self.stages.iter().filter(|s| s.n_ready > 0);
+        let ready = self.stages.iter().filter(|s| s.n_ready() > 0);
         let longest = ready.map(|s| s.mean.longest_ns());
         longest.reduce(|a, b| a.zip(b).map(|(a, b)| a.min(b))).flatten()
     }
 
     pub fn n_ready(&self) -> u64 {
-        self.stages.iter().map(|s| s.n_ready).sum()
+        self.stages.iter().map(Stage::n_ready).sum()
     }
 
     /// Forgets a run and its stages; none of their tasks may be ready.
@@ -211,9 +260,26 @@ impl RunTimes {
     }
 }
 
+/// The next size whose numbers are powers of two.
+fn rounded(TaskSize { cpus, memory_bytes, needs }: TaskSize) -> TaskSize {
+    let memory_bytes = memory_bytes.checked_next_power_of_two().unwrap_or(u64::MAX);
+    TaskSize { cpus: cpus.checked_next_power_of_two().unwrap_or(u32::MAX), memory_bytes, needs }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::placement::NeedsId;
+    use crate::provisioning::work::{Arrived, NODE_PARTS, Work};
+
+    const ONE: TaskSize = TaskSize { cpus: 1, memory_bytes: 0, needs: NeedsId::NONE };
+
+    /// What is predicted of tasks of which a node holds two at once.
+    fn predicted(times: &RunTimes) -> Predicted {
+        let mut predicted = Predicted::default();
+        times.predict(&mut predicted, |_| 2, |_| u64::MAX);
+        predicted
+    }
 
     #[test]
     fn a_stage_has_its_own_mean_and_a_new_one_that_of_its_run() {
@@ -228,18 +294,16 @@ mod tests {
         (0..4).for_each(|_| times.ran(short, 10));
         assert_eq!((times.expected_ns(long), times.expected_ns(short)), (Some(1000), Some(10)));
         assert_eq!(times.expected_ns(other), Some(1000), "a label means the same in each run");
-        times.ready(long, 1);
-        times.ready(short, 9);
-        times.ready(other, 5);
+        times.ready(long, ONE, 1);
+        times.ready(short, ONE, 9);
+        times.ready(other, ONE, 5);
         let queued = |times: &RunTimes| {
-            let mut predicted = Predicted::default();
-            times.predict(&mut predicted);
-            predicted.queued.iter().map(|work| (work.n, work.ns)).collect::<Vec<_>>()
+            predicted(times).queued.iter().map(|work| (work.n, work.ns)).collect::<Vec<_>>()
         };
         assert_eq!(queued(&times), [(9, 90), (6, 6000)]);
-        times.not_ready(long);
+        times.not_ready(long, ONE);
         assert_eq!((queued(&times), times.n_ready()), (vec![(9, 90), (5, 5000)], 14));
-        (0..9).for_each(|_| times.not_ready(short));
+        (0..9).for_each(|_| times.not_ready(short, ONE));
         times.forget(RunId(1));
         assert_eq!((times.free.len(), times.by_label.len(), times.runs.len()), (3, 1, 0));
         let again = times.stage(RunId(3), "long");
@@ -252,17 +316,47 @@ mod tests {
     #[test]
     fn what_arrives_is_counted_once_something_is_known_of_it() {
         let mut times = RunTimes::default();
-        let (stage, mut predicted) = (times.stage(RunId(1), "a"), Predicted::default());
-        times.ready(stage, 5);
+        let stage = times.stage(RunId(1), "a");
+        times.ready(stage, ONE, 5);
+        assert_eq!(predicted(&times).queued_unknown, Work { n: 5, ns: 0, parts: 5 * NODE_PARTS / 2 });
         times.ran(stage, 4_000_000);
-        times.ready(stage, 3);
-        times.not_ready(stage);
-        times.reserved(stage);
-        times.predict(&mut predicted);
-        assert_eq!((predicted.n_arrived, predicted.arrived_us), (3, 12_000));
-        assert_eq!((predicted.running[0].n, predicted.queued[0].n), (1, 7));
-        times.not_reserved(stage);
-        times.predict(&mut predicted);
-        assert_eq!(predicted.running, []);
+        times.ready(stage, ONE, 3);
+        times.not_ready(stage, ONE);
+        times.reserved(stage, ONE);
+        let seen = predicted(&times);
+        assert_eq!(seen.arrived, Arrived { n: 3, us: 12_000, node_us: 6_000 });
+        assert_eq!((seen.running[0].n, seen.queued[0].n, seen.queued_unknown.n), (1, 7, 0));
+        times.not_reserved(stage, ONE);
+        assert_eq!(predicted(&times).running, []);
+    }
+
+    #[test]
+    fn tasks_of_one_label_and_several_sizes_take_different_parts_of_a_node() {
+        let mut times = RunTimes::default();
+        let (stage, two) = (times.stage(RunId(1), "a"), TaskSize { cpus: 2, ..ONE });
+        let (vast, licensed) = (TaskSize { cpus: 99, ..ONE }, TaskSize { needs: NeedsId(1), ..ONE });
+        times.ran(stage, 1_000_000);
+        for (size, n) in [(ONE, 10), (two, 10), (vast, 3), (licensed, 8)] {
+            times.ready(stage, size, n);
+        }
+        let mut predicted = Predicted::default();
+        let n_more = |size: TaskSize| if size == licensed { 5 } else { u64::MAX };
+        times.predict(&mut predicted, |size| if size == vast { 0 } else { 4 / u64::from(size.cpus) }, n_more);
+        let parts: u64 = predicted.queued.iter().map(|work| work.parts).sum();
+        assert_eq!(parts, NODE_PARTS * (10 + 2 * 10 + 5) / 4);
+        assert_eq!(predicted.n_too_large, 3);
+    }
+
+    #[test]
+    fn arrivals_of_many_sizes_are_counted_by_few() {
+        let mut times = RunTimes::default();
+        let stage = times.stage(RunId(1), "a");
+        times.ran(stage, 1_000_000);
+        for memory_bytes in 0..10_000 {
+            times.ready(stage, TaskSize { memory_bytes, ..ONE }, 1);
+            times.not_ready(stage, TaskSize { memory_bytes, ..ONE });
+        }
+        assert!(times.arrived.len() < 100 && times.stages[stage as usize].counts.len() < 2);
+        assert_eq!(times.arrived.values().map(|(n, _)| n).sum::<u64>(), 10_000);
     }
 }

@@ -90,7 +90,7 @@ impl Ends {
 
     /// Whether an executor that was heard at `at` last was lost because of its end.
     fn has_come(&self, at: Timestamp) -> bool {
-        self.notice.is_some() || at >= self.drains_from()
+        self.notice.is_some() || at >= self.usable_until()
     }
 
     /// What is left for a task at `now`, less what may go by until the next look.
@@ -159,6 +159,28 @@ pub(super) enum Loss {
     Walltime { ends: Ends, at: Timestamp },
     /// It had announced that it leaves.
     Notice,
+    /// It drained, as its walltime was about to end, and was lost before that. Nobody knows why, as with any other loss.
+    Draining { ends: Ends },
+}
+
+impl Loss {
+    /// Whether one of the executor's tasks may be the cause.
+    pub fn is_suspicious(&self) -> bool {
+        matches!(self, Loss::Unforeseen | Loss::Draining { .. })
+    }
+
+    /// The reason of the loss, where `reason` was given for it.
+    pub fn reason(&self, reason: &str) -> String {
+        match self {
+            Loss::Draining { ends } => {
+                format!(
+                    "{reason}, while it drained before the end of its walltime of {}",
+                    duration(ends.whole_ns)
+                )
+            }
+            _ => reason.into(),
+        }
+    }
 }
 
 impl Dispatcher {
@@ -330,6 +352,7 @@ impl Dispatcher {
         match &lost.ends {
             Some(ends) if ends.has_come(at) && ends.notice.is_some() => Loss::Notice,
             Some(ends) if ends.has_come(at) => Loss::Walltime { ends: ends.clone(), at },
+            Some(ends) if at >= ends.drains_from() => Loss::Draining { ends: ends.clone() },
             _ => Loss::Unforeseen,
         }
     }

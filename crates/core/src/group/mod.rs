@@ -20,6 +20,7 @@
 
 pub mod split;
 
+use crate::needs::Size;
 use crate::types::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -102,7 +103,7 @@ impl MemberLoad {
         match (self.n_slots > LOAD_MAX, self.n_ready > LOAD_MAX) {
             (true, _) => Err(format!("{} slots", self.n_slots)),
             (_, true) => Err(format!("{} tasks that could start", self.n_ready)),
-            _ => Ok(()),
+            _ => self.unfit.iter().chain(&self.offers).try_for_each(Size::check),
         }
     }
 }
@@ -127,21 +128,6 @@ pub enum LinkMessage {
     File { file: SharedFile, state: FileState },
 }
 
-/// Slots and memory that a task asks for, or that an executor has.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Debug, Default)]
-pub struct Size {
-    pub cpus: u32,
-    pub memory_bytes: u64,
-    #[serde(default)]
-    pub gpus: u32,
-}
-
-impl Size {
-    pub fn is_within(self, other: Size) -> bool {
-        self.cpus <= other.cpus && self.memory_bytes <= other.memory_bytes && self.gpus <= other.gpus
-    }
-}
-
 /// The load of a member, reported about once a second.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
 pub struct MemberLoad {
@@ -159,8 +145,8 @@ pub struct MemberLoad {
 
 impl MemberLoad {
     /// Whether the member has an executor that is large enough for a task of that size.
-    pub fn can_take(&self, size: Size) -> bool {
-        self.offers.iter().any(|offer| size.is_within(*offer))
+    pub fn can_take(&self, size: &Size) -> bool {
+        self.offers.iter().any(|offer| size.is_within(offer))
     }
 }
 

@@ -32,6 +32,7 @@
 use super::decision::{Basis, Decided, Decision, Why};
 use super::work::Predicted;
 use super::{Demand, NodeView, ProvisionAction, Provisioner};
+use crate::needs::Size;
 use crate::types::{ExecutorId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -141,6 +142,8 @@ pub struct Seen<'a> {
     pub predicted: &'a Predicted,
     /// All executors with their names.
     pub nodes: &'a [(NodeView, String)],
+    /// The sizes of these executors, in the same order.
+    pub sizes: &'a [Size],
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -504,14 +507,14 @@ impl Blocks {
 
     fn note_present(&mut self, now: Timestamp, seen: &Seen) {
         self.present = seen.nodes.iter().map(|(view, _)| view.executor).collect();
-        for (view, name) in seen.nodes {
+        for ((view, name), size) in seen.nodes.iter().zip(seen.sizes) {
             let Some(number) = self.number_of(name) else { continue };
             self.has_had_block = true;
             let Some(block) = self.blocks.get_mut(&number) else { continue };
             if block.joined.insert(view.executor) {
                 self.n_failures = 0;
                 self.provisioner.request_ended(now, 1, true);
-                self.provisioner.saw_slots(view.slots);
+                self.provisioner.saw_node(size);
                 block.first_joined.get_or_insert(now);
                 if block.state == State::Queued {
                     block.state = State::Running { since: now };

@@ -59,6 +59,10 @@ pub struct Basis {
     /// Their predicted times together; tasks of which nothing is predicted are not in it.
     pub queued_ns: u64,
     pub n_unknown: u64,
+    /// Tasks that are too large for a node as it is expected.
+    pub n_too_large: u64,
+    /// Slots that the others would take if all of them ran at once.
+    pub queued_slots: u64,
     /// Tasks that some node had.
     pub n_running: u64,
     pub n_busy_slots: u64,

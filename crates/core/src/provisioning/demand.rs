@@ -48,7 +48,7 @@ pub(super) struct ByDemand {
 
 impl ByDemand {
     fn observe(&mut self, view: &View) {
-        self.arrivals.note(view.now, view.predicted.n_arrived, view.predicted.arrived_us);
+        self.arrivals.note(view.now, view.predicted.arrived);
         let n_busy = view.nodes.iter().filter(|n| !n.is_idle()).count() as u32;
         if view.n_ready + view.n_running > 0 {
             self.last_work = view.now;
@@ -83,9 +83,10 @@ impl Policy for ByDemand {
         let n_busy_slots = view.n_busy_slots();
         let mut sizing = Sizing {
             queued: view.predicted.queued.clone(),
-            n_unknown: view.n_unknown(),
+            unknown: view.predicted.queued_unknown,
+            n_too_large: view.predicted.n_too_large,
             running: view.predicted.running.clone(),
-            n_running: view.n_running,
+            running_parts: view.predicted.running_parts(),
             n_busy_slots,
             n_free_slots: view.n_slots() - n_busy_slots,
             n_nodes: view.nodes.len() as u32,

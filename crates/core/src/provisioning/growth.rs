@@ -6,9 +6,10 @@
 //! that grow by one, requests that double, or one request.
 //!
 //! Our reading, where the paper says nothing:
-//!   - wanted are `ceil((n_ready + n_running) / (slots_per_node × tasks_per_slot_queued))` nodes: the queue is all
-//!     that has been submitted and not ended, because with the ready ones alone a full cluster would never grow
-//!     for fewer tasks than it has slots. Default: one slot for each task, as no time of a task is known to Falkon;
+//!   - wanted are the nodes that hold all tasks at once, queued and running, divided by `tasks_per_slot_queued`: a task of which a
+//!     node holds `k` at once, for its cpus, memory, gpus or named resources, takes one `k`-th of a node. Falkon's tasks took one processor.
+//!     The queue is all that has been submitted and not ended, because with the ready ones alone a full cluster would never grow
+//!     for fewer tasks than it has slots. Tasks that are too large for a node as it is expected want one node in all;
 //!   - requests are made one after the other, `request_every_ns` apart, and do not wait for the earlier ones to
 //!     be granted (the batch system takes 30 to 60 s, §5.1.6); what is pending counts as if it were there;
 //!   - a series begins anew once nothing lacks;
@@ -18,6 +19,7 @@
 //! again, and none is released.
 
 use super::decision::Why;
+use super::work::NODE_PARTS;
 use super::{Policy, View};
 use crate::types::ExecutorId;
 
@@ -58,10 +60,10 @@ impl Growth {
 
 /// Nodes that the tasks want in all.
 fn n_wanted(view: &View) -> u32 {
-    let config = view.config;
-    let per_node = u64::from(config.slots_per_node) * u64::from(config.tasks_per_slot_queued);
-    let wanted = view.n_ready.saturating_add(view.n_running).div_ceil(per_node);
-    wanted.min(u64::from(config.nodes_max)) as u32
+    let (config, predicted) = (view.config, view.predicted);
+    let parts = predicted.queued_parts().saturating_add(predicted.running_parts());
+    let wanted = parts.div_ceil(NODE_PARTS * u64::from(config.tasks_per_slot_queued));
+    wanted.max(u64::from(predicted.n_too_large > 0)).min(u64::from(config.nodes_max)) as u32
 }
 
 impl Policy for Growth {

@@ -47,7 +47,8 @@ mod tests;
 pub mod work;
 
 use self::decision::{Basis, Decided, Decision, Why};
-use self::work::Predicted;
+use self::work::{NODE_PARTS, Predicted};
+use crate::needs::{Equipment, PARTS, Size};
 use crate::types::{ExecutorId, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
@@ -75,9 +76,13 @@ pub struct ProvisionConfig {
     pub release_idle_ns: Option<u64>,
     /// Slots of one node, at least 1: what a request is expected to bring.
     pub slots_per_node: u32,
+    /// Memory of one node; [`u64::MAX`]: not known, so tasks are taken to have enough.
+    pub memory_per_node: u64,
+    /// Gpus and named resources of one node.
+    pub equipment: Equipment,
     /// The shortest time from one request to the next; 0: a request at each look.
     pub request_every_ns: u64,
-    /// Paper's policies: tasks, queued and running, for which one slot is wanted; at least 1.
+    /// Paper's policies: so many times the tasks that a node holds at once, queued and running, want one node; at least 1.
     pub tasks_per_slot_queued: u32,
     /// `demand`: the time within which every queued task should have started, where nodes come as quickly as that; at least 1.
     pub start_within_ns: u64,
@@ -97,6 +102,8 @@ impl Default for ProvisionConfig {
             nodes_max: 1,
             release_idle_ns: Some(30_000_000_000),
             slots_per_node: 1,
+            memory_per_node: u64::MAX,
+            equipment: Equipment::default(),
             request_every_ns: 1_000_000_000,
             tasks_per_slot_queued: 1,
             start_within_ns: 2_000_000_000,
@@ -114,6 +121,8 @@ pub struct NodeView {
     pub slots: u32,
     /// Tasks that the node has: being staged, running, or bringing outputs home.
     pub n_assigned: u32,
+    /// Slots that they take, at most `slots`: of tasks of which the node holds `k` at once, each takes one `k`-th of the slots.
+    pub busy_slots: u32,
     /// The time since when it has no task; `None` while it has one.
     pub idle_since: Option<Timestamp>,
     /// Bytes in its cache; 0 if they are not counted.
@@ -138,9 +147,6 @@ impl NodeView {
     /// How long it has had no task.
     fn idle_ns(&self, now: Timestamp) -> Option<u64> {
         self.idle_since.filter(|_| self.is_idle()).map(|since| now.since_ns(since))
-    }
-    fn n_busy_slots(&self) -> u32 {
-        self.n_assigned.min(self.slots)
     }
 }
 
@@ -206,14 +212,10 @@ struct View<'a> {
 
 impl View<'_> {
     fn n_busy_slots(&self) -> u64 {
-        self.nodes.iter().map(|n| u64::from(n.n_busy_slots())).sum()
+        self.nodes.iter().map(|n| u64::from(n.busy_slots)).sum()
     }
     fn n_slots(&self) -> u64 {
         self.nodes.iter().map(|n| u64::from(n.slots)).sum()
-    }
-    /// Ready tasks of which nothing is predicted.
-    fn n_unknown(&self) -> u64 {
-        self.n_ready.saturating_sub(self.predicted.queued.iter().map(|work| work.n).sum())
     }
 }
 
@@ -449,9 +451,16 @@ impl Provisioner {
         }
     }
 
-    /// Nodes turn out to have so many slots, which is what further ones are expected to bring.
-    pub fn saw_slots(&mut self, slots: u32) {
-        self.config.slots_per_node = slots.max(1);
+    /// The size that further nodes are expected to have.
+    pub fn node(&self) -> Size {
+        Size::of_node(self.config.slots_per_node, self.config.memory_per_node, &self.config.equipment)
+    }
+
+    /// A node turns out to have this size, which is what further ones are expected to bring.
+    pub fn saw_node(&mut self, size: &Size) {
+        self.config.slots_per_node = size.slots().max(1);
+        self.config.memory_per_node = size.memory_bytes;
+        self.config.equipment = Equipment { gpus: size.gpu_parts / PARTS, resources: size.resources.clone() };
     }
 
     /// A request has ended: `ok`, its nodes have joined; otherwise they will not come.
@@ -469,10 +478,15 @@ impl Provisioner {
 
 /// The numbers of a look, for the record of what was decided.
 fn basis(view: &View, n_leaving: u32) -> Basis {
+    let slots_of = |parts: u64| {
+        (u128::from(parts) * u128::from(view.config.slots_per_node)).div_ceil(NODE_PARTS.into()) as u64
+    };
     Basis {
         n_ready: view.n_ready,
         queued_ns: view.predicted.queued.iter().fold(0, |sum, work| sum.saturating_add(work.ns)),
-        n_unknown: view.n_unknown(),
+        n_unknown: view.predicted.queued_unknown.n,
+        n_too_large: view.predicted.n_too_large,
+        queued_slots: slots_of(view.predicted.queued_parts()),
         n_running: view.n_running,
         n_busy_slots: view.n_busy_slots(),
         n_slots: view.n_slots(),

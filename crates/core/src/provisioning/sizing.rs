@@ -8,13 +8,18 @@
 //!   - slots that are there have L + stay, the *horizon*, for what is queued, what is expected to arrive, and what waits at nodes
 //!     behind other tasks. A busy slot has it less half of its task's time; a task that is longer than the horizon frees
 //!     its slot with the probability horizon / time;
-//!   - tasks that are longer than the horizon take a slot each, first; shorter tasks share what is left;
-//!   - new slots have the stay for what remains. A task that is longer than the stay takes a new slot of its own.
+//!   - tasks that are longer than the horizon take their slots first; shorter tasks share what is left;
+//!   - new slots have the stay for what remains. A task that is longer than the stay takes new slots of its own.
+//!
+//! Slots are shares of nodes here: of tasks of which a node holds `k` at once, for their cpus, memory, gpus or named resources,
+//! each takes one `k`-th of a node's slots.
 //!
 //! A queue that the slots which are there finish before a new node could come asks for nothing. Tasks of which nothing is
-//! predicted take a slot each, but for them there are never more new nodes than there are nodes.
+//! predicted take their slots each, but for them there are never more new nodes than there are nodes. Tasks that are too large
+//! for a node as it is expected ask for one node in all, and only where there is none and none on its way: it may turn out
+//! to be larger.
 
-use super::work::Work;
+use super::work::{NODE_PARTS, Work};
 use serde::{Deserialize, Serialize};
 
 /// A new node is expected to work for at most this long, however long it takes to come: time in a batch system's queue is
@@ -29,13 +34,15 @@ pub struct Sizing {
     /// Ready tasks by predicted time.
     pub queued: Vec<Work>,
     /// Ready tasks of which nothing is predicted.
-    pub n_unknown: u64,
+    pub unknown: Work,
+    /// Ready tasks that are too large for a node as it is expected.
+    pub n_too_large: u64,
     /// What is expected to arrive until the horizon.
     pub arriving: Work,
     /// Tasks that nodes have, by predicted time.
     pub running: Vec<Work>,
-    /// All tasks that nodes have.
-    pub n_running: u64,
+    /// What all tasks that nodes have take of nodes, those that wait there behind others, too; in parts.
+    pub running_parts: u64,
     pub n_busy_slots: u64,
     pub n_free_slots: u64,
     /// Nodes that are there and stay, and nodes on their way.
@@ -67,11 +74,13 @@ impl Sizing {
     pub fn n_lacking(&self) -> (u32, u32) {
         let (horizon, stay) = (self.horizon_ns() as f64, self.stay_ns() as f64);
         let slots_per_node = f64::from(self.slots_per_node.max(1));
+        let slots_of = |parts: u64| parts as f64 / NODE_PARTS as f64 * slots_per_node;
         // What nodes have beyond their slots waits there.
-        let n_behind = self.n_running.saturating_sub(self.n_busy_slots);
-        let share_behind = n_behind as f64 / self.n_running.max(1) as f64;
-        let waiting = self.queued.iter().chain([&self.arriving]).map(|work| (work.n as f64, work.mean_ns()));
-        let behind = self.running.iter().map(|work| (work.n as f64 * share_behind, work.mean_ns()));
+        let running = slots_of(self.running_parts);
+        let share_behind = ((running - self.n_busy_slots as f64) / running.max(f64::MIN_POSITIVE)).max(0.0);
+        let waiting = self.queued.iter().chain([&self.arriving]);
+        let waiting = waiting.map(|work| (slots_of(work.parts), work.mean_ns()));
+        let behind = self.running.iter().map(|work| (slots_of(work.parts) * share_behind, work.mean_ns()));
         let (mut n_long, mut short_ns, mut short_slots) = (0.0, 0.0, 0.0);
         for (n, ns) in waiting.chain(behind) {
             if ns >= horizon {
@@ -84,16 +93,17 @@ impl Sizing {
         // Slots that can start something, and their time.
         let (mut n_starts, mut has_ns) = (self.n_free_slots as f64, self.n_free_slots as f64 * horizon);
         for work in &self.running {
-            let (n, ns) = (work.n as f64 * (1.0 - share_behind), work.mean_ns());
+            let (n, ns) = (slots_of(work.parts) * (1.0 - share_behind), work.mean_ns());
             let freed = (horizon / ns.max(1.0)).min(1.0);
             n_starts += n * freed;
             has_ns += n * if ns < horizon { horizon - ns / 2.0 } else { freed * horizon / 2.0 };
         }
-        let n_whole = n_long + self.n_unknown as f64;
+        let n_unknown = slots_of(self.unknown.parts);
+        let n_whole = n_long + n_unknown;
         let whole_left = (n_whole - n_starts).max(0.0);
         let has_ns = if n_starts > n_whole { has_ns * (1.0 - n_whole / n_starts) } else { 0.0 };
         let short_left = if short_ns > has_ns { (short_ns - has_ns) / short_ns * short_slots } else { 0.0 };
-        let unknown_left = if n_whole > 0.0 { whole_left * self.n_unknown as f64 / n_whole } else { 0.0 };
+        let unknown_left = if n_whole > 0.0 { whole_left * n_unknown / n_whole } else { 0.0 };
         // Nodes on their way are for predicted tasks first.
         let pending = f64::from(self.n_pending) * slots_per_node;
         let known_left = whole_left - unknown_left + short_left;
@@ -103,11 +113,15 @@ impl Sizing {
         let nodes_of = |slots: f64| {
             let part = if n_have == 0 { 0.0 } else { PART_OF_NODE };
             // As `as` saturates, work of any size is a number of nodes.
-            (slots / slots_per_node - part).ceil().max(0.0) as u32
+            // Parts were rounded down, and what is left of that is no node.
+            (slots / slots_per_node - part - 1e-9).ceil().max(0.0) as u32
         };
         let n_known = nodes_of(known_left);
         let n_all = nodes_of(known_left + unknown_left);
-        let n_unknown = (n_all - n_known).min(n_have.max(1));
+        let mut n_unknown = (n_all - n_known).min(n_have.max(1));
+        if self.n_too_large > 0 && n_have == 0 && n_known + n_unknown == 0 {
+            n_unknown = 1;
+        }
         (n_known.saturating_add(n_unknown), n_unknown)
     }
 }
@@ -125,14 +139,15 @@ mod tests {
         Sizing { slots_per_node: 1, start_within_ns: 10 * S, ..Sizing::default() }
     }
 
+    /// Tasks of which each takes a node.
     fn work(n: u64, each_ns: u64) -> Work {
-        Work { n, ns: n * each_ns }
+        Work { n, ns: n * each_ns, parts: n * NODE_PARTS }
     }
 
     /// `n` busy nodes whose tasks take `each_ns`.
     fn busy(n: u64, each_ns: u64) -> Sizing {
         let running = vec![work(n, each_ns)];
-        Sizing { n_nodes: n as u32, n_busy_slots: n, n_running: n, running, ..base() }
+        Sizing { n_nodes: n as u32, n_busy_slots: n, running_parts: n * NODE_PARTS, running, ..base() }
     }
 
     #[test]
@@ -183,7 +198,7 @@ mod tests {
 
     #[test]
     fn tasks_behind_others_at_a_node_wait_too() {
-        let stocked = Sizing { n_running: 8, running: vec![work(8, 100 * S)], ..busy(4, S) };
+        let stocked = Sizing { running_parts: 8 * NODE_PARTS, running: vec![work(8, 100 * S)], ..busy(4, S) };
         assert_eq!(stocked.n_lacking(), (4, 0));
         assert_eq!(
             Sizing { n_free_slots: 4, ..stocked }.n_lacking(),
@@ -194,10 +209,27 @@ mod tests {
 
     #[test]
     fn tasks_of_which_nothing_is_predicted_double_the_nodes_and_others_do_not_wait_for_that() {
-        let unknown = |n_nodes| Sizing { n_unknown: 1000, n_nodes, ..base() }.n_lacking();
+        let unknown = |n_nodes| Sizing { unknown: work(1000, 0), n_nodes, ..base() }.n_lacking();
         assert_eq!((unknown(0), unknown(1), unknown(8)), ((1, 1), (1, 1), (8, 8)));
-        let both = Sizing { n_unknown: 1000, n_nodes: 2, queued: vec![work(20, 100 * S)], ..base() };
+        let both = Sizing { unknown: work(1000, 0), n_nodes: 2, queued: vec![work(20, 100 * S)], ..base() };
         assert_eq!(both.n_lacking(), (22, 2));
+    }
+
+    #[test]
+    fn tasks_take_the_part_of_a_node_that_they_need() {
+        let queued = |n, n_per_node| {
+            let mut predicted = super::super::work::Predicted::default();
+            predicted.add_queued(n, Some(100 * S), n_per_node);
+            Sizing { queued: predicted.queued, slots_per_node: 4, ..base() }.n_lacking()
+        };
+        assert_eq!(
+            (queued(12, 4), queued(12, 2), queued(12, 1), queued(12, 16)),
+            ((3, 0), (6, 0), (12, 0), (1, 0))
+        );
+        assert_eq!(queued(12, 3), (4, 0), "three of them leave a slot idle");
+        let large = Sizing { n_too_large: 9, ..base() };
+        assert_eq!(large.n_lacking(), (1, 1));
+        assert_eq!(Sizing { n_too_large: 9, ..busy(1, S) }.n_lacking(), (0, 0));
     }
 
     #[test]
@@ -233,9 +265,15 @@ mod tests {
     }
 
     fn sizing_of(tasks: &[u64], n_free: u64, start_up_s: u64) -> Sizing {
-        let mut queued = vec![];
-        tasks.iter().for_each(|ns| super::super::work::Predicted::add(&mut queued, 1, *ns));
-        Sizing { queued, n_free_slots: n_free, n_nodes: n_free as u32, start_up_ns: start_up_s * S, ..base() }
+        let mut predicted = super::super::work::Predicted::default();
+        tasks.iter().for_each(|ns| predicted.add_queued(1, Some(*ns), 1));
+        Sizing {
+            queued: predicted.queued,
+            n_free_slots: n_free,
+            n_nodes: n_free as u32,
+            start_up_ns: start_up_s * S,
+            ..base()
+        }
     }
 
     proptest! {

@@ -28,16 +28,14 @@ fn idle(id: u32, since_s: u64) -> NodeView {
 }
 
 fn busy(id: u32) -> NodeView {
-    NodeView { n_assigned: 2, idle_since: None, ..idle(id, 0) }
+    NodeView { n_assigned: 2, busy_slots: 2, idle_since: None, ..idle(id, 0) }
 }
 
-/// All tasks take `task_ns`, if that is known.
-fn all_take(task_ns: Option<u64>, n_ready: u64, n_running: u64) -> Predicted {
+/// All tasks take `task_ns`, if that is known, and one of a node's `slots`.
+fn all_take(slots: u32, task_ns: Option<u64>, n_ready: u64, n_running: u64) -> Predicted {
     let mut predicted = Predicted::default();
-    if let Some(ns) = task_ns {
-        Predicted::add(&mut predicted.queued, n_ready, ns);
-        Predicted::add(&mut predicted.running, n_running, ns);
-    }
+    predicted.add_queued(n_ready, task_ns, slots.into());
+    predicted.add_running(n_running, task_ns, slots.into());
     predicted
 }
 
@@ -52,7 +50,7 @@ fn look(
 ) -> Vec<ProvisionAction> {
     let n_running = nodes.iter().map(|n| u64::from(n.n_assigned)).sum();
     let mut out = vec![];
-    let predicted = all_take(task_ns, n_ready, n_running);
+    let predicted = all_take(p.config().slots_per_node, task_ns, n_ready, n_running);
     let demand = Demand { n_ready, n_running, predicted: &predicted, n_pending, nodes };
     p.decide(Timestamp(now_s * S), &demand, &mut out);
     out
@@ -331,6 +329,7 @@ proptest! {
                 executor: ExecutorId(n.id),
                 slots,
                 n_assigned: n.n_assigned,
+                busy_slots: n.n_assigned.min(slots),
                 idle_since: (n.n_assigned == 0).then_some(Timestamp(n.idle_since)),
                 cached_bytes: u64::from(n.id % 3),
                 sole_bytes: u64::from(n.id % 2),
@@ -339,9 +338,10 @@ proptest! {
             let n_pending: u32 = pending.iter().sum();
             let n_running = nodes.iter().map(|n| u64::from(n.n_assigned)).sum();
             let task_ns_mean = (pick % 3 > 0).then_some(u64::from(pick) * 100);
-            let mut predicted = all_take(task_ns_mean, n_ready, n_running);
-            // Some work arrives, sometimes counted anew.
-            (predicted.n_arrived, predicted.arrived_us) = (u64::from(pick % 1000), u64::from(pick));
+            let mut predicted = all_take(slots, task_ns_mean, n_ready, n_running);
+            // Some work arrives, sometimes counted anew; some of it takes several slots or fits no node.
+            predicted.add_arrived(u64::from(pick % 1000), u64::from(pick), u64::from(pick % 3));
+            predicted.add_queued(u64::from(pick % 5), task_ns_mean, u64::from(pick % 2));
             let demand = Demand { n_ready, n_running, predicted: &predicted, n_pending, nodes: &views };
             let mut out = vec![];
             p.decide(Timestamp(now), &demand, &mut out);
@@ -418,10 +418,10 @@ fn requests_at_a_rate(start_up_s: u64, seconds: u64, rate: impl Fn(u64) -> u64) 
         queue += rate(now_s);
         let n_running = queue.min(n_nodes);
         queue -= n_running;
-        let mut predicted = all_take(Some(S), queue, n_running);
-        (predicted.n_arrived, predicted.arrived_us) = (n_arrived, n_arrived * 1_000_000);
+        let mut predicted = all_take(1, Some(S), queue, n_running);
+        predicted.add_arrived(n_arrived, n_arrived * 1_000_000, 1);
         let node = |id: u64| match id < n_running {
-            true => NodeView { slots: 1, n_assigned: 1, ..busy(id as u32) },
+            true => NodeView { slots: 1, n_assigned: 1, busy_slots: 1, ..busy(id as u32) },
             false => NodeView { slots: 1, ..idle(id as u32, now_s) },
         };
         let nodes: Vec<NodeView> = (0..n_nodes).map(node).collect();
@@ -497,4 +497,29 @@ fn a_decision_says_why_and_by_which_numbers() {
     let mut p = Provisioner::new(config("exponential", 100)).unwrap();
     look(&mut p, 0, 8, None, 0, &[]);
     assert_eq!(p.take_decisions()[0].why, Why::Tasks { n_wanted: 4, tasks_per_slot: 1 });
+}
+
+#[test]
+fn every_policy_counts_what_tasks_take_of_a_node() {
+    // Ten tasks, of which a node of two slots holds one at a time.
+    let asked = |policy: &str, n_per_node| {
+        let mut p = Provisioner::new(config(policy, 100)).unwrap();
+        let (mut n_pending, mut out) = (0, vec![]);
+        for second in 0..20 {
+            let mut predicted = Predicted::default();
+            predicted.add_queued(10, Some(600 * S), n_per_node);
+            let demand = Demand { n_ready: 10, n_running: 0, predicted: &predicted, n_pending, nodes: &[] };
+            out.clear();
+            p.decide(Timestamp(second * S), &demand, &mut out);
+            for action in &out {
+                let Request { n_nodes } = action else { panic!("{action:?}") };
+                n_pending += n_nodes;
+            }
+        }
+        n_pending
+    };
+    for policy in NAMES.into_iter().filter(|policy| *policy != growth::STATIC) {
+        assert_eq!((asked(policy, 2), asked(policy, 1), asked(policy, 8)), (5, 10, 2), "{policy}");
+        assert_eq!(asked(policy, 0), 1, "{policy}: one, as it may turn out to be larger");
+    }
 }

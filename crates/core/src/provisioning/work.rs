@@ -14,11 +14,22 @@ const N_BINS: usize = 10;
 /// Three half minutes show whether the rate changes steadily; the last bin is not full.
 const N_BINS_KEPT: usize = 3 * N_BINS + 1;
 
+/// A whole node, in the parts that tasks take of it.
+pub const NODE_PARTS: u64 = 1_000_000;
+
+/// The part of a node that one task takes of which the node holds `n_per_node` at once; a task that is too large for the node
+/// takes a whole one. Parts are rounded down, so that what fits together adds up to no more than a node.
+pub fn part_of_node(n_per_node: u64) -> u64 {
+    NODE_PARTS.checked_div(n_per_node).unwrap_or(NODE_PARTS)
+}
+
 /// `n` tasks whose predicted run times add up to `ns`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Work {
     pub n: u64,
     pub ns: u64,
+    /// What they take of nodes when all of them run at once; [`NODE_PARTS`] are one node.
+    pub parts: u64,
 }
 
 impl Work {
@@ -26,47 +37,122 @@ impl Work {
     pub fn mean_ns(&self) -> f64 {
         self.ns as f64 / self.n.max(1) as f64
     }
+
+    fn add(&mut self, n: u64, ns: u64, parts: u64) {
+        self.n += n;
+        self.ns = self.ns.saturating_add(ns);
+        self.parts = self.parts.saturating_add(parts);
+    }
 }
 
-/// What is predicted of the tasks that wait for a node and of those that a node has.
+/// Work that has arrived since a dispatcher began to count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Arrived {
+    pub n: u64,
+    /// The sum of the tasks' predicted times, in microseconds.
+    pub us: u64,
+    /// The same with each task's time multiplied by the part of a node that it takes.
+    pub node_us: u64,
+}
+
+impl Arrived {
+    fn add(&mut self, other: Arrived) {
+        self.n += other.n;
+        self.us = self.us.saturating_add(other.us);
+        self.node_us = self.node_us.saturating_add(other.node_us);
+    }
+
+    /// What has come since `before`. A dispatcher that was restarted counts from 0 again.
+    fn since(self, before: Arrived) -> Arrived {
+        Arrived {
+            n: self.n.saturating_sub(before.n),
+            us: self.us.saturating_sub(before.us),
+            node_us: self.node_us.saturating_sub(before.node_us),
+        }
+    }
+}
+
+/// What is predicted of the tasks that wait for a node and of those that a node has, and what they take of nodes of the
+/// expected size. Of tasks for which something of the whole cluster is scarce, only as many are in it as may run at once.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Predicted {
-    /// Ready tasks of which something is predicted, the shortest class first.
+    /// Ready tasks of which something is predicted, the shortest class first, and of classes of one time those first that take
+    /// the least of a node.
     pub queued: Vec<Work>,
     /// Tasks that some node has, likewise.
     pub running: Vec<Work>,
-    /// All tasks that ever became ready at this dispatcher of which something was predicted at that time, and the sum of
-    /// their predicted times in microseconds.
-    pub n_arrived: u64,
-    pub arrived_us: u64,
+    /// Ready tasks of which nothing is predicted; their time is 0.
+    pub queued_unknown: Work,
+    /// Tasks that some node has and of which nothing is predicted, likewise.
+    pub running_unknown: Work,
+    /// Ready tasks for which a node of the expected size is too small. They are in none of the above.
+    pub n_too_large: u64,
+    /// All tasks that ever became ready at this dispatcher of which something was predicted at that time.
+    pub arrived: Arrived,
+}
+
+/// Classes of tasks are by the power of two of their time, and of the part of a node that they take.
+fn class_of(work: &Work) -> (u32, u32) {
+    let power = |x: f64| (x.max(1.0) as u64).ilog2();
+    (power(work.mean_ns()), power(work.parts as f64 / work.n.max(1) as f64))
+}
+
+fn add_to(classes: &mut Vec<Work>, work: Work) {
+    if work.n == 0 {
+        return;
+    }
+    match classes.binary_search_by_key(&class_of(&work), class_of) {
+        Ok(at) => classes[at].add(work.n, work.ns, work.parts),
+        Err(at) => classes.insert(at, work),
+    }
 }
 
 impl Predicted {
-    /// Adds `n` tasks of `ns` each to classes.
-    pub fn add(classes: &mut Vec<Work>, n: u64, ns: u64) {
-        if n == 0 {
-            return;
+    /// Adds `n` queued tasks of `ns` each, of which a node holds `n_per_node`.
+    pub fn add_queued(&mut self, n: u64, ns: Option<u64>, n_per_node: u64) {
+        let parts = n.saturating_mul(part_of_node(n_per_node));
+        match ns {
+            _ if n_per_node == 0 => self.n_too_large += n,
+            Some(ns) => add_to(&mut self.queued, Work { n, ns: n.saturating_mul(ns), parts }),
+            None => self.queued_unknown.add(n, 0, parts),
         }
-        let class_of = |ns: f64| (ns.max(1.0) as u64).ilog2();
-        let sum_ns = n.saturating_mul(ns);
-        match classes.binary_search_by_key(&class_of(ns as f64), |work| class_of(work.mean_ns())) {
-            Ok(at) => {
-                classes[at].n += n;
-                classes[at].ns = classes[at].ns.saturating_add(sum_ns);
-            }
-            Err(at) => classes.insert(at, Work { n, ns: sum_ns }),
+    }
+
+    /// Adds `n` tasks that nodes have. One that is too large for a node of the expected size takes a whole node.
+    pub fn add_running(&mut self, n: u64, ns: Option<u64>, n_per_node: u64) {
+        let parts = n.saturating_mul(part_of_node(n_per_node));
+        match ns {
+            Some(ns) => add_to(&mut self.running, Work { n, ns: n.saturating_mul(ns), parts }),
+            None => self.running_unknown.add(n, 0, parts),
         }
+    }
+
+    /// Adds `n` tasks that have arrived, with `us` microseconds of work in all.
+    pub fn add_arrived(&mut self, n: u64, us: u64, n_per_node: u64) {
+        let node_us = u128::from(us) * u128::from(part_of_node(n_per_node)) / u128::from(NODE_PARTS);
+        self.arrived.add(Arrived { n, us, node_us: node_us as u64 });
     }
 
     /// Adds what another dispatcher of a group predicts.
     pub fn merge(&mut self, other: &Predicted) {
         for (mine, others) in [(&mut self.queued, &other.queued), (&mut self.running, &other.running)] {
-            for work in others {
-                Predicted::add(mine, work.n, work.ns / work.n.max(1));
-            }
+            others.iter().for_each(|work| add_to(mine, *work));
         }
-        self.n_arrived += other.n_arrived;
-        self.arrived_us = self.arrived_us.saturating_add(other.arrived_us);
+        let (queued, running) = (other.queued_unknown, other.running_unknown);
+        self.queued_unknown.add(queued.n, 0, queued.parts);
+        self.running_unknown.add(running.n, 0, running.parts);
+        self.n_too_large += other.n_too_large;
+        self.arrived.add(other.arrived);
+    }
+
+    /// What tasks that nodes have take of nodes, in parts.
+    pub fn running_parts(&self) -> u64 {
+        self.running.iter().fold(self.running_unknown.parts, |sum, work| sum.saturating_add(work.parts))
+    }
+
+    /// What queued tasks would take of nodes, in parts.
+    pub fn queued_parts(&self) -> u64 {
+        self.queued.iter().fold(self.queued_unknown.parts, |sum, work| sum.saturating_add(work.parts))
     }
 }
 
@@ -78,34 +164,31 @@ impl Predicted {
 #[derive(Debug, Default)]
 pub struct Arrivals {
     /// The counters at the last look.
-    last: Option<(u64, u64)>,
+    last: Option<Arrived>,
     /// When the last bin began.
     bin_began: Timestamp,
-    /// Tasks and microseconds of work by bin, the newest last; the last one is not full.
-    bins: VecDeque<(u64, u64)>,
+    /// By bin, the newest last; the last one is not full.
+    bins: VecDeque<Arrived>,
 }
 
 impl Arrivals {
     /// Takes in the counters of [`Predicted`].
-    pub fn note(&mut self, now: Timestamp, n_arrived: u64, arrived_us: u64) {
-        let Some((n, us)) = self.last.replace((n_arrived, arrived_us)) else {
+    pub fn note(&mut self, now: Timestamp, arrived: Arrived) {
+        let Some(before) = self.last.replace(arrived) else {
             self.bin_began = now;
-            self.bins.push_back((0, 0));
+            self.bins.push_back(Arrived::default());
             return;
         };
         let mut n_begun = now.since_ns(self.bin_began) / BIN_NS;
         self.bin_began = self.bin_began.plus_ns(n_begun * BIN_NS);
         n_begun = n_begun.min(N_BINS_KEPT as u64);
         for _ in 0..n_begun {
-            self.bins.push_back((0, 0));
+            self.bins.push_back(Arrived::default());
         }
         while self.bins.len() > N_BINS_KEPT {
             self.bins.pop_front();
         }
-        // A dispatcher that was restarted counts from 0 again.
-        let bin = self.bins.back_mut().expect("there is a bin since the first look");
-        bin.0 += n_arrived.saturating_sub(n);
-        bin.1 += arrived_us.saturating_sub(us);
+        self.bins.back_mut().expect("there is a bin since the first look").add(arrived.since(before));
     }
 
     /// The tasks that are expected to arrive within `over_ns` from now.
@@ -114,14 +197,14 @@ impl Arrivals {
         let full = |from: usize, to: usize| {
             // Bins from before the first look count as empty.
             let mut us: Vec<u64> = vec![0; (to - from).saturating_sub(n_full.saturating_sub(from))];
-            us.extend(self.bins.iter().rev().skip(1 + from).take(to - from).map(|(_, us)| *us));
+            us.extend(self.bins.iter().rev().skip(1 + from).take(to - from).map(|bin| bin.node_us));
             us.sort_unstable();
             (us[us.len() / 2 - 1] + us[us.len() / 2]) as f64 / 2.0 / BIN_NS as f64
         };
         let rate = full(0, N_BINS);
-        let recent = self.bins.iter().rev().take(N_BINS + 1);
-        let (n, us) = recent.fold((0, 0), |(n, us), bin| (n + bin.0, us + bin.1));
-        if rate <= 0.0 || n == 0 || us == 0 {
+        let mut recent = Arrived::default();
+        self.bins.iter().rev().take(N_BINS + 1).for_each(|bin| recent.add(*bin));
+        if rate <= 0.0 || recent.n == 0 || recent.node_us == 0 {
             return Work::default();
         }
         let half_ns = (N_BINS as u64 * BIN_NS) as f64;
@@ -137,8 +220,15 @@ impl Arrivals {
         let ahead_ns = (half_ns + over_ns as f64) / 2.0;
         let rate = (rate + rise * ahead_ns).max(rate / 2.0).min(rate * 2.0);
         // Microseconds per nanosecond, times nanoseconds.
-        let work_us = rate * over_ns as f64;
-        Work { n: (work_us * n as f64 / us as f64) as u64, ns: (work_us * 1e3) as u64 }
+        let node_us = rate * over_ns as f64;
+        // Tasks are expected to be like those of the last half minute.
+        let like = |recent_sum: u64| node_us * recent_sum as f64 / recent.node_us as f64;
+        let n_at_once = node_us * recent.n as f64 / recent.us.max(1) as f64;
+        Work {
+            n: like(recent.n) as u64,
+            ns: (like(recent.us) * 1e3) as u64,
+            parts: (n_at_once * NODE_PARTS as f64) as u64,
+        }
     }
 }
 
@@ -147,6 +237,11 @@ mod tests {
     use super::*;
 
     const S: u64 = 1_000_000_000;
+
+    /// `n` tasks of 1 s that take half a node each.
+    fn of_1_s(n: u64) -> Arrived {
+        Arrived { n, us: n * 1_000_000, node_us: n * 500_000 }
+    }
 
     /// The expectation for the next 10 s after `seconds` in each of which `rate` says how many tasks of 1 s arrive.
     fn after(seconds: u64, rate: impl Fn(u64) -> u64) -> Work {
@@ -157,14 +252,14 @@ mod tests {
         let (mut arrivals, mut n) = (Arrivals::default(), 0);
         for second in 0..=seconds {
             n += rate(second);
-            arrivals.note(Timestamp(second * S), n, n * 1_000_000);
+            arrivals.note(Timestamp(second * S), of_1_s(n));
         }
         arrivals.expected(over_s * S)
     }
 
     #[test]
     fn an_even_rate_is_expected_to_stay() {
-        assert_eq!(after(300, |_| 5), Work { n: 50, ns: 50 * S });
+        assert_eq!(after(300, |_| 5), Work { n: 50, ns: 50 * S, parts: 25 * NODE_PARTS });
         assert_eq!(after(31, |_| 5).n, 50, "half a minute is enough");
         assert_eq!(after(12, |_| 5), Work::default(), "a few seconds are not");
     }
@@ -193,23 +288,38 @@ mod tests {
         let mut arrivals = Arrivals::default();
         for second in 0..200 {
             let n = if second < 100 { 5 * second } else { 5 * (second - 100) };
-            arrivals.note(Timestamp(second * S), n, n * 1_000_000);
+            arrivals.note(Timestamp(second * S), of_1_s(n));
         }
         assert_eq!(arrivals.expected(10 * S).n, 50);
     }
 
     #[test]
     fn classes_are_few_and_keep_sums() {
-        let mut classes = vec![];
+        let mut predicted = Predicted::default();
         for ns in (1..2000).rev() {
-            Predicted::add(&mut classes, 3, ns * 1_000_000);
+            predicted.add_queued(3, Some(ns * 1_000_000), 2);
+            predicted.add_queued(1, Some(ns * 1_000_000), 16);
         }
-        assert!(classes.len() < 15, "{classes:?}");
-        assert_eq!(classes.iter().map(|work| work.n).sum::<u64>(), 3 * 1999);
-        assert_eq!(classes.iter().map(|work| work.ns).sum::<u64>(), 3 * (1999 * 2000 / 2) * 1_000_000);
-        assert!(classes.is_sorted_by(|a, b| a.mean_ns() < b.mean_ns()));
-        let mut whole = Predicted { queued: classes.clone(), ..Predicted::default() };
-        whole.merge(&Predicted { queued: classes, n_arrived: 7, ..Predicted::default() });
-        assert_eq!((whole.queued.iter().map(|work| work.n).sum::<u64>(), whole.n_arrived), (6 * 1999, 7));
+        let classes = &predicted.queued;
+        assert!(classes.len() < 30, "{classes:?}");
+        assert_eq!(classes.iter().map(|work| work.n).sum::<u64>(), 4 * 1999);
+        assert_eq!(classes.iter().map(|work| work.ns).sum::<u64>(), 4 * (1999 * 2000 / 2) * 1_000_000);
+        assert_eq!(predicted.queued_parts(), 1999 * NODE_PARTS * 3 / 2 + 1999 * NODE_PARTS / 16);
+        assert!(classes.is_sorted_by_key(class_of));
+        let mut whole = predicted.clone();
+        whole.merge(&Predicted { arrived: of_1_s(7), n_too_large: 2, ..predicted });
+        assert_eq!(whole.queued.iter().map(|work| work.n).sum::<u64>(), 8 * 1999);
+        assert_eq!((whole.arrived.n, whole.n_too_large, whole.queued.len()), (7, 2, whole.queued.len()));
+    }
+
+    #[test]
+    fn three_tasks_that_share_a_node_take_no_more_than_it() {
+        let mut predicted = Predicted::default();
+        predicted.add_queued(3, None, 3);
+        assert_eq!(predicted.queued_parts().div_ceil(NODE_PARTS), 1);
+        predicted.add_queued(4, None, 0);
+        predicted.add_running(1, None, 0);
+        assert_eq!((predicted.n_too_large, predicted.queued_unknown.n), (4, 3));
+        assert_eq!(predicted.running_parts(), NODE_PARTS);
     }
 }

@@ -1,9 +1,10 @@
-//! `eyas-lab bench provision`: MI (`Raicu09` §5.1), scaled, with a static pool and with each provisioning policy, on real nodes.
+//! `eyas-lab bench provision`: MI or SW (`Raicu09` §5.1, §5.2), scaled, with a static pool and with each provisioning policy, on
+//! real nodes.
 //!
 //! For each policy a cluster is started by `eyas up` with the nodes that the arguments behind `--` name: local ones unless they
-//! say otherwise, for example `-- --provider slurm --list-every 2s`. Tasks arrive in steps of a rate that grows by 1.3, each a
-//! submission of its own with one label, as users of a cluster that stays would submit them. Each reads one file of several at
-//! home and then sleeps, so that many slots fit a small machine. The figures come from the event log, by the code of `eyas report`.
+//! say otherwise, for example `-- --provider slurm --list-every 2s`. Tasks of MI arrive in steps of a rate that grows by 1.3, tasks of
+//! SW by equation 13 with its time and its rate scaled. Each is a submission of its own with one label, as users of a cluster
+//! that stays would submit them. Each reads one file of several at home and then sleeps, so that many slots fit a small machine. The figures come from the event log, by the code of `eyas report`.
 //!
 //! Node hours are the times for which nodes were joined, from the first submission to the last end. What a job takes to
 //! start before its node has joined is not in them; it is shown beside them. The static pool is complete before the first submission.
@@ -11,7 +12,7 @@
 use super::cluster::template;
 use super::table::{Row, Table};
 use super::{Common, Random, failed, note};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use eyas_cli::machine::Machine;
 use eyas_cli::{Exit, Fault, dirs, figures, local};
 use eyas_client::Client;
@@ -20,6 +21,7 @@ use eyas_core::array::{Column, Command, Pattern, Piece, TaskArray};
 use eyas_core::provisioning::decision::Decided;
 use eyas_core::provisioning::{NAMES, growth};
 use eyas_report::{NodesStory, Report};
+use eyas_sim::workload::sw;
 use eyas_wire::message::{ReplyBody, RequestBody};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -30,12 +32,34 @@ use std::time::{Duration, Instant};
 const NODES_MAX: Duration = Duration::from_secs(120);
 /// How long the last tasks may take after the last submission.
 const DRAIN_MAX: Duration = Duration::from_secs(300);
-const LABEL: &str = "mi";
+/// Seconds that SW lasts in the paper, and its largest rate in tasks per second.
+const SW_S: f64 = 6505.0;
+const SW_RATE_MAX: f64 = 1000.0;
 /// The page beside the figures.
 const PAGE: &str = "provisioning.md";
 
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Workload {
+    /// Arrival rates that grow
+    Mi,
+    /// Waves that grow
+    Sw,
+}
+
+impl Workload {
+    /// The label of its tasks, and what people call it.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Workload::Mi => ("mi", "MI"),
+            Workload::Sw => ("sw", "SW"),
+        }
+    }
+}
+
 #[derive(Args)]
 pub struct ProvisionArgs {
+    #[arg(long, value_enum, default_value_t = Workload::Mi)]
+    workload: Workload,
     /// Nodes at most
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     nodes: u32,
@@ -48,13 +72,16 @@ pub struct ProvisionArgs {
     /// Seconds that a task takes
     #[arg(long, default_value_t = 2.0)]
     task: f64,
-    /// Seconds for which an arrival rate lasts
+    /// MI: seconds for which an arrival rate lasts
     #[arg(long, default_value_t = 10.0)]
     interval: f64,
-    /// Arrival rates, each 1.3 times the one before
+    /// SW: seconds for which tasks arrive
+    #[arg(long, default_value_t = 240.0)]
+    duration: f64,
+    /// MI: arrival rates, each 1.3 times the one before
     #[arg(long, default_value_t = 13, value_parser = clap::value_parser!(u32).range(1..=24))]
     rates: u32,
-    /// The last rate, as a part of what all slots together can do
+    /// The largest rate, as a part of what all slots together can do
     #[arg(long, default_value_t = 0.75)]
     load: f64,
     /// A node goes after so many seconds without work
@@ -106,8 +133,11 @@ pub fn bench(args: &ProvisionArgs) -> Result<Exit, Fault> {
         return Err(Fault::new(Exit::BadInput, format!("there is no policy `{unknown}`; known are {known}")));
     }
     let is_positive = |x: f64| x.is_finite() && x > 0.0;
-    if ![args.task, args.interval, args.load].into_iter().all(is_positive) {
-        return Err(Fault::new(Exit::BadInput, "--task, --interval and --load must be more than 0"));
+    if ![args.task, args.interval, args.duration, args.load].into_iter().all(is_positive) {
+        return Err(Fault::new(
+            Exit::BadInput,
+            "--task, --interval, --duration and --load must be more than 0",
+        ));
     }
     // The static pool comes first: the others are compared with it.
     let mut policies = vec![growth::STATIC.to_string()];
@@ -131,17 +161,35 @@ pub fn bench(args: &ProvisionArgs) -> Result<Exit, Fault> {
 /// The seconds at which tasks arrive.
 fn arrivals(args: &ProvisionArgs) -> Vec<f64> {
     let n_slots = f64::from(args.nodes * args.slots);
-    let last = args.load * n_slots / args.task;
+    let most = args.load * n_slots / args.task;
+    // Rates and when each of them ends.
+    let rates: Vec<(f64, f64)> = match args.workload {
+        Workload::Mi => (0..args.rates)
+            .map(|step| {
+                let rate = most / 1.3f64.powi((args.rates - 1 - step) as i32);
+                (rate, f64::from(step + 1) * args.interval)
+            })
+            .collect(),
+        Workload::Sw => (0..SW_S as u64)
+            .map(|second| {
+                let rate = most * sw::arrival_rate(second) as f64 / SW_RATE_MAX;
+                (rate, (second + 1) as f64 * args.duration / SW_S)
+            })
+            .collect(),
+    };
     let mut times = vec![];
-    let mut due = 0.0;
-    for step in 0..args.rates {
-        let rate = last / 1.3f64.powi((args.rates - 1 - step) as i32);
-        let end = f64::from(step + 1) * args.interval;
-        // The next task comes when a whole one has come together.
-        while due < end {
-            times.push(due);
-            due += 1.0 / rate;
+    // A task comes when a whole one has come together; the first one at once.
+    let (mut begun, mut whole) = (0.0, 1.0);
+    for (rate, end) in rates {
+        while whole + rate * (end - begun) >= 1.0 {
+            if whole < 1.0 {
+                begun += (1.0 - whole) / rate;
+            }
+            whole = 0.0;
+            times.push(begun);
         }
+        whole += rate * (end - begun);
+        begun = end;
     }
     times
 }
@@ -261,7 +309,7 @@ async fn run(
             continue;
         }
         let array = tasks(args, files, n_sent, n_due - n_sent, &mut random)?;
-        submit(&mut client, array).await?;
+        submit(&mut client, args.workload.names().0, array).await?;
         n_sent = n_due;
     }
     let deadline = Instant::now() + DRAIN_MAX;
@@ -275,8 +323,8 @@ async fn run(
     Ok(())
 }
 
-async fn submit(client: &mut Client, array: TaskArray) -> Result<(), Fault> {
-    let open = RequestBody::OpenRun { name: LABEL.into(), keep: false, into: None };
+async fn submit(client: &mut Client, label: &str, array: TaskArray) -> Result<(), Fault> {
+    let open = RequestBody::OpenRun { name: label.into(), keep: false, into: None };
     let ReplyBody::RunOpened { run, .. } = client.ask(open).await? else {
         return Err(failed("the dispatcher's answer makes no sense"));
     };
@@ -301,7 +349,7 @@ fn tasks(
     let inputs = vec![(Pattern(vec![Piece::Literal("in".into())]), Pattern::column(0))];
     let line = format!("cat in > /dev/null; sleep {}", args.task);
     let mut template = template(Command::Shell(Pattern::literal(line)), inputs);
-    template.label = LABEL.into();
+    template.label = args.workload.names().0.into();
     Ok(TaskArray {
         n_tasks: n as u32,
         first_index: first as u64,
@@ -313,6 +361,16 @@ fn tasks(
 
 // ---------------------------------------------------------------- what came out
 
+/// How tasks arrive, for people, after a number of tasks.
+fn shape(args: &ProvisionArgs) -> String {
+    match args.workload {
+        Workload::Mi => {
+            format!(" at {} rates, each 1.3 times the one before and for {} s", args.rates, args.interval)
+        }
+        Workload::Sw => format!(" in waves that grow, {} s in all", args.duration),
+    }
+}
+
 fn source(args: &ProvisionArgs) -> String {
     if args.up.is_empty() { "local".into() } else { args.up.join(" ") }
 }
@@ -320,13 +378,13 @@ fn source(args: &ProvisionArgs) -> String {
 fn table(args: &ProvisionArgs, all: &[Measured]) -> Table {
     let n_tasks = all.first().map_or(0, |m| m.report.totals.n_tasks);
     let mut table = Table::new(format!(
-        "provision: MI scaled to {} nodes with {} slots ({}): {n_tasks} tasks of {} s, {} rates of {} s each",
+        "provision: {} scaled to {} nodes with {} slots ({}): {n_tasks} tasks of {} s{}",
+        args.workload.names().1,
         args.nodes,
         args.slots,
         source(args),
         args.task,
-        args.rates,
-        args.interval
+        shape(args)
     ));
     let base = &all[0];
     for m in all {
@@ -378,11 +436,10 @@ fn page(args: &ProvisionArgs, machine: &Machine, all: &[Measured], has_figures: 
     let n_tasks = all.first().map_or(0, |m| m.report.totals.n_tasks);
     let _ = writeln!(
         text,
-        "{n_tasks} tasks of {} s arrive at {} rates, each 1.3 times the one before and for {} s, the last {:.0} % of what {} nodes with {} \
-         slots can do. Nodes: `{}`. {}\n",
+        "{}: {n_tasks} tasks of {} s arrive{}, the largest rate {:.0} % of what {} nodes with {} slots can do. Nodes: `{}`. {}\n",
+        args.workload.names().1,
         args.task,
-        args.rates,
-        args.interval,
+        shape(args),
         args.load * 100.0,
         args.nodes,
         args.slots,
@@ -449,5 +506,11 @@ mod tests {
         let n_in = |from: f64, to: f64| times.iter().filter(|at| (from..to).contains(*at)).count();
         assert!((29..=31).contains(&n_in(120.0, 130.0)) && (22..=24).contains(&n_in(110.0, 120.0)));
         assert!((1..=2).contains(&n_in(0.0, 10.0)), "{times:?}");
+        let args = Words::parse_from(["x", "--workload", "sw", "--duration", "100"]).args;
+        let times = arrivals(&args);
+        assert!(times.is_sorted() && times[0] == 0.0 && times.iter().all(|at| *at < 100.0));
+        // Equation 13 has a trough at 67.9 of 108.4 minutes and the peak of its last wave at 87.
+        let n_in = |from: f64, to: f64| times.iter().filter(|at| (from..to).contains(*at)).count();
+        assert!(n_in(60.0, 65.0) <= 2 && n_in(75.0, 85.0) >= 28, "{times:?}");
     }
 }

@@ -68,6 +68,7 @@ pub struct Cluster {
     /// Attempts that were given up: what of them is in the journal, and what is on its way there.
     given_up: Vec<(TaskId, AttemptNo)>,
     unrecorded: Vec<(TaskId, AttemptNo)>,
+    gives_out: bool,
     ends: Vec<(TaskId, Outcome)>,
 }
 
@@ -105,6 +106,7 @@ impl Cluster {
             longer_ns: BTreeMap::new(),
             given_up: vec![],
             unrecorded: vec![],
+            gives_out: false,
             ends: vec![],
         };
         cluster.header();
@@ -150,6 +152,9 @@ impl Cluster {
         for (task, attempt) in std::mem::take(&mut self.unrecorded) {
             self.given_up.push((task, attempt));
             self.feed(Event::AttemptGivenUp { task, attempt });
+        }
+        if std::mem::take(&mut self.gives_out) {
+            self.feed(Event::GivesOut);
         }
     }
 
@@ -373,6 +378,7 @@ impl Cluster {
             }
             Action::EndTask { task, outcome } => self.ends.push((task, outcome)),
             Action::RecordGivenUp { task, attempt } => self.unrecorded.push((task, attempt)),
+            Action::RecordGivesOut => self.gives_out = true,
             _ => {}
         }
     }

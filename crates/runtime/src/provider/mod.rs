@@ -286,6 +286,7 @@ impl Provider {
             troubles: self.troubles.iter().map(|(_, sentence)| sentence.clone()).collect(),
             calls: self.calls.as_ref().map(CallCount::get),
             decisions: self.decisions.clone(),
+            node: self.blocks.provisioner().node(),
         }
     }
 
@@ -307,6 +308,7 @@ impl Provider {
             n_running: status.n_running,
             predicted: &status.predicted,
             nodes: &status.nodes,
+            sizes: &status.sizes,
         };
         let mut actions = vec![];
         let result = self.blocks.look(status.now, &seen, &mut actions);

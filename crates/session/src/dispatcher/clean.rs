@@ -61,7 +61,7 @@ impl Reading {
                 self.n_tasks = self.n_tasks.max(*n_tasks);
                 None
             }
-            Record::Began { .. } => None,
+            Record::Began { .. } | Record::GivesNothing { .. } | Record::GivesOut { .. } => None,
         }
     }
 }
@@ -119,7 +119,9 @@ impl Cleaning {
         let base = self.reading.n_tasks;
         let is_kept = match (self.reading.take(record), record) {
             (Some(submission), _) => !self.is_gone[submission],
-            (None, record) => matches!(record, Record::Began { .. }),
+            (None, record) => {
+                matches!(record, Record::Began { .. } | Record::GivesNothing { .. } | Record::GivesOut { .. })
+            }
         };
         if !is_kept {
             return Ok(());

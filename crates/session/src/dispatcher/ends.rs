@@ -36,6 +36,7 @@ pub(super) enum Effect {
         task: TaskId,
         attempt: AttemptNo,
     },
+    GivesOut,
     RunForgotten {
         run: RunId,
         asker: Option<Asker>,
@@ -148,6 +149,7 @@ impl<O: Outside> Session<O> {
             }
             Effect::RunPrepared { connection, number, run } => self.on_prepared(connection, number, run),
             Effect::AttemptGivenUp { task, attempt } => self.feed(Event::AttemptGivenUp { task, attempt }),
+            Effect::GivesOut => self.feed(Event::GivesOut),
             Effect::RunForgotten { run, asker } => self.on_forgotten(run, asker),
             Effect::SayEnded { member, number, parts } => self.say_ended(member, number, parts),
             Effect::TaskRevived { run } => self.durable.entry(run).or_default().n_done -= 1,

@@ -476,6 +476,10 @@ impl<O: Outside> Session<O> {
                 let effect = Effect::AttemptGivenUp { task, attempt };
                 self.journal(&Record::AttemptGivenUp { task, attempt }, Some(effect));
             }
+            Action::RecordGivesOut => {
+                let record = Record::GivesOut { incarnation: self.options.incarnation };
+                self.journal(&record, Some(Effect::GivesOut));
+            }
             Action::RefuseRun { run, message } => {
                 self.refused.insert(run, message);
             }

@@ -48,11 +48,11 @@ impl<O: Outside> Session<O> {
             self.provision.last = Some(decision.clone());
             self.feed(Event::NodesDecided { decision: Box::new(decision) });
         }
-        let n_pending = provisioner.n_pending;
+        let (n_pending, node) = (provisioner.n_pending, provisioner.node.clone());
         self.provision.provisioner = Some((connection, provisioner));
         let mut views = std::mem::take(&mut self.provision.views);
         let mut predicted = Predicted::default();
-        let demand = self.core.demand(n_pending, &mut views, &mut predicted);
+        let demand = self.core.demand(&node, n_pending, &mut views, &mut predicted);
         // Both go through the executors in the order of their numbers.
         let offers = self.core.executors().map(|(executor, offer, ..)| (executor, offer));
         let nodes = demand.nodes.iter().zip(offers).map(|(view, (executor, offer))| {
@@ -66,6 +66,7 @@ impl<O: Outside> Session<O> {
             n_running: demand.n_running,
             predicted: demand.predicted.clone(),
             nodes: nodes.collect(),
+            sizes: self.core.executors().map(|(_, offer, ..)| offer.size()).collect(),
         };
         self.provision.views = views;
         self.reply(connection, number, ReplyBody::Demand(Box::new(status)));

@@ -91,6 +91,13 @@ pub enum Record<'a> {
         next_run: u32,
         n_tasks: u64,
     },
+    /// This process gives out no task until it has recorded that it does.
+    GivesNothing {
+        incarnation: u64,
+    },
+    GivesOut {
+        incarnation: u64,
+    },
 }
 
 impl Record<'_> {

@@ -16,6 +16,8 @@ pub(super) struct Reading {
     times: BTreeMap<RunId, (Timestamp, Option<Timestamp>)>,
     /// The processes that began with the journal.
     began: Vec<u64>,
+    /// Those of them that gave nothing out.
+    gave_nothing: BTreeSet<u64>,
 }
 
 impl<O: Outside> Session<O> {
@@ -72,6 +74,8 @@ impl<O: Outside> Session<O> {
                 }
                 self.reading.began.push(incarnation);
             }
+            Record::GivesNothing { incarnation } => drop(self.reading.gave_nothing.insert(incarnation)),
+            Record::GivesOut { incarnation } => drop(self.reading.gave_nothing.remove(&incarnation)),
             Record::RunForgotten { run } => {
                 let of_it =
                     |of: &RunId| *of == run || self.adding.get(of).is_some_and(|a| a.addition.run == run);
@@ -107,7 +111,8 @@ impl<O: Outside> Session<O> {
     /// whether it was brought here from elsewhere, so that nothing is known of what they had given out.
     pub fn end_recovery(&mut self, now: Timestamp, is_placed: bool) -> bool {
         self.now = now;
-        let Reading { committed, open, cancelled, times, began } = std::mem::take(&mut self.reading);
+        let Reading { committed, open, cancelled, times, began, gave_nothing } =
+            std::mem::take(&mut self.reading);
         for run in open {
             self.adding.remove(&run);
             self.refused.remove(&run);
@@ -121,7 +126,7 @@ impl<O: Outside> Session<O> {
         for (run, task) in cancelled {
             self.feed(Event::CancelRequested { run, task });
         }
-        let is_moved = self.begin(began, is_placed);
+        let is_moved = self.begin(began, &gave_nothing, is_placed);
         for (run, (opened, ended)) in times {
             self.feed(Event::RunRestored { run, opened, ended });
             if ended.is_none() {
@@ -130,12 +135,16 @@ impl<O: Outside> Session<O> {
             }
         }
         self.feed(Event::Recovered);
+        if self.core.is_held() {
+            // Were this process killed before it says otherwise, the next one takes over what executors have of those before.
+            self.journal(&Record::GivesNothing { incarnation: self.options.incarnation }, None);
+        }
         is_moved
     }
 
     /// Gives this process its name. That is on the disk before anything is given out under it, so that whoever comes after
     /// this process knows what is its own.
-    fn begin(&mut self, mut began: Vec<u64>, is_placed: bool) -> bool {
+    fn begin(&mut self, mut began: Vec<u64>, gave_nothing: &BTreeSet<u64>, is_placed: bool) -> bool {
         // Later than all before, whatever the clock says.
         if let Some(last) = began.last() {
             self.options.incarnation = self.options.incarnation.max(last + 1);
@@ -151,7 +160,10 @@ impl<O: Outside> Session<O> {
         // executors with its work would wait for their lease in place of being taken over.
         self.outside.flush();
         self.has_begun = true;
-        began.into_iter().for_each(|incarnation| self.feed(Event::Began { incarnation }));
+        for incarnation in began {
+            let gave_nothing = gave_nothing.contains(&incarnation);
+            self.feed(Event::Began { incarnation, gave_nothing });
+        }
         is_moved
     }
 }

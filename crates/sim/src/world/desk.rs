@@ -154,6 +154,7 @@ impl Desk {
             Action::RecordGivenUp { task, attempt } => {
                 self.inbox.push_back(Event::AttemptGivenUp { task, attempt })
             }
+            Action::RecordGivesOut => self.inbox.push_back(Event::GivesOut),
             // These actions are only for the event log.
             Action::FoundPattern { .. } | Action::EndCollective { .. } => {}
             // Simulated clusters keep all runs.

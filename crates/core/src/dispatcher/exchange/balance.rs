@@ -8,14 +8,10 @@ const IDLE_NS: u64 = 2_000_000_000;
 /// The largest number of task sizes that are reported to other dispatchers.
 const SIZES_MAX: usize = 32;
 
-fn size_of_offer(offer: &Offer) -> Size {
-    Size { cpus: offer.slots, memory_bytes: offer.memory_bytes, gpus: offer.equipment.gpus }
-}
-
 /// Adds `size` to `sizes`, none of which is contained in another one.
 fn add_largest(sizes: &mut Vec<Size>, size: Size) {
-    if !sizes.iter().any(|other| size.is_within(*other)) {
-        sizes.retain(|other| !other.is_within(size));
+    if !sizes.iter().any(|other| size.is_within(other)) {
+        sizes.retain(|other| !other.is_within(&size));
         sizes.push(size);
     }
 }
@@ -23,7 +19,7 @@ fn add_largest(sizes: &mut Vec<Size>, size: Size) {
 impl Exchange {
     /// The sizes of the executors at the other dispatchers.
     pub(in crate::dispatcher) fn offers_elsewhere(&self) -> impl Iterator<Item = Size> {
-        self.loads.values().flat_map(|load| load.offers.iter().copied())
+        self.loads.values().flat_map(|load| load.offers.iter().cloned())
     }
 }
 
@@ -34,14 +30,14 @@ impl Dispatcher {
         for e in self.executors.by_id.values().filter(|e| !e.draining) {
             if e.silent_since.is_none() {
                 n_slots += u64::from(e.offer.slots);
-                add_largest(&mut takes, size_of_offer(&e.offer));
+                add_largest(&mut takes, e.offer.size());
             }
-            add_largest(&mut offers, size_of_offer(&e.offer));
+            add_largest(&mut offers, e.offer.size());
         }
         let (mut n_ready, mut unfit) = (self.ready.n_tasks, vec![]);
         for of_queue in self.ready.queue.sizes() {
-            let size = self.reported_size(of_queue);
-            if !takes.iter().any(|offer| size.is_within(*offer)) {
+            let size = self.full_size(of_queue);
+            if !takes.iter().any(|offer| size.is_within(offer)) {
                 n_ready -= self.ready.queue.n_of_size(of_queue) as u64;
                 unfit.push(size);
             }
@@ -51,25 +47,11 @@ impl Dispatcher {
         MemberLoad { n_slots, n_ready, unfit, offers }
     }
 
-    /// A size as other dispatchers are told of it.
-    fn reported_size(&self, size: TaskSize) -> Size {
-        let gpu_parts = self.resources.get(size.needs).map_or(0, |needs| needs.gpu_parts);
-        Size {
-            cpus: self.n_slots_for(size),
-            memory_bytes: size.memory_bytes,
-            gpus: gpu_parts.div_ceil(crate::needs::PARTS),
-        }
-    }
-
     /// Whether another dispatcher has, or may have, an executor large enough for a task that fits none here.
     pub(in crate::dispatcher) fn may_come(&self, size: TaskSize) -> bool {
-        if self.resources.get(size.needs).is_some_and(|needs| !needs.resources.is_empty()) {
-            // Dispatchers tell each other of gpus, and of no other resource.
-            return false;
-        }
-        let size = self.reported_size(size);
+        let size = self.full_size(size);
         // A dispatcher that cannot be reached may have any executor.
-        let may = |load: &MemberLoad| load.can_take(size);
+        let may = |load: &MemberLoad| load.can_take(&size);
         let loads = &self.exchange.loads;
         self.config.group.is_some_and(|group| group.others().any(|m| loads.get(&m).is_none_or(may)))
     }
@@ -113,11 +95,11 @@ impl Dispatcher {
         let has_more = !self.waits.n_missing.is_empty() || !self.attempts.reserved.is_empty();
         let mut best = None;
         for executor in idle {
-            let offer = size_of_offer(&self.executors.by_id[&executor].offer);
+            let offer = self.executors.by_id[&executor].offer.size();
             let n_sole = n_sole(&executor);
             for (member, load) in &self.exchange.loads {
                 // A dispatcher whose tasks would wait for ever goes first.
-                let unfit = load.unfit.iter().filter(|size| size.is_within(offer));
+                let unfit = load.unfit.iter().filter(|size| size.is_within(&offer));
                 let is_starving = unfit.clone().next().is_some();
                 if !is_starving && (load.n_ready <= load.n_slots || n_taking == 1 && has_more) {
                     continue;
@@ -130,13 +112,14 @@ impl Dispatcher {
                     (l.n_slots, *m) > ours
                         && l.n_ready == 0
                         && m != member
-                        && unfit.clone().any(|size| l.can_take(*size))
+                        && unfit.clone().any(|size| l.can_take(size))
                 };
                 if n_sole > 0 && (!is_starving || self.exchange.loads.iter().any(is_richer)) {
                     continue;
                 }
                 let n_more = load.n_ready.saturating_sub(load.n_slots);
-                let rank = (Reverse(is_starving), n_sole, Reverse((n_more, *member)), offer, executor);
+                let rank =
+                    (Reverse(is_starving), n_sole, Reverse((n_more, *member)), offer.clone(), executor);
                 if best.as_ref().is_none_or(|(known, _, _)| rank < *known) {
                     best = Some((rank, executor, *member));
                 }

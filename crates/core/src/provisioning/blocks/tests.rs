@@ -85,8 +85,11 @@ impl World {
             (view, name.clone())
         };
         let nodes: Vec<_> = self.nodes.iter().map(view).collect();
+        let sizes = vec![Size { cpu_parts: u64::from(self.slots) * 1000, ..Size::default() }; nodes.len()];
+        let mut predicted = Predicted::default();
+        predicted.add_queued(self.n_ready, None, self.blocks.provisioner().config().slots_per_node.into());
         let seen =
-            Seen { n_ready: self.n_ready, n_running: 0, predicted: &Predicted::default(), nodes: &nodes };
+            Seen { n_ready: self.n_ready, n_running: 0, predicted: &predicted, nodes: &nodes, sizes: &sizes };
         let mut out = vec![];
         if let Err(gave_up) = self.blocks.look(self.now, &seen, &mut out) {
             self.gave_up.get_or_insert(gave_up);

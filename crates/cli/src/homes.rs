@@ -1,0 +1,149 @@
+//! Home storage, for the commands that users type: where a word points, and what may go wrong there.
+
+use crate::print::{rate_of, size};
+use crate::{Exit, Fault};
+use eyas_storage::{Error, ErrorKind, Homes, HomesConfig, Listing, Location};
+use eyas_text::{line_of, shown};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Objects that one command reads or writes at the same time.
+pub const N_STREAMS: usize = 8;
+
+/// All homes, with the usual retries.
+pub fn open() -> Result<Homes, Fault> {
+    Homes::new(HomesConfig::default()).map_err(fault)
+}
+
+/// A failure at home as the end of a command.
+pub fn fault(error: Error) -> Fault {
+    let exit = match error.kind() {
+        ErrorKind::NotFound | ErrorKind::InvalidName | ErrorKind::NotAFile | ErrorKind::Unsupported => {
+            Exit::BadInput
+        }
+        _ => Exit::Other,
+    };
+    Fault::new(exit, error)
+}
+
+fn here() -> Result<std::path::PathBuf, Fault> {
+    std::env::current_dir().map_err(|e| Fault::new(Exit::Other, format!("cannot tell where this is: {e}")))
+}
+
+/// The location that a word names.
+pub fn location(word: &str) -> Result<Location, Fault> {
+    Location::parse(word, &here()?).map_err(fault)
+}
+
+/// What a word lists: a pattern, or all files below a directory.
+pub fn listing(word: &str) -> Result<Listing, Fault> {
+    Listing::parse(word, &here()?).map_err(fault)
+}
+
+/// Does `work` for the numbers below `n`, several at once. The first failure ends it.
+pub fn each(n: usize, work: &(dyn Fn(usize) -> Result<(), Fault> + Sync)) -> Result<(), Fault> {
+    let next = AtomicUsize::new(0);
+    let failed: Mutex<Option<Fault>> = Mutex::default();
+    let run = || {
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            if i >= n {
+                return;
+            }
+            if let Err(fault) = work(i) {
+                next.store(n, Ordering::Relaxed);
+                failed.lock().expect("no holder panics").get_or_insert(fault);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..N_STREAMS.min(n) {
+            scope.spawn(run);
+        }
+        run();
+    });
+    match failed.into_inner().expect("no holder panics") {
+        Some(fault) => Err(fault),
+        None => Ok(()),
+    }
+}
+
+/// How far a copy is: a live line on a terminal, and nothing elsewhere.
+pub struct Moving {
+    began: Instant,
+    last: Mutex<Instant>,
+    n_objects: usize,
+    n_done: AtomicU64,
+    n_bytes: AtomicU64,
+    is_live: bool,
+}
+
+impl Moving {
+    pub fn new(n_objects: usize) -> Moving {
+        let now = Instant::now();
+        Moving {
+            began: now,
+            last: Mutex::new(now),
+            n_objects,
+            n_done: AtomicU64::new(0),
+            n_bytes: AtomicU64::new(0),
+            is_live: eyas_text::stderr_is_terminal(),
+        }
+    }
+
+    /// `n` more bytes of an object have moved.
+    pub fn moved(&self, n: u64) {
+        self.n_bytes.fetch_add(n, Ordering::Relaxed);
+        if !self.is_live {
+            return;
+        }
+        let mut last = self.last.lock().expect("no holder panics");
+        if last.elapsed() >= Duration::from_millis(200) {
+            *last = Instant::now();
+            let _ = eyas_text::redraw_line(&self.line());
+        }
+    }
+
+    /// One object more is complete.
+    pub fn done(&self) {
+        self.n_done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn line(&self) -> String {
+        let bytes = self.n_bytes.load(Ordering::Relaxed);
+        let n_done = self.n_done.load(Ordering::Relaxed);
+        let speed = rate_of(bytes, self.began.elapsed());
+        format!(
+            "{n_done} of {}, {}, {speed}",
+            crate::print::plural(self.n_objects as u64, "file"),
+            size(bytes)
+        )
+    }
+
+    /// Says what was moved.
+    pub fn end(&self) {
+        if self.is_live {
+            let _ = eyas_text::clear_line();
+        }
+        eyas_text::say!("{}", self.line());
+    }
+}
+
+/// A word that is no URL and no path of a file is a directory by its end.
+pub fn names_a_directory(word: &str) -> bool {
+    word.ends_with('/') || std::path::Path::new(word).is_dir()
+}
+
+/// A location for a line of output.
+pub fn named(location: &Location) -> String {
+    match location.path() {
+        Some(_) => line_of(location.as_str()).to_string(),
+        None => location.to_string(),
+    }
+}
+
+/// What is wrong with a word that should have named something.
+pub fn nothing(word: &str) -> Fault {
+    Fault::new(Exit::BadInput, format!("nothing matches {}", shown(word)))
+}

@@ -1,0 +1,39 @@
+//! `eyas ls`: what is at home below a directory, or what matches a pattern.
+
+use crate::homes::{self, named};
+use crate::print::size;
+use crate::{Exit, Fault};
+use clap::Args;
+use std::sync::Mutex;
+
+#[derive(Args)]
+pub struct LsArgs {
+    /// A directory, or a pattern in quotes such as 's3://bucket/run1/*.fa'; a path or a URL
+    #[arg(value_name = "PLACE")]
+    place: String,
+    /// Show sizes and versions, too: one more question to home for each object
+    #[arg(short, long)]
+    long: bool,
+}
+
+pub fn ls(args: LsArgs) -> Result<Exit, Fault> {
+    let homes = homes::open()?;
+    let found = homes.list(&homes::listing(&args.place)?).map_err(homes::fault)?;
+    if !args.long {
+        for location in &found {
+            show!("{}", named(location));
+        }
+        return Ok(Exit::Good);
+    }
+    let stats: Vec<Mutex<String>> = found.iter().map(|_| Mutex::default()).collect();
+    homes::each(found.len(), &|n| {
+        let stat = homes.stat(&found[n]).map_err(homes::fault)?;
+        let version = stat.version.text().split_once(';').map_or("", |(_, version)| version).to_owned();
+        *stats[n].lock().expect("no holder panics") = format!("{:>10}  {version:<44}", size(stat.size_bytes));
+        Ok(())
+    })?;
+    for (location, stat) in found.iter().zip(stats) {
+        show!("{}  {}", stat.into_inner().expect("no holder panics"), named(location));
+    }
+    Ok(Exit::Good)
+}

@@ -1,0 +1,801 @@
+//! Homes that are reached by commands of the user: anything that has a command to get, put, look at, list and remove.
+//!
+//! A declaration ([`Declared`]) gives such a home a scheme of its own, so that its locations are `NAME://HOST/PATH`, and its
+//! commands, lines for the shell with holes in them. The contract is in `docs/reference/homes.md`, and [`PRESETS`] are
+//! declarations for well-known tools.
+//!
+//! Every command is asked for one thing and ends. What a command prints as an error decides what kind of error it was: some
+//! texts mean that there is no such object, some that this user may not do that, and all others that trying again may help.
+//!
+//! The size and version of an object are asked before it is read and once more behind its last byte, because the bytes and the
+//! version come from two commands.
+//!
+//! Not here: where declarations come from (`eyas.toml`), time limits of commands.
+
+use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, push_encoded};
+use crate::error::{Error, ErrorKind, Result, Status};
+use crate::kind::Kind;
+use crate::parts::{PART_PREFIX, part_path};
+use crate::put::given_up;
+use crate::tree::{self, Children, Tree};
+use crate::version::Version;
+use crate::{Capabilities, Home, HomesConfig, Listing, Location, Opened, Put, Stat};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::ops::Range;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, OnceLock};
+
+/// The name of the kind.
+pub(crate) const NAME: &str = "command";
+
+const CAPABILITIES: Capabilities = Capabilities {
+    name: NAME,
+    read: true,
+    read_range: true,
+    stat: true,
+    write: true,
+    atomic_rename: true,
+    fences: false,
+    list: true,
+    remove: true,
+    local_path: false,
+    directories: false,
+};
+
+/// The commands of a declaration that have to be there, and the others.
+pub const COMMANDS: [&str; 7] = ["get", "put", "stat", "list", "remove", "range", "move"];
+const N_NEEDED: usize = 5;
+
+/// Texts in what a failed command prints that mean that there is no such object, or that this user may not do that.
+const MISSING: &[&str] = &["no such file", "no such object", "not found", "does not exist", "doesn't exist"];
+const DENIED: &[&str] =
+    &["permission denied", "access denied", "not authorized", "authentication failed", "forbidden"];
+
+/// Declarations of well-known tools, by their names. Each was tried with the tool.
+pub const PRESETS: &[(&str, &[(&str, &str)])] = &[
+    (
+        // HOST is the name of a remote of `rclone config`.
+        "rclone",
+        &[
+            ("get", "rclone cat {host}:{path}"),
+            ("range", "rclone cat --offset {offset} --count {length} {host}:{path}"),
+            ("put", "rclone copyto {file} {host}:{path}"),
+            ("move", "rclone moveto {host}:{from} {host}:{path}"),
+            ("stat", "rclone lsf --files-only --format st --separator ' ' {host}:{path}"),
+            ("list", "rclone lsf -R --files-only {host}:{path}"),
+            ("remove", "rclone deletefile {host}:{path}"),
+        ],
+    ),
+    (
+        // HOST is the server, with a port if it is not 1094.
+        "xrootd",
+        &[
+            ("get", "xrdcp --silent root://{host}//{path} -"),
+            ("put", "xrdcp --silent --force --posc {file} root://{host}//{path}"),
+            ("move", "xrdfs {host} mv /{from} /{path}"),
+            (
+                "stat",
+                "xrdfs {host} stat -q IsReadable /{path} | awk '/^Size:/ {s=$2} /^MTime:/ {t=$2\"T\"$3} END {if (s != \"\") print s, t}'",
+            ),
+            ("list", "xrdfs {host} ls -R -l /{path} | awk '!/^d/' | sed 's|^.* /*'{path}'/||'"),
+            ("remove", "xrdfs {host} rm /{path}"),
+        ],
+    ),
+];
+
+/// One home of commands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Declared {
+    /// The scheme of its URLs.
+    pub name: String,
+    /// The lines for the shell, by the names in [`COMMANDS`].
+    pub commands: BTreeMap<String, String>,
+    /// Texts that mean that there is no such object, in place of the usual ones.
+    pub missing: Vec<String>,
+    /// Texts that mean that this user may not do that, in place of the usual ones.
+    pub denied: Vec<String>,
+}
+
+impl Declared {
+    /// Errors: a sentence's end that says what is wrong with the declaration.
+    pub fn check(&self) -> std::result::Result<(), String> {
+        let is_scheme = self.name.starts_with(|c: char| c.is_ascii_lowercase())
+            && self.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "+.-".contains(c));
+        if !is_scheme {
+            return Err("its name is no scheme of a URL: small letters, digits, `+`, `.` and `-`".into());
+        }
+        if crate::kind::fixed_schemes().any(|scheme| scheme == self.name) {
+            return Err("eyas has a home of that name already".into());
+        }
+        for name in &COMMANDS[..N_NEEDED] {
+            if !self.commands.contains_key(*name) {
+                return Err(format!("it has no `{name}`"));
+            }
+        }
+        let holes = |name: &str| -> &[&str] {
+            match name {
+                "get" => &["host", "path", "url", "file"],
+                "put" => &["host", "path", "url", "file"],
+                "range" => &["host", "path", "url", "offset", "length"],
+                "move" => &["host", "path", "url", "from"],
+                _ => &["host", "path", "url"],
+            }
+        };
+        for (name, line) in &self.commands {
+            if !COMMANDS.contains(&name.as_str()) {
+                return Err(format!("`{name}` is none of {}", COMMANDS.join(", ")));
+            }
+            for hole in holes_of(line) {
+                if !holes(name).contains(&hole) {
+                    let known = holes(name).join("}, {");
+                    return Err(format!("`{name}` has the hole {{{hole}}}; it may have {{{known}}}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn line<'a>(&'a self, name: &str) -> Option<&'a str> {
+        self.commands.get(name).map(String::as_str)
+    }
+}
+
+/// The words in braces of a line that look like holes. Programs in the line may have braces of their own.
+fn holes_of(line: &str) -> impl Iterator<Item = &str> {
+    line.split('{').skip(1).filter_map(|rest| {
+        let hole = rest.split_once('}')?.0;
+        (!hole.is_empty() && hole.chars().all(|c| c.is_ascii_lowercase())).then_some(hole)
+    })
+}
+
+static DECLARED: OnceLock<(Vec<Declared>, Vec<&'static str>)> = OnceLock::new();
+
+/// Makes these homes known to this process. Only the first call counts, and it has to come before any location is read. Every
+/// declaration has passed [`Declared::check`].
+pub fn declare(homes: Vec<Declared>) {
+    DECLARED.get_or_init(|| {
+        // They live as long as the process.
+        let schemes = homes.iter().map(|home| &*home.name.clone().leak()).collect();
+        (homes, schemes)
+    });
+}
+
+fn find(scheme: &str) -> Option<&'static Declared> {
+    DECLARED.get()?.0.iter().find(|home| home.name == scheme)
+}
+
+/// The kind of all homes of commands.
+pub(crate) struct Commands;
+
+impl Kind for Commands {
+    fn schemes(&self) -> &'static [&'static str] {
+        DECLARED.get().map_or(&[], |(_, schemes)| schemes.as_slice())
+    }
+
+    fn capabilities(&self) -> &'static Capabilities {
+        &CAPABILITIES
+    }
+
+    fn canonical(&self, url: Url<'_>, out: &mut String) -> std::result::Result<Spelling, Refusal> {
+        let (host, path) = url.rest.split_once('/').unwrap_or((url.rest, ""));
+        if host.contains('@') {
+            return Err(Refusal::of_credentials());
+        }
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+        if host.starts_with('-') || !host.bytes().all(is_name) {
+            return Err(Refusal::new("has no valid host name", "write NAME://HOST/PATH"));
+        }
+        let Some(path) = percent_decode(path) else {
+            return Err(Refusal::new("has a `%` that begins no escape", "write %25 for a percent sign"));
+        };
+        if path.contains('\0') {
+            return Err(Refusal::new("holds a NUL byte", None));
+        }
+        let start = out.len();
+        out.push_str(url.scheme);
+        out[start..].make_ascii_lowercase();
+        out.push_str("://");
+        out.push_str(host);
+        out.push('/');
+        push_encoded(out, &path, is_path_mark, false);
+        Ok(Spelling::Url)
+    }
+
+    fn open(&self, _config: &HomesConfig) -> Result<Arc<dyn Home>> {
+        Ok(Arc::new(CommandHome))
+    }
+}
+
+/// All homes of commands; a location's scheme says which one it belongs to.
+struct CommandHome;
+
+/// One location, taken apart for the holes of commands.
+struct Place<'a> {
+    home: &'static Declared,
+    operation: &'static str,
+    location: &'a Location,
+    host: &'a str,
+    path: String,
+}
+
+impl<'a> Place<'a> {
+    fn of(operation: &'static str, location: &'a Location) -> Result<Place<'a>> {
+        let Some(home) = find(location.scheme()) else {
+            let error = Error::unsupported(operation, location, CAPABILITIES.name);
+            return Err(error.with_context("scheme", location.scheme()));
+        };
+        let text = location.as_str();
+        let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        Ok(Place { home, operation, location, host, path: percent_decode(path).unwrap_or_default() })
+    }
+
+    /// The command `name` for the path `path`, with further holes filled.
+    fn command(&self, name: &str, path: &str, more: &[(&str, String)]) -> Result<Command> {
+        let Some(line) = self.home.line(name) else {
+            return Err(Error::unsupported(self.operation, self.location, &self.home.name));
+        };
+        let fill = |hole: &str| match hole {
+            "host" => Some(quoted(self.host)),
+            "path" => Some(quoted(path)),
+            "url" => Some(quoted(&format!("{}://{}/{path}", self.home.name, self.host))),
+            // Numbers stay as they are, so that a shell can count with them.
+            "offset" | "length" => {
+                more.iter().find(|(name, _)| *name == hole).map(|(_, value)| value.clone())
+            }
+            _ => more.iter().find(|(name, _)| *name == hole).map(|(_, value)| quoted(value)),
+        };
+        let mut command = Command::new("/bin/sh");
+        command.arg("-c").arg(filled(line, &fill)).process_group(0);
+        Ok(command)
+    }
+
+    /// Runs a command to its end and gives what it printed.
+    fn output(&self, name: &str, path: &str, more: &[(&str, String)]) -> Result<Vec<u8>> {
+        let mut command = self.command(name, path, more)?;
+        let mut running = Running::start(self, &mut command, Stdio::null())?;
+        let mut out = Vec::new();
+        if let Some(mut stdout) = running.child.stdout.take() {
+            stdout
+                .read_to_end(&mut out)
+                .map_err(|error| Error::from_io(self.operation, self.location, error))?;
+        }
+        running.end(self, name)?;
+        Ok(out)
+    }
+
+    fn stat(&self, path: &str) -> Result<Stat> {
+        let out = self.output("stat", path, &[])?;
+        let text = String::from_utf8_lossy(&out);
+        let line = text.lines().next().unwrap_or_default().trim();
+        if line.is_empty() {
+            let reason = "there is no such object (`stat` printed nothing)";
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                Status::Permanent,
+                self.operation,
+                self.location,
+                reason,
+            ));
+        }
+        let (size, stamp) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let Ok(size_bytes) = size.parse::<u64>() else {
+            let reason = format!("`stat` has to print a size in bytes and a version, and printed `{line}`");
+            return Err(Error::new(ErrorKind::Io, Status::Permanent, self.operation, self.location, reason));
+        };
+        let version = Version::from_text(format!("size={size_bytes};stamp={}", stamp.trim()));
+        Ok(Stat { size_bytes, version })
+    }
+
+    /// The path of a name beside the object.
+    fn part(&self, part: &crate::Part) -> String {
+        let (directory, name) = self.path.rsplit_once('/').unwrap_or(("", &self.path));
+        part_path(Path::new(directory), name.as_bytes(), part).to_string_lossy().into_owned()
+    }
+}
+
+/// One word for the shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+/// A line with its holes filled. Braces with anything else between them stay.
+fn filled(line: &str, fill: &dyn Fn(&str) -> Option<String>) -> String {
+    let mut out = String::with_capacity(line.len() + 64);
+    let mut rest = line;
+    while let Some(at) = rest.find('{') {
+        let (before, from) = rest.split_at(at);
+        out.push_str(before);
+        match from[1..].split_once('}').and_then(|(hole, after)| Some((fill(hole)?, after))) {
+            Some((value, after)) => {
+                out.push_str(&value);
+                rest = after;
+            }
+            None => {
+                out.push('{');
+                rest = &from[1..];
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// A command that runs, and what it prints as errors. Whoever drops it ends the command with all that it started.
+struct Running {
+    child: Child,
+    said: Option<std::thread::JoinHandle<Vec<u8>>>,
+    has_ended: bool,
+}
+
+impl Running {
+    fn start(place: &Place<'_>, command: &mut Command, stdin: Stdio) -> Result<Running> {
+        let child = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.map_err(|error| Error::from_io(place.operation, place.location, error))?;
+        let mut stderr = child.stderr.take();
+        let said = std::thread::spawn(move || {
+            let (mut kept, mut block) = (Vec::new(), [0; 4096]);
+            while let Some(Ok(n @ 1..)) = stderr.as_mut().map(|stderr| stderr.read(&mut block)) {
+                if kept.len() < 1 << 16 {
+                    kept.extend_from_slice(&block[..n]);
+                }
+            }
+            kept
+        });
+        Ok(Running { child, said: Some(said), has_ended: false })
+    }
+
+    fn wait(&mut self) -> io::Result<ExitStatus> {
+        let status = self.child.wait()?;
+        self.has_ended = true;
+        Ok(status)
+    }
+
+    /// Waits for the end of the command; a failure is an error.
+    fn end(mut self, place: &Place<'_>, name: &str) -> Result<()> {
+        let status = self.wait().map_err(|error| Error::from_io(place.operation, place.location, error))?;
+        let said = self.said.take().and_then(|said| said.join().ok()).unwrap_or_default();
+        match status.success() {
+            true => Ok(()),
+            false => Err(explain(place, name, status, &said)),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            // SAFETY: the group is that of the child, which was not waited for yet, so its number is nobody else's.
+            unsafe { libc::kill(-(self.child.id() as i32), libc::SIGKILL) };
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// What a failed command means.
+fn explain(place: &Place<'_>, name: &str, status: ExitStatus, said: &[u8]) -> Error {
+    let text = String::from_utf8_lossy(said);
+    let lower = text.to_lowercase();
+    let has = |own: &[String], usual: &[&str]| match own.is_empty() {
+        true => usual.iter().any(|mark| lower.contains(mark)),
+        false => own.iter().any(|mark| lower.contains(&mark.to_lowercase())),
+    };
+    let last =
+        text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it printed no error");
+    let (kind, status_of, why) = if has(&place.home.missing, MISSING) {
+        (ErrorKind::NotFound, Status::Permanent, "there is no such object")
+    } else if has(&place.home.denied, DENIED) {
+        (ErrorKind::PermissionDenied, Status::Permanent, "permission denied")
+    } else if status.code() == Some(127) {
+        (ErrorKind::Unsupported, Status::Permanent, "its program is not on this machine")
+    } else {
+        (ErrorKind::Io, Status::Temporary, "it failed")
+    };
+    let reason = format!("{why} (`{name}` of {}: {status}: {last})", place.home.name);
+    Error::new(kind, status_of, place.operation, place.location, reason)
+}
+
+/// A name for a file on this machine that goes away with this value.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(place: &Place<'_>) -> Scratch {
+        Scratch(part_path(&std::env::temp_dir(), place.path.as_bytes(), &crate::Part::default()))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // A command that failed may not have made it.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl Home for CommandHome {
+    fn capabilities(&self) -> &'static Capabilities {
+        &CAPABILITIES
+    }
+
+    fn stat(&self, location: &Location) -> Result<Stat> {
+        let place = Place::of("stat", location)?;
+        place.stat(&place.path)
+    }
+
+    fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {
+        let place = Place::of("read", location)?;
+        let stat = place.stat(&place.path)?;
+        let range = range.unwrap_or(0..stat.size_bytes);
+        if range.start > range.end || range.end > stat.size_bytes {
+            return Err(Error::range_outside("read", location, &range, stat.size_bytes));
+        }
+        let is_part = range != (0..stat.size_bytes);
+        let mut bytes = Bytes {
+            source: Source::Nothing,
+            location: location.clone(),
+            stat: stat.clone(),
+            skip_bytes: 0,
+            left_bytes: range.end - range.start,
+            // Whatever a command gives behind the wanted bytes counts only where the whole object was asked for.
+            is_whole: !is_part,
+        };
+        let gets_file = place.home.line("get").is_some_and(|line| holes_of(line).any(|hole| hole == "file"));
+        if range.is_empty() {
+        } else if is_part && place.home.line("range").is_some() {
+            let more =
+                [("offset", range.start.to_string()), ("length", (range.end - range.start).to_string())];
+            let mut command = place.command("range", &place.path, &more)?;
+            bytes.source = Source::Command(Running::start(&place, &mut command, Stdio::null())?, "range");
+        } else if gets_file {
+            let scratch = Scratch::new(&place);
+            place.output("get", &place.path, &[("file", scratch.0.to_string_lossy().into_owned())])?;
+            let file = File::open(&scratch.0).map_err(|error| Error::from_io("read", location, error))?;
+            bytes.source = Source::File(file);
+            bytes.skip_bytes = range.start;
+        } else {
+            let mut command = place.command("get", &place.path, &[])?;
+            bytes.source = Source::Command(Running::start(&place, &mut command, Stdio::null())?, "get");
+            bytes.skip_bytes = range.start;
+        }
+        Ok(Opened { location: location.clone(), stat, range, reader: Box::new(bytes), file: None })
+    }
+
+    fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {
+        let place = Place::of("write", location)?;
+        let moves = place.home.line("move").is_some();
+        let to = if moves { place.part(&put.part) } else { place.path.clone() };
+        let note = PathBuf::from(format!("{}://{}/{to}", place.home.name, place.host));
+        if moves {
+            put.fence.part_begins(&note);
+        }
+        let written = write_to(&place, &to, body, put, moves);
+        let is_gone = match (moves, &written) {
+            (false, _) => false,
+            (true, Ok(_)) => true,
+            // Without a part there is nothing to remove.
+            (true, Err(_)) => match place.output("remove", &to, &[]) {
+                Ok(_) => true,
+                Err(error) => error.kind() == ErrorKind::NotFound,
+            },
+        };
+        if is_gone {
+            put.fence.part_ended(&note);
+        }
+        written?;
+        place.stat(&place.path)
+    }
+
+    fn remove_part(&self, part: &Path) -> Result<()> {
+        let Some((scheme, rest)) = part.to_str().and_then(|text| text.split_once("://")) else {
+            return Ok(());
+        };
+        let is_part = rest.rsplit('/').next().is_some_and(|name| name.starts_with(PART_PREFIX));
+        let (Some(_), Some((host, path)), true) = (find(scheme), rest.split_once('/'), is_part) else {
+            return Ok(());
+        };
+        let location: Location = format!("{scheme}://{host}/").parse()?;
+        let place = Place::of("remove", &location)?;
+        match place.output("remove", path, &[]) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
+        let directory = listing.directory();
+        let place = Place::of("list", directory)?;
+        let out = place.output("list", place.path.trim_end_matches('/'), &[])?;
+        let Ok(text) = String::from_utf8(out) else {
+            let reason = "a name in it is not UTF-8, so no task could name it";
+            return Err(Error::new(ErrorKind::InvalidName, Status::Permanent, "list", directory, reason));
+        };
+        let is_part = |name: &&str| name.rsplit('/').next().is_some_and(|name| name.starts_with(PART_PREFIX));
+        let names: Vec<&str> = text.lines().filter(|name| !name.is_empty() && !is_part(name)).collect();
+        if names.is_empty() && matches!(listing, Listing::Under(_)) {
+            let reason = "there is no file below it";
+            return Err(Error::new(ErrorKind::NotFound, Status::Permanent, "list", directory, reason));
+        }
+        let names = Names(names);
+        let found = match listing {
+            Listing::Glob { pattern, .. } => tree::glob(&names, pattern)?,
+            Listing::Under(_) => names.0.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        let mut found = found.iter().map(|name| directory.join(name)).collect::<Result<Vec<_>>>()?;
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
+    }
+
+    fn remove(&self, location: &Location) -> Result<()> {
+        let place = Place::of("remove", location)?;
+        // Some commands say nothing of an object that was not there.
+        place.stat(&place.path)?;
+        place.output("remove", &place.path, &[]).map(drop)
+    }
+}
+
+/// Writes the bytes of `body` to `to`, and moves them to the object's name if there is a command for that.
+fn write_to(place: &Place<'_>, to: &str, body: &mut dyn Read, put: &Put, moves: bool) -> Result<()> {
+    let takes_file = place.home.line("put").is_some_and(|line| holes_of(line).any(|hole| hole == "file"));
+    let local = |error| Error::from_io("write", place.location, error);
+    let appear = || put.fence.may_appear().map_err(|why| given_up("write", place.location, why));
+    // Without a `move` the command itself makes the name appear, so its bytes have to be complete before it starts.
+    let scratch = (takes_file || !moves).then(|| Scratch::new(place));
+    match &scratch {
+        Some(scratch) => {
+            let mut file = File::options().write(true).create_new(true).open(&scratch.0).map_err(local)?;
+            copy(place, body, &mut file, put)?;
+            drop(file);
+            if !moves {
+                appear()?;
+            }
+            if takes_file {
+                place.output("put", to, &[("file", scratch.0.to_string_lossy().into_owned())])?;
+            } else {
+                let mut command = place.command("put", to, &[])?;
+                let stdin = Stdio::from(File::open(&scratch.0).map_err(local)?);
+                drain(Running::start(place, &mut command, stdin)?, place)?;
+            }
+        }
+        None => {
+            let mut command = place.command("put", to, &[])?;
+            let mut running = Running::start(place, &mut command, Stdio::piped())?;
+            if let Some(mut stdin) = running.child.stdin.take() {
+                match copy(place, body, &mut stdin, put) {
+                    // The command does not read on; what it says is the better reason.
+                    Err(error) if error.context().iter().any(|(key, _)| *key == "pipe") => {}
+                    other => other?,
+                }
+            }
+            drain(running, place)?;
+        }
+    }
+    if moves {
+        appear()?;
+        place.output("move", &place.path, &[("from", to.to_owned())])?;
+    }
+    Ok(())
+}
+
+/// Waits for a command that has nothing to say.
+fn drain(mut running: Running, place: &Place<'_>) -> Result<()> {
+    if let Some(mut stdout) = running.child.stdout.take() {
+        io::copy(&mut stdout, &mut io::sink())
+            .map_err(|error| Error::from_io("write", place.location, error))?;
+    }
+    running.end(place, "put")
+}
+
+fn copy(place: &Place<'_>, body: &mut dyn Read, to: &mut dyn Write, put: &Put) -> Result<()> {
+    let mut block = vec![0; 256 << 10];
+    let mut size_bytes: u64 = 0;
+    loop {
+        put.fence.may_go_on().map_err(|why| given_up("write", place.location, why))?;
+        let n = match body.read(&mut block) {
+            Ok(0) => return Ok(()),
+            Ok(n) => n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                let context = format!("reading byte {size_bytes} of what was to be written");
+                return Err(
+                    Error::from_read("write", place.location, error).with_context("failed at", context)
+                );
+            }
+        };
+        to.write_all(&block[..n]).map_err(|error| {
+            Error::from_io("write", place.location, error).with_context("pipe", "the command stopped reading")
+        })?;
+        size_bytes += n as u64;
+    }
+}
+
+/// The names that a listing printed, as directories.
+struct Names<'a>(Vec<&'a str>);
+
+impl Tree for Names<'_> {
+    fn children(&self, directory: &str, begins: &str) -> Result<Children> {
+        let mut children = Children::default();
+        for name in self.0.iter().filter_map(|name| name.strip_prefix(directory)) {
+            match name.split_once('/') {
+                _ if !name.starts_with(begins) => {}
+                Some((directory, _)) => children.directories.push(directory.into()),
+                None => children.files.push(name.into()),
+            }
+        }
+        children.directories.sort_unstable();
+        children.directories.dedup();
+        Ok(children)
+    }
+}
+
+enum Source {
+    Nothing,
+    Command(Running, &'static str),
+    File(File),
+}
+
+/// The bytes of an object that a command gives.
+struct Bytes {
+    source: Source,
+    location: Location,
+    stat: Stat,
+    skip_bytes: u64,
+    left_bytes: u64,
+    is_whole: bool,
+}
+
+impl Bytes {
+    fn some(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let read = match &mut self.source {
+            Source::Nothing => Ok(0),
+            Source::File(file) => file.read(buffer),
+            Source::Command(running, _) => match &mut running.child.stdout {
+                Some(stdout) => stdout.read(buffer),
+                None => Ok(0),
+            },
+        };
+        read.map_err(|error| Error::from_io("read", &self.location, error))
+    }
+
+    /// The command ended before the object did.
+    fn early(&mut self) -> Error {
+        let place = match Place::of("read", &self.location) {
+            Ok(place) => place,
+            Err(error) => return error,
+        };
+        if let Source::Command(running, name) = std::mem::replace(&mut self.source, Source::Nothing)
+            && let Err(error) = running.end(&place, name)
+        {
+            return error;
+        }
+        let reason = format!("the command gave {} bytes fewer than `stat` had said", self.left_bytes);
+        Error::new(ErrorKind::Io, Status::Temporary, "read", &self.location, reason)
+    }
+
+    /// Behind the last byte: is it still the version that was looked at?
+    fn finish(&mut self) -> Result<()> {
+        let source = std::mem::replace(&mut self.source, Source::Nothing);
+        if matches!(source, Source::Nothing) {
+            return Ok(());
+        }
+        let place = Place::of("read", &self.location)?;
+        if let (Source::Command(mut running, name), true) = (source, self.is_whole) {
+            let more = running.child.stdout.as_mut().map(|stdout| stdout.read(&mut [0; 1]));
+            if let Some(Ok(1)) = more {
+                let difference = format!("it is longer than {} B", self.stat.size_bytes);
+                return Err(Error::changed("read", &self.location, difference));
+            }
+            running.end(&place, name)?;
+        }
+        let now = place.stat(&place.path)?;
+        match now == self.stat {
+            true => Ok(()),
+            false => {
+                let difference = Version::describe_change(&self.stat.version, &now.version);
+                Err(Error::changed("read", &self.location, difference))
+            }
+        }
+    }
+}
+
+impl Read for Bytes {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        while self.skip_bytes > 0 {
+            let mut waste = vec![0; self.skip_bytes.min(64 << 10) as usize];
+            match self.some(&mut waste)? {
+                0 => return Err(self.early().into()),
+                n => self.skip_bytes -= n as u64,
+            }
+        }
+        if self.left_bytes == 0 {
+            return Ok(0);
+        }
+        let want = buffer.len().min(usize::try_from(self.left_bytes).unwrap_or(usize::MAX));
+        match self.some(&mut buffer[..want])? {
+            0 => Err(self.early().into()),
+            n => {
+                self.left_bytes -= n as u64;
+                if self.left_bytes == 0 {
+                    // A caller that knows the size may never ask for more.
+                    self.finish()?;
+                }
+                Ok(n)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn declared(commands: &[(&str, &str)]) -> Declared {
+        let commands = commands.iter().map(|(name, line)| ((*name).into(), (*line).into())).collect();
+        Declared { name: "plain".into(), commands, ..Declared::default() }
+    }
+
+    /// A folder by the plain commands of every system.
+    fn plain() -> Declared {
+        declared(&[
+            ("get", "cat /{path}"),
+            ("range", "tail -c +$(({offset} + 1)) /{path} | head -c {length}"),
+            ("put", "mkdir -p \"$(dirname /{path})\" && cat > /{path}"),
+            ("move", "mv /{from} /{path}"),
+            ("stat", "stat -c '%s %y' /{path}"),
+            ("list", "cd /{path} && find . -type f | sed 's|^./||'"),
+            ("remove", "rm /{path}"),
+        ])
+    }
+
+    #[test]
+    fn conformance_of_plain_commands() {
+        let mut whole = plain();
+        whole.name = "whole".into();
+        // Without a command for parts of objects, and with files of this machine.
+        for name in ["range", "get", "put"] {
+            whole.commands.remove(name);
+        }
+        whole.commands.insert("get".into(), "cp /{path} {file}".into());
+        whole.commands.insert("put".into(), "mkdir -p \"$(dirname /{path})\" && cp {file} /{path}".into());
+        declare(vec![plain(), whole]);
+        let homes = crate::Homes::new(HomesConfig::default()).unwrap();
+        for scheme in ["plain", "whole"] {
+            let dir = tempfile::tempdir().unwrap();
+            let base: Location = format!("{scheme}://host{}", dir.path().display()).parse().unwrap();
+            crate::conformance::run_without_line_breaks(&**homes.get(&base), &base);
+            let left: Vec<_> = homes.list(&Listing::Under(base.clone())).unwrap_or_default();
+            assert!(left.iter().all(|location| !location.as_str().contains(PART_PREFIX)), "{left:?}");
+        }
+    }
+
+    #[test]
+    fn declarations_with_mistakes_say_what_is_wrong() {
+        let check = |change: &dyn Fn(&mut Declared), expect: &str| {
+            let mut home = plain();
+            change(&mut home);
+            let error = home.check().unwrap_err();
+            assert!(error.contains(expect), "{error}");
+        };
+        assert_eq!(plain().check(), Ok(()));
+        check(&|home| home.name = "a b".into(), "scheme");
+        check(&|home| home.name = "http".into(), "already");
+        check(&|home| drop(home.commands.remove("stat")), "no `stat`");
+        check(&|home| drop(home.commands.insert("got".into(), "x".into())), "`got` is none of");
+        check(&|home| drop(home.commands.insert("get".into(), "cat {pth}".into())), "hole {pth}");
+        for (name, commands) in PRESETS {
+            assert_eq!(Declared { name: "x".into(), ..declared(commands) }.check(), Ok(()), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_quoted() {
+        let fill = |hole: &str| (hole == "path").then(|| quoted("a'b c"));
+        assert_eq!(filled("awk '{print}' {path} {", &fill), "awk '{print}' 'a'\\''b c' {");
+    }
+}

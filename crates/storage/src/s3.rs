@@ -1,0 +1,680 @@
+//! `s3` homes: buckets of Amazon S3 and of the many servers that speak its protocol.
+//!
+//! A location is `s3://BUCKET/KEY`. Escapes such as `%20` in a key are decoded, so a percent sign is written as `%25`; every
+//! other character means itself, `?` and `#` too.
+//!
+//! An object appears with one request, all of it at once: a small object's own, or the last one of an upload in parts. An
+//! upload that fails is ended, and while it is under way it is noted ([`Fence::part_begins`](crate::Fence)) as
+//! `s3://BUCKET/KEY?uploadId=ID`, so that whoever reads the note can end it. Between its beginning and the note lies the time
+//! of one answer: an executor that is killed in it leaves an upload that only a rule of the bucket removes.
+//!
+//! A write takes several requests and its source cannot be read twice, so here each request is tried again by itself.
+//!
+//! The protocol has no way to refuse one particular upload later: a writer that is stopped between the last question to its
+//! fence and its last request is kept out by the lease alone (`fences: false`).
+//!
+//! Not here: credentials and endpoint (`account`), reading ([`crate::web`]).
+
+mod account;
+mod answer;
+
+use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, push_encoded};
+use crate::error::{Error, ErrorKind, Result, Status};
+use crate::kind::Kind;
+use crate::put::given_up;
+use crate::retry::Backoff;
+use crate::tree::{self, Children, Tree};
+use crate::version::Version;
+use crate::web::{self, Asker};
+use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listing, Location, Opened, Put, RetryConfig, Stat};
+use account::Account;
+use answer::Page;
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use ureq::http::{HeaderMap, Request, Response};
+use ureq::{Agent, Body};
+
+const STAT: &str = "stat";
+const READ: &str = "read";
+const WRITE: &str = "write";
+const LIST: &str = "list";
+const REMOVE: &str = "remove";
+
+/// Larger objects are uploaded in parts of this size. The protocol wants at least 5 MiB.
+const PART_BYTES: usize = 8 << 20;
+/// The protocol allows 10,000 parts, so the parts of very large objects grow.
+const PARTS_OF_ONE_SIZE: u32 = 1000;
+/// Parts of one object that are on their way at the same time.
+const UPLOADS_AT_ONCE: usize = 3;
+/// The longest key that the protocol allows.
+const KEY_BYTES_MAX: usize = 1024;
+
+const CAPABILITIES: Capabilities = Capabilities {
+    name: "s3",
+    read: true,
+    read_range: true,
+    stat: true,
+    write: true,
+    atomic_rename: true,
+    fences: false,
+    list: true,
+    remove: true,
+    local_path: false,
+    directories: false,
+};
+
+/// The kind of objects in buckets.
+pub(crate) struct Buckets;
+
+impl Kind for Buckets {
+    fn schemes(&self) -> &'static [&'static str] {
+        &["s3"]
+    }
+
+    fn capabilities(&self) -> &'static Capabilities {
+        &CAPABILITIES
+    }
+
+    fn canonical(&self, url: Url<'_>, out: &mut String) -> std::result::Result<Spelling, Refusal> {
+        let (bucket, key) = url.rest.split_once('/').unwrap_or((url.rest, ""));
+        if bucket.contains('@') || bucket.contains(':') {
+            return Err(Refusal::of_credentials());
+        }
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        if bucket.is_empty() || !bucket.bytes().all(is_name) {
+            return Err(Refusal::new("has no valid bucket name", "write s3://BUCKET/KEY"));
+        }
+        let Some(key) = percent_decode(key) else {
+            return Err(Refusal::new("has a `%` that begins no escape", "write %25 for a percent sign"));
+        };
+        if key.contains('\0') {
+            return Err(Refusal::new("holds a NUL byte", None));
+        }
+        if key.len() > KEY_BYTES_MAX {
+            return Err(Refusal::new("has a key of more than 1,024 bytes, which S3 does not allow", None));
+        }
+        out.push_str("s3://");
+        out.push_str(bucket);
+        out.push('/');
+        push_encoded(out, &key, is_path_mark, false);
+        Ok(Spelling::Url)
+    }
+
+    fn open(&self, config: &HomesConfig) -> Result<Arc<dyn Home>> {
+        Ok(Arc::new(S3Home::new(config.http.clone(), config.retries.clone())?))
+    }
+}
+
+/// Objects in buckets, by the credentials and the endpoint of the environment.
+pub struct S3Home {
+    http: HttpConfig,
+    agent: Agent,
+    /// Found at the first use.
+    account: OnceLock<Account>,
+    backoff: Backoff,
+    /// The regions of buckets that are not in the account's region, as the server has said.
+    regions: Mutex<BTreeMap<String, String>>,
+}
+
+/// What is asked of a bucket.
+struct Question<'a> {
+    method: &'static str,
+    /// The bucket and the percent-encoded key.
+    place: (&'a str, &'a str),
+    query: &'a [(&'a str, &'a str)],
+    headers: &'a [(&'static str, &'a str)],
+    body: &'a [u8],
+}
+
+impl S3Home {
+    /// Opens no connection, and looks for no credentials yet. Errors: the authority file of `http` cannot be read.
+    pub fn new(mut http: HttpConfig, retries: RetryConfig) -> Result<S3Home> {
+        if let Some(file) = std::env::var_os("AWS_CA_BUNDLE").filter(|file| !file.is_empty()) {
+            http.ca_file = Some(file.into());
+        }
+        // A redirect goes to another region, where the same signature is wrong.
+        let config = web::agent_config(&http)?.max_redirects(0).max_redirects_will_error(false);
+        Ok(S3Home {
+            agent: config.build().into(),
+            http,
+            account: OnceLock::new(),
+            backoff: Backoff::new(retries),
+            regions: Mutex::default(),
+        })
+    }
+
+    fn account(&self) -> Result<&Account> {
+        if let Some(account) = self.account.get() {
+            return Ok(account);
+        }
+        let account = Account::find(&self.http)?;
+        Ok(self.account.get_or_init(|| account))
+    }
+
+    fn regions(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends one signed request, and once more if the bucket turns out to be in another region.
+    fn send(
+        &self,
+        operation: &'static str,
+        location: &Location,
+        question: &Question<'_>,
+    ) -> Result<Response<Body>> {
+        let account = self.account()?;
+        let bucket = question.place.0;
+        let mut has_moved = false;
+        loop {
+            let region = self.regions().get(bucket).cloned().unwrap_or_else(|| account.region.clone());
+            let mut builder = Request::builder().method(question.method).uri(url_of(
+                account.endpoint.as_deref(),
+                &region,
+                question,
+            ));
+            for (name, value) in question.headers {
+                builder = builder.header(*name, *value);
+            }
+            let has_body = matches!(question.method, "PUT" | "POST");
+            let invalid = |error: ureq::http::Error| web::from_ureq(operation, location, error.into());
+            let (mut parts, ()) = builder.body(()).map_err(invalid)?.into_parts();
+            account.sign(&region, &mut parts, operation, location)?;
+            let answer = match has_body {
+                true => self.agent.run(Request::from_parts(parts, question.body)),
+                false => self.agent.run(Request::from_parts(parts, ())),
+            };
+            let answer = answer.map_err(|error| web::from_ureq(operation, location, error))?;
+            let other = web::header(answer.headers(), "x-amz-bucket-region").filter(|other| *other != region);
+            match (answer.status().as_u16(), other) {
+                (301 | 307 | 400, Some(other)) if account.endpoint.is_none() && !has_moved => {
+                    self.regions().insert(bucket.to_owned(), other.to_owned());
+                    has_moved = true;
+                }
+                _ => return Ok(answer),
+            }
+        }
+    }
+
+    /// [`S3Home::send`], where every answer but a success is an error.
+    fn ask_for(
+        &self,
+        operation: &'static str,
+        location: &Location,
+        question: &Question<'_>,
+    ) -> Result<(HeaderMap, Vec<u8>)> {
+        let answer = self.send(operation, location, question)?;
+        if !answer.status().is_success() {
+            return Err(self.refusal(operation, location, answer));
+        }
+        let (parts, body) = answer.into_parts();
+        let mut bytes = Vec::new();
+        body.into_reader()
+            .read_to_end(&mut bytes)
+            .map_err(|error| web::from_body(operation, location, error))?;
+        Ok((parts.headers, bytes))
+    }
+
+    /// The object's stat after a write whose answer named this tag.
+    fn stat_written(&self, location: &Location, size_bytes: u64, etag: Option<&str>) -> Result<Stat> {
+        match etag.filter(|etag| !etag.is_empty()) {
+            Some(etag) => {
+                let etag = format!("\"{}\"", etag.trim_matches('"'));
+                Ok(Stat { size_bytes, version: Version::of_http(size_bytes, Some(&etag), None) })
+            }
+            None => self.backoff.run(|_| self.stat(location)),
+        }
+    }
+
+    fn put_small(&self, location: &Location, body: &[u8], put: &Put) -> Result<Stat> {
+        put.fence.may_appear().map_err(|why| given_up(WRITE, location, why))?;
+        let place = place_of(WRITE, location)?;
+        let question = Question { method: "PUT", place, query: &[], headers: &[], body };
+        let (headers, _) = self.backoff.run(|_| self.ask_for(WRITE, location, &question))?;
+        self.stat_written(location, body.len() as u64, web::header(&headers, "etag"))
+    }
+
+    /// Uploads `first`, which is a whole part, and what follows it in `body`.
+    fn put_large(&self, location: &Location, first: Vec<u8>, body: &mut dyn Read, put: &Put) -> Result<Stat> {
+        let place = place_of(WRITE, location)?;
+        let begin = Question { method: "POST", place, query: &[("uploads", "")], headers: &[], body: &[] };
+        let (_, xml) = self.backoff.run(|_| self.ask_for(WRITE, location, &begin))?;
+        let Some(id) = answer::text_at(&xml, "UploadId") else {
+            let reason = "the server gave no name to the upload";
+            return Err(Error::new(ErrorKind::Io, Status::Temporary, WRITE, location, reason));
+        };
+        let note = note_of(location, &id);
+        put.fence.part_begins(Path::new(&note));
+        let written = self.put_parts(location, &id, first, body, put);
+        let is_gone = written.is_ok() || self.end_upload(location, &id).is_ok();
+        if is_gone {
+            put.fence.part_ended(Path::new(&note));
+        }
+        written
+    }
+
+    fn put_parts(
+        &self,
+        location: &Location,
+        id: &str,
+        first: Vec<u8>,
+        body: &mut dyn Read,
+        put: &Put,
+    ) -> Result<Stat> {
+        let place = place_of(WRITE, location)?;
+        let tags: Mutex<BTreeMap<u32, String>> = Mutex::default();
+        let failed: Mutex<Option<Error>> = Mutex::default();
+        let set = |slot: &Mutex<Option<Error>>, error| {
+            slot.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        };
+        let mut size_bytes: u64 = 0;
+        let (sender, receiver) = sync_channel::<(u32, Vec<u8>)>(0);
+        let receiver = Mutex::new(receiver);
+        let read = std::thread::scope(|scope| {
+            // The channel is owned by the parts' reader, so that the threads end when it does.
+            let sender = sender;
+            for _ in 0..UPLOADS_AT_ONCE {
+                scope.spawn(|| {
+                    while let Some((number, bytes)) = next_part(&receiver) {
+                        // After a failure parts are taken and dropped, so that their reader does not wait for ever.
+                        if failed.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+                            continue;
+                        }
+                        let text = number.to_string();
+                        let query = [("partNumber", text.as_str()), ("uploadId", id)];
+                        let question =
+                            Question { method: "PUT", place, query: &query, headers: &[], body: &bytes };
+                        match self.backoff.run(|_| self.ask_for(WRITE, location, &question)) {
+                            Ok((headers, _)) => {
+                                let tag = web::header(&headers, "etag").unwrap_or_default().to_owned();
+                                tags.lock().unwrap_or_else(PoisonError::into_inner).insert(number, tag);
+                            }
+                            Err(error) => set(&failed, error),
+                        }
+                    }
+                });
+            }
+            let mut number = 0;
+            let mut bytes = first;
+            loop {
+                number += 1;
+                size_bytes += bytes.len() as u64;
+                let is_last = bytes.len() < part_bytes(number);
+                // The threads end after this loop, not before.
+                let _ = sender.send((number, bytes));
+                if is_last || failed.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+                    return Ok(());
+                }
+                bytes = read_part(location, body, part_bytes(number + 1), size_bytes, put)?;
+                if bytes.is_empty() {
+                    return Ok(());
+                }
+            }
+        });
+        if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(error);
+        }
+        read?;
+        put.fence.may_appear().map_err(|why| given_up(WRITE, location, why))?;
+        let tags = tags.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut xml = String::from("<CompleteMultipartUpload>");
+        for (number, tag) in tags {
+            let tag = tag.replace('&', "&amp;").replace('"', "&quot;").replace('<', "&lt;");
+            xml.push_str(&format!("<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag></Part>"));
+        }
+        xml.push_str("</CompleteMultipartUpload>");
+        let query = [("uploadId", id)];
+        let question = Question { method: "POST", place, query: &query, headers: &[], body: xml.as_bytes() };
+        let (_, xml) = self.backoff.run(|n_tries| match self.complete(location, &question) {
+            // The try before did it, and only its answer was lost.
+            Err(error) if n_tries > 1 && error.kind() == ErrorKind::NotFound => Ok(Default::default()),
+            other => other,
+        })?;
+        self.stat_written(location, size_bytes, answer::text_at(&xml, "ETag").as_deref())
+    }
+
+    /// The end of an upload. The server may find out that it failed after it began its answer with a success.
+    fn complete(&self, location: &Location, question: &Question<'_>) -> Result<(HeaderMap, Vec<u8>)> {
+        let (headers, xml) = self.ask_for(WRITE, location, question)?;
+        match answer::text_at(&xml, "Code") {
+            None => Ok((headers, xml)),
+            Some(code) => {
+                let reason = format!("the server could not join the parts ({code})");
+                Err(Error::new(ErrorKind::Http(500), Status::Temporary, WRITE, location, reason))
+            }
+        }
+    }
+
+    /// Removes the parts of an upload. An upload that is not there is no error.
+    fn end_upload(&self, location: &Location, id: &str) -> Result<()> {
+        let place = place_of(REMOVE, location)?;
+        let query = [("uploadId", id)];
+        let question = Question { method: "DELETE", place, query: &query, headers: &[], body: &[] };
+        match self.backoff.run(|_| self.ask_for(REMOVE, location, &question)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Calls `found` with each page of the keys that begin with `prefix`.
+    fn each_page(
+        &self,
+        location: &Location,
+        prefix: &str,
+        delimiter: &str,
+        found: &mut dyn FnMut(Page),
+    ) -> Result<()> {
+        let (bucket, _) = bucket_and_key(location);
+        let mut token = String::new();
+        loop {
+            let mut query = vec![("encoding-type", "url"), ("list-type", "2"), ("prefix", prefix)];
+            if !delimiter.is_empty() {
+                query.push(("delimiter", delimiter));
+            }
+            if !token.is_empty() {
+                query.push(("continuation-token", &token));
+            }
+            let question =
+                Question { method: "GET", place: (bucket, ""), query: &query, headers: &[], body: &[] };
+            let (_, xml) = self.backoff.run(|_| self.ask_for(LIST, location, &question))?;
+            let mut page = Page::read(&xml);
+            let next = page.next.take();
+            found(page);
+            match next {
+                Some(next) if next != token => token = next,
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+/// What a directory's keys begin with: its own key with a `/` behind it; nothing for a whole bucket.
+fn prefix_of(operation: &'static str, directory: &Location) -> Result<String> {
+    if directory.scheme() != Buckets.schemes()[0] {
+        let error = Error::unsupported(operation, directory, CAPABILITIES.name);
+        return Err(error.with_context("scheme", directory.scheme()));
+    }
+    let (_, key) = bucket_and_key(directory);
+    let mut prefix = percent_decode(key).unwrap_or_default();
+    if !prefix.is_empty() && !prefix.ends_with('/') {
+        prefix.push('/');
+    }
+    Ok(prefix)
+}
+
+/// The keys below a directory, one level at a time.
+struct Keys<'a> {
+    home: &'a S3Home,
+    directory: &'a Location,
+    prefix: String,
+}
+
+impl Tree for Keys<'_> {
+    fn children(&self, directory: &str, begins: &str) -> Result<Children> {
+        let above = format!("{}{directory}", self.prefix);
+        let mut children = Children::default();
+        let mut is_there = false;
+        self.home.each_page(self.directory, &format!("{above}{begins}"), "/", &mut |page| {
+            is_there |= !page.keys.is_empty() || !page.prefixes.is_empty();
+            let name = |key: &String| key.strip_prefix(&above).map(str::to_owned);
+            // A key that ends in `/` marks a directory and is no file.
+            children.files.extend(page.keys.iter().filter_map(name).filter(|name| !name.is_empty()));
+            let cut = |name: String| name.strip_suffix('/').map(str::to_owned);
+            let named = page.prefixes.iter().filter_map(name).filter_map(cut);
+            children.directories.extend(named.filter(|name| !name.is_empty()));
+        })?;
+        // A directory is there as long as a key is below it; a bucket always.
+        if !is_there && !begins.is_empty() && !above.is_empty() {
+            self.home.each_page(self.directory, &above, "/", &mut |page| {
+                is_there |= !page.keys.is_empty() || !page.prefixes.is_empty();
+            })?;
+        }
+        match is_there || above.is_empty() {
+            true => Ok(children),
+            false => Err(nothing_below(self.directory)),
+        }
+    }
+}
+
+fn nothing_below(directory: &Location) -> Error {
+    let reason = "there is no object whose key begins so";
+    Error::new(ErrorKind::NotFound, Status::Permanent, LIST, directory, reason)
+}
+
+fn part_bytes(number: u32) -> usize {
+    PART_BYTES << ((number.saturating_sub(1)) / PARTS_OF_ONE_SIZE).min(6)
+}
+
+fn next_part(parts: &Mutex<Receiver<(u32, Vec<u8>)>>) -> Option<(u32, Vec<u8>)> {
+    parts.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+}
+
+/// The next bytes of a source, fewer than `want_bytes` only at its end. `before_bytes` were read already.
+fn read_part(
+    location: &Location,
+    body: &mut dyn Read,
+    want_bytes: usize,
+    before_bytes: u64,
+    put: &Put,
+) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut block = vec![0; 256 << 10];
+    while bytes.len() < want_bytes {
+        put.fence.may_go_on().map_err(|why| given_up(WRITE, location, why))?;
+        let want = block.len().min(want_bytes - bytes.len());
+        match body.read(&mut block[..want]) {
+            Ok(0) => break,
+            Ok(n) => bytes.extend_from_slice(&block[..n]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => {
+                let at = before_bytes + bytes.len() as u64;
+                let context = format!("reading byte {at} of what was to be written");
+                return Err(Error::from_read(WRITE, location, error).with_context("failed at", context));
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+/// How an upload is noted while it is under way.
+fn note_of(location: &Location, id: &str) -> String {
+    let mut note = format!("{location}?uploadId=");
+    push_encoded(&mut note, id, |_| false, false);
+    note
+}
+
+/// The location and the name of an upload, from its note.
+fn upload_of(note: &Path) -> Option<(Location, String)> {
+    let (location, id) = note.to_str()?.rsplit_once("?uploadId=")?;
+    Some((location.parse().ok().filter(|l: &Location| l.scheme() == "s3")?, percent_decode(id)?))
+}
+
+/// The bucket and the percent-encoded key of a location.
+fn bucket_and_key(location: &Location) -> (&str, &str) {
+    let text = location.as_str();
+    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+    rest.split_once('/').unwrap_or((rest, ""))
+}
+
+/// [`bucket_and_key`] of an object.
+fn place_of<'a>(operation: &'static str, location: &'a Location) -> Result<(&'a str, &'a str)> {
+    if location.scheme() != Buckets.schemes()[0] {
+        let error = Error::unsupported(operation, location, CAPABILITIES.name);
+        return Err(error.with_context("scheme", location.scheme()));
+    }
+    match bucket_and_key(location) {
+        (_, "") => {
+            let reason = "it names a bucket, and an object in it is needed";
+            Err(Error::new(ErrorKind::NotAFile, Status::Permanent, operation, location, reason))
+        }
+        place => Ok(place),
+    }
+}
+
+/// The URL of a question. Amazon's own servers know a bucket by the name of the host, except one with a dot in its name, which
+/// no certificate covers; all others know it by the path.
+fn url_of(endpoint: Option<&str>, region: &str, question: &Question<'_>) -> String {
+    let (bucket, key) = question.place;
+    let mut url = match endpoint {
+        Some(endpoint) => format!("{endpoint}/{bucket}/{key}"),
+        None if bucket.contains('.') => format!("https://s3.{region}.amazonaws.com/{bucket}/{key}"),
+        None => format!("https://{bucket}.s3.{region}.amazonaws.com/{key}"),
+    };
+    for (i, (name, value)) in question.query.iter().enumerate() {
+        url.push(if i == 0 { '?' } else { '&' });
+        url.push_str(name);
+        url.push('=');
+        push_encoded(&mut url, value, |byte| b"-._~".contains(&byte), false);
+    }
+    url
+}
+
+impl Asker for S3Home {
+    fn ask(
+        &self,
+        operation: &'static str,
+        location: &Location,
+        is_head: bool,
+        range: Option<&Range<u64>>,
+    ) -> Result<Response<Body>> {
+        let place = place_of(operation, location)?;
+        let range = range.map(|range| format!("bytes={}-{}", range.start, range.end - 1));
+        let headers: Vec<(&'static str, &str)> =
+            range.iter().map(|range| ("range", range.as_str())).collect();
+        let method = if is_head { "HEAD" } else { "GET" };
+        self.send(operation, location, &Question { method, place, query: &[], headers: &headers, body: &[] })
+    }
+
+    /// By the code in the body, which says more than the status.
+    fn refusal(&self, operation: &'static str, location: &Location, answer: Response<Body>) -> Error {
+        let by_status = web::refusal_of(operation, location, &answer);
+        let http = answer.status().as_u16();
+        let mut xml = Vec::new();
+        // What could not be read only makes the message shorter.
+        let _ = answer.into_body().into_reader().take(1 << 16).read_to_end(&mut xml);
+        let Some(code) = answer::text_at(&xml, "Code").filter(|code| !code.is_empty()) else {
+            return by_status;
+        };
+        let message = answer::text_at(&xml, "Message").unwrap_or_default();
+        let bucket = bucket_and_key(location).0;
+        let profile = self.account.get().map_or("default", Account::profile);
+        let (kind, status, reason) = match code.as_str() {
+            "NoSuchKey" => (ErrorKind::NotFound, Status::Permanent, "there is no such object".into()),
+            "NoSuchUpload" => (ErrorKind::NotFound, Status::Permanent, "there is no such upload".into()),
+            "NoSuchBucket" => {
+                let endpoint = self.account.get().and_then(|account| account.endpoint.as_deref());
+                let reason = format!("there is no bucket `{bucket}` at {}", endpoint.unwrap_or("Amazon S3"));
+                (ErrorKind::NotFound, Status::Permanent, reason)
+            }
+            "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "InvalidToken" | "InvalidClientTokenId" => {
+                let reason = format!(
+                    "the server does not accept the credentials ({code}); check AWS_ACCESS_KEY_ID and \
+                     AWS_SECRET_ACCESS_KEY, or the profile `{profile}` in ~/.aws/credentials"
+                );
+                (ErrorKind::PermissionDenied, Status::Permanent, reason)
+            }
+            "ExpiredToken" | "ExpiredTokenException" | "TokenRefreshRequired" => {
+                let reason =
+                    format!("the credentials have expired ({code}); get new ones, as by `aws sso login`");
+                (ErrorKind::PermissionDenied, Status::Permanent, reason)
+            }
+            "RequestTimeTooSkewed" => {
+                let reason =
+                    "the clocks of this machine and of the server differ by more than the server allows";
+                (ErrorKind::PermissionDenied, Status::Permanent, reason.into())
+            }
+            "AccessDenied" | "AllAccessDisabled" | "AccountProblem" => {
+                let reason = format!(
+                    "access is denied ({code}): these credentials may not {operation} it, or it is not there and they may not \
+                     list the bucket"
+                );
+                (ErrorKind::PermissionDenied, Status::Permanent, reason)
+            }
+            "SlowDown" | "RequestLimitExceeded" | "ThrottlingException" => {
+                let reason = format!("the server asks for fewer requests ({code})");
+                (ErrorKind::Http(http), Status::Temporary, reason)
+            }
+            "RequestTimeout" | "InternalError" | "OperationAborted" => {
+                (ErrorKind::Http(http), Status::Temporary, format!("the server answered {http} ({code})"))
+            }
+            _ => {
+                let colon = if message.is_empty() { "" } else { ": " };
+                let reason = format!("the server answered {http} ({code}{colon}{message})");
+                (by_status.kind(), by_status.status(), reason)
+            }
+        };
+        Error::new(kind, status, operation, location, reason).with_retry_after(by_status.retry_after())
+    }
+
+    fn explains_in_bodies(&self) -> bool {
+        true
+    }
+}
+
+impl Home for S3Home {
+    fn capabilities(&self) -> &'static Capabilities {
+        &CAPABILITIES
+    }
+
+    fn stat(&self, location: &Location) -> Result<Stat> {
+        place_of(STAT, location)?;
+        web::stat(self, location)
+    }
+
+    fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {
+        place_of(READ, location)?;
+        web::open(self, location, range)
+    }
+
+    fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {
+        place_of(WRITE, location)?;
+        let first = read_part(location, body, PART_BYTES, 0, put)?;
+        match first.len() < PART_BYTES {
+            true => self.put_small(location, &first, put),
+            false => self.put_large(location, first, body, put),
+        }
+    }
+
+    fn remove_part(&self, part: &Path) -> Result<()> {
+        match upload_of(part) {
+            Some((location, id)) => self.end_upload(&location, &id),
+            None => Ok(()),
+        }
+    }
+
+    fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
+        let directory = listing.directory();
+        let prefix = prefix_of(LIST, directory)?;
+        let names = match listing {
+            Listing::Glob { pattern, .. } => tree::glob(&Keys { home: self, directory, prefix }, pattern)?,
+            Listing::Under(_) => {
+                let mut names = Vec::new();
+                let mut is_there = prefix.is_empty();
+                self.each_page(directory, &prefix, "", &mut |page| {
+                    is_there |= !page.keys.is_empty();
+                    let files = page.keys.iter().filter(|key| !key.ends_with('/'));
+                    names.extend(files.filter_map(|key| key.strip_prefix(&prefix)).map(str::to_owned));
+                })?;
+                if !is_there {
+                    return Err(nothing_below(directory));
+                }
+                names
+            }
+        };
+        let mut found = names.iter().map(|name| directory.join(name)).collect::<Result<Vec<_>>>()?;
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
+    }
+
+    /// Servers say nothing of an object that was not there, so they are asked first.
+    fn remove(&self, location: &Location) -> Result<()> {
+        let place = place_of(REMOVE, location)?;
+        web::stat(self, location)?;
+        let question = Question { method: "DELETE", place, query: &[], headers: &[], body: &[] };
+        self.ask_for(REMOVE, location, &question).map(drop)
+    }
+}

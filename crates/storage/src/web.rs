@@ -1,0 +1,391 @@
+//! Objects on web servers, for every kind of home that reads them by HTTP/1.1: whole, in ranges, and their size and version.
+//!
+//! Sizes come from `Content-Length` or `Content-Range`. A server that tells neither (a chunked answer) is read once to
+//! count and once to deliver, because every caller has to know a size before it reserves space. A server that ignores
+//! ranges is read from its start and the unwanted head is skipped.
+//!
+//! Bytes are taken as the server stores them: no compression is asked for and none is undone.
+//!
+//! Time limits are on connecting, on the first byte of an answer and on each wait for more, never on a whole body: a
+//! large object on a slow link is no fault.
+//!
+//! Not here: how a request is made, and with which credentials ([`Asker`]).
+
+use crate::error::{Error, ErrorKind, Result, Status};
+use crate::version::Version;
+use crate::{HttpConfig, Location, Opened, Stat};
+use std::fmt;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+use ureq::config::ConfigBuilder;
+use ureq::http::{HeaderMap, Response};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
+use ureq::typestate::AgentScope;
+use ureq::{Agent, Body};
+
+const STAT: &str = "stat";
+const READ: &str = "read";
+
+/// How one kind of home asks its server.
+pub(crate) trait Asker: Send + Sync {
+    /// Sends one request for the object, or with `is_head` for its headers alone. Every answer comes back, errors of the
+    /// server too.
+    fn ask(
+        &self,
+        operation: &'static str,
+        location: &Location,
+        is_head: bool,
+        range: Option<&Range<u64>>,
+    ) -> Result<Response<Body>>;
+
+    /// What an answer means that is no success.
+    fn refusal(&self, operation: &'static str, location: &Location, answer: Response<Body>) -> Error {
+        refusal_of(operation, location, &answer)
+    }
+
+    /// The body of a refusal says why, so a refused HEAD, which has no body, is asked again by GET.
+    fn explains_in_bodies(&self) -> bool {
+        false
+    }
+}
+
+/// The client's settings that all kinds of home share.
+pub(crate) fn agent_config(config: &HttpConfig) -> Result<ConfigBuilder<AgentScope>> {
+    let mut builder = Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(config.redirects_max)
+        .user_agent(concat!("eyas/", env!("CARGO_PKG_VERSION")))
+        .accept_encoding("identity")
+        .timeout_connect(Some(config.connect_timeout))
+        .timeout_recv_response(Some(config.answer_timeout))
+        .timeout_per_read(Some(config.stall_timeout));
+    if !config.proxy_from_env {
+        builder = builder.proxy(None);
+    }
+    if let Some(file) = &config.ca_file {
+        let roots = RootCerts::new_with_certs(&read_certificates(file)?);
+        builder = builder.tls_config(TlsConfig::builder().root_certs(roots).build());
+    }
+    Ok(builder)
+}
+
+/// Starts reading the whole object or a range of it.
+pub(crate) fn open(asker: &dyn Asker, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {
+    match range {
+        None => open_whole(asker, location),
+        Some(range) => open_range(asker, location, range),
+    }
+}
+
+/// Reads the whole body to count its bytes, for servers that do not give a size.
+fn measure(asker: &dyn Asker, operation: &'static str, location: &Location) -> Result<u64> {
+    let answer = checked(asker, operation, location, asker.ask(operation, location, false, None)?)?;
+    io::copy(&mut answer.into_body().into_reader(), &mut io::sink())
+        .map_err(|error| from_body(operation, location, error))
+}
+
+/// An answer that should carry the whole object.
+fn open_whole(asker: &dyn Asker, location: &Location) -> Result<Opened> {
+    let answer = checked(asker, READ, location, asker.ask(READ, location, false, None)?)?;
+    if answer.status() != 200 {
+        return Err(unexpected(READ, location, &answer, "the whole object was asked for"));
+    }
+    let (size_bytes, answer) = match content_length(answer.headers()) {
+        Some(size_bytes) => (size_bytes, answer),
+        None => {
+            // The connection is given up before another is used for counting.
+            drop(answer);
+            let size_bytes = measure(asker, READ, location)?;
+            let answer = checked(asker, READ, location, asker.ask(READ, location, false, None)?)?;
+            (size_bytes, answer)
+        }
+    };
+    let stat = stat_of(size_bytes, answer.headers());
+    let body = HttpReader::new(location, answer, 0, size_bytes, true);
+    Ok(Opened { location: location.clone(), stat, range: 0..size_bytes, reader: Box::new(body), file: None })
+}
+
+fn open_range(asker: &dyn Asker, location: &Location, range: Range<u64>) -> Result<Opened> {
+    let opened = |stat, range, reader| Opened { location: location.clone(), stat, range, reader, file: None };
+    if range.start >= range.end {
+        // HTTP has no way to ask for nothing.
+        let stat = self::stat(asker, location)?;
+        if range.start > range.end || range.end > stat.size_bytes {
+            return Err(Error::range_outside(READ, location, &range, stat.size_bytes));
+        }
+        return Ok(opened(stat, range, Box::new(io::empty())));
+    }
+    let answer = asker.ask(READ, location, false, Some(&range))?;
+    let told = content_range(answer.headers());
+    if answer.status() == 416 {
+        let size_bytes = match told {
+            Some((_, Some(size_bytes))) => size_bytes,
+            _ => self::stat(asker, location)?.size_bytes,
+        };
+        return Err(Error::range_outside(READ, location, &range, size_bytes));
+    }
+    let answer = checked(asker, READ, location, answer)?;
+    if answer.status() == 200 {
+        let size_bytes = match content_length(answer.headers()) {
+            Some(size_bytes) => size_bytes,
+            None => measure(asker, READ, location)?,
+        };
+        if range.end > size_bytes {
+            return Err(Error::range_outside(READ, location, &range, size_bytes));
+        }
+        let stat = stat_of(size_bytes, answer.headers());
+        let body = HttpReader::new(location, answer, range.start, range.end - range.start, false);
+        return Ok(opened(stat, range, Box::new(body)));
+    }
+    let (Some((Some(given), total)), 206) = (told, answer.status().as_u16()) else {
+        return Err(unexpected(READ, location, &answer, "a part of the object was asked for"));
+    };
+    let size_bytes = match total {
+        Some(size_bytes) => size_bytes,
+        None => self::stat(asker, location)?.size_bytes,
+    };
+    if range.end > size_bytes {
+        return Err(Error::range_outside(READ, location, &range, size_bytes));
+    }
+    if given != range {
+        let reason = format!(
+            "the server sent bytes {}..{} instead of {}..{}",
+            given.start, given.end, range.start, range.end
+        );
+        return Err(Error::new(ErrorKind::Io, Status::Permanent, READ, location, reason));
+    }
+    let stat = stat_of(size_bytes, answer.headers());
+    let body = HttpReader::new(location, answer, 0, range.end - range.start, true);
+    Ok(opened(stat, range, Box::new(body)))
+}
+
+/// Size and version of an object.
+pub(crate) fn stat(asker: &dyn Asker, location: &Location) -> Result<Stat> {
+    let head = asker.ask(STAT, location, true, None)?;
+    match head.status().as_u16() {
+        200 => {
+            if let Some(size_bytes) = content_length(head.headers()) {
+                return Ok(stat_of(size_bytes, head.headers()));
+            }
+        }
+        // Servers that have no HEAD, and links that are signed for GET only.
+        400 | 403 | 405 | 501 => {}
+        _ if !asker.explains_in_bodies() => {
+            checked(asker, STAT, location, head)?;
+        }
+        _ => {}
+    }
+    let mut answer = asker.ask(STAT, location, false, Some(&(0..1)))?;
+    if answer.status() == 416 {
+        // An empty object has no first byte, and this answer need not give its version.
+        answer = asker.ask(STAT, location, false, None)?;
+    }
+    let answer = checked(asker, STAT, location, answer)?;
+    let told = content_range(answer.headers()).and_then(|(_, total)| total);
+    let size_bytes = match (answer.status().as_u16(), told, content_length(answer.headers())) {
+        (206, Some(size_bytes), _) | (200, _, Some(size_bytes)) => size_bytes,
+        (200 | 206, _, _) => measure(asker, STAT, location)?,
+        _ => return Err(unexpected(STAT, location, &answer, "the size was asked for")),
+    };
+    Ok(stat_of(size_bytes, answer.headers()))
+}
+
+/// Gives exactly the expected bytes of a body, or says what is wrong with it.
+struct HttpReader {
+    body: ureq::BodyReader<'static>,
+    location: Location,
+    /// Bytes before the wanted ones, from a server that ignores ranges.
+    skip_bytes: u64,
+    size_bytes: u64,
+    given_bytes: u64,
+    /// The body has to end where the wanted bytes do.
+    ends: bool,
+}
+
+impl HttpReader {
+    fn new(
+        location: &Location,
+        answer: Response<Body>,
+        skip_bytes: u64,
+        size_bytes: u64,
+        ends: bool,
+    ) -> HttpReader {
+        let body = answer.into_body().into_reader();
+        HttpReader { body, location: location.clone(), skip_bytes, size_bytes, given_bytes: 0, ends }
+    }
+
+    fn read_some(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.body.read(buffer) {
+            Ok(n) => Ok(n),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
+            Err(error) => Err(from_body(READ, &self.location, error)
+                .with_context("received", format!("{} of {} B", self.given_bytes, self.size_bytes))
+                .into()),
+        }
+    }
+
+    fn ended_early(&self) -> io::Error {
+        let reason = format!("the answer ended after {} of {} B", self.given_bytes, self.size_bytes);
+        Error::new(ErrorKind::Io, Status::Temporary, READ, &self.location, reason).into()
+    }
+}
+
+impl Read for HttpReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut waste = [0; 8 * 1024];
+        while self.skip_bytes > 0 {
+            let want = waste.len().min(usize::try_from(self.skip_bytes).unwrap_or(usize::MAX));
+            match self.read_some(&mut waste[..want])? {
+                0 => return Err(self.ended_early()),
+                n => self.skip_bytes -= n as u64,
+            }
+        }
+        let missing = self.size_bytes - self.given_bytes;
+        if missing == 0 {
+            // Reading the end also gives the connection back for the next request.
+            if self.ends && self.read_some(&mut waste[..1])? != 0 {
+                let difference = format!("the answer is longer than {} B", self.size_bytes);
+                return Err(Error::changed(READ, &self.location, difference).into());
+            }
+            self.ends = false;
+            return Ok(0);
+        }
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        let want = buffer.len().min(usize::try_from(missing).unwrap_or(usize::MAX));
+        match self.read_some(&mut buffer[..want])? {
+            0 => Err(self.ended_early()),
+            n => {
+                self.given_bytes += n as u64;
+                Ok(n)
+            }
+        }
+    }
+}
+
+fn read_certificates(file: &Path) -> Result<Vec<Certificate<'static>>> {
+    let operation = "trust the authorities in";
+    let pem = std::fs::read(file).map_err(|error| Error::from_io(operation, file.display(), error))?;
+    let mut certificates = Vec::new();
+    for item in ureq::tls::parse_pem(&pem) {
+        match item {
+            Ok(PemItem::Certificate(certificate)) => certificates.push(certificate),
+            Ok(_) => {}
+            Err(error) => return Err(from_ureq(operation, file.display(), error)),
+        }
+    }
+    if certificates.is_empty() {
+        let reason = "it holds no certificate in PEM form";
+        return Err(Error::new(ErrorKind::Io, Status::Permanent, operation, file.display(), reason));
+    }
+    Ok(certificates)
+}
+
+pub(crate) fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok().map(str::trim)
+}
+
+pub(crate) fn content_length(headers: &HeaderMap) -> Option<u64> {
+    header(headers, "content-length")?.parse().ok()
+}
+
+/// `bytes 0-9/100` is `(Some(0..10), Some(100))`; `bytes */100` has no range, `bytes 0-9/*` no size.
+fn content_range(headers: &HeaderMap) -> Option<(Option<Range<u64>>, Option<u64>)> {
+    let (range, total) = header(headers, "content-range")?.strip_prefix("bytes")?.trim().split_once('/')?;
+    let range = match range.trim().split_once('-') {
+        Some((first, last)) => {
+            let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+            Some(first..last.checked_add(1)?)
+        }
+        None => None,
+    };
+    Some((range, total.trim().parse().ok()))
+}
+
+pub(crate) fn stat_of(size_bytes: u64, headers: &HeaderMap) -> Stat {
+    let version = Version::of_http(size_bytes, header(headers, "etag"), header(headers, "last-modified"));
+    Stat { size_bytes, version }
+}
+
+/// Seconds, or a date, which is read against the server's own clock.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = header(headers, "retry-after")?;
+    if let Ok(seconds) = text.parse::<u64>() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let then = httpdate::parse_http_date(text).ok()?;
+    let now = header(headers, "date").and_then(|date| httpdate::parse_http_date(date).ok());
+    Some(then.duration_since(now.unwrap_or_else(SystemTime::now)).unwrap_or(Duration::ZERO))
+}
+
+/// What an answer means that is no success, by its status alone.
+pub(crate) fn refusal_of(operation: &'static str, location: &Location, answer: &Response<Body>) -> Error {
+    let code = answer.status().as_u16();
+    let (kind, status) = kind_of(code);
+    let name = answer.status().canonical_reason().unwrap_or("no known status");
+    let reason = format!("the server answered {code} ({name})");
+    Error::new(kind, status, operation, location, reason).with_retry_after(retry_after(answer.headers()))
+}
+
+/// What the status of a failed request means, and whether the same request may succeed later.
+pub(crate) fn kind_of(code: u16) -> (ErrorKind, Status) {
+    use Status::{Permanent, Temporary};
+    match code {
+        404 | 410 => (ErrorKind::NotFound, Permanent),
+        401 | 403 => (ErrorKind::PermissionDenied, Permanent),
+        408 | 425 | 429 => (ErrorKind::Http(code), Temporary),
+        501 | 505 => (ErrorKind::Http(code), Permanent),
+        500..=599 => (ErrorKind::Http(code), Temporary),
+        _ => (ErrorKind::Http(code), Permanent),
+    }
+}
+
+/// The answer if it is a success; otherwise what the asker makes of it.
+fn checked(
+    asker: &dyn Asker,
+    operation: &'static str,
+    location: &Location,
+    answer: Response<Body>,
+) -> Result<Response<Body>> {
+    match answer.status().is_success() {
+        true => Ok(answer),
+        false => Err(asker.refusal(operation, location, answer)),
+    }
+}
+
+/// An answer that is a success, but to another question.
+fn unexpected(operation: &'static str, location: &Location, answer: &Response<Body>, asked: &str) -> Error {
+    let code = answer.status().as_u16();
+    let reason = format!("the server answered {code} although {asked}");
+    Error::new(ErrorKind::Http(code), Status::Permanent, operation, location, reason)
+}
+
+pub(crate) fn from_body(operation: &'static str, location: &Location, error: io::Error) -> Error {
+    from_ureq(operation, location, ureq::Error::from(error))
+}
+
+pub(crate) fn from_ureq(operation: &'static str, location: impl fmt::Display, error: ureq::Error) -> Error {
+    use Status::{Permanent, Temporary};
+    let (kind, status) = match &error {
+        ureq::Error::Io(io) => {
+            // TLS reports an untrusted or wrong certificate as invalid data. Whatever else the network reports, another
+            // connection may do better.
+            let status = if io.kind() == io::ErrorKind::InvalidData { Permanent } else { Temporary };
+            let reason = format!("the connection failed: {io}");
+            return Error::new(ErrorKind::Io, status, operation, location, reason).with_source(error);
+        }
+        ureq::Error::Timeout(_) | ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => {
+            (ErrorKind::Io, Temporary)
+        }
+        // A broken answer, such as a chunk cut short.
+        ureq::Error::Protocol(_) | ureq::Error::ConnectProxyFailed(_) | ureq::Error::BodyStalled => {
+            (ErrorKind::Io, Temporary)
+        }
+        ureq::Error::BadUri(_) | ureq::Error::Http(_) => (ErrorKind::InvalidName, Permanent),
+        _ => (ErrorKind::Io, Permanent),
+    };
+    Error::new(kind, status, operation, location, error.to_string()).with_source(error)
+}

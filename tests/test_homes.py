@@ -1,0 +1,246 @@
+"""Homes beyond folders and web servers: each against a real server or real commands, and what happens when those fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from buckets import SECRET, Answer, Server, answers_at, free_port, moto, weather
+from harness import Run, log_text, wait_until
+from lists import write_list
+
+RCLONE = shutil.which("rclone")
+SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with moto(tmp_path_factory.mktemp("moto")) as server:
+        yield server
+
+
+def test_s3_keeps_every_promise_of_a_home(lab: Run, s3: Server) -> None:
+    # The server's routes do not know a line break in a name.
+    place = f"s3://{s3.new_bucket()}/base"
+    done = lab("homes", place, "--no-line-breaks", env=s3.env())
+    assert "keeps every promise" in done.stdout
+    assert b"<Upload>" not in s3.uploads(place.split("/")[2])
+
+
+def test_an_unmodified_program_reads_from_s3_and_writes_to_s3(run: Run, s3: Server, tmp_path: Path) -> None:
+    bucket = s3.new_bucket()
+    names = ["a.txt", "b c+d%.txt", "é.txt"]
+    for n, name in enumerate(names):
+        (tmp_path / name).write_text("word " * (n + 1))
+    env = s3.env()
+    run("cp", *names, f"s3://{bucket}/in/", cwd=tmp_path, env=env)
+    tasks = [
+        {
+            "id": f"t{n}",
+            "command": f"wc -w < {json.dumps(name)} > n",
+            "inputs": [f"s3://{bucket}/in/{name.replace('%', '%25')}"],
+            "outputs": {"n": f"s3://{bucket}/out/{n}.n"},
+        }
+        for n, name in enumerate(names)
+    ]
+    whole = {
+        "id": "all",
+        "command": "cat n/* | sort > sum",
+        "inputs": {"n": f"s3://{bucket}/out/*.n"},
+        "outputs": {"sum": f"s3://{bucket}/sum"},
+    }
+    write_list(tmp_path / "tasks.jsonl", *tasks)
+    done = run("run", "tasks.jsonl", "--dir", "c", cwd=tmp_path, env=env)
+    assert "3 done" in done.stdout
+    write_list(tmp_path / "whole.jsonl", whole)
+    run("run", "whole.jsonl", "--dir", "d", cwd=tmp_path, env=env)
+    assert run("cat", f"s3://{bucket}/sum", env=env).stdout.split() == ["1", "2", "3"]
+    # No credentials in what the run leaves.
+    for folder in ("c", "d"):
+        assert SECRET not in log_text(tmp_path / folder / "dispatcher" / "events.jsonl")
+        for path in (tmp_path / folder).rglob("*"):
+            assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
+
+
+def test_a_map_is_over_the_objects_that_match(run: Run, s3: Server, tmp_path: Path) -> None:
+    bucket = s3.new_bucket()
+    for name in ("x/1.fa", "x/2.fa", "x/3.fb", "x/y/4.fa"):
+        s3.ask("PUT", f"/{bucket}/{name}", name.encode())
+    env = s3.env()
+    out = f"s3://{bucket}/out/{{stem}}.n"
+    done = run(
+        "map", f"s3://{bucket}/x/*.fa", "--out", out, "--shell", "--", "wc -c < {in} > {out}", env=env, cwd=tmp_path
+    )
+    assert "2 done" in done.stdout
+    listed = run("ls", f"s3://{bucket}/", env=env).stdout.split()
+    assert [name for name in listed if "/out/" in name] == [f"s3://{bucket}/out/{n}.n" for n in (1, 2)]
+    assert run("ls", f"s3://{bucket}/**/*.fa", env=env).stdout.count("\n") == 3
+    nothing = run("map", f"s3://{bucket}/z/*.fa", "--", "true", env=env, cwd=tmp_path, status=2)
+    assert "no file matches" in nothing.stderr
+
+
+def test_what_is_wrong_is_said_and_no_secret_with_it(run: Run, s3: Server, tmp_path: Path) -> None:
+    bucket = s3.new_bucket()
+    env = s3.env()
+    assert "there is no such object" in run("cat", f"s3://{bucket}/x", env=env, status=2).stderr
+    no_bucket = run("cat", "s3://nobucketofthatname/x", env=env, status=2).stderr
+    assert "there is no bucket `nobucketofthatname`" in no_bucket
+    without = {name: value for name, value in env.items() if not name.endswith("_KEY") and "KEY_ID" not in name}
+    without |= {"HOME": str(tmp_path), "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
+    missing = run("cat", f"s3://{bucket}/x", env=without, status=4).stderr
+    assert "no credentials for S3 were found" in missing
+    assert "no such" not in missing
+    secret = run("cat", f"s3://KEY:{SECRET}@{bucket}/x", env=env, status=2).stderr
+    assert "credentials in it" in secret
+    assert SECRET not in secret
+    # A profile has them, too, and where the server is.
+    (tmp_path / ".aws").mkdir()
+    profile = f"[me]\naws_access_key_id = K\naws_secret_access_key = {SECRET}\n"
+    (tmp_path / ".aws" / "credentials").write_text(profile)
+    (tmp_path / ".aws" / "config").write_text(f"[profile me]\nendpoint_url = {s3.endpoint}\n")
+    s3.ask("PUT", f"/{bucket}/x", b"hello")
+    by_profile = without | {"AWS_PROFILE": "me", "AWS_ENDPOINT_URL": ""}
+    assert run("cat", f"s3://{bucket}/x", env=by_profile).stdout == "hello"
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "expected"),
+    [
+        ("AccessDenied", 403, "access is denied"),
+        ("SignatureDoesNotMatch", 403, "does not accept the credentials"),
+        ("ExpiredToken", 400, "the credentials have expired"),
+        ("RequestTimeTooSkewed", 403, "the clocks"),
+    ],
+)
+def test_a_refusal_is_explained(run: Run, s3: Server, code: str, status: int, expected: str) -> None:
+    answer = (status, f"<Error><Code>{code}</Code><Message>no {SECRET}</Message></Error>".encode())
+    with weather(s3, lambda _method, _path: answer) as endpoint:
+        said = run("cat", "s3://bucket1/x", env=s3.env(endpoint), status=4).stderr
+    assert expected in said
+    assert SECRET not in said
+
+
+def test_a_server_that_asks_for_fewer_requests_gets_them(run: Run, s3: Server, tmp_path: Path) -> None:
+    bucket = s3.new_bucket()
+    s3.ask("PUT", f"/{bucket}/x", b"hello")
+    seen: list[str] = []
+
+    def slow(method: str, path: str) -> Answer:
+        seen.append(method)
+        return (503, SLOW_DOWN) if len(seen) <= 2 else None
+
+    with weather(s3, slow) as endpoint:
+        assert run("cat", f"s3://{bucket}/x", env=s3.env(endpoint)).stdout == "hello"
+    assert len(seen) >= 3
+    with weather(s3, lambda _method, _path: (503, SLOW_DOWN)) as endpoint:
+        said = run("cat", f"s3://{bucket}/x", env=s3.env(endpoint), status=4).stderr
+    assert "asks for fewer requests" in said
+    assert "tries: 5" in said
+
+
+def test_an_upload_that_is_cut_leaves_nothing(run: Run, s3: Server, tmp_path: Path) -> None:
+    bucket = s3.new_bucket()
+    (tmp_path / "big").write_bytes(os.urandom(20 << 20))
+    n_cut = 0
+
+    def cut(method: str, path: str) -> Answer:
+        nonlocal n_cut
+        if method == "PUT" and "partNumber=2" in path:
+            n_cut += 1
+            return "cut"
+        return None
+
+    with weather(s3, cut) as endpoint:
+        said = run("cp", "big", f"s3://{bucket}/big", env=s3.env(endpoint), cwd=tmp_path, status=4).stderr
+    assert n_cut == 5, said
+    assert "cannot write" in said
+    assert b"<Upload>" not in s3.uploads(bucket)
+    assert run("ls", f"s3://{bucket}/", env=s3.env()).stdout == ""
+    # A cut that passes is not noticed.
+    n_cut = 0
+
+    def cut_once(method: str, path: str) -> Answer:
+        nonlocal n_cut
+        if method == "PUT" and "partNumber=2" in path and n_cut == 0:
+            n_cut += 1
+            return "cut"
+        return None
+
+    with weather(s3, cut_once) as endpoint:
+        run("cp", "big", f"s3://{bucket}/big", env=s3.env(endpoint), cwd=tmp_path)
+    run("cp", f"s3://{bucket}/big", "back", env=s3.env(), cwd=tmp_path)
+    assert (tmp_path / "back").read_bytes() == (tmp_path / "big").read_bytes()
+
+
+def test_home_check_tries_everything(run: Run, s3: Server, tmp_path: Path) -> None:
+    bucket = s3.new_bucket()
+    for place, env in ((f"s3://{bucket}/here", s3.env()), (str(tmp_path), {})):
+        checked = json.loads(run("home", "check", place, "--size", "1", "--json", env=env).stdout)
+        works = {row["what"]: row["works"] for row in checked["rows"]}
+        wanted = ("write", "stat", "read", "read a range", "list", "remove", "read, bandwidth", "write, bandwidth")
+        assert all(works[what] for what in wanted), checked
+    assert run("ls", f"s3://{bucket}/", env=s3.env()).stdout == ""
+    table = run("home", "check", f"s3://{bucket}/here", "--size", "0", env=s3.env()).stdout
+    assert "`s3` home at" in table
+
+
+needs_rclone = pytest.mark.skipif(RCLONE is None and not os.environ.get("CI"), reason="needs rclone")
+
+
+@pytest.fixture
+def dav(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A WebDAV server that wants a password, and the folder that it shows."""
+    folder, port = tmp_path / "shared", free_port()
+    folder.mkdir()
+    address = f"127.0.0.1:{port}"
+    command = [RCLONE or "rclone", "serve", "webdav", str(folder), "--addr", address, "--user", "me", "--pass", SECRET]
+    with open(tmp_path / "dav.log", "wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: answers_at(port), "rclone serve webdav")
+        yield f"dav://{address}", folder
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+@needs_rclone
+def test_webdav_keeps_every_promise_of_a_home(run: Run, lab: Run, dav: tuple[str, Path], tmp_path: Path) -> None:
+    url, folder = dav
+    (tmp_path / "netrc").write_text(f"machine 127.0.0.1\nlogin me\npassword {SECRET}\n")
+    env = {"NETRC": str(tmp_path / "netrc")}
+    done = lab("homes", f"{url}/base", "--no-line-breaks", env=env)
+    assert "keeps every promise" in done.stdout
+    assert not [path for path in folder.rglob("*") if path.name.startswith(".eyas-part-")]
+    refused = run("ls", f"{url}/base", env={"NETRC": "/dev/null"}, status=4).stderr
+    assert "a name and a password" in refused
+    (folder / "in.txt").write_text("one two three")
+    write_list(
+        tmp_path / "tasks.jsonl",
+        {"id": "t", "command": "wc -w < in.txt > n", "inputs": [f"{url}/in.txt"], "outputs": {"n": f"{url}/out/n"}},
+    )
+    run("run", "tasks.jsonl", "--dir", "c", cwd=tmp_path, env=env)
+    assert (folder / "out" / "n").read_text().strip() == "3"
+    assert SECRET not in log_text(tmp_path / "c" / "dispatcher" / "events.jsonl")
+
+
+@needs_rclone
+def test_a_home_of_commands_keeps_every_promise(run: Run, lab: Run, tmp_path: Path) -> None:
+    (tmp_path / "eyas.toml").write_text('[home.rc]\npreset = "rclone"\n')
+    (tmp_path / "rclone.conf").write_text("[disk]\ntype = local\n")
+    env = {"RCLONE_CONFIG": str(tmp_path / "rclone.conf")}
+    place = f"rc://disk{tmp_path}"
+    done = lab("homes", f"{place}/base", "--no-line-breaks", cwd=tmp_path, env=env)
+    assert "keeps every promise" in done.stdout
+    (tmp_path / "a b.txt").write_text("one two")
+    task = {"id": "t", "command": "wc -w < 'a b.txt' > n", "inputs": [f"{place}/a b.txt"], "outputs": {"n": f"{place}/n"}}
+    write_list(tmp_path / "tasks.jsonl", task)
+    run("run", "tasks.jsonl", "--dir", "c", cwd=tmp_path, env=env)
+    assert (tmp_path / "n").read_text().strip() == "2"
+    (tmp_path / "eyas.toml").write_text('[home.rc]\nget = "x"\n')
+    assert "it has no `put`" in run("ls", f"{place}/", cwd=tmp_path, status=2).stderr
