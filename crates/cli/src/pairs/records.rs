@@ -15,12 +15,12 @@ use eyas_text::shown;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Read};
 
+/// The format of the files. The module says what a record is.
+// Variants with a description of their own would double the length of the help.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Records {
-    /// The sequences of FASTA files.
     Fasta,
-    /// The rows of CSV files whose first row has the names of columns.
     Csv,
 }
 

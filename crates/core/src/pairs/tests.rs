@@ -90,13 +90,19 @@ fn a_prime_number_of_slots_gets_equal_blocks() {
     let sizes = Sizes::two(&[1000; 100], &[1000; 100]);
     let tiles = plan(&sizes, &machine(7, 1, 1 << 30, 1_000_000)).unwrap();
     check_tiles(&sizes, &tiles);
+    let tiling = super::plan(&sizes, &machine(7, 1, 1 << 30, 1_000_000)).unwrap();
+    let Kinds { opening, middle, block, .. } = tiling.n_of;
+    assert_eq!((middle, block), (0, 7));
     let n_all = sizes.whole().n_pairs(Shape::Two) as f64;
-    for n in 0..7 {
-        // An opening and the rest of its block; a quarter of each block is kept back.
-        let n_pairs = tiles[n].n_pairs(Shape::Two) + tiles[7 + n].n_pairs(Shape::Two);
-        let share = n_pairs as f64 / (n_all / 7.0);
-        assert!((0.7..0.8).contains(&share), "block {n} has {share} of its share");
+    let share =
+        |tiles: &[Tile]| tiles.iter().map(|tile| tile.n_pairs(Shape::Two)).sum::<u64>() as f64 / n_all;
+    // A quarter of each block is kept back, and a part is its opening.
+    for tile in &tiles[opening..opening + block] {
+        let of_slot = 7.0 * share(std::slice::from_ref(tile));
+        assert!((0.5..0.8).contains(&of_slot), "a block has {of_slot} of its share");
     }
+    let all = share(&tiles[..opening + block]);
+    assert!((0.72..0.78).contains(&all), "all blocks have {all} of the pairs");
 }
 
 #[test]
