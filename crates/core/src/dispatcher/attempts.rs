@@ -191,7 +191,12 @@ impl Dispatcher {
         if ran && report.outcome == Outcome::Done {
             let (array, _) = self.tasks.locate(task);
             let stage = self.tasks.arrays[array.0 as usize].stage;
-            self.run_times.ran(stage, run_ns);
+            // Where tasks are given ahead, their inputs move before they take a slot.
+            let slot_ns = match self.config.placement_config.ahead {
+                true => run_ns,
+                false => report.times.exited.since_ns(report.times.received),
+            };
+            self.run_times.ran(stage, run_ns, slot_ns);
             self.note_run_time(stage);
         }
         self.ready.queue.ended(&self.catalog, task);

@@ -5,6 +5,9 @@
 //! run is expected, and where no task of the run has ended, that of tasks with the same label in other runs. One figure for a whole run would mix a stage of minutes with a stage of milliseconds:
 //! gathers were predicted to take four times what they took.
 //!
+//! Two times are kept of each task: how long its program ran, and how long the task took its slot. The second one is longer
+//! where inputs move while their task has its slot, and it is the one that says how many slots there have to be.
+//!
 //! Used to predict when the files of a gather will appear, and how much work is ready (provisioning).
 
 use super::submissions::NO_RUN;
@@ -53,11 +56,27 @@ impl Mean {
     }
 }
 
+/// The times of ended tasks.
+#[derive(Clone, Copy, Default)]
+struct Means {
+    /// Of the program.
+    run: Mean,
+    /// For which the task took its slot.
+    slot: Mean,
+}
+
+impl Means {
+    fn add(&mut self, run_ns: u64, slot_ns: u64) {
+        self.run.add(run_ns);
+        self.slot.add(slot_ns);
+    }
+}
+
 struct Stage {
     run: RunId,
     /// Its place in `RunTimes::labels`; `None`: it has no label, or there are too many.
     label: Option<u32>,
-    mean: Mean,
+    means: Means,
     /// Its tasks by size, of which there is hardly ever more than one.
     counts: Vec<Count>,
     /// The longest expected time when the stage's queued tasks got their steps last; see `walltimes`.
@@ -99,11 +118,11 @@ pub(super) struct RunTimes {
     /// Free places in `stages`, left by runs that are forgotten.
     free: Vec<u32>,
     by_label: FxHashMap<(RunId, String), u32>,
-    runs: BTreeMap<RunId, Mean>,
+    runs: BTreeMap<RunId, Means>,
     /// The means of labels over all runs, and where a label is among them.
-    labels: Vec<Mean>,
+    labels: Vec<Means>,
     label_ids: FxHashMap<String, u32>,
-    /// Tasks that became ready while a run time was expected of them, and the sum of these times in microseconds, by size.
+    /// Tasks that became ready while a time in a slot was expected of them, and the sum of these times in microseconds, by size.
     arrived: BTreeMap<TaskSize, (u64, u64)>,
 }
 
@@ -117,7 +136,7 @@ impl RunTimes {
         };
         if stage == next {
             let label = self.label_id(label);
-            let new = Stage { run, label, mean: Mean::default(), counts: vec![], stepped: None };
+            let new = Stage { run, label, means: Means::default(), counts: vec![], stepped: None };
             match self.free.pop() {
                 Some(free) => self.stages[free as usize] = new,
                 None => self.stages.push(new),
@@ -133,7 +152,7 @@ impl RunTimes {
         if label.is_empty() || self.labels.len() >= LABELS_MAX {
             return None;
         }
-        self.labels.push(Mean::default());
+        self.labels.push(Means::default());
         let id = self.labels.len() as u32 - 1;
         self.label_ids.insert(label.to_owned(), id);
         Some(id)
@@ -142,7 +161,7 @@ impl RunTimes {
     /// Counts `n` more ready tasks of a stage.
     pub fn ready(&mut self, stage: u32, size: TaskSize, n: u64) {
         self.stages[stage as usize].count(size).n_ready += n;
-        if let Some(ns) = self.expected_ns(stage) {
+        if let Some(ns) = self.expected_slot_ns(stage) {
             let size = if self.arrived.len() < SIZES_MAX { size } else { rounded(size) };
             let (n_arrived, arrived_us) = self.arrived.entry(size).or_default();
             *n_arrived += n;
@@ -187,7 +206,7 @@ impl RunTimes {
                     sizes.entry(*size).or_insert_with(|| (n_per_node(*size), n_more(*size)));
                 let n_queued = (*n_ready).min(*n_more);
                 *n_more -= n_queued;
-                let ns = self.expected_ns(at);
+                let ns = self.expected_slot_ns(at);
                 into.add_running(*n_reserved, ns, *n_per_node);
                 into.add_queued(n_queued, ns, *n_per_node);
             }
@@ -197,34 +216,44 @@ impl RunTimes {
         }
     }
 
-    /// A task of a stage has run for `ns` nanoseconds.
-    pub fn ran(&mut self, stage: u32, ns: u64) {
+    /// A task of a stage has run for `run_ns` nanoseconds, and has taken its slot for `slot_ns`.
+    pub fn ran(&mut self, stage: u32, run_ns: u64, slot_ns: u64) {
         let stage = &mut self.stages[stage as usize];
-        stage.mean.add(ns);
-        self.runs.entry(stage.run).or_default().add(ns);
+        stage.means.add(run_ns, slot_ns);
+        self.runs.entry(stage.run).or_default().add(run_ns, slot_ns);
         if let Some(label) = stage.label {
-            self.labels[label as usize].add(ns);
+            self.labels[label as usize].add(run_ns, slot_ns);
         }
     }
 
     /// The expected run time of a task of a stage; `None` if no task of its run and none with its label has ended.
     pub fn expected_ns(&self, stage: u32) -> Option<u64> {
+        self.expected(stage, |means| means.run)
+    }
+
+    /// The time for which a task of a stage is expected to take its slot, likewise.
+    fn expected_slot_ns(&self, stage: u32) -> Option<u64> {
+        self.expected(stage, |means| means.slot)
+    }
+
+    fn expected(&self, stage: u32, of: impl Fn(Means) -> Mean) -> Option<u64> {
         let stage = &self.stages[stage as usize];
-        let of_label = || self.labels[stage.label? as usize].get();
-        stage.mean.get().or_else(|| self.runs.get(&stage.run)?.get()).or_else(of_label)
+        let of_run = || of(*self.runs.get(&stage.run)?).get();
+        let of_label = || of(self.labels[stage.label? as usize]).get();
+        of(stage.means).get().or_else(of_run).or_else(of_label)
     }
 
     /// The time that a task of a stage takes at most, as far as its ended tasks show: the mean and three
     /// standard deviations. `None` if no task of the stage has ended: other stages say nothing about it.
     pub fn longest_ns(&self, stage: u32) -> Option<u64> {
-        self.stages[stage as usize].mean.longest_ns()
+        self.stages[stage as usize].means.run.longest_ns()
     }
 
     /// Whether queued tasks of a stage are to get their steps anew: their longest expected time is in a higher step than
     /// before, or at least two steps lower.
     pub fn has_other_step(&self, stage: u32) -> bool {
         let stage = &self.stages[stage as usize];
-        let now = stage.mean.longest_ns().map(Lasts::of_ns);
+        let now = stage.means.run.longest_ns().map(Lasts::of_ns);
         match (stage.stepped, now) {
             (Some(before), Some(now)) => now > before || before.steps_above(now) > 1,
             (before, now) => before != now,
@@ -234,7 +263,7 @@ impl RunTimes {
     /// Queued tasks of these stages have got their steps anew.
     pub fn stepped(&mut self, of: impl Fn(u32) -> bool) {
         for (_, stage) in (0..).zip(&mut self.stages).filter(|(at, _)| of(*at)) {
-            stage.stepped = stage.mean.longest_ns().map(Lasts::of_ns);
+            stage.stepped = stage.means.run.longest_ns().map(Lasts::of_ns);
         }
     }
 
@@ -242,7 +271,7 @@ impl RunTimes {
     /// if nothing is known of one of them.
     pub fn shortest_ready_ns(&self) -> Option<u64> {
         let ready = self.stages.iter().filter(|s| s.n_ready() > 0);
-        let longest = ready.map(|s| s.mean.longest_ns());
+        let longest = ready.map(|s| s.means.run.longest_ns());
         longest.reduce(|a, b| a.zip(b).map(|(a, b)| a.min(b))).flatten()
     }
 
@@ -289,9 +318,9 @@ mod tests {
         assert_eq!(times.stage(RunId(1), "long"), long);
         assert_ne!(times.stage(RunId(1), ""), short);
         assert_eq!(times.expected_ns(long), None);
-        (0..4).for_each(|_| times.ran(long, 1000));
+        (0..4).for_each(|_| times.ran(long, 1000, 1000));
         assert_eq!((times.expected_ns(long), times.expected_ns(short)), (Some(1000), Some(1000)));
-        (0..4).for_each(|_| times.ran(short, 10));
+        (0..4).for_each(|_| times.ran(short, 10, 10));
         assert_eq!((times.expected_ns(long), times.expected_ns(short)), (Some(1000), Some(10)));
         assert_eq!(times.expected_ns(other), Some(1000), "a label means the same in each run");
         times.ready(long, ONE, 1);
@@ -314,12 +343,24 @@ mod tests {
     }
 
     #[test]
+    fn work_is_the_time_for_which_tasks_take_their_slots() {
+        let mut times = RunTimes::default();
+        let stage = times.stage(RunId(1), "a");
+        times.ran(stage, 1_000, 5_000);
+        times.ready(stage, ONE, 2);
+        assert_eq!(times.expected_ns(stage), Some(1_000));
+        assert_eq!(times.longest_ns(stage), Some(1_750), "of the program");
+        assert_eq!(predicted(&times).queued.iter().map(|work| work.ns).collect::<Vec<_>>(), [10_000]);
+        assert_eq!(predicted(&times).arrived.us, 10);
+    }
+
+    #[test]
     fn what_arrives_is_counted_once_something_is_known_of_it() {
         let mut times = RunTimes::default();
         let stage = times.stage(RunId(1), "a");
         times.ready(stage, ONE, 5);
         assert_eq!(predicted(&times).queued_unknown, Work { n: 5, ns: 0, parts: 5 * NODE_PARTS / 2 });
-        times.ran(stage, 4_000_000);
+        times.ran(stage, 4_000_000, 4_000_000);
         times.ready(stage, ONE, 3);
         times.not_ready(stage, ONE);
         times.reserved(stage, ONE);
@@ -335,7 +376,7 @@ mod tests {
         let mut times = RunTimes::default();
         let (stage, two) = (times.stage(RunId(1), "a"), TaskSize { cpus: 2, ..ONE });
         let (vast, licensed) = (TaskSize { cpus: 99, ..ONE }, TaskSize { needs: NeedsId(1), ..ONE });
-        times.ran(stage, 1_000_000);
+        times.ran(stage, 1_000_000, 1_000_000);
         for (size, n) in [(ONE, 10), (two, 10), (vast, 3), (licensed, 8)] {
             times.ready(stage, size, n);
         }
@@ -351,7 +392,7 @@ mod tests {
     fn arrivals_of_many_sizes_are_counted_by_few() {
         let mut times = RunTimes::default();
         let stage = times.stage(RunId(1), "a");
-        times.ran(stage, 1_000_000);
+        times.ran(stage, 1_000_000, 1_000_000);
         for memory_bytes in 0..10_000 {
             times.ready(stage, TaskSize { memory_bytes, ..ONE }, 1);
             times.not_ready(stage, TaskSize { memory_bytes, ..ONE });
