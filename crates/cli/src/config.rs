@@ -1,6 +1,8 @@
 //! `eyas config check`: what is wrong with a file of profiles, and where `eyas.toml` may lie.
 
 use crate::args::ClusterArgs;
+use crate::dirs::config_files;
+use crate::fault::bad;
 use crate::print::plural;
 use crate::up::UpArgs;
 use crate::{Exit, Fault, batch, local, provide};
@@ -36,17 +38,6 @@ struct UpOptions {
 fn parsed(settings: &[Setting]) -> Result<UpArgs, clap::Error> {
     let words = std::iter::once("eyas".to_string()).chain(settings.iter().flat_map(words_of));
     UpOptions::try_parse_from(words).map(|options| options.up)
-}
-
-/// Where `eyas.toml` may lie, for a command in this folder.
-pub fn places() -> Result<Vec<PathBuf>, Fault> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
-    Ok(eyas_config::places(&std::env::current_dir()?, home.as_deref()))
-}
-
-pub fn bad(e: impl std::fmt::Display) -> Fault {
-    Fault::new(Exit::BadInput, e)
 }
 
 /// A setting as it is typed.
@@ -166,7 +157,7 @@ pub fn config(args: ConfigArgs) -> Result<Exit, Fault> {
     let ConfigVerb::Check { file } = args.verb;
     let (given, places) = match file {
         Some(file) => (true, vec![file]),
-        None => (false, places()?),
+        None => (false, config_files()?),
     };
     let mut wrong = vec![];
     let mut n_read = 0;

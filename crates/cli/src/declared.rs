@@ -4,7 +4,8 @@
 //! on this machine work in the folder in which it was started.
 
 use crate::Fault;
-use crate::config::{bad, places};
+use crate::dirs::config_files;
+use crate::fault::bad;
 use eyas_config::{Error, Home};
 use eyas_storage::{COMMANDS, Declared, PRESETS};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ const VARIABLE: &str = "EYAS_HOMES";
 pub fn declare() -> Result<(), Fault> {
     let places = match std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
         Some(path) => vec![PathBuf::from(path)],
-        None => places()?,
+        None => config_files()?,
     };
     let (mut homes, mut wrong): (Vec<Declared>, Vec<String>) = (vec![], vec![]);
     for path in &places {

@@ -83,3 +83,10 @@ pub fn dir_of(join: &Path) -> Option<PathBuf> {
     let dir = PathBuf::from(Join::read(join).ok()?.dir);
     dir.is_dir().then_some(dir)
 }
+
+/// Where `eyas.toml` may lie, for a command in this folder.
+pub fn config_files() -> Result<Vec<PathBuf>, Fault> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
+    Ok(eyas_config::places(&std::env::current_dir()?, home.as_deref()))
+}

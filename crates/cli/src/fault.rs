@@ -75,3 +75,8 @@ impl From<std::io::Error> for Fault {
         Fault { nobody_reads, ..Fault::new(Exit::Other, reason(&e)) }
     }
 }
+
+/// A fault of what the user gave.
+pub fn bad(e: impl std::fmt::Display) -> Fault {
+    Fault::new(Exit::BadInput, e)
+}

@@ -5,7 +5,9 @@
 
 use crate::Fault;
 use crate::args::{ProvideArgs, ProviderKind};
-use crate::config::{all_of, bad, places, words_of, wrong_values};
+use crate::config::{all_of, words_of, wrong_values};
+use crate::dirs::config_files;
+use crate::fault::bad;
 use crate::verb::{Cli, Verb};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, Parser};
@@ -27,7 +29,7 @@ fn with_profile(words: Vec<OsString>) -> Result<Vec<OsString>, Fault> {
     let Ok(matches) = Cli::command().try_get_matches_from(&words) else { return Ok(words) };
     let Some((n_first, verb, of_verb)) = innermost(&matches) else { return Ok(words) };
     let Ok(Some(name)) = of_verb.try_get_one::<String>("profile") else { return Ok(words) };
-    let (path, profile) = match eyas_config::find_profile(&places()?, name) {
+    let (path, profile) = match eyas_config::find_profile(&config_files()?, name) {
         Ok(found) => found,
         Err(Error::Wrong(wrong)) => return Err(bad(all_of(&wrong).join("\n"))),
         Err(e) => return Err(bad(e)),

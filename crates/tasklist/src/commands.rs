@@ -154,7 +154,7 @@ mod tests {
             ("echo\n\necho \\\n", "task list, line 3: the line ends in a backslash"),
             ("#!/bin/sh\necho\n", "task list, line 1: this is a script"),
             ("cat {in:a\n", "task list, line 1: `{in:` is never closed"),
-            ("cat {in:s3://a}\n", "task list, line 1: the scheme `s3`"),
+            ("cat {in:gopher://a}\n", "task list, line 1: the scheme `gopher`"),
             (
                 "a > {out:o}\nb > {out:o}\n",
                 "task list, line 2: the task writes `/ba se/o`, and so does task `1` on line 1",

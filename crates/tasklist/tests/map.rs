@@ -182,7 +182,7 @@ fn what_cannot_be_found_is_named() {
     refuses(&with(&["d/e/x/*"]), ErrorKind::NotFound, &["cannot look in", "d/e/x/"]);
     refuses(&with(&["missing"]), ErrorKind::NotFound, &["cannot find `missing`"]);
     refuses(&with(&["d"]), ErrorKind::Invalid, &["`d` is a directory", "hint: write 'd/*'"]);
-    refuses(&with(&["s3://b/k"]), ErrorKind::Invalid, &["the scheme `s3`"]);
+    refuses(&with(&["gopher://b/k"]), ErrorKind::Invalid, &["the scheme `gopher`"]);
     refuses(&with(&[]), ErrorKind::NotFound, &["no input files"]);
     let mut missing = with(&["d/e/x"]);
     missing.with = strings(&["cut.py"]);

@@ -232,7 +232,7 @@ fn wrong_names_and_locations_are_refused() {
     refuses(&input(&"x".repeat(256)), 32, "inputs", &["more than 255 bytes"]);
     let location = |text: &str| format!(r#"{{"command": ["a"], "inputs": {{"i": "{text}"}}}}"#);
     refuses(&location(""), 37, "inputs", &["`inputs` `i`: a location is empty"]);
-    refuses(&location("s3://b/k"), 37, "inputs", &["the scheme `s3`", "hint: known are"]);
+    refuses(&location("gopher://b/k"), 37, "inputs", &["the scheme `gopher`", "hint: known are"]);
     refuses(&location("dir/"), 37, "inputs", &["cannot list the directory `dir/`"]);
     refuses(&location("~/x"), 37, "inputs", &["only shells know it", "hint: write the whole path"]);
     refuses(

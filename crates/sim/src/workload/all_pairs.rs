@@ -166,8 +166,8 @@ mod tests {
         let of_tiles: u64 = sum(tiled(config.clone(), &machine, Rereads::Memory).unwrap()).sum();
         assert_eq!(of_tiles, sum(all_pairs(config.clone()).unwrap()).sum::<u64>());
         let read_bytes = tiled(config.clone(), &machine, Rereads::Memory).unwrap().read_bytes;
-        // Blocks alone read each item 4 or 5 times; the quarter that is kept back for the end is of small tiles.
-        assert!(read_bytes * 6 < all_pairs(config.clone()).unwrap().read_bytes, "{read_bytes}");
+        // Blocks alone read each item 4 or 5 times; openings, and the small tiles that are kept back for the end, read more.
+        assert!(read_bytes * 5 < all_pairs(config.clone()).unwrap().read_bytes, "{read_bytes}");
         // What is read from the disk again costs time: 24 MB for each pair, less what the task itself reads.
         let disk = Rereads::Disk { bytes_per_s: 24e6 };
         let with_disk: u64 = sum(tiled(config, &machine, disk).unwrap()).sum();
