@@ -24,6 +24,7 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use ureq::http::{Request, Response};
 use ureq::{Agent, Body, SendBody};
 
@@ -31,6 +32,16 @@ const STAT: &str = "stat";
 const WRITE: &str = "write";
 const LIST: &str = "list";
 const REMOVE: &str = "remove";
+
+/// The part of a failed upload is looked for so often, with these pauses before.
+const PART_PAUSES: [Duration; 6] = [
+    Duration::ZERO,
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(400),
+    Duration::from_millis(800),
+];
 
 const CAPABILITIES: Capabilities = Capabilities {
     name: "webdav",
@@ -233,13 +244,31 @@ impl DavHome {
         Ok(())
     }
 
-    /// Removes what is at a URL; nothing there is no error.
-    fn delete(&self, location: &Location, url: &str) -> Result<()> {
+    /// Removes what is at a URL; nothing there is no error. Gives whether something was there.
+    fn delete(&self, location: &Location, url: &str) -> Result<bool> {
         let answer = self.send(REMOVE, location, ("DELETE", url), &[], None)?;
-        match answer.status().is_success() || answer.status() == 404 {
-            true => Ok(()),
-            false => Err(self.refusal(REMOVE, location, answer)),
+        match answer.status() {
+            status if status.is_success() => Ok(true),
+            status if status == 404 => Ok(false),
+            _ => Err(self.refusal(REMOVE, location, answer)),
         }
+    }
+
+    /// Removes the part of an upload that failed. A server may store what has come a moment after the connection broke,
+    /// so the part is looked for again until it stays away.
+    fn delete_part(&self, location: &Location, part: &str) -> Result<()> {
+        let (mut was_there, mut n_away) = (false, 0);
+        for pause in PART_PAUSES {
+            std::thread::sleep(pause);
+            match self.backoff.run(|_| self.delete(location, part))? {
+                true => (was_there, n_away) = (true, 0),
+                false => n_away += 1,
+            }
+            if was_there && n_away == 2 {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn put_and_move(
@@ -426,7 +455,7 @@ impl Home for DavHome {
         put.fence.part_begins(&part);
         let part_url = part.to_string_lossy().into_owned();
         let written = self.put_and_move(location, (&url, &part_url), body, put);
-        if written.is_ok() || self.backoff.run(|_| self.delete(location, &part_url)).is_ok() {
+        if written.is_ok() || self.delete_part(location, &part_url).is_ok() {
             put.fence.part_ended(&part);
         }
         written?;
@@ -438,7 +467,7 @@ impl Home for DavHome {
         let Some(url) = url else { return Ok(()) };
         let is_part = url.rsplit('/').next().is_some_and(|name| name.starts_with(PART_PREFIX));
         match is_part {
-            true => self.delete(&format!("dav{}", &url[4..]).parse()?, url),
+            true => self.delete(&format!("dav{}", &url[4..]).parse()?, url).map(|_| ()),
             false => Ok(()),
         }
     }
@@ -460,7 +489,7 @@ impl Home for DavHome {
     /// A `DELETE` of a directory would remove all that is in it, so the name is looked at first.
     fn remove(&self, location: &Location) -> Result<()> {
         self.stat(location)?;
-        self.delete(location, &url_of(REMOVE, location)?)
+        self.delete(location, &url_of(REMOVE, location)?).map(|_| ())
     }
 }
 

@@ -191,9 +191,11 @@ impl Dispatcher {
         if ran && report.outcome == Outcome::Done {
             let (array, _) = self.tasks.locate(task);
             let stage = self.tasks.arrays[array.0 as usize].stage;
-            // Where tasks are given ahead, their inputs move before they take a slot.
+            // Where inputs move before a task takes a slot, as many tasks of a node move as run, and a slot waits for
+            // whichever takes longer. Elsewhere a task has its slot from the beginning.
+            let move_ns = report.inputs.iter().map(|input| input.wait_ns).max().unwrap_or(0);
             let slot_ns = match self.config.placement_config.ahead {
-                true => run_ns,
+                true => run_ns.max(move_ns),
                 false => report.times.exited.since_ns(report.times.received),
             };
             self.run_times.ran(stage, run_ns, slot_ns);
