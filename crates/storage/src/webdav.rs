@@ -254,21 +254,23 @@ impl DavHome {
         }
     }
 
-    /// Removes the part of an upload that failed. A server may store what has come a moment after the connection broke,
-    /// so the part is looked for again until it stays away.
+    /// Removes the part of an upload that failed. A server may store what has come a moment after the connection broke, and
+    /// keep the name locked until then, so the part is looked for again until it stays away.
     fn delete_part(&self, location: &Location, part: &str) -> Result<()> {
-        let (mut was_there, mut n_away) = (false, 0);
+        let (mut was_there, mut n_away, mut last) = (false, 0, Ok(()));
         for pause in PART_PAUSES {
             std::thread::sleep(pause);
-            match self.backoff.run(|_| self.delete(location, part))? {
-                true => (was_there, n_away) = (true, 0),
-                false => n_away += 1,
-            }
+            (n_away, last) = match self.delete(location, part) {
+                Ok(false) => (n_away + 1, Ok(())),
+                Ok(true) => (0, Ok(())),
+                Err(error) => (0, Err(error)),
+            };
+            was_there |= n_away == 0;
             if was_there && n_away == 2 {
                 break;
             }
         }
-        Ok(())
+        last
     }
 
     fn put_and_move(
