@@ -91,10 +91,11 @@ def test_the_join_file_is_private_and_appears_when_the_dispatcher_answers(cluste
 def test_a_stale_join_file_goes_when_a_dispatcher_starts(cluster: Cluster) -> None:
     """After kill -9 the file names a port where nobody answers; the next start removes it first."""
     kill_now(cluster.dispatcher())
-    stale = cluster.join.read_text()
+    stale = cluster.join.stat().st_mtime_ns
     started = cluster.eyas.start("dispatcher", "--dir", cluster.dir)
+    # The new process takes the same port, so the new file says the same.
     wait_until(
-        lambda: not cluster.join.exists() or cluster.join.read_text() != stale,
+        lambda: not cluster.join.exists() or cluster.join.stat().st_mtime_ns != stale,
         "the stale file to go",
         alive=started,
     )
