@@ -216,7 +216,7 @@ def test_a_job_begins_with_the_cache_of_an_earlier_one(
 ) -> None:
     """Also with that of a job that was cancelled, and in another cluster."""
     file = cluster.file("f", 50_000, 1)
-    disk = ["--node-dir", str(tmp_path / "disk of $USER"), "--nodes", "0..1"]
+    disk = ["--node-dir", str(tmp_path / "disk of $SLURM_JOB_USER"), "--nodes", "0..1"]
     up = Up(cluster, *disk)
     gate = tmp_path / "gate"
     up.run("submit", cluster.list_of([cluster.task("t", inputs=[file], gate=gate)]))
