@@ -1,9 +1,8 @@
 //! Folders that are kept in memory: what nodes cache there takes memory from the programs.
 
 use crate::print::size;
+use eyas_storage::file_system_of;
 use eyas_text::shown_path;
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// The kinds of file systems that keep their files in memory (`statfs`).
@@ -24,15 +23,7 @@ pub fn say_so(dir: &Path, cache_bytes: u64) {
 
 /// Whether the folder is on a file system that keeps its files in memory.
 pub fn is_in_memory(dir: &Path) -> bool {
-    let Ok(path) = CString::new(dir.as_os_str().as_bytes()) else { return false };
-    let mut of = std::mem::MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: `path` ends in a NUL byte, and `of` has room for what the call writes; on failure it stays zero.
-    let of = unsafe {
-        libc::statfs(path.as_ptr(), of.as_mut_ptr());
-        of.assume_init()
-    };
-    // The type of the field differs between C libraries; the numbers have 32 bits.
-    IN_MEMORY.contains(&(of.f_type as u64 & 0xffff_ffff))
+    file_system_of(dir).is_some_and(|kind| IN_MEMORY.contains(&kind))
 }
 
 #[cfg(test)]

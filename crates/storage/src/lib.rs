@@ -61,6 +61,7 @@ pub use http::{HttpConfig, HttpHome};
 pub use kind::schemes;
 pub use limited::{Limited, Limits};
 pub use location::Location;
+pub use near::file_system_of;
 pub use parts::PART_PREFIX;
 pub use put::{Fence, Open, Part, Put};
 pub use retry::{Retry, RetryConfig};

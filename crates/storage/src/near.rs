@@ -61,15 +61,19 @@ impl NearFolders {
 }
 
 fn is_local(folder: &Path) -> bool {
-    let Ok(path) = CString::new(folder.as_os_str().as_bytes()) else { return false };
+    file_system_of(folder).is_some_and(|kind| LOCAL.contains(&kind))
+}
+
+/// The kind of the file system that a path is on, as `statfs` numbers it (f_type); `None`: it cannot be asked.
+pub fn file_system_of(path: &Path) -> Option<u64> {
+    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
     let mut of = std::mem::MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: `path` ends in a NUL byte, and `of` has room for what the call writes; on failure it stays zero.
-    let of = unsafe {
-        libc::statfs(path.as_ptr(), of.as_mut_ptr());
-        of.assume_init()
-    };
+    // SAFETY: `path` ends in a NUL byte, and `of` has room for what the call writes.
+    let status = unsafe { libc::statfs(path.as_ptr(), of.as_mut_ptr()) };
+    // SAFETY: all bytes are initialised, and zero is a value of each field.
+    let of = unsafe { of.assume_init() };
     // The type of the field differs between C libraries; the numbers have 32 bits.
-    LOCAL.contains(&(of.f_type as u64 & 0xffff_ffff))
+    (status == 0).then_some(of.f_type as u64 & 0xffff_ffff)
 }
 
 #[cfg(test)]
