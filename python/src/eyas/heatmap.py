@@ -10,15 +10,16 @@ Needs numpy and matplotlib, which are no dependencies of eyas otherwise: `pip in
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eyas.matrix import Matrix, MatrixError
+
 if TYPE_CHECKING:
     import numpy as np
 
-    Matrix = np.ndarray[Any, np.dtype[np.float64]]
+    Values = np.ndarray[Any, np.dtype[np.float64]]
 
 # Names are drawn for at most so many rows, and columns.
 NAMED_MAX = 60
@@ -30,34 +31,7 @@ class PictureError(Exception):
     """The picture cannot be drawn; its text is one sentence for the user."""
 
 
-def read_matrix(path: Path) -> tuple[list[str], list[str], Matrix]:
-    """Names of rows, names of columns and the values of a matrix; a cell without a value is not-a-number.
-
-    Raises
-    ------
-    PictureError : the file cannot be read, or is no matrix.
-    """
-    import numpy as np
-
-    try:
-        if path.suffix == ".npy":
-            values = np.load(path, mmap_mode="r")
-            if values.ndim != 2:
-                raise PictureError(f"{path} has {values.ndim} dimensions, and a matrix has 2")
-            rows = [str(n) for n in range(values.shape[0])]
-            columns = [str(n) for n in range(values.shape[1])]
-            return rows, columns, np.array(values, dtype=float)
-        with path.open(newline="", encoding="utf-8") as file:
-            table = list(csv.reader(file))
-        cells = [[float(cell) if cell else float("nan") for cell in row[1:]] for row in table[1:]]
-        return [row[0] for row in table[1:]], table[0][1:], np.array(cells, dtype=float)
-    except OSError as error:
-        raise PictureError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, IndexError) as error:
-        raise PictureError(f"{path} is no matrix: {error}") from None
-
-
-def cluster(values: Matrix) -> list[int]:
+def cluster(values: Values) -> list[int]:
     """An order of the items of a square matrix of distances in which close items are neighbours.
 
     Parameters
@@ -108,7 +82,7 @@ def cluster(values: Matrix) -> list[int]:
     return next(iter(orders.values()), [])
 
 
-def draw(rows: list[str], columns: list[str], values: Matrix, out: Path, title: str = "") -> None:
+def draw(rows: list[str], columns: list[str], values: Values, out: Path, title: str = "") -> None:
     """Draws a heat map of `values` into the file `out`, whose ending says in which format."""
     import matplotlib
 
@@ -149,7 +123,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     args = parser.parse_args(arguments)
     try:
-        rows, columns, values = read_matrix(args.matrix)
+        matrix = Matrix.read(args.matrix)
+        rows, columns, values = matrix.rows, matrix.columns, matrix.values
         if args.clustered:
             if len(rows) != len(columns):
                 raise PictureError(
@@ -162,7 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
             rows, columns = [rows[i] for i in order], [columns[i] for i in order]
             values = values[np.ix_(order, order)]
         draw(rows, columns, values, args.out, args.matrix.name)
-    except PictureError as error:
+    except (MatrixError, PictureError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except ImportError as error:
