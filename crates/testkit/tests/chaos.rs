@@ -229,6 +229,12 @@ mod found {
         live(&with("clocks", with("stops", uneven)));
     }
 
+    /// They hold something of the whole cluster, so the end of the first one has all rooms computed.
+    #[test]
+    fn tasks_whose_inputs_moved_are_given_up_when_their_executor_comes_back_without_them() {
+        live(&with("resources", Options::workflows_from_seed(49003267)));
+    }
+
     #[test]
     fn a_restarted_dispatcher_does_not_adopt_results_that_were_made_again() {
         live(&with("stops", Options::from_seed(7000937)));

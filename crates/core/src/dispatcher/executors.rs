@@ -253,6 +253,11 @@ impl Dispatcher {
                 out.push(Action::CancelAttempt { executor, task, attempt });
             }
         }
+        // Before the executor's load is counted anew: the room of an executor is what its load leaves, less the tasks whose
+        // inputs move, and the end of a lost task that held something of the whole cluster has all rooms computed.
+        for task in &lost {
+            self.ready.queue.ended(&self.catalog, *task);
+        }
         let held_before = self.catalog.objects_on(executor);
         for object in &held_before {
             self.drop_replica(executor, *object);
