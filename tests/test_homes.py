@@ -229,6 +229,9 @@ def dav(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         "me",
         "--pass",
         SECRET,
+        # Tests put files into its folder behind its back.
+        "--dir-cache-time",
+        "0s",
     ]
     with open(tmp_path / "dav.log", "wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
