@@ -611,6 +611,11 @@ pub enum NodeEvent {
         task: TaskId,
         attempt: AttemptNo,
     },
+    /// The dispatcher does not know the task of this attempt any more, so no task will read what it made.
+    EndForgotten {
+        task: TaskId,
+        attempt: AttemptNo,
+    },
     Ticked,
 }
 

@@ -383,15 +383,7 @@ impl Executor {
                     self.end(id, Outcome::Cancelled, out);
                 }
             }
-            NodeEvent::DropRequested { objects } => {
-                for object in objects {
-                    if self.staying.remove(&object) {
-                        self.cache.release(object);
-                    }
-                    self.doomed.insert(object);
-                    self.drop_if_doomed(object, out);
-                }
-            }
+            NodeEvent::DropRequested { objects } => self.drop_all(&objects, out),
             NodeEvent::PrefetchRequested { batch, inputs } => {
                 // A source of which several objects are requested at once already has them.
                 let awaits = inputs.len() == 1;
@@ -428,10 +420,13 @@ impl Executor {
             }
             NodeEvent::FoundCorrupt { object } => self.drop_corrupt(object, out),
             NodeEvent::EndRecorded { task, attempt } => {
-                if let Some(a) = self.attempts.get(&(task, attempt))
-                    && a.state == State::Ended
-                {
-                    self.attempts.remove(&(task, attempt));
+                self.forget_ended(task, attempt);
+            }
+            NodeEvent::EndForgotten { task, attempt } => {
+                if let Some(a) = self.forget_ended(task, attempt) {
+                    let stays = |object: &ObjectId| self.staying.contains(object);
+                    let made: Vec<_> = a.assignment.outputs.iter().copied().filter(stays).collect();
+                    self.drop_all(&made, out);
                 }
             }
             NodeEvent::SpaceMeasured { room_bytes, disk_bytes } => {
@@ -442,6 +437,23 @@ impl Executor {
         }
         self.settle_space(now, out);
         self.progress(now, out);
+    }
+
+    /// Forgets an attempt that is over.
+    fn forget_ended(&mut self, task: TaskId, attempt: AttemptNo) -> Option<Box<Attempt>> {
+        let is_over = self.attempts.get(&(task, attempt)).is_some_and(|a| a.state == State::Ended);
+        if is_over { self.attempts.remove(&(task, attempt)) } else { None }
+    }
+
+    /// Removes these objects from the cache, each as soon as nothing uses it.
+    fn drop_all(&mut self, objects: &[ObjectId], out: &mut Vec<NodeAction>) {
+        for &object in objects {
+            if self.staying.remove(&object) {
+                self.cache.release(object);
+            }
+            self.doomed.insert(object);
+            self.drop_if_doomed(object, out);
+        }
     }
 
     /// Takes over an object that a restarted executor found in its cache directory and whose origin it knows.

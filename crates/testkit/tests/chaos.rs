@@ -235,6 +235,16 @@ mod found {
         live(&with("resources", Options::workflows_from_seed(49003267)));
     }
 
+    /// An attempt ends after its run was forgotten: what it made for later tasks leaves the node.
+    #[test]
+    fn files_of_an_attempt_that_ends_after_its_run_was_forgotten_are_dropped() {
+        let mut o = Options::workflows_from_seed(49001892);
+        for kind in ["uneven", "stops", "clocks", "small", "forget"] {
+            o = with(kind, o);
+        }
+        live(&o);
+    }
+
     #[test]
     fn a_restarted_dispatcher_does_not_adopt_results_that_were_made_again() {
         live(&with("stops", Options::from_seed(7000937)));

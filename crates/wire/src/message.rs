@@ -143,6 +143,11 @@ pub enum ToExecutor {
     Recorded {
         ended: Vec<(TaskId, AttemptNo)>,
     },
+    /// The tasks of these attempts are not known any more: their ends need not be reported again, and files that they
+    /// made for later tasks are not needed.
+    Forgotten {
+        ended: Vec<(TaskId, AttemptNo)>,
+    },
     /// The addresses where executors serve their caches, and their names on the data plane.
     Peers {
         peers: Vec<(ExecutorId, String, u32)>,

@@ -365,7 +365,7 @@ impl<O: Outside> Session<O> {
     /// An executor reported on an attempt: the core hears it, and the executor hears when it is recorded.
     fn on_told(&mut self, executor: ExecutorId, task: TaskId, attempt: AttemptNo, event: Event) {
         if !self.core.has_task(task) {
-            self.acknowledge(executor, task, attempt);
+            self.tell(executor, ToExecutor::Forgotten { ended: vec![(task, attempt)] });
             return;
         }
         let n_effects = self.effects.len();

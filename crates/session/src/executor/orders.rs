@@ -88,6 +88,10 @@ impl DispatcherLink {
                 let event = |(task, attempt)| NodeEvent::EndRecorded { task, attempt };
                 return Order::Feed(ended.into_iter().map(event).collect());
             }
+            ToExecutor::Forgotten { ended } => {
+                let event = |(task, attempt)| NodeEvent::EndForgotten { task, attempt };
+                return Order::Feed(ended.into_iter().map(event).collect());
+            }
             ToExecutor::Redirect { member, address } => {
                 self.redirect(member, address);
                 return Order::Move;
