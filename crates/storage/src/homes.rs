@@ -114,9 +114,7 @@ impl Homes {
     pub fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {
         match range {
             Some(range) => self.get(location).open(location, Some(range)),
-            None => {
-                wide::open(self.get(location), location, self.parts_at_once.load(Ordering::Relaxed))
-            }
+            None => wide::open(self.get(location), location, self.parts_at_once.load(Ordering::Relaxed)),
         }
     }
 

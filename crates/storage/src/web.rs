@@ -92,13 +92,7 @@ pub(crate) fn open_first(asker: &dyn Asker, location: &Location, most_bytes: u64
         {
             let stat = stat_of(size_bytes, answer.headers());
             let body = HttpReader::new(location, answer, 0, given.end, true);
-            Ok(Opened {
-                location: location.clone(),
-                stat,
-                range: given,
-                reader: Box::new(body),
-                file: None,
-            })
+            Ok(Opened { location: location.clone(), stat, range: given, reader: Box::new(body), file: None })
         }
         (200, _) => whole_of(asker, location, answer),
         // An empty object has no first byte, and some servers know no ranges of some objects.
