@@ -193,7 +193,8 @@ fn read_part(
     }
     // Whoever reads a body to its end gives its connection back for the next part.
     match opened.reader.read(&mut [0; 1]) {
-        Ok(_) => Ok(()),
+        Ok(0) => Ok(()),
+        Ok(_) => Err(Error::changed("read", location, "a part of it is longer than was asked for".into())),
         Err(error) => Err(Error::from_read("read", location, error)),
     }
 }
