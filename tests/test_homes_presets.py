@@ -69,7 +69,7 @@ def box(tmp_path: Path) -> Iterator[dict[str, str]]:
     wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {tmp_path}/ssh_config "$@"\n')
     wrapper.chmod(0o755)
     (tmp_path / "rclone.conf").write_text(
-        f"[box]\ntype = sftp\nhost = 127.0.0.1\nport = {port}\nuser = {user}\nkey_file = {tmp_path}/user\n"
+        f"[box]\ntype = alias\nremote = sftp:/\n[sftp]\ntype = sftp\nhost = 127.0.0.1\nport = {port}\nuser = {user}\nkey_file = {tmp_path}/user\n"
         "shell_type = none\n"
     )
     Path("/run/sshd").mkdir(exist_ok=True)
