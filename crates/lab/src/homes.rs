@@ -12,6 +12,9 @@ pub struct HomesArgs {
     /// The server takes no names with a line break in them
     #[arg(long)]
     no_line_breaks: bool,
+    /// The server, or a tool before it, takes letters, digits and dashes only
+    #[arg(long)]
+    plain_names: bool,
 }
 
 /// A broken promise ends the program with a panic that names the location.
@@ -20,9 +23,10 @@ pub fn homes(args: &HomesArgs) -> Result<Exit, Fault> {
     let place: Location = args.place.parse().map_err(bad)?;
     let homes = Homes::new(HomesConfig::default()).map_err(bad)?;
     let home = &**homes.get(&place);
-    match args.no_line_breaks {
-        true => conformance::run_without_line_breaks(home, &place),
-        false => conformance::run(home, &place),
+    match (args.plain_names, args.no_line_breaks) {
+        (true, _) => conformance::run_with_plain_names(home, &place),
+        (false, true) => conformance::run_without_line_breaks(home, &place),
+        (false, false) => conformance::run(home, &place),
     }
     show!("the `{}` home at {place} keeps every promise", home.capabilities().name);
     Ok(Exit::Good)

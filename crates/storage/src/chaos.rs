@@ -148,21 +148,11 @@ impl Dice {
     }
 }
 
-impl Home for Chaos {
-    fn capabilities(&self) -> &'static Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn stat(&self, location: &Location) -> Result<Stat> {
-        let mut dice = self.dice("stat", location);
-        self.maybe_fail(&mut dice, self.config.stat_fail, &self.counts.stat_fail, "stat", location)?;
-        self.inner.stat(location)
-    }
-
-    fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {
+impl Chaos {
+    fn open_by(&self, location: &Location, open: impl FnOnce() -> Result<Opened>) -> Result<Opened> {
         let mut dice = self.dice("read", location);
         self.maybe_fail(&mut dice, self.config.open_fail, &self.counts.open_fail, "read", location)?;
-        let mut opened = self.inner.open(location, range)?;
+        let mut opened = open()?;
         let size_bytes = opened.range.end - opened.range.start;
         let kinds = [
             (Strike::Fail, self.config.read_fail),
@@ -185,6 +175,26 @@ impl Home for Chaos {
             });
         }
         Ok(opened)
+    }
+}
+
+impl Home for Chaos {
+    fn capabilities(&self) -> &'static Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn stat(&self, location: &Location) -> Result<Stat> {
+        let mut dice = self.dice("stat", location);
+        self.maybe_fail(&mut dice, self.config.stat_fail, &self.counts.stat_fail, "stat", location)?;
+        self.inner.stat(location)
+    }
+
+    fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {
+        self.open_by(location, || self.inner.open(location, range))
+    }
+
+    fn open_first(&self, location: &Location, most_bytes: u64) -> Result<Opened> {
+        self.open_by(location, || self.inner.open_first(location, most_bytes))
     }
 
     fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {

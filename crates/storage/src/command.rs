@@ -56,20 +56,87 @@ const MISSING: &[&str] =
 const DENIED: &[&str] =
     &["permission denied", "access denied", "not authorized", "authentication failed", "forbidden"];
 
-/// Declarations of well-known tools, by their names. Each was tried with the tool.
-pub const PRESETS: &[(&str, &[(&str, &str)])] = &[(
+/// Declarations of well-known tools, by their names. Each runs against the tool and a real server in tests.
+///
+/// A line for another machine's shell takes its names from its standard input, one on a line, so that they need no second
+/// quoting there.
+pub const PRESETS: &[(&str, &[(&str, &str)])] = &[
     // HOST is the name of a remote of `rclone config`.
-    "rclone",
-    &[
-        ("get", "rclone cat {host}:{path}"),
-        ("range", "rclone cat --offset {offset} --count {length} {host}:{path}"),
-        ("put", "rclone copyto {file} {host}:{path}"),
-        ("move", "rclone moveto {host}:{from} {host}:{path}"),
-        ("stat", "rclone lsf --files-only --format st --separator ' ' {host}:{path}"),
-        ("list", "rclone lsf -R --files-only {host}:{path}"),
-        ("remove", "rclone deletefile {host}:{path}"),
-    ],
-)];
+    (
+        "rclone",
+        &[
+            ("get", "rclone cat {host}:{path}"),
+            ("range", "rclone cat --offset {offset} --count {length} {host}:{path}"),
+            ("put", "rclone copyto {file} {host}:{path}"),
+            ("move", "rclone moveto {host}:{from} {host}:{path}"),
+            ("stat", "rclone lsf --files-only --format st --separator ' ' {host}:{path}"),
+            ("list", "rclone lsf -R --files-only {host}:{path}"),
+            ("remove", "rclone deletefile {host}:{path}"),
+        ],
+    ),
+    // HOST is a host of `ssh`, whose shell has the usual commands. No question is ever asked.
+    (
+        "ssh",
+        &[
+            ("get", SSH_GET),
+            ("range", SSH_RANGE),
+            ("put", SSH_PUT),
+            ("move", SSH_MOVE),
+            ("stat", SSH_STAT),
+            ("list", SSH_LIST),
+            ("remove", SSH_REMOVE),
+        ],
+    ),
+    // The same with the bytes moved by `rsync`, whose host needs it, too.
+    (
+        "rsync",
+        &[
+            ("get", "rsync -s -e 'ssh -o BatchMode=yes' {host}:/{path} {file}"),
+            ("range", SSH_RANGE),
+            ("put", "rsync -s --mkpath -e 'ssh -o BatchMode=yes' {file} {host}:/{path}"),
+            ("move", SSH_MOVE),
+            ("stat", SSH_STAT),
+            ("list", SSH_LIST),
+            ("remove", SSH_REMOVE),
+        ],
+    ),
+    // HOST is a server with its port.
+    (
+        "xrootd",
+        &[
+            ("get", "xrdcp --silent --force root://{host}//{path} {file}"),
+            ("put", "xrdcp --silent --force --path {file} root://{host}//{path}"),
+            ("move", "xrdfs {host} mv /{from} /{path}"),
+            (
+                "stat",
+                "out=$(xrdfs {host} stat /{path}) || exit; case $out in *IsDir*) exit 0;; esac; \
+                 printf '%s\n' \"$out\" | awk '/^Size:/{s=$2} /^Id:/{i=$2} /^MTime:/{m=$2 \"T\" $3} END{print s, m, i}'",
+            ),
+            (
+                "list",
+                "out=$(xrdfs {host} ls -l -R /{path}) || exit; \
+                 printf '%s\n' \"$out\" | sed -nE 's/^-[^ ]+ +[^ ]+ +[^ ]+ +[0-9]+ [0-9-]+ [0-9:]+ //p' | \
+                 while IFS= read -r f; do p=/{path}/; printf '%s\n' \"${f#\"$p\"}\"; done",
+            ),
+            ("remove", "xrdfs {host} rm /{path}"),
+        ],
+    ),
+];
+
+const SSH_GET: &str =
+    "printf '%s\n' /{path} | ssh -o BatchMode=yes {host} 'IFS= read -r p && exec cat -- \"$p\"'";
+const SSH_RANGE: &str = "printf '%s\n' /{path} | ssh -o BatchMode=yes {host} \
+     'IFS= read -r p && tail -c +$(({offset} + 1)) -- \"$p\" | head -c {length}'";
+const SSH_PUT: &str = "{ printf '%s\n' /{path} && cat; } | ssh -o BatchMode=yes {host} \
+     'IFS= read -r p && mkdir -p -- \"$(dirname -- \"$p\")\" && exec cat > \"$p\"'";
+const SSH_MOVE: &str = "printf '%s\n' /{from} /{path} | ssh -o BatchMode=yes {host} \
+     'IFS= read -r f && IFS= read -r p && exec mv -f -T -- \"$f\" \"$p\"'";
+const SSH_STAT: &str = "printf '%s\n' /{path} | ssh -o BatchMode=yes {host} \
+     'IFS= read -r p && if [ -d \"$p\" ]; then exit 0; fi && exec stat -L -c \"%s %y %i\" -- \"$p\"'";
+const SSH_LIST: &str = "printf '%s\n' /{path} | ssh -o BatchMode=yes {host} \
+     'IFS= read -r p && cd \"$p\" && find . -type f | sed \"s|^[.]/||\"'";
+const SSH_REMOVE: &str =
+    "printf '%s\n' /{path} | ssh -o BatchMode=yes {host} 'IFS= read -r p && exec rm -- \"$p\"'";
 
 /// One home of commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

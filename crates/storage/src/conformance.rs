@@ -33,6 +33,13 @@ pub fn run_without_line_breaks(home: &dyn Home, base: &Location) {
     run_on(home, base, &objects);
 }
 
+/// The suite for a tool that gives names with such characters another meaning, as `?` in a URL.
+pub fn run_with_plain_names(home: &dyn Home, base: &Location) {
+    let mut objects = objects();
+    objects.retain(|(name, _)| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'));
+    run_on(home, base, &objects);
+}
+
 /// An object that the suite reads.
 type Object = (&'static str, Vec<u8>);
 

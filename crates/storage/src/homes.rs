@@ -7,12 +7,16 @@ use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::kinds;
 use crate::{
     Chaos, ChaosConfig, Home, HttpConfig, Limited, Limits, Listing, Location, Opened, Part, Put, Retry,
-    RetryConfig, Stat,
+    RetryConfig, Stat, wide,
 };
 use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Parts of one large object that are read ahead at the same time.
+const PARTS_AT_ONCE: usize = 4;
 
 /// How homes are used; the default is unlimited, with retries.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,6 +41,8 @@ pub struct Homes {
     /// One home of each kind, in the order of the list of kinds.
     homes: Arc<[Arc<dyn Home>]>,
     limits: Arc<Limits>,
+    /// See [`Homes::set_wide`].
+    parts_at_once: Arc<AtomicUsize>,
 }
 
 impl Homes {
@@ -70,7 +76,8 @@ impl Homes {
             Arc::new(Limited::new(home, limits.clone()))
         };
         let homes = kinds().map(|kind| Ok(wrap(kind.open(&config)?))).collect::<Result<_>>()?;
-        Ok(Homes { homes, limits })
+        let parts_at_once = Arc::new(AtomicUsize::new(PARTS_AT_ONCE));
+        Ok(Homes { homes, limits, parts_at_once })
     }
 
     /// The home that a location belongs to.
@@ -103,9 +110,17 @@ impl Homes {
         self.get(location).stat_at_once(location)
     }
 
-    /// See [`Home::open`].
+    /// See [`Home::open`]. A large object is read in several parts at once where its home can do so.
     pub fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {
-        self.get(location).open(location, range)
+        match range {
+            Some(range) => self.get(location).open(location, Some(range)),
+            None => wide::open(self.get(location), location, self.parts_at_once.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Whether large objects may be read by several streams at once from now on. Without it each open object is one stream.
+    pub fn set_wide(&self, is_wide: bool) {
+        self.parts_at_once.store(if is_wide { PARTS_AT_ONCE } else { 0 }, Ordering::Relaxed);
     }
 
     /// See [`Home::write`].

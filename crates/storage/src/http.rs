@@ -170,6 +170,10 @@ impl Home for HttpHome {
         web::open(self, location, range)
     }
 
+    fn open_first(&self, location: &Location, most_bytes: u64) -> Result<Opened> {
+        web::open_first(self, location, most_bytes)
+    }
+
     fn put(&self, location: &Location, _body: &mut dyn Read, _put: &Put) -> Result<Stat> {
         Err(Error::unsupported("write", location, CAPABILITIES.name))
     }

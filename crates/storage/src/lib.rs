@@ -50,6 +50,7 @@ mod tree;
 mod version;
 mod web;
 mod webdav;
+mod wide;
 mod xml;
 
 pub use chaos::{Chaos, ChaosConfig, ChaosCounts};
@@ -202,6 +203,13 @@ pub trait Home: Send + Sync {
 
     /// Starts reading the whole object or `range` of it, which has to lie inside (`InvalidRange` otherwise).
     fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened>;
+
+    /// Starts reading the object from its first byte: all of it, or at least `most_bytes` of it where the home can leave the
+    /// others for later `open`s without losing anything. [`Opened::range`] says which.
+    fn open_first(&self, location: &Location, most_bytes: u64) -> Result<Opened> {
+        let _ = most_bytes;
+        self.open(location, None)
+    }
 
     /// Makes an object of all that `body` gives, replacing an older one. Parent directories are created. When this
     /// returns the object is durable under its name; when it fails, an older object is untouched.

@@ -259,6 +259,19 @@ impl Limited {
     pub fn new(inner: Arc<dyn Home>, limits: Arc<Limits>) -> Limited {
         Limited { inner, limits }
     }
+
+    /// Opens with a place among the streams, which the reader keeps.
+    fn open_by(&self, open: impl FnOnce() -> Result<Opened>) -> Result<Opened> {
+        let permit = self.limits.enter();
+        let mut opened = open()?;
+        if self.limits.is_rate_limited() {
+            // A copy by file handle would go round the rate.
+            opened.file = None;
+        }
+        opened.reader =
+            Box::new(Throttled { reader: opened.reader, limits: self.limits.clone(), _permit: permit });
+        Ok(opened)
+    }
 }
 
 impl Home for Limited {
@@ -278,15 +291,14 @@ impl Home for Limited {
         if self.inner.local_path(location).is_some() {
             return self.inner.open(location, range);
         }
-        let permit = self.limits.enter();
-        let mut opened = self.inner.open(location, range)?;
-        if self.limits.is_rate_limited() {
-            // A copy by file handle would go round the rate.
-            opened.file = None;
+        self.open_by(|| self.inner.open(location, range))
+    }
+
+    fn open_first(&self, location: &Location, most_bytes: u64) -> Result<Opened> {
+        if self.inner.local_path(location).is_some() {
+            return self.inner.open_first(location, most_bytes);
         }
-        opened.reader =
-            Box::new(Throttled { reader: opened.reader, limits: self.limits.clone(), _permit: permit });
-        Ok(opened)
+        self.open_by(|| self.inner.open_first(location, most_bytes))
     }
 
     fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {

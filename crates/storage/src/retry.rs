@@ -73,6 +73,23 @@ impl Retry {
     ) -> Retry {
         Retry(Arc::new(Shared { inner, backoff: Backoff::with_sleep(config, sleep) }))
     }
+
+    /// The same bytes, by a reader that goes on where they break.
+    fn resuming(&self, mut opened: Opened) -> Opened {
+        if self.capabilities().read_range {
+            opened.reader = Box::new(Resuming {
+                shared: self.0.clone(),
+                location: opened.location.clone(),
+                stat: opened.stat.clone(),
+                at: opened.range.start,
+                end: opened.range.end,
+                reader: Some(opened.reader),
+                n_failures: 0,
+                progress_bytes: 0,
+            });
+        }
+        opened
+    }
 }
 
 /// Tries one request again. An adaptor whose write takes several requests uses it for each of them, because the whole write
@@ -142,20 +159,13 @@ impl Home for Retry {
     }
 
     fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {
-        let mut opened = self.0.backoff.run(|_| self.0.inner.open(location, range.clone()))?;
-        if self.capabilities().read_range {
-            opened.reader = Box::new(Resuming {
-                shared: self.0.clone(),
-                location: location.clone(),
-                stat: opened.stat.clone(),
-                at: opened.range.start,
-                end: opened.range.end,
-                reader: Some(opened.reader),
-                n_failures: 0,
-                progress_bytes: 0,
-            });
-        }
-        Ok(opened)
+        let opened = self.0.backoff.run(|_| self.0.inner.open(location, range.clone()))?;
+        Ok(self.resuming(opened))
+    }
+
+    fn open_first(&self, location: &Location, most_bytes: u64) -> Result<Opened> {
+        let opened = self.0.backoff.run(|_| self.0.inner.open_first(location, most_bytes))?;
+        Ok(self.resuming(opened))
     }
 
     fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {

@@ -630,6 +630,10 @@ impl Home for S3Home {
         web::open(self, location, range)
     }
 
+    fn open_first(&self, location: &Location, most_bytes: u64) -> Result<Opened> {
+        web::open_first(self, location, most_bytes)
+    }
+
     fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {
         place_of(WRITE, location)?;
         let first = read_part(location, body, PART_BYTES, 0, put)?;

@@ -81,6 +81,26 @@ pub(crate) fn open(asker: &dyn Asker, location: &Location, range: Option<Range<u
     }
 }
 
+/// Starts reading the first `most_bytes` of an object, or all of it if it has no more or the server knows no ranges.
+pub(crate) fn open_first(asker: &dyn Asker, location: &Location, most_bytes: u64) -> Result<Opened> {
+    let wanted = 0..most_bytes.max(1);
+    let answer = asker.ask(READ, location, false, Some(&wanted))?;
+    let told = content_range(answer.headers());
+    match (answer.status().as_u16(), told) {
+        (206, Some((Some(given), Some(size_bytes))))
+            if given.start == 0 && given.end == wanted.end.min(size_bytes) =>
+        {
+            let stat = stat_of(size_bytes, answer.headers());
+            let body = HttpReader::new(location, answer, 0, given.end, true);
+            Ok(Opened { location: location.clone(), stat, range: given, reader: Box::new(body), file: None })
+        }
+        (200, _) => whole_of(asker, location, answer),
+        // An empty object has no first byte, and some servers know no ranges of some objects.
+        (206 | 416, _) => open_whole(asker, location),
+        _ => Err(asker.refusal(READ, location, answer)),
+    }
+}
+
 /// Reads the whole body to count its bytes, for servers that do not give a size.
 fn measure(asker: &dyn Asker, operation: &'static str, location: &Location) -> Result<u64> {
     let answer = checked(asker, operation, location, asker.ask(operation, location, false, None)?)?;
@@ -94,6 +114,11 @@ fn open_whole(asker: &dyn Asker, location: &Location) -> Result<Opened> {
     if answer.status() != 200 {
         return Err(unexpected(READ, location, &answer, "the whole object was asked for"));
     }
+    whole_of(asker, location, answer)
+}
+
+/// The object of an answer that carries all of it.
+fn whole_of(asker: &dyn Asker, location: &Location, answer: Response<Body>) -> Result<Opened> {
     let (size_bytes, answer) = match content_length(answer.headers()) {
         Some(size_bytes) => (size_bytes, answer),
         None => {

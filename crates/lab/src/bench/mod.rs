@@ -18,6 +18,7 @@ mod data;
 pub mod decide;
 mod dispatch;
 mod files;
+mod homes;
 pub mod index;
 mod journal;
 mod memory;
@@ -62,6 +63,8 @@ enum Bench {
     Workflow(workflow::WorkflowArgs),
     /// Fetching objects from another node's cache, beside one plain TCP stream
     Transfer(transfer::TransferArgs),
+    /// Reading a large object and many small ones from S3 into a cache, beside rclone
+    Homes(homes::HomesArgs),
     /// Putting objects into the cache, linking them into sandboxes and removing them, beside plain file operations
     Cache(store::CacheArgs),
     /// Writing durable records to the journal, beside plain appends
@@ -141,6 +144,7 @@ pub fn bench(args: BenchArgs) -> Result<Exit, Fault> {
         Bench::Decide(args) => decide::bench(&args),
         Bench::Index(args) => index::bench(&args),
         Bench::Workflow(args) => workflow::bench(&args),
+        Bench::Homes(args) => homes::bench(&args),
         Bench::Transfer(args) => transfer::bench(&args),
         Bench::Cache(args) => store::bench(&args),
         Bench::Journal(args) => journal::bench(&args),

@@ -108,6 +108,8 @@ impl Home {
 
     pub(super) fn set_share(&mut self, share: HomeShare) {
         self.homes.set_limits(None, share.bytes_per_s);
+        // Where streams are counted, a transfer is one of them.
+        self.homes.set_wide(share.streams == HomeShare::UNLIMITED.streams);
         self.share = share;
     }
 
