@@ -125,7 +125,7 @@ def test_three_blocks_that_die_at_once_end_it_with_their_own_words(
     tasks = cluster.list_of([cluster.task("t", "echo x > out")])
     setup = ["--setup", "echo loading; echo 'no module named gcc/99' >&2; exit 7"]
     done = run("run", tasks, *batch.options(), "--listen", "127.0.0.1:0", "--nodes", "0..1", *setup, status=3)
-    said = r"error: the provider ended: error: no node can be started: eyas-\w+-3 ended before it joined: ended; "
+    said = r"error: the provider ended: no node can be started: eyas-\w+-3 ended before it joined: ended; "
     assert re.search(said + r"it said: no module named gcc/99 \(all of it: (.*)\)", done.stderr), done
     log = re.findall(r"all of it: (.*?)\)", done.stderr)[-1]
     assert Path(log).read_text() == "loading\nno module named gcc/99\n"
@@ -146,7 +146,7 @@ def test_commands_that_never_work_end_it(
     batch.wish(wish, "no such queue")
     tasks = cluster.list_of([cluster.task("t", "echo x > out")])
     done = run("run", tasks, *batch.options(), "--listen", "127.0.0.1:0", "--nodes", "0..1", status=3)
-    said = f"error: the provider ended: error: no node can be started, as nobody could {sentence}\n"
+    said = f"error: the provider ended: no node can be started, as nobody could {sentence}\n"
     assert said in done.stderr, done
     assert len(batch.calls(START if wish == "refuse" else LIST)) >= 3
     assert not batch.blocks()

@@ -220,7 +220,7 @@ def test_what_is_wrong_is_said_in_one_sentence(cloud: Ray, cluster: Cluster, tmp
 
     assert "no Ray answers at 127.0.0.1:9: Connection refused; " in said("--address", "127.0.0.1:9")
     assert "--address nonsense is no address of Ray; write auto, HOST:PORT" in said("--address", "nonsense")
-    assert "--provider ray has no option `num_cpu`" in said("--options", "num_cpu=2")
+    assert "--provider ray has no option `num_cpu`" in said("--options", "num_cpu=2", status=2)
     assert "--queue has nothing to say to --provider ray" in said("--queue", "x", status=2)
     bare = tmp_path / "python3"
     bare.write_text('#!/bin/sh\nexec python3 -S "$@"\n')

@@ -44,10 +44,22 @@ pub fn settings(args: &ProvideArgs, node: &NodeArgs) -> BatchSettings {
 /// Time between two listings of the nodes of Ray, where nothing else is said: it costs Ray less than a millisecond.
 const RAY_LISTED_EVERY: Duration = Duration::from_secs(2);
 
-/// Checks that there is a Python with Parsl or Ray, before anything is made. What Parsl says of the options comes later: to load it
-/// takes a second.
-pub fn check(args: &ProvideArgs) -> Result<(), Fault> {
-    check_python(&python(args), args.provider.name()).map_err(fault)
+/// Checks that there is a Python with Parsl or Ray, and what it says of the options, before anything is made. To load Parsl takes a
+/// part of a second, for which the first task would wait, so it is asked only where there is something that it may refuse.
+pub fn check(args: &ProvideArgs, node: &NodeArgs) -> Result<(), Fault> {
+    let python = python(args);
+    check_python(&python, args.provider.name()).map_err(fault)?;
+    let needs_nothing =
+        matches!(args.provider, ProviderKind::Slurm | ProviderKind::GridEngine | ProviderKind::Ray);
+    if needs_nothing && args.options.is_empty() && args.nodes_per_job.is_none_or(|n| n == 1) {
+        return Ok(());
+    }
+    settings(args, node)
+        .check(&python)
+        .map_err(fault)?
+        .into_iter()
+        .next()
+        .map_or(Ok(()), |wrong| Err(fault(wrong)))
 }
 
 pub fn block_config(cluster: &str, args: &ProvideArgs) -> BlockConfig {

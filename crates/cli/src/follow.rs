@@ -171,9 +171,14 @@ fn is_room_for_nodes(parts: &LocalCluster, since: Duration) -> bool {
     since >= NODES_LEAVE && !dirs::node_dirs(dir).into_iter().any(is_held)
 }
 
+/// The last words of a part without the word that its own errors begin with, as they stand in a sentence of ours.
+pub fn reason_in(last_words: &str) -> &str {
+    last_words.strip_prefix("error: ").unwrap_or(last_words)
+}
+
 /// A run cannot go on without that part of its cluster.
 fn part_ended(name: &str, why: &str) -> Fault {
-    let fault = Fault::new(Exit::Cluster, format!("the {name} ended: {why}"));
+    let fault = Fault::new(Exit::Cluster, format!("the {name} ended: {}", reason_in(why)));
     // What a provider itself says is a reason to change something first.
     match why.starts_with("error: ") {
         // The words of an executor.

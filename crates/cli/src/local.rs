@@ -151,7 +151,6 @@ pub fn start(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<LocalClus
 /// The parts of a local cluster in `dir`, and the absolute path of `dir`, which is created.
 pub fn plan(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<(Plan, PathBuf), Fault> {
     check(args)?;
-    provide::check_tools(&args.provide)?;
     let fail = |e: std::io::Error| {
         Fault::new(Exit::Other, format!("cannot use the directory {}: {}", shown_path(dir), reason(&e)))
     };

@@ -3,19 +3,8 @@
 use eyas_core::NodeState;
 use eyas_core::array::Command;
 use eyas_text::line_of;
+pub use eyas_text::size;
 use eyas_wire::message::{ClusterStatus, Provisioner};
-
-/// `1.5 GiB`
-pub fn size(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1023.95 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
-}
 
 /// `1,234,567`
 pub fn count(n: u64) -> String {
@@ -102,11 +91,6 @@ mod tests {
 
     #[test]
     fn numbers_read_well_at_their_edges() {
-        let sizes =
-            [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1_048_575, "1.0 MiB"), (1 << 40, "1.0 TiB")];
-        for (bytes, expect) in sizes {
-            assert_eq!(size(bytes), expect);
-        }
         for (n, expect) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
             assert_eq!(count(n), expect);
         }

@@ -106,11 +106,14 @@ impl Progress {
         let seconds = (now - first).as_secs_f64();
         let per_s = if seconds > 0.2 { (ended - before) as f64 / seconds } else { 0.0 };
         let left = status.n_tasks.saturating_sub(ended);
+        let active = status.n_reserved + status.n_running;
         let eta = match per_s {
-            r if r > 0.0 && left > 0 => format!(", {} left", time((left as f64 / r * 1e9) as u64)),
+            // While nothing is placed, as no node has room or there is none, nobody knows when it goes on.
+            r if r > 0.0 && left > 0 && active > 0 => {
+                format!(", {} left", time((left as f64 / r * 1e9) as u64))
+            }
             _ => String::new(),
         };
-        let active = status.n_reserved + status.n_running;
         let mut nodes =
             status.n_nodes.map_or(String::new(), |n| format!(" on {}", plural(u64::from(n), "node")));
         if status.n_nodes_pending > 0 {
@@ -206,5 +209,18 @@ mod tests {
         assert_eq!(progress.marks, [(at(9), 79), (at(11), 81)]);
         let status = RunStatus { n_tasks: 100, n_done: 81, ..RunStatus::default() };
         assert!(progress.line(&status, 81, at(11)).starts_with("81/100 tasks, 1.0/s, "));
+    }
+
+    #[test]
+    fn time_left_is_told_only_while_tasks_are_placed() {
+        let mut progress = Progress::new();
+        let start = Instant::now();
+        progress.mark(start, 0);
+        let now = start + Duration::from_secs(5);
+        progress.mark(now, 50);
+        let waiting = RunStatus { n_tasks: 100, n_done: 50, ..RunStatus::default() };
+        assert!(!progress.line(&waiting, 50, now).contains(" left"));
+        let working = RunStatus { n_running: 1, ..waiting };
+        assert!(progress.line(&working, 50, now).ends_with(", 5.0 s left"));
     }
 }

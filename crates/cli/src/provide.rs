@@ -219,9 +219,9 @@ fn line_faults(args: &ProvideArgs) -> Vec<Fault> {
     all
 }
 
-/// Checks that what this provider needs is installed here, before anything is made.
-pub fn check_tools(args: &ProvideArgs) -> Result<(), Fault> {
-    if args.provider.is_batch() { batch::check(args) } else { Ok(()) }
+/// Checks that what this provider needs is installed here and takes its options, before anything is made.
+pub fn check_tools(args: &ClusterArgs) -> Result<(), Fault> {
+    if args.provide.provider.is_batch() { batch::check(&args.provide, &args.node) } else { Ok(()) }
 }
 
 pub fn command_lines(args: &ProvideArgs) -> Result<CommandLines, Fault> {

@@ -61,6 +61,7 @@ pub fn check(args: ProviderCheckArgs) -> Result<Exit, Fault> {
         ..ClusterArgs::by_default()
     };
     local::check(&cluster)?;
+    provide::check_tools(&cluster)?;
     let dir = dirs::new_run_dir()?;
     let result = with_dispatcher(&args, &cluster, &dir, n_nodes);
     let _ = eyas_runner::sandbox::remove_tree(&dir);

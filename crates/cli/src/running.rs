@@ -113,7 +113,7 @@ pub fn run_list(
         });
     }
     local::check(cluster)?;
-    provide::check_tools(&cluster.provide)?;
+    provide::check_tools(cluster)?;
     let (dir, ours) = match &cluster.dir {
         Some(dir) => (dir.clone(), false),
         None => (dirs::new_run_dir()?, true),

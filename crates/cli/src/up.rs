@@ -6,6 +6,7 @@
 
 use crate::args::{ClusterArgs, JoinArgs, KeepArgs, ProvideArgs};
 use crate::clusters::{self, Kind};
+use crate::follow::reason_in;
 use crate::print::plural;
 use crate::remains::sweep_homes;
 use crate::runtimes::client_runtime;
@@ -45,6 +46,7 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
     let mut args = args;
     args.cluster.provide = args.provide;
     args.cluster.policy.keep_runs = args.keep.rule();
+    provide::check_tools(&args.cluster)?;
     let (plan, dir) = local::plan(&args.cluster, &dir, false)?;
     let _starting = starting::hold(&plan.dir)?;
     provide::sweep_keys();
@@ -102,7 +104,7 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
                 break;
             }
             if let Some((name, why)) = cluster.find_ended() {
-                return Err(Fault::new(Exit::Cluster, format!("{name} ended: {why}")));
+                return Err(Fault::new(Exit::Cluster, format!("{name} ended: {}", reason_in(&why))));
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -200,7 +202,7 @@ async fn fill(
             let holder = holder_of(&dir.join(name).join("cache/lock"));
             if started.contains(name) {
                 if let Some(why) = cluster.end_of(name) {
-                    return Err(Fault::new(Exit::Cluster, format!("{name} ended: {why}")));
+                    return Err(Fault::new(Exit::Cluster, format!("{name} ended: {}", reason_in(&why))));
                 }
             } else if let Some(pid) = holder {
                 if taken_over.insert(name.clone(), pid).is_none() {

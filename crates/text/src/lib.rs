@@ -14,6 +14,7 @@
 mod markup;
 mod nearest;
 mod printer;
+mod size;
 
 pub use markup::markup;
 pub use nearest::nearest;
@@ -22,6 +23,7 @@ pub use printer::{
     stderr_is_terminal, stdout, stdout_is_terminal,
 };
 
+pub use size::{size, size_beside};
 use std::fmt;
 use std::path::Path;
 

@@ -283,7 +283,7 @@ impl Dispatcher {
         }
         let mut needs = if cpus == 1 { "1 idle slot".to_string() } else { format!("{cpus} idle slots") };
         if memory_bytes > 0 {
-            needs += &format!(" and {memory_bytes} bytes of free memory");
+            needs += &format!(" and {} of free memory", eyas_text::size(memory_bytes));
         }
         needs += &self.needs_in_words(size.needs);
         let n_busy = n_large - n_silent - n_leaving - n_resting - n_ending;

@@ -10,6 +10,7 @@
 use super::walltimes::Loss;
 use super::*;
 use crate::needs::Size;
+use eyas_text::{size as shown_size, size_beside};
 
 /// How long a task that fits no connected executor waits for a larger executor to come.
 const UNFIT_GRACE_NS: u64 = 15_000_000_000;
@@ -656,14 +657,16 @@ impl Dispatcher {
             let s = if slots == 1 { "" } else { "s" };
             format!("the task asks for {cpus} cpus, the largest executor has {slots} slot{s}")
         } else if memory > most {
-            format!("the task asks for {memory} bytes of memory, the largest executor offers {most}")
+            let (asked, offered) = (size_beside(memory, most), size_beside(most, memory));
+            format!("the task asks for {asked} of memory, the largest executor offers {offered}")
         } else if !size.needs.is_none() {
             format!(
-                "no executor has {cpus} slots, {memory} bytes of memory{} together",
+                "no executor has {cpus} slots, {} of memory{} together",
+                shown_size(memory),
                 self.needs_in_words(size.needs)
             )
         } else {
-            format!("no executor has both {cpus} slots and {memory} bytes of memory")
+            format!("no executor has both {cpus} slots and {} of memory", shown_size(memory))
         })
     }
 }

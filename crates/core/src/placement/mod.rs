@@ -382,7 +382,8 @@ impl fmt::Display for Unplaced {
             Unplaced::NothingFits { task, cpus, memory_bytes } => {
                 write!(
                     f,
-                    "no executor has {cpus} idle slots and {memory_bytes} bytes of memory for task {task}"
+                    "no executor has {cpus} idle slots and {} of memory for task {task}",
+                    eyas_text::size(*memory_bytes)
                 )
             }
         }

@@ -9,7 +9,7 @@
 use super::*;
 use eyas_core::Location;
 use eyas_core::needs::{Equipment, in_parts};
-use eyas_text::shown;
+use eyas_text::{shown, size_beside};
 
 /// The longest simulated time: 100 years.
 pub const END_S_MAX: u64 = 100 * 365 * 86_400;
@@ -116,7 +116,10 @@ impl Watch {
         let (needs, has) = match (template.cpus > most.slots, memory > most.memory_bytes) {
             (false, false) => return Ok(()),
             (true, _) => (format!("{} slots", template.cpus), most.slots.to_string()),
-            (false, true) => (format!("{memory} bytes of memory"), most.memory_bytes.to_string()),
+            (false, true) => {
+                let (asked, offered) = (memory, most.memory_bytes);
+                (format!("{} of memory", size_beside(asked, offered)), size_beside(offered, asked))
+            }
         };
         let id = array.fill(&template.id, 0);
         Err(Error::never_ends(format!(
