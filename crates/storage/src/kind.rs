@@ -36,6 +36,11 @@ pub(crate) trait Kind: Sync {
         true
     }
 
+    /// Whether its homes know on which hosts their objects lie ([`Home::places`]).
+    fn knows_places(&self) -> bool {
+        false
+    }
+
     /// Appends the canonical text of a URL of this kind to `out`, or gives the path that the URL is another spelling of.
     ///
     /// URLs of one object have to get one text, and a canonical text has to be its own canonical text: caches and task
@@ -94,6 +99,11 @@ pub(crate) fn fixed_schemes() -> impl Iterator<Item = &'static str> {
 /// The schemes that are understood, for messages.
 pub fn schemes() -> impl Iterator<Item = &'static str> {
     kinds().flat_map(|kind| kind.schemes().iter().copied())
+}
+
+/// The schemes of homes that know on which hosts their objects lie.
+pub fn schemes_with_places() -> impl Iterator<Item = &'static str> {
+    kinds().filter(|kind| kind.knows_places()).flat_map(|kind| kind.schemes().iter().copied())
 }
 
 #[cfg(test)]

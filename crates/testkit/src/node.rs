@@ -276,6 +276,7 @@ impl Node {
             data_address: String::new(),
             data_id: self.number as u32,
             walltime: self.walltime.map(left),
+            nearby: Nearby::default(),
         }
     }
 
@@ -377,6 +378,10 @@ impl Node {
             Order::RemoveParts(attempts) => {
                 let tasks = attempts.into_iter().map(|(task, ..)| task).collect();
                 self.tell(NodeMessage::PartsRemoved { tasks });
+            }
+            Order::FindPlaces(objects) => {
+                let asked = objects.into_iter().map(|(object, _)| object).collect();
+                self.tell(NodeMessage::PlacesFound { asked, placed: vec![] });
             }
             Order::MeetPeers(peers) => {
                 self.peers.extend(peers.into_iter().map(|(executor, _, node)| (executor, node as usize)));

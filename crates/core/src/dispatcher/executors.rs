@@ -164,6 +164,7 @@ impl Dispatcher {
         }
         self.note_ends(executor);
         self.on_all_held(executor, &offer.held, made, out);
+        self.residents_joined(executor);
         self.touch_exports_on(executor);
         self.change_load(executor, |e| e.last_ended = now);
         self.unpark(now, executor);
@@ -259,6 +260,7 @@ impl Dispatcher {
             self.ready.queue.ended(&self.catalog, *task);
         }
         let held_before = self.catalog.objects_on(executor);
+        self.residents_left(now, executor, &held_before);
         for object in &held_before {
             self.drop_replica(executor, *object);
         }
@@ -481,6 +483,7 @@ impl Dispatcher {
         let how = Self::how_lost(now, &lost);
         self.home_shares.left(executor);
         let objects = self.catalog.executor_left(executor);
+        self.residents_left(now, executor, &objects);
         self.exchange.forget_brought(executor);
         if lost.moving_to.is_some() {
             self.lend(executor, &objects);
