@@ -9,7 +9,7 @@
 
 use crate::canonical::{Refusal, Spelling, Url};
 use crate::error::Result;
-use crate::{Capabilities, Home, HomesConfig, command, file, http, s3, webdav};
+use crate::{Capabilities, Home, HomesConfig, command, file, http, s3, webdav, webhdfs};
 use std::sync::Arc;
 
 /// All kinds, each on its line. The first one is the kind of plain paths.
@@ -18,6 +18,7 @@ static KINDS: &[&dyn Kind] = &[
     &http::Web,
     &s3::Buckets,
     &webdav::Shares,
+    &webhdfs::Hdfs,
     &command::Commands,
     #[cfg(test)]
     &crate::memory::Memory,

@@ -50,6 +50,7 @@ mod tree;
 mod version;
 mod web;
 mod webdav;
+mod webhdfs;
 mod xml;
 
 pub use chaos::{Chaos, ChaosConfig, ChaosCounts};
