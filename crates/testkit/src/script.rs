@@ -603,6 +603,13 @@ impl NodeScript {
         self
     }
 
+    /// The dispatcher asks for `name` to be read for other executors, for tasks of that run.
+    pub fn read_for_others(&mut self, name: &str, run: u32) -> &mut NodeScript {
+        let object = self.object(name);
+        self.feed(NodeEvent::ReadRequested { object, run: RunId(run) });
+        self
+    }
+
     fn transfer(&mut self, target: Target, from: Option<u32>, bytes: &str, size_bytes: u64) {
         let source = from.map_or(Source::Home, |e| Source::Peer(ExecutorId(e)));
         let version = from.is_none().then(|| version(bytes, size_bytes));

@@ -483,7 +483,6 @@ impl Dispatcher {
         let how = Self::how_lost(now, &lost);
         self.home_shares.left(executor);
         let objects = self.catalog.executor_left(executor);
-        self.residents_left(now, executor, &objects);
         self.exchange.forget_brought(executor);
         if lost.moving_to.is_some() {
             self.lend(executor, &objects);
@@ -492,6 +491,7 @@ impl Dispatcher {
         self.leftovers.ask_anew(executor);
         self.reruns.forget_on(now, executor);
         self.ready.queue.executor_left(&self.catalog, executor, &objects);
+        self.residents_left(now, executor, &objects);
         for (task, attempt) in lost.assigned {
             let r = self.release(task);
             let is_suspect = !r.landing && how.is_suspicious();
