@@ -6,7 +6,7 @@
 use crate::Fault;
 use crate::dirs::config_files;
 use crate::fault::bad;
-use eyas_config::{Error, Home};
+use eyas_config::{Error, Home, Wrong};
 use eyas_storage::{COMMANDS, Declared, PRESETS};
 use std::path::{Path, PathBuf};
 
@@ -47,9 +47,14 @@ pub fn declare() -> Result<(), Fault> {
 pub fn own_directories(names: &[String]) -> Result<Vec<PathBuf>, Fault> {
     let mut found: Vec<PathBuf> = vec![];
     for path in files()? {
-        // What is wrong elsewhere in the file is left to those who need it.
-        let Some(config) = eyas_config::read(&path).map_err(bad)? else { continue };
-        for rule in config.home_on {
+        let rules = match eyas_config::read(&path) {
+            Ok(None) => continue,
+            Ok(Some(config)) => config.home_on,
+            // What is wrong elsewhere in the file is left to those who need it.
+            Err(Error::Wrong(Wrong { home_on: Some(rules), .. })) => rules,
+            Err(e) => return Err(bad(e)),
+        };
+        for rule in rules {
             let is_here = rule.hosts.iter().any(|host| names.contains(host));
             if is_here && !rule.prefix.is_dir() {
                 let (file, prefix) = (eyas_text::shown_path(&path), eyas_text::shown_path(&rule.prefix));

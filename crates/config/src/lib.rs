@@ -115,6 +115,8 @@ pub struct Wrong {
     pub profiles: Vec<Profile>,
     /// The same of homes.
     pub homes: Vec<Home>,
+    /// The rules for disks; `None`: something is wrong with one of them.
+    pub home_on: Option<Vec<HomeOn>>,
 }
 
 impl Wrong {
@@ -220,12 +222,12 @@ pub fn parse(path: &Path, text: &str) -> Result<Config, Wrong> {
     // Where brackets or quotes are missing, what follows is read wrongly and would only be blamed for that.
     let is_readable = reader.complaints.is_empty();
     let (profiles, homes, home_on) =
-        if is_readable { reader.read(document.get_ref()) } else { Default::default() };
+        if is_readable { reader.read(document.get_ref()) } else { (vec![], vec![], None) };
     if reader.complaints.is_empty() {
-        return Ok(Config { path: path.into(), profiles, homes, home_on });
+        return Ok(Config { path: path.into(), profiles, homes, home_on: home_on.unwrap_or_default() });
     }
     reader.complaints.sort_by_key(|complaint| complaint.line);
-    Err(Wrong { path: path.into(), complaints: reader.complaints, profiles, homes })
+    Err(Wrong { path: path.into(), complaints: reader.complaints, profiles, homes, home_on })
 }
 
 struct Reader<'a> {
@@ -246,15 +248,17 @@ impl Reader<'_> {
         self.complaints.push(Complaint { line, message, hint });
     }
 
-    fn read(&mut self, document: &DeTable<'_>) -> (Vec<Profile>, Vec<Home>, Vec<HomeOn>) {
-        let (mut profiles, mut homes, mut home_on) = (vec![], vec![], vec![]);
+    fn read(&mut self, document: &DeTable<'_>) -> (Vec<Profile>, Vec<Home>, Option<Vec<HomeOn>>) {
+        let (mut profiles, mut homes, mut home_on) = (vec![], vec![], Some(vec![]));
         for (name, value) in document {
             if name.get_ref() == HOMES {
                 homes = self.read_homes(value);
                 continue;
             }
             if name.get_ref() == HOME_ON {
-                home_on = self.read_home_on(value);
+                let n_before = self.complaints.len();
+                let rules = self.read_home_on(value);
+                home_on = (self.complaints.len() == n_before).then_some(rules);
                 continue;
             }
             if name.get_ref() != PROFILES {

@@ -120,6 +120,11 @@ pub struct Node {
     pub log: Vec<(Timestamp, Logged)>,
 }
 
+/// The place at home that is on the own disk of the node with this number.
+pub fn own_disk(number: usize) -> String {
+    format!("own/{number}")
+}
+
 impl Node {
     pub fn new(config: ExecutorConfig, memory_bytes: u64) -> Node {
         Node {
@@ -276,7 +281,7 @@ impl Node {
             data_address: String::new(),
             data_id: self.number as u32,
             walltime: self.walltime.map(left),
-            nearby: Nearby::default(),
+            nearby: Nearby { own: vec![own_disk(self.number)], ..Nearby::default() },
         }
     }
 

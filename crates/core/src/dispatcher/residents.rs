@@ -33,6 +33,8 @@ use eyas_text::shown;
 const PLACES_WAIT_NS: u64 = 1_000_000_000;
 /// The most files that one message asks for.
 const PLACES_MAX: usize = 512;
+/// The most files for which answers are awaited; further ones are asked for when answers come.
+const ASKED_MAX: usize = 4 * PLACES_MAX;
 /// How many executors, or how often one, may fail to read a file before the tasks fail that wait for it.
 const READS_MAX: u32 = 3;
 
@@ -231,7 +233,7 @@ impl Dispatcher {
     // ------------------------------------------------------------ where home says that files lie
 
     fn ask_for_places(&mut self, now: Timestamp, out: &mut Vec<Action>) {
-        while !self.residents.unasked.is_empty() {
+        while !self.residents.unasked.is_empty() && self.residents.asked.len() < ASKED_MAX {
             // The executors of one beginning understand the same homes.
             let r = &self.residents;
             let is_heard = |executor: &&ExecutorId| {
