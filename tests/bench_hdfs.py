@@ -49,14 +49,27 @@ def measure(
         while not join.exists():
             time.sleep(0.05)
         for n, host in enumerate(hosts):
-            given = ["--join", join, "--dir", folder / f"N{n}", "--name", host, "--host", host, "--slots", "1"]
+            given = [
+                "--join",
+                join,
+                "--dir",
+                folder / f"N{n}",
+                "--name",
+                host,
+                "--host",
+                host,
+                "--slots",
+                "1",
+            ]
             parts.append(subprocess.Popen([EYAS, "executor", *given], stderr=subprocess.DEVNULL))
         while subprocess.run([EYAS, "status", "--join", join], capture_output=True, text=True).stdout.count(
             "connected"
         ) < len(hosts):
             time.sleep(0.1)
         begun = time.monotonic()
-        subprocess.run([EYAS, "submit", "--join", join, folder / "tasks.jsonl"], check=True, capture_output=True)
+        subprocess.run(
+            [EYAS, "submit", "--join", join, folder / "tasks.jsonl"], check=True, capture_output=True
+        )
         subprocess.run([EYAS, "wait", "--join", join], check=True, capture_output=True)
         seconds = time.monotonic() - begun
     finally:
@@ -102,7 +115,9 @@ def main() -> int:
                 store.put(name, os.urandom(args.megabytes * 1_000_000))
             away = measure(folder / "away", store, names, args.passes, ("elsewhere1", "elsewhere2"))
             near = measure(folder / "near", store, names, args.passes, HOSTS)
-    print(f"{args.files} files of {args.megabytes} MB, each read by {args.passes} tasks; two executors of one slot")
+    print(
+        f"{args.files} files of {args.megabytes} MB, each read by {args.passes} tasks; two executors of one slot"
+    )
     print(f"{'':34}{'collocated':>12}{'elsewhere':>12}")
     for key in ("read", "home, same host", "home, other host", "peers", "seconds"):
         unit = "s" if key == "seconds" else "MB"

@@ -49,7 +49,9 @@ class Hdfs:
         return f"webhdfs://127.0.0.1:{self.port}/{path}"
 
     def ask(self, method: str, path: str, op: str) -> bytes:
-        return self._send(method, f"http://127.0.0.1:{self.port}/webhdfs/v1/{quote(path)}?op={op}&user.name=test")
+        return self._send(
+            method, f"http://127.0.0.1:{self.port}/webhdfs/v1/{quote(path)}?op={op}&user.name=test"
+        )
 
     def put(self, path: str, data: bytes, *, more: str = "") -> None:
         answer = self.ask("PUT", path, f"CREATE&overwrite=true&noredirect=true{more}")
@@ -87,7 +89,15 @@ def hdfs(folder: Path, hosts: Sequence[str]) -> Iterator[Hdfs]:
     """An HDFS with one data node for each of these addresses, with one copy of each block."""
     classes = jars()
     java = shutil.which("java") or "java"
-    command = [java, "-Xmx512m", "-cp", f"{classes}/*", str(HERE / "MiniHdfs.java"), str(folder / "files"), *hosts]
+    command = [
+        java,
+        "-Xmx512m",
+        "-cp",
+        f"{classes}/*",
+        str(HERE / "MiniHdfs.java"),
+        str(folder / "files"),
+        *hosts,
+    ]
     said = folder / "hdfs.out"
     with open(said, "wb") as out, open(folder / "hdfs.err", "wb") as err:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=err, cwd=folder)

@@ -51,9 +51,7 @@ def test_tasks_run_on_the_hosts_of_their_blocks(cluster: Cluster, store: Hdfs) -
         cluster.executor(name, "--host", host)
     # Long enough that an executor which has done with its own files would have time for the others.
     line = "sleep 0.2; cat input/* > out"
-    cluster.submit(
-        [cluster.task(f"t{n}", line, inputs=[store.url(name)]) for n, name in enumerate(sizes)]
-    )
+    cluster.submit([cluster.task(f"t{n}", line, inputs=[store.url(name)]) for n, name in enumerate(sizes)])
     cluster.wait()
     for n, name in enumerate(sizes):
         assert cluster.output(f"t{n}") == payload(sizes[name], n)
@@ -117,7 +115,7 @@ def test_a_file_that_only_its_owner_reaches_comes_from_there(cluster: Cluster, t
     cluster.dispatcher()
     hidden = tmp_path / "hidden"
     hidden.write_text(
-        f"#!/bin/sh\nexec unshare --mount sh -c 'mount -t tmpfs none {folders['a']}; exec \"$@\"' sh {cluster.eyas.path} \"$@\"\n"
+        f'#!/bin/sh\nexec unshare --mount sh -c \'mount -t tmpfs none {folders["a"]}; exec "$@"\' sh {cluster.eyas.path} "$@"\n'
     )
     hidden.chmod(0o755)
     cluster.executor("N1")

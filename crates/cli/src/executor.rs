@@ -3,7 +3,9 @@
 use crate::args::{JoinArgs, NodeArgs, duration};
 use crate::print::reason;
 use crate::runtimes::service_runtime;
-use crate::{Exit, Fault, clusters, declared, dirs, equipment, keeper, local, node, probe, provide, tmpfs, walltime};
+use crate::{
+    Exit, Fault, clusters, declared, dirs, equipment, keeper, local, node, probe, provide, tmpfs, walltime,
+};
 use clap::Args;
 use eyas_runtime::executor::scratch::{Scratch, ScratchOptions};
 use eyas_runtime::executor::{DataPlane, ExecutorError, ExecutorOptions};

@@ -289,7 +289,8 @@ impl Reader<'_> {
     }
 
     fn read_home_on(&mut self, value: &toml::Spanned<DeValue<'_>>) -> Vec<HomeOn> {
-        let hint = || Some("write [[home-on]] with prefix = \"/DIRECTORY\" and hosts = [\"HOST\"]".to_string());
+        let hint =
+            || Some("write [[home-on]] with prefix = \"/DIRECTORY\" and hosts = [\"HOST\"]".to_string());
         let Some(rules) = value.get_ref().as_array() else {
             self.complain(&value.span(), "`home-on` is not a list of sections".into(), hint());
             return vec![];

@@ -81,7 +81,7 @@ use self::exchange::{Exchange, Linked};
 use self::executors::{ExecutorState, Executors};
 use self::forget::Forgotten;
 use self::given_up::GivenUp;
-use self::intermediates::{Intermediate, Intermediates, Leaving};
+use self::intermediates::{Intermediate, Intermediates, Leaving, Missing};
 use self::leftovers::Leftovers;
 use self::moves::Moves;
 use self::ready::{Ready, Segment};

@@ -6,8 +6,8 @@
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::kinds;
 use crate::{
-    Chaos, ChaosConfig, Home, HttpConfig, Limited, Limits, Listing, Location, Opened, Part, Place, Put, Retry,
-    RetryConfig, Stat,
+    Chaos, ChaosConfig, Home, HttpConfig, Limited, Limits, Listing, Location, Opened, Part, Place, Put,
+    Retry, RetryConfig, Stat,
 };
 use std::io::Read;
 use std::ops::Range;

@@ -87,7 +87,10 @@ impl Kind for Hdfs {
 /// The name that files are made under.
 fn user_name() -> String {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    set("HADOOP_USER_NAME").or_else(|| set("USER")).or_else(|| set("LOGNAME")).unwrap_or_else(|| "root".into())
+    set("HADOOP_USER_NAME")
+        .or_else(|| set("USER"))
+        .or_else(|| set("LOGNAME"))
+        .unwrap_or_else(|| "root".into())
 }
 
 /// Files in HDFS. Connections are kept and shared by all threads.
@@ -246,7 +249,8 @@ impl Client {
     /// What is directly in a directory, whose address is `url`.
     fn list(&self, location: &Location, url: &str) -> Result<Vec<Found>> {
         let answer = self.ask_at(LIST, location, url, ("GET", "LISTSTATUS"), "")?;
-        let list = answer.get("FileStatuses").and_then(|list| list.get("FileStatus")).and_then(Value::as_array);
+        let list =
+            answer.get("FileStatuses").and_then(|list| list.get("FileStatus")).and_then(Value::as_array);
         let list = list.ok_or_else(|| not_hdfs(LIST, location))?;
         let found: Vec<Found> = list.iter().filter_map(Found::read).collect();
         if found.iter().any(|found| found.name.is_empty()) {
@@ -283,7 +287,11 @@ impl Client {
 
     fn put_and_rename(&self, location: &Location, part: &str, body: &mut dyn Read, put: &Put) -> Result<()> {
         let url = url_of(WRITE, location)?;
-        let part_url = format!("{}{}", url.rsplit_once('/').map_or("", |(d, _)| d), &part[part.rfind('/').unwrap_or(0)..]);
+        let part_url = format!(
+            "{}{}",
+            url.rsplit_once('/').map_or("", |(d, _)| d),
+            &part[part.rfind('/').unwrap_or(0)..]
+        );
         let mut more = "&overwrite=true".to_string();
         if let Some(mode) = put.mode {
             more += &format!("&permission={:o}", mode & 0o777);

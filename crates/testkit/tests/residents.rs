@@ -95,7 +95,10 @@ fn an_input_on_another_disk_is_read_there_first() {
     let inputs = &c.assignments[0].inputs;
     let [away, own] = [there, here].map(|owner| inputs[owner as usize - 1].clone());
     assert_eq!(away.sources, [ExecutorId(there)]);
-    assert!(away.known.is_some() && !away.check_home, "home cannot be reached: {away:?}");
+    assert!(
+        away.known.is_some() && away.stays && !away.check_home && !away.direct,
+        "home is out of reach: {away:?}"
+    );
     assert!(own.check_home && own.sources.is_empty(), "it is read in place: {own:?}");
     c.done(here, (0, 1)).take();
     // The next run asks the owner whether the file has changed.
@@ -131,6 +134,16 @@ fn an_owner_that_is_lost_is_not_waited_for() {
     // Home is what is left.
     c.expect(&[&format!("assign 0.1 to {}", 3 - owner)]);
     c.done(3 - owner, (0, 1)).take();
+}
+
+#[test]
+fn a_silent_owner_is_waited_for() {
+    let mut c = two_owners();
+    c.offers(3, owner(&["/c"])).silent(1).silent(2);
+    c.run(&[reads("/a/x")]);
+    c.expect(&[]);
+    c.offers(1, owner(&["/a"])).expect(&["assign 0.1 to 1"]);
+    c.done(1, (0, 1)).take();
 }
 
 #[test]

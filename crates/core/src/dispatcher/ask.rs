@@ -121,7 +121,9 @@ impl Dispatcher {
                     .find_map(|object| self.why_unnamed(object))
                     .or_else(|| added.iter().find_map(|replica| why_too_large(replica.size_bytes)))
             }
-            Event::PrefetchFailed { object, .. } | Event::HomeNotRead { object, .. } => self.why_unnamed(*object),
+            Event::PrefetchFailed { object, .. } | Event::HomeNotRead { object, .. } => {
+                self.why_unnamed(*object)
+            }
             Event::PlacesFound { asked, placed, .. } => self.find_nonsense_in_places(asked, placed),
             Event::AttemptEnded { report, .. } => self.find_nonsense_in_report(report),
             Event::CacheResized { cache_bytes, .. } => why_no_cache(*cache_bytes),

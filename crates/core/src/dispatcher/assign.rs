@@ -167,6 +167,9 @@ impl Dispatcher {
             self.end_task(now, task, Outcome::Failed(failure), out);
             return;
         }
+        if let Some(owner) = objects.iter().find_map(|object| self.silent_owner(executor, run, *object)) {
+            return self.await_missing(now, task, Missing::Silent(owner), out);
+        }
         let unread = self.unread_inputs(executor, run, &objects);
         if !unread.is_empty() {
             return self.await_reads(task, run, &unread, out);
@@ -260,7 +263,8 @@ impl Dispatcher {
         object: ObjectId,
         route: Option<Route>,
     ) -> AssignedInput {
-        let stays = self.intermediates.is_intermediate(object);
+        // What lies on another executor's own disk is fetched from caches, like a file that stays on the nodes.
+        let stays = self.intermediates.is_intermediate(object) || self.is_elsewhere(executor, object);
         let uses_caches = self.ready.queue.uses_caches() || stays;
         let known = self.known(object);
         let is_copyless = |e: ExecutorId| self.residents.without_copy(object).any(|other| other == e);
@@ -277,7 +281,7 @@ impl Dispatcher {
                 sources.push(first);
             }
             self.more_sources(executor, object, &mut sources);
-            if stays {
+            if self.intermediates.is_intermediate(object) {
                 self.exchange.foreign_sources(executor, run, object, &mut sources);
                 let n_more = SOURCES_MAX.saturating_sub(sources.len());
                 sources.extend(self.exchange.lent_to(object).take(n_more));

@@ -120,7 +120,9 @@ impl Residents {
     fn owners_of(&self, location: &str) -> Vec<ExecutorId> {
         let mut found: Vec<ExecutorId> = vec![];
         for (_, executors) in self.own.iter().filter(|(beginning, _)| is_below(location, beginning)) {
-            found.extend(executors.iter().filter(|executor| !found.contains(executor)).copied().collect::<Vec<_>>());
+            found.extend(
+                executors.iter().filter(|executor| !found.contains(executor)).copied().collect::<Vec<_>>(),
+            );
         }
         found
     }
@@ -157,7 +159,8 @@ impl Dispatcher {
         let owners = self.residents.owners_of(location);
         // A file that a task is writing lies nowhere yet.
         let is_made = self.attempts.making.contains_key(&object);
-        let is_asked = self.residents.hosts.contains_key(&object) || self.residents.asked.contains_key(&object);
+        let is_asked =
+            self.residents.hosts.contains_key(&object) || self.residents.asked.contains_key(&object);
         if !is_made && !is_asked && self.residents.is_told(location) {
             self.residents.unasked.insert(object);
         }
@@ -297,7 +300,12 @@ impl Dispatcher {
     // ------------------------------------------------------------ own files that others need
 
     /// The inputs that have to be read by an executor on whose disk they lie before `executor` can get them.
-    pub(super) fn unread_inputs(&self, executor: ExecutorId, run: RunId, inputs: &[ObjectId]) -> Vec<ObjectId> {
+    pub(super) fn unread_inputs(
+        &self,
+        executor: ExecutorId,
+        run: RunId,
+        inputs: &[ObjectId],
+    ) -> Vec<ObjectId> {
         if self.residents.of.is_empty() {
             return vec![];
         }
@@ -308,11 +316,33 @@ impl Dispatcher {
         unread
     }
 
+    /// Whether the file lies on the own disks of other executors, of which one is there.
+    pub(super) fn is_elsewhere(&self, executor: ExecutorId, object: ObjectId) -> bool {
+        let r = &self.residents;
+        !r.of.is_empty() && !r.is_own(executor, object) && self.find_reader(object, None).is_some()
+    }
+
     fn is_unread(&self, executor: ExecutorId, run: RunId, object: ObjectId) -> bool {
-        let Some(list) = self.residents.of.get(&object) else { return false };
-        if list.iter().any(|r| r.executor == executor) || self.find_reader(object, None).is_none() {
-            return false;
-        }
+        self.is_elsewhere(executor, object) && self.lacks_copy(run, object)
+    }
+
+    /// The executor on whose disk the file lies, if nobody else has it and that executor is silent: it may come back.
+    pub(super) fn silent_owner(
+        &self,
+        executor: ExecutorId,
+        run: RunId,
+        object: ObjectId,
+    ) -> Option<ExecutorId> {
+        let list = self.residents.of.get(&object)?;
+        let owner = list.iter().find(|resident| resident.is_own)?.executor;
+        let waits = !self.residents.is_own(executor, object)
+            && self.find_reader(object, None).is_none()
+            && self.lacks_copy(run, object);
+        waits.then_some(owner)
+    }
+
+    /// Whether no cache has a copy of a resident file of which `run` knows that it is right.
+    fn lacks_copy(&self, run: RunId, object: ObjectId) -> bool {
         let is_checked = self.catalog.checked_run(object).is_some_and(|checked| checked >= run);
         let n_without = self.residents.without_copy(object).count();
         self.catalog.digest(object).is_none() || !is_checked || self.catalog.n_holders(object) == n_without
@@ -320,7 +350,8 @@ impl Dispatcher {
 
     /// An executor that can read the file on its own disk for others; `but` only if there is no other one.
     fn find_reader(&self, object: ObjectId, but: Option<ExecutorId>) -> Option<ExecutorId> {
-        let n_reads = |executor| self.residents.reads.values().filter(|read| read.executor == executor).count();
+        let n_reads =
+            |executor| self.residents.reads.values().filter(|read| read.executor == executor).count();
         let able = self.residents.of.get(&object)?.iter().filter(|r| r.is_own).map(|r| r.executor);
         let able = able.filter(|e| self.executors.by_id.get(e).is_some_and(|e| e.silent_since.is_none()));
         able.min_by_key(|executor| (Some(*executor) == but, n_reads(*executor), *executor))
@@ -381,7 +412,8 @@ impl Dispatcher {
         error: &TransferError,
         out: &mut Vec<Action>,
     ) {
-        let Some(read) = self.residents.reads.get_mut(&object).filter(|read| read.executor == executor) else {
+        let Some(read) = self.residents.reads.get_mut(&object).filter(|read| read.executor == executor)
+        else {
             return;
         };
         read.n_failed += 1;
@@ -395,8 +427,11 @@ impl Dispatcher {
         }
         let location = shown(self.catalog.location(object).text()).to_string();
         let name = self.executors.by_id.get(&executor).map_or("", |e| e.offer.name.as_str());
-        let message =
-            format!("executor {}, on whose disk {location} lies, cannot read it: {}", shown(name), error.message);
+        let message = format!(
+            "executor {}, on whose disk {location} lies, cannot read it: {}",
+            shown(name),
+            error.message
+        );
         self.end_read(now, object, Some(Failure { kind: FailureKind::InputUnavailable, message }), out);
     }
 

@@ -72,7 +72,8 @@ impl Executor {
             self.evicted(object, out);
         }
         if granted != Reserve::Granted {
-            let error = fail(TransferErrorKind::NoSpace, "the cache there, which would serve it, has no room for it");
+            let error =
+                fail(TransferErrorKind::NoSpace, "the cache there, which would serve it, has no room for it");
             return self.not_served(object, &error, out);
         }
         let transfer = Transfer {

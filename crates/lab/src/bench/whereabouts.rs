@@ -104,7 +104,13 @@ pub fn bench(args: &WhereArgs) -> Result<Exit, Fault> {
     })
 }
 
-fn map(args: &WhereArgs, files: &[PathBuf], file_bytes: u64, rules: &Path, dir: &Path) -> Result<Cost, Fault> {
+fn map(
+    args: &WhereArgs,
+    files: &[PathBuf],
+    file_bytes: u64,
+    rules: &Path,
+    dir: &Path,
+) -> Result<Cost, Fault> {
     let mut list = String::new();
     for pass in 0..args.passes {
         for (n, file) in files.iter().enumerate() {

@@ -97,7 +97,8 @@ impl DispatcherLink {
             ToExecutor::Peers { peers } => return Order::MeetPeers(peers),
             ToExecutor::RemoveParts { attempts } => return Order::RemoveParts(attempts),
             ToExecutor::FindPlaces { objects } => {
-                let adopt = |(theirs, location): (ObjectId, String)| (adopt_name(book, theirs, &location), location);
+                let adopt =
+                    |(theirs, location): (ObjectId, String)| (adopt_name(book, theirs, &location), location);
                 return Order::FindPlaces(objects.into_iter().map(adopt).collect());
             }
             ToExecutor::ReadHome { object, location, run } => {
