@@ -49,7 +49,7 @@ def measure(
         while not join.exists():
             time.sleep(0.05)
         for n, host in enumerate(hosts):
-            given = [
+            given: list[str | Path] = [
                 "--join",
                 join,
                 "--dir",

@@ -59,7 +59,7 @@ fn all_that_is_wrong_is_said_at_once_with_its_line_and_the_nearest_key() {
         wrong(text).lines().collect::<Vec<_>>(),
         [
             "`/at/eyas.toml`, line 1: an unknown section `nodes`",
-            "hint: a profile is a section [profile.NAME], a home [home.NAME]; there is nothing else at the top",
+            "hint: a profile is a section [profile.NAME], a home [home.NAME], and a rule for disks of nodes [[home-on]]; there is nothing else at the top",
             "`/at/eyas.toml`, line 3: an unknown key `slot`",
             "hint: did you mean `slots`?",
             "`/at/eyas.toml`, line 4: `slots` is a list, and wants a text in quotes, or a number",
@@ -70,7 +70,7 @@ fn all_that_is_wrong_is_said_at_once_with_its_line_and_the_nearest_key() {
             "hint: did you mean `slots`?",
             "`/at/eyas.toml`, line 9: `setup` is a list, and wants a list of texts in quotes",
             "`/at/eyas.toml`, line 10: an unknown section `profiles`",
-            "hint: a profile is a section [profile.NAME], a home [home.NAME]; there is nothing else at the top",
+            "hint: a profile is a section [profile.NAME], a home [home.NAME], and a rule for disks of nodes [[home-on]]; there is nothing else at the top",
             "`/at/eyas.toml`, line 12: `x` stands outside of a profile",
             "hint: a profile is a section [profile.NAME]",
         ]

@@ -425,8 +425,8 @@ impl Dispatcher {
             // It is in the log for people; what follows from it comes as further events.
             Event::NodesDecided { .. } => {}
             Event::PlacesFound { executor: _, asked, placed } => self.on_places_found(&asked, placed),
-            Event::HomeNotRead { executor, object, error } => {
-                self.on_home_not_read(now, executor, object, &error, out)
+            Event::HomeNotRead { executor, object, error: _ } => {
+                self.on_home_not_read(now, executor, object, out)
             }
             Event::PartsRemoved { executor, tasks } => self.leftovers.removed(executor, &tasks),
             Event::CancelRequested { run, task } => self.on_cancel(now, run, task, out),

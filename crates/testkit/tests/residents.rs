@@ -112,16 +112,20 @@ fn an_input_on_another_disk_is_read_there_first() {
 }
 
 #[test]
-fn what_its_owner_cannot_read_fails_the_task() {
+fn what_its_owner_cannot_read_is_looked_for_at_home() {
     let mut c = two_owners();
     c.run(&[task("both").reads("/a/x").reads("/b/x")]);
+    let mut reader = 0;
     for _ in 0..3 {
         let asked = c.take();
         let (location, owner) = if asked[0].ends_with('2') { ("/b/x", 2) } else { ("/a/x", 1) };
         assert_eq!(asked, [format!("read {location} on {owner}")]);
         not_read(&mut c, owner, location);
+        reader = 3 - owner;
     }
-    c.expect(&["end 0 failed InputUnavailable", "end run 1"]);
+    c.expect(&[&format!("assign 0.1 to {reader}")]);
+    assert!(c.assignments[0].inputs.iter().all(|input| !input.stays && input.sources.is_empty()));
+    c.done(reader, (0, 1)).take();
 }
 
 #[test]

@@ -264,7 +264,7 @@ impl Dispatcher {
         route: Option<Route>,
     ) -> AssignedInput {
         // What lies on another executor's own disk is fetched from caches, like a file that stays on the nodes.
-        let stays = self.intermediates.is_intermediate(object) || self.is_elsewhere(executor, object);
+        let stays = self.intermediates.is_intermediate(object) || self.is_elsewhere(executor, run, object);
         let uses_caches = self.ready.queue.uses_caches() || stays;
         let known = self.known(object);
         let is_copyless = |e: ExecutorId| self.residents.without_copy(object).any(|other| other == e);

@@ -35,7 +35,7 @@ const PLACES_WAIT_NS: u64 = 1_000_000_000;
 const PLACES_MAX: usize = 512;
 /// The most files for which answers are awaited; further ones are asked for when answers come.
 const ASKED_MAX: usize = 4 * PLACES_MAX;
-/// How many executors, or how often one, may fail to read a file before the tasks fail that wait for it.
+/// How many executors, or how often one, may fail to read a file before it is looked for at home.
 const READS_MAX: u32 = 3;
 
 /// See the module.
@@ -58,6 +58,9 @@ pub(super) struct Residents {
     waited_for: Option<RunId>,
     wait_until: Option<Timestamp>,
     reads: BTreeMap<ObjectId, Read>,
+    /// Files that their owners could not read for others, with the run for which they tried. In that run the files are
+    /// looked for at home.
+    unserved: BTreeMap<ObjectId, RunId>,
 }
 
 struct Resident {
@@ -114,6 +117,7 @@ impl Residents {
         self.hosts.remove(&object);
         self.unasked.remove(&object);
         self.asked.remove(&object);
+        self.unserved.remove(&object);
     }
 
     /// The executors that can read a location without a network, as far as its text says.
@@ -200,6 +204,7 @@ impl Dispatcher {
             }
         }
         r.nearby.insert(executor, nearby);
+        r.unserved.clear();
         // Everything is looked at again, as this executor may have any of it.
         r.n_seen = 0;
     }
@@ -317,13 +322,16 @@ impl Dispatcher {
     }
 
     /// Whether the file lies on the own disks of other executors, of which one is there.
-    pub(super) fn is_elsewhere(&self, executor: ExecutorId, object: ObjectId) -> bool {
+    pub(super) fn is_elsewhere(&self, executor: ExecutorId, run: RunId, object: ObjectId) -> bool {
         let r = &self.residents;
-        !r.of.is_empty() && !r.is_own(executor, object) && self.find_reader(object, None).is_some()
+        !r.of.is_empty()
+            && !r.is_own(executor, object)
+            && r.unserved.get(&object).is_none_or(|unserved| *unserved < run)
+            && self.find_reader(object, None).is_some()
     }
 
     fn is_unread(&self, executor: ExecutorId, run: RunId, object: ObjectId) -> bool {
-        self.is_elsewhere(executor, object) && self.lacks_copy(run, object)
+        self.is_elsewhere(executor, run, object) && self.lacks_copy(run, object)
     }
 
     /// The executor on whose disk the file lies, if nobody else has it and that executor is silent: it may come back.
@@ -409,7 +417,6 @@ impl Dispatcher {
         now: Timestamp,
         executor: ExecutorId,
         object: ObjectId,
-        error: &TransferError,
         out: &mut Vec<Action>,
     ) {
         let Some(read) = self.residents.reads.get_mut(&object).filter(|read| read.executor == executor)
@@ -425,14 +432,8 @@ impl Dispatcher {
             out.push(Action::ReadHome { executor: next, object, run });
             return;
         }
-        let location = shown(self.catalog.location(object).text()).to_string();
-        let name = self.executors.by_id.get(&executor).map_or("", |e| e.offer.name.as_str());
-        let message = format!(
-            "executor {}, on whose disk {location} lies, cannot read it: {}",
-            shown(name),
-            error.message
-        );
-        self.end_read(now, object, Some(Failure { kind: FailureKind::InputUnavailable, message }), out);
+        self.residents.unserved.insert(object, run);
+        self.end_read(now, object, None, out);
     }
 
     /// The tasks that wait for this file go on, or fail.
