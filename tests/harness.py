@@ -275,10 +275,17 @@ class Eyas:
         return self._begin(args, cwd, env, given, self.path.with_name("eyas-lab")).wait(timeout, status)
 
     def start(
-        self, *args: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+        self,
+        *args: str | Path,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        program: Path | None = None,
     ) -> Background:
-        """Start eyas in the background. The end of the test ends it, if the test does not."""
-        started = self._begin(args, cwd, env, None)
+        """Start eyas in the background. The end of the test ends it, if the test does not.
+
+        `program` is started in its place, with the same arguments: a script that starts it.
+        """
+        started = self._begin(args, cwd, env, None, program)
         self._started.append(started)
         return started
 

@@ -164,7 +164,7 @@ pub fn config(args: ConfigArgs) -> Result<Exit, Fault> {
     for path in &places {
         match eyas_config::read(path) {
             Ok(None) => continue,
-            Ok(Some(Config { path, profiles, homes })) => {
+            Ok(Some(Config { path, profiles, homes, home_on: _ })) => {
                 let mut said: Vec<String> =
                     profiles.iter().flat_map(|profile| complaints(&path, profile)).collect();
                 said.extend(homes.into_iter().filter_map(|home| crate::declared::complaint(&path, home)));

@@ -6,7 +6,7 @@
 use crate::Fault;
 use crate::dirs::config_files;
 use crate::fault::bad;
-use eyas_config::{Error, Home};
+use eyas_config::{Error, Home, Wrong};
 use eyas_storage::{COMMANDS, Declared, PRESETS};
 use std::path::{Path, PathBuf};
 
@@ -16,10 +16,7 @@ const VARIABLE: &str = "EYAS_HOMES";
 /// Makes the declared homes known to this process. What is wrong elsewhere in the file is left to those who need it, and
 /// `eyas config` says what is wrong with a home, too.
 pub fn declare() -> Result<(), Fault> {
-    let places = match std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
-        Some(path) => vec![PathBuf::from(path)],
-        None => config_files()?,
-    };
+    let places = files()?;
     let (mut homes, mut wrong): (Vec<Declared>, Vec<String>) = (vec![], vec![]);
     for path in &places {
         let found = match eyas_config::read(path) {
@@ -43,6 +40,41 @@ pub fn declare() -> Result<(), Fault> {
     match wrong.is_empty() {
         true => Ok(()),
         false => Err(bad(wrong.join("\n"))),
+    }
+}
+
+/// The directories that lie on the own disk of a machine with one of these names, by the rules `[[home-on]]` of all files.
+pub fn own_directories(names: &[String]) -> Result<Vec<PathBuf>, Fault> {
+    let mut found: Vec<PathBuf> = vec![];
+    for path in files()? {
+        let rules = match eyas_config::read(&path) {
+            Ok(None) => continue,
+            Ok(Some(config)) => config.home_on,
+            // What is wrong elsewhere in the file is left to those who need it.
+            Err(Error::Wrong(Wrong { home_on: Some(rules), .. })) => rules,
+            Err(e) => return Err(bad(e)),
+        };
+        for rule in rules {
+            let is_here = rule.hosts.iter().any(|host| names.contains(host));
+            if is_here && !rule.prefix.is_dir() {
+                let (file, prefix) = (eyas_text::shown_path(&path), eyas_text::shown_path(&rule.prefix));
+                let why = format!("{file}, line {}: {prefix} is no directory of this machine", rule.line);
+                let hint = format!("the rule says that it lies on the disk of {}", rule.hosts.join(", "));
+                return Err(bad(why).hint(hint));
+            }
+            if is_here && !found.contains(&rule.prefix) {
+                found.push(rule.prefix);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Where `eyas.toml` is looked for.
+fn files() -> Result<Vec<PathBuf>, Fault> {
+    match std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
+        Some(path) => Ok(vec![PathBuf::from(path)]),
+        None => config_files(),
     }
 }
 

@@ -3,7 +3,9 @@
 use crate::args::{JoinArgs, NodeArgs, duration};
 use crate::print::reason;
 use crate::runtimes::service_runtime;
-use crate::{Exit, Fault, clusters, dirs, equipment, keeper, local, node, probe, provide, tmpfs, walltime};
+use crate::{
+    Exit, Fault, clusters, declared, dirs, equipment, keeper, local, node, probe, provide, tmpfs, walltime,
+};
 use clap::Args;
 use eyas_runtime::executor::scratch::{Scratch, ScratchOptions};
 use eyas_runtime::executor::{DataPlane, ExecutorError, ExecutorOptions};
@@ -22,6 +24,10 @@ pub struct ExecutorArgs {
     /// What people call it [default: the host's name]
     #[arg(long)]
     pub name: Option<String>,
+    /// A name or address of this machine, as storage that knows where its files lie calls it, or a rule `[[home-on]]` of
+    /// eyas.toml (may be given more than once) [default: --name, and the host's name and addresses]
+    #[arg(long = "host", value_name = "HOST")]
+    pub hosts: Vec<String>,
     #[command(flatten)]
     pub node: NodeArgs,
     /// Address to serve the cache on [default: any, or loopback when the dispatcher is on loopback]
@@ -99,10 +105,16 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     let equipment =
         equipment::of_node(&gpu_names, &args.node.resources).map_err(|e| Fault::new(Exit::BadInput, e))?;
     let remove = dir.clone();
+    let name = args.name.unwrap_or_else(eyas_runtime::executor::host_name);
+    let hosts = match args.hosts.is_empty() {
+        true => eyas_runtime::executor::names_of_host(&name),
+        false => args.hosts,
+    };
+    let home_on = declared::own_directories(&hosts)?;
     let options = ExecutorOptions {
         join,
         dir,
-        name: args.name.unwrap_or_else(eyas_runtime::executor::host_name),
+        name,
         slots: args.node.slots.unwrap_or_else(provide::processors),
         cache_bytes: args.node.cache,
         memory_bytes: args.node.memory.unwrap_or_else(eyas_runtime::executor::machine_memory_bytes),
@@ -112,6 +124,8 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         data_listen,
         data_plane,
         home_local: args.node.home_local,
+        home_on,
+        hosts,
         exe: std::env::current_exe()?,
         slot_args: vec![local::SLOT_ARGUMENT.into()],
         until_stdin_closes: args.until_stdin_closes,

@@ -12,6 +12,12 @@
 //! preset = "rclone"
 //! ```
 //!
+//! ```toml
+//! [[home-on]]          # files below /data/a lie on node1's own disk
+//! prefix = "/data/a"
+//! hosts = ["node1"]
+//! ```
+//!
 //! A key of a profile has the name of an option of `eyas up` and `eyas run`, and its value is what the option takes. [`parse`] reads a file
 //! and reports everything that is wrong with it at once, each with its line; [`find_profile`] looks in the places where
 //! such a file may lie. What the keys of a home mean is said by home storage.
@@ -35,6 +41,8 @@ pub const FILE: &str = "eyas.toml";
 const PROFILES: &str = "profile";
 /// The table of homes that are reached by commands.
 const HOMES: &str = "home";
+/// The list of rules that say on whose disks files lie.
+const HOME_ON: &str = "home-on";
 
 /// A file that was read.
 #[derive(Clone, PartialEq, Debug)]
@@ -44,6 +52,18 @@ pub struct Config {
     pub profiles: Vec<Profile>,
     /// In the order of the file.
     pub homes: Vec<Home>,
+    /// In the order of the file.
+    pub home_on: Vec<HomeOn>,
+}
+
+/// A rule: files below a directory lie on the own disks of some hosts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HomeOn {
+    /// Of its heading, from 1.
+    pub line: usize,
+    pub prefix: PathBuf,
+    /// At least one.
+    pub hosts: Vec<String>,
 }
 
 /// A home that is reached by commands, as it was written.
@@ -95,6 +115,8 @@ pub struct Wrong {
     pub profiles: Vec<Profile>,
     /// The same of homes.
     pub homes: Vec<Home>,
+    /// The rules for disks; `None`: something is wrong with one of them.
+    pub home_on: Option<Vec<HomeOn>>,
 }
 
 impl Wrong {
@@ -199,12 +221,13 @@ pub fn parse(path: &Path, text: &str) -> Result<Config, Wrong> {
     }
     // Where brackets or quotes are missing, what follows is read wrongly and would only be blamed for that.
     let is_readable = reader.complaints.is_empty();
-    let (profiles, homes) = if is_readable { reader.read(document.get_ref()) } else { Default::default() };
+    let (profiles, homes, home_on) =
+        if is_readable { reader.read(document.get_ref()) } else { (vec![], vec![], None) };
     if reader.complaints.is_empty() {
-        return Ok(Config { path: path.into(), profiles, homes });
+        return Ok(Config { path: path.into(), profiles, homes, home_on: home_on.unwrap_or_default() });
     }
     reader.complaints.sort_by_key(|complaint| complaint.line);
-    Err(Wrong { path: path.into(), complaints: reader.complaints, profiles, homes })
+    Err(Wrong { path: path.into(), complaints: reader.complaints, profiles, homes, home_on })
 }
 
 struct Reader<'a> {
@@ -225,16 +248,23 @@ impl Reader<'_> {
         self.complaints.push(Complaint { line, message, hint });
     }
 
-    fn read(&mut self, document: &DeTable<'_>) -> (Vec<Profile>, Vec<Home>) {
-        let (mut profiles, mut homes) = (vec![], vec![]);
+    fn read(&mut self, document: &DeTable<'_>) -> (Vec<Profile>, Vec<Home>, Option<Vec<HomeOn>>) {
+        let (mut profiles, mut homes, mut home_on) = (vec![], vec![], Some(vec![]));
         for (name, value) in document {
             if name.get_ref() == HOMES {
                 homes = self.read_homes(value);
                 continue;
             }
+            if name.get_ref() == HOME_ON {
+                let n_before = self.complaints.len();
+                let rules = self.read_home_on(value);
+                home_on = (self.complaints.len() == n_before).then_some(rules);
+                continue;
+            }
             if name.get_ref() != PROFILES {
                 let message = format!("an unknown section {}", shown(name.get_ref()));
-                let hint = "a profile is a section [profile.NAME], a home [home.NAME]; there is nothing else at the top";
+                let hint = "a profile is a section [profile.NAME], a home [home.NAME], and a rule for disks of nodes \
+                            [[home-on]]; there is nothing else at the top";
                 self.complain(&name.span(), message, Some(hint.into()));
                 continue;
             }
@@ -255,7 +285,49 @@ impl Reader<'_> {
             }
         }
         profiles.sort_by_key(|profile| profile.line);
-        (profiles, homes)
+        (profiles, homes, home_on)
+    }
+
+    fn read_home_on(&mut self, value: &toml::Spanned<DeValue<'_>>) -> Vec<HomeOn> {
+        let hint =
+            || Some("write [[home-on]] with prefix = \"/DIRECTORY\" and hosts = [\"HOST\"]".to_string());
+        let Some(rules) = value.get_ref().as_array() else {
+            self.complain(&value.span(), "`home-on` is not a list of sections".into(), hint());
+            return vec![];
+        };
+        let mut read = vec![];
+        for rule in rules {
+            let Some(table) = rule.get_ref().as_table() else {
+                self.complain(&rule.span(), "`home-on` is not a list of sections".into(), hint());
+                continue;
+            };
+            let (mut prefix, mut hosts) = (None, vec![]);
+            for (key, value) in table {
+                let name: &str = key.get_ref();
+                match (name, self.values(Kind::Texts, value.get_ref())) {
+                    ("prefix", Ok(texts)) if texts.len() == 1 && texts[0].starts_with('/') => {
+                        prefix = Some(PathBuf::from(&texts[0]));
+                    }
+                    ("hosts", Ok(texts)) if !texts.is_empty() => hosts = texts,
+                    ("prefix", _) => {
+                        let message = "`prefix` wants a directory as a whole path in quotes";
+                        self.complain(&value.span(), message.into(), hint());
+                    }
+                    ("hosts", _) => {
+                        let message = "`hosts` wants a list of names in quotes";
+                        self.complain(&value.span(), message.into(), hint());
+                    }
+                    _ => self.complain(&key.span(), format!("an unknown key {}", shown(name)), hint()),
+                }
+            }
+            match prefix {
+                Some(prefix) if !hosts.is_empty() => {
+                    read.push(HomeOn { line: self.line(&rule.span()), prefix, hosts });
+                }
+                _ => self.complain(&rule.span(), "`home-on` needs `prefix` and `hosts`".into(), hint()),
+            }
+        }
+        read
     }
 
     fn read_homes(&mut self, value: &toml::Spanned<DeValue<'_>>) -> Vec<Home> {

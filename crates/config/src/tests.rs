@@ -59,7 +59,7 @@ fn all_that_is_wrong_is_said_at_once_with_its_line_and_the_nearest_key() {
         wrong(text).lines().collect::<Vec<_>>(),
         [
             "`/at/eyas.toml`, line 1: an unknown section `nodes`",
-            "hint: a profile is a section [profile.NAME], a home [home.NAME]; there is nothing else at the top",
+            "hint: a profile is a section [profile.NAME], a home [home.NAME], and a rule for disks of nodes [[home-on]]; there is nothing else at the top",
             "`/at/eyas.toml`, line 3: an unknown key `slot`",
             "hint: did you mean `slots`?",
             "`/at/eyas.toml`, line 4: `slots` is a list, and wants a text in quotes, or a number",
@@ -70,7 +70,7 @@ fn all_that_is_wrong_is_said_at_once_with_its_line_and_the_nearest_key() {
             "hint: did you mean `slots`?",
             "`/at/eyas.toml`, line 9: `setup` is a list, and wants a list of texts in quotes",
             "`/at/eyas.toml`, line 10: an unknown section `profiles`",
-            "hint: a profile is a section [profile.NAME], a home [home.NAME]; there is nothing else at the top",
+            "hint: a profile is a section [profile.NAME], a home [home.NAME], and a rule for disks of nodes [[home-on]]; there is nothing else at the top",
             "`/at/eyas.toml`, line 12: `x` stands outside of a profile",
             "hint: a profile is a section [profile.NAME]",
         ]
@@ -170,5 +170,31 @@ fn what_could_be_read_is_there_beside_what_is_wrong_and_each_mistake_has_its_own
     ] {
         let wrong = parse(Path::new("/at/eyas.toml"), text).unwrap_err();
         assert_eq!(wrong.complaints[0].line, line, "{text:?}: {wrong}");
+    }
+}
+
+#[test]
+fn rules_for_disks_are_read_and_what_is_wrong_elsewhere_takes_nothing_from_them() {
+    let good = "[[home-on]]\nprefix = \"/data/a\"\nhosts = [\"n1\", \"n2\"]\n\n[[home-on]]\nprefix = \"/b\"\nhosts = \"n3\"\n";
+    let rule = |line, prefix: &str, hosts: &[&str]| HomeOn {
+        line,
+        prefix: prefix.into(),
+        hosts: hosts.iter().map(|host| host.to_string()).collect(),
+    };
+    let rules = [rule(1, "/data/a", &["n1", "n2"]), rule(5, "/b", &["n3"])];
+    let read = |text: &str| parse(Path::new("/at/eyas.toml"), text);
+    assert_eq!(read(good).unwrap().home_on, rules);
+    let wrong = read(&format!("{good}[profile.a]\nslot = 1\n")).unwrap_err();
+    assert_eq!(wrong.home_on.as_deref(), Some(&rules[..]));
+    for (text, message) in [
+        ("[home-on]\nprefix = \"/a\"\nhosts = [\"h\"]\n", "`home-on` is not a list of sections"),
+        ("[[home-on]]\nprefix = \"a\"\nhosts = [\"h\"]\n", "`prefix` wants a directory as a whole path"),
+        ("[[home-on]]\nprefix = \"/a\"\nhosts = []\n", "`hosts` wants a list of names"),
+        ("[[home-on]]\nprefix = \"/a\"\n", "`home-on` needs `prefix` and `hosts`"),
+        ("[[home-on]]\nprefix = \"/a\"\nhosts = [\"h\"]\nhost = 1\n", "an unknown key `host`"),
+    ] {
+        let wrong = read(text).unwrap_err();
+        assert!(wrong.to_string().contains(message), "{text}: {wrong}");
+        assert_eq!(wrong.home_on, None, "{text}");
     }
 }

@@ -62,6 +62,7 @@ mod moves;
 mod ready;
 mod replicas;
 mod reruns;
+mod residents;
 mod resources;
 mod run_times;
 mod submissions;
@@ -80,11 +81,12 @@ use self::exchange::{Exchange, Linked};
 use self::executors::{ExecutorState, Executors};
 use self::forget::Forgotten;
 use self::given_up::GivenUp;
-use self::intermediates::{Intermediate, Intermediates, Leaving};
+use self::intermediates::{Intermediate, Intermediates, Leaving, Missing};
 use self::leftovers::Leftovers;
 use self::moves::Moves;
 use self::ready::{Ready, Segment};
 use self::reruns::Reruns;
+use self::residents::Residents;
 use self::resources::Resources;
 use self::run_times::RunTimes;
 use self::submissions::Waits;
@@ -261,6 +263,7 @@ pub struct Dispatcher {
     moves: Moves,
     exchange: Exchange,
     reruns: Reruns,
+    residents: Residents,
     resources: Resources,
     run_times: RunTimes,
     walltimes: Walltimes,
@@ -314,6 +317,7 @@ impl Dispatcher {
             moves: Moves::default(),
             exchange: Exchange::default(),
             reruns: Reruns::default(),
+            residents: Residents::default(),
             resources: Resources::default(),
             run_times: RunTimes::default(),
             walltimes: Walltimes::default(),
@@ -420,6 +424,10 @@ impl Dispatcher {
             Event::HomeUsed { executor, report } => self.home_shares.reported(now, executor, report),
             // It is in the log for people; what follows from it comes as further events.
             Event::NodesDecided { .. } => {}
+            Event::PlacesFound { executor: _, asked, placed } => self.on_places_found(&asked, placed),
+            Event::HomeNotRead { executor, object, error: _ } => {
+                self.on_home_not_read(now, executor, object, out)
+            }
             Event::PartsRemoved { executor, tasks } => self.leftovers.removed(executor, &tasks),
             Event::CancelRequested { run, task } => self.on_cancel(now, run, task, out),
             Event::Ticked => self.on_ticked(now, out),

@@ -87,6 +87,11 @@ pub enum Event {
     HomeUsed { executor: ExecutorId, report: HomeReport },
     /// The executor has done what [`Action::RemoveParts`] asked for, as far as home let it.
     PartsRemoved { executor: ExecutorId, tasks: Vec<TaskId> },
+    /// Where files lie, as their home says; the answer to [`Action::FindPlaces`]. Files of which home says nothing are
+    /// left out of `placed`.
+    PlacesFound { executor: ExecutorId, asked: Vec<ObjectId>, placed: Vec<Placed> },
+    /// The executor could not do what [`Action::ReadHome`] asked for.
+    HomeNotRead { executor: ExecutorId, object: ObjectId, error: TransferError },
     /// Whoever starts and ends nodes has decided this. Nothing follows from it here: executors that come and go
     /// are events of their own.
     NodesDecided { decision: Box<Decision> },
@@ -157,6 +162,36 @@ pub struct Offer {
     /// Gpus and named resources.
     #[serde(default)]
     pub equipment: Equipment,
+    /// Files at home that lie on its machine.
+    #[serde(default)]
+    pub nearby: Nearby,
+}
+
+/// What an executor says of files at home that lie on its own machine.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
+pub struct Nearby {
+    /// Beginnings of locations. All files below one of them lie on this executor's own disk, where it reads them in
+    /// place, and perhaps no other machine can reach them.
+    pub own: Vec<String>,
+    /// Beginnings of locations whose home can be asked on which hosts a file lies.
+    pub told: Vec<String>,
+    /// The names and addresses by which such a home may know this executor's machine.
+    pub hosts: Vec<String>,
+}
+
+impl Nearby {
+    pub fn is_empty(&self) -> bool {
+        self.own.is_empty() && self.told.is_empty()
+    }
+}
+
+/// On which hosts a file lies, as its home says.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct Placed {
+    pub object: ObjectId,
+    pub size_bytes: u64,
+    /// Each host that has a part of the file, and how many bytes of it.
+    pub hosts: Vec<(String, u64)>,
 }
 
 impl Offer {
@@ -325,6 +360,12 @@ pub enum Action {
     /// Remove what these attempts, and earlier ones of the same tasks, may have left at home while outputs
     /// were on their way. The tasks have ended. The executor answers with `PartsRemoved`.
     RemoveParts { executor: ExecutorId, attempts: Vec<(TaskId, AttemptNo)> },
+    /// Ask the home of these files on which hosts they lie. The executor answers with `PlacesFound`.
+    FindPlaces { executor: ExecutorId, objects: Vec<ObjectId> },
+    /// Read this file, which lies on the executor's own disk, into the executor's cache, so that others can fetch it
+    /// from there. Ask home whether it has changed since an earlier run than `run`. The executor answers with a replica,
+    /// also if it has one already, or with `HomeNotRead`.
+    ReadHome { executor: ExecutorId, object: ObjectId, run: RunId },
     /// The task reached its last state. Journal it before reporting it to anybody.
     EndTask { task: TaskId, outcome: Outcome },
     /// A done task runs again: the last replica of its file `lost` is gone, and the file is still needed.
@@ -552,6 +593,12 @@ pub enum NodeEvent {
         batch: BatchId,
         inputs: Vec<AssignedInput>,
     },
+    /// Read this object from home into the cache, for other executors, after asking whether it has changed since an
+    /// earlier run than `run`.
+    ReadRequested {
+        object: ObjectId,
+        run: RunId,
+    },
     /// These objects are needed only by attempts from now on.
     PrefetchCancelled {
         objects: Vec<ObjectId>,
@@ -704,6 +751,16 @@ pub enum NodeMessage {
         cache_bytes: u64,
     },
     InputMoved(InputMoved),
+    /// Where files lie that were asked for, as far as their home says so.
+    PlacesFound {
+        asked: Vec<ObjectId>,
+        placed: Vec<Placed>,
+    },
+    /// An object that was to be read for other executors cannot be read.
+    HomeNotRead {
+        object: ObjectId,
+        error: TransferError,
+    },
     /// What attempts of these tasks may have left at home is removed, as far as home allowed it.
     PartsRemoved {
         tasks: Vec<TaskId>,

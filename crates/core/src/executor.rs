@@ -39,6 +39,7 @@
 mod attempts;
 mod ending;
 mod replicas;
+mod serving;
 mod space;
 mod staging;
 mod transfer_queue;
@@ -303,6 +304,8 @@ pub struct Executor {
     reads_in_place: bool,
     /// The attempts that wait for an answer from home.
     asking: BTreeMap<ObjectId, Asking>,
+    /// Files of this node's own disk that are being read for other nodes, each with the run for which it was asked.
+    serving: BTreeMap<ObjectId, RunId>,
     /// Each transfer is boxed: transfers are large, and a tree moves its values.
     transfers: BTreeMap<Target, Box<Transfer>>,
     /// Transfers that wait to be begun, in order.
@@ -357,6 +360,7 @@ impl Executor {
             n_answers_left: 0,
             reads_in_place: false,
             asking: BTreeMap::new(),
+            serving: BTreeMap::new(),
             transfers: BTreeMap::new(),
             transfer_queue: TransferQueue::default(),
             active: BTreeSet::new(),
@@ -391,6 +395,7 @@ impl Executor {
                     self.prefetch(batch, awaits, &input, out);
                 }
             }
+            NodeEvent::ReadRequested { object, run } => self.on_read_requested(object, run, out),
             NodeEvent::PrefetchCancelled { objects } => {
                 for object in &objects {
                     if let Some(transfer) = self.transfers.get_mut(&Target::Cache(*object)) {
@@ -501,6 +506,8 @@ impl Executor {
             *asked_run = RunId(0);
         }
         self.attempts.change_each(|attempt| attempt.is_older = true);
+        // A dispatcher that still wants these asks again.
+        self.serving.clear();
     }
 
     /// Everything in the cache, in id order.
@@ -527,7 +534,7 @@ impl Executor {
     #[allow(clippy::disallowed_methods, reason = "sorted before anyone sees it")]
     pub fn needed_objects(&self) -> BTreeSet<ObjectId> {
         let mut needed: BTreeSet<ObjectId> = self.asking.keys().chain(&self.doomed).copied().collect();
-        needed.extend(self.staying.iter().copied());
+        needed.extend(self.staying.iter().copied().chain(self.serving.keys().copied()));
         needed.extend(self.transfers.values().map(|transfer| transfer.object));
         for Assignment { inputs, outputs, .. } in self.attempts.in_order().map(|(_, a)| &*a.assignment) {
             needed.extend(inputs.iter().map(|input| input.object).chain(outputs.iter().copied()));

@@ -73,6 +73,8 @@ impl NodeMessage {
             }
             NodeMessage::CacheResized { cache_bytes } => Event::CacheResized { executor, cache_bytes },
             NodeMessage::InputMoved(moved) => Event::InputMoved { executor, moved },
+            NodeMessage::PlacesFound { asked, placed } => Event::PlacesFound { executor, asked, placed },
+            NodeMessage::HomeNotRead { object, error } => Event::HomeNotRead { executor, object, error },
             NodeMessage::PartsRemoved { tasks } => Event::PartsRemoved { executor, tasks },
         }
     }

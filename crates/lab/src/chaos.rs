@@ -35,7 +35,7 @@ pub struct ChaosArgs {
     /// Add to each world: `uneven`, nodes and tasks that differ much in slots and memory; `stops`, nodes whose process
     /// stops and goes on later, beyond its lease too; `clocks`, wall clocks that are wrong; `small`, caches and disks that are
     /// smaller than what tasks need; `scratch`, programs that fill their disk together; `forget`, ended runs that are
-    /// forgotten; `equal`, files of the same bytes, which a cache keeps once; `walltimes`, nodes that end at their walltime; `warm`,
+    /// forgotten; `equal`, files of the same bytes, which a cache keeps once; `walltimes`, nodes that end at their walltime; `owners`, files on the own disks of nodes; `warm`,
     /// nodes that begin with what another cluster has left on their disks.
     /// `--groups` takes `uneven` and `forget`
     #[arg(long, value_name = "KIND,...", value_delimiter = ',', value_parser = Options::KINDS)]

@@ -308,6 +308,8 @@ impl Fold {
             | Event::CacheResized { .. }
             | Event::InputMoved { .. }
             | Event::PartsRemoved { .. }
+            | Event::PlacesFound { .. }
+            | Event::HomeNotRead { .. }
             | Event::HomeUsed { .. }
             | Event::Ticked
             | Event::Recovered
@@ -344,6 +346,8 @@ impl Fold {
             | Action::NameObjects { .. }
             | Action::DropReplicas { .. }
             | Action::RemoveParts { .. }
+            | Action::FindPlaces { .. }
+            | Action::ReadHome { .. }
             | Action::ShareHome { .. }
             | Action::RecordGivenUp { .. }
             | Action::RecordGivesOut

@@ -6,7 +6,7 @@
 //! `truncate` and `flip` are lies: fewer or other bytes, without an error. Length checks and digests have to find them.
 
 use crate::error::{Error, ErrorKind, Result, Status};
-use crate::{Capabilities, Home, Listing, Location, Opened, Part, Put, Stat, fnv1a64, splitmix64};
+use crate::{Capabilities, Home, Listing, Location, Opened, Part, Place, Put, Stat, fnv1a64, splitmix64};
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -227,6 +227,10 @@ impl Home for Chaos {
         let mut dice = self.dice("remove", location);
         self.maybe_fail(&mut dice, self.config.remove_fail, &self.counts.remove_fail, "remove", location)?;
         self.inner.remove(location)
+    }
+
+    fn places(&self, location: &Location) -> Result<Vec<Place>> {
+        self.inner.places(location)
     }
 
     fn local_path(&self, location: &Location) -> Option<PathBuf> {

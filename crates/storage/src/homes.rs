@@ -6,8 +6,8 @@
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::kinds;
 use crate::{
-    Chaos, ChaosConfig, Home, HttpConfig, Limited, Limits, Listing, Location, Opened, Part, Put, Retry,
-    RetryConfig, Stat, wide,
+    Chaos, ChaosConfig, Home, HttpConfig, Limited, Limits, Listing, Location, Opened, Part, Place, Put,
+    Retry, RetryConfig, Stat, wide,
 };
 use std::io::Read;
 use std::ops::Range;
@@ -156,6 +156,11 @@ impl Homes {
     /// See [`Home::remove`].
     pub fn remove(&self, location: &Location) -> Result<()> {
         self.get(location).remove(location)
+    }
+
+    /// See [`Home::places`].
+    pub fn places(&self, location: &Location) -> Result<Vec<Place>> {
+        self.get(location).places(location)
     }
 
     /// See [`Home::local_path`].

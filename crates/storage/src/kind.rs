@@ -9,7 +9,7 @@
 
 use crate::canonical::{Refusal, Spelling, Url};
 use crate::error::Result;
-use crate::{Capabilities, Home, HomesConfig, command, file, http, s3, webdav};
+use crate::{Capabilities, Home, HomesConfig, command, file, http, s3, webdav, webhdfs};
 use std::sync::Arc;
 
 /// All kinds, each on its line. The first one is the kind of plain paths.
@@ -18,6 +18,7 @@ static KINDS: &[&dyn Kind] = &[
     &http::Web,
     &s3::Buckets,
     &webdav::Shares,
+    &webhdfs::Hdfs,
     &command::Commands,
     #[cfg(test)]
     &crate::memory::Memory,
@@ -34,6 +35,11 @@ pub(crate) trait Kind: Sync {
     /// Whether its locations are URLs, and not paths that a URL is another spelling of.
     fn schemes_are_urls(&self) -> bool {
         true
+    }
+
+    /// Whether its homes know on which hosts their objects lie ([`Home::places`]).
+    fn knows_places(&self) -> bool {
+        false
     }
 
     /// Appends the canonical text of a URL of this kind to `out`, or gives the path that the URL is another spelling of.
@@ -94,6 +100,11 @@ pub(crate) fn fixed_schemes() -> impl Iterator<Item = &'static str> {
 /// The schemes that are understood, for messages.
 pub fn schemes() -> impl Iterator<Item = &'static str> {
     kinds().flat_map(|kind| kind.schemes().iter().copied())
+}
+
+/// The schemes of homes that know on which hosts their objects lie.
+pub fn schemes_with_places() -> impl Iterator<Item = &'static str> {
+    kinds().filter(|kind| kind.knows_places()).flat_map(|kind| kind.schemes().iter().copied())
 }
 
 #[cfg(test)]

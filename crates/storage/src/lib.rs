@@ -50,6 +50,7 @@ mod tree;
 mod version;
 mod web;
 mod webdav;
+mod webhdfs;
 mod wide;
 mod xml;
 
@@ -59,7 +60,7 @@ pub use error::{Error, ErrorKind, Result, Status};
 pub use file::{FileHome, free_bytes, url_of_path};
 pub use homes::{Homes, HomesConfig};
 pub use http::{HttpConfig, HttpHome};
-pub use kind::schemes;
+pub use kind::{schemes, schemes_with_places};
 pub use limited::{Limited, Limits};
 pub use location::Location;
 pub use near::file_system_of;
@@ -186,6 +187,14 @@ impl Listing {
     }
 }
 
+/// A part of an object, and the hosts that have it on their disks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub range: Range<u64>,
+    /// As the home calls them: names or addresses.
+    pub hosts: Vec<String>,
+}
+
 /// One kind of home storage. Calls block; every method may be called from many threads at once.
 pub trait Home: Send + Sync {
     /// What this home can do.
@@ -242,6 +251,13 @@ pub trait Home: Send + Sync {
 
     /// Removes one object. `NotFound` when there is none.
     fn remove(&self, location: &Location) -> Result<()>;
+
+    /// On which hosts the object lies, where the home knows that ([`schemes_with_places`]): its parts in order. An empty list: it
+    /// does not know.
+    fn places(&self, location: &Location) -> Result<Vec<Place>> {
+        let _ = location;
+        Ok(vec![])
+    }
 
     /// The path of the object where home is this node's own disk, so that nothing need be copied.
     fn local_path(&self, location: &Location) -> Option<PathBuf> {

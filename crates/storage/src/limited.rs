@@ -13,7 +13,7 @@
 //! Not here: the shares of executors and the start of transfers, which `eyas-core` decides.
 
 use crate::error::Result;
-use crate::{Capabilities, Home, Listing, Location, Opened, Part, Put, Stat};
+use crate::{Capabilities, Home, Listing, Location, Opened, Part, Place, Put, Stat};
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -324,6 +324,10 @@ impl Home for Limited {
 
     fn remove(&self, location: &Location) -> Result<()> {
         self.inner.remove(location)
+    }
+
+    fn places(&self, location: &Location) -> Result<Vec<Place>> {
+        self.inner.places(location)
     }
 
     fn local_path(&self, location: &Location) -> Option<PathBuf> {

@@ -11,7 +11,7 @@
 
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::version::Version;
-use crate::{Capabilities, Home, Listing, Location, Opened, Part, Put, Stat, splitmix64};
+use crate::{Capabilities, Home, Listing, Location, Opened, Part, Place, Put, Stat, splitmix64};
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -198,6 +198,10 @@ impl Home for Retry {
             Err(error) if n_tries > 1 && error.kind() == ErrorKind::NotFound => Ok(()),
             other => other,
         })
+    }
+
+    fn places(&self, location: &Location) -> Result<Vec<Place>> {
+        self.0.backoff.run(|_| self.0.inner.places(location))
     }
 
     fn local_path(&self, location: &Location) -> Option<PathBuf> {

@@ -293,6 +293,15 @@ impl Read for HttpReader {
     }
 }
 
+/// The body of an answer that has to give exactly `size_bytes`.
+pub(crate) fn body_of(
+    location: &Location,
+    answer: Response<Body>,
+    size_bytes: u64,
+) -> impl Read + Send + use<> {
+    HttpReader::new(location, answer, 0, size_bytes, true)
+}
+
 fn read_certificates(file: &Path) -> Result<Vec<Certificate<'static>>> {
     let operation = "trust the authorities in";
     let pem = std::fs::read(file).map_err(|error| Error::from_io(operation, file.display(), error))?;

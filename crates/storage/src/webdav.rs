@@ -71,27 +71,7 @@ impl Kind for Shares {
 
     /// Host and port by the rules of `http`; in the path every character but an escape means itself.
     fn canonical(&self, url: Url<'_>, out: &mut String) -> std::result::Result<Spelling, Refusal> {
-        let (authority, path) = url.rest.split_once('/').unwrap_or((url.rest, ""));
-        if authority.contains('@') {
-            return Err(Refusal::of_credentials());
-        }
-        let Some(path) = percent_decode(path) else {
-            return Err(Refusal::new("has a `%` that begins no escape", "write %25 for a percent sign"));
-        };
-        if path.contains('\0') {
-            return Err(Refusal::new("holds a NUL byte", None));
-        }
-        if path.split('/').any(|part| part == "..") {
-            return Err(Refusal::new("leads upwards with `..`", None));
-        }
-        let is_secure = url.scheme.eq_ignore_ascii_case("davs");
-        let scheme = if is_secure { "https" } else { "http" };
-        let mut of_web = String::new();
-        Url { scheme, rest: authority }.canonical(&mut of_web).unwrap_or(Ok(Spelling::Url))?;
-        out.push_str(if is_secure { "davs" } else { "dav" });
-        out.push_str(of_web.strip_prefix(scheme).unwrap_or(&of_web));
-        push_encoded(out, &path, is_path_mark, false);
-        Ok(Spelling::Url)
+        canonical_of(url, ["dav", "davs"], out)
     }
 
     fn open(&self, config: &HomesConfig) -> Result<Arc<dyn Home>> {
@@ -102,6 +82,35 @@ impl Kind for Shares {
             directories: Mutex::default(),
         }))
     }
+}
+
+/// The text of a URL with host, port and path, of a scheme over HTTP or its fellow over HTTPS (`names`, in this order).
+pub(crate) fn canonical_of(
+    url: Url<'_>,
+    names: [&'static str; 2],
+    out: &mut String,
+) -> std::result::Result<Spelling, Refusal> {
+    let (authority, path) = url.rest.split_once('/').unwrap_or((url.rest, ""));
+    if authority.contains('@') {
+        return Err(Refusal::of_credentials());
+    }
+    let Some(path) = percent_decode(path) else {
+        return Err(Refusal::new("has a `%` that begins no escape", "write %25 for a percent sign"));
+    };
+    if path.contains('\0') {
+        return Err(Refusal::new("holds a NUL byte", None));
+    }
+    if path.split('/').any(|part| part == "..") {
+        return Err(Refusal::new("leads upwards with `..`", None));
+    }
+    let is_secure = url.scheme.eq_ignore_ascii_case(names[1]);
+    let scheme = if is_secure { "https" } else { "http" };
+    let mut of_web = String::new();
+    Url { scheme, rest: authority }.canonical(&mut of_web).unwrap_or(Ok(Spelling::Url))?;
+    out.push_str(names[usize::from(is_secure)]);
+    out.push_str(of_web.strip_prefix(scheme).unwrap_or(&of_web));
+    push_encoded(out, &path, is_path_mark, false);
+    Ok(Spelling::Url)
 }
 
 /// Files on WebDAV servers. Connections are kept and shared by all threads.
@@ -280,19 +289,12 @@ impl DavHome {
         body: &mut dyn Read,
         put: &Put,
     ) -> Result<()> {
-        let mut source = Source { body, fence: put.fence, location, n_bytes: 0, failed: None };
+        let mut source = Source::new(body, put.fence, location);
         let size = put.size_hint_bytes.map(|size_bytes| size_bytes.to_string());
         let headers: Vec<(&str, &str)> = size.iter().map(|size| ("content-length", size.as_str())).collect();
         let sent =
             self.send(WRITE, location, ("PUT", part), &headers, Some(SendBody::from_reader(&mut source)));
-        if let Some(error) = source.failed {
-            return Err(error);
-        }
-        let n_bytes = source.n_bytes;
-        if put.size_hint_bytes.is_some_and(|size_bytes| size_bytes != n_bytes) {
-            let reason = format!("{n_bytes} B came in place of the {} B announced", size.unwrap_or_default());
-            return Err(Error::new(ErrorKind::Io, Status::Temporary, WRITE, location, reason));
-        }
+        source.check(put.size_hint_bytes)?;
         let answer = sent?;
         if !answer.status().is_success() {
             return Err(self.refusal(WRITE, location, answer));
@@ -311,12 +313,32 @@ impl DavHome {
 }
 
 /// The bytes that are sent, as long as the fence lets them.
-struct Source<'a> {
+pub(crate) struct Source<'a> {
     body: &'a mut dyn Read,
     fence: &'a dyn Fence,
     location: &'a Location,
     n_bytes: u64,
     failed: Option<Error>,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn new(body: &'a mut dyn Read, fence: &'a dyn Fence, location: &'a Location) -> Source<'a> {
+        Source { body, fence, location, n_bytes: 0, failed: None }
+    }
+
+    /// When the request is over: whether all bytes could be read.
+    pub(crate) fn check(self, size_hint_bytes: Option<u64>) -> Result<()> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        match size_hint_bytes.filter(|size_bytes| *size_bytes != self.n_bytes) {
+            None => Ok(()),
+            Some(size_bytes) => {
+                let reason = format!("{} B came in place of the {size_bytes} B announced", self.n_bytes);
+                Err(Error::new(ErrorKind::Io, Status::Temporary, WRITE, self.location, reason))
+            }
+        }
+    }
 }
 
 impl Read for Source<'_> {

@@ -120,6 +120,11 @@ pub struct Node {
     pub log: Vec<(Timestamp, Logged)>,
 }
 
+/// The place at home that is on the own disk of the node with this number.
+pub fn own_disk(number: usize) -> String {
+    format!("own/{number}")
+}
+
 impl Node {
     pub fn new(config: ExecutorConfig, memory_bytes: u64) -> Node {
         Node {
@@ -276,6 +281,7 @@ impl Node {
             data_address: String::new(),
             data_id: self.number as u32,
             walltime: self.walltime.map(left),
+            nearby: Nearby { own: vec![own_disk(self.number)], ..Nearby::default() },
         }
     }
 
@@ -377,6 +383,10 @@ impl Node {
             Order::RemoveParts(attempts) => {
                 let tasks = attempts.into_iter().map(|(task, ..)| task).collect();
                 self.tell(NodeMessage::PartsRemoved { tasks });
+            }
+            Order::FindPlaces(objects) => {
+                let asked = objects.into_iter().map(|(object, _)| object).collect();
+                self.tell(NodeMessage::PlacesFound { asked, placed: vec![] });
             }
             Order::MeetPeers(peers) => {
                 self.peers.extend(peers.into_iter().map(|(executor, _, node)| (executor, node as usize)));

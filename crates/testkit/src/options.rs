@@ -61,6 +61,8 @@ pub struct Options {
     pub transfer_fails: u64,
     /// Of a thousand locations, how many are on a disk that every node has.
     pub in_place: u64,
+    /// Of a thousand locations, how many are on the own disk of one node, which says so.
+    pub owned: u64,
     /// An output depends on the attempt, as for programs that write the time.
     pub outputs_differ: bool,
     /// How often each of these happens before the faults are over.
@@ -164,6 +166,7 @@ impl Options {
             task_has_priority: 100,
             transfer_fails: 0,
             in_place: 0,
+            owned: 0,
             outputs_differ: false,
             n_node_kills: 0,
             cache_survives: 500,
@@ -316,7 +319,7 @@ impl Options {
 
     /// The kinds that can be added to a world. Each is drawn from a generator of its own, so that what a seed
     /// finds without the kind is found again.
-    pub const KINDS: [&str; 10] = [
+    pub const KINDS: [&str; 11] = [
         "uneven",
         "stops",
         "clocks",
@@ -327,6 +330,7 @@ impl Options {
         "walltimes",
         "resources",
         "warm",
+        "owners",
     ];
 
     /// The same world with one of [`Options::KINDS`] added. `None`: there is no such kind.
@@ -398,6 +402,7 @@ impl Options {
                 ..self
             },
             "resources" => Options { resources: true, ..self },
+            "owners" => Options { owned: 300 + r.below(701), n_nodes: self.n_nodes.max(2), ..self },
             "walltimes" => Options {
                 // From about the time of one program to the time of a whole world.
                 walltime_ns_max: [4 * S, 15 * S, 60 * S][r.below(3) as usize],

@@ -159,6 +159,13 @@ impl Cluster {
                     let list: Vec<String> = attempts.iter().map(|(t, a)| format!("{t}.{a}")).collect();
                     format!("remove parts of {} on {executor}", list.join(", "))
                 }
+                Action::FindPlaces { executor, objects } => {
+                    let names: Vec<&str> = objects.iter().map(|o| self.core.location(*o).text()).collect();
+                    format!("ask {executor} where {} is", names.join(" "))
+                }
+                Action::ReadHome { executor, object, .. } => {
+                    format!("read {} on {executor}", self.core.location(*object))
+                }
                 Action::ShareHome { executor, share } => {
                     let rate = share.bytes_per_s.map_or("any rate".into(), |rate| format!("{rate} B/s"));
                     format!("share {rate}, {} streams with {executor}", share.streams)
@@ -513,6 +520,8 @@ impl NodeScript {
                     format!("tell {} bytes of {}", moved.moved_bytes, name(&moved.object))
                 }
                 NodeMessage::PartsRemoved { tasks } => format!("tell no parts of {tasks:?}"),
+                NodeMessage::PlacesFound { asked, .. } => format!("tell places of {} files", asked.len()),
+                NodeMessage::HomeNotRead { object, .. } => format!("tell not read {}", name(object)),
             },
         }
     }
@@ -591,6 +600,13 @@ impl NodeScript {
         let object = self.object(name);
         let answer = HomeAnswer { version: version(bytes, size_bytes), in_place: false };
         self.feed(NodeEvent::HomeAnswered { object, result: Ok(answer) });
+        self
+    }
+
+    /// The dispatcher asks for `name` to be read for other executors, for tasks of that run.
+    pub fn read_for_others(&mut self, name: &str, run: u32) -> &mut NodeScript {
+        let object = self.object(name);
+        self.feed(NodeEvent::ReadRequested { object, run: RunId(run) });
         self
     }
 

@@ -40,7 +40,7 @@ mod watch;
 
 use crate::build;
 use crate::home::{Content, Home, digest_of, hash};
-use crate::node::{AttemptId, Folder, Logged, Node, Stored};
+use crate::node::{AttemptId, Folder, Logged, Node, Stored, own_disk};
 use crate::options::Options;
 use crate::process::{FromNode, Journal, NO_SPACE, News, Process, ToNode};
 use eyas_core::array::{Hint, Hints, TaskArray};
@@ -481,8 +481,11 @@ impl World {
     }
 
     fn object_name(&self, i: u64) -> String {
-        let local = hash(self.o.seed, format!("local {i}").as_bytes()) % 1000 < self.o.in_place;
-        format!("{}{i}", if local { "local/" } else { "in/" })
+        let chance = |what: &str| hash(self.o.seed, format!("{what} {i}").as_bytes());
+        if chance("owned") % 1000 < self.o.owned {
+            return format!("{}/{i}", own_disk((chance("owner") % self.o.n_nodes) as usize));
+        }
+        format!("{}{i}", if chance("local") % 1000 < self.o.in_place { "local/" } else { "in/" })
     }
 
     /// The bytes that are made from `what`: a digest and a size. In worlds with equal files, few files have

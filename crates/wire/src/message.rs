@@ -179,6 +179,17 @@ pub enum ToExecutor {
         task: TaskId,
         attempt: AttemptNo,
     },
+    /// Ask home on which hosts these objects lie. Answered with [`NodeMessage::PlacesFound`].
+    FindPlaces {
+        objects: Vec<(ObjectId, String)>,
+    },
+    /// Read this object, which lies on the executor's own disk, into its cache. Answered with
+    /// [`NodeMessage::ReplicaAdded`] or [`NodeMessage::HomeNotRead`].
+    ReadHome {
+        object: ObjectId,
+        location: String,
+        run: RunId,
+    },
 }
 
 /// A message from one dispatcher of a group to another.

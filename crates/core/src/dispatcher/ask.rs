@@ -121,7 +121,10 @@ impl Dispatcher {
                     .find_map(|object| self.why_unnamed(object))
                     .or_else(|| added.iter().find_map(|replica| why_too_large(replica.size_bytes)))
             }
-            Event::PrefetchFailed { object, .. } => self.why_unnamed(*object),
+            Event::PrefetchFailed { object, .. } | Event::HomeNotRead { object, .. } => {
+                self.why_unnamed(*object)
+            }
+            Event::PlacesFound { asked, placed, .. } => self.find_nonsense_in_places(asked, placed),
             Event::AttemptEnded { report, .. } => self.find_nonsense_in_report(report),
             Event::CacheResized { cache_bytes, .. } => why_no_cache(*cache_bytes),
             Event::MemberLoadChanged { load, .. } => load.check().err(),
@@ -153,7 +156,15 @@ impl Dispatcher {
             NodeMessage::OutputsHome { task, .. } => self.why_not_submitted(*task),
             NodeMessage::CacheResized { cache_bytes } => why_no_cache(*cache_bytes),
             NodeMessage::InputMoved(_) | NodeMessage::PartsRemoved { .. } => None,
+            NodeMessage::PlacesFound { asked, placed } => self.find_nonsense_in_places(asked, placed),
+            NodeMessage::HomeNotRead { object, .. } => self.why_unnamed(*object),
         }
+    }
+
+    fn find_nonsense_in_places(&self, asked: &[ObjectId], placed: &[Placed]) -> Option<String> {
+        let mut objects = asked.iter().copied().chain(placed.iter().map(|placed| placed.object));
+        let unnamed = objects.find_map(|object| self.why_unnamed(object));
+        unnamed.or_else(|| placed.iter().find_map(|placed| why_too_large(placed.size_bytes)))
     }
 
     fn find_nonsense_in_report(&self, report: &AttemptReport) -> Option<String> {
@@ -358,7 +369,7 @@ impl Dispatcher {
     /// When the driver should send [`Event::Ticked`] although nothing happened: when time alone may let a
     /// waiting ready task start, when shares of home are due, or when an executor is to drain before its end.
     pub fn wake_at(&self) -> Option<Timestamp> {
-        let due = self.home_shares.wake_at().into_iter().chain(self.next_drain());
+        let due = self.home_shares.wake_at().into_iter().chain(self.next_drain()).chain(self.places_due());
         self.placement_wakes_at().into_iter().chain(due).min()
     }
 
@@ -499,6 +510,7 @@ impl Dispatcher {
             assert!(r.outputs.iter().all(|output| self.attempts.making.get(output) == Some(task)));
         }
         self.check_leftovers();
+        self.check_residents();
         self.check_walltimes();
         self.check_forgotten();
         self.check_given_up();

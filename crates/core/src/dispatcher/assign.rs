@@ -34,6 +34,10 @@ impl Dispatcher {
         }
         loop {
             self.refill(now);
+            self.settle_residents(now, out);
+            if self.awaits_places(now) {
+                return;
+            }
             if self.ready.queue.is_empty() || self.executors.by_id.is_empty() {
                 return;
             }
@@ -163,6 +167,13 @@ impl Dispatcher {
             self.end_task(now, task, Outcome::Failed(failure), out);
             return;
         }
+        if let Some(owner) = objects.iter().find_map(|object| self.silent_owner(executor, run, *object)) {
+            return self.await_missing(now, task, Missing::Silent(owner), out);
+        }
+        let unread = self.unread_inputs(executor, run, &objects);
+        if !unread.is_empty() {
+            return self.await_reads(task, run, &unread, out);
+        }
         let mut routes = std::mem::take(&mut self.ready.routes);
         routes.clear();
         self.ready.queue.give(&self.catalog, now, executor, pick.key, &mut routes);
@@ -252,19 +263,25 @@ impl Dispatcher {
         object: ObjectId,
         route: Option<Route>,
     ) -> AssignedInput {
-        let stays = self.intermediates.is_intermediate(object);
+        // What lies on another executor's own disk is fetched from caches, like a file that stays on the nodes.
+        let stays = self.intermediates.is_intermediate(object) || self.is_elsewhere(executor, run, object);
         let uses_caches = self.ready.queue.uses_caches() || stays;
         let known = self.known(object);
+        let is_copyless = |e: ExecutorId| self.residents.without_copy(object).any(|other| other == e);
         let planned = route.and_then(|r| r.source);
+        let planned = planned.filter(|source| !matches!(source, Source::Peer(e) if is_copyless(*e)));
         let direct = !uses_caches || !stays && route.is_some_and(|r| r.direct);
-        let check_home = !stays && self.catalog.checked_run(object).is_none_or(|checked| checked < run);
+        // Where the file is read in place, home is asked in any case, as only its answer says so.
+        let check_home = !stays
+            && (self.catalog.checked_run(object).is_none_or(|checked| checked < run)
+                || self.residents.is_own(executor, object));
         let mut sources = vec![];
         if uses_caches && known.is_some() && (stays || planned != Some(Source::Home)) {
             if let Some(Source::Peer(first)) = planned {
                 sources.push(first);
             }
             self.more_sources(executor, object, &mut sources);
-            if stays {
+            if self.intermediates.is_intermediate(object) {
                 self.exchange.foreign_sources(executor, run, object, &mut sources);
                 let n_more = SOURCES_MAX.saturating_sub(sources.len());
                 sources.extend(self.exchange.lent_to(object).take(n_more));
@@ -279,7 +296,9 @@ impl Dispatcher {
     fn more_sources(&self, executor: ExecutorId, object: ObjectId, sources: &mut Vec<ExecutorId>) {
         let n = self.catalog.n_holders(object);
         let first = sources.first().copied();
-        let mut others = self.executors.silent.iter().copied().chain([executor]).chain(first);
+        let without = || self.residents.without_copy(object);
+        let mut others =
+            self.executors.silent.iter().copied().chain([executor]).chain(first).chain(without());
         let mut ranks: Vec<usize> =
             others.by_ref().filter_map(|e| self.catalog.holder_rank(object, e)).collect();
         ranks.sort_unstable();
@@ -292,8 +311,12 @@ impl Dispatcher {
         // object.
         let skip = (executor.0 as usize + object.0 as usize) % n_all;
         let start = ranks.iter().fold(skip, |at, rank| at + usize::from(at >= *rank));
-        let is_candidate =
-            |h: &ExecutorId| *h != executor && Some(*h) != first && !self.executors.silent.contains(h);
+        let is_candidate = |h: &ExecutorId| {
+            *h != executor
+                && Some(*h) != first
+                && !self.executors.silent.contains(h)
+                && !without().any(|other| other == *h)
+        };
         let n_more = (SOURCES_MAX - sources.len()).min(n_all);
         sources.extend(self.catalog.holders_from(object, start).filter(is_candidate).take(n_more));
     }

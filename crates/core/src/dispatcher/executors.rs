@@ -165,6 +165,7 @@ impl Dispatcher {
         }
         self.note_ends(executor);
         self.on_all_held(executor, &offer.held, made, out);
+        self.residents_joined(executor);
         self.touch_exports_on(executor);
         self.change_load(executor, |e| e.last_ended = now);
         self.unpark(now, executor);
@@ -260,6 +261,7 @@ impl Dispatcher {
             self.ready.queue.ended(&self.catalog, *task);
         }
         let held_before = self.catalog.objects_on(executor);
+        self.residents_left(now, executor, &held_before);
         for object in &held_before {
             self.drop_replica(executor, *object);
         }
@@ -490,6 +492,7 @@ impl Dispatcher {
         self.leftovers.ask_anew(executor);
         self.reruns.forget_on(now, executor);
         self.ready.queue.executor_left(&self.catalog, executor, &objects);
+        self.residents_left(now, executor, &objects);
         for (task, attempt) in lost.assigned {
             let r = self.release(task);
             let is_suspect = !r.landing && how.is_suspicious();

@@ -267,6 +267,7 @@ impl Dispatcher {
             }
             let is_in_mind = crossing.contains(&object)
                 || self.attempts.arriving.contains_key(&object)
+                || self.residents.is_read(object)
                 || self.intermediates.mentions(object);
             if is_in_mind || oldest.is_some_and(|oldest| oldest < run) {
                 self.forgotten.stale.insert(object);
@@ -278,6 +279,7 @@ impl Dispatcher {
                 self.forgotten.stale.insert(object);
                 continue;
             }
+            self.residents.forget_object(object);
             for holder in self.catalog.holders_of(object).collect::<Vec<_>>() {
                 self.drop_replica(holder, object);
                 drops.entry(holder).or_default().push(object);

@@ -13,6 +13,18 @@ impl Dispatcher {
         replica: ReplicaAdded,
         out: &mut Vec<Action>,
     ) {
+        let (object, digest) = (replica.object, replica.digest);
+        self.take_replica(now, executor, replica, out);
+        self.was_read(now, executor, object, digest, out);
+    }
+
+    fn take_replica(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        replica: ReplicaAdded,
+        out: &mut Vec<Action>,
+    ) {
         let ReplicaAdded { object, digest, size_bytes, version, run, private } = replica;
         if !self.executors.by_id.contains_key(&executor) || object.0 as usize >= self.catalog.n_objects() {
             return;
@@ -159,6 +171,7 @@ impl Dispatcher {
     }
 
     pub(super) fn add_replica(&mut self, executor: ExecutorId, object: ObjectId) {
+        self.residents.copy_added(executor, object);
         if self.catalog.add_replica(executor, object) {
             if self.moves.collectives.n_live() > 0 {
                 self.moves.pending.push(CollectiveEvent::ReplicaAdded { executor, object });
@@ -173,6 +186,9 @@ impl Dispatcher {
     }
 
     pub(super) fn drop_replica(&mut self, executor: ExecutorId, object: ObjectId) {
+        if self.residents.copy_dropped(executor, object) {
+            return;
+        }
         if self.catalog.drop_replica(executor, object) {
             self.touch_export(object);
             self.ready.queue.replica_dropped(&self.catalog, executor, object);

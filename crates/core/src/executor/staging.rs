@@ -142,6 +142,7 @@ impl Executor {
             self.asking.insert(object, Asking { run, waiters: asking.later, later: vec![] });
             out.push(NodeAction::AskHome { object });
         }
+        self.serve_answered(object, asking.run, &result, out);
         match result {
             Ok(answer) => {
                 if asking.waiters.is_empty() {
@@ -416,6 +417,7 @@ impl Executor {
             .transfers
             .iter()
             .filter(|(_, t)| t.active.is_none() && t.waiters.is_empty() && t.batch.is_none())
+            .filter(|(_, t)| !self.serving.contains_key(&t.object))
             .map(|(target, _)| *target)
             .collect();
         for target in abandoned {

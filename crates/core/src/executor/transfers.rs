@@ -46,7 +46,7 @@ impl Executor {
     }
 
     /// The transfer waits behind all others to be begun.
-    fn queue_up(&mut self, target: Target) {
+    pub(super) fn queue_up(&mut self, target: Target) {
         let line = self.line_of(&self.transfers[&target]);
         let place = self.transfer_queue.put(line, target);
         self.transfers.get_mut(&target).expect("just seen").place = Some(place);
@@ -248,7 +248,10 @@ impl Executor {
         {
             answer.version = version.clone();
         }
-        self.report_replica(transfer.waiters.first().map(|w| w.0), object, bytes, false, out);
+        let by = transfer.waiters.first().map(|w| w.0);
+        if !self.report_served(object, bytes, out) || by.is_some() {
+            self.report_replica(by, object, bytes, false, out);
+        }
     }
 
     /// Reports which bytes an attempt has for itself alone, if it is the first reader of its run: the whole
@@ -288,7 +291,8 @@ impl Executor {
             Source::Home => format!("home ({})", error.message),
         });
         let hopeless = matches!(error.kind, TransferErrorKind::Changed | TransferErrorKind::NoSpace);
-        let is_wanted = !transfer.waiters.is_empty() || transfer.batch.is_some();
+        let is_served = self.serving.contains_key(&transfer.object);
+        let is_wanted = !transfer.waiters.is_empty() || transfer.batch.is_some() || is_served;
         if !hopeless && !transfer.sources.is_empty() && is_wanted {
             self.queue_up(target);
             return;
@@ -321,6 +325,9 @@ impl Executor {
         }
         if let Some(batch) = transfer.batch {
             self.prefetch_failed(batch, transfer.object, error.kind, out);
+        }
+        if !is_private {
+            self.not_served(transfer.object, &error, out);
         }
     }
 

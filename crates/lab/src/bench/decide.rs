@@ -146,6 +146,7 @@ fn filled(name: &str, args: &DecideArgs, random: &mut Random) -> Result<(Dispatc
         let offer = Offer {
             walltime: None,
             equipment: Default::default(),
+            nearby: Default::default(),
             name: format!("node{i}"),
             slots: N_SLOTS,
             memory_bytes: 1 << 36,

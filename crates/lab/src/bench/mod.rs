@@ -33,6 +33,7 @@ mod scale_nodes;
 mod store;
 mod table;
 mod transfer;
+mod whereabouts;
 mod workflow;
 
 use clap::{Args, Subcommand};
@@ -76,6 +77,8 @@ enum Bench {
     Data(data::DataArgs),
     /// All pairs of 40 files through `eyas pairs` on four nodes with cold caches, beside xargs
     Pairs(pairs::PairsArgs),
+    /// A map and all pairs over files on the nodes' own disks: tasks that go to their files, beside files that go to their tasks
+    Where(whereabouts::WhereArgs),
     /// Reading files of one size from the local disk, from limited shared storage and from caches, with and without a
     /// wrapper script
     Files(files::FilesArgs),
@@ -151,6 +154,7 @@ pub fn bench(args: BenchArgs) -> Result<Exit, Fault> {
         Bench::Collective(args) => choose::bench(&args),
         Bench::Data(args) => data::bench(&args),
         Bench::Pairs(args) => pairs::bench(&args),
+        Bench::Where(args) => whereabouts::bench(&args),
         Bench::Files(args) => files::bench(&args),
         Bench::Predict(args) => predict::bench(&args),
         Bench::Provision(args) => provision::bench(&args),

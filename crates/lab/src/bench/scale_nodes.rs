@@ -335,6 +335,7 @@ impl Node {
                 data_address: ":7".into(),
                 data_id: number,
                 walltime: None,
+                nearby: Default::default(),
             },
             core: Executor::new(config).map_err(failed)?,
             book: Book::default(),
@@ -379,6 +380,10 @@ impl Node {
             Order::RemoveParts(attempts) => {
                 let tasks = attempts.into_iter().map(|(task, ..)| task).collect();
                 self.link.tell(&self.book, NodeMessage::PartsRemoved { tasks });
+            }
+            Order::FindPlaces(objects) => {
+                let asked = objects.into_iter().map(|(object, _)| object).collect();
+                self.link.tell(&self.book, NodeMessage::PlacesFound { asked, placed: vec![] });
             }
             Order::Look { ask, .. } => {
                 let printed = Box::default();

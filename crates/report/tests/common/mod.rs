@@ -188,6 +188,7 @@ impl Cluster {
             name: node.name.clone(),
             slots: node.slots,
             equipment: Default::default(),
+            nearby: Default::default(),
             walltime: None,
             memory_bytes: 1 << 30,
             cache_bytes: 1 << 30,

@@ -115,7 +115,9 @@ impl Agent {
             Home::open(&options, landings, left_at_home, identity.secret(), inputs.clone(), halt.clone())?;
         let writes = Writes::start(&path);
         let slots = start_slots(&options, &sandboxes, inputs.clone())?;
+        let nearby = home::nearby(&options);
         let about = About {
+            nearby,
             name: options.name,
             slots: options.slots,
             memory_bytes: options.memory_bytes,
@@ -246,6 +248,7 @@ impl Agent {
                 self.on_event(event);
             }
             Input::PartsRemoved { tasks } => self.tell(NodeMessage::PartsRemoved { tasks }),
+            Input::PlacesFound { asked, placed } => self.tell(NodeMessage::PlacesFound { asked, placed }),
             Input::FoundCorrupt(digest) => {
                 self.objects.drop_all_damaged(Digest(digest.into()), &mut self.node)
             }
@@ -297,6 +300,7 @@ impl Agent {
             }
             Order::MeetPeers(peers) => self.peers.meet(peers),
             Order::RemoveParts(attempts) => self.home.remove_parts(attempts, self.connection.incarnation()),
+            Order::FindPlaces(objects) => self.home.find_places(objects),
             Order::Look { ask, task, attempt } => {
                 let (slots, connection) = (&mut self.slots, &mut self.connection);
                 self.printing.ask(ask, (task, attempt), &self.attempts, slots, connection)

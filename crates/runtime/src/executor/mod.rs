@@ -51,6 +51,11 @@ pub struct ExecutorOptions {
     pub data_plane: DataPlane,
     /// Directories that are this node's own disk: nothing in them is copied.
     pub home_local: Vec<PathBuf>,
+    /// Directories of which this node alone has the files on its own disk, or few nodes: nothing in them is copied here, and the
+    /// dispatcher learns of them.
+    pub home_on: Vec<PathBuf>,
+    /// The names and addresses by which storage may know this machine.
+    pub hosts: Vec<String>,
     /// This binary, from which slot processes are started, and the arguments that make it a slot process.
     pub exe: PathBuf,
     pub slot_args: Vec<String>,
@@ -173,6 +178,18 @@ pub fn host_name() -> String {
         Ok(text) if ok && !text.is_empty() => text.to_string(),
         _ => "localhost".to_string(),
     }
+}
+
+/// The names and addresses by which others may know this machine, beginning with `name`.
+pub fn names_of_host(name: &str) -> Vec<String> {
+    let host = host_name();
+    let mut names = vec![name.to_string(), host.clone()];
+    names.extend(host.split_once('.').map(|(short, _)| short.to_string()));
+    let addresses = std::net::ToSocketAddrs::to_socket_addrs(&(host.as_str(), 0)).into_iter().flatten();
+    names.extend(addresses.map(|at| at.ip()).filter(|ip| !ip.is_loopback()).map(|ip| ip.to_string()));
+    let mut seen = std::collections::BTreeSet::new();
+    names.retain(|name| seen.insert(name.clone()));
+    names
 }
 
 /// Memory of this machine in bytes.

@@ -451,6 +451,15 @@ impl<O: Outside> Session<O> {
             Action::CancelPrefetch { executor, objects } => {
                 self.tell(executor, ToExecutor::CancelPrefetch { objects })
             }
+            Action::FindPlaces { executor, objects } => {
+                let located = |o: ObjectId| (o, self.core.location(o).text().to_owned());
+                let objects = objects.into_iter().map(located).collect();
+                self.tell(executor, ToExecutor::FindPlaces { objects });
+            }
+            Action::ReadHome { executor, object, run } => {
+                let location = self.core.location(object).text().to_owned();
+                self.tell(executor, ToExecutor::ReadHome { object, location, run });
+            }
             // They are for the event log.
             Action::FoundPattern { .. } | Action::EndCollective { .. } => {}
             Action::RemoveParts { executor, attempts } => {

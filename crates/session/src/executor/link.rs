@@ -34,6 +34,8 @@ pub struct About {
     pub data_id: u32,
     /// How long it lives, as it is when the hello is said.
     pub walltime: Option<Walltime>,
+    /// Files at home that lie on its machine.
+    pub nearby: Nearby,
 }
 
 /// What a dispatcher's first frame means.
@@ -114,6 +116,7 @@ impl DispatcherLink {
             attempts: core.attempts(),
             owner: self.known_as.map(|k| k.incarnation),
             walltime: about.walltime,
+            nearby: about.nearby.clone(),
         };
         ExecutorHello {
             offer,
@@ -259,7 +262,14 @@ fn translate(book: &Book, message: &mut NodeMessage) -> bool {
     };
     match message {
         NodeMessage::ReplicaAdded(added) => of(&mut added.object),
-        NodeMessage::ReplicaDropped(object) | NodeMessage::PrefetchFailed { object, .. } => of(object),
+        NodeMessage::ReplicaDropped(object)
+        | NodeMessage::PrefetchFailed { object, .. }
+        | NodeMessage::HomeNotRead { object, .. } => of(object),
+        NodeMessage::PlacesFound { asked, placed } => {
+            asked.retain_mut(&of);
+            placed.retain_mut(|placed| of(&mut placed.object));
+            true
+        }
         NodeMessage::InputMoved(moved) => {
             let is_known = of(&mut moved.object);
             if let Target::Cache(object) = &mut moved.target {
@@ -303,6 +313,7 @@ pub(super) mod tests {
             data_address: String::new(),
             data_id: 1,
             walltime: None,
+            nearby: Nearby::default(),
         }
     }
 

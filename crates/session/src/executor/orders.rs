@@ -28,6 +28,8 @@ pub enum Order {
     MeetPeers(Vec<(ExecutorId, String, u32)>),
     /// Remove what these attempts, and earlier ones of the same tasks, may have left at home, where their outputs go.
     RemoveParts(Vec<(TaskId, AttemptNo, Vec<String>)>),
+    /// Answer with [`NodeMessage::PlacesFound`].
+    FindPlaces(Vec<(ObjectId, String)>),
     /// Answer with what the program of this attempt has printed so far.
     Look { ask: u64, task: TaskId, attempt: AttemptNo },
     /// Renew the lease: the dispatcher has answered a status. While nothing is to do here, the next one is due within `idle_ns`.
@@ -98,6 +100,14 @@ impl DispatcherLink {
             }
             ToExecutor::Peers { peers } => return Order::MeetPeers(peers),
             ToExecutor::RemoveParts { attempts } => return Order::RemoveParts(attempts),
+            ToExecutor::FindPlaces { objects } => {
+                let adopt =
+                    |(theirs, location): (ObjectId, String)| (adopt_name(book, theirs, &location), location);
+                return Order::FindPlaces(objects.into_iter().map(adopt).collect());
+            }
+            ToExecutor::ReadHome { object, location, run } => {
+                NodeEvent::ReadRequested { object: adopt_name(book, object, &location), run }
+            }
             ToExecutor::Look { ask, task, attempt } => return Order::Look { ask, task, attempt },
             ToExecutor::Beat { idle_ns } => return Order::RenewLease { idle_ns },
             ToExecutor::Shutdown { reason } => return Order::End { reason },
@@ -110,6 +120,13 @@ impl DispatcherLink {
         };
         Order::Feed(vec![event])
     }
+}
+
+/// Our number of an object that the dispatcher names.
+fn adopt_name(book: &mut Book, theirs: ObjectId, location: &str) -> ObjectId {
+    let ours = book.intern(location);
+    book.pair(ours, theirs);
+    ours
 }
 
 /// Our numbers of those of the dispatcher's objects that have one.

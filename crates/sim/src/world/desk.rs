@@ -147,6 +147,11 @@ impl Desk {
             Action::CancelPrefetch { executor, objects } => {
                 self.outbox.put(executor, NodeEvent::PrefetchCancelled { objects })
             }
+            Action::ReadHome { executor, object, run } => {
+                self.outbox.put(executor, NodeEvent::ReadRequested { object, run })
+            }
+            // Simulated home storage does not know where its files lie.
+            Action::FindPlaces { .. } => {}
             Action::EndTask { task, outcome } => record.task_ended(now, work.batch_of(task).at, &outcome),
             Action::ReviveTask { .. } => record.task_revived(),
             Action::EndRun { .. } => record.run_ended(),

@@ -87,7 +87,8 @@ impl World {
             Work::Ask { object } => {
                 let location = self.nodes[n].book.location(object).to_string();
                 assert!(!CatalogLocation::of(&location).stays(), "home is asked for {location}");
-                let in_place = location.starts_with("local/");
+                let own = format!("{}/", own_disk(self.nodes[n].number));
+                let in_place = location.starts_with("local/") || location.starts_with(&own);
                 let result = match self.home.find(&location) {
                     _ if self.home.is_down => Err(error(TransferErrorKind::Temporary, "home is down")),
                     Some(content) => Ok(HomeAnswer { version: content.version.clone(), in_place }),

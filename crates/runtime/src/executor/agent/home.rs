@@ -15,9 +15,12 @@ use eyas_core::*;
 use eyas_data::{Halt, Store};
 use eyas_storage::{Homes, HomesConfig, Part};
 use eyas_text::shown;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+/// How many files' places are asked for at the same time.
+const PLACE_THREADS: usize = 8;
 /// How long the end of this process waits for landings to remove what they have begun.
 const LAST_LANDINGS_MAX: Duration = Duration::from_secs(2);
 
@@ -78,8 +81,8 @@ impl Home {
         inputs: Inputs,
         halt: Halt,
     ) -> Result<Home, ExecutorError> {
-        let homes =
-            Homes::new(HomesConfig { home_local: options.home_local.clone(), ..HomesConfig::default() })?;
+        let home_local = options.home_local.iter().chain(&options.home_on).cloned().collect();
+        let homes = Homes::new(HomesConfig { home_local, ..HomesConfig::default() })?;
         if !left_at_home.is_empty() {
             let (homes, landings) = (homes.clone(), landings.clone());
             tokio::task::spawn_blocking(move || landings.sweep(&homes, &left_at_home));
@@ -122,6 +125,26 @@ impl Home {
             return None;
         }
         self.used.report(clock::now(), n_streams, self.homes.moved_bytes(), self.share)
+    }
+
+    // ------------------------------------------------------------ where files lie
+
+    /// Asks home on which hosts these files lie, some at a time. What home does not say is left out.
+    pub(super) fn find_places(&self, objects: Vec<(ObjectId, String)>) {
+        let (homes, inputs) = (self.homes.clone(), self.inputs.clone());
+        tokio::task::spawn_blocking(move || {
+            let asked = objects.iter().map(|(object, _)| *object).collect();
+            let n_each = objects.len().div_ceil(PLACE_THREADS).max(1);
+            let ask_each = |part: &[(ObjectId, String)]| -> Vec<Placed> {
+                part.iter().filter_map(|(object, location)| placed(&homes, *object, location)).collect()
+            };
+            let placed = std::thread::scope(|scope| {
+                let parts: Vec<_> =
+                    objects.chunks(n_each).map(|part| scope.spawn(move || ask_each(part))).collect();
+                parts.into_iter().flat_map(|part| part.join().unwrap_or_default()).collect()
+            });
+            let _ = inputs.send(Input::PlacesFound { asked, placed });
+        });
     }
 
     // ------------------------------------------------------------ transfers
@@ -249,6 +272,26 @@ impl Home {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
+}
+
+/// On which hosts a file lies, if its home says so.
+fn placed(homes: &Homes, object: ObjectId, location: &str) -> Option<Placed> {
+    let places = homes.places(&parse(location).ok()?).ok()?;
+    let size_bytes = places.iter().map(|place| place.range.end).max()?;
+    let mut hosts: BTreeMap<String, u64> = BTreeMap::new();
+    for place in places {
+        for host in place.hosts {
+            *hosts.entry(host).or_default() += place.range.end - place.range.start;
+        }
+    }
+    Some(Placed { object, size_bytes, hosts: hosts.into_iter().collect() })
+}
+
+/// What this executor says of files at home that lie on its machine.
+pub(super) fn nearby(options: &ExecutorOptions) -> Nearby {
+    let own = options.home_on.iter().map(|directory| directory.to_string_lossy().into_owned()).collect();
+    let told = eyas_storage::schemes_with_places().map(|scheme| format!("{scheme}://")).collect();
+    Nearby { own, told, hosts: options.hosts.clone() }
 }
 
 /// A number for the landing of one output, the same for every executor of the cluster.

@@ -4,7 +4,7 @@
 use super::runner;
 use super::{AttemptId, NetError, Writer, net};
 use crate::executor::watch::Watched;
-use eyas_core::event::{NodeEvent, Staged};
+use eyas_core::event::{NodeEvent, Placed, Staged};
 use eyas_core::{ObjectId, TaskId};
 use eyas_data::{Digest, Incoming};
 use eyas_wire::message::{ToExecutor, Welcome};
@@ -86,6 +86,11 @@ pub enum Input {
     /// The files that attempts of these tasks had left at home are removed.
     PartsRemoved {
         tasks: Vec<TaskId>,
+    },
+    /// Home was asked on which hosts these files lie.
+    PlacesFound {
+        asked: Vec<ObjectId>,
+        placed: Vec<Placed>,
     },
     /// A thread that serves the cache, or brings an output home, found the cached bytes changed.
     FoundCorrupt(Digest),

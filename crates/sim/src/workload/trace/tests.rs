@@ -41,6 +41,7 @@ impl Log {
     fn node(&mut self, ms: u64, n: u32) {
         let offer = Offer {
             equipment: Default::default(),
+            nearby: Default::default(),
             walltime: None,
             name: format!("node-{n}"),
             slots: 1,

@@ -1,0 +1,196 @@
+//! Files at home that lie on an executor's own machine: who gets the tasks that read them, and how others get the files.
+
+use eyas_core::event::*;
+use eyas_core::*;
+use eyas_testkit::build::{reads, task};
+use eyas_testkit::home::digest_of;
+use eyas_testkit::script::{Cluster, NodeScript, version};
+
+fn owner(own: &[&str]) -> Offer {
+    let nearby = Nearby { own: own.iter().map(|text| text.to_string()).collect(), ..Nearby::default() };
+    Offer { slots: 1, cache_bytes: 1_000_000, nearby, ..Offer::default() }
+}
+
+fn on_host(host: &str) -> Offer {
+    let nearby = Nearby { own: vec![], told: vec!["hdfs://".into()], hosts: vec![host.into()] };
+    Offer { slots: 1, cache_bytes: 1_000_000, nearby, ..Offer::default() }
+}
+
+fn two_owners() -> Cluster {
+    let mut c = Cluster::with(|config| config.placement = "max-cache-hit".into());
+    c.offers(1, owner(&["/a"])).offers(2, owner(&["/b"]));
+    c
+}
+
+/// The answer of an executor that was asked to read a file for others.
+fn was_read(c: &mut Cluster, executor: u32, location: &str, bytes: &str, run: RunId) {
+    let object = c.core.catalog().find(CatalogLocation::of(location)).expect("a task reads it");
+    let (digest, version) = (digest_of(bytes), Some(version(bytes, 10)));
+    let added = ReplicaAdded { object, digest, size_bytes: 10, version, run: Some(run), private: false };
+    let executor = ExecutorId(executor);
+    c.feed(Event::ReplicasChanged { executor, added: vec![added], dropped: vec![] });
+}
+
+fn not_read(c: &mut Cluster, executor: u32, location: &str) {
+    let object = c.core.catalog().find(CatalogLocation::of(location)).expect("a task reads it");
+    let error = TransferError { kind: TransferErrorKind::Unavailable, message: "of a test".into() };
+    c.feed(Event::HomeNotRead { executor: ExecutorId(executor), object, error });
+}
+
+fn places(c: &mut Cluster, placed: &[(&str, &[(&str, u64)])]) {
+    let placed: Vec<Placed> = placed
+        .iter()
+        .map(|(location, hosts)| Placed {
+            object: c.core.catalog().find(CatalogLocation::of(location)).expect("a task reads it"),
+            size_bytes: 10,
+            hosts: hosts.iter().map(|(host, bytes)| (host.to_string(), *bytes)).collect(),
+        })
+        .collect();
+    let asked = placed.iter().map(|placed| placed.object).collect();
+    c.feed(Event::PlacesFound { executor: ExecutorId(1), asked, placed });
+}
+
+#[test]
+fn a_task_goes_to_the_disk_that_its_input_lies_on() {
+    let mut c = two_owners();
+    c.run(&[reads("/b/x"), reads("/a/x")]);
+    c.expect(&["assign 0.1 to 2", "assign 1.1 to 1"]);
+    // Nobody has read a byte of either, and there is a replica of each.
+    assert!(c.assignments.iter().all(|a| a.inputs[0].known.is_none() && a.why.n_hits == 1));
+    c.done(1, (1, 1)).done(2, (0, 1)).take();
+    // An evicted copy takes nothing from the disk.
+    let object = c.core.catalog().find(CatalogLocation::of("/b/x")).unwrap();
+    c.feed(Event::ReplicasChanged { executor: ExecutorId(2), added: vec![], dropped: vec![object] });
+    assert!(c.core.catalog().holds(ExecutorId(2), object));
+    // One that comes later has what was named before.
+    c.offers(3, owner(&["/b/"]));
+    c.run(&[reads("/b/x").priority(1), reads("/b/x")]);
+    c.expect(&["assign 2.1 to 2", "assign 3.1 to 3"]);
+    c.lost(3).take();
+    assert!(!c.core.catalog().holds(ExecutorId(3), object));
+    c.done(2, (2, 1)).take();
+    c.done(2, (3, 2)).take();
+}
+
+#[test]
+fn without_rules_nothing_is_resident() {
+    let mut c = Cluster::new();
+    c.node(1, 1).run(&[reads("/a/x")]);
+    c.expect(&["assign 0.1 to 1"]);
+    assert_eq!(c.core.catalog().n_replicas(), 0);
+}
+
+#[test]
+fn an_input_on_another_disk_is_read_there_first() {
+    let mut c = two_owners();
+    let run = c.run(&[task("both").reads("/a/x").reads("/b/x")]);
+    let asked = c.take();
+    let (here, there, away) = match asked[0].as_str() {
+        "read /b/x on 2" => (1, 2, "/b/x"),
+        "read /a/x on 1" => (2, 1, "/a/x"),
+        other => panic!("{other}"),
+    };
+    was_read(&mut c, there, away, "bytes", run);
+    c.expect(&[&format!("assign 0.1 to {here}")]);
+    let inputs = &c.assignments[0].inputs;
+    let [away, own] = [there, here].map(|owner| inputs[owner as usize - 1].clone());
+    assert_eq!(away.sources, [ExecutorId(there)]);
+    assert!(
+        away.known.is_some() && away.stays && !away.check_home && !away.direct,
+        "home is out of reach: {away:?}"
+    );
+    assert!(own.check_home && own.sources.is_empty(), "it is read in place: {own:?}");
+    c.done(here, (0, 1)).take();
+    // The next run asks the owner whether the file has changed.
+    let run = c.run(&[task("again").reads("/a/x").reads("/b/x")]);
+    let asked = c.take();
+    assert!(asked.len() == 1 && asked[0].starts_with("read /"), "{asked:?}");
+    let (location, owner) = if asked[0].ends_with('2') { ("/b/x", 2) } else { ("/a/x", 1) };
+    was_read(&mut c, owner, location, "bytes", run);
+    let given = c.take();
+    assert!(given[0].starts_with("assign 1.1"), "{given:?}");
+}
+
+#[test]
+fn what_its_owner_cannot_read_is_looked_for_at_home() {
+    let mut c = two_owners();
+    c.run(&[task("both").reads("/a/x").reads("/b/x")]);
+    let mut reader = 0;
+    for _ in 0..3 {
+        let asked = c.take();
+        let (location, owner) = if asked[0].ends_with('2') { ("/b/x", 2) } else { ("/a/x", 1) };
+        assert_eq!(asked, [format!("read {location} on {owner}")]);
+        not_read(&mut c, owner, location);
+        reader = 3 - owner;
+    }
+    c.expect(&[&format!("assign 0.1 to {reader}")]);
+    assert!(c.assignments[0].inputs.iter().all(|input| !input.stays && input.sources.is_empty()));
+    c.done(reader, (0, 1)).take();
+}
+
+#[test]
+fn an_owner_that_is_lost_is_not_waited_for() {
+    let mut c = two_owners();
+    c.run(&[task("both").reads("/a/x").reads("/b/x")]);
+    let asked = c.take();
+    let owner = if asked[0].ends_with('2') { 2 } else { 1 };
+    c.lost(owner);
+    // Home is what is left.
+    c.expect(&[&format!("assign 0.1 to {}", 3 - owner)]);
+    c.done(3 - owner, (0, 1)).take();
+}
+
+#[test]
+fn a_silent_owner_is_waited_for() {
+    let mut c = two_owners();
+    c.offers(3, owner(&["/c"])).silent(1).silent(2);
+    c.run(&[reads("/a/x")]);
+    c.expect(&[]);
+    c.offers(1, owner(&["/a"])).expect(&["assign 0.1 to 1"]);
+    c.done(1, (0, 1)).take();
+}
+
+#[test]
+fn home_says_where_files_lie_before_the_first_task_is_given_out() {
+    let mut c = Cluster::with(|config| config.placement = "max-cache-hit".into());
+    c.offers(1, on_host("h1")).offers(2, on_host("h2"));
+    c.run(&[reads("hdfs://n/x"), reads("hdfs://n/y"), reads("/elsewhere")]);
+    c.expect(&["ask 1 where hdfs://n/x hdfs://n/y is"]);
+    let halves: &[(&str, u64)] = &[("h1", 4), ("h2", 6)];
+    places(&mut c, &[("hdfs://n/x", halves), ("hdfs://n/y", &[("h1", 10)])]);
+    c.expect(&["assign 0.1 to 2", "assign 1.1 to 1"]);
+    let input = &c.assignments[0].inputs[0];
+    assert!(input.sources.is_empty() && input.known.is_none(), "it is read from home: {input:?}");
+    c.done(1, (1, 1)).done(2, (0, 1)).take();
+}
+
+#[test]
+fn a_home_that_does_not_say_is_waited_for_a_second() {
+    let mut c = Cluster::new();
+    c.offers(1, on_host("h1"));
+    c.run(&[reads("hdfs://n/x")]);
+    c.expect(&["ask 1 where hdfs://n/x is"]);
+    assert_eq!(c.core.wake_at(), Some(c.now.plus_ns(1_000_000_000)));
+    c.wait(1).expect(&["assign 0.1 to 1"]);
+    c.done(1, (0, 1)).take();
+}
+
+// ---------------------------------------------------------------- the executor's side
+
+#[test]
+fn an_owner_reads_its_file_into_its_cache_and_says_so_once() {
+    let mut n = NodeScript::new(1, 100);
+    n.read_for_others("x", 1).expect(&["ask x"]);
+    n.answer("x", "bytes", 10).expect(&["fetch x from home"]);
+    n.arrived("x", None, "bytes", 10).expect(&["tell has x"]);
+    // For the same run home is not asked again; for a later one it is, and the copy is still right.
+    n.read_for_others("x", 1).expect(&["tell has x"]);
+    n.read_for_others("x", 2).expect(&["ask x"]);
+    n.answer("x", "bytes", 10).expect(&["tell has x"]);
+    // Another version takes its place.
+    n.read_for_others("x", 3).expect(&["ask x"]);
+    n.answer("x", "newer", 10).expect(&["evict x", "tell lost x", "fetch x from home"]);
+    n.missed("x", None, TransferErrorKind::Unavailable).expect(&["tell not read x"]);
+    n.read_for_others("large", 3).expect(&["ask large"]);
+    n.answer("large", "bytes", 101).expect(&["tell not read large"]);
+}
