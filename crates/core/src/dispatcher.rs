@@ -397,6 +397,8 @@ impl Dispatcher {
                     dropped.into_iter().filter(|object| self.catalog.is_known(*object)).collect();
                 for object in &dropped {
                     self.drop_replica(executor, *object);
+                    // A copy that was read for others and dropped at once is only reported as dropped.
+                    self.on_home_not_read(now, executor, *object, out);
                 }
                 self.check_lost(now, &dropped, out);
             }

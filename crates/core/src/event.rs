@@ -164,7 +164,7 @@ pub struct Offer {
     pub equipment: Equipment,
     /// Files at home that lie on its machine.
     #[serde(default)]
-    pub nearby: Nearby,
+    pub nearby: Box<Nearby>,
 }
 
 /// What an executor says of files at home that lie on its own machine.

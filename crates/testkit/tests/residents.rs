@@ -8,12 +8,12 @@ use eyas_testkit::script::{Cluster, NodeScript, version};
 
 fn owner(own: &[&str]) -> Offer {
     let nearby = Nearby { own: own.iter().map(|text| text.to_string()).collect(), ..Nearby::default() };
-    Offer { slots: 1, cache_bytes: 1_000_000, nearby, ..Offer::default() }
+    Offer { slots: 1, cache_bytes: 1_000_000, nearby: Box::new(nearby), ..Offer::default() }
 }
 
 fn on_host(host: &str) -> Offer {
     let nearby = Nearby { own: vec![], told: vec!["hdfs://".into()], hosts: vec![host.into()] };
-    Offer { slots: 1, cache_bytes: 1_000_000, nearby, ..Offer::default() }
+    Offer { slots: 1, cache_bytes: 1_000_000, nearby: Box::new(nearby), ..Offer::default() }
 }
 
 fn two_owners() -> Cluster {

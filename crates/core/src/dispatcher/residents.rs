@@ -191,7 +191,7 @@ impl Dispatcher {
 
     /// An executor has joined, for the first time or again.
     pub(super) fn residents_joined(&mut self, executor: ExecutorId) {
-        let nearby = self.executors.by_id[&executor].offer.nearby.clone();
+        let nearby = (*self.executors.by_id[&executor].offer.nearby).clone();
         if nearby.is_empty() {
             return;
         }
@@ -229,8 +229,9 @@ impl Dispatcher {
                 }
             }
         }
-        let unanswered: Vec<_> = r.asked.extract_if(.., |_, asked| *asked == executor).collect();
-        r.unasked.extend(unanswered.into_iter().map(|(object, _)| object));
+        let unanswered = r.asked.iter().filter(|(_, asked)| **asked == executor);
+        r.unasked.extend(unanswered.map(|(object, _)| *object));
+        r.asked.retain(|_, asked| *asked != executor);
         let broken: Vec<ObjectId> =
             r.reads.iter().filter(|(_, read)| read.executor == executor).map(|(object, _)| *object).collect();
         for object in broken {

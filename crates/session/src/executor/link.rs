@@ -116,7 +116,7 @@ impl DispatcherLink {
             attempts: core.attempts(),
             owner: self.known_as.map(|k| k.incarnation),
             walltime: about.walltime,
-            nearby: about.nearby.clone(),
+            nearby: Box::new(about.nearby.clone()),
         };
         ExecutorHello {
             offer,
