@@ -97,6 +97,7 @@ use crate::event::*;
 use crate::group::Membership;
 use crate::home_share::{HomeLimits, HomeShares};
 use crate::location::{CatalogLocation, Location, RunScope};
+use crate::network::Network;
 use crate::pattern::RunPatterns;
 use crate::placement::{
     self, Lasts, Mode, NeedsId, Pick, Queue, QueueKey, ReadyTask, Room, Route, Rule, Stage, TaskSize,
@@ -264,6 +265,7 @@ pub struct Dispatcher {
     resources: Resources,
     run_times: RunTimes,
     walltimes: Walltimes,
+    network: Network,
     /// A buffer for locations, kept so that its memory is used again.
     location: String,
 }
@@ -317,6 +319,7 @@ impl Dispatcher {
             resources: Resources::default(),
             run_times: RunTimes::default(),
             walltimes: Walltimes::default(),
+            network: Network::default(),
             location: String::new(),
         })
     }
