@@ -23,7 +23,6 @@
 //! Not here: how a collective is carried out ([`crate::collective::carry`]), and how bytes move (executors).
 
 use super::*;
-use crate::network::Network;
 use crate::array::GatherHint;
 use crate::collective::cost::{GatherCase, MulticastCase, ScatterCase, Streams};
 use crate::collective::plan::{self, Item, Plan};
@@ -32,6 +31,7 @@ use crate::collective::{
     Lessons, LinkEstimator, Links, Observation, Outlook, Way, choose_gather, choose_multicast,
     choose_scatter,
 };
+use crate::network::Network;
 use crate::pattern::{Evidence, PatternKind, Patterns, ReadersKey, RunPatterns, StageId, stage_of_task};
 use rustc_hash::{FxHashMap, FxHashSet};
 

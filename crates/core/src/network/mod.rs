@@ -183,7 +183,13 @@ impl Network {
 
     /// `bytes` have come to `to` from another executor, or from home (`None`). The result says whether
     /// [`Network::sites`] has changed.
-    pub fn observe(&mut self, to: ExecutorId, from: Option<ExecutorId>, bytes: u64, duration_ns: u64) -> bool {
+    pub fn observe(
+        &mut self,
+        to: ExecutorId,
+        from: Option<ExecutorId>,
+        bytes: u64,
+        duration_ns: u64,
+    ) -> bool {
         if bytes < OBSERVED_BYTES_MIN || duration_ns == 0 || from == Some(to) {
             return false;
         }

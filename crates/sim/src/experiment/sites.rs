@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn with_one_site_nothing_changes() {
         for load in Load::ALL {
-            let [known, unknown] =
-                [NetworkUse::Measured, NetworkUse::Off].map(|network| run(load, 1, network, 1).expect("it ends"));
+            let [known, unknown] = [NetworkUse::Measured, NetworkUse::Off]
+                .map(|network| run(load, 1, network, 1).expect("it ends"));
             assert_eq!(known.makespan_s, unknown.makespan_s, "{load:?}");
             assert_eq!(known.moved_peer_bytes, unknown.moved_peer_bytes, "{load:?}");
         }

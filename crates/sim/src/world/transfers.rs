@@ -179,7 +179,8 @@ impl Transfers {
             Source::Home => hardware.machine.home_latency_ns,
             Source::Peer(_) => 2 * hardware.machine.message_ns,
         };
-        let way_ns = hardware.machine.sites.filter(|_| is_between).map_or(0, |sites| 2 * sites.between_latency_ns);
+        let way_ns =
+            hardware.machine.sites.filter(|_| is_between).map_or(0, |sites| 2 * sites.between_latency_ns);
         time.after(latency_ns + way_ns, Ev::Fetched { node: number, transfer });
     }
 

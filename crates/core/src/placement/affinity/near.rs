@@ -172,7 +172,8 @@ impl Affinity {
     /// into the site; at most [`CROSSING_MAX`].
     pub(super) fn crossing_cost(&self, catalog: &Catalog, seat: Seat, object: ObjectId) -> f64 {
         let (Some(sites), Some(here)) = (&self.near.sites, self.near.site(seat)) else { return 1.0 };
-        let mut is_here = self.near.inbound.get(&object).into_iter().flatten().any(|(_, (_, to))| *to == here);
+        let mut is_here =
+            self.near.inbound.get(&object).into_iter().flatten().any(|(_, (_, to))| *to == here);
         let mut rate = best(sites.home(here));
         self.visit_near_and_far(catalog, seat, object, |site, _, _| {
             is_here |= site == Some(here);
