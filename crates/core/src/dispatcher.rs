@@ -99,6 +99,7 @@ use crate::event::*;
 use crate::group::Membership;
 use crate::home_share::{HomeLimits, HomeShares};
 use crate::location::{CatalogLocation, Location, RunScope};
+use crate::network::Network;
 use crate::pattern::RunPatterns;
 use crate::placement::{
     self, Lasts, Mode, NeedsId, Pick, Queue, QueueKey, ReadyTask, Room, Route, Rule, Stage, TaskSize,
@@ -267,6 +268,7 @@ pub struct Dispatcher {
     resources: Resources,
     run_times: RunTimes,
     walltimes: Walltimes,
+    network: Network,
     /// A buffer for locations, kept so that its memory is used again.
     location: String,
 }
@@ -321,6 +323,7 @@ impl Dispatcher {
             resources: Resources::default(),
             run_times: RunTimes::default(),
             walltimes: Walltimes::default(),
+            network: Network::default(),
             location: String::new(),
         })
     }

@@ -40,6 +40,7 @@ pub mod location;
 pub mod log;
 pub mod model;
 pub mod needs;
+pub mod network;
 pub mod pairs;
 pub mod pattern;
 pub mod phase;

@@ -52,6 +52,20 @@ pub struct Machine {
     /// What small files and written ones cost beside their bytes.
     #[serde(default, skip_serializing_if = "is_default")]
     pub costs: Costs,
+    /// Absent: all nodes are in one place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sites: Option<Sites>,
+}
+
+/// Nodes in several places. Each two sites have a link of their own in each direction, and all traffic between them shares it.
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Sites {
+    /// Nodes join the sites in turn. Home is in the first one.
+    pub n: u32,
+    pub between_bytes_per_s: f64,
+    /// What the way to another site adds to the time of a message, where nodes ask each other and home.
+    pub between_latency_ns: u64,
 }
 
 /// What files cost beside their bytes. By default an open costs nothing but the latency, and a byte written as much as a byte read.
@@ -118,6 +132,7 @@ pub fn preset(name: &str) -> Result<Machine, String> {
         walltime_ns: None,
         speed: 1.0,
         costs: Costs::default(),
+        sites: None,
     };
     Ok(match name {
         // §5.1.1: GPFS "remains flat at an average of 4.4Gb/s".
@@ -215,6 +230,14 @@ impl Machine {
         if self.walltime_ns.is_some_and(|ns| ns < S) {
             return bad("`walltime_ns` is below a second".into());
         }
+        if let Some(sites) = &self.sites {
+            if sites.n == 0 || sites.n > self.nodes {
+                return bad(format!("{} sites cannot have {} nodes", sites.n, self.nodes));
+            }
+            if !(sites.between_bytes_per_s > 0.0 && sites.between_bytes_per_s.is_finite()) {
+                return bad("`between_bytes_per_s` has to be above 0".into());
+            }
+        }
         if self.node_delay_min_ns > self.node_delay_max_ns {
             return bad("`node_delay_min_ns` is above `node_delay_max_ns`".into());
         }
@@ -266,6 +289,20 @@ mod tests {
                 "home_opens_per_s",
             ),
             (Machine { nodes: 0, ..fine.clone() }, "at least one node"),
+            (
+                Machine {
+                    sites: Some(Sites { n: 65, between_bytes_per_s: 1e6, between_latency_ns: 0 }),
+                    ..fine.clone()
+                },
+                "65 sites",
+            ),
+            (
+                Machine {
+                    sites: Some(Sites { n: 3, between_bytes_per_s: 0.0, between_latency_ns: 0 }),
+                    ..fine.clone()
+                },
+                "between_bytes_per_s",
+            ),
             (Machine { walltime_ns: Some(5), ..fine.clone() }, "walltime_ns"),
             (Machine { slots_per_node: 1_000_000, ..fine.clone() }, "slots"),
             (Machine { node_delay_min_ns: 2, node_delay_max_ns: 1, ..fine }, "node_delay_min_ns"),

@@ -237,6 +237,7 @@ impl Dispatcher {
         });
         self.ready.queue.learnt(&self.catalog, executor, &report.inputs, ran.then_some(run_ns));
         self.moves.learn_links(executor, &report.inputs);
+        self.learn_network(executor, &report.inputs);
         let state = self.runs.get_mut(&run).expect("a reserved task has a run");
         for input in &report.inputs {
             match input.outcome {

@@ -156,6 +156,7 @@ impl Dispatcher {
             held_before = self.rejoin(now, executor, known, &offer, out);
         } else {
             self.catalog.executor_joined(executor);
+            self.network.executor_joined(executor, &offer.name);
             self.insert_executor(now, executor, offer.clone(), BTreeMap::new());
             // This dispatcher has restarted: the executor still has the attempts that the process before gave
             // it.
@@ -483,6 +484,7 @@ impl Dispatcher {
         self.ends_changed();
         let how = Self::how_lost(now, &lost);
         self.home_shares.left(executor);
+        self.network.executor_left(executor);
         let objects = self.catalog.executor_left(executor);
         self.exchange.forget_brought(executor);
         if lost.moving_to.is_some() {

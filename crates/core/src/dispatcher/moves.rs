@@ -31,6 +31,7 @@ use crate::collective::{
     Lessons, LinkEstimator, Links, Observation, Outlook, Way, choose_gather, choose_multicast,
     choose_scatter,
 };
+use crate::network::Network;
 use crate::pattern::{Evidence, PatternKind, Patterns, ReadersKey, RunPatterns, StageId, stage_of_task};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -131,6 +132,36 @@ impl Moves {
     pub fn executor_lost(&mut self, executor: ExecutorId) {
         self.n_gathers_at.remove(&executor);
         self.pending.push(CollectiveEvent::ExecutorLost { executor });
+    }
+}
+
+impl Dispatcher {
+    /// Learns how fast inputs came to `executor` from each of their sources. The inputs of an attempt moved together, so the longest wait
+    /// counts for all inputs of a source.
+    pub(super) fn learn_network(&mut self, executor: ExecutorId, inputs: &[InputReport]) {
+        let mut by_source: BTreeMap<Option<ExecutorId>, (u64, u64)> = BTreeMap::new();
+        for input in inputs.iter().filter(|i| !self.moves.sent_ahead.contains(&(executor, i.object))) {
+            let source = match input.outcome {
+                CacheOutcome::Miss => None,
+                CacheOutcome::RemoteHit { from } => Some(from),
+                _ => continue,
+            };
+            let (bytes, ns) = by_source.entry(source).or_default();
+            *bytes += input.size_bytes;
+            *ns = input.wait_ns.max(*ns);
+        }
+        let mut has_changed = false;
+        for (source, (bytes, ns)) in by_source {
+            has_changed |= self.network.observe(executor, source, bytes, ns);
+        }
+        if has_changed {
+            self.ready.queue.sites_found(self.network.sites().cloned());
+        }
+    }
+
+    /// What is known of the network between executors.
+    pub fn network(&self) -> &Network {
+        &self.network
     }
 }
 

@@ -11,8 +11,10 @@
 use super::{NeedsId, Pick, Policy, QueueKey, ReadyTask, Room, TaskSize, Unplaced, Window};
 use crate::catalog::Catalog;
 use crate::event::{InputMoved, InputReport, Source};
+use crate::network::Sites;
 use crate::types::{ExecutorId, ObjectId, TaskId, Timestamp};
 use std::fmt;
+use std::sync::Arc;
 
 /// How one input of a task that is given out reaches its executor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -159,6 +161,9 @@ pub trait Queue: Send + Sync + fmt::Debug {
 
     /// The progress of a watched input on its way to `executor`.
     fn moved(&mut self, _catalog: &Catalog, _now: Timestamp, _executor: ExecutorId, _moved: &InputMoved) {}
+
+    /// The sites that executors are in have changed. `None`: the network is one site, as far as is known.
+    fn sites_found(&mut self, _sites: Option<Arc<Sites>>) {}
 
     /// The only input of a task that is here and lists one input, if it is known without looking up its name.
     fn sole_input(&self, _key: QueueKey) -> Option<ObjectId> {

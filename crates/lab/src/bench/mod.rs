@@ -30,6 +30,7 @@ mod provision;
 mod runs;
 mod scale;
 mod scale_nodes;
+mod sites;
 mod store;
 mod table;
 mod transfer;
@@ -73,6 +74,8 @@ enum Bench {
     /// The way that eyas chooses for a collective, beside the best way in hindsight, over simulated cases; or predicted
     /// times beside real ones
     Collective(choose::CollectiveArgs),
+    /// Simulated sites with slow links between them: placement that knows of them beside placement that does not
+    Sites(sites::SitesArgs),
     /// Many tasks that read shared files, on four nodes with cold caches, beside xargs
     Data(data::DataArgs),
     /// All pairs of 40 files through `eyas pairs` on four nodes with cold caches, beside xargs
@@ -152,6 +155,7 @@ pub fn bench(args: BenchArgs) -> Result<Exit, Fault> {
         Bench::Cache(args) => store::bench(&args),
         Bench::Journal(args) => journal::bench(&args),
         Bench::Collective(args) => choose::bench(&args),
+        Bench::Sites(args) => sites::bench(&args),
         Bench::Data(args) => data::bench(&args),
         Bench::Pairs(args) => pairs::bench(&args),
         Bench::Where(args) => whereabouts::bench(&args),

@@ -13,6 +13,7 @@
 //! | [`micro`] | the micro-benchmarks of §4.2 and §4.3 |
 //! | [`provisioning`] | MI and SW under each provisioning policy |
 //! | [`scripting`] | the evaluation of Zhang12: its patterns over many nodes, Montage and BLAST |
+//! | [`sites`] | beside the paper: nodes in several places, with and without knowledge of the network |
 //! | [`stealing`] | beside the paper: queues per node with and without stealing (Zhang12 §V-I), and ours |
 //! | [`worlds`] | beside the paper: random machines and workloads, our default against the paper's policies |
 //!
@@ -28,6 +29,7 @@ pub mod micro;
 pub mod paper;
 pub mod provisioning;
 pub mod scripting;
+pub mod sites;
 pub mod stealing;
 pub mod worlds;
 

@@ -179,6 +179,7 @@ impl World {
             walltime_ns: None,
             speed: 1.0,
             costs: Costs::default(),
+            sites: None,
         };
         let n_slots = u64::from(nodes) * u64::from(slots_per_node);
         let waves = draw.log(1.0, 25.0);

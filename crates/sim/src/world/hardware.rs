@@ -31,10 +31,15 @@ pub(super) struct LandedOutput {
     pub object: ObjectId,
 }
 
+/// The site of home.
+pub(super) const HOME_SITE: u32 = 0;
+
 /// A place in the machine, taken by one node after the other.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     number: u32,
+    /// The place's site; 0 where there is only one.
+    pub site: u32,
     pub disk: ResourceId,
     pub link_in: ResourceId,
     pub link_out: ResourceId,
@@ -83,6 +88,9 @@ pub(super) struct Hardware<'a> {
     /// Home's operations, which take time only where the machine limits them: opening a file, and making a scratch directory.
     opens: Operations,
     scratch: Operations,
+    /// The links between sites, row by row: from, to.
+    between: Vec<ResourceId>,
+    n_sites: u32,
     places: Vec<Place>,
     places_free: BTreeSet<u32>,
 }
@@ -98,6 +106,7 @@ impl<'a> Hardware<'a> {
             let speed = if slow { faults.slow_speed } else { 1.0 };
             places.push(Place {
                 number,
+                site: machine.sites.map_or(0, |sites| number % sites.n),
                 disk: fluid.add(machine.disk_bytes_per_s * speed),
                 link_in: fluid.add(machine.nic_bytes_per_s),
                 link_out: fluid.add(machine.nic_bytes_per_s),
@@ -105,6 +114,10 @@ impl<'a> Hardware<'a> {
                 speed: machine.speed * speed,
             });
         }
+        let n_sites = machine.sites.map_or(1, |sites| sites.n);
+        let between_bytes_per_s = machine.sites.map_or(f64::MAX, |sites| sites.between_bytes_per_s);
+        let n_links = if n_sites > 1 { n_sites * n_sites } else { 0 };
+        let between = (0..n_links).map(|_| fluid.add(between_bytes_per_s)).collect();
         let scratch_per_s = machine.costs.home_scratch_per_s.filter(|_| scratch_at_home);
         Hardware {
             machine,
@@ -112,6 +125,8 @@ impl<'a> Hardware<'a> {
             home,
             opens: Operations::new(machine.costs.home_opens_per_s),
             scratch: Operations::new(scratch_per_s),
+            between,
+            n_sites,
             places,
             places_free: (0..machine.nodes).collect(),
         }
@@ -130,6 +145,11 @@ impl<'a> Hardware<'a> {
         for flow in flows {
             self.fluid.cancel(now.0, flow);
         }
+    }
+
+    /// The link that leads from one site to another. `None`: it is the same site.
+    pub fn between(&self, from: u32, to: u32) -> Option<ResourceId> {
+        (from != to).then(|| self.between[(from * self.n_sites + to) as usize])
     }
 
     /// When home has opened or created a file that is asked for now. `None`: at once.

@@ -2,7 +2,7 @@
 //! outputs home.
 
 use super::AttemptId;
-use super::hardware::{Hardware, LandedOutput, Purpose};
+use super::hardware::{HOME_SITE, Hardware, LandedOutput, Purpose};
 use super::nodes::Node;
 use super::record::Record;
 use super::time::{Ev, Time};
@@ -171,7 +171,8 @@ impl Node {
         hardware: &mut Hardware<'_>,
     ) {
         let bytes = (size_bytes as f64 * hardware.machine.costs.home_write) as u64;
-        let crossed = [self.place.disk, self.place.link_out, self.place.client, hardware.home];
+        let mut crossed = vec![self.place.disk, self.place.link_out, self.place.client, hardware.home];
+        crossed.extend(hardware.between(self.place.site, HOME_SITE));
         let purpose = Purpose::Land { node: self.number, output };
         hardware.begin(time.now, &mut self.flows, bytes, &crossed, purpose);
     }

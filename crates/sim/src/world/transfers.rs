@@ -3,7 +3,7 @@
 //! A peer may be asked for an object that it is only about to receive, and sends it on while it receives it. The latency of a
 //! transfer's first byte is added at the transfer's end, where it delays the task and does not change other flows.
 
-use super::hardware::{Hardware, Purpose};
+use super::hardware::{HOME_SITE, Hardware, Purpose};
 use super::nodes::Nodes;
 use super::time::{Ev, Time};
 use crate::fluid::{FlowId, ResourceId};
@@ -34,6 +34,8 @@ struct Transfer {
     object: ObjectId,
     flow: Option<FlowId>,
     size_bytes: u64,
+    /// It crosses the link between two sites.
+    is_between: bool,
     /// Until this moment the source may only be about to receive the object.
     patience_ends: Timestamp,
     watched: bool,
@@ -77,6 +79,7 @@ impl Transfers {
             object,
             flow: None,
             size_bytes,
+            is_between: false,
             patience_ends: time.now.plus_ns(if awaits { AWAIT_NS_MAX } else { 0 }),
             watched,
             since: time.now,
@@ -101,16 +104,22 @@ impl Transfers {
         let Some(to) = nodes.find(number).map(|node| node.place) else { return };
         let awaits = time.now < asked.patience_ends;
         let cached = matches!(asked.target, Target::Cache(_));
-        let crossed: Option<Vec<ResourceId>> = match asked.source {
+        let mut from_site = HOME_SITE;
+        let mut crossed: Option<Vec<ResourceId>> = match asked.source {
             Source::Home if cached => Some(vec![hardware.home, to.client, to.link_in, to.disk]),
             Source::Home => Some(vec![hardware.home, to.client, to.link_in]),
             Source::Peer(peer) => {
                 let from = nodes.find(peer.0).filter(|_| nodes.serves(peer, asked.object, awaits));
+                from_site = from.map_or(to.site, |peer| peer.place.site);
                 from.map(|peer| vec![peer.place.disk, peer.place.link_out, to.link_in, to.disk])
             }
         };
+        if let Some(crossed) = &mut crossed {
+            crossed.extend(hardware.between(from_site, to.site));
+        }
         match crossed {
             Some(crossed) => {
+                asked.is_between = from_site != to.site;
                 let node = nodes.find_mut(number).expect("it was just seen");
                 let purpose = Purpose::Fetch { node: number, transfer };
                 let flow = hardware.begin(time.now, &mut node.flows, asked.size_bytes, &crossed, purpose);
@@ -158,7 +167,7 @@ impl Transfers {
         hardware: &Hardware<'_>,
         nodes: &Nodes,
     ) {
-        let &Transfer { source, object, .. } =
+        let &Transfer { source, object, is_between, .. } =
             self.transfers[transfer as usize].as_ref().expect("it is under way");
         if let Source::Peer(peer) = source
             && nodes.find(peer.0).is_some_and(|peer| peer.is_receiving(object))
@@ -170,7 +179,9 @@ impl Transfers {
             Source::Home => hardware.machine.home_latency_ns,
             Source::Peer(_) => 2 * hardware.machine.message_ns,
         };
-        time.after(latency_ns, Ev::Fetched { node: number, transfer });
+        let way_ns =
+            hardware.machine.sites.filter(|_| is_between).map_or(0, |sites| 2 * sites.between_latency_ns);
+        time.after(latency_ns + way_ns, Ev::Fetched { node: number, transfer });
     }
 
     /// The transfer is over, whether the object has come or not.

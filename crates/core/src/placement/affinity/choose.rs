@@ -564,7 +564,8 @@ impl Affinity {
             if is_warm && !self.has_waited(catalog, now, seat, object, group) {
                 continue;
             }
-            let bucket = bucket_of(worth.n_tasks, size_bytes);
+            let cost = self.crossing_cost(catalog, seat, object);
+            let bucket = bucket_of(worth.n_tasks, (size_bytes as f64 * cost) as u64);
             if best.as_ref().is_none_or(|(other, _)| bucket > *other) {
                 best = Some((bucket, Choice { group, reason: Reason::Brings { n_tasks: worth.n_tasks } }));
             }

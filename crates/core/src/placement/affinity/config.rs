@@ -1,5 +1,6 @@
 //! The settings of `affinity`.
 
+use crate::network::NetworkUse;
 use serde::{Deserialize, Serialize};
 
 /// All settings of `affinity`.
@@ -56,6 +57,8 @@ pub struct Config {
     /// event. At least 2: all but one are the executors with most room, and one is the executor that has
     /// waited longest to be asked.
     pub vain_max: usize,
+    /// Whether the sites that are found in the network decide where objects are copied from.
+    pub network: NetworkUse,
 }
 
 impl Default for Config {
@@ -79,6 +82,7 @@ impl Default for Config {
             oldest_every: 16,
             tries: 8,
             vain_max: 4,
+            network: NetworkUse::Off,
         }
     }
 }

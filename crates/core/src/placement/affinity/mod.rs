@@ -56,6 +56,7 @@
 //! | `transfers` | the objects on their way, their progress, and the sources that an input could come from |
 //! | `choose` | the rules |
 //! | `kin` | tasks whose inputs leave home once |
+//! | `near` | which source is near, where the network has several sites |
 //!
 //! The indexes of executors (`full`, `near`) are hints: they are checked when used. They are also bounded
 //! where an object is read by a great many groups ([`Config::readers_max`]) or held by a great many
@@ -77,15 +78,18 @@ use super::{NeedsId, Pick, QueueKey, ReadyTask, Room, TaskSize, Unplaced};
 use crate::catalog::{Catalog, HoldersView};
 use crate::event::{InputMoved, InputReport, Source, Target};
 use crate::executor_set::{Seat, SeatSet};
+use crate::network::{NetworkUse, Sites};
 use crate::types::{CacheOutcome, ExecutorId, ObjectId, TaskId, Timestamp};
 use home::{HomeLoad, Landed, Mark};
 use kin::Spared;
+use near::Near;
 use rank::{Heat, Rank};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use tasks::Tasks;
 
 mod choose;
@@ -93,6 +97,7 @@ mod config;
 mod hints;
 mod home;
 mod kin;
+mod near;
 mod rank;
 mod tasks;
 #[cfg(test)]
@@ -170,6 +175,7 @@ pub struct Affinity {
     /// that it cannot be.
     streamed: FxHashSet<ObjectId>,
     spared: Spared,
+    near: Near,
     /// The rate of home for reads into a cache (through the disk), and for reads past it.
     home_load: HomeLoad,
     direct_load: HomeLoad,
@@ -430,6 +436,7 @@ impl Affinity {
             n_direct: 0,
             streamed: FxHashSet::default(),
             spared: Spared::default(),
+            near: Near::default(),
             all_in_sight: false,
             home_load: HomeLoad::default(),
             direct_load: HomeLoad::default(),
@@ -628,6 +635,7 @@ impl Queue for Affinity {
             let start = spread(seat, object) % self.tasks.readers(object).len().max(1);
             self.walk_readers(catalog, seat, object, start, Walk::Appeared);
         }
+        self.near.joined(executor, seat);
         self.not_asked.insert(seat);
         self.ask_all_again();
     }
@@ -662,6 +670,7 @@ impl Queue for Affinity {
                 self.attempts.remove(task);
             }
             self.spared.stopped(object, seat);
+            self.near.stopped(object, seat);
             self.stop_using(catalog, object, &coming);
         }
         for &object in objects {
@@ -824,6 +833,12 @@ impl Queue for Affinity {
         }
         if let (Some(unseen), Some(&seat)) = (unseen, self.seat_of.get(&executor)) {
             self.executor_at_mut(seat).moving.unseen = unseen;
+        }
+    }
+
+    fn sites_found(&mut self, sites: Option<Arc<Sites>>) {
+        if self.config.network != NetworkUse::Off {
+            self.settle_sites(sites);
         }
     }
 

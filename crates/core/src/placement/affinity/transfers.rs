@@ -5,6 +5,7 @@
 //! the end.
 
 use super::home::{NodeReads, Reads};
+use super::near::Nearby;
 use super::rank::Heat;
 use super::*;
 use std::collections::BTreeSet;
@@ -349,6 +350,11 @@ impl Affinity {
     ) -> Option<Source> {
         let heat = self.heat(catalog, object);
         let is_spared = self.spared.contains(object);
+        match self.near_source(catalog, seat, object, heat) {
+            Nearby::From(source) => return Some(source),
+            Nearby::Wait => return None,
+            Nearby::Unknown => {}
+        }
         if heat == Heat::Warm
             && let Some(source) = self.free_holder(catalog, seat, object)
         {
@@ -557,6 +563,11 @@ impl Affinity {
             }
             self.executor_at_mut(seat).coming.insert(object, coming);
             self.spared.set_out(object, seat);
+            let from = match source {
+                Source::Peer(from) => self.seat_of.get(&from).copied(),
+                Source::Home => None,
+            };
+            self.near.set_out(object, seat, from);
             let start = self.tasks.place_among(object, group);
             self.walk_readers(catalog, seat, object, start, Walk::Coming);
         }
@@ -584,6 +595,7 @@ impl Affinity {
     pub(super) fn land(&mut self, catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
         let Some(coming) = self.executor_at_mut(seat).coming.remove(&object) else { return false };
         self.spared.stopped(object, seat);
+        self.near.stopped(object, seat);
         if coming.source == Source::Home {
             let size_bytes = self.size_of(catalog, object);
             let node = self.node_reads(catalog, seat, size_bytes);
@@ -698,6 +710,7 @@ impl Affinity {
                     self.end_read(seat, object);
                 }
                 self.spared.stopped(object, seat);
+                self.near.stopped(object, seat);
                 self.stop_using(catalog, object, &c);
             }
         }

@@ -1,0 +1,122 @@
+//! Sites: nodes in several places with slow links between them, placed with and without knowledge of the network.
+//!
+//! In: a [`Load`], a number of sites and whether placement uses what it measures. Out: a [`Summary`].
+//!
+//! The machine is that of the goal: three sites at 50 Mbit/s between each two, 1 Gbit/s for each node inside them, and
+//! home storage at the first site. The workloads share files: All-Pairs, where each file is read by the tasks of a row or
+//! a column, and databases, each of which many tasks read.
+
+use crate::machine::{Faults, Machine, Sites, preset};
+use crate::outcome::Summary;
+use crate::workload::all_pairs::{AllPairsConfig, all_pairs};
+use crate::workload::{ArrivingTasks, Compute, Sizes, Workload, template};
+use crate::world::{Scheduling, simulate};
+use eyas_core::Timestamp;
+use eyas_core::array::{Pattern, Piece, TaskArray};
+use eyas_core::network::NetworkUse;
+use std::sync::Arc;
+
+/// Bytes per second between two sites: 50 Mbit/s.
+pub const BETWEEN_BYTES_PER_S: f64 = 50e6 / 8.0;
+const MS: u64 = 1_000_000;
+
+/// A workload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Load {
+    /// 100 × 100 pairs of files of 12 MB, one second each.
+    AllPairs,
+    /// 2,400 tasks of 2 s; each reads one of 24 files of 100 MB.
+    Databases,
+}
+
+impl Load {
+    pub const ALL: [Load; 2] = [Load::AllPairs, Load::Databases];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Load::AllPairs => "100 × 100 pairs of files of 12 MB",
+            Load::Databases => "2,400 tasks that each read one of 24 files of 100 MB",
+        }
+    }
+}
+
+/// Eight nodes of two slots at each of `n_sites`.
+pub fn machine(n_sites: u32) -> Machine {
+    let base = preset("tg-anl-64").expect("it is listed");
+    Machine {
+        name: format!("{n_sites} sites"),
+        nodes: 8 * n_sites,
+        cache_bytes_per_node: 50_000_000_000,
+        home_bytes_per_s: base.nic_bytes_per_s,
+        dispatch_ns: MS / 40,
+        message_ns: MS / 5,
+        node_delay_min_ns: 0,
+        node_delay_max_ns: 1_000 * MS,
+        sites: (n_sites > 1).then_some(Sites {
+            n: n_sites,
+            between_bytes_per_s: BETWEEN_BYTES_PER_S,
+            between_latency_ns: 10 * MS,
+        }),
+        ..base
+    }
+}
+
+fn databases() -> Workload {
+    const N_FILES: u32 = 24;
+    const N_READERS: u32 = 100;
+    const BYTES: u64 = 100_000_000;
+    let readers = |file: u32| {
+        let id = Pattern(vec![Piece::Literal(format!("search-{file}-")), Piece::Index]);
+        let template = template(id, "search", vec![Pattern::literal(format!("database{file}"))], vec![]);
+        let array = TaskArray { n_tasks: N_READERS, first_index: 0, template, columns: vec![], needs: None };
+        ArrivingTasks { at: Timestamp(0), array: Arc::new(array), compute: Compute::Same(2_000 * MS) }
+    };
+    let n_tasks = u64::from(N_FILES * N_READERS);
+    Workload {
+        name: "databases".into(),
+        n_tasks,
+        ideal_ns: 0,
+        read_bytes: n_tasks * BYTES,
+        sizes: Sizes::Same(BYTES),
+        submissions: Box::new((0..N_FILES).map(readers)),
+    }
+}
+
+/// Simulates `load` on `n_sites` sites. `Err` is one sentence for users.
+pub fn run(load: Load, n_sites: u32, network: NetworkUse, seed: u64) -> Result<Summary, String> {
+    let workload = match load {
+        Load::AllPairs => all_pairs(AllPairsConfig { n: 100, ..AllPairsConfig::default() }),
+        Load::Databases => Ok(databases()),
+    };
+    let mut scheduling = Scheduling::default();
+    scheduling.dispatcher.placement_config.affinity.network = network;
+    let workload = workload.map_err(|e| e.to_string())?;
+    let summary = simulate(&machine(n_sites), &scheduling, &Faults::default(), workload, seed, None)?;
+    match summary.n_done == summary.n_tasks {
+        true => Ok(summary),
+        false => Err(format!("{}: a task failed: {}", load.name(), summary.failure.unwrap_or_default())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sites_that_are_known_make_all_pairs_shorter() {
+        let [known, unknown] = [NetworkUse::Measured, NetworkUse::Off]
+            .map(|network| run(Load::AllPairs, 3, network, 1).expect("it ends"));
+        let part = known.makespan_s / unknown.makespan_s;
+        assert!(part < 0.85, "{} s, {} s without", known.makespan_s, unknown.makespan_s);
+    }
+
+    #[test]
+    fn with_one_site_nothing_changes() {
+        for load in Load::ALL {
+            let [known, unknown] = [NetworkUse::Measured, NetworkUse::Off]
+                .map(|network| run(load, 1, network, 1).expect("it ends"));
+            assert_eq!(known.makespan_s, unknown.makespan_s, "{load:?}");
+            assert_eq!(known.moved_peer_bytes, unknown.moved_peer_bytes, "{load:?}");
+        }
+    }
+}
