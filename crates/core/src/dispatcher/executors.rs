@@ -156,7 +156,9 @@ impl Dispatcher {
             held_before = self.rejoin(now, executor, known, &offer, out);
         } else {
             self.catalog.executor_joined(executor);
-            self.network.executor_joined(executor, &offer.name);
+            if self.measures_network() {
+                self.network.executor_joined(executor, &offer.name);
+            }
             self.insert_executor(now, executor, offer.clone(), BTreeMap::new());
             // This dispatcher has restarted: the executor still has the attempts that the process before gave
             // it.

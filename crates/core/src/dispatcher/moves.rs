@@ -31,7 +31,7 @@ use crate::collective::{
     Lessons, LinkEstimator, Links, Observation, Outlook, Way, choose_gather, choose_multicast,
     choose_scatter,
 };
-use crate::network::Network;
+use crate::network::{Network, NetworkUse};
 use crate::pattern::{Evidence, PatternKind, Patterns, ReadersKey, RunPatterns, StageId, stage_of_task};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -139,6 +139,9 @@ impl Dispatcher {
     /// Learns how fast inputs came to `executor` from each of their sources. The inputs of an attempt moved together, so the longest wait
     /// counts for all inputs of a source.
     pub(super) fn learn_network(&mut self, executor: ExecutorId, inputs: &[InputReport]) {
+        if !self.measures_network() {
+            return;
+        }
         let mut by_source: BTreeMap<Option<ExecutorId>, (u64, u64)> = BTreeMap::new();
         for input in inputs.iter().filter(|i| !self.moves.sent_ahead.contains(&(executor, i.object))) {
             let source = match input.outcome {
@@ -157,6 +160,11 @@ impl Dispatcher {
         if has_changed {
             self.ready.queue.sites_found(self.network.sites().cloned());
         }
+    }
+
+    /// Whether sites are looked for. Where nothing uses them, no time is spent on them.
+    pub(super) fn measures_network(&self) -> bool {
+        self.config.placement_config.affinity.network == NetworkUse::Measured
     }
 
     /// What is known of the network between executors.
