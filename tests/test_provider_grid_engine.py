@@ -251,11 +251,9 @@ def test_what_qsub_refuses_is_said_in_its_own_words(batch: GridEngine, cluster: 
 
 def test_several_nodes_need_a_parallel_environment(cluster: Cluster) -> None:
     tasks = cluster.list_of([cluster.task("t", "echo x > out")])
-    done = cluster.eyas.run("run", tasks, *OPTIONS, "--nodes-per-job", "2", "--nodes", "0..2", status=3)
-    assert (
-        "jobs of several nodes need a parallel environment of Grid Engine; the option `pe` names one"
-        in done.stderr
-    )
+    done = cluster.eyas.run("run", tasks, *OPTIONS, "--nodes-per-job", "2", "--nodes", "0..2", status=2)
+    said = "error: jobs of several nodes need a parallel environment of Grid Engine\nhint: the option `pe` names one"
+    assert said in done.stderr, done
 
 
 def test_a_time_limit_that_is_shorter_than_a_task_costs_no_retry_and_is_said(
