@@ -41,24 +41,27 @@ def test_what_hdfs_refuses_is_said(run: Run, store: Hdfs) -> None:
 
 def test_tasks_run_on_the_hosts_of_their_blocks(cluster: Cluster, store: Hdfs) -> None:
     """Each of two executors is on the host of a data node, and reads only what lies there."""
-    sizes = {f"in/{n}": 300_000 for n in range(12)}
-    for n, (name, size) in enumerate(sizes.items()):
-        store.put(name, payload(size, n))
-    at = {name: store.hosts(name)[0] for name in sizes}
-    assert {host for hosts in at.values() for host in hosts} == set(HOSTS), "all blocks are on one host"
+    size = 300_000
+    files = {f"in/{n}": payload(size, n) for n in range(40)}
+    for name, content in files.items():
+        store.put(name, content)
+    at = {name: store.hosts(name)[0][0] for name in files}
+    # HDFS chooses by chance; with as much on each host nobody has done before the other.
+    names = [name for host in HOSTS for name in [n for n in files if at[n] == host][:6]]
+    assert len(names) == 12, at
     cluster.dispatcher()
     for name, host in zip(("N1", "N2"), HOSTS, strict=True):
         cluster.executor(name, "--host", host)
     # Long enough that an executor which has done with its own files would have time for the others.
     line = "sleep 0.2; cat input/* > out"
-    cluster.submit([cluster.task(f"t{n}", line, inputs=[store.url(name)]) for n, name in enumerate(sizes)])
+    cluster.submit([cluster.task(f"t{n}", line, inputs=[store.url(name)]) for n, name in enumerate(names)])
     cluster.wait()
-    for n, name in enumerate(sizes):
-        assert cluster.output(f"t{n}") == payload(sizes[name], n)
+    for n, name in enumerate(names):
+        assert cluster.output(f"t{n}") == files[name]
     ran_on = dict(line.split() for line in cluster.ran_log.read_text().splitlines())
     host_of = dict(zip(("N1", "N2"), HOSTS, strict=True))
-    n_away = sum(host_of[ran_on[f"t{n}"]] not in at[name] for n, name in enumerate(sizes))
-    # The last tasks may go to whoever is idle.
+    n_away = sum(host_of[ran_on[f"t{n}"]] != at[name] for n, name in enumerate(names))
+    # By chance it would be half of them. The last tasks may go to whoever is idle.
     assert n_away <= 3, (ran_on, at)
 
 
