@@ -187,7 +187,7 @@ mod tests {
             ("run:../x/", "leads out of the run"),
             (
                 "GS://bucket/key",
-                "the scheme `gs` of `GS://bucket/key` is unknown\nhint: known are a plain path, run:, file://, http://, https://, s3://, dav:// and davs://",
+                "the scheme `gs` of `GS://bucket/key` is unknown\nhint: known are a plain path, run:, file://, http://, https://, s3://, dav://, davs://, webhdfs:// and swebhdfs://",
             ),
             ("file://host/a", "three slashes"),
             ("file:///a%zz", "%25"),
