@@ -1,9 +1,12 @@
 """Find circles among the files of crates: files that use each other, directly or through others.
 
-    .venv/bin/python scripts/modules.py [CRATE...]
+    .venv/bin/python scripts/modules.py [--parents-may] [CRATE...]
 
 Prints each circle of these crates, or of all, with its arrows, and fails if there is one. A name that a file passes on
 (`pub use`) counts as its own file's. Tests, and `mod` alone, use nothing.
+
+With `--parents-may`, a file may use the files above it: `dispatcher/moves.rs`, which has methods of the type in
+`dispatcher.rs`, then makes no circle with it.
 """
 
 from __future__ import annotations
@@ -115,11 +118,19 @@ def circles(arrows: dict[Module, set[Module]]) -> list[list[Module]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Find circles among the files of crates.")
     parser.add_argument("crates", nargs="*", help="names of crates, or folders [default: all crates]")
+    parser.add_argument("--parents-may", action="store_true", help="a file may use the files above it")
     args = parser.parse_args()
     n_circles = 0
     for crate in args.crates or sorted(path.parent.name for path in ROOT.glob("crates/*/Cargo.toml")):
         src = Path(crate) if "/" in crate else ROOT / "crates" / crate / "src"
+        if not any(src.glob("*.rs")):
+            print(f"error: there is no Rust in {src}; name a crate, or its folder `src`", file=sys.stderr)
+            return 2
         arrows = Crate(src).arrows()
+        if args.parents_may:
+            arrows = {
+                file: {used for used in uses if file[: len(used)] != used} for file, uses in arrows.items()
+            }
         for circle in circles(arrows):
             n_circles += 1
             print(f"{crate}: a circle of {len(circle)} files")

@@ -115,6 +115,10 @@ def test_arrows_between_crates_keep_the_rules_of_the_architecture() -> None:
     assert {name for name, used in uses.items() if "testkit" in used} == {"lab"}
 
 
+# Crates whose files make no circle but with the files above them.
+WITHOUT_CIRCLES = ["client", "data", "journal", "lab", "session", "text"]
+
+
 def circles(*crates: str | Path) -> subprocess.CompletedProcess[str]:
     command: list[str | Path] = [sys.executable, ROOT / "scripts" / "modules.py", *crates]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
@@ -122,6 +126,8 @@ def circles(*crates: str | Path) -> subprocess.CompletedProcess[str]:
 
 def test_no_circle_is_among_the_files_of_the_command_line() -> None:
     done = circles("cli")
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = circles("--parents-may", *WITHOUT_CIRCLES)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
