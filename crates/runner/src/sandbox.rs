@@ -8,7 +8,6 @@
 //! directories more than one level down are first renamed to the top, so depth does not matter.
 
 use crate::error::Error;
-use crate::stage::DOUBT_PREFIX;
 use crate::sys;
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
@@ -18,6 +17,9 @@ use std::path::{Path, PathBuf};
 
 /// Directories that wait for the next task; more are removed.
 const N_FREE_MAX: usize = 4;
+/// The beginning of the names of folders with links that a reader may still use, which [`crate::stage::Staged::leave_links`]
+/// makes.
+pub(crate) const DOUBT_PREFIX: &str = "doubt-";
 const SANDBOX_MODE: libc::mode_t = 0o700;
 
 /// One sandbox directory. Dropping it leaves the directory where it is.

@@ -13,7 +13,7 @@
 //! on a node.
 
 use crate::protocol::{ByteString, Input, InputMode, LinkKind, OutputState, SetupKind};
-use crate::sandbox::Sandbox;
+use crate::sandbox::{DOUBT_PREFIX, Sandbox};
 use crate::sys;
 use eyas_folder::{Modes, Packed, Tree, unpack};
 use eyas_text::shown_bytes;
@@ -23,8 +23,6 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
-/// The beginning of the names that [`Staged::leave_links`] makes.
-pub const DOUBT_PREFIX: &str = "doubt-";
 /// Bytes copied between two checks of whether the copy is still wanted.
 const COPY_BLOCK_BYTES: u64 = 16 << 20;
 

@@ -37,12 +37,6 @@ pub(super) struct Worth {
     oldest: Option<(TaskId, u32)>,
 }
 
-/// A task to be given, by its group.
-pub(super) struct Choice {
-    pub group: u32,
-    pub reason: Reason,
-}
-
 impl Affinity {
     pub(super) fn decide(
         &mut self,

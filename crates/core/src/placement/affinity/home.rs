@@ -11,7 +11,7 @@
 //!
 //! Not here: the choice of an input's source (`transfers`).
 
-use super::transfers::smooth;
+use super::smooth;
 use crate::executor_set::Seat;
 use crate::types::Timestamp;
 use std::collections::BTreeSet;

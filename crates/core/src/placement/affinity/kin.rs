@@ -12,7 +12,7 @@
 //! Which tasks are looked at: those that read some of the objects that the executor's last such task read.
 
 use super::super::Reason;
-use super::choose::Choice;
+use super::Choice;
 use super::*;
 
 /// So many inputs of an executor's last task are remembered.

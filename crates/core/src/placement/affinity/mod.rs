@@ -74,7 +74,7 @@
 
 use super::queue::{Moving, Queue, Route};
 use super::window::move_between;
-use super::{NeedsId, Pick, QueueKey, ReadyTask, Room, TaskSize, Unplaced};
+use super::{NeedsId, Pick, QueueKey, ReadyTask, Reason, Room, TaskSize, Unplaced};
 use crate::catalog::{Catalog, HoldersView};
 use crate::event::{InputMoved, InputReport, Source, Target};
 use crate::executor_set::{Seat, SeatSet};
@@ -105,6 +105,17 @@ mod tests;
 mod transfers;
 
 pub use config::Config;
+
+/// A task to be given, by its group.
+struct Choice {
+    group: u32,
+    reason: Reason,
+}
+
+/// Lets a mean move towards `value` by a sixteenth.
+fn smooth(mean: &mut Option<u64>, value: u64) {
+    *mean = Some(mean.map_or(value, |m| m - m / 16 + value / 16));
+}
 
 pub const NAME: &str = "affinity";
 
@@ -810,7 +821,7 @@ impl Queue for Affinity {
     ) {
         self.changed = true;
         if let Some(run_ns) = run_ns {
-            transfers::smooth(&mut self.run_ns, run_ns);
+            smooth(&mut self.run_ns, run_ns);
         }
         self.learn_times(inputs);
         let mut unseen = None;

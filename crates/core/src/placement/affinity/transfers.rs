@@ -24,10 +24,6 @@ const COPY_NS_PER_MIB: u64 = 10_485_760;
 /// ms is no reason to expect that a megabyte takes minutes.
 const SMALL_BYTES: u64 = MIB * COPY_LATENCY_NS / COPY_NS_PER_MIB;
 
-pub(super) fn smooth(mean: &mut Option<u64>, value: u64) {
-    *mean = Some(mean.map_or(value, |m| m - m / 16 + value / 16));
-}
-
 /// If home delivers at least this share of what the disk gives, the disk is taken to be the limit.
 const DISK_BOUND: f64 = 0.7;
 /// If a node gets less than this share of what it could take, home is full, and one more read slows all
