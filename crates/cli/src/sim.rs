@@ -6,21 +6,17 @@
 //!
 //! Not here: the simulator (`eyas-sim`), the search for broken promises (`eyas-lab chaos`).
 
-use crate::args::{bytes, duration, rate};
-use crate::equipment::{self, Amount};
-use crate::print::{count, plural, reason, size};
+use crate::args::{bytes, duration};
+use crate::print::{plural, reason, size};
 use crate::{Exit, Fault};
 use clap::{Args, Subcommand};
+use experiments::{DispatchersArgs, StealingArgs, dispatchers, stealing};
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::log::EVENTS_FILE;
-use eyas_core::provisioning::ProvisionConfig;
-use eyas_core::{eviction, placement, provisioning};
-use eyas_sim::experiment::stealing;
-use eyas_sim::group::{GroupCase, simulate_group};
-use eyas_sim::machine::{Faults, Machine, preset};
-use eyas_sim::outcome::Summary;
+use eyas_core::placement;
+use eyas_core::provisioning::{self, ProvisionConfig};
+use eyas_sim::machine::{Faults, Machine};
 use eyas_sim::predict::calibrate;
-use eyas_sim::workload::shapes::{Shape, ShapeConfig};
 use eyas_sim::workload::trace::{Trace, TraceConfig};
 use eyas_sim::workload::workflow::{WorkflowConfig, workflow};
 use eyas_sim::workload::{self, ProgramIo, Workload, all_pairs, mi, stacking, sw};
@@ -30,6 +26,14 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use table::table;
+
+mod experiments;
+mod machine;
+mod table;
+
+pub use machine::{MachineArgs, PolicyArgs, bad, named_machine};
+pub use table::{per_cent, seconds, write_json};
 
 #[derive(Args)]
 pub struct SimArgs {
@@ -55,58 +59,6 @@ enum What {
     Dispatchers(DispatchersArgs),
     /// Tasks queued at the node of their first input, without and with work stealing, beside a queue for all
     Stealing(StealingArgs),
-}
-
-/// The cluster that is simulated.
-#[derive(Args, Clone, Default)]
-pub struct MachineArgs {
-    /// The machine: its name, or a JSON file with what `--json` wrote as `machine` [default: by the workload]
-    #[arg(long, value_name = "NAME|FILE")]
-    pub machine: Option<String>,
-    /// Programs that one node runs at once [default: the machine's]
-    #[arg(long)]
-    pub slots: Option<u32>,
-    /// Bytes per second from and to home storage, all nodes together [default: the machine's]
-    #[arg(long, value_name = "BYTES", value_parser = rate)]
-    pub home_rate: Option<u64>,
-    /// How long a node lives, as a job of a batch system does; it is requested again when it drains [default: the machine's]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub walltime: Option<u64>,
-    /// Gpus of each node [default: the machine's]
-    #[arg(long, value_name = "N")]
-    pub gpus: Option<u32>,
-    /// A resource of each node that tasks may name (may be given more than once) [default: the machine's]
-    #[arg(long = "resource", value_name = "NAME=N", value_parser = equipment::amount)]
-    pub resources: Vec<Amount>,
-}
-
-/// What is decided by whom.
-#[derive(Args, Clone, Default)]
-pub struct PolicyArgs {
-    /// Policy that says which file leaves a full cache: random, fifo, lru, lfu, two-mark
-    #[arg(long, value_name = "POLICY", default_value = "lru")]
-    pub eviction: String,
-    /// How many ready tasks a placement of the paper looks at [default: 3200]
-    #[arg(long, value_name = "TASKS")]
-    pub window: Option<usize>,
-    /// good-cache-compute lets tasks wait for their data when at least this share of the slots is busy [default: 0.8]
-    #[arg(long, alias = "threshold", value_name = "SHARE")]
-    pub utilisation_threshold: Option<f64>,
-    /// Nodes are given tasks ahead of a free slot, so that the next inputs move while a task computes [default]
-    #[arg(long, overrides_with = "no_ahead")]
-    pub ahead: bool,
-    /// Inputs move while their task holds its slot, as in the paper
-    #[arg(long)]
-    pub no_ahead: bool,
-    /// Tasks do not wait for what another node is reading from home, as in the paper
-    #[arg(long)]
-    pub no_await_arriving: bool,
-    /// The inputs of a task come one after the other, and not side by side
-    #[arg(long)]
-    pub inputs_in_turn: bool,
-    /// A resource of the whole cluster that tasks may name (may be given more than once)
-    #[arg(long = "cluster-resource", value_name = "NAME=N", value_parser = equipment::amount)]
-    pub cluster_resources: Vec<Amount>,
 }
 
 #[derive(Args)]
@@ -264,61 +216,6 @@ pub struct MissingArgs {
     pub missing_size: Option<u64>,
 }
 
-#[derive(Args)]
-struct DispatchersArgs {
-    /// How many dispatchers, one case after the other
-    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2,4,8")]
-    dispatchers: Vec<u32>,
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
-    tasks: u32,
-    /// The machine whose dispatcher's time for a task and whose messages are taken, by name or as a JSON file
-    #[arg(long, value_name = "NAME|FILE", default_value = "tg-anl-64")]
-    machine: String,
-    /// Time of a dispatcher for one task [default: the machine's]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    decision: Option<u64>,
-    /// Time of a dispatcher for one file in a message to or from another one [default: a tenth of that for a task]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    crossing: Option<u64>,
-    /// Also write all results to this file, as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-}
-
-#[derive(Args)]
-struct StealingArgs {
-    /// The machine, by name or as a JSON file [default: 63 nodes of a Blue Gene/P]
-    #[arg(long, value_name = "NAME|FILE")]
-    machine: Option<String>,
-    /// Nodes [default: the machine's]
-    #[arg(long)]
-    nodes: Option<u32>,
-    /// How uneven the slices of the BLAST database are: the sigma of a log-normal factor
-    #[arg(long, value_name = "SIGMA", default_value_t = ShapeConfig::default().slice_sigma)]
-    slice_sigma: f64,
-    /// How many draws of each workload
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
-    seeds: u64,
-    /// Also write all results to this file, as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-}
-
-/// The fault for any mistake in the request.
-pub fn bad(e: impl std::fmt::Display) -> Fault {
-    let text = e.to_string();
-    match text.split_once("\nhint: ") {
-        Some((message, hint)) => Fault::new(Exit::BadInput, message).hint(hint),
-        None => Fault::new(Exit::BadInput, text),
-    }
-}
-
-impl From<workload::Error> for Fault {
-    fn from(e: workload::Error) -> Fault {
-        bad(e)
-    }
-}
-
 pub fn sim(args: SimArgs) -> Result<Exit, Fault> {
     match args.what {
         What::Mi(a) => {
@@ -397,100 +294,6 @@ pub fn sim(args: SimArgs) -> Result<Exit, Fault> {
     }
 }
 
-fn dispatchers(args: &DispatchersArgs) -> Result<Exit, Fault> {
-    let machine = named_machine(&args.machine)?;
-    let decision_ns = args.decision.unwrap_or(machine.dispatch_ns).max(1);
-    let most = args.dispatchers.iter().copied().max().unwrap_or(1);
-    let mut cases = vec![];
-    let mut out = eyas_text::stdout();
-    writeln!(
-        out,
-        "{:>11} {:>12} {:>7} {:>12} {:>7} {:>9}  busiest, least busy",
-        "dispatchers", "tasks/s", "ratio", "crossing", "ratio", "crossed"
-    )?;
-    let mut first: Option<(f64, f64)> = None;
-    for &n_dispatchers in &args.dispatchers {
-        let mut case = GroupCase {
-            n_dispatchers,
-            // Slots for twice as many tasks as all dispatchers of the largest group could give out.
-            n_nodes: 16 * most,
-            slots_per_node: 8,
-            n_tasks: args.tasks,
-            task_ns: decision_ns * 64,
-            crossing: false,
-            decision_ns,
-            link_ns: args.crossing.unwrap_or(decision_ns / 10),
-            message_ns: machine.message_ns,
-        };
-        let plain = simulate_group(&case).map_err(bad)?;
-        case.crossing = true;
-        let crossing = simulate_group(&case).map_err(bad)?;
-        let (plain_first, crossing_first) = *first.get_or_insert((plain.tasks_per_s, crossing.tasks_per_s));
-        writeln!(
-            out,
-            "{n_dispatchers:>11} {:>12.0} {:>7.2} {:>12.0} {:>7.2} {:>9}  {:.2}, {:.2}",
-            plain.tasks_per_s,
-            plain.tasks_per_s / plain_first,
-            crossing.tasks_per_s,
-            crossing.tasks_per_s / crossing_first,
-            count(crossing.n_crossed),
-            crossing.busiest,
-            crossing.least_busy,
-        )?;
-        cases.push((case, plain, crossing));
-    }
-    if let Some(path) = &args.json {
-        let json = serde_json::to_vec_pretty(&cases).map_err(|e| Fault::new(Exit::Other, e))?;
-        std::fs::write(path, json)?;
-    }
-    Ok(Exit::Good)
-}
-
-fn stealing(args: &StealingArgs) -> Result<Exit, Fault> {
-    let machine = args.machine.as_deref().map_or_else(|| Ok(stealing::machine()), named_machine)?;
-    let machine = Machine { nodes: args.nodes.unwrap_or(machine.nodes), ..machine };
-    machine.check().map_err(bad)?;
-    let mut out = eyas_text::stdout();
-    writeln!(
-        out,
-        "{}: {} of {}; means of {}",
-        machine.name,
-        plural(u64::from(machine.nodes), "node"),
-        plural(u64::from(machine.slots_per_node), "slot"),
-        plural(args.seeds, "seed")
-    )?;
-    writeln!(
-        out,
-        "{:<11} {:<18} {:>10} {:>20} {:>7} {:>9} {:>14} {:>14}",
-        "", "placement", "whole", "least, most", "ratio", "starved", "between nodes", "home"
-    )?;
-    let mut cells = vec![];
-    for shape in Shape::ALL {
-        let mut first: Option<f64> = None;
-        for placement in stealing::PLACEMENTS {
-            let cell =
-                stealing::cell(&machine, shape, args.slice_sigma, placement, args.seeds).map_err(bad)?;
-            let ratio = cell.makespan_s / *first.get_or_insert(cell.makespan_s);
-            writeln!(
-                out,
-                "{:<11} {placement:<18} {:>10} {:>20} {ratio:>7.3} {:>9} {:>14} {:>14}",
-                shape.name(),
-                seconds(cell.makespan_s),
-                format!("{}, {}", seconds(cell.makespan_min_s), seconds(cell.makespan_max_s)),
-                per_cent(cell.starved_share),
-                size(cell.peer_bytes as u64),
-                size(cell.home_bytes as u64),
-            )?;
-            cells.push(cell);
-        }
-    }
-    writeln!(out, "starved: share of the slots that no task was given to while tasks queued elsewhere")?;
-    if let Some(path) = &args.json {
-        write_json(path, &serde_json::json!({ "machine": machine, "seeds": args.seeds, "cells": cells }))?;
-    }
-    Ok(Exit::Good)
-}
-
 /// A recorded run time includes reading and writing; the simulated disk adds them again.
 pub fn program_io(machine: &Machine) -> ProgramIo {
     let rate = Some(machine.disk_bytes_per_s);
@@ -508,60 +311,6 @@ fn trace(args: &TraceArgs) -> Result<Exit, Fault> {
     let machine = common.shaped(machine)?;
     let workload = recorded.workload(&program_io(&machine))?;
     common.simulate(&machine, base, workload)
-}
-
-/// A machine by name, or from a file.
-pub fn named_machine(name: &str) -> Result<Machine, Fault> {
-    let path = Path::new(name);
-    if path.extension().is_none_or(|e| e != "json") {
-        return preset(name).map_err(|e| bad(e).hint("a machine of your own goes into a file `NAME.json`"));
-    }
-    let text =
-        std::fs::read(path).map_err(|e| bad(format!("cannot read the machine `{name}`: {}", reason(&e))))?;
-    // Either a machine alone, or the output of `--json`.
-    let value: serde_json::Value =
-        serde_json::from_slice(&text).map_err(|e| bad(format!("the machine `{name}` is not JSON: {e}")))?;
-    let inner = value.get("machine").filter(|m| m.is_object()).cloned().unwrap_or(value);
-    let machine: Machine = serde_json::from_value(inner)
-        .map_err(|e| bad(format!("`{name}` does not describe a machine: {e}")))?;
-    machine.check().map_err(bad)?;
-    Ok(machine)
-}
-
-impl MachineArgs {
-    /// `machine` with the command line's changes.
-    pub fn change(&self, mut machine: Machine) -> Result<Machine, Fault> {
-        machine.walltime_ns = self.walltime.or(machine.walltime_ns);
-        machine.equipment.gpus = self.gpus.unwrap_or(machine.equipment.gpus);
-        machine.equipment.resources.extend(equipment::by_name(&self.resources).map_err(bad)?);
-        machine.slots_per_node = self.slots.unwrap_or(machine.slots_per_node);
-        if let Some(rate) = self.home_rate {
-            machine.home_bytes_per_s = rate as f64;
-            machine.home_client_bytes_per_s = machine.home_client_bytes_per_s.min(rate as f64);
-        }
-        machine.check().map_err(bad)?;
-        Ok(machine)
-    }
-}
-
-impl PolicyArgs {
-    /// `base` with the command line's changes; names are checked.
-    pub fn scheduling(&self, base: DispatcherConfig, placement: Option<&str>) -> Result<Scheduling, Fault> {
-        let mut dispatcher = base;
-        if let Some(name) = placement {
-            dispatcher.placement = name.into();
-        }
-        let config = &mut dispatcher.placement_config;
-        config.window = self.window.unwrap_or(config.window);
-        config.utilisation_threshold = self.utilisation_threshold.unwrap_or(config.utilisation_threshold);
-        config.ahead = (config.ahead || self.ahead) && !self.no_ahead;
-        config.await_arriving &= !self.no_await_arriving;
-        dispatcher.resources.extend(equipment::by_name(&self.cluster_resources).map_err(bad)?);
-        placement::by_name(&dispatcher.placement, &dispatcher.placement_config).map_err(bad)?;
-        eviction::by_name(&self.eviction).map_err(bad)?;
-        let (eviction, inputs_in_turn) = (self.eviction.clone(), self.inputs_in_turn);
-        Ok(Scheduling { dispatcher, eviction, inputs_in_turn, ..Scheduling::default() })
-    }
 }
 
 impl Common {
@@ -641,12 +390,6 @@ impl Common {
     }
 }
 
-pub fn write_json(path: &Path, all: &serde_json::Value) -> Result<(), Fault> {
-    let text = serde_json::to_string_pretty(all).map_err(|e| Fault::new(Exit::Other, e))?;
-    std::fs::write(path, text + "\n")
-        .map_err(|e| Fault::new(Exit::Other, format!("cannot write {}: {}", shown_path(path), reason(&e))))
-}
-
 /// The log file in a folder, which is created if it is missing.
 fn open_log(dir: &Path) -> Result<Box<dyn Write>, Fault> {
     let path = dir.join(EVENTS_FILE);
@@ -659,70 +402,4 @@ fn open_log(dir: &Path) -> Result<Box<dyn Write>, Fault> {
     };
     std::fs::create_dir_all(dir).map_err(fail)?;
     Ok(Box::new(BufWriter::with_capacity(1 << 20, File::create(&path).map_err(fail)?)))
-}
-
-/// `1,415.3 s`
-pub fn seconds(s: f64) -> String {
-    match s {
-        s if s < 100.0 => format!("{s:.2} s"),
-        s if s < 1000.0 => format!("{s:.1} s"),
-        s => format!("{} s", count(s.round() as u64)),
-    }
-}
-
-pub fn per_cent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
-}
-
-fn table(s: &Summary, wall_s: f64) -> String {
-    let mut text = String::new();
-    let mut row = |name: &str, value: String| text += &format!("  {name:<12} {value}\n");
-    // For a bag of tasks the efficiency says nothing.
-    let ideal = match s.efficiency() >= 0.01 {
-        true => format!(" (ideal {}, efficiency {})", seconds(s.ideal_s), per_cent(s.efficiency())),
-        false => String::new(),
-    };
-    row("makespan", format!("{}{ideal}", seconds(s.makespan_s)));
-    if s.n_failed > 0 {
-        let first = s.failure.as_deref().unwrap_or_default();
-        row("failed", format!("{} of {}; first: {first}", count(s.n_failed), count(s.n_tasks)));
-    }
-    row(
-        "inputs",
-        format!(
-            "{} on the node, {} from peers, {} from home",
-            per_cent(s.local_ratio()),
-            per_cent(s.peer_ratio()),
-            per_cent(s.home_ratio())
-        ),
-    );
-    row(
-        "moved",
-        format!(
-            "{} between nodes, {} from home, {} to home",
-            size(s.moved_peer_bytes),
-            size(s.moved_home_bytes),
-            size(s.landed_bytes)
-        ),
-    );
-    row("throughput", format!("{}/s mean", size(s.throughput_mean_bytes_per_s as u64)));
-    row(
-        "response",
-        format!("{} mean, {} in 99 of 100 cases", seconds(s.response_mean_s), seconds(s.response_p99_s)),
-    );
-    row("CPU hours", format!("{:.2}, {} used", s.cpu_hours, per_cent(s.utilisation)));
-    let ended = match s.n_walltimes_ended {
-        0 => String::new(),
-        n => format!(", {n} cut off by their walltime"),
-    };
-    row("nodes", format!("{} at most, {} lost{ended}", s.n_nodes_max, s.n_losses));
-    row(
-        "simulated in",
-        format!(
-            "{wall_s:.2} s, {} events, {} events/s",
-            count(s.n_events),
-            count((s.n_events as f64 / wall_s.max(1e-9)) as u64)
-        ),
-    );
-    text
 }

@@ -1,0 +1,553 @@
+//! The picture of a cluster on a screen of any size: a function of the view and the size alone.
+
+use super::view::{View, n_ended, n_queued};
+use crate::print::{count, last_decision, nodes_of, plural, size, time};
+use eyas_core::NodeState;
+use eyas_wire::message::{ClusterStatus, ExecutorLine, RunStatus};
+use ratatui::Frame;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+
+/// The width of a task's id is limited, so that the reason of its failure is visible beside it.
+const ID_WIDTH_MAX: usize = 60;
+
+const LOCAL: Color = Color::Indexed(71);
+const PEER: Color = Color::Indexed(74);
+const HOME: Color = Color::Indexed(173);
+const TASKS: Color = Color::Indexed(110);
+const DIM: Color = Color::Indexed(245);
+const BAD: Color = Color::Indexed(167);
+const EMPTY: Color = Color::Indexed(238);
+
+fn dim(text: impl Into<String>) -> Span<'static> {
+    Span::styled(text.into(), Style::new().fg(DIM))
+}
+
+fn bold(text: impl Into<String>) -> Span<'static> {
+    Span::styled(text.into(), Style::new().add_modifier(Modifier::BOLD))
+}
+
+fn coloured(text: impl Into<String>, colour: Color) -> Span<'static> {
+    Span::styled(text.into(), Style::new().fg(colour))
+}
+
+/// Rows of each section for a screen of `height` rows.
+struct Rows {
+    runs: u16,
+    nodes: u16,
+    failures: u16,
+}
+
+impl Rows {
+    /// Each section has a title of one row; header and footer take two.
+    fn plan(height: u16, n_runs: usize, n_nodes: usize, n_failures: usize) -> Rows {
+        let mut left = height.saturating_sub(6);
+        let take = |left: &mut u16, wanted: usize, max: u16| {
+            let rows = wanted.min(usize::from(max)).min(usize::from(*left)) as u16;
+            *left -= rows;
+            rows
+        };
+        let small = height < 22;
+        let runs = take(&mut left, n_runs.max(1), if small { 1 } else { height / 8 });
+        let failures = take(&mut left, n_failures.max(1), if small { 1 } else { height / 6 });
+        let nodes = take(&mut left, n_nodes.max(1), if small { 3 } else { height / 3 });
+        // The chart takes what the other sections do not need, and at least a few rows.
+        left = left.saturating_sub(if small { 4 } else { 10 });
+        // The remaining rows go to the sections that have more to show.
+        let nodes = nodes + take(&mut left, n_nodes.saturating_sub(nodes.into()), u16::MAX);
+        let failures = failures + take(&mut left, n_failures.saturating_sub(failures.into()), u16::MAX);
+        Rows { runs, nodes, failures }
+    }
+}
+
+pub fn draw(frame: &mut Frame, view: &View) {
+    let area = frame.area();
+    let Some(status) = &view.status else { return };
+    let failures: Vec<(&str, &str)> = status
+        .runs
+        .iter()
+        .rev()
+        .flat_map(|run| run.failures.iter().rev().map(|(id, why)| (id.as_str(), why.as_str())))
+        .collect();
+    let runs = shown_runs(&status.runs);
+    let rows = Rows::plan(area.height, runs.len(), status.executors.len(), failures.len());
+    let section = |rows: u16| Constraint::Length(rows + 1);
+    let parts: [Rect; 6] = Layout::vertical([
+        Constraint::Length(1),
+        section(rows.runs),
+        section(rows.nodes),
+        Constraint::Fill(1),
+        section(rows.failures),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    header(frame, parts[0], status);
+    draw_runs(frame, parts[1], view, &runs);
+    draw_nodes(frame, parts[2], status);
+    draw_charts(frame, parts[3], view);
+    draw_failures(frame, parts[4], &failures, &status.runs);
+    footer(frame, parts[5], view, status);
+}
+
+fn header(frame: &mut Frame, area: Rect, status: &ClusterStatus) {
+    let slots: u64 = status.executors.iter().map(|e| u64::from(e.slots)).sum();
+    let up = time(status.now.since_ns(status.started));
+    let n_nodes = status.executors.len();
+    let nodes = match &status.provisioner {
+        Some(provisioner) => nodes_of(provisioner, status),
+        None => plural(n_nodes as u64, "node"),
+    };
+    let line = Line::from(vec![
+        bold(" eyas top "),
+        dim(" cluster "),
+        Span::raw(status.cluster.clone()),
+        dim("  up "),
+        Span::raw(up),
+        dim("  "),
+        Span::raw(format!("{nodes}, {}", plural(slots, "slot"))),
+        dim("  placement "),
+        Span::raw(status.placement.clone()),
+    ]);
+    frame.render_widget(line.style(Style::new().bg(Color::Indexed(236))), area);
+}
+
+/// A section's first row: its name, then `right` after a line. Gives the rows below it.
+fn title(frame: &mut Frame, area: Rect, name: &str, right: Vec<Span<'static>>) -> Rect {
+    let [head, rest] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
+    let right_width: usize = right.iter().map(Span::width).sum();
+    let used = name.chars().count() + right_width + 5;
+    let rule = "─".repeat(usize::from(head.width).saturating_sub(used));
+    let mut spans =
+        vec![Span::raw(" "), bold(name.to_string()), Span::raw(" "), coloured(rule, EMPTY), Span::raw(" ")];
+    spans.extend(right);
+    frame.render_widget(Line::from(spans), head);
+    rest
+}
+
+/// Runs under way, newest first; if there is none, the last run.
+fn shown_runs(runs: &[RunStatus]) -> Vec<&RunStatus> {
+    let active: Vec<&RunStatus> = runs.iter().rev().filter(|r| r.ended.is_none()).collect();
+    if active.is_empty() { runs.last().into_iter().collect() } else { active }
+}
+
+fn draw_runs(frame: &mut Frame, area: Rect, view: &View, runs: &[&RunStatus]) {
+    let (_, rate) = view.rates();
+    let queued: u64 = runs.iter().map(|r| n_queued(r)).sum();
+    let right =
+        vec![dim("queue "), Span::raw(count(queued)), dim("  tasks/s "), Span::raw(format!("{rate:.0} "))];
+    let rest = title(frame, area, "Runs", right);
+    if runs.is_empty() {
+        return frame.render_widget(Line::from(dim(" nothing was submitted yet")), rest);
+    }
+    for (row, run) in rest.rows().zip(runs) {
+        draw_run(frame, row, view, run);
+    }
+}
+
+fn draw_run(frame: &mut Frame, row: Rect, view: &View, run: &RunStatus) {
+    let ended = n_ended(run);
+    let share = ended as f64 / run.n_tasks.max(1) as f64;
+    let rate = view.run_rate(run.run);
+    let end = match run.ended {
+        Some(at) => format!("ended after {}", time(at.since_ns(run.opened))),
+        None if rate > 0.0 => {
+            format!("{} left", time(((run.n_tasks - ended.min(run.n_tasks)) as f64 / rate * 1e9) as u64))
+        }
+        None => "waiting".into(),
+    };
+    let numbers = format!(" {:>3.0} %  {}/{}", share * 100.0, count(ended), count(run.n_tasks));
+    let mut right = vec![Span::raw(numbers), dim(format!("  {end}"))];
+    if run.n_failed > 0 {
+        right.push(coloured(format!("  {} failed", count(run.n_failed)), BAD));
+    }
+    right.push(Span::raw(" "));
+    let right_width: usize = right.iter().map(Span::width).sum();
+    let free = usize::from(row.width).saturating_sub(right_width + 2);
+    let name_width = (free / 3).clamp(6, 40).min(free);
+    let name = clipped(&format!("{} {}", run.run, clean(&run.name)), name_width);
+    let bar_width = free.saturating_sub(name_width + 1);
+    let mut spans = vec![Span::raw(format!(" {name:<name_width$} "))];
+    spans.extend(bar(bar_width, share, if run.n_failed > 0 { HOME } else { LOCAL }));
+    spans.extend(right);
+    frame.render_widget(Line::from(spans), row);
+}
+
+fn draw_nodes(frame: &mut Frame, area: Rect, status: &ClusterStatus) {
+    let nodes = &status.executors[..];
+    let busy: u64 = nodes.iter().map(n_busy).sum();
+    let slots: u64 = nodes.iter().map(|e| u64::from(e.slots)).sum();
+    let mut right = vec![dim("slots busy "), Span::raw(format!("{busy}/{slots} "))];
+    // Why one more or one less, as far as the row has room.
+    let last = status.provisioner.as_ref().and_then(|p| last_decision(p, status));
+    let n_room = usize::from(area.width).saturating_sub(right.iter().map(Span::width).sum::<usize>() + 16);
+    if let Some(last) = last.filter(|_| n_room > 20) {
+        right.insert(0, dim(format!("{}  ", clipped(&clean(&last), n_room))));
+    }
+    let rest = title(frame, area, "Nodes", right);
+    if nodes.is_empty() {
+        return frame.render_widget(Line::from(dim(" no executor has joined")), rest);
+    }
+    let fit = usize::from(rest.height);
+    let shown = if nodes.len() > fit { fit.saturating_sub(1) } else { nodes.len() };
+    for (row, node) in rest.rows().zip(&nodes[..shown]) {
+        draw_node(frame, row, node);
+    }
+    if shown < nodes.len()
+        && let Some(row) = rest.rows().nth(shown)
+    {
+        let text = format!(" and {} more", plural((nodes.len() - shown) as u64, "node"));
+        frame.render_widget(Line::from(dim(text)), row);
+    }
+}
+
+/// Programs that run, according to the last heartbeat.
+fn n_busy(node: &ExecutorLine) -> u64 {
+    (node.status.running.len() as u64).min(u64::from(node.slots))
+}
+
+fn draw_node(frame: &mut Frame, row: Rect, node: &ExecutorLine) {
+    let wide = row.width >= 118;
+    let name_width = if wide { 12 } else { 8 };
+    let slots_width = if wide { 8 } else { 4 };
+    let cache_width = if wide { 12 } else { 6 };
+    let status = &node.status;
+    let fill = status.cache_used_bytes as f64 / node.cache_bytes.max(1) as f64;
+    let busy = n_busy(node);
+    let name_style = if node.state == NodeState::Connected { Style::new() } else { Style::new().fg(BAD) };
+    let mut spans =
+        vec![Span::styled(format!(" {:<name_width$} ", clipped(&clean(&node.name), name_width)), name_style)];
+    if usize::try_from(node.slots).is_ok_and(|n| n <= slots_width) {
+        spans.push(coloured("■".repeat(busy as usize), TASKS));
+        spans.push(coloured("■".repeat((u64::from(node.slots) - busy) as usize), EMPTY));
+        spans.push(Span::raw(" ".repeat(slots_width - node.slots as usize)));
+    } else {
+        spans.extend(bar(slots_width, busy as f64 / f64::from(node.slots.max(1)), TASKS));
+    }
+    spans.push(Span::raw(format!(" {:>5}", format!("{busy}/{}", node.slots))));
+    spans.push(dim("  cache "));
+    spans.extend(bar(cache_width, fill, LOCAL));
+    if wide {
+        let text = format!(" {}/{}", size(status.cache_used_bytes), size(node.cache_bytes));
+        spans.push(Span::raw(format!("{text:<20}")));
+    } else {
+        spans.push(Span::raw(format!(" {:>3.0}%", fill * 100.0)));
+    }
+    let sources = [
+        ("local", status.local_bytes, LOCAL),
+        ("peers", status.peer_bytes, PEER),
+        ("home", status.home_read_bytes, HOME),
+    ];
+    for (name, bytes, colour) in sources {
+        if wide {
+            spans.push(dim(format!(" {name} ")));
+        }
+        let text = if wide { size(bytes) } else { short_size(bytes) };
+        let width = if wide { 10 } else { 7 };
+        spans.push(coloured(format!("{text:>width$}"), colour));
+    }
+    if node.state != NodeState::Connected {
+        spans.push(coloured(format!(" {}", node.state), BAD));
+    }
+    frame.render_widget(Line::from(spans), row);
+}
+
+/// `1.5G`, for narrow screens.
+fn short_size(bytes: u64) -> String {
+    size(bytes).replace("iB", "").replace([' ', 'B'], "")
+}
+
+fn draw_charts(frame: &mut Frame, area: Rect, view: &View) {
+    let (bytes, rate) = view.rates();
+    let both = area.width >= 100;
+    let constraints =
+        if both { vec![Constraint::Fill(2), Constraint::Fill(1)] } else { vec![Constraint::Fill(1)] };
+    let parts = Layout::horizontal(constraints).split(area);
+    let per_s =
+        |bytes: f64| if both { format!("{}/s", size(bytes as u64)) } else { short_size(bytes as u64) };
+    let legend = vec![
+        coloured("█ ", LOCAL),
+        Span::raw(format!("local {}  ", per_s(bytes[0]))),
+        coloured("█ ", PEER),
+        Span::raw(format!("peers {}  ", per_s(bytes[1]))),
+        coloured("█ ", HOME),
+        Span::raw(format!("home {} ", per_s(bytes[2]))),
+    ];
+    let name = if both { "Throughput" } else { "Read" };
+    let rest = title(frame, parts[0], name, legend);
+    let columns: Vec<[f64; 3]> = view.seconds.iter().map(|s| s.bytes_per_s).collect();
+    stacked(frame.buffer_mut(), inset(rest), &columns, [LOCAL, PEER, HOME], |top| {
+        format!("{}/s", size(top as u64))
+    });
+    if let Some(area) = parts.get(1).filter(|_| both) {
+        let last = view.seconds.back().map_or(0, |s| s.n_queued);
+        let right = vec![Span::raw(format!("{rate:.0}/s")), dim(format!("  {} queued ", count(last)))];
+        let rest = title(frame, *area, "Tasks", right);
+        let columns: Vec<[f64; 3]> = view.seconds.iter().map(|s| [s.tasks_per_s, 0.0, 0.0]).collect();
+        stacked(frame.buffer_mut(), inset(rest), &columns, [TASKS; 3], |top| format!("{top:.0}/s"));
+    }
+}
+
+fn inset(area: Rect) -> Rect {
+    Rect { x: area.x + 1, width: area.width.saturating_sub(2), ..area }
+}
+
+/// Stacked bars, the newest at the right, one column a second, in eighths of a cell. The largest sum
+/// reaches the top and is written there.
+fn stacked(
+    buffer: &mut Buffer,
+    area: Rect,
+    columns: &[[f64; 3]],
+    colours: [Color; 3],
+    label: impl Fn(f64) -> String,
+) {
+    const STEPS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    if area.height == 0 || area.width == 0 {
+        return;
+    }
+    let shown = &columns[columns.len().saturating_sub(area.width.into())..];
+    let top = shown.iter().map(|c| c.iter().sum::<f64>()).fold(0.0, f64::max);
+    let eighths = f64::from(area.height) * 8.0;
+    for (i, column) in shown.iter().enumerate() {
+        let x = area.right() - (shown.len() - i) as u16;
+        // The upper end of each layer, from below; a layer that is not empty is always visible.
+        let mut ends = [0i64; 3];
+        let mut sum = 0.0;
+        for (end, value) in ends.iter_mut().zip(column) {
+            sum += value;
+            let exact = if top > 0.0 { sum / top * eighths } else { 0.0 };
+            *end = if *value > 0.0 { exact.ceil() as i64 } else { exact.round() as i64 };
+        }
+        for row in 0..area.height {
+            let y = area.bottom() - 1 - row;
+            let base = i64::from(row) * 8;
+            let layer = |at: i64| (0..3).find(|l| at < ends[*l]);
+            let Some(lowest) = layer(base) else { continue };
+            let fill = (ends[lowest] - base).clamp(0, 8);
+            let cell = &mut buffer[(x, y)];
+            cell.set_char(STEPS[fill as usize]).set_fg(colours[lowest]);
+            if fill < 8
+                && let Some(above) = layer(base + fill)
+            {
+                cell.set_bg(colours[above]);
+            }
+        }
+    }
+    if top > 0.0 {
+        let text = label(top);
+        // Only where there is no bar, so that the text stays readable.
+        let free = usize::from(area.width) - shown.len();
+        let style = Style::new().fg(DIM);
+        if free > text.len() {
+            buffer.set_string(area.x, area.y, text, style);
+        }
+    }
+}
+
+fn draw_failures(frame: &mut Frame, area: Rect, failures: &[(&str, &str)], runs: &[RunStatus]) {
+    let n: u64 = runs.iter().map(|r| r.n_failed).sum();
+    let right = match n {
+        0 => vec![dim("none ")],
+        n => vec![coloured(format!("{} ", count(n)), BAD)],
+    };
+    let rest = title(frame, area, "Recent failures", right);
+    for (row, (id, why)) in rest.rows().zip(failures) {
+        let line = Line::from(vec![
+            coloured(format!(" {} ", clipped(&clean(id), ID_WIDTH_MAX)), BAD),
+            Span::raw(clean(why)),
+        ]);
+        frame.render_widget(line, row);
+    }
+}
+
+fn footer(frame: &mut Frame, area: Rect, view: &View, status: &ClusterStatus) {
+    let line = match (&view.gone, status.warnings.first()) {
+        (Some(why), _) => Line::from(vec![
+            Span::styled(" no answer ", Style::new().bg(BAD).fg(Color::Black)),
+            coloured(format!(" trying again: {}", clean(why)), BAD),
+        ]),
+        (None, Some(warning)) => Line::from(vec![
+            Span::styled(" warning ", Style::new().bg(HOME).fg(Color::Black)),
+            Span::raw(format!(" {}", clean(warning))),
+        ]),
+        (None, None) => {
+            let cpu = status.own_cpu_ns as f64 / status.now.since_ns(status.started).max(1) as f64;
+            Line::from(dim(format!(
+                " q quits   dispatcher: {:.1} % of a processor, {}",
+                100.0 * cpu,
+                size(status.own_rss_bytes)
+            )))
+        }
+    };
+    frame.render_widget(line, area);
+}
+
+/// `share` of `width` cells filled, in eighths.
+fn bar(width: usize, share: f64, colour: Color) -> [Span<'static>; 2] {
+    const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
+    let mut eighths = (share * width as f64 * 8.0).round() as usize;
+    // A little is shown as more than nothing, and not quite all as less than all.
+    if share > 0.0 {
+        eighths = eighths.max(1);
+    }
+    if share < 1.0 {
+        eighths = eighths.min((width * 8).saturating_sub(1));
+    }
+    let full = "█".repeat(eighths / 8) + PARTS[eighths % 8];
+    let rest = " ".repeat(width.saturating_sub(full.chars().count()));
+    let style = Style::new().fg(colour).bg(EMPTY);
+    [Span::styled(full, style), Span::styled(rest, style)]
+}
+
+/// Text from outside, without characters that a terminal would act on.
+fn clean(text: &str) -> String {
+    eyas_text::line_of(text).to_string()
+}
+
+fn clipped(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_string();
+    }
+    let mut short: String = text.chars().take(width.saturating_sub(1)).collect();
+    short.push('…');
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::view::SECOND_NS;
+    use super::*;
+    use eyas_core::{AttemptNo, ExecutorId, RunId, TaskId, Timestamp};
+    use eyas_wire::message::ExecutorStatus;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    fn status(second: u64, n_nodes: u32) -> Box<ClusterStatus> {
+        let node = |i: u32| ExecutorLine {
+            executor: ExecutorId(i),
+            name: format!("node{i}"),
+            slots: 2,
+            cache_bytes: 4 << 30,
+            state: NodeState::Connected,
+            status: ExecutorStatus {
+                running: vec![(TaskId(1), AttemptNo(1), Timestamp(1))],
+                cache_used_bytes: 1 << 30,
+                local_bytes: 5 << 30,
+                ..ExecutorStatus::default()
+            },
+            ..ExecutorLine::default()
+        };
+        let run = RunStatus {
+            run: RunId(1),
+            name: "sky\u{1b}[31m.jsonl".into(),
+            n_tasks: 1000,
+            n_ready: 900 - 100 * second,
+            n_done: 100 * second,
+            n_failed: 1,
+            local_bytes: second << 30,
+            peer_bytes: second << 28,
+            home_bytes: second << 29,
+            failures: vec![("t7".into(), "the program ended with status 3".into())],
+            ..RunStatus::default()
+        };
+        Box::new(ClusterStatus {
+            cluster: "0a1b2c3d".into(),
+            now: Timestamp(100 * SECOND_NS + second * SECOND_NS),
+            started: Timestamp(100 * SECOND_NS),
+            placement: "good-cache-compute".into(),
+            runs: vec![run],
+            executors: (0..n_nodes).map(node).collect(),
+            ..ClusterStatus::default()
+        })
+    }
+
+    fn drawn(view: &View, width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal in memory");
+        terminal.draw(|frame| draw(frame, view)).expect("drawing in memory");
+        let buffer = terminal.backend().buffer();
+        let row = |y| (0..width).map(move |x| buffer[(x, y)].symbol()).collect::<String>();
+        (0..height).map(row).map(|line| line.trim_end().to_string() + "\n").collect()
+    }
+
+    fn view(n_nodes: u32) -> View {
+        let mut view = View::default();
+        for second in 0..5 {
+            view.take(status(second, n_nodes));
+        }
+        view
+    }
+
+    #[test]
+    fn everything_is_on_the_smallest_screen() {
+        let text = drawn(&view(4), 60, 15);
+        for part in [
+            "eyas top",
+            "Runs",
+            "401/1,000",
+            "6.0 s left",
+            "Nodes",
+            "node0",
+            "and 2 nodes more",
+            "Read",
+            "t7",
+            "status 3",
+        ] {
+            assert!(text.contains(part), "no `{part}` in\n{text}");
+        }
+        assert!(!text.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn any_size_is_drawn() {
+        for n_nodes in [0, 1, 200] {
+            for (width, height) in
+                [(1, 1), (10, 3), (40, 10), (60, 15), (99, 24), (100, 24), (120, 36), (300, 90)]
+            {
+                drawn(&view(n_nodes), width, height);
+            }
+        }
+    }
+
+    #[test]
+    fn rates_are_those_of_the_last_seconds() {
+        let view = view(1);
+        let (bytes, tasks) = view.rates();
+        assert_eq!(tasks, 100.0);
+        assert_eq!(bytes, [(1u64 << 30) as f64, (1u64 << 28) as f64, (1u64 << 29) as f64]);
+        assert_eq!(view.seconds.len(), 4);
+    }
+
+    #[test]
+    fn a_dispatcher_that_is_away_is_told_and_the_picture_stays() {
+        let mut view = view(2);
+        view.gone = Some("the connection was closed".into());
+        let text = drawn(&view, 120, 36);
+        assert!(
+            text.contains("no answer") && text.contains("trying again") && text.contains("node1"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_restarted_dispatcher_starts_a_new_picture() {
+        let mut view = view(1);
+        let mut fresh = status(0, 1);
+        fresh.started = Timestamp(500 * SECOND_NS);
+        fresh.now = Timestamp(501 * SECOND_NS);
+        view.take(fresh);
+        assert_eq!(view.rates().1, 0.0);
+        assert!(view.seconds.is_empty());
+    }
+
+    #[test]
+    fn bars_show_a_little_and_never_too_much() {
+        let text = |share| bar(4, share, LOCAL).map(|s| s.content.to_string()).concat();
+        assert_eq!(text(0.0), "    ");
+        assert_eq!(text(0.001), "▏   ");
+        assert_eq!(text(0.5), "██  ");
+        assert_eq!(text(0.999), "███▉");
+        assert_eq!(text(1.0), "████");
+    }
+}
