@@ -26,12 +26,12 @@ pub struct NodesStory {
     pub cluster: String,
     /// When the first dispatcher process of the log began, in nanoseconds since the epoch of the log's clock.
     pub began: Timestamp,
-    pub decisions: Vec<Told>,
+    pub decisions: Vec<ShownDecision>,
 }
 
 /// One decision.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Told {
+pub struct ShownDecision {
     /// Nanoseconds since [`NodesStory::began`].
     pub after_ns: u64,
     /// More nodes (positive) or fewer.
@@ -51,17 +51,17 @@ pub fn nodes_story(dir: &Path) -> Result<NodesStory, Error> {
     fold.read(dir, |line| name_of(line).is_some_and(|name| NAMES.contains(&name)), |_, _, _| ())?;
     let life = fold.lives.first();
     let began = life.map(|life| life.began).unwrap_or_default();
-    let decisions = fold.nodes.decisions().iter().map(|decided| told(decided, began)).collect();
+    let decisions = fold.nodes.decisions().iter().map(|decided| shown_decision(decided, began)).collect();
     Ok(NodesStory { cluster: life.map(|life| life.cluster.clone()).unwrap_or_default(), began, decisions })
 }
 
-fn told(NodesDecision { decision, released }: &NodesDecision, began: Timestamp) -> Told {
+fn shown_decision(NodesDecision { decision, released }: &NodesDecision, began: Timestamp) -> ShownDecision {
     let change = match &decision.what {
         Decided::Requested { n_nodes } => i64::from(*n_nodes),
         Decided::Released { executors } => -(executors.len() as i64),
         Decided::Withdrawn { n_nodes } => -i64::from(*n_nodes),
     };
-    Told {
+    ShownDecision {
         after_ns: decision.at.since_ns(began),
         change,
         released: released.clone(),
@@ -77,8 +77,8 @@ pub fn nodes_lines(story: &NodesStory) -> String {
     }
     let mut text = String::new();
     let mut before = None;
-    for told in &story.decisions {
-        let Decision { policy, seen, .. } = &told.decision;
+    for shown in &story.decisions {
+        let Decision { policy, seen, .. } = &shown.decision;
         let settings = (policy, seen.nodes_min, seen.nodes_max);
         if before.replace(settings) != Some(settings) {
             let _ = writeln!(
@@ -90,22 +90,22 @@ pub fn nodes_lines(story: &NodesStory) -> String {
                 seen.nodes_max
             );
         }
-        let names = match told.released.len() {
+        let names = match shown.released.len() {
             0 => String::new(),
             _ => format!(
                 " ({})",
-                told.released.iter().map(|name| line_of(name).to_string()).collect::<Vec<_>>().join(", ")
+                shown.released.iter().map(|name| line_of(name).to_string()).collect::<Vec<_>>().join(", ")
             ),
         };
-        let change = format!("{:+}", told.change);
+        let change = format!("{:+}", shown.change);
         let _ = writeln!(
             text,
             "\n{:>10}  {change:>3}  {}{names}.",
-            units::duration(told.after_ns),
-            told.sentence
+            units::duration(shown.after_ns),
+            shown.sentence
         );
         let _ = writeln!(text, "{:>17}{}.", "", seen_in_words(seen));
-        if let Why::Work { sizing, .. } = &told.decision.why {
+        if let Why::Work { sizing, .. } = &shown.decision.why {
             let _ = writeln!(text, "{:>17}{}.", "", sizing_in_words(sizing));
         }
     }
@@ -239,7 +239,7 @@ mod tests {
             };
             let (what, why, policy) = (what.clone(), why.clone(), "demand".to_string());
             let decision = Decision { at: Timestamp(15 * S), policy, what, why, seen };
-            super::told(&NodesDecision { decision, released }, Timestamp(5 * S))
+            super::shown_decision(&NodesDecision { decision, released }, Timestamp(5 * S))
         };
         let decisions = decisions.iter().map(decision).collect();
         nodes_lines(&NodesStory { cluster: "blue".into(), began: Timestamp(5 * S), decisions })
