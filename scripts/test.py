@@ -96,7 +96,9 @@ def count_python(junit: str, tally: Tally) -> None:
             tally.skipped.append(f"{case.get('name')}: {skip.get('message')}")
         elif case.find("failure") is not None or case.find("error") is not None:
             tally.n_failed += 1
-            tally.failed.append(f"{case.get('classname')}.{case.get('name')}")
+            # A test may fail twice: by itself, and in clearing up behind it.
+            name = f"{case.get('classname')}.{case.get('name')}"
+            tally.failed.extend([name] if name not in tally.failed else [])
         else:
             tally.n_passed += 1
 
@@ -131,11 +133,11 @@ def run_pytest(name: str, options: list[str]) -> Tally:
 
 def run_python(options: list[str]) -> Tally:
     tally = run_pytest("Python", options)
-    if tally.exit_status != 1 or not 0 < tally.n_failed <= MOST_SECOND_TRIES:
+    if tally.exit_status != 1 or not 0 < len(tally.failed) <= MOST_SECOND_TRIES:
         return tally
-    print(f"\n{tally.n_failed} failed; each is run once more, alone", flush=True)
+    print(f"\n{len(tally.failed)} failed; each is run once more, alone", flush=True)
     second = run_pytest("again", [*options, "--last-failed", "--last-failed-no-failures=none"])
-    if second.exit_status == 0 and second.n_passed == tally.n_failed:
+    if second.exit_status == 0 and second.n_passed == len(tally.failed):
         tally.passed_alone, tally.failed = tally.failed, []
         tally.n_passed += second.n_passed
         tally.n_failed = tally.exit_status = 0
