@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from harness import wait_until
+from harness import ask_http, wait_until
 
 KEY, SECRET = "TESTKEY123", "averysecretword/42"
 
@@ -54,15 +54,7 @@ class Server:
         }
 
     def ask(self, method: str, path: str, body: bytes = b"") -> bytes:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        try:
-            connection.request(method, path, body)
-            answer = connection.getresponse()
-            data = answer.read()
-            assert answer.status < 300, (answer.status, data)
-            return data
-        finally:
-            connection.close()
+        return ask_http("127.0.0.1", self.port, method, path, body)
 
     def new_bucket(self) -> str:
         bucket = f"b{uuid.uuid4().hex[:12]}"

@@ -16,6 +16,7 @@ what did not happen.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import shutil
@@ -343,6 +344,19 @@ class Eyas:
 
 def _absent(what: str, package: str) -> None:
     lacking(f"needs {what}: apt-get install {package}")
+
+
+def ask_http(host: str, port: int, method: str, path: str, body: bytes | None = None) -> bytes:
+    """The body of the answer to one request, which has to be a good one."""
+    connection = http.client.HTTPConnection(host, port, timeout=60)
+    try:
+        connection.request(method, path, body)
+        answer = connection.getresponse()
+        data = answer.read()
+        assert answer.status < 300, (answer.status, data)
+        return data
+    finally:
+        connection.close()
 
 
 def lacking(text: str) -> None:

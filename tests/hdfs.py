@@ -7,7 +7,6 @@ that of another.
 from __future__ import annotations
 
 import fcntl
-import http.client
 import json
 import shutil
 import subprocess
@@ -16,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from harness import need_program, wait_until
+from harness import ask_http, need_program, wait_until
 
 HERE = Path(__file__).parent / "hdfs"
 # Where `cargo` puts what can be made again, too.
@@ -73,15 +72,7 @@ class Hdfs:
     def _send(method: str, url: str, body: bytes | None = None) -> bytes:
         parts = urlsplit(url)
         assert parts.hostname is not None
-        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
-        try:
-            connection.request(method, f"{parts.path}?{parts.query}", body)
-            answer = connection.getresponse()
-            data = answer.read()
-            assert answer.status < 300, (answer.status, data)
-            return data
-        finally:
-            connection.close()
+        return ask_http(parts.hostname, parts.port or 80, method, f"{parts.path}?{parts.query}", body)
 
 
 @contextmanager
