@@ -234,3 +234,32 @@ pub(crate) fn percent_decode(text: &str) -> Option<String> {
     }
     String::from_utf8(out).ok()
 }
+
+/// The text of a URL with host, port and path, of a scheme over HTTP or its fellow over HTTPS (`names`, in this order).
+pub(crate) fn canonical_of(
+    url: Url<'_>,
+    names: [&'static str; 2],
+    out: &mut String,
+) -> std::result::Result<Spelling, Refusal> {
+    let (authority, path) = url.rest.split_once('/').unwrap_or((url.rest, ""));
+    if authority.contains('@') {
+        return Err(Refusal::of_credentials());
+    }
+    let Some(path) = percent_decode(path) else {
+        return Err(Refusal::new("has a `%` that begins no escape", "write %25 for a percent sign"));
+    };
+    if path.contains('\0') {
+        return Err(Refusal::new("holds a NUL byte", None));
+    }
+    if path.split('/').any(|part| part == "..") {
+        return Err(Refusal::new("leads upwards with `..`", None));
+    }
+    let is_secure = url.scheme.eq_ignore_ascii_case(names[1]);
+    let scheme = if is_secure { "https" } else { "http" };
+    let mut of_web = String::new();
+    Url { scheme, rest: authority }.canonical(&mut of_web).unwrap_or(Ok(Spelling::Url))?;
+    out.push_str(names[usize::from(is_secure)]);
+    out.push_str(of_web.strip_prefix(scheme).unwrap_or(&of_web));
+    push_encoded(out, &path, is_path_mark, false);
+    Ok(Spelling::Url)
+}

@@ -12,8 +12,9 @@
 //! Not here: how a request is made, and with which credentials ([`Asker`]).
 
 use crate::error::{Error, ErrorKind, Result, Status};
+use crate::put::given_up;
 use crate::version::Version;
-use crate::{HttpConfig, Location, Opened, Stat};
+use crate::{Fence, HttpConfig, Location, Opened, Stat};
 use std::fmt;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -27,6 +28,7 @@ use ureq::{Agent, Body};
 
 const STAT: &str = "stat";
 const READ: &str = "read";
+const WRITE: &str = "write";
 
 /// How one kind of home asks its server.
 pub(crate) trait Asker: Send + Sync {
@@ -300,6 +302,56 @@ pub(crate) fn body_of(
     size_bytes: u64,
 ) -> impl Read + Send + use<> {
     HttpReader::new(location, answer, 0, size_bytes, true)
+}
+
+/// The bytes that are sent, as long as the fence lets them.
+pub(crate) struct Source<'a> {
+    body: &'a mut dyn Read,
+    fence: &'a dyn Fence,
+    location: &'a Location,
+    n_bytes: u64,
+    failed: Option<Error>,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn new(body: &'a mut dyn Read, fence: &'a dyn Fence, location: &'a Location) -> Source<'a> {
+        Source { body, fence, location, n_bytes: 0, failed: None }
+    }
+
+    /// When the request is over: whether all bytes could be read.
+    pub(crate) fn check(self, size_hint_bytes: Option<u64>) -> Result<()> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        match size_hint_bytes.filter(|size_bytes| *size_bytes != self.n_bytes) {
+            None => Ok(()),
+            Some(size_bytes) => {
+                let reason = format!("{} B came in place of the {size_bytes} B announced", self.n_bytes);
+                Err(Error::new(ErrorKind::Io, Status::Temporary, WRITE, self.location, reason))
+            }
+        }
+    }
+}
+
+impl Read for Source<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let failed = match self.fence.may_go_on() {
+            Err(why) => given_up(WRITE, self.location, why),
+            Ok(()) => match self.body.read(buffer) {
+                Ok(n) => {
+                    self.n_bytes += n as u64;
+                    return Ok(n);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
+                Err(error) => {
+                    let context = format!("reading byte {} of what was to be written", self.n_bytes);
+                    Error::from_read(WRITE, self.location, error).with_context("failed at", context)
+                }
+            },
+        };
+        self.failed.get_or_insert(failed);
+        Err(io::ErrorKind::BrokenPipe.into())
+    }
 }
 
 fn read_certificates(file: &Path) -> Result<Vec<Certificate<'static>>> {

@@ -8,7 +8,7 @@
 //!
 //! Not here: reading ([`crate::web`]).
 
-use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, push_encoded};
+use crate::canonical::{Refusal, Spelling, Url, canonical_of, is_path_mark, percent_decode, push_encoded};
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
 use crate::parts::{PART_PREFIX, part_path};
@@ -16,11 +16,11 @@ use crate::put::given_up;
 use crate::retry::Backoff;
 use crate::tree::{self, Children, Tree};
 use crate::version::Version;
-use crate::web::{self, Asker};
+use crate::web::{self, Asker, Source};
 use crate::xml::each_text;
-use crate::{Capabilities, Fence, Home, HomesConfig, Listing, Location, Opened, Put, Stat};
+use crate::{Capabilities, Home, HomesConfig, Listing, Location, Opened, Put, Stat};
 use std::collections::BTreeSet;
-use std::io::{self, Read};
+use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -82,35 +82,6 @@ impl Kind for Shares {
             directories: Mutex::default(),
         }))
     }
-}
-
-/// The text of a URL with host, port and path, of a scheme over HTTP or its fellow over HTTPS (`names`, in this order).
-pub(crate) fn canonical_of(
-    url: Url<'_>,
-    names: [&'static str; 2],
-    out: &mut String,
-) -> std::result::Result<Spelling, Refusal> {
-    let (authority, path) = url.rest.split_once('/').unwrap_or((url.rest, ""));
-    if authority.contains('@') {
-        return Err(Refusal::of_credentials());
-    }
-    let Some(path) = percent_decode(path) else {
-        return Err(Refusal::new("has a `%` that begins no escape", "write %25 for a percent sign"));
-    };
-    if path.contains('\0') {
-        return Err(Refusal::new("holds a NUL byte", None));
-    }
-    if path.split('/').any(|part| part == "..") {
-        return Err(Refusal::new("leads upwards with `..`", None));
-    }
-    let is_secure = url.scheme.eq_ignore_ascii_case(names[1]);
-    let scheme = if is_secure { "https" } else { "http" };
-    let mut of_web = String::new();
-    Url { scheme, rest: authority }.canonical(&mut of_web).unwrap_or(Ok(Spelling::Url))?;
-    out.push_str(names[usize::from(is_secure)]);
-    out.push_str(of_web.strip_prefix(scheme).unwrap_or(&of_web));
-    push_encoded(out, &path, is_path_mark, false);
-    Ok(Spelling::Url)
 }
 
 /// Files on WebDAV servers. Connections are kept and shared by all threads.
@@ -309,56 +280,6 @@ impl DavHome {
                 false => Err(self.refusal(WRITE, location, answer)),
             }
         })
-    }
-}
-
-/// The bytes that are sent, as long as the fence lets them.
-pub(crate) struct Source<'a> {
-    body: &'a mut dyn Read,
-    fence: &'a dyn Fence,
-    location: &'a Location,
-    n_bytes: u64,
-    failed: Option<Error>,
-}
-
-impl<'a> Source<'a> {
-    pub(crate) fn new(body: &'a mut dyn Read, fence: &'a dyn Fence, location: &'a Location) -> Source<'a> {
-        Source { body, fence, location, n_bytes: 0, failed: None }
-    }
-
-    /// When the request is over: whether all bytes could be read.
-    pub(crate) fn check(self, size_hint_bytes: Option<u64>) -> Result<()> {
-        if let Some(error) = self.failed {
-            return Err(error);
-        }
-        match size_hint_bytes.filter(|size_bytes| *size_bytes != self.n_bytes) {
-            None => Ok(()),
-            Some(size_bytes) => {
-                let reason = format!("{} B came in place of the {size_bytes} B announced", self.n_bytes);
-                Err(Error::new(ErrorKind::Io, Status::Temporary, WRITE, self.location, reason))
-            }
-        }
-    }
-}
-
-impl Read for Source<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let failed = match self.fence.may_go_on() {
-            Err(why) => given_up(WRITE, self.location, why),
-            Ok(()) => match self.body.read(buffer) {
-                Ok(n) => {
-                    self.n_bytes += n as u64;
-                    return Ok(n);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
-                Err(error) => {
-                    let context = format!("reading byte {} of what was to be written", self.n_bytes);
-                    Error::from_read(WRITE, self.location, error).with_context("failed at", context)
-                }
-            },
-        };
-        self.failed.get_or_insert(failed);
-        Err(io::ErrorKind::BrokenPipe.into())
     }
 }
 

@@ -11,7 +11,7 @@
 //!
 //! Who asks is `HADOOP_USER_NAME`, or else this user's name, as for Hadoop's own tools. HDFS with Kerberos is not supported.
 
-use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, push_encoded};
+use crate::canonical::{Refusal, Spelling, Url, canonical_of, is_path_mark, percent_decode, push_encoded};
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
 use crate::parts::{PART_PREFIX, part_named, part_path};
@@ -19,8 +19,7 @@ use crate::put::given_up;
 use crate::retry::Backoff;
 use crate::tree::{self, Children, Tree};
 use crate::version::Version;
-use crate::web;
-use crate::webdav::{Source, canonical_of};
+use crate::web::{self, Source};
 use crate::{Capabilities, Home, HomesConfig, Listing, Location, Opened, Part, Place, Put, Stat};
 use serde_json::Value;
 use std::io::{self, Read};

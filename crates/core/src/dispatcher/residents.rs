@@ -122,13 +122,9 @@ impl Residents {
 
     /// The executors that can read a location without a network, as far as its text says.
     fn owners_of(&self, location: &str) -> Vec<ExecutorId> {
-        let mut found: Vec<ExecutorId> = vec![];
-        for (_, executors) in self.own.iter().filter(|(beginning, _)| is_below(location, beginning)) {
-            found.extend(
-                executors.iter().filter(|executor| !found.contains(executor)).copied().collect::<Vec<_>>(),
-            );
-        }
-        found
+        let all = self.own.iter().filter(|(beginning, _)| is_below(location, beginning));
+        let found: BTreeSet<ExecutorId> = all.flat_map(|(_, executors)| executors).copied().collect();
+        found.into_iter().collect()
     }
 
     fn is_told(&self, location: &str) -> bool {

@@ -19,7 +19,8 @@
 //! differs from a placement that does not know of networks.
 //!
 //! Cost: an observation costs a look-up. Sites are found anew when the number of observations has grown by a part
-//! ([`SETTLE_PART`]) or executors have come or gone, so the cost for each observation stays bounded. The number of
+//! ([`SETTLE_PART`]), so the cost for each observation stays bounded; until then an executor that has come is of no
+//! site. The number of
 //! remembered pairs is bounded for each executor; the oldest pair is forgotten first.
 //!
 //! Not here: the three numbers of the cost model for collectives ([`crate::collective::LinkEstimator`]), what a choice
