@@ -16,6 +16,7 @@ mod tile;
 pub use tile::{TILE_ARGUMENT, tile_main};
 
 use crate::args::{ClusterArgs, ProvideArgs, ResumeArgs};
+use crate::fault::bad;
 use crate::print::{count, plural, reason, size};
 use crate::replaces::ReplaceArgs;
 use crate::resume::Origin;
@@ -106,10 +107,6 @@ pub struct PairsArgs {
     /// instead, it gets a file with the names of the two files of a pair on each line, and prints a number for each
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
-}
-
-fn bad(message: impl std::fmt::Display) -> Fault {
-    Fault::new(Exit::BadInput, message)
 }
 
 pub fn pairs(args: PairsArgs) -> Result<Exit, Fault> {

@@ -1,6 +1,7 @@
 //! Where a cluster's nodes come from, as options say it: this machine, hosts that are known by name, or commands of the user.
 
 use crate::args::{ClusterArgs, NodeArgs, Nodes, ProvideArgs, ProviderKind};
+use crate::fault::bad;
 use crate::print::{plural, reason};
 use crate::{Exit, Fault, batch, node};
 use eyas_runtime::provider::{
@@ -17,10 +18,6 @@ const EVERYWHERE: &str = "0.0.0.0:0";
 
 /// How long a node's folder that the user named may be unused.
 const SCRATCH_AGE_NS: u64 = 7 * 24 * 3600 * 1_000_000_000;
-
-pub fn bad(e: impl std::fmt::Display) -> Fault {
-    Fault::new(Exit::BadInput, e)
-}
 
 impl ProvideArgs {
     /// Nodes are elsewhere: the dispatcher has to be reached from there, and its key has to get there.

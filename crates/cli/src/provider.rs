@@ -4,7 +4,8 @@ use crate::args::{
     JoinArgs, NodeArgs, Nodes, ProvideArgs, ProviderKind, ProvisionArgs, duration, listed_every, nodes,
 };
 use crate::equipment::{self, Gpus};
-use crate::provide::{bad, command_lines, launch_of, share_key, shared_state};
+use crate::fault::bad;
+use crate::provide::{command_lines, launch_of, share_key, shared_state};
 use crate::provider_check::{self, ProviderCheckArgs};
 use crate::runtimes::client_runtime;
 use crate::{Exit, Fault, batch, clusters, local, node, walltime};

@@ -4,9 +4,10 @@
 //! ([`crate::probe`]). It has a dispatcher of its own, which is gone afterwards, as the block is.
 
 use crate::args::{ClusterArgs, NodeArgs, Nodes, ProvideArgs, ProviderKind, duration};
+use crate::fault::bad;
 use crate::print::{plural, size};
 use crate::probe::{Sight, Wanted, judge, sights};
-use crate::provide::{self, bad, command_lines, launch_of, share_key, shared_state};
+use crate::provide::{self, command_lines, launch_of, share_key, shared_state};
 use crate::runtimes::client_runtime;
 use crate::signals::AskedToEnd;
 use crate::{Exit, Fault, batch, dirs, local};
