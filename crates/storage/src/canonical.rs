@@ -5,7 +5,7 @@
 //! * A path is absolute, without empty parts and `.`. It is taken literally: spaces, quotes, newlines, `%`, `#` and a
 //!   leading dash mean themselves.
 //! * A path that ends in `/` names a directory as one object: another location than that of a file of this name.
-//! * What a URL means is said by its kind of home (`Kind::canonical` in `kind.rs`). All canonical URLs have the form
+//! * What a URL means is said by its kind of home (`Kind::canonical`). All canonical URLs have the form
 //!   `scheme://authority/path?query`.
 //!
 //! Why `..` stays inside a path: `a/..` is not `.` when `a` is a symbolic link, so removing it could name other bytes
@@ -14,7 +14,7 @@
 //!
 //! The canonical text is appended to a text of the caller, because a million locations are written one behind the other.
 
-use crate::kind::KindNo;
+use crate::scheme::KindNo;
 use std::borrow::Cow;
 use std::fmt::Write;
 

@@ -29,11 +29,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, OnceLock};
 
-/// The name of the kind.
-pub(crate) const NAME: &str = "command";
-
 const CAPABILITIES: Capabilities = Capabilities {
-    name: NAME,
+    name: "command",
     read: true,
     read_range: true,
     stat: true,
@@ -159,7 +156,7 @@ impl Declared {
         if !is_scheme {
             return Err("its name is no scheme of a URL: small letters, digits, `+`, `.` and `-`".into());
         }
-        if crate::kind::fixed_schemes().any(|scheme| scheme == self.name) {
+        if crate::scheme::fixed_schemes().any(|scheme| scheme == self.name) {
             return Err("eyas has a home of that name already".into());
         }
         for name in &COMMANDS[..N_NEEDED] {
@@ -229,6 +226,10 @@ impl Kind for Commands {
 
     fn capabilities(&self) -> &'static Capabilities {
         &CAPABILITIES
+    }
+
+    fn schemes_are_declared(&self) -> bool {
+        true
     }
 
     fn canonical(&self, url: Url<'_>, out: &mut String) -> std::result::Result<Spelling, Refusal> {

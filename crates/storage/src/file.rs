@@ -9,9 +9,11 @@
 //! object ([`Part::replaces`]), otherwise by a process that finds it noted ([`Home::remove_part`]). The
 //! latter two also keep a writer that was stopped from taking an object's name.
 //!
-//! A location that ends in `/` is a directory as one object, see [`crate::directory`].
+//! A location that ends in `/` is a directory as one object, see [`directory`].
 //!
 //! Not here: owner and extended attributes; objects are bytes with permission bits.
+
+mod directory;
 
 use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, push_encoded};
 use crate::error::{Error, ErrorKind, Result, Status};
@@ -20,9 +22,7 @@ use crate::near::NearFolders;
 use crate::parts::{PART_PREFIX, part_path, parts_in, remove_part};
 use crate::put::given_up;
 use crate::version::Version;
-use crate::{
-    Capabilities, Fence, Home, HomesConfig, Listing, Location, Opened, Part, Put, Stat, directory, glob,
-};
+use crate::{Capabilities, Fence, Home, HomesConfig, Listing, Location, Opened, Part, Put, Stat, glob};
 use eyas_text::shown_path;
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata, OpenOptions};

@@ -4,10 +4,9 @@
 //! server is not met by more streams than one that is well.
 
 use crate::error::{Error, ErrorKind, Result, Status};
-use crate::kind::kinds;
+use crate::kinds::kinds;
 use crate::{
-    Chaos, ChaosConfig, Home, HttpConfig, Limited, Limits, Listing, Location, Opened, Part, Place, Put,
-    Retry, RetryConfig, Stat, wide,
+    Chaos, Home, HomesConfig, Limited, Limits, Listing, Location, Opened, Part, Place, Put, Retry, Stat, wide,
 };
 use std::io::Read;
 use std::ops::Range;
@@ -17,23 +16,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Parts of one large object that are read ahead at the same time.
 const PARTS_AT_ONCE: usize = 4;
-
-/// How homes are used; the default is unlimited, with retries.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct HomesConfig {
-    /// Directories that are this node's own disk: files below them are used in place.
-    pub home_local: Vec<PathBuf>,
-    /// Most streams at once, over all homes; at least 1.
-    pub streams_max: Option<u32>,
-    /// Most bytes per second, over all homes; at least 1.
-    pub rate_bytes_per_s: Option<u64>,
-    /// For failures that may pass.
-    pub retries: RetryConfig,
-    /// Time limits and routes of `http`.
-    pub http: HttpConfig,
-    /// Injected faults, for fault runs.
-    pub chaos: Option<ChaosConfig>,
-}
 
 /// The homes of a process. Cheap to clone; clones share connections and limits.
 #[derive(Clone)]
@@ -173,6 +155,7 @@ impl Homes {
 mod tests {
     use super::*;
     use crate::testserver::{Fault, TestServer};
+    use crate::{ChaosConfig, HttpConfig, RetryConfig};
     use std::time::Duration;
 
     fn config() -> HomesConfig {

@@ -8,10 +8,9 @@ use crate::canonical::{Refusal, Spelling, Url, is_url_mark, push_encoded};
 use crate::error::{Error, Result};
 use crate::kind::Kind;
 use crate::web::{self, Asker};
-use crate::{Capabilities, Home, HomesConfig, Listing, Location, Opened, Put, Stat};
+use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listing, Location, Opened, Put, Stat};
 use std::io::Read;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use ureq::http::Response;
@@ -90,36 +89,6 @@ impl Kind for Web {
 
     fn open(&self, config: &HomesConfig) -> Result<Arc<dyn Home>> {
         Ok(Arc::new(HttpHome::new(config.http.clone())?))
-    }
-}
-
-/// Time limits and routes; the defaults suit wide-area servers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpConfig {
-    /// Until a connection stands, name lookup and TLS included.
-    pub connect_timeout: Duration,
-    /// From the request to the head of the answer.
-    pub answer_timeout: Duration,
-    /// Longest silence inside a body.
-    pub stall_timeout: Duration,
-    /// Redirects followed for one request.
-    pub redirects_max: u32,
-    /// Use `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, as clusters without a route to the outside need.
-    pub proxy_from_env: bool,
-    /// Trust the authorities in this PEM file instead of the usual public ones, as sites with their own need.
-    pub ca_file: Option<PathBuf>,
-}
-
-impl Default for HttpConfig {
-    fn default() -> HttpConfig {
-        HttpConfig {
-            connect_timeout: Duration::from_secs(15),
-            answer_timeout: Duration::from_secs(60),
-            stall_timeout: Duration::from_secs(60),
-            redirects_max: 10,
-            proxy_from_env: true,
-            ca_file: None,
-        }
     }
 }
 

@@ -1,28 +1,9 @@
-//! The kinds of home storage: one list of them, and the facts that each kind declares about itself.
-//!
-//! No other place of eyas knows a scheme. Task lists and workflow files ask here what a URL means
-//! ([`crate::canonical`]), and [`crate::Homes`] opens all that is listed here.
-//!
-//! To add a home, write one file beside this one with a type that implements [`Kind`] and another one that implements
-//! [`Home`], and add its line to [`KINDS`]. `memory.rs`, which exists in tests only, is an example. Its test is one call
-//! of the conformance suite.
+//! What a kind of home storage has to say about itself, so that it can stand in the list of all kinds ([`crate::kinds`]).
 
 use crate::canonical::{Refusal, Spelling, Url};
 use crate::error::Result;
-use crate::{Capabilities, Home, HomesConfig, command, file, http, s3, webdav, webhdfs};
+use crate::{Capabilities, Home, HomesConfig};
 use std::sync::Arc;
-
-/// All kinds, each on its line. The first one is the kind of plain paths.
-static KINDS: &[&dyn Kind] = &[
-    &file::Files,
-    &http::Web,
-    &s3::Buckets,
-    &webdav::Shares,
-    &webhdfs::Hdfs,
-    &command::Commands,
-    #[cfg(test)]
-    &crate::memory::Memory,
-];
 
 /// One kind of home storage, before anything is opened.
 pub(crate) trait Kind: Sync {
@@ -35,6 +16,11 @@ pub(crate) trait Kind: Sync {
     /// Whether its locations are URLs, and not paths that a URL is another spelling of.
     fn schemes_are_urls(&self) -> bool {
         true
+    }
+
+    /// Whether its schemes are those that the user has declared, and not the same ones in every process.
+    fn schemes_are_declared(&self) -> bool {
+        false
     }
 
     /// Whether its homes know on which hosts their objects lie ([`Home::places`]).
@@ -60,77 +46,4 @@ pub(crate) trait Kind: Sync {
     /// user, the environment, as `http` does with the routes of the environment), or from a field of its own in
     /// [`HomesConfig`]. The home keeps them, and neither its errors nor its locations may show them.
     fn open(&self, config: &HomesConfig) -> Result<Arc<dyn Home>>;
-}
-
-/// The place of a kind in the list of all kinds.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct KindNo(u8);
-
-impl KindNo {
-    /// The kind whose locations are plain paths.
-    pub const OF_PATHS: KindNo = KindNo(0);
-
-    /// The kind of a URL's scheme, which may be written in any case.
-    pub fn find(scheme: &str) -> Option<KindNo> {
-        let has = |kind: &&dyn Kind| kind.schemes().iter().any(|own| own.eq_ignore_ascii_case(scheme));
-        KINDS.iter().position(has).map(|n| KindNo(n as u8))
-    }
-
-    pub fn get(self) -> &'static dyn Kind {
-        KINDS[self.index()]
-    }
-
-    /// Below the number of kinds.
-    pub fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
-
-/// Each kind, in the order of [`KindNo::index`].
-pub(crate) fn kinds() -> impl Iterator<Item = &'static dyn Kind> {
-    KINDS.iter().copied()
-}
-
-/// The schemes that every process understands, whatever its user has declared.
-pub(crate) fn fixed_schemes() -> impl Iterator<Item = &'static str> {
-    let fixed = kinds().filter(|kind| kind.capabilities().name != command::NAME);
-    fixed.flat_map(|kind| kind.schemes().iter().copied())
-}
-
-/// The schemes that are understood, for messages.
-pub fn schemes() -> impl Iterator<Item = &'static str> {
-    kinds().flat_map(|kind| kind.schemes().iter().copied())
-}
-
-/// The schemes of homes that know on which hosts their objects lie.
-pub fn schemes_with_places() -> impl Iterator<Item = &'static str> {
-    kinds().filter(|kind| kind.knows_places()).flat_map(|kind| kind.schemes().iter().copied())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{HttpConfig, Location};
-
-    #[test]
-    fn every_scheme_has_one_kind_and_every_home_is_of_its_kind() {
-        let all: Vec<&str> = schemes().collect();
-        let config = HomesConfig {
-            http: HttpConfig { proxy_from_env: false, ..Default::default() },
-            ..Default::default()
-        };
-        for (n, kind) in kinds().enumerate() {
-            assert_eq!(kind.open(&config).unwrap().capabilities(), kind.capabilities());
-            for scheme in kind.schemes() {
-                assert_eq!(all.iter().filter(|other| *other == scheme).count(), 1, "{scheme}");
-                assert_eq!(KindNo::find(&scheme.to_ascii_uppercase()).unwrap().index(), n);
-                // Every kind understands a path behind its scheme, where an authority is needed as well as where none is.
-                let url = ["h/d", "/h/d"].iter().find_map(|rest| format!("{scheme}://{rest}").parse().ok());
-                let location: Location = url.unwrap();
-                assert_eq!(location.scheme(), *scheme);
-                assert_eq!(location.as_str().parse::<Location>().unwrap(), location);
-                assert_eq!(location.file_name(), "d");
-            }
-        }
-    }
 }

@@ -3,7 +3,8 @@
 //! Input: [`Location`]s. Output: bytes, [`Stat`]s and [`Error`]s that say whether trying again can help. Everything is
 //! synchronous and meant for blocking threads; one adaptor serves many threads at once.
 //!
-//! * `kind`: the list of all kinds of home, and the only place where schemes are known; how to add one is said there;
+//! * `kinds`: the list of all kinds of home; how to add one is said there. What a kind says about itself is in `kind`, and
+//!   [`schemes`] are known in this crate only;
 //! * [`canonical`]: what people write to the one text of a location;
 //! * adaptors, each a kind: [`FileHome`] (paths of this machine, local or shared), [`HttpHome`] (read only), [`S3Home`], WebDAV
 //!   servers, and commands of the user ([`Declared`]);
@@ -26,14 +27,15 @@
 pub mod canonical;
 mod chaos;
 mod command;
+mod config;
 pub mod conformance;
-mod directory;
 mod error;
 mod file;
 mod glob;
 mod homes;
 mod http;
 mod kind;
+mod kinds;
 mod limited;
 mod location;
 #[cfg(test)]
@@ -44,6 +46,7 @@ pub mod pattern;
 mod put;
 mod retry;
 mod s3;
+mod scheme;
 #[cfg(test)]
 mod testserver;
 mod tree;
@@ -56,11 +59,11 @@ mod xml;
 
 pub use chaos::{Chaos, ChaosConfig, ChaosCounts};
 pub use command::{COMMANDS, Declared, PRESETS, declare};
+pub use config::HomesConfig;
 pub use error::{Error, ErrorKind, Result, Status};
 pub use file::{FileHome, free_bytes, url_of_path};
-pub use homes::{Homes, HomesConfig};
-pub use http::{HttpConfig, HttpHome};
-pub use kind::{schemes, schemes_with_places};
+pub use homes::Homes;
+pub use http::HttpHome;
 pub use limited::{Limited, Limits};
 pub use location::Location;
 pub use near::file_system_of;
@@ -68,7 +71,9 @@ pub use parts::PART_PREFIX;
 pub use put::{Fence, Open, Part, Put};
 pub use retry::{Retry, RetryConfig};
 pub use s3::S3Home;
+pub use scheme::{schemes, schemes_with_places};
 pub use version::Version;
+pub use web::HttpConfig;
 
 use std::fs::File;
 use std::io::Read;

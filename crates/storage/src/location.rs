@@ -5,7 +5,7 @@
 
 use crate::canonical::{self, Refusal, Spelling, Url};
 use crate::error::{Error, ErrorKind, Result, Status};
-use crate::kind::{KindNo, schemes};
+use crate::scheme::{KindNo, schemes};
 use eyas_text::shown;
 use std::fmt;
 use std::path::Path;

@@ -3,7 +3,6 @@
 //! A name is `.eyas-part-<work>-<epoch>-<number>-<unique>`, see [`Part`]: short, so a target of the longest allowed length
 //! still works. Who may remove a part is said in [`crate::file`].
 
-use crate::directory;
 use crate::put::Part;
 use std::fs;
 use std::io;
@@ -50,7 +49,7 @@ pub(crate) fn part_named(name: &str) -> Option<Part> {
 
 /// Removes a part, which may be a directory, and the rest of a directory whose removal under the part's name was cut short.
 pub(crate) fn remove_part(path: &Path) -> io::Result<()> {
-    let gone = directory::gone(path);
+    let gone = gone(path);
     if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
         // At once, for a writer that was stopped: it must not find half of it under the name that it would give another one.
         eyas_folder::remove(&gone)?;
@@ -62,4 +61,11 @@ pub(crate) fn remove_part(path: &Path) -> io::Result<()> {
         }
     }
     eyas_folder::remove(&gone)
+}
+
+/// The name that a part has while it is being removed.
+pub(crate) fn gone(part: &Path) -> PathBuf {
+    let mut name = part.as_os_str().to_owned();
+    name.push("-gone");
+    name.into()
 }

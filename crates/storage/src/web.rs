@@ -14,7 +14,7 @@
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::put::given_up;
 use crate::version::Version;
-use crate::{Fence, HttpConfig, Location, Opened, Stat};
+use crate::{Fence, Location, Opened, Stat};
 use std::fmt;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -50,6 +50,36 @@ pub(crate) trait Asker: Send + Sync {
     /// The body of a refusal says why, so a refused HEAD, which has no body, is asked again by GET.
     fn explains_in_bodies(&self) -> bool {
         false
+    }
+}
+
+/// Time limits and routes; the defaults suit wide-area servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpConfig {
+    /// Until a connection stands, name lookup and TLS included.
+    pub connect_timeout: Duration,
+    /// From the request to the head of the answer.
+    pub answer_timeout: Duration,
+    /// Longest silence inside a body.
+    pub stall_timeout: Duration,
+    /// Redirects followed for one request.
+    pub redirects_max: u32,
+    /// Use `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, as clusters without a route to the outside need.
+    pub proxy_from_env: bool,
+    /// Trust the authorities in this PEM file instead of the usual public ones, as sites with their own need.
+    pub ca_file: Option<PathBuf>,
+}
+
+impl Default for HttpConfig {
+    fn default() -> HttpConfig {
+        HttpConfig {
+            connect_timeout: Duration::from_secs(15),
+            answer_timeout: Duration::from_secs(60),
+            stall_timeout: Duration::from_secs(60),
+            redirects_max: 10,
+            proxy_from_env: true,
+            ca_file: None,
+        }
     }
 }
 

@@ -10,11 +10,11 @@
 //!
 //! The version is a stamp of all names, sizes and times; asking for it looks at each file in the directory.
 
-use crate::error::{Error, ErrorKind, Result, Status};
-use crate::file::{
+use super::{
     FileHome, READ, STAT, WRITE, create_directories, explain, free_bytes, not_a_file, path_of, sync_directory,
 };
-use crate::parts::{part_path, remove_part};
+use crate::error::{Error, ErrorKind, Result, Status};
+use crate::parts::{gone, part_path, remove_part};
 use crate::put::given_up;
 use crate::version::Version;
 use crate::{Fence, Location, Opened, Put, Stat};
@@ -200,13 +200,6 @@ fn target_of(location: &Location) -> Result<PathBuf> {
         }
         _ => Ok(real),
     }
-}
-
-/// The name that a part has while it is being removed.
-pub(crate) fn gone(part: &Path) -> PathBuf {
-    let mut name = part.as_os_str().to_owned();
-    name.push("-gone");
-    name.into()
 }
 
 /// A directory that disappears with this value, or the one that it has replaced.
