@@ -17,6 +17,7 @@
 pub mod arbitrary;
 pub mod memory;
 pub mod mutate;
+pub mod place;
 pub mod rng;
 pub mod round;
 pub mod targets;

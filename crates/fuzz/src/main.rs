@@ -4,8 +4,8 @@
 //! of it with the next input.
 
 use eyas_fuzz::memory::Counting;
-use eyas_fuzz::watch::{self, Place};
-use eyas_fuzz::{Target, input, round, targets};
+use eyas_fuzz::place::{self, Place};
+use eyas_fuzz::{Target, input, round, targets, watch};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -114,7 +114,7 @@ fn once(known: Vec<Box<dyn Target>>, again: &str, out: &Path) -> ExitCode {
     watch::begin(0, number);
     target.run(&bytes);
     watch::end();
-    let (most_bytes, most_ns) = watch::place().most(0);
+    let (most_bytes, most_ns) = place::place().most(0);
     eyas_text::say!("held {} KiB, took {} us", most_bytes >> 10, most_ns / 1000);
     ExitCode::SUCCESS
 }
@@ -128,7 +128,7 @@ fn is_wanted(args: &Args, target: &dyn Target) -> bool {
 fn work(mut known: Vec<Box<dyn Target>>, args: &Args, path: &Path, starts: &[u64]) -> ExitCode {
     let place = OpenOptions::new().read(true).write(true).open(path).and_then(|file| Place::shared(&file));
     let Ok(place) = place else { return ExitCode::from(2) };
-    watch::share(place);
+    place::share(place);
     watch::start();
     round::keep_panics();
     // What a target starts may catch the signals with which people end this process; it goes with the one that watches.

@@ -34,7 +34,7 @@ fn count(more: usize) {
     if held > MOST.load(Ordering::Relaxed) {
         MOST.store(held, Ordering::Relaxed);
         if held - BASE.load(Ordering::Relaxed).min(held) > BYTES_MAX {
-            crate::watch::die("more than 1 GiB was held", STATUS);
+            crate::place::die("more than 1 GiB was held", STATUS);
         }
     }
 }

@@ -6,7 +6,7 @@
 //! in one unit, that of the scale. Deviation: with all tasks submitted at once, demand is one spike that
 //! would flatten everything else; the spike is cut off at the top and its height is written there.
 
-use crate::metrics::Series;
+use crate::series::Series;
 use crate::units;
 use std::fmt::Write;
 

@@ -34,11 +34,12 @@ mod runs;
 mod tasks;
 
 pub use attempts::{Attempts, Held, How};
+pub use ends::End;
 pub use executors::{ExecutorRecord, Executors};
 pub use nodes::{Nodes, NodesDecision};
 pub(crate) use runs::newest;
 pub use runs::{RunRecord, Runs};
-pub use tasks::{Array, End, Tasks};
+pub use tasks::{Array, Tasks};
 
 use crate::error::Error;
 use crate::lines::{Entry, Lines, name_of};

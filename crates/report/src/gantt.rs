@@ -8,7 +8,7 @@
 //! worst of them, and it is paler the longer the slot was idle between them.
 
 use crate::chart;
-use crate::metrics::Measure;
+use crate::measure::Measure;
 use crate::read::{AttemptRecord, How};
 use crate::units::{count, duration, plural};
 use eyas_text::markup;

@@ -12,8 +12,9 @@
 
 use crate::chart::{self, Scales};
 use crate::gantt;
-use crate::metrics::{Comparison, ExecutorRow, FailureRow, Report, Series, TaskRow, Totals, compare};
+use crate::metrics::{Comparison, ExecutorRow, FailureRow, Report, TaskRow, Totals, compare};
 use crate::read::{End, sum};
+use crate::series::Series;
 use crate::stages::StageRow;
 use crate::units::{bytes, count, duration, number, percent, plural, size_unit, time_unit};
 use eyas_text::markup;

@@ -28,6 +28,7 @@
 //!
 //! Not here: the grammar (`eyas_core::log`), writing the log (`eyas-runtime`), progress lines (`eyas-cli`).
 
+mod bins;
 mod chart;
 pub mod error;
 pub mod explain;
@@ -36,12 +37,14 @@ pub mod gantt;
 pub mod group;
 pub mod html;
 pub mod lines;
+mod measure;
 pub mod memo;
 pub mod metrics;
 pub mod nodes;
 pub mod printed;
 pub mod read;
 pub mod replay;
+mod series;
 pub mod stages;
 mod units;
 pub mod verdict;

@@ -17,20 +17,19 @@
 //! Ratios without a denominator are `None`.
 
 use crate::gantt::{Lanes, lanes, natural};
-use crate::read::{AttemptRecord, End, How, Requests, RunLog, SubmittedArray, sum};
+use crate::measure::{Measure, tasks};
+use crate::read::{AttemptRecord, End, How, Requests, RunLog, sum};
+use crate::series::{Series, series};
 use crate::stages::{StageRow, stages};
 use crate::units;
 use crate::verdict::{Verdict, verdict};
 use eyas_core::collective::CollectiveRecord;
 use eyas_core::types::*;
-use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The version of [`Report`] as JSON.
 pub const REPORT_VERSION: u32 = 1;
-/// The number of bins of a time series.
-const N_BINS: usize = 300;
 /// The time in which tasks arrived is looked at in so many intervals (MI of `Raicu09` §5.1 has as many rates).
 const N_INTERVALS: u64 = 24;
 const SLOWEST_KEPT: usize = 20;
@@ -214,28 +213,6 @@ pub struct Totals {
     pub n_queued_max: u64,
 }
 
-/// Time series. Each has one value per bin: the mean over the bin.
-#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
-pub struct Series {
-    /// Width of a bin; the first one begins with the window.
-    pub bin_ns: u64,
-    /// Input bytes of the tasks that arrived: the throughput needed to keep up with arrivals.
-    pub demand_gbps: Vec<f64>,
-    /// Bytes of inputs as they reached programs: local reads while the program ran, other reads while the
-    /// attempt waited for them.
-    pub cache_local_gbps: Vec<f64>,
-    pub cache_remote_gbps: Vec<f64>,
-    pub home_gbps: Vec<f64>,
-    /// Bytes of outputs on their way home.
-    pub home_out_gbps: Vec<f64>,
-    /// Submitted tasks that no executor has.
-    pub n_queued: Vec<f64>,
-    pub n_nodes: Vec<f64>,
-    pub n_slots: Vec<f64>,
-    /// Slots with a running program; divided by `n_slots` it is the CPU utilisation.
-    pub n_slots_busy: Vec<f64>,
-}
-
 /// Done tasks that arrived within one interval (figure 27).
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
 pub struct ArrivalRow {
@@ -344,48 +321,11 @@ pub fn metrics_of(log: &RunLog, run: RunId) -> Option<Report> {
     log.runs.contains_key(&run).then(|| Measure::new(log, Some(run)).report())
 }
 
-pub(crate) struct Measure<'a> {
-    pub log: &'a RunLog,
-    pub run: Option<RunId>,
-    pub submissions: Vec<SubmittedArray>,
-    /// Index of a task's last attempt.
-    pub last_attempt: FxHashMap<TaskId, usize>,
-    pub start: Timestamp,
-    pub stop: Timestamp,
-    pub complete: bool,
-}
-
-impl<'a> Measure<'a> {
-    fn new(log: &'a RunLog, run: Option<RunId>) -> Measure<'a> {
-        let submissions: Vec<SubmittedArray> =
-            log.submissions().filter(|s| run.is_none_or(|r| r == s.run)).collect();
-        let runs = log.runs.iter().filter(|(id, r)| run.is_none_or(|x| x == **id) && !r.aborted);
-        let (mut complete, mut ended) = (true, Timestamp(0));
-        for task in tasks(&submissions) {
-            match log.end(task) {
-                (End::Not, _) => complete = false,
-                (_, t) => ended = ended.max(t),
-            }
-        }
-        let start = runs.map(|(_, r)| r.opened).min();
-        let start = start.or(log.lives.first().map(|l| l.began)).unwrap_or_default();
-        let stop = if complete { ended.max(start) } else { log.last().max(start) };
-        let mut last_attempt = FxHashMap::default();
-        for (at, a) in log.attempts.iter().enumerate().filter(|(_, a)| run.is_none_or(|r| r == a.run)) {
-            last_attempt.insert(a.task, at);
-        }
-        Measure { log, run, submissions, last_attempt, start, stop, complete }
-    }
-
-    pub fn attempts(&self) -> impl Iterator<Item = &'a AttemptRecord> {
-        let run = self.run;
-        self.log.attempts.iter().filter(move |a| run.is_none_or(|r| r == a.run))
-    }
-
+impl Measure<'_> {
     fn report(&self) -> Report {
         let log = self.log;
         let life = log.lives.last();
-        let series = self.series();
+        let series = series(self);
         let requests = self.requests();
         let (n_dispatchers_read, n_dispatchers) = log.n_dispatchers();
         Report {
@@ -415,19 +355,6 @@ impl<'a> Measure<'a> {
             patterns: self.patterns(),
             collectives: self.collectives(),
         }
-    }
-
-    /// Bytes that home may move per second, over all dispatchers; `None` if one of them does not limit
-    /// home.
-    pub fn home_limit_bytes_per_s(&self) -> Option<f64> {
-        // The configuration of each member's last life counts.
-        let mut limits: BTreeMap<u32, u64> = BTreeMap::new();
-        for life in &self.log.lives {
-            let member = life.config.group.map_or(0, |group| group.me.0);
-            limits.insert(member, life.config.placement_config.affinity.home_bytes_per_s);
-        }
-        let all_limit = !limits.is_empty() && limits.values().all(|limit| *limit > 0);
-        all_limit.then(|| sum(limits.into_values()) as f64)
     }
 
     fn patterns(&self) -> Vec<String> {
@@ -581,18 +508,6 @@ impl<'a> Measure<'a> {
         t
     }
 
-    /// The times when an executor was there, cut to the window.
-    pub fn presence(&self, e: &crate::read::ExecutorRecord) -> Vec<(Timestamp, Timestamp)> {
-        let cut = |(from, to): &(Timestamp, Option<Timestamp>)| {
-            ((*from).max(self.start), to.unwrap_or(self.stop).min(self.stop))
-        };
-        e.present.iter().map(cut).filter(|(from, to)| from < to).collect()
-    }
-
-    fn present_ns(&self, e: &crate::read::ExecutorRecord) -> u64 {
-        sum(self.presence(e).iter().map(|(from, to)| to.since_ns(*from)))
-    }
-
     /// The parts of the time of a done task; `None` if no attempt of the task is known.
     fn times(&self, task: TaskId, submitted: Timestamp) -> Option<Times> {
         let a = &self.log.attempts[*self.last_attempt.get(&task)?];
@@ -607,83 +522,6 @@ impl<'a> Measure<'a> {
             delivery_ns: if a.exited.0 > 0 { ended.since_ns(a.exited) } else { 0 },
             cpus: a.cpus,
         })
-    }
-
-    /// The changes of the number of tasks without an executor, with their times.
-    fn queue_changes(&self) -> Vec<(Timestamp, i64)> {
-        let mut changes: Vec<(Timestamp, i64)> = vec![];
-        for s in &self.submissions {
-            changes.push((s.submitted, i64::from(s.n_tasks)));
-            // Tasks that end leave the queue at their end, whether an executor had them or not.
-            for task in tasks(std::slice::from_ref(s)) {
-                if let (End::Done | End::Failed | End::Cancelled, t) = self.log.end(task) {
-                    changes.push((t, -1));
-                }
-            }
-        }
-        for a in self.attempts() {
-            changes.push((a.assigned, -1));
-            let over = if a.how == How::Open { self.stop } else { a.over };
-            changes.push((over.max(a.assigned), 1));
-        }
-        changes
-    }
-
-    fn series(&self) -> Series {
-        let span_ns = self.stop.since_ns(self.start);
-        if span_ns == 0 {
-            return Series::default();
-        }
-        let bin_ns = span_ns.div_ceil(N_BINS as u64);
-        let n_bins = span_ns.div_ceil(bin_ns) as usize;
-        let new = || Bins::new(self.start, bin_ns, n_bins);
-        let (mut demand, mut local, mut remote, mut home, mut out) = (new(), new(), new(), new(), new());
-        let (mut queued, mut nodes, mut slots, mut busy) = (new(), new(), new(), new());
-        for s in &self.submissions {
-            let last =
-                |task| self.last_attempt.get(&task).map_or(0, |at| self.log.attempts[*at].input_bytes());
-            let bytes = sum(tasks(std::slice::from_ref(s)).map(last));
-            demand.spread(s.submitted, s.submitted, bytes as f64);
-        }
-        for a in self.attempts() {
-            if a.received.0 > 0 {
-                let ready = if a.inputs_ready.0 > 0 { a.inputs_ready } else { a.received };
-                let until = |wait_ns: u64| a.received.plus_ns(wait_ns).min(ready.max(a.received));
-                remote.spread(a.received, until(a.peer_wait_ns), a.peer_bytes as f64);
-                home.spread(a.received, until(a.home_wait_ns), a.home_bytes as f64);
-                let read_from = if a.started.0 > 0 { a.started } else { ready };
-                local.spread(read_from, a.exited.max(read_from), a.local_bytes as f64);
-            }
-            if a.started.0 > 0 && a.exited > a.started {
-                busy.hold(a.started, a.exited, f64::from(a.cpus));
-            }
-            if a.how == How::Done && a.exited.0 > 0 {
-                out.spread(a.exited, a.over.max(a.exited), a.landed_bytes() as f64);
-            }
-        }
-        for (t, change) in self.queue_changes() {
-            queued.hold(t, self.stop, change as f64);
-        }
-        for e in &self.log.executors {
-            for (from, to) in self.presence(e) {
-                nodes.hold(from, to, 1.0);
-                slots.hold(from, to, f64::from(e.slots));
-            }
-        }
-        // Bytes per nanosecond are gigabytes per second.
-        let gbps = |bins: Bins| bins.means().into_iter().map(|x| x * 8.0).collect();
-        Series {
-            bin_ns,
-            demand_gbps: gbps(demand),
-            cache_local_gbps: gbps(local),
-            cache_remote_gbps: gbps(remote),
-            home_gbps: gbps(home),
-            home_out_gbps: gbps(out),
-            n_queued: queued.means(),
-            n_nodes: nodes.means(),
-            n_slots: slots.means(),
-            n_slots_busy: busy.means(),
-        }
     }
 
     fn arrivals(&self) -> Vec<ArrivalRow> {
@@ -855,10 +693,6 @@ struct Times {
     cpus: u32,
 }
 
-pub(crate) fn tasks(submissions: &[SubmittedArray]) -> impl Iterator<Item = TaskId> {
-    submissions.iter().flat_map(|s| (s.first.0..s.first.0 + u64::from(s.n_tasks)).map(TaskId))
-}
-
 fn keep_slowest(found: &mut Vec<(u64, TaskId, Times)>, n_kept: usize) {
     found.sort_by_key(|(took_ns, task, _)| (std::cmp::Reverse(*took_ns), *task));
     found.truncate(n_kept);
@@ -881,63 +715,4 @@ fn peak(mut changes: Vec<(Timestamp, i64)>) -> i64 {
         }
     }
     most
-}
-
-/// Integrals over bins of equal width; each interval is added in constant time.
-pub(crate) struct Bins {
-    start: Timestamp,
-    bin_ns: u64,
-    /// Amounts that lie within one bin.
-    part: Vec<f64>,
-    /// Changes of the level at the beginning of a bin.
-    step: Vec<f64>,
-}
-
-impl Bins {
-    pub fn new(start: Timestamp, bin_ns: u64, n_bins: usize) -> Bins {
-        Bins { start, bin_ns, part: vec![0.0; n_bins], step: vec![0.0; n_bins + 1] }
-    }
-
-    /// Adds a level of `value` from `from` to `to`.
-    pub fn hold(&mut self, from: Timestamp, to: Timestamp, value: f64) {
-        let end_ns = self.bin_ns.saturating_mul(self.part.len() as u64);
-        let (a, b) = (from.since_ns(self.start).min(end_ns), to.since_ns(self.start).min(end_ns));
-        if a >= b {
-            return;
-        }
-        let (i, j) = ((a / self.bin_ns) as usize, (b / self.bin_ns) as usize);
-        if i == j {
-            self.part[i] += value * (b - a) as f64;
-            return;
-        }
-        self.part[i] += value * ((i as u64 + 1).saturating_mul(self.bin_ns) - a) as f64;
-        self.step[i + 1] += value;
-        self.step[j] -= value;
-        if j < self.part.len() {
-            self.part[j] += value * (b - j as u64 * self.bin_ns) as f64;
-        }
-    }
-
-    /// Adds `amount`, spread evenly from `from` to `to`; if these are equal, all of it is in one bin.
-    pub fn spread(&mut self, from: Timestamp, to: Timestamp, amount: f64) {
-        if from < to {
-            return self.hold(from, to, amount / to.since_ns(from) as f64);
-        }
-        let at = (from.since_ns(self.start) / self.bin_ns) as usize;
-        let last = self.part.len() - 1;
-        self.part[at.min(last)] += amount;
-    }
-
-    /// The mean of each bin.
-    pub fn means(self) -> Vec<f64> {
-        let bin_ns = self.bin_ns as f64;
-        let mut level = 0.0;
-        let mean = |(part, step): (&f64, &f64)| {
-            level += step;
-            // Sums of many floats leave tiny remainders in empty bins.
-            let mean: f64 = part / bin_ns + level;
-            if mean.abs() < 1e-9 { 0.0 } else { mean }
-        };
-        self.part.iter().zip(&self.step).map(mean).collect()
-    }
 }

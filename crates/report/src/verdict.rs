@@ -34,7 +34,8 @@
 //!
 //! Not here: reacting at run time; no decision uses a verdict.
 
-use crate::metrics::{Bins, Measure, tasks};
+use crate::bins::Bins;
+use crate::measure::{Measure, tasks};
 use crate::read::{End, How};
 use crate::units::{count, duration, plural, rate, rate_of};
 use eyas_core::types::*;

@@ -22,7 +22,7 @@
 //! | module | has |
 //! |---|---|
 //! | `desk` | the dispatcher, what waits for it, and what it says |
-//! | `nodes`, `programs` | executors, their slots and what runs there |
+//! | `nodes`, with `programs` | executors, their slots and what runs there |
 //! | `transfers` | what is on its way into nodes |
 //! | `hardware` | the machine's places, and what flows through it |
 //! | `supply` | where nodes come from, and when they are lost |
@@ -37,7 +37,6 @@
 mod desk;
 mod hardware;
 mod nodes;
-mod programs;
 mod record;
 mod supply;
 mod time;

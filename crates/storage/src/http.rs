@@ -12,7 +12,6 @@ use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listing, Location, Open
 use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
@@ -164,6 +163,7 @@ mod tests {
     use crate::version::Version;
     use crate::web::retry_after;
     use std::path::Path;
+    use std::time::Duration;
     use ureq::http::HeaderMap;
 
     fn home() -> HttpHome {

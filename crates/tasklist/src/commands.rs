@@ -30,7 +30,7 @@ pub fn read_commands(reader: impl BufRead, base_dir: &Path, options: &ReadOption
     if options.is_addition {
         builder.has_others();
     }
-    let mut lines = Lines::new(reader, options, "a list of commands");
+    let mut lines = Lines::new(reader, options.line_bytes_max, "a list of commands");
     loop {
         let Some((number, text)) = lines.next().map_err(origin)? else {
             return builder.finish().map_err(origin);

@@ -1,14 +1,22 @@
 //! The input files of a map: paths, patterns, URLs, and names from a list.
 
 use crate::error::{Error, ErrorKind, Result, shown};
-use crate::map::ListInput;
 use crate::{glob, location};
 use eyas_storage::pattern::has_wildcard;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fs;
-use std::io::BufReader;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+
+/// Paths that come from a file or from standard input, one per line; they are never treated as patterns.
+pub struct ListInput<'a> {
+    pub reader: &'a mut dyn BufRead,
+    /// For messages.
+    pub origin: &'a str,
+    /// Paths end in NUL bytes, not in line ends (`find -print0`).
+    pub ends_in_nul: bool,
+}
 
 /// A path that must exist as a file, or a URL.
 pub(crate) fn literal<'p>(path: &'p str, base: &Path) -> Result<&'p str> {
@@ -70,7 +78,7 @@ pub fn find_set(word: &str, base_dir: &Path) -> Result<FileSet> {
     for location in found {
         match seen.insert(location.clone()) {
             true => {
-                set.names.push(crate::source::path_of(&location, &base).to_owned());
+                set.names.push(location::path_of(&location, &base).to_owned());
                 set.locations.push(location);
             }
             false if set.repeated.contains(&location) => {}

@@ -21,7 +21,8 @@
 //! | `reduce` | a task that may be applied to any part of its inputs, as a tree |
 //! | `several` | inputs that stand for several files: patterns, directories |
 //! | `glob`, `template` | patterns over file names, holes in words |
-//! | `source`, `files` | what a map is over: files, parameters, tables |
+//! | `spec`, `source` | the request of a map, and what users give as its sources: files, parameters, tables |
+//! | `rows`, `files` | what these sources stand for |
 //! | `units` | sizes, durations, rates |
 //!
 //! Not here: whether other inputs exist or outputs can be written; home storage reports that when it is asked
@@ -40,22 +41,25 @@ mod location;
 mod map;
 mod read;
 mod reduce;
+mod rows;
 mod several;
 mod source;
+mod spec;
 mod template;
 mod units;
 mod write;
 
 pub use commands::read_commands;
 pub use error::{Error, ErrorKind, Problem, Result, Status};
-pub use files::{FileSet, find_set, name_of_file};
+pub use files::{FileSet, ListInput, find_set, name_of_file};
 pub use given::fold_tasks;
 pub use line::FIELDS;
 pub use list::TaskList;
 pub use location::RUN_FILE;
-pub use map::{ListInput, MapSpec, hole_names, map};
+pub use map::{hole_names, map};
 pub use read::{ReadOptions, read};
 pub use source::{Source, Table};
+pub use spec::MapSpec;
 pub use template::{Holes, Segment, fill, parse as parse_holes, quoted};
 pub use units::{parse_bytes, parse_duration, parse_parts, parse_rate};
 pub use write::to_jsonl;

@@ -1,7 +1,6 @@
 //! The lines of a list, one after the other, with a limit on their length.
 
 use crate::error::{Error, Result};
-use crate::read::ReadOptions;
 use std::io::{BufRead, Read};
 
 /// Reads a list line by line. Memory: one line.
@@ -15,9 +14,10 @@ pub(crate) struct Lines<'o, R> {
 }
 
 impl<'o, R: BufRead> Lines<'o, R> {
-    /// `kind` is the expected kind of list, with its article.
-    pub fn new(reader: R, options: &ReadOptions, kind: &'o str) -> Lines<'o, R> {
-        Lines { reader, line_bytes_max: options.line_bytes_max, kind, number: 0, buffer: Vec::new() }
+    /// * `line_bytes_max`: a longer line is refused.
+    /// * `kind`: the expected kind of list, with its article.
+    pub fn new(reader: R, line_bytes_max: u64, kind: &'o str) -> Lines<'o, R> {
+        Lines { reader, line_bytes_max, kind, number: 0, buffer: Vec::new() }
     }
 
     /// The number of the next line, from 1, and its text without the line end; `None` after the last line.

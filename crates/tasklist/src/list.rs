@@ -15,7 +15,6 @@ use crate::error::{Error, ErrorKind, Result, shown};
 use crate::fold::{Chunk, Shape};
 use crate::line::{File, Task};
 use crate::location::{self, RUN_FILE};
-use crate::several::Expected;
 use eyas_core::array::{Command, Pattern, Piece, STDERR_NAME, STDOUT_NAME, TaskArray};
 use eyas_core::is_directory;
 use hashbrown::{DefaultHashBuilder, HashTable};
@@ -83,6 +82,16 @@ impl From<Error> for Refused {
 /// Blames the text `culprit`.
 pub(crate) fn bad(culprit: &str, error: Error) -> Refused {
     Refused::Bad { error, at: Some(culprit.as_ptr()) }
+}
+
+/// What has to be checked at the end of the list.
+#[derive(Default)]
+pub(crate) struct Expected {
+    /// Patterns that matched nothing, by their location: a task may write a file of that name.
+    pub unmatched: Vec<(String, Error)>,
+    /// Directories that were read, ending in `/`: no task may write there. Each with the line and the text of
+    /// the input.
+    pub directories: Vec<(String, u64, String)>,
 }
 
 /// A string of the list: its `hash`, and where it is.

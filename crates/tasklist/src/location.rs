@@ -129,6 +129,12 @@ fn push_path(out: &mut String, text: &str, base: &str) -> Result<()> {
     Ok(())
 }
 
+/// A file's path as seen from `base`, or its URL.
+pub(crate) fn path_of<'i>(location: &'i str, base: &str) -> &'i str {
+    let inside = location.strip_prefix(base.trim_end_matches('/')).and_then(|rest| rest.strip_prefix('/'));
+    inside.unwrap_or(location)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

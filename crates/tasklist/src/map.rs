@@ -17,82 +17,17 @@
 //! named by `with`.
 
 use crate::error::{Error, ErrorKind, Result, shown};
-use crate::files;
+use crate::files::{self, ListInput};
 use crate::line::{File, Task};
 use crate::list::{Builder, Refused, TaskList};
 use crate::location;
-use crate::source::{self, Column, Name, Source};
+use crate::rows::{self, Column, Name};
+use crate::spec::MapSpec;
 use crate::template::{self, Hole, Holes, Part, Segment, quoted};
 use eyas_core::array::{Command, Pattern, Piece, TaskArray, TaskForm, stem};
 use eyas_core::needs::Needs;
 use std::borrow::Cow;
-use std::io::BufRead;
 use std::ops::Range;
-use std::path::PathBuf;
-
-/// The request of `eyas map`.
-#[derive(Clone, Debug)]
-pub struct MapSpec {
-    /// Paths, URLs and patterns; one task for each file. A path that exists is never read as a pattern.
-    pub paths: Vec<String>,
-    /// Further sources: there is one task for each combination.
-    pub more: Vec<Source>,
-    /// If set: one task for each number instead.
-    pub range: Option<Range<u64>>,
-    /// Further inputs of every task, under their file names.
-    pub with: Vec<String>,
-    /// Templates of the outputs' locations.
-    pub out: Vec<String>,
-    /// Templates of the command's words.
-    pub command: Vec<String>,
-    /// Join the words with spaces and hand them to the shell.
-    pub shell: bool,
-    /// A task's id is this prefix and its input, or its number in a range.
-    pub id_prefix: String,
-    /// Rounded up, at least 1.
-    pub cpus: u32,
-    /// Gpus, named resources, and a part of a cpu.
-    pub needs: Needs,
-    pub memory_bytes: Option<u64>,
-    pub walltime_ns: Option<u64>,
-    pub retries: u32,
-    pub priority: i32,
-    pub label: String,
-    /// Relative paths are taken from here.
-    pub base_dir: PathBuf,
-}
-
-impl Default for MapSpec {
-    fn default() -> MapSpec {
-        MapSpec {
-            paths: Vec::new(),
-            more: Vec::new(),
-            range: None,
-            with: Vec::new(),
-            out: Vec::new(),
-            command: Vec::new(),
-            shell: false,
-            id_prefix: String::new(),
-            cpus: 1,
-            needs: Needs::default(),
-            memory_bytes: None,
-            walltime_ns: None,
-            retries: 0,
-            priority: 0,
-            label: String::new(),
-            base_dir: ".".into(),
-        }
-    }
-}
-
-/// Paths that come from a file or from standard input, one per line; they are never treated as patterns.
-pub struct ListInput<'a> {
-    pub reader: &'a mut dyn BufRead,
-    /// For messages.
-    pub origin: &'a str,
-    /// Paths end in NUL bytes, not in line ends (`find -print0`).
-    pub ends_in_nul: bool,
-}
 
 fn needs_of(spec: &MapSpec) -> Option<Box<Needs>> {
     (!spec.needs.is_empty()).then(|| Box::new(spec.needs.clone()))
@@ -198,7 +133,7 @@ pub fn hole_names(spec: &MapSpec, has_list: bool) -> Result<Vec<String>> {
 fn columns_of(spec: &MapSpec, has_list: bool) -> Result<Vec<Column>> {
     match spec.range {
         Some(_) => Ok(vec![]),
-        None => source::columns(spec, has_list),
+        None => rows::columns(spec, has_list),
     }
 }
 
@@ -239,10 +174,10 @@ fn common_inputs(spec: &MapSpec, base: &str) -> Result<Vec<(String, String)>> {
 const COMBINATIONS_MAX: u64 = 100_000_000;
 
 fn over_sources(spec: &MapSpec, list: Option<ListInput<'_>>, base: &str) -> Result<TaskList> {
-    let columns = source::columns(spec, list.is_some())?;
+    let columns = rows::columns(spec, list.is_some())?;
     let making =
         Making { spec, templates: parse_templates(spec, &columns)?, with: common_inputs(spec, base)?, base };
-    let sources = source::rows(spec, list, base)?;
+    let sources = rows::rows(spec, list, base)?;
     let n_tasks = sources.iter().try_fold(1u64, |n, source| n.checked_mul(source.rows.len() as u64));
     let Some(n_tasks) = n_tasks.filter(|n| *n <= COMBINATIONS_MAX) else {
         let numbers: Vec<String> = sources.iter().map(|source| source.rows.len().to_string()).collect();
@@ -331,7 +266,7 @@ impl<'a> Text<'a> {
         let inside = String::new();
         if column.is_file {
             let name = location::file_name(text);
-            return Text { location: Some(text), path: source::path_of(text, base), name, inside };
+            return Text { location: Some(text), path: location::path_of(text, base), name, inside };
         }
         let name = text.rsplit('/').next().unwrap_or(text);
         Text { location: None, path: text, name: name.into(), inside }

@@ -47,7 +47,7 @@ pub fn read(reader: impl BufRead, base_dir: &Path, options: &ReadOptions) -> Res
     if options.is_addition {
         builder.has_others();
     }
-    let mut lines = Lines::new(reader, options, "a task list");
+    let mut lines = Lines::new(reader, options.line_bytes_max, "a task list");
     // Lines are kept from the first task on that reads a directory which no earlier task writes: a later task
     // may write it.
     let mut waiting: Vec<(u64, String)> = vec![];

@@ -13,7 +13,7 @@
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::glob::{glob, is_pattern, is_url_pattern};
 use crate::line::{File, Task};
-use crate::list::{Refused, bad};
+use crate::list::{Expected, Refused, bad};
 use crate::location::{self, RUN_FILE};
 use eyas_storage::PART_PREFIX;
 use std::borrow::Cow;
@@ -30,16 +30,6 @@ pub(crate) struct Several<'a> {
     /// Locations of directories that tasks of the list write.
     written: HashSet<String>,
     pub expected: Expected,
-}
-
-/// What has to be checked at the end of the list.
-#[derive(Default)]
-pub(crate) struct Expected {
-    /// Patterns that matched nothing, by their location: a task may write a file of that name.
-    pub unmatched: Vec<(String, Error)>,
-    /// Directories that were read, ending in `/`: no task may write there. Each with the line and the text of
-    /// the input.
-    pub directories: Vec<(String, u64, String)>,
 }
 
 impl<'a> Several<'a> {

@@ -6,6 +6,7 @@
 //! | [`build`] | tasks and submissions in a line: `reads("x").writes("y")` |
 //! | [`script`] | one dispatcher or one executor by a script: events in, exactly these actions out, books checked after each step |
 //! | [`options`] | what a simulated world is made of and what goes wrong in it, all drawn from one seed |
+//! | [`happening`] | what can happen in such a world |
 //! | [`world`] | one dispatcher and some executors, virtual network, disks, programs, journal and time |
 //! | [`home`] | home storage with every version that it ever had |
 //! | [`two_mark`] | the sequential 2Mark over several stores, its offline optimum, and the search for what breaks its bound |
@@ -18,6 +19,7 @@
 
 pub mod build;
 pub mod group_world;
+pub mod happening;
 pub mod home;
 pub mod node;
 pub mod options;

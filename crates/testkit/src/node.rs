@@ -4,6 +4,7 @@
 //! Modelled on `eyas-runtime`'s `executor/agent.rs`; names of objects and the messages with the dispatcher
 //! are `eyas-session`'s. The world decides how long things take and how they end.
 
+use crate::happening::{AttemptId, Ev};
 use crate::process::{FromNode, ToNode};
 use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
@@ -14,8 +15,6 @@ use eyas_session::executor::link::About;
 use eyas_session::executor::{Book, DispatcherLink, Order, Welcomed, unless_dropped};
 use eyas_wire::message::{ExecutorStatus, FromExecutor, ToExecutor, Welcome};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-
-pub type AttemptId = (TaskId, AttemptNo);
 
 /// Bytes on a disk.
 #[derive(Clone, PartialEq, Debug)]
@@ -116,7 +115,7 @@ pub struct Node {
     /// The link stays broken until this time.
     pub cut_until: Timestamp,
     /// If the process is stopped: the events since then, in order.
-    pub stopped: Option<Vec<crate::world::Ev>>,
+    pub stopped: Option<Vec<Ev>>,
     pub log: Vec<(Timestamp, Logged)>,
 }
 

@@ -39,10 +39,11 @@ mod programs;
 mod watch;
 
 use crate::build;
+use crate::happening::{AttemptId, Ev, Fault, Work};
 use crate::home::{Content, Home, digest_of, hash};
-use crate::node::{AttemptId, Folder, Logged, Node, Stored, own_disk};
+use crate::node::{Folder, Logged, Node, Stored, own_disk};
 use crate::options::Options;
-use crate::process::{FromNode, Journal, NO_SPACE, News, Process, ToNode};
+use crate::process::{Journal, NO_SPACE, News, Process};
 use eyas_core::array::{Hint, Hints, TaskArray};
 use eyas_core::cache::{CacheConfig, ReplicaState};
 use eyas_core::dispatcher::{CollectiveMode, Dispatcher, DispatcherConfig, REVIVALS_MAX, TaskState};
@@ -123,133 +124,6 @@ pub fn simulate(options: &Options) -> Result<Summary, Box<Violation>> {
     let lines = Lines::default();
     let (options, of_world) = (options.clone(), lines.clone());
     watch(lines, CPU_S_MAX, move || World::new(options, of_world).live())
-}
-
-#[derive(Clone, Debug)]
-pub enum Work {
-    /// A watched fetch is half done.
-    Moved {
-        moved: InputMoved,
-    },
-    Ask {
-        object: ObjectId,
-    },
-    /// The driver is to receive the event about bytes that are complete.
-    Word {
-        object: ObjectId,
-        digest: Digest,
-        event: NodeEvent,
-    },
-    Fetch {
-        target: Target,
-        object: ObjectId,
-        source: Source,
-        known: Option<Known>,
-        size_bytes: u64,
-        began: Option<Content>,
-    },
-    /// A program writes the scratch data that it needs for a while.
-    Scratch {
-        id: AttemptId,
-    },
-    Program {
-        id: AttemptId,
-    },
-    Store {
-        id: AttemptId,
-        output: u32,
-        object: ObjectId,
-        cache_bytes: Option<u64>,
-    },
-    Land {
-        id: AttemptId,
-        output: u32,
-        object: ObjectId,
-        cached: bool,
-    },
-}
-
-#[derive(Clone, Debug)]
-pub enum Fault {
-    KillNode(usize),
-    Stop(usize),
-    Continue(usize),
-    Cut(usize),
-    KillDispatcher,
-    HomeDown,
-    HomeUp,
-    ChangeHome,
-    Corrupt(usize),
-    Cancel,
-    Drain(usize),
-    /// The walltime of this process of a node is over.
-    WalltimeEnds(usize, u64),
-    /// Something else takes a part of the disk, or gives it back.
-    FillDisk(usize),
-    FreeDisk(usize),
-    /// The same for the journal's disk.
-    FillJournal,
-    FreeJournal,
-    /// A client asks to forget a run. It is no fault, but comes at a random time.
-    Forget,
-}
-
-/// An event of the world, and when it is handled.
-#[derive(Clone, Debug)]
-pub enum Ev {
-    Tick,
-    /// The dispatcher asked to be woken.
-    Wake,
-    NodeTick {
-        n: usize,
-        epoch: u64,
-    },
-    StartNode {
-        n: usize,
-    },
-    StartDispatcher,
-    Connect {
-        n: usize,
-        epoch: u64,
-    },
-    /// The node notices that its connection is gone.
-    NodeCut {
-        n: usize,
-        life: u64,
-    },
-    /// The dispatcher notices that the connection is gone.
-    Cut {
-        life: u64,
-    },
-    ToNode {
-        n: usize,
-        life: u64,
-        batch: Vec<ToNode>,
-    },
-    FromNode {
-        life: u64,
-        batch: Vec<FromNode>,
-    },
-    Durable {
-        incarnation: u64,
-        n: usize,
-    },
-    Done {
-        n: usize,
-        epoch: u64,
-        work: Work,
-    },
-    Submit {
-        plan: usize,
-    },
-    /// The client that adds tasks to a run has sent them all, or goes away before that.
-    Complete {
-        plan: usize,
-        run: RunId,
-        goes_away: bool,
-    },
-    Fault(Fault),
-    FaultsOver,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,8 +6,6 @@
 //! short. A large file may stand for more.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Task, Use};
-use eyas_core::array::Command;
 
 /// The bytes that any file may stand for.
 const BYTES_FREE: u64 = 128 << 20;
@@ -16,7 +14,7 @@ const BYTES_PER_BYTE: u64 = 4;
 /// Memory of a piece of text, in addition to its characters.
 pub(crate) const PIECE_BYTES: u64 = 32;
 /// Memory of a task, or of a task's use of a file, in addition to its text.
-const ITEM_BYTES: u64 = 64;
+pub(crate) const ITEM_BYTES: u64 = 64;
 
 /// An allowance of bytes that counts down to zero.
 pub(crate) struct Allowance {
@@ -55,21 +53,4 @@ impl Allowance {
             }
         }
     }
-}
-
-/// The memory that a task takes, roughly.
-pub(crate) fn weight(task: &Task) -> u64 {
-    let text = |text: &String| PIECE_BYTES + text.len() as u64;
-    let used = |u: &Use| ITEM_BYTES + u.name.as_ref().map_or(0, |name| name.len() as u64);
-    ITEM_BYTES
-        + text(&task.id)
-        + text(&task.stage)
-        + match &task.command {
-            None => 0,
-            Some(Command::Exec(argv)) => argv.iter().map(text).sum(),
-            Some(Command::Shell(line)) => text(line),
-        }
-        + task.env.iter().map(|(name, value)| text(name) + text(value)).sum::<u64>()
-        + task.inputs.iter().chain(&task.outputs).map(used).sum::<u64>()
-        + task.promises.iter().map(text).sum::<u64>()
 }

@@ -12,7 +12,7 @@
 //! workflow, absolute paths or URLs where it means files outside. Nothing here looks at the file system.
 
 use crate::error::{Error, ErrorKind, Result, on_line, shown};
-use crate::limit::{self, Allowance};
+use crate::limit::{Allowance, ITEM_BYTES, PIECE_BYTES};
 use eyas_core::array::{Command, Hints};
 use rustc_hash::FxHashMap;
 
@@ -59,6 +59,25 @@ pub struct Task {
     pub measured: Measured,
     /// The line of the task in the file, from 1.
     pub line: Option<u32>,
+}
+
+impl Task {
+    /// The memory that the task takes, roughly.
+    fn n_bytes(&self) -> u64 {
+        let text = |text: &String| PIECE_BYTES + text.len() as u64;
+        let used = |u: &Use| ITEM_BYTES + u.name.as_ref().map_or(0, |name| name.len() as u64);
+        ITEM_BYTES
+            + text(&self.id)
+            + text(&self.stage)
+            + match &self.command {
+                None => 0,
+                Some(Command::Exec(argv)) => argv.iter().map(text).sum(),
+                Some(Command::Shell(line)) => text(line),
+            }
+            + self.env.iter().map(|(name, value)| text(name) + text(value)).sum::<u64>()
+            + self.inputs.iter().chain(&self.outputs).map(used).sum::<u64>()
+            + self.promises.iter().map(text).sum::<u64>()
+    }
 }
 
 impl Default for Task {
@@ -156,9 +175,9 @@ impl Workflow {
 
     /// The memory that the workflow takes, roughly.
     pub(crate) fn n_bytes(&self) -> u64 {
-        let text = |text: &String| limit::PIECE_BYTES + text.len() as u64;
+        let text = |text: &String| PIECE_BYTES + text.len() as u64;
         let files = self.files.iter().map(|file| text(&file.name) + file.location.as_ref().map_or(0, text));
-        self.tasks.iter().map(limit::weight).sum::<u64>() + files.sum::<u64>()
+        self.tasks.iter().map(Task::n_bytes).sum::<u64>() + files.sum::<u64>()
     }
 
     /// For each task, the tasks that it waits for: writers of its inputs and its parents, in order, each
@@ -284,9 +303,7 @@ impl Builder {
     }
 
     pub fn task(&mut self, task: Task) -> Result<TaskNo> {
-        self.allowance
-            .take(limit::weight(&task), "the tasks up to here have")
-            .map_err(|e| e.at(task.line))?;
+        self.allowance.take(task.n_bytes(), "the tasks up to here have").map_err(|e| e.at(task.line))?;
         let number = self.workflow.tasks.len() as TaskNo;
         if task.id.is_empty() {
             let which = format!("task {} has an empty id", number + 1);

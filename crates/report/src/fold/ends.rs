@@ -3,12 +3,33 @@
 //! Tasks of a run end in nearly the order of their numbers, so ends stand in blocks of neighbours: a task costs 16 bytes and its share of
 //! a block's place, in place of the 27 to 54 that a map by task takes.
 
-use super::tasks::End;
 use eyas_core::types::*;
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 
 /// Tasks of one block.
 const BLOCK: u64 = 16;
+
+/// How a task ended.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    #[default]
+    Not,
+    Done,
+    Failed,
+    Cancelled,
+}
+
+impl End {
+    pub(super) fn of(outcome: &Outcome) -> End {
+        match outcome {
+            Outcome::Done => End::Done,
+            Outcome::Failed(_) => End::Failed,
+            Outcome::Cancelled => End::Cancelled,
+        }
+    }
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TaskEnd {

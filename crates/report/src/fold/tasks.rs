@@ -1,31 +1,9 @@
 //! The numbers of tasks, their arrays, and how tasks ended.
 
-use super::ends::{Ends, TaskEnd};
+use super::ends::{End, Ends, TaskEnd};
 use eyas_core::array::TaskArray;
 use eyas_core::types::*;
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-
-/// How a task ended.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
-#[serde(rename_all = "snake_case")]
-pub enum End {
-    #[default]
-    Not,
-    Done,
-    Failed,
-    Cancelled,
-}
-
-impl End {
-    pub(super) fn of(outcome: &Outcome) -> End {
-        match outcome {
-            Outcome::Done => End::Done,
-            Outcome::Failed(_) => End::Failed,
-            Outcome::Cancelled => End::Cancelled,
-        }
-    }
-}
 
 /// Tasks that were submitted together.
 #[derive(Clone, Debug)]

@@ -1,7 +1,9 @@
 //! The nodes that are there, and what each has: an executor of the core, slots, and what flows for it.
 
+mod programs;
+
+use self::programs::Slots;
 use super::hardware::{Flows, Place};
-use super::programs::Slots;
 use super::record::Record;
 use crate::machine::Machine;
 use eyas_core::cache::CacheConfig;

@@ -44,8 +44,9 @@ mod plans;
 pub use options::GroupOptions;
 
 use crate::build;
+use crate::happening::AttemptId;
 use crate::home::{digest_of, hash};
-use crate::node::{AttemptId, Node, Stored};
+use crate::node::{Node, Stored};
 use crate::process::{FromNode, Journal, News, Process, ToNode, sentences};
 use crate::world::{NAMES_MIN, Summary, Violation};
 use checks::{made, version_of};

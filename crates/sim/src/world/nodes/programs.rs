@@ -1,12 +1,12 @@
 //! Programs on a node: each waits for a slot, reads its cached inputs, computes and writes its outputs. The node then brings the
 //! outputs home.
 
-use super::AttemptId;
-use super::hardware::{HOME_SITE, Hardware, LandedOutput, Purpose};
-use super::nodes::Node;
-use super::record::Record;
-use super::time::{Ev, Time};
-use super::work::Work;
+use super::Node;
+use crate::world::AttemptId;
+use crate::world::hardware::{HOME_SITE, Hardware, LandedOutput, Purpose};
+use crate::world::record::Record;
+use crate::world::time::{Ev, Time};
+use crate::world::work::Work;
 use eyas_core::event::{Exit, NodeEvent};
 use eyas_core::{Failure, FailureKind, Timestamp};
 use rustc_hash::FxHashMap;
@@ -18,7 +18,7 @@ struct Program {
 }
 
 /// The slots of one node.
-pub(super) struct Slots {
+pub(in crate::world) struct Slots {
     n_idle: u32,
     /// Programs that were handed over before a slot was free, and how many bytes each of them will read.
     handed: VecDeque<(AttemptId, u64)>,

@@ -1,0 +1,61 @@
+//! The request of a map: what it is over, and what each task runs.
+
+use crate::source::Source;
+use eyas_core::needs::Needs;
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// The request of `eyas map`.
+#[derive(Clone, Debug)]
+pub struct MapSpec {
+    /// Paths, URLs and patterns; one task for each file. A path that exists is never read as a pattern.
+    pub paths: Vec<String>,
+    /// Further sources: there is one task for each combination.
+    pub more: Vec<Source>,
+    /// If set: one task for each number instead.
+    pub range: Option<Range<u64>>,
+    /// Further inputs of every task, under their file names.
+    pub with: Vec<String>,
+    /// Templates of the outputs' locations.
+    pub out: Vec<String>,
+    /// Templates of the command's words.
+    pub command: Vec<String>,
+    /// Join the words with spaces and hand them to the shell.
+    pub shell: bool,
+    /// A task's id is this prefix and its input, or its number in a range.
+    pub id_prefix: String,
+    /// Rounded up, at least 1.
+    pub cpus: u32,
+    /// Gpus, named resources, and a part of a cpu.
+    pub needs: Needs,
+    pub memory_bytes: Option<u64>,
+    pub walltime_ns: Option<u64>,
+    pub retries: u32,
+    pub priority: i32,
+    pub label: String,
+    /// Relative paths are taken from here.
+    pub base_dir: PathBuf,
+}
+
+impl Default for MapSpec {
+    fn default() -> MapSpec {
+        MapSpec {
+            paths: Vec::new(),
+            more: Vec::new(),
+            range: None,
+            with: Vec::new(),
+            out: Vec::new(),
+            command: Vec::new(),
+            shell: false,
+            id_prefix: String::new(),
+            cpus: 1,
+            needs: Needs::default(),
+            memory_bytes: None,
+            walltime_ns: None,
+            retries: 0,
+            priority: 0,
+            label: String::new(),
+            base_dir: ".".into(),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What can happen in a world of faults: messages, work that ends, faults and what clients do.
+
+use crate::home::Content;
+use crate::process::{FromNode, ToNode};
+use eyas_core::event::*;
+use eyas_core::*;
+
+pub type AttemptId = (TaskId, AttemptNo);
+
+/// Work of a node that takes time, and has just ended.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// A watched fetch is half done.
+    Moved {
+        moved: InputMoved,
+    },
+    Ask {
+        object: ObjectId,
+    },
+    /// The driver is to receive the event about bytes that are complete.
+    Word {
+        object: ObjectId,
+        digest: Digest,
+        event: NodeEvent,
+    },
+    Fetch {
+        target: Target,
+        object: ObjectId,
+        source: Source,
+        known: Option<Known>,
+        size_bytes: u64,
+        began: Option<Content>,
+    },
+    /// A program writes the scratch data that it needs for a while.
+    Scratch {
+        id: AttemptId,
+    },
+    Program {
+        id: AttemptId,
+    },
+    Store {
+        id: AttemptId,
+        output: u32,
+        object: ObjectId,
+        cache_bytes: Option<u64>,
+    },
+    Land {
+        id: AttemptId,
+        output: u32,
+        object: ObjectId,
+        cached: bool,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub enum Fault {
+    KillNode(usize),
+    Stop(usize),
+    Continue(usize),
+    Cut(usize),
+    KillDispatcher,
+    HomeDown,
+    HomeUp,
+    ChangeHome,
+    Corrupt(usize),
+    Cancel,
+    Drain(usize),
+    /// The walltime of this process of a node is over.
+    WalltimeEnds(usize, u64),
+    /// Something else takes a part of the disk, or gives it back.
+    FillDisk(usize),
+    FreeDisk(usize),
+    /// The same for the journal's disk.
+    FillJournal,
+    FreeJournal,
+    /// A client asks to forget a run. It is no fault, but comes at a random time.
+    Forget,
+}
+
+/// An event of the world, and when it is handled.
+#[derive(Clone, Debug)]
+pub enum Ev {
+    Tick,
+    /// The dispatcher asked to be woken.
+    Wake,
+    NodeTick {
+        n: usize,
+        epoch: u64,
+    },
+    StartNode {
+        n: usize,
+    },
+    StartDispatcher,
+    Connect {
+        n: usize,
+        epoch: u64,
+    },
+    /// The node notices that its connection is gone.
+    NodeCut {
+        n: usize,
+        life: u64,
+    },
+    /// The dispatcher notices that the connection is gone.
+    Cut {
+        life: u64,
+    },
+    ToNode {
+        n: usize,
+        life: u64,
+        batch: Vec<ToNode>,
+    },
+    FromNode {
+        life: u64,
+        batch: Vec<FromNode>,
+    },
+    Durable {
+        incarnation: u64,
+        n: usize,
+    },
+    Done {
+        n: usize,
+        epoch: u64,
+        work: Work,
+    },
+    Submit {
+        plan: usize,
+    },
+    /// The client that adds tasks to a run has sent them all, or goes away before that.
+    Complete {
+        plan: usize,
+        run: RunId,
+        goes_away: bool,
+    },
+    Fault(Fault),
+    FaultsOver,
+}
