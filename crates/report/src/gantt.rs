@@ -178,99 +178,21 @@ pub fn draw(lanes: &Lanes) -> String {
         17..=32 => (13.0, 7.0),
         _ => (9.0, 5.0),
     };
-    let (width, left, right) = chart::GEOMETRY;
-    let x = |ns: u64| left + ns as f64 / lanes.span_ns as f64 * (width - left - right);
-    let mut body = String::new();
-    let mut y = 6.0;
-    let mut seen = vec![];
-    let (mut is_waiting, mut is_pale) = (false, false);
+    let mut drawing = Drawing {
+        body: String::new(),
+        span_ns: lanes.span_ns,
+        lane,
+        y: 6.0,
+        seen: vec![],
+        is_waiting: false,
+        is_pale: false,
+    };
     for node in &lanes.nodes {
-        let full = markup(&node.name);
-        let n_slots = node.slots.len() as f64;
-        let _ = writeln!(
-            body,
-            "<text class=\"axis\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\"><title>{full}</title>{}</text>",
-            left - 8.0,
-            y + 4.0 + lane / 2.0,
-            markup(&short(&node.name))
-        );
-        for (from, to) in &node.present {
-            let _ = writeln!(
-                body,
-                "<rect class=\"g-there\" x=\"{:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>",
-                x(*from),
-                (x(*to) - x(*from)).max(0.5),
-                n_slots * lane
-            );
-        }
-        for bars in &node.slots {
-            for bar in bars {
-                let (class, word) = looks(bar.how);
-                if !seen.contains(&bar.how) {
-                    seen.push(bar.how);
-                }
-                if x(bar.from_ns) - x(bar.wait_from_ns) >= 0.5 {
-                    is_waiting = true;
-                    let _ = write!(
-                        body,
-                        "<rect class=\"g-wait\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>",
-                        x(bar.wait_from_ns),
-                        y + lane * 0.3,
-                        x(bar.from_ns) - x(bar.wait_from_ns),
-                        lane * 0.4
-                    );
-                }
-                let share = bar.busy_ns as f64 / (bar.to_ns - bar.from_ns).max(1) as f64;
-                let pale = match share {
-                    s if s > 0.95 || bar.n == 1 => String::new(),
-                    s => format!(" opacity=\"{:.2}\"", s.max(0.15)),
-                };
-                is_pale |= !pale.is_empty();
-                let _ = write!(
-                    body,
-                    "<rect class=\"{class}\"{pale} x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\">",
-                    x(bar.from_ns),
-                    y + 1.0,
-                    (x(bar.to_ns) - x(bar.from_ns)).max(0.8),
-                    lane - 2.0
-                );
-                if bar.name.is_empty() {
-                    let _ = writeln!(body, "<title>{}</title></rect>", plural(bar.n, "attempt"));
-                } else {
-                    let (ran, at) = (duration(bar.to_ns - bar.from_ns), duration(bar.from_ns));
-                    let _ = writeln!(
-                        body,
-                        "<title>{}: {word}, {ran}, from {at}</title></rect>",
-                        markup(&bar.name)
-                    );
-                }
-            }
-            y += lane;
-        }
-        y += gap;
+        drawing.node(node);
+        drawing.y += gap;
     }
-    let height = y + 34.0;
-    let mut svg = format!(
-        "<svg class=\"chart gantt\" viewBox=\"0 0 {width} {height:.0}\" role=\"img\" \
-         aria-label=\"which programs ran when, by node and slot\">\n{body}"
-    );
-    svg.push_str(&chart::time_axis(lanes.span_ns as f64, y));
-    svg.push_str("</svg>\n");
-    seen.sort_by_key(|how| badness(*how));
-    let mut legend: String = seen
-        .iter()
-        .map(|how| {
-            let (class, word) = looks(*how);
-            format!("<span><i class=\"{class}\"></i>{word}</span>")
-        })
-        .collect();
-    if is_waiting {
-        legend += "<span><i class=\"g-wait\"></i>the slot waits for its task's inputs</span>";
-    }
-    legend += "<span><i class=\"g-there\"></i>idle</span>";
-    if is_pale {
-        legend += "<span>paler: idle between programs</span>";
-    }
+    let legend = drawing.legend();
+    let svg = drawing.finish();
     let mut out = format!(
         "<div class=\"legend\">{legend}</div>\n<div class=\"scroll\"><div class=\"wide\">{svg}</div></div>\n"
     );
@@ -279,6 +201,126 @@ pub fn draw(lanes: &Lanes) -> String {
         let _ = writeln!(out, "<p class=\"soft\">The first {n_lanes} of {all} slots.</p>");
     }
     out
+}
+
+/// A drawing under construction.
+struct Drawing {
+    body: String,
+    span_ns: u64,
+    /// Height of a slot's lane.
+    lane: f64,
+    /// The upper end of the next lane.
+    y: f64,
+    /// What the legend has to explain: ends of attempts, waits for inputs, pale bars.
+    seen: Vec<How>,
+    is_waiting: bool,
+    is_pale: bool,
+}
+
+impl Drawing {
+    fn x(&self, ns: u64) -> f64 {
+        let (width, left, right) = chart::GEOMETRY;
+        left + ns as f64 / self.span_ns as f64 * (width - left - right)
+    }
+
+    /// A node's name, the times when it was there, and the lanes of its slots.
+    fn node(&mut self, node: &NodeLanes) {
+        let (_, left, _) = chart::GEOMETRY;
+        let (full, y) = (markup(&node.name), self.y);
+        let n_slots = node.slots.len() as f64;
+        let _ = writeln!(
+            self.body,
+            "<text class=\"axis\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\"><title>{full}</title>{}</text>",
+            left - 8.0,
+            y + 4.0 + self.lane / 2.0,
+            markup(&short(&node.name))
+        );
+        for (from, to) in &node.present {
+            let (from, to) = (self.x(*from), self.x(*to));
+            let _ = writeln!(
+                self.body,
+                "<rect class=\"g-there\" x=\"{from:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>",
+                (to - from).max(0.5),
+                n_slots * self.lane
+            );
+        }
+        for bars in &node.slots {
+            bars.iter().for_each(|bar| self.bar(bar));
+            self.y += self.lane;
+        }
+    }
+
+    /// One bar of the present lane, behind the time in which the slot waited for inputs.
+    fn bar(&mut self, bar: &Bar) {
+        let (class, word) = looks(bar.how);
+        if !self.seen.contains(&bar.how) {
+            self.seen.push(bar.how);
+        }
+        let (lane, y) = (self.lane, self.y);
+        let (wait_from, from, to) = (self.x(bar.wait_from_ns), self.x(bar.from_ns), self.x(bar.to_ns));
+        if from - wait_from >= 0.5 {
+            self.is_waiting = true;
+            let _ = write!(
+                self.body,
+                "<rect class=\"g-wait\" x=\"{wait_from:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>",
+                y + lane * 0.3,
+                from - wait_from,
+                lane * 0.4
+            );
+        }
+        let share = bar.busy_ns as f64 / (bar.to_ns - bar.from_ns).max(1) as f64;
+        let pale = match share {
+            s if s > 0.95 || bar.n == 1 => String::new(),
+            s => format!(" opacity=\"{:.2}\"", s.max(0.15)),
+        };
+        self.is_pale |= !pale.is_empty();
+        let _ = write!(
+            self.body,
+            "<rect class=\"{class}\"{pale} x=\"{from:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\">",
+            y + 1.0,
+            (to - from).max(0.8),
+            lane - 2.0
+        );
+        if bar.name.is_empty() {
+            let _ = writeln!(self.body, "<title>{}</title></rect>", plural(bar.n, "attempt"));
+        } else {
+            let (ran, at) = (duration(bar.to_ns - bar.from_ns), duration(bar.from_ns));
+            let _ =
+                writeln!(self.body, "<title>{}: {word}, {ran}, from {at}</title></rect>", markup(&bar.name));
+        }
+    }
+
+    /// Explains what was drawn.
+    fn legend(&mut self) -> String {
+        self.seen.sort_by_key(|how| badness(*how));
+        let explained = |how: &How| {
+            let (class, word) = looks(*how);
+            format!("<span><i class=\"{class}\"></i>{word}</span>")
+        };
+        let mut legend: String = self.seen.iter().map(explained).collect();
+        if self.is_waiting {
+            legend += "<span><i class=\"g-wait\"></i>the slot waits for its task's inputs</span>";
+        }
+        legend += "<span><i class=\"g-there\"></i>idle</span>";
+        if self.is_pale {
+            legend += "<span>paler: idle between programs</span>";
+        }
+        legend
+    }
+
+    /// The drawing, with the axis of time below the last lane.
+    fn finish(self) -> String {
+        let (width, ..) = chart::GEOMETRY;
+        let (y, body) = (self.y, self.body);
+        let height = y + 34.0;
+        let mut svg = format!(
+            "<svg class=\"chart gantt\" viewBox=\"0 0 {width} {height:.0}\" role=\"img\" \
+             aria-label=\"which programs ran when, by node and slot\">\n{body}"
+        );
+        svg.push_str(&chart::time_axis(self.span_ns as f64, y));
+        svg.push_str("</svg>\n");
+        svg
+    }
 }
 
 /// A key that sorts names as people count: `node2` before `node10`.

@@ -411,9 +411,19 @@ impl Measure<'_> {
     fn totals(&self, requests: &Requests, series: &Series) -> Totals {
         let makespan_ns = self.stop.since_ns(self.start);
         let mut t = Totals { makespan_ns, ..Totals::default() };
+        let work = self.add_tasks(&mut t);
+        self.add_attempts(&mut t);
+        add_bytes(&mut t, requests, series);
+        self.add_slots(&mut t, &work);
+        self.add_peaks(&mut t);
+        t
+    }
+
+    /// Counts tasks by their ends, and takes the response times of done tasks apart.
+    fn add_tasks(&self, t: &mut Totals) -> Work {
         let mut responses: Vec<u64> = vec![];
         let mut sums = [0u128; 5];
-        let (mut first, mut ideal_end, mut work_ns) = (Timestamp(u64::MAX), Timestamp(0), 0.0);
+        let mut work = Work { first: Timestamp(u64::MAX), ideal_end: Timestamp(0), slot_ns: 0.0 };
         for s in &self.submissions {
             t.n_tasks += u64::from(s.n_tasks);
             for task in tasks(std::slice::from_ref(s)) {
@@ -423,20 +433,33 @@ impl Measure<'_> {
                     End::Cancelled => t.n_cancelled += 1,
                     End::Done => {
                         t.n_done += 1;
-                        first = first.min(s.submitted);
+                        work.first = work.first.min(s.submitted);
                         let Some(row) = self.times(task, s.submitted) else { continue };
                         let parts =
                             [row.queue_ns, row.stage_in_ns, row.slot_wait_ns, row.run_ns, row.delivery_ns];
                         sums.iter_mut().zip(parts).for_each(|(sum, ns)| *sum += u128::from(ns));
                         responses.push(row.response_ns);
-                        ideal_end = ideal_end.max(s.submitted.plus_ns(row.run_ns));
-                        work_ns += f64::from(row.cpus) * row.run_ns as f64;
+                        work.ideal_end = work.ideal_end.max(s.submitted.plus_ns(row.run_ns));
+                        work.slot_ns += f64::from(row.cpus) * row.run_ns as f64;
                     }
                 }
             }
         }
-        t.tasks_per_s = ratio(t.n_done as f64, makespan_ns as f64 / 1e9);
+        t.tasks_per_s = ratio(t.n_done as f64, t.makespan_ns as f64 / 1e9);
 
+        let n = responses.len().max(1) as u128;
+        let mean = |sum: u128| (sum / n) as u64;
+        let response_sum = responses.iter().map(|ns| u128::from(*ns)).sum();
+        t.response_mean_ns = mean(response_sum);
+        [t.queue_mean_ns, t.stage_in_mean_ns, t.slot_wait_mean_ns, t.run_mean_ns, t.delivery_mean_ns] =
+            sums.map(mean);
+        responses.sort_unstable();
+        t.response_p50_ns = quantile(&responses, 0.5).unwrap_or(0);
+        t.response_p99_ns = quantile(&responses, 0.99).unwrap_or(0);
+        work
+    }
+
+    fn add_attempts(&self, t: &mut Totals) {
         for a in self.attempts() {
             t.n_attempts += 1;
             match a.how {
@@ -450,49 +473,24 @@ impl Measure<'_> {
             t.cpu_hours_program += hours(a.cpu_ns as f64);
             t.rss_bytes_max = t.rss_bytes_max.max(a.rss_bytes_max);
         }
+    }
 
-        let (r, all) = (requests, requests.total());
-        let shares = |local: u64, remote: u64, all: u64| {
-            let (local, remote, all) = (local as f64, remote as f64, all as f64);
-            (ratio(local, all), ratio(remote, all), ratio(all - local - remote, all))
-        };
-        let local = r.local_hit.n_requests.saturating_add(r.in_place.n_requests);
-        (t.hit_ratio_local, t.hit_ratio_remote, t.miss_ratio) =
-            shares(local, r.remote_hit.n_requests, all.n_requests);
-        let local = r.local_hit.bytes.saturating_add(r.in_place.bytes);
-        (t.hit_ratio_local_bytes, t.hit_ratio_remote_bytes, t.miss_ratio_bytes) =
-            shares(local, r.remote_hit.bytes, all.bytes);
-        t.cache_local_bytes = local.saturating_add(r.joined.bytes);
-        t.cache_remote_bytes = r.remote_hit.bytes;
-        t.home_in_bytes = r.miss.bytes.saturating_add(r.direct.bytes);
-        t.throughput_mean_gbps = ratio(all.bytes as f64 * 8.0, makespan_ns as f64);
-        let mut per_bin: Vec<f64> = (0..series.demand_gbps.len())
-            .map(|i| series.cache_local_gbps[i] + series.cache_remote_gbps[i] + series.home_gbps[i])
-            .collect();
-        per_bin.sort_unstable_by(f64::total_cmp);
-        t.throughput_peak_gbps = quantile(&per_bin, 0.99).unwrap_or(0.0);
-
-        let n = responses.len().max(1) as u128;
-        let mean = |sum: u128| (sum / n) as u64;
-        let response_sum = responses.iter().map(|ns| u128::from(*ns)).sum();
-        t.response_mean_ns = mean(response_sum);
-        [t.queue_mean_ns, t.stage_in_mean_ns, t.slot_wait_mean_ns, t.run_mean_ns, t.delivery_mean_ns] =
-            sums.map(mean);
-        responses.sort_unstable();
-        t.response_p50_ns = quantile(&responses, 0.5).unwrap_or(0);
-        t.response_p99_ns = quantile(&responses, 0.99).unwrap_or(0);
-
+    /// How well the slots that were there were used, and how long the same work would have taken at best.
+    fn add_slots(&self, t: &mut Totals, work: &Work) {
         let slot_ns: f64 =
             self.log.executors.iter().map(|e| f64::from(e.slots) * self.present_ns(e) as f64).sum();
         t.cpu_hours_allocated = hours(slot_ns);
         t.cpu_utilisation = ratio(t.cpu_hours_busy, t.cpu_hours_allocated);
-        t.ideal_ns = ideal_end.since_ns(first);
-        t.slowdown = ratio(makespan_ns as f64, t.ideal_ns as f64).filter(|_| self.complete);
-        let n_slots = ratio(slot_ns, makespan_ns as f64);
-        let on_slots = n_slots.and_then(|n| ratio(work_ns, n)).unwrap_or(0.0);
+        t.ideal_ns = work.ideal_end.since_ns(work.first);
+        t.slowdown = ratio(t.makespan_ns as f64, t.ideal_ns as f64).filter(|_| self.complete);
+        let n_slots = ratio(slot_ns, t.makespan_ns as f64);
+        let on_slots = n_slots.and_then(|n| ratio(work.slot_ns, n)).unwrap_or(0.0);
         t.ideal_on_slots_ns = t.ideal_ns.max(on_slots as u64);
-        t.efficiency = ratio(t.ideal_on_slots_ns as f64, makespan_ns as f64).filter(|_| self.complete);
+        t.efficiency = ratio(t.ideal_on_slots_ns as f64, t.makespan_ns as f64).filter(|_| self.complete);
+    }
 
+    /// The most tasks that were queued, and nodes and slots that were there, at one time.
+    fn add_peaks(&self, t: &mut Totals) {
         let peak = |deltas: Vec<(Timestamp, i64)>| peak(deltas) as u64;
         t.n_queued_max = peak(self.queue_changes());
         let mut nodes = vec![];
@@ -505,7 +503,6 @@ impl Measure<'_> {
         }
         t.n_nodes_max = peak(nodes);
         t.n_slots_max = peak(slots);
-        t
     }
 
     /// The parts of the time of a done task; `None` if no attempt of the task is known.
@@ -682,6 +679,16 @@ impl Measure<'_> {
     }
 }
 
+/// What the done tasks would have needed at best.
+struct Work {
+    /// When the first of them was submitted.
+    first: Timestamp,
+    /// When the last of them would have ended, had each started when it was submitted.
+    ideal_end: Timestamp,
+    /// Times of programs, each times its slots.
+    slot_ns: f64,
+}
+
 #[derive(Clone, Copy, Default)]
 struct Times {
     response_ns: u64,
@@ -691,6 +698,30 @@ struct Times {
     run_ns: u64,
     delivery_ns: u64,
     cpus: u32,
+}
+
+/// Hit ratios and bytes, by the outcomes of requests.
+fn add_bytes(t: &mut Totals, r: &Requests, series: &Series) {
+    let all = r.total();
+    let shares = |local: u64, remote: u64, all: u64| {
+        let (local, remote, all) = (local as f64, remote as f64, all as f64);
+        (ratio(local, all), ratio(remote, all), ratio(all - local - remote, all))
+    };
+    let local = r.local_hit.n_requests.saturating_add(r.in_place.n_requests);
+    (t.hit_ratio_local, t.hit_ratio_remote, t.miss_ratio) =
+        shares(local, r.remote_hit.n_requests, all.n_requests);
+    let local = r.local_hit.bytes.saturating_add(r.in_place.bytes);
+    (t.hit_ratio_local_bytes, t.hit_ratio_remote_bytes, t.miss_ratio_bytes) =
+        shares(local, r.remote_hit.bytes, all.bytes);
+    t.cache_local_bytes = local.saturating_add(r.joined.bytes);
+    t.cache_remote_bytes = r.remote_hit.bytes;
+    t.home_in_bytes = r.miss.bytes.saturating_add(r.direct.bytes);
+    t.throughput_mean_gbps = ratio(all.bytes as f64 * 8.0, t.makespan_ns as f64);
+    let mut per_bin: Vec<f64> = (0..series.demand_gbps.len())
+        .map(|i| series.cache_local_gbps[i] + series.cache_remote_gbps[i] + series.home_gbps[i])
+        .collect();
+    per_bin.sort_unstable_by(f64::total_cmp);
+    t.throughput_peak_gbps = quantile(&per_bin, 0.99).unwrap_or(0.0);
 }
 
 fn keep_slowest(found: &mut Vec<(u64, TaskId, Times)>, n_kept: usize) {

@@ -5,9 +5,12 @@
 //! of the neighbours (Sugiyama81), in a few sweeps. In small workflows the tasks are drawn inside the
 //! boxes, with the files between them as thin lines.
 
+mod layout;
+
+use self::layout::Layout;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Workflow;
-use crate::stages::{Flow, Pattern, Stage, Stages};
+use crate::stages::{Edge, Flow, Pattern, Stage, Stages};
 use eyas_text::markup;
 use std::fmt::Write;
 
@@ -26,61 +29,36 @@ const DOT: f64 = 18.0;
 const DOTS_IN_ROW: usize = 16;
 const SWEEPS: usize = 8;
 
-/// A place in a layer: a stage, or an edge on its way to a deeper layer.
-struct Place {
-    stage: Option<usize>,
-    width: f64,
-    height: f64,
-    x: f64,
-}
-
 /// Draws `workflow`, whose stages are `stages`. Refuses a drawing that would be too large to read.
 pub fn svg(workflow: &Workflow, stages: &Stages) -> Result<String> {
     check_size(stages)?;
     let with_tasks = workflow.tasks.len() <= TASKS_DRAWN_MAX;
     let texts: Vec<Vec<String>> = stages.stages.iter().map(lines_of).collect();
-    let n_layers = stages.stages.iter().map(|s| s.layer + 1).max().unwrap_or(0);
-    let mut places: Vec<Place> = vec![];
-    let mut layers: Vec<Vec<usize>> = vec![vec![]; n_layers];
-    for (n, stage) in stages.stages.iter().enumerate() {
-        let (width, height) = size_of(stage, &texts[n], with_tasks);
-        layers[stage.layer].push(places.len());
-        places.push(Place { stage: Some(n), width, height, x: 0.0 });
-    }
-    // By edge: the places that it goes through, from its first stage to its last.
-    let mut ways: Vec<Vec<usize>> = vec![];
-    for edge in &stages.edges {
-        let (from, to) = (&stages.stages[edge.from], &stages.stages[edge.to]);
-        let mut way = vec![edge.from];
-        for layer in layers.iter_mut().take(to.layer).skip(from.layer + 1) {
-            layer.push(places.len());
-            way.push(places.len());
-            places.push(Place { stage: None, width: 12.0, height: 0.0, x: 0.0 });
-        }
-        way.push(edge.to);
-        ways.push(way);
-    }
-    arrange(&mut layers, &ways, places.len());
-    let width = spread(&layers, &mut places);
-    let mut tops = vec![];
-    let mut y = MARGIN + 2.0 * LINE_H + 10.0;
-    for layer in &layers {
-        tops.push(y);
-        let tallest = layer.iter().map(|p| places[*p].height).fold(0.0, f64::max);
-        y += tallest + LAYER_GAP;
-    }
-    let height = y - LAYER_GAP + MARGIN;
-    let mut layer_of = vec![0; places.len()];
-    for (n, layer) in layers.iter().enumerate() {
-        layer.iter().for_each(|p| layer_of[*p] = n);
-    }
-    let tallest: Vec<f64> =
-        layers.iter().map(|l| l.iter().map(|p| places[*p].height).fold(0.0, f64::max)).collect();
-
+    let sizes: Vec<(f64, f64)> =
+        stages.stages.iter().zip(&texts).map(|(stage, texts)| size_of(stage, texts, with_tasks)).collect();
+    let layout = Layout::new(stages, &sizes);
     let mut out = String::new();
-    let w = &mut out;
+    write_head(&mut out, &layout);
+    write_title(&mut out, workflow);
+    let mut drawing = Drawing { workflow, stages, layout, parts: Parts::default() };
+    drawing.edges();
+    drawing.boxes(&texts);
+    if with_tasks {
+        drawing.tasks(&texts);
+    }
+    let Parts { links, edges, boxes, inner, labels } = drawing.parts;
+    for part in [links, edges, boxes, inner, labels] {
+        out.push_str(&part);
+    }
+    out.push_str("</svg>\n");
+    Ok(out)
+}
+
+/// The opening tag, the styles and the heads of arrows.
+fn write_head(out: &mut String, layout: &Layout) {
+    let (width, height) = (layout.width, layout.height);
     let _ = writeln!(
-        w,
+        out,
         r##"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}" font-family="system-ui, sans-serif" font-size="13">
 <style>
 .box {{ stroke: #4a5568; stroke-width: 1.2 }} .name {{ font-weight: 600 }} .small {{ font-size: 12px; fill: #4a5568 }}
@@ -93,11 +71,15 @@ pub fn svg(workflow: &Workflow, stages: &Stages) -> Result<String> {
     for pattern in PATTERNS {
         let (name, colour) = (pattern.name(), colour_of(pattern));
         let _ = writeln!(
-            w,
+            out,
             r#"<marker id="to-{name}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0 8 4 0 8z" fill="{colour}"/></marker>"#
         );
     }
-    let _ = writeln!(w, "</defs>");
+    let _ = writeln!(out, "</defs>");
+}
+
+/// The name of the workflow, and how large it is.
+fn write_title(out: &mut String, workflow: &Workflow) {
     let title = if workflow.name.is_empty() { "workflow" } else { &workflow.name };
     let total: u64 = workflow.files.iter().filter_map(|f| f.size_bytes).fold(0, u64::saturating_add);
     let sum = format!(
@@ -107,48 +89,87 @@ pub fn svg(workflow: &Workflow, stages: &Stages) -> Result<String> {
         bytes_if(total)
     );
     let _ = writeln!(
-        w,
+        out,
         r#"<text x="{MARGIN}" y="{:.0}" font-size="16" class="name">{}</text>"#,
         MARGIN + 8.0,
         markup(title)
     );
-    let _ = writeln!(w, r#"<text x="{MARGIN}" y="{:.0}" class="small">{sum}</text>"#, MARGIN + 8.0 + LINE_H);
+    let _ =
+        writeln!(out, r#"<text x="{MARGIN}" y="{:.0}" class="small">{sum}</text>"#, MARGIN + 8.0 + LINE_H);
+}
 
-    // Parts that are drawn later lie above: lines between tasks, edges, boxes, dots, labels.
-    let (mut links, mut edges, mut boxes, mut inner) =
-        (String::new(), String::new(), String::new(), String::new());
-    let mut labels = String::new();
-    let w = &mut edges;
-    for (n, (edge, way)) in stages.edges.iter().zip(&ways).enumerate() {
-        let (name, colour) = (edge.pattern.name(), colour_of(edge.pattern));
-        let dashes = if edge.pattern == Pattern::Order { r#" stroke-dasharray="4 4""# } else { "" };
-        let label = label_of(edge.pattern, &edge.flow);
-        if edge.from == edge.to {
-            let place = &places[edge.from];
-            let (x, top) = (place.x + place.width / 2.0, tops[layer_of[edge.from]]);
-            let y = top + place.height / 2.0;
-            let _ = writeln!(
-                w,
-                r#"<path class="edge" stroke="{colour}" marker-end="url(#to-{name})"{dashes} d="M{x:.1} {:.1} C{:.1} {:.1} {:.1} {:.1} {x:.1} {:.1}"><title>{label}</title></path>"#,
-                y - 12.0,
-                x + 34.0,
-                y - 16.0,
-                x + 34.0,
-                y + 16.0,
-                y + 12.0
-            );
-            write_label(&mut labels, &label, colour, x + 30.0 + label_width(&label) / 2.0, y);
-            continue;
+/// Parts of a drawing. What is drawn later lies above: lines between tasks, edges, boxes, dots, labels.
+#[derive(Default)]
+struct Parts {
+    links: String,
+    edges: String,
+    boxes: String,
+    inner: String,
+    labels: String,
+}
+
+/// A drawing under construction.
+struct Drawing<'a> {
+    workflow: &'a Workflow,
+    stages: &'a Stages,
+    layout: Layout,
+    parts: Parts,
+}
+
+impl Drawing<'_> {
+    /// The arrows between stages, with their labels.
+    fn edges(&mut self) {
+        let stages = self.stages;
+        for (n, edge) in stages.edges.iter().enumerate() {
+            match edge.from == edge.to {
+                true => self.edge_to_itself(edge),
+                false => self.edge(n, edge),
+            }
         }
+    }
+
+    /// The edge of a stage whose tasks wait for each other.
+    fn edge_to_itself(&mut self, edge: &Edge) {
+        let Arrow { attributes, colour, label } = arrow_of(edge);
+        let place = &self.layout.places[edge.from];
+        let (x, top) = (place.x + place.width / 2.0, self.layout.top(edge.from));
+        let y = top + place.height / 2.0;
+        let _ = writeln!(
+            self.parts.edges,
+            r#"<path class="edge" {attributes} d="M{x:.1} {:.1} C{:.1} {:.1} {:.1} {:.1} {x:.1} {:.1}"><title>{label}</title></path>"#,
+            y - 12.0,
+            x + 34.0,
+            y - 16.0,
+            x + 34.0,
+            y + 16.0,
+            y + 12.0
+        );
+        write_label(&mut self.parts.labels, &label, colour, x + 30.0 + label_width(&label) / 2.0, y);
+    }
+
+    /// The edge with number `n` between two stages.
+    fn edge(&mut self, n: usize, edge: &Edge) {
+        let Arrow { attributes, colour, label } = arrow_of(edge);
+        let (d, middle) = self.curve(n);
+        let _ = writeln!(
+            self.parts.edges,
+            r#"<path class="edge" {attributes} d="{d}"><title>{} to {}: {label}</title></path>"#,
+            markup(&self.stages.stages[edge.from].name),
+            markup(&self.stages.stages[edge.to].name)
+        );
+        write_label(&mut self.parts.labels, &label, colour, middle.0, middle.1);
+    }
+
+    /// The path of the edge with number `n` through its places, and the point of its label.
+    fn curve(&self, n: usize) -> (String, (f64, f64)) {
+        let (layout, way) = (&self.layout, &self.layout.ways[n]);
         let mut d = String::new();
         let mut middle = (0.0, 0.0);
         for (i, pair) in way.windows(2).enumerate() {
             let (from, to) = (pair[0], pair[1]);
-            let x1 = places[from].x + port(&stages.edges, &ways, &places, from, to, true);
-            let x2 = places[to].x + port(&stages.edges, &ways, &places, to, from, false);
-            let y1 = tops[layer_of[from]]
-                + if places[from].stage.is_some() { places[from].height } else { tallest[layer_of[from]] };
-            let y2 = tops[layer_of[to]];
+            let x1 = layout.places[from].x + layout.port(from, to, true);
+            let x2 = layout.places[to].x + layout.port(to, from, false);
+            let (y1, y2) = (layout.bottom(from), layout.top(to));
             let half = (y2 - y1) / 2.0;
             if i == 0 {
                 let _ = write!(d, "M{x1:.1} {y1:.1}");
@@ -168,77 +189,41 @@ pub fn svg(workflow: &Workflow, stages: &Stages) -> Result<String> {
                 if i + 2 == way.len() { y2 - 2.0 } else { y2 }
             );
         }
-        let _ = writeln!(
-            w,
-            r#"<path class="edge" stroke="{colour}" marker-end="url(#to-{name})"{dashes} d="{d}"><title>{} to {}: {label}</title></path>"#,
-            markup(&stages.stages[edge.from].name),
-            markup(&stages.stages[edge.to].name)
-        );
-        write_label(&mut labels, &label, colour, middle.0, middle.1);
+        (d, middle)
     }
-    let mut dots: Vec<(f64, f64)> = vec![(0.0, 0.0); workflow.tasks.len()];
-    let w = &mut boxes;
-    for (n, place) in places.iter().enumerate() {
-        let Some(stage) = place.stage else { continue };
-        let (x, y) = (place.x - place.width / 2.0, tops[layer_of[n]]);
-        let fill = FILLS[stage % FILLS.len()];
-        let _ = writeln!(
-            w,
-            r#"<rect class="box" x="{x:.1}" y="{y:.1}" width="{:.1}" height="{:.1}" rx="7" fill="{fill}"/>"#,
-            place.width, place.height
-        );
-        for (i, line) in texts[stage].iter().enumerate() {
-            let class = if i == 0 { "name" } else { "small" };
+
+    /// The boxes of stages, with their texts.
+    fn boxes(&mut self, texts: &[Vec<String>]) {
+        let w = &mut self.parts.boxes;
+        for (n, place) in self.layout.places.iter().enumerate() {
+            let Some(stage) = place.stage else { continue };
+            let (x, y) = (place.x - place.width / 2.0, self.layout.top(n));
+            let fill = FILLS[stage % FILLS.len()];
             let _ = writeln!(
                 w,
-                r#"<text class="{class}" text-anchor="middle" x="{:.1}" y="{:.1}">{}</text>"#,
-                place.x,
-                y + 20.0 + i as f64 * LINE_H,
-                markup(line)
+                r#"<rect class="box" x="{x:.1}" y="{y:.1}" width="{:.1}" height="{:.1}" rx="7" fill="{fill}"/>"#,
+                place.width, place.height
             );
-        }
-        if with_tasks {
-            let tasks = &stages.stages[stage].tasks;
-            let first_y = y + 20.0 + texts[stage].len() as f64 * LINE_H;
-            for (i, task) in tasks.iter().enumerate() {
-                let row = i / DOTS_IN_ROW;
-                let in_row = (tasks.len() - row * DOTS_IN_ROW).min(DOTS_IN_ROW) as f64;
-                let dx = (i % DOTS_IN_ROW) as f64 - (in_row - 1.0) / 2.0;
-                dots[*task as usize] = (place.x + dx * DOT, first_y + row as f64 * DOT);
-            }
-        }
-    }
-    if with_tasks {
-        let edge_of = |task: usize, bottom: bool| {
-            let place = stages.of_task[task];
-            tops[layer_of[place]] + if bottom { places[place].height } else { 0.0 }
-        };
-        for (n, before) in workflow.predecessors().iter().enumerate() {
-            for p in before {
-                let p = *p as usize;
-                let ((x1, y1), (x2, y2)) = (dots[p], dots[n]);
-                if stages.of_task[p] == stages.of_task[n] {
-                    let lift = (y1 + y2) / 2.0 - DOT;
-                    let _ = writeln!(
-                        inner,
-                        r#"<path class="link" d="M{x1:.1} {y1:.1} Q{:.1} {lift:.1} {x2:.1} {y2:.1}"/>"#,
-                        (x1 + x2) / 2.0
-                    );
-                    continue;
-                }
-                let (y1, y2) = (edge_of(p, true), edge_of(n, false));
-                let half = (y2 - y1) / 2.0;
+            for (i, line) in texts[stage].iter().enumerate() {
+                let class = if i == 0 { "name" } else { "small" };
                 let _ = writeln!(
-                    links,
-                    r#"<path class="link" d="M{x1:.1} {y1:.1} C{x1:.1} {:.1} {x2:.1} {:.1} {x2:.1} {y2:.1}"/>"#,
-                    y1 + half,
-                    y2 - half
+                    w,
+                    r#"<text class="{class}" text-anchor="middle" x="{:.1}" y="{:.1}">{}</text>"#,
+                    place.x,
+                    y + 20.0 + i as f64 * LINE_H,
+                    markup(line)
                 );
             }
         }
-        let w = &mut inner;
+    }
+
+    /// A dot for each task, and the lines between tasks that wait for each other.
+    fn tasks(&mut self, texts: &[Vec<String>]) {
+        let dots = self.dots(texts);
+        self.links(&dots);
+        let w = &mut self.parts.inner;
         for (n, (x, y)) in dots.iter().enumerate() {
-            let task = &workflow.tasks[n];
+            let task = &self.workflow.tasks[n];
             let took = task.measured.runtime_ns.map_or(String::new(), |ns| format!(", {}", duration(ns)));
             let _ = writeln!(
                 w,
@@ -247,11 +232,69 @@ pub fn svg(workflow: &Workflow, stages: &Stages) -> Result<String> {
             );
         }
     }
-    for part in [links, edges, boxes, inner, labels] {
-        out.push_str(&part);
+
+    /// The place of each task's dot.
+    fn dots(&self, texts: &[Vec<String>]) -> Vec<(f64, f64)> {
+        let mut dots = vec![(0.0, 0.0); self.workflow.tasks.len()];
+        for (n, place) in self.layout.places.iter().enumerate() {
+            let Some(stage) = place.stage else { continue };
+            let y = self.layout.top(n);
+            let tasks = &self.stages.stages[stage].tasks;
+            let first_y = y + 20.0 + texts[stage].len() as f64 * LINE_H;
+            for (i, task) in tasks.iter().enumerate() {
+                let row = i / DOTS_IN_ROW;
+                let in_row = (tasks.len() - row * DOTS_IN_ROW).min(DOTS_IN_ROW) as f64;
+                let dx = (i % DOTS_IN_ROW) as f64 - (in_row - 1.0) / 2.0;
+                dots[*task as usize] = (place.x + dx * DOT, first_y + row as f64 * DOT);
+            }
+        }
+        dots
     }
-    out.push_str("</svg>\n");
-    Ok(out)
+
+    /// The lines between the dots of tasks that wait for each other.
+    fn links(&mut self, dots: &[(f64, f64)]) {
+        let (layout, stages) = (&self.layout, self.stages);
+        for (n, before) in self.workflow.predecessors().iter().enumerate() {
+            for p in before {
+                let p = *p as usize;
+                let ((x1, y1), (x2, y2)) = (dots[p], dots[n]);
+                if stages.of_task[p] == stages.of_task[n] {
+                    let lift = (y1 + y2) / 2.0 - DOT;
+                    let _ = writeln!(
+                        self.parts.inner,
+                        r#"<path class="link" d="M{x1:.1} {y1:.1} Q{:.1} {lift:.1} {x2:.1} {y2:.1}"/>"#,
+                        (x1 + x2) / 2.0
+                    );
+                    continue;
+                }
+                let (y1, y2) = (layout.bottom(stages.of_task[p]), layout.top(stages.of_task[n]));
+                let half = (y2 - y1) / 2.0;
+                let _ = writeln!(
+                    self.parts.links,
+                    r#"<path class="link" d="M{x1:.1} {y1:.1} C{x1:.1} {:.1} {x2:.1} {:.1} {x2:.1} {y2:.1}"/>"#,
+                    y1 + half,
+                    y2 - half
+                );
+            }
+        }
+    }
+}
+
+/// How the arrow of an edge looks.
+struct Arrow {
+    attributes: String,
+    colour: &'static str,
+    label: String,
+}
+
+fn arrow_of(edge: &Edge) -> Arrow {
+    let (name, colour) = (edge.pattern.name(), colour_of(edge.pattern));
+    let dashes = if edge.pattern == Pattern::Order { r#" stroke-dasharray="4 4""# } else { "" };
+    Arrow {
+        attributes: format!(r#"stroke="{colour}" marker-end="url(#to-{name})"{dashes}"#),
+        colour,
+        label: label_of(edge.pattern, &edge.flow),
+    }
 }
 
 /// Refuses a drawing that is too large. Each arrow takes a place in every layer that it passes.
@@ -285,84 +328,6 @@ fn write_label(out: &mut String, label: &str, colour: &str, x: f64, y: f64) {
         y - 8.0,
         y + 4.0
     );
-}
-
-/// The point where an edge leaves or enters a box, from the box's middle. The edges of one side spread over
-/// it, in the order of their other ends.
-fn port(
-    edges: &[crate::stages::Edge],
-    ways: &[Vec<usize>],
-    places: &[Place],
-    at: usize,
-    other: usize,
-    leaves: bool,
-) -> f64 {
-    if places[at].stage.is_none() {
-        return 0.0;
-    }
-    let mut others: Vec<usize> = edges
-        .iter()
-        .zip(ways)
-        .filter(|(edge, _)| edge.from != edge.to)
-        .filter_map(|(_, way)| match leaves {
-            true if way[0] == at => Some(way[1]),
-            false if way[way.len() - 1] == at => Some(way[way.len() - 2]),
-            _ => None,
-        })
-        .collect();
-    others.sort_by(|a, b| places[*a].x.total_cmp(&places[*b].x).then(a.cmp(b)));
-    let n = others.len() as f64;
-    let i = others.iter().position(|o| *o == other).unwrap_or(0) as f64;
-    (i + 1.0) / (n + 1.0) * places[at].width - places[at].width / 2.0
-}
-
-/// Orders each layer by the mean place of the neighbours above, then below, a few times.
-fn arrange(layers: &mut [Vec<usize>], ways: &[Vec<usize>], n_places: usize) {
-    let (mut above, mut below) = (vec![vec![]; n_places], vec![vec![]; n_places]);
-    for pair in ways.iter().flat_map(|way| way.windows(2)).filter(|pair| pair[0] != pair[1]) {
-        above[pair[1]].push(pair[0]);
-        below[pair[0]].push(pair[1]);
-    }
-    let mut rank = vec![0.0; n_places];
-    let number = |layer: &[usize], rank: &mut [f64]| {
-        layer.iter().enumerate().for_each(|(i, p)| rank[*p] = i as f64 - layer.len() as f64 / 2.0);
-    };
-    layers.iter().for_each(|layer| number(layer, &mut rank));
-    for sweep in 0..SWEEPS {
-        let downwards = sweep % 2 == 0;
-        let neighbours = if downwards { &above } else { &below };
-        let mut numbers: Vec<usize> = (0..layers.len()).collect();
-        if !downwards {
-            numbers.reverse();
-        }
-        for n in numbers {
-            let mean = |p: &usize| match neighbours[*p].as_slice() {
-                [] => rank[*p],
-                all => all.iter().map(|q| rank[*q]).sum::<f64>() / all.len() as f64,
-            };
-            let mut keyed: Vec<(f64, usize)> = layers[n].iter().map(|p| (mean(p), *p)).collect();
-            keyed.sort_by(|a, b| a.0.total_cmp(&b.0));
-            layers[n] = keyed.into_iter().map(|(_, p)| p).collect();
-            number(&layers[n], &mut rank);
-        }
-    }
-}
-
-/// Sets the middle of every place; each layer is centred. Returns the width of the drawing.
-fn spread(layers: &[Vec<usize>], places: &mut [Place]) -> f64 {
-    let width_of = |layer: &Vec<usize>, places: &[Place]| {
-        layer.iter().map(|p| places[*p].width + GAP_X).sum::<f64>() - GAP_X
-    };
-    let widest = layers.iter().map(|layer| width_of(layer, places)).fold(260.0, f64::max);
-    for layer in layers {
-        let mut x = MARGIN + (widest - width_of(layer, places)) / 2.0;
-        for p in layer {
-            places[*p].x = x + places[*p].width / 2.0;
-            x += places[*p].width + GAP_X;
-        }
-    }
-    // Room at the right for the label of an edge from a stage to itself.
-    widest + 2.0 * MARGIN + 120.0
 }
 
 fn size_of(stage: &Stage, texts: &[String], with_tasks: bool) -> (f64, f64) {

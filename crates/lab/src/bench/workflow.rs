@@ -143,141 +143,155 @@ enum PendingReport {
 
 /// Also gives the state machine, so that its memory can be counted.
 fn resolve(args: &WorkflowArgs, arrays: &[Arc<TaskArray>]) -> (Result<Cost, Fault>, Option<Dispatcher>) {
-    let mut core = match Dispatcher::new(DispatcherConfig::default()) {
-        Ok(core) => core,
-        Err(e) => return (Err(failed(e)), None),
+    let mut cluster = match Cluster::new(args) {
+        Ok(cluster) => cluster,
+        Err(e) => return (Err(e), None),
     };
-    let (mut out, mut now) = (vec![], 1_000_000_000u64);
-    for e in 1..=args.executors {
-        let offer = Offer {
-            name: format!("node{e}"),
-            slots: args.slots,
-            memory_bytes: 1 << 40,
-            cache_bytes: 1 << 50,
-            ..Offer::default()
-        };
-        core.handle(Timestamp(now), Event::ExecutorJoined { executor: ExecutorId(e), offer }, &mut out);
-    }
     let begun = Instant::now();
-    core.handle(
-        Timestamp(now),
-        Event::RunOpened { run: RUN, name: "bench".into(), keep: false, into: None },
-        &mut out,
-    );
-    for array in arrays {
-        core.handle(Timestamp(now), Event::ArrayAdded { run: RUN, array: array.clone() }, &mut out);
-    }
-    core.handle(Timestamp(now), Event::RunCommitted { run: RUN }, &mut out);
+    cluster.submit(arrays);
     let submitted_s = begun.elapsed().as_secs_f64();
     let begun = Instant::now();
-    let mut reports: VecDeque<PendingReport> = VecDeque::new();
-    let (mut n_tasks_done, mut n_prefetched, mut n_dropped) = (0, 0, 0);
-    loop {
-        for action in out.drain(..) {
+    while cluster.step() {}
+    let Cluster { core, n_tasks_done, n_prefetched, n_dropped, .. } = cluster;
+    let resolved_s = begun.elapsed().as_secs_f64();
+    (Ok(Cost { submitted_s, resolved_s, n_tasks_done, n_prefetched, n_dropped }), Some(core))
+}
+
+/// A dispatcher's core with simulated executors.
+struct Cluster {
+    core: Dispatcher,
+    out: Vec<Action>,
+    now: u64,
+    reports: VecDeque<PendingReport>,
+    n_tasks_done: u64,
+    n_prefetched: u64,
+    n_dropped: u64,
+}
+
+impl Cluster {
+    fn new(args: &WorkflowArgs) -> Result<Cluster, Fault> {
+        let core = Dispatcher::new(DispatcherConfig::default()).map_err(failed)?;
+        let mut cluster = Cluster {
+            core,
+            out: vec![],
+            now: 1_000_000_000,
+            reports: VecDeque::new(),
+            n_tasks_done: 0,
+            n_prefetched: 0,
+            n_dropped: 0,
+        };
+        for e in 1..=args.executors {
+            let offer = Offer {
+                name: format!("node{e}"),
+                slots: args.slots,
+                memory_bytes: 1 << 40,
+                cache_bytes: 1 << 50,
+                ..Offer::default()
+            };
+            cluster.handle(Event::ExecutorJoined { executor: ExecutorId(e), offer });
+        }
+        Ok(cluster)
+    }
+
+    fn handle(&mut self, event: Event) {
+        self.core.handle(Timestamp(self.now), event, &mut self.out);
+    }
+
+    fn submit(&mut self, arrays: &[Arc<TaskArray>]) {
+        self.handle(Event::RunOpened { run: RUN, name: "bench".into(), keep: false, into: None });
+        for array in arrays {
+            self.handle(Event::ArrayAdded { run: RUN, array: array.clone() });
+        }
+        self.handle(Event::RunCommitted { run: RUN });
+    }
+
+    /// Takes what the core did last, and makes the next report. `false`: there is nothing left to do.
+    fn step(&mut self) -> bool {
+        self.take_actions();
+        self.now += 1_000;
+        match self.reports.pop_front() {
+            Some(PendingReport::Prefetched(executor, objects)) => {
+                let added = objects.into_iter().map(|object| replica(object, None, None)).collect();
+                self.handle(Event::ReplicasChanged { executor, added, dropped: vec![] });
+            }
+            Some(PendingReport::Ended(executor, assignment)) => self.end(executor, &assignment),
+            None if self.core.n_ready() > 0 => {
+                self.now += 10_000_000;
+                self.handle(Event::Ticked);
+            }
+            None => return false,
+        }
+        true
+    }
+
+    fn take_actions(&mut self) {
+        for action in self.out.drain(..) {
             match action {
                 Action::Assign { executor, assignment } => {
-                    reports.push_back(PendingReport::Ended(executor, assignment))
+                    self.reports.push_back(PendingReport::Ended(executor, assignment))
                 }
                 Action::Prefetch { executor, inputs, .. } => {
-                    n_prefetched += inputs.len() as u64;
-                    reports.push_back(PendingReport::Prefetched(
+                    self.n_prefetched += inputs.len() as u64;
+                    self.reports.push_back(PendingReport::Prefetched(
                         executor,
                         inputs.iter().map(|i| i.object).collect(),
                     ))
                 }
-                Action::EndTask { outcome: Outcome::Done, .. } => n_tasks_done += 1,
-                Action::DropReplicas { objects, .. } => n_dropped += objects.len() as u64,
+                Action::EndTask { outcome: Outcome::Done, .. } => self.n_tasks_done += 1,
+                Action::DropReplicas { objects, .. } => self.n_dropped += objects.len() as u64,
                 _ => {}
             }
         }
-        now += 1_000;
-        let added = |object, version: Option<HomeVersion>| ReplicaAdded {
-            object,
-            digest: digest_of(object),
-            size_bytes: FILE_BYTES,
-            version,
-            run: None,
-            private: false,
+    }
+
+    /// The attempt has copied what it lacked, and ended well.
+    fn end(&mut self, executor: ExecutorId, assignment: &Assignment) {
+        let catalog = self.core.catalog();
+        let version =
+            |stays: bool| (!stays).then(|| HomeVersion { size_bytes: FILE_BYTES, stamp: "1".into() });
+        let lacking = assignment.inputs.iter().filter(|i| !catalog.holds(executor, i.object));
+        let fetched: Vec<ReplicaAdded> = lacking
+            .map(|i| replica(i.object, version(i.stays), (!i.stays).then_some(assignment.run)))
+            .collect();
+        let outcome_of = |input: &AssignedInput| match input.sources.first() {
+            _ if catalog.holds(executor, input.object) => CacheOutcome::LocalHit,
+            Some(from) => CacheOutcome::RemoteHit { from: *from },
+            None => CacheOutcome::Miss,
         };
-        match reports.pop_front() {
-            Some(PendingReport::Prefetched(executor, objects)) => {
-                let added = objects.into_iter().map(|o| added(o, None)).collect();
-                core.handle(
-                    Timestamp(now),
-                    Event::ReplicasChanged { executor, added, dropped: vec![] },
-                    &mut out,
-                );
-            }
-            Some(PendingReport::Ended(executor, assignment)) => {
-                let version =
-                    |stays: bool| (!stays).then(|| HomeVersion { size_bytes: FILE_BYTES, stamp: "1".into() });
-                let lacking = assignment.inputs.iter().filter(|i| !core.catalog().holds(executor, i.object));
-                let fetched: Vec<ReplicaAdded> = lacking
-                    .map(|i| ReplicaAdded {
-                        run: (!i.stays).then_some(assignment.run),
-                        ..added(i.object, version(i.stays))
-                    })
-                    .collect();
-                let outcome_of = |input: &AssignedInput| match input.sources.first() {
-                    Some(from) => CacheOutcome::RemoteHit { from: *from },
-                    None => CacheOutcome::Miss,
-                };
-                let inputs = assignment.inputs.iter().map(|i| InputReport {
-                    object: i.object,
-                    outcome: if core.catalog().holds(executor, i.object) {
-                        CacheOutcome::LocalHit
-                    } else {
-                        outcome_of(i)
-                    },
-                    size_bytes: FILE_BYTES,
-                    wait_ns: 1_000_000,
-                });
-                let inputs = inputs.collect();
-                if !fetched.is_empty() {
-                    let event = Event::ReplicasChanged { executor, added: fetched, dropped: vec![] };
-                    core.handle(Timestamp(now), event, &mut out);
-                }
-                let (task, attempt) = (assignment.task, assignment.attempt);
-                let outputs = (0..).zip(&assignment.outputs).map(|(output, object)| OutputReport {
-                    output,
-                    digest: digest_of(*object),
-                    size_bytes: FILE_BYTES,
-                });
-                let t = Timestamp(now);
-                let report = AttemptReport {
-                    task,
-                    attempt,
-                    outcome: Outcome::Done,
-                    times: Times {
-                        received: t,
-                        inputs_ready: t,
-                        started: t,
-                        exited: Timestamp(now + 1_000_000),
-                    },
-                    inputs,
-                    outputs: outputs.collect(),
-                    cpu_ns: 1_000_000,
-                    rss_bytes_max: 0,
-                };
-                core.handle(t, Event::AttemptEnded { executor, report: report.into() }, &mut out);
-                if assignment.staying.len() < assignment.outputs.len() {
-                    let event = Event::OutputsHome { executor, task, attempt, result: Ok(()) };
-                    core.handle(t, event, &mut out);
-                }
-            }
-            None if core.n_ready() > 0 => {
-                now += 10_000_000;
-                core.handle(Timestamp(now), Event::Ticked, &mut out);
-            }
-            None => break,
+        let inputs = assignment.inputs.iter().map(|i| InputReport {
+            object: i.object,
+            outcome: outcome_of(i),
+            size_bytes: FILE_BYTES,
+            wait_ns: 1_000_000,
+        });
+        let inputs = inputs.collect();
+        if !fetched.is_empty() {
+            self.handle(Event::ReplicasChanged { executor, added: fetched, dropped: vec![] });
+        }
+        let (task, attempt) = (assignment.task, assignment.attempt);
+        let outputs = (0..).zip(&assignment.outputs).map(|(output, object)| OutputReport {
+            output,
+            digest: digest_of(*object),
+            size_bytes: FILE_BYTES,
+        });
+        let t = Timestamp(self.now);
+        let report = AttemptReport {
+            task,
+            attempt,
+            outcome: Outcome::Done,
+            times: Times { received: t, inputs_ready: t, started: t, exited: t.plus_ns(1_000_000) },
+            inputs,
+            outputs: outputs.collect(),
+            cpu_ns: 1_000_000,
+            rss_bytes_max: 0,
+        };
+        self.handle(Event::AttemptEnded { executor, report: report.into() });
+        if assignment.staying.len() < assignment.outputs.len() {
+            self.handle(Event::OutputsHome { executor, task, attempt, result: Ok(()) });
         }
     }
-    let cost = Cost {
-        submitted_s,
-        resolved_s: begun.elapsed().as_secs_f64(),
-        n_tasks_done,
-        n_prefetched,
-        n_dropped,
-    };
-    (Ok(cost), Some(core))
+}
+
+fn replica(object: ObjectId, version: Option<HomeVersion>, run: Option<RunId>) -> ReplicaAdded {
+    ReplicaAdded { object, digest: digest_of(object), size_bytes: FILE_BYTES, version, run, private: false }
 }

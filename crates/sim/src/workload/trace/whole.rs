@@ -15,27 +15,9 @@ impl Reader {
         config: &TraceConfig,
     ) -> Result<Trace, Error> {
         let log = dir.join(EVENTS_FILE);
-        let log = shown_path(&log);
+        let log = shown_path(&log).to_string();
         let runs = fold.runs.records();
-        let is_kept = |r: &RunRecord| r.is_complete && !r.aborted;
-        let known: Vec<RunId> = runs.iter().filter(|(_, r)| is_kept(r)).map(|(id, _)| *id).collect();
-        let chosen: Vec<RunId> = match config.run {
-            None => known.clone(),
-            Some(run) => known.iter().copied().filter(|id| id.0 == run).collect(),
-        };
-        if chosen.is_empty() {
-            let context = match (config.run, known.as_slice()) {
-                (None, _) | (_, []) if torn => {
-                    format!("{log} breaks off before any submission is complete")
-                }
-                (None, _) | (_, []) => format!("no run was submitted completely in {log}"),
-                (Some(run), known) => {
-                    let list: Vec<String> = known.iter().map(|id| id.to_string()).collect();
-                    format!("{log} has no run {run}; it has {}", list.join(", "))
-                }
-            };
-            return Err(Error::new(ErrorKind::Incomplete, READ, context));
-        }
+        let chosen = choose_runs(&fold, &log, torn, config)?;
         let chosen_set: BTreeSet<RunId> = chosen.iter().copied().collect();
         let zero = chosen.iter().map(|id| runs[id].opened).min().unwrap_or_default();
 
@@ -54,27 +36,8 @@ impl Reader {
                 compute: Compute::Each(positions),
             });
         }
-        let count = |end: End| tasks.iter().filter(|t| t.end == end).count() as u64;
-        let (n_tasks, n_not) = (tasks.len() as u64, count(End::Not));
-        let (n_done, n_failed, n_cancelled) = (count(End::Done), count(End::Failed), count(End::Cancelled));
-        if n_tasks == 0 {
-            let context = format!("the run in {log} has no tasks");
-            return Err(Error::new(ErrorKind::Incomplete, READ, context));
-        }
-        if n_not > 0 {
-            let how = if torn { "it breaks off in the middle of a line" } else { "it stops" };
-            let context =
-                format!("{log} is not of a whole run: {how}, and {n_not} of {n_tasks} tasks had not ended",);
-            return Err(Error::new(ErrorKind::Incomplete, READ, context)
-                .hint("wait for the run to end, or copy the whole folder"));
-        }
-        if n_done < n_tasks && !config.allow_failed {
-            let context = format!(
-                "{n_failed} of {n_tasks} tasks in {log} failed and {n_cancelled} were cancelled, so it does not say how long the work takes",
-            );
-            return Err(Error::new(ErrorKind::Failed, READ, context)
-                .hint("run it again until all of it is done, or take medians for what is missing"));
-        }
+        let ends = Ends::of(&tasks);
+        ends.check(&log, torn, config)?;
         let mut runs_ns: Vec<u64> = tasks.iter().filter(|t| t.has_run()).map(TaskMeasured::run_ns).collect();
         runs_ns.sort_unstable();
         if runs_ns.is_empty() {
@@ -82,20 +45,7 @@ impl Reader {
             return Err(Error::new(ErrorKind::Failed, READ, context));
         }
         let run_median_ns = runs_ns[(runs_ns.len() - 1) / 2];
-        for t in &mut tasks {
-            for time in [
-                &mut t.submitted,
-                &mut t.ended,
-                &mut t.assigned,
-                &mut t.received,
-                &mut t.inputs_ready,
-                &mut t.started,
-                &mut t.exited,
-                &mut t.reported,
-            ] {
-                *time = Timestamp(time.since_ns(zero));
-            }
-        }
+        tasks.iter_mut().for_each(|task| task.count_from(zero));
 
         let mut sizes = self.sizes;
         let read_bytes = complete_sizes(&submissions, &mut sizes, config.allow_failed);
@@ -121,10 +71,10 @@ impl Reader {
             eyas_version: life.eyas_version.clone(),
             config: life.config.clone(),
             n_lives: fold.lives.len() as u32,
-            n_tasks,
-            n_done,
-            n_failed,
-            n_cancelled,
+            n_tasks: ends.n_tasks,
+            n_done: ends.n_done,
+            n_failed: ends.n_failed,
+            n_cancelled: ends.n_cancelled,
             n_attempts: chosen.iter().filter_map(|id| self.n_attempts.get(id)).sum(),
             makespan_ns: tasks.iter().map(|t| t.ended.0).max().unwrap_or(0),
             home_in: transfers_of(Way::HomeIn),
@@ -143,6 +93,94 @@ impl Reader {
             _ => dir.display().to_string(),
         };
         Ok(Trace { name, measured, sizes, read_bytes, ordered, run_median_ns })
+    }
+}
+
+/// The complete runs that are wanted.
+fn choose_runs(fold: &Fold, log: &str, torn: bool, config: &TraceConfig) -> Result<Vec<RunId>, Error> {
+    let is_kept = |r: &RunRecord| r.is_complete && !r.aborted;
+    let runs = fold.runs.records().iter();
+    let known: Vec<RunId> = runs.filter(|(_, r)| is_kept(r)).map(|(id, _)| *id).collect();
+    let chosen: Vec<RunId> = match config.run {
+        None => known.clone(),
+        Some(run) => known.iter().copied().filter(|id| id.0 == run).collect(),
+    };
+    if !chosen.is_empty() {
+        return Ok(chosen);
+    }
+    let context = match (config.run, known.as_slice()) {
+        (None, _) | (_, []) if torn => {
+            format!("{log} breaks off before any submission is complete")
+        }
+        (None, _) | (_, []) => format!("no run was submitted completely in {log}"),
+        (Some(run), known) => {
+            let list: Vec<String> = known.iter().map(|id| id.to_string()).collect();
+            format!("{log} has no run {run}; it has {}", list.join(", "))
+        }
+    };
+    Err(Error::new(ErrorKind::Incomplete, READ, context))
+}
+
+/// How many of the tasks ended, and how.
+struct Ends {
+    n_tasks: u64,
+    n_done: u64,
+    n_failed: u64,
+    n_cancelled: u64,
+}
+
+impl Ends {
+    fn of(tasks: &[TaskMeasured]) -> Ends {
+        let count = |end: End| tasks.iter().filter(|t| t.end == end).count() as u64;
+        Ends {
+            n_tasks: tasks.len() as u64,
+            n_done: count(End::Done),
+            n_failed: count(End::Failed),
+            n_cancelled: count(End::Cancelled),
+        }
+    }
+
+    /// Refuses a log that does not say how long the whole work takes.
+    fn check(&self, log: &str, torn: bool, config: &TraceConfig) -> Result<(), Error> {
+        let Ends { n_tasks, n_done, n_failed, n_cancelled } = *self;
+        if n_tasks == 0 {
+            let context = format!("the run in {log} has no tasks");
+            return Err(Error::new(ErrorKind::Incomplete, READ, context));
+        }
+        let n_not = n_tasks - n_done - n_failed - n_cancelled;
+        if n_not > 0 {
+            let how = if torn { "it breaks off in the middle of a line" } else { "it stops" };
+            let context =
+                format!("{log} is not of a whole run: {how}, and {n_not} of {n_tasks} tasks had not ended",);
+            return Err(Error::new(ErrorKind::Incomplete, READ, context)
+                .hint("wait for the run to end, or copy the whole folder"));
+        }
+        if n_done < n_tasks && !config.allow_failed {
+            let context = format!(
+                "{n_failed} of {n_tasks} tasks in {log} failed and {n_cancelled} were cancelled, so it does not say how long the work takes",
+            );
+            return Err(Error::new(ErrorKind::Failed, READ, context)
+                .hint("run it again until all of it is done, or take medians for what is missing"));
+        }
+        Ok(())
+    }
+}
+
+impl TaskMeasured {
+    /// Times are counted from `zero` on.
+    fn count_from(&mut self, zero: Timestamp) {
+        for time in [
+            &mut self.submitted,
+            &mut self.ended,
+            &mut self.assigned,
+            &mut self.received,
+            &mut self.inputs_ready,
+            &mut self.started,
+            &mut self.exited,
+            &mut self.reported,
+        ] {
+            *time = Timestamp(time.since_ns(zero));
+        }
     }
 }
 
