@@ -21,10 +21,10 @@ def write_list(path: Path, *tasks: Mapping[str, Json] | str) -> Path:
 
 
 def failures(done: Finished) -> dict[str, str]:
-    """Why each task failed, as a run told it: one line for each, and no task twice."""
-    told = re.findall(r"^failed: task `(.*?)`: (.*)$", done.stderr, re.MULTILINE)
-    reasons = dict(told)
-    assert len(reasons) == len(told), f"a failure was told twice\n{done}"
+    """Why each task failed, as a run printed it: one line for each, and no task twice."""
+    found = re.findall(r"^failed: task `(.*?)`: (.*)$", done.stderr, re.MULTILINE)
+    reasons = dict(found)
+    assert len(reasons) == len(found), f"a failure was printed twice\n{done}"
     return reasons
 
 

@@ -228,12 +228,12 @@ def fails_alone(run: Run, at: Path, neighbours: list[Json], bad: Json, *options:
     done = run(
         "run", write_list(at / "tasks.jsonl", neighbours[0], bad, *neighbours[1:]), *options, status=1, cwd=at
     )
-    told = failures(done)
-    assert list(told) == [bad["id"]], done
+    reasons = failures(done)
+    assert list(reasons) == [bad["id"]], done
     for i in range(3):
         assert (at / f"ok-{i}.txt").read_text() == "shared\n"
     nothing_is_left(at)
-    return told[str(bad["id"])]
+    return reasons[str(bad["id"])]
 
 
 def test_a_missing_input_is_named(run: Run, tmp_path: Path, neighbours: list[Json]) -> None:
@@ -265,9 +265,9 @@ def test_a_task_whose_input_was_never_made_names_the_one_that_failed(
         *neighbours,
     )
     done = run("run", "tasks.jsonl", status=1)
-    told = failures(done)
-    assert told["makes"] == "the program ended with status 3"
-    assert told["uses"] == "task `makes`, which makes one of its inputs, failed"
+    reasons = failures(done)
+    assert reasons["makes"] == "the program ended with status 3"
+    assert reasons["uses"] == "task `makes`, which makes one of its inputs, failed"
     assert (tmp_path / "ok-2.txt").read_text() == "shared\n"
     nothing_is_left(tmp_path)
 
@@ -307,10 +307,10 @@ def test_an_unreadable_input_is_named(ordinary: tuple[Run, Path]) -> None:
         # What a task may not change stays as it is: the input is read-only.
         {"id": "writes", "command": "echo more >> open.txt", "inputs": ["open.txt"]},
     )
-    told = failures(run("run", "tasks.jsonl", status=1, cwd=at))
-    assert sorted(told) == ["bad", "writes"]
-    assert f"`{at}/secret.txt`" in told["bad"] and "permission denied" in told["bad"].lower()
-    assert "ermission denied" in told["writes"]
+    reasons = failures(run("run", "tasks.jsonl", status=1, cwd=at))
+    assert sorted(reasons) == ["bad", "writes"]
+    assert f"`{at}/secret.txt`" in reasons["bad"] and "permission denied" in reasons["bad"].lower()
+    assert "ermission denied" in reasons["writes"]
     assert (at / "done.txt").read_text() == "open\n" == (at / "open.txt").read_text()
     nothing_is_left(at)
 
@@ -323,9 +323,9 @@ def test_an_output_where_nothing_may_be_written_is_named(ordinary: tuple[Run, Pa
         {"id": "bad", "command": "echo 1 > o", "outputs": {"o": "closed/o"}},
         {"id": "ok", "command": "echo 2 > o", "outputs": {"o": "done.txt"}},
     )
-    told = failures(run("run", "tasks.jsonl", status=1, cwd=at))
-    assert list(told) == ["bad"]
-    assert f"`{at}/closed/o`" in told["bad"] and "permission denied" in told["bad"].lower()
+    reasons = failures(run("run", "tasks.jsonl", status=1, cwd=at))
+    assert list(reasons) == ["bad"]
+    assert f"`{at}/closed/o`" in reasons["bad"] and "permission denied" in reasons["bad"].lower()
     assert (at / "done.txt").read_text() == "2\n"
     nothing_is_left(at)
 
@@ -339,9 +339,9 @@ def test_an_input_that_changes_during_the_run_is_never_used_in_two_versions(
     large.write_bytes(b"1" * (2 << 20))
     write_list(tmp_path / "tasks.jsonl", *reads_before_and_after(how.format(large)), *neighbours)
     done = run("run", "tasks.jsonl", "--cache", "1MiB", status=1)
-    told = failures(done)
-    assert list(told) == ["after"], done
-    assert f"`{large}`" in told["after"] and "changed since this run first read it" in told["after"]
+    reasons = failures(done)
+    assert list(reasons) == ["after"], done
+    assert f"`{large}`" in reasons["after"] and "changed since this run first read it" in reasons["after"]
     assert (tmp_path / "a.dat").read_bytes() == b"1" * (2 << 20)
     assert not (tmp_path / "b").exists()
     assert (tmp_path / "ok-2.txt").read_text() == "shared\n"
@@ -493,8 +493,8 @@ def test_a_killed_cluster_is_told_and_hides_no_ended_run(run: Run, eyas: Eyas, t
     (dispatcher,) = [pid for pid, command in eyas.left_behind() if " dispatcher " in command]
     os.kill(dispatcher, signal.SIGKILL)
     wait_until(lambda: dispatcher not in dict(eyas.left_behind()), "the end of the dispatcher")
-    told = run("status", status=3)
-    assert told.stderr.startswith(
+    refusal = run("status", status=3)
+    assert refusal.stderr.startswith(
         "error: no cluster is up; the last one was ended without a word\nhint: `eyas up`"
     )
     assert run("logs", "says").stdout == "hello\n"

@@ -44,8 +44,8 @@ def test_a_failed_line_is_named_and_resumed_alone(run: Run, folder: Path) -> Non
     (folder / "commands.txt").write_text("echo x >> log\ntest -e gate\n")
     assert "failed: task `2`: " in run("run", "commands.txt", cwd=folder, status=1).stderr
     (folder / "gate").touch()
-    told = run("run", "commands.txt", "--resume", "--dry-run", cwd=folder).stdout
-    assert told.splitlines()[0] == f"cd {folder} || exit; test -e gate"
+    output = run("run", "commands.txt", "--resume", "--dry-run", cwd=folder).stdout
+    assert output.splitlines()[0] == f"cd {folder} || exit; test -e gate"
     assert (
         "1 of 2 tasks are up to date, 1 to run" in run("run", "commands.txt", "--resume", cwd=folder).stderr
     )

@@ -344,8 +344,8 @@ def test_a_cluster_that_stays(start: Start, run: Run, tmp_path: Path) -> None:
     run("submit", "l.jsonl", *join)
     run("wait", *join)
     assert tree(tmp_path / "out" / "s") == MADE
-    told = run("explain", "make", *join).stdout
-    assert "made 1 output" in told
+    explanation = run("explain", "make", *join).stdout
+    assert "made 1 output" in explanation
     run("report", "--join", "c/dispatcher/join.json", "--out", "rep")
     run("export", "--wfformat", "w.json", *join)
     # Exported, its outputs have names of their own; stand-ins make directories of the sizes.

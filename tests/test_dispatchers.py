@@ -121,19 +121,19 @@ def test_a_group_finds_the_patterns_of_the_whole_run(run: Run, tmp_path: Path) -
         assert int((home / "merged").read_text()) == sum(range(n)) + 100 * n
         logs = [log_entries(path) for path in sorted(cluster.glob("dispatcher*/events.jsonl"))]
         assert len(logs) == dispatchers
-        told = [[entry["out"] for entry in log if "out" in entry] for log in logs]
+        actions = [[entry["out"] for entry in log if "out" in entry] for log in logs]
         pattern = [
             {
                 json.dumps(out["found_pattern"]["evidence"], sort_keys=True)
                 for out in outs
                 if "found_pattern" in out
             }
-            for outs in told
+            for outs in actions
         ]
         assert all(one == pattern[0] for one in pattern), "each dispatcher knows all of them"
         found[dispatchers] = pattern[0]
         records = [
-            out["end_collective"]["record"] for outs in told for out in outs if "end_collective" in out
+            out["end_collective"]["record"] for outs in actions for out in outs if "end_collective" in out
         ]
         kinds[dispatchers] = {record["kind"] for record in records if record["n_arrived"] > 0}
         page = tmp_path / f"{dispatchers}.html"
@@ -177,7 +177,7 @@ def test_the_logs_of_several_are_one_report(run: Run, tmp_path: Path) -> None:
     for task in ("sum", "a0", "b1", "b2", "c3"):
         assert "done" in run("explain", task, "--dir", cluster).stdout
     assert "name the task by its id" in run("explain", "#0", "--dir", cluster, status=2).stderr
-    # The directory of one is told as what it is.
+    # The message about the directory of one says what it is.
     _, alone = report(cluster / "dispatcher2", "alone")
     assert "had 2 dispatchers" in alone
 
@@ -257,7 +257,8 @@ def test_one_dispatcher_dies_in_the_middle(start: Start, run: Run, tmp_path: Pat
     group.dispatchers[killed - 1].kill()
     gate.touch()
     wait_until(
-        lambda: "does not answer" in " ".join(group.status(3 - killed)["warnings"]), "its absence to be told"
+        lambda: "does not answer" in " ".join(group.status(3 - killed)["warnings"]),
+        "a warning of its absence",
     )
     assert waiting.is_alive(), "who waits goes on waiting"
     group.dispatchers[killed - 1] = group.dispatcher(killed)
@@ -373,7 +374,7 @@ def test_a_submission_needs_all_dispatchers(start: Start, run: Run, tmp_path: Pa
     group = Group(start, run, tmp_path, 2)
     group.executors(2)
     group.dispatchers[1].kill()
-    wait_until(lambda: group.warnings(), "its absence to be told")
+    wait_until(lambda: group.warnings(), "a warning of its absence")
     tasks = written(tmp_path / "t.jsonl", [{"id": "t", "command": "true"}])
     done = run("submit", tasks, "--join", group.join(1), status=None)
     assert done.status != 0
@@ -451,7 +452,9 @@ def test_what_a_missing_dispatcher_has_is_not_taken_to_be_over(
     assert 0 < part["n_tasks"] < 8
     assert part["ended"] is None
     waiting = start("wait", "--join", copy)
-    wait_until(lambda: "dispatcher 2 of 2" in waiting.stderr, "what is waited for to be told", alive=waiting)
+    wait_until(
+        lambda: "dispatcher 2 of 2" in waiting.stderr, "a message that says what is waited for", alive=waiting
+    )
     group.dispatcher(2)
     assert "8 done" in waiting.wait().stderr
 
@@ -471,6 +474,6 @@ def test_a_run_took_no_longer_than_the_time_that_passed(start: Start, run: Run, 
     gate.touch()
     run("wait", "--join", group.join(1))
     passed = time.monotonic() - began
-    told = group.status()["runs"][0]
+    summary = group.status()["runs"][0]
     # Each has a clock of its own, set by the machine's when it first started.
-    assert (told["ended"] - told["opened"]) / 1e9 < passed + 1
+    assert (summary["ended"] - summary["opened"]) / 1e9 < passed + 1

@@ -103,12 +103,12 @@ def test_what_clashes_is_refused_by_name(cluster: Cluster, tmp_path: Path) -> No
 def test_only_who_may_add_tasks_is_told_how(run: Run, eyas: Eyas, tmp_path: Path) -> None:
     command = 'echo "<$EYAS_JOIN> <$EYAS_RUN>" > out'
     tasks: list[dict[str, Any]] = [
-        {"command": command, "outputs": {"out": "told"}, "dynamic": True},
-        {"command": command, "outputs": {"out": "not"}},
+        {"command": command, "outputs": {"out": "dynamic"}, "dynamic": True},
+        {"command": command, "outputs": {"out": "static"}},
     ]
     run("run", written(tmp_path / "tasks", tasks), cwd=tmp_path, env={"EYAS_RUN": "9"})
-    assert "join.json> <1>" in (tmp_path / "told").read_text()
-    assert (tmp_path / "not").read_text() == "<> <>\n"
+    assert "join.json> <1>" in (tmp_path / "dynamic").read_text()
+    assert (tmp_path / "static").read_text() == "<> <>\n"
 
 
 ADDS = """

@@ -40,23 +40,23 @@ def test_requests_and_releases_are_told_with_the_numbers_that_they_follow_from(c
     last = f"ago: {decisions(up)[-1]['sentence']}"
     assert last in up.ask("status") or "released" in up.ask("status")
     up.wait_for_nodes(lambda n: n == 0, "all nodes to go")
-    wait_until(lambda: sum(told["change"] for told in decisions(up)) == 0, "all releases in the log")
-    told = decisions(up)
-    first, *_ = told
+    wait_until(lambda: sum(decision["change"] for decision in decisions(up)) == 0, "all releases in the log")
+    all_decisions = decisions(up)
+    first, *_ = all_decisions
     assert first["change"] == 1 and first["policy"] == "demand"
     assert first["why"]["work"]["sizing"]["unknown"]["n"] == 1, "nothing was known of the first task"
-    by_work = [one for one in told if one["change"] > 0 and one["seen"]["queued_ns"] > 0]
-    assert by_work, told
+    by_work = [one for one in all_decisions if one["change"] > 0 and one["seen"]["queued_ns"] > 0]
+    assert by_work, all_decisions
     sizing = by_work[0]["why"]["work"]["sizing"]
     assert sizing["start_up_ns"] > 0, "how long a node takes was measured"
-    assert sizing["queued"][0]["n"] >= 10, "the queue is told by predicted time"
-    released = [one for one in told if one["change"] < 0]
+    assert sizing["queued"][0]["n"] >= 10, "the queue is listed by predicted time"
+    released = [one for one in all_decisions if one["change"] < 0]
     assert all(one["released"] for one in released)
     up.down()
     # The same from the folder, in words, and the log gives the decisions again.
     text = up.eyas.run("explain", "--nodes", "--dir", up.dir).stdout
     assert "by the policy demand, from 0 to 3" in text
-    assert text.count("requested ") + text.count("released ") == len(told), text
+    assert text.count("requested ") + text.count("released ") == len(all_decisions), text
     assert "A node takes" in text and "predicted to run for" in text
     assert "give the same" in up.eyas.run("replay", "--dir", up.dir).stdout
 
@@ -74,8 +74,8 @@ def test_a_paper_policy_says_how_many_nodes_the_tasks_want(cluster: Cluster) -> 
 def test_a_run_whose_nodes_do_not_come_and_go_says_so_in_one_sentence(run: Run, tmp_path: Path) -> None:
     (tmp_path / "list.jsonl").write_text('{"id": "a", "command": ["true"]}\n')
     run("run", "list.jsonl", "--nodes", "1", "--dir", tmp_path / "C", cwd=tmp_path)
-    told = run("explain", "--nodes", "--dir", tmp_path / "C")
-    assert len(told.stdout.splitlines()) == 1 and "`--nodes 0..4`" in told.stdout
+    explanation = run("explain", "--nodes", "--dir", tmp_path / "C")
+    assert len(explanation.stdout.splitlines()) == 1 and "`--nodes 0..4`" in explanation.stdout
     assert json.loads(run("explain", "--nodes", "--json", "--dir", tmp_path / "C").stdout)["decisions"] == []
     assert "cannot be used with" in run("explain", "--nodes", "a", status=2).stderr
     assert "<TASK>" in run("explain", status=2).stderr

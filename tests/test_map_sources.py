@@ -84,15 +84,15 @@ def test_mistakes_are_named_and_nothing_starts(run: Run, folder: Path, args: lis
 
 def test_a_dry_run_prints_the_commands_and_a_list_does_the_same(run: Run, folder: Path) -> None:
     args = ["q/*", "--out", "o/{/.}.out", "--", "cp", "{}", "{out}"]
-    told = run("map", "--dry-run", *args, cwd=folder).stdout.splitlines()
-    assert told[:3] == ["cp a.fa a.out", "cp 'b c.fa' 'b c.out'", "2 of 2 tasks would run, 0 up to date"]
+    lines = run("map", "--dry-run", *args, cwd=folder).stdout.splitlines()
+    assert lines[:3] == ["cp a.fa a.out", "cp 'b c.fa' 'b c.out'", "2 of 2 tasks would run, 0 up to date"]
     done = run("map", "--to-list", "l.jsonl", *args, cwd=folder)
     assert (done.stdout, done.stderr) == ("", "2 tasks written to `l.jsonl`; `eyas run` runs them\n")
     assert not (folder / "o").exists()
     assert run("map", "--to-list", "-", *args, cwd=folder).stdout == (folder / "l.jsonl").read_text()
     assert [json.loads(line)["id"] for line in (folder / "l.jsonl").open()] == ["q/a.fa", "q/b c.fa"]
-    told = run("run", "l.jsonl", "--dry-run", cwd=folder).stdout.splitlines()
-    assert told[:2] == ["cp a.fa a.out", "cp 'b c.fa' 'b c.out'"]
+    lines = run("run", "l.jsonl", "--dry-run", cwd=folder).stdout.splitlines()
+    assert lines[:2] == ["cp a.fa a.out", "cp 'b c.fa' 'b c.out'"]
     run("run", "l.jsonl", cwd=folder)
     assert made(folder / "o") == {"a.out": "A\n", "b c.out": "BC\n"}
 

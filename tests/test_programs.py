@@ -116,9 +116,9 @@ def test_a_program_that_goes_wrong_fails_alone(
     beside: Callable[..., Finished], tmp_path: Path, task: Json, why: str
 ) -> None:
     done = beside({"id": "bad", **task}, status=1)
-    told = failures(done)
-    assert list(told) == ["bad"], done
-    assert why.replace("{at}", str(tmp_path)) in told["bad"], done
+    reasons = failures(done)
+    assert list(reasons) == ["bad"], done
+    assert why.replace("{at}", str(tmp_path)) in reasons["bad"], done
     assert not (tmp_path / "out.txt").exists()
 
 
@@ -232,7 +232,7 @@ def test_a_program_of_root_that_writes_to_its_input_gets_a_copy_of_its_own(
 
 
 def test_all_at_once(beside: Callable[..., Finished]) -> None:
-    """Failures are each told once, whatever their order, and the exit status tells that there were some."""
+    """Each failure is printed once, whatever their order, and the exit status tells that there were some."""
     bad = [
         {"id": f"{kind}-{i}", "command": command, "walltime": "1s"}
         for i in range(3)

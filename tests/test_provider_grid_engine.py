@@ -221,8 +221,8 @@ def test_a_job_that_no_host_can_hold_says_why_it_waits(batch: GridEngine, cluste
     env = {"EYAS_JOIN": str(cluster.folder / "run" / "dispatcher" / "join.json")}
     wait_until(lambda: re.search(f"to come \\({why}", running.stderr), "the line to say so", alive=running)
     assert re.search(rf"queued +\d+ +{why}", cluster.eyas.run("status", env=env).stdout)
-    told = cluster.eyas.run("explain", "--nodes", env=env).stdout
-    assert re.search(rf"^eyas-\w+-1 \(\d+\) waits in the queue: {why}", told, re.M), told
+    text = cluster.eyas.run("explain", "--nodes", env=env).stdout
+    assert re.search(rf"^eyas-\w+-1 \(\d+\) waits in the queue: {why}", text, re.M), text
     running.signal(signal.SIGINT)
     done = running.wait(status=130)
     # A listing is one call, and the reason was asked for once.

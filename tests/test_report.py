@@ -65,8 +65,8 @@ const button = document.querySelector("#tasks th button");
 button.click(); seen.first = names().slice(0, 3);
 button.click(); seen.last = names().slice(0, 2);
 document.querySelector("#tasks > button").click(); seen.more = names().length;
-const told = document.createElement("pre"); told.id = "seen"; told.textContent = JSON.stringify(seen);
-document.body.append(told);
+const shown = document.createElement("pre"); shown.id = "seen"; shown.textContent = JSON.stringify(seen);
+document.body.append(shown);
 </script>
 """
 
@@ -100,9 +100,9 @@ def test_the_page_in_a_browser(eyas: Eyas, run: Run, tmp_path: Path, size: str) 
             timeout=120,
             check=False,
         )
-    told = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout)
-    assert told, done.stderr
-    seen = json.loads(told[1])
+    found = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout)
+    assert found, done.stderr
+    seen = json.loads(found[1])
     assert seen["wide"] <= seen["inner"], seen
     assert seen["all"] == 50 and seen["more"] == 80
     assert seen["failed"] == ["t13"]

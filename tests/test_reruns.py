@@ -45,15 +45,15 @@ def read_by_many(start: Start, folder: Path, command: str) -> set[str]:
     listed.write_text("".join(json.dumps(task) + "\n" for task in tasks))
     nodes = ["--nodes", str(N_NODES), "--slots", "1", "--cache", "2GB"]
     eyas = start("run", listed, *nodes, "--collectives", "task-rerun", "--dir", folder / "kept")
-    wait_until(lambda: len(told(folder, "in", "executor_joined")) == N_NODES, "all nodes", alive=eyas)
+    wait_until(lambda: len(entries(folder, "in", "executor_joined")) == N_NODES, "all nodes", alive=eyas)
     up.touch()
-    wait_until(lambda: bool(told(folder, "out", "end_collective")), "the end of a collective", alive=eyas)
+    wait_until(lambda: bool(entries(folder, "out", "end_collective")), "the end of a collective", alive=eyas)
     gate.touch()
     eyas.wait()
     return {(folder / f"end-{i}").read_text() for i in range(N_READERS)}
 
 
-def told(folder: Path, way: str, kind: str) -> list[dict[str, Any]]:
+def entries(folder: Path, way: str, kind: str) -> list[dict[str, Any]]:
     """What the dispatcher heard ("in") or did ("out"), from its log, without a line that is being written."""
     lines = [entry.get(way) for log in (folder / "kept").rglob("events.jsonl") for entry in log_entries(log)]
     return [what[kind] for what in lines if isinstance(what, dict) and kind in what]
@@ -61,9 +61,9 @@ def told(folder: Path, way: str, kind: str) -> list[dict[str, Any]]:
 
 def test_the_maker_runs_where_its_file_is_needed(run: Run, start: Start, tmp_path: Path) -> None:
     assert read_by_many(start, tmp_path, "echo the end.") == {"the end.\n"}
-    given = told(tmp_path, "out", "rerun_task")
+    given = entries(tmp_path, "out", "rerun_task")
     assert given and all(g["assignment"]["task"] == 1 for g in given)
-    (record,) = (a["record"] for a in told(tmp_path, "out", "end_collective"))
+    (record,) = (a["record"] for a in entries(tmp_path, "out", "end_collective"))
     assert record["way"] == "task-rerun"
     assert record["n_arrived"] == record["n_wanted"] == len(given)
     text = run("explain", "make", "--dir", tmp_path / "kept").stdout
@@ -77,6 +77,6 @@ def test_the_maker_runs_where_its_file_is_needed(run: Run, start: Start, tmp_pat
 def test_readers_see_one_file_though_its_maker_makes_another_each_time(start: Start, tmp_path: Path) -> None:
     (seen,) = read_by_many(start, tmp_path, "date +%N")
     assert seen.strip().isdigit()
-    assert told(tmp_path, "out", "rerun_task"), "it was tried"
-    (record,) = (a["record"] for a in told(tmp_path, "out", "end_collective"))
+    assert entries(tmp_path, "out", "rerun_task"), "it was tried"
+    (record,) = (a["record"] for a in entries(tmp_path, "out", "end_collective"))
     assert record["n_arrived"] == 0

@@ -1,4 +1,4 @@
-"""Going on with a workflow: only what has to run does, told by digests, and the reasons are said."""
+"""Going on with a workflow: only what has to run does, as digests show, and the reasons are printed."""
 
 from __future__ import annotations
 
@@ -111,9 +111,9 @@ def test_a_changed_step_runs_with_what_comes_of_it(run: Run, folder: Path) -> No
     run("run", "w.jsonl", "--slots", "2", cwd=folder)
     ran(folder)
     write(folder, SUM.replace("print s", "print 10 * s"))
-    told = run("run", "w.jsonl", "--dry-run", "--resume", cwd=folder).stdout
-    assert f"1 of {2 * N_PARTS + 1} tasks would run, {2 * N_PARTS} up to date" in told
-    assert "1 task of stage `sum`: the command changed" in told
+    plan = run("run", "w.jsonl", "--dry-run", "--resume", cwd=folder).stdout
+    assert f"1 of {2 * N_PARTS + 1} tasks would run, {2 * N_PARTS} up to date" in plan
+    assert "1 task of stage `sum`: the command changed" in plan
     assert ran(folder) == []
     run("run", "w.jsonl", "--resume", cwd=folder)
     assert ran(folder) == ["sum"]
@@ -121,10 +121,10 @@ def test_a_changed_step_runs_with_what_comes_of_it(run: Run, folder: Path) -> No
 
 
 def test_a_dry_run_names_reasons_and_starts_nothing(run: Run, folder: Path, tmp_path: Path) -> None:
-    told = run("run", "w.jsonl", "--dry-run", cwd=folder).stdout
-    assert f"{N_PARTS} tasks of stage `prep`: all tasks run without --resume" in told
-    told = run("run", "w.jsonl", "--dry-run", "--resume", cwd=folder).stdout
-    assert f"{N_PARTS} tasks of stage `count`: there is no earlier run" in told
+    plan = run("run", "w.jsonl", "--dry-run", cwd=folder).stdout
+    assert f"{N_PARTS} tasks of stage `prep`: all tasks run without --resume" in plan
+    plan = run("run", "w.jsonl", "--dry-run", "--resume", cwd=folder).stdout
+    assert f"{N_PARTS} tasks of stage `count`: there is no earlier run" in plan
     no_run_was_made(tmp_path)
     run("run", "w.jsonl", "--slots", "2", cwd=folder)
     ran(folder)
@@ -132,14 +132,14 @@ def test_a_dry_run_names_reasons_and_starts_nothing(run: Run, folder: Path, tmp_
     for i in (1, 4):
         (folder / "out" / f"{i}.n").unlink()
     (folder / "out" / "2.n").write_text("7\n")
-    told = run("run", "w.jsonl", "--resume", "--dry-run", cwd=folder).stdout
-    assert f"2 tasks of stage `count`: an output is missing (`{folder}/out/1.n` and 1 more)" in told
-    assert f"1 task of stage `count`: an output is not what the task made (`{folder}/out/2.n`)" in told
+    plan = run("run", "w.jsonl", "--resume", "--dry-run", cwd=folder).stdout
+    assert f"2 tasks of stage `count`: an output is missing (`{folder}/out/1.n` and 1 more)" in plan
+    assert f"1 task of stage `count`: an output is not what the task made (`{folder}/out/2.n`)" in plan
     assert (
         "3 tasks of stage `prep`: a task that runs reads what it leaves on the nodes (`run:1.w` and 2 more)"
-        in told
+        in plan
     )
-    assert "1 task of stage `sum`: an input is made by a task that runs" in told
+    assert "1 task of stage `sum`: an input is made by a task that runs" in plan
     assert ran(folder) == []
     assert len(runs(tmp_path)) == n_runs
     assert not (folder / "out" / "1.n").exists()
@@ -181,8 +181,8 @@ def test_after_a_crash_only_the_rest_runs(
     assert not (folder / "out" / "total").exists()
     ran(folder)
 
-    told = run("run", "w.jsonl", "--dry-run", "--resume", cwd=folder).stdout
-    assert f"{N_PARTS - 2} tasks of stage `count`: the earlier run did not come to its end" in told
+    plan = run("run", "w.jsonl", "--dry-run", "--resume", cwd=folder).stdout
+    assert f"{N_PARTS - 2} tasks of stage `count`: the earlier run did not come to its end" in plan
     done = run("run", "w.jsonl", "--slots", "2", "--resume", *where, cwd=folder)
     # What stayed on the nodes went with them.
     rest = [f"{kind}-{i}" for kind in ("count", "prep") for i in range(2, N_PARTS)]
@@ -208,8 +208,8 @@ def test_a_failed_task_runs_again_and_what_was_done_does_not(run: Run, folder: P
     run("run", "w.jsonl", "--slots", "2", cwd=folder, status=1)
     ran(folder)
     (folder / "count-4.sh").unlink()
-    told = run("run", "w.jsonl", "--resume", "--dry-run", cwd=folder).stdout
-    assert "1 task of stage `count`: failed in the earlier run" in told
+    plan = run("run", "w.jsonl", "--resume", "--dry-run", cwd=folder).stdout
+    assert "1 task of stage `count`: failed in the earlier run" in plan
     run("run", "w.jsonl", "--resume", cwd=folder)
     assert ran(folder) == ["count-4", "prep-4", "sum"]
     assert total(folder) == EXPECTED

@@ -182,7 +182,7 @@ def test_an_old_dispatcher_is_named_by_the_client(cluster: Cluster, tmp_path: Pa
     ],
 )
 def test_a_stranger_at_the_dispatchers_port(cluster: Cluster, said: bytes) -> None:
-    """Nothing is told to whoever does not open with the cluster's TLS, and others are served meanwhile."""
+    """Nobody gets an answer who does not open with the cluster's TLS, and others are served meanwhile."""
     cluster.dispatcher()
     cluster.executor("N1")
     with socket.create_connection(address_of(cluster.join), timeout=PATIENCE_S) as stranger:

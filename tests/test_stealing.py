@@ -52,5 +52,5 @@ def test_without_stealing_readers_queue_at_the_holder_and_with_it_they_do_not(
     assert len(set(executors.values())) == 2, f"the idle node works, too: {executors}"
     assert any(isinstance(why["reason"], dict) and "stolen" in why["reason"] for why in reasons)
     # The last one in the queue is the first to be stolen.
-    told = run("explain", f"reader-{N_READERS - 1}", "--dir", steals)
-    assert "take it from its neighbour" in told.stdout
+    explanation = run("explain", f"reader-{N_READERS - 1}", "--dir", steals)
+    assert "take it from its neighbour" in explanation.stdout

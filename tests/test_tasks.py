@@ -26,8 +26,8 @@ def folder(tmp_path: Path) -> Path:
     return work
 
 
-def states(told: str) -> dict[str, str]:
-    return {task["id"]: task["state"] for task in json.loads(told)["tasks"]}
+def states(printed: str) -> dict[str, str]:
+    return {task["id"]: task["state"] for task in json.loads(printed)["tasks"]}
 
 
 def test_tasks_of_a_run_that_goes_on_and_of_one_that_is_over(run: Run, start: Start, folder: Path) -> None:
@@ -81,11 +81,11 @@ def test_one_json_value_for_each_command(run: Run, folder: Path) -> None:
     assert Path(end["dir"]).is_dir()
     (known,) = value("status", "--json")["runs"]
     assert {name: known[name] for name in known} == {name: end[name] for name in known}
-    told = value("explain", "2", "--json")
-    assert (told["state"], told["reason"]) == ("failed", "the program ended with status 3")
-    assert told["task"]["command"] == {"shell": f"cd {folder} || exit; exit 3"}
-    assert any("end_task" in event.get("out", {}) for event in told["events"])
-    assert told["text"][0].startswith("Task `2`")
+    story = value("explain", "2", "--json")
+    assert (story["state"], story["reason"]) == ("failed", "the program ended with status 3")
+    assert story["task"]["command"] == {"shell": f"cd {folder} || exit; exit 3"}
+    assert any("end_task" in event.get("out", {}) for event in story["events"])
+    assert story["text"][0].startswith("Task `2`")
     assert states(run("tasks", "--json").stdout)["2"] == "failed"
     # A map's programs print nothing into it.
     mapped = value("map", "--param", "e=1,2", "--json", "--", "echo", "{e}")

@@ -59,23 +59,27 @@ def test_a_replay_notices_a_changed_action(run: Run, ended: Path) -> None:
 
 
 def test_an_explanation_says_where_why_and_from_where(run: Run, ended: Path) -> None:
-    told = run("explain", "sum-7", "--dir", ended).stdout
-    assert "`sum-7`" in told and "done" in told
-    assert re.search(r"on `node[12]`", told)
-    assert "Why there" in told
-    assert "in/f1.dat" in told and "48.8 KiB" in told
+    explanation = run("explain", "sum-7", "--dir", ended).stdout
+    assert "`sum-7`" in explanation and "done" in explanation
+    assert re.search(r"on `node[12]`", explanation)
+    assert "Why there" in explanation
+    assert "in/f1.dat" in explanation and "48.8 KiB" in explanation
 
 
 def test_an_explanation_of_a_failure_shows_its_last_words(run: Run, ended: Path) -> None:
-    told = run("explain", "<b>bad</b>", "--dir", ended).stdout
-    assert "failed" in told and "status 7" in told and "the reason" in told
-    assert "Attempt 2" in told
+    explanation = run("explain", "<b>bad</b>", "--dir", ended).stdout
+    assert "failed" in explanation and "status 7" in explanation and "the reason" in explanation
+    assert "Attempt 2" in explanation
 
 
 def test_an_explanation_of_a_missing_input_names_it(run: Run, ended: Path) -> None:
-    told = run("explain", "after-bad", "--dir", ended).stdout
-    assert "in/absent.dat" in told
-    assert "not found" in told.lower() or "no such file" in told.lower() or "does not exist" in told.lower()
+    explanation = run("explain", "after-bad", "--dir", ended).stdout
+    assert "in/absent.dat" in explanation
+    assert (
+        "not found" in explanation.lower()
+        or "no such file" in explanation.lower()
+        or "does not exist" in explanation.lower()
+    )
 
 
 def test_logs_give_what_was_printed(run: Run, ended: Path) -> None:

@@ -87,11 +87,11 @@ def test_nothing_from_outside_is_printed_raw(eyas: Eyas, run: Run, tmp_path: Pat
         )
         assert f"t{ESCAPES}".encode() not in status().encode()
         for task in ("reads", "fails\u202e", "absent", "writes", "slow", "waits", "no such", f"no{ESCAPES}"):
-            told = run("explain", task, status=None)
-            is_plain(told)
+            explanation = run("explain", task, status=None)
+            is_plain(explanation)
             if task in ("reads", "absent", "waits"):
                 # On its line, too.
-                assert run_name[2:] in told.stdout, told
+                assert run_name[2:] in explanation.stdout, explanation
         is_plain(run("logs", "no such\x1b[2J", status=None))
         is_plain(run("cancel", "no such\x1b[2J", status=None))
         is_plain(run("cancel", "slow", "never", "waits", "writes", status=None))

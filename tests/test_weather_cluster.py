@@ -278,7 +278,7 @@ def test_names_that_shells_dislike(cluster: Cluster) -> None:
 
 
 def test_programs_that_have_ended_are_not_said_to_run(cluster: Cluster) -> None:
-    """An executor tells its state once a second; the ends of programs are told at once."""
+    """An executor tells its state once a second; it reports the ends of programs at once."""
     cluster.dispatcher()
     cluster.executor("N1", slots=3)
     gate = cluster.folder / "gate"

@@ -266,7 +266,7 @@ def test_the_dispatcher_killed_mid_run(cluster: Cluster, tmp_path: Path, is_port
 
 
 def test_tasks_that_end_while_the_dispatcher_is_away(cluster: Cluster, tmp_path: Path) -> None:
-    """Their ends and what they printed are told when it is back. What is not home by then goes there afterwards: an
+    """It hears of their ends and of what they printed when it is back. What is not home by then goes there afterwards: an
     executor whose dispatcher does not answer may have been given up, so it puts nothing in the place of others' files."""
     dispatcher = cluster.dispatcher("--lease", "30s")
     cluster.executor("N1", slots=2)

@@ -109,7 +109,7 @@ def test_a_full_disk_under_the_sandboxes(cluster: Cluster, disks: Disks) -> None
 
 
 def test_a_full_disk_under_the_journal(cluster: Cluster, disks: Disks, tmp_path: Path) -> None:
-    """Nothing is accepted and no task is told to have ended until the journal has it; then all goes on."""
+    """Nothing is accepted and no task is reported as ended until the journal has it; then all goes on."""
     disk = disks(cluster.dir / "journal", 2 * MIB)
     data = cluster.file("a", 10_000, 1)
     cluster.dispatcher()
@@ -150,7 +150,7 @@ def test_a_full_disk_under_the_journal(cluster: Cluster, disks: Disks, tmp_path:
 def test_the_dispatcher_killed_while_its_journal_is_full(
     cluster: Cluster, disks: Disks, tmp_path: Path
 ) -> None:
-    """What was not accepted is not there after the restart; what had run is told again by its executor."""
+    """What was not accepted is not there after the restart; the executor reports once more what had run."""
     disk = disks(cluster.dir / "journal", 2 * MIB)
     dispatcher = cluster.dispatcher("--lease", "30s")
     cluster.executor("N1", slots=1)
@@ -171,7 +171,7 @@ def test_the_dispatcher_killed_while_its_journal_is_full(
     cluster.dispatcher("--lease", "30s")
     cluster.wait()
     cluster.expect(first=b"right\n")
-    assert cluster.ran() == ["first"], "it ran once; its executor told again how it ended"
+    assert cluster.ran() == ["first"], "it ran once; its executor reported its end once more"
     assert [line["n_tasks"] for line in cluster.status()["runs"]] == [1]
     cluster.submit([cluster.task("second", "echo right > out")])
     cluster.wait()
@@ -201,7 +201,7 @@ def test_a_submission_larger_than_the_journals_memory(cluster: Cluster, disks: D
 
 
 def test_a_full_disk_under_the_dispatchers_log(cluster: Cluster, disks: Disks) -> None:
-    """The event log is for people: what it cannot take is counted and told, and the run goes on."""
+    """The event log is for people: what it cannot take is counted and reported, and the run goes on."""
     disk = disks(cluster.dir, 4 * MIB)
     inner = disks(cluster.dir / "journal", 4 * MIB)
     assert inner.at.exists()

@@ -185,8 +185,8 @@ def test_a_job_that_stays_in_the_queue_is_shown_with_slurms_reason(batch: Slurm,
     why = "JobHeldUser: its user holds it"
     wait_until(lambda: [block["why"] for block in blocks()] == [why], "Slurm's reason")
     assert re.search(rf"queued +\d+ +{why}\n", cluster.eyas.run("status", env=env).stdout)
-    told = cluster.eyas.run("explain", "--nodes", env=env).stdout
-    assert re.search(rf"^eyas-\w+-1 \(\d+\) waits in the queue: {why}$", told, re.M), told
+    text = cluster.eyas.run("explain", "--nodes", env=env).stdout
+    assert re.search(rf"^eyas-\w+-1 \(\d+\) waits in the queue: {why}$", text, re.M), text
     running.process.wait_for_text(f"0 placed on 0 nodes, 1 node to come ({why})")
     running.process.signal(signal.SIGINT)
     done = running.process.wait(status=130)

@@ -1,4 +1,4 @@
-"""What eyas says is so: what was told is in the log, a report is of the run that it names, nodes that were away do not count."""
+"""What eyas says is so: what was printed is in the log, a report is of the run that it names, nodes that were away do not count."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_a_report_is_of_the_newest_run_unless_all_are_asked_for(run: Run, tmp_pa
     finally:
         run("down")
     # With nobody there any more: the same run, and that it has ended is said.
-    told = run("report", "--out", page)
-    assert "run 3, " in told.stderr and "is not up; this is what its log says" in told.stderr
+    answer = run("report", "--out", page)
+    assert "run 3, " in answer.stderr and "is not up; this is what its log says" in answer.stderr
     assert "<h1>Run 3: " in page.read_text(encoding="utf-8")
     assert "run 3)" in run("explain", "list2-1").stdout
     assert "(number 1, run 1)" in run("explain", "list0-1", "--run", "1").stdout
@@ -71,8 +71,8 @@ def test_what_ran_last_is_told_of_and_named(run: Run, tmp_path: Path) -> None:
     run("down")
     assert reported(run, tmp_path)["totals"]["n_tasks"] == 4
     run("run", earlier)
-    told = run("report", "--out", tmp_path / "page.html")
-    assert "run 1, `" in told.stderr and "earlier" in told.stderr
+    answer = run("report", "--out", tmp_path / "page.html")
+    assert "run 1, `" in answer.stderr and "earlier" in answer.stderr
     assert json.loads((tmp_path / "page.json").read_text(encoding="utf-8"))["totals"]["n_tasks"] == 2
 
 

@@ -142,9 +142,9 @@ def test_a_reduce_that_fails_on_one_part_names_it(run: Run, tmp_path: Path) -> N
     }
     tasks = write_list(tmp_path / "t.jsonl", *numbers, total)
     done = run("run", tasks, "--nodes", "2", "--dir", tmp_path / "D", status=1)
-    told = failures(done)
+    reasons = failures(done)
     assert not (tmp_path / "sum").exists()
-    own = [name for name, why in told.items() if "status 1" in why]
+    own = [name for name, why in reasons.items() if "status 1" in why]
     assert len(own) == 1, f"one part fails by itself\n{done}"
     assert own[0].startswith("sum"), "and has the name of the reduce"
 

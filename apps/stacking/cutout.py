@@ -122,7 +122,7 @@ class Image(NamedTuple):
 
 
 def open_fits(path: str) -> BinaryIO:
-    """`open`: told by its first two bytes, not by its name, whether it is gzip."""
+    """`open`: whether it is gzip shows in its first two bytes, not in its name."""
     file = open(path, "rb")
     try:
         is_gzip = file.read(2) == b"\x1f\x8b"

@@ -48,11 +48,11 @@ def say(text: str) -> None:
 def call(command: list[str], what: str) -> float:
     """Run a program to its end with its output shown; returns the seconds that it took."""
     start = time.monotonic()
-    told(command, what, shown=True)
+    output_of(command, what, shown=True)
     return time.monotonic() - start
 
 
-def told(command: list[str], what: str, *, shown: bool = False) -> str:
+def output_of(command: list[str], what: str, *, shown: bool = False) -> str:
     """Run a program to its end; returns what it printed, to both streams, unless that is shown at once."""
     sink = None if shown else subprocess.PIPE
     try:
@@ -157,7 +157,7 @@ def demo(args: argparse.Namespace) -> None:
         (folder / f"cuts-{name}").mkdir()
         tasks = folder / f"tasks-{name}.jsonl"
         options = ["--sky", str(sky), "--cuts", str(folder / f"cuts-{name}"), "--out", str(tasks)]
-        planned.add(told(script("plan.py", *options, "--python", sys.executable), "plan.py").rstrip())
+        planned.add(output_of(script("plan.py", *options, "--python", sys.executable), "plan.py").rstrip())
     # One line: the lists differ in nothing that it tells.
     say("\n".join(sorted(planned)))
     with open(folder / f"tasks-{OFF}.jsonl", encoding="utf-8") as file:
@@ -176,12 +176,12 @@ def demo(args: argparse.Namespace) -> None:
         if differing := differing_outputs(folder, name):
             raise DemoError(f"{len(differing)} outputs of the run {name} differ, the first is {differing[0]}")
     options = ["--cuts", str(folder / f"cuts-{OURS}"), "--sky", str(sky), "--out", str(result)]
-    told(script("stack.py", *options), "stack.py")
+    output_of(script("stack.py", *options), "stack.py")
     summary = json.loads((result / "summary.json").read_text(encoding="utf-8"))
 
     say("7/7 the report")
     command = [args.eyas, "report", "--dir", str(folder / f"run-{OURS}"), "--out", str(report)]
-    told([*command, "--compare", str(folder / f"run-{OFF}")], "eyas report")
+    output_of([*command, "--compare", str(folder / f"run-{OFF}")], "eyas report")
     verdict = json.loads(report.with_suffix(".json").read_text(encoding="utf-8"))["verdict"]["sentences"]
 
     alone, together, law = (summary[key] for key in ("snr_one_expected", "snr", "snr_expected"))

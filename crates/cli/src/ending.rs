@@ -53,16 +53,16 @@ async fn end_unended(
     mut asked_to_end: AskedToEnd,
 ) -> Result<Vec<String>, Fault> {
     let (words, cluster) = (words.to_vec(), cluster.to_string());
-    let (tell, told) = std::sync::mpsc::channel();
+    let (send_haste, received_haste) = std::sync::mpsc::channel();
     let work = tokio::task::spawn_blocking(move || {
-        outlived::end_left(&words, &cluster, |haste| drop(tell.send(haste)))
+        outlived::end_left(&words, &cluster, |haste| drop(send_haste.send(haste)))
     });
     tokio::pin!(work);
     loop {
         tokio::select! {
             done = &mut work => return done.expect("it does not panic"),
             () = asked_to_end.next() => {
-                if let Ok(haste) = told.try_recv() {
+                if let Ok(haste) = received_haste.try_recv() {
                     haste.begin();
                 }
             }

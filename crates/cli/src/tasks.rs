@@ -157,8 +157,8 @@ fn read(of: &SourceArgs) -> Result<Logs, Fault> {
             // A dispatcher completes its log when it is asked for its status.
             let status =
                 client_runtime().block_on(async { Ok::<_, Fault>(connect(&path).await?.status().await?) })?;
-            let told = Join::read(&path).map_err(|e| Fault::new(Exit::Cluster, e))?;
-            let dir = PathBuf::from(told.dir);
+            let join_file = Join::read(&path).map_err(|e| Fault::new(Exit::Cluster, e))?;
+            let dir = PathBuf::from(join_file.dir);
             if !dir.join(EVENTS_FILE).exists() {
                 let message = format!("there is no event log in {} on this machine", shown_path(&dir));
                 return Err(Fault::new(Exit::BadInput, message).hint(

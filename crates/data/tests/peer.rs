@@ -48,8 +48,8 @@ impl Pair {
         let holder = Store::open(&dir.path().join("a"), BUDGET_BYTES).expect("opens");
         let requester = Store::open(&dir.path().join("b"), BUDGET_BYTES).expect("opens");
         let corrupt = Arc::new(Mutex::new(Vec::new()));
-        let told = Arc::clone(&corrupt);
-        options.on_corrupt = Some(Arc::new(move |digest| told.lock().expect("lock").push(digest)));
+        let reports = Arc::clone(&corrupt);
+        options.on_corrupt = Some(Arc::new(move |digest| reports.lock().expect("lock").push(digest)));
         let server = PeerServer::start(listener(), holder.clone(), key(), HOLDER, options).expect("starts");
         let client = PeerClient::new(key(), REQUESTER, client);
         Pair { dir, key: key(), holder, requester, server, client, corrupt }

@@ -2,7 +2,7 @@
 //! lists, workflow files.
 //!
 //! In: a seed. Out: for each [`Target`] any number of inputs, each made from the seed, the target's name and the
-//! input's number alone, so a finding is told by three words and can be made again anywhere. An input is something
+//! input's number alone, so three words name a finding, and it can be made again anywhere. An input is something
 //! valid ([`Target::make`], which knows the format) with some [`mutate`]d pieces.
 //!
 //! A finding is: a panic, which includes every check in a target's [`Target::run`]; a signal, such as that of an

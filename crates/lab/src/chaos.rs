@@ -133,7 +133,7 @@ fn live_through<O: Debug>(
     Ok(Exit::Good)
 }
 
-/// A machine that panics in a world is caught there and told of once, with the trace.
+/// A machine that panics in a world is caught there and reported once, with the trace.
 fn quietly<T>(f: impl FnOnce() -> T) -> T {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));

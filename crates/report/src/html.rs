@@ -309,7 +309,7 @@ fn hit_ratios(page: &mut String, report: &Report, base: Option<&Report>) {
     let mut bar = |name: &str, parts: [(&str, &str, u64, String); 4]| {
         let all = sum(parts.iter().map(|p| p.2));
         let _ = write!(page, "<span class=\"soft\">{name}</span><div class=\"bar\">");
-        for (class, what, n, told) in parts {
+        for (class, what, n, amount) in parts {
             if n == 0 {
                 continue;
             }
@@ -317,7 +317,7 @@ fn hit_ratios(page: &mut String, report: &Report, base: Option<&Report>) {
             let text = if share > 0.12 { format!("<span>{}</span>", percent(share)) } else { String::new() };
             let _ = write!(
                 page,
-                "<div class=\"{class}\" style=\"width:{:.3}%\" title=\"{what}: {told}, {}\">{text}</div>",
+                "<div class=\"{class}\" style=\"width:{:.3}%\" title=\"{what}: {amount}, {}\">{text}</div>",
                 share * 100.0,
                 percent(share)
             );

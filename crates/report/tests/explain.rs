@@ -9,15 +9,15 @@ use eyas_core::log::*;
 use eyas_core::types::*;
 use eyas_report::{ErrorKind, TaskStory, explain_lines, story_from_dir};
 
-fn told(cluster: &Cluster, task: &str) -> String {
+fn explanation(cluster: &Cluster, task: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     cluster.save(dir.path());
     explain_lines(&story_from_dir(dir.path(), task, None).unwrap())
 }
 
-fn check(told: &str, expect: &str) {
+fn check(text: &str, expect: &str) {
     let expect = expect.strip_prefix('\n').unwrap_or(expect);
-    assert_eq!(told, expect, "\n{told}");
+    assert_eq!(text, expect, "\n{text}");
 }
 
 #[test]
@@ -26,14 +26,14 @@ fn a_task_that_went_well() {
     cluster.join("n1", 1);
     cluster.submit("two", vec![map("a", 2, 1, 0)]);
     cluster.go(None);
-    check(&told(&cluster, "a-0"), WELL);
-    assert!(told(&cluster, "#1").contains("\n    sky/f0     1.5 MiB  in the node's cache already\n"));
-    assert_eq!(told(&cluster, "#0"), told(&cluster, "a-0"));
+    check(&explanation(&cluster, "a-0"), WELL);
+    assert!(explanation(&cluster, "#1").contains("\n    sky/f0     1.5 MiB  in the node's cache already\n"));
+    assert_eq!(explanation(&cluster, "#0"), explanation(&cluster, "a-0"));
 }
 
 /// The event log is ahead of the journal.
 #[test]
-fn an_end_that_the_journal_does_not_have_is_not_told() {
+fn an_end_that_the_journal_does_not_have_is_not_explained() {
     let mut cluster = Cluster::new("good-cache-compute", 1, FAIR);
     cluster.join("n1", 1);
     cluster.submit("two", vec![map("a", 2, 1, 0)]);
@@ -41,10 +41,10 @@ fn an_end_that_the_journal_does_not_have_is_not_told() {
     let dir = tempfile::tempdir().unwrap();
     cluster.save(dir.path());
     let story = TaskStory { state: TaskPhase::Ending, ..story_from_dir(dir.path(), "a-0", None).unwrap() };
-    let told = explain_lines(&story);
+    let text = explain_lines(&story);
     let expected =
         "Task `a-0` (number 0, run 1) has ended on `n1`, and waits for that to be in the journal.\n";
-    assert!(told.starts_with(expected), "{told}");
+    assert!(text.starts_with(expected), "{text}");
 }
 const WELL: &str = r"
 Task `a-0` (number 0, run 1) is done, 100 ms after it was submitted.
@@ -65,7 +65,7 @@ fn a_task_that_failed_twice() {
     cluster.join("n1", 1);
     cluster.submit("two", vec![map("a", 2, 1, 1)]);
     cluster.go(None);
-    check(&told(&cluster, "a-1"), FAILED);
+    check(&explanation(&cluster, "a-1"), FAILED);
 }
 const FAILED: &str = r"
 Task `a-1` (number 1, run 1) failed after 2 attempts, 251 ms after it was submitted.
@@ -102,8 +102,8 @@ fn losses_restarts_and_cancels() {
     let gone = cluster.join("n1", 1);
     cluster.submit("two", vec![map("a", 3, 1, 1)]);
     cluster.go(Some(START.plus_ns(20 * MS)));
-    check(&told(&cluster, "a-0"), UNFINISHED);
-    check(&told(&cluster, "a-2"), QUEUED);
+    check(&explanation(&cluster, "a-0"), UNFINISHED);
+    check(&explanation(&cluster, "a-2"), QUEUED);
     cluster.now = START.plus_ns(20 * MS);
     cluster.lose(gone, "its process was killed by signal 9");
     cluster.join("n2", 1);
@@ -112,8 +112,8 @@ fn losses_restarts_and_cancels() {
     cluster.now = START.plus_ns(50 * MS);
     cluster.restart(b"{\"t\":17");
     cluster.go(None);
-    check(&told(&cluster, "a-0"), LOST);
-    check(&told(&cluster, "a-2"), CANCELLED);
+    check(&explanation(&cluster, "a-0"), LOST);
+    check(&explanation(&cluster, "a-2"), CANCELLED);
 }
 const UNFINISHED: &str = r"
 Task `a-0` (number 0, run 1) had not ended when the log did.

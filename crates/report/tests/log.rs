@@ -99,10 +99,13 @@ fn a_stage_is_a_label_or_a_program() {
     let dir = dir();
     cluster.save(dir.path());
     let stages = metrics(&read(dir.path()).unwrap()).stages;
-    let told: Vec<(&str, u64, u64)> =
+    let stage_counts: Vec<(&str, u64, u64)> =
         stages.iter().map(|s| (s.stage.as_str(), s.n_tasks, s.n_inputs)).collect();
     let n_inputs = map("a", 1, 1, 0).template.inputs.len() as u64;
-    assert_eq!(told, [("cut", 4, 4 * n_inputs), (&*by_program_stage, 1, n_inputs), ("add", 2, 2 * n_inputs)]);
+    assert_eq!(
+        stage_counts,
+        [("cut", 4, 4 * n_inputs), (&*by_program_stage, 1, n_inputs), ("add", 2, 2 * n_inputs)]
+    );
     for s in &stages {
         assert!(s.began_ns < s.ended_ns && s.run_mean_ns >= FAIR.run_ns, "{s:?}");
     }
@@ -111,7 +114,7 @@ fn a_stage_is_a_label_or_a_program() {
 #[test]
 fn one_node_one_slot_by_hand() {
     // Both tasks read the same file. 0 opened, 1 ms array, 2 ms committed and the first given to the node,
-    // 3 ms received, home takes 40 ms, so it runs from 43 to 93 ms and is told at 94. The second (the last
+    // 3 ms received, home takes 40 ms, so it runs from 43 to 93 ms, and its end is reported at 94. The second (the last
     // task is not given ahead) is received at 95, hits the cache, and runs to 146 ms. Both are home 8 ms later.
     let mut cluster = Cluster::new("good-cache-compute", 1, FAIR);
     cluster.join("n1", 1);
@@ -364,8 +367,8 @@ fn a_predicted_time_is_told_only_where_it_is_sure_enough() {
     add(None);
     std::fs::write(&path, text).unwrap();
     let report = metrics(&read(dir.path()).unwrap());
-    let told: Vec<Option<u64>> = report.collectives.iter().map(|c| c.predicted_ns).collect();
-    assert_eq!(told, [Some(2 * S), None, None]);
+    let predicted: Vec<Option<u64>> = report.collectives.iter().map(|c| c.predicted_ns).collect();
+    assert_eq!(predicted, [Some(2 * S), None, None]);
     assert!(report.collectives.iter().all(|c| c.measured_ns == 3 * S));
     let page = eyas_report::html::html(&report, None);
     assert_eq!(page.matches("<td>not known</td>").count(), 2);

@@ -87,8 +87,8 @@ fn an_attempt_that_was_told_two_kinds_of_bytes_is_in_doubt() {
         run: None,
         private: false,
     };
-    let told = Event::ReplicasChanged { executor, added: vec![added], dropped: vec![] };
-    lines.insert(ended, serde_json::to_string(&Line { t: line.t, what: What::In(told) }).unwrap());
+    let change = Event::ReplicasChanged { executor, added: vec![added], dropped: vec![] };
+    lines.insert(ended, serde_json::to_string(&Line { t: line.t, what: What::In(change) }).unwrap());
     cluster.log = (lines.join("\n") + "\n").into_bytes();
     let memo = memo_of(&cluster, dir.path());
     let record = memo.last_of("a-0").unwrap();

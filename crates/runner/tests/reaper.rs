@@ -31,21 +31,22 @@ fn programs_of_a_killed_slot_process_are_ended() {
     reaper::become_reaper().unwrap();
     let mut lab = Lab::new();
     let mut other = Lab::new();
-    let told = lab.base.path().to_path_buf();
+    let pid_dir = lab.base.path().to_path_buf();
     // One in the group, one in a session of its own, one that forked twice, and one that would start another when it is ended.
     let line = format!(
         "cd {}; sleep 1000 & echo $! > group; \
          setsid sh -c 'echo $$ > session; exec sleep 1000' & \
          (setsid sh -c 'sh -c \"echo \\$\\$ > twice; exec sleep 1000\" & exit' &) ; \
          echo $$ > self; wait",
-        told.display()
+        pid_dir.display()
     );
     let spec = lab.shell(&line);
     lab.start(&spec);
     let survivor = other.shell("echo started; exec sleep 1000");
     other.start(&survivor);
     let other_pid = other.started(survivor.key);
-    let pids: Vec<i32> = ["group", "session", "twice", "self"].map(|name| pid_in(&told.join(name))).to_vec();
+    let pids: Vec<i32> =
+        ["group", "session", "twice", "self"].map(|name| pid_in(&pid_dir.join(name))).to_vec();
     assert!(pids.iter().all(|pid| is_alive(*pid)));
 
     lab.slot.process.kill().unwrap();

@@ -282,8 +282,8 @@ impl World<'_> {
                 self.schedule(at_ns, Ev::Drop { node: node(executor), objects })
             }
             Action::TellMember { member: to, messages } => {
-                let told = |m: &LinkMessage| matches!(m, LinkMessage::File { .. });
-                self.n_crossed += messages.iter().filter(|m| told(m)).count() as u64;
+                let is_file = |m: &LinkMessage| matches!(m, LinkMessage::File { .. });
+                self.n_crossed += messages.iter().filter(|m| is_file(m)).count() as u64;
                 let event = Event::MemberTold { member: MemberId(member), messages };
                 self.schedule(at_ns, Ev::ToMember { member: to.0, event })
             }

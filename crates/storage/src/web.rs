@@ -117,8 +117,7 @@ pub(crate) fn open(asker: &dyn Asker, location: &Location, range: Option<Range<u
 pub(crate) fn open_first(asker: &dyn Asker, location: &Location, most_bytes: u64) -> Result<Opened> {
     let wanted = 0..most_bytes.max(1);
     let answer = asker.ask(READ, location, false, Some(&wanted))?;
-    let told = content_range(answer.headers());
-    match (answer.status().as_u16(), told) {
+    match (answer.status().as_u16(), content_range(answer.headers())) {
         (206, Some((Some(given), Some(size_bytes))))
             if given.start == 0 && given.end == wanted.end.min(size_bytes) =>
         {
@@ -177,9 +176,9 @@ fn open_range(asker: &dyn Asker, location: &Location, range: Range<u64>) -> Resu
         return Ok(opened(stat, range, Box::new(io::empty())));
     }
     let answer = asker.ask(READ, location, false, Some(&range))?;
-    let told = content_range(answer.headers());
+    let part = content_range(answer.headers());
     if answer.status() == 416 {
-        let size_bytes = match told {
+        let size_bytes = match part {
             Some((_, Some(size_bytes))) => size_bytes,
             _ => self::stat(asker, location)?.size_bytes,
         };
@@ -198,7 +197,7 @@ fn open_range(asker: &dyn Asker, location: &Location, range: Range<u64>) -> Resu
         let body = HttpReader::new(location, answer, range.start, range.end - range.start, false);
         return Ok(opened(stat, range, Box::new(body)));
     }
-    let (Some((Some(given), total)), 206) = (told, answer.status().as_u16()) else {
+    let (Some((Some(given), total)), 206) = (part, answer.status().as_u16()) else {
         return Err(unexpected(READ, location, &answer, "a part of the object was asked for"));
     };
     let size_bytes = match total {
@@ -242,8 +241,8 @@ pub(crate) fn stat(asker: &dyn Asker, location: &Location) -> Result<Stat> {
         answer = asker.ask(STAT, location, false, None)?;
     }
     let answer = checked(asker, STAT, location, answer)?;
-    let told = content_range(answer.headers()).and_then(|(_, total)| total);
-    let size_bytes = match (answer.status().as_u16(), told, content_length(answer.headers())) {
+    let total_bytes = content_range(answer.headers()).and_then(|(_, total)| total);
+    let size_bytes = match (answer.status().as_u16(), total_bytes, content_length(answer.headers())) {
         (206, Some(size_bytes), _) | (200, _, Some(size_bytes)) => size_bytes,
         (200 | 206, _, _) => measure(asker, STAT, location)?,
         _ => return Err(unexpected(STAT, location, &answer, "the size was asked for")),

@@ -330,9 +330,9 @@ fn refusal(operation: &'static str, location: &Location, answer: Response<Body>)
     let mut text = Vec::new();
     // Where the body breaks off, what has come of it counts.
     let _ = answer.into_body().into_reader().take(64 << 10).read_to_end(&mut text);
-    let told: Value = serde_json::from_slice(&text).unwrap_or_default();
-    let told = |key: &str| told.get("RemoteException").and_then(|e| e.get(key)).and_then(Value::as_str);
-    let Some(exception) = told("exception") else { return by_code };
+    let body: Value = serde_json::from_slice(&text).unwrap_or_default();
+    let field = |key: &str| body.get("RemoteException").and_then(|e| e.get(key)).and_then(Value::as_str);
+    let Some(exception) = field("exception") else { return by_code };
     let (kind, status) = match exception {
         "FileNotFoundException" => (ErrorKind::NotFound, Permanent),
         "AccessControlException" | "SecurityException" | "AuthorizationException" | "InvalidToken" => {
@@ -347,7 +347,7 @@ fn refusal(operation: &'static str, location: &Location, answer: Response<Body>)
         }
         _ => (by_code.kind(), by_code.status()),
     };
-    let message = told("message").unwrap_or_default().lines().next().unwrap_or_default().to_owned();
+    let message = field("message").unwrap_or_default().lines().next().unwrap_or_default().to_owned();
     let reason = format!("HDFS says: {message} ({exception})");
     Error::new(kind, status, operation, location, reason).with_retry_after(by_code.retry_after())
 }

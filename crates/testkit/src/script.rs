@@ -73,7 +73,7 @@ pub struct Cluster {
     /// Patterns that were reported; the driver need not act on them.
     pub found: Vec<String>,
     /// Messages that were sent to other dispatchers of the group.
-    pub told: Vec<(MemberId, LinkMessage)>,
+    pub to_members: Vec<(MemberId, LinkMessage)>,
     /// The journal's disk takes no writes: records are listed, and wait for [`Cluster::on_disk`].
     pub journal_waits: bool,
     unrecorded: Vec<(TaskId, AttemptNo)>,
@@ -97,7 +97,7 @@ impl Cluster {
             actions: vec![],
             assignments: vec![],
             found: vec![],
-            told: vec![],
+            to_members: vec![],
             journal_waits: false,
             unrecorded: vec![],
             gives_out_unrecorded: false,
@@ -186,7 +186,7 @@ impl Cluster {
                 Action::ForgetExecutor { executor } => format!("forget {executor}"),
                 Action::DrainExecutor { executor, reason } => format!("drain {executor} because {reason}"),
                 Action::TellMember { member, messages } => {
-                    messages.iter().for_each(|m| self.told.push((*member, m.clone())));
+                    messages.iter().for_each(|m| self.to_members.push((*member, m.clone())));
                     format!(
                         "tell {member} {}",
                         messages.iter().map(message_text).collect::<Vec<_>>().join(", ")

@@ -402,13 +402,13 @@ fn written(free_bytes: u64, wrote_bytes: u64) -> DiskSeen {
 #[test]
 fn a_disk_that_a_program_and_its_neighbours_may_have_filled_is_no_failure_of_its_task() {
     let full = DiskSeen { is_full: true, ..written(100, 10) };
-    let told = DiskSeen { is_said: true, ..written(100, 10) };
+    let reported = DiskSeen { is_said: true, ..written(100, 10) };
     let uncounted = DiskSeen { wrote_bytes: None, ..written(100, 0) };
     let cases = [
         (written(100, 99), "ExitCode(1)"),
         (written(100, 100), "DiskShared"),
         (full, "DiskShared"),
-        (told, "DiskShared"),
+        (reported, "DiskShared"),
         (uncounted, "ExitCode(1)"),
     ];
     for (disk, expected) in cases {
@@ -469,10 +469,10 @@ fn an_attempt_that_is_to_run_alone_has_the_disk_to_itself() {
 #[test]
 fn an_attempt_that_has_the_disk_to_itself_fails_for_itself_or_for_the_disk() {
     let full = DiskSeen { is_full: true, ..written(100, 10) };
-    let told = DiskSeen { is_said: true, ..written(100, 10) };
+    let reported = DiskSeen { is_said: true, ..written(100, 10) };
     for (disk, expected) in [
         (written(100, 99), "ExitCode(1)"),
-        (told, "ExitCode(1)"),
+        (reported, "ExitCode(1)"),
         (written(100, 100), "Node"),
         (full, "Node"),
     ] {

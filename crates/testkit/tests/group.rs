@@ -37,7 +37,7 @@ fn part_of(c: &mut Cluster, tasks: &[Task], links: RunLinks) {
     c.feed(Event::RunCommitted { run });
 }
 
-fn told(c: &mut Cluster, from: u32, message: LinkMessage) {
+fn message_from(c: &mut Cluster, from: u32, message: LinkMessage) {
     c.feed(Event::MemberTold { member: MemberId(from), messages: vec![message] });
 }
 
@@ -60,13 +60,13 @@ fn a_reader_waits_for_the_owner_and_fetches_from_the_executor_that_the_owner_nam
     part_of(&mut c, &[task("r").reads(&x)], RunLinks::default());
     c.expect(&[&format!("tell 1 subscribed [{x}], settled 1")]);
     let state = held(&[2, 4]);
-    told(&mut c, 1, LinkMessage::File { file: shared(&x), state: state.clone() });
+    message_from(&mut c, 1, LinkMessage::File { file: shared(&x), state: state.clone() });
     c.expect(&["assign 0.1 to 1"]);
     let input = &c.assignments[0].inputs[0];
     assert!(input.stays && input.known.as_ref().is_some_and(|k| k.digest == digest_of("x")));
     assert_eq!(input.sources.len(), 2);
     // The same message again changes nothing.
-    told(&mut c, 1, LinkMessage::File { file: shared(&x), state });
+    message_from(&mut c, 1, LinkMessage::File { file: shared(&x), state });
     c.expect(&[]);
     c.done(1, (0, 1)).expect(&["end 0 done", "end run 1", &format!("tell 1 unsubscribed [{x}]")]);
 }
@@ -78,16 +78,16 @@ fn a_holder_that_lacks_the_file_is_reported_to_the_owner_and_the_reader_waits_fo
     c.node(1, 1);
     c.feed(Event::MemberConnected { member: MemberId(1) });
     part_of(&mut c, &[task("r").reads(&x)], RunLinks::default());
-    told(&mut c, 1, LinkMessage::File { file: shared(&x), state: held(&[2]) });
+    message_from(&mut c, 1, LinkMessage::File { file: shared(&x), state: held(&[2]) });
     c.expect(&[
         "tell 1 reads [] settled []",
         &format!("tell 1 subscribed [{x}], settled 1"),
         "assign 0.1 to 1",
     ]);
     c.failed(1, (0, 1), FailureKind::InputLost).expect(&[&format!("tell 1 missed {x}")]);
-    told(&mut c, 1, LinkMessage::File { file: shared(&x), state: FileState::Expected });
+    message_from(&mut c, 1, LinkMessage::File { file: shared(&x), state: FileState::Expected });
     c.expect(&[]);
-    told(&mut c, 1, LinkMessage::File { file: shared(&x), state: held(&[4]) });
+    message_from(&mut c, 1, LinkMessage::File { file: shared(&x), state: held(&[4]) });
     c.expect(&["assign 0.2 to 1"]);
     c.done(1, (0, 2)).expect(&["end 0 done", "end run 1", &format!("tell 1 unsubscribed [{x}]")]);
 }
@@ -107,16 +107,16 @@ fn with_written(x: &str) -> Cluster {
 fn a_file_stays_until_every_member_is_settled_and_the_last_has_read_it() {
     let x = name_at(0, 2, "x");
     let mut c = with_written(&x);
-    told(&mut c, 1, LinkMessage::Subscribed { files: vec![shared(&x)] });
+    message_from(&mut c, 1, LinkMessage::Subscribed { files: vec![shared(&x)] });
     c.expect(&[&format!("tell 1 {x} on 1")]);
-    told(&mut c, 1, LinkMessage::Settled { run: RUN });
+    message_from(&mut c, 1, LinkMessage::Settled { run: RUN });
     c.expect(&[]);
     let scoped = format!("run:here.1/{}", &x[4..]);
     // The file's only holder is lost: a task elsewhere reads the file, so it is made again.
     c.lost(1).expect(&[&format!("revive 0 for {scoped}"), &format!("tell 1 {x} expected")]);
     c.node(3, 1).expect(&["assign 0.65537 to 3"]);
     c.done(3, (0, 65537)).expect(&["end 0 done", "end run 1", &format!("tell 1 {x} on 3")]);
-    told(&mut c, 1, LinkMessage::Unsubscribed { files: vec![shared(&x)] });
+    message_from(&mut c, 1, LinkMessage::Unsubscribed { files: vec![shared(&x)] });
     c.expect(&[&format!("drop {scoped} on 3")]);
 }
 
@@ -127,7 +127,7 @@ fn readers_learn_that_a_file_has_no_maker_or_that_its_maker_failed() {
     c.feed(Event::MemberConnected { member: MemberId(1) });
     part_of(&mut c, &[task("w").writes(&x)], RunLinks::default());
     c.expect(&["tell 1 reads [] settled []", "tell 1 settled 1"]);
-    told(&mut c, 1, LinkMessage::Subscribed { files: vec![shared(&x), shared(&y)] });
+    message_from(&mut c, 1, LinkMessage::Subscribed { files: vec![shared(&x), shared(&y)] });
     c.expect(&[&format!("tell 1 {x} expected, {y} never")]);
     c.node(1, 1).expect(&["assign 0.1 to 1"]);
     c.failed(1, (0, 1), FailureKind::ExitCode(1));
@@ -137,7 +137,7 @@ fn readers_learn_that_a_file_has_no_maker_or_that_its_maker_failed() {
     let mut c = member(0);
     part_of(&mut c, &[task("r").reads(&z)], RunLinks::default());
     let state = FileState::Never { message: "task `w` failed".into(), cancelled: false };
-    told(&mut c, 1, LinkMessage::File { file: shared(&z), state });
+    message_from(&mut c, 1, LinkMessage::File { file: shared(&z), state });
     c.expect(&["end 0 failed InputUnavailable", "end run 1"]);
 }
 
@@ -149,7 +149,7 @@ fn a_result_at_home_is_waited_for_by_its_name() {
     let links = RunLinks { imports: vec![], exports: vec!["/out".into()] };
     part_of(&mut owner, &[task("w").writes("/out")], links);
     owner.expect(&["tell 1 reads [] settled []", "assign 0.1 to 1", "tell 1 settled 1"]);
-    told(&mut owner, 1, LinkMessage::Reads { files: vec![shared("/out")], settled: vec![RUN] });
+    message_from(&mut owner, 1, LinkMessage::Reads { files: vec![shared("/out")], settled: vec![RUN] });
     owner.expect(&["tell 1 /out expected"]);
     owner.done(1, (0, 1)).expect(&[]);
     owner.home(1, (0, 1), true).expect(&["end 0 done", "end run 1", "tell 1 /out at home"]);
@@ -159,7 +159,7 @@ fn a_result_at_home_is_waited_for_by_its_name() {
     let links = RunLinks { imports: vec![("/out".into(), MemberId(0))], exports: vec![] };
     part_of(&mut reader, &[task("r").reads("/out")], links);
     reader.expect(&[]);
-    told(&mut reader, 0, LinkMessage::File { file: shared("/out"), state: FileState::AtHome });
+    message_from(&mut reader, 0, LinkMessage::File { file: shared("/out"), state: FileState::AtHome });
     reader.expect(&["assign 0.1 to 2"]);
     reader.done(2, (0, 1)).expect(&["end 0 done", "end run 1"]);
 }
@@ -179,7 +179,7 @@ fn a_part_that_has_ended_goes_on_with_what_is_added_and_keeps_what_others_may_re
     let mut c = with_written(&x);
     let run = open_added(&mut c, 7, &[task("v").reads(&x).writes(&y)], RunLinks::default());
     assert_eq!(c.core.find_run(RUN).unwrap().ended, None);
-    told(&mut c, 1, LinkMessage::Settled { run: RUN });
+    message_from(&mut c, 1, LinkMessage::Settled { run: RUN });
     c.expect(&[]);
     assert!(!c.core.is_accepted(run));
     c.feed(Event::RunCommitted { run });
@@ -187,7 +187,7 @@ fn a_part_that_has_ended_goes_on_with_what_is_added_and_keeps_what_others_may_re
     c.expect(&["assign 1.1 to 1", "tell 1 settled 7"]);
     // The other member has not said yet that no task of its part of the addition reads these files.
     c.done(1, (1, 1)).expect(&["end 1 done", "end run 1"]);
-    told(&mut c, 1, LinkMessage::Settled { run });
+    message_from(&mut c, 1, LinkMessage::Settled { run });
     let dropped = format!("drop run:here.1/{} run:here.1/{} on 1", &x[4..], &y[4..]);
     c.expect(&[&dropped]);
     // A repeated message names it, too.
@@ -244,7 +244,7 @@ fn an_added_reader_at_another_dispatcher_learns_when_a_result_is_home() {
     c.expect(&["tell 1 reads [] settled []", "assign 0.1 to 1", "tell 1 settled 1"]);
     let run = open_added(&mut c, 7, &[], RunLinks { imports: vec![], exports: vec!["/out".into()] });
     // The member that has committed the submission first subscribes first.
-    told(&mut c, 1, LinkMessage::Subscribed { files: vec![shared("/out")] });
+    message_from(&mut c, 1, LinkMessage::Subscribed { files: vec![shared("/out")] });
     c.expect(&["tell 1 /out expected"]);
     c.feed(Event::RunCommitted { run });
     c.expect(&["tell 1 settled 7"]);

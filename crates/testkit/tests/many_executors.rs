@@ -67,18 +67,18 @@ fn an_executor_learns_once_where_another_one_is_when_it_first_fetches_from_it() 
     let arrays: Vec<_> = (0..3).map(|i| reads("x").cpus(2).priority(i).array()).collect();
     process.submit(now, &arrays, false).expect("nothing refuses it");
     process.on_durable(now, process.journal().records.len());
-    let mut told = vec![];
+    let mut known_peers = vec![];
     let mut n_assigned = 0;
     for (life, message) in said(&mut process, now) {
         match message {
-            ToExecutor::Peers { peers } => told.extend(peers.into_iter().map(|peer| (life, peer))),
+            ToExecutor::Peers { peers } => known_peers.extend(peers.into_iter().map(|peer| (life, peer))),
             ToExecutor::Assign(assign) => {
                 n_assigned += 1;
                 for source in &assign.assignment.inputs[0].sources {
                     let knows =
                         |(to, (of, ..)): &(u64, (ExecutorId, String, u32))| (*to, *of) == (life, *source);
                     assert_eq!(
-                        told.iter().filter(|peer| knows(peer)).count(),
+                        known_peers.iter().filter(|peer| knows(peer)).count(),
                         1,
                         "{life} is sent to {source}"
                     );
@@ -88,8 +88,11 @@ fn an_executor_learns_once_where_another_one_is_when_it_first_fetches_from_it() 
         }
     }
     assert!(n_assigned > 0, "the tasks are given out");
-    assert!(told.iter().any(|(_, peer)| *peer == (ExecutorId(1), "host1:1".into(), 1)), "{told:?}");
-    assert!(told.len() < 50 * 3, "{} addresses were told", told.len());
+    assert!(
+        known_peers.iter().any(|(_, peer)| *peer == (ExecutorId(1), "host1:1".into(), 1)),
+        "{known_peers:?}"
+    );
+    assert!(known_peers.len() < 50 * 3, "{} addresses were sent", known_peers.len());
 }
 
 #[test]

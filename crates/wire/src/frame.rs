@@ -117,8 +117,8 @@ mod tests {
     fn an_old_peer_and_a_stranger_get_a_clear_refusal() {
         assert_eq!(check_preamble(&preamble()), Ok(()));
         let old = check_preamble(&preamble_of(0)).unwrap_err();
-        let told = format!("protocol version 0, this eyas speaks {PROTOCOL}");
-        assert!(old.to_string().contains(&told), "{old}");
+        let words = format!("protocol version 0, this eyas speaks {PROTOCOL}");
+        assert!(old.to_string().contains(&words), "{old}");
         assert!(matches!(check_preamble(b"GET / HT"), Err(FrameError::NotEyas(_))));
     }
 

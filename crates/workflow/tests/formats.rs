@@ -92,8 +92,8 @@ fn names_that_several_tasks_have_are_kinds_of_tasks() {
     let kinds = OLD.replace("search_ID0000002", "P.QC").replace("split_ID0000001", "P.QC");
     let kinds = kinds.replace("\"parents\":[\"P.QC\"]", "\"parents\":[\"ID1\"]");
     let w = parse(Format::WfFormat, &kinds, "w", None).unwrap();
-    let told: Vec<(&str, &str)> = w.tasks.iter().map(|t| (t.id.as_str(), t.stage.as_str())).collect();
-    assert_eq!(told, [("ID2", "P.QC"), ("ID1", "P.QC"), ("report", "report")]);
+    let task_stages: Vec<(&str, &str)> = w.tasks.iter().map(|t| (t.id.as_str(), t.stage.as_str())).collect();
+    assert_eq!(task_stages, [("ID2", "P.QC"), ("ID1", "P.QC"), ("report", "report")]);
 }
 
 #[test]
@@ -314,11 +314,12 @@ fn a_job_that_is_a_workflow_becomes_its_jobs() {
     assert!(error.contains("the workflow `inner.yml` of job `S` is not there: looked for"), "{error}");
     fs::write(dir.path().join("inner.yml"), inner).unwrap();
     let w = read(&path, Format::Pegasus).unwrap();
-    let told: Vec<(&str, Vec<u32>)> = w.tasks.iter().map(|t| (t.id.as_str(), t.parents.clone())).collect();
+    let task_parents: Vec<(&str, Vec<u32>)> =
+        w.tasks.iter().map(|t| (t.id.as_str(), t.parents.clone())).collect();
     // A parent that a file links already is not listed as a parent.
     let expect =
         [("G", vec![]), ("S.A", vec![]), ("S.B", vec![0]), ("S.C", vec![]), ("W", vec![]), ("E", vec![2, 3])];
-    assert_eq!(told, expect);
+    assert_eq!(task_parents, expect);
     assert_eq!(names(&w, &w.tasks[1].outputs), ["S/tmp"], "not the one of the outer workflow");
     let tasks = tasks(&w);
     assert_eq!(tasks[1].outputs[0], pair("tmp", "run:S/tmp"));
@@ -658,9 +659,9 @@ const JX: &str = r#"# Counts words, part by part.
 #[test]
 fn a_makeflow_in_jx_is_read() {
     let w = parse(Format::Jx, JX, "w", None).unwrap();
-    let told: Vec<(&str, &str)> = w.tasks.iter().map(|t| (t.id.as_str(), t.stage.as_str())).collect();
+    let task_stages: Vec<(&str, &str)> = w.tasks.iter().map(|t| (t.id.as_str(), t.stage.as_str())).collect();
     assert_eq!(
-        told,
+        task_stages,
         [
             ("all", "cat"),
             ("part.0.n", "count"),

@@ -62,7 +62,7 @@ impl Target for Frames {
             if let Some(preamble) = bytes.first_chunk()
                 && let Err(error) = frame::check_preamble(preamble)
             {
-                super::texts::is_told(&error.to_string());
+                super::texts::check_message(&error.to_string());
             }
             return;
         }
@@ -94,7 +94,7 @@ fn check_array(array: &eyas_core::array::TaskArray) {
                 let _ = array.expand(i);
             }
         }
-        Err(why) => super::texts::is_told(&why),
+        Err(why) => super::texts::check_message(&why),
     }
 }
 
@@ -129,7 +129,7 @@ impl Target for Tickets {
                 Ok(()) => {
                     assert!(ticket == self.good() && (holder, requester, now) == (3, 4, 4999), "{ticket:?}");
                 }
-                Err(error) => super::texts::is_told(&error.to_string()),
+                Err(error) => super::texts::check_message(&error.to_string()),
             }
         }
     }
@@ -170,7 +170,7 @@ impl Target for Slots {
                 match is_there {
                     Ok(true) => {}
                     Ok(false) => break,
-                    Err(error) => return super::texts::is_told(&error.to_string()),
+                    Err(error) => return super::texts::check_message(&error.to_string()),
                 }
             }
         }
@@ -198,7 +198,7 @@ impl Target for Records {
                     check_array(array);
                 }
             }
-            Err(why) => super::texts::is_told(&why),
+            Err(why) => super::texts::check_message(&why),
         }
     }
 }

@@ -107,13 +107,13 @@ impl Target for JournalFiles {
                     last = seq.0;
                 });
                 if let Err(error) = read {
-                    return super::texts::is_told(&error.to_string());
+                    return super::texts::check_message(&error.to_string());
                 }
                 let first = journal.append(b"after").expect("room");
                 assert_eq!(first.0, last + 1);
                 journal.close().expect("it is written");
             }
-            Err(error) => return super::texts::is_told(&error.to_string()),
+            Err(error) => return super::texts::check_message(&error.to_string()),
         }
         let (journal, recovered) =
             Journal::open(dir, Self::options()).expect("it was mended when it was opened");
@@ -221,10 +221,10 @@ impl Target for EventLogs {
         fs::write(dir.join(EVENTS_FILE), events).expect("room");
         fs::write(dir.join(PRINTED_FILE), printed).expect("room");
         let dirs = [dir.to_path_buf()];
-        let told = |error: &eyas_report::Error| super::texts::is_told(&error.to_string());
+        let check_error = |error: &eyas_report::Error| super::texts::check_message(&error.to_string());
         let _ = serde_json::from_slice::<Header>(events);
         if let Err(error) = eyas_report::membership(dir) {
-            told(&error);
+            check_error(&error);
         }
         match eyas_report::read_group(&dirs) {
             Ok(log) => {
@@ -233,7 +233,7 @@ impl Target for EventLogs {
                 assert!(!page.contains("\u{1b}") && !page.contains("<script>alert"), "the page is unsafe");
                 let _ = serde_json::to_vec(&report);
             }
-            Err(error) => told(&error),
+            Err(error) => check_error(&error),
         }
         for name in ["#0", "#3", "0", "a1"] {
             match eyas_report::story_from_group(&dirs, name, None) {
@@ -242,15 +242,15 @@ impl Target for EventLogs {
                     let bad = text.chars().find(|c| eyas_text::is_unsafe(*c) && *c != '\n');
                     assert!(bad.is_none(), "an explanation with {bad:?}: {text}");
                 }
-                Err(error) => told(&error),
+                Err(error) => check_error(&error),
             }
         }
         match eyas_report::workflow(&dirs, None) {
             Ok(workflow) => drop(eyas_workflow::stages(&workflow)),
-            Err(error) => told(&error),
+            Err(error) => check_error(&error),
         }
         if let Err(error) = eyas_report::replay(dir) {
-            told(&error);
+            check_error(&error);
         }
     }
 }
@@ -292,10 +292,10 @@ impl Target for JoinFiles {
         match Join::read(&path) {
             Ok(join) => {
                 if let Err(error) = join.identity.client_config() {
-                    super::texts::is_told(&error.to_string());
+                    super::texts::check_message(&error.to_string());
                 }
             }
-            Err(error) => super::texts::is_told(&error.to_string()),
+            Err(error) => super::texts::check_message(&error.to_string()),
         }
     }
 }

@@ -79,7 +79,7 @@ impl Target for Folders {
                 Packed::new(&into, tree).read_to_end(&mut again).expect("nobody changes it");
                 assert!(again == bytes, "one directory in two ways");
             }
-            Err(error) => super::texts::is_told(&error.to_string()),
+            Err(error) => super::texts::check_message(&error.to_string()),
         }
         assert_eq!([names(self.dir.path()), names(&self.dir.path().join("in"))], around);
     }

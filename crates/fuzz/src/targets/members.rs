@@ -311,7 +311,7 @@ impl Cluster {
     fn live(&self, dir: &Path, group: Option<Membership>, steps: &[(Who, &[u8])]) -> Vec<(RunId, u64)> {
         let result = self.tokio.block_on(async {
             let door = Door::open(&self.join).await;
-            let join = self.told(dir, &door);
+            let join = self.join_file(dir, &door);
             let life = Life::begin(options(dir, group.map(|membership| GroupOptions { membership, join })));
             let runs = tokio::time::timeout(ANSWER_MAX * 2, speak(&life.join, group, &door, steps)).await;
             (life, runs)
@@ -331,8 +331,8 @@ impl Cluster {
     }
 
     /// A join file that names the door of the other member.
-    fn told(&self, dir: &Path, door: &Door) -> Option<PathBuf> {
-        let path = dir.join("told.json");
+    fn join_file(&self, dir: &Path, door: &Door) -> Option<PathBuf> {
+        let path = dir.join("other.json");
         let mut join = self.join.clone();
         join.address.clone_from(&door.address);
         join.write(&path).expect("room");
@@ -387,7 +387,7 @@ impl Client {
         loop {
             let reply = self.reader.next::<Reply>().await.ok()??;
             if let ReplyBody::Refused { reason } = &reply.body {
-                texts::is_told(reason);
+                texts::check_message(reason);
             }
             if reply.number == number {
                 return Some(reply.body);
@@ -409,7 +409,7 @@ impl Node {
         match reader.next::<Welcome>().await.ok()?? {
             Welcome::Executor { .. } => Some(Node { reader, writer, assigned: vec![] }),
             Welcome::Refused { reason } => {
-                texts::is_told(&reason);
+                texts::check_message(&reason);
                 None
             }
             _ => None,
@@ -429,7 +429,7 @@ impl Node {
                         ToExecutor::Assign(task) => self.assigned.push(*task),
                         ToExecutor::Beat { .. } => is_heard = true,
                         ToExecutor::Shutdown { reason } => {
-                            texts::is_told(&reason);
+                            texts::check_message(&reason);
                             return false;
                         }
                         _ => {}
@@ -526,7 +526,7 @@ async fn speak(
         writer.send(&Hello::Member { member: other, n_members: 2, addresses });
         match reader.next::<Welcome>().await.ok()?? {
             Welcome::Member { .. } => member = Some((reader, writer)),
-            welcome => panic!("another member is told {welcome:?}"),
+            welcome => panic!("another member gets {welcome:?}"),
         }
     }
     for &(who, body) in steps {
@@ -573,7 +573,7 @@ async fn speak(
     }
     let mut other = Client::connect(join).await?;
     let ReplyBody::Status(status) = other.ask(RequestBody::Status).await? else {
-        panic!("status is asked for, and something else told")
+        panic!("status is asked for, and something else answered")
     };
     other.ask(RequestBody::Shutdown).await?;
     Some(status.runs.iter().map(|run| (run.run, run.n_tasks)).collect())

@@ -109,7 +109,7 @@ impl Running {
                 assert_eq!((stored.digest, stored.size), self.objects[i], "other bytes are taken for these");
                 n_stored += 1;
             }
-            FetchEnd::Failed { error, .. } => super::texts::is_told(&error.to_string()),
+            FetchEnd::Failed { error, .. } => super::texts::check_message(&error.to_string()),
         });
         for (digest, _) in &self.objects {
             let _ = self.requester.remove(digest);

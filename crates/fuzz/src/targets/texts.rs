@@ -13,7 +13,7 @@ const BASE: &str = "/base";
 const TASKS_LOOKED_AT_MAX: u64 = 20_000;
 
 /// A message to people: not empty, not endless, and nothing in it that a terminal obeys.
-pub fn is_told(message: &str) {
+pub fn check_message(message: &str) {
     assert!(!message.trim().is_empty(), "an empty message");
     assert!(message.len() < 20_000, "a message of {} bytes", message.len());
     let bad = message.chars().find(|c| eyas_text::is_unsafe(*c) && *c != '\n');
@@ -138,11 +138,11 @@ impl Target for TaskLists {
                     let workflow = (list.n_tasks > 0 && list.n_tasks <= TASKS_LOOKED_AT_MAX)
                         .then(|| eyas_workflow::from_arrays(&list.arrays, "w"));
                     if let Some(Err(error)) = workflow {
-                        is_told(&error.to_string());
+                        check_message(&error.to_string());
                     }
                 }
                 Ok(_) => {}
-                Err(error) => is_told(&error.to_string()),
+                Err(error) => check_message(&error.to_string()),
             }
         }
     }
@@ -226,17 +226,17 @@ impl Target for Maps {
         let spec = if spec.shell { shell } else { spec };
         match map(&spec, Some(input)) {
             Ok(list) => check_list(&list),
-            Err(error) => is_told(&error.to_string()),
+            Err(error) => check_message(&error.to_string()),
         }
         let over_range = MapSpec { range: Some(end.saturating_sub(5)..end), ..spec.clone() };
         match map(&over_range, None) {
             Ok(list) => check_list(&list),
-            Err(error) => is_told(&error.to_string()),
+            Err(error) => check_message(&error.to_string()),
         }
         // The same text as a table, in combination with a parameter and with URLs, which need not be there.
         let table = match Table::read(names.as_bytes(), b',', "a table") {
             Ok(table) => table,
-            Err(error) => return is_told(&error.to_string()),
+            Err(error) => return check_message(&error.to_string()),
         };
         let urls = |n: u64| (0..n).map(|i| format!("http://h/d{}/{i}.x", i % 2)).collect::<Vec<_>>();
         let files = table.columns.first().filter(|_| end % 3 == 0).cloned().into_iter().collect();
@@ -248,7 +248,7 @@ impl Target for Maps {
         let combined = MapSpec { paths: urls(end % 3), with: vec![], more, ..spec };
         match map(&combined, None) {
             Ok(list) => check_list(&list),
-            Err(error) => is_told(&error.to_string()),
+            Err(error) => check_message(&error.to_string()),
         }
     }
 }
@@ -295,7 +295,7 @@ impl Target for Commands {
     fn run(&mut self, bytes: &[u8]) {
         match read_commands(bytes, Path::new(BASE), &ReadOptions::default()) {
             Ok(list) => check_list(&list),
-            Err(error) => is_told(&error.to_string()),
+            Err(error) => check_message(&error.to_string()),
         }
     }
 }
@@ -333,7 +333,7 @@ impl Target for Words {
             eyas_tasklist::parse_duration(&text).err().map(|e| e.to_string()),
             eyas_tasklist::parse_rate(&text).err().map(|e| e.to_string()),
         ] {
-            error.iter().for_each(|e| is_told(e));
+            error.iter().for_each(|e| check_message(e));
         }
         match Location::parse(&text, Path::new(BASE)) {
             Ok(location) => {
@@ -343,7 +343,7 @@ impl Target for Words {
                     Err(e) => panic!("a place that is written cannot be read: {e}"),
                 }
             }
-            Err(error) => is_told(&error.to_string()),
+            Err(error) => check_message(&error.to_string()),
         }
         let plain = eyas_text::line_of(&text).to_string();
         assert!(!plain.chars().any(eyas_text::is_unsafe));

@@ -57,7 +57,7 @@ impl Target for Workflows {
             // A comprehension of a few words may be a million tasks, of which several forms at once are much.
             Ok(workflow) if workflow.tasks.len() > TASKS_LOOKED_AT_MAX => {}
             Ok(workflow) => check(&workflow),
-            Err(error) => super::texts::is_told(&error.to_string()),
+            Err(error) => super::texts::check_message(&error.to_string()),
         }
     }
 }
@@ -77,7 +77,7 @@ fn check(workflow: &Workflow) {
             }
             assert!(!drawing.chars().any(|c| eyas_text::is_unsafe(c) && c != '\n'), "the drawing is unsafe");
         }
-        Err(error) => super::texts::is_told(&error.to_string()),
+        Err(error) => super::texts::check_message(&error.to_string()),
     }
 
     let mut written = vec![];
@@ -108,7 +108,7 @@ fn check(workflow: &Workflow) {
                 assert_eq!(list.n_tasks as usize, workflow.tasks.len());
                 super::texts::check_list(&list);
             }
-            Err(error) => super::texts::is_told(&error.to_string()),
+            Err(error) => super::texts::check_message(&error.to_string()),
         }
     }
 }

@@ -123,7 +123,7 @@ impl Measured {
 
     fn n_requests(&self) -> usize {
         let decisions = self.story.decisions.iter();
-        decisions.filter(|told| matches!(told.decision.what, Decided::Requested { .. })).count()
+        decisions.filter(|entry| matches!(entry.decision.what, Decided::Requested { .. })).count()
     }
 }
 
@@ -258,9 +258,9 @@ fn measure(args: &ProvisionArgs, policy: &str, dir: &Path, files: &[PathBuf]) ->
 /// The requests and the joins of nodes in pairs, the first with the first.
 fn start_up_s(story: &NodesStory, log: &eyas_report::RunLog) -> Option<f64> {
     let mut requested = vec![];
-    for told in &story.decisions {
-        if let Decided::Requested { n_nodes } = told.decision.what {
-            requested.extend(std::iter::repeat_n(told.decision.at, n_nodes as usize));
+    for entry in &story.decisions {
+        if let Decided::Requested { n_nodes } = entry.decision.what {
+            requested.extend(std::iter::repeat_n(entry.decision.at, n_nodes as usize));
         }
     }
     let mut joined: Vec<_> =

@@ -44,7 +44,7 @@ struct Node {
 
 enum Word {
     Ended(Box<AttemptReport>, Vec<(String, CacheOutcome, u64)>),
-    /// The outputs are home; what was told before is told again to a dispatcher that does not know it.
+    /// The outputs are home; the executor reports its end once more to a dispatcher that does not know it.
     Home(Box<AttemptReport>, Vec<(String, CacheOutcome, u64)>),
     Holds(RunId, Vec<String>),
 }
@@ -62,7 +62,7 @@ pub struct Cluster {
     n_words: u64,
     next_executor: u32,
     next_run: u32,
-    told: Vec<Event>,
+    submitted: Vec<Event>,
     /// Tasks whose programs run so much longer than others.
     pub longer_ns: BTreeMap<TaskId, u64>,
     /// Attempts that were given up: what of them is in the journal, and what is on its way there.
@@ -102,7 +102,7 @@ impl Cluster {
             n_words: 0,
             next_executor: 0,
             next_run: 1,
-            told: vec![],
+            submitted: vec![],
             longer_ns: BTreeMap::new(),
             given_up: vec![],
             unrecorded: vec![],
@@ -137,7 +137,7 @@ impl Cluster {
 
     pub fn feed(&mut self, event: Event) {
         if matches!(event, Event::RunOpened { .. } | Event::ArrayAdded { .. } | Event::RunCommitted { .. }) {
-            self.told.push(event.clone());
+            self.submitted.push(event.clone());
         }
         let mut actions = vec![];
         self.core.handle(self.now, event.clone(), &mut actions);
@@ -235,9 +235,9 @@ impl Cluster {
         self.now = self.now.plus_ns(2 * S);
         self.core = Dispatcher::new(self.config.clone()).unwrap();
         self.header();
-        let told = std::mem::take(&mut self.told);
+        let submitted = std::mem::take(&mut self.submitted);
         let (commits, others): (Vec<_>, Vec<_>) =
-            told.into_iter().partition(|e| matches!(e, Event::RunCommitted { .. }));
+            submitted.into_iter().partition(|e| matches!(e, Event::RunCommitted { .. }));
         others.into_iter().for_each(|e| self.feed(e));
         for (task, outcome) in self.ends.clone() {
             self.feed(Event::TaskRestored { task, outcome, outputs: vec![] });

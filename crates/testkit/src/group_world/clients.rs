@@ -142,7 +142,7 @@ impl World {
     pub(super) fn tell_client(&mut self, c: u64, input: Input) {
         let Some(mut client) = self.clients.remove(&c) else { return };
         let mut inputs = VecDeque::from([input]);
-        let mut told = None;
+        let mut answer = None;
         while let Some(input) = inputs.pop_front() {
             let mut out = vec![];
             client.submission.handle(input, &mut out);
@@ -165,13 +165,13 @@ impl World {
                         self.plans[client.plan].shares = parts.iter().flatten().map(ids).collect();
                         self.after(takes, Ev::Split { c, parts: Parts(parts) });
                     }
-                    Output::Answer(word) => told = Some(word),
+                    Output::Answer(word) => answer = Some(word),
                 }
             }
         }
         let (plan, run) = (client.plan, client.submission.run());
         self.clients.insert(c, client);
-        match told {
+        match answer {
             None => {}
             Some(Ok(ReplyBody::RunOpened { .. })) => self.on_opened(c, plan),
             Some(Ok(ReplyBody::RunAccepted { run, again, .. })) => {
