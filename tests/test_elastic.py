@@ -248,5 +248,5 @@ def test_nodes_that_cannot_start_end_the_start(run: Run, tmp_path: Path) -> None
     (folder / "node1").write_text("in the way")
     done = run("up", "--nodes", "1..2", "--dir", folder, status=3)
     assert re.match(
-        r"error: provider ended: .*no node can be started: node1 ended before it joined: ", done.stderr
+        r"error: the provider ended: .*no node can be started: node1 ended before it joined: ", done.stderr
     ), done

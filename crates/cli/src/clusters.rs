@@ -12,8 +12,8 @@
 use crate::args::JoinArgs;
 use crate::dirs::{default_cluster_dir, dispatcher_dir, state_dir};
 use crate::{Exit, Fault};
-use eyas_runtime::cluster::holder_of;
 use eyas_runtime::dispatcher::JOIN_FILE;
+use eyas_runtime::locks::{dispatcher_lock, holder_of};
 use eyas_text::shown_path;
 use eyas_wire::identity::Join;
 use std::fs;
@@ -209,7 +209,7 @@ pub fn work_join(join: &JoinArgs) -> Result<PathBuf, Fault> {
         return Ok(up.join());
     }
     // A cluster whose dispatcher is alive but does not listen yet is being started.
-    match ups.iter().find(|up| holder_of(&dispatcher_dir(&up.dir).join("journal/lock")).is_some()) {
+    match ups.iter().find(|up| holder_of(&dispatcher_lock(&dispatcher_dir(&up.dir))).is_some()) {
         Some(starting) => Ok(starting.join()),
         None => Err(none_up_now()),
     }

@@ -3,7 +3,7 @@
 use crate::Fault;
 use eyas_client::Client;
 use eyas_net::NetError;
-use eyas_runtime::cluster::holder_of;
+use eyas_runtime::locks::holder_of;
 use std::path::Path;
 use std::time::{Duration, Instant};
 

@@ -2,7 +2,8 @@
 
 use crate::signals::AskedToEnd;
 use crate::{Exit, Fault, outlived};
-use eyas_runtime::cluster::{LocalCluster, PROVIDER_ENDS_MAX, holder_of, provider_lock};
+use eyas_runtime::cluster::{LocalCluster, PROVIDER_ENDS_MAX};
+use eyas_runtime::locks::{holder_of, provider_lock};
 use eyas_runtime::provider::left_by;
 use std::path::Path;
 use std::time::{Duration, Instant};

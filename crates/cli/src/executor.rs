@@ -105,9 +105,9 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     let equipment =
         equipment::of_node(&gpu_names, &args.node.resources).map_err(|e| Fault::new(Exit::BadInput, e))?;
     let remove = dir.clone();
-    let name = args.name.unwrap_or_else(eyas_runtime::executor::host_name);
+    let name = args.name.unwrap_or_else(eyas_runtime::machine::host_name);
     let hosts = match args.hosts.is_empty() {
-        true => eyas_runtime::executor::names_of_host(&name),
+        true => eyas_runtime::machine::names_of_host(&name),
         false => args.hosts,
     };
     let home_on = declared::own_directories(&hosts)?;
@@ -117,7 +117,7 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         name,
         slots: args.node.slots.unwrap_or_else(provide::processors),
         cache_bytes: args.node.cache,
-        memory_bytes: args.node.memory.unwrap_or_else(eyas_runtime::executor::machine_memory_bytes),
+        memory_bytes: args.node.memory.unwrap_or_else(eyas_runtime::machine::memory_bytes),
         equipment,
         gpu_names,
         eviction: args.node.eviction,

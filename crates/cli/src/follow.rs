@@ -7,7 +7,8 @@ use crate::signals::AskedToEnd;
 use crate::{Exit, Fault, dirs, json, outlived};
 use eyas_client::Client;
 use eyas_core::RunId;
-use eyas_runtime::cluster::{LocalCluster, PROVIDER, holder_of};
+use eyas_runtime::cluster::{LocalCluster, PROVIDER, PartEnd, in_words};
+use eyas_runtime::locks::holder_of;
 use eyas_wire::message::{ReplyBody, RequestBody, RunStatus};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -171,22 +172,17 @@ fn is_room_for_nodes(parts: &LocalCluster, since: Duration) -> bool {
     since >= NODES_LEAVE && !dirs::node_dirs(dir).into_iter().any(is_held)
 }
 
-/// The last words of a part without the word that its own errors begin with, as they stand in a sentence of ours.
-pub fn reason_in(last_words: &str) -> &str {
-    last_words.strip_prefix("error: ").unwrap_or(last_words)
-}
-
 /// A run cannot go on without that part of its cluster.
-fn part_ended(name: &str, why: &str) -> Fault {
-    let fault = Fault::new(Exit::Cluster, format!("the {name} ended: {}", reason_in(why)));
+fn part_ended(name: &str, end: &PartEnd) -> Fault {
+    let fault = Fault::new(Exit::Cluster, format!("{} ended: {end}", in_words(name)));
     // What a provider itself says is a reason to change something first.
-    match why.starts_with("error: ") {
+    match end {
         // The words of an executor.
-        true if why.contains("no dispatcher answered") => fault.hint(
+        PartEnd::Said(why) if why.contains("no dispatcher answered") => fault.hint(
             "--advertise HOST:PORT gives nodes another name or address of this machine; `eyas provider check` tries it",
         ),
-        true => fault,
-        false => fault.hint(RESUME_HINT),
+        PartEnd::Said(_) => fault,
+        PartEnd::Seen(_) => fault.hint(RESUME_HINT),
     }
 }
 

@@ -49,7 +49,7 @@ pub fn main() -> ExitCode {
     let (Some(dir), Some(pid)) = (words.next().map(PathBuf::from), words.next()) else {
         return ExitCode::FAILURE;
     };
-    eyas_runtime::cluster::wait_for_stdin_to_close();
+    eyas_runtime::parent::wait_for_stdin_to_close();
     let number = pid.to_str().and_then(|pid| pid.parse().ok());
     if let Some(scratch) = number.and_then(|pid| Scratch::of_killed(&dir, pid)) {
         leave(scratch);

@@ -160,10 +160,8 @@ pub fn plan(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<(Plan, Pat
     let dispatcher = dispatcher_dir(&dir);
     let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let slots = args.node.slots.unwrap_or((processors / args.nodes.max).max(1));
-    let memory = args
-        .node
-        .memory
-        .unwrap_or(eyas_runtime::executor::machine_memory_bytes() / u64::from(args.nodes.max));
+    let memory =
+        args.node.memory.unwrap_or(eyas_runtime::machine::memory_bytes() / u64::from(args.nodes.max));
     let node = NodeArgs {
         slots: Some(slots),
         memory: Some(memory),

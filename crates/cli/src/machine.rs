@@ -29,7 +29,7 @@ impl Machine {
         Machine {
             processor: model.map_or("unknown processor", |(_, name)| name).trim().to_string(),
             n_cores: std::thread::available_parallelism().map_or(0, |n| n.get()),
-            memory_bytes: eyas_runtime::executor::machine_memory_bytes(),
+            memory_bytes: eyas_runtime::machine::memory_bytes(),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_string(),
             load_before: load(),
             load_after: f64::NAN,

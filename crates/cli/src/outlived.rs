@@ -6,8 +6,7 @@ use crate::provide::{command_lines, launch_of, shared_state};
 use crate::provider::ProviderArgs;
 use crate::{Exit, Fault, batch};
 use clap::Parser;
-use eyas_runtime::cluster::provider_left;
-use eyas_runtime::provider::{Commands, Haste, Share, Source, end_blocks};
+use eyas_runtime::provider::{Commands, Haste, Share, Source, end_blocks, left_file};
 use eyas_text::shown_path;
 use std::path::Path;
 
@@ -19,7 +18,7 @@ const WORDS: &str = "provider.json";
 pub fn keep_words(dispatcher_dir: &Path, words: Option<&[String]>) -> Result<(), Fault> {
     let path = dispatcher_dir.join(WORDS);
     if words.is_none() {
-        let _ = std::fs::remove_file(provider_left(dispatcher_dir));
+        let _ = std::fs::remove_file(left_file(dispatcher_dir));
     }
     let kept = match words {
         Some(words) => std::fs::write(&path, serde_json::to_vec(words).expect("texts can be written")),

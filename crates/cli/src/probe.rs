@@ -63,9 +63,9 @@ pub fn look_around(
         eyas_text::say!("{MARK}{line}");
     };
     say(&Sight::Program {
-        host: eyas_runtime::executor::host_name(),
+        host: eyas_runtime::machine::host_name(),
         processors: node.slots.unwrap_or_else(provide::processors),
-        memory_bytes: node.memory.unwrap_or_else(eyas_runtime::executor::machine_memory_bytes),
+        memory_bytes: node.memory.unwrap_or_else(eyas_runtime::machine::memory_bytes),
     });
     let scratch_dir = scratch.map(|root| root.join(format!("eyas-probe-{}", std::process::id())));
     let dir = scratch_dir.or(dir.map(Path::to_path_buf)).unwrap_or_else(std::env::temp_dir);

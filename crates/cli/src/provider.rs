@@ -72,7 +72,7 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
         ..local::provision_config(nodes, &args.provision, slots)
     };
     let log_dir = join.parent().unwrap_or(Path::new(".")).to_path_buf();
-    let lock = eyas_runtime::cluster::provider_lock(&log_dir);
+    let lock = eyas_runtime::locks::provider_lock(&log_dir);
     let until_stdin_closes = args.until_stdin_closes;
     let exe = std::env::current_exe()?;
     let launch = launch_of(&args.provide, &args.node)?;

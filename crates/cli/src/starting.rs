@@ -4,7 +4,7 @@
 //! the other's. The lock is the kernel's: it ends with the process that holds it, however that ends.
 
 use crate::{Exit, Fault};
-use eyas_runtime::cluster::start_lock;
+use eyas_runtime::locks::start_lock;
 use eyas_text::{line_of, shown_path};
 use std::fs::{File, TryLockError};
 use std::io::Write;

@@ -6,7 +6,6 @@
 
 use crate::args::{ClusterArgs, JoinArgs, KeepArgs, ProvideArgs};
 use crate::clusters::{self, Kind};
-use crate::follow::reason_in;
 use crate::print::plural;
 use crate::remains::sweep_homes;
 use crate::runtimes::client_runtime;
@@ -15,7 +14,8 @@ use clap::Args;
 use eyas_client::Client;
 use eyas_core::NodeState;
 use eyas_net::NetError;
-use eyas_runtime::cluster::{LocalCluster, Plan, holder_of};
+use eyas_runtime::cluster::{LocalCluster, Plan, in_words};
+use eyas_runtime::locks::{dispatcher_lock, holder_of};
 use eyas_text::shown_path;
 use eyas_wire::identity::Join;
 use eyas_wire::message::ClusterStatus;
@@ -104,7 +104,7 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
                 break;
             }
             if let Some((name, why)) = cluster.find_ended() {
-                return Err(Fault::new(Exit::Cluster, format!("{name} ended: {}", reason_in(&why))));
+                return Err(Fault::new(Exit::Cluster, format!("{} ended: {why}", in_words(&name))));
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -202,7 +202,7 @@ async fn fill(
             let holder = holder_of(&dir.join(name).join("cache/lock"));
             if started.contains(name) {
                 if let Some(why) = cluster.end_of(name) {
-                    return Err(Fault::new(Exit::Cluster, format!("{name} ended: {}", reason_in(&why))));
+                    return Err(Fault::new(Exit::Cluster, format!("{} ended: {why}", in_words(name))));
                 }
             } else if let Some(pid) = holder {
                 if taken_over.insert(name.clone(), pid).is_none() {
@@ -293,7 +293,7 @@ pub fn down(args: JoinArgs) -> Result<Exit, Fault> {
 fn end_killed(path: &Path) -> Result<Option<Exit>, Fault> {
     let Ok(join) = Join::read(path) else { return Ok(None) };
     let dir = Path::new(&join.dir);
-    let is_there = holder_of(&dir.join("journal").join("lock")).is_some();
+    let is_there = holder_of(&dispatcher_lock(dir)).is_some();
     if is_there || !outlived::has_kept_words(dir) {
         return Ok(None);
     }

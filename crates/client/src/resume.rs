@@ -214,21 +214,45 @@ pub fn decide<'a>(list: &TaskList, memo: &'a Memo, look: impl Fn(&[String]) -> V
         writers.insert(location.to_owned(), task);
     });
     let order = order(&tasks, &writers);
-    let mut home = AtHome { look, found: FxHashMap::default() };
-    let mut decision = Decision { why: vec![None; tasks.n], known: vec![] };
-    // The outputs of up-to-date tasks, by location.
-    let mut made: FxHashMap<String, Digest> = FxHashMap::default();
-
+    let home = AtHome { look, found: FxHashMap::default() };
+    let decision = Decision { why: vec![None; tasks.n], known: vec![] };
+    let mut deciding = Deciding { memo, tasks, writers, home, made: FxHashMap::default(), decision };
     for some in order.iter().flat_map(|level| level.chunks(TASKS_AT_ONCE)) {
-        let mut open: Vec<(usize, TaskSpec, Recipe)> = vec![];
+        let open = deciding.judge_recipes(some);
+        let likely = deciding.judge_inputs(open);
+        deciding.judge_outputs(likely);
+    }
+    if list.arrays.iter().any(|array| array.template.dynamic) {
+        deciding.make_for_added_tasks();
+    }
+    deciding.make_for_readers(&order);
+    deciding.decision
+}
+
+/// The decision while it is being made. Tasks come some at a time, after the tasks that make their inputs.
+struct Deciding<'l, 'a, F> {
+    memo: &'a Memo,
+    tasks: Tasks<'l>,
+    /// The task that makes each file.
+    writers: FxHashMap<String, usize>,
+    home: AtHome<F>,
+    /// The outputs of up-to-date tasks, by location.
+    made: FxHashMap<String, Digest>,
+    decision: Decision<'a>,
+}
+
+impl<F: Fn(&[String]) -> Vec<Found>> Deciding<'_, '_, F> {
+    /// Decides for tasks that nobody has run before as they are, or that read what a running task makes. Gives the others.
+    fn judge_recipes(&mut self, some: &[usize]) -> Vec<(usize, TaskSpec, Recipe)> {
+        let mut open = vec![];
         for &task in some {
-            let spec = tasks.spec(task);
+            let spec = self.tasks.spec(task);
             let recipe = Recipe::of(&spec);
             let runs = |(_, at): &&(String, String)| {
-                writers.get(at).is_some_and(|writer| decision.why[*writer].is_some())
+                self.writers.get(at).is_some_and(|writer| self.decision.why[*writer].is_some())
             };
-            decision.why[task] = match spec.inputs.iter().find(runs) {
-                _ if !memo.knows(&recipe) => Some(what_changed(memo, &spec, &recipe, None)),
+            self.decision.why[task] = match spec.inputs.iter().find(runs) {
+                _ if !self.memo.knows(&recipe) => Some(what_changed(self.memo, &spec, &recipe, None)),
                 _ if spec.dynamic => Some(Why::Dynamic),
                 Some((_, at)) => Some(Why::ReadsNew(at.clone())),
                 None => {
@@ -237,87 +261,108 @@ pub fn decide<'a>(list: &TaskList, memo: &'a Memo, look: impl Fn(&[String]) -> V
                 }
             };
         }
-        let inputs = open.iter().flat_map(|(_, spec, _)| &spec.inputs).map(|(_, at)| at.as_str());
-        home.look_at(inputs.filter(|at| !writers.contains_key(*at)));
+        open
+    }
 
+    /// Decides for tasks that would read other bytes than any task before. Gives the others, each with the key of its
+    /// records.
+    fn judge_inputs(&mut self, open: Vec<(usize, TaskSpec, Recipe)>) -> Vec<(usize, TaskSpec, Digest)> {
+        let inputs = open.iter().flat_map(|(_, spec, _)| &spec.inputs).map(|(_, at)| at.as_str());
+        self.home.look_at(inputs.filter(|at| !self.writers.contains_key(*at)));
         let mut likely = vec![];
         for (task, spec, recipe) in open {
-            let digest_of = |at: &String| match made.get(at) {
-                Some(digest) => Ok(*digest),
-                None => match home.found[at] {
-                    Found::Bytes(digest) => Ok(digest),
-                    Found::Missing => Err(Why::InputMissing(at.clone())),
-                    Found::Unreadable => Err(Why::InputUnreadable(at.clone())),
-                },
-            };
-            let digests: Result<Vec<Digest>, Why> = spec.inputs.iter().map(|(_, at)| digest_of(at)).collect();
-            let digests = match digests {
+            let digests = match self.digests_of(&spec) {
                 Ok(digests) => digests,
                 Err(why) => {
-                    decision.why[task] = Some(why);
+                    self.decision.why[task] = Some(why);
                     continue;
                 }
             };
             let names = spec.inputs.iter().map(|(name, _)| name.as_str());
             let key = recipe.key(names.zip(digests.iter().copied()));
-            match memo.find(key).next() {
-                None => decision.why[task] = Some(what_changed(memo, &spec, &recipe, Some(&digests))),
+            match self.memo.find(key).next() {
+                None => {
+                    self.decision.why[task] = Some(what_changed(self.memo, &spec, &recipe, Some(&digests)))
+                }
                 Some(_) => likely.push((task, spec, key)),
             }
         }
-        let outputs = likely.iter().flat_map(|(_, spec, _)| &spec.outputs).map(|(_, at)| at.as_str());
-        home.look_at(outputs.filter(|at| !stays(at)));
+        likely
+    }
 
+    /// The bytes that a task would read, in the order of its inputs. All of them have been looked for.
+    fn digests_of(&self, spec: &TaskSpec) -> Result<Vec<Digest>, Why> {
+        let digest_of = |at: &String| match self.made.get(at) {
+            Some(digest) => Ok(*digest),
+            None => match self.home.found[at] {
+                Found::Bytes(digest) => Ok(digest),
+                Found::Missing => Err(Why::InputMissing(at.clone())),
+                Found::Unreadable => Err(Why::InputUnreadable(at.clone())),
+            },
+        };
+        spec.inputs.iter().map(|(_, at)| digest_of(at)).collect()
+    }
+
+    /// Decides for tasks that were done before: those whose outputs are still there are up to date.
+    fn judge_outputs(&mut self, likely: Vec<(usize, TaskSpec, Digest)>) {
+        let outputs = likely.iter().flat_map(|(_, spec, _)| &spec.outputs).map(|(_, at)| at.as_str());
+        self.home.look_at(outputs.filter(|at| !stays(at)));
         for (task, spec, key) in likely {
             // If several tasks did the same, take this task's own record first.
-            let (own, others): (Vec<&Record>, Vec<&Record>) = memo.find(key).partition(|r| r.id == spec.id);
+            let (own, others): (Vec<&Record>, Vec<&Record>) =
+                self.memo.find(key).partition(|r| r.id == spec.id);
             let mut first_miss = None;
-            let fits =
-                own.into_iter().chain(others).find(|record| match is_there(&spec, record, &home.found) {
+            let fits = own.into_iter().chain(others).find(|record| {
+                match is_there(&spec, record, &self.home.found) {
                     Ok(()) => true,
                     Err(why) => {
                         first_miss.get_or_insert(why);
                         false
                     }
-                });
+                }
+            });
             match fits {
                 Some(record) => {
                     for (name, at) in &spec.outputs {
                         let (_, digest) =
                             record.outputs.iter().find(|(n, _)| n == name).expect("it is there");
-                        made.insert(at.clone(), *digest);
+                        self.made.insert(at.clone(), *digest);
                     }
-                    decision.known.push(record);
+                    self.decision.known.push(record);
                 }
-                None => decision.why[task] = first_miss,
+                None => self.decision.why[task] = first_miss,
             }
         }
     }
 
-    // The tasks that dynamic tasks add are not known yet, so all files that stay on the nodes must be
-    // available to them.
-    if list.arrays.iter().any(|array| array.template.dynamic) {
-        tasks.for_each_file(false, |task, at| {
-            if stays(at) && decision.why[task].is_none() {
-                decision.why[task] = Some(Why::MayBeNeeded(at.to_owned()));
+    /// The tasks that dynamic tasks add are not known yet, so all files that stay on the nodes must be
+    /// available to them.
+    fn make_for_added_tasks(&mut self) {
+        let why = &mut self.decision.why;
+        self.tasks.for_each_file(false, |task, at| {
+            if stays(at) && why[task].is_none() {
+                why[task] = Some(Why::MayBeNeeded(at.to_owned()));
             }
         });
     }
-    // Back up: makers of files that stay on the nodes and are read again.
-    for &task in order.iter().rev().flatten() {
-        if decision.why[task].is_none() {
-            continue;
-        }
-        for (_, at) in tasks.spec(task).inputs {
-            if stays(&at)
-                && let Some(&writer) = writers.get(&at)
-                && decision.why[writer].is_none()
-            {
-                decision.why[writer] = Some(Why::Needed(at));
+
+    /// Back up: makers of files that stay on the nodes and are read again.
+    fn make_for_readers(&mut self, order: &[Vec<usize>]) {
+        let why = &mut self.decision.why;
+        for &task in order.iter().rev().flatten() {
+            if why[task].is_none() {
+                continue;
+            }
+            for (_, at) in self.tasks.spec(task).inputs {
+                if stays(&at)
+                    && let Some(&writer) = self.writers.get(&at)
+                    && why[writer].is_none()
+                {
+                    why[writer] = Some(Why::Needed(at));
+                }
             }
         }
     }
-    decision
 }
 
 /// Whether the file at `at`, as users write it, stays on the nodes.

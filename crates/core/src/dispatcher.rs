@@ -330,6 +330,14 @@ impl Dispatcher {
 
     /// The one door. Appends to `out` what the driver has to do.
     pub fn handle(&mut self, now: Timestamp, event: Event, out: &mut Vec<Action>) {
+        self.note_submission(&event);
+        let ticked = matches!(event, Event::Ticked);
+        self.take(now, event, out);
+        self.settle(now, ticked, out);
+    }
+
+    /// Counts the submissions that are open, and notices the end of what is read back from a journal.
+    fn note_submission(&mut self, event: &Event) {
         let is_of_submission = matches!(
             event,
             Event::RunOpened { .. }
@@ -352,31 +360,25 @@ impl Dispatcher {
                 self.tasks.forget_maker(task);
             }
         }
-        match &event {
+        match event {
             Event::RunOpened { .. } => self.n_open += 1,
             Event::RunCommitted { .. } | Event::RunAborted { .. } => {
                 self.n_open = self.n_open.saturating_sub(1);
             }
             _ => {}
         }
-        let ticked = matches!(event, Event::Ticked);
+    }
+
+    /// Each event has its method.
+    fn take(&mut self, now: Timestamp, event: Event, out: &mut Vec<Action>) {
         match event {
-            Event::RunOpened { run, name, keep, into: None } => {
-                let scope = RunScope::new(&self.config.scope, run);
-                self.runs.insert(run, RunState { name, keep, scope, opened: now, ..RunState::default() });
-            }
+            Event::RunOpened { run, name, keep, into: None } => self.on_run_opened(now, run, name, keep),
             Event::RunOpened { run, name, into: Some(whole), .. } => {
                 self.open_addition(now, run, name, whole)
             }
             Event::ArrayAdded { run, array } => self.on_array_added(now, run, array, out),
             Event::RunStarted { run } => self.on_run_started(now, run, out),
-            Event::RunCommitted { run } => match self.runs.get(&run).and_then(|r| r.into) {
-                Some(whole) => self.add(now, run, whole, out),
-                None => {
-                    self.on_run_started(now, run, out);
-                    self.on_run_committed(now, run, out);
-                }
-            },
+            Event::RunCommitted { run } => self.on_run_committed(now, run, out),
             Event::RunAborted { run } => self.on_run_aborted(now, run, out),
             Event::TaskRestored { task, outcome, outputs } => self.on_task_restored(task, &outcome, &outputs),
             Event::TaskRevived { task } => self.on_task_revived(task),
@@ -393,36 +395,10 @@ impl Dispatcher {
                 self.on_outputs_home(now, executor, task, attempt, result, out)
             }
             Event::ReplicasChanged { executor, added, dropped } => {
-                for replica in added {
-                    self.on_replica_added(now, executor, replica, out);
-                }
-                let dropped: Vec<ObjectId> =
-                    dropped.into_iter().filter(|object| self.catalog.is_known(*object)).collect();
-                for object in &dropped {
-                    self.drop_replica(executor, *object);
-                    // A copy that was read for others and dropped at once is only reported as dropped.
-                    self.on_home_not_read(now, executor, *object, out);
-                }
-                self.check_lost(now, &dropped, out);
+                self.on_replicas_changed(now, executor, added, dropped, out)
             }
-            Event::CacheResized { executor, cache_bytes } => {
-                if let Some(e) = self.executors.by_id.get_mut(&executor) {
-                    e.offer.cache_bytes = cache_bytes;
-                }
-            }
-            Event::InputMoved { executor, moved } => {
-                if self.executors.by_id.contains_key(&executor) && self.catalog.is_known(moved.object) {
-                    // As long as nobody has read the object, this report is the only source of its size.
-                    if self.catalog.digest(moved.object).is_none() {
-                        self.catalog.set_size_bytes(moved.object, Some(moved.size_bytes));
-                    }
-                    let before = self.ready.queue.moving(executor);
-                    self.ready.queue.moved(&self.catalog, now, executor, &moved);
-                    if self.ready.queue.moving(executor) != before {
-                        self.update_room(executor);
-                    }
-                }
-            }
+            Event::CacheResized { executor, cache_bytes } => self.executors.on_resized(executor, cache_bytes),
+            Event::InputMoved { executor, moved } => self.on_input_moved(now, executor, &moved),
             Event::PrefetchFailed { executor, batch, object, kind } => {
                 self.moves.pending.push(CollectiveEvent::PrefetchFailed { executor, batch, object, kind })
             }
@@ -436,26 +412,13 @@ impl Dispatcher {
             Event::PartsRemoved { executor, tasks } => self.leftovers.removed(executor, &tasks),
             Event::CancelRequested { run, task } => self.on_cancel(now, run, task, out),
             Event::Ticked => self.on_ticked(now, out),
-            Event::Began { incarnation, gave_nothing } => {
-                self.attempts.incarnations.insert(incarnation);
-                if gave_nothing {
-                    self.attempts.gave_nothing.insert(incarnation);
-                }
-            }
+            Event::Began { incarnation, gave_nothing } => self.attempts.on_began(incarnation, gave_nothing),
             Event::GivesOut => self.attempts.giving = Giving::Recorded,
             Event::RunForgotten { run } => self.on_run_forgotten(run, out),
             Event::AllPartsEnded { run, at } => self.on_all_parts_ended(run, at),
             Event::TasksNumbered { n_tasks } => self.tasks.next_task = self.tasks.next_task.max(n_tasks),
             Event::RunRestored { run, opened, ended } => self.on_run_restored(run, opened, ended),
-            Event::Recovered => {
-                // Only attempts of unfinished runs can still be on executors.
-                if self.runs.values().any(|r| r.started && r.ended.is_none()) {
-                    let part_ns = self.config.lease_ns / RETURN_GRACE_PART;
-                    let grace_ns = part_ns.clamp(RETURN_GRACE_NS, RETURN_GRACE_NS_MAX);
-                    self.attempts.hold_until = Some(now.plus_ns(grace_ns));
-                }
-                self.attempts.n_recovered = self.tasks.next_task;
-            }
+            Event::Recovered => self.on_recovered(now),
             Event::RunLinked { run, links } => self.on_run_linked(run, links),
             Event::RunPatterns { run, patterns } => self.on_run_patterns(run, patterns),
             Event::MemberConnected { member } => self.on_member_connected(member),
@@ -463,6 +426,10 @@ impl Dispatcher {
             Event::MemberTold { member, messages } => self.on_member_told(now, member, messages, out),
             Event::MemberLoadChanged { member, load } => self.exchange.on_member_load(member, load),
         }
+    }
+
+    /// What an event of any kind may have made possible: tasks are given out, and files set out.
+    fn settle(&mut self, now: Timestamp, ticked: bool, out: &mut Vec<Action>) {
         let held = self.attempts.hold_until.is_some();
         self.look_at_ends(now, out);
         self.place(now, out);

@@ -308,6 +308,13 @@ pub struct Times {
     pub exited: Timestamp,
 }
 
+impl Times {
+    /// How long the program ran, if it was started.
+    pub fn run_ns(&self) -> Option<u64> {
+        (self.started.0 > 0).then(|| self.exited.since_ns(self.started))
+    }
+}
+
 /// Where one input came from.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct InputReport {

@@ -4,37 +4,16 @@
 //! when the process that started them is gone: each holds the reading end of a pipe that only that process
 //! can write to.
 
-pub use crate::holder::holder_of;
+use crate::locks::{dispatcher_lock, provider_lock};
 use eyas_wire::identity::Join;
-use std::io::{Read, Write};
+use std::fmt;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Blocks until standard input is closed by the other end.
-pub fn wait_for_stdin_to_close() {
-    let mut sink = [0; 64];
-    let mut stdin = std::io::stdin().lock();
-    while !matches!(stdin.read(&mut sink), Ok(0) | Err(_)) {}
-}
-
 /// The name of the part that starts and ends nodes, see [`crate::provider`].
 pub const PROVIDER: &str = "provider";
-
-/// The lock of the provider, in the folder of the first dispatcher.
-pub fn provider_lock(dispatcher_dir: &Path) -> PathBuf {
-    dispatcher_dir.join("provider.lock")
-}
-
-/// What the provider writes at its end: see [`crate::provider::left_by`].
-pub fn provider_left(dispatcher_dir: &Path) -> PathBuf {
-    dispatcher_dir.join("provider.left")
-}
-
-/// The lock of whoever is starting the cluster, in the folder of its first dispatcher. It is the kernel's, and ends with its process.
-pub fn start_lock(dispatcher_dir: &Path) -> PathBuf {
-    dispatcher_dir.join("start.lock")
-}
 
 /// How long a part may take to end before it is killed.
 const ENDS_MAX: Duration = Duration::from_secs(10);
@@ -119,20 +98,24 @@ impl Part {
         self.process.id()
     }
 
-    /// The part's last words, or how it ended; `None` if it still runs.
-    pub fn find_end(&mut self) -> Option<String> {
+    /// How the part ended; `None` if it still runs.
+    pub fn find_end(&mut self) -> Option<PartEnd> {
         match self.process.try_wait() {
             // A signal is the reason for the end, whatever the part printed before.
-            Ok(Some(status)) if status.code().is_none() => Some(status.to_string()),
-            Ok(Some(status)) => Some(last_words(&self.log).unwrap_or_else(|| status.to_string())),
+            Ok(Some(status)) if status.code().is_none() => Some(PartEnd::Seen(status.to_string())),
+            Ok(Some(status)) => {
+                Some(last_words(&self.log).unwrap_or_else(|| PartEnd::Seen(status.to_string())))
+            }
             _ => None,
         }
     }
 
     /// The same; a dispatcher or provider that ended in order was asked to, and nothing that it printed is the reason.
-    fn why_it_ended(&mut self) -> Option<String> {
+    fn why_it_ended(&mut self) -> Option<PartEnd> {
         match self.process.try_wait() {
-            Ok(Some(status)) if status.success() && !self.is_node => Some("somebody asked it to end".into()),
+            Ok(Some(status)) if status.success() && !self.is_node => {
+                Some(PartEnd::Seen("somebody asked it to end".into()))
+            }
             _ => self.find_end(),
         }
     }
@@ -164,14 +147,52 @@ impl Part {
     }
 }
 
+/// How a part of a cluster ended, as it stands in a sentence about the part.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PartEnd {
+    /// The part's own error.
+    Said(String),
+    /// The last line of a part that named no error, or how its process ended.
+    Seen(String),
+}
+
+impl PartEnd {
+    /// The end of a part whose log is `text`; `None`: it says nothing.
+    fn in_log(text: &str) -> Option<PartEnd> {
+        let lines = text.lines().filter(|line| !line.trim().is_empty());
+        // A hint comes after the error that it belongs to.
+        let last = lines.rev().find(|line| !line.starts_with("hint: "))?;
+        Some(match last.strip_prefix("error: ") {
+            Some(error) => PartEnd::Said(error.into()),
+            None => PartEnd::Seen(last.into()),
+        })
+    }
+}
+
+impl fmt::Display for PartEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (PartEnd::Said(why) | PartEnd::Seen(why)) = self;
+        f.write_str(why)
+    }
+}
+
+/// A part of a cluster in a sentence: `the provider`, but `node2`.
+pub fn in_words(part: &str) -> String {
+    match part.ends_with(|last: char| last.is_ascii_digit()) {
+        true => part.into(),
+        false => format!("the {part}"),
+    }
+}
+
 #[derive(thiserror::Error, Debug)]
 pub enum ClusterError {
-    #[error("cannot start the {part}: {source}")]
+    #[error("cannot start {}: {source}", in_words(part))]
     Start { part: String, source: std::io::Error },
-    #[error("the {part} ended before it was ready: {why}")]
-    Ended { part: String, why: String },
+    #[error("{} ended before it was ready: {why}", in_words(part))]
+    Ended { part: String, why: PartEnd },
     #[error(
-        "the {part} did not answer within {waited_s} s; see {}",
+        "{} did not answer within {waited_s} s; see {}",
+        in_words(part),
         eyas_text::shown_path(std::path::Path::new(log))
     )]
     NoAnswer { part: String, waited_s: u64, log: String },
@@ -200,14 +221,14 @@ impl Plan {
         self.dispatchers[dispatcher].0.join(crate::dispatcher::JOIN_FILE)
     }
 
-    /// The lock of the part that starts and ends nodes, see [`holder_of`].
+    /// The lock of the part that starts and ends nodes, see [`crate::locks::holder_of`].
     pub fn provider_lock(&self) -> PathBuf {
         provider_lock(&self.dir)
     }
 
-    /// The lock of that dispatcher's directory, see [`holder_of`].
+    /// The lock of that dispatcher's directory, see [`crate::locks::holder_of`].
     pub fn lock_of(&self, dispatcher: usize) -> PathBuf {
-        self.dispatchers[dispatcher].0.join("journal").join("lock")
+        dispatcher_lock(&self.dispatchers[dispatcher].0)
     }
 }
 
@@ -324,9 +345,9 @@ impl LocalCluster {
         self.parts.iter().map(|p| (p.name.clone(), p.pid())).collect()
     }
 
-    /// A part that ended, with its last words, if there is one. A dispatcher that ended explains most, so it
+    /// A part that ended, and how, if there is one. A dispatcher that ended explains most, so it
     /// comes first.
-    pub fn find_ended(&mut self) -> Option<(String, String)> {
+    pub fn find_ended(&mut self) -> Option<(String, PartEnd)> {
         let mut ended = |nodes: bool| {
             let mut parts = self.parts.iter_mut().filter(|part| part.is_node == nodes);
             parts.find_map(|part| Some((part.name.clone(), part.why_it_ended()?)))
@@ -334,13 +355,13 @@ impl LocalCluster {
         ended(false).or_else(|| ended(true))
     }
 
-    /// The last words of the part with that name, if it has ended.
-    pub fn end_of(&mut self, name: &str) -> Option<String> {
+    /// How the part with that name ended, if it has.
+    pub fn end_of(&mut self, name: &str) -> Option<PartEnd> {
         self.parts.iter_mut().find(|part| part.name == name)?.find_end()
     }
 
-    /// Forgets the nodes that have ended. Gives their names and last words.
-    pub fn take_ended_nodes(&mut self) -> Vec<(String, String)> {
+    /// Forgets the nodes that have ended. Gives their names, and how they ended.
+    pub fn take_ended_nodes(&mut self) -> Vec<(String, PartEnd)> {
         let mut ended = vec![];
         self.parts.retain_mut(|part| match part.find_end().filter(|_| part.is_node) {
             Some(why) => {
@@ -426,8 +447,24 @@ fn written_at(join: &Path) -> Option<SystemTime> {
     join.metadata().and_then(|m| m.modified()).ok()
 }
 
-/// The last line of a part's log.
-fn last_words(log: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(log).ok()?;
-    text.lines().rev().find(|l| !l.trim().is_empty()).map(str::to_string)
+/// What a part's log says last.
+fn last_words(log: &Path) -> Option<PartEnd> {
+    PartEnd::in_log(&std::fs::read_to_string(log).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_a_part_is_its_reason_without_word_and_hint() {
+        let said = "node2 joined\nerror: the disk is full\nhint: remove something\n\n";
+        assert_eq!(PartEnd::in_log(said), Some(PartEnd::Said("the disk is full".into())));
+        let why = PartEnd::in_log(said).unwrap();
+        let error = ClusterError::Ended { part: PROVIDER.into(), why };
+        assert_eq!(error.to_string(), "the provider ended before it was ready: the disk is full");
+        assert_eq!(PartEnd::in_log("a\n  \nlost 3\n"), Some(PartEnd::Seen("lost 3".into())));
+        assert_eq!(PartEnd::in_log("\n"), None);
+        assert_eq!(in_words("node2"), "node2");
+    }
 }

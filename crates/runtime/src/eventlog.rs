@@ -7,8 +7,10 @@
 //! full, lines are lost and counted, and the dispatcher reports that: the log is for users and replays, while
 //! promises rest on the journal.
 //!
-//! Lines that are only about forgotten runs are removed when a thread has written the rest anew ([`cut`]).
+//! Lines that are only about forgotten runs are removed when a thread has written the rest anew ([`cut`]). What users ask
+//! from the files is read in [`asked`].
 
+pub(crate) mod asked;
 mod cut;
 
 pub use cut::Needed;

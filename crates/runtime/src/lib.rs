@@ -9,7 +9,9 @@
 //! | [`executor`] | an executor's process: slots, cache directory, transfers around the core |
 //! | [`cluster`] | a local cluster of several processes |
 //! | [`provider`] | nodes of a local cluster that come and go |
-//! | [`eventlog`], [`clock`], [`descriptors`] | what they share |
+//! | [`eventlog`] | the event log and what programs printed, written and read |
+//! | [`locks`], [`parent`] | which process uses a directory; a process that ends with the one that started it |
+//! | [`clock`], [`descriptors`], [`files`], [`machine`] | what they share |
 
 pub mod clock;
 pub mod cluster;
@@ -17,7 +19,10 @@ pub mod descriptors;
 pub mod dispatcher;
 pub mod eventlog;
 pub mod executor;
-mod holder;
+mod files;
+pub mod locks;
+pub mod machine;
+pub mod parent;
 pub mod provider;
 
 /// Runs a loop on the threads that also read and write its connections. The tasks that wake the loop then

@@ -145,13 +145,13 @@ impl Dispatcher {
         Some((able, Pick { key, n_hits: 0, n_inputs, rule, stage: Stage::Idle }))
     }
 
+    /// Gives the task to the executor, or puts it aside if something is in the way.
     fn assign(&mut self, now: Timestamp, executor: ExecutorId, pick: &Pick, out: &mut Vec<Action>) {
         let task = pick.key.task;
         let run = self.tasks.run_of(task);
         if let Some(missing) = self.find_missing(now, task, out) {
             return self.await_missing(now, task, missing, out);
         }
-        let n_queued = self.ready.n_tasks;
         let (array_id, i) = self.tasks.locate(task);
         let array = self.tasks.arrays[array_id.0 as usize].array.clone();
         // Most tasks read one file. The queue knows that file, as its name was looked up when the task
@@ -174,28 +174,89 @@ impl Dispatcher {
         if !unread.is_empty() {
             return self.await_reads(task, run, &unread, out);
         }
+        let n_queued = self.ready.n_tasks;
+        let inputs = self.give(now, executor, run, pick.key, objects);
+        let outputs = self.outputs_of(run, &array, i);
+        let why = self.why_here(pick, n_queued);
+        let assignment = self.make_assignment(task, inputs, outputs, why);
+        self.reserve_for(now, executor, &assignment);
+        self.note_passed(pick.key, self.tasks.size_of(task).needs);
+        out.push(Action::Assign { executor, assignment: Box::new(assignment) });
+    }
+
+    /// Takes the task out of the queue. Gives its inputs, each with where the executor gets it from.
+    fn give(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        run: RunId,
+        key: QueueKey,
+        objects: Vec<ObjectId>,
+    ) -> Vec<AssignedInput> {
         let mut routes = std::mem::take(&mut self.ready.routes);
         routes.clear();
-        self.ready.queue.give(&self.catalog, now, executor, pick.key, &mut routes);
-        self.take_ready(task);
+        self.ready.queue.give(&self.catalog, now, executor, key, &mut routes);
+        self.take_ready(key.task);
         let mut inputs = Vec::with_capacity(objects.len());
         for object in objects {
             let route = routes.iter().find(|r| r.object == object).copied();
             inputs.push(self.assigned_input(executor, run, object, route));
         }
         self.ready.routes = routes;
-        let outputs = self.outputs_of(run, &array, i);
-        let staying: Vec<u32> = (0..)
+        inputs
+    }
+
+    /// Why the policy chose this executor, for people. `n_queued`: the ready tasks at that time.
+    fn why_here(&self, pick: &Pick, n_queued: u64) -> Why {
+        Why {
+            policy: pick.rule.policy().into(),
+            reason: pick.rule.reason(),
+            n_hits: pick.n_hits,
+            n_inputs: pick.n_inputs,
+            n_slots_active: self.ready.queue.n_slots_active() as u32,
+            n_slots: self.ready.queue.n_slots_total() as u32,
+            n_queued,
+            ahead: pick.stage == Stage::Ahead,
+        }
+    }
+
+    /// What an executor is told of the next attempt of `task`.
+    fn make_assignment(
+        &self,
+        task: TaskId,
+        inputs: Vec<AssignedInput>,
+        outputs: Vec<ObjectId>,
+        why: Why,
+    ) -> Assignment {
+        let (array, _) = self.tasks.locate(task);
+        let ArrayState { array, run, needs, .. } = &self.tasks.arrays[array.0 as usize];
+        let staying = (0..)
             .zip(&outputs)
             .filter(|(_, object)| self.intermediates.is_intermediate(**object))
             .map(|(n, _)| n)
             .collect();
         let history = self.attempts.histories.get(&task).cloned().unwrap_or_default();
         let attempt = AttemptNo(history.n_attempts + 1);
-        let needs_id = self.tasks.arrays[array_id.0 as usize].needs;
-        let TaskSize { cpus, memory_bytes, needs: _ } = task_size(&array, needs_id);
-        let (n_slots, n_slots_active) = (self.ready.queue.n_slots_total(), self.ready.queue.n_slots_active());
-        let ahead = pick.stage == Stage::Ahead;
+        Assignment {
+            task,
+            attempt,
+            run: *run,
+            cpus: array.template.cpus,
+            inputs,
+            outputs,
+            staying,
+            private_inputs: history.private_inputs,
+            repeated: attempt.0 > 1 || task.0 < self.attempts.n_recovered,
+            alone: history.n_disk_shared >= DISK_SHARED_MAX,
+            needs: self.resources.of_node(*needs),
+            why,
+        }
+    }
+
+    /// From now on the task takes room of this executor, and its inputs that nobody has are about to be read there.
+    fn reserve_for(&mut self, now: Timestamp, executor: ExecutorId, assignment: &Assignment) {
+        let Assignment { task, attempt, inputs, outputs, staying, .. } = assignment;
+        let TaskSize { cpus, memory_bytes, needs } = self.tasks.size_of(*task);
         let mut reads_first = vec![];
         for input in inputs.iter().filter(|i| !i.direct) {
             if self.catalog.n_holders(input.object) == 0
@@ -207,10 +268,10 @@ impl Dispatcher {
         }
         let r = Reserved {
             executor,
-            attempt,
+            attempt: *attempt,
             cpus,
             memory_bytes,
-            needs: needs_id,
+            needs,
             landing: false,
             cancelling: false,
             given: self.attempts.n_given,
@@ -223,37 +284,7 @@ impl Dispatcher {
             lands: staying.len() < outputs.len(),
             reads_first,
         };
-        self.reserve(task, r);
-        self.note_passed(pick.key, needs_id);
-        let needs = self.resources.of_node(needs_id);
-        let why = Why {
-            policy: pick.rule.policy().into(),
-            reason: pick.rule.reason(),
-            n_hits: pick.n_hits,
-            n_inputs: pick.n_inputs,
-            n_slots_active: n_slots_active as u32,
-            n_slots: n_slots as u32,
-            n_queued,
-            ahead,
-        };
-        let private_inputs = history.private_inputs;
-        let alone = history.n_disk_shared >= DISK_SHARED_MAX;
-        let repeated = attempt.0 > 1 || task.0 < self.attempts.n_recovered;
-        let assignment = Assignment {
-            task,
-            attempt,
-            run,
-            cpus: array.template.cpus,
-            inputs,
-            outputs,
-            staying,
-            private_inputs,
-            repeated,
-            alone,
-            needs,
-            why,
-        };
-        out.push(Action::Assign { executor, assignment: Box::new(assignment) });
+        self.reserve(*task, r);
     }
 
     pub(super) fn assigned_input(

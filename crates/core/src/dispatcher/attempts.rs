@@ -107,6 +107,14 @@ pub(super) enum Giving {
 }
 
 impl Attempts {
+    /// A process began that may give out tasks with this journal; `gave_nothing`: it ended before it gave out any.
+    pub(super) fn on_began(&mut self, incarnation: u64, gave_nothing: bool) {
+        self.incarnations.insert(incarnation);
+        if gave_nothing {
+            self.gave_nothing.insert(incarnation);
+        }
+    }
+
     /// Whether nothing may be given out yet, because executors with attempts of an earlier process may still come back. When their
     /// time is over, the journal is asked to record that.
     pub(super) fn is_held(&mut self, now: Timestamp, out: &mut Vec<Action>) -> bool {
@@ -162,7 +170,33 @@ impl Attempts {
     }
 }
 
+impl RunState {
+    /// Counts the bytes that an attempt read, by where they came from.
+    fn count_inputs(&mut self, inputs: &[InputReport]) {
+        for input in inputs {
+            match input.outcome {
+                CacheOutcome::LocalHit | CacheOutcome::Joined | CacheOutcome::InPlace => {
+                    self.local_bytes += input.size_bytes
+                }
+                CacheOutcome::RemoteHit { .. } => self.peer_bytes += input.size_bytes,
+                CacheOutcome::Miss | CacheOutcome::Direct => self.home_bytes += input.size_bytes,
+            }
+        }
+    }
+}
+
 impl Dispatcher {
+    /// All of the journal has been read back.
+    pub(super) fn on_recovered(&mut self, now: Timestamp) {
+        // Only attempts of unfinished runs can still be on executors.
+        if self.runs.values().any(|r| r.started && r.ended.is_none()) {
+            let part_ns = self.config.lease_ns / RETURN_GRACE_PART;
+            let grace_ns = part_ns.clamp(RETURN_GRACE_NS, RETURN_GRACE_NS_MAX);
+            self.attempts.hold_until = Some(now.plus_ns(grace_ns));
+        }
+        self.attempts.n_recovered = self.tasks.next_task;
+    }
+
     pub(super) fn on_attempt_ended(
         &mut self,
         now: Timestamp,
@@ -185,21 +219,10 @@ impl Dispatcher {
         let (cpus, memory_bytes, cancelling, suspect) = (r.cpus, r.memory_bytes, r.cancelling, r.suspect);
         let knows_bytes = !suspect && !r.adopted;
         let run = self.tasks.run_of(task);
-        let run_ns = report.times.exited.since_ns(report.times.started);
-        let ran = report.times.started.0 > 0;
-        let lands = report.outcome == Outcome::Done && r.lands;
-        if ran && report.outcome == Outcome::Done {
-            let (array, _) = self.tasks.locate(task);
-            let stage = self.tasks.arrays[array.0 as usize].stage;
-            // Where inputs move before a task takes a slot, as many tasks of a node move as run, and a slot waits for
-            // whichever takes longer. Elsewhere a task has its slot from the beginning.
-            let move_ns = report.inputs.iter().map(|input| input.wait_ns).max().unwrap_or(0);
-            let slot_ns = match self.config.placement_config.ahead {
-                true => run_ns.max(move_ns),
-                false => report.times.exited.since_ns(report.times.received),
-            };
-            self.run_times.ran(stage, run_ns, slot_ns);
-            self.note_run_time(stage);
+        let is_done = report.outcome == Outcome::Done;
+        let lands = is_done && r.lands;
+        if is_done {
+            self.learn_run_time(&report);
         }
         self.ready.queue.ended(&self.catalog, task);
         let needs = self.attempts.reserved.get_mut(&task).map(|r| std::mem::take(&mut r.needs));
@@ -211,58 +234,20 @@ impl Dispatcher {
             if !lands {
                 e.assigned.remove(&task);
             }
-            if ran {
-                e.run_ns_mean = Some(e.run_ns_mean.map_or(run_ns, |m| m - m / 8 + run_ns / 8));
-            }
-            match &report.outcome {
-                Outcome::Failed(Failure { kind: FailureKind::Node, message }) => {
-                    e.sick_why = message.as_str().into();
-                    let wait_ns = (SICK_NS << e.n_node_failures.min(6)).min(SICK_NS_MAX);
-                    e.n_node_failures += 1;
-                    e.sick_until = Some(now.plus_ns(wait_ns));
-                }
-                // The node is well, but this task is too large for it: other nodes get a chance to take the
-                // task. The node rests no longer than that, as the end of tasks that wait for this node may
-                // be what makes room.
-                Outcome::Failed(Failure {
-                    kind: FailureKind::DiskTooSmall | FailureKind::CacheFull | FailureKind::CacheTooSmall,
-                    message,
-                }) => {
-                    e.sick_why = message.as_str().into();
-                    e.sick_until = Some(now.plus_ns(SICK_NS));
-                }
-                Outcome::Done => e.n_node_failures = 0,
-                _ => {}
-            }
+            e.learn(now, &report);
         });
-        self.ready.queue.learnt(&self.catalog, executor, &report.inputs, ran.then_some(run_ns));
+        self.ready.queue.learnt(&self.catalog, executor, &report.inputs, report.times.run_ns());
         self.moves.learn_links(executor, &report.inputs);
         self.learn_network(executor, &report.inputs);
-        let state = self.runs.get_mut(&run).expect("a reserved task has a run");
-        for input in &report.inputs {
-            match input.outcome {
-                CacheOutcome::LocalHit | CacheOutcome::Joined | CacheOutcome::InPlace => {
-                    state.local_bytes += input.size_bytes
-                }
-                CacheOutcome::RemoteHit { .. } => state.peer_bytes += input.size_bytes,
-                CacheOutcome::Miss | CacheOutcome::Direct => state.home_bytes += input.size_bytes,
-            }
-        }
-        if report.outcome == Outcome::Done && knows_bytes {
+        self.run_mut(run).count_inputs(&report.inputs);
+        if is_done && knows_bytes {
             // From now on the run must read these bytes.
             for input in &report.inputs {
                 self.raise_checked_run(input.object, run);
             }
         }
-        if report.outcome == Outcome::Done {
-            let outputs = self.attempts.reserved[&task].outputs.clone();
-            for made in &report.outputs {
-                let Some(object) = outputs.get(made.output as usize) else { continue };
-                self.on_made(executor, run, *object, made.digest, made.size_bytes, out);
-                if self.intermediates.is_intermediate(*object) {
-                    self.add_replica(executor, *object);
-                }
-            }
+        if is_done {
+            self.note_made(executor, run, &report, out);
         }
         if lands {
             self.attempts.reserved.get_mut(&task).expect("seen above").landing = true;
@@ -271,6 +256,34 @@ impl Dispatcher {
         }
         self.release(task);
         self.finish_attempt(now, executor, task, attempt, report.outcome.clone(), cancelling, suspect, out);
+    }
+
+    /// How long an attempt that ended well took says how long others of its stage will.
+    fn learn_run_time(&mut self, report: &AttemptReport) {
+        let Some(run_ns) = report.times.run_ns() else { return };
+        let (array, _) = self.tasks.locate(report.task);
+        let stage = self.tasks.arrays[array.0 as usize].stage;
+        // Where inputs move before a task takes a slot, as many tasks of a node move as run, and a slot waits for
+        // whichever takes longer. Elsewhere a task has its slot from the beginning.
+        let move_ns = report.inputs.iter().map(|input| input.wait_ns).max().unwrap_or(0);
+        let slot_ns = match self.config.placement_config.ahead {
+            true => run_ns.max(move_ns),
+            false => report.times.exited.since_ns(report.times.received),
+        };
+        self.run_times.ran(stage, run_ns, slot_ns);
+        self.note_run_time(stage);
+    }
+
+    /// The outputs of a reserved attempt that ended well are the objects' bytes from now on.
+    fn note_made(&mut self, executor: ExecutorId, run: RunId, report: &AttemptReport, out: &mut Vec<Action>) {
+        let outputs = self.attempts.reserved[&report.task].outputs.clone();
+        for made in &report.outputs {
+            let Some(object) = outputs.get(made.output as usize) else { continue };
+            self.on_made(executor, run, *object, made.digest, made.size_bytes, out);
+            if self.intermediates.is_intermediate(*object) {
+                self.add_replica(executor, *object);
+            }
+        }
     }
 
     /// Handles the end of an attempt that was given up. Nobody asked this attempt to let its results appear

@@ -7,6 +7,7 @@
 //!
 //! Not here: which nodes there should be ([`crate::provisioning`]).
 
+use super::attempts::{SICK_NS, SICK_NS_MAX};
 use super::walltimes::Loss;
 use super::*;
 use crate::needs::Size;
@@ -69,6 +70,33 @@ impl ExecutorState {
         self.ends.is_some() && self.assigned.is_empty()
     }
 
+    /// Learns from the end of an attempt how long tasks run here, and whether the node has to rest.
+    pub(super) fn learn(&mut self, now: Timestamp, report: &AttemptReport) {
+        if let Some(run_ns) = report.times.run_ns() {
+            self.run_ns_mean = Some(self.run_ns_mean.map_or(run_ns, |m| m - m / 8 + run_ns / 8));
+        }
+        match &report.outcome {
+            Outcome::Failed(Failure { kind: FailureKind::Node, message }) => {
+                self.sick_why = message.as_str().into();
+                let wait_ns = (SICK_NS << self.n_node_failures.min(6)).min(SICK_NS_MAX);
+                self.n_node_failures += 1;
+                self.sick_until = Some(now.plus_ns(wait_ns));
+            }
+            // The node is well, but this task is too large for it: other nodes get a chance to take the
+            // task. The node rests no longer than that, as the end of tasks that wait for this node may
+            // be what makes room.
+            Outcome::Failed(Failure {
+                kind: FailureKind::DiskTooSmall | FailureKind::CacheFull | FailureKind::CacheTooSmall,
+                message,
+            }) => {
+                self.sick_why = message.as_str().into();
+                self.sick_until = Some(now.plus_ns(SICK_NS));
+            }
+            Outcome::Done => self.n_node_failures = 0,
+            _ => {}
+        }
+    }
+
     /// Whether the executor is neither silent nor draining.
     pub(super) fn is_connected(&self) -> bool {
         self.node_state() == NodeState::Connected
@@ -108,6 +136,13 @@ impl Executors {
                 mib(e.cache_offered_bytes)
             )
         })
+    }
+
+    /// The disk of an executor has room for a cache of this size.
+    pub(super) fn on_resized(&mut self, executor: ExecutorId, cache_bytes: u64) {
+        if let Some(e) = self.by_id.get_mut(&executor) {
+            e.offer.cache_bytes = cache_bytes;
+        }
     }
 
     /// Whether an executor has no attempt and could be given one.

@@ -6,7 +6,42 @@
 use super::*;
 
 impl Dispatcher {
-    pub(super) fn on_replica_added(
+    pub(super) fn on_replicas_changed(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        added: Vec<ReplicaAdded>,
+        mut dropped: Vec<ObjectId>,
+        out: &mut Vec<Action>,
+    ) {
+        for replica in added {
+            self.on_replica_added(now, executor, replica, out);
+        }
+        dropped.retain(|object| self.catalog.is_known(*object));
+        for object in &dropped {
+            self.drop_replica(executor, *object);
+            // A copy that was read for others and dropped at once is only reported as dropped.
+            self.on_home_not_read(now, executor, *object, out);
+        }
+        self.check_lost(now, &dropped, out);
+    }
+
+    pub(super) fn on_input_moved(&mut self, now: Timestamp, executor: ExecutorId, moved: &InputMoved) {
+        if !self.executors.by_id.contains_key(&executor) || !self.catalog.is_known(moved.object) {
+            return;
+        }
+        // As long as nobody has read the object, this report is the only source of its size.
+        if self.catalog.digest(moved.object).is_none() {
+            self.catalog.set_size_bytes(moved.object, Some(moved.size_bytes));
+        }
+        let before = self.ready.queue.moving(executor);
+        self.ready.queue.moved(&self.catalog, now, executor, moved);
+        if self.ready.queue.moving(executor) != before {
+            self.update_room(executor);
+        }
+    }
+
+    fn on_replica_added(
         &mut self,
         now: Timestamp,
         executor: ExecutorId,

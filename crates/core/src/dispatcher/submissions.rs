@@ -24,6 +24,11 @@ pub(super) struct Waits {
 }
 
 impl Dispatcher {
+    pub(super) fn on_run_opened(&mut self, now: Timestamp, run: RunId, name: String, keep: bool) {
+        let scope = RunScope::new(&self.config.scope, run);
+        self.runs.insert(run, RunState { name, keep, scope, opened: now, ..RunState::default() });
+    }
+
     pub(super) fn on_array_added(
         &mut self,
         now: Timestamp,
@@ -122,6 +127,10 @@ impl Dispatcher {
     }
 
     pub(super) fn on_run_committed(&mut self, now: Timestamp, run: RunId, out: &mut Vec<Action>) {
+        if let Some(whole) = self.runs.get(&run).and_then(|r| r.into) {
+            return self.add(now, run, whole, out);
+        }
+        self.on_run_started(now, run, out);
         let Some(state) = self.runs.get_mut(&run) else { return };
         state.committed = true;
         let arrays = state.arrays.clone();

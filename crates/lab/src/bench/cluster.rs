@@ -5,7 +5,7 @@ use eyas_cli::args::{ClusterArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
 use eyas_cli::{Exit, Fault, dirs, local};
 use eyas_client::Client;
 use eyas_core::array::{Command, Pattern, Piece, TaskArray, Template};
-use eyas_runtime::cluster::LocalCluster;
+use eyas_runtime::cluster::{LocalCluster, in_words};
 use eyas_wire::message::{ClusterStatus, ReplyBody, RequestBody, RunStatus};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -95,7 +95,7 @@ impl Cluster {
         let deadline = Instant::now() + Duration::from_secs(30);
         while cluster.status()?.executors.len() < shape.nodes as usize {
             if let Some((name, why)) = cluster.parts.find_ended() {
-                return Err(Fault::new(Exit::Cluster, format!("the {name} ended: {why}")));
+                return Err(Fault::new(Exit::Cluster, format!("{} ended: {why}", in_words(&name))));
             }
             if Instant::now() > deadline {
                 return Err(Fault::new(Exit::Cluster, "the executors did not join within 30 s"));
@@ -117,7 +117,7 @@ impl Cluster {
         let (client, parts) = (&mut self.client, &mut self.parts);
         let ended = || {
             let (name, why) = parts.find_ended()?;
-            Some(format!("the {name} ended: {why}"))
+            Some(format!("{} ended: {why}", in_words(&name)))
         };
         let (status, wall_ns) = self.runtime.block_on(run(client, ended, arrays))?;
         let after = self.status()?;

@@ -80,10 +80,7 @@ enum Input {
 pub fn emulate(args: &NodesArgs) -> Result<Exit, Fault> {
     eyas_runtime::descriptors::raise();
     if args.until_stdin_closes {
-        std::thread::spawn(|| {
-            eyas_runtime::cluster::wait_for_stdin_to_close();
-            std::process::exit(0);
-        });
+        eyas_runtime::parent::when_gone(|| std::process::exit(0));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run(args))

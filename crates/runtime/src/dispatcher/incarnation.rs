@@ -14,18 +14,18 @@
 //! Then the time in the file, which is renewed every [`RENEWAL`], is the last one known, and a new process
 //! begins that much later, so that no time is given twice.
 
-use crate::clock;
+use crate::{clock, files};
 use eyas_core::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const FILE: &str = "incarnation.json";
 
 /// How often the time in the file is renewed.
-pub const RENEWAL: Duration = Duration::from_secs(10);
+const RENEWAL: Duration = Duration::from_secs(10);
 
 /// A clock that is behind by less than this is not reported: a restart within [`RENEWAL`] of the last is
 /// normal.
@@ -103,21 +103,28 @@ impl Incarnation {
         self.keep(false)
     }
 
+    /// Does so every [`RENEWAL`].
+    pub fn keep_renewed(self) {
+        tokio::spawn(async move {
+            let mut interval = tokio::time::interval(RENEWAL);
+            loop {
+                interval.tick().await;
+                let incarnation = self.clone();
+                // On a full disk the last file stays, which serves most of its purpose.
+                let _ = tokio::task::spawn_blocking(move || incarnation.renew()).await;
+            }
+        });
+    }
+
     fn keep(&self, durable: bool) -> io::Result<()> {
         let monotonic_ns = clock::monotonic_ns();
         let given_ns = clock::of_monotonic(monotonic_ns).0;
         let kept = Kept { incarnation: self.number, given_ns, boot: boot(), monotonic_ns };
-        let temporary = self.path.with_extension("json.tmp");
-        let mut file = File::create(&temporary)?;
-        file.write_all(&serde_json::to_vec(&kept).expect("two numbers"))?;
-        if durable {
-            file.sync_all()?;
+        let bytes = serde_json::to_vec(&kept).expect("plain values");
+        match durable {
+            true => files::replace_durably(&self.path, &bytes),
+            false => files::replace(&self.path, &bytes),
         }
-        fs::rename(&temporary, &self.path)?;
-        if durable {
-            File::open(self.path.parent().expect("it lies in a directory"))?.sync_all()?;
-        }
-        Ok(())
     }
 }
 

@@ -1,8 +1,8 @@
 //! The effects of a live dispatcher's session: the journal's file, connections, the event log, tickets.
 
 use super::group::Whereabouts;
-use super::printed::{Index, lines_about, printed_by, read_printed};
 use crate::clock;
+use crate::eventlog::asked::{Index, lines_about, printed_by, read_printed};
 use crate::eventlog::{EventLog, Needed};
 use eyas_core::event::{Action, Event};
 use eyas_core::log::{EVENTS_FILE, PRINTED_FILE};
@@ -10,7 +10,7 @@ use eyas_core::{MemberId, RunId, TaskId, Timestamp};
 use eyas_data::peer::{Ticket, TicketKey};
 use eyas_journal::{ErrorKind, Health, Journal};
 use eyas_net::Writer;
-use eyas_session::dispatcher::{Answer, Outside, Permission, Record, Seq, Survey};
+use eyas_session::dispatcher::{Answer, Outside, Permission, Record, Seq, Survey, with_live};
 use eyas_wire::message::*;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
@@ -204,12 +204,8 @@ impl Outside for Live {
                 self.answer_from_disk(connection, number, None, move |dir| {
                     let mut tasks = [asked];
                     read_printed(&index, &dir.join(PRINTED_FILE), &mut tasks);
-                    let [mut asked] = tasks;
-                    // The attempt may have ended meanwhile, so that its output is already in the file.
-                    let is_there = |l: &Printed| asked.attempts.iter().any(|p| p.attempt == l.attempt);
-                    let live = live.filter(|live| !is_there(live));
-                    asked.attempts.extend(live);
-                    ReplyBody::Printed(Box::new(asked))
+                    let [asked] = tasks;
+                    ReplyBody::Printed(Box::new(with_live(asked, live)))
                 });
             }
             Answer::Prints { run, mut tasks, next, is_early } => {

@@ -1,35 +1,33 @@
 //! The dispatcher's process: a session with connections, journal and event log around it.
 //!
 //! One task (the *loop*, [`service`]) owns the session ([`eyas_session::dispatcher`]) and all decisions.
-//! Connections, the journal's thread and the clock only send it [`Arrival`]s, which it takes in batches. What
-//! the session does in return, it does through [`live`].
+//! Connections, the clock and signals only send it [`arrivals`], which it takes in batches; the journal's thread sends
+//! it notices. What the session does in return, it does through [`live`].
 //!
 //! Not here: the protocol (`eyas-session`), which task runs where ([`eyas_core::dispatcher`]), the bytes of
 //! messages (`eyas-wire`).
 
+mod address;
+mod arrivals;
 mod group;
 mod incarnation;
+mod links;
 mod live;
 mod place;
-mod port;
-mod printed;
 mod service;
 
 use crate::descriptors;
 use eyas_core::dispatcher::DispatcherConfig;
-use eyas_journal::{Journal, Notice};
+use eyas_journal::{Journal, Notice, Recovered};
 use eyas_net as net;
-use eyas_session::dispatcher::Input;
 use eyas_wire::identity::{Identity, IdentityError, Join};
 use incarnation::Incarnation;
-use std::net::SocketAddr;
+use service::Service;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 pub use group::GroupOptions;
-use service::{Arrival, Service};
 
 /// How a dispatcher is started.
 #[derive(Clone, Debug)]
@@ -100,42 +98,27 @@ const COMMIT_INTERVAL: Duration = Duration::from_millis(50);
 /// The most connections at a time that have not yet proved to be members.
 const STRANGERS_MAX: usize = 256;
 
+/// The most arrivals that wait for the loop; whoever sends more waits.
+const ARRIVALS_MAX: usize = 1024;
+
 pub const JOIN_FILE: &str = "join.json";
 
 /// Runs a dispatcher until it is asked to stop. `join.json` exists as soon as the dispatcher answers.
 pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     let descriptors = descriptors::raise();
-    let dir_error = |source| DispatcherError::Dir { path: options.dir.display().to_string(), source };
-    std::fs::create_dir_all(&options.dir).map_err(dir_error)?;
-    let dir = options.dir.canonicalize().map_err(dir_error)?;
-    let join_path = dir.join(JOIN_FILE);
-
+    let dir = open_dir(&options.dir)?;
     if options.group.is_none() {
         group::check_alone(&dir)?;
     }
-    let (inputs, queue) = mpsc::channel::<Arrival>(1024);
     // The journal's lock also keeps a second dispatcher out of this directory, so it comes first.
-    let (notify, notices) = mpsc::unbounded_channel();
-    let journal_options = eyas_journal::Options {
-        commit_interval: COMMIT_INTERVAL,
-        on_notice: Some(Box::new(move |notice: Notice| {
-            let _ = notify.send(notice);
-        })),
-        ..eyas_journal::Options::default()
-    };
-    let (journal, recovered) = Journal::open(&dir.join("journal"), journal_options)?;
+    let (journal, recovered, notices) = open_journal(&dir)?;
     let is_placed = place::check(&dir)?;
-    let incarnation = Incarnation::begin(&dir).map_err(dir_error)?;
+    let incarnation = Incarnation::begin(&dir).map_err(|source| dir_error(&options.dir, source))?;
+    let join_path = dir.join(JOIN_FILE);
     // A dispatcher that was killed left its join file behind; nobody who waits for us may take it for ours.
     remove_own_join(&join_path);
-    let identity_path = dir.join("identity.json");
     let given_join = group::read_given_join(&options)?;
-    if let Some(given_join) = &given_join
-        && !identity_path.exists()
-    {
-        given_join.identity.keep(&identity_path)?;
-    }
-    let identity = Identity::load_or_generate(&identity_path)?;
+    let identity = open_identity(&dir, given_join.as_ref())?;
     let cluster = cluster_name(&identity);
     let mut service =
         Service::new(&options, dir.clone(), &identity, cluster.clone(), journal, incarnation.number)?;
@@ -145,51 +128,28 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
         let _ = place::keep(&dir).inspect_err(|e| eprintln!("eyas: {e}"));
     }
 
-    let listen_error = |source| DispatcherError::Listen { address: options.listen.clone(), source };
-    let listener = match port::earlier_listener(&options, &dir).await {
-        Some(listener) => listener,
-        None => TcpListener::bind(&options.listen).await.map_err(listen_error)?,
-    };
-    let bound = listener.local_addr().map_err(listen_error)?;
-    port::keep(&dir, bound.port());
-    let address = options.advertise.clone().unwrap_or_else(|| advertised(bound));
+    let (listener, bound) = address::listen(&options, &dir).await?;
+    let address = options.advertise.clone().unwrap_or_else(|| address::advertised(bound));
     let mut join = Join::new(address, cluster, dir.display().to_string(), identity.clone());
-    join.address_here = options.advertise.as_ref().map(|_| here(bound).to_string());
+    join.address_here = options.advertise.as_ref().map(|_| address::here(bound).to_string());
+    let (arrivals, queue) = mpsc::channel(ARRIVALS_MAX);
     if let Some(options) = &options.group {
-        service.join_group(options, given_join.as_ref(), &mut join, &inputs)?;
+        service.join_group(options, given_join.as_ref(), &mut join, &arrivals)?;
     }
 
     let server_config = identity.server_config()?;
     let strangers_max = descriptors.share(8, 16, STRANGERS_MAX);
-    let served = inputs.clone();
+    let served = arrivals.clone();
     tokio::spawn(net::keep_door(listener, server_config, strangers_max, move |connection, peer, r, w| {
-        serve(connection, peer, (r, w), served.clone())
+        arrivals::serve(connection, peer, (r, w), served.clone())
     }));
-    let ticker = inputs.clone();
-    tokio::spawn(async move {
-        let mut interval = tokio::time::interval(Duration::from_millis(250));
-        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-        loop {
-            interval.tick().await;
-            if ticker.send(Arrival::Session(Input::Tick)).await.is_err() {
-                return;
-            }
-        }
-    });
-    tokio::spawn(async move {
-        let mut interval = tokio::time::interval(incarnation::RENEWAL);
-        loop {
-            interval.tick().await;
-            let incarnation = incarnation.clone();
-            // On a full disk the last file stays, which serves most of its purpose.
-            let _ = tokio::task::spawn_blocking(move || incarnation.renew()).await;
-        }
-    });
-    stop_on_signals(inputs.clone());
+    arrivals::tick(arrivals.clone());
+    incarnation.keep_renewed();
+    arrivals::stop_on_signals(&arrivals);
     if options.until_stdin_closes {
-        stop_with_parent(inputs.clone());
+        arrivals::stop_with_parent(arrivals.clone());
     }
-    drop(inputs);
+    drop(arrivals);
     join.write(&join_path)?;
     eyas_text::say!(
         "eyas: the dispatcher listens on {bound}, others reach it at {}; join file {}",
@@ -201,6 +161,41 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
     result
 }
 
+fn dir_error(path: &Path, source: std::io::Error) -> DispatcherError {
+    DispatcherError::Dir { path: path.display().to_string(), source }
+}
+
+/// The directory, made if it is not there, under the name that it has from everywhere.
+fn open_dir(dir: &Path) -> Result<PathBuf, DispatcherError> {
+    std::fs::create_dir_all(dir).and_then(|()| dir.canonicalize()).map_err(|source| dir_error(dir, source))
+}
+
+/// The journal, what earlier processes wrote into it, and the channel on which its notices arrive.
+fn open_journal(
+    dir: &Path,
+) -> Result<(Journal, Recovered, mpsc::UnboundedReceiver<Notice>), DispatcherError> {
+    let (notify, notices) = mpsc::unbounded_channel();
+    let options = eyas_journal::Options {
+        commit_interval: COMMIT_INTERVAL,
+        on_notice: Some(Box::new(move |notice: Notice| {
+            let _ = notify.send(notice);
+        })),
+        ..eyas_journal::Options::default()
+    };
+    let (journal, recovered) = Journal::open(&dir.join("journal"), options)?;
+    Ok((journal, recovered, notices))
+}
+
+/// The identity in the directory. Where there is none yet, it becomes that of the cluster which the dispatcher joins, or of
+/// a new cluster.
+fn open_identity(dir: &Path, given: Option<&Join>) -> Result<Identity, DispatcherError> {
+    let path = dir.join("identity.json");
+    if let Some(given) = given.filter(|_| !path.exists()) {
+        given.identity.keep(&path)?;
+    }
+    Ok(Identity::load_or_generate(&path)?)
+}
+
 /// A dispatcher that stops in order removes its join file, so that nobody waits for it.
 fn remove_own_join(path: &Path) {
     let _ = std::fs::remove_file(path);
@@ -208,84 +203,4 @@ fn remove_own_join(path: &Path) {
 
 fn cluster_name(identity: &Identity) -> String {
     blake3::hash(identity.secret()).to_hex()[..8].to_string()
-}
-
-/// An address that others can connect to: a wildcard address is none.
-fn advertised(bound: SocketAddr) -> String {
-    if bound.ip().is_unspecified() {
-        let name = crate::executor::host_name();
-        return format!("{name}:{}", bound.port());
-    }
-    bound.to_string()
-}
-
-/// The address for processes of this machine.
-fn here(mut bound: SocketAddr) -> SocketAddr {
-    if bound.ip().is_unspecified() {
-        bound.set_ip(match bound {
-            SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-            SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
-        });
-    }
-    bound
-}
-
-fn stop_on_signals(inputs: mpsc::Sender<Arrival>) {
-    use tokio::signal::unix::{SignalKind, signal};
-    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
-        if let Ok(mut signals) = signal(kind) {
-            let inputs = inputs.clone();
-            tokio::spawn(async move {
-                signals.recv().await;
-                let stop = Input::Stop { reason: "the dispatcher was told to stop".into() };
-                let _ = inputs.send(Arrival::Session(stop)).await;
-            });
-        }
-    }
-}
-
-fn stop_with_parent(inputs: mpsc::Sender<Arrival>) {
-    std::thread::spawn(move || {
-        crate::cluster::wait_for_stdin_to_close();
-        let stop = Input::Stop { reason: "the process that started the cluster is gone".into() };
-        let _ = inputs.blocking_send(Arrival::Session(stop));
-    });
-}
-
-/// One member's connection, from its hello to its end.
-async fn serve(
-    connection: u64,
-    peer: SocketAddr,
-    (mut reader, writer): (net::Reader, net::Writer),
-    inputs: mpsc::Sender<Arrival>,
-) {
-    use eyas_wire::message::{FromExecutor, FromMember, Hello, Request};
-    let Ok(Some(hello)) = reader.first::<Hello>().await else { return };
-    let is_executor = matches!(hello, Hello::Executor(_));
-    let is_member = matches!(hello, Hello::Member { .. });
-    if inputs.send(Arrival::Connected { connection, peer, hello, writer }).await.is_err() {
-        return;
-    }
-    loop {
-        let input = if is_executor {
-            match reader.next::<Vec<FromExecutor>>().await {
-                Ok(Some(batch)) => Input::FromExecutor { connection, batch },
-                _ => break,
-            }
-        } else if is_member {
-            match reader.next::<Vec<FromMember>>().await {
-                Ok(Some(batch)) => Input::FromMember { connection, batch },
-                _ => break,
-            }
-        } else {
-            match reader.next::<Request>().await {
-                Ok(Some(request)) => Input::FromClient { connection, request },
-                _ => break,
-            }
-        };
-        if inputs.send(Arrival::Session(input)).await.is_err() {
-            return;
-        }
-    }
-    let _ = inputs.send(Arrival::Session(Input::Disconnected { connection })).await;
 }

@@ -5,12 +5,14 @@
 //! records the directory's number in the file system and the name of its machine. A copy has another number;
 //! a directory that was renamed has the same.
 
-use super::DispatcherError;
+use super::{DispatcherError, dir_error};
+use crate::files;
+use crate::machine::host_name;
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-pub(super) const PLACE_FILE: &str = "place.json";
+const PLACE_FILE: &str = "place.json";
 
 #[derive(Serialize, Deserialize)]
 struct Place {
@@ -20,13 +22,9 @@ struct Place {
     path: String,
 }
 
-fn io_error(path: &Path, source: std::io::Error) -> DispatcherError {
-    DispatcherError::Dir { path: path.display().to_string(), source }
-}
-
 fn place_of(dir: &Path) -> Result<Place, DispatcherError> {
-    let inode = std::fs::metadata(dir).map_err(|e| io_error(dir, e))?.ino();
-    Ok(Place { host: crate::executor::host_name(), inode, path: dir.display().to_string() })
+    let inode = std::fs::metadata(dir).map_err(|e| dir_error(dir, e))?.ino();
+    Ok(Place { host: host_name(), inode, path: dir.display().to_string() })
 }
 
 /// Whether the directory has a record of its place. `Err`: by the record, it is a copy of another directory.
@@ -35,7 +33,7 @@ pub(super) fn check(dir: &Path) -> Result<bool, DispatcherError> {
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-        Err(e) => return Err(io_error(&path, e)),
+        Err(e) => return Err(dir_error(&path, e)),
     };
     let here = place_of(dir)?;
     let bad = |why: String| DispatcherError::Config(format!("`{}` {why}", dir.display()));
@@ -56,9 +54,18 @@ pub(super) fn check(dir: &Path) -> Result<bool, DispatcherError> {
 
 /// Writes the record of the directory's place.
 pub(super) fn keep(dir: &Path) -> Result<(), DispatcherError> {
-    let (path, fresh) = (dir.join(PLACE_FILE), dir.join("place.tmp"));
+    let path = dir.join(PLACE_FILE);
     let bytes = serde_json::to_vec_pretty(&place_of(dir)?).expect("plain values");
-    std::fs::write(&fresh, bytes)
-        .and_then(|()| std::fs::rename(&fresh, &path))
-        .map_err(|e| io_error(&path, e))
+    files::replace(&path, &bytes).map_err(|e| dir_error(&path, e))
+}
+
+/// Reports that the directory may have been moved or copied without its place file; the two cannot be
+/// distinguished.
+pub(super) fn say_moved(dir: &Path) {
+    eyas_text::say!(
+        "eyas: {dir} has a journal and no `{PLACE_FILE}`: its runs go on here, and tasks that executors of an earlier \
+         dispatcher have run again; where the journal was copied, see that the other dispatcher is gone for good, as \
+         both would run the same tasks",
+        dir = eyas_text::shown_path(dir)
+    );
 }

@@ -1,21 +1,18 @@
 //! The dispatcher's loop: arrivals go to the session, and the session acts through [`Live`].
 
+use super::arrivals::Arrival;
+use super::group::{self, GroupOptions, Whereabouts};
 use super::live::Live;
-use super::place::PLACE_FILE;
-use super::{DispatcherError, DispatcherOptions};
+use super::{DispatcherError, DispatcherOptions, links, place};
 use crate::clock;
 use crate::eventlog::EventLog;
-use eyas_core::MemberId;
 use eyas_core::home_share::HomeLimits;
 use eyas_core::log::{EVENTS_FILE, Header, LOG_VERSION};
 use eyas_data::peer::TicketKey;
 use eyas_journal::{Journal, Notice, Recovered};
-use eyas_net::Writer;
 use eyas_session::dispatcher::{Input, Options, Record, Session};
-use eyas_wire::identity::Identity;
-use eyas_wire::message::Hello;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use eyas_wire::identity::{Identity, Join};
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -26,18 +23,10 @@ const CLEAN_AFTER_TASKS: u64 = 10_000;
 /// How long the last frames may take to leave before the process ends.
 const LEAVE_MAX: Duration = Duration::from_millis(500);
 
-/// What arrives at the loop: the session's inputs, some with the connection that they came on.
-pub(super) enum Arrival {
-    Connected { connection: u64, peer: SocketAddr, hello: Hello, writer: Writer },
-    LinkUp { member: MemberId, writer: Writer },
-    LinkDown { member: MemberId },
-    Session(Input),
-}
-
 /// See the module.
 pub(super) struct Service {
-    pub(super) session: Session<Live>,
-    pub(super) dir: PathBuf,
+    session: Session<Live>,
+    dir: PathBuf,
 }
 
 impl Service {
@@ -90,8 +79,27 @@ impl Service {
         let path = self.dir.join("journal").display().to_string();
         recovered.try_for_each(read)?.map_err(|why| DispatcherError::Record { path, why })?;
         if self.session.end_recovery(clock::now(), is_placed) {
-            say_moved(&self.dir);
+            place::say_moved(&self.dir);
         }
+        Ok(())
+    }
+
+    /// Learns where the other members of the group are, and begins to connect to them. `given`: the join file of one of
+    /// them; `join`: our own, which gets the addresses of all.
+    pub fn join_group(
+        &mut self,
+        options: &GroupOptions,
+        given: Option<&Join>,
+        join: &mut Join,
+        arrivals: &mpsc::Sender<Arrival>,
+    ) -> Result<(), DispatcherError> {
+        let membership = options.membership;
+        let kept = group::kept_addresses(&self.dir, membership)?;
+        let given = group::given_addresses(&self.dir, given, join)?;
+        join.members = self.session.begin_with_addresses(kept, given, &join.address).to_vec();
+        let whereabouts = Whereabouts::begin(&self.dir, membership, join.clone());
+        links::keep_all(membership, &join.identity, &whereabouts.subscribe(), arrivals);
+        self.session.outside_mut().whereabouts = Some(whereabouts);
         Ok(())
     }
 
@@ -159,15 +167,4 @@ fn input_of(notice: Notice) -> Input {
         Notice::Stalled(stall) => Input::JournalStalled(Some(stall.to_string())),
         Notice::Resumed => Input::JournalStalled(None),
     }
-}
-
-/// Reports that the directory may have been moved or copied without its place file; the two cannot be
-/// distinguished.
-fn say_moved(dir: &Path) {
-    eyas_text::say!(
-        "eyas: {dir} has a journal and no `{PLACE_FILE}`: its runs go on here, and tasks that executors of an earlier \
-         dispatcher have run again; where the journal was copied, see that the other dispatcher is gone for good, as \
-         both would run the same tasks",
-        dir = eyas_text::shown_path(dir)
-    );
 }

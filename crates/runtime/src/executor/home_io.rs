@@ -3,7 +3,7 @@
 
 use eyas_core::event::*;
 use eyas_core::*;
-use eyas_data::{ErrorKind as DataErrorKind, Halt, Store};
+use eyas_data::{ErrorKind as DataErrorKind, Halt, Incoming, Store};
 use eyas_folder::{Packed, Tree};
 use eyas_storage::{ErrorKind as StorageErrorKind, Homes, Location, Version};
 use eyas_text::shown;
@@ -11,6 +11,9 @@ use std::fs::File;
 use std::io::{Read, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+
+/// So many bytes at a time.
+const PIECE_BYTES: usize = 256 << 10;
 
 pub(super) fn parse(text: &str) -> Result<Location, TransferError> {
     Location::parse(text, Path::new("/")).map_err(|e| home_error(&e))
@@ -112,29 +115,13 @@ pub(super) fn read_home(
         return Err(changed());
     }
     let expected = known.map(|k| k.digest);
-    let fetched = match private {
+    let (digest, size_bytes) = match private {
         Some(path) => {
-            let mut file = private_file(path).map_err(|e| disk_error("make a private copy", &e))?;
-            let mut hasher = blake3::Hasher::new();
-            let mut buffer = vec![0; 256 << 10];
-            let mut size_bytes = 0;
-            loop {
-                halt.check().map_err(|_| given_up())?;
-                let n = match opened.reader.read(&mut buffer) {
-                    Ok(0) => break,
-                    Ok(n) => n,
-                    Err(e) => return Err(home_error(&eyas_storage::Error::from_read("read", text, e))),
-                };
-                hasher.update(&buffer[..n]);
-                file.write_all(&buffer[..n]).map_err(|e| disk_error("make a private copy", &e))?;
-                size_bytes += n as u64;
-                moved(n as u64);
-            }
-            let digest = Digest(*hasher.finalize().as_bytes());
-            if expected.is_some_and(|e| e != digest) {
+            let read = read_into_file(&mut opened.reader, text, path, halt, moved)?;
+            if expected.is_some_and(|e| e != read.0) {
                 return Err(changed());
             }
-            Fetched { digest, size_bytes, version: Some(version) }
+            read
         }
         None => {
             let size = version.size_bytes;
@@ -147,49 +134,96 @@ pub(super) fn read_home(
             }
             let reservation = store.reserve(size).map_err(|e| data_error(&e))?;
             let mut incoming = store.begin(reservation.until(halt));
-            // The file's announced size was reserved, so only more bytes than that can be over the budget.
-            let fill_error = |e: &eyas_data::Error| match e.kind {
-                DataErrorKind::OverBudget { .. } => {
-                    let message = format!(
-                        "{} gave more than the {size} bytes that it had when it was opened: it grew while it was \
-                         being read, or is no ordinary file",
-                        shown(text)
-                    );
-                    TransferError { kind: TransferErrorKind::Changed, message }
-                }
-                _ => data_error(e),
-            };
-            match &opened.file {
-                Some(file) if by_file => {
-                    incoming.fill_from_file(file).map_err(|e| fill_error(&e))?;
+            let whole_file = opened.file.clone().filter(|_| by_file);
+            match whole_file {
+                Some(file) => {
+                    incoming.fill_from_file(&file).map_err(|e| fill_error(&e, text, size))?;
                     if expected.is_none() {
                         opened.check_unchanged().map_err(|e| home_error(&e))?;
                     }
                 }
-                _ => {
-                    let mut buffer = vec![0; 256 << 10];
-                    loop {
-                        match opened.reader.read(&mut buffer) {
-                            Ok(0) => break,
-                            Ok(n) => {
-                                incoming.append(&buffer[..n]).map_err(|e| fill_error(&e))?;
-                                moved(n as u64);
-                            }
-                            Err(e) => {
-                                return Err(home_error(&eyas_storage::Error::from_read("read", text, e)));
-                            }
-                        }
-                    }
-                }
+                None => read_into_store(&mut opened.reader, text, size, &mut incoming, moved)?,
             }
             let stored = incoming.finish(expected.map(|d| d.0.into())).map_err(|e| match e.kind {
                 DataErrorKind::DigestMismatch { .. } => changed(),
                 _ => data_error(&e),
             })?;
-            Fetched { digest: Digest(stored.digest.into()), size_bytes: stored.size, version: Some(version) }
+            (Digest(stored.digest.into()), stored.size)
         }
     };
-    Ok(fetched)
+    Ok(Fetched { digest, size_bytes, version: Some(version) })
+}
+
+/// Reads all of `reader` into a private file at `path`. Gives digest and size.
+fn read_into_file(
+    reader: &mut impl Read,
+    text: &str,
+    path: &Path,
+    halt: &Halt,
+    moved: &mut dyn FnMut(u64),
+) -> Result<(Digest, u64), TransferError> {
+    let mut file = private_file(path).map_err(|e| disk_error("make a private copy", &e))?;
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; PIECE_BYTES];
+    let mut size_bytes = 0;
+    loop {
+        halt.check().map_err(|_| given_up())?;
+        let piece = read_piece(reader, text, &mut buffer)?;
+        if piece.is_empty() {
+            return Ok((Digest(*hasher.finalize().as_bytes()), size_bytes));
+        }
+        hasher.update(piece);
+        file.write_all(piece).map_err(|e| disk_error("make a private copy", &e))?;
+        size_bytes += piece.len() as u64;
+        moved(piece.len() as u64);
+    }
+}
+
+/// Reads all of `reader` into the store, which has reserved `size_bytes`.
+fn read_into_store(
+    reader: &mut impl Read,
+    text: &str,
+    size_bytes: u64,
+    incoming: &mut Incoming,
+    moved: &mut dyn FnMut(u64),
+) -> Result<(), TransferError> {
+    let mut buffer = vec![0; PIECE_BYTES];
+    loop {
+        let piece = read_piece(reader, text, &mut buffer)?;
+        if piece.is_empty() {
+            return Ok(());
+        }
+        incoming.append(piece).map_err(|e| fill_error(&e, text, size_bytes))?;
+        moved(piece.len() as u64);
+    }
+}
+
+/// The next bytes of an object at home; none at its end.
+fn read_piece<'a>(
+    reader: &mut impl Read,
+    text: &str,
+    buffer: &'a mut [u8],
+) -> Result<&'a [u8], TransferError> {
+    match reader.read(buffer) {
+        Ok(n) => Ok(&buffer[..n]),
+        Err(e) => Err(home_error(&eyas_storage::Error::from_read("read", text, e))),
+    }
+}
+
+/// An object that had `size_bytes` when it was opened cannot be kept in the store. So many bytes were reserved, so only more
+/// than that can be over the budget.
+fn fill_error(e: &eyas_data::Error, text: &str, size_bytes: u64) -> TransferError {
+    match e.kind {
+        DataErrorKind::OverBudget { .. } => {
+            let message = format!(
+                "{} gave more than the {size_bytes} bytes that it had when it was opened: it grew while it was \
+                 being read, or is no ordinary file",
+                shown(text)
+            );
+            TransferError { kind: TransferErrorKind::Changed, message }
+        }
+        _ => data_error(e),
+    }
 }
 
 pub(super) fn disk_error(operation: &str, e: &std::io::Error) -> TransferError {
@@ -232,7 +266,7 @@ pub(super) fn keep_output(
             if path.is_dir() {
                 let (mut bytes, _) = open_object(path).map_err(|e| disk_error("read an output", &e))?;
                 let mut incoming = store.begin(reservation);
-                let mut block = vec![0; 256 << 10];
+                let mut block = vec![0; PIECE_BYTES];
                 loop {
                     match bytes.read(&mut block).map_err(|e| disk_error("read an output", &e))? {
                         0 => break,
@@ -253,7 +287,7 @@ pub(super) fn keep_output(
         None => {
             let (mut file, _) = open_object(path).map_err(|e| disk_error("read an output", &e))?;
             let mut hasher = blake3::Hasher::new();
-            let (mut block, mut size_bytes) = (vec![0; 256 << 10], 0);
+            let (mut block, mut size_bytes) = (vec![0; PIECE_BYTES], 0);
             loop {
                 halt.check().map_err(|_| given_up())?;
                 let n = match file.read(&mut block) {

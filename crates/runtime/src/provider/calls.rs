@@ -1,5 +1,6 @@
 //! How often a batch system was asked for something: sites want to know, and users should.
 
+use crate::files;
 use eyas_wire::message::Calls;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,8 +49,7 @@ impl CallCount {
         } += n;
         // A count that cannot be written is still shown while this process lives.
         let text = serde_json::to_vec(&kept.calls).expect("numbers can be written");
-        let part = kept.path.with_extension("part");
-        let _ = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, &kept.path));
+        let _ = files::replace(&kept.path, &text);
     }
 }
 

@@ -119,8 +119,8 @@ impl Source for Local {
             why: String::new(),
             state: match (node.part.find_end(), &node.label) {
                 (None, _) => BlockState::Running,
-                (Some(why), None) => BlockState::Ended(why),
-                (Some(why), Some(label)) => BlockState::Ended(format!("{label}: {why}")),
+                (Some(end), None) => BlockState::Ended(end.to_string()),
+                (Some(end), Some(label)) => BlockState::Ended(format!("{label}: {end}")),
             },
         };
         Ok(self.nodes.iter_mut().map(line).collect())

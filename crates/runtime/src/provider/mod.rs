@@ -35,7 +35,8 @@ pub use local::Local;
 pub use share::Share;
 pub use sweep::{claim, sweep_shares};
 
-use crate::cluster::{holder_of, provider_left, provider_lock, wait_for_stdin_to_close};
+use crate::locks::{holder_of, provider_lock};
+use crate::parent;
 use eyas_client::Client;
 use eyas_core::provisioning::blocks::{
     BlockAction, BlockConfig, BlockState, BlockView, Blocks, GaveUp, Listed, Seen,
@@ -110,7 +111,7 @@ pub trait Source: Send + 'static {
 /// How a provider is started.
 pub struct ProviderOptions {
     pub join: PathBuf,
-    /// Held by the one provider of a cluster while it lives; see [`crate::cluster::holder_of`].
+    /// Held by the one provider of a cluster while it lives; see [`crate::locks::holder_of`].
     pub lock: PathBuf,
     pub config: ProvisionConfig,
     pub blocks: BlockConfig,
@@ -146,8 +147,7 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
     let (stop, mut stopped) = mpsc::channel::<()>(1);
     if options.until_stdin_closes {
         let stop = stop.clone();
-        std::thread::spawn(move || {
-            wait_for_stdin_to_close();
+        parent::when_gone(move || {
             let _ = stop.blocking_send(());
         });
     }
@@ -163,7 +163,7 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
     });
     let provisioner = Provisioner::new(options.config).map_err(ProviderError::Config)?;
     let _lock = take(&options.lock)?;
-    let left_file = provider_left(options.lock.parent().unwrap_or(Path::new(".")));
+    let left_file = left_file(options.lock.parent().unwrap_or(Path::new(".")));
     let _ = std::fs::remove_file(&left_file);
     let client = Client::connect(&options.join).await?;
     if let Some((_, share)) = &options.elsewhere {
@@ -511,10 +511,15 @@ pub fn end_blocks(mut source: impl Source, prefix: &str) -> Vec<String> {
     source.end_all(&there, Instant::now() + LEAVE_MAX)
 }
 
+/// What the provider writes at its end: see [`left_by`].
+pub fn left_file(dispatcher_dir: &Path) -> PathBuf {
+    dispatcher_dir.join("provider.left")
+}
+
 /// What the provider whose locks lie in this folder wrote at its end: a sentence for each block that may be left. `None`: it was
 /// killed before its end, or there was none.
 pub fn left_by(dispatcher_dir: &Path) -> Option<Vec<String>> {
-    let text = std::fs::read_to_string(provider_left(dispatcher_dir)).ok()?;
+    let text = std::fs::read_to_string(left_file(dispatcher_dir)).ok()?;
     Some(text.lines().map(str::to_string).collect())
 }
 
@@ -528,7 +533,7 @@ pub fn note_nothing_begun(join: &Path, share: &Share) -> std::io::Result<()> {
         holder_of(&provider_lock(dispatcher_dir)).is_some_and(|holder| holder != std::process::id());
     // Each submission begins with its script.
     if n_submitted == 0 && !share.has_scripts() && !is_other_there {
-        std::fs::write(provider_left(dispatcher_dir), "")?;
+        std::fs::write(left_file(dispatcher_dir), "")?;
     }
     Ok(())
 }

@@ -12,8 +12,8 @@
 //! written again.
 
 use super::share::Share;
-use crate::cluster::{provider_lock, start_lock};
-use crate::holder::names_living;
+use crate::locks::{dispatcher_lock, names_living, provider_lock, start_lock};
+use crate::machine::host_name;
 use eyas_wire::identity::Join;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -38,7 +38,7 @@ struct Owner {
 fn machine() -> String {
     let id = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
     let numbers = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    format!("{} {} {}", crate::executor::host_name(), id.trim(), numbers.display())
+    format!("{} {} {}", host_name(), id.trim(), numbers.display())
 }
 
 /// Writes into the folder where the head of its cluster is.
@@ -60,7 +60,7 @@ pub fn sweep_shares(state: &Path) -> Vec<String> {
         // While it is held here, nobody starts the cluster. The directory itself may be gone.
         let lock = File::options().write(true).open(start_lock(dir)).ok();
         let is_being_started = lock.as_ref().is_some_and(|lock| lock.try_lock().is_err());
-        let lives = names_living(&dir.join("journal").join("lock")) || names_living(&provider_lock(dir));
+        let lives = names_living(&dispatcher_lock(dir)) || names_living(&provider_lock(dir));
         if !is_being_started && !lives && !is_listened_to(dir, &share.join()) {
             share.remove();
             swept.push(cluster);

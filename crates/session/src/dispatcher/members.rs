@@ -74,11 +74,19 @@ impl Group {
 }
 
 impl<O: Outside> Session<O> {
-    /// Where the members were when this process began, as far as that is known.
-    pub fn begin_with_addresses(&mut self, addresses: Vec<String>) {
-        if let Some(group) = &mut self.group {
-            group.addresses = addresses;
+    /// Where the members are when this process begins: as an earlier one `kept` it, but where the join file of another member
+    /// says more (`given`), and at `own` this one. Gives the addresses of all.
+    pub fn begin_with_addresses(&mut self, kept: Vec<String>, given: &[String], own: &str) -> &[String] {
+        let Some(group) = &mut self.group else { return &[] };
+        group.addresses = kept;
+        group.addresses.resize(group.membership.n_members as usize, String::new());
+        for (address, known) in group.addresses.iter_mut().zip(given) {
+            if !known.is_empty() {
+                address.clone_from(known);
+            }
         }
+        group.addresses[group.membership.me.0 as usize] = own.into();
+        &group.addresses
     }
 
     /// Another member said where members are. Of itself it knows best.

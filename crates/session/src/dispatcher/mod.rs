@@ -37,6 +37,7 @@ mod submissions;
 
 pub use clean::{Cleaning, Survey};
 pub use outside::{Answer, Outside, Permission, Seq};
+pub use prints::with_live;
 pub use records::Record;
 
 use ends::{Durable, Effect, Ended};

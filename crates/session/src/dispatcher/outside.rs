@@ -17,7 +17,7 @@ pub enum Answer {
     Logged(ReplyBody),
     /// The event log's lines about the task, and what the task printed, are still missing.
     Explained(Box<Explained>),
-    /// What the task's ended attempts printed is missing; `live` is of the one that runs, if one does.
+    /// What the task's ended attempts printed is missing; `live` is of the one that runs, if one does, and is added last ([`super::with_live`]).
     Printed { asked: TaskPrinted, live: Option<Printed> },
     /// What these tasks printed is missing; the rest is as in [`ReplyBody::Prints`].
     Prints { run: RunId, tasks: Vec<TaskPrinted>, next: Option<u64>, is_early: bool },

@@ -14,6 +14,14 @@ const TASKS_IN_ANSWER: usize = 64;
 /// Tasks of a run that are looked at for one answer, so that nothing else waits for long.
 const LOOKED_AT_MAX: usize = 100_000;
 
+/// Adds what a running program has printed so far to what ended attempts printed. The attempt may have ended meanwhile; then
+/// `asked` has it already.
+pub fn with_live(mut asked: TaskPrinted, live: Option<Printed>) -> TaskPrinted {
+    let is_there = |live: &Printed| asked.attempts.iter().any(|ended| ended.attempt == live.attempt);
+    asked.attempts.extend(live.filter(|live| !is_there(live)));
+    asked
+}
+
 /// What people have asked for.
 #[derive(Default)]
 pub(super) struct Prints {

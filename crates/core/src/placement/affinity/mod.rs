@@ -284,6 +284,13 @@ struct Coming {
     tasks: Vec<TaskId>,
 }
 
+impl Coming {
+    /// Started for the attempt of `task`, which is given out now.
+    fn for_task(task: TaskId, source: Source, weight: u32) -> Coming {
+        Coming { source, session: 0, weight, mark: Mark::default(), begun_for: task, tasks: vec![task] }
+    }
+}
+
 /// A read from home for one attempt only.
 struct Direct {
     seat: Seat,

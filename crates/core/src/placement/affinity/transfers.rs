@@ -502,17 +502,11 @@ impl Affinity {
             let object = self.tasks.inputs(group)[i].object;
             let is_here = catalog.is_held_by(object, seat);
             let planned = moves.iter().find(|(o, _)| *o == object).map(|(_, source)| *source);
-            let from_home = planned.is_none_or(|source| source == Source::Home);
+            let source = planned.unwrap_or(Source::Home);
             let is_coming = self.executor_at(seat).coming.contains_key(&object);
-            if from_home && !is_coming && self.passes_by(catalog, seat, object) {
-                routes.push(Route { object, source: Some(Source::Home), direct: true, watched: true });
-                self.home_load.pass(now, self.n_home_reads);
-                self.n_home_reads += 1;
-                self.n_direct += 1;
-                self.streamed.insert(object);
-                let n_node = self.begin_read(seat, object);
-                let mark = self.home_load.begin(now, n_node);
-                self.direct.entry(key.task).or_default().push(Direct { seat, object, mark, is_hit: is_here });
+            if source == Source::Home && !is_coming && self.passes_by(catalog, seat, object) {
+                routes.push(Route { object, source: Some(source), direct: true, watched: true });
+                self.begin_direct(now, seat, key.task, object, is_here);
                 n_direct += u32::from(!is_here);
                 continue;
             }
@@ -526,57 +520,14 @@ impl Affinity {
                 routes.push(Route { object, source: None, direct: false, watched: false });
                 continue;
             }
-            let source = planned.unwrap_or(Source::Home);
             let watched = source == Source::Home;
             routes.push(Route { object, source: Some(source), direct: false, watched });
-            self.home_load.pass(now, self.n_home_reads);
-            let mark = match source {
-                Source::Home => {
-                    let n_node = self.begin_read(seat, object);
-                    self.home_load.begin(now, n_node)
-                }
-                Source::Peer(_) => Mark::default(),
-            };
-            let part =
-                UPLOAD_MARGIN * u128::from(self.size_of(catalog, object).max(1)) * u128::from(UPLOAD_PARTS);
-            let weight = part.div_ceil(u128::from(copied_bytes)).min(u128::from(UPLOAD_PARTS)) as u32;
-            let mut coming =
-                Coming { source, session: 0, weight, mark, begun_for: key.task, tasks: vec![key.task] };
-            match source {
-                Source::Peer(from) => {
-                    if let Some(&from) = self.seat_of.get(&from) {
-                        self.uploads[from.0 as usize] += weight;
-                        coming.session = self.executor_at(from).session;
-                    }
-                }
-                Source::Home => {
-                    self.n_home_reads += 1;
-                    let n_reads = self.n_home_reads;
-                    let arriving = Arriving { n: 0, since: now, n_reads, progress: None };
-                    self.arriving.entry(object).or_insert(arriving).n += 1;
-                    self.reheat(catalog, object);
-                }
-            }
-            self.executor_at_mut(seat).coming.insert(object, coming);
-            self.spared.set_out(object, seat);
-            let from = match source {
-                Source::Peer(from) => self.seat_of.get(&from).copied(),
-                Source::Home => None,
-            };
-            self.near.set_out(object, seat, from);
+            let weight = self.upload_weight(catalog, object, copied_bytes);
+            self.begin_coming(catalog, now, seat, object, Coming::for_task(key.task, source, weight));
             let start = self.tasks.place_among(object, group);
             self.walk_readers(catalog, seat, object, start, Walk::Coming);
         }
-        // The inputs set out together, so each read counts all of them as reads of its node.
-        let n_node = self.executor_at(seat).home_reads.len() as u32;
-        for object in &waits {
-            if let Some(coming) = self.executor_at_mut(seat).coming.get_mut(object)
-                && coming.begun_for == key.task
-            {
-                coming.mark.n_node = n_node;
-            }
-        }
-        self.direct.get_mut(&key.task).into_iter().flatten().for_each(|read| read.mark.n_node = n_node);
+        self.mark_reads_together(seat, key.task, &waits);
         if !waits.is_empty() || n_direct > 0 {
             let seated = self.executor_at_mut(seat);
             seated.moving.n_attempts += 1;
@@ -585,6 +536,72 @@ impl Affinity {
             self.settle_open(seat);
             self.attempts.insert(key.task, Attempt { executor, cpus, waits, n_direct });
         }
+    }
+
+    /// `task` reads `object` from home past the cache of `seat`; `is_hit`: the cache has the object.
+    fn begin_direct(&mut self, now: Timestamp, seat: Seat, task: TaskId, object: ObjectId, is_hit: bool) {
+        self.home_load.pass(now, self.n_home_reads);
+        self.n_home_reads += 1;
+        self.n_direct += 1;
+        self.streamed.insert(object);
+        let n_node = self.begin_read(seat, object);
+        let mark = self.home_load.begin(now, n_node);
+        self.direct.entry(task).or_default().push(Direct { seat, object, mark, is_hit });
+    }
+
+    /// `object` sets out for the cache of `seat`.
+    fn begin_coming(
+        &mut self,
+        catalog: &Catalog,
+        now: Timestamp,
+        seat: Seat,
+        object: ObjectId,
+        mut coming: Coming,
+    ) {
+        self.home_load.pass(now, self.n_home_reads);
+        let mut from = None;
+        match coming.source {
+            Source::Peer(peer) => {
+                from = self.seat_of.get(&peer).copied();
+                if let Some(from) = from {
+                    self.uploads[from.0 as usize] += coming.weight;
+                    coming.session = self.executor_at(from).session;
+                }
+            }
+            Source::Home => {
+                let n_node = self.begin_read(seat, object);
+                coming.mark = self.home_load.begin(now, n_node);
+                self.n_home_reads += 1;
+                let n_reads = self.n_home_reads;
+                let arriving = Arriving { n: 0, since: now, n_reads, progress: None };
+                self.arriving.entry(object).or_insert(arriving).n += 1;
+                self.reheat(catalog, object);
+            }
+        }
+        self.executor_at_mut(seat).coming.insert(object, coming);
+        self.spared.set_out(object, seat);
+        self.near.set_out(object, seat, from);
+    }
+
+    /// How much of what a holder may serve at once the copy of `object` takes, for a task to which `copied_bytes` are copied.
+    fn upload_weight(&self, catalog: &Catalog, object: ObjectId, copied_bytes: u64) -> u32 {
+        let part =
+            UPLOAD_MARGIN * u128::from(self.size_of(catalog, object).max(1)) * u128::from(UPLOAD_PARTS);
+        part.div_ceil(u128::from(copied_bytes)).min(u128::from(UPLOAD_PARTS)) as u32
+    }
+
+    /// The inputs of a task set out together, so each read counts all of them as reads of its node. `waits`: those that come
+    /// into the cache.
+    fn mark_reads_together(&mut self, seat: Seat, task: TaskId, waits: &[ObjectId]) {
+        let n_node = self.executor_at(seat).home_reads.len() as u32;
+        for object in waits {
+            if let Some(coming) = self.executor_at_mut(seat).coming.get_mut(object)
+                && coming.begun_for == task
+            {
+                coming.mark.n_node = n_node;
+            }
+        }
+        self.direct.get_mut(&task).into_iter().flatten().for_each(|read| read.mark.n_node = n_node);
     }
 
     /// Records that `object` is on `seat` now; `true`: it had set out before.

@@ -9,7 +9,7 @@ use crate::clock;
 use crate::descriptors;
 use crate::executor::fetch::{Broken, Wanted, fetch};
 use crate::executor::home_io::data_error;
-use crate::executor::host_name;
+use crate::machine::host_name;
 use eyas_core::event::*;
 use eyas_core::executor::Executor;
 use eyas_core::*;

@@ -1,8 +1,25 @@
 //! Which process uses a directory: the process that its lock file names, if it is alive.
 //!
+//! A cluster has three such files, all in the directory of a dispatcher, and each node has one in its cache.
+//!
 //! The lock is not tried: a process that starts at this moment must not find it taken by one that only looks.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// The lock of a dispatcher: the journal's in its directory.
+pub fn dispatcher_lock(dispatcher_dir: &Path) -> PathBuf {
+    dispatcher_dir.join("journal").join("lock")
+}
+
+/// The lock of the provider, in the folder of the first dispatcher.
+pub fn provider_lock(dispatcher_dir: &Path) -> PathBuf {
+    dispatcher_dir.join("provider.lock")
+}
+
+/// The lock of whoever is starting the cluster, in the folder of its first dispatcher. It is the kernel's, and ends with its process.
+pub fn start_lock(dispatcher_dir: &Path) -> PathBuf {
+    dispatcher_dir.join("start.lock")
+}
 
 /// The process that holds the lock file, as far as that can be seen from outside.
 pub fn holder_of(lock: &Path) -> Option<u32> {

@@ -3,7 +3,7 @@
 //! The output of ended attempts is in `printed.jsonl`. An index says where in that file each task's output
 //! is; it is made when somebody first asks, and grows with the file.
 
-use crate::eventlog::{self, task_of};
+use super::{task_of, to_message};
 #[cfg(test)]
 use eyas_core::log::PRINTED_FILE;
 use eyas_core::log::PrintedLine;
@@ -20,7 +20,7 @@ const EXPLAIN_LINES_MAX: usize = 200;
 
 /// Where in the file the output of each task is.
 #[derive(Default)]
-pub(super) struct Index {
+pub(crate) struct Index {
     /// The device and inode of the file that the index is of. The file is replaced by another when the log is
     /// cut.
     file: Option<(u64, u64)>,
@@ -60,14 +60,14 @@ impl Index {
             let mut line = String::new();
             let read = file.seek(SeekFrom::Start(*at)).and_then(|_| file.read_line(&mut line));
             let parsed = read.ok().and_then(|_| serde_json::from_str::<PrintedLine>(&line).ok());
-            found.extend(parsed.map(|line| eventlog::to_message(&line)));
+            found.extend(parsed.map(|line| to_message(&line)));
         }
         found
     }
 }
 
 /// Adds the output of each of `tasks`, in their order, as far as `file` has it.
-pub(super) fn read_printed(index: &Mutex<Index>, path: &Path, tasks: &mut [TaskPrinted]) {
+pub(crate) fn read_printed(index: &Mutex<Index>, path: &Path, tasks: &mut [TaskPrinted]) {
     let Ok(file) = File::open(path) else { return };
     let mut file = BufReader::new(file);
     let mut index = index.lock().expect("nobody panics with it");
@@ -78,7 +78,7 @@ pub(super) fn read_printed(index: &Mutex<Index>, path: &Path, tasks: &mut [TaskP
 }
 
 /// The event log's lines that mention one task.
-pub(super) fn lines_about(path: &Path, task: TaskId) -> Vec<String> {
+pub(crate) fn lines_about(path: &Path, task: TaskId) -> Vec<String> {
     let needle = format!("\"task\":{task}");
     let Ok(file) = std::fs::File::open(path) else { return vec![] };
     let mut found = vec![];
@@ -93,15 +93,12 @@ pub(super) fn lines_about(path: &Path, task: TaskId) -> Vec<String> {
 }
 
 /// The output of a task's attempts.
-pub(super) fn printed_by(path: &Path, task: TaskId) -> Vec<Printed> {
+pub(crate) fn printed_by(path: &Path, task: TaskId) -> Vec<Printed> {
     let prefix = format!("{{\"task\":{task},");
     let Ok(file) = std::fs::File::open(path) else { return vec![] };
     let lines = BufReader::new(file).lines().map_while(Result::ok);
     let lines = lines.filter(|line| line.starts_with(&prefix));
-    lines
-        .filter_map(|line| serde_json::from_str::<PrintedLine>(&line).ok())
-        .map(|l| eventlog::to_message(&l))
-        .collect()
+    lines.filter_map(|line| serde_json::from_str::<PrintedLine>(&line).ok()).map(|l| to_message(&l)).collect()
 }
 
 #[cfg(test)]

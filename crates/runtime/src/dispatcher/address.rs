@@ -1,0 +1,64 @@
+//! Where a dispatcher listens, and the addresses by which others reach it.
+//!
+//! The port of a dispatcher outlives its process, so that executors find a dispatcher that was started again where it was.
+//! Nodes of other machines learn an address from a file that somebody has to write anew, over a file system that may show it late. A
+//! restarted dispatcher gives nothing out for [`eyas_core::dispatcher::RETURN_GRACE_NS`]; an executor that finds it only after
+//! that may see its tasks begun elsewhere.
+
+use super::{DispatcherError, DispatcherOptions};
+use crate::machine::host_name;
+use eyas_text::shown_path;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use tokio::net::TcpListener;
+
+const PORT_FILE: &str = "port";
+
+/// Listens where the options say, and notes the port for the next process.
+pub(super) async fn listen(
+    options: &DispatcherOptions,
+    dir: &Path,
+) -> Result<(TcpListener, SocketAddr), DispatcherError> {
+    let error = |source| DispatcherError::Listen { address: options.listen.clone(), source };
+    let listener = match earlier_listener(options, dir).await {
+        Some(listener) => listener,
+        None => TcpListener::bind(&options.listen).await.map_err(error)?,
+    };
+    let bound = listener.local_addr().map_err(error)?;
+    keep_port(dir, bound.port());
+    Ok((listener, bound))
+}
+
+/// Listens on the port of the process before, where any port will do and that one is free.
+async fn earlier_listener(options: &DispatcherOptions, dir: &Path) -> Option<TcpListener> {
+    let host = options.listen.strip_suffix(":0")?;
+    let kept: u16 = std::fs::read_to_string(dir.join(PORT_FILE)).ok()?.trim().parse().ok()?;
+    TcpListener::bind(format!("{host}:{kept}")).await.ok()
+}
+
+fn keep_port(dir: &Path, port: u16) {
+    // Without the file the next process takes another port, which executors learn from the join file.
+    let path = dir.join(PORT_FILE);
+    if let Err(e) = std::fs::write(&path, format!("{port}\n")) {
+        eyas_text::say!("eyas: cannot write {}: {e}", shown_path(&path));
+    }
+}
+
+/// An address that others can connect to: a wildcard address is none.
+pub(super) fn advertised(bound: SocketAddr) -> String {
+    match bound.ip().is_unspecified() {
+        true => format!("{}:{}", host_name(), bound.port()),
+        false => bound.to_string(),
+    }
+}
+
+/// The address for processes of this machine.
+pub(super) fn here(mut bound: SocketAddr) -> SocketAddr {
+    if bound.ip().is_unspecified() {
+        bound.set_ip(match bound {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    bound
+}

@@ -1,0 +1,95 @@
+//! What arrives at the dispatcher's loop, and who sends it: connections, the clock, signals and the parent process.
+//!
+//! Not here: connections to the other dispatchers of a group ([`super::links`]), and the journal's notices, which have
+//! a channel of their own ([`super::service`]).
+
+use crate::parent;
+use eyas_core::MemberId;
+use eyas_net::{Reader, Writer};
+use eyas_session::dispatcher::Input;
+use eyas_wire::message::{FromExecutor, FromMember, Hello, Request};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::sync::mpsc::Sender;
+
+const TICK: Duration = Duration::from_millis(250);
+
+/// The session's inputs, some with the connection that they came on.
+pub(super) enum Arrival {
+    Connected { connection: u64, peer: SocketAddr, hello: Hello, writer: Writer },
+    LinkUp { member: MemberId, writer: Writer },
+    LinkDown { member: MemberId },
+    Session(Input),
+}
+
+/// One member's connection, from its hello to its end.
+pub(super) async fn serve(
+    connection: u64,
+    peer: SocketAddr,
+    (mut reader, writer): (Reader, Writer),
+    arrivals: Sender<Arrival>,
+) {
+    let Ok(Some(hello)) = reader.first::<Hello>().await else { return };
+    let is_executor = matches!(hello, Hello::Executor(_));
+    let is_member = matches!(hello, Hello::Member { .. });
+    if arrivals.send(Arrival::Connected { connection, peer, hello, writer }).await.is_err() {
+        return;
+    }
+    loop {
+        let input = if is_executor {
+            match reader.next::<Vec<FromExecutor>>().await {
+                Ok(Some(batch)) => Input::FromExecutor { connection, batch },
+                _ => break,
+            }
+        } else if is_member {
+            match reader.next::<Vec<FromMember>>().await {
+                Ok(Some(batch)) => Input::FromMember { connection, batch },
+                _ => break,
+            }
+        } else {
+            match reader.next::<Request>().await {
+                Ok(Some(request)) => Input::FromClient { connection, request },
+                _ => break,
+            }
+        };
+        if arrivals.send(Arrival::Session(input)).await.is_err() {
+            return;
+        }
+    }
+    let _ = arrivals.send(Arrival::Session(Input::Disconnected { connection })).await;
+}
+
+/// Sends a tick a few times a second, for as long as the loop lives.
+pub(super) fn tick(arrivals: Sender<Arrival>) {
+    tokio::spawn(async move {
+        let mut interval = tokio::time::interval(TICK);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        loop {
+            interval.tick().await;
+            if arrivals.send(Arrival::Session(Input::Tick)).await.is_err() {
+                return;
+            }
+        }
+    });
+}
+
+pub(super) fn stop_on_signals(arrivals: &Sender<Arrival>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        if let Ok(mut signals) = signal(kind) {
+            let arrivals = arrivals.clone();
+            tokio::spawn(async move {
+                signals.recv().await;
+                let stop = Input::Stop { reason: "the dispatcher was told to stop".into() };
+                let _ = arrivals.send(Arrival::Session(stop)).await;
+            });
+        }
+    }
+}
+
+pub(super) fn stop_with_parent(arrivals: Sender<Arrival>) {
+    parent::when_gone(move || {
+        let stop = Input::Stop { reason: "the process that started the cluster is gone".into() };
+        let _ = arrivals.blocking_send(Arrival::Session(stop));
+    });
+}
