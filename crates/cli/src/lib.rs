@@ -174,6 +174,7 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Export(args) => workflow::export(args),
         Verb::Convert(args) => workflow::convert(args),
         Verb::Graph(args) => workflow::graph(args),
+        Verb::Topology(args) => tell::topology(args),
         Verb::Replay(args) => tell::replay(args),
         Verb::Cancel(args) => cancel::cancel(args),
         Verb::Forget(args) => forget::forget(args),

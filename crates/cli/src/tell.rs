@@ -1,4 +1,4 @@
-//! Explanations, reports and replays: made from the log of a run, of a running cluster or in the folder of
+//! Explanations, reports, replays and what is known of the network: made from the log of a run, of a running cluster or in the folder of
 //! one that is over.
 
 use crate::args::{JoinArgs, SourceArgs, task_name};
@@ -57,6 +57,18 @@ pub struct ReportArgs {
     pub all: bool,
     #[command(flatten)]
     pub join: JoinArgs,
+}
+
+#[derive(Args)]
+pub struct TopologyArgs {
+    /// Also draw it, as SVG; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// As JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub of: SourceArgs,
 }
 
 #[derive(Args)]
@@ -211,6 +223,30 @@ fn draw_figures(
         let message = format!("the figures are not drawn: {why}");
         Fault::new(Exit::Other, message).hint("`pip install eyas[figures]` brings what draws them")
     })
+}
+
+pub fn topology(args: TopologyArgs) -> Result<Exit, Fault> {
+    let dirs = source::log_dirs(&args.of.join, args.of.dir.as_deref())?;
+    let topology = eyas_report::topology(&dirs)?;
+    let to_stdout = args.svg.as_deref() == Some(Path::new("-"));
+    if let Some(path) = &args.svg {
+        let svg = eyas_report::topology_svg(&topology);
+        match to_stdout {
+            true => eyas_text::raw_unless_terminal().write_all(svg.as_bytes())?,
+            false => std::fs::write(path, svg).map_err(|e| {
+                let message = format!("cannot write the drawing {}: {e}", shown_path(path));
+                Fault::new(Exit::Other, message)
+            })?,
+        }
+    }
+    match (args.json, to_stdout) {
+        (true, _) => json::write(&topology)?,
+        (false, true) => {}
+        (false, false) => {
+            eyas_text::stdout().write_all(eyas_report::topology_lines(&topology).as_bytes())?;
+        }
+    }
+    Ok(Exit::Good)
 }
 
 pub fn replay(args: ReplayArgs) -> Result<Exit, Fault> {

@@ -17,7 +17,7 @@ use crate::run::RunArgs;
 use crate::status::StatusArgs;
 use crate::submit::SubmitArgs;
 use crate::tasks::TasksArgs;
-use crate::tell::{ExplainArgs, ReplayArgs, ReportArgs};
+use crate::tell::{ExplainArgs, ReplayArgs, ReportArgs, TopologyArgs};
 use crate::up::UpArgs;
 use crate::wait::WaitArgs;
 use crate::workflow::{ConvertArgs, ExportArgs, GraphArgs};
@@ -69,6 +69,8 @@ pub enum Verb {
     Convert(ConvertArgs),
     /// Draw a workflow by its stages
     Graph(GraphArgs),
+    /// The network between nodes and to home, as transfers have shown it: rates, latencies, sites
+    Topology(TopologyArgs),
     /// Feed a run's log to the decision core again and compare what it decides
     Replay(ReplayArgs),
     /// End tasks: some, or all of a run

@@ -14,6 +14,7 @@
 //! | [`explain`] | the story of one task in words |
 //! | [`nodes`] | why nodes were requested and released, in words |
 //! | [`printed`] | what failed tasks printed |
+//! | [`topology`](mod@topology) | sites, rates and latencies of the network, from what was transferred |
 //! | [`workflow`](mod@workflow) | a run as a workflow, with measured times and sizes |
 //! | [`group`] | the logs of several dispatchers as one |
 //! | [`memo`] | what a run made of what, by digests, so that it can be resumed |
@@ -46,6 +47,7 @@ pub mod read;
 pub mod replay;
 mod series;
 pub mod stages;
+pub mod topology;
 mod units;
 pub mod verdict;
 pub mod workflow;
@@ -61,5 +63,6 @@ pub use printed::{FailedTask, failed_printed};
 pub use read::{How, RunLog, read};
 pub use replay::{Difference, ReplayOutcome, replay};
 pub use stages::StageRow;
+pub use topology::{Topology, topology, topology_lines, topology_svg};
 pub use verdict::{Cause, CauseShare, Verdict};
 pub use workflow::workflow;

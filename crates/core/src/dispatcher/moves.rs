@@ -31,7 +31,7 @@ use crate::collective::{
     Lessons, LinkEstimator, Links, Observation, Outlook, Way, choose_gather, choose_multicast,
     choose_scatter,
 };
-use crate::network::{Network, NetworkUse};
+use crate::network::{Moved, Network, NetworkUse, News, moved};
 use crate::pattern::{Evidence, PatternKind, Patterns, ReadersKey, RunPatterns, StageId, stage_of_task};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -136,28 +136,17 @@ impl Moves {
 }
 
 impl Dispatcher {
-    /// Learns how fast inputs came to `executor` from each of their sources. The inputs of an attempt moved together, so the longest wait
-    /// counts for all inputs of a source.
+    /// Learns how fast inputs came to `executor` from each of their sources.
     pub(super) fn learn_network(&mut self, executor: ExecutorId, inputs: &[InputReport]) {
         if !self.measures_network() {
             return;
         }
-        let mut by_source: BTreeMap<Option<ExecutorId>, (u64, u64)> = BTreeMap::new();
-        for input in inputs.iter().filter(|i| !self.moves.sent_ahead.contains(&(executor, i.object))) {
-            let source = match input.outcome {
-                CacheOutcome::Miss => None,
-                CacheOutcome::RemoteHit { from } => Some(from),
-                _ => continue,
-            };
-            let (bytes, ns) = by_source.entry(source).or_default();
-            *bytes += input.size_bytes;
-            *ns = input.wait_ns.max(*ns);
+        let asked_for = inputs.iter().filter(|i| !self.moves.sent_ahead.contains(&(executor, i.object)));
+        let mut news = News::Nothing;
+        for (source, Moved { bytes, wait_ns }) in moved(asked_for) {
+            news = news.max(self.network.observe(executor, source, bytes, wait_ns));
         }
-        let mut has_changed = false;
-        for (source, (bytes, ns)) in by_source {
-            has_changed |= self.network.observe(executor, source, bytes, ns);
-        }
-        if has_changed {
+        if news != News::Nothing {
             self.ready.queue.sites_found(self.network.sites().cloned());
         }
     }

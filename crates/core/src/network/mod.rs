@@ -26,7 +26,8 @@
 //! Not here: the three numbers of the cost model for collectives ([`crate::collective::LinkEstimator`]), what a choice
 //! makes of sites (`placement::affinity`).
 
-use crate::types::ExecutorId;
+use crate::event::InputReport;
+use crate::types::{CacheOutcome, ExecutorId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -95,6 +96,12 @@ impl Seen {
         self.now.best.max(self.before.best)
     }
 
+    fn link(&self) -> Link {
+        let mut link = Link::default();
+        link.add(self);
+        link
+    }
+
     fn n_recent(&self) -> u32 {
         self.now.n + self.before.n
     }
@@ -123,6 +130,40 @@ impl Link {
     pub fn bytes_per_s(&self) -> Option<f64> {
         (self.seconds > 0.0).then(|| self.bytes / self.seconds)
     }
+}
+
+/// What is new after sites were found anew.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum News {
+    Nothing,
+    /// The executors are in the same sites, and what was seen of the links differs.
+    Rates,
+    /// Some executors are in other sites than before.
+    Sites,
+}
+
+/// What came from one source for the inputs of one attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Moved {
+    pub bytes: u64,
+    /// The inputs of an attempt move together, so the longest wait counts for all inputs of a source.
+    pub wait_ns: u64,
+}
+
+/// What came from each executor, and from home (`None`), for these inputs of one attempt.
+pub fn moved<'a>(inputs: impl Iterator<Item = &'a InputReport>) -> BTreeMap<Option<ExecutorId>, Moved> {
+    let mut by_source: BTreeMap<Option<ExecutorId>, Moved> = BTreeMap::new();
+    for input in inputs {
+        let source = match input.outcome {
+            CacheOutcome::Miss => None,
+            CacheOutcome::RemoteHit { from } => Some(from),
+            _ => continue,
+        };
+        let Moved { bytes, wait_ns } = by_source.entry(source).or_default();
+        *bytes += input.size_bytes;
+        *wait_ns = input.wait_ns.max(*wait_ns);
+    }
+    by_source
 }
 
 /// Executors in sites. There are at least two sites.
@@ -182,20 +223,20 @@ impl Network {
         }
     }
 
-    /// `bytes` have come to `to` from another executor, or from home (`None`). The result says whether
-    /// [`Network::sites`] has changed.
+    /// `bytes` have come to `to` from another executor, or from home (`None`). The result says what is new in
+    /// [`Network::sites`].
     pub fn observe(
         &mut self,
         to: ExecutorId,
         from: Option<ExecutorId>,
         bytes: u64,
         duration_ns: u64,
-    ) -> bool {
+    ) -> News {
         if bytes < OBSERVED_BYTES_MIN || duration_ns == 0 || from == Some(to) {
-            return false;
+            return News::Nothing;
         }
         let seconds = duration_ns as f64 * 1e-9;
-        let Some(node) = self.nodes.get_mut(&to) else { return false };
+        let Some(node) = self.nodes.get_mut(&to) else { return News::Nothing };
         match from {
             None => node.home.add(bytes, seconds),
             Some(from) if self.nodes.contains_key(&from) => {
@@ -213,10 +254,13 @@ impl Network {
                     self.pairs.remove(&oldest);
                 }
             }
-            Some(_) => return false,
+            Some(_) => return News::Nothing,
         }
         self.n_new += 1;
-        self.n_new > (self.pairs.len() + self.nodes.len()) as u64 / SETTLE_PART && self.settle()
+        match self.n_new > (self.pairs.len() + self.nodes.len()) as u64 / SETTLE_PART {
+            true => self.settle(),
+            false => News::Nothing,
+        }
     }
 
     /// The sites; `None`: there is no evidence of more than one.
@@ -224,15 +268,30 @@ impl Network {
         self.sites.as_ref()
     }
 
-    /// Finds the sites anew. The result says whether anything about them has changed.
-    pub fn settle(&mut self) -> bool {
+    /// What was seen between each two executors between which something moved, the smaller one first.
+    pub fn links(&self) -> impl Iterator<Item = ((ExecutorId, ExecutorId), Link)> {
+        self.pairs.iter().map(|(pair, seen)| (*pair, seen.link()))
+    }
+
+    /// What was seen between each executor and home.
+    pub fn home_links(&self) -> impl Iterator<Item = (ExecutorId, Link)> {
+        self.nodes.iter().map(|(executor, node)| (*executor, node.home.link()))
+    }
+
+    /// Finds the sites anew, and says what is new about them.
+    pub fn settle(&mut self) -> News {
         self.n_new = 0;
         let found = self.find();
-        let changed = found.as_ref() != self.sites.as_deref();
-        if changed {
+        let members = |sites: Option<&Sites>| sites.map(|sites| sites.sites.clone());
+        let news = match (found.as_ref(), self.sites.as_deref()) {
+            (found, before) if found == before => News::Nothing,
+            (found, before) if members(found) == members(before) => News::Rates,
+            _ => News::Sites,
+        };
+        if news != News::Nothing {
             self.sites = found.map(Arc::new);
         }
-        changed
+        news
     }
 
     fn find(&self) -> Option<Sites> {

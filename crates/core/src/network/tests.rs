@@ -77,8 +77,8 @@ fn small_files_and_strangers_say_nothing() {
     let slow = |network: &mut Network, to, from, bytes| network.observe(to, Some(from), bytes, 1_000_000_000);
     observe(&mut network, 0, 1, 110.0);
     for _ in 0..20 {
-        assert!(!slow(&mut network, ExecutorId(0), ExecutorId(2), 1_000));
-        assert!(!slow(&mut network, ExecutorId(0), ExecutorId(7), 10 * MB));
+        assert_eq!(slow(&mut network, ExecutorId(0), ExecutorId(2), 1_000), News::Nothing);
+        assert_eq!(slow(&mut network, ExecutorId(0), ExecutorId(7), 10 * MB), News::Nothing);
     }
     network.settle();
     assert!(network.sites().is_none());
@@ -89,6 +89,21 @@ fn small_files_and_strangers_say_nothing() {
     network.executor_left(ExecutorId(2));
     network.settle();
     assert!(network.sites().is_none());
+}
+
+#[test]
+fn a_rate_that_changes_is_no_change_of_sites() {
+    let mut network = network(3);
+    observe(&mut network, 0, 1, 110.0);
+    (0..FAR_TRANSFERS_MIN).for_each(|_| observe(&mut network, 0, 2, 2.5));
+    network.settle();
+    assert_eq!(network.settle(), News::Nothing);
+    // With so few observations, sites are found anew after each.
+    let faster = network.observe(ExecutorId(0), Some(ExecutorId(2)), 3 * MB, 1_000_000_000);
+    assert_eq!(faster, News::Rates);
+    assert_eq!(network.sites().expect("two").link(0, 1).best_bytes_per_s, 3e6);
+    network.executor_joined(ExecutorId(3), "host3");
+    assert_eq!(network.settle(), News::Sites);
 }
 
 /// A link that was slow for a time is not slow for ever.

@@ -11,6 +11,8 @@
 //!   1. The matrix is halved again and again into *blocks* of equal numbers of pairs, each time across the side that leaves the
 //!      fewer bytes to read, until there is a block for each slot. So blocks are nearly square, and a node reads few items:
 //!      for 4 slots and 40 × 40 items each slot needs 20 + 20 items. This works for any number of slots.
+//!      Where a set is compared with itself, the pairs (i, j) and (j, i) read the same items. So half of the matrix is divided, and
+//!      each block gets its mirror image: for 4 slots and 40 items the blocks read 100 items in place of 120.
 //!   2. Blocks are halved further while their items do not fit a slot's part of the cache, while they take longer than
 //!      [`Machine::tile_ns_max`], or while they have more pairs than one result should hold.
 //!   3. The last block of each slot keeps a quarter of its pairs back, as small tiles that read nothing beyond what the block reads.
@@ -180,6 +182,10 @@ pub enum Refusal {
 pub fn plan(sizes: &Sizes, machine: &Machine) -> Result<Tiling, Refusal> {
     let (whole, n_pairs) = check(sizes)?;
     let shape = sizes.shape();
+    let both_ns = machine.pair_ns.saturating_mul(2);
+    if shape == Shape::Own && both_ns <= machine.tile_ns_max {
+        return plan_folded(sizes, &Machine { pair_ns: both_ns, ..machine.clone() });
+    }
     let n_slots = machine.n_slots_total();
     let n_by_pairs = n_pairs.div_ceil(machine.tile_pairs_max(n_pairs));
     // Each slot gets the same number of blocks.
@@ -219,6 +225,14 @@ pub fn plan(sizes: &Sizes, machine: &Machine) -> Result<Tiling, Refusal> {
         steps::add_block(sizes, machine, block, opening, last, &mut kinds);
     }
     Ok(Tiling::new(kinds))
+}
+
+/// A plan for one set with itself in which the pairs `(i, j)` and `(j, i)` are in the same tile, because they read the same items: a
+/// plan of half of the matrix, each tile with its mirror image. `machine` has the time of both pairs.
+fn plan_folded(sizes: &Sizes, machine: &Machine) -> Result<Tiling, Refusal> {
+    let Tiling { tiles, n_of } = plan(&sizes.folded(), machine)?;
+    let unfolded = |tile: Tile| Tile { rects: tile.rects.into_iter().flat_map(Rect::unfolded).collect() };
+    Ok(Tiling { tiles: tiles.into_iter().map(unfolded).collect(), n_of })
 }
 
 /// A number of blocks for each slot that is about `n`. Where there are many, it is a power of two, so that halving gives few

@@ -97,6 +97,22 @@ impl Rect {
         rows.chain(columns)
     }
 
+    /// The pairs of this trimmed rectangle of [`Shape::Half`] and those with their items in the other order, as rectangles of
+    /// [`Shape::Own`] that have no pair in common.
+    pub fn unfolded(self) -> Vec<Rect> {
+        let Rect { rows, columns } = self;
+        // Rows and columns have these items in common. Left of them is a part that does not meet the diagonal.
+        let common = (columns.0.clamp(rows.0, rows.1), rows.1);
+        let apart = [
+            Rect { rows: (rows.0, common.0), columns },
+            Rect { rows: common, columns: (common.1, columns.1) },
+        ];
+        let with_mirror = |rect: Rect| [rect, Rect { rows: rect.columns, columns: rect.rows }];
+        let square = Rect { rows: common, columns: common };
+        let all = apart.into_iter().flat_map(with_mirror).chain([square]);
+        all.filter(|rect| rect.n_pairs(Shape::Own) > 0).collect()
+    }
+
     /// Two parts by a cut between two rows, of which the first has about `goal` pairs; `None`: there is one row.
     pub fn cut_rows(self, shape: Shape, goal: u64) -> Option<[Rect; 2]> {
         let parts = |at: u32| {
@@ -165,6 +181,11 @@ impl Sizes {
 
     pub fn shape(&self) -> Shape {
         self.shape
+    }
+
+    /// The same items, where a pair and the pair with its items in the other order count as one.
+    pub(super) fn folded(&self) -> Sizes {
+        Sizes { shape: Shape::Half, ..self.clone() }
     }
 
     /// The whole matrix.

@@ -70,8 +70,10 @@ pub(super) fn openings(sizes: &Sizes, blocks: &[Rect], firsts: &BTreeSet<usize>)
     };
     let columns = |block: Rect| {
         // A block that meets the diagonal reads what its rows and columns have in common once.
-        let end = if both(block).is_some() { block.columns.0 } else { block.columns.1 };
-        (block.columns.0, end)
+        match both(block) {
+            Some(common) => (common.1.min(block.columns.1), block.columns.1),
+            None => block.columns,
+        }
     };
     let (mut a, mut b) = match shape {
         Shape::Two => (
@@ -86,7 +88,14 @@ pub(super) fn openings(sizes: &Sizes, blocks: &[Rect], firsts: &BTreeSet<usize>)
     let mut found = BTreeMap::new();
     for at in firsts {
         let block = blocks[*at];
+        // A block that lies mostly beside the diagonal begins there, as it would not read its columns otherwise.
+        let beside = |common: (u32, u32)| (common.1, block.columns.1.max(common.1));
+        let is_beside =
+            |common: &(u32, u32)| 2 * (block.columns.1 - common.1.min(block.columns.1)) > common.1 - common.0;
         let opening = match both(block) {
+            Some(common) if shape == Shape::Half && is_beside(&common) => {
+                a.take(common).and_then(|rows| a.take(beside(common)).map(|columns| Rect { rows, columns }))
+            }
             Some(common) => a.take(common).map(|side| Rect { rows: side, columns: side }),
             None => a.take(block.rows).and_then(|rows| {
                 let columns = if shape == Shape::Two { b.take(block.columns) } else { a.take(block.columns) };

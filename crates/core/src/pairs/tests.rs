@@ -43,21 +43,25 @@ fn bytes_of(sizes: &Sizes, tile: &Tile, a: &[u64], b: &[u64]) -> u64 {
 }
 
 #[test]
-fn four_slots_take_the_four_quarters_of_a_square() {
+fn four_slots_share_the_pairs_of_one_set_by_their_items() {
     let sizes = Sizes::own(&[12_000_000; 40], false);
-    let tiles = plan(&sizes, &machine(4, 1, 481 << 20, PAIR_NS_ASSUMED)).unwrap();
-    check_tiles(&sizes, &tiles);
+    let tiling = super::plan(&sizes, &machine(4, 1, 481 << 20, PAIR_NS_ASSUMED)).unwrap();
+    let tiles = &tiling.tiles;
+    check_tiles(&sizes, tiles);
     let items = |tile: &Tile| tile.items(Shape::Own);
-    // The openings read each item once.
-    let opened: Vec<Item> = tiles[..4].iter().flat_map(items).collect();
-    assert_eq!(opened.len(), 40);
-    assert_eq!(opened.iter().collect::<BTreeSet<_>>().len(), 40);
-    // What all nodes read together, 2 × 2 blocking: the diagonal blocks read 20 items, the others 40.
-    let blocks = &tiles[4..8];
-    let read: usize = blocks.iter().map(|tile| items(tile).len()).sum();
-    assert_eq!(read, 20 + 40 + 40 + 20);
-    for tile in tiles[..4].iter().chain(&tiles[8..]) {
-        let is_within = |block: &Tile| items(tile).iter().all(|item| items(block).contains(item));
+    // No two openings read the same item.
+    let n_openings = tiling.n_of.opening;
+    let opened: Vec<Item> = tiles[..n_openings].iter().flat_map(items).collect();
+    assert!(n_openings >= 3 && opened.len() >= 28, "{n_openings} openings read {} items", opened.len());
+    assert_eq!(opened.iter().collect::<BTreeSet<_>>().len(), opened.len());
+    // What all nodes read together; with the four quarters of the whole matrix it would be 20 + 40 + 40 + 20.
+    let half = sizes.folded();
+    let blocks = divide(&half, half.whole(), 4);
+    let blocks: Vec<Vec<Item>> = blocks.into_iter().map(|block| block.items(Shape::Own).collect()).collect();
+    let read = |block: &Vec<Item>| block.iter().collect::<BTreeSet<_>>().len();
+    assert_eq!(blocks.iter().map(read).sum::<usize>(), 100);
+    for tile in tiles {
+        let is_within = |block: &Vec<Item>| items(tile).iter().all(|item| block.contains(item));
         assert!(blocks.iter().any(is_within), "a tile reads what no block reads");
     }
 }
@@ -168,7 +172,10 @@ proptest! {
                 check_tiles(&sizes, &tiles);
                 for tile in &tiles {
                     let bytes = bytes_of(&sizes, tile, &a, &b);
-                    let is_pair = tile.n_pairs(sizes.shape()) == 1;
+                    let mut pairs = tile.pairs(sizes.shape()).map(|(i, j)| (i.min(j), i.max(j)));
+                    let first = pairs.next().expect("no tile is empty");
+                    let is_pair = sizes.shape() != Shape::Two && pairs.all(|pair| pair == first)
+                        || tile.n_pairs(sizes.shape()) == 1;
                     let limit = if is_pair { cache_bytes } else { machine.tile_bytes_max(true) };
                     prop_assert!(bytes <= limit, "{bytes} of {limit}");
                 }
@@ -183,6 +190,18 @@ proptest! {
         if let Ok(tiles) = grid(&sizes, chunk, &machine) {
             check_tiles(&sizes, &tiles);
         }
+    }
+
+    #[test]
+    fn half_of_a_matrix_unfolds_to_the_pairs_in_both_orders(rect in prop::array::uniform4(0u32..12)) {
+        let rect = Rect { rows: (rect[0], rect[1].max(rect[0])), columns: (rect[2], rect[3].max(rect[2])) };
+        let rect = rect.trimmed(Shape::Half);
+        let expected: BTreeSet<(u32, u32)> =
+            rect.pairs(Shape::Half).flat_map(|(row, column)| [(row, column), (column, row)]).collect();
+        let unfolded: Vec<(u32, u32)> =
+            rect.unfolded().into_iter().flat_map(|part| part.pairs(Shape::Own)).collect();
+        prop_assert_eq!(unfolded.len(), expected.len());
+        prop_assert_eq!(unfolded.into_iter().collect::<BTreeSet<_>>(), expected);
     }
 
     #[test]

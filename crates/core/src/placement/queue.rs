@@ -162,7 +162,8 @@ pub trait Queue: Send + Sync + fmt::Debug {
     /// The progress of a watched input on its way to `executor`.
     fn moved(&mut self, _catalog: &Catalog, _now: Timestamp, _executor: ExecutorId, _moved: &InputMoved) {}
 
-    /// The sites that executors are in have changed. `None`: the network is one site, as far as is known.
+    /// The sites that executors are in have changed, or what was seen of their links. `None`: the network is one site, as far as is
+    /// known.
     fn sites_found(&mut self, _sites: Option<Arc<Sites>>) {}
 
     /// The only input of a task that is here and lists one input, if it is known without looking up its name.

@@ -91,6 +91,13 @@ impl Near {
 
 impl Affinity {
     pub(super) fn settle_sites(&mut self, sites: Option<Arc<Sites>>) {
+        if let (Some(before), Some(now)) = (&self.near.sites, &sites)
+            && before.sites == now.sites
+        {
+            // Only rates have changed. What is on its way is over the same links as before.
+            self.near.sites = Some(Arc::clone(now));
+            return;
+        }
         self.near = Near { sites, ..Near::default() };
         self.ask_all_again();
         if self.near.sites.is_none() {
