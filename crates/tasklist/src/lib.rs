@@ -35,6 +35,7 @@ mod given;
 mod glob;
 mod line;
 mod lines;
+mod made;
 mod list;
 mod location;
 mod map;
