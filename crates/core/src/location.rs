@@ -235,9 +235,10 @@ impl RunScope {
     pub fn put_into<'t>(&self, text: &'t mut String) -> CatalogLocation<'t> {
         if !Location::of(text).stays() {
             // What is made of a file of the run belongs to the run, too.
-            if let Some(at) = Made::of(text).filter(|made| Location::of(made.packed).stays()).map(|made| {
-                MADE.len() + made.recipe.len() + 1 + RUN_FILE.len()
-            }) {
+            if let Some(at) = Made::of(text)
+                .filter(|made| Location::of(made.packed).stays())
+                .map(|made| MADE.len() + made.recipe.len() + 1 + RUN_FILE.len())
+            {
                 text.insert_str(at, &self.0);
             }
             return CatalogLocation::Home(text);

@@ -381,7 +381,10 @@ impl Records {
         for input in &report.inputs {
             requests.count(input);
             match input.outcome {
-                CacheOutcome::LocalHit | CacheOutcome::Joined | CacheOutcome::InPlace | CacheOutcome::Made => {
+                CacheOutcome::LocalHit
+                | CacheOutcome::Joined
+                | CacheOutcome::InPlace
+                | CacheOutcome::Made => {
                     a.local_bytes = a.local_bytes.saturating_add(input.size_bytes);
                 }
                 CacheOutcome::RemoteHit { .. } => {

@@ -553,7 +553,8 @@ impl<'a> World<'a> {
     }
 
     fn on_fetched(&mut self, number: u32, transfer: u32) {
-        let Ended { target, source, object, is_here, is_made } = self.transfers.end(number, transfer, &mut self.nodes);
+        let Ended { target, source, object, is_here, is_made } =
+            self.transfers.end(number, transfer, &mut self.nodes);
         let result = if is_here {
             let size_bytes = self.size_of(object);
             if !is_made {

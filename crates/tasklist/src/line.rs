@@ -8,8 +8,8 @@
 use crate::error::{Error, shown};
 use crate::made::{WISH_FIELDS, Wish};
 use crate::units;
-use eyas_core::location::MADE;
 use eyas_core::array::{Command, GatherHint, Hint, Hints, STDERR_NAME, STDOUT_NAME};
+use eyas_core::location::MADE;
 use eyas_core::needs::{AMOUNT_MAX, Needs, PARTS, check_name};
 use eyas_text::line_of;
 use eyas_text::nearest;
@@ -216,7 +216,9 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
                 "outputs" => {
                     task.outputs = map.next_value::<Files>()?.0;
                     if task.outputs.iter().any(|file| file.location.starts_with(MADE)) {
-                        return Err(de::Error::custom("only inputs are made of packed files, outputs are paths"));
+                        return Err(de::Error::custom(
+                            "only inputs are made of packed files, outputs are paths",
+                        ));
                     }
                 }
                 "stdout" | "stderr" => {

@@ -38,7 +38,9 @@ impl<'a> Wish<'a> {
             (Some(from), Some(unpack), None, None) => (from, named(&unpack)?),
             (Some(from), None, None, Some(words)) => (from, command(words)?),
             (None, None, Some(from), None) => (from, Recipe::Environment),
-            (None, ..) => return Err(("an input does not say the file that it is made `from`".into(), hint())),
+            (None, ..) => {
+                return Err(("an input does not say the file that it is made `from`".into(), hint()));
+            }
             (Some(_), ..) => {
                 let why = "an input says `from`, and then one of `unpack` and `make`";
                 return Err((why.into(), hint()));
@@ -46,7 +48,10 @@ impl<'a> Wish<'a> {
         };
         if stands_for_several(&packed) || packed.ends_with('/') {
             let why = format!("{} stands for several files, and an input is made of one", shown(&packed));
-            return Err((why, Some("name one file; write file:///... for a name with wildcards in it".into())));
+            return Err((
+                why,
+                Some("name one file; write file:///... for a name with wildcards in it".into()),
+            ));
         }
         let name = name.unwrap_or_else(|| Cow::Owned(bare_name(&location::file_name(&packed)).to_owned()));
         let bare = name.strip_suffix('/');
@@ -82,7 +87,9 @@ fn command(words: Vec<String>) -> Result<Recipe, Wrong> {
         Some(program) if program.is_empty() || program.contains(IN) => "`make` names no program".to_owned(),
         _ if words.iter().any(|word| word.contains('\0')) => "a word of `make` holds a NUL byte".to_owned(),
         _ if !has(IN) || !has(OUT) => {
-            format!("a word of `make` has to have `{IN}`, where the packed file is, and one `{OUT}`, where the result goes")
+            format!(
+                "a word of `make` has to have `{IN}`, where the packed file is, and one `{OUT}`, where the result goes"
+            )
         }
         _ => return Ok(Recipe::Command(words)),
     };

@@ -27,10 +27,11 @@ pub fn to_jsonl(array: &TaskArray, i: u32) -> String {
     };
     let files = |list: &[(String, String)], are_inputs: bool| {
         let one = |(name, at): &(String, String)| format!("{}:{}", text(name), place(at, are_inputs));
-        let each = list.iter().enumerate().filter_map(|(i, file)| match made::written(file, list.get(i + 1)) {
-            Some(form) => form,
-            None => Some(one(file)),
-        });
+        let each =
+            list.iter().enumerate().filter_map(|(i, file)| match made::written(file, list.get(i + 1)) {
+                Some(form) => form,
+                None => Some(one(file)),
+            });
         let inner: Vec<String> = each.collect();
         format!("{{{}}}", inner.join(","))
     };

@@ -5,7 +5,8 @@ use eyas_tasklist::{ReadOptions, read, to_jsonl};
 use std::path::Path;
 
 fn tasks(text: &str) -> Result<Vec<(TaskSpec, String)>, String> {
-    let list = read(text.as_bytes(), Path::new("/base"), &ReadOptions::default()).map_err(|e| e.to_string())?;
+    let list =
+        read(text.as_bytes(), Path::new("/base"), &ReadOptions::default()).map_err(|e| e.to_string())?;
     let each = |a: &TaskArray| (0..a.n_tasks).map(|i| (a.expand(i), to_jsonl(a, i))).collect::<Vec<_>>();
     Ok(list.arrays.iter().flat_map(each).collect())
 }
@@ -23,18 +24,27 @@ fn inputs(given: &str) -> Result<Vec<(String, String)>, String> {
 #[test]
 fn a_packed_input_is_two_files_of_the_task() {
     for (given, expect) in [
-        (r#"{"x":{"from":"d/x.gz","unpack":"gzip"}}"#, [(".packed/x", "/base/d/x.gz"), ("x", "made:gzip:/base/d/x.gz")]),
-        (r#"[{"from":"/d/e.tar.zst","unpack":"tar"}]"#, [(".packed/e", "/d/e.tar.zst"), ("e", "made:tar:/d/e.tar.zst/")]),
-        (r#"[{"environment":"s3://b/e.tgz"}]"#, [(".packed/e", "s3://b/e.tgz"), ("e", "made:environment:s3://b/e.tgz/")]),
-        (r#"{"x/":{"from":"x.zip","unpack":"zip"}}"#, [(".packed/x", "/base/x.zip"), ("x", "made:zip:/base/x.zip/")]),
+        (
+            r#"{"x":{"from":"d/x.gz","unpack":"gzip"}}"#,
+            [(".packed/x", "/base/d/x.gz"), ("x", "made:gzip:/base/d/x.gz")],
+        ),
+        (
+            r#"[{"from":"/d/e.tar.zst","unpack":"tar"}]"#,
+            [(".packed/e", "/d/e.tar.zst"), ("e", "made:tar:/d/e.tar.zst/")],
+        ),
+        (
+            r#"[{"environment":"s3://b/e.tgz"}]"#,
+            [(".packed/e", "s3://b/e.tgz"), ("e", "made:environment:s3://b/e.tgz/")],
+        ),
+        (
+            r#"{"x/":{"from":"x.zip","unpack":"zip"}}"#,
+            [(".packed/x", "/base/x.zip"), ("x", "made:zip:/base/x.zip/")],
+        ),
         (
             r#"{"x":{"from":"r","make":["a b",":{in}","{out}"]}}"#,
             [(".packed/x", "/base/r"), ("x", "made:run=a%20b,%3a%7bin%7d,%7bout%7d:/base/r")],
         ),
-        (
-            r#"{"x/":{"from":"file:///a%2Ab/","make":["a","{in}{out}"]}}"#,
-            [("", ""), ("", "")],
-        ),
+        (r#"{"x/":{"from":"file:///a%2Ab/","make":["a","{in}{out}"]}}"#, [("", ""), ("", "")]),
     ] {
         let found = inputs(given);
         if expect[0].0.is_empty() {
@@ -65,7 +75,10 @@ fn what_is_wrong_is_said() {
         (r#"{"x":{"from":"a","unpack":"tarr"}}"#, "did you mean `tar`?"),
         (r#"{"x":{"unpack":"tar"}}"#, "does not say the file"),
         (r#"{"x":{"from":"a"}}"#, "then one of `unpack` and `make`"),
-        (r#"{"x":{"from":"a","unpack":"tar","make":["x","{in}","{out}"]}}"#, "then one of `unpack` and `make`"),
+        (
+            r#"{"x":{"from":"a","unpack":"tar","make":["x","{in}","{out}"]}}"#,
+            "then one of `unpack` and `make`",
+        ),
         (r#"{"x/":{"from":"a","unpack":"gzip"}}"#, "makes a file"),
         (r#"{"x":{"from":"*.gz","unpack":"gzip"}}"#, "stands for several files"),
         (r#"{"x":{"from":"a","make":["x","{in}"]}}"#, "{out}"),

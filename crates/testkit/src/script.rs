@@ -431,7 +431,14 @@ pub fn unknown(name: &'static str) -> In {
 /// An input whose bytes this run knows.
 pub fn known(name: &'static str, bytes: &str, size_bytes: u64, sources: &[u32]) -> In {
     let known = Known { digest: digest_of(bytes), size_bytes, version: version(bytes, size_bytes) };
-    In { name, known: Some(known), sources: sources.to_vec(), check_home: false, direct: false, making: Making::No }
+    In {
+        name,
+        known: Some(known),
+        sources: sources.to_vec(),
+        check_home: false,
+        direct: false,
+        making: Making::No,
+    }
 }
 
 impl NodeScript {

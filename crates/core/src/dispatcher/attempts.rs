@@ -241,9 +241,10 @@ impl Dispatcher {
         let state = self.runs.get_mut(&run).expect("a reserved task has a run");
         for input in &report.inputs {
             match input.outcome {
-                CacheOutcome::LocalHit | CacheOutcome::Joined | CacheOutcome::InPlace | CacheOutcome::Made => {
-                    state.local_bytes += input.size_bytes
-                }
+                CacheOutcome::LocalHit
+                | CacheOutcome::Joined
+                | CacheOutcome::InPlace
+                | CacheOutcome::Made => state.local_bytes += input.size_bytes,
                 CacheOutcome::RemoteHit { .. } => state.peer_bytes += input.size_bytes,
                 CacheOutcome::Miss | CacheOutcome::Direct => state.home_bytes += input.size_bytes,
             }

@@ -111,8 +111,15 @@ impl Agent {
         let Directory { path, store, sandboxes, private, trees, landings, left_at_home } = directory;
         let peers = Peers::serve(&options, &identity, &path, &store, &node, inputs.clone())?;
         let halt = Halt::default();
-        let home =
-            Home::open(&options, landings, left_at_home, identity.secret(), inputs.clone(), halt.clone(), trees)?;
+        let home = Home::open(
+            &options,
+            landings,
+            left_at_home,
+            identity.secret(),
+            inputs.clone(),
+            halt.clone(),
+            trees,
+        )?;
         let writes = Writes::start(&path);
         let slots = start_slots(&options, &sandboxes, inputs.clone())?;
         let nearby = home::nearby(&options);

@@ -195,8 +195,7 @@ impl Home {
             let source = Source::Home;
             if Made::of(&location).is_some() {
                 let (known, private) = (known.as_ref(), private.as_deref());
-                let wanted =
-                    Wanted { location: &location, packed, known, room_bytes: size_bytes, private };
+                let wanted = Wanted { location: &location, packed, known, room_bytes: size_bytes, private };
                 let shop = Shop { homes: &homes, store: &store, trees: &trees, halt: &halt };
                 let result = make(&shop, &wanted);
                 return send_event(&inputs, NodeEvent::TransferEnded { target, source, result });

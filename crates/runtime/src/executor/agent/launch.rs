@@ -6,8 +6,8 @@ use super::objects::Objects;
 use super::{AttemptId, runner};
 use eyas_core::array::{Command, STDERR_NAME, STDOUT_NAME, TaskSpec};
 use eyas_core::event::Staged;
-use eyas_core::location::{Made, PACKED_NAME, is_made_tree};
 use eyas_core::is_directory;
+use eyas_core::location::{Made, PACKED_NAME, is_made_tree};
 use eyas_wire::message::Settings;
 use std::path::{Path, PathBuf};
 
@@ -64,7 +64,9 @@ impl Launch<'_> {
         let mut inputs = vec![];
         for (i, ((name, location), staged)) in (0..).zip(task.inputs.iter().zip(self.staged)) {
             let next = task.inputs.get(i as usize + 1);
-            if *staged == Staged::Unneeded || next.is_some_and(|(_, next)| is_only_packed(name, location, next)) {
+            if *staged == Staged::Unneeded
+                || next.is_some_and(|(_, next)| is_only_packed(name, location, next))
+            {
                 continue;
             }
             inputs.push(runner::Input {

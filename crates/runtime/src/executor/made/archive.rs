@@ -135,7 +135,9 @@ fn make_directories(into: &Path, name: &Path, shown: &str) -> io::Result<()> {
         path.push(part);
         match fs::symlink_metadata(&path) {
             Ok(meta) if meta.is_dir() => {}
-            Ok(_) => return Err(damaged(&format!("its entry {shown} lies below something that is no directory"))),
+            Ok(_) => {
+                return Err(damaged(&format!("its entry {shown} lies below something that is no directory")));
+            }
             Err(_) => fs::create_dir(&path)?,
         }
     }

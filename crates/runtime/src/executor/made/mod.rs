@@ -58,7 +58,8 @@ pub(super) struct Shop<'a> {
 /// Makes an object. An error says in one sentence what cannot be made of what, and why.
 pub(super) fn make(shop: &Shop<'_>, wanted: &Wanted<'_>) -> Result<Fetched, TransferError> {
     let unmakeable = |message| TransferError { kind: TransferErrorKind::Unmakeable, message };
-    let Some((made, recipe)) = Made::of(wanted.location).and_then(|m| Some((m, Recipe::parse(m.recipe)?))) else {
+    let Some((made, recipe)) = Made::of(wanted.location).and_then(|m| Some((m, Recipe::parse(m.recipe)?)))
+    else {
         return Err(unmakeable(format!("this node does not know how {} is made", shown(wanted.location))));
     };
     if let Some(aside) = shop.trees.take_aside(wanted.location) {
@@ -100,7 +101,8 @@ pub(super) fn make(shop: &Shop<'_>, wanted: &Wanted<'_>) -> Result<Fetched, Tran
                 }
             };
             if let Some(known) = wanted.known
-                && known.digest != aside.digest() {
+                && known.digest != aside.digest()
+            {
                 aside.remove();
                 return Err(changed(&made));
             }
@@ -125,7 +127,9 @@ fn changed(made: &Made<'_>) -> TransferError {
 fn sentence(made: &Made<'_>, recipe: &Recipe, why: &str) -> String {
     let packed = shown(made.packed);
     match recipe {
-        Recipe::Command(words) => format!("the transform {} of {packed} failed: {why}", shown(&words.join(" "))),
+        Recipe::Command(words) => {
+            format!("the transform {} of {packed} failed: {why}", shown(&words.join(" ")))
+        }
         Recipe::Environment => format!("the environment {packed} cannot be unpacked: {why}"),
         named => format!("{packed} cannot be unpacked as {named}: {why}"),
     }

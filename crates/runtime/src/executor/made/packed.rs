@@ -27,7 +27,11 @@ enum From<'a> {
 }
 
 impl<'a> Packed<'a> {
-    pub fn open(shop: &Shop<'a>, location: &'a str, cached: Option<Digest>) -> Result<Packed<'a>, TransferError> {
+    pub fn open(
+        shop: &Shop<'a>,
+        location: &'a str,
+        cached: Option<Digest>,
+    ) -> Result<Packed<'a>, TransferError> {
         let halt = shop.halt;
         if let Some(digest) = cached {
             let held: eyas_data::Digest = digest.0.into();

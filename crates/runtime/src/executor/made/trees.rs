@@ -384,7 +384,9 @@ pub(in crate::executor) fn remove(root: &Path) {
     while let Some(path) = left.pop() {
         let _ = fs::set_permissions(&path, fs::Permissions::from_mode(0o700));
         let Ok(entries) = fs::read_dir(&path) else { continue };
-        left.extend(entries.flatten().filter(|e| e.file_type().is_ok_and(|kind| kind.is_dir())).map(|e| e.path()));
+        left.extend(
+            entries.flatten().filter(|e| e.file_type().is_ok_and(|kind| kind.is_dir())).map(|e| e.path()),
+        );
     }
     let _ = fs::remove_dir_all(root);
 }
