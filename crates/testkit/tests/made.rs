@@ -67,7 +67,8 @@ fn what_is_larger_than_its_room_waits_for_more() {
     until_made(&mut n);
     n.missed("m", None, TransferErrorKind::Larger { bytes: 25 }).expect(&[]);
     assert_eq!(n.core.cache().reserved_bytes(), 0);
-    n.exited(0, &[]).expect(&["clean 0.1", "tell 0.1 done", "evict x", "tell lost x", "make m of p"]);
+    n.exited(0, &[]);
+    n.expect(&["clean 0.1", "tell 0.1 done", "evict x", "tell lost x", "tell has p", "make m of p"]);
     n.arrived("m", None, "made", 25).expect(&["tell has m", "start 1.1"]);
     n.exited(1, &[]).expect(&["clean 1.1", "tell 1.1 done"]);
 }
@@ -91,9 +92,10 @@ fn what_cannot_be_made_fails_all_who_wait() {
 }
 
 #[test]
-fn what_fits_no_cache_is_made_for_one_attempt_of_what_home_has() {
+fn what_fits_no_cache_is_made_for_one_attempt() {
     let mut n = NodeScript::new(1, 20);
-    n.assign(0, &known_pair(), &[]).expect(&["fetch private m from home"]);
+    n.assign(0, &known_pair(), &[]).expect(&["fetch p from 7"]);
+    n.arrived("p", Some(7), "packed", 10).expect(&["tell has p", "make m of p"]);
     n.arrived_private(0, 1, "made", 30).expect(&["start 0.1"]);
     n.exited(0, &[]).expect(&["clean 0.1", "tell 0.1 done"]);
 }
