@@ -189,7 +189,12 @@ def test_what_cannot_be_made_is_named_in_one_sentence(run: Run, tmp_path: Path) 
     )
     failed = failures(run("run", "l.jsonl", status=1))
     assert sorted(failed) == sorted(inputs)
-    for name, packed in [("torn", "torn.tar.gz"), ("flipped", "flipped.gz"), ("text", "text.zip"), ("out", "out.tar")]:
+    for name, packed in [
+        ("torn", "torn.tar.gz"),
+        ("flipped", "flipped.gz"),
+        ("text", "text.zip"),
+        ("out", "out.tar"),
+    ]:
         assert f"{tmp_path}/{packed}` cannot be unpacked as" in failed[name], failed[name]
     assert "leads out of it" in failed["out"]
     assert "it ended with status 3 and said `no such column: x`" in failed["failing"]
