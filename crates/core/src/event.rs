@@ -446,6 +446,22 @@ pub struct AssignedInput {
     /// The object stays on the nodes, so it is not at home.
     #[serde(default)]
     pub stays: bool,
+    /// How the executor gets objects that are made on the node itself.
+    #[serde(default)]
+    pub making: Making,
+}
+
+/// The part that an input has in the making of an object on the node, see [`crate::location::Made`].
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Making {
+    /// None: it is an ordinary input.
+    #[default]
+    No,
+    /// The program does not read it. The next input is made of it, and it is needed only for that.
+    Packed,
+    /// It is made of the input before it.
+    Made,
 }
 
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
@@ -527,6 +543,11 @@ pub enum TransferErrorKind {
     /// This node's executor is out of something that it will have again, such as descriptors. The source is
     /// not to blame.
     Shortage,
+    /// The object was made and waits to be taken over, but it is larger than the room that was reserved: it
+    /// has this many bytes.
+    Larger { bytes: u64 },
+    /// The object cannot be made: the packed file is damaged, or the user's transform failed.
+    Unmakeable,
 }
 
 /// The result of reading an object.
@@ -699,6 +720,9 @@ pub enum NodeAction {
         /// Report the transfer's progress, see [`InputMoved`].
         #[serde(default)]
         watched: bool,
+        /// Make the object of this one, which is in the cache.
+        #[serde(default)]
+        packed: Option<ObjectId>,
     },
     /// Delete a cached object. Done before any later action.
     Evict { object: ObjectId },
@@ -729,6 +753,8 @@ pub enum Staged {
     Cached(ObjectId),
     /// The private file made for [`Target::Private`].
     Private,
+    /// The program does not get it: what is made of it is here.
+    Unneeded,
     /// The place where the input is at home, which is this node's own disk.
     InPlace(ObjectId),
 }

@@ -38,6 +38,7 @@
 
 mod attempts;
 mod ending;
+mod making;
 mod replicas;
 mod serving;
 mod space;
@@ -111,6 +112,8 @@ enum Plan {
     Private,
     /// Read where the file is.
     InPlace,
+    /// Not read: what would be made of it is here, or it is read where that is made.
+    Unneeded,
 }
 
 #[derive(Debug)]
@@ -259,6 +262,8 @@ struct Transfer {
     awaits: bool,
     /// The dispatcher wants to know how the transfer proceeds.
     watched: bool,
+    /// The object is made on this node, of this one, which is waited for.
+    made_of: Option<ObjectId>,
 }
 
 /// One stage-out that waits for a home stream.
@@ -625,6 +630,7 @@ impl Executor {
                 .map(|(input, assigned)| match input.plan {
                     Plan::Cache => Staged::Cached(assigned.object),
                     Plan::InPlace => Staged::InPlace(assigned.object),
+                    Plan::Unneeded => Staged::Unneeded,
                     Plan::Private | Plan::Unknown => Staged::Private,
                 })
                 .collect();

@@ -46,9 +46,10 @@ pub mod pattern;
 pub mod phase;
 pub mod placement;
 pub mod provisioning;
+pub mod recipe;
 pub mod rng;
 pub mod types;
 
-pub use location::{CatalogLocation, Location, RUN_FILE, is_directory, run_file};
+pub use location::{CatalogLocation, Location, Made, RUN_FILE, is_directory, run_file};
 pub use phase::TaskPhase;
 pub use types::*;

@@ -13,6 +13,10 @@
 //! contain a `/`, too. So each form has a type: nothing gets a scope twice, and the catalog is never asked
 //! for a file as users write it.
 //!
+//! A third kind is *made*: each node makes such an object itself from another one, by a recipe, and keeps it in its
+//! cache for all tasks that need it (the type [`Made`]; decision 0054). To the rest of this crate it is an object at
+//! home: the node is asked for its version, which is that of the packed file, and "reading it from home" makes it.
+//!
 //! Both types borrow a text and cost one comparison; nothing is allocated. Stored and sent data carry the
 //! text. No other file of this crate knows how the texts are built.
 //!
@@ -26,6 +30,45 @@ use std::fmt;
 
 /// The beginning of the text of a file that stays on the nodes, in both forms.
 pub const RUN_FILE: &str = "run:";
+
+/// The beginning of the location of a made object: `made:RECIPE:PACKED`, where PACKED is the location of the packed
+/// file. Where a directory is made, a `/` follows.
+pub const MADE: &str = "made:";
+
+/// The beginning of the names that packed files have among the inputs of a task which needs only what is made of
+/// them. The input that follows is the made object, and no program gets the packed file.
+pub const PACKED_NAME: &str = ".packed/";
+
+/// The location of an object that nodes make, taken apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Made<'a> {
+    /// How it is made; it has no `:`. Only the driver of a node knows what it means.
+    pub recipe: &'a str,
+    /// The location of the packed file, in the form that the whole text has.
+    pub packed: &'a str,
+    pub is_directory: bool,
+}
+
+impl<'a> Made<'a> {
+    /// `None`: the text is no such location.
+    pub fn of(text: &'a str) -> Option<Made<'a>> {
+        let (recipe, packed) = text.strip_prefix(MADE)?.split_once(':')?;
+        let bare = packed.strip_suffix('/');
+        Some(Made { recipe, packed: bare.unwrap_or(packed), is_directory: bare.is_some() })
+    }
+
+    /// The text, for a recipe without `:`.
+    pub fn text(self) -> String {
+        let Made { recipe, packed, is_directory } = self;
+        format!("{MADE}{recipe}:{packed}{}", if is_directory { "/" } else { "" })
+    }
+}
+
+/// Whether `text` is the location of a directory that nodes make. It is a tree on the node's disk and has no bytes
+/// of its own, so nodes cannot send it to each other: the packed file travels.
+pub fn is_made_tree(text: &str) -> bool {
+    Made::of(text).is_some_and(|made| made.is_directory)
+}
 
 /// A location as users write it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +96,7 @@ impl<'a> Location<'a> {
     pub fn is_directory(self) -> bool {
         let name = match self {
             Location::Run { name } => Some(name),
-            Location::Home(text) => text.strip_prefix('/'),
+            Location::Home(text) => text.strip_prefix('/').or_else(|| text.strip_prefix(MADE)),
         };
         name.is_some_and(|name| name.len() > 1 && name.ends_with('/'))
     }
@@ -191,6 +234,13 @@ impl RunScope {
     /// Changes `text`, a location as users of the run write it, to the catalog's form.
     pub fn put_into<'t>(&self, text: &'t mut String) -> CatalogLocation<'t> {
         if !Location::of(text).stays() {
+            // What is made of a file of the run belongs to the run, too.
+            if let Some(at) = Made::of(text)
+                .filter(|made| Location::of(made.packed).stays())
+                .map(|made| MADE.len() + made.recipe.len() + 1 + RUN_FILE.len())
+            {
+                text.insert_str(at, &self.0);
+            }
             return CatalogLocation::Home(text);
         }
         text.insert_str(RUN_FILE.len(), &self.0);

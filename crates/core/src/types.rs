@@ -167,6 +167,8 @@ pub enum CacheOutcome {
     Direct,
     /// Home is this node's own disk; nothing was copied.
     InPlace,
+    /// Made on this node, of another input.
+    Made,
 }
 
 /// How an attempt ended, as far as the node that ran it can tell.
@@ -234,6 +236,8 @@ pub enum FailureKind {
     CacheTooSmall,
     /// Nodes ended at their walltime while the task ran, although it had most of their time.
     CutOff,
+    /// An input that nodes make of a packed file could not be made: the file is damaged, or the transform failed.
+    InputUnmakeable,
 }
 
 impl FailureKind {

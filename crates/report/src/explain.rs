@@ -216,6 +216,9 @@ fn hint(kind: FailureKind) -> Option<&'static str> {
         }
         FailureKind::NeverFits => "ask for less, or add a larger executor",
         FailureKind::CutOff => "ask for nodes with a longer `--walltime`",
+        FailureKind::InputUnmakeable => {
+            "the packed file may be damaged: try the same by hand, and submit again"
+        }
         FailureKind::InputChanged => "submit again to use what is there now",
         FailureKind::InputModified => "the program writes to its input; let it work on a copy",
         _ => return None,

@@ -326,7 +326,7 @@ fn hit_ratios(page: &mut String, report: &Report, base: Option<&Report>) {
     };
     let mut both = |r: &Report, prefix: &str| {
         let q = &r.requests;
-        let (local, miss) = ([q.local_hit, q.in_place], [q.miss, q.direct]);
+        let (local, miss) = ([q.local_hit, q.in_place, q.made], [q.miss, q.direct]);
         let n = |t: &[crate::read::Tally]| sum(t.iter().map(|t| t.n_requests));
         let b = |t: &[crate::read::Tally]| sum(t.iter().map(|t| t.bytes));
         let row = |f: &dyn Fn(&[crate::read::Tally]) -> u64, show: &dyn Fn(u64) -> String| {
@@ -627,7 +627,7 @@ fn executors(page: &mut String, report: &Report) {
     let sources = |e: &ExecutorRow| {
         let q = &e.requests;
         [
-            sum([q.local_hit.bytes, q.joined.bytes, q.in_place.bytes].into_iter()),
+            sum([q.local_hit.bytes, q.joined.bytes, q.in_place.bytes, q.made.bytes].into_iter()),
             q.remote_hit.bytes,
             q.miss.bytes.saturating_add(q.direct.bytes),
         ]

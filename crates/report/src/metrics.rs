@@ -713,7 +713,7 @@ fn add_bytes(t: &mut Totals, r: &Requests, series: &Series) {
     let local = r.local_hit.bytes.saturating_add(r.in_place.bytes);
     (t.hit_ratio_local_bytes, t.hit_ratio_remote_bytes, t.miss_ratio_bytes) =
         shares(local, r.remote_hit.bytes, all.bytes);
-    t.cache_local_bytes = local.saturating_add(r.joined.bytes);
+    t.cache_local_bytes = local.saturating_add(r.joined.bytes).saturating_add(r.made.bytes);
     t.cache_remote_bytes = r.remote_hit.bytes;
     t.home_in_bytes = r.miss.bytes.saturating_add(r.direct.bytes);
     t.throughput_mean_gbps = ratio(all.bytes as f64 * 8.0, t.makespan_ns as f64);

@@ -147,6 +147,8 @@ pub struct Requests {
     pub miss: Tally,
     pub direct: Tally,
     pub in_place: Tally,
+    #[serde(default)]
+    pub made: Tally,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
@@ -168,10 +170,11 @@ impl Tally {
 
 impl Requests {
     /// With the names that people see.
-    pub fn by_name(&self) -> [(&'static str, Tally); 6] {
+    pub fn by_name(&self) -> [(&'static str, Tally); 7] {
         [
             ("local hit", self.local_hit),
             ("in place", self.in_place),
+            ("made", self.made),
             ("joined", self.joined),
             ("remote hit", self.remote_hit),
             ("miss", self.miss),
@@ -190,6 +193,7 @@ impl Requests {
         self.miss.add(other.miss);
         self.direct.add(other.direct);
         self.in_place.add(other.in_place);
+        self.made.add(other.made);
     }
     /// Counts one request.
     pub fn count(&mut self, input: &InputReport) {
@@ -204,6 +208,7 @@ impl Requests {
             CacheOutcome::Miss => &mut self.miss,
             CacheOutcome::Direct => &mut self.direct,
             CacheOutcome::InPlace => &mut self.in_place,
+            CacheOutcome::Made => &mut self.made,
         }
     }
 }
@@ -376,7 +381,10 @@ impl Records {
         for input in &report.inputs {
             requests.count(input);
             match input.outcome {
-                CacheOutcome::LocalHit | CacheOutcome::Joined | CacheOutcome::InPlace => {
+                CacheOutcome::LocalHit
+                | CacheOutcome::Joined
+                | CacheOutcome::InPlace
+                | CacheOutcome::Made => {
                     a.local_bytes = a.local_bytes.saturating_add(input.size_bytes);
                 }
                 CacheOutcome::RemoteHit { .. } => {

@@ -192,6 +192,8 @@ pub enum InputMode {
     Link,
     /// A private copy that the task may write to (reflink where possible).
     Copy,
+    /// A symbolic link to a directory that all tasks of the node share.
+    Shared,
 }
 
 /// Of each stream the first `head_bytes` and the last `tail_bytes` are kept.
@@ -417,6 +419,7 @@ pub enum LinkKind {
     HardLink,
     Reflink,
     Copy,
+    SymbolicLink,
 }
 
 struct Appender<'a>(&'a mut Vec<u8>);

@@ -141,6 +141,7 @@ pub fn prepare(
             ),
         })?;
         let placed = match is_directory {
+            true if input.mode == InputMode::Shared => share(dir, &name, &source),
             true => place_directory(sandbox, bare, &stat, input, wanted),
             false => place(dir, &name, &source, input, wanted),
         };
@@ -171,6 +172,13 @@ fn bare(name: &[u8]) -> (&[u8], bool) {
     }
 }
 
+/// Links to a directory that others share. It is read-only by mode.
+fn share(dir: RawFd, name: &CStr, source: &CStr) -> io::Result<Option<LinkKind>> {
+    // SAFETY: both names are NUL-terminated.
+    sys::check(unsafe { libc::symlinkat(source.as_ptr(), dir, name.as_ptr()) })?;
+    Ok(Some(LinkKind::SymbolicLink))
+}
+
 /// `None`: it was given up. `stat` is that of the source. If another input has already made the directory,
 /// this input is put into it.
 fn place_directory(
@@ -188,7 +196,7 @@ fn place_directory(
     let source = input.source.as_path();
     let modes = match input.mode {
         InputMode::Link => Modes { file: 0o400, program: 0o500, directory: 0o700 },
-        InputMode::Copy => Modes { file: 0o600, program: 0o700, directory: 0o700 },
+        InputMode::Copy | InputMode::Shared => Modes { file: 0o600, program: 0o700, directory: 0o700 },
     };
     let unpacked = match stat.st_mode & libc::S_IFMT {
         libc::S_IFDIR => Tree::of(source)
@@ -224,7 +232,7 @@ fn place(
     let mode = match (input.executable, input.mode) {
         (true, _) => 0o700,
         (false, InputMode::Copy) => 0o600,
-        (false, InputMode::Link) => 0o400,
+        (false, InputMode::Link | InputMode::Shared) => 0o400,
     };
     copy(source, dir, name, mode, wanted)
 }

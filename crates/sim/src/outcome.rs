@@ -203,9 +203,10 @@ impl Recorder {
         for input in &report.inputs {
             let bytes = input.size_bytes;
             let (n, total, kind) = match input.outcome {
-                CacheOutcome::LocalHit | CacheOutcome::Joined | CacheOutcome::InPlace => {
-                    (&mut s.n_local, &mut s.local_bytes, 0)
-                }
+                CacheOutcome::LocalHit
+                | CacheOutcome::Joined
+                | CacheOutcome::InPlace
+                | CacheOutcome::Made => (&mut s.n_local, &mut s.local_bytes, 0),
                 CacheOutcome::RemoteHit { .. } => (&mut s.n_peer, &mut s.peer_bytes, 1),
                 CacheOutcome::Miss | CacheOutcome::Direct => (&mut s.n_home, &mut s.home_bytes, 2),
             };

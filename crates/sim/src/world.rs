@@ -462,14 +462,17 @@ impl<'a> World<'a> {
             NodeAction::AskHome { object } => {
                 self.time.after(self.machine.home_latency_ns, Ev::HomeAnswered { node: number, object });
             }
-            NodeAction::Fetch { target, object, source, size_bytes, awaits, watched, .. } => {
-                let ask = Ask { target, source, object, size_bytes, awaits, watched };
+            NodeAction::Fetch { target, object, source, size_bytes, awaits, watched, packed, .. } => {
+                let is_made = packed.is_some();
+                // The packed file is read, too.
+                let size_bytes = size_bytes + packed.map_or(0, |packed| self.size_of(packed));
+                let ask = Ask { target, source, object, size_bytes, awaits, watched, is_made };
                 self.transfers.ask(number, ask, &mut self.time, &mut self.hardware, &mut self.nodes);
             }
             NodeAction::Start { task, attempt, inputs, .. } => {
                 let read_bytes = inputs.iter().map(|input| match input {
                     Staged::Cached(object) | Staged::InPlace(object) => self.size_of(*object),
-                    Staged::Private => 0,
+                    Staged::Private | Staged::Unneeded => 0,
                 });
                 let bytes = read_bytes.sum();
                 let node = self.nodes.find_mut(number).expect("it acts");
@@ -549,10 +552,13 @@ impl<'a> World<'a> {
     }
 
     fn on_fetched(&mut self, number: u32, transfer: u32) {
-        let Ended { target, source, object, is_here } = self.transfers.end(number, transfer, &mut self.nodes);
+        let Ended { target, source, object, is_here, is_made } =
+            self.transfers.end(number, transfer, &mut self.nodes);
         let result = if is_here {
             let size_bytes = self.size_of(object);
-            self.record.recorder.moved(source, size_bytes);
+            if !is_made {
+                self.record.recorder.moved(source, size_bytes);
+            }
             let version = (source == Source::Home).then(|| self.work.version_of(size_bytes));
             Ok(Fetched { digest: digest_of(object), size_bytes, version })
         } else {

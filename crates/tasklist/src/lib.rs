@@ -38,6 +38,7 @@ mod line;
 mod lines;
 mod list;
 mod location;
+mod made;
 mod map;
 mod read;
 mod reduce;

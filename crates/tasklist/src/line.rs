@@ -6,8 +6,10 @@
 //! Not here: the meaning of locations and names, and everything between two tasks (`list`).
 
 use crate::error::{Error, shown};
+use crate::made::{WISH_FIELDS, Wish};
 use crate::units;
 use eyas_core::array::{Command, GatherHint, Hint, Hints, STDERR_NAME, STDOUT_NAME};
+use eyas_core::location::MADE;
 use eyas_core::needs::{AMOUNT_MAX, Needs, PARTS, check_name};
 use eyas_text::line_of;
 use eyas_text::nearest;
@@ -211,7 +213,14 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
                 "id" => task.id = Some(map.next_value::<Text>()?.0),
                 "command" => task.command = map.next_value::<CommandText>()?.0,
                 "inputs" => task.inputs = map.next_value::<Files>()?.0,
-                "outputs" => task.outputs = map.next_value::<Files>()?.0,
+                "outputs" => {
+                    task.outputs = map.next_value::<Files>()?.0;
+                    if task.outputs.iter().any(|file| file.location.starts_with(MADE)) {
+                        return Err(de::Error::custom(
+                            "only inputs are made of packed files, outputs are paths",
+                        ));
+                    }
+                }
                 "stdout" | "stderr" => {
                     let name = if field == "stdout" { STDOUT_NAME } else { STDERR_NAME };
                     let location = map.next_value::<Text>()?.0;
@@ -308,6 +317,85 @@ impl<'de> Deserialize<'de> for CommandText<'de> {
 
 struct Files<'a>(Vec<File<'a>>);
 
+/// Adds the file, and before it the packed file if nodes make it.
+fn push_form<'a, E: de::Error>(
+    files: &mut Vec<File<'a>>,
+    name: Option<Cow<'a, str>>,
+    form: Form<'a>,
+) -> Result<(), E> {
+    match form {
+        Form::Location(location) if location.starts_with(MADE) => Err(E::custom(format!(
+            "{} is how eyas itself names a file that nodes make{HINT}write {{\"from\": \"FILE\", \"unpack\": \"tar\"}}",
+            shown(&location)
+        ))),
+        Form::Location(location) => {
+            files.push(File { name, location });
+            Ok(())
+        }
+        Form::Made(wish) => {
+            let [packed, made] = wish.files(name).map_err(|(why, hint)| {
+                E::custom(match hint {
+                    Some(hint) => format!("{why}{HINT}{hint}"),
+                    None => why,
+                })
+            })?;
+            files.push(packed);
+            files.push(made);
+            Ok(())
+        }
+    }
+}
+
+/// A file as it is written in `inputs`: where it is, or how nodes make it.
+enum Form<'a> {
+    Location(Cow<'a, str>),
+    Made(Wish<'a>),
+}
+
+impl<'de> Deserialize<'de> for Form<'de> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl<'de> Visitor<'de> for V {
+            type Value = Form<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a path, or an object such as {\"from\": \"data.tar.gz\", \"unpack\": \"tar\"}")
+            }
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Form::Location(Cow::Borrowed(text)))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Form::Location(Cow::Owned(text.to_owned())))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut wish = Wish::default();
+                while let Some(Text(key)) = map.next_key()? {
+                    match &*key {
+                        "from" => wish.from = Some(map.next_value::<Text>()?.0),
+                        "unpack" => wish.unpack = Some(map.next_value::<Text>()?.0),
+                        "environment" => wish.environment = Some(map.next_value::<Text>()?.0),
+                        "make" => {
+                            let words = map.next_value::<Vec<Text>>()?;
+                            wish.make = Some(words.into_iter().map(|Text(word)| word.into_owned()).collect());
+                        }
+                        _ => {
+                            let hint = match nearest(&key, WISH_FIELDS) {
+                                Some(near) => format!("did you mean `{near}`?"),
+                                None => format!("an input has {}", WISH_FIELDS.join(", ")),
+                            };
+                            return Err(de::Error::custom(format!(
+                                "an input has no field {}{HINT}{hint}",
+                                shown(&key)
+                            )));
+                        }
+                    }
+                }
+                Ok(Form::Made(wish))
+            }
+        }
+        d.deserialize_any(V)
+    }
+}
+
 impl<'de> Deserialize<'de> for Files<'de> {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         struct V;
@@ -318,15 +406,15 @@ impl<'de> Deserialize<'de> for Files<'de> {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut files = Vec::new();
-                while let Some((Text(name), Text(location))) = map.next_entry()? {
-                    files.push(File { name: Some(name), location });
+                while let Some((Text(name), form)) = map.next_entry::<_, Form>()? {
+                    push_form(&mut files, Some(name), form)?;
                 }
                 Ok(Files(files))
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
                 let mut files = Vec::new();
-                while let Some(Text(location)) = seq.next_element()? {
-                    files.push(File { name: None, location });
+                while let Some(form) = seq.next_element::<Form>()? {
+                    push_form(&mut files, None, form)?;
                 }
                 Ok(Files(files))
             }

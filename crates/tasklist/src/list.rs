@@ -17,6 +17,7 @@ use crate::line::{File, Task};
 use crate::location::{self, RUN_FILE};
 use eyas_core::array::{Command, Pattern, Piece, STDERR_NAME, STDOUT_NAME, TaskArray};
 use eyas_core::is_directory;
+use eyas_core::location::is_made_tree;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -839,7 +840,11 @@ fn check_sandbox(chunk: &Chunk, i: usize, task: &Task<'_>) -> Pushed {
         return Ok(());
     }
     let name = |k: usize| chunk.get(i, shape.input_slot() + 2 * k + 1);
-    let is_open = |k: usize| k < shape.n_inputs && is_directory(chunk.get(i, shape.input_slot() + 2 * k));
+    // Nothing can be put into a directory that is shared.
+    let is_open = |k: usize| {
+        let location = || chunk.get(i, shape.input_slot() + 2 * k);
+        k < shape.n_inputs && is_directory(location()) && !is_made_tree(location())
+    };
     let is_within = |a: usize, b: usize| is_within(name(a), name(b)) && (name(a) == name(b) || !is_open(b));
     let clash = if n_files <= 8 {
         (0..n_files)

@@ -10,6 +10,7 @@
 //! Not here: whether a file exists at a location.
 
 use crate::error::{Error, Result, shown};
+use eyas_core::location::{MADE, Made};
 use eyas_storage::canonical::{self, Refusal, Spelling, Url};
 use std::borrow::Cow;
 use std::path::Path;
@@ -34,6 +35,14 @@ pub(crate) fn push_location(out: &mut String, text: &str, base: &str) -> Result<
     }
     if text.contains('\0') {
         return Err(Error::invalid(format!("the location {} holds a NUL byte", shown(text))));
+    }
+    if let Some(made) = Made::of(text) {
+        out.push_str(&text[..MADE.len() + made.recipe.len() + 1]);
+        push_location(out, made.packed, base)?;
+        if made.is_directory {
+            out.push('/');
+        }
+        return Ok(());
     }
     if let Some(name) = text.strip_prefix(RUN_FILE) {
         return push_run_file(out, text, name);

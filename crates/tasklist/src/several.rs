@@ -15,6 +15,7 @@ use crate::glob::{glob, is_pattern, is_url_pattern};
 use crate::line::{File, Task};
 use crate::list::{Expected, Refused, bad};
 use crate::location::{self, RUN_FILE};
+use eyas_core::location::MADE;
 use eyas_storage::PART_PREFIX;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -159,6 +160,9 @@ impl<'a> Several<'a> {
 /// A path that ends in `/`, or a path or URL that has a wildcard. Files of the run, and URLs of homes that cannot list, are
 /// meant literally.
 pub(crate) fn stands_for_several(text: &str) -> bool {
+    if text.starts_with(MADE) {
+        return false;
+    }
     match location::is_url(text) {
         true => is_pattern(text) && is_url_pattern(text),
         false => (text.ends_with('/') || is_pattern(text)) && !text.starts_with(RUN_FILE),

@@ -1,6 +1,7 @@
 //! Writes tasks as JSON Lines, for round trips and for `submit` from one cluster to another.
 
 use crate::line::{GATHER_HINTS, HINTS, MULTICAST_HINTS};
+use crate::made;
 use crate::several::stands_for_several;
 use eyas_core::array::{Command, Hints, STDERR_NAME, STDOUT_NAME, TaskArray};
 use eyas_core::needs::in_parts;
@@ -26,7 +27,12 @@ pub fn to_jsonl(array: &TaskArray, i: u32) -> String {
     };
     let files = |list: &[(String, String)], are_inputs: bool| {
         let one = |(name, at): &(String, String)| format!("{}:{}", text(name), place(at, are_inputs));
-        let inner: Vec<String> = list.iter().map(one).collect();
+        let each =
+            list.iter().enumerate().filter_map(|(i, file)| match made::written(file, list.get(i + 1)) {
+                Some(form) => form,
+                None => Some(one(file)),
+            });
+        let inner: Vec<String> = each.collect();
         format!("{{{}}}", inner.join(","))
     };
     let pairs = |list: &[(String, String)]| {

@@ -420,17 +420,25 @@ pub struct In {
     pub sources: Vec<u32>,
     pub check_home: bool,
     pub direct: bool,
+    pub making: Making,
 }
 
 /// An input whose bytes are not known yet, so home is asked.
 pub fn unknown(name: &'static str) -> In {
-    In { name, known: None, sources: vec![], check_home: true, direct: false }
+    In { name, known: None, sources: vec![], check_home: true, direct: false, making: Making::No }
 }
 
 /// An input whose bytes this run knows.
 pub fn known(name: &'static str, bytes: &str, size_bytes: u64, sources: &[u32]) -> In {
     let known = Known { digest: digest_of(bytes), size_bytes, version: version(bytes, size_bytes) };
-    In { name, known: Some(known), sources: sources.to_vec(), check_home: false, direct: false }
+    In {
+        name,
+        known: Some(known),
+        sources: sources.to_vec(),
+        check_home: false,
+        direct: false,
+        making: Making::No,
+    }
 }
 
 impl NodeScript {
@@ -484,6 +492,9 @@ impl NodeScript {
         let name = |object: &ObjectId| self.names[object.0 as usize].as_str();
         match action {
             NodeAction::AskHome { object } => format!("ask {}", name(object)),
+            NodeAction::Fetch { object, packed: Some(packed), .. } => {
+                format!("make {} of {}", name(object), name(packed))
+            }
             NodeAction::Fetch { target, object, source, .. } => {
                 let private = if matches!(target, Target::Private { .. }) { "private " } else { "" };
                 match source {
@@ -574,6 +585,7 @@ impl NodeScript {
             direct: i.direct,
             watched: false,
             stays: CatalogLocation::of(i.name).stays(),
+            making: i.making,
         });
         let inputs = inputs.collect();
         let staying =

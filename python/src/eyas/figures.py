@@ -110,7 +110,7 @@ def summary_of(report: Json) -> Json:
         "response_mean_s": totals["response_mean_ns"] / 1e9,
         "cpu_hours": totals["cpu_hours_allocated"],
         "throughput_p99_bytes_per_s": totals["throughput_peak_gbps"] * GBIT,
-        "n_local": n("local_hit", "in_place"),
+        "n_local": n("local_hit", "in_place", "made"),
         "n_peer": n("remote_hit"),
         "n_home": n("joined", "miss", "direct"),
         "local_bytes": totals["cache_local_bytes"],

@@ -7,6 +7,7 @@
 
 use super::attempts::DISK_SHARED_MAX;
 use super::*;
+use crate::location::{Made, is_made_tree};
 use eyas_text::shown;
 
 /// Work that an executor should have beyond what its slots run, so that it never waits for a message.
@@ -202,6 +203,7 @@ impl Dispatcher {
             let route = routes.iter().find(|r| r.object == object).copied();
             inputs.push(self.assigned_input(executor, run, object, route));
         }
+        self.pair_made(&mut inputs);
         self.ready.routes = routes;
         inputs
     }
@@ -307,7 +309,9 @@ impl Dispatcher {
             && (self.catalog.checked_run(object).is_none_or(|checked| checked < run)
                 || self.residents.is_own(executor, object));
         let mut sources = vec![];
-        if uses_caches && known.is_some() && (stays || planned != Some(Source::Home)) {
+        // A tree cannot be sent, so each node makes its own.
+        let is_tree = is_made_tree(self.catalog.location(object).text());
+        if !is_tree && uses_caches && known.is_some() && (stays || planned != Some(Source::Home)) {
             if let Some(Source::Peer(first)) = planned {
                 sources.push(first);
             }
@@ -319,7 +323,19 @@ impl Dispatcher {
             }
         }
         let watched = route.is_some_and(|r| r.watched);
-        AssignedInput { object, known, sources, check_home, direct, watched, stays }
+        AssignedInput { object, known, sources, check_home, direct, watched, stays, making: Making::No }
+    }
+
+    /// Marks the inputs that are made on the node, each behind the packed file that it is made of.
+    fn pair_made(&self, inputs: &mut [AssignedInput]) {
+        for i in 1..inputs.len() {
+            let text = self.catalog.location(inputs[i].object).text();
+            let packed = self.catalog.location(inputs[i - 1].object).text();
+            if Made::of(text).is_some_and(|made| made.packed == packed) {
+                inputs[i - 1].making = Making::Packed;
+                inputs[i].making = Making::Made;
+            }
+        }
     }
 
     /// Adds holders of `object` to `sources`, which has those that `executor` tries first, up to

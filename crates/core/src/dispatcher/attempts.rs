@@ -175,9 +175,10 @@ impl RunState {
     fn count_inputs(&mut self, inputs: &[InputReport]) {
         for input in inputs {
             match input.outcome {
-                CacheOutcome::LocalHit | CacheOutcome::Joined | CacheOutcome::InPlace => {
-                    self.local_bytes += input.size_bytes
-                }
+                CacheOutcome::LocalHit
+                | CacheOutcome::Joined
+                | CacheOutcome::InPlace
+                | CacheOutcome::Made => self.local_bytes += input.size_bytes,
                 CacheOutcome::RemoteHit { .. } => self.peer_bytes += input.size_bytes,
                 CacheOutcome::Miss | CacheOutcome::Direct => self.home_bytes += input.size_bytes,
             }

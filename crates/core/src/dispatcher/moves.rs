@@ -667,6 +667,7 @@ impl Dispatcher {
                                     direct: false,
                                     watched: false,
                                     stays: self.intermediates.is_intermediate(object),
+                                    making: Making::No,
                                 }),
                                 // No executor has the file any more.
                                 None => self.moves.pending.push(CollectiveEvent::PrefetchFailed {

@@ -88,6 +88,7 @@ impl Executor {
             batch: None,
             awaits: false,
             watched: false,
+            made_of: None,
         };
         self.transfers.insert(Target::Cache(object), Box::new(transfer));
         self.queue_up(Target::Cache(object));

@@ -124,7 +124,9 @@ impl Executor {
         // What an earlier run knew is still true while home's version is the same.
         let known = input.known.clone().filter(|k| k.version == answer.version);
         let version = answer.version.clone();
-        (plan, version.size_bytes, Expect { known, version: Some(version) })
+        // Of a made object home knows only the size of the packed file.
+        let size_bytes = known.as_ref().map_or(version.size_bytes, |known| known.size_bytes);
+        (plan, size_bytes, Expect { known, version: Some(version) })
     }
 
     pub(super) fn on_home_answered(
@@ -171,6 +173,7 @@ impl Executor {
 
     /// All plans are known: takes the space for everything that has to come, or lets the attempt wait for it.
     pub(super) fn reserve_or_block(&mut self, now: Timestamp, id: AttemptId, out: &mut Vec<NodeAction>) {
+        self.plan_packed(id);
         let needs_space = self.attempts[&id]
             .inputs
             .iter()
@@ -203,6 +206,7 @@ impl Executor {
             self.fail(id, failure, out);
             return true;
         }
+        self.plan_packed(id);
         let (wanted, mut private) = self.wanted_objects(id, out);
         // Pin first, so that making room for one input does not evict another.
         for want in &wanted {
@@ -328,6 +332,7 @@ impl Executor {
             }
             match input.plan {
                 Plan::Unknown => unreachable!("every plan is known before space is taken"),
+                Plan::Unneeded => {}
                 Plan::InPlace => input.outcome = Some(CacheOutcome::InPlace),
                 Plan::Cache if self.cache.is_ready(object) => {
                     input.outcome = Some(CacheOutcome::LocalHit);

@@ -40,6 +40,7 @@ impl Executor {
             batch: None,
             awaits: false,
             watched: assigned.watched,
+            made_of: self.find_packed(id, input),
         };
         self.transfers.insert(target, Box::new(transfer));
         self.queue_up(target);
@@ -123,6 +124,7 @@ impl Executor {
                     batch: Some(batch),
                     awaits,
                     watched: false,
+                    made_of: None,
                 };
                 self.transfers.insert(target, Box::new(transfer));
                 self.queue_up(target);
@@ -156,16 +158,21 @@ impl Executor {
             return;
         }
         transfer.active = None;
+        let is_making = source == Source::Home && transfer.made_of.is_some();
         self.active.remove(&target);
         let written_bytes = result.as_ref().map_or(0, |fetched| fetched.size_bytes);
         self.space.transfer_ended(transfer.size_bytes, written_bytes);
         match source {
+            Source::Home if is_making => {}
             Source::Home => self.n_home_streams -= 1,
             Source::Peer(peer) => {
                 *self.n_active_by_peer.get_mut(&peer).expect("an active transfer from a peer is counted") -= 1
             }
         }
         match result {
+            Err(TransferError { kind: TransferErrorKind::Larger { bytes }, .. }) => {
+                self.on_larger(target, bytes, out)
+            }
             Ok(bytes) if matches!(target, Target::Cache(_)) && bytes.size_bytes > transfer.size_bytes => {
                 let message =
                     format!("it has {} bytes, {} were expected", bytes.size_bytes, transfer.size_bytes);
@@ -214,6 +221,7 @@ impl Executor {
         let first = match (source, target) {
             (_, Target::Private { .. }) => CacheOutcome::Direct,
             (Source::Peer(from), _) => CacheOutcome::RemoteHit { from },
+            (Source::Home, _) if transfer.made_of.is_some() => CacheOutcome::Made,
             (Source::Home, _) => CacheOutcome::Miss,
         };
         for (n, (id, i)) in transfer.waiters.iter().enumerate() {
@@ -239,6 +247,12 @@ impl Executor {
         out: &mut Vec<NodeAction>,
     ) {
         self.cache.commit(object, bytes.size_bytes);
+        let mut made = bytes.clone();
+        if let Some(packed) = transfer.made_of.and_then(|packed| self.held.get(&packed)) {
+            // The version is that of the very bytes that it was made of.
+            made.version = packed.version.clone().or(made.version);
+        }
+        let bytes = &made;
         let known = transfer.expect.known.as_ref();
         let known_version = known.map(|k| k.version.clone()).filter(|v| !v.stamp.is_empty());
         let version = bytes.version.clone().or(known_version);
@@ -290,7 +304,10 @@ impl Executor {
             Source::Peer(peer) => format!("executor {peer} ({})", error.message),
             Source::Home => format!("home ({})", error.message),
         });
-        let hopeless = matches!(error.kind, TransferErrorKind::Changed | TransferErrorKind::NoSpace);
+        let hopeless = matches!(
+            error.kind,
+            TransferErrorKind::Changed | TransferErrorKind::NoSpace | TransferErrorKind::Unmakeable
+        );
         let is_served = self.serving.contains_key(&transfer.object);
         let is_wanted = !transfer.waiters.is_empty() || transfer.batch.is_some() || is_served;
         if !hopeless && !transfer.sources.is_empty() && is_wanted {
@@ -413,6 +430,7 @@ impl Executor {
         let peers_left = transfer.sources.iter().any(|s| matches!(s, Source::Peer(_)));
         transfer.sources.iter().position(|source| match source {
             Source::Peer(peer) => by_peer.get(peer).copied().unwrap_or(0) < per_peer_max,
+            Source::Home if transfer.made_of.is_some() => !peers_left && !self.awaits_packed(transfer),
             // Home is the last resort: a busy peer is waited for, and shared storage is spared.
             Source::Home => !peers_left && home_has_room,
         })
@@ -427,6 +445,8 @@ impl Executor {
         self.active.insert(target);
         self.space.transfer_began(transfer.size_bytes);
         match source {
+            // What is made on the node uses nothing of home, as the packed file is here.
+            Source::Home if transfer.made_of.is_some() => {}
             Source::Home => self.n_home_streams += 1,
             Source::Peer(peer) => *self.n_active_by_peer.entry(peer).or_default() += 1,
         }
@@ -438,6 +458,7 @@ impl Executor {
             size_bytes: transfer.size_bytes,
             awaits: std::mem::take(&mut transfer.awaits) && source != Source::Home,
             watched: transfer.watched,
+            packed: transfer.made_of.filter(|_| source == Source::Home),
         });
     }
 }
@@ -465,6 +486,7 @@ impl Transfer {
 pub(super) fn failure_of(error: &TransferError) -> Failure {
     let kind = match error.kind {
         TransferErrorKind::Changed => FailureKind::InputChanged,
+        TransferErrorKind::Unmakeable => FailureKind::InputUnmakeable,
         TransferErrorKind::NoSpace
         | TransferErrorKind::Dropped
         | TransferErrorKind::GivenUp

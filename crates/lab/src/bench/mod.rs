@@ -23,6 +23,7 @@ pub mod index;
 mod journal;
 mod memory;
 mod net;
+mod once;
 mod pairs;
 mod predict;
 mod promise;
@@ -82,6 +83,8 @@ enum Bench {
     Pairs(pairs::PairsArgs),
     /// A map and all pairs over files on the nodes' own disks: tasks that go to their files, beside files that go to their tasks
     Where(whereabouts::WhereArgs),
+    /// Tasks that share a packed environment which the node unpacks once, beside tasks that each unpack it
+    Once(once::OnceArgs),
     /// Reading files of one size from the local disk, from limited shared storage and from caches, with and without a
     /// wrapper script
     Files(files::FilesArgs),
@@ -158,6 +161,7 @@ pub fn bench(args: BenchArgs) -> Result<Exit, Fault> {
         Bench::Sites(args) => sites::bench(&args),
         Bench::Data(args) => data::bench(&args),
         Bench::Pairs(args) => pairs::bench(&args),
+        Bench::Once(args) => once::bench(&args),
         Bench::Where(args) => whereabouts::bench(&args),
         Bench::Files(args) => files::bench(&args),
         Bench::Predict(args) => predict::bench(&args),

@@ -145,6 +145,7 @@ fn where_inputs_came_from(a: &Attempt, report: &AttemptReport, text: &mut String
             CacheOutcome::Joined => format!("another task was fetching it; waited {waited} for that"),
             CacheOutcome::Miss => format!("from home in {waited}"),
             CacheOutcome::Direct => format!("from home in {waited}, for this attempt only"),
+            CacheOutcome::Made => format!("made on this node in {waited}"),
             CacheOutcome::InPlace => "read in place, home is the node's own disk".to_string(),
         };
         let size = units::bytes(input.size_bytes);

@@ -108,11 +108,18 @@ impl Agent {
         let mut node = Node::new(core_config(&options))?;
         let (objects, held) = Objects::open(&directory, &options, inputs.clone())?;
         node.restore(held);
-        let Directory { path, store, sandboxes, private, landings, left_at_home } = directory;
+        let Directory { path, store, sandboxes, private, trees, landings, left_at_home } = directory;
         let peers = Peers::serve(&options, &identity, &path, &store, &node, inputs.clone())?;
         let halt = Halt::default();
-        let home =
-            Home::open(&options, landings, left_at_home, identity.secret(), inputs.clone(), halt.clone())?;
+        let home = Home::open(
+            &options,
+            landings,
+            left_at_home,
+            identity.secret(),
+            inputs.clone(),
+            halt.clone(),
+            trees,
+        )?;
         let writes = Writes::start(&path);
         let slots = start_slots(&options, &sandboxes, inputs.clone())?;
         let nearby = home::nearby(&options);
@@ -327,7 +334,10 @@ impl Agent {
         };
         match &event {
             NodeEvent::TransferEnded { target, source, result: Ok(bytes) } => {
-                self.counters.fetched(*source, bytes.size_bytes);
+                let made = matches!(target, Target::Cache(object) if Made::of(self.objects.location(*object)).is_some());
+                if !made || *source != Source::Home {
+                    self.counters.fetched(*source, bytes.size_bytes);
+                }
                 if let Target::Cache(object) = target {
                     self.objects.came(*object, bytes);
                 }
@@ -408,8 +418,8 @@ impl Agent {
                     self.node.feed(answer);
                 }
             }
-            NodeAction::Fetch { target, object, known, size_bytes, watched, .. } => {
-                self.read_home(target, object, known, size_bytes, watched)
+            NodeAction::Fetch { target, object, known, size_bytes, watched, packed, .. } => {
+                self.read_home(target, object, known, size_bytes, watched, packed)
             }
             NodeAction::Evict { object } => self.objects.evict(object),
             NodeAction::Start { task, attempt, inputs, private_inputs, gpus } => {
@@ -440,6 +450,7 @@ impl Agent {
         known: Option<Known>,
         size_bytes: u64,
         is_watched: bool,
+        packed: Option<ObjectId>,
     ) {
         // Home sends an object from its beginning, into space of its own.
         self.peers.forget_begun(object);
@@ -448,7 +459,8 @@ impl Agent {
             Target::Cache(_) => None,
         };
         let location = self.objects.location(object).to_string();
-        let read = HomeRead { target, object, location, known, size_bytes, private, is_watched };
+        let packed = packed.and_then(|packed| self.objects.find_digest(packed));
+        let read = HomeRead { target, object, location, known, size_bytes, private, is_watched, packed };
         self.home.read(read, self.objects.store.clone());
     }
 
@@ -530,7 +542,7 @@ impl Agent {
             );
         }
         self.objects.remove_again(&self.node.core);
-        self.space.measure(&self.objects.store, self.slots.pids());
+        self.space.measure(&self.objects.store, &self.objects.trees, self.slots.pids());
         let status = self.status();
         if self.connection.say(FromExecutor::Status(Box::new(status))) {
             self.home.rights.asked();

@@ -17,6 +17,7 @@ mod fetch;
 mod home_io;
 mod landing;
 mod landings;
+mod made;
 mod origins;
 mod rights;
 pub mod scratch;

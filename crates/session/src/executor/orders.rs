@@ -211,6 +211,7 @@ mod tests {
             direct: false,
             watched: false,
             stays: false,
+            making: Default::default(),
         }
     }
 

@@ -257,7 +257,10 @@ impl Reader {
             requests.count(input);
             let (bytes, wait_ns) = (input.size_bytes, input.wait_ns);
             let way = match input.outcome {
-                CacheOutcome::LocalHit | CacheOutcome::Joined | CacheOutcome::InPlace => {
+                CacheOutcome::LocalHit
+                | CacheOutcome::Joined
+                | CacheOutcome::InPlace
+                | CacheOutcome::Made => {
                     measured.local_bytes += bytes;
                     continue;
                 }

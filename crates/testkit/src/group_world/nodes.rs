@@ -201,7 +201,9 @@ impl World {
         for (i, (staged, input)) in staged.iter().zip(&context.assignment.inputs).enumerate() {
             let digest = match staged {
                 Staged::Cached(object) => node.stored(*object).map(|s| s.digest),
-                Staged::Private | Staged::InPlace(_) => node.private.get(&(id, i as u32)).map(|s| s.digest),
+                Staged::Private | Staged::Unneeded | Staged::InPlace(_) => {
+                    node.private.get(&(id, i as u32)).map(|s| s.digest)
+                }
             };
             let location = node.book.location(input.object);
             seen.push(digest.unwrap_or_else(|| panic!("promise 2: {id:?} starts without {location}")));

@@ -14,6 +14,8 @@ impl World {
                 Staged::Cached(object) => node.stored(*object).map(|s| s.digest),
                 Staged::Private => node.private.get(&(id, i as u32)).map(|s| s.digest),
                 Staged::InPlace(_) => self.home.find(&location).map(|c| c.digest),
+                // What is made of it is here.
+                Staged::Unneeded => continue,
             };
             let digest = digest.unwrap_or_else(|| panic!("promise 2: {id:?} starts without {location}"));
             seen.push((location, digest, matches!(staged, Staged::InPlace(_))));
@@ -51,7 +53,7 @@ impl World {
         let node = &self.nodes[n];
         let cached = staged.iter().filter_map(|staged| match staged {
             Staged::Cached(object) => node.book.digest(*object),
-            Staged::Private | Staged::InPlace(_) => None,
+            Staged::Private | Staged::Unneeded | Staged::InPlace(_) => None,
         });
         let rotten: BTreeSet<Digest> = cached.filter(|digest| node.rotten.contains(digest)).collect();
         // Another attempt that was to start at the same moment has found it.

@@ -92,12 +92,14 @@ impl Collectives {
             TransferErrorKind::NoSpace
             | TransferErrorKind::Changed
             | TransferErrorKind::Unavailable
+            | TransferErrorKind::Unmakeable
             | TransferErrorKind::GivenUp => true,
             TransferErrorKind::NotHeld
             | TransferErrorKind::Busy
             | TransferErrorKind::Corrupt
             | TransferErrorKind::Temporary
             | TransferErrorKind::Dropped
+            | TransferErrorKind::Larger { .. }
             | TransferErrorKind::Shortage => want.n_tries >= self.config.tries_max,
         };
         if let Source::Peer(peer) = source {

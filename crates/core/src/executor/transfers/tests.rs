@@ -111,6 +111,7 @@ impl Chance {
             direct: self.is(5),
             watched: false,
             stays: false,
+            making: Default::default(),
         }
     }
 
@@ -256,6 +257,7 @@ fn a_task_may_have_very_many_inputs_that_come_in_turn() {
         direct: false,
         watched: false,
         stays: false,
+        making: Default::default(),
     };
     let assignment = Box::new(Assignment {
         task: TaskId(0),

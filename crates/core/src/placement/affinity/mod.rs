@@ -842,7 +842,7 @@ impl Queue for Affinity {
                     unseen = Some(true);
                     self.mark_never_cached(catalog, input.object);
                 }
-                CacheOutcome::Miss | CacheOutcome::RemoteHit { .. } => {
+                CacheOutcome::Miss | CacheOutcome::RemoteHit { .. } | CacheOutcome::Made => {
                     unseen.get_or_insert(false);
                     self.learn_size(catalog, input);
                 }

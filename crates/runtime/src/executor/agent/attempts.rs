@@ -41,6 +41,8 @@ pub(super) struct Attempt {
     pub(super) is_repeated: bool,
     /// Stops the hashing and landing of the attempt's outputs.
     pub(super) halt: Halt,
+    /// The numbers of the trees among its inputs, which stay as long as it needs them.
+    pub(super) trees: Vec<u64>,
 }
 
 impl Attempt {
@@ -122,6 +124,7 @@ impl Attempts {
             incarnation,
             is_repeated: assignment.repeated,
             halt,
+            trees: vec![],
         });
         self.by_id.insert(id, attempt);
     }

@@ -25,7 +25,10 @@ impl Counters {
     /// An attempt has ended.
     pub(super) fn attempt_ended(&mut self, report: &AttemptReport) {
         let is_local = |outcome: CacheOutcome| {
-            matches!(outcome, CacheOutcome::LocalHit | CacheOutcome::Joined | CacheOutcome::InPlace)
+            matches!(
+                outcome,
+                CacheOutcome::LocalHit | CacheOutcome::Joined | CacheOutcome::InPlace | CacheOutcome::Made
+            )
         };
         let local = report.inputs.iter().filter(|input| is_local(input.outcome));
         self.local_bytes += local.map(|input| input.size_bytes).sum::<u64>();

@@ -5,6 +5,7 @@
 
 use super::{AttemptId, ExecutorError, ExecutorOptions};
 use crate::executor::landings::Landings;
+use crate::executor::made::trees::{self, Trees};
 use eyas_data::{LinkAbility, Store};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ pub(super) struct Directory {
     pub(super) store: Store,
     pub(super) sandboxes: PathBuf,
     pub(super) private: PrivateCopies,
+    pub(super) trees: Trees,
     pub(super) landings: Landings,
     /// Temporary files that an earlier process has left at home.
     pub(super) left_at_home: Vec<PathBuf>,
@@ -46,7 +48,8 @@ impl Directory {
         eyas_runner::sandbox::clean_leftovers(&sandboxes, |_| false)?;
         private.clear().map_err(dir_error)?;
         say_how_inputs_are_linked(&path, store.links_to(&sandboxes)?);
-        Ok(Directory { path, store, sandboxes, private, landings, left_at_home })
+        let trees = Trees::open(&path).map_err(dir_error)?;
+        Ok(Directory { path, store, sandboxes, private, trees, landings, left_at_home })
     }
 }
 
@@ -81,7 +84,7 @@ impl PrivateCopies {
 
     /// Removes one copy. A copy that is not there is as good as removed.
     pub(super) fn remove(&self, id: AttemptId, input: u32) {
-        let _ = std::fs::remove_file(self.path(id, input));
+        trees::remove(&self.path(id, input));
     }
 
     /// Removes all copies of an attempt that is over.
@@ -89,7 +92,7 @@ impl PrivateCopies {
         for input in 0..n_inputs {
             let path = self.path(id, input);
             if path.exists() {
-                let _ = std::fs::remove_file(path);
+                trees::remove(&path);
             }
         }
     }
@@ -97,7 +100,7 @@ impl PrivateCopies {
     /// Removes the copies that an earlier process has left.
     fn clear(&self) -> io::Result<()> {
         for entry in std::fs::read_dir(&self.dir)?.flatten() {
-            let _ = std::fs::remove_file(entry.path());
+            trees::remove(&entry.path());
         }
         Ok(())
     }

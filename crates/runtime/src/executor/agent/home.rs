@@ -8,6 +8,8 @@ use crate::clock;
 use crate::executor::home_io::{home_error, parse, read_home, temporary, version_of};
 use crate::executor::landing::{Landing, bring_home};
 use crate::executor::landings::Landings;
+use crate::executor::made::trees::Trees;
+use crate::executor::made::{Shop, Wanted, make, of_run};
 use crate::executor::rights::{LandingFence, Rights};
 use eyas_core::event::*;
 use eyas_core::home_share::{HomeReport, HomeShare, HomeUse};
@@ -35,6 +37,8 @@ pub(super) struct HomeRead {
     pub(super) private: Option<PathBuf>,
     /// Whether the transfer's progress is to be reported.
     pub(super) is_watched: bool,
+    /// The cached object that this one is made of.
+    pub(super) packed: Option<Digest>,
 }
 
 /// One output that is to be brought home.
@@ -69,6 +73,8 @@ pub(super) struct Home {
     inputs: Inputs,
     /// Stops the reading of inputs.
     halt: Halt,
+    /// What was made on this node.
+    trees: Trees,
 }
 
 impl Home {
@@ -80,6 +86,7 @@ impl Home {
         secret: &[u8],
         inputs: Inputs,
         halt: Halt,
+        trees: Trees,
     ) -> Result<Home, ExecutorError> {
         let home_local = options.home_local.iter().chain(&options.home_on).cloned().collect();
         let homes = Homes::new(HomesConfig { home_local, ..HomesConfig::default() })?;
@@ -96,6 +103,7 @@ impl Home {
             secret: secret.to_vec(),
             inputs,
             halt,
+            trees,
         })
     }
 
@@ -157,8 +165,9 @@ impl Home {
         }
         let (homes, inputs) = (self.homes.clone(), self.inputs.clone());
         tokio::task::spawn_blocking(move || {
-            let result = parse(&location).and_then(|location| {
-                let in_place = homes.local_path(&location).is_some();
+            let (asked, is_made) = asked_of(&location);
+            let result = parse(asked).and_then(|location| {
+                let in_place = !is_made && homes.local_path(&location).is_some();
                 let stat = homes.stat(&location).map_err(|e| home_error(&e))?;
                 Ok(HomeAnswer { version: version_of(&stat), in_place })
             });
@@ -168,17 +177,29 @@ impl Home {
     }
 
     fn answer_at_once(&self, location: &str) -> Option<HomeAnswer> {
-        let location = parse(location).ok()?;
+        let (asked, is_made) = asked_of(location);
+        if is_made && asked.starts_with(RUN_FILE) {
+            return Some(HomeAnswer { version: of_run(), in_place: false });
+        }
+        let location = parse(asked).ok()?;
         let version = version_of(&self.homes.stat_at_once(&location)?);
-        Some(HomeAnswer { version, in_place: self.homes.local_path(&location).is_some() })
+        Some(HomeAnswer { version, in_place: !is_made && self.homes.local_path(&location).is_some() })
     }
 
     pub(super) fn read(&self, read: HomeRead, store: Store) {
         let (homes, inputs, halt) = (self.homes.clone(), self.inputs.clone(), self.halt.clone());
         let by_file = self.share.bytes_per_s.is_none();
+        let trees = self.trees.clone();
         tokio::task::spawn_blocking(move || {
-            let HomeRead { target, object, location, known, size_bytes, private, is_watched } = read;
+            let HomeRead { target, object, location, known, size_bytes, private, is_watched, packed } = read;
             let source = Source::Home;
+            if Made::of(&location).is_some() {
+                let (known, private) = (known.as_ref(), private.as_deref());
+                let wanted = Wanted { location: &location, packed, known, room_bytes: size_bytes, private };
+                let shop = Shop { homes: &homes, store: &store, trees: &trees, halt: &halt };
+                let result = make(&shop, &wanted);
+                return send_event(&inputs, NodeEvent::TransferEnded { target, source, result });
+            }
             let say = |moved_bytes, moving: Duration| {
                 let moving_ns = moving.as_nanos() as u64;
                 let moved =
@@ -271,6 +292,14 @@ impl Home {
         while self.landings.n_under_way() > 0 && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+}
+
+/// The file of which home is asked: what is made on this node has the version of the packed file.
+fn asked_of(location: &str) -> (&str, bool) {
+    match Made::of(location) {
+        Some(made) => (made.packed, true),
+        None => (location, false),
     }
 }
 

@@ -7,6 +7,7 @@ use super::{AttemptId, runner};
 use eyas_core::array::{Command, STDERR_NAME, STDOUT_NAME, TaskSpec};
 use eyas_core::event::Staged;
 use eyas_core::is_directory;
+use eyas_core::location::{Made, PACKED_NAME, is_made_tree};
 use eyas_wire::message::Settings;
 use std::path::{Path, PathBuf};
 
@@ -62,6 +63,12 @@ impl Launch<'_> {
         let task = &self.attempt.spec;
         let mut inputs = vec![];
         for (i, ((name, location), staged)) in (0..).zip(task.inputs.iter().zip(self.staged)) {
+            let next = task.inputs.get(i as usize + 1);
+            if *staged == Staged::Unneeded
+                || next.is_some_and(|(_, next)| is_only_packed(name, location, next))
+            {
+                continue;
+            }
             inputs.push(runner::Input {
                 name: runner_name(name, location),
                 source: runner::ByteString::from(self.source(i, location, staged).as_path()),
@@ -81,17 +88,21 @@ impl Launch<'_> {
                 .map_or_else(PathBuf::new, |digest| self.objects.path_of(digest)),
             Staged::Private => self.private.path(self.id, i),
             Staged::InPlace(_) => PathBuf::from(location),
+            Staged::Unneeded => PathBuf::new(),
         }
     }
 
     /// Whether the sandbox links input `i` or copies it.
     fn mode(&self, i: u32, location: &str, staged: &Staged) -> runner::InputMode {
+        if is_made_tree(location) {
+            return runner::InputMode::Shared;
+        }
         let may_be_linked = match staged {
             // Linked only if writes through the link are noticed.
             Staged::Cached(_) => self.attempt.watched.iter().any(|(input, _)| *input == i),
             Staged::Private => true,
             // Files at home must never be written through a link.
-            Staged::InPlace(_) => false,
+            Staged::InPlace(_) | Staged::Unneeded => false,
         };
         match self.has_private_inputs || !may_be_linked && !is_directory(location) {
             true => runner::InputMode::Copy,
@@ -115,6 +126,11 @@ impl Launch<'_> {
         env.extend(task.env.iter().map(|(k, v)| (bytes(k), bytes(v))));
         env
     }
+}
+
+/// Whether the program of a task does not get this input, of which only the next one is made.
+fn is_only_packed(name: &str, location: &str, next: &str) -> bool {
+    name.starts_with(PACKED_NAME) && Made::of(next).is_some_and(|made| made.packed == location)
 }
 
 fn find_program(command: &Command<String>) -> Option<runner::Program> {

@@ -8,6 +8,7 @@ use super::input::{Input, Inputs, Start, send_event};
 use super::node::Node;
 use super::{AttemptId, ExecutorError, ExecutorOptions, runner};
 use crate::executor::home_io::{keep_output, temporary};
+use crate::executor::made::trees::Trees;
 use crate::executor::origins::Origins;
 use crate::executor::watch::Watched;
 use eyas_core::event::*;
@@ -17,11 +18,14 @@ use eyas_data::{Halt, Store};
 use eyas_session::executor::Book;
 use eyas_text::shown;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// See the module.
 pub(super) struct Objects {
     pub(super) book: Book,
     pub(super) store: Store,
+    /// What was made on this node and is no file.
+    pub(super) trees: Trees,
     origins: Origins,
     /// Cached bytes that are not needed and that the disk refused to remove.
     unremoved: Vec<Digest>,
@@ -38,7 +42,8 @@ impl Objects {
         let store = directory.store.clone();
         let held: Vec<(Digest, u64)> = store.scan().into_iter().map(|(d, n)| (Digest(d.into()), n)).collect();
         let (origins, book, held) = Origins::open(&directory.path, &held).map_err(dir_error(options))?;
-        Ok((Objects { book, store, origins, unremoved: vec![], inputs }, held))
+        let trees = directory.trees.clone();
+        Ok((Objects { book, store, trees, origins, unremoved: vec![], inputs }, held))
     }
 
     pub(super) fn location(&self, object: ObjectId) -> &str {
@@ -51,11 +56,11 @@ impl Objects {
     }
 
     pub(super) fn path_of(&self, digest: Digest) -> PathBuf {
-        self.store.path_of(&digest.0.into())
+        self.trees.path_of(&digest).unwrap_or_else(|| self.store.path_of(&digest.0.into()))
     }
 
     pub(super) fn holds(&self, digest: &Digest) -> bool {
-        self.store.find(&digest.0.into()).is_some()
+        self.store.find(&digest.0.into()).is_some() || self.trees.has(digest)
     }
 
     // ------------------------------------------------------------ in and out of the cache
@@ -111,6 +116,9 @@ impl Objects {
     /// Removes bytes from the cache. If the disk refuses, for example because it takes no writes, the removal
     /// is tried again later.
     fn remove(&mut self, digest: Digest) {
+        if self.trees.remove(&digest) {
+            return;
+        }
         match self.store.remove(&digest.0.into()) {
             Ok(_) => {}
             // Bytes that are not there are as good as removed.
@@ -176,6 +184,30 @@ impl Objects {
         });
     }
 
+    /// An attempt has the trees among its inputs from now on; gives their numbers.
+    pub(super) fn hold_trees(&self, staged: &[Staged]) -> Vec<u64> {
+        let cached = staged.iter().filter_map(|staged| match staged {
+            Staged::Cached(object) => self.find_digest(*object),
+            _ => None,
+        });
+        cached.filter_map(|digest| self.trees.hold(&digest)).collect()
+    }
+
+    /// An attempt that had these trees is over. What its program did to them is looked at if that is due.
+    pub(super) fn release_trees(&self, numbers: &[u64]) {
+        for &number in numbers {
+            self.trees.release(number);
+            if self.trees.take_due(number, Instant::now()) {
+                let (trees, inputs) = (self.trees.clone(), self.inputs.clone());
+                tokio::task::spawn_blocking(move || {
+                    if let Some(digest) = trees.look(number) {
+                        let _ = inputs.send(Input::FoundCorrupt(digest.0.into()));
+                    }
+                });
+            }
+        }
+    }
+
     /// Drops inputs of an attempt that were damaged since they were cached, and ends the attempt if there are such inputs.
     /// That is not the task's fault, so the attempt is repeated. `true`: the attempt has ended.
     pub(super) fn refuse_damaged(&self, id: AttemptId, staged: &[Staged], node: &mut Node) -> bool {
@@ -183,6 +215,9 @@ impl Objects {
         let mut unseen = None;
         for staged in staged {
             let Staged::Cached(object) = staged else { continue };
+            if self.find_digest(*object).is_some_and(|digest| self.trees.has(&digest)) {
+                continue;
+            }
             let opened = self.find_digest(*object).map(|digest| self.store.open_object(&digest.0.into()));
             match opened {
                 Some(Ok(_)) => {}

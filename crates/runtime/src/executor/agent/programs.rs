@@ -61,6 +61,9 @@ impl Agent {
             return;
         }
         let attempt = self.attempts.find_mut(id).expect("an attempt that starts has been assigned");
+        if attempt.trees.is_empty() {
+            attempt.trees = self.objects.hold_trees(staged);
+        }
         let launch = Launch {
             id,
             attempt,
@@ -221,6 +224,7 @@ impl Agent {
             self.slots.release(slot, attempt.key, sandbox);
         }
         self.writes.end(&attempt);
+        self.objects.release_trees(&attempt.trees);
         self.private.remove_all(id, attempt.inputs.len() as u32);
     }
 }

@@ -1,6 +1,7 @@
 //! What is known of this node's disks: the room that the cache's disk has, and how much programs have written.
 
 use super::input::{Input, Inputs, send_event};
+use crate::executor::made::trees::Trees;
 use eyas_core::event::NodeEvent;
 use eyas_data::Store;
 use std::collections::BTreeMap;
@@ -33,14 +34,16 @@ impl Space {
 
     /// Measures the room for the cache `store`, and what the processes `slots` and their programs have
     /// written. The measurement has a thread of its own, because a disk may be slow to answer.
-    pub(super) fn measure(&self, store: &Store, slots: Vec<u32>) {
+    pub(super) fn measure(&self, store: &Store, trees: &Trees, slots: Vec<u32>) {
         if self.is_measuring.swap(true, Ordering::AcqRel) {
             return;
         }
-        let (store, inputs, is_measuring) = (store.clone(), self.inputs.clone(), self.is_measuring.clone());
+        let (store, trees) = (store.clone(), trees.clone());
+        let (inputs, is_measuring) = (self.inputs.clone(), self.is_measuring.clone());
         let n_lives = self.n_slot_lives;
         tokio::task::spawn_blocking(move || {
             if let Ok((room_bytes, disk_bytes)) = store.room_bytes() {
+                let room_bytes = room_bytes.saturating_add(trees.held_bytes());
                 send_event(&inputs, NodeEvent::SpaceMeasured { room_bytes, disk_bytes });
             }
             if let Some(bytes) = eyas_runner::tree::written_by_slots(slots) {

@@ -99,6 +99,7 @@ impl Log {
                 direct: false,
                 watched: false,
                 stays: false,
+                making: Default::default(),
             }],
             outputs: vec![],
             staying: vec![],

@@ -1,0 +1,94 @@
+//! Inputs that nodes make of packed files: what a task list says, and what the task has.
+
+use eyas_core::array::{TaskArray, TaskSpec};
+use eyas_tasklist::{ReadOptions, read, to_jsonl};
+use std::path::Path;
+
+fn tasks(text: &str) -> Result<Vec<(TaskSpec, String)>, String> {
+    let list =
+        read(text.as_bytes(), Path::new("/base"), &ReadOptions::default()).map_err(|e| e.to_string())?;
+    let each = |a: &TaskArray| (0..a.n_tasks).map(|i| (a.expand(i), to_jsonl(a, i))).collect::<Vec<_>>();
+    Ok(list.arrays.iter().flat_map(each).collect())
+}
+
+/// The inputs of the only task with these.
+fn inputs(given: &str) -> Result<Vec<(String, String)>, String> {
+    let read = tasks(&format!("{{\"command\":[\"a\"],\"inputs\":{given}}}"))?;
+    let (task, line) = &read[0];
+    let again = tasks(line)?;
+    assert_eq!(again[0].0, *task, "what is written is read as the same task");
+    assert_eq!(again[0].1, *line);
+    Ok(task.inputs.clone())
+}
+
+#[test]
+fn a_packed_input_is_two_files_of_the_task() {
+    for (given, expect) in [
+        (
+            r#"{"x":{"from":"d/x.gz","unpack":"gzip"}}"#,
+            [(".packed/x", "/base/d/x.gz"), ("x", "made:gzip:/base/d/x.gz")],
+        ),
+        (
+            r#"[{"from":"/d/e.tar.zst","unpack":"tar"}]"#,
+            [(".packed/e", "/d/e.tar.zst"), ("e", "made:tar:/d/e.tar.zst/")],
+        ),
+        (
+            r#"[{"environment":"s3://b/e.tgz"}]"#,
+            [(".packed/e", "s3://b/e.tgz"), ("e", "made:environment:s3://b/e.tgz/")],
+        ),
+        (
+            r#"{"x/":{"from":"x.zip","unpack":"zip"}}"#,
+            [(".packed/x", "/base/x.zip"), ("x", "made:zip:/base/x.zip/")],
+        ),
+        (
+            r#"{"x":{"from":"r","make":["a b",":{in}","{out}"]}}"#,
+            [(".packed/x", "/base/r"), ("x", "made:run=a%20b,%3a%7bin%7d,%7bout%7d:/base/r")],
+        ),
+        (r#"{"x/":{"from":"file:///a%2Ab/","make":["a","{in}{out}"]}}"#, [("", ""), ("", "")]),
+    ] {
+        let found = inputs(given);
+        if expect[0].0.is_empty() {
+            assert!(found.unwrap_err().contains("made of one"), "{given}");
+            continue;
+        }
+        let expect = expect.map(|(name, location)| (name.to_owned(), location.to_owned()));
+        assert_eq!(found.unwrap(), expect, "{given}");
+    }
+    let both = inputs(r#"{"x.gz":"x.gz","x":{"from":"x.gz","unpack":"gzip"}}"#).unwrap();
+    let names: Vec<&str> = both.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["x.gz", ".packed/x", "x"], "the task may have the packed file, too");
+}
+
+#[test]
+fn a_reader_waits_for_whoever_writes_the_packed_file() {
+    let text = r#"{"command":["a"],"outputs":["x.tar"]}
+{"command":["b"],"inputs":[{"from":"x.tar","unpack":"tar"}]}"#;
+    let list = read(text.as_bytes(), Path::new("/base"), &ReadOptions::default()).unwrap();
+    assert_eq!(list.n_dependencies, 1);
+    let nobody = inputs(r#"[{"from":"run:x.tar","unpack":"tar"}]"#).unwrap_err();
+    assert!(nobody.contains("run:x.tar"), "{nobody}");
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    for (given, said) in [
+        (r#"{"x":{"from":"a","unpack":"tarr"}}"#, "did you mean `tar`?"),
+        (r#"{"x":{"unpack":"tar"}}"#, "does not say the file"),
+        (r#"{"x":{"from":"a"}}"#, "then one of `unpack` and `make`"),
+        (
+            r#"{"x":{"from":"a","unpack":"tar","make":["x","{in}","{out}"]}}"#,
+            "then one of `unpack` and `make`",
+        ),
+        (r#"{"x/":{"from":"a","unpack":"gzip"}}"#, "makes a file"),
+        (r#"{"x":{"from":"*.gz","unpack":"gzip"}}"#, "stands for several files"),
+        (r#"{"x":{"from":"a","make":["x","{in}"]}}"#, "{out}"),
+        (r#"{"x":{"from":"a","make":[]}}"#, "names no program"),
+        (r#"{"x":"made:tar:/a/"}"#, "how eyas itself names"),
+        (r#"{"d":{"from":"a","unpack":"tar"},"d/x":"x"}"#, "is a file of the sandbox and the directory of"),
+    ] {
+        let error = inputs(given).expect_err(given);
+        assert!(error.contains(said), "{given}: {error}");
+    }
+    let output = tasks(r#"{"command":["a"],"outputs":{"x":{"from":"a","unpack":"tar"}}}"#).unwrap_err();
+    assert!(output.contains("only inputs are made"), "{output}");
+}
