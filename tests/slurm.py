@@ -147,7 +147,9 @@ class Slurm:
     def wait_for_nodes(self, n_nodes: int = N_NODES) -> None:
         def n_idle() -> int:
             with suppress(AssertionError):
-                return self.ask("sinfo", "--noheader", "--Node", "--format=%N %t").split().count("idle")
+                # A node stands there once for each partition.
+                lines = set(self.ask("sinfo", "--noheader", "--Node", "--format=%N %t").splitlines())
+                return sum(line.split()[1] == "idle" for line in lines)
             return 0
 
         try:
