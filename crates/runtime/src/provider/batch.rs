@@ -355,7 +355,10 @@ impl Batch {
         };
         match helper.call(line, within, is_cut) {
             Ok((result, n_calls)) => {
-                self.calls.add(purpose, n_calls);
+                // A submission is one command. Slurm is asked with the first one what time it allows.
+                let n_meant = if purpose == Purpose::Submit { n_calls.min(1) } else { n_calls };
+                self.calls.add(purpose, n_meant);
+                self.calls.add(Purpose::Other, n_calls - n_meant);
                 result
             }
             Err(why) => {
