@@ -154,9 +154,7 @@ def slurm_time(seconds: int) -> str:
     return f"{days}-{hours:02}:{end}" if days else f"{hours}:{end}"
 
 
-def slurm_time_limit(
-    ask: Ask, partition: str | None, options: Mapping[str, Any]
-) -> tuple[str, int] | None:
+def slurm_time_limit(ask: Ask, partition: str | None, options: Mapping[str, Any]) -> tuple[str, int] | None:
     """A partition, or the one that jobs go to unless they say one, with the seconds that it allows a job at most.
 
     None where it has no limit, where Slurm does not say it, or where the user's own lines may name another partition.
