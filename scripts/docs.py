@@ -1,7 +1,7 @@
 """Write the pages that are generated, and check what the guides show against what the program prints.
 
     .venv/bin/python scripts/docs.py [--check]
-    .venv/bin/python scripts/docs.py --run PAGE...
+    .venv/bin/python scripts/docs.py --run PAGE... [--with NAME]
 
 The reference of the command line is made from the program's own help; --check writes nothing and fails if it is not what the
 program says now.
@@ -15,6 +15,7 @@ what they print) is run, and every ```text block says whose output it is. Commen
     <!-- prints: COMMAND -->    the block is what this prints
     <!-- numbers vary -->       no number is compared
     <!-- not run: REASON -->
+    <!-- needs NAME: REASON -->  to be run only by `--with NAME`, where there is a Slurm, a Ray, ...
 
 Compared are words, not measurements: a number with a unit or a fraction, an identifier, a path below a temporary folder and a node's number
 are like any other. `...` stands for anything, on a line of its own for any lines. A command that shows nothing may print what it likes.
@@ -94,7 +95,7 @@ def page(old: str, eyas: Path) -> str:
 # ------------------------------------------------------------------------------------- running a page
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-COMMENT = re.compile(r"<!-- (file|before|prints|numbers vary|not run)(?::? (.*?))? -->", re.DOTALL)
+COMMENT = re.compile(r"<!-- (file|before|prints|numbers vary|not run|needs)(?::? (.*?))? -->", re.DOTALL)
 # Commands that change nothing: they are asked again while what they show is still to come.
 LOOKS = re.compile(r"(eyas (status|explain|logs|report)|cat|ls)\b")
 PATIENCE_S = 30.0
@@ -114,6 +115,7 @@ class Block:
     prints: str | None = None
     numbers_vary: bool = False
     not_run: str | None = None
+    needs: str | None = None
 
 
 def blocks_of(page: str) -> list[Block]:
@@ -135,6 +137,8 @@ def blocks_of(page: str) -> list[Block]:
                     block.numbers_vary = True
                 case "not run":
                     block.not_run = value
+                case "needs":
+                    block.needs = value.partition(":")[0]
         found.append(block)
         end = match.end()
     return found
@@ -241,7 +245,7 @@ def commands_of(text: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def run_page(page: Path, eyas: Path) -> list[str]:
+def run_page(page: Path, eyas: Path, has: str | None = None) -> list[str]:
     """Runs the commands of a page; where it is not true any more."""
     troubles = []
     name = page.relative_to(ROOT) if page.is_relative_to(ROOT) else page
@@ -250,7 +254,7 @@ def run_page(page: Path, eyas: Path) -> list[str]:
         try:
             for block in blocks_of(page.read_text(encoding="utf-8")):
                 where = f"{name}, line {block.line}"
-                if block.not_run is not None:
+                if block.not_run is not None or block.needs not in (None, has):
                     continue
                 for file in block.files:
                     (terminal.work / file).write_text(block.text, encoding="utf-8")
@@ -280,9 +284,12 @@ def main() -> int:
     parser.add_argument(
         "--run", type=Path, nargs="+", metavar="PAGE", help="run the commands of these pages, and compare"
     )
+    parser.add_argument("--with", dest="has", metavar="NAME", help="also run what needs this")
     args = parser.parse_args()
     if args.run:
-        troubles = [trouble for page in args.run for trouble in run_page(page.absolute(), args.eyas)]
+        troubles = [
+            trouble for page in args.run for trouble in run_page(page.absolute(), args.eyas, args.has)
+        ]
         for trouble in troubles:
             print(f"error: {trouble}", file=sys.stderr)
         if not troubles:

@@ -22,6 +22,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from daemons import Daemons
 from harness import lacking, need_program, wait_until
 from spaces import Host, hosts
 
@@ -61,11 +62,11 @@ SCHEDULER = {"schedule_interval": "0:0:1", "flush_submit_sec": "1", "flush_finis
 ENVIRONMENTS = {"smp": "$pe_slots", "spread": "1", "pair": "2", "fill": "$fill_up"}
 
 
-class GridEngine:
+class GridEngine(Daemons):
     """What a test asks of it."""
 
     def __init__(self, folder: Path, all_hosts: Sequence[Host]) -> None:
-        self.folder = folder
+        super().__init__(folder, folder)
         self.root = folder / "root"
         self.hosts = all_hosts
         self.env = {
@@ -74,7 +75,6 @@ class GridEngine:
             "SGE_QMASTER_PORT": "6444",
             "SGE_EXECD_PORT": "6445",
         }
-        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     def on_head(self, *words: str) -> list[str]:
         """The command line that runs these words where users do."""
@@ -145,27 +145,8 @@ class GridEngine:
     # ---------------------------------------------------------------- daemons
 
     def start(self, name: str, host: Host, *words: str) -> None:
-        log = open(self.folder / f"{name}.out", "ab")
-        # SGE_ND: it stays in the foreground.
-        self._daemons[name] = subprocess.Popen(
-            [str(host.enter), *words],
-            # Jobs inherit the environment of the daemon.
-            env={"PATH": PATH, **self.env, "SGE_ND": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-
-    def stop(self, name: str, with_signal: int = signal.SIGTERM) -> None:
-        process = self._daemons.pop(name)
-        with suppress(ProcessLookupError):
-            process.send_signal(with_signal)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        # Jobs inherit the environment of the daemon. SGE_ND: it stays in the foreground.
+        self.launch(name, [str(host.enter), *words], {"PATH": PATH, **self.env, "SGE_ND": "1"})
 
     def start_master(self) -> None:
         self.start("qmaster", self.hosts[0], "/usr/sbin/sge_qmaster")
@@ -194,11 +175,7 @@ class GridEngine:
             pytest.fail(f"Grid Engine does not come up\n{self.try_to('qstat', '-f').stdout}\n{logs}")
 
     def stop_all(self) -> None:
-        for process in reversed(self._daemons.values()):
-            with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM)
-        for name in reversed(list(self._daemons)):
-            self.stop(name)
+        super().stop_all()
         # What looks after a running job outlives the daemon that started it.
         ours = f"SGE_ROOT={self.root}".encode()
         for entry in Path("/proc").iterdir():

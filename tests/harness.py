@@ -22,8 +22,9 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -340,6 +341,19 @@ class Eyas:
                 if inside or mark in (folder / "environ").read_bytes().split(b"\0"):
                     command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                     yield int(folder.name), command.strip()
+
+
+def run_guide(
+    page: Path, has: str, eyas: Path, env: Mapping[str, str], before: Sequence[str | Path] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Runs the commands of a page of docs/guides, with those that need `has`; `before` begins the command line, as `nsenter` does.
+
+    What the page says is not true, it prints, and ends with 1.
+    """
+    command = [*before, sys.executable, ROOT / "scripts" / "docs.py", "--run", page, "--with", has]
+    return subprocess.run(
+        [*command, "--eyas", eyas], env=env, capture_output=True, text=True, check=False, timeout=600
+    )
 
 
 def _absent(what: str, package: str) -> None:

@@ -53,6 +53,9 @@ class Ray:
         self.address = ""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "PYTEST_"))}
         self.env = {**kept, "RAY_USAGE_STATS_ENABLED": "0", MARK: self.mark, "TMPDIR": str(folder / "tmp")}
+        # As in a shell that has activated the environment: a job of Ray finds `eyas` there, and a user `ray`.
+        self.env["PATH"] = f"{_ray().parent}:{self.env['PATH']}"
+        self.env["XDG_STATE_HOME"] = str(folder / "tmp" / "state")
         (folder / "tmp").mkdir()
 
     def _start(self, name: str, words: Sequence[str], hidden: Path | None = None) -> None:

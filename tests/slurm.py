@@ -17,11 +17,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from daemons import Daemons
 from harness import lacking, need_program, wait_until
 from spaces import Host, hosts
 
@@ -65,15 +66,14 @@ OWN_HOSTS = """SlurmctldHost=head({head})
 NodeName=c[1-{n}]"""
 
 
-class Slurm:
+class Slurm(Daemons):
     """What a test asks of it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        super().__init__(folder, folder / "log")
         self.env = {"SLURM_CONF": str(folder / "slurm.conf")}
         # Where nodes have hosts of their own: the head, then the nodes.
         self.hosts: list[Host] = []
-        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     def on_head(self, *words: str) -> list[str]:
         """The command line that runs these words where users do: on the head, which is this host unless there are others."""
@@ -114,24 +114,8 @@ class Slurm:
 
     # ---------------------------------------------------------------- daemons
 
-    def start(self, name: str, words: Sequence[str]) -> None:
-        log = open(self.folder / "log" / f"{name}.out", "ab")
-        self._daemons[name] = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
-
-    def stop(self, name: str, with_signal: int = signal.SIGTERM) -> None:
-        process = self._daemons.pop(name)
-        with suppress(ProcessLookupError):
-            process.send_signal(with_signal)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
     def start_controller(self) -> None:
-        self.start("slurmctld", self.on_head("slurmctld", "-D", "-f", self.env["SLURM_CONF"]))
+        self.launch("slurmctld", self.on_head("slurmctld", "-D", "-f", self.env["SLURM_CONF"]))
 
     def stop_controller(self) -> None:
         """Jobs that run go on. In order, as one that is killed forgets, and later ends, jobs that it took in a moment ago."""
@@ -140,14 +124,16 @@ class Slurm:
     def start_node(self, number: int) -> None:
         words = ["slurmd", "-D", "-f", self.env["SLURM_CONF"]]
         if self.hosts:
-            self.start(f"slurmd{number}", [str(self.hosts[number].enter), *words])
+            self.launch(f"slurmd{number}", [str(self.hosts[number].enter), *words])
         else:
-            self.start(f"slurmd{number}", [*words, "-N", f"n{number}"])
+            self.launch(f"slurmd{number}", [*words, "-N", f"n{number}"])
 
     def wait_for_nodes(self, n_nodes: int = N_NODES) -> None:
         def n_idle() -> int:
             with suppress(AssertionError):
-                return self.ask("sinfo", "--noheader", "--Node", "--format=%N %t").split().count("idle")
+                # A node stands there once for each partition.
+                lines = set(self.ask("sinfo", "--noheader", "--Node", "--format=%N %t").splitlines())
+                return sum(line.split()[1] == "idle" for line in lines)
             return 0
 
         try:
@@ -155,13 +141,6 @@ class Slurm:
         except pytest.fail.Exception:
             logs = "\n".join(path.read_text()[-2_000:] for path in (self.folder / "log").iterdir())
             pytest.fail(f"Slurm does not come up\n{logs}")
-
-    def stop_all(self) -> None:
-        for process in reversed(self._daemons.values()):
-            with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM)
-        for name in reversed(list(self._daemons)):
-            self.stop(name)
 
 
 def _free_ports(n: int) -> int:
@@ -206,7 +185,7 @@ def _bring_up(made: Slurm, nodes: str, more: str, cpus: int) -> None:
     (folder / "slurm.conf").write_text(text)
     munge = ("munged", "--foreground", f"--socket={munge_socket}", f"--pid-file={folder}/munge/pid")
     files = (f"--log-file={folder}/munge/log", f"--seed-file={folder}/munge/seed")
-    made.start("munged", ["setpriv", "--reuid=munge", "--regid=munge", "--clear-groups", *munge, *files])
+    made.launch("munged", ["setpriv", "--reuid=munge", "--regid=munge", "--clear-groups", *munge, *files])
     wait_until(munge_socket.exists, "munged")
     made.start_controller()
     for i in range(N_NODES):

@@ -23,7 +23,7 @@ OPTIONS += ["--listen", "127.0.0.1:0", "--list-every", "1s"]
 
 @pytest.fixture(scope="module")
 def batch() -> Iterator[Slurm]:
-    with slurm() as made:
+    with slurm("PartitionName=short Nodes=ALL MaxTime=5") as made:
         yield made
 
 
@@ -152,6 +152,19 @@ def test_a_partition_that_is_not_there_is_said_in_slurms_words(batch: Slurm, clu
     done = cluster.eyas.run("run", tasks, *OPTIONS, "--partition", "nope", "--nodes", "0..1", status=3)
     assert "nobody could submit a block: sbatch ended with exit status 1: sbatch: error: " in done.stderr
     assert "nope" in done.stderr or "Invalid partition name" in done.stderr, done
+
+
+def test_a_walltime_over_the_partitions_limit_is_said_with_both(batch: Slurm, cluster: Cluster) -> None:
+    tasks = cluster.list_of([cluster.task("t", "echo x > out")])
+    words = ["run", tasks, *OPTIONS, "--partition", "short", "--nodes", "0..1"]
+    done = cluster.eyas.run(*words, status=3)
+    limit = "partition short allows at most 0:05:00, and "
+    assert f"nobody could submit a block: {limit}--walltime asks for 0:10:00" in done.stderr, done
+    # Unless it is said, jobs ask for as much, and Slurm's listing tells that it starts none of them.
+    del words[words.index("--walltime") : words.index("--walltime") + 2]
+    done = cluster.eyas.run(*words, status=3)
+    assert f"Slurm keeps it back: {limit}without --walltime a job asks for 0:10:00" in done.stderr, done
+    empty(batch)
 
 
 def test_options_that_parsl_does_not_have_are_refused(batch: Slurm, cluster: Cluster) -> None:

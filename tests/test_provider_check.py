@@ -32,7 +32,7 @@ SLURM = [
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[Slurm]:
-    with slurm() as made:
+    with slurm("PartitionName=short Nodes=ALL MaxTime=60") as made:
         yield made
 
 
@@ -73,6 +73,15 @@ def test_what_slurm_refuses_is_said_with_what_to_do(real: Slurm, eyas: Eyas) -> 
         "error: the batch system takes no job: sbatch ended with exit status 1: sbatch: error:" in done.stderr
     )
     assert "hint: `sinfo` shows the partitions there are; --partition names one" in done.stderr, done
+
+
+def test_a_walltime_over_the_partitions_limit_is_said_with_both(real: Slurm, eyas: Eyas) -> None:
+    eyas.env |= real.env
+    words = ["2h" if word == "10m" else word for word in SLURM]
+    done = check(eyas, *words, "--partition", "short", status=3)
+    said = "the batch system takes no job: partition short allows at most 1:00:00, and --walltime asks for 2:00:00"
+    assert f"error: {said}\nhint: a shorter --walltime may be allowed" in done.stderr, done
+    wait_until(lambda: not real.queue(), "an empty queue")
 
 
 def test_a_program_that_nodes_do_not_have_is_said(real: Slurm, eyas: Eyas) -> None:

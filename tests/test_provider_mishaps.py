@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
+import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -332,3 +335,60 @@ def test_a_killed_executor_that_never_had_its_folder_leaves_it_alone(eyas: Eyas,
         lambda: not any("__keeper" in command for _, command in eyas.left_behind()), "who would remove it"
     )
     assert (folder / "cache").is_dir()
+
+
+# What a run that is over leaves in the folder for temporary files: its own record, for `eyas report` and `--resume`.
+RECORD = re.compile(r"eyas-\d+(/(runs|clusters|workflows)(/.*)?)?")
+
+
+def ended_at_a_random_moment(eyas_path: Path, folder: Path, how: int, seed: int) -> None:
+    """A run whose head is sent this signal within its first 3 s: nothing may be left, once the lease is over.
+
+    SIGKILL takes all of the head at once. Then the cluster's key stays, until this user's next run removes it.
+    """
+    rng = random.Random(f"{seed} {how}")
+    eyas = Eyas(eyas_path, folder / ".eyas-test", uuid.uuid4().hex)
+    try:
+        batch, cluster = Batch(folder / "batch"), Cluster(eyas, folder / "cluster", folder / "home")
+        lines = [f"sleep {rng.uniform(0, 1.5):.2f}; echo x > out" for _ in range(12)]
+        tasks = cluster.list_of([cluster.task(f"t{i}", line) for i, line in enumerate(lines)])
+        running = run_with(eyas, batch, tasks, "--nodes", "0..3", "--grace", "1s", lease="5s")
+        at_s = rng.uniform(0, 3)
+        time.sleep(at_s)
+        what = f"seed {seed}: signal {how} at {at_s:.2f} s, with {len(batch.running())} blocks"
+        print(what, flush=True)
+        if how == signal.SIGKILL:
+            kill_parts(eyas, "run", "dispatcher", "provider")
+        else:
+            running.signal(how)
+        running.wait(status=None)
+        wait_until(lambda: not list(eyas.left_behind()) and not batch.running(), f"{what}: the end of all")
+        scratch = Path(eyas.env["TMPDIR"])
+        left = [str(path.relative_to(scratch)) for path in scratch.rglob("*")]
+        assert not [path for path in left if not RECORD.fullmatch(path)], what
+        assert not list(Path(eyas.env["XDG_RUNTIME_DIR"]).iterdir()), what
+        if how == signal.SIGKILL:
+            eyas.run("run", cluster.list_of([cluster.task("next", "true > out")]), "--nodes", "1")
+        assert not shared(eyas), what
+    finally:
+        eyas.end()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda how: how.name)
+def test_a_run_that_is_ended_at_a_random_moment_leaves_nothing(
+    eyas_path: Path, tmp_path: Path, how: int
+) -> None:
+    ended_at_a_random_moment(eyas_path, tmp_path, how, int(os.environ.get("EYAS_FROM", "1")))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda how: how.name)
+def test_twenty_runs_that_are_ended_at_random_moments_leave_nothing(
+    eyas_path: Path, tmp_path: Path, how: int
+) -> None:
+    seed = int(os.environ.get("EYAS_FROM", "1"))
+    for n in range(seed + 1, seed + 21):
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        ended_at_a_random_moment(eyas_path, folder, how, n)

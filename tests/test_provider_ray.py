@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from batch import shared
-from harness import PATIENCE_S, Background, Eyas, wait_until
+from harness import PATIENCE_S, ROOT, Background, Eyas, run_guide, wait_until
 from rays import Ray, need_root, none_left, ray
 from weather import Cluster
 
@@ -78,6 +78,23 @@ def test_a_run_takes_both_nodes_reserves_them_and_gives_them_back(cloud: Ray, cl
     assert cloud.ask("ray.util.list_named_actors(all_namespaces=True)") == []
     assert cloud.ask("[ray.available_resources()[name] for name in ('CPU', 'GPU')]") == [4, 2]
     assert not shared(cluster.eyas)
+
+
+def test_the_guide_is_true(cloud: Ray, cluster: Cluster, tmp_path: Path) -> None:
+    """Its commands are run one after the other, with Ray's own port of this cluster in them."""
+    text = (ROOT / "docs" / "guides" / "ray.md").read_text(encoding="utf-8")
+    assert "ray://localhost:10001" in text
+    page = tmp_path / "ray.md"
+    page.write_text(text.replace("ray://localhost:10001", f"ray://localhost:{cloud.client_port}"))
+    # The profile wants it.
+    cloud.add("large", "--num-cpus=4", '--resources={"big": 1}')
+    try:
+        dashboard = {"RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{cloud.dashboard_port}"}
+        done = run_guide(page, "ray", cluster.eyas.path, {**cloud.env, **dashboard})
+        assert done.returncode == 0, done.stdout + done.stderr
+        none_left(cloud)
+    finally:
+        cloud.remove("large")
 
 
 def test_a_node_tells_programs_its_gpus_and_slots_may_be_fewer(cloud: Ray, cluster: Cluster) -> None:

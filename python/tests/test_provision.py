@@ -88,7 +88,7 @@ def test_slurm() -> None:
         ("43", "eyas-c1-4.1.2", "ended", "node fail"),
         ("44", "eyas-c1-5.1.2", "ended", "completing (NonZeroExitCode)"),
         ("45", "eyas-c1-6.1.2", "queued", ""),
-        ("46", "a", "stuck", "Slurm keeps it back: JobHeldAdmin"),
+        ("46", "a", "stuck", "Slurm keeps it back: JobHeldAdmin: an administrator or Slurm itself holds it"),
         ("47", "b", "stuck", "Slurm keeps it back: launch failed requeued held"),
         ("48", "c", "stuck", "Slurm keeps it back: SPECIAL_EXIT"),
         ("49", "d", "queued", "JobHeldUser: its user holds it"),
@@ -96,6 +96,23 @@ def test_slurm() -> None:
         ("51", "f", "queued", "ReqNodeNotAvail, UnavailableNodes:n1: a node that it needs is not available"),
     ]
     assert listings.slurm(said(squeue=out), {})[0].n_nodes == 2
+    ((*_, state, why),) = rows("slurm", squeue=f"41|{NAME}|PENDING|1|PartitionTimeLimit\n")
+    assert state == "stuck" and why.endswith("it asks for more time than its partition allows")
+
+
+def test_slurms_limit_of_time_is_that_of_the_partition_that_jobs_go_to() -> None:
+    def limit(out: str, partition: str | None = None, **options: Any) -> tuple[str, int] | None:
+        return listings.slurm_time_limit(said(sinfo=out), partition, options)
+
+    both = "cpu*|1-02:03:04\ncpu*|1-02:03:04\ngpu|30:00\n"
+    assert limit(both) == ("cpu", 93_784)
+    assert limit("gpu|30:00\n", "gpu") == ("gpu", 1_800)
+    # Not known, none, and whichever of several lets a job in.
+    assert limit("gpu|30:00\n") is None
+    assert limit("cpu*|infinite\n") is None
+    assert limit(both, "cpu,gpu") is None
+    assert limit(both, scheduler_options="#SBATCH -p gpu") is None
+    assert listings.slurm_time(93_784) == "1-02:03:04" and listings.slurm_time(3_600) == "1:00:00"
 
 
 def test_grid_engine() -> None:

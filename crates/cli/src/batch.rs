@@ -3,7 +3,7 @@
 use crate::args::{NodeArgs, ProvideArgs, ProviderKind, listed_every};
 use crate::{Exit, Fault};
 use eyas_core::provisioning::blocks::BlockConfig;
-use eyas_runtime::provider::{Batch, BatchSettings, Launch, Refusal, Share, check_python};
+use eyas_runtime::provider::{self, Batch, BatchSettings, Launch, Refusal, Share, check_python};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -43,6 +43,8 @@ pub fn settings(args: &ProvideArgs, node: &NodeArgs) -> BatchSettings {
 
 /// Time between two listings of the nodes of Ray, where nothing else is said: it costs Ray less than a millisecond.
 const RAY_LISTED_EVERY: Duration = Duration::from_secs(2);
+/// Time between two submissions to Ray, which has no queue that could be flooded.
+const RAY_SUBMIT_EVERY_NS: u64 = 100_000_000;
 
 /// Checks that there is a Python with Parsl or Ray, and what it says of the options, before anything is made. To load Parsl takes a
 /// part of a second, for which the first task would wait, so it is asked only where there is something that it may refuse.
@@ -65,9 +67,10 @@ pub fn check(args: &ProvideArgs, node: &NodeArgs) -> Result<(), Fault> {
 pub fn block_config(cluster: &str, args: &ProvideArgs) -> BlockConfig {
     if args.provider == ProviderKind::Ray {
         let list_every = args.list_every.map_or(RAY_LISTED_EVERY, Duration::from_nanos);
-        return Batch::ray_config(cluster, list_every);
+        let config = provider::block_config(cluster, list_every, 1);
+        return BlockConfig { submit_every_ns: RAY_SUBMIT_EVERY_NS, ..config };
     }
-    Batch::block_config(cluster, listed_every(args.list_every), args.nodes_per_job.unwrap_or(1))
+    provider::block_config(cluster, listed_every(args.list_every), args.nodes_per_job.unwrap_or(1))
 }
 
 pub fn source(

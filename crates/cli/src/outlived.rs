@@ -1,12 +1,12 @@
 //! Blocks that outlive the provider that started them: who ends them, and what is kept for that.
 
-use crate::args::{ProviderKind, listed_every};
+use crate::args::ProviderKind;
 use crate::print::reason;
 use crate::provide::{command_lines, launch_of, shared_state};
 use crate::provider::ProviderArgs;
 use crate::{Exit, Fault, batch};
 use clap::Parser;
-use eyas_runtime::provider::{Commands, Haste, Share, Source, end_blocks, left_file};
+use eyas_runtime::provider::{Commands, Haste, Share, Source, block_prefix, end_blocks, left_file};
 use eyas_text::shown_path;
 use std::path::Path;
 
@@ -70,7 +70,7 @@ pub fn end_left(words: &[String], cluster: &str, haste: impl FnOnce(Haste)) -> R
     let dir = join.parent().unwrap_or(Path::new(".")).to_path_buf();
     let share = Share::of(&shared_state()?, cluster);
     let launch = launch_of(&args.provide, &args.node)?;
-    let prefix = Commands::block_config(cluster, listed_every(None)).prefix;
+    let prefix = block_prefix(cluster);
     let left = if args.provide.provider.is_batch() {
         // The Python process works in the folder, which may be gone.
         std::fs::create_dir_all(share.dir())?;

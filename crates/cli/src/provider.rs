@@ -14,7 +14,9 @@ use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::needs::Equipment;
 use eyas_core::provisioning::ProvisionConfig;
 use eyas_core::provisioning::blocks::BlockConfig;
-use eyas_runtime::provider::{Commands, Local, ProviderOptions, Share, note_nothing_begun, run};
+use eyas_runtime::provider::{
+    Commands, Local, ProviderOptions, Share, block_config, note_nothing_begun, run,
+};
 use eyas_wire::identity::Join;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -108,7 +110,7 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
         ProviderKind::Command => {
             let cluster = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.cluster;
             let share = Share::of(&shared_state()?, &cluster);
-            let blocks = Commands::block_config(&cluster, listed_every(args.provide.list_every));
+            let blocks = block_config(&cluster, listed_every(args.provide.list_every), 1);
             let source =
                 Commands::new(&cluster, command_lines(&args.provide)?, launch, share.clone(), log_dir);
             let lease_ns = args.lease.unwrap_or(DispatcherConfig::default().lease_ns);

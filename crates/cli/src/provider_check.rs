@@ -332,7 +332,9 @@ fn show_sights(output: &str) {
 fn refused(why: &str) -> Fault {
     let message = format!("the batch system takes no job: {}", line_of(why));
     let low = why.to_lowercase();
-    let hint = if low.contains("partition") {
+    let hint = if low.contains("time limit") || low.contains("walltime") {
+        "a shorter --walltime may be allowed, or a longer one elsewhere"
+    } else if low.contains("partition") {
         "`sinfo` shows the partitions there are; --partition names one"
     } else if low.contains("parallel environment") {
         "`qconf -spl` shows the parallel environments there are; --options pe=NAME names one"
@@ -342,8 +344,6 @@ fn refused(why: &str) -> Fault {
         "--queue names another one"
     } else if low.contains("account") {
         "--account names what jobs are charged to; `sacctmgr show associations user=$USER` shows yours"
-    } else if low.contains("time limit") || low.contains("walltime") {
-        "a shorter --walltime may be allowed"
     } else if low.contains("not found") {
         "the commands of the batch system have to be on PATH here"
     } else {

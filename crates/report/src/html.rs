@@ -16,8 +16,8 @@ use crate::metrics::{Comparison, ExecutorRow, FailureRow, Report, TaskRow, Total
 use crate::read::{End, sum};
 use crate::series::Series;
 use crate::stages::StageRow;
-use crate::units::{bytes, count, duration, number, percent, plural, size_unit, time_unit};
-use eyas_text::markup;
+use crate::units::{count, duration, number, percent, plural, size_unit, time_unit};
+use eyas_text::{markup, size};
 use std::fmt::Write;
 
 /// The page of `report`, compared with `base` if there is one.
@@ -263,8 +263,8 @@ fn cards(page: &mut String, report: &Report, base: Option<&Report>) {
         ("makespan", (|t| duration(t.makespan_ns), |t| Some(t.makespan_ns as f64))),
         ("tasks a second", (|t| opt(t.tasks_per_s, number), |t| t.tasks_per_s)),
         ("requests served by a cache", (|t| opt(hit_ratio(t), percent), hit_ratio)),
-        ("read from home", (|t| bytes(t.home_in_bytes), |t| Some(t.home_in_bytes as f64))),
-        ("between nodes", (|t| bytes(t.cache_remote_bytes), |t| Some(t.cache_remote_bytes as f64))),
+        ("read from home", (|t| size(t.home_in_bytes), |t| Some(t.home_in_bytes as f64))),
+        ("between nodes", (|t| size(t.cache_remote_bytes), |t| Some(t.cache_remote_bytes as f64))),
         ("average response time", (|t| duration(t.response_mean_ns), |t| Some(t.response_mean_ns as f64))),
         ("CPU utilisation", (|t| opt(t.cpu_utilisation, percent), |t| t.cpu_utilisation)),
     ];
@@ -339,7 +339,7 @@ fn hit_ratios(page: &mut String, report: &Report, base: Option<&Report>) {
             parts.map(|(class, what, n)| (class, what, n, show(n)))
         };
         bar(&format!("{prefix}requests"), row(&n, &|n| count(n)));
-        bar(&format!("{prefix}bytes"), row(&b, &bytes));
+        bar(&format!("{prefix}bytes"), row(&b, &size));
     };
     match base {
         None => both(report, ""),
@@ -493,10 +493,10 @@ fn totals_lines() -> Vec<TotalsLine> {
             |t| t.hit_ratio_remote_bytes,
         ),
         n("misses by bytes", "2", |t| opt(t.miss_ratio_bytes, percent), |t| t.miss_ratio_bytes),
-        n("read from local disk", "3", |t| bytes(t.cache_local_bytes), |t| Some(t.cache_local_bytes as f64)),
-        n("between nodes", "3", |t| bytes(t.cache_remote_bytes), |t| Some(t.cache_remote_bytes as f64)),
-        n("from home", "3", |t| bytes(t.home_in_bytes), |t| Some(t.home_in_bytes as f64)),
-        n("to home", "3", |t| bytes(t.home_out_bytes), |t| Some(t.home_out_bytes as f64)),
+        n("read from local disk", "3", |t| size(t.cache_local_bytes), |t| Some(t.cache_local_bytes as f64)),
+        n("between nodes", "3", |t| size(t.cache_remote_bytes), |t| Some(t.cache_remote_bytes as f64)),
+        n("from home", "3", |t| size(t.home_in_bytes), |t| Some(t.home_in_bytes as f64)),
+        n("to home", "3", |t| size(t.home_out_bytes), |t| Some(t.home_out_bytes as f64)),
         n("throughput, mean", "4", |_| String::new(), |t| t.throughput_mean_gbps),
         n("throughput, peak", "4", |_| String::new(), |t| Some(t.throughput_peak_gbps)),
         ("time of a task", "", None),
@@ -536,7 +536,7 @@ fn totals_lines() -> Vec<TotalsLine> {
         n("CPU hours with a program", "8", |t| number(t.cpu_hours_busy), |t| Some(t.cpu_hours_busy)),
         n("CPU hours used by programs", "8", |t| number(t.cpu_hours_program), |t| Some(t.cpu_hours_program)),
         n("CPU utilisation", "8", |t| opt(t.cpu_utilisation, percent), |t| t.cpu_utilisation),
-        n("largest program", "", |t| bytes(t.rss_bytes_max), |t| Some(t.rss_bytes_max as f64)),
+        n("largest program", "", |t| size(t.rss_bytes_max), |t| Some(t.rss_bytes_max as f64)),
     ]
 }
 

@@ -1,19 +1,4 @@
-//! Numbers for people: binary sizes, times of readable length, grouped digits.
-
-/// `12.0 MiB`; below 1 KiB `120 bytes`.
-pub fn bytes(n: u64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    if n < 1024 {
-        return if n == 1 { "1 byte".into() } else { format!("{n} bytes") };
-    }
-    let mut value = n as f64 / 1024.0;
-    let mut unit = 0;
-    while value >= 1023.95 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS[unit])
-}
+//! Numbers for people: rates, times of readable length, grouped digits. Sizes are those of [`eyas_text::size`].
 
 const RATES: [(&str, f64); 4] =
     [("KiB/s", 1024.0), ("MiB/s", 1_048_576.0), ("GiB/s", 1_073_741_824.0), ("TiB/s", 1_099_511_627_776.0)];
@@ -131,10 +116,6 @@ mod tests {
 
     #[test]
     fn numbers_read_well() {
-        let sizes =
-            [(0, "0 bytes"), (1, "1 byte"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (12 << 20, "12.0 MiB")];
-        sizes.iter().for_each(|(n, text)| assert_eq!(bytes(*n), *text));
-        assert_eq!(bytes((1 << 20) - 1), "1.0 MiB");
         let times = [
             (0, "0 s"),
             (800, "800 ns"),

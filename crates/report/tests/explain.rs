@@ -56,7 +56,7 @@ Attempt 1 on `n1`
   Inputs:
     sky/f0     1.5 MiB  from home in 40 ms
   Time: queued 1.0 ms, staging inputs 41 ms, running 50 ms (25 ms of processor time, at most 20.0 MiB of memory), bringing outputs home 8.0 ms.
-  It ended well and made 1 output, 1000 bytes.
+  It ended well and made 1 output, 1000 B.
 ";
 
 #[test]
@@ -80,7 +80,7 @@ Attempt 1 on `n1`
   Time: queued 145 ms, staging inputs 1.0 ms, running 51 ms (26 ms of processor time, at most 20.0 MiB of memory).
   It failed: exit status 3.
   It had `retries` left and is tried again.
-  The end of its standard error (40 bytes in all):
+  The end of its standard error (40 B in all):
     | line one
     | no such column `mag` in task 1
 
@@ -91,7 +91,7 @@ Attempt 2 on `n1`
     sky/f0     1.5 MiB  in the node's cache already
   Time: staging inputs 1.0 ms, running 51 ms (26 ms of processor time, at most 20.0 MiB of memory).
   It failed: exit status 3.
-  The end of its standard error (40 bytes in all):
+  The end of its standard error (40 B in all):
     | line one
     | no such column `mag` in task 1
 ";
@@ -145,7 +145,7 @@ Attempt 2 on `n2`
   Inputs:
     sky/f0     1.5 MiB  from home in 40 ms, for this attempt only
   Time: staging inputs 41 ms, running 50 ms (25 ms of processor time, at most 20.0 MiB of memory), bringing outputs home 1.95 s.
-  It ended well and made 1 output, 1000 bytes.
+  It ended well and made 1 output, 1000 B.
 ";
 const CANCELLED: &str = r"
 Task `a-2` (number 2, run 1) was cancelled, 29 ms after it was submitted, before it had been given to an executor.

@@ -8,7 +8,7 @@ use eyas_core::event::*;
 use eyas_core::log::{PrintedLine, PrintedStream};
 use eyas_core::placement::Reason;
 use eyas_core::types::*;
-use eyas_text::line_of;
+use eyas_text::{line_of, size};
 use std::fmt::Write;
 
 /// Lines of output that are shown of a failed attempt.
@@ -148,13 +148,13 @@ fn where_inputs_came_from(a: &Attempt, report: &AttemptReport, text: &mut String
             CacheOutcome::Made => format!("made on this node in {waited}"),
             CacheOutcome::InPlace => "read in place, home is the node's own disk".to_string(),
         };
-        let size = units::bytes(input.size_bytes);
-        let _ = writeln!(text, "    {:<width$}  {size:>10}  {from}", name(input.object));
+        let text_of_size = size(input.size_bytes);
+        let _ = writeln!(text, "    {:<width$}  {text_of_size:>10}  {from}", name(input.object));
     }
     if report.inputs.len() > INPUTS_SHOWN {
         let rest = &report.inputs[INPUTS_SHOWN..];
         let bytes = sum(rest.iter().map(|i| i.size_bytes));
-        let _ = writeln!(text, "    and {} more, {}", rest.len(), units::bytes(bytes));
+        let _ = writeln!(text, "    and {} more, {}", rest.len(), size(bytes));
     }
 }
 
@@ -193,7 +193,7 @@ fn where_time_went(
         let cpu = units::duration(report.cpu_ns);
         let memory = match report.rss_bytes_max {
             0 => String::new(),
-            n => format!(", at most {} of memory", units::bytes(n)),
+            n => format!(", at most {} of memory", size(n)),
         };
         parts.push(format!(
             "running {} ({cpu} of processor time{memory})",
@@ -250,7 +250,7 @@ fn how_it_ended(history: &History, is_last: bool, a: &Attempt, text: &mut String
                         text,
                         "  It ended well and made {}, {}.",
                         units::plural(n, "output"),
-                        units::bytes(bytes)
+                        size(bytes)
                     ),
                 };
             }
@@ -271,7 +271,7 @@ fn what_it_printed(printed: &PrintedLine, text: &mut String) {
             continue;
         }
         any = true;
-        let _ = writeln!(text, "  The end of its {name} ({} in all):", units::bytes(stream.total_bytes));
+        let _ = writeln!(text, "  The end of its {name} ({} in all):", size(stream.total_bytes));
         for line in lines {
             let _ = writeln!(text, "    | {line}");
         }

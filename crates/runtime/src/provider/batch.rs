@@ -14,7 +14,7 @@ use super::calls::{CallCount, Purpose};
 use super::launch::Launch;
 use super::script::{self, last_line};
 use super::{Haste, Share, Source};
-use eyas_core::provisioning::blocks::{BlockConfig, BlockState, Listed};
+use eyas_core::provisioning::blocks::{BlockState, Listed};
 use eyas_text::{line_of, shown_path};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -38,17 +38,12 @@ const AGAIN: Duration = Duration::from_secs(1);
 const CANCEL_IN_HASTE: Duration = Duration::from_secs(5);
 /// How often a wait looks whether it is cut off.
 const LOOK: Duration = Duration::from_millis(20);
-/// Nodes of a running block that have not joined by then are given up.
-const JOIN_MAX_NS: u64 = 120 * S;
-const S: u64 = 1_000_000_000;
 /// The log of the Python process, in the dispatcher's folder.
 pub const LOG: &str = "provision.log";
 /// What was submitted, for the kinds that know blocks by nothing but their ids.
 const BOOK: &str = "blocks.json";
 /// The kind of provider whose nodes are those of a Ray cluster.
 pub const RAY: &str = "ray";
-/// Time between two submissions to Ray, which has no queue that could be flooded.
-const RAY_SUBMIT_EVERY_NS: u64 = 100_000_000;
 
 /// What is asked of a batch system for each block.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -305,28 +300,6 @@ impl Batch {
         }
     }
 
-    /// What nodes of a Ray cluster are like. `cluster`: the id of ours.
-    pub fn ray_config(cluster: &str, list_every: Duration) -> BlockConfig {
-        let config = Batch::block_config(cluster, list_every, 1);
-        BlockConfig { submit_every_ns: RAY_SUBMIT_EVERY_NS, ..config }
-    }
-
-    /// What blocks of a batch system are like. `cluster`: its id.
-    pub fn block_config(cluster: &str, list_every: Duration, nodes_per_job: u32) -> BlockConfig {
-        let list_every_ns = list_every.as_nanos() as u64;
-        BlockConfig {
-            prefix: script::prefix(cluster),
-            nodes_per_block: nodes_per_job,
-            submit_every_ns: S,
-            list_every_ns,
-            unlisted_max: 2,
-            join_within_ns: JOIN_MAX_NS,
-            end_within_ns: list_every_ns.max(10 * S),
-            reuses_numbers: false,
-            number_max: u32::MAX,
-        }
-    }
-
     /// Starts the Python process. [`Share::refresh`] has made the folder before.
     pub fn open(&mut self) -> Result<(), Refusal> {
         let folder = self.share.dir();
@@ -382,7 +355,10 @@ impl Batch {
         };
         match helper.call(line, within, is_cut) {
             Ok((result, n_calls)) => {
-                self.calls.add(purpose, n_calls);
+                // A submission is one command. Slurm is asked with the first one what time it allows.
+                let n_meant = if purpose == Purpose::Submit { n_calls.min(1) } else { n_calls };
+                self.calls.add(purpose, n_meant);
+                self.calls.add(Purpose::Other, n_calls - n_meant);
                 result
             }
             Err(why) => {

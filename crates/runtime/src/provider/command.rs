@@ -16,7 +16,7 @@ use super::calls::{CallCount, Purpose};
 use super::launch::{Launch, quoted};
 use super::script::{self, last_line, prefix};
 use super::{Haste, Share, Source};
-use eyas_core::provisioning::blocks::{BlockConfig, BlockState, Listed};
+use eyas_core::provisioning::blocks::{BlockState, Listed};
 use eyas_text::{line_of, nearest, shown};
 use std::io::{Read, Seek};
 use std::os::unix::process::CommandExt;
@@ -30,9 +30,6 @@ pub const COMMAND_MAX: Duration = Duration::from_secs(60);
 const STOPS_AT_ONCE: usize = 8;
 /// How much of what a command printed is looked at.
 const OUTPUT_MAX: u64 = 16 << 20;
-/// Blocks whose nodes run and have not joined by then are given up.
-const JOIN_MAX_NS: u64 = 120 * S;
-const S: u64 = 1_000_000_000;
 /// What is waited between tries to end a block at the end of the cluster.
 const STOP_PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 /// What a command that stops a block may take longer, when nobody wants to wait any longer.
@@ -209,22 +206,6 @@ impl Commands {
         let calls = CallCount::of(&log_dir);
         let (prefix, haste) = (prefix(cluster), Haste::default());
         Commands { prefix, lines, launch, share, log_dir, haste, calls }
-    }
-
-    /// What blocks of commands are like. `cluster`: its id, which is in their names.
-    pub fn block_config(cluster: &str, list_every: Duration) -> BlockConfig {
-        let list_every_ns = list_every.as_nanos() as u64;
-        BlockConfig {
-            prefix: prefix(cluster),
-            nodes_per_block: 1,
-            submit_every_ns: S,
-            list_every_ns,
-            unlisted_max: 2,
-            join_within_ns: JOIN_MAX_NS,
-            end_within_ns: list_every_ns.max(10 * S),
-            reuses_numbers: false,
-            number_max: u32::MAX,
-        }
     }
 
     fn write_script(&self, name: &str) -> Result<(), String> {

@@ -32,6 +32,7 @@ pub use haste::Haste;
 pub use hosts::{Hosts, Reach, slots_of_grid_engine};
 pub use launch::Launch;
 pub use local::Local;
+pub use script::{block_config, prefix as block_prefix};
 pub use share::Share;
 pub use sweep::{claim, sweep_shares};
 

@@ -2,17 +2,36 @@
 
 use super::Share;
 use super::launch::{Launch, quoted};
+use eyas_core::provisioning::blocks::BlockConfig;
 use eyas_text::line_of;
 use std::fmt::Write as _;
 use std::io::{Read, Seek};
 use std::path::Path;
+use std::time::Duration;
 
+const S: u64 = 1_000_000_000;
 /// How much of a block's output is looked at for its last line.
 const WORDS_MAX: u64 = 16 << 10;
 
 /// What the names of a cluster's blocks begin with.
-pub(super) fn prefix(cluster: &str) -> String {
+pub fn prefix(cluster: &str) -> String {
     format!("eyas-{cluster}-")
+}
+
+/// What blocks elsewhere are like: gentle to whoever is asked for them. `cluster`: its id, which is in their names.
+pub fn block_config(cluster: &str, list_every: Duration, nodes_per_block: u32) -> BlockConfig {
+    let list_every_ns = list_every.as_nanos() as u64;
+    BlockConfig {
+        prefix: prefix(cluster),
+        nodes_per_block,
+        submit_every_ns: S,
+        list_every_ns,
+        unlisted_max: 2,
+        join_within_ns: 120 * S,
+        end_within_ns: list_every_ns.max(10 * S),
+        reuses_numbers: false,
+        number_max: u32::MAX,
+    }
 }
 
 /// What starts the executor of the block with that name. Where a block holds several nodes, each of them runs it, and calls itself

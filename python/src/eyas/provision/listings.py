@@ -14,6 +14,7 @@ import getpass
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,8 +78,9 @@ SLURM_QUEUED = frozenset(
 # Of queued jobs, those that Slurm, or whoever runs it, keeps back: by their states, or by their reasons. A job that its user holds
 # (`JobHeldUser`) is none of them.
 SLURM_STUCK = frozenset("REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT".split())
+TIME_LIMIT = "PartitionTimeLimit"
 SLURM_STUCK_REASONS = frozenset(
-    {"JobHeldAdmin", "launch failed requeued held", "launch_failed_requeued_held"}
+    {"JobHeldAdmin", "launch failed requeued held", "launch_failed_requeued_held", TIME_LIMIT}
 )
 # What reasons mean that will not go away by themselves (the manual of squeue, JOB REASON CODES), and the commonest others.
 SLURM_REASONS = {
@@ -93,7 +95,7 @@ SLURM_REASONS = {
     "PartitionDown": "its partition is down",
     "PartitionInactive": "its partition is inactive",
     "PartitionNodeLimit": "it asks for more nodes than its partition has or allows",
-    "PartitionTimeLimit": "it asks for more time than its partition allows",
+    TIME_LIMIT: "it asks for more time than its partition allows",
     "Priority": "jobs with a higher priority wait, too",
     "ReqNodeNotAvail": "a node that it needs is not available",
     "Reservation": "it waits for its reservation",
@@ -123,16 +125,51 @@ def slurm(ask: Ask, options: Mapping[str, Any]) -> list[Row]:
         why = "" if reason in ("None", "(null)") else reason
         if state == "queued" and (word in SLURM_STUCK or reason in SLURM_STUCK_REASONS):
             state = "stuck"
-        if state == "queued":
+        if state in ("queued", "stuck"):
             # Some reasons have more behind a comma.
             meaning = SLURM_REASONS.get(re.split(r"[,(]", reason)[0].strip())
             why = f"{why}: {meaning}" if meaning else why
-        elif state == "stuck":
+        if state == "stuck":
             why = f"Slurm keeps it back: {why or word}"
         if state == "ended":
             why = word.lower().replace("_", " ") + (f" ({why})" if why else "")
         rows.append(Row(job, name, state, why, int(n_nodes) if n_nodes.isdigit() else None))
     return rows
+
+
+def slurm_seconds(text: str) -> int | None:
+    """A time as Slurm writes it, such as `1-00:00:00` or `30:00`; None: it is no time, or has no end."""
+    match = re.fullmatch(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)", text)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def slurm_time(seconds: int) -> str:
+    """So many seconds as Slurm writes them."""
+    days, rest = divmod(seconds, 24 * 3600)
+    hours, minutes = divmod(rest // 60, 60)
+    end = f"{minutes:02}:{rest % 60:02}"
+    return f"{days}-{hours:02}:{end}" if days else f"{hours}:{end}"
+
+
+def slurm_time_limit(ask: Ask, partition: str | None, options: Mapping[str, Any]) -> tuple[str, int] | None:
+    """A partition, or the one that jobs go to unless they say one, with the seconds that it allows a job at most.
+
+    None where it has no limit, where Slurm does not say it, or where the user's own lines may name another partition.
+    """
+    if "partition" in (lines := str(options.get("scheduler_options", ""))) or "-p" in lines.split():
+        return None
+    where = f" --partition={shlex.quote(partition)}" if partition else ""
+    where += f" --clusters={options['clusters']}" if options.get("clusters") else ""
+    status, out, _ = ask(f"sinfo --noheader --format='%P|%l'{where}")
+    rows = {tuple(line.strip().rpartition("|")[::2]) for line in out.splitlines() if status == 0}
+    found = [(name.rstrip("*"), limit) for name, limit in rows if partition or name.endswith("*")]
+    # With several, Slurm takes whichever allows it.
+    if len(found) != 1 or (seconds := slurm_seconds(found[0][1])) is None:
+        return None
+    return found[0][0], seconds
 
 
 def grid_engine(ask: Ask, options: Mapping[str, Any]) -> list[Row]:

@@ -32,6 +32,9 @@ from .kinds import KINDS, OURS, Settings
 
 # How often Grid Engine is asked why jobs wait, in seconds.
 WHY_EVERY_S = 60.0
+# How often, and how many times, Slurm is asked whether it means to start a job that asks for more time than its partition allows.
+VERDICT_EVERY_S = 1.0
+N_VERDICT_LOOKS = 8
 # Which of our options says what an option of Parsl's would.
 OUR_WORDS = {"nodes_per_block": "nodes-per-job", "walltime": "walltime", "worker_init": "setup"}
 
@@ -222,6 +225,8 @@ class Pool:
         self._queued_before: set[str] = set()
         self._why_queued = ""
         self._ask_why_at = 0.0
+        # Of Slurm: whether a job of this pool was held against its partition's limit.
+        self._has_checked_time = False
         # Commands of all batch systems pass this function; what they print is the best reason that there is.
         cluster: Any = importlib.import_module("parsl.providers.cluster_provider")
         self._execute = cluster.execute_wait
@@ -243,12 +248,49 @@ class Pool:
         try:
             found = provider.submit(f"/bin/sh {shlex.quote(str(script))}", 1, name)
         except Exception as error:
-            raise listings.Failed(self._reason(error)) from error
+            raise listings.Failed(self._refusal(provider, error)) from error
         if not found:
-            raise listings.Failed(self._reason(None))
+            raise listings.Failed(self._refusal(provider, None))
         if self._book:
             self._book.add(str(found), name)
+        if self.settings.kind == "slurm" and self.settings.walltime_s and not self._has_checked_time:
+            self._check_time(provider, str(found), name)
+            self._has_checked_time = True
         return str(found)
+
+    def _refusal(self, provider: Any, error: Exception | None) -> str:
+        """Why a submission failed. Slurm names no limit where it refuses a job that asks for too much time."""
+        reason = self._reason(error)
+        if self.settings.kind == "slurm" and "time limit" in reason.lower():
+            words = self._look_up_limit(provider)
+            return f"{reason}; {words}" if words else reason
+        return reason
+
+    def _look_up_limit(self, provider: Any) -> str | None:
+        """What is wrong with the time that jobs of Slurm ask for, in a sentence that names the limit."""
+        found = listings.slurm_time_limit(provider.execute_wait, provider.partition, self.settings.options)
+        asked = listings.slurm_seconds(provider.walltime)
+        if not found or not asked or asked <= found[1]:
+            return None
+        who = "--walltime asks for" if self.settings.walltime_s else "without --walltime a job asks for"
+        limit = listings.slurm_time(found[1])
+        return f"partition {found[0]} allows at most {limit}, and {who} {listings.slurm_time(asked)}"
+
+    def _check_time(self, provider: Any, job: str, name: str) -> None:
+        """Takes a job back that Slurm will never start, as its partition allows less time. Raises listings.Failed then.
+
+        The limit alone does not say so: a quality of service may lift it. So Slurm's own reason decides.
+        """
+        too_long = self._look_up_limit(provider)
+        for _ in range(N_VERDICT_LOOKS if too_long else 0):
+            time.sleep(VERDICT_EVERY_S)
+            rows = listings.slurm(provider.execute_wait, self.settings.options)
+            states = [row for row in rows if row.id == job]
+            if any(listings.TIME_LIMIT in row.why for row in states):
+                self.cancel([(job, name)])
+                raise listings.Failed(str(too_long))
+            if any(row.state != "queued" for row in states):
+                return
 
     def blocks(self, prefix: str) -> list[Listed]:
         """All blocks whose names are `prefix` and a number. Raises listings.Failed."""
@@ -277,6 +319,10 @@ class Pool:
             found.append(Listed(row.id, block, row.state, row.why, row.n_nodes))
         if self.settings.kind == "grid-engine":
             return self._with_reasons(provider, found)
+        late = [block for block in found if block.state == "stuck" and listings.TIME_LIMIT in block.why]
+        if late and (words := self._look_up_limit(provider)):
+            why = f"Slurm keeps it back: {words}"
+            return [replace(block, why=why) if block in late else block for block in found]
         return found
 
     def _with_reasons(self, provider: Any, found: list[Listed]) -> list[Listed]:

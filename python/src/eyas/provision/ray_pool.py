@@ -34,6 +34,8 @@ STATUS_MAX_S = 5.0
 END_MAX_S = 4.0
 # Ray starts an actor again whose process was killed, so many times.
 RESTARTS_MAX = 3
+# How the words of Ray's client begin where the other side could not let it in.
+FROM_SERVER = "Initialization failure from server:"
 # What Ray's constructor of actors takes and eyas leaves to users, and whether a value fits.
 OPTIONS: dict[str, tuple[str, Any]] = {
     "resources": (
@@ -269,17 +271,21 @@ class RayPool:
                     f"no Ray answers at {at}: {error.strerror or error}",
                     "`ray start --head` prints its address, and `ray status --address HOST:PORT` asks it",
                 ) from None
-        try:
-            # The words of all actors would come here as well.
-            ray.init(
-                address=address,
-                namespace="eyas",
-                log_to_driver=False,
-                logging_level=logging.WARNING,
-                configure_logging=True,
-            )
-        except Exception as error:
-            raise _refusal(address, error) from None
+        # Ray's head starts a process for each client, and gives up after 30 s, which a busy machine may take once.
+        for is_last in (not self._is_client(), True):
+            try:
+                # The words of all actors would come here as well.
+                ray.init(
+                    address=address,
+                    namespace="eyas",
+                    log_to_driver=False,
+                    logging_level=logging.WARNING,
+                    configure_logging=True,
+                )
+                return
+            except Exception as error:
+                if is_last or not str(error).startswith(FROM_SERVER):
+                    raise _refusal(address, error) from None
 
     def _is_client(self) -> bool:
         return self._address.startswith("ray://")
@@ -505,4 +511,6 @@ def _refusal(address: str, error: Exception) -> Refused:
             f"this machine is no node of the Ray cluster at {address}: {_sentence(error)}",
             "from outside, the address is ray://HOST:10001",
         )
-    return Refused(f"cannot connect to Ray at {address}: {_sentence(error)}")
+    # What failed at the other side is told as a traceback, whose last line says why.
+    why = text.strip().splitlines()[-1].strip() if text.startswith(FROM_SERVER) else _sentence(error)
+    return Refused(f"cannot connect to Ray at {address}: {why}")
