@@ -9,7 +9,7 @@
 
 use crate::canonical::{Refusal, Spelling, Url};
 use crate::error::Result;
-use crate::{Capabilities, Home, HomesConfig, command, file, http, s3, webdav, webhdfs};
+use crate::{Capabilities, Home, HomesConfig, az, command, file, gs, http, s3, webdav, webhdfs};
 use std::sync::Arc;
 
 /// All kinds, each on its line. The first one is the kind of plain paths.
@@ -17,6 +17,8 @@ static KINDS: &[&dyn Kind] = &[
     &file::Files,
     &http::Web,
     &s3::Buckets,
+    &gs::Buckets,
+    &az::Containers,
     &webdav::Shares,
     &webhdfs::Hdfs,
     &command::Commands,

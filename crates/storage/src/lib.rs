@@ -24,6 +24,8 @@
 //! Not here: digests, caches and which location to read from; `eyas-core` decides, `eyas-data` verifies.
 
 pub mod canonical;
+mod az;
+mod bucket;
 mod chaos;
 mod command;
 pub mod conformance;
@@ -31,6 +33,7 @@ mod directory;
 mod error;
 mod file;
 mod glob;
+mod gs;
 mod homes;
 mod http;
 mod kind;
@@ -44,6 +47,7 @@ pub mod pattern;
 mod put;
 mod retry;
 mod s3;
+mod signing;
 #[cfg(test)]
 mod testserver;
 mod tree;
