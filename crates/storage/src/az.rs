@@ -124,7 +124,8 @@ impl AzHome {
         let slash = if blob.is_empty() { "" } else { "/" };
         let mut url = format!("{}/{container}{slash}{blob}", account.endpoint);
         push_query(&mut url, question.query);
-        let mut builder = Request::builder().method(question.method).uri(url).header("x-ms-version", PROTOCOL);
+        let mut builder =
+            Request::builder().method(question.method).uri(url).header("x-ms-version", PROTOCOL);
         for (name, value) in question.headers {
             builder = builder.header(*name, *value);
         }
@@ -149,8 +150,7 @@ impl AzHome {
         location: &Location,
         question: &Question<'_>,
     ) -> Result<(HeaderMap, Vec<u8>)> {
-        self.backoff
-            .run(|_| web::whole(self, operation, location, self.send(operation, location, question)?))
+        self.backoff.run(|_| web::whole(self, operation, location, self.send(operation, location, question)?))
     }
 
     /// Makes an object with one request.
@@ -285,8 +285,11 @@ impl Asker for AzHome {
                 );
                 (ErrorKind::PermissionDenied, Status::Permanent, reason)
             }
-            "AuthorizationFailure" | "AuthorizationPermissionMismatch" | "InsufficientAccountPermissions"
-            | "AccountIsDisabled" | "PublicAccessNotPermitted" => {
+            "AuthorizationFailure"
+            | "AuthorizationPermissionMismatch"
+            | "InsufficientAccountPermissions"
+            | "AccountIsDisabled"
+            | "PublicAccessNotPermitted" => {
                 let reason = format!(
                     "access is denied ({code}): these credentials may not {operation} it, or are not those of the storage \
                      account `{account}`"
@@ -359,8 +362,7 @@ mod tests {
             <Blob><Name>a b&amp;c</Name><Properties><Content-Length>1</Content-Length></Properties></Blob>
             <Blob><Name>d</Name><Properties><ResourceType>directory</ResourceType></Properties></Blob>
             <BlobPrefix><Name>e/</Name></BlobPrefix></Blobs><NextMarker>n</NextMarker></EnumerationResults>"#;
-        let expect =
-            Page { keys: vec!["a b&c".into()], prefixes: vec!["e/".into()], next: Some("n".into()) };
+        let expect = Page { keys: vec!["a b&c".into()], prefixes: vec!["e/".into()], next: Some("n".into()) };
         assert_eq!(page_of(xml), expect);
         let last = b"<EnumerationResults><Blobs /><NextMarker /></EnumerationResults>";
         assert_eq!(page_of(last), Page::default());

@@ -184,9 +184,8 @@ impl GsHome {
             headers: &headers,
             body: Some(&[]),
         };
-        let (headers, _) = self
-            .backoff
-            .run(|_| web::whole(self, WRITE, location, self.send(WRITE, location, &begin)?))?;
+        let (headers, _) =
+            self.backoff.run(|_| web::whole(self, WRITE, location, self.send(WRITE, location, &begin)?))?;
         let Some(session) = web::header(&headers, "location").map(str::to_owned) else {
             let reason = "the server gave no URL for the upload";
             return Err(Error::new(ErrorKind::Io, Status::Temporary, WRITE, location, reason));

@@ -9,7 +9,7 @@
 
 use crate::canonical::{Refusal, Spelling, Url};
 use crate::error::Result;
-use crate::{Capabilities, Home, HomesConfig, az, command, file, gs, http, s3, webdav, webhdfs};
+use crate::{Capabilities, Home, HomesConfig, az, command, file, gs, http, s3, sftp, webdav, webhdfs};
 use std::sync::Arc;
 
 /// All kinds, each on its line. The first one is the kind of plain paths.
@@ -21,6 +21,7 @@ static KINDS: &[&dyn Kind] = &[
     &az::Containers,
     &webdav::Shares,
     &webhdfs::Hdfs,
+    &sftp::Hosts,
     &command::Commands,
     #[cfg(test)]
     &crate::memory::Memory,

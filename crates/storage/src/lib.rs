@@ -23,9 +23,9 @@
 //!
 //! Not here: digests, caches and which location to read from; `eyas-core` decides, `eyas-data` verifies.
 
-pub mod canonical;
 mod az;
 mod bucket;
+pub mod canonical;
 mod chaos;
 mod command;
 pub mod conformance;
@@ -47,6 +47,7 @@ pub mod pattern;
 mod put;
 mod retry;
 mod s3;
+mod sftp;
 mod signing;
 #[cfg(test)]
 mod testserver;

@@ -278,7 +278,6 @@ impl S3Home {
             _ => Ok(()),
         }
     }
-
 }
 
 impl Pages for S3Home {

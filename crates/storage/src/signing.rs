@@ -7,7 +7,9 @@
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::{HttpConfig, Location, web};
 use bytes::Bytes;
-use reqsign_core::{CommandExecute, CommandOutput, Context, Env, FileRead, HttpSend, Signer, SigningCredential};
+use reqsign_core::{
+    CommandExecute, CommandOutput, Context, Env, FileRead, HttpSend, Signer, SigningCredential,
+};
 use std::collections::HashMap;
 use std::future::Future;
 use std::io::Read;

@@ -7,9 +7,7 @@
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::signing::{self, variable};
 use crate::{HttpConfig, Location};
-use reqsign_azure_storage::{
-    Credential, DefaultCredentialProvider, RequestSigner, StaticCredentialProvider,
-};
+use reqsign_azure_storage::{Credential, DefaultCredentialProvider, RequestSigner, StaticCredentialProvider};
 use reqsign_core::Signer;
 use std::collections::BTreeMap;
 use ureq::http::request::Parts;

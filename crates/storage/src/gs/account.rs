@@ -27,8 +27,8 @@ impl Account {
             true => host.trim_end_matches('/').to_owned(),
             false => format!("http://{host}"),
         });
-        let is_unsigned = emulator.is_some()
-            || variable("GOOGLE_SKIP_SIGNATURE").is_some_and(|value| value == "true");
+        let is_unsigned =
+            emulator.is_some() || variable("GOOGLE_SKIP_SIGNATURE").is_some_and(|value| value == "true");
         let signer = match is_unsigned {
             true => None,
             false => {
