@@ -1,6 +1,6 @@
 """Real servers for tests that speak as Azure's and Google's storage do: Azurite, of Microsoft, and fake-gcs-server.
 
-Both are programs of other languages' registries, which CI installs. Elsewhere tests that need them are skipped.
+Where a program is missing, the tests that need it are skipped.
 """
 
 from __future__ import annotations

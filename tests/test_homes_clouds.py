@@ -28,8 +28,8 @@ NOBODY = {
 
 
 def needs(name: str) -> pytest.MarkDecorator:
-    """Skips where a server is missing, but not in CI, which installs both."""
-    return pytest.mark.skipif(program(name) is None and not os.environ.get("CI"), reason=f"needs {name}")
+    """Skips where a server is missing."""
+    return pytest.mark.skipif(program(name) is None, reason=f"needs {name}")
 
 
 @pytest.fixture(scope="module")
