@@ -18,9 +18,8 @@ from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
 
-from harness import ask_http, wait_until
-
 from buckets import answers_at, free_port
+from harness import ask_http, wait_until
 
 # The account that all emulators of Azure's storage have; its key is no secret.
 ACCOUNT = "devstoreaccount1"
@@ -69,7 +68,9 @@ class Azure:
         """One request without a body, signed with the key of the account."""
         headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2023-11-03"}
         said = "".join(f"{name}:{headers[name]}\n" for name in sorted(headers))
-        resource = f"/{ACCOUNT}/{ACCOUNT}{path}" + "".join(f"\n{name}:{query[name]}" for name in sorted(query))
+        resource = f"/{ACCOUNT}/{ACCOUNT}{path}" + "".join(
+            f"\n{name}:{query[name]}" for name in sorted(query)
+        )
         to_sign = f"{method}{chr(10) * 12}{said}{resource}"
         digest = hmac.new(base64.b64decode(KEY), to_sign.encode(), hashlib.sha256).digest()
         headers["authorization"] = f"SharedKey {ACCOUNT}:{base64.b64encode(digest).decode()}"

@@ -13,18 +13,7 @@ from harness import Run
 from lists import write_list
 
 # Without an account or a token of the machine on which tests run.
-NOBODY = {
-    name: ""
-    for name in (
-        "AZURE_STORAGE_CONNECTION_STRING",
-        "AZURE_STORAGE_ACCOUNT",
-        "AZURE_STORAGE_KEY",
-        "AZURE_STORAGE_SAS_TOKEN",
-        "GOOGLE_APPLICATION_CREDENTIALS",
-        "STORAGE_EMULATOR_HOST",
-        "CLOUDSDK_AUTH_ACCESS_TOKEN",
-    )
-}
+NOBODY = dict.fromkeys(("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS", "STORAGE_EMULATOR_HOST", "CLOUDSDK_AUTH_ACCESS_TOKEN"), "")
 
 
 def needs(name: str) -> pytest.MarkDecorator:
@@ -92,9 +81,10 @@ def test_what_is_wrong_at_azure_is_said(run: Run, az: Azure) -> None:
     nameless = run("cat", f"az://{container}/x", env=NOBODY, status=4).stderr
     assert "set AZURE_STORAGE_ACCOUNT" in nameless
     nobody = NOBODY | {"AZURE_STORAGE_ACCOUNT": "acct", "PATH": os.environ["PATH"]}
-    assert "no credentials for the storage account `acct`" in run(
-        "cat", f"az://{container}/x", env=nobody, status=4
-    ).stderr
+    assert (
+        "no credentials for the storage account `acct`"
+        in run("cat", f"az://{container}/x", env=nobody, status=4).stderr
+    )
 
 
 @needs("azurite-blob")
@@ -154,7 +144,7 @@ def test_an_upload_to_google_that_is_cut_shows_nothing(run: Run, gs: Google, tmp
         if method == "PUT":
             n_put += 1
             # The first piece comes, the second one does not, once or at all.
-            return "cut" if n_put > 1 and always or n_put == 2 else None
+            return "cut" if (n_put > 1 and always) or n_put == 2 else None
         return None
 
     with weather(gs, cut) as endpoint:
