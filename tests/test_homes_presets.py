@@ -129,6 +129,15 @@ def test_a_host_of_ssh_keeps_every_promise(
 
 
 @needs("sshd", "ssh")
+def test_sftp_keeps_every_promise(lab: Run, box: dict[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "far"
+    folder.mkdir()
+    done = lab("homes", f"sftp://box{folder}/base", cwd=tmp_path, env=box)
+    assert "keeps every promise" in done.stdout
+    assert not [path for path in folder.rglob("*") if path.name.startswith(".eyas-part-")]
+
+
+@needs("sshd", "ssh")
 def test_a_host_that_does_not_let_us_in_is_no_missing_file(
     run: Run, box: dict[str, str], tmp_path: Path
 ) -> None:

@@ -9,15 +9,18 @@
 
 use crate::kind::Kind;
 use crate::scheme::KindNo;
-use crate::{command, file, http, s3, webdav, webhdfs};
+use crate::{az, command, file, gs, http, s3, sftp, webdav, webhdfs};
 
 /// All kinds, each on its line. The first one is the kind of plain paths.
 static KINDS: &[&dyn Kind] = &[
     &file::Files,
     &http::Web,
     &s3::Buckets,
+    &gs::Buckets,
+    &az::Containers,
     &webdav::Shares,
     &webhdfs::Hdfs,
+    &sftp::Hosts,
     &command::Commands,
     #[cfg(test)]
     &crate::memory::Memory,

@@ -24,6 +24,8 @@
 //!
 //! Not here: digests, caches and which location to read from; `eyas-core` decides, `eyas-data` verifies.
 
+mod az;
+mod bucket;
 pub mod canonical;
 mod chaos;
 mod command;
@@ -32,6 +34,7 @@ pub mod conformance;
 mod error;
 mod file;
 mod glob;
+mod gs;
 mod homes;
 mod http;
 mod kind;
@@ -47,6 +50,8 @@ mod put;
 mod retry;
 mod s3;
 mod scheme;
+mod sftp;
+mod signing;
 #[cfg(test)]
 mod testserver;
 mod tree;

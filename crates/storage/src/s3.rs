@@ -1,8 +1,5 @@
 //! `s3` homes: buckets of Amazon S3 and of the many servers that speak its protocol.
 //!
-//! A location is `s3://BUCKET/KEY`. Escapes such as `%20` in a key are decoded, so a percent sign is written as `%25`; every
-//! other character means itself, `?` and `#` too.
-//!
 //! An object appears with one request, all of it at once: a small object's own, or the last one of an upload in parts. An
 //! upload that fails is ended, and while it is under way it is noted ([`Fence::part_begins`](crate::Fence)) as
 //! `s3://BUCKET/KEY?uploadId=ID`, so that whoever reads the note can end it. Between its beginning and the note lies the time
@@ -13,30 +10,31 @@
 //! The protocol has no way to refuse one particular upload later: a writer that is stopped between the last question to its
 //! fence and its last request is kept out by the lease alone (`fences: false`).
 //!
-//! Not here: credentials and endpoint (`account`), reading ([`crate::web`]).
+//! Not here: credentials and endpoint (`account`), reading ([`crate::web`]), names and
+//! listings ([`crate::bucket`]).
 
 mod account;
 mod answer;
 
-use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, push_encoded};
+use crate::bucket::{self, PART_BYTES, Page, Pages, bucket_and_key, push_query, read_part};
+use crate::canonical::{Refusal, Spelling, Url, percent_decode, push_encoded};
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
 use crate::put::given_up;
 use crate::retry::Backoff;
-use crate::tree::{self, Children, Tree};
 use crate::version::Version;
 use crate::web::{self, Asker};
 use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listing, Location, Opened, Put, RetryConfig, Stat};
 use account::Account;
-use answer::Page;
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use ureq::http::{HeaderMap, Request, Response};
 use ureq::{Agent, Body};
+
+const SCHEME: &str = "s3";
 
 const STAT: &str = "stat";
 const READ: &str = "read";
@@ -44,14 +42,8 @@ const WRITE: &str = "write";
 const LIST: &str = "list";
 const REMOVE: &str = "remove";
 
-/// Larger objects are uploaded in parts of this size. The protocol wants at least 5 MiB.
-const PART_BYTES: usize = 8 << 20;
 /// The protocol allows 10,000 parts, so the parts of very large objects grow.
 const PARTS_OF_ONE_SIZE: u32 = 1000;
-/// Parts of one object that are on their way at the same time.
-const UPLOADS_AT_ONCE: usize = 3;
-/// The longest key that the protocol allows.
-const KEY_BYTES_MAX: usize = 1024;
 
 const CAPABILITIES: Capabilities = Capabilities {
     name: "s3",
@@ -72,7 +64,7 @@ pub(crate) struct Buckets;
 
 impl Kind for Buckets {
     fn schemes(&self) -> &'static [&'static str] {
-        &["s3"]
+        &[SCHEME]
     }
 
     fn capabilities(&self) -> &'static Capabilities {
@@ -80,28 +72,7 @@ impl Kind for Buckets {
     }
 
     fn canonical(&self, url: Url<'_>, out: &mut String) -> std::result::Result<Spelling, Refusal> {
-        let (bucket, key) = url.rest.split_once('/').unwrap_or((url.rest, ""));
-        if bucket.contains('@') || bucket.contains(':') {
-            return Err(Refusal::of_credentials());
-        }
-        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-        if bucket.is_empty() || !bucket.bytes().all(is_name) {
-            return Err(Refusal::new("has no valid bucket name", "write s3://BUCKET/KEY"));
-        }
-        let Some(key) = percent_decode(key) else {
-            return Err(Refusal::new("has a `%` that begins no escape", "write %25 for a percent sign"));
-        };
-        if key.contains('\0') {
-            return Err(Refusal::new("holds a NUL byte", None));
-        }
-        if key.len() > KEY_BYTES_MAX {
-            return Err(Refusal::new("has a key of more than 1,024 bytes, which S3 does not allow", None));
-        }
-        out.push_str("s3://");
-        out.push_str(bucket);
-        out.push('/');
-        push_encoded(out, &key, is_path_mark, false);
-        Ok(Spelling::Url)
+        bucket::canonical(url, SCHEME, "write s3://BUCKET/KEY", out)
     }
 
     fn open(&self, config: &HomesConfig) -> Result<Arc<dyn Home>> {
@@ -207,16 +178,7 @@ impl S3Home {
         location: &Location,
         question: &Question<'_>,
     ) -> Result<(HeaderMap, Vec<u8>)> {
-        let answer = self.send(operation, location, question)?;
-        if !answer.status().is_success() {
-            return Err(self.refusal(operation, location, answer));
-        }
-        let (parts, body) = answer.into_parts();
-        let mut bytes = Vec::new();
-        body.into_reader()
-            .read_to_end(&mut bytes)
-            .map_err(|error| web::from_body(operation, location, error))?;
-        Ok((parts.headers, bytes))
+        web::whole(self, operation, location, self.send(operation, location, question)?)
     }
 
     /// The object's stat after a write whose answer named this tag.
@@ -267,58 +229,15 @@ impl S3Home {
     ) -> Result<Stat> {
         let place = place_of(WRITE, location)?;
         let tags: Mutex<BTreeMap<u32, String>> = Mutex::default();
-        let failed: Mutex<Option<Error>> = Mutex::default();
-        let set = |slot: &Mutex<Option<Error>>, error| {
-            slot.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-        };
-        let mut size_bytes: u64 = 0;
-        let (sender, receiver) = sync_channel::<(u32, Vec<u8>)>(0);
-        let receiver = Mutex::new(receiver);
-        let read = std::thread::scope(|scope| {
-            // The channel is owned by the parts' reader, so that the threads end when it does.
-            let sender = sender;
-            for _ in 0..UPLOADS_AT_ONCE {
-                scope.spawn(|| {
-                    while let Some((number, bytes)) = next_part(&receiver) {
-                        // After a failure parts are taken and dropped, so that their reader does not wait for ever.
-                        if failed.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
-                            continue;
-                        }
-                        let text = number.to_string();
-                        let query = [("partNumber", text.as_str()), ("uploadId", id)];
-                        let question =
-                            Question { method: "PUT", place, query: &query, headers: &[], body: &bytes };
-                        match self.backoff.run(|_| self.ask_for(WRITE, location, &question)) {
-                            Ok((headers, _)) => {
-                                let tag = web::header(&headers, "etag").unwrap_or_default().to_owned();
-                                tags.lock().unwrap_or_else(PoisonError::into_inner).insert(number, tag);
-                            }
-                            Err(error) => set(&failed, error),
-                        }
-                    }
-                });
-            }
-            let mut number = 0;
-            let mut bytes = first;
-            loop {
-                number += 1;
-                size_bytes += bytes.len() as u64;
-                let is_last = bytes.len() < part_bytes(number);
-                // The threads end after this loop, not before.
-                let _ = sender.send((number, bytes));
-                if is_last || failed.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
-                    return Ok(());
-                }
-                bytes = read_part(location, body, part_bytes(number + 1), size_bytes, put)?;
-                if bytes.is_empty() {
-                    return Ok(());
-                }
-            }
-        });
-        if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            return Err(error);
-        }
-        read?;
+        let size_bytes = bucket::send_parts(location, first, body, put, part_bytes, &|number, bytes| {
+            let text = number.to_string();
+            let query = [("partNumber", text.as_str()), ("uploadId", id)];
+            let question = Question { method: "PUT", place, query: &query, headers: &[], body: bytes };
+            let (headers, _) = self.backoff.run(|_| self.ask_for(WRITE, location, &question))?;
+            let tag = web::header(&headers, "etag").unwrap_or_default().to_owned();
+            tags.lock().unwrap_or_else(PoisonError::into_inner).insert(number, tag);
+            Ok(())
+        })?;
         put.fence.may_appear().map_err(|why| given_up(WRITE, location, why))?;
         let tags = tags.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut xml = String::from("<CompleteMultipartUpload>");
@@ -359,125 +278,30 @@ impl S3Home {
             _ => Ok(()),
         }
     }
+}
 
-    /// Calls `found` with each page of the keys that begin with `prefix`.
-    fn each_page(
-        &self,
-        location: &Location,
-        prefix: &str,
-        delimiter: &str,
-        found: &mut dyn FnMut(Page),
-    ) -> Result<()> {
-        let (bucket, _) = bucket_and_key(location);
-        let mut token = String::new();
-        loop {
-            let mut query = vec![("encoding-type", "url"), ("list-type", "2"), ("prefix", prefix)];
-            if !delimiter.is_empty() {
-                query.push(("delimiter", delimiter));
-            }
-            if !token.is_empty() {
-                query.push(("continuation-token", &token));
-            }
-            let question =
-                Question { method: "GET", place: (bucket, ""), query: &query, headers: &[], body: &[] };
-            let (_, xml) = self.backoff.run(|_| self.ask_for(LIST, location, &question))?;
-            let mut page = Page::read(&xml);
-            let next = page.next.take();
-            found(page);
-            match next {
-                Some(next) if next != token => token = next,
-                _ => return Ok(()),
-            }
+impl Pages for S3Home {
+    fn scheme(&self) -> &'static str {
+        SCHEME
+    }
+
+    fn page(&self, directory: &Location, prefix: &str, delimiter: &str, token: &str) -> Result<Page> {
+        let mut query = vec![("encoding-type", "url"), ("list-type", "2"), ("prefix", prefix)];
+        if !delimiter.is_empty() {
+            query.push(("delimiter", delimiter));
         }
-    }
-}
-
-/// What a directory's keys begin with: its own key with a `/` behind it; nothing for a whole bucket.
-fn prefix_of(operation: &'static str, directory: &Location) -> Result<String> {
-    if directory.scheme() != Buckets.schemes()[0] {
-        let error = Error::unsupported(operation, directory, CAPABILITIES.name);
-        return Err(error.with_context("scheme", directory.scheme()));
-    }
-    let (_, key) = bucket_and_key(directory);
-    let mut prefix = percent_decode(key).unwrap_or_default();
-    if !prefix.is_empty() && !prefix.ends_with('/') {
-        prefix.push('/');
-    }
-    Ok(prefix)
-}
-
-/// The keys below a directory, one level at a time.
-struct Keys<'a> {
-    home: &'a S3Home,
-    directory: &'a Location,
-    prefix: String,
-}
-
-impl Tree for Keys<'_> {
-    fn children(&self, directory: &str, begins: &str) -> Result<Children> {
-        let above = format!("{}{directory}", self.prefix);
-        let mut children = Children::default();
-        let mut is_there = false;
-        self.home.each_page(self.directory, &format!("{above}{begins}"), "/", &mut |page| {
-            is_there |= !page.keys.is_empty() || !page.prefixes.is_empty();
-            let name = |key: &String| key.strip_prefix(&above).map(str::to_owned);
-            // A key that ends in `/` marks a directory and is no file.
-            children.files.extend(page.keys.iter().filter_map(name).filter(|name| !name.is_empty()));
-            let cut = |name: String| name.strip_suffix('/').map(str::to_owned);
-            let named = page.prefixes.iter().filter_map(name).filter_map(cut);
-            children.directories.extend(named.filter(|name| !name.is_empty()));
-        })?;
-        // A directory is there as long as a key is below it; a bucket always.
-        if !is_there && !begins.is_empty() && !above.is_empty() {
-            self.home.each_page(self.directory, &above, "/", &mut |page| {
-                is_there |= !page.keys.is_empty() || !page.prefixes.is_empty();
-            })?;
+        if !token.is_empty() {
+            query.push(("continuation-token", token));
         }
-        match is_there || above.is_empty() {
-            true => Ok(children),
-            false => Err(nothing_below(self.directory)),
-        }
+        let place = (bucket_and_key(directory).0, "");
+        let question = Question { method: "GET", place, query: &query, headers: &[], body: &[] };
+        let (_, xml) = self.backoff.run(|_| self.ask_for(LIST, directory, &question))?;
+        Ok(answer::page(&xml))
     }
-}
-
-fn nothing_below(directory: &Location) -> Error {
-    let reason = "there is no object whose key begins so";
-    Error::new(ErrorKind::NotFound, Status::Permanent, LIST, directory, reason)
 }
 
 fn part_bytes(number: u32) -> usize {
     PART_BYTES << ((number.saturating_sub(1)) / PARTS_OF_ONE_SIZE).min(6)
-}
-
-fn next_part(parts: &Mutex<Receiver<(u32, Vec<u8>)>>) -> Option<(u32, Vec<u8>)> {
-    parts.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
-}
-
-/// The next bytes of a source, fewer than `want_bytes` only at its end. `before_bytes` were read already.
-fn read_part(
-    location: &Location,
-    body: &mut dyn Read,
-    want_bytes: usize,
-    before_bytes: u64,
-    put: &Put,
-) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut block = vec![0; 256 << 10];
-    while bytes.len() < want_bytes {
-        put.fence.may_go_on().map_err(|why| given_up(WRITE, location, why))?;
-        let want = block.len().min(want_bytes - bytes.len());
-        match body.read(&mut block[..want]) {
-            Ok(0) => break,
-            Ok(n) => bytes.extend_from_slice(&block[..n]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => {
-                let at = before_bytes + bytes.len() as u64;
-                let context = format!("reading byte {at} of what was to be written");
-                return Err(Error::from_read(WRITE, location, error).with_context("failed at", context));
-            }
-        }
-    }
-    Ok(bytes)
 }
 
 /// How an upload is noted while it is under way.
@@ -490,29 +314,12 @@ fn note_of(location: &Location, id: &str) -> String {
 /// The location and the name of an upload, from its note.
 fn upload_of(note: &Path) -> Option<(Location, String)> {
     let (location, id) = note.to_str()?.rsplit_once("?uploadId=")?;
-    Some((location.parse().ok().filter(|l: &Location| l.scheme() == "s3")?, percent_decode(id)?))
+    Some((location.parse().ok().filter(|l: &Location| l.scheme() == SCHEME)?, percent_decode(id)?))
 }
 
-/// The bucket and the percent-encoded key of a location.
-fn bucket_and_key(location: &Location) -> (&str, &str) {
-    let text = location.as_str();
-    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
-    rest.split_once('/').unwrap_or((rest, ""))
-}
-
-/// [`bucket_and_key`] of an object.
+/// The bucket and the percent-encoded key of an object.
 fn place_of<'a>(operation: &'static str, location: &'a Location) -> Result<(&'a str, &'a str)> {
-    if location.scheme() != Buckets.schemes()[0] {
-        let error = Error::unsupported(operation, location, CAPABILITIES.name);
-        return Err(error.with_context("scheme", location.scheme()));
-    }
-    match bucket_and_key(location) {
-        (_, "") => {
-            let reason = "it names a bucket, and an object in it is needed";
-            Err(Error::new(ErrorKind::NotAFile, Status::Permanent, operation, location, reason))
-        }
-        place => Ok(place),
-    }
+    bucket::place_of(operation, location, SCHEME)
 }
 
 /// The URL of a question. Amazon's own servers know a bucket by the name of the host, except one with a dot in its name, which
@@ -524,12 +331,7 @@ fn url_of(endpoint: Option<&str>, region: &str, question: &Question<'_>) -> Stri
         None if bucket.contains('.') => format!("https://s3.{region}.amazonaws.com/{bucket}/{key}"),
         None => format!("https://{bucket}.s3.{region}.amazonaws.com/{key}"),
     };
-    for (i, (name, value)) in question.query.iter().enumerate() {
-        url.push(if i == 0 { '?' } else { '&' });
-        url.push_str(name);
-        url.push('=');
-        push_encoded(&mut url, value, |byte| b"-._~".contains(&byte), false);
-    }
+    push_query(&mut url, question.query);
     url
 }
 
@@ -651,28 +453,7 @@ impl Home for S3Home {
     }
 
     fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
-        let directory = listing.directory();
-        let prefix = prefix_of(LIST, directory)?;
-        let names = match listing {
-            Listing::Glob { pattern, .. } => tree::glob(&Keys { home: self, directory, prefix }, pattern)?,
-            Listing::Under(_) => {
-                let mut names = Vec::new();
-                let mut is_there = prefix.is_empty();
-                self.each_page(directory, &prefix, "", &mut |page| {
-                    is_there |= !page.keys.is_empty();
-                    let files = page.keys.iter().filter(|key| !key.ends_with('/'));
-                    names.extend(files.filter_map(|key| key.strip_prefix(&prefix)).map(str::to_owned));
-                })?;
-                if !is_there {
-                    return Err(nothing_below(directory));
-                }
-                names
-            }
-        };
-        let mut found = names.iter().map(|name| directory.join(name)).collect::<Result<Vec<_>>>()?;
-        found.sort_unstable();
-        found.dedup();
-        Ok(found)
+        bucket::list(self, listing)
     }
 
     /// Servers say nothing of an object that was not there, so they are asked first.

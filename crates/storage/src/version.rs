@@ -1,6 +1,6 @@
 //! Which state of an object: an opaque tag that is equal when the bytes are, as far as the home can tell.
 //!
-//! The text is `size=N`, then `;mtime_ns=N`, `;etag=...`, `;modified=...` or, for a directory, `;contents=...`. Inode numbers and device numbers are left
+//! The text is `size=N`, then `;mtime_ns=N`, `;etag=...`, `;generation=N`, `;modified=...` or, for a directory, `;contents=...`. Inode numbers and device numbers are left
 //! out: they differ between the nodes that mount one file system, and a restored backup is the same object.
 //!
 //! A rewrite of equal size within one tick of the file system's clock (4 ms on many kernels, 1 s on some servers) has
@@ -40,6 +40,11 @@ impl Version {
             (None, Some(date)) => format!("size={size_bytes};modified={date}"),
             (None, None) => format!("size={size_bytes}"),
         })
+    }
+
+    /// By the number that a home gives to each state of an object.
+    pub(crate) fn of_generation(size_bytes: u64, generation: &str) -> Version {
+        Version::from_text(format!("size={size_bytes};generation={generation}"))
     }
 
     /// The text form, for storing.

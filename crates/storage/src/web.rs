@@ -197,6 +197,10 @@ fn open_range(asker: &dyn Asker, location: &Location, range: Range<u64>) -> Resu
         let body = HttpReader::new(location, answer, range.start, range.end - range.start, false);
         return Ok(opened(stat, range, Box::new(body)));
     }
+    if part.is_none() && content_length(answer.headers()) == Some(0) {
+        // What Azurite says of an empty object, in place of 416.
+        return Err(Error::range_outside(READ, location, &range, 0));
+    }
     let (Some((Some(given), total)), 206) = (part, answer.status().as_u16()) else {
         return Err(unexpected(READ, location, &answer, "a part of the object was asked for"));
     };
@@ -217,6 +221,19 @@ fn open_range(asker: &dyn Asker, location: &Location, range: Range<u64>) -> Resu
     let stat = stat_of(size_bytes, answer.headers());
     let body = HttpReader::new(location, answer, 0, range.end - range.start, true);
     Ok(opened(stat, range, Box::new(body)))
+}
+
+/// The headers and the whole body of an answer that has to be a success.
+pub(crate) fn whole(
+    asker: &dyn Asker,
+    operation: &'static str,
+    location: &Location,
+    answer: Response<Body>,
+) -> Result<(HeaderMap, Vec<u8>)> {
+    let (parts, body) = checked(asker, operation, location, answer)?.into_parts();
+    let mut bytes = Vec::new();
+    body.into_reader().read_to_end(&mut bytes).map_err(|error| from_body(operation, location, error))?;
+    Ok((parts.headers, bytes))
 }
 
 /// Size and version of an object.
@@ -383,6 +400,23 @@ impl Read for Source<'_> {
     }
 }
 
+/// By the usual alphabet, filled up with `=`.
+pub(crate) fn base64(bytes: &[u8]) -> String {
+    const SIGNS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::new();
+    for three in bytes.chunks(3) {
+        let bits =
+            three.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
+        for n in 0..4 {
+            match n <= three.len() {
+                true => out.push(char::from(SIGNS[(bits >> (18 - 6 * n)) as usize & 63])),
+                false => out.push('='),
+            }
+        }
+    }
+    out
+}
+
 fn read_certificates(file: &Path) -> Result<Vec<Certificate<'static>>> {
     let operation = "trust the authorities in";
     let pem = std::fs::read(file).map_err(|error| Error::from_io(operation, file.display(), error))?;
@@ -422,8 +456,13 @@ fn content_range(headers: &HeaderMap) -> Option<(Option<Range<u64>>, Option<u64>
     Some((range, total.trim().parse().ok()))
 }
 
+/// What the headers of an answer say. Google's number of an object's generation says more than its ETag, which is another one
+/// by each of its interfaces.
 pub(crate) fn stat_of(size_bytes: u64, headers: &HeaderMap) -> Stat {
-    let version = Version::of_http(size_bytes, header(headers, "etag"), header(headers, "last-modified"));
+    let version = match header(headers, "x-goog-generation") {
+        Some(generation) => Version::of_generation(size_bytes, generation),
+        None => Version::of_http(size_bytes, header(headers, "etag"), header(headers, "last-modified")),
+    };
     Stat { size_bytes, version }
 }
 

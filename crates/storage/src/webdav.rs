@@ -16,7 +16,7 @@ use crate::put::given_up;
 use crate::retry::Backoff;
 use crate::tree::{self, Children, Tree};
 use crate::version::Version;
-use crate::web::{self, Asker, Source};
+use crate::web::{self, Asker, Source, base64};
 use crate::xml::each_text;
 use crate::{Capabilities, Home, HomesConfig, Listing, Location, Opened, Put, Stat};
 use std::collections::BTreeSet;
@@ -318,22 +318,6 @@ fn netrc(text: &str, host: &str) -> Option<(String, String)> {
         }
     }
     Some((login?.to_owned(), password?.to_owned()))
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const SIGNS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::new();
-    for three in bytes.chunks(3) {
-        let bits =
-            three.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
-        for n in 0..4 {
-            match n <= three.len() {
-                true => out.push(char::from(SIGNS[(bits >> (18 - 6 * n)) as usize & 63])),
-                false => out.push('='),
-            }
-        }
-    }
-    out
 }
 
 impl Asker for DavHome {

@@ -8,27 +8,14 @@
 //! The endpoint and the region come from the environment, else from the same profile of `~/.aws/config`.
 
 use crate::error::{Error, ErrorKind, Result, Status};
-use crate::{HttpConfig, Location, web};
-use bytes::Bytes;
+use crate::signing::{self, variable};
+use crate::{HttpConfig, Location};
 use ini::Ini;
 use reqsign_aws_v4::{Credential, DefaultCredentialProvider, RequestSigner};
-use reqsign_core::{CommandExecute, CommandOutput, Context, Env, FileRead, HttpSend, Signer};
-use std::collections::HashMap;
-use std::future::Future;
-use std::io::Read;
+use reqsign_core::Signer;
 use std::path::PathBuf;
-use std::pin::pin;
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Poll, Waker};
-use std::time::Duration;
-use ureq::Agent;
+use std::sync::{Mutex, PoisonError};
 use ureq::http::request::Parts;
-
-/// Where instances learn their role. Elsewhere nobody answers there, and some networks swallow the question.
-const METADATA_HOST: &str = "169.254.169.254";
-const METADATA_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) struct Account {
     /// Without a `/` at its end. `None`: Amazon's own.
@@ -44,7 +31,6 @@ pub(super) struct Account {
 impl Account {
     /// Looks at the environment and the profile. Connects to nothing.
     pub(super) fn find(http: &HttpConfig) -> Result<Account> {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let profile = variable("AWS_PROFILE")
             .or_else(|| variable("AWS_DEFAULT_PROFILE"))
             .unwrap_or_else(|| "default".into());
@@ -77,19 +63,7 @@ impl Account {
         let sign = match is_unsigned {
             true => None,
             false => {
-                let agent = |config: HttpConfig| Ok(web::agent_config(&config)?.build().into());
-                let patient = agent(http.clone())?;
-                let quick = agent(HttpConfig {
-                    connect_timeout: METADATA_TIMEOUT,
-                    answer_timeout: METADATA_TIMEOUT,
-                    proxy_from_env: false,
-                    ..http.clone()
-                })?;
-                let context = Context::new()
-                    .with_file_read(Files)
-                    .with_http_send(Web { patient, quick, is_silent: AtomicBool::new(false) })
-                    .with_env(Variables)
-                    .with_command_execute(Commands);
+                let context = signing::context(http)?;
                 let signer = RequestSigner::new("s3", &region);
                 Some(Signer::new(context, DefaultCredentialProvider::new(), signer))
             }
@@ -125,121 +99,12 @@ impl Account {
                 }
             }
         };
-        finished(signer.sign(request, None)).map_err(|error| {
-            let reason = match error.kind() {
-                reqsign_core::ErrorKind::CredentialInvalid => format!(
-                    "no credentials for S3 were found: neither AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are set, nor has \
-                     the profile `{}` any in ~/.aws/credentials or ~/.aws/config, nor has this machine a role of its own",
-                    self.profile
-                ),
-                _ => format!("the request could not be signed: {error}"),
-            };
-            let status = if error.is_retryable() { Status::Temporary } else { Status::Permanent };
-            Error::new(ErrorKind::PermissionDenied, status, operation, location, reason)
-        })
-    }
-}
-
-/// Runs a future that waits for nothing but this thread and for locks that other threads hold for a moment.
-fn finished<T>(future: impl Future<Output = T>) -> T {
-    struct Unpark(std::thread::Thread);
-    impl std::task::Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut context = std::task::Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(value) => return value,
-            Poll::Pending => std::thread::park(),
-        }
-    }
-}
-
-/// The environment, in which an empty variable is as none.
-#[derive(Debug)]
-struct Variables;
-
-impl Env for Variables {
-    fn var(&self, key: &str) -> Option<String> {
-        std::env::var(key).ok().filter(|value| !value.is_empty())
-    }
-
-    fn vars(&self) -> HashMap<String, String> {
-        let set = std::env::vars_os()
-            .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
-        set.filter(|(_, value)| !value.is_empty()).collect()
-    }
-
-    fn home_dir(&self) -> Option<PathBuf> {
-        std::env::home_dir()
-    }
-}
-
-#[derive(Debug)]
-struct Files;
-
-impl FileRead for Files {
-    async fn file_read(&self, path: &str) -> reqsign_core::Result<Vec<u8>> {
-        std::fs::read(path).map_err(|e| reqsign_core::Error::unexpected(format!("cannot read {path}: {e}")))
-    }
-}
-
-#[derive(Debug)]
-struct Web {
-    patient: Agent,
-    /// For the service of instances, which is near or not there.
-    quick: Agent,
-    /// The service of instances did not answer, so this machine is none.
-    is_silent: AtomicBool,
-}
-
-impl HttpSend for Web {
-    async fn http_send(
-        &self,
-        request: ureq::http::Request<Bytes>,
-    ) -> reqsign_core::Result<ureq::http::Response<Bytes>> {
-        let fail = |reason: String| reqsign_core::Error::unexpected(reason);
-        let is_metadata = request.uri().host() == Some(METADATA_HOST);
-        if is_metadata && self.is_silent.load(Ordering::Relaxed) {
-            return Err(fail("this machine is no instance".into()));
-        }
-        let agent = if is_metadata { &self.quick } else { &self.patient };
-        let (parts, body) = request.into_parts();
-        let answer = match body.is_empty() && parts.method != "POST" && parts.method != "PUT" {
-            true => agent.run(ureq::http::Request::from_parts(parts, ())),
-            false => agent.run(ureq::http::Request::from_parts(parts, &body[..])),
-        };
-        let answer = answer.map_err(|error| {
-            self.is_silent.fetch_or(is_metadata, Ordering::Relaxed);
-            fail(error.to_string())
-        })?;
-        let (parts, body) = answer.into_parts();
-        let mut bytes = Vec::new();
-        body.into_reader().take(1 << 20).read_to_end(&mut bytes).map_err(|error| fail(error.to_string()))?;
-        Ok(ureq::http::Response::from_parts(parts, bytes.into()))
-    }
-}
-
-#[derive(Debug)]
-struct Commands;
-
-impl CommandExecute for Commands {
-    async fn command_execute<'a>(
-        &'a self,
-        program: &'a str,
-        args: &'a [&'a str],
-    ) -> reqsign_core::Result<CommandOutput> {
-        let output = Command::new(program).args(args).stdin(Stdio::null()).output();
-        let output =
-            output.map_err(|e| reqsign_core::Error::unexpected(format!("cannot start `{program}`: {e}")))?;
-        Ok(CommandOutput {
-            status: output.status.code().unwrap_or(-1),
-            stdout: output.stdout,
-            stderr: output.stderr,
+        signing::sign(&signer, request, operation, location, &|| {
+            format!(
+                "no credentials for S3 were found: neither AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are set, nor has the \
+                 profile `{}` any in ~/.aws/credentials or ~/.aws/config, nor has this machine a role of its own",
+                self.profile
+            )
         })
     }
 }

@@ -1,5 +1,6 @@
 //! What an S3 server says in XML: errors, listings, uploads.
 
+use crate::bucket::Page;
 use crate::canonical::percent_decode;
 use crate::xml::each_text;
 
@@ -14,42 +15,30 @@ pub(super) fn text_at(xml: &[u8], path: &str) -> Option<String> {
     wanted
 }
 
-/// One page of a listing.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Page {
-    pub keys: Vec<String>,
-    /// What all keys below one `/` begin with, that sign included.
-    pub prefixes: Vec<String>,
-    /// Asks for the next page.
-    pub next: Option<String>,
-}
-
-impl Page {
-    /// From the answer to `ListObjectsV2`.
-    pub(super) fn read(xml: &[u8]) -> Page {
-        let mut page = Page::default();
-        let (mut is_encoded, mut is_truncated) = (false, false);
-        each_text(xml, &mut |at, text| match at {
-            "Contents/Key" => page.keys.push(text.to_owned()),
-            "CommonPrefixes/Prefix" => page.prefixes.push(text.to_owned()),
-            "NextContinuationToken" => page.next = Some(text.to_owned()),
-            "IsTruncated" => is_truncated = text == "true",
-            "EncodingType" => is_encoded = text == "url",
-            _ => {}
-        });
-        if is_encoded {
-            // A space is written as `+` by some servers; a plus sign is always written as %2B.
-            for name in page.keys.iter_mut().chain(&mut page.prefixes) {
-                if let Some(decoded) = percent_decode(&name.replace('+', " ")) {
-                    *name = decoded;
-                }
+/// A page of a listing, from the answer to `ListObjectsV2`.
+pub(super) fn page(xml: &[u8]) -> Page {
+    let mut page = Page::default();
+    let (mut is_encoded, mut is_truncated) = (false, false);
+    each_text(xml, &mut |at, text| match at {
+        "Contents/Key" => page.keys.push(text.to_owned()),
+        "CommonPrefixes/Prefix" => page.prefixes.push(text.to_owned()),
+        "NextContinuationToken" => page.next = Some(text.to_owned()),
+        "IsTruncated" => is_truncated = text == "true",
+        "EncodingType" => is_encoded = text == "url",
+        _ => {}
+    });
+    if is_encoded {
+        // A space is written as `+` by some servers; a plus sign is always written as %2B.
+        for name in page.keys.iter_mut().chain(&mut page.prefixes) {
+            if let Some(decoded) = percent_decode(&name.replace('+', " ")) {
+                *name = decoded;
             }
         }
-        if !is_truncated {
-            page.next = None;
-        }
-        page
     }
+    if !is_truncated {
+        page.next = None;
+    }
+    page
 }
 
 #[cfg(test)]
@@ -63,16 +52,16 @@ mod tests {
             <NextContinuationToken>a&amp;b</NextContinuationToken>
             <Contents><Key>a+b%2Bc%0Ad</Key><Size>1</Size></Contents>
             <CommonPrefixes><Prefix>e%C3%A9/</Prefix></CommonPrefixes></ListBucketResult>"#;
-        let page = Page::read(xml);
+        let read = page(xml);
         let expect = Page {
             keys: vec!["a b+c\nd".into()],
             prefixes: vec!["e\u{e9}/".into()],
             next: Some("a&b".into()),
         };
-        assert_eq!(page, expect);
+        assert_eq!(read, expect);
         let plain = b"<R><Contents><Key>a+b&lt;%41&#10;</Key></Contents><NextContinuationToken>x</NextContinuationToken></R>";
-        assert_eq!(Page::read(plain), Page { keys: vec!["a+b<%41\n".into()], ..Page::default() });
-        assert_eq!(Page::read(b"<broken"), Page::default());
+        assert_eq!(page(plain), Page { keys: vec!["a+b<%41\n".into()], ..Page::default() });
+        assert_eq!(page(b"<broken"), Page::default());
     }
 
     #[test]
