@@ -4,7 +4,7 @@
 //! ([`crate::canonical`]), and [`crate::Homes`] opens all that is listed here.
 //!
 //! To add a home, write one file beside this one with a type that implements [`Kind`] and another one that implements
-//! [`Home`], and add its line to [`KINDS`]. `memory.rs`, which exists in tests only, is an example. Its test is one call
+//! [`Home`]. Add its `mod` to `lib.rs`, and its name to the `use` and its line to [`KINDS`] below. `memory.rs`, which exists in tests only, is an example. Its test is one call
 //! of the conformance suite.
 
 use crate::canonical::{Refusal, Spelling, Url};
