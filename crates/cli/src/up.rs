@@ -220,7 +220,9 @@ async fn fill(
             let log = plan.dir.join(format!("{name}.log"));
             let message = match taken_over.get(name) {
                 Some(pid) if !started.contains(name) => {
-                    format!("{name} (process {pid}) is left from the earlier cluster; it neither joins nor ends")
+                    format!(
+                        "{name} (process {pid}) is left from the earlier cluster; it neither joins nor ends"
+                    )
                 }
                 _ => format!("{name} has not joined within {} s", JOIN_MAX.as_secs()),
             };
