@@ -80,6 +80,13 @@ def test_the_architecture_names_what_is_there() -> None:
         *rooms, name = word.split("::")
         if name not in names or any(room.removeprefix("eyas_") not in stems | names for room in rooms):
             missing.append(word)
+    # A method by its type: a file has both, an `impl` of the type and the function.
+    code = [(ROOT / path).read_text(encoding="utf-8") for path in files]
+    for owner, name in set(re.findall(r"`(?:\w+::)*([A-Z]\w+)::([a-z]\w*)`", text)):
+        has_type = re.compile(rf"\b(?:impl|trait)\b[^{{;]*\b{owner}\b")
+        has_name = re.compile(rf"\bfn {name}\b")
+        if not any(has_name.search(one) and has_type.search(one) for one in code):
+            missing.append(f"{owner}::{name}")
     drawn = "\n".join(re.findall(r"^```mermaid\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
     for crate, rest in re.findall(r"\b(\w+)/([\w/]+\.rs)\b", drawn):
         if f"crates/{crate}/src/{rest}" not in files:
@@ -158,7 +165,9 @@ def test_a_circle_among_files_is_found(tmp_path: Path) -> None:
 def all_schemes() -> set[str]:
     """The schemes of all kinds of home that stand in the registry, each as its file says it."""
     storage = ROOT / "crates" / "storage" / "src"
-    registry = (storage / "kind.rs").read_text(encoding="utf-8").partition("static KINDS")[2].partition("];")[0]
+    registry = (
+        (storage / "kind.rs").read_text(encoding="utf-8").partition("static KINDS")[2].partition("];")[0]
+    )
     schemes: set[str] = set()
     for file in re.findall(r"^    &(\w+)::\w+,$", registry, re.MULTILINE):
         code = (storage / f"{file}.rs").read_text(encoding="utf-8")
