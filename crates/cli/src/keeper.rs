@@ -1,8 +1,8 @@
-//! Who removes the folder of an executor that was told to leave nothing and is killed before it could.
+//! A keeper process removes an executor's folder when the executor is killed.
 //!
-//! An executor starts one beside itself, in a session of its own, and holds the writing end of its standard input. However the
-//! executor ends, that is closed. The folder is removed only if it was the executor's: its lock still names the process. Of a
-//! folder that stays for the next executor, only the cache stays.
+//! The executor starts the keeper, in a session of its own, and holds a pipe to it. When the pipe closes, the executor is gone.
+//! The keeper removes the folder only if the folder's lock still names that executor. Where the folder is kept for the next
+//! executor, the keeper leaves the cache in it and removes the rest.
 
 use crate::node;
 use eyas_runtime::executor::scratch::Scratch;

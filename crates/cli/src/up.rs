@@ -220,7 +220,9 @@ async fn fill(
             let log = plan.dir.join(format!("{name}.log"));
             let message = match taken_over.get(name) {
                 Some(pid) if !started.contains(name) => {
-                    format!("{name} (process {pid}) is there from before, and neither joins again nor ends")
+                    format!(
+                        "{name} (process {pid}) is left from the earlier cluster; it neither joins nor ends"
+                    )
                 }
                 _ => format!("{name} has not joined within {} s", JOIN_MAX.as_secs()),
             };
@@ -267,7 +269,7 @@ pub fn down(args: JoinArgs) -> Result<Exit, Fault> {
                 let hint = format!("nobody answers; if the cluster was killed, remove {}", shown_path(&path));
                 return Err(Fault::from(e).hint(hint));
             }
-            // Nobody was asked, or somebody is there: the file is of use still.
+            // A dispatcher may still run, so the join file stays.
             Err(e) => return Err(e.into()),
         };
         let join = Join::read(&path).ok();

@@ -59,7 +59,7 @@ pub struct Config {
 /// A rule: files below a directory lie on the own disks of some hosts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HomeOn {
-    /// Of its heading, from 1.
+    /// The line of the heading; the first line is 1.
     pub line: usize,
     pub prefix: PathBuf,
     /// At least one.
@@ -70,7 +70,7 @@ pub struct HomeOn {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Home {
     pub name: String,
-    /// Of its heading, from 1.
+    /// The line of the heading; the first line is 1.
     pub line: usize,
     /// Names with their texts, each name at most once.
     pub values: Vec<(String, Vec<String>)>,
@@ -80,7 +80,7 @@ pub struct Home {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Profile {
     pub name: String,
-    /// Of its heading, from 1.
+    /// The line of the heading; the first line is 1.
     pub line: usize,
     /// In the order of the file; each key at most once.
     pub settings: Vec<Setting>,

@@ -1,7 +1,7 @@
 //! The list of all kinds of home storage.
 //!
 //! To add a home, write one file beside this one with a type that implements [`Kind`] and another one that implements
-//! [`Home`](crate::Home), and add its line to [`KINDS`]. `memory.rs`, which exists in tests only, is an example. Its test is
+//! [`Home`](crate::Home), and add its `mod` to `lib.rs` and its line to [`KINDS`]. `memory.rs`, which exists in tests only, is an example. Its test is
 //! one call of the conformance suite.
 //!
 //! This file stands above those of the kinds. They and [`crate::Location`] know a kind by its number only ([`KindNo`]), and

@@ -1,5 +1,5 @@
-//! eyas-testkit: builders, a simulator of the whole system, and a checker for each promise. Of the shipped
-//! programs, only `eyas-lab chaos` contains it.
+//! Builders, a simulator of the whole system, and checkers of the promises. Tests use it, and `eyas-lab chaos`; no
+//! program that is given to users contains it.
 //!
 //! | module | gives |
 //! |---|---|
@@ -8,14 +8,14 @@
 //! | [`options`] | what a simulated world is made of and what goes wrong in it, all drawn from one seed |
 //! | [`happening`] | what can happen in such a world |
 //! | [`world`] | one dispatcher and some executors, virtual network, disks, programs, journal and time |
+//! | [`group_world`] | several dispatchers that share runs, with executors and clients that move among them |
 //! | [`home`] | home storage with every version that it ever had |
 //! | [`two_mark`] | the sequential 2Mark over several stores, its offline optimum, and the search for what breaks its bound |
 //! | [`process`] | a dispatcher process: the live dispatcher's session over a journal in memory |
 //! | [`node`] | what the live executor does around its state machine, without its I/O |
 //!
-//! The simulator runs the state machines of `eyas-core` and the dispatcher's session of `eyas-session` as they are; only what
-//! surrounds them is a model.
-//! Nothing here depends on the machine: one seed, one sequence of events, one trace hash.
+//! The simulator runs the state machines of `eyas-core` and the sessions of `eyas-session` as they are; only what surrounds
+//! them is a model. Nothing here depends on the machine: one seed, one sequence of events, one trace hash.
 
 pub mod build;
 pub mod group_world;

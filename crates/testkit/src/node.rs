@@ -88,7 +88,7 @@ pub struct Node {
     pub private: BTreeMap<(AttemptId, u32), Stored>,
     /// Bytes that other users have on the disk.
     pub others_bytes: u64,
-    /// What programs that run have on the disk.
+    /// Bytes that running programs have written.
     pub scratch: BTreeMap<AttemptId, u64>,
     /// Bytes that programs have written so far.
     pub written_bytes: u64,
@@ -237,7 +237,7 @@ impl Node {
     /// Bytes for the cache are complete; the state machine does not know yet.
     pub fn place(&mut self, stored: &Stored) {
         self.files.insert(stored.digest, stored.size_bytes);
-        // What was in doubt gives way.
+        // A damaged file with this digest is replaced.
         self.rotten.remove(&stored.digest);
     }
 

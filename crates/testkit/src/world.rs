@@ -14,11 +14,13 @@
 //!      same (one dispatcher life long: neither journal nor report says which bytes were read);
 //!   3. the cache's own invariants; no object that a program uses and no last copy is evicted;
 //!   4. every task ends, has a reason while it waits, and fails only for causes that exist in this world;
-//!   5. the recorded events, fed to fresh machines, give the same actions;
+//!   5. the recorded events, fed to fresh machines, give the same actions.
 //!
-//! tasks that are added to a run are in it or are not, all of them, and the run ends after them; and of files that stay on the
-//! nodes: they are read as a task that was done has made them, are never asked of
-//! home, are made again only when the last copy is gone, and are gone when the runs have ended.
+//! The promises 6 and 7 are checked with real processes (`docs/promises.md`).
+//!
+//! Also checked: the tasks of an addition are in their run all together or not at all, and the run ends after them.
+//! Files that stay on the nodes are read as a task that was done has made them, and home is never asked for them. They
+//! are made again only when the last copy is gone, and they are gone when the runs have ended.
 //!
 //! | module | has |
 //! |---|---|

@@ -222,8 +222,8 @@ impl PredictArgs {
         let arrays: Vec<Arc<TaskArray>> = tasks.arrays.into_iter().map(Arc::new).collect();
         if let Some((array, promised)) = arrays.iter().find_map(|a| Some((a, a.template.promises.first()?))) {
             return Err(bad(format!(
-                "{}: task `{}` promises `{promised}`, which tasks write that are added on the way, and what they are nobody knows \
-                 before; run the list once and predict from that: `eyas predict RUN`, or the run that `eyas export` writes",
+                "{}: task `{}` promises `{promised}`, which tasks write that are added while the run goes on; nobody knows beforehand what the added tasks are; \
+                 run the list once and predict from that: `eyas predict RUN`, or the run that `eyas export` writes",
                 shown_path(path),
                 array.fill(&array.template.id, 0),
             )));

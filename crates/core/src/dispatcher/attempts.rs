@@ -93,7 +93,7 @@ pub(super) struct Attempts {
     pub(super) n_recovered: u64,
     /// The processes that may have given out tasks with this journal, including this one.
     pub(super) incarnations: BTreeSet<u64>,
-    /// Those of them that ended before they gave out any.
+    /// Dispatcher processes that ended before they gave out a task.
     pub(super) gave_nothing: BTreeSet<u64>,
 }
 

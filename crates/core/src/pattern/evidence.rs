@@ -90,6 +90,17 @@ impl Evidence {
     }
 }
 
+/// A number with its noun: "1 file", "2 files".
+fn plural<N: fmt::Display + PartialEq + From<u8>>(n: N, one: &str) -> String {
+    let s = if n == N::from(1) { "" } else { "s" };
+    format!("{n} {one}{s}")
+}
+
+/// The verb that follows so many tasks.
+fn reads<N: PartialEq + From<u8>>(n_tasks: N) -> &'static str {
+    if n_tasks == N::from(1) { "reads" } else { "read" }
+}
+
 impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Evidence { pattern, to, count, n_tasks, n_files, .. } = self;
@@ -109,32 +120,44 @@ impl fmt::Display for Evidence {
         write!(f, "{pattern}: ")?;
         match pattern {
             PatternKind::Multicast => match (&self.file, self.object) {
-                (Some(file), _) => write!(f, "{count} tasks of stage {to} read {file}")?,
-                (None, Some(object)) => write!(f, "{count} tasks of stage {to} read object {object}")?,
+                (Some(file), _) => {
+                    write!(f, "{} of stage {to} {} {file}", plural(*count, "task"), reads(*count))?
+                }
+                (None, Some(object)) => {
+                    write!(f, "{} of stage {to} {} object {object}", plural(*count, "task"), reads(*count))?
+                }
                 (None, None) => write!(f, "up to {count} tasks of stage {to} read the same file {from}")?,
             },
             PatternKind::Scatter => {
                 let from = self.from.as_deref().unwrap_or("?");
                 write!(
                     f,
-                    "a task of stage {from} writes {count} files, read by {n_tasks} tasks of {}",
+                    "a task of stage {from} writes {}, read by {} of {}",
+                    plural(*count, "file"),
+                    plural(*n_tasks, "task"),
                     stages(to)
                 )?;
             }
-            PatternKind::Gather => write!(f, "a task of stage {to} reads {count} files {from}")?,
+            PatternKind::Gather => write!(f, "a task of stage {to} reads {} {from}", plural(*count, "file"))?,
             PatternKind::Reduce if self.hinted => {
-                write!(f, "a task of stage {to} reads {count} files {from}")?
+                write!(f, "a task of stage {to} reads {} {from}", plural(*count, "file"))?
             }
             PatternKind::Reduce => {
                 write!(
                     f,
-                    "{n_tasks} tasks of stage {to} read {n_files} files that the same program wrote, up to {count} at a time, each file once"
+                    "{} of stage {to} {} {} that the same program wrote, up to {count} at a time, each file once",
+                    plural(*n_tasks, "task"),
+                    reads(*n_tasks),
+                    plural(*n_files, "file"),
                 )?;
             }
             PatternKind::Pipeline => {
                 write!(
                     f,
-                    "{n_tasks} tasks of stage {to} read {n_files} files {from}, each file by one task"
+                    "{} of stage {to} {} {} {from}, each file by one task",
+                    plural(*n_tasks, "task"),
+                    reads(*n_tasks),
+                    plural(*n_files, "file"),
                 )?;
             }
         }

@@ -50,8 +50,8 @@ fn montage_is_seen_as_the_paper_draws_it() {
         "multicast: up to 32 tasks of stage mProject read the same file from home (threshold 4)",
         "gather: a task of stage mImgtbl reads 32 files of stage mProject (threshold 8)",
         "gather: a task of stage mConcatFit reads 31 files of stage mDiffFit (threshold 8)",
-        "pipeline: 1 tasks of stage mBgModel read 1 files of stage mImgtbl, each file by one task",
-        "pipeline: 1 tasks of stage mBgModel read 1 files of stage mConcatFit, each file by one task",
+        "pipeline: 1 task of stage mBgModel reads 1 file of stage mImgtbl, each file by one task",
+        "pipeline: 1 task of stage mBgModel reads 1 file of stage mConcatFit, each file by one task",
         "pipeline: 32 tasks of stage mBackground read 32 files of stage mProject, each file by one task",
         "multicast: up to 32 tasks of stage mBackground read the same file of stage mBgModel (threshold 4)",
         "gather: a task of stage mAdd reads 32 files of stage mBackground (threshold 8)",
@@ -65,7 +65,7 @@ fn montage_is_seen_as_the_paper_draws_it() {
     w.task("mShrink", &[4], &[5]);
     assert_eq!(
         told(&mut w),
-        ["pipeline: 1 tasks of stage mShrink read 1 files of stage mAdd, each file by one task"]
+        ["pipeline: 1 task of stage mShrink reads 1 file of stage mAdd, each file by one task"]
     );
     let header = &w.patterns.of_object(ObjectId(0))[0];
     assert_eq!(
@@ -131,7 +131,7 @@ fn a_hint_forces_and_forbids() {
     assert_eq!(w.patterns.of_object(ObjectId(11)).len(), 1);
     assert_eq!(
         w.patterns.of_object(ObjectId(0))[0].to_string(),
-        "multicast: 1 tasks of stage fastasplit read object 0 (hint)"
+        "multicast: 1 task of stage fastasplit reads object 0 (hint)"
     );
     let merge = w.patterns.stage(RUN, "merge");
     let inputs: Vec<_> = (0..16).map(|i| ObjectId(5_000 + 6 * i)).collect();

@@ -74,8 +74,9 @@ impl Arrived {
     }
 }
 
-/// What is predicted of the tasks that wait for a node and of those that a node has, and what they take of nodes of the
-/// expected size. Of tasks for which something of the whole cluster is scarce, only as many are in it as may run at once.
+/// The predicted work of the tasks that wait for a node and of those that a node has, and the share of nodes of the
+/// expected size that these tasks need. If tasks need a resource of which the whole cluster has little, only as many of
+/// them count as may run at once.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Predicted {
     /// Ready tasks of which something is predicted, the shortest class first, and of classes of one time those first that take

@@ -172,11 +172,12 @@ fn by_eyas(homes: &Homes, dir: &Path, objects: &[Object], streams: usize) -> Res
 /// Seconds that `rclone copy` takes for the same objects.
 fn by_rclone(place: &Location, folder: &str, dir: &Path, streams: usize) -> Result<f64, Fault> {
     let from = place.join(folder).map_err(failed)?;
-    let from = from.as_str().trim_start_matches("s3://").to_owned();
+    let from = from.as_str().split_once("://").map_or(from.as_str(), |(_, rest)| rest);
     let mut command = Command::new("rclone");
     command.args(["copy", &format!("bench:{from}")]).arg(dir);
     command.args(["--transfers", &streams.to_string(), "--checkers", &streams.to_string()]);
-    for (name, value) in [("TYPE", "s3"), ("PROVIDER", "Other"), ("ENV_AUTH", "true")] {
+    // rclone calls S3 by the scheme of its locations.
+    for (name, value) in [("TYPE", place.scheme()), ("PROVIDER", "Other"), ("ENV_AUTH", "true")] {
         command.env(format!("RCLONE_CONFIG_BENCH_{name}"), value);
     }
     // Its version 1.60 ends with an error where this is set.

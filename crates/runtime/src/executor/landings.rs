@@ -1,8 +1,10 @@
-//! Which temporary files of this node lie at home, noted on the node's own disk: an executor that is killed leaves them
-//! there, and the next one in the same directory removes them, or whoever removes the directory.
+//! Notes, on the node's own disk, of the temporary files that this node has at home.
 //!
-//! A line `+<path>` is written before a part is made and `-<path>` when it is gone. Nothing is flushed to the disk: a
-//! node that loses its power may leave a part, which the next attempt of the task removes
+//! An executor that is killed leaves such files at home. The next executor in the same directory removes them, or else
+//! the process that removes the directory does.
+//!
+//! The executor writes a line `+<path>` before it makes a part, and `-<path>` when the part is gone. It does not flush
+//! these lines. So a node that loses its power may leave a part at home, which the next attempt of the task removes
 //! ([`eyas_storage::Part::replaces`]).
 
 use eyas_storage::{Homes, HomesConfig};

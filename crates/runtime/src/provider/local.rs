@@ -1,10 +1,10 @@
-//! Nodes that a process of this machine is or holds: each is a block of its own.
+//! Nodes that processes of this machine stand for. Each node is one process and one block.
 //!
-//! The process is an executor, or one that runs an executor on another host and passes its standard input on ([`super::Hosts`]).
+//! The process is an executor, or it runs an executor on another host and passes its standard input on ([`super::Hosts`]).
 //!
-//! Each process holds the reading end of a pipe that only this process can write to, so none stays behind when this one is
-//! killed. A node's cache stays on disk when it goes, and is what the node of that number begins with when it comes back: on one
-//! machine there is nobody else to leave the room to, and the budgets of all nodes are spoken for anyway.
+//! The provider holds the only writing end of a pipe to each process. When the provider is killed, the pipes close, and the
+//! processes end. The cache of a node that ends stays on the disk, and a later node with the same number begins with it. This
+//! takes no room from others, because the budgets of all nodes are set aside on the machine anyway.
 
 use super::Source;
 use crate::cluster::{ClusterError, Part};

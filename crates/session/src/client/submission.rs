@@ -42,7 +42,7 @@ pub enum Input {
     Begin { is_here: Vec<bool> },
     /// Some of its tasks.
     Array(Arc<TaskArray>),
-    /// Those were all.
+    /// The client has sent all arrays.
     Commit,
     /// Whoever submits gives it up, before the commit.
     Abort,

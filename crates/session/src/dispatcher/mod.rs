@@ -494,7 +494,7 @@ impl<O: Outside> Session<O> {
                 self.refused.insert(run, message);
             }
             Action::EndRun { run } => {
-                // What is read back ended before.
+                // A run whose end is read from the journal ended in an earlier process.
                 if self.has_begun {
                     self.note_end_of(run);
                 }

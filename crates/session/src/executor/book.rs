@@ -219,7 +219,8 @@ impl Book {
 pub fn unless_dropped(event: NodeEvent, is_held: impl Fn(&Digest) -> bool) -> NodeEvent {
     let gone = || TransferError {
         kind: TransferErrorKind::Dropped,
-        message: "another object of the same bytes was dropped from this node, and these with it".into(),
+        message: "these bytes were dropped from this node together with another object of the same bytes"
+            .into(),
     };
     match event {
         NodeEvent::TransferEnded { target, source, result: Ok(bytes) } if !is_held(&bytes.digest) => {

@@ -1,8 +1,9 @@
-//! The way to a dispatcher: hello and welcome, words that wait to be sent, and going to another dispatcher of the group.
+//! An executor's side of its connection to a dispatcher: hello and welcome, messages that wait to be sent, and the change to
+//! another dispatcher of the group.
 //!
-//! What is said of the cache between a hello and its welcome waits for the welcome, as the hello has listed what the cache held
-//! before. What is said while nobody listens is lost here: ends of attempts are said again after the next welcome
-//! ([`Executor::unrecorded`]), and of all else the dispatcher learns by the next hello, or asks again.
+//! A hello lists what the cache holds. Messages about the cache that come after the hello wait until the welcome. Messages that
+//! come while there is no dispatcher are dropped. The executor reports the ends of attempts again after the next welcome
+//! ([`Executor::unrecorded`]); the dispatcher learns all else from the next hello, or asks again.
 
 use super::Book;
 use eyas_core::event::*;

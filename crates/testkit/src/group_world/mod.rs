@@ -8,7 +8,6 @@
 //! break and they go away in the middle of it, and another client tries again. Some programs end only when
 //! others have added what was promised. Executors look for their dispatcher at every address. While faults
 //! come and go, nothing wrong may happen; then the faults stop, and every task has to end.
-//! stop, and every task has to end.
 //!
 //! Checked, over all members, by the numbers of the promises:
 //!   1. a task that is said to be done has its outputs at home, is done after every restart of its dispatcher, and is not
@@ -29,7 +28,6 @@
 //! |---|---|
 //! | `plans`, `clients` | the submissions, and the clients that make them |
 //! | `dispatchers`, `nodes` | the surroundings of the real state machines |
-//! | `dispatchers`, `nodes` | what there is of each around the real machines |
 //! | `checks` | the promises |
 //!
 //! Not here: wrong bytes, full caches, clients that cancel, the replay ([`crate::world`]).
