@@ -187,6 +187,20 @@ impl Folder {
         }
     }
 
+    /// The objects that are there, by their names.
+    pub fn objects(&self) -> Result<Vec<Digest>> {
+        let root = self.root.join("objects");
+        let mut found = vec![];
+        let list = |path: &Path| fs::read_dir(path).map_err(|error| io_error("read", path, &error));
+        for folder in list(&root)?.flatten() {
+            for entry in list(&folder.path())?.flatten() {
+                found.extend(entry.file_name().to_str().and_then(|name| name.parse::<Digest>().ok()));
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
     /// Writes down what a version is, so that the catalog can be made anew from the sites.
     pub fn seal(
         &self,

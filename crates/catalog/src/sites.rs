@@ -97,7 +97,50 @@ fn site_id(db: &mut dyn Db, name: &str) -> Result<i64> {
     }
 }
 
+/// An object that committed versions need.
+pub(crate) struct Needed {
+    pub(crate) digest: Digest,
+    pub(crate) size_bytes: u64,
+    /// The most copies that any data set with it wants.
+    pub(crate) copies: u32,
+    /// Sites with a good copy, which are not gone.
+    pub(crate) ready: Vec<String>,
+    /// A version and a path under which it is known.
+    pub(crate) key: String,
+    pub(crate) path: String,
+}
+
 impl Catalog {
+    /// All objects that committed versions need.
+    pub(crate) fn needed(&self) -> Result<Vec<Needed>> {
+        let db = &mut **self.db();
+        let sql = "SELECT o.id, o.digest, o.size_bytes, max(s.copies), min(s.label), min(f.path) FROM file f \
+                   JOIN version v ON v.id = f.version_id AND v.state = 'committed' \
+                   JOIN data_set s ON s.id = v.set_id JOIN object o ON o.id = f.object_id \
+                   GROUP BY o.id, o.digest, o.size_bytes ORDER BY o.id";
+        let mut needed = vec![];
+        let mut place = HashMap::new();
+        for row in db.query(sql, values![])? {
+            place.insert(row.int(0), needed.len());
+            needed.push(Needed {
+                digest: digest_of(&row, 1)?,
+                size_bytes: row.int(2) as u64,
+                copies: u32::try_from(row.int(3)).unwrap_or(u32::MAX),
+                ready: vec![],
+                key: row.text(4),
+                path: row.text(5),
+            });
+        }
+        let sql = "SELECT r.object_id, s.name FROM replica r JOIN site s ON s.id = r.site_id \
+                   WHERE r.state = 'ready' AND s.state <> 'gone' ORDER BY r.object_id, s.name";
+        for row in db.query(sql, values![])? {
+            if let Some(&n) = place.get(&row.int(0)) {
+                needed[n].ready.push(row.text(1));
+            }
+        }
+        Ok(needed)
+    }
+
     /// Adds a site. An operator's verb: the caller is written down.
     ///
     /// # Errors

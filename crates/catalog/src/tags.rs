@@ -81,6 +81,14 @@ pub(crate) fn date_of(text: &str) -> Option<f64> {
     Some(moment.as_millisecond() as f64 / 1e3)
 }
 
+/// A moment as people read it, `2026-11-25 12:00:00` in UTC.
+pub fn date_text(ms: i64) -> String {
+    match jiff::Timestamp::from_millisecond(ms) {
+        Ok(moment) => moment.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+        Err(_) => format!("{ms} ms after 1970"),
+    }
+}
+
 /// A tag of a data set.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Tag {
