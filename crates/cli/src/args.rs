@@ -8,7 +8,7 @@ use std::path::PathBuf;
 mod values;
 
 pub use values::{BatchOption, Nodes, ProviderKind, bytes, duration, rate, task_name};
-pub(crate) use values::{address, host_port, nodes};
+pub(crate) use values::{address, host_port, nodes, some_bytes};
 
 #[derive(Args, Clone, Default)]
 pub struct JoinArgs {

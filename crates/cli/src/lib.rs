@@ -26,6 +26,7 @@ mod clusters;
 mod config;
 mod connect;
 mod cp;
+mod data;
 mod declared;
 pub mod dirs;
 mod dispatcher;
@@ -187,6 +188,7 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Ls(args) => ls::ls(args),
         Verb::Cp(args) => cp::cp(args),
         Verb::Cat(args) => cat::cat(args),
+        Verb::Data(args) => data::data(*args),
         Verb::Config(args) => config::config(args),
         Verb::Dispatcher(args) => dispatcher::dispatcher(args),
         Verb::Executor(args) => executor::executor(args),

@@ -5,6 +5,7 @@ use crate::cancel::CancelArgs;
 use crate::cat::CatArgs;
 use crate::config::ConfigArgs;
 use crate::cp::CpArgs;
+use crate::data::DataArgs;
 use crate::dispatcher::DispatcherArgs;
 use crate::executor::ExecutorArgs;
 use crate::forget::ForgetArgs;
@@ -95,6 +96,8 @@ pub enum Verb {
     Cp(CpArgs),
     /// Print files at home
     Cat(CatArgs),
+    /// Data sets that are kept: put, found, got, shared, audited and repaired
+    Data(Box<DataArgs>),
     /// Options that are kept in `eyas.toml`
     Config(ConfigArgs),
     /// The part that holds the queue and decides who runs what

@@ -11,6 +11,7 @@
 //! | [`placement`] | the placement policies and the index that makes them cheap |
 //! | [`provisioning`] | how many nodes there should be |
 //! | [`cache`], [`eviction`] | what a node keeps under a hard byte budget |
+//! | [`replication`] | which copies of kept data are made, where to and from where |
 //! | [`collective`] | how the data of a pattern moves as one plan |
 //! | [`pairs`] | which pairs of an All-Pairs run go into one task |
 //! | [`pattern`] | which dataflow patterns tasks and files form |
@@ -47,6 +48,7 @@ pub mod phase;
 pub mod placement;
 pub mod provisioning;
 pub mod recipe;
+pub mod replication;
 pub mod rng;
 pub mod types;
 

@@ -1,0 +1,227 @@
+//! Who may do what: callers, rights, and the one place where a right is asked for.
+
+use crate::catalog::Catalog;
+use crate::db::{Db, within};
+use crate::error::{Error, Result};
+use crate::key::Key;
+use crate::query::sql::Values;
+use crate::sets::{known, trail};
+use crate::values;
+use eyas_text::shown;
+use std::fmt;
+use std::str::FromStr;
+
+/// Who asks. Whoever calls this crate vouches for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    pub name: String,
+    pub groups: Vec<String>,
+    /// Operators of the cluster may do everything.
+    pub is_operator: bool,
+}
+
+impl Caller {
+    /// A user without groups.
+    pub fn user(name: impl Into<String>) -> Caller {
+        Caller { name: name.into(), groups: vec![], is_operator: false }
+    }
+
+    /// The subjects of access lists that mean this caller.
+    fn subjects(&self) -> Vec<String> {
+        let groups = self.groups.iter().map(|group| format!("group:{group}"));
+        [format!("user:{}", self.name), "everyone".into()].into_iter().chain(groups).collect()
+    }
+
+    /// SQL on `s`, a row of `data_set`: the caller may list it.
+    pub(crate) fn may_list(&self, values: &mut Values) -> String {
+        let stands = "s.removed_ms IS NULL AND s.newest > 0";
+        if self.is_operator {
+            return format!("({stands})");
+        }
+        let subjects: Vec<String> = self.subjects().into_iter().map(|subject| values.bind(subject)).collect();
+        let owner = values.bind(self.name.as_str());
+        format!(
+            "({stands} AND (s.owner = {owner} OR EXISTS (SELECT 1 FROM acl a WHERE a.set_id = s.id \
+             AND a.subject IN ({}) AND a.rights LIKE '%l%')))",
+            subjects.join(", ")
+        )
+    }
+}
+
+/// What one may do with a data set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Right {
+    /// Get its files.
+    Read,
+    /// Add versions, change tags.
+    Write,
+    /// See that it is there, with its tags and file names.
+    List,
+    /// Change who may do what, and remove it.
+    Admin,
+    /// Have programs run on it at the sites that hold it.
+    Execute,
+}
+
+const RIGHTS: [(Right, char, &str); 5] = [
+    (Right::Read, 'r', "read"),
+    (Right::Write, 'w', "write"),
+    (Right::List, 'l', "list"),
+    (Right::Admin, 'a', "admin"),
+    (Right::Execute, 'x', "execute"),
+];
+
+impl Right {
+    fn letter(self) -> char {
+        RIGHTS.iter().find(|(right, ..)| *right == self).expect("all rights are listed").1
+    }
+    fn name(self) -> &'static str {
+        RIGHTS.iter().find(|(right, ..)| *right == self).expect("all rights are listed").2
+    }
+}
+
+/// Rights as letters in their order, e.g. `rl`. Without letters: none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rights(Vec<Right>);
+
+impl Rights {
+    pub fn has(&self, right: Right) -> bool {
+        self.0.contains(&right)
+    }
+}
+
+impl fmt::Display for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|right| write!(f, "{}", right.letter()))
+    }
+}
+
+impl FromStr for Rights {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Rights> {
+        let right = |c: char| RIGHTS.iter().find(|(_, letter, _)| *letter == c).map(|(right, ..)| *right);
+        let rights: Option<Vec<Right>> = text.chars().map(right).collect();
+        let mut rights = rights.ok_or_else(|| {
+            Error::bad(format!(
+                "{} are no rights: letters of r (read), w (write), l (list), a (admin) and x (execute)",
+                shown(text)
+            ))
+        })?;
+        rights.sort();
+        rights.dedup();
+        Ok(Rights(rights))
+    }
+}
+
+/// Whom an entry of an access list means: `user:bo`, `group:md` or `everyone`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject(String);
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for Subject {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Subject> {
+        let is_named = ["user:", "group:"].iter().any(|kind| {
+            text.strip_prefix(kind).is_some_and(|name| {
+                !name.is_empty()
+                    && name.len() <= 100
+                    && !name.contains(|c: char| c.is_whitespace() || c.is_control())
+            })
+        });
+        match is_named || text == "everyone" {
+            true => Ok(Subject(text.into())),
+            false => {
+                Err(Error::bad(format!("{} is nobody: write user:NAME, group:NAME or everyone", shown(text))))
+            }
+        }
+    }
+}
+
+/// Refuses unless the caller has the right. Whoever may not even list the set is not told that there is one.
+pub(crate) fn require(
+    db: &mut dyn Db,
+    caller: &Caller,
+    set: &crate::sets::SetRow,
+    right: Right,
+) -> Result<()> {
+    if caller.is_operator || set.owner == caller.name {
+        return Ok(());
+    }
+    let mut has = Rights::default();
+    for subject in caller.subjects() {
+        let rows =
+            db.query("SELECT rights FROM acl WHERE set_id = ?1 AND subject = ?2", values![set.id, subject])?;
+        for row in rows {
+            has.0.extend(row.text(0).parse::<Rights>()?.0);
+        }
+    }
+    if has.has(right) {
+        return Ok(());
+    }
+    if !has.has(Right::List) {
+        return Err(crate::sets::unknown(&set.label));
+    }
+    Err(Error::Denied(format!(
+        "{} has not got the right to {} ({}) the data set `{}` of {}, who can give it: eyas data acl {} user:{}={}{}",
+        shown(&caller.name),
+        right.name(),
+        right.letter(),
+        set.label,
+        shown(&set.owner),
+        set.label,
+        caller.name,
+        has_letters(&has),
+        right.letter()
+    )))
+}
+
+fn has_letters(rights: &Rights) -> String {
+    let mut rights = rights.0.clone();
+    rights.sort();
+    rights.dedup();
+    Rights(rights).to_string()
+}
+
+impl Catalog {
+    /// Who may do what with a data set, beside its owner, who may do everything.
+    pub fn acl(&self, caller: &Caller, key: &Key) -> Result<Vec<(Subject, Rights)>> {
+        let db = &mut **self.db();
+        let set = known(db, caller, &key.label)?;
+        let sql = "SELECT subject, rights FROM acl WHERE set_id = ?1 ORDER BY subject";
+        let rows = db.query(sql, values![set.id])?;
+        rows.iter().map(|row| Ok((Subject(row.text(0)), row.text(1).parse()?))).collect()
+    }
+
+    /// Gives subjects these rights in place of what they had; without rights they are taken off the list. All or none.
+    pub fn set_acl(
+        &self,
+        caller: &Caller,
+        key: &Key,
+        entries: &[(Subject, Rights)],
+        now_ms: i64,
+    ) -> Result<()> {
+        within(&mut **self.db(), |db| {
+            let set = known(db, caller, &key.label)?;
+            require(db, caller, &set, Right::Admin)?;
+            for (Subject(subject), rights) in entries {
+                db.execute(
+                    "DELETE FROM acl WHERE set_id = ?1 AND subject = ?2",
+                    values![set.id, subject.as_str()],
+                )?;
+                if *rights != Rights::default() {
+                    let sql = "INSERT INTO acl (set_id, subject, rights) VALUES (?1, ?2, ?3)";
+                    db.execute(sql, values![set.id, subject.as_str(), rights.to_string()])?;
+                }
+                trail(db, caller, "acl", Some(set.id), &format!("{subject}={rights}"), now_ms)?;
+            }
+            Ok(())
+        })
+    }
+}

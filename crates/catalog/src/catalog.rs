@@ -1,0 +1,80 @@
+//! The catalog: a database that is opened, and whose tables are brought up to date.
+
+use crate::db::{Db, Postgres, Sqlite};
+use crate::error::{Error, Result};
+use crate::schema;
+use eyas_text::shown;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard};
+
+/// A catalog. It may be asked from many threads; requests come one after another.
+pub struct Catalog {
+    db: Mutex<Box<dyn Db>>,
+}
+
+/// Whether a catalog that is not there is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Make {
+    Yes,
+    No,
+}
+
+impl Catalog {
+    /// Makes a catalog in a database, or brings the tables of an older one up to date. `url` is `sqlite:PATH`, a path, or
+    /// `postgres://USER@HOST/DATABASE`; `now_ms` is the time in milliseconds since 1970.
+    ///
+    /// # Errors
+    /// The database cannot be reached, is no catalog, was made by a newer program, or would lie on a network's file system.
+    pub fn init(url: &str, now_ms: i64) -> Result<Catalog> {
+        let mut db = connect(url, Make::Yes)?;
+        schema::migrate(&mut *db, now_ms)?;
+        Ok(Catalog { db: Mutex::new(db) })
+    }
+
+    /// Opens a catalog that [`Catalog::init`] made; an older one is brought up to date.
+    pub fn open(url: &str, now_ms: i64) -> Result<Catalog> {
+        let mut db = connect(url, Make::No)?;
+        if schema::version(&mut *db)? == 0 {
+            return Err(Error::NotFound(format!(
+                "there is no catalog in {}: `eyas data init` makes one",
+                db.name()
+            )));
+        }
+        schema::migrate(&mut *db, now_ms)?;
+        Ok(Catalog { db: Mutex::new(db) })
+    }
+
+    /// The database in words, without a password.
+    pub fn name(&self) -> String {
+        self.db().name().to_owned()
+    }
+
+    pub(crate) fn db(&self) -> MutexGuard<'_, Box<dyn Db>> {
+        // A request that panicked has left a transaction at most, which the next one rolls back.
+        self.db.lock().unwrap_or_else(|poisoned| {
+            let mut db = poisoned.into_inner();
+            db.rollback();
+            db
+        })
+    }
+}
+
+fn connect(url: &str, make: Make) -> Result<Box<dyn Db>> {
+    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        return Ok(Box::new(Postgres::open(url)?));
+    }
+    let path = match url.split_once(':') {
+        Some(("sqlite", path)) => path.strip_prefix("//").unwrap_or(path),
+        Some((scheme, _)) if scheme.bytes().all(|c| c.is_ascii_alphanumeric()) && url.contains("://") => {
+            return Err(Error::bad(format!(
+                "{} names no database that eyas knows: write sqlite:PATH or postgres://USER@HOST/DATABASE",
+                shown(url)
+            )));
+        }
+        _ => url,
+    };
+    if path.is_empty() {
+        return Err(Error::bad("the path of the catalog is missing: write sqlite:PATH".to_owned()));
+    }
+    Ok(Box::new(Sqlite::open(Path::new(path), make == Make::Yes)?))
+}

@@ -1,0 +1,172 @@
+//! A database as the catalog needs it: statements, rows, transactions. The two kinds differ here and nowhere else.
+//!
+//! Statements are written once, for both. A value is `?1`, `?2`, …, in any order. Texts compare by their bytes.
+//! No value is ever written into a statement.
+
+mod postgres;
+mod sqlite;
+
+use crate::error::{Error, Result};
+
+pub(crate) use postgres::Postgres;
+pub(crate) use sqlite::Sqlite;
+
+/// A value of a statement or of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    Null,
+    Int(i64),
+    Real(f64),
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+impl From<i64> for Value {
+    fn from(value: i64) -> Value {
+        Value::Int(value)
+    }
+}
+impl From<f64> for Value {
+    fn from(value: f64) -> Value {
+        Value::Real(value)
+    }
+}
+impl From<&str> for Value {
+    fn from(value: &str) -> Value {
+        Value::Text(value.into())
+    }
+}
+impl From<String> for Value {
+    fn from(value: String) -> Value {
+        Value::Text(value)
+    }
+}
+impl From<&[u8]> for Value {
+    fn from(value: &[u8]) -> Value {
+        Value::Bytes(value.into())
+    }
+}
+impl<T: Into<Value>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Value {
+        value.map_or(Value::Null, Into::into)
+    }
+}
+
+/// The values of a statement.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! values {
+    ($($value:expr),* $(,)?) => { &[$($crate::db::Value::from($value)),*] };
+}
+
+/// One row of an answer. A column of another type than asked for is a mistake in this crate, and panics.
+#[derive(Debug, Clone)]
+pub struct Row(pub Vec<Value>);
+
+impl Row {
+    pub fn int(&self, column: usize) -> i64 {
+        match &self.0[column] {
+            Value::Int(value) => *value,
+            other => panic!("column {column} is no integer: {other:?}"),
+        }
+    }
+    pub fn maybe_int(&self, column: usize) -> Option<i64> {
+        (self.0[column] != Value::Null).then(|| self.int(column))
+    }
+    pub fn text(&self, column: usize) -> String {
+        match &self.0[column] {
+            Value::Text(value) => value.clone(),
+            other => panic!("column {column} is no text: {other:?}"),
+        }
+    }
+    pub fn bytes(&self, column: usize) -> &[u8] {
+        match &self.0[column] {
+            Value::Bytes(value) => value,
+            other => panic!("column {column} has no bytes: {other:?}"),
+        }
+    }
+}
+
+/// The columns' types by name, as each database spells them.
+#[derive(Debug, Clone, Copy)]
+pub struct Dialect {
+    /// A key that the database counts up.
+    pub key: &'static str,
+    /// Text that compares by its bytes.
+    pub text: &'static str,
+    /// A number of 64 bits with a point.
+    pub real: &'static str,
+    /// A string of bytes.
+    pub bytes: &'static str,
+    /// What stands behind a table whose rows lie in the order of its primary key, where there is such.
+    pub by_key: &'static str,
+}
+
+/// A connection to a database.
+pub(crate) trait Db: Send {
+    /// The database in words, for messages; without a password.
+    fn name(&self) -> &str;
+    fn dialect(&self) -> Dialect;
+    /// Runs one statement; returns how many rows it changed.
+    fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64>;
+    /// Runs one statement and returns its rows.
+    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>>;
+    /// Runs statements without values.
+    fn batch(&mut self, sql: &str) -> Result<()>;
+    /// Begins a transaction that will write. Nobody else's writing is lost or overwritten by it.
+    fn begin(&mut self) -> Result<()>;
+    /// Commits. `Ok(false)`: another transaction was in the way, nothing was changed, and it is worth another try.
+    fn commit(&mut self) -> Result<bool>;
+    fn rollback(&mut self);
+}
+
+/// Times that a transaction is tried when others are in its way.
+const TRIES: usize = 20;
+
+/// Does `work` in one transaction: all of it, or nothing. `work` may be called several times.
+pub(crate) fn within<T>(db: &mut dyn Db, mut work: impl FnMut(&mut dyn Db) -> Result<T>) -> Result<T> {
+    for _ in 0..TRIES {
+        db.begin()?;
+        match work(db) {
+            Ok(done) => match db.commit() {
+                Ok(true) => return Ok(done),
+                Ok(false) => continue,
+                Err(error) => return Err(error),
+            },
+            Err(error) => {
+                db.rollback();
+                if !matches!(error, Error::Collided { .. }) {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Err(Error::Locked { database: db.name().into() })
+}
+
+/// Most rows that one statement inserts.
+const ROWS_AT_ONCE: usize = 500;
+
+/// Inserts rows, many in one statement. `tail` stands behind the rows, e.g. `ON CONFLICT DO NOTHING`.
+pub(crate) fn insert(
+    db: &mut dyn Db,
+    table: &str,
+    columns: &[&str],
+    rows: &[Vec<Value>],
+    tail: &str,
+) -> Result<u64> {
+    let mut n_changed = 0;
+    for rows in rows.chunks(ROWS_AT_ONCE) {
+        let places: Vec<String> = (0..rows.len())
+            .map(|row| {
+                let of_row: Vec<String> =
+                    (1..=columns.len()).map(|column| format!("?{}", row * columns.len() + column)).collect();
+                format!("({})", of_row.join(", "))
+            })
+            .collect();
+        let sql = format!("INSERT INTO {table} ({}) VALUES {} {tail}", columns.join(", "), places.join(", "));
+        let values: Vec<Value> = rows.iter().flatten().cloned().collect();
+        n_changed += db.execute(&sql, &values)?;
+    }
+    Ok(n_changed)
+}

@@ -1,0 +1,165 @@
+//! The embedded database: one file on a disk of this machine.
+
+use super::{Db, Dialect, Row, Value};
+use crate::error::{Error, Result};
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql};
+use std::path::Path;
+use std::time::Duration;
+
+/// How long a statement waits for another process that writes.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// File systems of a network, by `statfs`'s number, on which the locks of SQLite's log do not hold: NFS, SMB (three numbers), Lustre, GPFS, BeeGFS,
+/// CephFS, AFS, 9P.
+const NETWORK: [(u64, &str); 10] = [
+    (0x6969, "NFS"),
+    (0xfe53_4d42, "SMB"),
+    (0xff53_4d42, "SMB"),
+    (0x517b, "SMB"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x4750_4653, "GPFS"),
+    (0x1983_0326, "BeeGFS"),
+    (0x00c3_6400, "CephFS"),
+    (0x5346_414f, "AFS"),
+    (0x0102_1997, "9P"),
+];
+
+pub(crate) struct Sqlite {
+    connection: Connection,
+    name: String,
+}
+
+impl Sqlite {
+    /// Opens the file, which is made if `may_make`.
+    ///
+    /// # Errors
+    /// The folder lies on a network's file system, or the file is not there or no database.
+    pub(crate) fn open(path: &Path, may_make: bool) -> Result<Sqlite> {
+        let name = eyas_text::shown_path(path).to_string();
+        let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if let Some((_, kind)) = eyas_storage::file_system_of(folder)
+            .and_then(|found| NETWORK.iter().find(|(number, _)| *number == found))
+        {
+            return Err(Error::bad(format!(
+                "{name} would lie on {kind}, where SQLite's locks do not hold and the catalog could be damaged: \
+                 use a folder on this machine's own disk, or a PostgreSQL server (postgres://…)"
+            )));
+        }
+        if !may_make && !path.exists() {
+            return Err(Error::NotFound(format!(
+                "there is no catalog at {name}: `eyas data init` makes one"
+            )));
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let explain = |error| explain(&name, error);
+        let connection = Connection::open_with_flags(path, flags).map_err(explain)?;
+        connection.busy_timeout(PATIENCE).map_err(explain)?;
+        connection.set_prepared_statement_cache_capacity(200);
+        // What is committed is on the disk: a data set that somebody was given a label for does not vanish with the power.
+        // LIKE tells large letters from small ones, as PostgreSQL's does.
+        connection
+            .execute_batch(
+                "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-65536; \
+                 PRAGMA case_sensitive_like=ON;",
+            )
+            .map_err(explain)?;
+        Ok(Sqlite { connection, name })
+    }
+}
+
+fn explain(name: &str, error: rusqlite::Error) -> Error {
+    let database = name.to_owned();
+    match &error {
+        rusqlite::Error::SqliteFailure(code, message) => match code.code {
+            ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => Error::Locked { database },
+            ErrorCode::NotADatabase => {
+                Error::bad(format!("{database} is a file, but not an eyas catalog; choose another path"))
+            }
+            ErrorCode::CannotOpen => Error::Away {
+                database,
+                reason: "the file cannot be opened; does its folder exist, and may you write there?".into(),
+            },
+            _ => Error::Database { database, reason: message.clone().unwrap_or_else(|| error.to_string()) },
+        },
+        _ => Error::Database { database, reason: error.to_string() },
+    }
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Value::Null => ValueRef::Null,
+            Value::Int(value) => ValueRef::Integer(*value),
+            Value::Real(value) => ValueRef::Real(*value),
+            Value::Text(value) => ValueRef::Text(value.as_bytes()),
+            Value::Bytes(value) => ValueRef::Blob(value),
+        }))
+    }
+}
+
+impl Db for Sqlite {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn dialect(&self) -> Dialect {
+        Dialect {
+            key: "INTEGER PRIMARY KEY AUTOINCREMENT",
+            text: "TEXT",
+            real: "REAL",
+            bytes: "BLOB",
+            by_key: "WITHOUT ROWID",
+        }
+    }
+
+    fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64> {
+        let run = || -> rusqlite::Result<usize> {
+            self.connection.prepare_cached(sql)?.execute(rusqlite::params_from_iter(values))
+        };
+        run().map(|n| n as u64).map_err(|error| explain(&self.name, error))
+    }
+
+    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>> {
+        let run = || -> rusqlite::Result<Vec<Row>> {
+            let mut statement = self.connection.prepare_cached(sql)?;
+            let n_columns = statement.column_count();
+            let mut found = statement.query(rusqlite::params_from_iter(values))?;
+            let mut rows = vec![];
+            while let Some(row) = found.next()? {
+                let column = |column| -> rusqlite::Result<Value> {
+                    Ok(match row.get_ref(column)? {
+                        ValueRef::Null => Value::Null,
+                        ValueRef::Integer(value) => Value::Int(value),
+                        ValueRef::Real(value) => Value::Real(value),
+                        ValueRef::Text(value) => Value::Text(String::from_utf8_lossy(value).into_owned()),
+                        ValueRef::Blob(value) => Value::Bytes(value.to_vec()),
+                    })
+                };
+                rows.push(Row((0..n_columns).map(column).collect::<rusqlite::Result<_>>()?));
+            }
+            Ok(rows)
+        };
+        run().map_err(|error| explain(&self.name, error))
+    }
+
+    fn batch(&mut self, sql: &str) -> Result<()> {
+        self.connection.execute_batch(sql).map_err(|error| explain(&self.name, error))
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        // The one writer from the start: a transaction that first reads would be refused when it comes to write.
+        self.batch("BEGIN IMMEDIATE")
+    }
+
+    fn commit(&mut self) -> Result<bool> {
+        self.batch("COMMIT").map(|()| true)
+    }
+
+    fn rollback(&mut self) {
+        // What cannot be rolled back was rolled back by the database already.
+        let _ = self.batch("ROLLBACK");
+    }
+}

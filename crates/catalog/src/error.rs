@@ -1,0 +1,55 @@
+//! What can go wrong with a catalog, each in one sentence that names the thing.
+
+use crate::query::QueryError;
+
+/// The result of what a catalog is asked.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a catalog did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The query's text is wrong; the error knows where.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// What was given is wrong: a label, a tag, a path, a right.
+    #[error("{0}")]
+    BadInput(String),
+    /// There is no such data set, version, file or site; or the caller may not know that there is one.
+    #[error("{0}")]
+    NotFound(String),
+    /// The caller lacks a right.
+    #[error("{0}")]
+    Denied(String),
+    /// The state of the catalog does not allow it: a site of that name is there, a file has no copy yet.
+    #[error("{0}")]
+    Conflict(String),
+    /// Another process writes, and did not end in time. Trying again can help.
+    #[error("another process holds {database} locked; nothing was changed, try again")]
+    Locked { database: String },
+    /// The database cannot be reached. Trying again can help.
+    #[error("cannot reach {database}: {reason}")]
+    Away { database: String, reason: String },
+    /// The database was written by a newer program.
+    #[error(
+        "{database} has version {found} of the catalog's tables, and this program knows them up to {known}: \
+         use the newer eyas that wrote it"
+    )]
+    Newer { database: String, found: i64, known: i64 },
+    /// Another transaction was in the way of this one, which was not done. The catalog tries again by itself.
+    #[error("{database}: {reason}")]
+    Collided { database: String, reason: String },
+    /// The database says something that the catalog does not expect.
+    #[error("{database}: {reason}")]
+    Database { database: String, reason: String },
+}
+
+impl Error {
+    pub(crate) fn bad(message: impl Into<String>) -> Error {
+        Error::BadInput(message.into())
+    }
+
+    /// Whether the same request may succeed later, with nothing changed.
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, Error::Locked { .. } | Error::Away { .. })
+    }
+}

@@ -1,0 +1,312 @@
+//! A site's folder: objects by digest, and the seals of the data sets that it holds parts of.
+//!
+//! ```text
+//! FOLDER/eyas-site.json            the site's name
+//! FOLDER/objects/ab/abcdef…        an object, read-only, named by its BLAKE3 digest
+//! FOLDER/incoming/                 what is being written
+//! FOLDER/seals/LABEL@3.json        the label, owner, tags and files of a version: enough to make the catalog anew
+//! ```
+//!
+//! Objects come in batches: bytes are written and hashed, flushed to the disk, and only then take their places by rename. So an
+//! object that is there after a power cut is whole. Nothing in the folder is trusted: whoever reads an object verifies it.
+
+use crate::error::{Error, Result};
+use crate::key::Key;
+use crate::sets::File;
+use eyas_data::Digest;
+use eyas_text::shown_path;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+const MARKER: &str = "eyas-site.json";
+/// Bytes that are read at once.
+const PIECE: usize = 256 * 1024;
+
+/// A site's folder on this machine.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    root: PathBuf,
+    name: String,
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Marker {
+    site: String,
+}
+
+/// What an object in the folder turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    Good,
+    /// Other bytes than its digest says.
+    Bad,
+    Missing,
+}
+
+/// What a seal says of a version.
+#[derive(Debug, serde::Serialize)]
+struct Seal<'a> {
+    key: String,
+    owner: &'a str,
+    tags: &'a std::collections::BTreeMap<String, String>,
+    files: &'a [File],
+}
+
+fn io_error(what: &str, path: &Path, error: &io::Error) -> Error {
+    Error::Conflict(format!("cannot {what} {}: {error}", shown_path(path)))
+}
+
+impl Folder {
+    /// Makes a folder a site's, or opens it if it is that site's already.
+    ///
+    /// # Errors
+    /// It belongs to another site, has other files in it, or cannot be written.
+    pub fn make(root: &Path, name: &str) -> Result<Folder> {
+        fs::create_dir_all(root).map_err(|error| io_error("make the folder", root, &error))?;
+        let is_empty = fs::read_dir(root).map_err(|error| io_error("read", root, &error))?.next().is_none();
+        let marker = root.join(MARKER);
+        match fs::read(&marker) {
+            Ok(_) => {
+                let folder = Folder::open(root)?;
+                return match folder.name == name {
+                    true => Ok(folder),
+                    false => Err(Error::Conflict(format!(
+                        "{} belongs to the site `{}`, not to `{name}`: choose another folder",
+                        shown_path(root),
+                        folder.name
+                    ))),
+                };
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound && is_empty => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::Conflict(format!(
+                    "{} has files in it that are no site's: choose an empty folder",
+                    shown_path(root)
+                )));
+            }
+            Err(error) => return Err(io_error("read", &marker, &error)),
+        }
+        for below in ["objects", "incoming", "seals"] {
+            let path = root.join(below);
+            fs::create_dir_all(&path).map_err(|error| io_error("make the folder", &path, &error))?;
+        }
+        let text = serde_json::to_string(&Marker { site: name.into() }).expect("a name can be written");
+        write_whole(root, &marker, text.as_bytes())?;
+        Folder::open(root)
+    }
+
+    /// Opens a site's folder.
+    pub fn open(root: &Path) -> Result<Folder> {
+        let marker = root.join(MARKER);
+        let text = fs::read(&marker).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Error::NotFound(format!("{} is no site's folder", shown_path(root))),
+            _ => io_error("read", &marker, &error),
+        })?;
+        let marker: Marker = serde_json::from_slice(&text)
+            .map_err(|error| Error::Conflict(format!("{} is damaged: {error}", shown_path(&marker))))?;
+        Ok(Folder { root: root.into(), name: marker.site })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn path_of(&self, digest: Digest) -> PathBuf {
+        let name = digest.to_string();
+        self.root.join("objects").join(&name[..2]).join(name)
+    }
+
+    /// Begins a batch of objects.
+    pub fn batch(&self) -> Result<Batch<'_>> {
+        let path = self.root.join("incoming");
+        fs::create_dir_all(&path).map_err(|error| io_error("make the folder", &path, &error))?;
+        let mark = format!(
+            "{}-{:x}",
+            std::process::id(),
+            BATCHES.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+        );
+        Ok(Batch { folder: self, mark, written: vec![] })
+    }
+
+    /// Reads an object through and compares it with its name.
+    pub fn verify(&self, digest: Digest) -> Result<Condition> {
+        let path = self.path_of(digest);
+        let mut file = match fs::File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Condition::Missing),
+            Err(error) => return Err(io_error("read", &path, &error)),
+        };
+        match copy(&mut file, &mut io::sink()) {
+            Ok((found, _)) => Ok(if found == digest { Condition::Good } else { Condition::Bad }),
+            // A disk that cannot give the bytes back has lost them.
+            Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(Condition::Bad),
+            Err(error) => Err(io_error("read", &path, &error)),
+        }
+    }
+
+    /// Copies an object to `target`, which appears whole or not at all.
+    ///
+    /// # Errors
+    /// The object is not there, or its bytes are not what its name says; then nothing appears.
+    pub fn get(&self, digest: Digest, target: &Path, is_executable: bool) -> Result<()> {
+        let path = self.path_of(digest);
+        let mut from = fs::File::open(&path).map_err(|error| io_error("read", &path, &error))?;
+        let part = beside(target);
+        let mode = if is_executable { 0o777 } else { 0o666 };
+        let mut options = fs::OpenOptions::new();
+        let mut to = options
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(&part)
+            .map_err(|error| io_error("write", &part, &error))?;
+        let copied = copy(&mut from, &mut to).map_err(|error| io_error("copy", &path, &error)).and_then(
+            |(found, _)| match found == digest {
+                true => fs::rename(&part, target).map_err(|error| io_error("write", target, &error)),
+                false => Err(Error::Conflict(format!(
+                    "the copy at the site `{}` is damaged: {} has other bytes than its digest says",
+                    self.name,
+                    shown_path(&path)
+                ))),
+            },
+        );
+        if copied.is_err() {
+            let _ = fs::remove_file(&part);
+        }
+        copied
+    }
+
+    pub fn remove(&self, digest: Digest) -> Result<()> {
+        let path = self.path_of(digest);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("remove", &path, &error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The objects that are there, by their names.
+    pub fn objects(&self) -> Result<Vec<Digest>> {
+        let root = self.root.join("objects");
+        let mut found = vec![];
+        let list = |path: &Path| fs::read_dir(path).map_err(|error| io_error("read", path, &error));
+        for folder in list(&root)?.flatten() {
+            for entry in list(&folder.path())?.flatten() {
+                found.extend(entry.file_name().to_str().and_then(|name| name.parse::<Digest>().ok()));
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// Writes down what a version is, so that the catalog can be made anew from the sites.
+    pub fn seal(
+        &self,
+        key: &Key,
+        owner: &str,
+        tags: &std::collections::BTreeMap<String, String>,
+        files: &[File],
+    ) -> Result<()> {
+        let seal = Seal { key: key.to_string(), owner, tags, files };
+        let text = serde_json::to_vec_pretty(&seal).expect("a seal can be written");
+        write_whole(&self.root.join("incoming"), &self.root.join("seals").join(format!("{key}.json")), &text)
+    }
+}
+
+static BATCHES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+/// Objects that come together. What is dropped before [`Batch::keep`] leaves nothing.
+pub struct Batch<'a> {
+    folder: &'a Folder,
+    mark: String,
+    written: Vec<(PathBuf, Digest)>,
+}
+
+impl Batch<'_> {
+    /// Writes an object; returns its digest and size in bytes.
+    pub fn add(&mut self, from: &mut dyn Read) -> io::Result<(Digest, u64)> {
+        let path = self.folder.root.join("incoming").join(format!("{}-{}", self.mark, self.written.len()));
+        let mut to = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        // What fails half-way is removed with the rest.
+        self.written.push((path, Digest([0; 32])));
+        let (digest, size) = copy(from, &mut to)?;
+        to.set_permissions(fs::Permissions::from_mode(0o444))?;
+        self.written.last_mut().expect("it was pushed").1 = digest;
+        Ok((digest, size))
+    }
+
+    /// Flushes all objects to the disk; then they take their places.
+    pub fn keep(mut self) -> io::Result<()> {
+        let root = fs::File::open(&self.folder.root)?;
+        sync_disk(&root)?;
+        for (path, digest) in std::mem::take(&mut self.written) {
+            let target = self.folder.path_of(digest);
+            let folder = target.parent().expect("objects lie in folders");
+            match fs::rename(&path, &target) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    fs::create_dir_all(folder)?;
+                    fs::rename(&path, &target)?;
+                }
+                other => other?,
+            }
+        }
+        sync_disk(&root)
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        for (path, _) in &self.written {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Copies and hashes; returns the digest and how many bytes there were.
+fn copy(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<(Digest, u64)> {
+    let mut hasher = blake3::Hasher::new();
+    let mut piece = vec![0; PIECE];
+    let mut size = 0;
+    loop {
+        match from.read(&mut piece) {
+            Ok(0) => return Ok((Digest(*hasher.finalize().as_bytes()), size)),
+            Ok(n) => {
+                hasher.update(&piece[..n]);
+                to.write_all(&piece[..n])?;
+                size += n as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Flushes the file system that a folder lies on.
+fn sync_disk(folder: &fs::File) -> io::Result<()> {
+    // SAFETY: the descriptor is open for as long as `folder` lives.
+    match unsafe { libc::syncfs(folder.as_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn beside(target: &Path) -> PathBuf {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let short: String = name.chars().take(40).collect();
+    target.with_file_name(format!(".{short}.{}.part", std::process::id()))
+}
+
+/// Writes a small file so that it appears whole.
+fn write_whole(incoming: &Path, target: &Path, bytes: &[u8]) -> Result<()> {
+    let explain = |error: io::Error| io_error("write", target, &error);
+    let part = incoming.join(format!(
+        ".{}.{}.part",
+        target.file_name().unwrap_or_default().to_string_lossy(),
+        std::process::id()
+    ));
+    let mut file = fs::File::create(&part).map_err(explain)?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(explain)?;
+    fs::rename(&part, target).map_err(explain)
+}

@@ -1,0 +1,42 @@
+//! The durable replica catalog: data sets that are named, tagged, found and versioned, where their copies are, who may do what.
+//!
+//! Input: requests of a [`Caller`] (make a data set, commit it, tag it, find, share, remove) and reports of sites (a copy is
+//! ready, was verified, is bad). Output: rows of a database, and answers as data.
+//!
+//! Source: the searchable metadatabase of GEMS (`Wozniak06` §III). A *data set* has a label, an owner, tags and versions; a *version* is a set
+//! of files that never changes once it is committed; a file's bytes are an *object*, named by its BLAKE3 digest; an object
+//! has *replicas*, each at a *site*.
+//!
+//! * [`Catalog`]: one type over both databases, SQLite (embedded) and PostgreSQL (`db`, `schema`).
+//! * [`query`]: the language of `find`.
+//! * [`Folder`]: a site's folder on this machine.
+//!
+//! Invariants: nothing is committed of which a file has no ready replica. No text from outside gets into a
+//! statement but as a value. Whoever lacks the right to list a data set gets the same answer as if there were none.
+//!
+//! Not here: sockets, clocks (each call takes the time), and any decision about when and where copies are made.
+
+mod access;
+mod catalog;
+mod db;
+mod error;
+mod folder;
+mod keeping;
+mod key;
+mod put;
+pub mod query;
+mod schema;
+mod sets;
+mod sites;
+mod tags;
+
+pub use access::{Caller, Right, Rights, Subject};
+pub use catalog::Catalog;
+pub use error::{Error, Result};
+pub use folder::{Condition, Folder};
+pub use keeping::{Audit, Repair, ShortFile, reason_of};
+pub use key::{Key, label_of};
+pub use put::{Put, put};
+pub use sets::{DataSet, Draft, Entry, File, Found, Version};
+pub use sites::{ReplicaState, Site, SiteState, Whereabouts};
+pub use tags::{Kind, Tag, date_text};

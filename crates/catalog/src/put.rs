@@ -1,0 +1,195 @@
+//! From files on this machine to a committed version: walked, hashed while they are copied into a site, sealed.
+
+use crate::access::Caller;
+use crate::catalog::Catalog;
+use crate::error::{Error, Result};
+use crate::folder::Folder;
+use crate::key::Key;
+use crate::sets::File;
+use crate::sites::ReplicaState;
+use crate::tags::Tag;
+use eyas_text::shown_path;
+use std::fs::{self, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// What a data set is made of.
+#[derive(Debug, Clone)]
+pub struct Put<'a> {
+    /// Files, and directories whose files keep their names from there on.
+    pub sources: &'a [PathBuf],
+    pub label: &'a str,
+    /// How many copies there should be; `None` leaves it.
+    pub copies: Option<u32>,
+    pub tags: &'a [Tag],
+    pub now_ms: i64,
+}
+
+/// Files of one batch, which are flushed to the disk together, and bytes after which a batch ends.
+const BATCH_FILES: usize = 5000;
+const BATCH_BYTES: u64 = 4 << 30;
+
+/// Puts files into a site and commits them as a version. `progress` is called with the files and bytes that are done.
+///
+/// # Errors
+/// A source is not there, is neither a file nor a directory, or changes while it is read; the caller may not write the data set.
+/// Then nothing is committed.
+pub fn put(
+    catalog: &Catalog,
+    folder: &Folder,
+    caller: &Caller,
+    what: &Put<'_>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Key> {
+    let sources = walk(what.sources)?;
+    let draft = catalog.begin(caller, what.label, what.copies, what.now_ms)?;
+    let done =
+        store(catalog, folder, &sources, what.now_ms, progress, &mut |files| catalog.add(&draft, files))
+            .and_then(|()| catalog.commit(caller, &draft, what.tags, what.now_ms));
+    if let Err(error) = done {
+        // The first error is the one to be read.
+        let _ = catalog.abandon(&draft);
+        return Err(error);
+    }
+    let set = catalog.show(caller, &draft.key)?;
+    folder.seal(&draft.key, &set.newest.owner, &set.newest.tags, &catalog.files(caller, &draft.key)?)?;
+    Ok(draft.key)
+}
+
+/// Copies the files' bytes into the site in batches. Each is added to the catalog before its copies are noted there.
+fn store(
+    catalog: &Catalog,
+    folder: &Folder,
+    sources: &[Source],
+    now_ms: i64,
+    progress: &mut dyn FnMut(u64, u64),
+    add: &mut dyn FnMut(&[File]) -> Result<()>,
+) -> Result<()> {
+    let (mut n_files, mut n_bytes) = (0, 0);
+    let mut rest = sources;
+    while !rest.is_empty() {
+        let mut batch = folder.batch()?;
+        let mut files = vec![];
+        let mut batch_bytes = 0;
+        while let Some((source, after)) = rest.split_first()
+            && files.len() < BATCH_FILES
+            && batch_bytes < BATCH_BYTES
+        {
+            let file = read(source, &mut |from| batch.add(from))?;
+            batch_bytes += file.size_bytes;
+            n_files += 1;
+            n_bytes += file.size_bytes;
+            progress(n_files, n_bytes);
+            files.push(file);
+            rest = after;
+        }
+        batch.keep().map_err(|error| {
+            Error::Conflict(format!(
+                "cannot write into the site `{}`: {error}; nothing was put",
+                folder.name()
+            ))
+        })?;
+        add(&files)?;
+        let digests: Vec<_> = files.iter().map(|file| file.digest).collect();
+        catalog.note_replicas(folder.name(), &digests, ReplicaState::Ready, now_ms)?;
+    }
+    Ok(())
+}
+
+/// A file to be put.
+struct Source {
+    path: PathBuf,
+    name: String,
+}
+
+fn read(
+    source: &Source,
+    add: &mut dyn FnMut(&mut dyn Read) -> io::Result<(eyas_data::Digest, u64)>,
+) -> Result<File> {
+    let explain =
+        |error: io::Error| Error::Conflict(format!("cannot put {}: {error}", shown_path(&source.path)));
+    let mut from = fs::File::open(&source.path).map_err(explain)?;
+    let before = from.metadata().map_err(explain)?;
+    let (digest, size_bytes) = add(&mut from).map_err(explain)?;
+    let after = fs::metadata(&source.path).map_err(explain)?;
+    if stamp(&before) != stamp(&after) || size_bytes != before.len() {
+        return Err(Error::Conflict(format!(
+            "{} changed while it was read; nothing was put: try again when nobody writes there",
+            shown_path(&source.path)
+        )));
+    }
+    let is_executable = before.permissions().mode() & 0o100 != 0;
+    Ok(File { path: source.name.clone(), size_bytes, digest, is_executable })
+}
+
+fn stamp(of: &Metadata) -> (u64, u64, u64, i64, i64) {
+    (of.dev(), of.ino(), of.len(), of.mtime(), of.mtime_nsec())
+}
+
+/// The files that the sources name, by their names in the data set.
+fn walk(sources: &[PathBuf]) -> Result<Vec<Source>> {
+    let mut found = vec![];
+    for source in sources {
+        let kind = fs::metadata(source)
+            .map_err(|error| Error::bad(format!("cannot put {}: {error}", shown_path(source))))?
+            .file_type();
+        if kind.is_dir() {
+            walk_below(source, "", &mut found)?;
+        } else {
+            let name = source.file_name().unwrap_or_default();
+            check_kind(source, kind)?;
+            found.push(Source { path: source.clone(), name: text_of(Path::new(name), source)? });
+        }
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    if let Some(pair) = found.windows(2).find(|pair| pair[0].name == pair[1].name) {
+        return Err(Error::bad(format!(
+            "{} and {} would both become {}",
+            shown_path(&pair[0].path),
+            shown_path(&pair[1].path),
+            eyas_text::shown(&pair[0].name)
+        )));
+    }
+    if found.is_empty() {
+        return Err(Error::bad("there is no file in what is to be put".to_owned()));
+    }
+    Ok(found)
+}
+
+fn walk_below(directory: &Path, name: &str, found: &mut Vec<Source>) -> Result<()> {
+    let explain = |error: io::Error| Error::bad(format!("cannot read {}: {error}", shown_path(directory)));
+    for entry in fs::read_dir(directory).map_err(explain)? {
+        let entry = entry.map_err(explain)?;
+        let kind = entry.file_type().map_err(explain)?;
+        let last = text_of(Path::new(&entry.file_name()), &entry.path())?;
+        let name = if name.is_empty() { last } else { format!("{name}/{last}") };
+        if kind.is_dir() {
+            walk_below(&entry.path(), &name, found)?;
+        } else {
+            check_kind(&entry.path(), kind)?;
+            found.push(Source { path: entry.path(), name });
+        }
+    }
+    Ok(())
+}
+
+fn check_kind(path: &Path, kind: fs::FileType) -> Result<()> {
+    if kind.is_file() {
+        return Ok(());
+    }
+    let what = if kind.is_symlink() { "a symbolic link" } else { "neither a file nor a directory" };
+    Err(Error::bad(format!(
+        "{} is {what}; a data set has files only: name what it stands for",
+        shown_path(path)
+    )))
+}
+
+fn text_of(name: &Path, whole: &Path) -> Result<String> {
+    name.to_str().map(str::to_owned).ok_or_else(|| {
+        Error::bad(format!(
+            "the name of {} is not UTF-8: rename it to put it into a data set",
+            shown_path(whole)
+        ))
+    })
+}

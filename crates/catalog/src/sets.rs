@@ -1,0 +1,561 @@
+//! Data sets: made in drafts, committed, found, tagged, removed; and the trail of what was done.
+//!
+//! A version is *open* while files come in, *committed* from then on and for good, or *removed*. Nobody but its maker sees a data set
+//! without a committed version. A label never means other data: that of a removed set is not given again.
+
+use crate::access::{Caller, Right, require};
+use crate::catalog::Catalog;
+use crate::db::{Db, Row, Value, insert, within};
+use crate::error::{Error, Result};
+use crate::key::{Key, check_label};
+use crate::query;
+use crate::tags::Tag;
+use crate::values;
+use eyas_data::Digest;
+use eyas_text::shown;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// Most files of one version.
+const FILES_MAX: i64 = 10_000_000;
+const PATH_BYTES_MAX: usize = 4096;
+const COPIES_MAX: u32 = 100;
+
+/// A version that files are added to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Draft {
+    pub key: Key,
+    version_id: i64,
+    set_id: i64,
+}
+
+/// A file of a version.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct File {
+    /// Relative, with `/` between its parts.
+    pub path: String,
+    pub size_bytes: u64,
+    #[serde(serialize_with = "as_text")]
+    pub digest: Digest,
+    pub is_executable: bool,
+}
+
+fn as_text<S: serde::Serializer>(digest: &Digest, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.collect_str(digest)
+}
+
+/// A data set as `find` shows it.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Found {
+    pub label: String,
+    pub owner: String,
+    pub created_ms: i64,
+    /// The newest version.
+    pub version: u32,
+    pub n_files: u64,
+    pub size_bytes: u64,
+    /// In the order of their names.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// All about a data set.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct DataSet {
+    #[serde(flatten)]
+    pub newest: Found,
+    /// How many copies of each file there should be.
+    pub copies: u32,
+    pub versions: Vec<Version>,
+}
+
+/// A committed version.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Version {
+    pub number: u32,
+    pub committed_ms: i64,
+    pub n_files: u64,
+    pub size_bytes: u64,
+}
+
+/// One thing that was done with a data set.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Entry {
+    pub at_ms: i64,
+    pub caller: String,
+    pub verb: String,
+    pub detail: String,
+}
+
+/// A row of `data_set`.
+pub(crate) struct SetRow {
+    pub(crate) id: i64,
+    pub(crate) label: String,
+    pub(crate) owner: String,
+    pub(crate) newest: i64,
+    is_removed: bool,
+}
+
+/// The answer when there is no such data set, or the caller may not know of it.
+pub(crate) fn unknown(label: &str) -> Error {
+    Error::NotFound(format!(
+        "there is no data set `{label}` that you may list: `eyas data find` shows those that you may"
+    ))
+}
+
+fn row_of(db: &mut dyn Db, label: &str) -> Result<Option<SetRow>> {
+    let sql = "SELECT id, owner, newest, removed_ms FROM data_set WHERE label = ?1";
+    Ok(db.query(sql, values![label])?.first().map(|row| SetRow {
+        id: row.int(0),
+        label: label.into(),
+        owner: row.text(1),
+        newest: row.int(2),
+        is_removed: row.maybe_int(3).is_some(),
+    }))
+}
+
+/// The data set of a label, which has a committed version and which the caller may list.
+pub(crate) fn known(db: &mut dyn Db, caller: &Caller, label: &str) -> Result<SetRow> {
+    let set =
+        row_of(db, label)?.filter(|set| set.newest > 0 && !set.is_removed).ok_or_else(|| unknown(label))?;
+    require(db, caller, &set, Right::List)?;
+    Ok(set)
+}
+
+/// Writes down what was done.
+pub(crate) fn trail(
+    db: &mut dyn Db,
+    caller: &Caller,
+    verb: &str,
+    set_id: Option<i64>,
+    detail: &str,
+    now_ms: i64,
+) -> Result<()> {
+    let sql = "INSERT INTO trail (at_ms, caller, verb, set_id, detail) VALUES (?1, ?2, ?3, ?4, ?5)";
+    db.execute(sql, values![now_ms, caller.name.as_str(), verb, set_id, detail])?;
+    Ok(())
+}
+
+/// The committed version that a key means: its row's id and its number.
+pub(crate) fn version_of(db: &mut dyn Db, set: &SetRow, key: &Key) -> Result<(i64, u32)> {
+    let number = key.version.map_or(set.newest, i64::from);
+    let sql = "SELECT id FROM version WHERE set_id = ?1 AND number = ?2 AND state = 'committed'";
+    match db.query(sql, values![set.id, number])?.first() {
+        Some(row) => Ok((row.int(0), u32::try_from(number).unwrap_or(u32::MAX))),
+        None => Err(Error::NotFound(format!(
+            "the data set `{}` has no version {number}: `eyas data show {}` lists its versions",
+            key.label, key.label
+        ))),
+    }
+}
+
+/// # Errors
+/// The path is absolute, empty, too long, has a part `.` or `..`, an empty part or a NUL character.
+fn check_path(path: &str) -> Result<()> {
+    let is_plain = path.len() <= PATH_BYTES_MAX
+        && !path.contains('\0')
+        && path.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
+    match is_plain {
+        true => Ok(()),
+        false => Err(Error::bad(format!(
+            "{} cannot be a file of a data set: its path is relative, without `.`, `..` or empty parts, and has at most \
+             {PATH_BYTES_MAX} bytes",
+            shown(path)
+        ))),
+    }
+}
+
+impl Catalog {
+    /// Begins a version: the first of a new data set, or the next of one that the caller may write. `copies` is how many copies
+    /// each file shall have; `None` leaves it (1 for a new set).
+    pub fn begin(&self, caller: &Caller, label: &str, copies: Option<u32>, now_ms: i64) -> Result<Draft> {
+        check_label(label)?;
+        if copies.is_some_and(|copies| copies == 0 || copies > COPIES_MAX) {
+            return Err(Error::bad(format!("a data set has from 1 to {COPIES_MAX} copies")));
+        }
+        within(&mut **self.db(), |db| {
+            let set_id = match row_of(db, label)? {
+                Some(set) if set.is_removed => {
+                    return Err(Error::Conflict(format!(
+                        "`{label}` was the label of a data set that has been removed, and is not given again: choose another one"
+                    )));
+                }
+                Some(set) if set.newest == 0 && set.owner != caller.name && !caller.is_operator => {
+                    return Err(Error::Conflict(format!(
+                        "somebody else is making a data set `{label}`: choose another label"
+                    )));
+                }
+                Some(set) => {
+                    require(db, caller, &set, Right::Write)?;
+                    set.id
+                }
+                None => {
+                    let sql = "INSERT INTO data_set (label, owner, created_ms, copies, newest, n_files, size_bytes) \
+                               VALUES (?1, ?2, ?3, 1, 0, 0, 0) RETURNING id";
+                    db.query(sql, values![label, caller.name.as_str(), now_ms])?[0].int(0)
+                }
+            };
+            if let Some(copies) = copies {
+                db.execute(
+                    "UPDATE data_set SET copies = ?2 WHERE id = ?1",
+                    values![set_id, i64::from(copies)],
+                )?;
+            }
+            let sql = "SELECT coalesce(max(number), 0) + 1 FROM version WHERE set_id = ?1";
+            let number = db.query(sql, values![set_id])?[0].int(0);
+            let sql = "INSERT INTO version (set_id, number, state, created_ms, n_files, size_bytes) \
+                       VALUES (?1, ?2, 'open', ?3, 0, 0) RETURNING id";
+            let version_id = db.query(sql, values![set_id, number, now_ms])?[0].int(0);
+            let version = Some(u32::try_from(number).unwrap_or(u32::MAX));
+            Ok(Draft { key: Key { label: label.into(), version }, version_id, set_id })
+        })
+    }
+
+    /// Adds files to a draft. Their bytes are put at sites before or after, but before the commit.
+    ///
+    /// # Errors
+    /// A path is wrong or was added before, or the draft is not open any more; then none is added.
+    pub fn add(&self, draft: &Draft, files: &[File]) -> Result<()> {
+        let mut paths = HashSet::new();
+        for file in files {
+            check_path(&file.path)?;
+            if !paths.insert(&file.path) {
+                return Err(twice(&draft.key, &file.path));
+            }
+        }
+        within(&mut **self.db(), |db| {
+            require_open(db, draft)?;
+            for files in files.chunks(500) {
+                let ids = objects(db, files)?;
+                let rows: Vec<Vec<Value>> = files
+                    .iter()
+                    .map(|file| {
+                        let object = ids[&file.digest];
+                        vec![
+                            draft.version_id.into(),
+                            file.path.as_str().into(),
+                            object.into(),
+                            i64::from(file.is_executable).into(),
+                        ]
+                    })
+                    .collect();
+                let columns = ["version_id", "path", "object_id", "is_executable"];
+                let n_added = insert(db, "file", &columns, &rows, "ON CONFLICT DO NOTHING")?;
+                if n_added < rows.len() as u64 {
+                    return Err(Error::Conflict(format!("a file was added to `{}` twice", draft.key)));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Commits a draft, with tags for the data set: from now on it is seen, and never changes.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]: there is no file, a file has no ready replica, or a path is a file and a directory.
+    pub fn commit(&self, caller: &Caller, draft: &Draft, tags: &[Tag], now_ms: i64) -> Result<()> {
+        within(&mut **self.db(), |db| {
+            require_open(db, draft)?;
+            let sql = "SELECT f.path FROM file f WHERE f.version_id = ?1 AND NOT EXISTS (SELECT 1 FROM replica r \
+                       WHERE r.object_id = f.object_id AND r.state = 'ready') ORDER BY f.path LIMIT 1";
+            if let Some(row) = db.query(sql, values![draft.version_id])?.first() {
+                return Err(Error::Conflict(format!(
+                    "`{}` is not committed, as its file {} has no copy at any site yet",
+                    draft.key,
+                    shown(&row.text(0))
+                )));
+            }
+            let sql = "SELECT count(*), CAST(coalesce(sum(o.size_bytes), 0) AS BIGINT) FROM file f \
+                       JOIN object o ON o.id = f.object_id WHERE f.version_id = ?1";
+            let sums = db.query(sql, values![draft.version_id])?;
+            let (n_files, size_bytes) = (sums[0].int(0), sums[0].int(1));
+            match n_files {
+                0 => {
+                    return Err(Error::Conflict(format!(
+                        "`{}` is not committed, as it has no files",
+                        draft.key
+                    )));
+                }
+                n if n > FILES_MAX => {
+                    return Err(Error::Conflict(format!(
+                        "`{}` is not committed, as it has {n} files, and {FILES_MAX} are the most: pack some together",
+                        draft.key
+                    )));
+                }
+                _ => {}
+            }
+            check_tree(db, draft)?;
+            let sql = "UPDATE version SET state = 'committed', committed_ms = ?2, n_files = ?3, size_bytes = ?4 WHERE id = ?1";
+            db.execute(sql, values![draft.version_id, now_ms, n_files, size_bytes])?;
+            point_at_newest(db, draft.set_id)?;
+            put_tags(db, draft.set_id, tags)?;
+            let detail =
+                format!("version {}: {n_files} files, {size_bytes} bytes", draft.key.version.unwrap_or(0));
+            trail(db, caller, "put", Some(draft.set_id), &detail, now_ms)
+        })
+    }
+
+    /// Gives a draft up; its files are forgotten.
+    pub fn abandon(&self, draft: &Draft) -> Result<()> {
+        within(&mut **self.db(), |db| {
+            let sql = "UPDATE version SET state = 'removed' WHERE id = ?1 AND state = 'open'";
+            if db.execute(sql, values![draft.version_id])? > 0 {
+                db.execute("DELETE FROM file WHERE version_id = ?1", values![draft.version_id])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The newest data sets that match a query (all, if there is none) and that the caller may list, newest first.
+    pub fn find(&self, caller: &Caller, query: Option<&str>, limit: u64) -> Result<Vec<Found>> {
+        let expr = query.map(query::parse).transpose()?;
+        let db = &mut **self.db();
+        let columns = "s.id, s.label, s.owner, s.created_ms, s.newest, s.n_files, s.size_bytes";
+        let (sql, values) =
+            query::sql::select(db, expr.as_ref(), columns, limit, &|values| caller.may_list(values))?;
+        let rows = db.query(&sql, &values.0)?;
+        with_tags(db, &rows)
+    }
+
+    /// All about a data set.
+    pub fn show(&self, caller: &Caller, key: &Key) -> Result<DataSet> {
+        let db = &mut **self.db();
+        let set = known(db, caller, &key.label)?;
+        version_of(db, &set, key)?;
+        let sql = "SELECT id, label, owner, created_ms, newest, n_files, size_bytes, copies FROM data_set WHERE id = ?1";
+        let rows = db.query(sql, values![set.id])?;
+        let copies = u32::try_from(rows[0].int(7)).unwrap_or(u32::MAX);
+        let newest = with_tags(db, &rows)?.remove(0);
+        let sql = "SELECT number, committed_ms, n_files, size_bytes FROM version \
+                   WHERE set_id = ?1 AND state = 'committed' ORDER BY number";
+        let versions = db.query(sql, values![set.id])?;
+        let versions = versions.iter().map(|row| Version {
+            number: u32::try_from(row.int(0)).unwrap_or(u32::MAX),
+            committed_ms: row.int(1),
+            n_files: row.int(2) as u64,
+            size_bytes: row.int(3) as u64,
+        });
+        Ok(DataSet { newest, copies, versions: versions.collect() })
+    }
+
+    /// The files of a version, by path.
+    pub fn files(&self, caller: &Caller, key: &Key) -> Result<Vec<File>> {
+        let db = &mut **self.db();
+        let set = known(db, caller, &key.label)?;
+        let (version_id, _) = version_of(db, &set, key)?;
+        let sql = "SELECT f.path, o.size_bytes, o.digest, f.is_executable FROM file f \
+                   JOIN object o ON o.id = f.object_id WHERE f.version_id = ?1 ORDER BY f.path";
+        let rows = db.query(sql, values![version_id])?;
+        rows.iter()
+            .map(|row| {
+                Ok(File {
+                    path: row.text(0),
+                    size_bytes: row.int(1) as u64,
+                    digest: digest_of(row, 2)?,
+                    is_executable: row.int(3) != 0,
+                })
+            })
+            .collect()
+    }
+
+    /// Refuses unless the caller has the right to this data set.
+    pub fn require(&self, caller: &Caller, key: &Key, right: Right) -> Result<()> {
+        let db = &mut **self.db();
+        let set = known(db, caller, &key.label)?;
+        require(db, caller, &set, right)
+    }
+
+    /// Gives a data set tags, in place of others of their names, and takes tags away.
+    pub fn tag(&self, caller: &Caller, key: &Key, tags: &[Tag], away: &[String], now_ms: i64) -> Result<()> {
+        within(&mut **self.db(), |db| {
+            let set = known(db, caller, &key.label)?;
+            require(db, caller, &set, Right::Write)?;
+            put_tags(db, set.id, tags)?;
+            for name in away {
+                let sql = "DELETE FROM tag WHERE set_id = ?1 AND name_id = (SELECT id FROM tag_name WHERE name = ?2)";
+                if db.execute(sql, values![set.id, name.as_str()])? == 0 {
+                    return Err(Error::NotFound(format!(
+                        "the data set `{}` has no tag {}; nothing was changed",
+                        set.label,
+                        shown(name)
+                    )));
+                }
+            }
+            let put = tags.iter().map(|tag| format!("{}={}", tag.name, tag.value));
+            let detail: Vec<String> = put.chain(away.iter().map(|name| format!("-{name}"))).collect();
+            trail(db, caller, "tag", Some(set.id), &detail.join(" "), now_ms)
+        })
+    }
+
+    /// Sets how many copies each file shall have.
+    pub fn set_copies(&self, caller: &Caller, key: &Key, copies: u32, now_ms: i64) -> Result<()> {
+        if copies == 0 || copies > COPIES_MAX {
+            return Err(Error::bad(format!("a data set has from 1 to {COPIES_MAX} copies")));
+        }
+        within(&mut **self.db(), |db| {
+            let set = known(db, caller, &key.label)?;
+            require(db, caller, &set, Right::Write)?;
+            db.execute("UPDATE data_set SET copies = ?2 WHERE id = ?1", values![set.id, i64::from(copies)])?;
+            trail(db, caller, "copies", Some(set.id), &copies.to_string(), now_ms)
+        })
+    }
+
+    /// Removes a version, or the whole data set where the key names none. Its label stays taken, its history can be read.
+    pub fn remove(&self, caller: &Caller, key: &Key, now_ms: i64) -> Result<()> {
+        within(&mut **self.db(), |db| {
+            let set = known(db, caller, &key.label)?;
+            require(db, caller, &set, Right::Admin)?;
+            let (which, detail) = match key.version {
+                Some(number) => {
+                    let (version_id, _) = version_of(db, &set, key)?;
+                    (Some(version_id), format!("version {number}"))
+                }
+                None => (None, "all versions".into()),
+            };
+            let sql = "DELETE FROM file WHERE version_id IN (SELECT id FROM version WHERE set_id = ?1 \
+                       AND state = 'committed' AND (id = ?2 OR ?2 = 0))";
+            db.execute(sql, values![set.id, which.unwrap_or(0)])?;
+            let sql = "UPDATE version SET state = 'removed' WHERE set_id = ?1 AND state = 'committed' AND (id = ?2 OR ?2 = 0)";
+            db.execute(sql, values![set.id, which.unwrap_or(0)])?;
+            point_at_newest(db, set.id)?;
+            let sql = "UPDATE data_set SET removed_ms = ?2 WHERE id = ?1 AND newest = 0";
+            db.execute(sql, values![set.id, now_ms])?;
+            trail(db, caller, "remove", Some(set.id), &detail, now_ms)
+        })
+    }
+
+    /// What was done with a data set, the oldest first; its owner and operators may ask for one that has been removed.
+    pub fn history(&self, caller: &Caller, key: &Key) -> Result<Vec<Entry>> {
+        let db = &mut **self.db();
+        let set = row_of(db, &key.label)?.ok_or_else(|| unknown(&key.label))?;
+        if !(caller.is_operator || caller.name == set.owner) {
+            known(db, caller, &key.label)?;
+        }
+        let sql = "SELECT at_ms, caller, verb, detail FROM trail WHERE set_id = ?1 ORDER BY id";
+        let rows = db.query(sql, values![set.id])?;
+        let entries = rows.iter().map(|row| Entry {
+            at_ms: row.int(0),
+            caller: row.text(1),
+            verb: row.text(2),
+            detail: row.text(3),
+        });
+        Ok(entries.collect())
+    }
+}
+
+fn twice(key: &Key, path: &str) -> Error {
+    Error::Conflict(format!("the file {} was added to `{key}` twice", shown(path)))
+}
+
+fn require_open(db: &mut dyn Db, draft: &Draft) -> Result<()> {
+    let rows = db.query("SELECT state FROM version WHERE id = ?1", values![draft.version_id])?;
+    match rows.first().map(|row| row.text(0)).as_deref() {
+        Some("open") => Ok(()),
+        _ => Err(Error::Conflict(format!(
+            "`{}` is committed or given up, and does not change any more",
+            draft.key
+        ))),
+    }
+}
+
+/// The rows' ids of the files' objects, which are made where they are new.
+fn objects(db: &mut dyn Db, files: &[File]) -> Result<HashMap<Digest, i64>> {
+    let sizes: BTreeMap<Digest, u64> = files.iter().map(|file| (file.digest, file.size_bytes)).collect();
+    let rows: Vec<Vec<Value>> = sizes
+        .iter()
+        .map(|(digest, size)| vec![digest.as_bytes().as_slice().into(), (*size as i64).into()])
+        .collect();
+    insert(db, "object", &["digest", "size_bytes"], &rows, "ON CONFLICT DO NOTHING")?;
+    let places: Vec<String> = (1..=rows.len()).map(|n| format!("?{n}")).collect();
+    let sql = format!("SELECT id, digest, size_bytes FROM object WHERE digest IN ({})", places.join(", "));
+    let digests: Vec<Value> = rows.into_iter().map(|mut row| row.remove(0)).collect();
+    let mut ids = HashMap::new();
+    for row in db.query(&sql, &digests)? {
+        let digest = digest_of(&row, 1)?;
+        let size = row.int(2) as u64;
+        if sizes[&digest] != size {
+            return Err(Error::bad(format!(
+                "the object {digest} has {size} bytes in the catalog and was now said to have {}",
+                sizes[&digest]
+            )));
+        }
+        ids.insert(digest, row.int(0));
+    }
+    Ok(ids)
+}
+
+pub(crate) fn digest_of(row: &Row, column: usize) -> Result<Digest> {
+    let bytes: [u8; 32] = row.bytes(column).try_into().map_err(|_| Error::Database {
+        database: "the catalog".into(),
+        reason: "a digest has not got 32 bytes; the database was changed by somebody else".into(),
+    })?;
+    Ok(Digest(bytes))
+}
+
+/// Refuses a draft in which a path is a file and also the directory of another.
+fn check_tree(db: &mut dyn Db, draft: &Draft) -> Result<()> {
+    let rows = db.query("SELECT path FROM file WHERE version_id = ?1", values![draft.version_id])?;
+    let files: HashSet<String> = rows.iter().map(|row| row.text(0)).collect();
+    for path in &files {
+        let directory =
+            path.match_indices('/').map(|(at, _)| &path[..at]).find(|directory| files.contains(*directory));
+        if let Some(directory) = directory {
+            return Err(Error::Conflict(format!(
+                "`{}` is not committed: {} cannot be a file and the directory of {}",
+                draft.key,
+                shown(directory),
+                shown(path)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Has the data set's row say what its newest committed version is.
+fn point_at_newest(db: &mut dyn Db, set_id: i64) -> Result<()> {
+    let sql = "SELECT number, n_files, size_bytes FROM version WHERE set_id = ?1 AND state = 'committed' \
+               ORDER BY number DESC LIMIT 1";
+    let rows = db.query(sql, values![set_id])?;
+    let (newest, n_files, size_bytes) =
+        rows.first().map_or((0, 0, 0), |row| (row.int(0), row.int(1), row.int(2)));
+    let sql = "UPDATE data_set SET newest = ?2, n_files = ?3, size_bytes = ?4 WHERE id = ?1";
+    db.execute(sql, values![set_id, newest, n_files, size_bytes])?;
+    Ok(())
+}
+
+fn put_tags(db: &mut dyn Db, set_id: i64, tags: &[Tag]) -> Result<()> {
+    for tag in tags {
+        let sql = "INSERT INTO tag_name (name) VALUES (?1) ON CONFLICT DO NOTHING";
+        db.execute(sql, values![tag.name.as_str()])?;
+        let sql = "INSERT INTO tag (set_id, name_id, text, kind, number) \
+                   SELECT ?1, id, ?3, ?4, ?5 FROM tag_name WHERE name = ?2 \
+                   ON CONFLICT (set_id, name_id) DO UPDATE SET text = excluded.text, kind = excluded.kind, number = excluded.number";
+        let kind = tag.kind();
+        db.execute(sql, values![set_id, tag.name.as_str(), tag.value.as_str(), kind.name(), kind.number()])?;
+    }
+    Ok(())
+}
+
+/// Rows of `data_set` (id, label, owner, created, newest, files, bytes) with their tags.
+fn with_tags(db: &mut dyn Db, rows: &[Row]) -> Result<Vec<Found>> {
+    let mut tags: HashMap<i64, BTreeMap<String, String>> = HashMap::new();
+    for rows in rows.chunks(500) {
+        let places: Vec<String> = (1..=rows.len()).map(|n| format!("?{n}")).collect();
+        let sql = format!(
+            "SELECT t.set_id, n.name, t.text FROM tag t JOIN tag_name n ON n.id = t.name_id WHERE t.set_id IN ({})",
+            places.join(", ")
+        );
+        let ids: Vec<Value> = rows.iter().map(|row| row.int(0).into()).collect();
+        for row in db.query(&sql, &ids)? {
+            tags.entry(row.int(0)).or_default().insert(row.text(1), row.text(2));
+        }
+    }
+    let found = rows.iter().map(|row| Found {
+        label: row.text(1),
+        owner: row.text(2),
+        created_ms: row.int(3),
+        version: u32::try_from(row.int(4)).unwrap_or(u32::MAX),
+        n_files: row.int(5) as u64,
+        size_bytes: row.int(6) as u64,
+        tags: tags.remove(&row.int(0)).unwrap_or_default(),
+    });
+    Ok(found.collect())
+}

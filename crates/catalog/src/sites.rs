@@ -1,0 +1,319 @@
+//! Sites and the replicas that they hold.
+//!
+//! A replica is *creating* while its bytes come, *ready* once its site has verified them, *bad* when its site found other bytes, and
+//! *deleting* once it is no longer needed. Only ready ones count as copies.
+
+use crate::access::Caller;
+use crate::catalog::Catalog;
+use crate::db::{Db, Value, insert, within};
+use crate::error::{Error, Result};
+use crate::key::{Key, check_label};
+use crate::sets::{digest_of, known, trail, version_of};
+use crate::values;
+use eyas_data::Digest;
+use std::collections::HashMap;
+
+/// A place that keeps copies.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Site {
+    pub name: String,
+    /// How it is reached, e.g. the path of a folder on this machine.
+    pub address: String,
+    /// What it may be lost together with: a room, an institute. A site that is given none is a domain of its own.
+    pub domain: String,
+    pub state: SiteState,
+    /// Most bytes that it keeps.
+    pub keep_bytes: Option<u64>,
+    pub n_replicas: u64,
+    pub size_bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SiteState {
+    Up,
+    Draining,
+    Gone,
+}
+
+impl SiteState {
+    fn name(self) -> &'static str {
+        match self {
+            SiteState::Up => "up",
+            SiteState::Draining => "draining",
+            SiteState::Gone => "gone",
+        }
+    }
+    fn of(name: &str) -> SiteState {
+        match name {
+            "up" => SiteState::Up,
+            "draining" => SiteState::Draining,
+            _ => SiteState::Gone,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReplicaState {
+    Creating,
+    Ready,
+    Bad,
+    Deleting,
+}
+
+impl ReplicaState {
+    fn name(self) -> &'static str {
+        match self {
+            ReplicaState::Creating => "creating",
+            ReplicaState::Ready => "ready",
+            ReplicaState::Bad => "bad",
+            ReplicaState::Deleting => "deleting",
+        }
+    }
+    fn of(name: &str) -> ReplicaState {
+        match name {
+            "creating" => ReplicaState::Creating,
+            "ready" => ReplicaState::Ready,
+            "bad" => ReplicaState::Bad,
+            _ => ReplicaState::Deleting,
+        }
+    }
+}
+
+/// A replica of a file, as `where` shows it.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Whereabouts {
+    pub path: String,
+    pub site: String,
+    pub state: ReplicaState,
+    pub verified_ms: Option<i64>,
+}
+
+fn site_id(db: &mut dyn Db, name: &str) -> Result<i64> {
+    match db.query("SELECT id FROM site WHERE name = ?1", values![name])?.first() {
+        Some(row) => Ok(row.int(0)),
+        None => Err(Error::NotFound(format!("the catalog knows no site {}", eyas_text::shown(name)))),
+    }
+}
+
+/// An object that committed versions need.
+pub(crate) struct Needed {
+    pub(crate) digest: Digest,
+    pub(crate) size_bytes: u64,
+    /// The most copies that any data set with it wants.
+    pub(crate) copies: u32,
+    /// Sites with a good copy, which are not gone.
+    pub(crate) ready: Vec<String>,
+    /// A version and a path under which it is known.
+    pub(crate) key: String,
+    pub(crate) path: String,
+}
+
+impl Catalog {
+    /// All objects that committed versions need.
+    pub(crate) fn needed(&self) -> Result<Vec<Needed>> {
+        let db = &mut **self.db();
+        let sql = "SELECT o.id, o.digest, o.size_bytes, max(s.copies), min(s.label), min(f.path) FROM file f \
+                   JOIN version v ON v.id = f.version_id AND v.state = 'committed' \
+                   JOIN data_set s ON s.id = v.set_id JOIN object o ON o.id = f.object_id \
+                   GROUP BY o.id, o.digest, o.size_bytes ORDER BY o.id";
+        let mut needed = vec![];
+        let mut place = HashMap::new();
+        for row in db.query(sql, values![])? {
+            place.insert(row.int(0), needed.len());
+            needed.push(Needed {
+                digest: digest_of(&row, 1)?,
+                size_bytes: row.int(2) as u64,
+                copies: u32::try_from(row.int(3)).unwrap_or(u32::MAX),
+                ready: vec![],
+                key: row.text(4),
+                path: row.text(5),
+            });
+        }
+        let sql = "SELECT r.object_id, s.name FROM replica r JOIN site s ON s.id = r.site_id \
+                   WHERE r.state = 'ready' AND s.state <> 'gone' ORDER BY r.object_id, s.name";
+        for row in db.query(sql, values![])? {
+            if let Some(&n) = place.get(&row.int(0)) {
+                needed[n].ready.push(row.text(1));
+            }
+        }
+        Ok(needed)
+    }
+
+    /// Adds a site. An operator's verb: the caller is written down.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]: there is a site of that name at another address.
+    pub fn add_site(
+        &self,
+        caller: &Caller,
+        name: &str,
+        address: &str,
+        domain: Option<&str>,
+        keep_bytes: Option<u64>,
+        now_ms: i64,
+    ) -> Result<()> {
+        check_label(name)?;
+        within(&mut **self.db(), |db| {
+            let rows = db.query("SELECT address FROM site WHERE name = ?1", values![name])?;
+            if let Some(row) = rows.first() {
+                return match row.text(0) == address {
+                    true => Ok(()),
+                    false => Err(Error::Conflict(format!(
+                        "there is a site `{name}` already, at {}: choose another name",
+                        eyas_text::shown(&row.text(0))
+                    ))),
+                };
+            }
+            let sql = "INSERT INTO site (name, address, domain, state, keep_bytes, added_ms, seen_ms) \
+                       VALUES (?1, ?2, ?3, 'up', ?4, ?5, ?5)";
+            let keep = keep_bytes.map(|keep| i64::try_from(keep).unwrap_or(i64::MAX));
+            db.execute(sql, values![name, address, domain.unwrap_or(name), keep, now_ms])?;
+            trail(db, caller, "site", None, &format!("{name} at {address}"), now_ms)
+        })
+    }
+
+    /// All sites, by name, with what they hold.
+    pub fn sites(&self) -> Result<Vec<Site>> {
+        let db = &mut **self.db();
+        let sql = "SELECT s.name, s.address, s.domain, s.state, s.keep_bytes, count(o.id), \
+                   CAST(coalesce(sum(o.size_bytes), 0) AS BIGINT) FROM site s \
+                   LEFT JOIN replica r ON r.site_id = s.id AND r.state = 'ready' \
+                   LEFT JOIN object o ON o.id = r.object_id \
+                   GROUP BY s.id, s.name, s.address, s.domain, s.state, s.keep_bytes ORDER BY s.name";
+        let rows = db.query(sql, values![])?;
+        let sites = rows.iter().map(|row| Site {
+            name: row.text(0),
+            address: row.text(1),
+            domain: row.text(2),
+            state: SiteState::of(&row.text(3)),
+            keep_bytes: row.maybe_int(4).map(|keep| keep as u64),
+            n_replicas: row.int(5) as u64,
+            size_bytes: row.int(6) as u64,
+        });
+        Ok(sites.collect())
+    }
+
+    pub fn set_site_state(&self, caller: &Caller, name: &str, state: SiteState, now_ms: i64) -> Result<()> {
+        within(&mut **self.db(), |db| {
+            let id = site_id(db, name)?;
+            db.execute(
+                "UPDATE site SET state = ?2, seen_ms = ?3 WHERE id = ?1",
+                values![id, state.name(), now_ms],
+            )?;
+            trail(db, caller, "site", None, &format!("{name} is {}", state.name()), now_ms)
+        })
+    }
+
+    /// Notes that a site holds objects in this state. A ready replica was verified at `now_ms`. Objects of which no file is known are left out;
+    /// the answer is how many were noted.
+    pub fn note_replicas(
+        &self,
+        site: &str,
+        digests: &[Digest],
+        state: ReplicaState,
+        now_ms: i64,
+    ) -> Result<u64> {
+        within(&mut **self.db(), |db| {
+            let site = site_id(db, site)?;
+            let verified = (state == ReplicaState::Ready).then_some(now_ms);
+            let mut n_noted = 0;
+            for digests in digests.chunks(500) {
+                let places: Vec<String> = (1..=digests.len()).map(|n| format!("?{n}")).collect();
+                let sql = format!("SELECT id FROM object WHERE digest IN ({})", places.join(", "));
+                let asked: Vec<Value> =
+                    digests.iter().map(|digest| digest.as_bytes().as_slice().into()).collect();
+                let rows: Vec<Vec<Value>> = db
+                    .query(&sql, &asked)?
+                    .iter()
+                    .map(|row| {
+                        vec![
+                            row.int(0).into(),
+                            site.into(),
+                            state.name().into(),
+                            now_ms.into(),
+                            verified.into(),
+                        ]
+                    })
+                    .collect();
+                let columns = ["object_id", "site_id", "state", "made_ms", "verified_ms"];
+                let tail = "ON CONFLICT (object_id, site_id) DO UPDATE SET state = excluded.state, \
+                            verified_ms = coalesce(excluded.verified_ms, replica.verified_ms)";
+                n_noted += insert(db, "replica", &columns, &rows, tail)?;
+            }
+            Ok(n_noted)
+        })
+    }
+
+    /// Forgets that a site holds objects.
+    pub fn forget_replicas(&self, site: &str, digests: &[Digest]) -> Result<()> {
+        within(&mut **self.db(), |db| {
+            let site = site_id(db, site)?;
+            for digest in digests {
+                let sql = "DELETE FROM replica WHERE site_id = ?1 AND object_id = (SELECT id FROM object WHERE digest = ?2)";
+                db.execute(sql, values![site, digest.as_bytes().as_slice()])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Where the copies of each file of a version are, by path and site.
+    pub fn whereabouts(&self, caller: &Caller, key: &Key) -> Result<Vec<Whereabouts>> {
+        let db = &mut **self.db();
+        let set = known(db, caller, &key.label)?;
+        let (version_id, _) = version_of(db, &set, key)?;
+        let sql = "SELECT f.path, s.name, r.state, r.verified_ms FROM file f \
+                   JOIN replica r ON r.object_id = f.object_id JOIN site s ON s.id = r.site_id \
+                   WHERE f.version_id = ?1 ORDER BY f.path, s.name";
+        let rows = db.query(sql, values![version_id])?;
+        let all = rows.iter().map(|row| Whereabouts {
+            path: row.text(0),
+            site: row.text(1),
+            state: ReplicaState::of(&row.text(2)),
+            verified_ms: row.maybe_int(3),
+        });
+        Ok(all.collect())
+    }
+
+    /// The sites with a ready replica of each object, by the object's digest.
+    pub fn holders(&self, caller: &Caller, key: &Key) -> Result<HashMap<Digest, Vec<String>>> {
+        let db = &mut **self.db();
+        let set = known(db, caller, &key.label)?;
+        let (version_id, _) = version_of(db, &set, key)?;
+        let sql = "SELECT DISTINCT o.digest, s.name FROM file f JOIN object o ON o.id = f.object_id \
+                   JOIN replica r ON r.object_id = o.id AND r.state = 'ready' JOIN site s ON s.id = r.site_id \
+                   WHERE f.version_id = ?1 AND s.state <> 'gone' ORDER BY s.name";
+        let mut holders: HashMap<Digest, Vec<String>> = HashMap::new();
+        for row in db.query(sql, values![version_id])? {
+            holders.entry(digest_of(&row, 0)?).or_default().push(row.text(1));
+        }
+        Ok(holders)
+    }
+
+    /// What a site should hold and in which state: its replicas with their sizes, by digest.
+    pub fn replicas_at(&self, site: &str) -> Result<Vec<(Digest, u64, ReplicaState)>> {
+        let db = &mut **self.db();
+        let site = site_id(db, site)?;
+        let sql = "SELECT o.digest, o.size_bytes, r.state FROM replica r JOIN object o ON o.id = r.object_id \
+                   WHERE r.site_id = ?1 ORDER BY o.digest";
+        let rows = db.query(sql, values![site])?;
+        rows.iter()
+            .map(|row| Ok((digest_of(row, 0)?, row.int(1) as u64, ReplicaState::of(&row.text(2)))))
+            .collect()
+    }
+
+    /// Marks a site's replicas that no version needs any more as deleting, and returns them. A draft that adds such a file later has
+    /// to put its bytes again before it can be committed.
+    pub fn take_unneeded(&self, site: &str) -> Result<Vec<Digest>> {
+        within(&mut **self.db(), |db| {
+            let site = site_id(db, site)?;
+            let sql = "UPDATE replica SET state = 'deleting' WHERE site_id = ?1 AND state <> 'creating' \
+                       AND NOT EXISTS (SELECT 1 FROM file f WHERE f.object_id = replica.object_id)";
+            db.execute(sql, values![site])?;
+            let sql = "SELECT o.digest FROM replica r JOIN object o ON o.id = r.object_id \
+                       WHERE r.site_id = ?1 AND r.state = 'deleting'";
+            db.query(sql, values![site])?.iter().map(|row| digest_of(row, 0)).collect()
+        })
+    }
+}

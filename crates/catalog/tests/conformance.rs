@@ -1,0 +1,368 @@
+//! One suite for both databases: what a catalog does, whatever it is kept in.
+
+mod common;
+
+use common::{Databases, InFiles, NOW, Server, alice, bob, drafted, file, labels, put, tags};
+use eyas_catalog::{Caller, Catalog, Error, Key, ReplicaState, Right, SiteState};
+use eyas_data::Digest;
+
+fn key(text: &str) -> Key {
+    text.parse().unwrap()
+}
+
+/// What an error says, of what was expected to fail.
+fn refusal<T>(result: eyas_catalog::Result<T>) -> String {
+    match result {
+        Ok(_) => panic!("it was expected to fail"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn check_all(databases: &dyn Databases) {
+    versions_never_change(&databases.catalog("versions"));
+    nothing_is_committed_without_a_copy(&databases.catalog("copies"));
+    paths_stay_inside(&databases.catalog("paths"));
+    tags_are_found_as_what_they_are(&databases.catalog("tags"));
+    text_from_outside_is_a_value(&databases.catalog("injection"));
+    what_may_not_be_listed_is_not_there(&databases.catalog("access"));
+    removed_sets_leave_their_history(&databases.catalog("removal"));
+    replicas_follow_what_sites_say(&databases.catalog("replicas"));
+    many_files_and_pages(&databases.catalog("many"));
+    a_catalog_is_made_once_and_newer_ones_are_refused(databases);
+    two_at_a_time(databases);
+}
+
+#[test]
+fn in_files() {
+    check_all(&InFiles::new());
+}
+
+#[test]
+fn on_a_server() {
+    check_all(&Server::start());
+}
+
+fn versions_never_change(catalog: &Catalog) {
+    let draft = drafted(catalog, &alice(), "adk", &[file("b/x", "1"), file("a", "22")]);
+    assert_eq!(draft.key, key("adk@1"));
+    assert!(
+        refusal(catalog.show(&alice(), &key("adk"))).contains("no data set `adk`"),
+        "it is not committed yet"
+    );
+    catalog.commit(&alice(), &draft, &tags(&["protein=adk"]), NOW).unwrap();
+    assert!(refusal(catalog.add(&draft, &[file("c", "3")])).contains("does not change any more"));
+    assert!(refusal(catalog.commit(&alice(), &draft, &[], NOW)).contains("does not change any more"));
+    let second = drafted(catalog, &alice(), "adk", &[file("a", "333")]);
+    assert_eq!(catalog.show(&alice(), &key("adk")).unwrap().newest.version, 1, "the second is still open");
+    catalog.commit(&alice(), &second, &[], NOW + 5).unwrap();
+
+    let set = catalog.show(&alice(), &key("adk")).unwrap();
+    assert_eq!((set.newest.version, set.newest.n_files, set.newest.size_bytes), (2, 1, 3));
+    assert_eq!(set.newest.tags["protein"], "adk", "tags are the data set's");
+    let numbers: Vec<(u32, i64)> =
+        set.versions.iter().map(|version| (version.number, version.committed_ms)).collect();
+    assert_eq!(numbers, [(1, NOW), (2, NOW + 5)]);
+    assert_eq!(catalog.files(&alice(), &key("adk@1")).unwrap(), [file("a", "22"), file("b/x", "1")]);
+    assert_eq!(catalog.files(&alice(), &key("adk")).unwrap(), [file("a", "333")]);
+    assert!(refusal(catalog.files(&alice(), &key("adk@3"))).contains("no version 3"));
+
+    // A draft that is given up leaves its number unused, and nothing else.
+    let third = drafted(catalog, &alice(), "adk", &[file("a", "4444")]);
+    catalog.abandon(&third).unwrap();
+    assert!(catalog.commit(&alice(), &third, &[], NOW).is_err());
+    assert_eq!(catalog.begin(&alice(), "adk", None, NOW).unwrap().key, key("adk@4"));
+    assert_eq!(catalog.show(&alice(), &key("adk")).unwrap().newest.version, 2);
+}
+
+fn nothing_is_committed_without_a_copy(catalog: &Catalog) {
+    let draft = drafted(catalog, &alice(), "x", &[file("a", "1"), file("b", "2")]);
+    catalog.note_replicas("here", &[Digest::of(b"2")], ReplicaState::Bad, NOW).unwrap();
+    let said = refusal(catalog.commit(&alice(), &draft, &[], NOW));
+    assert!(said.contains("`b` has no copy at any site"), "{said}");
+    catalog.note_replicas("here", &[Digest::of(b"2")], ReplicaState::Ready, NOW).unwrap();
+    catalog.commit(&alice(), &draft, &[], NOW).unwrap();
+
+    let empty = catalog.begin(&alice(), "empty", None, NOW).unwrap();
+    assert!(refusal(catalog.commit(&alice(), &empty, &[], NOW)).contains("has no files"));
+    // A digest stands for one size.
+    let wrong = eyas_catalog::File { size_bytes: 7, ..file("c", "1") };
+    assert!(refusal(catalog.add(&empty, &[wrong])).contains("has 1 bytes in the catalog"));
+}
+
+fn paths_stay_inside(catalog: &Catalog) {
+    let draft = catalog.begin(&alice(), "x", None, NOW).unwrap();
+    for wrong in ["", "/etc/passwd", "../x", "a/../b", "a//b", "./a", "a/", "a\0b", &"x".repeat(5000)] {
+        assert!(refusal(catalog.add(&draft, &[file(wrong, "1")])).contains("cannot be a file"), "{wrong}");
+    }
+    assert!(refusal(catalog.add(&draft, &[file("a", "1"), file("a", "2")])).contains("twice"));
+    catalog.add(&draft, &[file("a", "1")]).unwrap();
+    assert!(refusal(catalog.add(&draft, &[file("a", "1")])).contains("twice"));
+    catalog.add(&draft, &[file("a-b", "1"), file("a/b", "2"), file("größe '\"%_", "3")]).unwrap();
+    catalog.add_site(&alice(), "here", "/disk", None, None, NOW).unwrap();
+    let digests = [Digest::of(b"1"), Digest::of(b"2"), Digest::of(b"3")];
+    assert_eq!(catalog.note_replicas("here", &digests, ReplicaState::Ready, NOW).unwrap(), 3);
+    let said = refusal(catalog.commit(&alice(), &draft, &[], NOW));
+    assert!(said.contains("`a` cannot be a file and the directory of `a/b`"), "{said}");
+}
+
+fn tags_are_found_as_what_they_are(catalog: &Catalog) {
+    put(catalog, &alice(), "one", &["protein=adk", "frames=90", "made=2026-01-02", "id=007"]);
+    put(catalog, &alice(), "two", &["protein=adk", "frames=1e3", "made=2026-11-25T12:00"]);
+    put(catalog, &alice(), "three", &["protein=ubq", "frames=many", "note=it's 50% \\ done_"]);
+    let check =
+        |query: &str, expected: &[&str]| assert_eq!(labels(catalog, &alice(), query), expected, "{query}");
+    check("protein = adk", &["two", "one"]);
+    check("protein = adk and frames > 90", &["two"]);
+    check("PROTEIN = adk", &[]);
+    check("frames >= 90 AND frames < 1000", &["one"]);
+    check("frames = 90..1000", &["two", "one"]);
+    check("frames = '90'", &["one"]);
+    check("frames = many or frames = 1000", &["three", "two"]);
+    check("frames != 90", &["three", "two"]);
+    check("not frames = 90", &["three", "two"]);
+    check("note != x", &["three"]);
+    check("not note = x", &["three", "two", "one"]);
+    check("has note", &["three"]);
+    check("not has note and protein in (adk, ubq)", &["two", "one"]);
+    check("protein not in (adk)", &["three"]);
+    check("made < 2026-06-01", &["one"]);
+    check("made = 2026-11-25..2026-11-26", &["two"]);
+    check("made > 90", &[]);
+    check("id = 7", &["one"]);
+    check("id = '7'", &[]);
+    check("protein like 'a%'", &["two", "one"]);
+    check("protein like 'A%'", &[]);
+    check("protein like _bq", &["three"]);
+    check("note like 'it''s 50_ \\ done_'", &["three"]);
+    check("note like '%\\%'", &["three"]);
+    check("label = one or owner = nobody", &["one"]);
+    check("label like 't%' and files = 1", &["three", "two"]);
+    check("size < 4", &["two", "one"]);
+    check("size >= 1KB", &[]);
+    check("created = 2027-01-15..2027-01-16", &["three", "two", "one"]);
+    check("nothing = 1", &[]);
+    check("(protein = adk or protein = ubq) and not (frames = 90 or has note)", &["two"]);
+
+    catalog.tag(&alice(), &key("one"), &tags(&["protein=ubq", "new=1"]), &["id".into()], NOW).unwrap();
+    check("protein = adk", &["two"]);
+    check("has id", &[]);
+    let said = refusal(catalog.tag(&alice(), &key("one"), &tags(&["new=2"]), &["id".into()], NOW));
+    assert!(said.contains("has no tag `id`; nothing was changed"), "{said}");
+    check("new = 1", &["one"]);
+}
+
+fn text_from_outside_is_a_value(catalog: &Catalog) {
+    let evil = "x'; DROP TABLE tag; --";
+    put(catalog, &alice(), "evil", &[&format!("a={evil}"), "b=\"quoted\" ?1 $1 ?"]);
+    let quoted = evil.replace('\'', "''");
+    assert_eq!(labels(catalog, &alice(), &format!("a = '{quoted}'")), ["evil"]);
+    assert_eq!(labels(catalog, &alice(), "b = '\"quoted\" ?1 $1 ?'"), ["evil"]);
+    assert_eq!(labels(catalog, &Caller::user("' OR '1'='1"), "has a"), Vec::<String>::new());
+    assert_eq!(labels(catalog, &alice(), "a like '%''%' or b like '%?%'"), ["evil"]);
+}
+
+fn what_may_not_be_listed_is_not_there(catalog: &Catalog) {
+    put(catalog, &alice(), "mine", &["x=1"]);
+    let mine = key("mine");
+    let set = |text: &str| {
+        let (subject, rights) = text.split_once('=').unwrap();
+        catalog.set_acl(&alice(), &mine, &[(subject.parse().unwrap(), rights.parse().unwrap())], NOW)
+    };
+    let there_is_none = "there is no data set `mine` that you may list";
+    for refused in [
+        refusal(catalog.show(&bob(), &mine)),
+        refusal(catalog.files(&bob(), &mine)),
+        refusal(catalog.whereabouts(&bob(), &mine)),
+        refusal(catalog.tag(&bob(), &mine, &[], &[], NOW)),
+        refusal(catalog.remove(&bob(), &mine, NOW)),
+        refusal(catalog.acl(&bob(), &mine)),
+        refusal(catalog.history(&bob(), &mine)),
+        refusal(catalog.require(&bob(), &mine, Right::Read)),
+        refusal(catalog.set_copies(&bob(), &mine, 2, NOW)),
+        refusal(catalog.begin(&bob(), "mine", None, NOW)),
+    ] {
+        assert!(refused.contains(there_is_none), "{refused}");
+    }
+    assert_eq!(labels(catalog, &bob(), "x = 1"), Vec::<String>::new());
+    let operator = Caller { is_operator: true, ..bob() };
+    assert_eq!(labels(catalog, &operator, "x = 1"), ["mine"]);
+
+    set("user:bob=l").unwrap();
+    assert_eq!(labels(catalog, &bob(), "x = 1"), ["mine"]);
+    let said = refusal(catalog.require(&bob(), &mine, Right::Read));
+    assert_eq!(
+        said,
+        "`bob` has not got the right to read (r) the data set `mine` of `alice`, who can give it: eyas data acl mine user:bob=lr"
+    );
+    assert!(refusal(catalog.begin(&bob(), "mine", None, NOW)).contains("the right to write (w)"));
+    assert!(refusal(catalog.remove(&bob(), &mine, NOW)).contains("the right to admin (a)"));
+    set("group:md=rwl").unwrap();
+    let member = Caller { groups: vec!["md".into()], ..bob() };
+    catalog.require(&member, &mine, Right::Write).unwrap();
+    assert!(catalog.require(&bob(), &mine, Right::Write).is_err());
+    let listed: Vec<String> =
+        catalog.acl(&alice(), &mine).unwrap().iter().map(|(who, rights)| format!("{who}={rights}")).collect();
+    assert_eq!(listed, ["group:md=rwl", "user:bob=l"]);
+    set("user:bob=").unwrap();
+    assert!(refusal(catalog.show(&bob(), &mine)).contains(there_is_none));
+    set("everyone=l").unwrap();
+    assert_eq!(labels(catalog, &Caller::user("somebody"), "x = 1"), ["mine"]);
+}
+
+fn removed_sets_leave_their_history(catalog: &Catalog) {
+    put(catalog, &alice(), "x", &["a=1"]);
+    let second = drafted(catalog, &alice(), "x", &[file("a", "second")]);
+    catalog.commit(&alice(), &second, &[], NOW).unwrap();
+    catalog.remove(&alice(), &key("x@2"), NOW + 1).unwrap();
+    assert_eq!(
+        catalog.show(&alice(), &key("x")).unwrap().newest.version,
+        1,
+        "the older one is the newest again"
+    );
+    assert_eq!(catalog.take_unneeded("here").unwrap(), [Digest::of(b"second")]);
+    catalog.remove(&alice(), &key("x"), NOW + 2).unwrap();
+    assert!(catalog.show(&alice(), &key("x")).is_err());
+    assert_eq!(labels(catalog, &alice(), "a = 1"), Vec::<String>::new());
+    assert!(refusal(catalog.begin(&alice(), "x", None, NOW)).contains("is not given again"));
+    let history = catalog.history(&alice(), &key("x")).unwrap();
+    let verbs: Vec<(&str, i64)> = history.iter().map(|entry| (&*entry.verb, entry.at_ms - NOW)).collect();
+    assert_eq!(verbs, [("put", 0), ("put", 0), ("remove", 1), ("remove", 2)]);
+    let mut unneeded = catalog.take_unneeded("here").unwrap();
+    unneeded.sort();
+    let mut both = [Digest::of(b"second"), Digest::of(b"x")];
+    both.sort();
+    assert_eq!(unneeded, both, "what was not said to be deleted is asked for again");
+    catalog.forget_replicas("here", &both).unwrap();
+    assert_eq!(catalog.replicas_at("here").unwrap(), []);
+}
+
+fn replicas_follow_what_sites_say(catalog: &Catalog) {
+    put(catalog, &alice(), "x", &[]);
+    catalog.add_site(&alice(), "there", "/other", Some("hall"), Some(1 << 40), NOW).unwrap();
+    assert!(
+        refusal(catalog.add_site(&alice(), "there", "/third", None, None, NOW))
+            .contains("a site `there` already")
+    );
+    let digest = Digest::of(b"x");
+    assert_eq!(
+        catalog
+            .note_replicas("there", &[digest, Digest::of(b"foreign")], ReplicaState::Creating, NOW)
+            .unwrap(),
+        1
+    );
+    let at = |catalog: &Catalog| -> Vec<(String, ReplicaState, Option<i64>)> {
+        let all = catalog.whereabouts(&alice(), &key("x")).unwrap();
+        all.into_iter().map(|replica| (replica.site, replica.state, replica.verified_ms)).collect()
+    };
+    let here = ("here".to_owned(), ReplicaState::Ready, Some(NOW));
+    assert_eq!(at(catalog), [here.clone(), ("there".into(), ReplicaState::Creating, None)]);
+    assert_eq!(catalog.holders(&alice(), &key("x")).unwrap()[&digest], ["here"]);
+    catalog.note_replicas("there", &[digest], ReplicaState::Ready, NOW + 9).unwrap();
+    assert_eq!(catalog.holders(&alice(), &key("x")).unwrap()[&digest], ["here", "there"]);
+    catalog.note_replicas("there", &[digest], ReplicaState::Bad, NOW + 10).unwrap();
+    assert_eq!(
+        at(catalog),
+        [here, ("there".into(), ReplicaState::Bad, Some(NOW + 9))],
+        "when it was last good stays"
+    );
+    let sites = catalog.sites().unwrap();
+    let shown: Vec<(&str, &str, u64, u64)> =
+        sites.iter().map(|site| (&*site.name, &*site.domain, site.n_replicas, site.size_bytes)).collect();
+    assert_eq!(shown, [("here", "here", 1, 1), ("there", "hall", 0, 0)]);
+    catalog.set_site_state(&alice(), "here", SiteState::Gone, NOW).unwrap();
+    assert!(catalog.holders(&alice(), &key("x")).unwrap().is_empty());
+    assert!(
+        refusal(catalog.note_replicas("nowhere", &[], ReplicaState::Ready, NOW))
+            .contains("no site `nowhere`")
+    );
+}
+
+fn many_files_and_pages(catalog: &Catalog) {
+    let files: Vec<_> =
+        (0..2345).map(|n| file(&format!("d{}/f{n}", n % 7), &format!("{}", n % 2000))).collect();
+    let draft = drafted(catalog, &alice(), "many", &files);
+    catalog.commit(&alice(), &draft, &[], NOW).unwrap();
+    assert_eq!(catalog.show(&alice(), &key("many")).unwrap().newest.n_files, 2345);
+    assert_eq!(catalog.files(&alice(), &key("many")).unwrap().len(), 2345);
+    for n in 0..30 {
+        put(catalog, &alice(), &format!("s{n}"), &["x=1"]);
+    }
+    let page: Vec<String> =
+        catalog.find(&alice(), Some("x = 1"), 3).unwrap().into_iter().map(|set| set.label).collect();
+    assert_eq!(page, ["s29", "s28", "s27"]);
+    assert_eq!(catalog.find(&alice(), None, 2).unwrap().len(), 2);
+}
+
+fn a_catalog_is_made_once_and_newer_ones_are_refused(databases: &dyn Databases) {
+    let url = databases.url("made");
+    let said = refusal(Catalog::open(&url, NOW));
+    assert!(said.contains("`eyas data init` makes one"), "{said}");
+    put(&Catalog::init(&url, NOW).unwrap(), &alice(), "x", &["a=1"]);
+    assert_eq!(labels(&Catalog::init(&url, NOW).unwrap(), &alice(), "a = 1"), ["x"], "nothing is lost");
+    assert_eq!(labels(&Catalog::open(&url, NOW).unwrap(), &alice(), "a = 1"), ["x"]);
+    pretend_newer(&url);
+    for refused in [refusal(Catalog::open(&url, NOW)), refusal(Catalog::init(&url, NOW))] {
+        assert!(refused.contains("use the newer eyas that wrote it"), "{refused}");
+    }
+}
+
+/// What a newer program does to the tables.
+fn pretend_newer(url: &str) {
+    let sql = "INSERT INTO eyas_schema (version, applied_ms) VALUES (99, 0)";
+    match url.strip_prefix("sqlite:") {
+        Some(path) => {
+            rusqlite::Connection::open(path).unwrap().execute(sql, ()).unwrap();
+        }
+        None => {
+            postgres::Client::connect(url, postgres::NoTls).unwrap().execute(sql, &[]).unwrap();
+        }
+    }
+}
+
+/// Two programs put versions of one data set, and each gets a number of its own.
+fn two_at_a_time(databases: &dyn Databases) {
+    let url = databases.url("race");
+    put(&Catalog::init(&url, NOW).unwrap(), &alice(), "x", &[]);
+    let put_some = |who: &str| {
+        let catalog = Catalog::open(&url, NOW).unwrap();
+        for n in 0..15 {
+            let text = format!("{who}{n}");
+            let draft = drafted(&catalog, &alice(), "x", &[file("a", &text), file("b", &format!("{n}"))]);
+            catalog.commit(&alice(), &draft, &tags(&[&format!("{who}{n}=1")]), NOW).unwrap();
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| put_some("p"));
+        scope.spawn(|| put_some("q"));
+    });
+    let set = Catalog::open(&url, NOW).unwrap().show(&alice(), &key("x")).unwrap();
+    assert_eq!(set.versions.len(), 31);
+    assert_eq!(set.newest.version, 31);
+    assert_eq!(set.newest.tags.len(), 30);
+}
+
+#[test]
+fn databases_that_are_none_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let check = |url: &str, part: &str| {
+        let said = match Catalog::init(url, NOW) {
+            Ok(_) => panic!("{url} was opened"),
+            Err(error) => error.to_string(),
+        };
+        assert!(said.contains(part), "{url}: {said}");
+    };
+    check("mysql://x/y", "names no database that eyas knows");
+    check("sqlite:", "the path of the catalog is missing");
+    check(&format!("sqlite:{}/no/such/folder/x.db", dir.path().display()), "does its folder exist");
+    let text = dir.path().join("text");
+    std::fs::write(&text, "this is a text of more than sixteen bytes, and no database at all").unwrap();
+    check(text.to_str().unwrap(), "is a file, but not an eyas catalog");
+    check("postgres://u:secret@127.0.0.1:1/x", "cannot reach the database `x` at 127.0.0.1");
+    match Catalog::init("postgres://u:secret@127.0.0.1:1/x", NOW) {
+        Err(error @ Error::Away { .. }) => {
+            assert!(error.is_temporary());
+            assert!(!error.to_string().contains("secret"));
+        }
+        _ => panic!("nobody listens there"),
+    }
+}

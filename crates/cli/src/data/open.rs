@@ -1,0 +1,68 @@
+//! The catalog that a command means, who asks, and what time it is.
+
+use crate::{Exit, Fault};
+use eyas_catalog::{Caller, Catalog, Error};
+use eyas_text::shown_path;
+use std::path::PathBuf;
+
+/// A catalog that was opened for a command.
+pub struct Opened {
+    pub catalog: Catalog,
+    pub caller: Caller,
+    pub now_ms: i64,
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
+        let exit = match error {
+            Error::Locked { .. } | Error::Away { .. } | Error::Database { .. } | Error::Collided { .. } => {
+                Exit::Other
+            }
+            _ => Exit::BadInput,
+        };
+        Fault::new(exit, error)
+    }
+}
+
+pub fn open(db: Option<&str>) -> Result<Opened, Fault> {
+    let now_ms = now_ms();
+    let catalog = Catalog::open(&url(db)?, now_ms)?;
+    Ok(Opened { catalog, caller: caller(), now_ms })
+}
+
+/// Milliseconds since 1970.
+pub fn now_ms() -> i64 {
+    (eyas_runtime::clock::now().0 / 1_000_000) as i64
+}
+
+/// Whoever runs this program. The rights to the database are the system's or the server's to check.
+pub fn caller() -> Caller {
+    // SAFETY: a plain query.
+    let uid = unsafe { libc::getuid() };
+    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    Caller::user(set("USER").or_else(|| set("LOGNAME")).unwrap_or_else(|| format!("uid{uid}")))
+}
+
+/// The catalog that is meant, by option or variable, or this user's.
+pub fn url(db: Option<&str>) -> Result<String, Fault> {
+    match db {
+        Some(url) => Ok(url.to_owned()),
+        None => Ok(format!("sqlite:{}", folder()?.join("catalog.db").display())),
+    }
+}
+
+/// This user's folder for what is kept for good: `$XDG_DATA_HOME/eyas`. It is made where it is not there.
+pub fn folder() -> Result<PathBuf, Fault> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = set("XDG_DATA_HOME").or_else(|| Some(set("HOME")?.join(".local/share")));
+    let Some(home) = home else {
+        let message = "neither XDG_DATA_HOME nor HOME is set, so there is no folder for the catalog";
+        return Err(Fault::new(Exit::BadInput, message).hint("name a catalog: --db sqlite:PATH"));
+    };
+    let folder = home.join("eyas");
+    std::fs::create_dir_all(&folder).map_err(|error| {
+        let reason = crate::print::reason(&error);
+        Fault::new(Exit::Other, format!("cannot make the folder {}: {reason}", shown_path(&folder)))
+    })?;
+    Ok(folder)
+}

@@ -1,0 +1,215 @@
+//! Verbs that change a data set or copy it to here.
+
+use super::open::{Opened, open};
+use crate::fault::bad;
+use crate::print::{plural, size};
+use crate::{Exit, Fault};
+use clap::Args;
+use eyas_catalog::{Error, Key, Put, Right, Rights, Subject, Tag, label_of};
+use eyas_text::{say, shown, shown_path};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+#[derive(Args)]
+pub struct PutArgs {
+    /// Files, and directories whose files keep their names from there on
+    #[arg(value_name = "SOURCE", required = true)]
+    sources: Vec<PathBuf>,
+    /// The label of the data set; one that is there gets a new version. Without it, a new one is made up
+    #[arg(long)]
+    label: Option<String>,
+    /// A tag, which `eyas data find` finds; may be given again
+    #[arg(long = "tag", value_name = "NAME=VALUE")]
+    tags: Vec<String>,
+    /// How many copies there should be; `eyas data repair` makes them [default: 1]
+    #[arg(long, value_name = "N")]
+    copies: Option<u32>,
+    /// The site that gets the first copy [default: the one with most room that is up]
+    #[arg(long, value_name = "SITE")]
+    site: Option<String>,
+}
+
+pub fn put(db: Option<&str>, args: PutArgs) -> Result<Exit, Fault> {
+    let Opened { catalog, caller, now_ms } = open(db)?;
+    let tags = tags_of(&args.tags)?;
+    let site = match args.site {
+        Some(site) => site,
+        None => super::keep::roomiest(&catalog)?,
+    };
+    let folder = catalog.folder(&site)?;
+    let label = match args.label {
+        Some(label) => label,
+        None => label_of(random()?),
+    };
+    let what = Put { sources: &args.sources, label: &label, copies: args.copies, tags: &tags, now_ms };
+    let is_live = eyas_text::stderr_is_terminal();
+    let mut last = Instant::now();
+    let key = eyas_catalog::put(&catalog, &folder, &caller, &what, &mut |n_files, n_bytes| {
+        if is_live && last.elapsed() >= Duration::from_millis(200) {
+            last = Instant::now();
+            let _ = eyas_text::redraw_line(&format!("{}, {}", plural(n_files, "file"), size(n_bytes)));
+        }
+    });
+    if is_live {
+        let _ = eyas_text::clear_line();
+    }
+    let key = key?;
+    let set = catalog.show(&caller, &key)?;
+    let version = set.versions.last().expect("it was just committed");
+    say!(
+        "put {} of {} as version {} of `{}`, at the site `{site}`",
+        plural(version.n_files, "file"),
+        size(version.size_bytes),
+        version.number,
+        key.label
+    );
+    if set.copies > 1 {
+        say!("{} copies are asked for: `eyas data repair` makes the others", set.copies);
+    }
+    show!("{}", key.label);
+    Ok(Exit::Good)
+}
+
+/// 64 bits that nobody can guess.
+fn random() -> Result<u64, Fault> {
+    let mut bytes = [0; 8];
+    // SAFETY: the buffer has room for the eight bytes that are asked for.
+    match unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) } {
+        8 => Ok(u64::from_ne_bytes(bytes)),
+        _ => Err(std::io::Error::last_os_error().into()),
+    }
+}
+
+fn tags_of(texts: &[String]) -> Result<Vec<Tag>, Fault> {
+    let mut tags: Vec<Tag> = vec![];
+    for text in texts {
+        let tag = Tag::parse(text)?;
+        if tags.iter().any(|other| other.name == tag.name) {
+            return Err(bad(format!(
+                "the tag `{}` is given twice; a data set has one value of it",
+                tag.name
+            )));
+        }
+        tags.push(tag);
+    }
+    Ok(tags)
+}
+
+#[derive(Args)]
+pub struct GetArgs {
+    /// LABEL, LABEL@VERSION, or one of them with /PATH for one file
+    #[arg(value_name = "KEY")]
+    key: String,
+    /// The new directory, or the new file; it must not be there yet
+    #[arg(value_name = "TARGET")]
+    target: PathBuf,
+}
+
+pub fn get(db: Option<&str>, args: &GetArgs) -> Result<Exit, Fault> {
+    let Opened { catalog, caller, now_ms } = open(db)?;
+    let (key, path) = match args.key.split_once('/') {
+        Some((key, path)) => (key.parse::<Key>()?, Some(path)),
+        None => (args.key.parse::<Key>()?, None),
+    };
+    catalog.require(&caller, &key, Right::Read)?;
+    if fs::symlink_metadata(&args.target).is_ok() {
+        return Err(bad(format!("{} is there already; nothing was copied", shown_path(&args.target))));
+    }
+    let files = catalog.files(&caller, &key)?;
+    let holders = catalog.holders(&caller, &key)?;
+    if let Some(path) = path {
+        let file = files.iter().find(|file| file.path == path);
+        let file = file.ok_or_else(|| {
+            bad(format!("`{key}` has no file {}: `eyas data ls {key}` lists them", shown(path)))
+        })?;
+        catalog.get(&caller, &key, file, &holders, &args.target, now_ms)?;
+        return Ok(Exit::Good);
+    }
+    // The directory appears when all files are in it.
+    let part = beside(&args.target);
+    let copied = (|| -> Result<u64, Fault> {
+        let mut n_bytes = 0;
+        for file in &files {
+            let target = part.join(&file.path);
+            fs::create_dir_all(target.parent().expect("it is in a directory"))?;
+            catalog.get(&caller, &key, file, &holders, &target, now_ms)?;
+            n_bytes += file.size_bytes;
+        }
+        fs::rename(&part, &args.target)?;
+        Ok(n_bytes)
+    })();
+    let n_bytes = copied.inspect_err(|_| {
+        let _ = fs::remove_dir_all(&part);
+    })?;
+    say!("{} of {} are in {}", plural(files.len() as u64, "file"), size(n_bytes), shown_path(&args.target));
+    Ok(Exit::Good)
+}
+
+fn beside(target: &Path) -> PathBuf {
+    let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    target.with_file_name(format!(".{name}.{}.part", std::process::id()))
+}
+
+#[derive(Args)]
+pub struct TagArgs {
+    #[arg(value_name = "LABEL")]
+    key: Key,
+    /// Tags, in place of others of their names
+    #[arg(value_name = "NAME=VALUE", required_unless_present = "away")]
+    tags: Vec<String>,
+    /// Take this tag away; may be given again
+    #[arg(long = "remove", value_name = "NAME")]
+    away: Vec<String>,
+}
+
+pub fn tag(db: Option<&str>, args: &TagArgs) -> Result<Exit, Fault> {
+    let Opened { catalog, caller, now_ms } = open(db)?;
+    catalog.tag(&caller, &args.key, &tags_of(&args.tags)?, &args.away, now_ms)?;
+    Ok(Exit::Good)
+}
+
+#[derive(Args)]
+pub struct AclArgs {
+    #[arg(value_name = "LABEL")]
+    key: Key,
+    /// Whom to give which rights: user:NAME=rl, group:NAME=rwla, everyone=r; `user:NAME=` takes them away
+    #[arg(value_name = "WHO=RIGHTS")]
+    entries: Vec<String>,
+}
+
+pub fn acl(db: Option<&str>, args: &AclArgs) -> Result<Exit, Fault> {
+    let Opened { catalog, caller, now_ms } = open(db)?;
+    let mut entries: Vec<(Subject, Rights)> = vec![];
+    for entry in &args.entries {
+        let (who, rights) = entry.rsplit_once('=').ok_or_else(|| {
+            bad(format!("{} is no entry of an access list: write user:NAME=rl", shown(entry)))
+        })?;
+        entries.push((who.parse()?, rights.parse()?));
+    }
+    if !entries.is_empty() {
+        catalog.set_acl(&caller, &args.key, &entries, now_ms)?;
+    }
+    let owner = catalog.show(&caller, &args.key)?.newest.owner;
+    show!("user:{owner}=rwlax  (the owner)");
+    for (who, rights) in catalog.acl(&caller, &args.key)? {
+        show!("{who}={rights}");
+    }
+    Ok(Exit::Good)
+}
+
+#[derive(Args)]
+pub struct RmArgs {
+    /// LABEL for all versions, LABEL@VERSION for one
+    #[arg(value_name = "KEY", required = true)]
+    keys: Vec<Key>,
+}
+
+pub fn rm(db: Option<&str>, args: &RmArgs) -> Result<Exit, Fault> {
+    let Opened { catalog, caller, now_ms } = open(db)?;
+    for key in &args.keys {
+        catalog.remove(&caller, key, now_ms).map_err(|error: Error| Fault::from(error))?;
+    }
+    say!("`eyas data repair` frees the room of what no data set needs any more");
+    Ok(Exit::Good)
+}

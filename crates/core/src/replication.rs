@@ -1,0 +1,285 @@
+//! Which copies of kept objects are to be made, where to, and from which site.
+//!
+//! Input: sites with their room and the domain that each may be lost together with; objects with how many copies there should be
+//! and who has one. Output: copies to make, and what is short of copies though none can be made.
+//!
+//! Source: the asynchronous replication of GEMS (`Wozniak06` §I: "a replica creation process as an asynchronous data
+//! pre-staging process", §III-A). The rules:
+//!
+//! * a copy goes to a site that has none, and to a domain that has none as long as there is one with room;
+//! * among those, to the site with the largest part of its room free, so that sites fill alike;
+//! * it comes from a site of the target's domain if one has it, else from the holder that gives the fewest copies of this plan;
+//! * objects that have only one good copy come first, the ones with most copies last.
+//!
+//! A copy at a site that is being drained counts as a source, and no longer as a copy. Nothing here ever asks for a good copy
+//! to be dropped.
+
+use std::collections::BTreeMap;
+
+/// A site by its place in the list.
+pub type SiteNo = usize;
+/// An object by its place in the list.
+pub type ObjectNo = usize;
+
+/// A place that keeps copies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Site {
+    /// Sites of one domain may be lost together.
+    pub domain: u32,
+    /// May get copies; otherwise it is being drained, and what it has must be elsewhere, too.
+    pub takes_copies: bool,
+    /// Bytes that it may keep in all, and how many of them it has.
+    pub keep_bytes: u64,
+    pub used_bytes: u64,
+}
+
+/// An object and who has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Object {
+    pub size_bytes: u64,
+    /// How many copies there should be.
+    pub wanted: u32,
+    /// Sites with a good copy.
+    pub ready: Vec<SiteNo>,
+    /// Sites that are getting one.
+    pub coming: Vec<SiteNo>,
+    /// Sites that may not get one, as their copy was found to be bad and is still there.
+    pub barred: Vec<SiteNo>,
+}
+
+/// A copy to make.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Copy {
+    pub object: ObjectNo,
+    pub from: SiteNo,
+    pub to: SiteNo,
+}
+
+/// Why an object stays short of copies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Short {
+    /// No site has a good copy.
+    Lost,
+    /// All sites that may have a copy have one.
+    TooFewSites,
+    /// The sites without one have no room.
+    NoRoom,
+}
+
+/// What is to be done, and what cannot be.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Plan {
+    pub copies: Vec<Copy>,
+    /// Objects with how many copies are missing after the plan, and why.
+    pub short: Vec<(ObjectNo, u32, Short)>,
+}
+
+/// The copies that bring every object to what is wanted, as far as sites and room go.
+pub fn plan(sites: &[Site], objects: &[Object]) -> Plan {
+    let mut used: Vec<u64> = sites.iter().map(|site| site.used_bytes).collect();
+    let mut given: BTreeMap<SiteNo, u32> = BTreeMap::new();
+    let mut plan = Plan::default();
+    let mut order: Vec<ObjectNo> = (0..objects.len()).collect();
+    order.sort_by_key(|&n| (counting(sites, &objects[n]).len(), n));
+    for n in order {
+        let object = &objects[n];
+        let mut having = counting(sites, object);
+        let missing = (object.wanted as usize).saturating_sub(having.len());
+        for i in 0..missing {
+            let left = (missing - i) as u32;
+            if object.ready.is_empty() {
+                plan.short.push((n, left, Short::Lost));
+                break;
+            }
+            match target(sites, &used, object, &having) {
+                Ok(to) => {
+                    let from = source(sites, object, to, &given);
+                    plan.copies.push(Copy { object: n, from, to });
+                    used[to] = used[to].saturating_add(object.size_bytes);
+                    *given.entry(from).or_default() += 1;
+                    having.push(to);
+                }
+                Err(short) => {
+                    plan.short.push((n, left, short));
+                    break;
+                }
+            }
+        }
+    }
+    plan
+}
+
+/// Sites whose copies count: good or coming, and to stay.
+fn counting(sites: &[Site], object: &Object) -> Vec<SiteNo> {
+    let all = object.ready.iter().chain(&object.coming).copied();
+    let mut counting: Vec<SiteNo> = all.filter(|&site| sites[site].takes_copies).collect();
+    counting.sort_unstable();
+    counting.dedup();
+    counting
+}
+
+fn target(sites: &[Site], used: &[u64], object: &Object, having: &[SiteNo]) -> Result<SiteNo, Short> {
+    let may =
+        |site: SiteNo| sites[site].takes_copies && !having.contains(&site) && !object.barred.contains(&site);
+    let has_room = |site: SiteNo| {
+        used[site].checked_add(object.size_bytes).is_some_and(|after| after <= sites[site].keep_bytes)
+    };
+    let candidates: Vec<SiteNo> = (0..sites.len()).filter(|&site| may(site)).collect();
+    if candidates.is_empty() {
+        return Err(Short::TooFewSites);
+    }
+    let is_apart = |site: SiteNo| having.iter().all(|&other| sites[other].domain != sites[site].domain);
+    // Parts of the room that are free are compared without rounding: free / keep, crosswise.
+    let free = |site: SiteNo| u128::from(sites[site].keep_bytes.saturating_sub(used[site]));
+    let freer = |a: SiteNo, b: SiteNo| {
+        let (a_part, b_part) =
+            (free(a) * u128::from(sites[b].keep_bytes), free(b) * u128::from(sites[a].keep_bytes));
+        a_part.cmp(&b_part)
+    };
+    let with_room = candidates.into_iter().filter(|&site| has_room(site));
+    with_room
+        .max_by(|&a, &b| is_apart(a).cmp(&is_apart(b)).then(freer(a, b)).then(b.cmp(&a)))
+        .ok_or(Short::NoRoom)
+}
+
+fn source(sites: &[Site], object: &Object, to: SiteNo, given: &BTreeMap<SiteNo, u32>) -> SiteNo {
+    let is_far = |site: SiteNo| sites[site].domain != sites[to].domain;
+    let n_given = |site: SiteNo| given.get(&site).copied().unwrap_or(0);
+    let nearest = object.ready.iter().copied().min_by_key(|&site| (is_far(site), n_given(site), site));
+    nearest.expect("a plan is made for objects that somebody has")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    const ROOM: u64 = 1000;
+
+    fn site(domain: u32) -> Site {
+        Site { domain, takes_copies: true, keep_bytes: ROOM, used_bytes: 0 }
+    }
+
+    fn object(wanted: u32, ready: &[SiteNo]) -> Object {
+        Object { size_bytes: 10, wanted, ready: ready.into(), coming: vec![], barred: vec![] }
+    }
+
+    fn check(
+        sites: &[Site],
+        objects: &[Object],
+        copies: &[(ObjectNo, SiteNo, SiteNo)],
+        short: &[(ObjectNo, u32, Short)],
+    ) {
+        let plan = plan(sites, objects);
+        let made: Vec<_> = plan.copies.iter().map(|copy| (copy.object, copy.from, copy.to)).collect();
+        assert_eq!((made.as_slice(), plan.short.as_slice()), (copies, short));
+    }
+
+    #[test]
+    fn copies_go_to_other_domains_first() {
+        let sites = [site(0), site(0), site(1)];
+        check(&sites, &[object(2, &[0])], &[(0, 0, 2)], &[]);
+        check(&sites, &[object(3, &[0])], &[(0, 0, 2), (0, 0, 1)], &[]);
+        check(&sites, &[object(1, &[0])], &[], &[]);
+        check(&sites, &[object(2, &[0, 1])], &[], &[]);
+    }
+
+    #[test]
+    fn what_has_fewest_copies_comes_first_and_sources_take_turns() {
+        let sites = [site(0), site(1), site(2), site(3)];
+        let objects = [object(3, &[0, 1]), object(3, &[0])];
+        // The second object's copies are planned first: to the two emptiest sites.
+        check(&sites, &objects, &[(1, 0, 1), (1, 0, 2), (0, 1, 3)], &[]);
+    }
+
+    #[test]
+    fn a_source_in_the_targets_domain_is_near() {
+        let sites = [site(0), site(1), Site { takes_copies: true, ..site(1) }];
+        let full = [Site { used_bytes: ROOM, ..sites[0] }, Site { used_bytes: ROOM, ..sites[1] }, sites[2]];
+        check(&full, &[object(3, &[0, 1])], &[(0, 1, 2)], &[]);
+    }
+
+    #[test]
+    fn a_drained_sites_copy_is_a_source_only() {
+        let sites = [Site { takes_copies: false, ..site(0) }, site(1)];
+        check(&sites, &[object(1, &[0])], &[(0, 0, 1)], &[]);
+        check(&sites, &[object(2, &[0])], &[(0, 0, 1)], &[(0, 1, Short::TooFewSites)]);
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_said() {
+        let sites = [site(0), site(1)];
+        check(&sites, &[object(3, &[])], &[], &[(0, 3, Short::Lost)]);
+        check(&sites, &[object(3, &[0])], &[(0, 0, 1)], &[(0, 1, Short::TooFewSites)]);
+        let full = [site(0), Site { used_bytes: ROOM - 9, ..site(1) }];
+        check(&full, &[object(2, &[0])], &[], &[(0, 1, Short::NoRoom)]);
+        let barred = Object { barred: vec![1], ..object(2, &[0]) };
+        check(&sites, &[barred], &[], &[(0, 1, Short::TooFewSites)]);
+        let coming = Object { coming: vec![1], ..object(2, &[0]) };
+        check(&sites, &[coming], &[], &[]);
+    }
+
+    #[test]
+    fn room_is_shared_by_a_plan() {
+        let sites = [site(0), Site { keep_bytes: 25, ..site(1) }];
+        let objects = vec![object(2, &[0]); 3];
+        check(&sites, &objects, &[(0, 0, 1), (1, 0, 1)], &[(2, 1, Short::NoRoom)]);
+    }
+
+    /// Whatever the sites and objects: a plan keeps to the rules, and leaves nothing out that could be done.
+    #[test]
+    fn random_plans_keep_the_rules() {
+        let mut rng = Rng::new(7);
+        for _ in 0..3000 {
+            let n_sites = 1 + rng.below(6) as usize;
+            let sites: Vec<Site> = (0..n_sites)
+                .map(|_| Site {
+                    domain: rng.below(3) as u32,
+                    takes_copies: rng.below(5) > 0,
+                    keep_bytes: rng.below(100),
+                    used_bytes: rng.below(60),
+                })
+                .collect();
+            let some = |rng: &mut Rng, part: u64| -> Vec<SiteNo> {
+                (0..n_sites).filter(|_| rng.below(part) == 0).collect()
+            };
+            let objects: Vec<Object> = (0..rng.below(8))
+                .map(|_| Object {
+                    size_bytes: rng.below(20),
+                    wanted: rng.below(4) as u32,
+                    ready: some(&mut rng, 3),
+                    coming: some(&mut rng, 6),
+                    barred: some(&mut rng, 8),
+                })
+                .collect();
+            let plan = plan(&sites, &objects);
+            let mut used: Vec<u64> = sites.iter().map(|site| site.used_bytes).collect();
+            let mut having: Vec<Vec<SiteNo>> =
+                objects.iter().map(|object| counting(&sites, object)).collect();
+            for copy in &plan.copies {
+                let object = &objects[copy.object];
+                assert!(object.ready.contains(&copy.from) && sites[copy.to].takes_copies);
+                assert!(!object.barred.contains(&copy.to) && !having[copy.object].contains(&copy.to));
+                assert!(having[copy.object].len() < object.wanted as usize, "one too many");
+                having[copy.object].push(copy.to);
+                used[copy.to] += object.size_bytes;
+                assert!(used[copy.to] <= sites[copy.to].keep_bytes, "no room");
+            }
+            for (n, object) in objects.iter().enumerate() {
+                let missing = (object.wanted as usize).saturating_sub(having[n].len()) as u32;
+                let said =
+                    plan.short.iter().find(|(short, ..)| *short == n).map_or(0, |(_, missing, _)| *missing);
+                assert_eq!(missing, said);
+                let could = |site: SiteNo| {
+                    sites[site].takes_copies
+                        && !having[n].contains(&site)
+                        && !object.barred.contains(&site)
+                        && used[site] + object.size_bytes <= sites[site].keep_bytes
+                };
+                if missing > 0 && !object.ready.is_empty() {
+                    assert!(!(0..n_sites).any(could), "a copy could have been made");
+                }
+            }
+        }
+    }
+}
