@@ -5,7 +5,7 @@ use crate::db::{Db, within};
 use crate::error::{Error, Result};
 use crate::key::Key;
 use crate::query::sql::Values;
-use crate::sets::{known, trail};
+use crate::rows::{SetRow, row_of, unknown};
 use crate::values;
 use eyas_text::shown;
 use std::fmt;
@@ -145,12 +145,7 @@ impl FromStr for Subject {
 }
 
 /// Refuses unless the caller has the right. Whoever may not even list the set is not told that there is one.
-pub(crate) fn require(
-    db: &mut dyn Db,
-    caller: &Caller,
-    set: &crate::sets::SetRow,
-    right: Right,
-) -> Result<()> {
+pub(crate) fn require(db: &mut dyn Db, caller: &Caller, set: &SetRow, right: Right) -> Result<()> {
     if caller.is_operator || set.owner == caller.name {
         return Ok(());
     }
@@ -166,7 +161,7 @@ pub(crate) fn require(
         return Ok(());
     }
     if !has.has(Right::List) {
-        return Err(crate::sets::unknown(&set.label));
+        return Err(unknown(&set.label));
     }
     Err(Error::Denied(format!(
         "{} has not got the right to {} ({}) the data set `{}` of {}, who can give it: eyas data acl {} user:{}={}{}",
@@ -180,6 +175,28 @@ pub(crate) fn require(
         has_letters(&has),
         right.letter()
     )))
+}
+
+/// The data set of a label, which has a committed version and which the caller may list.
+pub(crate) fn known(db: &mut dyn Db, caller: &Caller, label: &str) -> Result<SetRow> {
+    let set =
+        row_of(db, label)?.filter(|set| set.newest > 0 && !set.is_removed).ok_or_else(|| unknown(label))?;
+    require(db, caller, &set, Right::List)?;
+    Ok(set)
+}
+
+/// Writes down what was done.
+pub(crate) fn trail(
+    db: &mut dyn Db,
+    caller: &Caller,
+    verb: &str,
+    set_id: Option<i64>,
+    detail: &str,
+    now_ms: i64,
+) -> Result<()> {
+    let sql = "INSERT INTO trail (at_ms, caller, verb, set_id, detail) VALUES (?1, ?2, ?3, ?4, ?5)";
+    db.execute(sql, values![now_ms, caller.name.as_str(), verb, set_id, detail])?;
+    Ok(())
 }
 
 fn has_letters(rights: &Rights) -> String {

@@ -1,6 +1,17 @@
 //! What can go wrong with a catalog, each in one sentence that names the thing.
 
-use crate::query::QueryError;
+/// What is wrong with a query, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the query is wrong at character {}: {message}\n  {}\n  {:>width$}", .at + 1, .extract, "^", width = .mark + 1)]
+pub struct QueryError {
+    /// The query, or the part of a long one around the mistake, on one line.
+    pub extract: String,
+    /// Where the mistake is in the extract, in characters.
+    pub mark: usize,
+    /// Where it is in the query, in characters from the start.
+    pub at: usize,
+    pub message: String,
+}
 
 /// The result of what a catalog is asked.
 pub type Result<T> = std::result::Result<T, Error>;

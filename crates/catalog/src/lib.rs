@@ -25,6 +25,7 @@ mod keeping;
 mod key;
 mod put;
 pub mod query;
+mod rows;
 mod schema;
 mod sets;
 mod sites;

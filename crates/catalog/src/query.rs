@@ -23,22 +23,10 @@ mod lex;
 mod parse;
 pub(crate) mod sql;
 
+pub use crate::error::QueryError;
 pub use parse::parse;
 
 use crate::tags::Kind;
-
-/// What is wrong with a query, and where.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the query is wrong at character {}: {message}\n  {}\n  {:>width$}", .at + 1, .extract, "^", width = .mark + 1)]
-pub struct QueryError {
-    /// The query, or the part of a long one around the mistake, on one line.
-    pub extract: String,
-    /// Where the mistake is in the extract, in characters.
-    pub mark: usize,
-    /// Where it is in the query, in characters from the start.
-    pub at: usize,
-    pub message: String,
-}
 
 /// A query.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,12 +3,13 @@
 //! A version is *open* while files come in, *committed* from then on and for good, or *removed*. Nobody but its maker sees a data set
 //! without a committed version. A label never means other data: that of a removed set is not given again.
 
-use crate::access::{Caller, Right, require};
+use crate::access::{Caller, Right, known, require, trail};
 use crate::catalog::Catalog;
 use crate::db::{Db, Row, Value, insert, within};
 use crate::error::{Error, Result};
 use crate::key::{Key, check_label};
 use crate::query;
+use crate::rows::{digest_of, row_of, unknown, version_of};
 use crate::tags::Tag;
 use crate::values;
 use eyas_data::Digest;
@@ -83,68 +84,6 @@ pub struct Entry {
     pub caller: String,
     pub verb: String,
     pub detail: String,
-}
-
-/// A row of `data_set`.
-pub(crate) struct SetRow {
-    pub(crate) id: i64,
-    pub(crate) label: String,
-    pub(crate) owner: String,
-    pub(crate) newest: i64,
-    is_removed: bool,
-}
-
-/// The answer when there is no such data set, or the caller may not know of it.
-pub(crate) fn unknown(label: &str) -> Error {
-    Error::NotFound(format!(
-        "there is no data set `{label}` that you may list: `eyas data find` shows those that you may"
-    ))
-}
-
-fn row_of(db: &mut dyn Db, label: &str) -> Result<Option<SetRow>> {
-    let sql = "SELECT id, owner, newest, removed_ms FROM data_set WHERE label = ?1";
-    Ok(db.query(sql, values![label])?.first().map(|row| SetRow {
-        id: row.int(0),
-        label: label.into(),
-        owner: row.text(1),
-        newest: row.int(2),
-        is_removed: row.maybe_int(3).is_some(),
-    }))
-}
-
-/// The data set of a label, which has a committed version and which the caller may list.
-pub(crate) fn known(db: &mut dyn Db, caller: &Caller, label: &str) -> Result<SetRow> {
-    let set =
-        row_of(db, label)?.filter(|set| set.newest > 0 && !set.is_removed).ok_or_else(|| unknown(label))?;
-    require(db, caller, &set, Right::List)?;
-    Ok(set)
-}
-
-/// Writes down what was done.
-pub(crate) fn trail(
-    db: &mut dyn Db,
-    caller: &Caller,
-    verb: &str,
-    set_id: Option<i64>,
-    detail: &str,
-    now_ms: i64,
-) -> Result<()> {
-    let sql = "INSERT INTO trail (at_ms, caller, verb, set_id, detail) VALUES (?1, ?2, ?3, ?4, ?5)";
-    db.execute(sql, values![now_ms, caller.name.as_str(), verb, set_id, detail])?;
-    Ok(())
-}
-
-/// The committed version that a key means: its row's id and its number.
-pub(crate) fn version_of(db: &mut dyn Db, set: &SetRow, key: &Key) -> Result<(i64, u32)> {
-    let number = key.version.map_or(set.newest, i64::from);
-    let sql = "SELECT id FROM version WHERE set_id = ?1 AND number = ?2 AND state = 'committed'";
-    match db.query(sql, values![set.id, number])?.first() {
-        Some(row) => Ok((row.int(0), u32::try_from(number).unwrap_or(u32::MAX))),
-        None => Err(Error::NotFound(format!(
-            "the data set `{}` has no version {number}: `eyas data show {}` lists its versions",
-            key.label, key.label
-        ))),
-    }
 }
 
 /// # Errors
@@ -480,14 +419,6 @@ fn objects(db: &mut dyn Db, files: &[File]) -> Result<HashMap<Digest, i64>> {
         ids.insert(digest, row.int(0));
     }
     Ok(ids)
-}
-
-pub(crate) fn digest_of(row: &Row, column: usize) -> Result<Digest> {
-    let bytes: [u8; 32] = row.bytes(column).try_into().map_err(|_| Error::Database {
-        database: "the catalog".into(),
-        reason: "a digest has not got 32 bytes; the database was changed by somebody else".into(),
-    })?;
-    Ok(Digest(bytes))
 }
 
 /// Refuses a draft in which a path is a file and also the directory of another.

@@ -3,12 +3,12 @@
 //! A replica is *creating* while its bytes come, *ready* once its site has verified them, *bad* when its site found other bytes, and
 //! *deleting* once it is no longer needed. Only ready ones count as copies.
 
-use crate::access::Caller;
+use crate::access::{Caller, known, trail};
 use crate::catalog::Catalog;
 use crate::db::{Db, Value, insert, within};
 use crate::error::{Error, Result};
 use crate::key::{Key, check_label};
-use crate::sets::{digest_of, known, trail, version_of};
+use crate::rows::{digest_of, version_of};
 use crate::values;
 use eyas_data::Digest;
 use std::collections::HashMap;

@@ -1,7 +1,8 @@
 //! From a query's text to an [`Expr`].
 
 use super::lex::{Token, tokens};
-use super::{Check, Comparison, Expr, Field, Literal, QueryError};
+use super::{Check, Comparison, Expr, Field, Literal};
+use crate::error::QueryError;
 use crate::tags::{Kind, WORDS, date_of};
 use eyas_text::{line_of, shown};
 

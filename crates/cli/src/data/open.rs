@@ -35,12 +35,27 @@ pub fn now_ms() -> i64 {
     (eyas_runtime::clock::now().0 / 1_000_000) as i64
 }
 
-/// Whoever runs this program. The rights to the database are the system's or the server's to check.
+/// Whoever runs this program, by the name that the system knows. The rights to the database are the system's or the
+/// server's to check.
 pub fn caller() -> Caller {
     // SAFETY: a plain query.
     let uid = unsafe { libc::getuid() };
-    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-    Caller::user(set("USER").or_else(|| set("LOGNAME")).unwrap_or_else(|| format!("uid{uid}")))
+    Caller::user(user_name(uid).unwrap_or_else(|| format!("uid{uid}")))
+}
+
+fn user_name(uid: libc::uid_t) -> Option<String> {
+    let mut entry = std::mem::MaybeUninit::<libc::passwd>::zeroed();
+    let mut buffer = vec![0; 16 * 1024];
+    let mut found = std::ptr::null_mut();
+    // SAFETY: all pointers are valid, and the length is that of the buffer.
+    let status =
+        unsafe { libc::getpwuid_r(uid, entry.as_mut_ptr(), buffer.as_mut_ptr(), buffer.len(), &mut found) };
+    if status != 0 || found.is_null() {
+        return None;
+    }
+    // SAFETY: the call has filled the entry, whose name ends in a NUL byte within the buffer.
+    let name = unsafe { std::ffi::CStr::from_ptr((*found).pw_name) };
+    Some(name.to_string_lossy().into_owned())
 }
 
 /// The catalog that is meant, by option or variable, or this user's.
