@@ -236,8 +236,8 @@ mod tests {
         check("", "empty");
         check("a\0b", "NUL");
         check(
-            "gs://bucket/key",
-            "the scheme `gs` is unknown; known are a plain path and file, http, https, s3, dav, davs",
+            "gopher://bucket/key",
+            "the scheme `gopher` is unknown; known are a plain path and file, http, https, s3, gs, az, dav, davs",
         );
         check("s3:///key", "bucket");
         check("s3://b/50%", "%25");

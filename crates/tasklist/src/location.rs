@@ -201,8 +201,8 @@ mod tests {
             ("run:./", "has no name"),
             ("run:../x/", "leads out of the run"),
             (
-                "GS://bucket/key",
-                "the scheme `gs` of `GS://bucket/key` is unknown\nhint: known are a plain path, run:, file://, http://, https://, s3://, dav://, davs://, webhdfs:// and swebhdfs://",
+                "GOPHER://bucket/key",
+                "the scheme `gopher` of `GOPHER://bucket/key` is unknown\nhint: known are a plain path, run:, file://, http://, https://, s3://, gs://, az://, dav://, davs://, webhdfs://, swebhdfs:// and sftp://",
             ),
             ("file://host/a", "three slashes"),
             ("file:///a%zz", "%25"),
