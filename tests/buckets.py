@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from harness import ask_http, wait_until
@@ -90,13 +91,19 @@ def moto(folder: Path) -> Iterator[Server]:
         process.wait(30)
 
 
+class Listening(Protocol):
+    """A server that listens on a port of this machine."""
+
+    port: int
+
+
 # An answer in place of the server's: a status and a body; or `None` to pass the request on; or "cut".
 Answer = tuple[int, bytes] | None | str
 Decide = Callable[[str, str], Answer]
 
 
 @contextmanager
-def weather(server: Server, decide: Decide) -> Iterator[str]:
+def weather(server: Listening, decide: Decide) -> Iterator[str]:
     """The endpoint of a proxy before the server. `decide` is given method and path of each request."""
 
     class Handler(BaseHTTPRequestHandler):

@@ -13,7 +13,18 @@ from harness import Run
 from lists import write_list
 
 # Without an account or a token of the machine on which tests run.
-NOBODY = dict.fromkeys(("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS", "STORAGE_EMULATOR_HOST", "CLOUDSDK_AUTH_ACCESS_TOKEN"), "")
+NOBODY = dict.fromkeys(
+    (
+        "AZURE_STORAGE_CONNECTION_STRING",
+        "AZURE_STORAGE_ACCOUNT",
+        "AZURE_STORAGE_KEY",
+        "AZURE_STORAGE_SAS_TOKEN",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "STORAGE_EMULATOR_HOST",
+        "CLOUDSDK_AUTH_ACCESS_TOKEN",
+    ),
+    "",
+)
 
 
 def needs(name: str) -> pytest.MarkDecorator:

@@ -156,7 +156,7 @@ def test_a_partition_that_is_not_there_is_said_in_slurms_words(batch: Slurm, clu
 
 def test_a_walltime_over_the_partitions_limit_is_said_with_both(batch: Slurm, cluster: Cluster) -> None:
     tasks = cluster.list_of([cluster.task("t", "echo x > out")])
-    words = ["run", tasks, *OPTIONS, "--partition", "short", "--nodes", "0..1"]
+    words: list[str | Path] = ["run", tasks, *OPTIONS, "--partition", "short", "--nodes", "0..1"]
     done = cluster.eyas.run(*words, status=3)
     limit = "partition short allows at most 0:05:00, and "
     assert f"nobody could submit a block: {limit}--walltime asks for 0:10:00" in done.stderr, done

@@ -3,21 +3,8 @@
 use eyas_core::NodeState;
 use eyas_core::array::Command;
 use eyas_text::line_of;
-pub use eyas_text::size;
+pub use eyas_text::{count, plural, size};
 use eyas_wire::message::{ClusterStatus, Provisioner};
-
-/// `1,234,567`
-pub fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(c);
-    }
-    text
-}
 
 /// `850 ms`, `12.3 s`, `4 min 10 s`, `2 h 5 min`
 pub fn time(ns: u64) -> String {
@@ -60,11 +47,6 @@ pub fn last_decision(p: &Provisioner, status: &ClusterStatus) -> Option<String> 
     Some(format!("{ago} ago: {}", line_of(&eyas_report::nodes::sentence(last))))
 }
 
-/// `1 task`, `2 tasks`
-pub fn plural(n: u64, word: &str) -> String {
-    format!("{} {word}{}", count(n), if n == 1 { "" } else { "s" })
-}
-
 /// A command as a user would type it in a shell.
 pub fn command_line(command: &Command<String>) -> String {
     match command {
@@ -91,9 +73,6 @@ mod tests {
 
     #[test]
     fn numbers_read_well_at_their_edges() {
-        for (n, expect) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
-            assert_eq!(count(n), expect);
-        }
         let times = [
             (0, "0 ms"),
             (999_000_000, "999 ms"),
@@ -106,6 +85,5 @@ mod tests {
         for (per_s, expect) in [(0.0, "0.0/s"), (0.44, "0.4/s"), (9.96, "10/s"), (1234.5, "1,235/s")] {
             assert_eq!(rate(per_s), expect);
         }
-        assert_eq!(plural(1, "task"), "1 task");
     }
 }

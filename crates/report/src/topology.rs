@@ -98,8 +98,8 @@ impl Seen {
     pub fn confidence(&self) -> &'static str {
         match self.n_transfers {
             0 => "none",
-            ..N_FAIR => "low",
-            ..N_GOOD => "fair",
+            1..N_FAIR => "low",
+            N_FAIR..N_GOOD => "fair",
             _ => "good",
         }
     }

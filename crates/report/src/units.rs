@@ -1,5 +1,7 @@
 //! Numbers for people: rates, times of readable length, grouped digits. Sizes are those of [`eyas_text::size`].
 
+pub use eyas_text::{count, plural};
+
 const RATES: [(&str, f64); 4] =
     [("KiB/s", 1024.0), ("MiB/s", 1_048_576.0), ("GiB/s", 1_073_741_824.0), ("TiB/s", 1_099_511_627_776.0)];
 
@@ -60,19 +62,6 @@ pub fn duration(ns: u64) -> String {
     }
 }
 
-/// `12,345`.
-pub fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// Three significant digits: `0.0123`, `1.23`, `12.3`, `1,234`.
 pub fn number(x: f64) -> String {
     let size = x.abs();
@@ -92,11 +81,6 @@ pub fn number(x: f64) -> String {
 /// `87.3 %`.
 pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
-}
-
-/// `1 task`, `2 tasks`.
-pub fn plural(n: u64, one: &str) -> String {
-    if n == 1 { format!("1 {one}") } else { format!("{} {one}s", count(n)) }
 }
 
 /// `1st`, `2nd`, `11th`.

@@ -11,11 +11,13 @@
 //!
 //! Escapes are written as in Rust: `\u{1b}`, `\n`, and `\x9b` for a byte that is not UTF-8. Ordinary Unicode stays.
 
+mod count;
 mod markup;
 mod nearest;
 mod printer;
 mod size;
 
+pub use count::{count, plural};
 pub use markup::markup;
 pub use nearest::nearest;
 pub use printer::{

@@ -11,7 +11,7 @@ use self::layout::Layout;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Workflow;
 use crate::stages::{Edge, Flow, Pattern, Stage, Stages};
-use eyas_text::markup;
+use eyas_text::{count, markup, plural};
 use std::fmt::Write;
 
 /// The most arrows of a drawing, and the most places that stages and arrows take in it.
@@ -174,7 +174,7 @@ impl Drawing<'_> {
             if i == 0 {
                 let _ = write!(d, "M{x1:.1} {y1:.1}");
                 // Labels of neighbours stand at different heights.
-                let t: f64 = if n % 2 == 0 { 0.34 } else { 0.64 };
+                let t: f64 = if n.is_multiple_of(2) { 0.34 } else { 0.64 };
                 let bend = t * t * (3.0 - 2.0 * t);
                 let fall = 1.5 * t * (1.0 - t) + t * t * t;
                 middle = (x1 + (x2 - x1) * bend, y1 + (y2 - y1) * fall);
@@ -400,17 +400,6 @@ fn colour_of(pattern: Pattern) -> &'static str {
 
 const FILLS: [&str; 6] = ["#ebf4ff", "#f0fff4", "#fffff0", "#fff5f5", "#faf5ff", "#edf2f7"];
 
-fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let groups: Vec<&str> =
-        digits.as_bytes().rchunks(3).rev().filter_map(|g| std::str::from_utf8(g).ok()).collect();
-    groups.join(",")
-}
-
-fn plural(n: u64, what: &str) -> String {
-    format!("{} {what}{}", count(n), if n == 1 { "" } else { "s" })
-}
-
 /// ", 4.2 MB", or nothing if the size is not known.
 fn bytes_if(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KB", "MB", "GB", "TB", "PB"];
@@ -442,7 +431,6 @@ mod tests {
 
     #[test]
     fn figures_for_people() {
-        assert_eq!((count(0), count(999), count(1_234_567)), ("0".into(), "999".into(), "1,234,567".into()));
         assert_eq!(
             (bytes_if(0), bytes_if(999), bytes_if(4_250_000)),
             ("".into(), ", 999 B".into(), ", 4.2 MB".into())

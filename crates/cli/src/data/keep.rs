@@ -204,7 +204,7 @@ pub fn repair(db: Option<&str>, args: &RepairArgs) -> Result<Exit, Fault> {
     }
     show!(
         "{} made ({}), {} removed that nobody needs",
-        plural(repair.n_copies, "copy").replace("copys", "copies"),
+        plural(repair.n_copies, "copy"),
         size(repair.copied_bytes),
         plural(repair.n_removed, "object")
     );
@@ -216,7 +216,7 @@ pub fn repair(db: Option<&str>, args: &RepairArgs) -> Result<Exit, Fault> {
             "short: {} of `{}` lacks {}: {}",
             line_of(&short.path),
             short.key,
-            plural(u64::from(short.n_missing), "copy").replace("copys", "copies"),
+            plural(u64::from(short.n_missing), "copy"),
             reason_of(short.reason)
         );
     }

@@ -90,10 +90,8 @@ impl Evidence {
     }
 }
 
-/// A number with its noun: "1 file", "2 files".
-fn plural<N: fmt::Display + PartialEq + From<u8>>(n: N, one: &str) -> String {
-    let s = if n == N::from(1) { "" } else { "s" };
-    format!("{n} {one}{s}")
+fn plural(n: impl Into<u64>, one: &str) -> String {
+    eyas_text::plural(n.into(), one)
 }
 
 /// The verb that follows so many tasks.
