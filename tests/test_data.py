@@ -1,0 +1,222 @@
+"""`eyas data` as a user calls it: data sets come back as they were put, also after disks and people have damaged copies."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Run
+
+
+@pytest.fixture
+def data(run: Run, tmp_path: Path) -> Run:
+    """`eyas data` with a catalog of its own and a site `here` in it."""
+
+    def call(*args: str | Path, **options: Any) -> Any:
+        return run("data", "--db", f"sqlite:{tmp_path}/catalog.db", *args, **options)
+
+    call("init", "--dir", "here")
+    return call
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def objects(site: Path) -> list[Path]:
+    return sorted(path for path in (site / "objects").rglob("*") if path.is_file())
+
+
+def spoil(path: Path) -> None:
+    """Another byte in the middle, as a disk does it: neither name nor size nor times change."""
+    stat = path.stat()
+    path.chmod(0o644)
+    with path.open("r+b") as file:
+        file.seek(stat.st_size // 2)
+        byte = file.read(1)
+        file.seek(stat.st_size // 2)
+        file.write(bytes([byte[0] ^ 1]))
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+@pytest.fixture
+def traj(tmp_path: Path) -> Path:
+    folder = tmp_path / "traj"
+    (folder / "a b" / "größe").mkdir(parents=True)
+    (folder / "frames.bin").write_bytes(os.urandom(300_000))
+    (folder / "again.bin").write_bytes((folder / "frames.bin").read_bytes())
+    (folder / "a b" / "größe" / "it's; DROP TABLE file").write_text("x")
+    (folder / "empty").write_bytes(b"")
+    (folder / "run.sh").write_text("#!/bin/sh\necho ran\n")
+    (folder / "run.sh").chmod(0o755)
+    return folder
+
+
+def test_what_was_put_comes_back(data: Run, traj: Path, tmp_path: Path) -> None:
+    put = data("put", traj, "--tag", "protein=adk", "--tag", 'note=it\'s "50 %"', "--copies", "2")
+    key = put.stdout.strip()
+    assert len(key.split()) == 1, "only the label is on standard output"
+    data("get", key, "back")
+    assert tree(tmp_path / "back") == tree(traj)
+    assert os.access(tmp_path / "back" / "run.sh", os.X_OK)
+    assert not os.access(tmp_path / "back" / "frames.bin", os.X_OK)
+    assert len(objects(tmp_path / "here")) == 4, "equal files are one object"
+    [found] = json.loads(data("find", "protein = adk and note like '%50 \\%%'", "--json").stdout or "[]") or [
+        None
+    ]
+    assert found is None, "a backslash is a character like others"
+    [found] = json.loads(data("find", "protein = adk and note = 'it''s \"50 %\"'", "--json").stdout)
+    assert (found["label"], found["n_files"], found["version"]) == (key, 5, 1)
+    data("get", f"{key}/a b/größe/it's; DROP TABLE file", "one")
+    assert (tmp_path / "one").read_text() == "x"
+
+
+def test_versions_never_change(data: Run, traj: Path, tmp_path: Path) -> None:
+    before = tree(traj)
+    data("put", traj, "--label", "adk")
+    (traj / "frames.bin").write_bytes(b"new")
+    (traj / "empty").unlink()
+    assert data("put", traj, "--label", "adk").stdout == "adk\n"
+    data("get", "adk@1", "first")
+    data("get", "adk", "second")
+    assert tree(tmp_path / "first") == before
+    assert tree(tmp_path / "second") == tree(traj)
+    refused = data("get", "adk@3", "third", status=2).stderr
+    assert "has no version 3" in refused
+    assert "is there already; nothing was copied" in data("get", "adk", "second", status=2).stderr
+    data("rm", "adk")
+    assert "is not given again" in data("put", traj, "--label", "adk", status=2).stderr
+    assert [entry["verb"] for entry in json.loads(data("history", "adk", "--json").stdout)] == [
+        "put",
+        "put",
+        "remove",
+    ]
+    data("repair")
+    assert objects(tmp_path / "here") == []
+
+
+def test_damage_is_found_and_repaired(data: Run, traj: Path, tmp_path: Path) -> None:
+    data("put", traj, "--label", "adk", "--copies", "3")
+    short = data("repair", status=1).stdout
+    assert "there are not enough sites" in short
+    data("site", "shelf", "shelf", "--domain", "hall")
+    data("site", "attic", "attic", "--domain", "hall")
+    assert "8 copies made" in data("repair").stdout
+    before = tree(traj)
+
+    # One copy is spoilt, one is gone, at different sites; a third site has something that is nobody's.
+    spoil(max(objects(tmp_path / "here"), key=lambda path: path.stat().st_size))
+    objects(tmp_path / "shelf")[0].unlink()
+    foreign = tmp_path / "attic" / "objects" / "00" / ("0" * 64)
+    foreign.parent.mkdir(exist_ok=True)
+    foreign.write_bytes(b"")
+    audits = {audit["site"]: audit for audit in json.loads(data("audit", "--json", status=1).stdout)}
+    counts = {site: [len(a[what]) for what in ("bad", "missing", "foreign")] for site, a in audits.items()}
+    assert counts == {"here": [1, 0, 0], "shelf": [0, 1, 0], "attic": [0, 0, 1]}
+    assert "2 copies made" in data("repair").stdout
+    after = json.loads(data("audit", "--json").stdout)
+    assert [(len(audit["bad"]), len(audit["missing"]), audit["n_good"]) for audit in after] == [(0, 0, 4)] * 3
+    data("get", "adk", "back")
+    assert tree(tmp_path / "back") == before
+
+
+def test_a_damaged_copy_is_never_given_out(data: Run, traj: Path, tmp_path: Path) -> None:
+    data("put", traj, "--label", "adk")
+    spoil(max(objects(tmp_path / "here"), key=lambda path: path.stat().st_size))
+    refused = data("get", "adk", "back", status=2).stderr
+    assert "is damaged" in refused and "Traceback" not in refused
+    assert not (tmp_path / "back").exists()
+    assert not list(tmp_path.glob(".back*")), "half a copy is left"
+    # What is lost is lost, and said; the other files are still there.
+    assert "no site has a good copy" in data("repair", status=1).stdout
+    data("get", "adk/run.sh", "run.sh")
+    # The only copy, bad as it is, has not been thrown away.
+    assert len(objects(tmp_path / "here")) == 4
+
+
+def test_a_second_site_answers_for_a_damaged_one(data: Run, traj: Path, tmp_path: Path) -> None:
+    data("put", traj, "--label", "adk", "--copies", "2", "--site", "here")
+    data("site", "there", "there")
+    data("repair")
+    spoil(max(objects(tmp_path / "here"), key=lambda path: path.stat().st_size))
+    data("get", "adk", "back")
+    assert tree(tmp_path / "back") == tree(traj)
+    assert "here (bad), there" in data("where", "adk").stdout, "what the reader found is noted"
+    shutil.rmtree(tmp_path / "there")
+    repaired = data("repair", status=1)
+    assert "the site `there` took no part" in repaired.stderr
+
+
+def test_a_site_that_goes_gives_its_copies_to_others(data: Run, traj: Path, tmp_path: Path) -> None:
+    data("put", traj, "--label", "adk")
+    data("drain", "here")
+    assert "there are not enough sites" in data("repair", status=1).stdout
+    data("site", "there", "there")
+    assert "4 copies made" in data("repair").stdout
+    shutil.rmtree(tmp_path / "here")
+    data("get", "adk", "back")
+    assert tree(tmp_path / "back") == tree(traj)
+
+
+def test_bad_input_is_named(data: Run, run: Run, traj: Path, tmp_path: Path) -> None:
+    def refused(*args: str | Path) -> str:
+        stderr: str = data(*args, status=2).stderr
+        assert "panicked" not in stderr
+        return stderr
+
+    assert "cannot put `nothing`" in refused("put", "nothing")
+    (tmp_path / "bare").mkdir()
+    assert "there is no file" in refused("put", "bare")
+    (traj / "link").symlink_to("frames.bin")
+    assert "is a symbolic link" in refused("put", traj)
+    (traj / "link").unlink()
+    os.mkfifo(traj / "pipe")
+    assert "neither a file nor a directory" in refused("put", traj)
+    (traj / "pipe").unlink()
+    assert "would both become `run.sh`" in refused("put", traj, traj / "run.sh")
+    assert "is no tag: write name=value" in refused("put", traj, "--tag", "x")
+    assert "is given twice" in refused("put", traj, "--tag", "x=1", "--tag", "x=2")
+    assert "each data set has a field of that name" in refused("put", traj, "--tag", "owner=me")
+    assert "is no label" in refused("put", traj, "--label", "../x")
+    assert "from 1 to 100 copies" in refused("put", traj, "--copies", "0")
+    assert "the catalog knows no site `nowhere`" in refused("put", traj, "--site", "nowhere")
+    assert "there is no data set `x`" in refused("show", "x")
+    assert "the query is wrong at character 5" in refused("find", "a = ")
+    assert "a site `here` already" in refused("site", "here", "elsewhere")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_text("x")
+    assert "has files in it that are no site's" in refused("site", "more", "full")
+    key = data("put", traj).stdout.strip()
+    assert "has no file `no/such`" in refused("get", f"{key}/no/such", "x")
+    assert "are no rights" in refused("acl", key, "user:bo=rq")
+    assert "is nobody" in refused("acl", key, "bo=r")
+    gone = run("data", "--db", "sqlite:no/such/folder/x.db", "find", status=2).stderr
+    assert "`eyas data init` makes one" in gone
+
+
+def test_a_file_that_changes_while_it_is_put_is_refused(data: Run, tmp_path: Path) -> None:
+    growing = tmp_path / "growing"
+    growing.write_bytes(os.urandom(40_000_000))
+    done = threading.Event()
+
+    def grow() -> None:
+        while not done.is_set():
+            with growing.open("ab") as file:
+                file.write(b"x")
+
+    writer = threading.Thread(target=grow)
+    writer.start()
+    try:
+        refused = data("put", growing, "--label", "growing", status=2).stderr
+    finally:
+        done.set()
+        writer.join()
+    assert "changed while it was read; nothing was put" in refused
+    assert "no data set" in data("show", "growing", status=2).stderr
+    assert not list((tmp_path / "here" / "incoming").iterdir()), "half an object is left"
+    data("put", growing, "--label", "growing")
