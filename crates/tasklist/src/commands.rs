@@ -6,7 +6,8 @@
 //! which the list was submitted; eyas does not know what it reads and writes there.
 
 use crate::error::{Error, Result, shown};
-use crate::line::{File, Task};
+use crate::file::File;
+use crate::line::Task;
 use crate::lines::Lines;
 use crate::list::Builder;
 use crate::location;

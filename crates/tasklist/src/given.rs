@@ -1,7 +1,8 @@
 //! Tasks that a program supplies, checked and folded like those of a list.
 
 use crate::error::{Error, ErrorKind, Result, shown};
-use crate::line::{File, Task};
+use crate::file::File;
+use crate::line::Task;
 use crate::list::{Builder, Refused, TaskList};
 use crate::location;
 use eyas_core::array::{Command, TaskSpec};

@@ -15,6 +15,8 @@
 //! error.
 
 use crate::error::{Error, ErrorKind, Result, shown};
+use crate::location::{self, RUN_FILE};
+use eyas_core::location::MADE;
 use eyas_storage::canonical::Url;
 use eyas_storage::pattern::{has_wildcard, matches};
 use eyas_storage::{Homes, HomesConfig, Listing};
@@ -24,6 +26,18 @@ use std::path::Path;
 /// Whether an input of a list is a pattern: a `[` alone is more often part of a name.
 pub(crate) fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?'])
+}
+
+/// A path that ends in `/`, or a path or URL that has a wildcard. Files of the run, and URLs of homes that cannot list, are
+/// meant literally.
+pub(crate) fn stands_for_several(text: &str) -> bool {
+    if text.starts_with(MADE) {
+        return false;
+    }
+    match location::is_url(text) {
+        true => is_pattern(text) && is_url_pattern(text),
+        false => (text.ends_with('/') || is_pattern(text)) && !text.starts_with(RUN_FILE),
+    }
 }
 
 /// The files that match `pattern`, written as the pattern is: relative to `base` or absolute.

@@ -30,6 +30,7 @@
 
 mod commands;
 mod error;
+mod file;
 mod files;
 mod fold;
 mod given;

@@ -6,6 +6,7 @@
 //! Not here: the meaning of locations and names, and everything between two tasks (`list`).
 
 use crate::error::{Error, shown};
+use crate::file::File;
 use crate::made::{WISH_FIELDS, Wish};
 use crate::units;
 use eyas_core::array::{Command, GatherHint, Hint, Hints, STDERR_NAME, STDOUT_NAME};
@@ -89,12 +90,6 @@ impl<'a> Task<'a> {
             reduce: None,
         }
     }
-}
-
-pub(crate) struct File<'a> {
-    /// The file's name in the sandbox; `None`: the file name of the location.
-    pub name: Option<Cow<'a, str>>,
-    pub location: Cow<'a, str>,
 }
 
 /// Separates the sentence from its hint inside an error of `serde_json`, which has room for only one text.

@@ -12,8 +12,9 @@
 //! strings themselves are compared, so a collision costs time but never refuses a good list.
 
 use crate::error::{Error, ErrorKind, Result, shown};
+use crate::file::File;
 use crate::fold::{Chunk, Shape};
-use crate::line::{File, Task};
+use crate::line::Task;
 use crate::location::{self, RUN_FILE};
 use eyas_core::array::{Command, Pattern, Piece, STDERR_NAME, STDOUT_NAME, TaskArray};
 use eyas_core::is_directory;

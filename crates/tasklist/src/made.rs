@@ -3,9 +3,9 @@
 //! Such an input is two files of the task: the packed one, which no program gets, and behind it the made one. Their
 //! order and the packed one's name say so to everybody else ([`eyas_core::location::PACKED_NAME`]).
 
-use crate::line::File;
+use crate::file::File;
+use crate::glob::stands_for_several;
 use crate::location;
-use crate::several::stands_for_several;
 use eyas_core::location::{Made, PACKED_NAME};
 use eyas_core::recipe::{IN, OUT, Recipe};
 use eyas_text::{nearest, shown};

@@ -17,8 +17,9 @@
 //! named by `with`.
 
 use crate::error::{Error, ErrorKind, Result, shown};
+use crate::file::File;
 use crate::files::{self, ListInput};
-use crate::line::{File, Task};
+use crate::line::Task;
 use crate::list::{Builder, Refused, TaskList};
 use crate::location;
 use crate::rows::{self, Column, Name};

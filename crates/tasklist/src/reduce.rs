@@ -12,7 +12,8 @@
 //! Not here: where the parts run, which placement decides.
 
 use crate::error::{Error, Result};
-use crate::line::{File, Task};
+use crate::file::File;
+use crate::line::Task;
 use crate::location::{self, RUN_FILE};
 use eyas_core::array::{Command, file_name};
 use std::borrow::Cow;

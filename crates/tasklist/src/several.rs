@@ -11,11 +11,11 @@
 //! waits for it.
 
 use crate::error::{Error, ErrorKind, Result, shown};
-use crate::glob::{glob, is_pattern, is_url_pattern};
-use crate::line::{File, Task};
+use crate::file::File;
+use crate::glob::{glob, stands_for_several};
+use crate::line::Task;
 use crate::list::{Expected, Refused, bad};
-use crate::location::{self, RUN_FILE};
-use eyas_core::location::MADE;
+use crate::location;
 use eyas_storage::PART_PREFIX;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -154,18 +154,6 @@ impl<'a> Several<'a> {
             location: format!("{directory}/{below}").into(),
         }));
         Ok(())
-    }
-}
-
-/// A path that ends in `/`, or a path or URL that has a wildcard. Files of the run, and URLs of homes that cannot list, are
-/// meant literally.
-pub(crate) fn stands_for_several(text: &str) -> bool {
-    if text.starts_with(MADE) {
-        return false;
-    }
-    match location::is_url(text) {
-        true => is_pattern(text) && is_url_pattern(text),
-        false => (text.ends_with('/') || is_pattern(text)) && !text.starts_with(RUN_FILE),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Writes tasks as JSON Lines, for round trips and for `submit` from one cluster to another.
 
+use crate::glob::stands_for_several;
 use crate::line::{GATHER_HINTS, HINTS, MULTICAST_HINTS};
 use crate::made;
-use crate::several::stands_for_several;
 use eyas_core::array::{Command, Hints, STDERR_NAME, STDOUT_NAME, TaskArray};
 use eyas_core::needs::in_parts;
 use serde_json::{Value, json};
