@@ -163,6 +163,32 @@ def test_a_site_that_goes_gives_its_copies_to_others(data: Run, traj: Path, tmp_
     assert tree(tmp_path / "back") == tree(traj)
 
 
+def test_a_lost_catalog_is_made_anew_from_the_sites(data: Run, run: Run, traj: Path, tmp_path: Path) -> None:
+    data("put", traj, "--label", "adk", "--tag", "frames=90", "--copies", "2")
+    before = tree(traj)
+    (traj / "empty").write_bytes(b"not any more")
+    data("put", traj, "--label", "adk")
+    data("site", "there", "there")
+    data("tag", "adk", "state=done")
+    data("repair")
+    shown = json.loads(data("show", "adk", "--json").stdout)
+    (tmp_path / "catalog.db").unlink()
+    shutil.rmtree(tmp_path / "here")
+
+    # The site that only ever got copies is enough.
+    new = ["data", "--db", f"sqlite:{tmp_path}/new.db"]
+    (tmp_path / "there" / "seals" / "broken@1.json").write_text("{")
+    rebuilt = run(*new, "rebuild", "there", status=1)
+    assert "2 versions taken over, 5 objects good, 0 bad" in rebuilt.stdout
+    assert "a seal cannot be read" in rebuilt.stderr and "broken@1.json" in rebuilt.stderr
+    again = json.loads(run(*new, "show", "adk", "--json").stdout)
+    for what in ("label", "owner", "tags", "copies", "n_files", "size_bytes", "version", "created_ms"):
+        assert again[what] == shown[what], what
+    run(*new, "get", "adk@1", "back")
+    assert tree(tmp_path / "back") == before
+    assert "0 versions taken over" in run(*new, "rebuild", "there", status=1).stdout
+
+
 def test_bad_input_is_named(data: Run, run: Run, traj: Path, tmp_path: Path) -> None:
     def refused(*args: str | Path) -> str:
         stderr: str = data(*args, status=2).stderr

@@ -12,7 +12,8 @@
 
 use crate::error::{Error, Result};
 use crate::key::Key;
-use crate::sets::File;
+use crate::sealed::{File, Sealed};
+use crate::tags::Tag;
 use eyas_data::Digest;
 use eyas_text::shown_path;
 use std::fs;
@@ -47,12 +48,22 @@ pub enum Condition {
 }
 
 /// What a seal says of a version.
-#[derive(Debug, serde::Serialize)]
-struct Seal<'a> {
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Seal {
     key: String,
-    owner: &'a str,
-    tags: &'a std::collections::BTreeMap<String, String>,
-    files: &'a [File],
+    owner: String,
+    created_ms: i64,
+    copies: u32,
+    tags: std::collections::BTreeMap<String, String>,
+    files: Vec<SealedFile>,
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct SealedFile {
+    path: String,
+    size_bytes: u64,
+    digest: String,
+    is_executable: bool,
 }
 
 fn io_error(what: &str, path: &Path, error: &io::Error) -> Error {
@@ -201,18 +212,69 @@ impl Folder {
         Ok(found)
     }
 
-    /// Writes down what a version is, so that the catalog can be made anew from the sites.
-    pub fn seal(
-        &self,
-        key: &Key,
-        owner: &str,
-        tags: &std::collections::BTreeMap<String, String>,
-        files: &[File],
-    ) -> Result<()> {
-        let seal = Seal { key: key.to_string(), owner, tags, files };
+    /// Writes down what a version is, so that the catalog can be made anew from the sites. Nothing is written where the folder
+    /// says the same already.
+    pub fn seal(&self, sealed: &Sealed) -> Result<()> {
+        let seal = Seal {
+            key: sealed.key.to_string(),
+            owner: sealed.owner.clone(),
+            created_ms: sealed.created_ms,
+            copies: sealed.copies,
+            tags: sealed.tags.iter().map(|tag| (tag.name.clone(), tag.value.clone())).collect(),
+            files: sealed
+                .files
+                .iter()
+                .map(|file| SealedFile {
+                    path: file.path.clone(),
+                    size_bytes: file.size_bytes,
+                    digest: file.digest.to_string(),
+                    is_executable: file.is_executable,
+                })
+                .collect(),
+        };
         let text = serde_json::to_vec_pretty(&seal).expect("a seal can be written");
-        write_whole(&self.root.join("incoming"), &self.root.join("seals").join(format!("{key}.json")), &text)
+        let path = self.root.join("seals").join(format!("{}.json", sealed.key));
+        match fs::read(&path) {
+            Ok(found) if found == text => Ok(()),
+            _ => write_whole(&self.root.join("incoming"), &path, &text),
+        }
     }
+
+    /// The versions of all seals that can be read, and why the others cannot.
+    pub fn seals(&self) -> Result<(Vec<Sealed>, Vec<String>)> {
+        let root = self.root.join("seals");
+        let (mut versions, mut unreadable) = (vec![], vec![]);
+        let entries = fs::read_dir(&root).map_err(|error| io_error("read", &root, &error))?;
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        for path in paths {
+            match fs::read(&path).map_err(|error| error.to_string()).and_then(|text| read_seal(&text)) {
+                Ok(version) => versions.push(version),
+                Err(reason) => unreadable.push(format!("{}: {reason}", shown_path(&path))),
+            }
+        }
+        Ok((versions, unreadable))
+    }
+}
+
+fn read_seal(text: &[u8]) -> std::result::Result<Sealed, String> {
+    let seal: Seal = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let key: Key = seal.key.parse().map_err(|error: Error| error.to_string())?;
+    let files = seal.files.into_iter().map(|file| {
+        let digest: Digest =
+            file.digest.parse().map_err(|error: eyas_data::DigestParseError| error.to_string())?;
+        Ok(File { path: file.path, size_bytes: file.size_bytes, digest, is_executable: file.is_executable })
+    });
+    let tags =
+        seal.tags.into_iter().map(|(name, value)| Tag::new(name, value).map_err(|error| error.to_string()));
+    Ok(Sealed {
+        key,
+        owner: seal.owner,
+        created_ms: seal.created_ms,
+        copies: seal.copies,
+        tags: tags.collect::<std::result::Result<_, String>>()?,
+        files: files.collect::<std::result::Result<_, String>>()?,
+    })
 }
 
 static BATCHES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);

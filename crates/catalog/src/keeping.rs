@@ -97,7 +97,7 @@ impl Catalog {
         &self,
         caller: &Caller,
         key: &Key,
-        file: &crate::sets::File,
+        file: &crate::sealed::File,
         holders: &HashMap<Digest, Vec<String>>,
         target: &Path,
         now_ms: i64,
@@ -230,6 +230,7 @@ impl Catalog {
         repair
             .short
             .sort_by_key(|short| (short.reason != Short::Lost, short.key.clone(), short.path.clone()));
+        self.seal_all(folders.values())?;
         for folder in folders.values() {
             for digest in self.take_unneeded(folder.name())? {
                 folder.remove(digest)?;
@@ -238,6 +239,20 @@ impl Catalog {
             }
         }
         Ok(repair)
+    }
+}
+
+impl Catalog {
+    /// Has every site say of all versions what they are, so that the catalog can be made anew from any of them.
+    fn seal_all<'a>(&self, folders: impl Iterator<Item = &'a Folder> + Clone) -> Result<()> {
+        let everybody = Caller { name: "eyas".into(), groups: vec![], is_operator: true };
+        for key in self.committed()? {
+            let sealed = self.sealed(&everybody, &key)?;
+            for folder in folders.clone() {
+                folder.seal(&sealed)?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -17,6 +17,7 @@
 //! Not here: sockets, clocks (each call takes the time), and any decision about when and where copies are made.
 
 mod access;
+mod adopt;
 mod catalog;
 mod db;
 mod error;
@@ -27,17 +28,20 @@ mod put;
 pub mod query;
 mod rows;
 mod schema;
+mod sealed;
 mod sets;
 mod sites;
 mod tags;
 
 pub use access::{Caller, Right, Rights, Subject};
+pub use adopt::Rebuilt;
 pub use catalog::Catalog;
 pub use error::{Error, Result};
 pub use folder::{Condition, Folder};
 pub use keeping::{Audit, Repair, ShortFile, reason_of};
 pub use key::{Key, label_of};
 pub use put::{Put, put};
-pub use sets::{DataSet, Draft, Entry, File, Found, Version};
+pub use sealed::{File, Sealed};
+pub use sets::{DataSet, Draft, Entry, Found, Version};
 pub use sites::{ReplicaState, Site, SiteState, Whereabouts};
 pub use tags::{Kind, Tag, date_text};

@@ -5,7 +5,7 @@ use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::folder::Folder;
 use crate::key::Key;
-use crate::sets::File;
+use crate::sealed::File;
 use crate::sites::ReplicaState;
 use crate::tags::Tag;
 use eyas_text::shown_path;
@@ -52,8 +52,7 @@ pub fn put(
         let _ = catalog.abandon(&draft);
         return Err(error);
     }
-    let set = catalog.show(caller, &draft.key)?;
-    folder.seal(&draft.key, &set.newest.owner, &set.newest.tags, &catalog.files(caller, &draft.key)?)?;
+    folder.seal(&catalog.sealed(caller, &draft.key)?)?;
     Ok(draft.key)
 }
 

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::key::{Key, check_label};
 use crate::query;
 use crate::rows::{digest_of, row_of, unknown, version_of};
+use crate::sealed::{File, Sealed};
 use crate::tags::Tag;
 use crate::values;
 use eyas_data::Digest;
@@ -27,21 +28,6 @@ pub struct Draft {
     pub key: Key,
     version_id: i64,
     set_id: i64,
-}
-
-/// A file of a version.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct File {
-    /// Relative, with `/` between its parts.
-    pub path: String,
-    pub size_bytes: u64,
-    #[serde(serialize_with = "as_text")]
-    pub digest: Digest,
-    pub is_executable: bool,
-}
-
-fn as_text<S: serde::Serializer>(digest: &Digest, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-    serializer.collect_str(digest)
 }
 
 /// A data set as `find` shows it.
@@ -88,7 +74,7 @@ pub struct Entry {
 
 /// # Errors
 /// The path is absolute, empty, too long, has a part `.` or `..`, an empty part or a NUL character.
-fn check_path(path: &str) -> Result<()> {
+pub(crate) fn check_path(path: &str) -> Result<()> {
     let is_plain = path.len() <= PATH_BYTES_MAX
         && !path.contains('\0')
         && path.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
@@ -295,6 +281,27 @@ impl Catalog {
             .collect()
     }
 
+    /// A version as sites write it down.
+    pub fn sealed(&self, caller: &Caller, key: &Key) -> Result<Sealed> {
+        let set = self.show(caller, key)?;
+        let number = key.version.unwrap_or(set.newest.version);
+        let key = Key { label: set.newest.label, version: Some(number) };
+        let tags = set.newest.tags.into_iter().map(|(name, value)| Tag { name, value }).collect();
+        let files = self.files(caller, &key)?;
+        let owner = set.newest.owner;
+        Ok(Sealed { key, owner, created_ms: set.newest.created_ms, copies: set.copies, tags, files })
+    }
+
+    /// The keys of all committed versions, in the order in which their data sets were made.
+    pub(crate) fn committed(&self) -> Result<Vec<Key>> {
+        let db = &mut **self.db();
+        let sql = "SELECT s.label, v.number FROM version v JOIN data_set s ON s.id = v.set_id \
+                   WHERE v.state = 'committed' ORDER BY s.id, v.number";
+        let rows = db.query(sql, values![])?;
+        let key = |row: &Row| Key { label: row.text(0), version: u32::try_from(row.int(1)).ok() };
+        Ok(rows.iter().map(key).collect())
+    }
+
     /// Refuses unless the caller has the right to this data set.
     pub fn require(&self, caller: &Caller, key: &Key, right: Right) -> Result<()> {
         let db = &mut **self.db();
@@ -396,7 +403,7 @@ fn require_open(db: &mut dyn Db, draft: &Draft) -> Result<()> {
 }
 
 /// The rows' ids of the files' objects, which are made where they are new.
-fn objects(db: &mut dyn Db, files: &[File]) -> Result<HashMap<Digest, i64>> {
+pub(crate) fn objects(db: &mut dyn Db, files: &[File]) -> Result<HashMap<Digest, i64>> {
     let sizes: BTreeMap<Digest, u64> = files.iter().map(|file| (file.digest, file.size_bytes)).collect();
     let rows: Vec<Vec<Value>> = sizes
         .iter()
@@ -441,7 +448,7 @@ fn check_tree(db: &mut dyn Db, draft: &Draft) -> Result<()> {
 }
 
 /// Has the data set's row say what its newest committed version is.
-fn point_at_newest(db: &mut dyn Db, set_id: i64) -> Result<()> {
+pub(crate) fn point_at_newest(db: &mut dyn Db, set_id: i64) -> Result<()> {
     let sql = "SELECT number, n_files, size_bytes FROM version WHERE set_id = ?1 AND state = 'committed' \
                ORDER BY number DESC LIMIT 1";
     let rows = db.query(sql, values![set_id])?;
@@ -452,7 +459,7 @@ fn point_at_newest(db: &mut dyn Db, set_id: i64) -> Result<()> {
     Ok(())
 }
 
-fn put_tags(db: &mut dyn Db, set_id: i64, tags: &[Tag]) -> Result<()> {
+pub(crate) fn put_tags(db: &mut dyn Db, set_id: i64, tags: &[Tag]) -> Result<()> {
     for tag in tags {
         let sql = "INSERT INTO tag_name (name) VALUES (?1) ON CONFLICT DO NOTHING";
         db.execute(sql, values![tag.name.as_str()])?;

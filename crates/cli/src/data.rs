@@ -51,6 +51,8 @@ enum DataVerb {
     Audit(keep::AuditArgs),
     /// Make the copies that are missing, and drop what nobody needs
     Repair(keep::RepairArgs),
+    /// Make the catalog anew from the folders of sites, when the catalog is lost
+    Rebuild(keep::RebuildArgs),
     /// Have a site give up its copies: others get them, and it gets no more
     Drain(keep::DrainArgs),
 }
@@ -73,6 +75,7 @@ pub fn data(args: DataArgs) -> Result<Exit, Fault> {
         DataVerb::Site(args) => keep::site(db, &args),
         DataVerb::Audit(args) => keep::audit(db, &args),
         DataVerb::Repair(args) => keep::repair(db, &args),
+        DataVerb::Rebuild(args) => keep::rebuild(db, &args),
         DataVerb::Drain(args) => keep::drain(db, &args),
     }
 }

@@ -66,6 +66,35 @@ pub fn roomiest(catalog: &Catalog) -> Result<String, Fault> {
 }
 
 #[derive(Args)]
+pub struct RebuildArgs {
+    /// Folders of sites
+    #[arg(value_name = "FOLDER", required = true)]
+    dirs: Vec<PathBuf>,
+}
+
+/// Makes the catalog anew from what its sites have written down.
+pub fn rebuild(db: Option<&str>, args: &RebuildArgs) -> Result<Exit, Fault> {
+    let catalog = Catalog::init(&open::url(db)?, now_ms())?;
+    let mut exit = Exit::Good;
+    for dir in &args.dirs {
+        let dir = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.clone());
+        let rebuilt = catalog.rebuild(&caller(), &dir, None, now_ms())?;
+        show!(
+            "{}: {} taken over, {} good, {} bad",
+            line_of(&dir.to_string_lossy()),
+            plural(rebuilt.n_versions, "version"),
+            plural(rebuilt.n_good, "object"),
+            rebuilt.n_bad
+        );
+        for unreadable in &rebuilt.unreadable {
+            exit = Exit::TasksFailed;
+            say!("a seal cannot be read: {unreadable}");
+        }
+    }
+    Ok(exit)
+}
+
+#[derive(Args)]
 pub struct SiteArgs {
     /// The name of a new site; without it, all sites are listed
     #[arg(value_name = "NAME", requires = "dir")]
