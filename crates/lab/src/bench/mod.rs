@@ -11,6 +11,7 @@
 //! printed beside it.
 
 mod app;
+mod catalog;
 mod choose;
 mod cluster;
 mod collective;
@@ -85,6 +86,8 @@ enum Bench {
     Where(whereabouts::WhereArgs),
     /// Tasks that share a packed environment which the node unpacks once, beside tasks that each unpack it
     Once(once::OnceArgs),
+    /// A catalog of kept data with many data sets: queries, and files put and audited beside plain tools
+    Catalog(catalog::CatalogArgs),
     /// Reading files of one size from the local disk, from limited shared storage and from caches, with and without a
     /// wrapper script
     Files(files::FilesArgs),
@@ -162,6 +165,7 @@ pub fn bench(args: BenchArgs) -> Result<Exit, Fault> {
         Bench::Data(args) => data::bench(&args),
         Bench::Pairs(args) => pairs::bench(&args),
         Bench::Once(args) => once::bench(&args),
+        Bench::Catalog(args) => catalog::bench(&args),
         Bench::Where(args) => whereabouts::bench(&args),
         Bench::Files(args) => files::bench(&args),
         Bench::Predict(args) => predict::bench(&args),
