@@ -169,7 +169,7 @@ def all_schemes() -> set[str]:
     """The schemes of all kinds of home that stand in the registry, each as its file says it."""
     storage = ROOT / "crates" / "storage" / "src"
     registry = (
-        (storage / "kind.rs").read_text(encoding="utf-8").partition("static KINDS")[2].partition("];")[0]
+        (storage / "kinds.rs").read_text(encoding="utf-8").partition("static KINDS")[2].partition("];")[0]
     )
     schemes: set[str] = set()
     for file in re.findall(r"^    &(\w+)::\w+,$", registry, re.MULTILINE):
