@@ -176,7 +176,10 @@ def all_schemes() -> set[str]:
         code = (storage / f"{file}.rs").read_text(encoding="utf-8")
         body = code.partition("fn schemes(&self) -> &'static [&'static str] {\n")[2].partition("\n    }\n")[0]
         assert body, f"{file}.rs is in the registry and says no schemes"
+        # Some files have a name for theirs.
+        constants = dict(re.findall(r'const (\w+): &str = "(\w+)";', code))
         schemes |= set(re.findall(r'"(\w+)"', body))
+        schemes |= {constants[name] for name in re.findall(r"\b[A-Z]+\b", body) if name in constants}
     return schemes
 
 

@@ -50,7 +50,7 @@ impl<'a> Wish<'a> {
             let why = format!("{} stands for several files, and an input is made of one", shown(&packed));
             return Err((
                 why,
-                Some("name one file; write file:///... for a name with wildcards in it".into()),
+                Some("name one file; write a name with wildcards in it as a URL of a file".into()),
             ));
         }
         let name = name.unwrap_or_else(|| Cow::Owned(bare_name(&location::file_name(&packed)).to_owned()));
