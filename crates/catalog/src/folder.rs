@@ -23,6 +23,9 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 const MARKER: &str = "eyas-site.json";
+/// Objects of one batch, which are flushed to the disk together, and bytes after which a batch ends.
+pub(crate) const BATCH_FILES: usize = 5000;
+pub(crate) const BATCH_BYTES: u64 = 4 << 30;
 /// Bytes that are read at once.
 const PIECE: usize = 256 * 1024;
 
@@ -299,6 +302,18 @@ impl Batch<'_> {
         Ok((digest, size))
     }
 
+    /// Writes an object that is to have this digest. `Ok(false)`: the bytes were others, or could not be read; nothing is kept of them.
+    pub fn add_copy(&mut self, from: &mut dyn Read, digest: Digest) -> io::Result<bool> {
+        let mut from = Remembering { from, failed: false };
+        let added = self.add(&mut from);
+        if from.failed || added.as_ref().is_ok_and(|(found, _)| *found != digest) {
+            let (path, _) = self.written.pop().expect("it was just written");
+            fs::remove_file(path)?;
+            return Ok(false);
+        }
+        added.map(|_| true)
+    }
+
     /// Flushes all objects to the disk; then they take their places.
     pub fn keep(mut self) -> io::Result<()> {
         let root = fs::File::open(&self.folder.root)?;
@@ -323,6 +338,20 @@ impl Drop for Batch<'_> {
         for (path, _) in &self.written {
             let _ = fs::remove_file(path);
         }
+    }
+}
+
+/// A reader that remembers whether reading failed, so that it can be told from a failure to write.
+struct Remembering<'a> {
+    from: &'a mut dyn Read,
+    failed: bool,
+}
+
+impl Read for Remembering<'_> {
+    fn read(&mut self, piece: &mut [u8]) -> io::Result<usize> {
+        let read = self.from.read(piece);
+        self.failed |= read.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::Interrupted);
+        read
     }
 }
 
@@ -354,7 +383,8 @@ fn sync_disk(folder: &fs::File) -> io::Result<()> {
     }
 }
 
-fn beside(target: &Path) -> PathBuf {
+/// A name for what is being written, in the same directory, so that a rename puts it into its place.
+pub(crate) fn beside(target: &Path) -> PathBuf {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     let short: String = name.chars().take(40).collect();
     target.with_file_name(format!(".{short}.{}.part", std::process::id()))

@@ -1,14 +1,13 @@
-//! What is done with the copies at sites whose folders are on this machine: got, verified, made and dropped.
+//! What is done with the copies at sites whose folders are on this machine: verified, made and dropped.
 //!
 //! The decision which copies are made is `eyas_core::replication`'s. Here they are carried out.
 
-use crate::access::{Caller, Right};
+use crate::access::Caller;
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
-use crate::folder::{Condition, Folder};
-use crate::key::Key;
-use crate::sites::{ReplicaState, SiteState};
-use eyas_core::replication::{self, Short};
+use crate::folder::{BATCH_BYTES, BATCH_FILES, Condition, Folder};
+use crate::sites::{Needed, ReplicaState, SiteState};
+use eyas_core::replication::{self, Copy, Short, SiteNo};
 use eyas_data::Digest;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -76,50 +75,16 @@ const NO_LIMIT: u64 = 1 << 60;
 impl Catalog {
     /// The folder of a site, if it is on this machine.
     pub fn folder(&self, site: &str) -> Result<Folder> {
-        let sites = self.sites()?;
-        let found = sites.iter().find(|known| known.name == site);
-        let found = found.ok_or_else(|| {
-            Error::NotFound(format!("the catalog knows no site {}", eyas_text::shown(site)))
-        })?;
-        let folder = Folder::open(Path::new(&found.address))?;
+        let address = self.address(site)?;
+        let folder = Folder::open(Path::new(&address))?;
         match folder.name() == site {
             true => Ok(folder),
             false => Err(Error::Conflict(format!(
                 "{} is the folder of the site `{}` now, not of `{site}`",
-                eyas_text::shown(&found.address),
+                eyas_text::shown(&address),
                 folder.name()
             ))),
         }
-    }
-
-    /// Copies a file of a version to `target`, from the first site that gives its bytes. A copy that turns out to be damaged is noted as bad.
-    pub fn get(
-        &self,
-        caller: &Caller,
-        key: &Key,
-        file: &crate::sealed::File,
-        holders: &HashMap<Digest, Vec<String>>,
-        target: &Path,
-        now_ms: i64,
-    ) -> Result<()> {
-        self.require(caller, key, Right::Read)?;
-        let mut last = None;
-        for site in holders.get(&file.digest).into_iter().flatten() {
-            match self.folder(site).and_then(|folder| folder.get(file.digest, target, file.is_executable)) {
-                Ok(()) => return Ok(()),
-                Err(error) => {
-                    if let Ok(Condition::Bad | Condition::Missing) =
-                        self.folder(site).and_then(|folder| folder.verify(file.digest))
-                    {
-                        self.note_replicas(site, &[file.digest], ReplicaState::Bad, now_ms)?;
-                    }
-                    last = Some(error);
-                }
-            }
-        }
-        Err(last.unwrap_or_else(|| {
-            Error::NotFound(format!("no site has a good copy of {} of `{key}`", eyas_text::shown(&file.path)))
-        }))
     }
 
     /// Reads every copy at a site through and notes what it finds. `progress` is called with the bytes that are done.
@@ -131,9 +96,12 @@ impl Catalog {
         for (digest, size_bytes, state) in &replicas {
             match folder.verify(*digest)? {
                 Condition::Good => {
-                    good.push(*digest);
                     audit.n_good += 1;
                     audit.good_bytes += size_bytes;
+                    // What is to be dropped stays so.
+                    if *state != ReplicaState::Deleting {
+                        good.push(*digest);
+                    }
                 }
                 // What is on its way, or to be dropped, need not be there.
                 _ if matches!(state, ReplicaState::Creating | ReplicaState::Deleting) => {}
@@ -144,12 +112,6 @@ impl Catalog {
         }
         let known: HashSet<Digest> = replicas.iter().map(|(digest, ..)| *digest).collect();
         audit.foreign = folder.objects()?.into_iter().filter(|digest| !known.contains(digest)).collect();
-        let keep_state = |digest: &Digest| {
-            replicas
-                .iter()
-                .any(|(known, _, state)| known == digest && matches!(state, ReplicaState::Deleting))
-        };
-        good.retain(|digest| !keep_state(digest));
         self.note_replicas(site, &good, ReplicaState::Ready, now_ms)?;
         self.note_replicas(site, &audit.bad, ReplicaState::Bad, now_ms)?;
         self.forget_replicas(site, &audit.missing)?;
@@ -200,22 +162,17 @@ impl Catalog {
             })
             .collect();
         let plan = replication::plan(&views, &wanted);
-        for copy in &plan.copies {
-            let object = &objects[copy.object];
-            let (from, to) = (&folders[&copy.from], &folders[&copy.to]);
-            match make_copy(from, to, object.digest) {
-                Ok(()) => {
-                    self.note_replicas(to.name(), &[object.digest], ReplicaState::Ready, now_ms)?;
-                    repair.n_copies += 1;
-                    repair.copied_bytes += object.size_bytes;
-                    progress(object.size_bytes);
+        for copies in in_batches(plan.copies, &objects) {
+            let to = &folders[&copies[0].to];
+            let made = self.make_copies(to, &copies, &objects, &folders, now_ms);
+            match made {
+                Ok(made) => {
+                    repair.n_copies += made.len() as u64;
+                    let bytes: u64 = made.iter().map(|copy| objects[copy.object].size_bytes).sum();
+                    repair.copied_bytes += bytes;
+                    progress(bytes);
                 }
-                Err(error) => {
-                    if from.verify(object.digest)? != Condition::Good {
-                        self.note_replicas(from.name(), &[object.digest], ReplicaState::Bad, now_ms)?;
-                    }
-                    repair.away.push((to.name().to_owned(), error.to_string()));
-                }
+                Err(error) => repair.away.push((to.name().to_owned(), error.to_string())),
             }
         }
         for (object, n_missing, reason) in plan.short {
@@ -232,17 +189,77 @@ impl Catalog {
             .sort_by_key(|short| (short.reason != Short::Lost, short.key.clone(), short.path.clone()));
         self.seal_all(folders.values())?;
         for folder in folders.values() {
-            for digest in self.take_unneeded(folder.name())? {
-                folder.remove(digest)?;
-                self.forget_replicas(folder.name(), &[digest])?;
-                repair.n_removed += 1;
-            }
+            let unneeded = self.take_unneeded(folder.name())?;
+            unneeded.iter().try_for_each(|digest| folder.remove(*digest))?;
+            self.forget_replicas(folder.name(), &unneeded)?;
+            repair.n_removed += unneeded.len() as u64;
         }
         Ok(repair)
     }
 }
 
+/// Copies that are written together: for one site, and not too many of them.
+fn in_batches(mut copies: Vec<Copy>, objects: &[Needed]) -> Vec<Vec<Copy>> {
+    // What has fewest copies stays first at each site.
+    copies.sort_by_key(|copy| copy.to);
+    let mut batches: Vec<Vec<Copy>> = vec![];
+    let mut batch_bytes = 0;
+    for copy in copies {
+        let size_bytes = objects[copy.object].size_bytes;
+        match batches.last_mut() {
+            Some(last) if last[0].to == copy.to && last.len() < BATCH_FILES && batch_bytes < BATCH_BYTES => {
+                last.push(copy);
+                batch_bytes += size_bytes;
+            }
+            _ => {
+                batches.push(vec![copy]);
+                batch_bytes = size_bytes;
+            }
+        }
+    }
+    batches
+}
+
 impl Catalog {
+    /// Makes copies at one site; returns those that were made. A source that turns out to be damaged is noted as bad.
+    fn make_copies(
+        &self,
+        to: &Folder,
+        copies: &[Copy],
+        objects: &[Needed],
+        folders: &BTreeMap<SiteNo, Folder>,
+        now_ms: i64,
+    ) -> Result<Vec<Copy>> {
+        let explain = |error: std::io::Error| {
+            Error::Conflict(format!("cannot write into the site `{}`: {error}", to.name()))
+        };
+        let mut batch = to.batch()?;
+        let mut made = vec![];
+        for copy in copies {
+            let digest = objects[copy.object].digest;
+            let from = &folders[&copy.from];
+            let is_whole = match std::fs::File::open(from.path_of(digest)) {
+                Ok(mut bytes) => batch.add_copy(&mut bytes, digest).map_err(explain)?,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+                // The site itself is in trouble, which says nothing about this copy.
+                Err(error) => {
+                    let site = from.name();
+                    return Err(Error::Conflict(format!("cannot read from the site `{site}`: {error}")));
+                }
+            };
+            match is_whole {
+                true => made.push(*copy),
+                false => {
+                    self.note_replicas(from.name(), &[digest], ReplicaState::Bad, now_ms)?;
+                }
+            }
+        }
+        batch.keep().map_err(explain)?;
+        let digests: Vec<Digest> = made.iter().map(|copy| objects[copy.object].digest).collect();
+        self.note_replicas(to.name(), &digests, ReplicaState::Ready, now_ms)?;
+        Ok(made)
+    }
+
     /// Has every site say of all versions what they are, so that the catalog can be made anew from any of them.
     fn seal_all<'a>(&self, folders: impl Iterator<Item = &'a Folder> + Clone) -> Result<()> {
         let everybody = Caller { name: "eyas".into(), groups: vec![], is_operator: true };
@@ -254,21 +271,4 @@ impl Catalog {
         }
         Ok(())
     }
-}
-
-/// Copies an object from one site to another. The target verifies the bytes before the object appears.
-fn make_copy(from: &Folder, to: &Folder, digest: Digest) -> Result<()> {
-    let explain = |error: std::io::Error| {
-        Error::Conflict(format!("cannot copy an object from `{}` to `{}`: {error}", from.name(), to.name()))
-    };
-    let mut bytes = std::fs::File::open(from.path_of(digest)).map_err(explain)?;
-    let mut batch = to.batch()?;
-    let (found, _) = batch.add(&mut bytes).map_err(explain)?;
-    if found != digest {
-        return Err(Error::Conflict(format!(
-            "the copy of {digest} at the site `{}` is damaged",
-            from.name()
-        )));
-    }
-    batch.keep().map_err(explain)
 }

@@ -3,7 +3,7 @@
 use crate::access::Caller;
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
-use crate::folder::Folder;
+use crate::folder::{BATCH_BYTES, BATCH_FILES, Folder};
 use crate::key::Key;
 use crate::sealed::File;
 use crate::sites::ReplicaState;
@@ -25,10 +25,6 @@ pub struct Put<'a> {
     pub tags: &'a [Tag],
     pub now_ms: i64,
 }
-
-/// Files of one batch, which are flushed to the disk together, and bytes after which a batch ends.
-const BATCH_FILES: usize = 5000;
-const BATCH_BYTES: u64 = 4 << 30;
 
 /// Puts files into a site and commits them as a version. `progress` is called with the files and bytes that are done.
 ///

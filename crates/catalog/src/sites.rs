@@ -174,6 +174,13 @@ impl Catalog {
         })
     }
 
+    /// How a site is reached.
+    pub(crate) fn address(&self, site: &str) -> Result<String> {
+        let db = &mut **self.db();
+        let id = site_id(db, site)?;
+        Ok(db.query("SELECT address FROM site WHERE id = ?1", values![id])?[0].text(0))
+    }
+
     /// All sites, by name, with what they hold.
     pub fn sites(&self) -> Result<Vec<Site>> {
         let db = &mut **self.db();

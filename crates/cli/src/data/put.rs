@@ -5,10 +5,9 @@ use crate::fault::bad;
 use crate::print::{plural, size};
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_catalog::{Error, Key, Put, Right, Rights, Subject, Tag, label_of};
+use eyas_catalog::{Key, Put, Rights, Subject, Tag, label_of};
 use eyas_text::{say, shown, shown_path};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 #[derive(Args)]
@@ -112,43 +111,18 @@ pub fn get(db: Option<&str>, args: &GetArgs) -> Result<Exit, Fault> {
         Some((key, path)) => (key.parse::<Key>()?, Some(path)),
         None => (args.key.parse::<Key>()?, None),
     };
-    catalog.require(&caller, &key, Right::Read)?;
-    if fs::symlink_metadata(&args.target).is_ok() {
+    let reader = catalog.reader(&caller, &key, now_ms)?;
+    if std::fs::symlink_metadata(&args.target).is_ok() {
         return Err(bad(format!("{} is there already; nothing was copied", shown_path(&args.target))));
     }
-    let files = catalog.files(&caller, &key)?;
-    let holders = catalog.holders(&caller, &key)?;
     if let Some(path) = path {
-        let file = files.iter().find(|file| file.path == path);
-        let file = file.ok_or_else(|| {
-            bad(format!("`{key}` has no file {}: `eyas data ls {key}` lists them", shown(path)))
-        })?;
-        catalog.get(&caller, &key, file, &holders, &args.target, now_ms)?;
+        reader.get(reader.file(path)?, &args.target)?;
         return Ok(Exit::Good);
     }
-    // The directory appears when all files are in it.
-    let part = beside(&args.target);
-    let copied = (|| -> Result<u64, Fault> {
-        let mut n_bytes = 0;
-        for file in &files {
-            let target = part.join(&file.path);
-            fs::create_dir_all(target.parent().expect("it is in a directory"))?;
-            catalog.get(&caller, &key, file, &holders, &target, now_ms)?;
-            n_bytes += file.size_bytes;
-        }
-        fs::rename(&part, &args.target)?;
-        Ok(n_bytes)
-    })();
-    let n_bytes = copied.inspect_err(|_| {
-        let _ = fs::remove_dir_all(&part);
-    })?;
-    say!("{} of {} are in {}", plural(files.len() as u64, "file"), size(n_bytes), shown_path(&args.target));
+    let n_bytes = reader.get_all(&args.target)?;
+    let n_files = plural(reader.files().len() as u64, "file");
+    say!("{n_files} of {} are in {}", size(n_bytes), shown_path(&args.target));
     Ok(Exit::Good)
-}
-
-fn beside(target: &Path) -> PathBuf {
-    let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    target.with_file_name(format!(".{name}.{}.part", std::process::id()))
 }
 
 #[derive(Args)]
@@ -208,7 +182,7 @@ pub struct RmArgs {
 pub fn rm(db: Option<&str>, args: &RmArgs) -> Result<Exit, Fault> {
     let Opened { catalog, caller, now_ms } = open(db)?;
     for key in &args.keys {
-        catalog.remove(&caller, key, now_ms).map_err(|error: Error| Fault::from(error))?;
+        catalog.remove(&caller, key, now_ms)?;
     }
     say!("`eyas data repair` frees the room of what no data set needs any more");
     Ok(Exit::Good)

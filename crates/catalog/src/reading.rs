@@ -1,0 +1,122 @@
+//! From a version to files on this machine: every byte is verified, and a copy that turns out to be damaged is noted.
+
+use crate::access::{Caller, Right};
+use crate::catalog::Catalog;
+use crate::error::{Error, Result};
+use crate::folder::{Condition, Folder, beside};
+use crate::key::Key;
+use crate::sealed::File;
+use crate::sites::ReplicaState;
+use eyas_data::Digest;
+use eyas_text::{shown, shown_path};
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::Path;
+
+/// A version that a caller reads.
+pub struct Reader<'a> {
+    catalog: &'a Catalog,
+    key: Key,
+    now_ms: i64,
+    files: Vec<File>,
+    /// The sites with a good copy of each object.
+    holders: HashMap<Digest, Vec<String>>,
+    /// Their folders, or why there is none on this machine.
+    folders: BTreeMap<String, std::result::Result<Folder, String>>,
+}
+
+impl Catalog {
+    /// Begins to read a version.
+    ///
+    /// # Errors
+    /// The caller has not got the right to read it, or there is none.
+    pub fn reader(&self, caller: &Caller, key: &Key, now_ms: i64) -> Result<Reader<'_>> {
+        self.require(caller, key, Right::Read)?;
+        let files = self.files(caller, key)?;
+        let holders = self.holders(caller, key)?;
+        let mut folders = BTreeMap::new();
+        for site in holders.values().flatten() {
+            if !folders.contains_key(site) {
+                folders.insert(site.clone(), self.folder(site).map_err(|error| error.to_string()));
+            }
+        }
+        Ok(Reader { catalog: self, key: key.clone(), now_ms, files, holders, folders })
+    }
+}
+
+impl Reader<'_> {
+    /// The files, by path.
+    pub fn files(&self) -> &[File] {
+        &self.files
+    }
+
+    /// The file at a path.
+    pub fn file(&self, path: &str) -> Result<&File> {
+        let found = self.files.binary_search_by(|file| file.path.as_str().cmp(path));
+        found.map(|n| &self.files[n]).map_err(|_| {
+            let key = &self.key;
+            Error::NotFound(format!("`{key}` has no file {}: `eyas data ls {key}` lists them", shown(path)))
+        })
+    }
+
+    /// Copies a file to `target`, which appears whole or not at all, from the first site that gives its bytes.
+    pub fn get(&self, file: &File, target: &Path) -> Result<()> {
+        let mut last = None;
+        for site in self.holders.get(&file.digest).into_iter().flatten() {
+            let folder = match &self.folders[site] {
+                Ok(folder) => folder,
+                Err(reason) => {
+                    last = Some(Error::NotFound(reason.clone()));
+                    continue;
+                }
+            };
+            match folder.get(file.digest, target, file.is_executable) {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    // Whether it is the copy's fault or the target's, only another look at the copy says.
+                    if folder.verify(file.digest)? == Condition::Good {
+                        return Err(error);
+                    }
+                    self.catalog.note_replicas(site, &[file.digest], ReplicaState::Bad, self.now_ms)?;
+                    last = Some(error);
+                }
+            }
+        }
+        let path = shown(&file.path);
+        Err(last.unwrap_or_else(|| {
+            Error::NotFound(format!("no site has a good copy of {path} of `{}`", self.key))
+        }))
+    }
+
+    /// Copies all files into a new directory, which appears when all are in it; returns how many bytes they have.
+    ///
+    /// # Errors
+    /// `target` is there already, or a file has no good copy; then nothing appears.
+    pub fn get_all(&self, target: &Path) -> Result<u64> {
+        let part = beside(target);
+        let done = self.fill(&part).and_then(|n_bytes| match fs::rename(&part, target) {
+            Ok(()) => Ok(n_bytes),
+            Err(error) => Err(cannot_write(target, &error)),
+        });
+        if done.is_err() {
+            let _ = fs::remove_dir_all(&part);
+        }
+        done
+    }
+
+    fn fill(&self, directory: &Path) -> Result<u64> {
+        let mut n_bytes = 0;
+        for file in &self.files {
+            let target = directory.join(&file.path);
+            let parent = target.parent().expect("it is in the directory");
+            fs::create_dir_all(parent).map_err(|error| cannot_write(parent, &error))?;
+            self.get(file, &target)?;
+            n_bytes += file.size_bytes;
+        }
+        Ok(n_bytes)
+    }
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> Error {
+    Error::Conflict(format!("cannot write {}: {error}", shown_path(path)))
+}
