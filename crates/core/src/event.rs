@@ -361,8 +361,8 @@ pub enum Action {
     NameObjects { executor: ExecutorId, objects: Vec<ObjectId> },
     /// Remove these replicas: the catalog no longer wants their bytes.
     DropReplicas { executor: ExecutorId, objects: Vec<ObjectId> },
-    /// The executor's share of home from now on. Where home is limited, the first share comes when the
-    /// executor joins.
+    /// The executor's share of home from now on. The first share comes when the executor joins, also where home is not
+    /// limited.
     ShareHome { executor: ExecutorId, share: HomeShare },
     /// Remove what these attempts, and earlier ones of the same tasks, may have left at home while outputs
     /// were on their way. The tasks have ended. The executor answers with `PartsRemoved`.
@@ -373,8 +373,18 @@ pub enum Action {
     /// from there. Ask home whether it has changed since an earlier run than `run`. The executor answers with a replica,
     /// also if it has one already, or with `HomeNotRead`.
     ReadHome { executor: ExecutorId, object: ObjectId, run: RunId },
-    /// The task reached its last state. Journal it before reporting it to anybody.
-    EndTask { task: TaskId, outcome: Outcome },
+    /// The task reached its last state. Journal it before reporting it to anybody. `by`: the attempt that ended the task, if
+    /// one did, and its executor; that executor keeps the attempt until it hears that the end is durable. Older logs lack it.
+    EndTask {
+        task: TaskId,
+        outcome: Outcome,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<(ExecutorId, AttemptNo)>,
+    },
+    /// What this executor said of this attempt ends no task: the task is tried again, or somebody else ended it, or the end
+    /// was said before. Nothing of it has to be journaled, so the executor may forget the attempt, unless the journal is still
+    /// writing that this attempt ended its task. Older logs lack this.
+    ForgetAttempt { executor: ExecutorId, task: TaskId, attempt: AttemptNo },
     /// A done task runs again: the last replica of its file `lost` is gone, and the file is still needed.
     /// Journal this like an end.
     ReviveTask { task: TaskId, lost: ObjectId },

@@ -332,7 +332,7 @@ impl Fold {
     fn on_action<'a>(&mut self, t: Timestamp, action: &'a Action, changes: &mut Vec<Change<'a>>) {
         match action {
             Action::Assign { executor, assignment } => self.on_assigned(t, *executor, assignment, changes),
-            Action::EndTask { task, outcome } => {
+            Action::EndTask { task, outcome, .. } => {
                 self.end_attempt(*task, t, How::of_end(outcome), changes);
                 self.end_task(t, *task, outcome, None, changes);
             }
@@ -344,6 +344,7 @@ impl Fold {
             Action::RerunTask { .. }
             | Action::CancelAttempt { .. }
             | Action::RecallAttempt { .. }
+            | Action::ForgetAttempt { .. }
             | Action::NameObjects { .. }
             | Action::DropReplicas { .. }
             | Action::RemoveParts { .. }

@@ -226,7 +226,7 @@ fn a_live_answer_without_names() {
         log_lines: vec![
             out(S - MS, Action::Assign { executor: ExecutorId(4), assignment: assignment.into() }),
             at(4 * S, Event::AttemptEnded { executor: ExecutorId(4), report: report.into() }),
-            out(4 * S, Action::EndTask { task, outcome: Outcome::Failed(failure) }),
+            out(4 * S, Action::EndTask { task, outcome: Outcome::Failed(failure), by: None }),
         ],
         executors: [(2, "c017".to_string())].into(),
         objects: [(1, "s3://sky/a.fits".to_string()), (3, "b.fits".to_string())].into(),

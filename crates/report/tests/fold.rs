@@ -144,7 +144,7 @@ impl Log {
     }
 
     fn end(&mut self, outcome: Outcome) -> Vec<String> {
-        self.action(Action::EndTask { task: TASK, outcome })
+        self.action(Action::EndTask { task: TASK, outcome, by: None })
     }
 }
 

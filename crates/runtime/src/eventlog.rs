@@ -382,7 +382,7 @@ mod tests {
             is_cut: false,
         };
         let event = Event::RunOpened { run: RunId(7), name: "a \"name\"\n".into(), keep: false, into: None };
-        let action = Action::EndTask { task: TaskId(3), outcome: Outcome::Done };
+        let action = Action::EndTask { task: TaskId(3), outcome: Outcome::Done, by: None };
         let mut log = EventLog::open(dir.path(), &header).unwrap();
         log.event(Timestamp(2), &event);
         log.action(Timestamp(2), &action);

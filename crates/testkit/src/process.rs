@@ -109,8 +109,6 @@ pub struct Shell {
     closed: Vec<u64>,
     /// Everything that went into the core and came out of it, for the replay.
     log: Vec<(Timestamp, Event, Vec<Action>)>,
-    /// The attempt whose end the core is handling now, if there is one.
-    teller: Option<(TaskId, ExecutorId, AttemptNo)>,
     ended: Vec<(TaskId, Outcome, Option<(ExecutorId, AttemptNo)>)>,
     revived: Vec<(TaskId, ObjectId)>,
     forgotten: Vec<RunId>,
@@ -185,11 +183,6 @@ impl Outside for Shell {
     fn keep_addresses(&mut self, _: &[String]) {}
 
     fn log_event(&mut self, now: Timestamp, event: &Event) {
-        self.teller = match event {
-            Event::AttemptEnded { executor, report } => Some((report.task, *executor, report.attempt)),
-            Event::OutputsHome { executor, task, attempt, .. } => Some((*task, *executor, *attempt)),
-            _ => None,
-        };
         if let Event::RunForgotten { run } = event {
             self.forgotten.push(*run);
         }
@@ -198,10 +191,7 @@ impl Outside for Shell {
 
     fn log_action(&mut self, _: Timestamp, action: &Action) {
         match action {
-            Action::EndTask { task, outcome } => {
-                let by = self.teller.filter(|(of, ..)| of == task).map(|(_, e, attempt)| (e, attempt));
-                self.ended.push((*task, outcome.clone(), by));
-            }
+            Action::EndTask { task, outcome, by } => self.ended.push((*task, outcome.clone(), *by)),
             Action::ReviveTask { task, lost } => self.revived.push((*task, *lost)),
             _ => {}
         }

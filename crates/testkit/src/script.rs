@@ -14,6 +14,7 @@ use eyas_core::dispatcher::{Dispatcher, DispatcherConfig, TaskState};
 use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
 use eyas_core::group::{FileState, LinkMessage, SharedFile};
+use eyas_core::home_share::HomeShare;
 use eyas_core::needs::{Equipment, Needs};
 use eyas_core::*;
 use std::sync::Arc;
@@ -107,8 +108,24 @@ impl Cluster {
     /// One event; its actions wait for [`Cluster::expect`].
     pub fn feed(&mut self, event: Event) {
         let mut out = vec![];
+        let reported = event.reported();
+        let joined = match &event {
+            Event::ExecutorJoined { executor, .. } => Some(*executor),
+            _ => None,
+        };
         self.core.handle(self.now, event, &mut out);
         self.core.sanity_check();
+        if let Some(reported) = reported {
+            self.check_answer(reported, &out);
+        }
+        if let Some(joined) = joined {
+            let is_first =
+                |a: &Action| matches!(a, Action::ShareHome { executor, .. } if *executor == joined);
+            assert!(
+                out.iter().any(is_first),
+                "{joined} joined and hears nothing of its share of home: {out:?}"
+            );
+        }
         for action in out {
             if action == Action::RecordGivesOut {
                 self.gives_out_unrecorded = true;
@@ -166,6 +183,8 @@ impl Cluster {
                 Action::ReadHome { executor, object, .. } => {
                     format!("read {} on {executor}", self.core.location(*object))
                 }
+                // Checked above.
+                Action::ShareHome { share: HomeShare::UNLIMITED, .. } => continue,
                 Action::ShareHome { executor, share } => {
                     let rate = share.bytes_per_s.map_or("any rate".into(), |rate| format!("{rate} B/s"));
                     format!("share {rate}, {} streams with {executor}", share.streams)
@@ -179,7 +198,9 @@ impl Cluster {
                 Action::ReviveTask { task, lost } => {
                     format!("revive {task} for {}", self.core.location(*lost))
                 }
-                Action::EndTask { task, outcome } => format!("end {task} {}", outcome_text(outcome)),
+                // Checked above.
+                Action::ForgetAttempt { .. } => continue,
+                Action::EndTask { task, outcome, .. } => format!("end {task} {}", outcome_text(outcome)),
                 Action::RefuseRun { run, .. } => format!("refuse run {run}"),
                 Action::EndRun { run } => format!("end run {run}"),
                 Action::ForgetRun { run } => format!("forget run {run}"),
@@ -201,6 +222,24 @@ impl Cluster {
         if !self.journal_waits {
             self.on_disk();
         }
+    }
+
+    /// Of an attempt that an executor reported, the actions say exactly one thing: that it ended its task, or that it can be
+    /// forgotten; or its outputs are on their way home. Of no other attempt they say either.
+    fn check_answer(&self, reported: (ExecutorId, TaskId, AttemptNo), out: &[Action]) {
+        let (executor, task, attempt) = reported;
+        let answered: Vec<(ExecutorId, TaskId, AttemptNo)> = out
+            .iter()
+            .filter_map(|action| match action {
+                Action::EndTask { task, by, .. } => by.map(|(executor, attempt)| (executor, *task, attempt)),
+                Action::ForgetAttempt { executor, task, attempt } => Some((*executor, *task, *attempt)),
+                _ => None,
+            })
+            .collect();
+        let is_landing = self.core.has_task(task)
+            && self.core.task_state(task) == TaskState::Reserved { executor, attempt, landing: true };
+        let expected = if is_landing { vec![] } else { vec![reported] };
+        assert_eq!(answered, expected, "{executor} reported {task}.{attempt}: {out:?}");
     }
 
     /// The waiting records are now on the journal's disk.

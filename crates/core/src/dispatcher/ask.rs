@@ -390,11 +390,6 @@ impl Dispatcher {
         self.ready.queue.n_slots_active() < self.ready.queue.n_slots_total()
     }
 
-    /// Whether this attempt's program has ended well, and this executor is bringing its outputs home.
-    pub fn is_landing(&self, executor: ExecutorId, task: TaskId, attempt: AttemptNo) -> bool {
-        self.task_state(task) == (TaskState::Reserved { executor, attempt, landing: true })
-    }
-
     /// What provisioning needs to know, with `n_pending` nodes requested of which each is expected to be of size `node`.
     /// `nodes` and `predicted` are filled and lent to the answer. Silent nodes count, as their work is not yet given up;
     /// draining nodes count until they have left.

@@ -212,6 +212,7 @@ impl Dispatcher {
             if !self.on_rerun_ended(now, executor, &report, out) {
                 self.on_late_end(executor, &report, out);
             }
+            out.push(Action::ForgetAttempt { executor, task, attempt });
             return;
         };
         if r.landing {
@@ -341,6 +342,7 @@ impl Dispatcher {
     ) {
         let matches = |r: &&Reserved| r.executor == executor && r.attempt == attempt && r.landing;
         if self.attempts.reserved.get(&task).filter(matches).is_none() {
+            out.push(Action::ForgetAttempt { executor, task, attempt });
             return;
         }
         let r = self.release(task);
@@ -375,6 +377,24 @@ impl Dispatcher {
         suspect: bool,
         out: &mut Vec<Action>,
     ) {
+        match self.judge_attempt(now, executor, task, attempt, outcome, cancelling, suspect, out) {
+            Some(outcome) => self.end_task_by(now, task, outcome, Some((executor, attempt)), out),
+            None => out.push(Action::ForgetAttempt { executor, task, attempt }),
+        }
+    }
+
+    /// The outcome of the task, if this attempt ends it. Otherwise the task is queued again.
+    fn judge_attempt(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        task: TaskId,
+        attempt: AttemptNo,
+        outcome: Outcome,
+        cancelling: bool,
+        suspect: bool,
+        out: &mut Vec<Action>,
+    ) -> Option<Outcome> {
         let may_count_later = suspect && outcome == Outcome::Done;
         let outcome = match outcome {
             Outcome::Done if suspect => {
@@ -383,17 +403,18 @@ impl Dispatcher {
             }
             outcome => outcome,
         };
-        let outcome = match outcome {
-            Outcome::Done => Outcome::Done,
+        match outcome {
+            Outcome::Done => Some(Outcome::Done),
             _ if cancelling => {
                 self.attempts.tried(task, attempt);
-                Outcome::Cancelled
+                Some(Outcome::Cancelled)
             }
             // The user did not cancel this: an earlier dispatcher process ended a second attempt of this
             // task.
             Outcome::Cancelled => {
                 self.attempts.tried(task, attempt);
-                return self.requeue(now, task);
+                self.requeue(now, task);
+                None
             }
             Outcome::Failed(failure) => {
                 let (array, _) = self.tasks.locate(task);
@@ -431,22 +452,20 @@ impl Dispatcher {
                     self.ask_owners(task);
                     self.forget_lent_inputs(task);
                 }
-                if again
-                    && matches!(failure.kind, FailureKind::InputLost | FailureKind::CacheFull)
-                    && n_weather > 1
-                {
-                    return self.rest(now, task, n_weather);
+                if !again {
+                    return Some(Outcome::Failed(failure));
                 }
-                if again && may_count_later {
-                    return self.give_up(task, attempt, out);
+                let waits_for_room = matches!(failure.kind, FailureKind::InputLost | FailureKind::CacheFull);
+                if waits_for_room && n_weather > 1 {
+                    self.rest(now, task, n_weather);
+                } else if may_count_later {
+                    self.give_up(task, attempt, out);
+                } else {
+                    self.requeue(now, task);
                 }
-                if again {
-                    return self.requeue(now, task);
-                }
-                Outcome::Failed(failure)
+                None
             }
-        };
-        self.end_task(now, task, outcome, out);
+        }
     }
 
     pub(super) fn on_cancel(
@@ -488,8 +507,20 @@ impl Dispatcher {
     }
 
     /// Ends a task that is in no other collection any more, and with it the tasks that wait for it and now
-    /// cannot run.
+    /// cannot run. No attempt ended the task.
     pub(super) fn end_task(&mut self, now: Timestamp, task: TaskId, outcome: Outcome, out: &mut Vec<Action>) {
+        self.end_task_by(now, task, outcome, None, out);
+    }
+
+    /// As [`Self::end_task`], for a task that this attempt of this executor ended, if one did.
+    fn end_task_by(
+        &mut self,
+        now: Timestamp,
+        task: TaskId,
+        outcome: Outcome,
+        mut by: Option<(ExecutorId, AttemptNo)>,
+        out: &mut Vec<Action>,
+    ) {
         // A list, not recursion: chains of tasks may be long.
         let (mut next, mut ends) = (Some((task, outcome)), VecDeque::new());
         while let Some((task, outcome)) = next {
@@ -516,7 +547,7 @@ impl Dispatcher {
             self.ended_with_intermediates(task, &made, out);
             self.release_imports(task, out);
             self.touch_exports_of(task);
-            out.push(Action::EndTask { task, outcome: outcome.clone() });
+            out.push(Action::EndTask { task, outcome: outcome.clone(), by: by.take() });
             ends.extend(self.end_promises_of(task));
             for subscriber in self.waits.subscribers.remove(&task).unwrap_or_default() {
                 if outcome == Outcome::Done {

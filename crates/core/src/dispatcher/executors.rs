@@ -182,9 +182,8 @@ impl Dispatcher {
         }
         let (mut held_before, mut made) = (vec![], vec![]);
         self.leftovers.ask_anew(executor);
-        if self.config.home_limits != HomeLimits::default() {
-            out.push(Action::ShareHome { executor, share: self.home_shares.joined(executor) });
-        }
+        // Also where home is not limited: another dispatcher may have limited the executor before.
+        out.push(Action::ShareHome { executor, share: self.home_shares.joined(executor) });
         self.reruns.forget_on(now, executor);
         self.executors.silent.remove(&executor);
         if let Some(known) = self.executors.by_id.remove(&executor) {

@@ -135,7 +135,7 @@ impl Reader<'_> {
                     a.cancel_asked = Some(t);
                 }
             }
-            Action::EndTask { task, outcome } if task == this => self.history.ended = Some((t, outcome)),
+            Action::EndTask { task, outcome, .. } if task == this => self.history.ended = Some((t, outcome)),
             Action::ReviveTask { task, lost } if task == this => {
                 self.history.ended = None;
                 self.history.lost.push((t, lost));

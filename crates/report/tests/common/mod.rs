@@ -377,7 +377,7 @@ impl Cluster {
                     self.later(self.now.plus_ns(MS), executor, Word::Ended(Box::new(report), vec![]));
                 }
             }
-            Action::EndTask { task, outcome } => self.ends.push((task, outcome)),
+            Action::EndTask { task, outcome, .. } => self.ends.push((task, outcome)),
             Action::RecordGivenUp { task, attempt } => self.unrecorded.push((task, attempt)),
             Action::RecordGivesOut => self.gives_out = true,
             _ => {}

@@ -302,7 +302,7 @@ mod tests {
                 stderr: Default::default(),
             };
             self.log.printed(Box::new(printed));
-            self.log.action(Timestamp(self.now), &Action::EndTask { task, outcome: Outcome::Done });
+            self.log.action(Timestamp(self.now), &Action::EndTask { task, outcome: Outcome::Done, by: None });
             self.log.action(Timestamp(self.now), &Action::EndRun { run: RunId(run) });
         }
 

@@ -3,6 +3,7 @@
 use super::forget::Asker;
 use super::*;
 use eyas_core::group::PartEnd;
+use std::collections::hash_map::Entry;
 
 /// What waits for a record to be durable.
 pub(super) enum Effect {
@@ -27,7 +28,8 @@ pub(super) enum Effect {
         task: TaskId,
         run: RunId,
         outcome: Ended,
-        teller: Option<(ExecutorId, AttemptNo)>,
+        /// The attempt that ended it, if one did.
+        by: Option<(ExecutorId, AttemptNo)>,
     },
     TaskRevived {
         run: RunId,
@@ -80,6 +82,51 @@ impl Durable {
     }
 }
 
+/// Ends of tasks that the journal is still writing.
+#[derive(Default)]
+pub(super) struct BeingRecorded {
+    /// How many ends of each task: one that was done and runs again may end once more before the journal has its first end.
+    tasks: HashMap<TaskId, u32>,
+    /// The attempts that ended them. An attempt ends its task once.
+    attempts: BTreeSet<(ExecutorId, TaskId, AttemptNo)>,
+}
+
+impl BeingRecorded {
+    fn begin(&mut self, task: TaskId, by: Option<(ExecutorId, AttemptNo)>) {
+        *self.tasks.entry(task).or_default() += 1;
+        self.attempts.extend(by.map(|(executor, attempt)| (executor, task, attempt)));
+    }
+
+    /// The journal has this end.
+    fn end(&mut self, task: TaskId, by: Option<(ExecutorId, AttemptNo)>) {
+        if let Entry::Occupied(mut n_ends) = self.tasks.entry(task) {
+            *n_ends.get_mut() -= 1;
+            if *n_ends.get() == 0 {
+                n_ends.remove();
+            }
+        }
+        if let Some((executor, attempt)) = by {
+            self.attempts.remove(&(executor, task, attempt));
+        }
+    }
+
+    /// Whether an end of this task is being written.
+    pub(super) fn has_task(&self, task: TaskId) -> bool {
+        self.tasks.contains_key(&task)
+    }
+
+    /// Whether it is being written that this attempt ended its task.
+    fn has_attempt(&self, executor: ExecutorId, task: TaskId, attempt: AttemptNo) -> bool {
+        self.attempts.contains(&(executor, task, attempt))
+    }
+
+    /// Whether an end is being written that an attempt of this executor made.
+    pub(super) fn has_of(&self, executor: ExecutorId) -> bool {
+        let first = (executor, TaskId(0), AttemptNo(0));
+        self.attempts.range(first..).next().is_some_and(|(of, ..)| *of == executor)
+    }
+}
+
 impl<O: Outside> Session<O> {
     /// Appends a record; its effect waits until it is durable. A journal that is full makes everything wait:
     /// nothing more is accepted until the disk takes what there is.
@@ -109,17 +156,14 @@ impl<O: Outside> Session<O> {
         }
     }
 
-    /// The core has ended a task, by the word of `teller` if there was one.
-    pub(super) fn record_end(
-        &mut self,
-        task: TaskId,
-        outcome: Outcome,
-        teller: Option<(ExecutorId, AttemptNo)>,
-    ) {
+    /// The core has ended a task; `by`: the attempt that ended it, if one did.
+    pub(super) fn record_end(&mut self, task: TaskId, outcome: Outcome, by: Option<(ExecutorId, AttemptNo)>) {
         let outputs = self.outputs.remove(&task).filter(|_| outcome == Outcome::Done).unwrap_or_default();
         let (run, ended) = (self.core.run_of(task), Ended::from(&outcome));
-        let effect = Effect::TaskEnded { task, run, outcome: ended, teller };
-        self.journal(&Record::TaskEnded { task, outcome, outputs }, Some(effect));
+        let effect = Effect::TaskEnded { task, run, outcome: ended, by };
+        if self.journal(&Record::TaskEnded { task, outcome, outputs }, Some(effect)).is_some() {
+            self.being_recorded.begin(task, by);
+        }
     }
 
     /// The journal has everything up to `durable` on the disk.
@@ -153,9 +197,10 @@ impl<O: Outside> Session<O> {
             Effect::RunForgotten { run, asker } => self.on_forgotten(run, asker),
             Effect::SayEnded { member, number, parts } => self.say_ended(member, number, parts),
             Effect::TaskRevived { run } => self.durable.entry(run).or_default().n_done -= 1,
-            Effect::TaskEnded { task, run, outcome, teller } => {
+            Effect::TaskEnded { task, run, outcome, by } => {
+                self.being_recorded.end(task, by);
                 self.count_durable(run, outcome);
-                if let Some((executor, attempt)) = teller {
+                if let Some((executor, attempt)) = by {
                     self.acknowledge(executor, task, attempt);
                 }
             }
@@ -171,60 +216,21 @@ impl<O: Outside> Session<O> {
         }
     }
 
-    pub(super) fn acknowledge(&mut self, executor: ExecutorId, task: TaskId, attempt: AttemptNo) {
+    /// What the executor said of this attempt has not to be recorded. It may also have said again, after a reconnect, what the
+    /// journal is still writing: then it is acknowledged when that is durable.
+    pub(super) fn let_go(&mut self, executor: ExecutorId, task: TaskId, attempt: AttemptNo) {
+        if !self.being_recorded.has_attempt(executor, task, attempt) {
+            self.acknowledge(executor, task, attempt);
+        }
+    }
+
+    fn acknowledge(&mut self, executor: ExecutorId, task: TaskId, attempt: AttemptNo) {
         let Some(out) = self.out(executor) else { return };
         if let Some(ToExecutor::Recorded { ended }) = out.last_mut() {
             ended.push((task, attempt));
         } else {
             out.push(ToExecutor::Recorded { ended: vec![(task, attempt)] });
         }
-    }
-
-    /// Ends of tasks that the journal is still writing, from the effect with number `from` on, each with the executor and the
-    /// attempt that told of it.
-    fn ends_being_recorded(
-        &self,
-        from: usize,
-    ) -> impl Iterator<Item = (TaskId, Option<(ExecutorId, AttemptNo)>)> {
-        self.effects.range(from..).filter_map(|(_, effect)| match effect {
-            Effect::TaskEnded { task, teller, .. } => Some((*task, *teller)),
-            _ => None,
-        })
-    }
-
-    /// Whether the task has ended, and the journal does not have that yet. Goes through all that waits for the journal.
-    pub(super) fn is_being_recorded(&self, task: TaskId) -> bool {
-        self.ends_being_recorded(0).any(|(ended, _)| ended == task)
-    }
-
-    /// Whether one of the effects from number `from` on waits for the journal to have an end of `task` that this executor told
-    /// of this attempt.
-    pub(super) fn records_end(
-        &self,
-        from: usize,
-        executor: ExecutorId,
-        task: TaskId,
-        attempt: AttemptNo,
-    ) -> bool {
-        self.ends_being_recorded(from).any(|end| end == (task, Some((executor, attempt))))
-    }
-
-    /// Whether the journal is still writing an end of `task` that this executor told of this attempt on an earlier connection.
-    /// On one connection nothing is told twice, so nothing is looked for once all that is older than the connection is durable.
-    pub(super) fn is_recording_since_before(
-        &self,
-        executor: ExecutorId,
-        task: TaskId,
-        attempt: AttemptNo,
-    ) -> bool {
-        let is_connected_since = |e: &ExecutorConnection| e.appended_before > self.durable_seq;
-        self.executors.get(&executor).is_some_and(is_connected_since)
-            && self.records_end(0, executor, task, attempt)
-    }
-
-    /// Executors that told ends which the journal is still writing.
-    pub(super) fn unacknowledged(&self) -> impl Iterator<Item = ExecutorId> {
-        self.ends_being_recorded(0).filter_map(|(_, teller)| teller).map(|(executor, _)| executor)
     }
 
     pub(super) fn note_end_of(&mut self, run: RunId) {

@@ -94,8 +94,6 @@ pub(super) struct ExecutorConnection {
     pub(super) status: ExecutorStatus,
     /// If nothing is heard until then, the connection counts as broken: a time of [`Listening`].
     pub(super) silent_at: u64,
-    /// The latest record that something waited for when the connection began.
-    pub(super) appended_before: Seq,
 }
 
 impl<O: Outside> Session<O> {
@@ -127,10 +125,6 @@ impl<O: Outside> Session<O> {
         });
         self.executor_names.insert(executor, hello.offer.name.clone());
         self.connect(executor, connection, peer, &hello);
-        // Another dispatcher may have limited it before.
-        if self.options.config.home_limits == HomeLimits::default() {
-            self.tell(executor, ToExecutor::Home(HomeShare::UNLIMITED));
-        }
         self.tell_peers_of(executor);
         self.feed(Event::ExecutorJoined { executor, offer: hello.offer });
     }
@@ -182,7 +176,6 @@ impl<O: Outside> Session<O> {
             told: BTreeMap::new(),
             status: ExecutorStatus::default(),
             silent_at: self.listening.ns(self.now) + BEATS_MISSED_MAX * HEARTBEAT_NS,
-            appended_before: self.appended,
         };
         if let Some(old) = self.executors.insert(executor, entry)
             && let Some(old) = self.connections.get_mut(&old.connection)
@@ -238,9 +231,16 @@ impl<O: Outside> Session<O> {
     pub(super) fn forget(&mut self, executor: ExecutorId) {
         self.say(format!("eyas: executor {} did not come back and is given up", self.name_of(executor)));
         self.disconnect(executor);
+        self.forget_names();
+    }
+
+    /// No names stay of executors that have left and of which no known run can speak.
+    pub(super) fn forget_names(&mut self) {
+        self.executor_names.forget(self.first_run());
     }
 
     fn disconnect(&mut self, executor: ExecutorId) {
+        self.executor_names.left(executor, RunId(self.next_run));
         if let Some(e) = self.executors.remove(&executor)
             && let Some(c) = self.connections.get_mut(&e.connection)
             && c.executor == Some(executor)
@@ -251,13 +251,14 @@ impl<O: Outside> Session<O> {
 
     /// An executor's name, for people.
     pub(super) fn name_of(&self, executor: ExecutorId) -> String {
-        self.executor_names.get(&executor).map_or(format!("{executor}"), |name| shown(name).to_string())
+        self.executor_names.get(executor).map_or(format!("{executor}"), |name| shown(name).to_string())
     }
 
     pub(super) fn lose(&mut self, executor: ExecutorId, reason: String) {
         self.say(format!("eyas: executor {} left: {}", self.name_of(executor), line_of(&reason)));
         self.disconnect(executor);
         self.feed(Event::ExecutorLost { executor, reason });
+        self.forget_names();
     }
 
     /// What in the message cannot be. Tasks of which this dispatcher does not know are old ones, see [`Self::on_told`].
@@ -362,23 +363,13 @@ impl<O: Outside> Session<O> {
         }
     }
 
-    /// An executor reported on an attempt: the core hears it, and the executor hears when it is recorded.
+    /// An executor reported on an attempt: the core hears it, and says by its actions what of that is to be recorded.
     fn on_told(&mut self, executor: ExecutorId, task: TaskId, attempt: AttemptNo, event: Event) {
         if !self.core.has_task(task) {
             self.tell(executor, ToExecutor::Forgotten { ended: vec![(task, attempt)] });
             return;
         }
-        let n_effects = self.effects.len();
-        self.feed_acking(event, Some((executor, task, attempt)));
-        let is_recorded = self.records_end(n_effects, executor, task, attempt);
-        // Nothing to record (the attempt will be repeated, or was given up): the executor may forget it at once. It may also
-        // have reported this again after a reconnect, while the journal still writes what it had reported first.
-        if !is_recorded
-            && !self.core.is_landing(executor, task, attempt)
-            && !self.is_recording_since_before(executor, task, attempt)
-        {
-            self.acknowledge(executor, task, attempt);
-        }
+        self.feed(event);
     }
 
     pub(super) fn assign(&mut self, executor: ExecutorId, assignment: Box<Assignment>) {

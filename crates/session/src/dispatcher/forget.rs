@@ -106,8 +106,7 @@ impl<O: Outside> Session<O> {
         if self.forgetting.n_tasks >= self.options.clean_after_tasks.max(n_forgotten_max) {
             self.forgetting.n_tasks = 0;
             self.outside.clean_journal();
-            let from_run = self.core.runs().map(|(run, _)| run).min().unwrap_or(RunId(self.next_run));
-            self.outside.cut_log(from_run, self.core.first_task());
+            self.outside.cut_log(self.first_run(), self.core.first_task());
         }
     }
 
@@ -119,6 +118,12 @@ impl<O: Outside> Session<O> {
         self.added.retain(|(of, _), _| *of != run);
         self.forget_part(run);
         self.feed(Event::RunForgotten { run });
+        self.forget_names();
+    }
+
+    /// The oldest run that is not forgotten; if there is none, the next one.
+    pub(super) fn first_run(&self) -> RunId {
+        self.core.runs().map(|(run, _)| run).next().unwrap_or(RunId(self.next_run))
     }
 
     /// The sentence that refuses a request about a run which is not known here.

@@ -235,7 +235,7 @@ impl<O: Outside> Session<O> {
 
     pub(super) fn peer(&self, executor: ExecutorId) -> (ExecutorId, String, u32, String) {
         let e = &self.executors[&executor];
-        let name = self.executor_names.get(&executor).cloned().unwrap_or_default();
+        let name = self.executor_names.get(executor).unwrap_or_default().to_owned();
         (executor, e.served_at.address.clone(), e.served_at.data_id, name)
     }
 

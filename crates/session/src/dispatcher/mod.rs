@@ -14,7 +14,7 @@
 //! | [`ends`] | that an end counts, and is acknowledged, when it is durable |
 //! | [`executors`] | hello, messages, permits, silence and goodbye of executors |
 //! | [`members`] | what one dispatcher of a group tells the others |
-//! | [`forget`], [`forget_parts`], [`clean`] | that memory and journal need not grow with the runs that have ended |
+//! | [`forget`], [`forget_parts`], [`clean`], [`names`] | that memory and journal need not grow with the runs that have ended |
 //! | [`provision`] | that a node which was asked to leave ends when it has nothing left |
 //! | [`requests`], [`status`], [`prints`] | answers to clients |
 //! | [`recover`] | that a later process of the same journal owes what this one did |
@@ -25,6 +25,7 @@ mod executors;
 mod forget;
 mod forget_parts;
 mod members;
+mod names;
 mod outside;
 mod parts;
 mod prints;
@@ -40,17 +41,17 @@ pub use outside::{Answer, Outside, Permission, Seq};
 pub use prints::with_live;
 pub use records::Record;
 
-use ends::{Durable, Effect, Ended};
+use ends::{BeingRecorded, Durable, Effect, Ended};
 use executors::{Connection, ExecutorConnection, Listening, Sending};
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::*;
-use eyas_core::home_share::{HomeLimits, HomeShare};
 use eyas_core::*;
 use eyas_text::{line_of, shown};
 use eyas_wire::message::*;
 use forget::Forgetting;
 use forget_parts::ForgettingParts;
 use members::Group;
+use names::ExecutorNames;
 use prints::Prints;
 use provision::Provision;
 use recover::Reading;
@@ -153,8 +154,7 @@ pub struct Session<O> {
     sending: Sending,
     executors: BTreeMap<ExecutorId, ExecutorConnection>,
     listening: Listening,
-    /// Names outlive their executors: explanations speak of those too.
-    executor_names: BTreeMap<ExecutorId, String>,
+    executor_names: ExecutorNames,
     last_executor: u32,
     next_run: u32,
     /// Who submits a run that is not committed yet.
@@ -172,6 +172,7 @@ pub struct Session<O> {
     /// What was added, by run and token.
     added: BTreeMap<(RunId, String), Added>,
     effects: VecDeque<(Seq, Effect)>,
+    being_recorded: BeingRecorded,
     /// Somebody waits for what was appended to the journal since the last commit.
     commit_now: bool,
     /// Digests and sizes of outputs that are on their way home, for the record of the task's end.
@@ -218,7 +219,7 @@ impl<O: Outside> Session<O> {
             sending: Sending::default(),
             executors: BTreeMap::new(),
             listening: Listening::new(now),
-            executor_names: BTreeMap::new(),
+            executor_names: ExecutorNames::default(),
             last_executor: 0,
             next_run: 1,
             submitting: BTreeMap::new(),
@@ -229,6 +230,7 @@ impl<O: Outside> Session<O> {
             decided: false,
             added: BTreeMap::new(),
             effects: VecDeque::new(),
+            being_recorded: BeingRecorded::default(),
             commit_now: false,
             outputs: HashMap::new(),
             durable: BTreeMap::new(),
@@ -408,22 +410,17 @@ impl<O: Outside> Session<O> {
 
     /// One event into the core; its actions are carried out at once.
     fn feed(&mut self, event: Event) {
-        self.feed_acking(event, None);
-    }
-
-    /// As [`Self::feed`]; a task that ends by this event is acknowledged to the executor named.
-    fn feed_acking(&mut self, event: Event, ack: Option<(ExecutorId, TaskId, AttemptNo)>) {
         let mut actions = std::mem::take(&mut self.actions);
         self.outside.log_event(self.now, &event);
         self.core.handle(self.now, event, &mut actions);
         actions.iter().for_each(|action| self.outside.log_action(self.now, action));
         for action in actions.drain(..) {
-            self.carry_out(action, ack);
+            self.carry_out(action);
         }
         self.actions = actions;
     }
 
-    fn carry_out(&mut self, action: Action, ack: Option<(ExecutorId, TaskId, AttemptNo)>) {
+    fn carry_out(&mut self, action: Action) {
         match action {
             Action::Assign { executor, assignment } | Action::RerunTask { executor, assignment } => {
                 self.assign(executor, assignment)
@@ -473,11 +470,8 @@ impl<O: Outside> Session<O> {
                 let attempts = attempts.into_iter().map(told).collect();
                 self.tell(executor, ToExecutor::RemoveParts { attempts });
             }
-            Action::EndTask { task, outcome } => {
-                let teller = ack.filter(|(_, acked, _)| *acked == task);
-                let teller = teller.map(|(executor, _, attempt)| (executor, attempt));
-                self.record_end(task, outcome, teller);
-            }
+            Action::EndTask { task, outcome, by } => self.record_end(task, outcome, by),
+            Action::ForgetAttempt { executor, task, attempt } => self.let_go(executor, task, attempt),
             Action::ReviveTask { task, .. } => {
                 let run = self.core.run_of(task);
                 self.journal(&Record::TaskRevived { task }, Some(Effect::TaskRevived { run }));

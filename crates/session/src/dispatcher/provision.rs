@@ -127,8 +127,8 @@ impl<O: Outside> Session<O> {
         }
         let now = self.now;
         let draining = self.provision.draining.keys().copied();
-        let mut busy: BTreeSet<ExecutorId> = draining.filter(|e| !self.core.may_leave(now, *e)).collect();
-        busy.extend(self.unacknowledged());
+        let is_busy = |e: &ExecutorId| !self.core.may_leave(now, *e) || self.being_recorded.has_of(*e);
+        let busy: BTreeSet<ExecutorId> = draining.filter(is_busy).collect();
         let (draining, drained) =
             std::mem::take(&mut self.provision.draining).into_iter().partition(|(e, _)| busy.contains(e));
         self.provision.draining = draining;

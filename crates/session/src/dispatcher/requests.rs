@@ -108,7 +108,9 @@ impl<O: Outside> Session<O> {
                 (if running { TaskPhase::Running } else { TaskPhase::Reserved }, None)
             }
             // Nobody is told of an end before the journal has it.
-            TaskState::Done | TaskState::Failed | TaskState::Cancelled if self.is_being_recorded(task) => {
+            TaskState::Done | TaskState::Failed | TaskState::Cancelled
+                if self.being_recorded.has_task(task) =>
+            {
                 (TaskPhase::Ending, None)
             }
             TaskState::Done => (TaskPhase::Done, None),
@@ -122,7 +124,7 @@ impl<O: Outside> Session<O> {
             user_id: self.core.user_id(task),
             state,
             reason,
-            executors: self.executor_names.iter().map(|(id, n)| (*id, n.clone())).collect(),
+            executors: self.executor_names.iter().map(|(id, name)| (id, name.to_owned())).collect(),
             patterns: self.core.patterns_of(task).iter().map(|e| e.to_string()).collect(),
             ..Explained::default()
         };

@@ -102,7 +102,6 @@ impl Desk {
             let cpus = work.batch_of(report.task).array.template.cpus;
             nodes.count_given(*executor, record, |given| given - cpus);
         }
-        let reported = event.reported();
         let mut actions = std::mem::take(&mut self.actions);
         self.core.handle(time.now, event, &mut actions);
         let mut n_assigned = 0;
@@ -114,11 +113,6 @@ impl Desk {
         }
         record.recorder.queues(time.now, self.core.n_ready());
         self.free_at = time.now.0 + n_assigned * self.dispatch_ns;
-        if let Some((executor, task, attempt)) = reported
-            && !self.core.is_landing(executor, task, attempt)
-        {
-            self.outbox.put(executor, NodeEvent::EndRecorded { task, attempt });
-        }
         for action in actions.drain(..) {
             record.log_action(time.now, &action);
             self.carry_out(action, time.now, work, record);
@@ -152,7 +146,15 @@ impl Desk {
             }
             // Simulated home storage does not know where its files lie.
             Action::FindPlaces { .. } => {}
-            Action::EndTask { task, outcome } => record.task_ended(now, work.batch_of(task).at, &outcome),
+            Action::EndTask { task, outcome, by } => {
+                if let Some((executor, attempt)) = by {
+                    self.outbox.put(executor, NodeEvent::EndRecorded { task, attempt });
+                }
+                record.task_ended(now, work.batch_of(task).at, &outcome)
+            }
+            Action::ForgetAttempt { executor, task, attempt } => {
+                self.outbox.put(executor, NodeEvent::EndRecorded { task, attempt })
+            }
             Action::ReviveTask { .. } => record.task_revived(),
             Action::EndRun { .. } => record.run_ended(),
             Action::RefuseRun { message, .. } => record.run_refused(message),

@@ -131,7 +131,7 @@ impl Log {
         if end == Outcome::Done {
             self.add(ms + 166, Event::OutputsHome { executor, task, attempt, result: Ok(()) });
         }
-        self.out(ms + 166, Action::EndTask { task, outcome: end });
+        self.out(ms + 166, Action::EndTask { task, outcome: end, by: None });
     }
     fn read(&self, config: &TraceConfig) -> Result<Trace, Error> {
         let dir = tempfile::tempdir().unwrap();
