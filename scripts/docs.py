@@ -97,7 +97,7 @@ def page(old: str, eyas: Path) -> str:
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"<!-- (file|before|prints|numbers vary|not run|needs)(?::? (.*?))? -->", re.DOTALL)
 # Commands that change nothing: they are asked again while what they show is still to come.
-LOOKS = re.compile(r"(eyas (status|explain|logs|report)|cat|ls)\b")
+LOOKS = re.compile(r"(eyas (status|explain|logs|report)|cat|ls|squeue|qstat)\b")
 PATIENCE_S = 30.0
 PROGRESS = re.compile(r"^[\d,]+/[\d,]+ tasks, .*\n", re.MULTILINE)
 UNITS = r"(?:B|bytes?|KiB|MiB|GiB|TiB|ns|µs|ms|s|min|h)\b|%"

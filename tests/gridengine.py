@@ -59,7 +59,7 @@ CONFIGURATION = {
 }
 SCHEDULER = {"schedule_interval": "0:0:1", "flush_submit_sec": "1", "flush_finish_sec": "1"}
 # Slots of one host, one slot on each host, and wherever there is room.
-ENVIRONMENTS = {"smp": "$pe_slots", "spread": "1", "pair": "2", "fill": "$fill_up"}
+ENVIRONMENTS = {"smp": "$pe_slots", "spread": "1", "pair": "2", "mpi": "2", "fill": "$fill_up"}
 
 
 class GridEngine(Daemons):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from batch import shared
 from gridengine import GridEngine, grid_engine
-from harness import Background, Eyas, log_text, wait_until
+from harness import ROOT, Background, Eyas, log_text, run_guide, wait_until
 from weather import Cluster
 
 # Short, as tests wait for its end, and long enough that a busy machine alone does not bring that about.
@@ -331,6 +331,18 @@ def test_a_limit_of_jobs_is_learnt_and_not_hammered(
         batch.change("conf", ["global"], {"max_u_jobs": "0"})
     assert "4 done, 0 failed" in done.stderr, done
     assert done.stderr.count("could submit a block") == 1, done
+    batch.empty()
+
+
+def test_what_the_guide_shows_is_what_is_printed(
+    batch: GridEngine, cluster: Cluster, eyas_path: Path, tmp_path: Path
+) -> None:
+    """The page's module is none that this machine has."""
+    text = (ROOT / "docs" / "guides" / "grid-engine.md").read_text(encoding="utf-8")
+    path = tmp_path / "grid-engine.md"
+    path.write_text(text.replace('"module load blast"', '"true"'))
+    done = run_guide(path, "grid-engine", eyas_path, {**os.environ, **batch.env}, [batch.hosts[0].enter])
+    assert done.returncode == 0, done.stdout + done.stderr
     batch.empty()
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Eyas, Run, need_path, need_program, wait_until
+from harness import ROOT, Eyas, Run, lacking, need_path, need_program, run_guide, wait_until
 from slurm import Slurm, slurm
+from spaces import hosts
 from weather import Cluster
 
 
@@ -24,25 +25,37 @@ def cluster(eyas: Eyas, tmp_path: Path) -> Cluster:
     return Cluster(eyas, tmp_path / "cluster", tmp_path / "home")
 
 
-class Ssh:
-    """An OpenSSH server of this test's own, on loopback."""
+class SshKeys:
+    """Keys of servers and of a user."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700)
         self.folder = folder
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
         for name in ("host_key", "user_key", "other_key"):
             words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
             subprocess.run(words, check=True, timeout=60)
         (folder / "authorized").write_text((folder / "user_key.pub").read_text())
         (folder / "authorized").chmod(0o600)
-        self.trust("host_key")
-        (folder / "sshd_config").write_text(
-            f"ListenAddress 127.0.0.1:{self.port}\nHostKey {folder}/host_key\nPidFile {folder}/pid\n"
-            f"AuthorizedKeysFile {folder}/authorized\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n"
+
+    def server(self, address: str, path: Path) -> str:
+        """The configuration, in the file `path`, of a server that lets the user in."""
+        return (
+            f"ListenAddress {address}\nHostKey {self.folder}/host_key\nPidFile {path}.pid\n"
+            f"AuthorizedKeysFile {self.folder}/authorized\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n"
         )
+
+
+class Ssh(SshKeys):
+    """An OpenSSH server of this test's own, on loopback."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.trust("host_key")
+        config = folder / "sshd_config"
+        config.write_text(self.server(f"127.0.0.1:{self.port}", config))
 
     def trust(self, key: str) -> None:
         """What the client takes for the server's key."""
@@ -179,6 +192,49 @@ def test_what_cannot_be_is_refused_in_one_sentence(run: Run, tmp_path: Path) -> 
     ):
         done = run("run", "t.jsonl", "--provider", *options, status=2)
         assert sentence in done.stderr, done
+
+
+def test_what_the_guide_shows_is_what_is_printed(eyas_path: Path, tmp_path: Path) -> None:
+    """With an OpenSSH server on each of the page's hosts. The user of this machine stands in place of the page's."""
+    if os.geteuid() != 0:
+        lacking("needs root, for hosts of its own")
+    need_program("ssh-keygen", "openssh-client")
+    sshd = need_path("/usr/sbin/sshd", "openssh-server")
+    Path("/run/sshd").mkdir(exist_ok=True)
+    text = (ROOT / "docs" / "guides" / "hosts.md").read_text(encoding="utf-8")
+    page = tmp_path / "hosts.md"
+    page.write_text(text.replace("me@c02.example.org", "root@c02.example.org"))
+    ports = {"c01": 22, "c02.example.org": 22, "c03": 2222}
+    assert set(ports) <= set(re.findall(r"c\d\d[a-z.]*", text))
+    keys = SshKeys(tmp_path / "ssh")
+    client = tmp_path / "ssh_config"
+    client.write_text(
+        f"IdentityFile {keys.folder}/user_key\nStrictHostKeyChecking yes\n"
+        f"UserKnownHostsFile {keys.folder}/known_hosts\nGlobalKnownHostsFile none\n"
+    )
+    public = (keys.folder / "host_key.pub").read_text()
+    (keys.folder / "known_hosts").write_text(
+        "".join(f"{name if port == 22 else f'[{name}]:{port}'} {public}" for name, port in ports.items())
+    )
+    servers: list[subprocess.Popen[bytes]] = []
+    with hosts(tmp_path, f"ss{os.getpid()}", "10.80.0", ["head", *ports]) as (head, *others):
+        try:
+            for host in others:
+                config = tmp_path / f"sshd-{host.name}"
+                config.write_text(keys.server(f"{host.address}:{ports[host.name]}", config))
+                words = [str(host.enter), str(sshd), "-D", "-e", "-f", str(config)]
+                servers.append(subprocess.Popen(words, cwd="/", env={"PATH": os.environ["PATH"]}))
+            reach = " && ".join(f"ssh -p {port} {name} true" for name, port in ports.items())
+            # The head's own settings of ssh: its other users keep theirs.
+            enter = f'mount --bind {client} /etc/ssh/ssh_config && exec "$@"'
+            before = [str(head.enter), "sh", "-c", enter, "sh"]
+            wait_until(lambda: subprocess.run([*before, "sh", "-c", reach], check=False).returncode == 0, "sshd")
+            done = run_guide(page, "ssh", eyas_path, os.environ, before)
+            assert done.returncode == 0, done.stdout + done.stderr
+        finally:
+            for server in servers:
+                server.terminate()
+                server.wait(20)
 
 
 # ------------------------------------------------------------------------------------- within an allocation

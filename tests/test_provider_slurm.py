@@ -29,7 +29,7 @@ def cluster(eyas: Eyas, tmp_path: Path) -> Cluster:
 def profile(batch: Slurm, eyas: Eyas, tmp_path: Path) -> Iterator[list[str]]:
     """Options that use the profile of the guide. Whatever happens, no job stays in the queue."""
     page = (ROOT / "docs" / "guides" / "slurm.md").read_text()
-    found = re.search(r"<!-- file eyas.toml -->\s*```toml\n(.*?)```", page, re.DOTALL)
+    found = re.search(r"<!-- file eyas.toml -->\s*```toml\n(\[profile.slurm\].*?)```", page, re.DOTALL)
     assert found, "the guide shows a profile"
     (tmp_path / "eyas.toml").write_text(found[1])
     eyas.env |= batch.env

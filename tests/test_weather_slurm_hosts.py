@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Eyas, wait_until
+from harness import ROOT, Eyas, run_guide, wait_until
 from slurm import Slurm, slurm_of_hosts
 from test_weather_slurm import LEASE_S, Running, processes
 from weather import Cluster
@@ -49,7 +50,8 @@ while True:
 @pytest.fixture(scope="module")
 def batch() -> Iterator[Slurm]:
     # A node that does not answer is given up soon.
-    with slurm_of_hosts("SlurmdTimeout=10\nMessageTimeout=5\nUnkillableStepTimeout=10") as made:
+    more = "SlurmdTimeout=10\nMessageTimeout=5\nUnkillableStepTimeout=10\nPartitionName=cpu Nodes=ALL"
+    with slurm_of_hosts(more) as made:
         yield made
 
 
@@ -234,4 +236,17 @@ def test_an_address_that_nodes_cannot_reach_is_said_by_them(batch: Slurm, cluste
     said = r"it said: error: no dispatcher answered for 15 s; the last try: cannot reach the dispatcher at 10\.78\.0\.99:7700: "
     assert re.search(said, done.stderr), done
     assert "hint: --advertise HOST:PORT" in done.stderr, done
+    batch.empty()
+
+
+@pytest.mark.parametrize("page", ["slurm", "hosts"])
+def test_what_a_guide_shows_is_what_is_printed_on_a_login_node(
+    batch: Slurm, cluster: Cluster, eyas_path: Path, tmp_path: Path, page: str
+) -> None:
+    """The page's module is none that this machine has."""
+    text = (ROOT / "docs" / "guides" / f"{page}.md").read_text(encoding="utf-8")
+    path = tmp_path / f"{page}.md"
+    path.write_text(text.replace('"module load blast"', '"true"'))
+    done = run_guide(path, "slurm", eyas_path, {**os.environ, **batch.env}, [batch.hosts[0].enter])
+    assert done.returncode == 0, done.stdout + done.stderr
     batch.empty()
