@@ -218,8 +218,8 @@ impl Dispatcher {
         if r.landing {
             return; // reported again after a reconnect
         }
-        let (cpus, memory_bytes, cancelling, suspect) = (r.cpus, r.memory_bytes, r.cancelling, r.suspect);
-        let knows_bytes = !suspect && !r.adopted;
+        let (cpus, memory_bytes) = (r.cpus, r.memory_bytes);
+        let knows_bytes = !r.suspect && !r.adopted;
         let run = self.tasks.run_of(task);
         let is_done = report.outcome == Outcome::Done;
         let lands = is_done && r.lands;
@@ -256,8 +256,8 @@ impl Dispatcher {
             self.run_mut(run).n_landing += 1;
             return;
         }
-        self.release(task);
-        self.finish_attempt(now, executor, task, attempt, report.outcome.clone(), cancelling, suspect, out);
+        let r = self.release(task);
+        self.finish_attempt(now, task, &r, report.outcome.clone(), out);
     }
 
     /// How long an attempt that ended well took says how long others of its stage will.
@@ -354,7 +354,7 @@ impl Dispatcher {
             Ok(()) => Outcome::Done,
             Err(failure) => Outcome::Failed(failure),
         };
-        self.finish_attempt(now, executor, task, attempt, outcome, r.cancelling, r.suspect, out);
+        self.finish_attempt(now, task, &r, outcome, out);
     }
 
     /// Whether some executor may have a larger cache than `executor` offered. The executors of other
@@ -365,19 +365,17 @@ impl Dispatcher {
             || self.executors.by_id.values().any(|other| other.cache_offered_bytes > e.cache_offered_bytes)
     }
 
-    /// Ends the task or queues it again, after the attempt is over and no executor has the task.
+    /// Ends the task or queues it again, after the attempt `r` is over and no executor has the task.
     fn finish_attempt(
         &mut self,
         now: Timestamp,
-        executor: ExecutorId,
         task: TaskId,
-        attempt: AttemptNo,
+        r: &Reserved,
         outcome: Outcome,
-        cancelling: bool,
-        suspect: bool,
         out: &mut Vec<Action>,
     ) {
-        match self.judge_attempt(now, executor, task, attempt, outcome, cancelling, suspect, out) {
+        let (executor, attempt) = (r.executor, r.attempt);
+        match self.judge_attempt(now, task, r, outcome, out) {
             Some(outcome) => self.end_task_by(now, task, outcome, Some((executor, attempt)), out),
             None => out.push(Action::ForgetAttempt { executor, task, attempt }),
         }
@@ -387,14 +385,12 @@ impl Dispatcher {
     fn judge_attempt(
         &mut self,
         now: Timestamp,
-        executor: ExecutorId,
         task: TaskId,
-        attempt: AttemptNo,
+        r: &Reserved,
         outcome: Outcome,
-        cancelling: bool,
-        suspect: bool,
         out: &mut Vec<Action>,
     ) -> Option<Outcome> {
+        let Reserved { executor, attempt, cancelling, suspect, .. } = *r;
         let may_count_later = suspect && outcome == Outcome::Done;
         let outcome = match outcome {
             Outcome::Done if suspect => {
