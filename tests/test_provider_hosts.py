@@ -228,7 +228,9 @@ def test_what_the_guide_shows_is_what_is_printed(eyas_path: Path, tmp_path: Path
             # The head's own settings of ssh: its other users keep theirs.
             enter = f'mount --bind {client} /etc/ssh/ssh_config && exec "$@"'
             before = [str(head.enter), "sh", "-c", enter, "sh"]
-            wait_until(lambda: subprocess.run([*before, "sh", "-c", reach], check=False).returncode == 0, "sshd")
+            wait_until(
+                lambda: subprocess.run([*before, "sh", "-c", reach], check=False).returncode == 0, "sshd"
+            )
             done = run_guide(page, "ssh", eyas_path, os.environ, before)
             assert done.returncode == 0, done.stdout + done.stderr
         finally:
