@@ -464,8 +464,8 @@ def user_of(eyas: Eyas, name: str, folder: Path) -> Eyas:
 def test_two_users_on_one_host_and_one_slurm_do_not_meet(batch: Slurm, eyas: Eyas) -> None:
     """Each user has two clusters. They share hosts, the folder for temporary files, and the queue."""
     page = (ROOT / "docs" / "guides" / "slurm.md").read_text()
-    found = re.search(r"<!-- file eyas.toml -->\s*```toml\n(.*?)```", page, re.DOTALL)
-    assert found, "the guide shows a profile"
+    found = re.search(r"<!-- file eyas.toml -->\s*```toml\n(\[profile.slurm\].*?)```", page, re.DOTALL)
+    assert found, "the guide shows the profile `slurm`"
     eyas.env |= batch.env
     users = ["games", "backup"]
     with tempfile.TemporaryDirectory(prefix="eyas-users-") as top:
