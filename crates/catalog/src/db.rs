@@ -7,6 +7,8 @@ mod postgres;
 mod sqlite;
 
 use crate::error::{Error, Result};
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
 
 pub(crate) use postgres::Postgres;
 pub(crate) use sqlite::Sqlite;
@@ -120,19 +122,27 @@ pub(crate) trait Db: Send {
     fn rollback(&mut self);
 }
 
-/// Times that a transaction is tried when others are in its way.
-const TRIES: usize = 20;
+/// How long a transaction waits for others that are in its way, and how long it is tried again.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The longest pause between two tries of a transaction.
+const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// Does `work` in one transaction: all of it, or nothing. `work` may be called several times.
+///
+/// After each try that met another transaction, it waits for a random time of up to twice the last bound, so that
+/// several programs that write the same rows get their turn one after the other.
 pub(crate) fn within<T>(db: &mut dyn Db, mut work: impl FnMut(&mut dyn Db) -> Result<T>) -> Result<T> {
-    for _ in 0..TRIES {
+    let begun = Instant::now();
+    let mut pause_max = Duration::from_millis(1);
+    loop {
         db.begin()?;
         match work(db) {
-            Ok(done) => match db.commit() {
-                Ok(true) => return Ok(done),
-                Ok(false) => continue,
-                Err(error) => return Err(error),
-            },
+            Ok(done) => {
+                if db.commit()? {
+                    return Ok(done);
+                }
+            }
             Err(error) => {
                 db.rollback();
                 if !matches!(error, Error::Collided { .. }) {
@@ -140,8 +150,17 @@ pub(crate) fn within<T>(db: &mut dyn Db, mut work: impl FnMut(&mut dyn Db) -> Re
                 }
             }
         }
+        if begun.elapsed() >= PATIENCE {
+            return Err(Error::Locked { database: db.name().into() });
+        }
+        std::thread::sleep(pause_max.mul_f64(random_part()));
+        pause_max = PAUSE_MAX.min(2 * pause_max);
     }
-    Err(Error::Locked { database: db.name().into() })
+}
+
+/// A random number from 0 to 1, another one at each call.
+fn random_part() -> f64 {
+    RandomState::new().hash_one(()) as f64 / u64::MAX as f64
 }
 
 /// Most rows that one statement inserts.

@@ -29,7 +29,7 @@ fn check_all(databases: &dyn Databases) {
     replicas_follow_what_sites_say(&databases.catalog("replicas"));
     many_files_and_pages(&databases.catalog("many"));
     a_catalog_is_made_once_and_newer_ones_are_refused(databases);
-    two_at_a_time(databases);
+    several_at_a_time(databases);
 }
 
 #[test]
@@ -319,11 +319,11 @@ fn pretend_newer(url: &str) {
     }
 }
 
-/// Two programs put versions of one data set, and each gets a number of its own.
-fn two_at_a_time(databases: &dyn Databases) {
+/// Several programs put versions of one data set, and each version gets a number of its own.
+fn several_at_a_time(databases: &dyn Databases) {
     let url = databases.url("race");
     put(&Catalog::init(&url, NOW).unwrap(), &alice(), "x", &[]);
-    let put_some = |who: &str| {
+    let put_some = &|who: &str| {
         let catalog = Catalog::open(&url, NOW).unwrap();
         for n in 0..15 {
             let text = format!("{who}{n}");
@@ -331,14 +331,16 @@ fn two_at_a_time(databases: &dyn Databases) {
             catalog.commit(&alice(), &draft, &tags(&[&format!("{who}{n}=1")]), NOW).unwrap();
         }
     };
+    // Each transaction of one program is in the way of the other five: none of them may give up.
     std::thread::scope(|scope| {
-        scope.spawn(|| put_some("p"));
-        scope.spawn(|| put_some("q"));
+        for who in ["p", "q", "r", "s", "t", "u"] {
+            scope.spawn(move || put_some(who));
+        }
     });
     let set = Catalog::open(&url, NOW).unwrap().show(&alice(), &key("x")).unwrap();
-    assert_eq!(set.versions.len(), 31);
-    assert_eq!(set.newest.version, 31);
-    assert_eq!(set.newest.tags.len(), 30);
+    assert_eq!(set.versions.len(), 91);
+    assert_eq!(set.newest.version, 91);
+    assert_eq!(set.newest.tags.len(), 90);
 }
 
 #[test]

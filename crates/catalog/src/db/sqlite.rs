@@ -1,14 +1,10 @@
 //! The embedded database: one file on a disk of this machine.
 
-use super::{Db, Dialect, Row, Value};
+use super::{Db, Dialect, PATIENCE, Row, Value};
 use crate::error::{Error, Result};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql};
 use std::path::Path;
-use std::time::Duration;
-
-/// How long a statement waits for another process that writes.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// File systems of a network, by `statfs`'s number, on which the locks of SQLite's log do not hold: NFS, SMB (three numbers), Lustre, GPFS, BeeGFS,
 /// CephFS, AFS, 9P.
