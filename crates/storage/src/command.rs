@@ -15,7 +15,7 @@
 use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, push_encoded};
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
-use crate::parts::{PART_PREFIX, part_path};
+use crate::parts::{PART_PREFIX, part_path, remove_late_part};
 use crate::put::given_up;
 use crate::tree::{self, Children, Tree};
 use crate::version::Version;
@@ -28,6 +28,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 const CAPABILITIES: Capabilities = Capabilities {
     name: "command",
@@ -42,6 +43,10 @@ const CAPABILITIES: Capabilities = Capabilities {
     local_path: false,
     directories: false,
 };
+
+/// A command whose source failed has so long to end by itself, and is looked at so often meanwhile.
+const END_SOON: Duration = Duration::from_secs(5);
+const END_LOOK: Duration = Duration::from_millis(10);
 
 /// The commands of a declaration that have to be there, and the others.
 pub const COMMANDS: [&str; 7] = ["get", "put", "stat", "list", "remove", "range", "move"];
@@ -407,6 +412,19 @@ impl Running {
         Ok(status)
     }
 
+    /// Gives a command whose input has ended too early a moment to end by itself. Where its other half runs on another machine,
+    /// that half has ended then, too, and makes no part later.
+    fn end_soon(&mut self) {
+        let deadline = Instant::now() + END_SOON;
+        while !self.has_ended && Instant::now() < deadline {
+            match self.child.try_wait() {
+                Ok(None) => std::thread::sleep(END_LOOK),
+                Ok(Some(_)) => self.has_ended = true,
+                Err(_) => return,
+            }
+        }
+    }
+
     /// Waits for the end of the command; a failure is an error.
     fn end(mut self, place: &Place<'_>, name: &str) -> Result<()> {
         let status = self.wait().map_err(|error| Error::from_io(place.operation, place.location, error))?;
@@ -524,15 +542,13 @@ impl Home for CommandHome {
             put.fence.part_begins(&note);
         }
         let written = write_to(&place, &to, body, put, moves);
-        let is_gone = match (moves, &written) {
-            (false, _) => false,
-            (true, Ok(_)) => true,
-            // Without a part there is nothing to remove.
-            (true, Err(_)) => match place.output("remove", &to, &[]) {
-                Ok(_) => true,
-                Err(error) => error.kind() == ErrorKind::NotFound,
-            },
+        let delete = || match place.output("remove", &to, &[]) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
         };
+        // Without a `move` there is no part to remove.
+        let is_gone = moves && (written.is_ok() || remove_late_part(delete).is_ok());
         if is_gone {
             put.fence.part_ended(&note);
         }
@@ -619,7 +635,12 @@ fn write_to(place: &Place<'_>, to: &str, body: &mut dyn Read, put: &Put, moves: 
                 match copy(place, body, &mut stdin, put) {
                     // The command does not read on; what it says is the better reason.
                     Err(error) if error.context().iter().any(|(key, _)| *key == "pipe") => {}
-                    other => other?,
+                    Err(error) => {
+                        drop(stdin);
+                        running.end_soon();
+                        return Err(error);
+                    }
+                    Ok(()) => {}
                 }
             }
             drain(running, place)?;
@@ -805,8 +826,8 @@ mod tests {
         ])
     }
 
-    #[test]
-    fn conformance_of_plain_commands() {
+    /// All homes of these tests, as a process can declare homes only once.
+    fn declare_for_tests() {
         let mut whole = plain();
         whole.name = "whole".into();
         // Without a command for parts of objects, and with files of this machine.
@@ -815,7 +836,59 @@ mod tests {
         }
         whole.commands.insert("get".into(), "cp /{path} {file}".into());
         whole.commands.insert("put".into(), "mkdir -p \"$(dirname /{path})\" && cp {file} /{path}".into());
-        declare(vec![plain(), whole]);
+        // The other half of `put` runs in a session of its own, like that of `ssh` on another machine: it begins late, and is
+        // not killed with the command.
+        let late = |name: &str, put: &str| {
+            let mut late = plain();
+            late.name = name.into();
+            late.commands.insert("put".into(), put.into());
+            late
+        };
+        let waits = late("late", "setsid -w sh -c 'sleep 0.3; cat > /{path}'");
+        let gives_up = "cat > /dev/null; setsid sh -c 'sleep 0.3; echo > /{path}' < /dev/null > /dev/null 2>&1 & exit 1";
+        declare(vec![plain(), whole, waits, late("lost", gives_up)]);
+    }
+
+    /// Gives some bytes and then an error.
+    struct Breaks(usize);
+
+    impl Read for Breaks {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            match self.0 {
+                0 => Err(io::Error::other("the source broke")),
+                left => {
+                    let n = left.min(buffer.len());
+                    buffer[..n].fill(7);
+                    self.0 -= n;
+                    Ok(n)
+                }
+            }
+        }
+    }
+
+    /// Of a source that breaks, or a command that fails while its other half still runs.
+    #[test]
+    fn a_part_that_the_far_side_makes_late_is_removed() {
+        declare_for_tests();
+        let homes = crate::Homes::new(HomesConfig::default()).unwrap();
+        for (scheme, breaks) in [("late", true), ("lost", false)] {
+            let dir = tempfile::tempdir().unwrap();
+            let object: Location = format!("{scheme}://host{}/x", dir.path().display()).parse().unwrap();
+            let error = match breaks {
+                true => homes.get(&object).put(&object, &mut Breaks(1000), &Put::simple(None)),
+                false => homes.get(&object).put(&object, &mut &b"some"[..], &Put::simple(None)),
+            };
+            let reason = if breaks { "the source broke" } else { "it failed" };
+            assert!(error.as_ref().is_err_and(|error| error.to_string().contains(reason)), "{error:?}");
+            std::thread::sleep(Duration::from_millis(700));
+            let left: Vec<_> = dir.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
+            assert!(left.is_empty(), "{scheme}: {left:?}");
+        }
+    }
+
+    #[test]
+    fn conformance_of_plain_commands() {
+        declare_for_tests();
         let homes = crate::Homes::new(HomesConfig::default()).unwrap();
         for scheme in ["plain", "whole"] {
             let dir = tempfile::tempdir().unwrap();

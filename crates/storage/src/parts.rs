@@ -3,12 +3,13 @@
 //! A name is `.eyas-part-<work>-<epoch>-<number>-<unique>`, see [`Part`]: short, so a target of the longest allowed length
 //! still works. Who may remove a part is said in [`crate::file`].
 
+use crate::error::Result;
 use crate::put::Part;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Begins the name of every part. A part is no user's file yet, so names that begin so are never listed.
 pub const PART_PREFIX: &str = ".eyas-part-";
@@ -61,6 +62,37 @@ pub(crate) fn remove_part(path: &Path) -> io::Result<()> {
         }
     }
     eyas_folder::remove(&gone)
+}
+
+/// The part of a failed upload is looked for so often, with these pauses before.
+const PART_PAUSES: [Duration; 6] = [
+    Duration::ZERO,
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(400),
+    Duration::from_millis(800),
+];
+
+/// Removes the part of an upload that failed. The other side may make the part, or store what has come, a moment after the
+/// upload broke, so the part is looked for again until it stays away.
+///
+/// `delete` removes it, and gives whether it was there.
+pub(crate) fn remove_late_part(mut delete: impl FnMut() -> Result<bool>) -> Result<()> {
+    let (mut was_there, mut n_away, mut last) = (false, 0, Ok(()));
+    for pause in PART_PAUSES {
+        std::thread::sleep(pause);
+        (n_away, last) = match delete() {
+            Ok(false) => (n_away + 1, Ok(())),
+            Ok(true) => (0, Ok(())),
+            Err(error) => (0, Err(error)),
+        };
+        was_there |= n_away == 0;
+        if was_there && n_away == 2 {
+            break;
+        }
+    }
+    last
 }
 
 /// The name that a part has while it is being removed.

@@ -11,7 +11,7 @@
 use crate::canonical::{Refusal, Spelling, Url, canonical_of, is_path_mark, percent_decode, push_encoded};
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
-use crate::parts::{PART_PREFIX, part_path};
+use crate::parts::{PART_PREFIX, part_path, remove_late_part};
 use crate::put::given_up;
 use crate::retry::Backoff;
 use crate::tree::{self, Children, Tree};
@@ -24,7 +24,6 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use ureq::http::{Request, Response};
 use ureq::{Agent, Body, SendBody};
 
@@ -32,16 +31,6 @@ const STAT: &str = "stat";
 const WRITE: &str = "write";
 const LIST: &str = "list";
 const REMOVE: &str = "remove";
-
-/// The part of a failed upload is looked for so often, with these pauses before.
-const PART_PAUSES: [Duration; 6] = [
-    Duration::ZERO,
-    Duration::from_millis(50),
-    Duration::from_millis(100),
-    Duration::from_millis(200),
-    Duration::from_millis(400),
-    Duration::from_millis(800),
-];
 
 const CAPABILITIES: Capabilities = Capabilities {
     name: "webdav",
@@ -234,25 +223,6 @@ impl DavHome {
         }
     }
 
-    /// Removes the part of an upload that failed. A server may store what has come a moment after the connection broke, and
-    /// keep the name locked until then, so the part is looked for again until it stays away.
-    fn delete_part(&self, location: &Location, part: &str) -> Result<()> {
-        let (mut was_there, mut n_away, mut last) = (false, 0, Ok(()));
-        for pause in PART_PAUSES {
-            std::thread::sleep(pause);
-            (n_away, last) = match self.delete(location, part) {
-                Ok(false) => (n_away + 1, Ok(())),
-                Ok(true) => (0, Ok(())),
-                Err(error) => (0, Err(error)),
-            };
-            was_there |= n_away == 0;
-            if was_there && n_away == 2 {
-                break;
-            }
-        }
-        last
-    }
-
     fn put_and_move(
         &self,
         location: &Location,
@@ -384,7 +354,8 @@ impl Home for DavHome {
         put.fence.part_begins(&part);
         let part_url = part.to_string_lossy().into_owned();
         let written = self.put_and_move(location, (&url, &part_url), body, put);
-        if written.is_ok() || self.delete_part(location, &part_url).is_ok() {
+        // A server may keep the name locked until it has stored what came before the connection broke.
+        if written.is_ok() || remove_late_part(|| self.delete(location, &part_url)).is_ok() {
             put.fence.part_ended(&part);
         }
         written?;
