@@ -19,6 +19,7 @@ use crate::kind::Kind;
 use crate::parts::part_path;
 use crate::put::given_up;
 use crate::retry::Backoff;
+use crate::signing::AtFirstUse;
 use crate::web::{self, Asker};
 use crate::xml::each_text;
 use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listing, Location, Opened, Put, Stat};
@@ -26,7 +27,7 @@ use account::Account;
 use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use ureq::http::{HeaderMap, Request, Response};
 use ureq::{Agent, Body};
 
@@ -77,7 +78,7 @@ impl Kind for Containers {
         Ok(Arc::new(AzHome {
             agent: web::agent_config(&config.http)?.build().into(),
             http: config.http.clone(),
-            account: OnceLock::new(),
+            account: AtFirstUse::default(),
             backoff: Backoff::new(config.retries.clone()),
         }))
     }
@@ -87,8 +88,7 @@ impl Kind for Containers {
 struct AzHome {
     http: HttpConfig,
     agent: Agent,
-    /// Found at the first use.
-    account: OnceLock<Account>,
+    account: AtFirstUse<Account>,
     backoff: Backoff,
 }
 
@@ -105,11 +105,7 @@ struct Question<'a> {
 
 impl AzHome {
     fn account(&self, operation: &'static str, location: &Location) -> Result<&Account> {
-        if let Some(account) = self.account.get() {
-            return Ok(account);
-        }
-        let account = Account::find(&self.http, operation, location)?;
-        Ok(self.account.get_or_init(|| account))
+        self.account.get(|| Account::find(&self.http, operation, location))
     }
 
     /// Sends one signed request.
@@ -126,21 +122,13 @@ impl AzHome {
         push_query(&mut url, question.query);
         let mut builder =
             Request::builder().method(question.method).uri(url).header("x-ms-version", PROTOCOL);
-        for (name, value) in question.headers {
-            builder = builder.header(*name, *value);
-        }
         // The length is signed, too.
         if let Some(body) = question.body {
             builder = builder.header("content-length", body.len().to_string());
         }
-        let invalid = |error: ureq::http::Error| web::from_ureq(operation, location, error.into());
-        let (mut parts, ()) = builder.body(()).map_err(invalid)?.into_parts();
-        account.sign(&mut parts, operation, location)?;
-        let answer = match question.body {
-            Some(body) => self.agent.run(Request::from_parts(parts, body)),
-            None => self.agent.run(Request::from_parts(parts, ())),
-        };
-        answer.map_err(|error| web::from_ureq(operation, location, error))
+        web::send(&self.agent, operation, location, (builder, question.headers), question.body, |request| {
+            account.sign(request, operation, location)
+        })
     }
 
     /// [`AzHome::send`], again and again as long as that may help, where every answer but a success is an error.
@@ -254,7 +242,7 @@ impl Asker for AzHome {
         range: Option<&Range<u64>>,
     ) -> Result<Response<Body>> {
         let place = place_of(operation, location)?;
-        let range = range.map(|range| format!("bytes={}-{}", range.start, range.end - 1));
+        let range = range.map(web::range_text);
         let headers: Vec<(&'static str, &str)> =
             range.iter().map(|range| ("range", range.as_str())).collect();
         let method = if is_head { "HEAD" } else { "GET" };
@@ -269,7 +257,7 @@ impl Asker for AzHome {
             return by_status;
         };
         let container = bucket_and_key(location).0;
-        let account = self.account.get().map_or("", |account| account.name.as_str());
+        let account = self.account.found().map_or("", |account| account.name.as_str());
         let (kind, status, reason) = match code.as_str() {
             "BlobNotFound" | "ResourceNotFound" => {
                 (ErrorKind::NotFound, Status::Permanent, "there is no such object".to_owned())

@@ -845,7 +845,8 @@ mod tests {
             late
         };
         let waits = late("late", "setsid -w sh -c 'sleep 0.3; cat > /{path}'");
-        let gives_up = "cat > /dev/null; setsid sh -c 'sleep 0.3; echo > /{path}' < /dev/null > /dev/null 2>&1 & exit 1";
+        let gives_up =
+            "cat > /dev/null; setsid sh -c 'sleep 0.3; echo > /{path}' < /dev/null > /dev/null 2>&1 & exit 1";
         declare(vec![plain(), whole, waits, late("lost", gives_up)]);
     }
 

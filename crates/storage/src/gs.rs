@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
 use crate::put::given_up;
 use crate::retry::Backoff;
+use crate::signing::AtFirstUse;
 use crate::version::Version;
 use crate::web::{self, Asker};
 use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listing, Location, Opened, Put, Stat};
@@ -25,7 +26,7 @@ use account::Account;
 use serde_json::Value;
 use std::io::Read;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use ureq::http::{Request, Response};
 use ureq::{Agent, Body};
 
@@ -73,7 +74,7 @@ impl Kind for Buckets {
         Ok(Arc::new(GsHome {
             agent: agent.build().into(),
             http: config.http.clone(),
-            account: OnceLock::new(),
+            account: AtFirstUse::default(),
             backoff: Backoff::new(config.retries.clone()),
         }))
     }
@@ -83,8 +84,7 @@ impl Kind for Buckets {
 struct GsHome {
     http: HttpConfig,
     agent: Agent,
-    /// Found at the first use.
-    account: OnceLock<Account>,
+    account: AtFirstUse<Account>,
     backoff: Backoff,
 }
 
@@ -99,11 +99,7 @@ struct Question<'a> {
 
 impl GsHome {
     fn account(&self) -> Result<&Account> {
-        if let Some(account) = self.account.get() {
-            return Ok(account);
-        }
-        let account = Account::find(&self.http)?;
-        Ok(self.account.get_or_init(|| account))
+        self.account.get(|| Account::find(&self.http))
     }
 
     /// The URL of an object, or of a bucket's objects for an empty key.
@@ -123,18 +119,10 @@ impl GsHome {
         location: &Location,
         question: &Question<'_>,
     ) -> Result<Response<Body>> {
-        let mut builder = Request::builder().method(question.method).uri(&question.url);
-        for (name, value) in question.headers {
-            builder = builder.header(*name, *value);
-        }
-        let invalid = |error: ureq::http::Error| web::from_ureq(operation, location, error.into());
-        let (mut parts, ()) = builder.body(()).map_err(invalid)?.into_parts();
-        self.account()?.sign(&mut parts, operation, location)?;
-        let answer = match question.body {
-            Some(body) => self.agent.run(Request::from_parts(parts, body)),
-            None => self.agent.run(Request::from_parts(parts, ())),
-        };
-        answer.map_err(|error| web::from_ureq(operation, location, error))
+        let builder = Request::builder().method(question.method).uri(&question.url);
+        web::send(&self.agent, operation, location, (builder, question.headers), question.body, |request| {
+            self.account()?.sign(request, operation, location)
+        })
     }
 
     /// [`GsHome::send`], where every answer but a success is an error, and a success is a value of JSON.
@@ -348,7 +336,7 @@ impl Asker for GsHome {
         let url = self.url_of(place_of(operation, location)?, &[("alt", "media")])?;
         // Without it Google unpacks objects that are marked as packed, and their sizes are others then.
         let mut headers = vec![("accept-encoding", "gzip")];
-        let range = range.map(|range| format!("bytes={}-{}", range.start, range.end - 1));
+        let range = range.map(web::range_text);
         headers.extend(range.iter().map(|range| ("range", range.as_str())));
         let method = if is_head { "HEAD" } else { "GET" };
         self.send(operation, location, &Question { method, url, headers: &headers, body: None })
@@ -358,10 +346,7 @@ impl Asker for GsHome {
     fn refusal(&self, operation: &'static str, location: &Location, answer: Response<Body>) -> Error {
         let by_status = web::refusal_of(operation, location, &answer);
         let http = answer.status().as_u16();
-        let mut body = Vec::new();
-        // What could not be read only makes the message shorter.
-        let _ = answer.into_body().into_reader().take(1 << 16).read_to_end(&mut body);
-        let said = String::from_utf8_lossy(&body).into_owned();
+        let said = String::from_utf8_lossy(&web::head_of(answer)).into_owned();
         let bucket = bucket_and_key(location).0;
         let reason = match http {
             404 if said.contains("bucket does not exist") || operation == LIST => {

@@ -119,7 +119,7 @@ impl Asker for HttpHome {
         let url = location.as_str();
         let mut request = if is_head { self.agent.head(url) } else { self.agent.get(url) };
         if let Some(range) = range {
-            request = request.header("Range", format!("bytes={}-{}", range.start, range.end - 1));
+            request = request.header("range", web::range_text(range));
         }
         request.call().map_err(|error| web::from_ureq(operation, location, error))
     }

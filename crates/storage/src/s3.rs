@@ -22,6 +22,7 @@ use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
 use crate::put::given_up;
 use crate::retry::Backoff;
+use crate::signing::AtFirstUse;
 use crate::version::Version;
 use crate::web::{self, Asker};
 use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listing, Location, Opened, Put, RetryConfig, Stat};
@@ -30,7 +31,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ureq::http::{HeaderMap, Request, Response};
 use ureq::{Agent, Body};
 
@@ -84,8 +85,7 @@ impl Kind for Buckets {
 pub struct S3Home {
     http: HttpConfig,
     agent: Agent,
-    /// Found at the first use.
-    account: OnceLock<Account>,
+    account: AtFirstUse<Account>,
     backoff: Backoff,
     /// The regions of buckets that are not in the account's region, as the server has said.
     regions: Mutex<BTreeMap<String, String>>,
@@ -113,18 +113,14 @@ impl S3Home {
         Ok(S3Home {
             agent: config.build().into(),
             http,
-            account: OnceLock::new(),
+            account: AtFirstUse::default(),
             backoff: Backoff::new(retries),
             regions: Mutex::default(),
         })
     }
 
     fn account(&self) -> Result<&Account> {
-        if let Some(account) = self.account.get() {
-            return Ok(account);
-        }
-        let account = Account::find(&self.http)?;
-        Ok(self.account.get_or_init(|| account))
+        self.account.get(|| Account::find(&self.http))
     }
 
     fn regions(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
@@ -143,23 +139,16 @@ impl S3Home {
         let mut has_moved = false;
         loop {
             let region = self.regions().get(bucket).cloned().unwrap_or_else(|| account.region.clone());
-            let mut builder = Request::builder().method(question.method).uri(url_of(
+            let builder = Request::builder().method(question.method).uri(url_of(
                 account.endpoint.as_deref(),
                 &region,
                 question,
             ));
-            for (name, value) in question.headers {
-                builder = builder.header(*name, *value);
-            }
-            let has_body = matches!(question.method, "PUT" | "POST");
-            let invalid = |error: ureq::http::Error| web::from_ureq(operation, location, error.into());
-            let (mut parts, ()) = builder.body(()).map_err(invalid)?.into_parts();
-            account.sign(&region, &mut parts, operation, location)?;
-            let answer = match has_body {
-                true => self.agent.run(Request::from_parts(parts, question.body)),
-                false => self.agent.run(Request::from_parts(parts, ())),
-            };
-            let answer = answer.map_err(|error| web::from_ureq(operation, location, error))?;
+            let body = matches!(question.method, "PUT" | "POST").then_some(question.body);
+            let request = (builder, question.headers);
+            let answer = web::send(&self.agent, operation, location, request, body, |request| {
+                account.sign(&region, request, operation, location)
+            })?;
             let other = web::header(answer.headers(), "x-amz-bucket-region").filter(|other| *other != region);
             match (answer.status().as_u16(), other) {
                 (301 | 307 | 400, Some(other)) if account.endpoint.is_none() && !has_moved => {
@@ -344,7 +333,7 @@ impl Asker for S3Home {
         range: Option<&Range<u64>>,
     ) -> Result<Response<Body>> {
         let place = place_of(operation, location)?;
-        let range = range.map(|range| format!("bytes={}-{}", range.start, range.end - 1));
+        let range = range.map(web::range_text);
         let headers: Vec<(&'static str, &str)> =
             range.iter().map(|range| ("range", range.as_str())).collect();
         let method = if is_head { "HEAD" } else { "GET" };
@@ -355,20 +344,18 @@ impl Asker for S3Home {
     fn refusal(&self, operation: &'static str, location: &Location, answer: Response<Body>) -> Error {
         let by_status = web::refusal_of(operation, location, &answer);
         let http = answer.status().as_u16();
-        let mut xml = Vec::new();
-        // What could not be read only makes the message shorter.
-        let _ = answer.into_body().into_reader().take(1 << 16).read_to_end(&mut xml);
+        let xml = web::head_of(answer);
         let Some(code) = answer::text_at(&xml, "Code").filter(|code| !code.is_empty()) else {
             return by_status;
         };
         let message = answer::text_at(&xml, "Message").unwrap_or_default();
         let bucket = bucket_and_key(location).0;
-        let profile = self.account.get().map_or("default", Account::profile);
+        let profile = self.account.found().map_or("default", Account::profile);
         let (kind, status, reason) = match code.as_str() {
             "NoSuchKey" => (ErrorKind::NotFound, Status::Permanent, "there is no such object".into()),
             "NoSuchUpload" => (ErrorKind::NotFound, Status::Permanent, "there is no such upload".into()),
             "NoSuchBucket" => {
-                let endpoint = self.account.get().and_then(|account| account.endpoint.as_deref());
+                let endpoint = self.account.found().and_then(|account| account.endpoint.as_deref());
                 let reason = format!("there is no bucket `{bucket}` at {}", endpoint.unwrap_or("Amazon S3"));
                 (ErrorKind::NotFound, Status::Permanent, reason)
             }

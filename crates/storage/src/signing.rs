@@ -16,8 +16,8 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 use ureq::Agent;
@@ -26,6 +26,33 @@ use ureq::http::request::Parts;
 /// Where the instances of a cloud learn their role. Elsewhere nobody answers there, and some networks swallow the question.
 const METADATA_HOSTS: [&str; 2] = ["169.254.169.254", "metadata.google.internal"];
 const METADATA_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What is looked for at its first use and kept from then on, such as an account. What was not found is looked for again at
+/// the next use.
+pub(crate) struct AtFirstUse<T>(OnceLock<T>);
+
+impl<T> Default for AtFirstUse<T> {
+    fn default() -> AtFirstUse<T> {
+        AtFirstUse(OnceLock::new())
+    }
+}
+
+impl<T> AtFirstUse<T> {
+    /// What was found, if it was used before.
+    pub(crate) fn found(&self) -> Option<&T> {
+        self.0.get()
+    }
+
+    /// What was found at the first use, which may be this one. Where several threads look at once, one of their results counts
+    /// for all. Errors: those of `find`.
+    pub(crate) fn get(&self, find: impl FnOnce() -> Result<T>) -> Result<&T> {
+        if let Some(found) = self.0.get() {
+            return Ok(found);
+        }
+        let found = find()?;
+        Ok(self.0.get_or_init(|| found))
+    }
+}
 
 /// What `reqsign` reads and asks with.
 pub(crate) fn context(http: &HttpConfig) -> Result<Context> {

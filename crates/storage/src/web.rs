@@ -21,10 +21,14 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use ureq::config::ConfigBuilder;
-use ureq::http::{HeaderMap, Response};
+use ureq::http::request::{Builder, Parts};
+use ureq::http::{HeaderMap, Request, Response};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
 use ureq::typestate::AgentScope;
-use ureq::{Agent, Body};
+use ureq::{Agent, AsSendBody, Body};
+
+/// How much of a refusal's body is read.
+const REFUSAL_BYTES_MAX: u64 = 64 << 10;
 
 const STAT: &str = "stat";
 const READ: &str = "read";
@@ -103,6 +107,48 @@ pub(crate) fn agent_config(config: &HttpConfig) -> Result<ConfigBuilder<AgentSco
         builder = builder.tls_config(TlsConfig::builder().root_certs(roots).build());
     }
     Ok(builder)
+}
+
+/// Sends one request. Every answer comes back, errors of the server too.
+///
+/// * `request`: method, URL and the headers that the kind of home always sends.
+/// * `headers`: the headers of this request.
+/// * `body`: `None` where the method has no body.
+/// * `sign`: adds the credentials, as the last thing before the request is sent.
+///
+/// Errors: no valid request, `sign` failed, or the server did not answer.
+pub(crate) fn send<B: AsSendBody>(
+    agent: &Agent,
+    operation: &'static str,
+    location: &Location,
+    (mut request, headers): (Builder, &[(&str, &str)]),
+    body: Option<B>,
+    sign: impl FnOnce(&mut Parts) -> Result<()>,
+) -> Result<Response<Body>> {
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let invalid = |error: ureq::http::Error| from_ureq(operation, location, error.into());
+    let (mut parts, ()) = request.body(()).map_err(invalid)?.into_parts();
+    sign(&mut parts)?;
+    let answer = match body {
+        Some(body) => agent.run(Request::from_parts(parts, body)),
+        None => agent.run(Request::from_parts(parts, ())),
+    };
+    answer.map_err(|error| from_ureq(operation, location, error))
+}
+
+/// The value of the header `range` for these bytes, which are one or more.
+pub(crate) fn range_text(range: &Range<u64>) -> String {
+    format!("bytes={}-{}", range.start, range.end - 1)
+}
+
+/// The beginning of a refusal's body, at most 64 KiB. Where the body breaks off, what has come of it counts: that only makes
+/// the message shorter.
+pub(crate) fn head_of(answer: Response<Body>) -> Vec<u8> {
+    let mut head = Vec::new();
+    let _ = answer.into_body().into_reader().take(REFUSAL_BYTES_MAX).read_to_end(&mut head);
+    head
 }
 
 /// Starts reading the whole object or a range of it.

@@ -150,15 +150,7 @@ impl DavHome {
         if let Some(value) = authorization(url) {
             builder = builder.header("authorization", value);
         }
-        for (name, value) in headers {
-            builder = builder.header(*name, *value);
-        }
-        let invalid = |error: ureq::http::Error| web::from_ureq(operation, location, error.into());
-        let answer = match body {
-            Some(body) => self.agent.run(builder.body(body).map_err(invalid)?),
-            None => self.agent.run(builder.body(()).map_err(invalid)?),
-        };
-        answer.map_err(|error| web::from_ureq(operation, location, error))
+        web::send(&self.agent, operation, location, (builder, headers), body, |_| Ok(()))
     }
 
     /// What is known of a location, and with `depth` 1 of what is directly in it.
@@ -299,7 +291,7 @@ impl Asker for DavHome {
         range: Option<&Range<u64>>,
     ) -> Result<Response<Body>> {
         let url = url_of(operation, location)?;
-        let range = range.map(|range| format!("bytes={}-{}", range.start, range.end - 1));
+        let range = range.map(web::range_text);
         let headers: Vec<(&str, &str)> = range.iter().map(|range| ("range", range.as_str())).collect();
         self.send(operation, location, (if is_head { "HEAD" } else { "GET" }, &url), &headers, None)
     }

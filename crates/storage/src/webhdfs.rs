@@ -162,18 +162,14 @@ impl Client {
         body: Option<(SendBody<'_>, Option<u64>)>,
     ) -> Result<Response<Body>> {
         let mut builder = Request::builder().method(method).uri(url);
-        let invalid = |error: ureq::http::Error| web::from_ureq(operation, location, error.into());
-        let answer = match body {
-            Some((body, size_bytes)) => {
-                builder = builder.header("content-type", "application/octet-stream");
-                if let Some(size_bytes) = size_bytes {
-                    builder = builder.header("content-length", size_bytes);
-                }
-                self.agent.run(builder.body(body).map_err(invalid)?)
+        if let Some((_, size_bytes)) = &body {
+            builder = builder.header("content-type", "application/octet-stream");
+            if let Some(size_bytes) = size_bytes {
+                builder = builder.header("content-length", *size_bytes);
             }
-            None => self.agent.run(builder.body(()).map_err(invalid)?),
-        };
-        let answer = answer.map_err(|error| web::from_ureq(operation, location, error))?;
+        }
+        let body = body.map(|(body, _)| body);
+        let answer = web::send(&self.agent, operation, location, (builder, &[]), body, |_| Ok(()))?;
         match answer.status().is_success() {
             true => Ok(answer),
             false => Err(refusal(operation, location, answer)),
@@ -327,10 +323,7 @@ impl Client {
 fn refusal(operation: &'static str, location: &Location, answer: Response<Body>) -> Error {
     use Status::{Permanent, Persistent, Temporary};
     let by_code = web::refusal_of(operation, location, &answer);
-    let mut text = Vec::new();
-    // Where the body breaks off, what has come of it counts.
-    let _ = answer.into_body().into_reader().take(64 << 10).read_to_end(&mut text);
-    let body: Value = serde_json::from_slice(&text).unwrap_or_default();
+    let body: Value = serde_json::from_slice(&web::head_of(answer)).unwrap_or_default();
     let field = |key: &str| body.get("RemoteException").and_then(|e| e.get(key)).and_then(Value::as_str);
     let Some(exception) = field("exception") else { return by_code };
     let (kind, status) = match exception {
