@@ -42,7 +42,7 @@ pub use folder::{Condition, Folder};
 pub use keeping::{Audit, Repair, ShortFile, reason_of};
 pub use key::{Key, label_of};
 pub use put::{Put, put};
-pub use reading::Reader;
+pub use reading::{Got, Reader};
 pub use sealed::{File, Sealed};
 pub use sets::{DataSet, Draft, Entry, Found, Version};
 pub use sites::{ReplicaState, Site, SiteState, Whereabouts};

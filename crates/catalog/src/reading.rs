@@ -9,7 +9,7 @@ use crate::sealed::File;
 use crate::sites::ReplicaState;
 use eyas_data::Digest;
 use eyas_text::{shown, shown_path};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 
@@ -23,6 +23,14 @@ pub struct Reader<'a> {
     holders: HashMap<Digest, Vec<String>>,
     /// Their folders, or why there is none on this machine.
     folders: BTreeMap<String, std::result::Result<Folder, String>>,
+}
+
+/// What was copied from sites.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Got {
+    pub size_bytes: u64,
+    /// The sites that gave the files, by name.
+    pub sites: BTreeSet<String>,
 }
 
 impl Catalog {
@@ -59,8 +67,8 @@ impl Reader<'_> {
         })
     }
 
-    /// Copies a file to `target`, which appears whole or not at all, from the first site that gives its bytes.
-    pub fn get(&self, file: &File, target: &Path) -> Result<()> {
+    /// Copies a file to `target`, which appears whole or not at all, from the first site that gives its bytes. Returns that site.
+    pub fn get(&self, file: &File, target: &Path) -> Result<&str> {
         let mut last = None;
         for site in self.holders.get(&file.digest).into_iter().flatten() {
             let folder = match &self.folders[site] {
@@ -71,7 +79,7 @@ impl Reader<'_> {
                 }
             };
             match folder.get(file.digest, target, file.is_executable) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(site),
                 Err(error) => {
                     // Whether it is the copy's fault or the target's, only another look at the copy says.
                     if folder.verify(file.digest)? == Condition::Good {
@@ -88,14 +96,14 @@ impl Reader<'_> {
         }))
     }
 
-    /// Copies all files into a new directory, which appears when all are in it; returns how many bytes they have.
+    /// Copies all files into a new directory, which appears when all are in it.
     ///
     /// # Errors
     /// `target` is there already, or a file has no good copy; then nothing appears.
-    pub fn get_all(&self, target: &Path) -> Result<u64> {
+    pub fn get_all(&self, target: &Path) -> Result<Got> {
         let part = beside(target);
-        let done = self.fill(&part).and_then(|n_bytes| match fs::rename(&part, target) {
-            Ok(()) => Ok(n_bytes),
+        let done = self.fill(&part).and_then(|got| match fs::rename(&part, target) {
+            Ok(()) => Ok(got),
             Err(error) => Err(cannot_write(target, &error)),
         });
         if done.is_err() {
@@ -104,16 +112,19 @@ impl Reader<'_> {
         done
     }
 
-    fn fill(&self, directory: &Path) -> Result<u64> {
-        let mut n_bytes = 0;
+    fn fill(&self, directory: &Path) -> Result<Got> {
+        let mut got = Got::default();
         for file in &self.files {
             let target = directory.join(&file.path);
             let parent = target.parent().expect("it is in the directory");
             fs::create_dir_all(parent).map_err(|error| cannot_write(parent, &error))?;
-            self.get(file, &target)?;
-            n_bytes += file.size_bytes;
+            let site = self.get(file, &target)?;
+            got.size_bytes += file.size_bytes;
+            if !got.sites.contains(site) {
+                got.sites.insert(site.to_owned());
+            }
         }
-        Ok(n_bytes)
+        Ok(got)
     }
 }
 

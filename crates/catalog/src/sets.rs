@@ -9,7 +9,7 @@ use crate::db::{Db, Row, Value, insert, within};
 use crate::error::{Error, Result};
 use crate::key::{Key, check_label};
 use crate::query;
-use crate::rows::{digest_of, row_of, unknown, version_of};
+use crate::rows::{SetRow, digest_of, row_of, unknown, version_of};
 use crate::sealed::{File, Sealed};
 use crate::tags::Tag;
 use crate::values;
@@ -88,30 +88,39 @@ pub(crate) fn check_path(path: &str) -> Result<()> {
     }
 }
 
+/// The data set of a label that the caller may give a version; `None` where the label is free.
+///
+/// # Errors
+/// The label is wrong, was a removed data set's, or belongs to a data set that the caller may not write.
+fn writable(db: &mut dyn Db, caller: &Caller, label: &str) -> Result<Option<SetRow>> {
+    check_label(label)?;
+    match row_of(db, label)? {
+        Some(set) if set.is_removed => Err(Error::Conflict(format!(
+            "`{label}` was the label of a data set that has been removed, and is not given again: choose another one"
+        ))),
+        Some(set) if set.newest == 0 && set.owner != caller.name && !caller.is_operator => Err(
+            Error::Conflict(format!("somebody else is making a data set `{label}`: choose another label")),
+        ),
+        Some(set) => require(db, caller, &set, Right::Write).map(|()| Some(set)),
+        None => Ok(None),
+    }
+}
+
 impl Catalog {
+    /// Refuses unless the caller may give this label a version.
+    pub fn require_writable(&self, caller: &Caller, label: &str) -> Result<()> {
+        writable(&mut **self.db(), caller, label).map(|_| ())
+    }
+
     /// Begins a version: the first of a new data set, or the next of one that the caller may write. `copies` is how many copies
     /// each file shall have; `None` leaves it (1 for a new set).
     pub fn begin(&self, caller: &Caller, label: &str, copies: Option<u32>, now_ms: i64) -> Result<Draft> {
-        check_label(label)?;
         if copies.is_some_and(|copies| copies == 0 || copies > COPIES_MAX) {
             return Err(Error::bad(format!("a data set has from 1 to {COPIES_MAX} copies")));
         }
         within(&mut **self.db(), |db| {
-            let set_id = match row_of(db, label)? {
-                Some(set) if set.is_removed => {
-                    return Err(Error::Conflict(format!(
-                        "`{label}` was the label of a data set that has been removed, and is not given again: choose another one"
-                    )));
-                }
-                Some(set) if set.newest == 0 && set.owner != caller.name && !caller.is_operator => {
-                    return Err(Error::Conflict(format!(
-                        "somebody else is making a data set `{label}`: choose another label"
-                    )));
-                }
-                Some(set) => {
-                    require(db, caller, &set, Right::Write)?;
-                    set.id
-                }
+            let set_id = match writable(db, caller, label)? {
+                Some(set) => set.id,
                 None => {
                     let sql = "INSERT INTO data_set (label, owner, created_ms, copies, newest, n_files, size_bytes) \
                                VALUES (?1, ?2, ?3, 1, 0, 0, 0) RETURNING id";
@@ -307,6 +316,16 @@ impl Catalog {
         let db = &mut **self.db();
         let set = known(db, caller, &key.label)?;
         require(db, caller, &set, right)
+    }
+
+    /// Writes into the history of a data set what was done with it besides what this catalog does itself, such as `at-data` and
+    /// the program that made a version.
+    pub fn note(&self, caller: &Caller, key: &Key, verb: &str, detail: &str, now_ms: i64) -> Result<()> {
+        within(&mut **self.db(), |db| {
+            let set = known(db, caller, &key.label)?;
+            require(db, caller, &set, Right::Write)?;
+            trail(db, caller, verb, Some(set.id), detail, now_ms)
+        })
     }
 
     /// Gives a data set tags, in place of others of their names, and takes tags away.

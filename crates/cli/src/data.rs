@@ -1,14 +1,20 @@
-//! `eyas data`: data sets that are kept: put, found, got, shared, audited and repaired.
+//! `eyas data`: data sets that are kept: put, found, got, shared, audited and repaired. `eyas match` and `eyas at-data`: programs
+//! that run on them.
 //!
 //! The catalog is a database that this program opens itself; its sites are folders on this machine.
 
+mod at_data;
 mod keep;
 mod look;
+mod matching;
 mod open;
 mod put;
 
 use crate::{Exit, Fault};
 use clap::{Args, Subcommand};
+
+pub use at_data::{AtDataArgs, at_data};
+pub use matching::{MatchArgs, matching};
 
 #[derive(Args)]
 pub struct DataArgs {

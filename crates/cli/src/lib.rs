@@ -189,6 +189,8 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Cp(args) => cp::cp(args),
         Verb::Cat(args) => cat::cat(args),
         Verb::Data(args) => data::data(*args),
+        Verb::Match(args) => data::matching(&args),
+        Verb::AtData(args) => data::at_data(&args),
         Verb::Config(args) => config::config(args),
         Verb::Dispatcher(args) => dispatcher::dispatcher(args),
         Verb::Executor(args) => executor::executor(args),

@@ -5,7 +5,7 @@ use crate::fault::bad;
 use crate::print::{plural, size};
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_catalog::{Key, Put, Rights, Subject, Tag, label_of};
+use eyas_catalog::{Caller, Catalog, Key, Put, Rights, Subject, Tag, label_of};
 use eyas_text::{say, shown, shown_path};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -37,10 +37,7 @@ pub fn put(db: Option<&str>, args: PutArgs) -> Result<Exit, Fault> {
         None => super::keep::roomiest(&catalog)?,
     };
     let folder = catalog.folder(&site)?;
-    let label = match args.label {
-        Some(label) => label,
-        None => label_of(random()?),
-    };
+    let label = label_or_new(args.label.as_deref())?;
     let what = Put { sources: &args.sources, label: &label, copies: args.copies, tags: &tags, now_ms };
     let is_live = eyas_text::stderr_is_terminal();
     let mut last = Instant::now();
@@ -53,9 +50,15 @@ pub fn put(db: Option<&str>, args: PutArgs) -> Result<Exit, Fault> {
     if is_live {
         let _ = eyas_text::clear_line();
     }
-    let key = key?;
-    let set = catalog.show(&caller, &key)?;
-    let version = set.versions.last().expect("it was just committed");
+    say_put(&catalog, &caller, &key?, &site)?;
+    Ok(Exit::Good)
+}
+
+/// Says what was put, and prints the label alone on standard output.
+pub fn say_put(catalog: &Catalog, caller: &Caller, key: &Key, site: &str) -> Result<(), Fault> {
+    let set = catalog.show(caller, key)?;
+    let version = set.versions.iter().find(|version| Some(version.number) == key.version);
+    let version = version.expect("it was just committed");
     say!(
         "put {} of {} as version {} of `{}`, at the site `{site}`",
         plural(version.n_files, "file"),
@@ -67,11 +70,19 @@ pub fn put(db: Option<&str>, args: PutArgs) -> Result<Exit, Fault> {
         say!("{} copies are asked for: `eyas data repair` makes the others", set.copies);
     }
     show!("{}", key.label);
-    Ok(Exit::Good)
+    Ok(())
+}
+
+/// A label that was given, or one that is made up.
+pub fn label_or_new(label: Option<&str>) -> Result<String, Fault> {
+    match label {
+        Some(label) => Ok(label.to_owned()),
+        None => Ok(label_of(random()?)),
+    }
 }
 
 /// 64 bits that nobody can guess.
-fn random() -> Result<u64, Fault> {
+pub fn random() -> Result<u64, Fault> {
     let mut bytes = [0; 8];
     // SAFETY: the buffer has room for the eight bytes that are asked for.
     match unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) } {
@@ -80,7 +91,7 @@ fn random() -> Result<u64, Fault> {
     }
 }
 
-fn tags_of(texts: &[String]) -> Result<Vec<Tag>, Fault> {
+pub fn tags_of(texts: &[String]) -> Result<Vec<Tag>, Fault> {
     let mut tags: Vec<Tag> = vec![];
     for text in texts {
         let tag = Tag::parse(text)?;
@@ -119,7 +130,7 @@ pub fn get(db: Option<&str>, args: &GetArgs) -> Result<Exit, Fault> {
         reader.get(reader.file(path)?, &args.target)?;
         return Ok(Exit::Good);
     }
-    let n_bytes = reader.get_all(&args.target)?;
+    let n_bytes = reader.get_all(&args.target)?.size_bytes;
     let n_files = plural(reader.files().len() as u64, "file");
     say!("{n_files} of {} are in {}", size(n_bytes), shown_path(&args.target));
     Ok(Exit::Good)

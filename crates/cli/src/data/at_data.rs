@@ -1,0 +1,376 @@
+//! `eyas at-data`: a program that is not changed runs on files of data sets, and what it makes becomes a data set.
+//!
+//! Mode *local* (`LCRD`, local computation on remote data, `Wozniak06` §III-C.1): names like `/KEY/path` are resolved to
+//! copies, the files are put under the names that the program knows into a new folder, and the program runs there on this
+//! machine. Each byte of an input is verified while it is copied.
+//!
+//! Nothing is kept of a program that fails: a data set comes into being with all its outputs, or not at all.
+
+use super::open::{Opened, now_ms, open};
+use super::put::{label_or_new, random, say_put, tags_of};
+use crate::fault::bad;
+use crate::print::reason;
+use crate::runtimes::client_runtime;
+use crate::signals::AskedToEnd;
+use crate::{Exit, Fault};
+use clap::{Args, ValueEnum};
+use eyas_catalog::{Caller, Catalog, Key, Put, Tag};
+use eyas_text::{line_of, say, shown, shown_path};
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Component, Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// How long a program may take to end when it is asked to, before it is killed.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Args)]
+pub struct AtDataArgs {
+    /// The catalog: sqlite:PATH or postgres://USER@HOST/DATABASE; without it catalog.db in $XDG_DATA_HOME/eyas
+    #[arg(long, value_name = "URL", env = "EYAS_DATA", hide_env_values = true)]
+    db: Option<String>,
+    /// A file of a data set, or a whole data set as a directory, under the name that the program knows (may be given
+    /// more than once)
+    #[arg(long = "input", value_name = "NAME=/KEY[/PATH]")]
+    inputs: Vec<Input>,
+    /// What the program makes under a name, and its path in the new data set (may be given more than once)
+    #[arg(long = "output", value_name = "NAME=PATH")]
+    outputs: Vec<Output>,
+    /// A tag of the new data set (may be given more than once)
+    #[arg(long = "tag", value_name = "NAME=VALUE", requires = "outputs")]
+    tags: Vec<String>,
+    /// The label of the new data set; one that is there gets a new version. Without it, a new one is made up
+    #[arg(long, requires = "outputs")]
+    label: Option<String>,
+    /// How many copies of the new data set there should be; `eyas data repair` makes them [default: 1]
+    #[arg(long, value_name = "N", requires = "outputs")]
+    copies: Option<u32>,
+    /// The site that gets the outputs [default: the one with most room that is up]
+    #[arg(long, value_name = "SITE", requires = "outputs")]
+    site: Option<String>,
+    /// Where the program runs
+    #[arg(long, value_enum, default_value_t = Mode::Local)]
+    mode: Mode,
+    /// Say from which site each input comes
+    #[arg(long)]
+    explain: bool,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Mode {
+    /// On this machine, in a folder with copies of the inputs
+    Local,
+}
+
+/// `HCl=/reagents@2/hcl`
+#[derive(Clone)]
+struct Input {
+    name: PathBuf,
+    key: Key,
+    /// `None` means all files.
+    path: Option<String>,
+}
+
+impl FromStr for Input {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Input, String> {
+        let (name, place) = text.split_once('=').ok_or("write NAME=/KEY/PATH")?;
+        let place =
+            place.strip_prefix('/').ok_or("a data set is named with a slash before it: NAME=/KEY/PATH")?;
+        let (key, path) = match place.split_once('/') {
+            Some((key, "")) => (key, None),
+            Some((key, path)) => (key, Some(path.to_owned())),
+            None => (place, None),
+        };
+        let key = key.parse::<Key>().map_err(|error| error.to_string())?;
+        Ok(Input { name: relative(name)?, key, path })
+    }
+}
+
+/// `NaCl=salt`
+#[derive(Clone)]
+struct Output {
+    name: PathBuf,
+    path: PathBuf,
+}
+
+impl FromStr for Output {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Output, String> {
+        let (name, path) = text.split_once('=').ok_or("write NAME=PATH, as in result.dat=2026/result.dat")?;
+        Ok(Output { name: relative(name)?, path: relative(path)? })
+    }
+}
+
+/// A path that stays in the folder that it is taken from.
+fn relative(text: &str) -> Result<PathBuf, String> {
+    let path: PathBuf = text.split('/').collect();
+    let is_plain = !text.is_empty()
+        && text.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
+        && path.components().all(|part| matches!(part, Component::Normal(_)));
+    match is_plain {
+        true => Ok(path),
+        false => Err(format!(
+            "{} is no name of a file: it is relative, without `.`, `..` or empty parts",
+            shown(text)
+        )),
+    }
+}
+
+pub fn at_data(args: &AtDataArgs) -> Result<Exit, Fault> {
+    let Mode::Local = args.mode;
+    refuse_twins("--input", args.inputs.iter().map(|input| &input.name))?;
+    refuse_twins("--output", args.outputs.iter().map(|output| &output.path))?;
+    refuse_twins("--output", args.outputs.iter().map(|output| &output.name))?;
+    let tags = tags_of(&args.tags)?;
+    let opened = open(args.db.as_deref())?;
+    let Opened { catalog, caller, .. } = &opened;
+    let site = match (&args.site, args.outputs.is_empty()) {
+        (_, true) => None,
+        (Some(site), false) => Some(site.clone()),
+        (None, false) => Some(super::keep::roomiest(catalog)?),
+    };
+    // What cannot be written in the end is refused before the program runs.
+    if let Some(site) = &site {
+        catalog.folder(site)?;
+    }
+    if let Some(label) = &args.label {
+        catalog.require_writable(caller, label)?;
+    }
+
+    let work = Work::new()?;
+    let from = stage(&opened, &args.inputs, &work.inside, args.explain)?;
+    let status = run(&args.command, &work.inside)?;
+    let program = shown(&args.command[0]);
+    if !status.success() {
+        let lost = if args.outputs.is_empty() { "" } else { "; no data set was made" };
+        let exit = if status.asked { Exit::Interrupted } else { Exit::TasksFailed };
+        return Err(Fault::new(exit, format!("{program} ended with {}{lost}", status.text())));
+    }
+    let Some(site) = site else { return Ok(Exit::Good) };
+    gather(&args.outputs, &work, &args.command[0])?;
+    let made = Made { command: &args.command, from: &from, site: &site, tags: &tags };
+    keep(catalog, caller, args, &work, &made)
+}
+
+fn refuse_twins<'a>(option: &str, names: impl Iterator<Item = &'a PathBuf>) -> Result<(), Fault> {
+    let mut seen: Vec<&PathBuf> = vec![];
+    for name in names {
+        if let Some(other) = seen.iter().find(|other| name.starts_with(other) || other.starts_with(name)) {
+            let what = match *other == name {
+                true => format!("{option} names {} twice", shown_path(name)),
+                false => format!(
+                    "{option} names {} and {}, and one would lie in the other",
+                    shown_path(other),
+                    shown_path(name)
+                ),
+            };
+            return Err(bad(what));
+        }
+        seen.push(name);
+    }
+    Ok(())
+}
+
+/// A folder that vanishes with this command: the program works in `inside`, and outputs wait in `outputs`.
+struct Work {
+    inside: PathBuf,
+    outputs: PathBuf,
+    top: PathBuf,
+}
+
+impl Work {
+    fn new() -> Result<Work, Fault> {
+        let top =
+            std::env::temp_dir().join(format!("eyas-at-data-{}-{:016x}", std::process::id(), random()?));
+        let work = Work { inside: top.join("work"), outputs: top.join("outputs"), top };
+        let make = |path: &Path| {
+            fs::DirBuilder::new().mode(0o700).create(path).map_err(|error| {
+                Fault::new(
+                    Exit::Other,
+                    format!("cannot make the folder {}: {}", shown_path(path), reason(&error)),
+                )
+                .hint("the variable TMPDIR names another folder for temporary files")
+            })
+        };
+        make(&work.top)?;
+        make(&work.inside)?;
+        make(&work.outputs)?;
+        Ok(work)
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.top);
+    }
+}
+
+/// Puts copies of the inputs under their names into a folder. Gives what each one is, with its version.
+fn stage(opened: &Opened, inputs: &[Input], folder: &Path, explain: bool) -> Result<Vec<String>, Fault> {
+    let Opened { catalog, caller, now_ms } = opened;
+    let mut from = vec![];
+    for input in inputs {
+        // The version is settled once, so that all files of an input are of one version.
+        let newest = || catalog.show(caller, &input.key).map(|set| set.newest.version);
+        let version = input.key.version.map_or_else(newest, Ok)?;
+        let key = Key { label: input.key.label.clone(), version: Some(version) };
+        let reader = catalog.reader(caller, &key, *now_ms)?;
+        let target = folder.join(&input.name);
+        let parent = target.parent().expect("it lies in the folder");
+        fs::create_dir_all(parent).map_err(|error| {
+            Fault::new(
+                Exit::Other,
+                format!("cannot make the folder {}: {}", shown_path(parent), reason(&error)),
+            )
+        })?;
+        let sites = match &input.path {
+            Some(path) => {
+                let file = reader.file(path)?;
+                BTreeSet::from([reader.get(file, &target)?.to_owned()])
+            }
+            None => reader.get_all(&target)?.sites,
+        };
+        let path = input.path.as_ref().map(|path| format!("/{path}")).unwrap_or_default();
+        let text = format!("/{key}{path} as {}", input.name.display());
+        if explain {
+            let sites = sites.into_iter().collect::<Vec<_>>().join(", ");
+            say!("input {}: from the site {sites}, on this machine", line_of(&text));
+        }
+        from.push(text);
+    }
+    Ok(from)
+}
+
+/// How a program ended, and whether this command was asked to end before it did.
+struct Ended {
+    status: ExitStatus,
+    asked: bool,
+}
+
+impl Ended {
+    fn success(&self) -> bool {
+        self.status.success() && !self.asked
+    }
+
+    fn text(&self) -> String {
+        match (self.status.code(), self.status.signal()) {
+            (Some(code), _) => format!("exit status {code}"),
+            (None, Some(signal)) => format!("signal {signal}"),
+            (None, None) => self.status.to_string(),
+        }
+    }
+}
+
+/// Runs a program in a folder, with the standard streams of this command.
+fn run(command: &[String], folder: &Path) -> Result<Ended, Fault> {
+    let (program, arguments) = command.split_first().expect("clap asks for one word");
+    // A program that is named by a path from here is meant, also where it runs in another folder.
+    let here = std::env::current_dir()?;
+    let path = match program.contains('/') && !folder.join(program).exists() {
+        true => here.join(program),
+        false => PathBuf::from(program),
+    };
+    let runtime = client_runtime();
+    // Before the program starts, as a signal may come at once.
+    let mut asked_to_end = {
+        let _guard = runtime.enter();
+        AskedToEnd::listen()?
+    };
+    let mut child = Command::new(&path).args(arguments).current_dir(folder).spawn().map_err(|error| {
+        let what = format!("cannot run {}: {}", shown(program), reason(&error));
+        let fault = bad(what);
+        match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                fault.hint("name a program that is on the PATH, or a path with a slash")
+            }
+            _ => fault,
+        }
+    })?;
+    runtime.block_on(async {
+        let mut asked = false;
+        loop {
+            tokio::select! {
+                () = asked_to_end.next(), if !asked => {
+                    asked = true;
+                    end(&mut child);
+                }
+                () = tokio::time::sleep(Duration::from_millis(5)) => {}
+            }
+            if let Some(status) = child.try_wait()? {
+                return Ok(Ended { status, asked });
+            }
+        }
+    })
+}
+
+/// Asks a program to end, and kills it when it does not.
+fn end(child: &mut Child) {
+    // SAFETY: a plain call; the child was not waited for yet, so the number is still its own.
+    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < END_PATIENCE {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let _ = child.kill();
+}
+
+/// Moves the outputs to where they are put from.
+fn gather(outputs: &[Output], work: &Work, program: &str) -> Result<(), Fault> {
+    let is_absent = |output: &&Output| !work.inside.join(&output.name).exists();
+    let absent: Vec<String> =
+        outputs.iter().filter(is_absent).map(|output| shown_path(&output.name).to_string()).collect();
+    if !absent.is_empty() {
+        let absent = absent.join(" and no ");
+        let message =
+            format!("{} made no {absent}, which --output names; no data set was made", shown(program));
+        return Err(Fault::new(Exit::TasksFailed, message));
+    }
+    for output in outputs {
+        let target = work.outputs.join(&output.path);
+        let parent = target.parent().expect("it lies in the folder");
+        fs::create_dir_all(parent)?;
+        fs::rename(work.inside.join(&output.name), &target)?;
+    }
+    Ok(())
+}
+
+/// What a data set was made by, and where it goes.
+struct Made<'a> {
+    command: &'a [String],
+    from: &'a [String],
+    site: &'a str,
+    tags: &'a [Tag],
+}
+
+fn keep(
+    catalog: &Catalog,
+    caller: &Caller,
+    args: &AtDataArgs,
+    work: &Work,
+    made: &Made<'_>,
+) -> Result<Exit, Fault> {
+    let folder = catalog.folder(made.site)?;
+    let label = label_or_new(args.label.as_deref())?;
+    let sources = [work.outputs.clone()];
+    let what =
+        Put { sources: &sources, label: &label, copies: args.copies, tags: made.tags, now_ms: now_ms() };
+    let key = eyas_catalog::put(catalog, &folder, caller, &what, &mut |_, _| {})?;
+    let from = if made.from.is_empty() { String::new() } else { format!(" on {}", made.from.join(", ")) };
+    let detail = format!("version {} by {}{from}", key.version.unwrap_or(0), made.command.join(" "));
+    catalog.note(caller, &key, "at-data", &detail, now_ms())?;
+    say_put(catalog, caller, &key, made.site)?;
+    Ok(Exit::Good)
+}

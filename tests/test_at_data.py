@@ -1,0 +1,174 @@
+"""`eyas match` and `eyas at-data` as a user calls them: unchanged programs run on data sets, and what they make is one."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from harness import Run, Start, wait_until
+from test_data import objects, spoil
+
+# It knows its files by their names only, as the program of figure 5 does.
+TRANSMUTE = """#!/bin/sh
+[ "$3" = to ] || { echo "usage: transmute ACID BASE to SALT WATER" >&2; exit 9; }
+cat "$1" "$2" > "$4" && echo 18 > "$5"
+"""
+REAGENTS = ("--input", "HCl=/acid/hcl", "--input", "NaOH=/acid/naoh")
+PRODUCTS = ("--output", "NaCl=salt", "--output", "HOH=water")
+COMMAND = ("--", "transmute", "HCl", "NaOH", "to", "NaCl", "HOH")
+
+
+@pytest.fixture
+def env(run: Run, tmp_path: Path) -> dict[str, str]:
+    """A catalog with the data set of figure 5, the program on the path, and a folder for temporary files."""
+    (tmp_path / "acid").mkdir()
+    (tmp_path / "acid" / "hcl").write_text("36\n")
+    (tmp_path / "acid" / "naoh").write_text("40\n")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "transmute").write_text(TRANSMUTE)
+    (tmp_path / "bin" / "transmute").chmod(0o755)
+    (tmp_path / "tmp").mkdir()
+    env = {
+        "EYAS_DATA": f"sqlite:{tmp_path}/catalog.db",
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "TMPDIR": str(tmp_path / "tmp"),
+    }
+    run("data", "init", "--dir", "here", env=env)
+    run("data", "put", "acid", "--label", "acid", "--tag", "reagents=acidbase", env=env)
+    return env
+
+
+def n_sets(run: Run, env: dict[str, str]) -> int:
+    return len(run("data", "find", "-q", env=env).stdout.split())
+
+
+def test_figure_5_makes_salt_water(run: Run, env: dict[str, str], tmp_path: Path) -> None:
+    """`Wozniak06`, figure 5: `KEY` is found by a tag, `transmute` runs on its files, the salt water is found by its tag."""
+    key = run("match", "reagents=acidbase", env=env).stdout.strip()
+    assert key == "acid"
+    tag = ("--tag", "reagents=saltwater")
+    made = run("at-data", *REAGENTS, *PRODUCTS, *tag, "--explain", *COMMAND, env=env)
+    assert "input /acid@1/hcl as HCl: from the site here" in made.stderr
+    label = run("match", "reagents=saltwater", env=env).stdout.strip()
+    assert made.stdout.strip() == label
+    run("data", "get", label, "salt-water", env=env)
+    assert (tmp_path / "salt-water" / "salt").read_text() == "36\n40\n"
+    assert (tmp_path / "salt-water" / "water").read_text() == "18\n"
+    history = run("data", "history", label, env=env).stdout
+    assert "transmute HCl NaOH to NaCl HOH on /acid@1/hcl as HCl, /acid@1/naoh as NaOH" in history
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_match_takes_the_newest_with_all_tags(run: Run, env: dict[str, str]) -> None:
+    tags = ("--tag", "reagents=acidbase", "--tag", "year=2026", "--tag", "who=O'Hara \" or 1=1")
+    run("data", "put", "acid", "--label", "newer", *tags, env=env)
+    newest = run("match", "reagents=acidbase", env=env)
+    assert newest.stdout == "newer\n" and "2 data sets match" in newest.stderr
+    both = run("match", "reagents=acidbase", "year=2026.0", "who=O'Hara \" or 1=1", env=env)
+    assert both.stdout == "newer\n" and both.stderr == ""
+    none = run("match", "reagents=acidbase", "year=2025", env=env, status=2)
+    assert none.stdout == "" and "no data set that you may list matches" in none.stderr
+    assert "write name=value" in run("match", "reagents", env=env, status=2).stderr
+
+
+def test_a_whole_set_is_a_directory_and_an_old_version_stays(
+    run: Run, env: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "acid" / "hcl").write_text("37\n")
+    run("data", "put", "acid", "--label", "acid", env=env)
+    read = ("--", "sh", "-c", "cat in/hcl old; ls in; echo new > in/hcl")
+    done = run("at-data", "--input", "in=/acid", "--input", "old=/acid@1/hcl", *read, env=env)
+    assert done.stdout == "37\n36\nhcl\nnaoh\n"
+    # The program wrote into its own copy.
+    assert run("at-data", "--input", "x=/acid/hcl", "--", "cat", "x", env=env).stdout == "37\n"
+    # A program of this folder, and standard input.
+    (tmp_path / "count.sh").write_text("#!/bin/sh\nwc -l\n")
+    (tmp_path / "count.sh").chmod(0o755)
+    assert run("at-data", "--", "./count.sh", env=env, stdin="a\nb\n").stdout.strip() == "2"
+    # Outputs may be directories, and get a version of a set that is there.
+    make = ("--", "sh", "-c", "mkdir d; echo 1 > d/a; echo 2 > d/b")
+    run("at-data", "--output", "d=deep/er", "--label", "acid", *make, env=env)
+    assert run("data", "ls", "acid@3", env=env).stdout == "deep/er/a\ndeep/er/b\n"
+
+
+def test_nothing_is_made_by_a_program_that_fails(run: Run, env: dict[str, str], tmp_path: Path) -> None:
+    for words, status, said in [
+        (
+            ("--input", "a=/acid/hcl", *PRODUCTS, "--", "transmute", "a"),
+            1,
+            "`transmute` ended with exit status 9; no data set",
+        ),
+        ((*PRODUCTS, "--", "sh", "-c", "kill -9 $$"), 1, "`sh` ended with signal 9; no data set was made"),
+        (
+            (*PRODUCTS, "--", "touch", "NaCl"),
+            1,
+            "`touch` made no `HOH`, which --output names; no data set was made",
+        ),
+        ((*PRODUCTS, "--", "nosuchprogram"), 2, "cannot run `nosuchprogram`"),
+        ((*PRODUCTS, "--site", "moon", *COMMAND), 2, "no site `moon`"),
+        (("--input", "a=/acid/gone", "--", "cat", "a"), 2, "`acid@1` has no file `gone`"),
+        (("--input", "a=/acid/../acid/hcl", "--", "cat", "a"), 2, "has no file"),
+        (("--input", "a=/base/hcl", "--", "cat", "a"), 2, "there is no data set `base`"),
+        (("--input", "a=acid/hcl", "--", "cat", "a"), 2, "NAME=/KEY/PATH"),
+        (("--input", "../a=/acid/hcl", "--", "cat", "a"), 2, "`../a` is no name of a file"),
+        (
+            ("--input", "a=/acid/hcl", "--input", "a/b=/acid/naoh", "--", "ls"),
+            2,
+            "one would lie in the other",
+        ),
+        (("--output", "a=/etc/passwd", "--", "touch", "a"), 2, "is no name of a file"),
+        (("--output", "a=x", "--output", "b=x", "--", "touch", "a", "b"), 2, "--output names `x` twice"),
+        (("--tag", "a=b", "--", "true"), 2, "--output"),
+        (("--mode", "late", "--", "true"), 2, "possible values: local"),
+    ]:
+        done = run("at-data", *words, env=env, status=status)
+        assert said in done.stderr, (words, done.stderr)
+        assert done.stdout == ""
+    assert n_sets(run, env) == 1
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_a_label_that_may_not_be_written_is_refused_before_the_program_runs(
+    run: Run, env: dict[str, str], tmp_path: Path
+) -> None:
+    run("data", "put", "acid", "--label", "gone", env=env)
+    run("data", "rm", "gone", env=env)
+    mark = tmp_path / "ran"
+    for label, said in [("gone", "has been removed"), ("a b", "is no label")]:
+        made = ("at-data", "--output", "x=x", "--label", label, "--", "touch", mark, "x")
+        assert said in run(*made, env=env, status=2).stderr
+    assert not mark.exists()
+
+
+def test_a_damaged_copy_is_never_read(run: Run, env: dict[str, str], tmp_path: Path) -> None:
+    """With another copy the program gets that one; without one it does not run."""
+    run("data", "copies", "acid", "2", env=env)
+    run("data", "site", "shelf", tmp_path / "shelf", env=env)
+    run("data", "repair", env=env)
+    read = ("at-data", "--input", "in=/acid", "--explain", "--", "cat", "in/hcl", "in/naoh")
+    for copy in objects(tmp_path / "here"):
+        spoil(copy)
+    good = run(*read, env=env)
+    assert good.stdout == "36\n40\n" and "from the site shelf" in good.stderr
+    for copy in objects(tmp_path / "shelf"):
+        spoil(copy)
+    bad = run(*read, env=env, status=2)
+    assert bad.stdout == "" and re.search(r"damaged|no site has a good copy", bad.stderr)
+
+
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_a_program_that_is_interrupted_leaves_nothing(
+    run: Run, start: Start, env: dict[str, str], tmp_path: Path, asked: signal.Signals
+) -> None:
+    mark = tmp_path / "begun"
+    words = ("--", "sh", "-c", f"touch {mark}; exec sleep 60")
+    running = start("at-data", *PRODUCTS, *words, env=env)
+    wait_until(mark.exists, "the program's begin")
+    running.process.send_signal(asked)
+    done = running.wait(20, 130)
+    assert "ended with signal 15; no data set was made" in done.stderr
+    assert n_sets(run, env) == 1
+    assert not list((tmp_path / "tmp").iterdir())
