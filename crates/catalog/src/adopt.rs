@@ -68,13 +68,12 @@ impl Catalog {
             rebuilt.n_versions += self.adopt(caller, versions, now_ms)?;
         }
         let (mut good, mut bad) = (vec![], vec![]);
-        for digest in folder.objects()? {
-            match folder.verify(digest)? {
-                Condition::Good => good.push(digest),
-                Condition::Bad => bad.push(digest),
-                Condition::Missing => {}
-            }
-        }
+        let objects = folder.objects()?;
+        folder.verify_all(&objects, &mut |n, condition| match condition {
+            Condition::Good => good.push(objects[n]),
+            Condition::Bad => bad.push(objects[n]),
+            Condition::Missing => {}
+        })?;
         (rebuilt.n_good, rebuilt.n_bad) = (good.len() as u64, bad.len() as u64);
         self.note_replicas(folder.name(), &good, ReplicaState::Ready, now_ms)?;
         self.note_replicas(folder.name(), &bad, ReplicaState::Bad, now_ms)?;

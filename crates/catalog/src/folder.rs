@@ -21,6 +21,9 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
 
 const MARKER: &str = "eyas-site.json";
 /// Objects of one batch, which are flushed to the disk together, and bytes after which a batch ends.
@@ -28,6 +31,8 @@ pub(crate) const BATCH_FILES: usize = 5000;
 pub(crate) const BATCH_BYTES: u64 = 4 << 30;
 /// Bytes that are read at once.
 const PIECE: usize = 256 * 1024;
+/// Most objects of a site that are read at once. A disk that turns gains little by more.
+const READERS_MAX: usize = 4;
 
 /// A site's folder on this machine.
 #[derive(Debug, Clone)]
@@ -147,13 +152,46 @@ impl Folder {
 
     /// Reads an object through and compares it with its name.
     pub fn verify(&self, digest: Digest) -> Result<Condition> {
+        self.verify_with(digest, &mut vec![0; PIECE])
+    }
+
+    /// Reads many objects through, several at a time, and calls `found` with the number of each and its condition, in any order.
+    ///
+    /// # Errors
+    /// The site cannot be read; objects that are not begun yet are not read then.
+    pub fn verify_all(&self, digests: &[Digest], found: &mut dyn FnMut(usize, Condition)) -> Result<()> {
+        let n_threads = thread::available_parallelism().map_or(1, usize::from).min(READERS_MAX);
+        let (next, has_failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let (sender, receiver) = mpsc::channel();
+        let read = |sender: mpsc::Sender<(usize, Result<Condition>)>| {
+            let mut piece = vec![0; PIECE];
+            while !has_failed.load(Ordering::Relaxed) {
+                let n = next.fetch_add(1, Ordering::Relaxed);
+                let Some(digest) = digests.get(n) else { return };
+                let condition = self.verify_with(*digest, &mut piece);
+                has_failed.fetch_or(condition.is_err(), Ordering::Relaxed);
+                // Nobody receives after a failure.
+                let _ = sender.send((n, condition));
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..n_threads {
+                let sender = sender.clone();
+                scope.spawn(|| read(sender));
+            }
+            drop(sender);
+            receiver.iter().try_for_each(|(n, condition)| condition.map(|condition| found(n, condition)))
+        })
+    }
+
+    fn verify_with(&self, digest: Digest, piece: &mut [u8]) -> Result<Condition> {
         let path = self.path_of(digest);
         let mut file = match fs::File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Condition::Missing),
             Err(error) => return Err(io_error("read", &path, &error)),
         };
-        match copy(&mut file, &mut io::sink()) {
+        match copy_with(&mut file, &mut io::sink(), piece) {
             Ok((found, _)) => Ok(if found == digest { Condition::Good } else { Condition::Bad }),
             // A disk that cannot give the bytes back has lost them.
             Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(Condition::Bad),
@@ -357,11 +395,14 @@ impl Read for Remembering<'_> {
 
 /// Copies and hashes; returns the digest and how many bytes there were.
 fn copy(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<(Digest, u64)> {
+    copy_with(from, to, &mut vec![0; PIECE])
+}
+
+fn copy_with(from: &mut dyn Read, to: &mut dyn Write, piece: &mut [u8]) -> io::Result<(Digest, u64)> {
     let mut hasher = blake3::Hasher::new();
-    let mut piece = vec![0; PIECE];
     let mut size = 0;
     loop {
-        match from.read(&mut piece) {
+        match from.read(piece) {
             Ok(0) => return Ok((Digest(*hasher.finalize().as_bytes()), size)),
             Ok(n) => {
                 hasher.update(&piece[..n]);
@@ -401,4 +442,52 @@ fn write_whole(incoming: &Path, target: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = fs::File::create(&part).map_err(explain)?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(explain)?;
     fs::rename(&part, target).map_err(explain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objects of which each third is damaged and each third is gone are told apart, each by its number.
+    #[test]
+    fn many_objects_are_verified_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::make(&dir.path().join("site"), "here").unwrap();
+        let mut batch = folder.batch().unwrap();
+        // Some are larger than what is read at once.
+        let text = |n: usize| format!("{n}").repeat(if n.is_multiple_of(10) { 200_000 } else { n });
+        let digests: Vec<Digest> = (0..120).map(|n| batch.add(&mut text(n).as_bytes()).unwrap().0).collect();
+        batch.keep().unwrap();
+        for (n, digest) in digests.iter().enumerate() {
+            let path = folder.path_of(*digest);
+            match n % 3 {
+                1 => {
+                    fs::remove_file(&path).unwrap();
+                    fs::write(&path, text(n) + "!").unwrap();
+                }
+                2 => fs::remove_file(&path).unwrap(),
+                _ => {}
+            }
+        }
+        let mut found = vec![None; digests.len()];
+        folder
+            .verify_all(&digests, &mut |n, condition| assert_eq!(found[n].replace(condition), None))
+            .unwrap();
+        for (n, condition) in found.into_iter().enumerate() {
+            let kinds = [Condition::Good, Condition::Bad, Condition::Missing];
+            assert_eq!(condition, Some(kinds[n % 3]), "{n}");
+        }
+        folder.verify_all(&[], &mut |_, _| panic!("there is none")).unwrap();
+    }
+
+    #[test]
+    fn a_site_that_cannot_be_read_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::make(&dir.path().join("site"), "here").unwrap();
+        let digests: Vec<Digest> = (0..50).map(|n| Digest::of(format!("{n}").as_bytes())).collect();
+        // A directory where an object belongs.
+        fs::create_dir_all(folder.path_of(digests[7])).unwrap();
+        let error = folder.verify_all(&digests, &mut |_, _| {}).unwrap_err().to_string();
+        assert!(error.contains("cannot read"), "{error}");
+    }
 }

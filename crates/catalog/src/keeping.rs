@@ -9,6 +9,7 @@ use crate::folder::{BATCH_BYTES, BATCH_FILES, Condition, Folder};
 use crate::sites::{Needed, ReplicaState, SiteState};
 use eyas_core::replication::{self, Copy, Short, SiteNo};
 use eyas_data::Digest;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
@@ -92,9 +93,17 @@ impl Catalog {
         let folder = self.folder(site)?;
         let mut audit = Audit { site: site.into(), ..Audit::default() };
         let mut good = vec![];
-        let replicas = self.replicas_at(site)?;
-        for (digest, size_bytes, state) in &replicas {
-            match folder.verify(*digest)? {
+        let mut replicas = self.replicas_at(site)?;
+        // The largest are begun first, so that no reader has one left when the others have ended.
+        replicas.sort_by_key(|(_, size_bytes, _)| Reverse(*size_bytes));
+        let digests: Vec<Digest> = replicas.iter().map(|(digest, ..)| *digest).collect();
+        let mut conditions = vec![None; replicas.len()];
+        folder.verify_all(&digests, &mut |n, condition| {
+            conditions[n] = Some(condition);
+            progress(replicas[n].1);
+        })?;
+        for ((digest, size_bytes, state), condition) in replicas.iter().zip(conditions) {
+            match condition.expect("all were read") {
                 Condition::Good => {
                     audit.n_good += 1;
                     audit.good_bytes += size_bytes;
@@ -108,10 +117,13 @@ impl Catalog {
                 Condition::Bad => audit.bad.push(*digest),
                 Condition::Missing => audit.missing.push(*digest),
             }
-            progress(*size_bytes);
         }
-        let known: HashSet<Digest> = replicas.iter().map(|(digest, ..)| *digest).collect();
+        let known: HashSet<Digest> = digests.into_iter().collect();
         audit.foreign = folder.objects()?.into_iter().filter(|digest| !known.contains(digest)).collect();
+        // In the order in which the database has them; a report is in that order, too.
+        for digests in [&mut good, &mut audit.bad, &mut audit.missing, &mut audit.foreign] {
+            digests.sort_unstable();
+        }
         self.note_replicas(site, &good, ReplicaState::Ready, now_ms)?;
         self.note_replicas(site, &audit.bad, ReplicaState::Bad, now_ms)?;
         self.forget_replicas(site, &audit.missing)?;

@@ -24,7 +24,7 @@ pub struct CatalogArgs {
     /// Files of 10 KB that are put
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     files: u32,
-    /// Megabytes of large files that are audited
+    /// Megabytes of large files that are audited: 16 files beside the small ones
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     megabytes: u64,
     #[command(flatten)]
@@ -34,6 +34,8 @@ pub struct CatalogArgs {
 const NOW: i64 = 1_800_000_000_000;
 /// Queries of each kind; the figure is their median.
 const QUERIES: u32 = 21;
+/// Large files that are audited.
+const LARGE_FILES: u32 = 16;
 /// Data sets that are taken over in one transaction.
 const AT_ONCE: u32 = 5_000;
 
@@ -157,7 +159,11 @@ fn put_and_audit(
         std::fs::write(folder.join(n.to_string()), bytes)?;
     }
     let large = dir.join("large");
-    std::fs::write(&large, vec![7_u8; (args.megabytes * 1_000_000) as usize])?;
+    std::fs::create_dir_all(&large)?;
+    for n in 0..LARGE_FILES {
+        let n_bytes = args.megabytes * 1_000_000 / u64::from(LARGE_FILES);
+        std::fs::write(large.join(n.to_string()), vec![n as u8; n_bytes as usize])?;
+    }
     let began = Instant::now();
     let copied = Command::new("cp").arg("-r").arg(&small).arg(dir.join("copy")).status()?;
     let flushed = Command::new("sync").arg("-f").arg(dir).status()?;
@@ -179,19 +185,20 @@ fn put_and_audit(
     let began = Instant::now();
     let audit = catalog.audit("bench", NOW, &mut |_| {}).map_err(failed)?;
     let rate = audit.good_bytes as f64 / 1e6 / began.elapsed().as_secs_f64();
-    let bytes = std::fs::read(&large)?;
-    let began = Instant::now();
-    let digest = Digest::of(&bytes);
-    let hashing = bytes.len() as f64 / 1e6 / began.elapsed().as_secs_f64();
-    if !catalog
-        .files(caller, &Key { label: "large".into(), version: None })
-        .map_err(failed)?
-        .iter()
-        .any(|f| f.digest == digest)
-    {
-        return Err(failed("what was put is not what was read"));
+    let files = catalog.files(caller, &Key { label: "large".into(), version: None }).map_err(failed)?;
+    let (mut n_bytes, mut seconds) = (0, 0.0);
+    for file in &files {
+        let bytes = std::fs::read(large.join(&file.path))?;
+        let began = Instant::now();
+        let digest = Digest::of(&bytes);
+        seconds += began.elapsed().as_secs_f64();
+        n_bytes += bytes.len();
+        if digest != file.digest {
+            return Err(failed("what was put is not what was read"));
+        }
     }
+    let hashing = n_bytes as f64 / 1e6 / seconds;
     let row = Row::new(format!("audit of {} copies", audit.n_good), rate, "MB/s");
-    table.row(row.target("70 %", "95 %").against("BLAKE3 in memory", hashing));
+    table.row(row.target("70 %", "95 %").against("BLAKE3 in memory, one thread", hashing));
     Ok(())
 }
