@@ -21,20 +21,21 @@ pub(super) fn keep_all(
     arrivals: &mpsc::Sender<Arrival>,
 ) {
     for member in membership.others() {
-        let link = Link { member, membership, addresses: addresses.clone(), arrivals: arrivals.clone() };
-        tokio::spawn(link.keep(identity.clone()));
+        let connection =
+            MemberConnection { member, membership, addresses: addresses.clone(), arrivals: arrivals.clone() };
+        tokio::spawn(connection.keep(identity.clone()));
     }
 }
 
 /// Our connection to another dispatcher; it is made again whenever it breaks.
-struct Link {
+struct MemberConnection {
     member: MemberId,
     membership: Membership,
     addresses: watch::Receiver<Vec<String>>,
     arrivals: mpsc::Sender<Arrival>,
 }
 
-impl Link {
+impl MemberConnection {
     async fn keep(mut self, identity: Identity) {
         loop {
             let addresses = self.addresses.borrow_and_update().clone();

@@ -82,6 +82,81 @@ impl Durable {
     }
 }
 
+/// What the journal is writing, and what waits until it is on the disk.
+#[derive(Default)]
+pub(super) struct Recording {
+    /// What is done when the record of a number is durable, in the order of the numbers.
+    effects: VecDeque<(Seq, Effect)>,
+    pub(super) ends: BeingRecorded,
+    /// Somebody waits for what was appended to the journal since the last commit.
+    commit_now: bool,
+    /// Digests and sizes of outputs that are on their way home, for the record of the task's end.
+    pub(super) outputs: HashMap<TaskId, Vec<(Digest, u64)>>,
+    /// Ends that are durable, by run.
+    pub(super) durable: BTreeMap<RunId, Durable>,
+    /// The latest record that something waited for, and the latest that is on the disk.
+    appended: Seq,
+    durable_seq: Seq,
+}
+
+impl Recording {
+    /// The journal has taken a record under this number, on which an effect may wait.
+    fn append(&mut self, seq: Seq, effect: Option<Effect>) {
+        self.appended = seq;
+        self.effects.extend(effect.map(|effect| (seq, effect)));
+    }
+
+    /// Has an effect wait for all that was appended so far. Gives it back where all of that is durable.
+    fn wait(&mut self, effect: Effect) -> Option<Effect> {
+        if self.appended <= self.durable_seq {
+            return Some(effect);
+        }
+        self.commit_now = true;
+        self.effects.push_back((self.appended, effect));
+        None
+    }
+
+    /// Has an effect wait for the same record as the latest that waits. One does.
+    pub(super) fn wait_with_latest(&mut self, effect: Effect) {
+        let seq = self.effects.back().expect("the commit waits for the disk").0;
+        self.effects.push_back((seq, effect));
+    }
+
+    /// The journal has everything up to `durable` on the disk.
+    fn note_durable(&mut self, durable: Seq) {
+        self.durable_seq = self.durable_seq.max(durable);
+    }
+
+    /// The next effect whose record is not later than `durable`.
+    fn next_due(&mut self, durable: Seq) -> Option<Effect> {
+        let is_due = self.effects.front().is_some_and(|(seq, _)| *seq <= durable);
+        is_due.then(|| self.effects.pop_front().expect("just seen").1)
+    }
+
+    /// The journal is to write what was appended, as somebody waits for it.
+    pub(super) fn hurry(&mut self) {
+        self.commit_now = true;
+    }
+
+    /// Whether somebody waits for what was appended; asked before each commit.
+    pub(super) fn take_hurry(&mut self) -> bool {
+        std::mem::take(&mut self.commit_now)
+    }
+
+    pub(super) fn revive(&mut self, run: RunId) {
+        self.durable.entry(run).or_default().n_done -= 1;
+    }
+
+    pub(super) fn count(&mut self, run: RunId, outcome: Ended) {
+        let durable = self.durable.entry(run).or_default();
+        match outcome {
+            Ended::Done => durable.n_done += 1,
+            Ended::Failed => durable.n_failed += 1,
+            Ended::Cancelled => durable.n_cancelled += 1,
+        }
+    }
+}
+
 /// Ends of tasks that the journal is still writing.
 #[derive(Default)]
 pub(super) struct BeingRecorded {
@@ -131,11 +206,12 @@ impl<O: Outside> Session<O> {
     /// Appends a record; its effect waits until it is durable. A journal that is full makes everything wait:
     /// nothing more is accepted until the disk takes what there is.
     pub(super) fn journal(&mut self, record: &Record<'_>, effect: Option<Effect>) -> Option<Seq> {
-        self.commit_now |= !matches!(record, Record::TaskEnded { .. });
+        if !matches!(record, Record::TaskEnded { .. }) {
+            self.recording.hurry();
+        }
         match self.outside.append(record) {
             Ok(seq) => {
-                self.appended = seq;
-                self.effects.extend(effect.map(|effect| (seq, effect)));
+                self.recording.append(seq, effect);
                 Some(seq)
             }
             Err(why) => {
@@ -147,30 +223,26 @@ impl<O: Outside> Session<O> {
 
     /// Has `effect` wait for all that was appended so far.
     pub(super) fn when_durable(&mut self, effect: Effect) {
-        match self.appended <= self.durable_seq {
-            true => self.take_effect(effect),
-            false => {
-                self.commit_now = true;
-                self.effects.push_back((self.appended, effect));
-            }
+        if let Some(effect) = self.recording.wait(effect) {
+            self.take_effect(effect);
         }
     }
 
     /// The core has ended a task; `by`: the attempt that ended it, if one did.
     pub(super) fn record_end(&mut self, task: TaskId, outcome: Outcome, by: Option<(ExecutorId, AttemptNo)>) {
-        let outputs = self.outputs.remove(&task).filter(|_| outcome == Outcome::Done).unwrap_or_default();
+        let outputs =
+            self.recording.outputs.remove(&task).filter(|_| outcome == Outcome::Done).unwrap_or_default();
         let (run, ended) = (self.core.run_of(task), Ended::from(&outcome));
         let effect = Effect::TaskEnded { task, run, outcome: ended, by };
         if self.journal(&Record::TaskEnded { task, outcome, outputs }, Some(effect)).is_some() {
-            self.being_recorded.begin(task, by);
+            self.recording.ends.begin(task, by);
         }
     }
 
     /// The journal has everything up to `durable` on the disk.
     pub(super) fn on_durable(&mut self, durable: Seq) {
-        self.durable_seq = self.durable_seq.max(durable);
-        while self.effects.front().is_some_and(|(seq, _)| *seq <= durable) {
-            let (_, effect) = self.effects.pop_front().expect("just seen");
+        self.recording.note_durable(durable);
+        while let Some(effect) = self.recording.next_due(durable) {
             self.take_effect(effect);
         }
     }
@@ -178,14 +250,14 @@ impl<O: Outside> Session<O> {
     fn take_effect(&mut self, effect: Effect) {
         match effect {
             Effect::RunAccepted { connection, number, run } => {
-                self.submitting.remove(&run);
-                self.sealed.remove(&run);
+                self.submissions.submitting.remove(&run);
+                self.submissions.sealed.remove(&run);
                 let (whole, n_tasks) = self.on_committed(run);
                 self.reply(connection, number, ReplyBody::RunAccepted { run: whole, n_tasks, again: false });
                 self.tell_decided(run);
             }
             Effect::AddedAgain { connection, number, run, token } => {
-                let body = match self.added.get(&(run, token)) {
+                let body = match self.submissions.added.get(&(run, token)) {
                     Some(known) => ReplyBody::RunAccepted { run, n_tasks: known.n_tasks(), again: true },
                     None => ReplyBody::Refused { reason: "who submitted this first gave it up".into() },
                 };
@@ -196,10 +268,10 @@ impl<O: Outside> Session<O> {
             Effect::GivesOut => self.feed(Event::GivesOut),
             Effect::RunForgotten { run, asker } => self.on_forgotten(run, asker),
             Effect::SayEnded { member, number, parts } => self.say_ended(member, number, parts),
-            Effect::TaskRevived { run } => self.durable.entry(run).or_default().n_done -= 1,
+            Effect::TaskRevived { run } => self.recording.revive(run),
             Effect::TaskEnded { task, run, outcome, by } => {
-                self.being_recorded.end(task, by);
-                self.count_durable(run, outcome);
+                self.recording.ends.end(task, by);
+                self.recording.count(run, outcome);
                 if let Some((executor, attempt)) = by {
                     self.acknowledge(executor, task, attempt);
                 }
@@ -207,19 +279,10 @@ impl<O: Outside> Session<O> {
         }
     }
 
-    pub(super) fn count_durable(&mut self, run: RunId, outcome: Ended) {
-        let durable = self.durable.entry(run).or_default();
-        match outcome {
-            Ended::Done => durable.n_done += 1,
-            Ended::Failed => durable.n_failed += 1,
-            Ended::Cancelled => durable.n_cancelled += 1,
-        }
-    }
-
     /// What the executor said of this attempt has not to be recorded. It may also have said again, after a reconnect, what the
     /// journal is still writing: then it is acknowledged when that is durable.
     pub(super) fn let_go(&mut self, executor: ExecutorId, task: TaskId, attempt: AttemptNo) {
-        if !self.being_recorded.has_attempt(executor, task, attempt) {
+        if !self.recording.ends.has_attempt(executor, task, attempt) {
             self.acknowledge(executor, task, attempt);
         }
     }

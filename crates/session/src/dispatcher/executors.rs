@@ -1,5 +1,6 @@
 //! Executors: hello, messages, silence, goodbye.
 
+use super::names::ExecutorNames;
 use super::*;
 use eyas_core::dispatcher::TaskState;
 use eyas_core::heard::CacheChanges;
@@ -19,6 +20,28 @@ const LISTENED_MAX_NS: u64 = TICK_NS;
 const IDLE_BEATS_PER_S: u64 = 2000;
 /// An executor without attempts speaks so many times within its lease, at least.
 const IDLE_BEATS_PER_LEASE: u64 = 4;
+
+/// All executors that are there or may come back.
+pub(super) struct Executors {
+    pub(super) by_id: BTreeMap<ExecutorId, ExecutorConnection>,
+    pub(super) names: ExecutorNames,
+    /// The latest number that was given to one.
+    last: u32,
+    pub(super) listening: Listening,
+    pub(super) sending: Sending,
+}
+
+impl Executors {
+    pub(super) fn new(now: Timestamp) -> Executors {
+        Executors {
+            by_id: BTreeMap::new(),
+            names: ExecutorNames::default(),
+            last: 0,
+            listening: Listening::new(now),
+            sending: Sending::default(),
+        }
+    }
+}
 
 #[derive(Default)]
 pub(super) struct Connection {
@@ -102,7 +125,7 @@ impl<O: Outside> Session<O> {
             return self.outside.welcome(connection, instead);
         }
         let is_ours = hello.offer.owner == Some(self.options.incarnation);
-        let known = hello.known_as.filter(|executor| is_ours && self.executors.contains_key(executor));
+        let known = hello.known_as.filter(|executor| is_ours && self.executors.by_id.contains_key(executor));
         let executor = known.unwrap_or_else(|| self.next_executor());
         let welcome = Welcome::Executor {
             executor,
@@ -123,7 +146,7 @@ impl<O: Outside> Session<O> {
             (None, None) => format!("eyas: executor {name} joined from {peer}, with {slots} slots{held}"),
             _ => format!("eyas: executor {name} is back, from {peer}, with {slots} slots"),
         });
-        self.executor_names.insert(executor, hello.offer.name.clone());
+        self.executors.names.insert(executor, hello.offer.name.clone());
         self.connect(executor, connection, peer, &hello);
         self.tell_peers_of(executor);
         self.feed(Event::ExecutorJoined { executor, offer: hello.offer });
@@ -150,9 +173,9 @@ impl<O: Outside> Session<O> {
     }
 
     fn next_executor(&mut self) -> ExecutorId {
-        let last = self.last_executor;
-        self.last_executor = self.options.config.group.map_or(last + 1, |g| g.next_number(last));
-        ExecutorId(self.last_executor)
+        let last = self.executors.last;
+        self.executors.last = self.options.config.group.map_or(last + 1, |g| g.next_number(last));
+        ExecutorId(self.executors.last)
     }
 
     fn settings(&self) -> Settings {
@@ -175,9 +198,9 @@ impl<O: Outside> Session<O> {
             served_at: Arc::new(ServedAt { address: data_address, data_id: hello.data_id }),
             told: BTreeMap::new(),
             status: ExecutorStatus::default(),
-            silent_at: self.listening.ns(self.now) + BEATS_MISSED_MAX * HEARTBEAT_NS,
+            silent_at: self.executors.listening.ns(self.now) + BEATS_MISSED_MAX * HEARTBEAT_NS,
         };
-        if let Some(old) = self.executors.insert(executor, entry)
+        if let Some(old) = self.executors.by_id.insert(executor, entry)
             && let Some(old) = self.connections.get_mut(&old.connection)
         {
             old.executor = None;
@@ -188,7 +211,7 @@ impl<O: Outside> Session<O> {
 
     /// Where an executor of this dispatcher, or of another one of the group, serves its cache.
     fn find_served(&self, executor: ExecutorId) -> Option<&Arc<ServedAt>> {
-        let ours = self.executors.get(&executor).map(|e| &e.served_at);
+        let ours = self.executors.by_id.get(&executor).map(|e| &e.served_at);
         ours.or_else(|| self.foreign_served(executor))
     }
 
@@ -198,7 +221,7 @@ impl<O: Outside> Session<O> {
         let mut peers = vec![];
         for source in inputs.iter().flat_map(|i| &i.sources) {
             let Some(served_at) = self.find_served(*source).cloned() else { continue };
-            let Some(e) = self.executors.get_mut(&executor) else { return };
+            let Some(e) = self.executors.by_id.get_mut(&executor) else { return };
             if e.told.get(source) != Some(&served_at) {
                 peers.push((*source, served_at.address.clone(), served_at.data_id));
                 e.told.insert(*source, served_at);
@@ -211,7 +234,7 @@ impl<O: Outside> Session<O> {
 
     /// The executor's connection is gone. It may come back until its lease ends.
     pub(super) fn on_silent(&mut self, executor: ExecutorId, connection: u64) {
-        if self.executors.get(&executor).is_some_and(|e| e.connection == connection) {
+        if self.executors.by_id.get(&executor).is_some_and(|e| e.connection == connection) {
             self.say(format!("eyas: executor {} fell silent", self.name_of(executor)));
             self.feed(Event::ExecutorSilent { executor });
         }
@@ -219,9 +242,10 @@ impl<O: Outside> Session<O> {
 
     /// A connection on which an executor has said nothing for long counts as broken.
     pub(super) fn leave_the_silent(&mut self) {
-        let listened_ns = self.listening.ns(self.now);
+        let listened_ns = self.executors.listening.ns(self.now);
         let is_silent = |e: &&ExecutorConnection| listened_ns > e.silent_at;
-        let silent: Vec<u64> = self.executors.values().filter(is_silent).map(|e| e.connection).collect();
+        let silent: Vec<u64> =
+            self.executors.by_id.values().filter(is_silent).map(|e| e.connection).collect();
         for connection in silent {
             self.on_disconnected(connection);
         }
@@ -236,12 +260,12 @@ impl<O: Outside> Session<O> {
 
     /// No names stay of executors that have left and of which no known run can speak.
     pub(super) fn forget_names(&mut self) {
-        self.executor_names.forget(self.first_run());
+        self.executors.names.forget(self.first_run());
     }
 
     fn disconnect(&mut self, executor: ExecutorId) {
-        self.executor_names.left(executor, RunId(self.next_run));
-        if let Some(e) = self.executors.remove(&executor)
+        self.executors.names.left(executor, RunId(self.next_run));
+        if let Some(e) = self.executors.by_id.remove(&executor)
             && let Some(c) = self.connections.get_mut(&e.connection)
             && c.executor == Some(executor)
         {
@@ -251,7 +275,7 @@ impl<O: Outside> Session<O> {
 
     /// An executor's name, for people.
     pub(super) fn name_of(&self, executor: ExecutorId) -> String {
-        self.executor_names.get(executor).map_or(format!("{executor}"), |name| shown(name).to_string())
+        self.executors.names.get(executor).map_or(format!("{executor}"), |name| shown(name).to_string())
     }
 
     pub(super) fn lose(&mut self, executor: ExecutorId, reason: String) {
@@ -270,7 +294,7 @@ impl<O: Outside> Session<O> {
 
     /// How often an executor without attempts has to speak.
     pub(super) fn idle_ns(&self) -> u64 {
-        let n_ns = self.executors.len() as u64 * 1_000_000_000;
+        let n_ns = self.executors.by_id.len() as u64 * 1_000_000_000;
         (n_ns / IDLE_BEATS_PER_S).min(self.options.config.lease_ns / IDLE_BEATS_PER_LEASE).max(HEARTBEAT_NS)
     }
 
@@ -282,8 +306,8 @@ impl<O: Outside> Session<O> {
             true => beats_ns,
             false => beats_ns.max(5 * self.idle_ns() / 2),
         };
-        if let Some(e) = self.executors.get_mut(&executor) {
-            e.silent_at = self.listening.ns(self.now) + patience_ns;
+        if let Some(e) = self.executors.by_id.get_mut(&executor) {
+            e.silent_at = self.executors.listening.ns(self.now) + patience_ns;
         }
     }
 
@@ -308,7 +332,7 @@ impl<O: Outside> Session<O> {
             match message {
                 FromExecutor::Node(message) => self.on_node_message(executor, message),
                 FromExecutor::Status(status) => {
-                    if let Some(e) = self.executors.get_mut(&executor) {
+                    if let Some(e) = self.executors.by_id.get_mut(&executor) {
                         e.status = *status;
                     }
                     let idle_ns = self.idle_ns();
@@ -359,7 +383,7 @@ impl<O: Outside> Session<O> {
             );
         if is_current {
             let outputs = report.outputs.iter().map(|o| (o.digest, o.size_bytes)).collect();
-            self.outputs.insert(report.task, outputs);
+            self.recording.outputs.insert(report.task, outputs);
         }
     }
 
@@ -374,8 +398,8 @@ impl<O: Outside> Session<O> {
 
     pub(super) fn assign(&mut self, executor: ExecutorId, assignment: Box<Assignment>) {
         // From now on it has to speak as often as one that has work.
-        if let Some(e) = self.executors.get_mut(&executor) {
-            let by_work = self.listening.ns(self.now) + BEATS_MISSED_MAX * HEARTBEAT_NS;
+        if let Some(e) = self.executors.by_id.get_mut(&executor) {
+            let by_work = self.executors.listening.ns(self.now) + BEATS_MISSED_MAX * HEARTBEAT_NS;
             e.silent_at = e.silent_at.min(by_work);
         }
         let spec = self.core.task_spec(assignment.task);
@@ -387,7 +411,7 @@ impl<O: Outside> Session<O> {
     /// The permission of `executor` to fetch each input from each of its sources, in order.
     pub(super) fn permits(&self, executor: ExecutorId, inputs: &[AssignedInput]) -> Vec<Permit> {
         let mut permits = vec![];
-        let requester_id = self.executors.get(&executor).map_or(0, |e| e.served_at.data_id);
+        let requester_id = self.executors.by_id.get(&executor).map_or(0, |e| e.served_at.data_id);
         for input in inputs {
             let Some(known) = &input.known else { continue };
             for source in &input.sources {
@@ -412,13 +436,13 @@ impl<O: Outside> Session<O> {
 
     /// What is collected for the executor; it is sent with the next sending.
     pub(super) fn out(&mut self, executor: ExecutorId) -> Option<&mut Vec<ToExecutor>> {
-        let number = self.executors.get(&executor)?.connection;
+        let number = self.executors.by_id.get(&executor)?.connection;
         let connection = self.connections.get_mut(&number)?;
         if !std::mem::replace(&mut connection.is_due, true) {
-            self.sending.due.push(number);
+            self.executors.sending.due.push(number);
         }
         if connection.out.capacity() == 0
-            && let Some(spare) = self.sending.spare.pop()
+            && let Some(spare) = self.executors.sending.spare.pop()
         {
             connection.out = spare;
         }
@@ -426,6 +450,6 @@ impl<O: Outside> Session<O> {
     }
 
     pub(super) fn is_connected(&self, executor: ExecutorId) -> bool {
-        self.executors.get(&executor).is_some_and(|e| self.connections.contains_key(&e.connection))
+        self.executors.by_id.get(&executor).is_some_and(|e| self.connections.contains_key(&e.connection))
     }
 }

@@ -114,8 +114,8 @@ impl<O: Outside> Session<O> {
     pub(super) fn forget_run(&mut self, run: RunId) {
         self.forgetting.n_tasks += self.core.find_run(run).map_or(0, |r| r.n_tasks);
         self.forgetting.any = true;
-        self.durable.remove(&run);
-        self.added.retain(|(of, _), _| *of != run);
+        self.recording.durable.remove(&run);
+        self.submissions.added.retain(|(of, _), _| *of != run);
         self.forget_part(run);
         self.feed(Event::RunForgotten { run });
         self.forget_names();

@@ -141,7 +141,7 @@ impl<O: Outside> Session<O> {
         group.links.insert(member);
         group.load_told = None;
         self.say(format!("eyas: dispatcher {} of the group is connected", member.0 + 1));
-        let ours = self.executors.keys().copied().collect::<Vec<_>>();
+        let ours = self.executors.by_id.keys().copied().collect::<Vec<_>>();
         let peers = ours.into_iter().map(|executor| self.peer(executor)).collect();
         self.tell_member(member, &FromMember::Peers(peers));
         self.feed(Event::MemberConnected { member });
@@ -234,8 +234,8 @@ impl<O: Outside> Session<O> {
     }
 
     pub(super) fn peer(&self, executor: ExecutorId) -> (ExecutorId, String, u32, String) {
-        let e = &self.executors[&executor];
-        let name = self.executor_names.get(executor).unwrap_or_default().to_owned();
+        let e = &self.executors.by_id[&executor];
+        let name = self.executors.names.get(executor).unwrap_or_default().to_owned();
         (executor, e.served_at.address.clone(), e.served_at.data_id, name)
     }
 
@@ -255,7 +255,7 @@ impl<O: Outside> Session<O> {
             let new = ServedAt { address, data_id };
             if group.foreign.get(&executor).is_none_or(|known| **known != new) {
                 group.foreign.insert(executor, Arc::new(new));
-                self.executor_names.insert(executor, name);
+                self.executors.names.insert(executor, name);
             }
         }
     }
@@ -310,7 +310,7 @@ impl<O: Outside> Session<O> {
     /// An executor says goodbye. If it goes to another member, it may still be asked for files.
     pub(super) fn remember_peer(&mut self, executor: ExecutorId) {
         if let Some(group) = &mut self.group
-            && let Some(e) = self.executors.get(&executor)
+            && let Some(e) = self.executors.by_id.get(&executor)
         {
             group.foreign.insert(executor, e.served_at.clone());
         }

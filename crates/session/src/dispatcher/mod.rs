@@ -41,8 +41,8 @@ pub use outside::{Answer, Outside, Permission, Seq};
 pub use prints::with_live;
 pub use records::Record;
 
-use ends::{BeingRecorded, Durable, Effect, Ended};
-use executors::{Connection, ExecutorConnection, Listening, Sending};
+use ends::{Effect, Ended, Recording};
+use executors::{Connection, Executors};
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::*;
 use eyas_core::*;
@@ -51,14 +51,13 @@ use eyas_wire::message::*;
 use forget::Forgetting;
 use forget_parts::ForgettingParts;
 use members::Group;
-use names::ExecutorNames;
 use prints::Prints;
 use provision::Provision;
 use recover::Reading;
 use status::Watch;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
-use submissions::{Added, Adding};
+use submissions::{Adding, Submissions};
 
 /// How often an executor says that it is there.
 pub const HEARTBEAT_NS: u64 = 1_000_000_000;
@@ -146,46 +145,17 @@ pub struct Session<O> {
     /// Of the input that is being taken.
     now: Timestamp,
     core: Dispatcher,
-    /// Submissions that were given up, of which the journal does not say so yet: they were open when the last process died, or
-    /// it had no room.
-    aborts_owed: Vec<RunId>,
     prints: Prints,
     connections: BTreeMap<u64, Connection>,
-    sending: Sending,
-    executors: BTreeMap<ExecutorId, ExecutorConnection>,
-    listening: Listening,
-    executor_names: ExecutorNames,
-    last_executor: u32,
+    executors: Executors,
     next_run: u32,
-    /// Who submits a run that is not committed yet.
-    submitting: BTreeMap<RunId, u64>,
-    /// Submissions whose commit the journal is writing. Nothing but the disk decides what becomes of them: were one given up now, a
-    /// restart could still find its commit.
-    sealed: BTreeSet<RunId>,
-    refused: BTreeMap<RunId, String>,
-    /// Submissions into runs, by the number of the submission.
-    adding: BTreeMap<RunId, Adding>,
-    /// Requests that wait until a submission into a run in parts is decided.
-    deferred: Vec<(u64, Request)>,
-    /// A submission was decided since: the deferred requests are looked at again.
-    decided: bool,
-    /// What was added, by run and token.
-    added: BTreeMap<(RunId, String), Added>,
-    effects: VecDeque<(Seq, Effect)>,
-    being_recorded: BeingRecorded,
-    /// Somebody waits for what was appended to the journal since the last commit.
-    commit_now: bool,
-    /// Digests and sizes of outputs that are on their way home, for the record of the task's end.
-    outputs: HashMap<TaskId, Vec<(Digest, u64)>>,
-    durable: BTreeMap<RunId, Durable>,
+    submissions: Submissions,
+    recording: Recording,
     watches: Vec<Watch>,
     warning: Option<String>,
     provision: Provision,
     forgetting: Forgetting,
     forgetting_parts: ForgettingParts,
-    /// The latest record that something waited for, and the latest that is on the disk.
-    appended: Seq,
-    durable_seq: Seq,
     /// Where this is one of several dispatchers.
     group: Option<Group>,
     core_ticked: Timestamp,
@@ -213,34 +183,17 @@ impl<O: Outside> Session<O> {
             has_begun: false,
             started: now,
             now,
-            aborts_owed: vec![],
             prints: Prints::default(),
             connections: BTreeMap::new(),
-            sending: Sending::default(),
-            executors: BTreeMap::new(),
-            listening: Listening::new(now),
-            executor_names: ExecutorNames::default(),
-            last_executor: 0,
+            executors: Executors::new(now),
             next_run: 1,
-            submitting: BTreeMap::new(),
-            sealed: BTreeSet::new(),
-            refused: BTreeMap::new(),
-            adding: BTreeMap::new(),
-            deferred: vec![],
-            decided: false,
-            added: BTreeMap::new(),
-            effects: VecDeque::new(),
-            being_recorded: BeingRecorded::default(),
-            commit_now: false,
-            outputs: HashMap::new(),
-            durable: BTreeMap::new(),
+            submissions: Submissions::default(),
+            recording: Recording::default(),
             watches: vec![],
             warning: None,
             provision: Provision::default(),
             forgetting: Forgetting::default(),
             forgetting_parts: ForgettingParts::default(),
-            appended: 0,
-            durable_seq: 0,
             core_ticked: now,
             actions: vec![],
             ticked: false,
@@ -339,7 +292,7 @@ impl<O: Outside> Session<O> {
         self.now = now;
         self.take_deferred();
         self.end_drained();
-        self.outside.commit(std::mem::take(&mut self.commit_now));
+        self.outside.commit(self.recording.take_hurry());
         self.tell_watchers();
         self.send_all();
     }
@@ -348,7 +301,7 @@ impl<O: Outside> Session<O> {
     pub fn say_goodbye(&mut self) {
         let reason = self.stop.clone().unwrap_or_default();
         self.say(format!("eyas: the dispatcher ends: {}", line_of(&reason)));
-        for executor in self.executors.keys().copied().collect::<Vec<_>>() {
+        for executor in self.executors.by_id.keys().copied().collect::<Vec<_>>() {
             self.tell(executor, ToExecutor::Shutdown { reason: reason.clone() });
         }
         self.send_all();
@@ -374,7 +327,7 @@ impl<O: Outside> Session<O> {
         let Some(gone) = self.connections.remove(&connection) else { return };
         self.outside.close(connection);
         self.watches.retain(|w| w.connection != connection);
-        self.deferred.retain(|(c, _)| *c != connection);
+        self.submissions.deferred.retain(|(c, _)| *c != connection);
         self.provision.left(self.now, connection);
         self.prints.left(connection);
         self.forgetting_parts.left(connection);
@@ -383,15 +336,14 @@ impl<O: Outside> Session<O> {
             self.on_silent(executor, connection);
         }
         // A submission whose client vanished is not half accepted.
-        let is_orphan = |(run, c): &(&RunId, &u64)| **c == connection && !self.sealed.contains(run);
-        let orphans: Vec<RunId> = self.submitting.iter().filter(is_orphan).map(|(run, _)| *run).collect();
+        let orphans = self.submissions.orphans_of(connection);
         for run in orphans {
             self.abort(run);
         }
     }
 
     fn on_tick(&mut self) {
-        self.listening.on_tick(self.now);
+        self.executors.listening.on_tick(self.now);
         // Every tick the core hears is in the log, as it may change what it does later; so they are few.
         if self.now.since_ns(self.core_ticked) >= TICK_NS {
             self.core_ticked = self.now;
@@ -485,14 +437,14 @@ impl<O: Outside> Session<O> {
                 self.journal(&record, Some(Effect::GivesOut));
             }
             Action::RefuseRun { run, message } => {
-                self.refused.insert(run, message);
+                self.submissions.refused.insert(run, message);
             }
             Action::EndRun { run } => {
                 // A run whose end is read from the journal ended in an earlier process.
                 if self.has_begun {
                     self.note_end_of(run);
                 }
-                self.commit_now = true;
+                self.recording.hurry();
             }
             Action::ForgetRun { run } => self.record_forgotten(run, None),
             Action::DrainExecutor { executor, reason } => self.drain(executor, reason),
@@ -524,9 +476,9 @@ impl<O: Outside> Session<O> {
 
     /// Sends what was collected. Recorded ends alone wait for company until the next tick.
     fn send_all(&mut self) {
-        let mut due = std::mem::take(&mut self.sending.due);
+        let mut due = std::mem::take(&mut self.executors.sending.due);
         if self.ticked {
-            due.append(&mut self.sending.waiting);
+            due.append(&mut self.executors.sending.waiting);
             due.sort_unstable();
             due.dedup();
         } else {
@@ -538,7 +490,7 @@ impl<O: Outside> Session<O> {
             let can_wait = matches!(&connection.out[..], [ToExecutor::Recorded { ended }] if ended.len() < RECORDED_BATCH);
             if can_wait && !self.ticked {
                 if !std::mem::replace(&mut connection.is_waiting, true) {
-                    self.sending.waiting.push(number);
+                    self.executors.sending.waiting.push(number);
                 }
                 continue;
             }
@@ -548,10 +500,10 @@ impl<O: Outside> Session<O> {
             if !connection.out.is_empty() {
                 self.outside.send(number, &mut connection.out);
                 connection.out.clear();
-                self.sending.keep(std::mem::take(&mut connection.out));
+                self.executors.sending.keep(std::mem::take(&mut connection.out));
             }
         }
-        self.sending.due = due;
+        self.executors.sending.due = due;
         self.outside.log_settled(std::mem::take(&mut self.ticked));
     }
 }

@@ -37,7 +37,7 @@ impl<O: Outside> Session<O> {
     /// commits none that is not prepared here. So an earlier submission that is not prepared here has been given up, and so has
     /// one with the same token.
     fn has_to_wait(&mut self, run: RunId, addition: &Addition) -> bool {
-        let others = self.adding.iter().filter(|(_, other)| other.addition.run == addition.run);
+        let others = self.submissions.adding.iter().filter(|(_, other)| other.addition.run == addition.run);
         let others = others.map(|(number, other)| (*number, other.addition.token == addition.token));
         for (other, is_again) in others.collect::<Vec<_>>() {
             let is_prepared = self.group.as_ref().is_some_and(|g| g.in_doubt.contains(&other));
@@ -48,7 +48,7 @@ impl<O: Outside> Session<O> {
             }
         }
         let is_in_doubt = self.group.as_ref().is_some_and(|g| g.in_doubt.contains(&addition.run));
-        is_in_doubt || self.adding.values().any(|other| other.addition.run == addition.run)
+        is_in_doubt || self.submissions.adding.values().any(|other| other.addition.run == addition.run)
     }
 
     pub(super) fn on_join_run(&mut self, connection: u64, request: Request) {
@@ -64,7 +64,7 @@ impl<O: Outside> Session<O> {
             group.last_opener = opened_by;
         }
         let is_in_doubt = self.group.as_ref().is_some_and(|g| g.in_doubt.contains(&run));
-        if is_in_doubt || self.submitting.get(&run).is_some_and(|other| *other != connection) {
+        if is_in_doubt || self.submissions.submitting.get(&run).is_some_and(|other| *other != connection) {
             // The first member gives the number again: it was killed before it had the other run for sure. The client of
             // that run may not know it yet.
             self.forget_prepared(run);
@@ -75,7 +75,7 @@ impl<O: Outside> Session<O> {
         {
             // The first member does one after the other, and tells in a moment what became of the one before.
             let body = RequestBody::JoinRun { run, opened_by, name, keep, into };
-            return self.deferred.push((connection, Request { number, body }));
+            return self.submissions.deferred.push((connection, Request { number, body }));
         }
         let whole = into.as_ref().map(|addition| addition.run);
         let why_not = match whole {
@@ -86,7 +86,7 @@ impl<O: Outside> Session<O> {
             _ if self.group.is_none()
                 || self.opens_runs()
                 || self.core.find_run(run).is_some()
-                || self.added.values().any(|added| added.number == run) =>
+                || self.submissions.added.values().any(|added| added.number == run) =>
             {
                 Some(format!("run {run} cannot have a part here"))
             }
@@ -106,7 +106,7 @@ impl<O: Outside> Session<O> {
     pub(super) fn on_consult(&mut self, connection: u64, number: u64, run: RunId, array: &TaskArray) {
         let body = match array.check() {
             Err(why) => ReplyBody::Refused { reason: format!("a group of tasks is malformed: {why}") },
-            Ok(()) if self.submitting.get(&run) != Some(&connection) => self.not_submitting(run),
+            Ok(()) if !self.submissions.is_by(run, connection) => self.not_submitting(run),
             Ok(()) => ReplyBody::Consulted(Box::new(self.core.consult(run, array))),
         };
         self.reply(connection, number, body);
@@ -124,7 +124,7 @@ impl<O: Outside> Session<O> {
             let reason = format!("run {run} has no parts");
             return self.refuse(connection, number, reason);
         }
-        if self.submitting.get(&run) != Some(&connection) {
+        if !self.submissions.is_by(run, connection) {
             return self.reply(connection, number, self.not_submitting(run));
         }
         if self.journal_submission(run, &Record::RunLinked { run, links: Cow::Borrowed(&links) }) {
@@ -135,7 +135,7 @@ impl<O: Outside> Session<O> {
         {
             self.feed(Event::RunPatterns { run, patterns });
         }
-        if let Some(reason) = self.refused.get(&run).cloned() {
+        if let Some(reason) = self.submissions.refused.get(&run).cloned() {
             self.refuse(connection, number, reason);
         }
     }
@@ -148,9 +148,9 @@ impl<O: Outside> Session<O> {
     }
 
     pub(super) fn on_prepare_run(&mut self, connection: u64, number: u64, run: RunId) {
-        if self.submitting.get(&run) != Some(&connection) {
+        if !self.submissions.is_by(run, connection) {
             self.reply(connection, number, self.not_submitting(run));
-        } else if let Some(reason) = self.refused.remove(&run) {
+        } else if let Some(reason) = self.submissions.refused.remove(&run) {
             self.abort(run);
             self.refuse(connection, number, reason);
         } else {
@@ -179,10 +179,10 @@ impl<O: Outside> Session<O> {
     /// A part is durable: this member does not give it up when the client goes.
     pub(super) fn on_prepared(&mut self, connection: u64, number: u64, run: RunId) {
         // The client may have gone away before, and the number may be another client's by now.
-        if self.submitting.get(&run) != Some(&connection) {
+        if !self.submissions.is_by(run, connection) {
             return self.reply(connection, number, self.not_submitting(run));
         }
-        self.submitting.remove(&run);
+        self.submissions.submitting.remove(&run);
         self.note_prepared(run);
         let n_tasks = self.core.find_run(run).map_or(0, |r| r.n_tasks);
         self.reply(connection, number, ReplyBody::RunPrepared { run, n_tasks });
@@ -219,7 +219,7 @@ impl<O: Outside> Session<O> {
     pub(super) fn on_doubts(&mut self, member: MemberId, runs: &[RunId]) {
         // A submission that the first member does not know was never committed.
         for run in runs.iter().copied() {
-            if self.opens_runs() && !self.submitting.contains_key(&run) {
+            if self.opens_runs() && !self.submissions.submitting.contains_key(&run) {
                 let committed = self.core.is_accepted(run);
                 self.tell_member(member, &FromMember::Decided { run, committed });
             }

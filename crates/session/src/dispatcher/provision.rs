@@ -127,7 +127,7 @@ impl<O: Outside> Session<O> {
         }
         let now = self.now;
         let draining = self.provision.draining.keys().copied();
-        let is_busy = |e: &ExecutorId| !self.core.may_leave(now, *e) || self.being_recorded.has_of(*e);
+        let is_busy = |e: &ExecutorId| !self.core.may_leave(now, *e) || self.recording.ends.has_of(*e);
         let busy: BTreeSet<ExecutorId> = draining.filter(is_busy).collect();
         let (draining, drained) =
             std::mem::take(&mut self.provision.draining).into_iter().partition(|(e, _)| busy.contains(e));

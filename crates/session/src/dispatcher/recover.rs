@@ -29,7 +29,9 @@ impl<O: Outside> Session<O> {
                 self.next_run = self.next_run.max(run.0 + 1);
                 self.reading.open.insert(run);
                 let whole = into.as_ref().map(|addition| addition.run);
-                self.adding.extend(into.map(|addition| (run, Adding { addition, sealed: false })));
+                self.submissions
+                    .adding
+                    .extend(into.map(|addition| (run, Adding { addition, sealed: false })));
                 self.feed(Event::RunOpened { run, name, keep, into: whole });
             }
             Record::ArrayAdded { run, array } => {
@@ -42,19 +44,18 @@ impl<O: Outside> Session<O> {
             }
             Record::RunAborted { run } => {
                 self.reading.open.remove(&run);
-                self.adding.remove(&run);
-                self.refused.remove(&run);
+                self.submissions.give_up(run);
                 self.forget_prepared(run);
                 self.feed(Event::RunAborted { run });
             }
             Record::TaskEnded { task, outcome, outputs } => {
                 let run = self.core.run_of(task);
-                self.count_durable(run, Ended::from(&outcome));
+                self.recording.count(run, Ended::from(&outcome));
                 self.feed(Event::TaskRestored { task, outcome, outputs });
             }
             Record::TaskRevived { task } => {
                 let run = self.core.run_of(task);
-                self.durable.entry(run).or_default().n_done -= 1;
+                self.recording.revive(run);
                 self.feed(Event::TaskRevived { task });
             }
             Record::AttemptGivenUp { task, attempt } => self.feed(Event::AttemptGivenUp { task, attempt }),
@@ -77,12 +78,13 @@ impl<O: Outside> Session<O> {
             Record::GivesNothing { incarnation } => drop(self.reading.gave_nothing.insert(incarnation)),
             Record::GivesOut { incarnation } => drop(self.reading.gave_nothing.remove(&incarnation)),
             Record::RunForgotten { run } => {
-                let of_it =
-                    |of: &RunId| *of == run || self.adding.get(of).is_some_and(|a| a.addition.run == run);
+                let of_it = |of: &RunId| {
+                    *of == run || self.submissions.adding.get(of).is_some_and(|a| a.addition.run == run)
+                };
                 let gone: Vec<RunId> = self.reading.committed.iter().copied().filter(of_it).collect();
                 for of in &gone {
-                    self.adding.remove(of);
-                    self.durable.remove(of);
+                    self.submissions.adding.remove(of);
+                    self.recording.durable.remove(of);
                 }
                 self.reading.committed.retain(|of| !gone.contains(of));
                 self.reading.cancelled.retain(|(of, _)| *of != run);
@@ -114,9 +116,8 @@ impl<O: Outside> Session<O> {
         let Reading { committed, open, cancelled, times, began, gave_nothing } =
             std::mem::take(&mut self.reading);
         for run in open {
-            self.adding.remove(&run);
-            self.refused.remove(&run);
-            self.aborts_owed.push(run);
+            self.submissions.give_up(run);
+            self.submissions.aborts_owed.push(run);
             self.feed(Event::RunAborted { run });
         }
         for run in committed {

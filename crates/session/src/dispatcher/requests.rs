@@ -18,7 +18,7 @@ impl<O: Outside> Session<O> {
             RequestBody::AddArray { run, array } => self.on_array(connection, number, run, array),
             RequestBody::CommitRun { run } => self.on_commit(connection, number, run),
             RequestBody::AbortRun { run } => {
-                if self.submitting.get(&run) == Some(&connection) && !self.sealed.contains(&run) {
+                if self.submissions.is_by(run, connection) && !self.submissions.sealed.contains(&run) {
                     self.abort(run);
                 }
             }
@@ -101,15 +101,15 @@ impl<O: Outside> Session<O> {
             TaskState::Ready { reason } => (TaskPhase::Ready, reason),
             TaskState::Reserved { landing: true, .. } => (TaskPhase::Landing, None),
             TaskState::Reserved { executor, attempt, .. } => {
-                let running = self
-                    .executors
-                    .get(&executor)
-                    .is_some_and(|e| e.status.running.iter().any(|(t, a, _)| (*t, *a) == (task, attempt)));
+                let running =
+                    self.executors.by_id.get(&executor).is_some_and(|e| {
+                        e.status.running.iter().any(|(t, a, _)| (*t, *a) == (task, attempt))
+                    });
                 (if running { TaskPhase::Running } else { TaskPhase::Reserved }, None)
             }
             // Nobody is told of an end before the journal has it.
             TaskState::Done | TaskState::Failed | TaskState::Cancelled
-                if self.being_recorded.has_task(task) =>
+                if self.recording.ends.has_task(task) =>
             {
                 (TaskPhase::Ending, None)
             }
@@ -124,7 +124,7 @@ impl<O: Outside> Session<O> {
             user_id: self.core.user_id(task),
             state,
             reason,
-            executors: self.executor_names.iter().map(|(id, name)| (id, name.to_owned())).collect(),
+            executors: self.executors.names.iter().map(|(id, name)| (id, name.to_owned())).collect(),
             patterns: self.core.patterns_of(task).iter().map(|e| e.to_string()).collect(),
             ..Explained::default()
         };

@@ -16,11 +16,12 @@ pub(super) struct Watch {
 impl<O: Outside> Session<O> {
     fn run_status(&self, run: RunId) -> RunStatus {
         let r: &RunState = self.core.find_run(run).expect("the run was looked up");
-        let durable = self.durable.get(&run).copied().unwrap_or_default();
+        let durable = self.recording.durable.get(&run).copied().unwrap_or_default();
         let n_ended = durable.n_ended();
         let known = r.n_done + r.n_failed + r.n_cancelled;
         let n_running: usize = self
             .executors
+            .by_id
             .iter()
             .map(|(id, e)| {
                 let running = e.status.running.iter();
@@ -66,12 +67,12 @@ impl<O: Outside> Session<O> {
 
     /// What the executor said last that its cache holds.
     pub(super) fn cached_bytes(&self, executor: ExecutorId) -> u64 {
-        self.executors.get(&executor).map_or(0, |e| e.status.cache_used_bytes)
+        self.executors.by_id.get(&executor).map_or(0, |e| e.status.cache_used_bytes)
     }
 
     /// What the executor said last of itself, but for programs whose end it has told since.
     fn status_of(&self, executor: ExecutorId) -> ExecutorStatus {
-        let mut status = self.executors.get(&executor).map(|e| e.status.clone()).unwrap_or_default();
+        let mut status = self.executors.by_id.get(&executor).map(|e| e.status.clone()).unwrap_or_default();
         status.running.retain(|(task, attempt, _)| self.core.has_attempt(executor, *task, *attempt));
         status
     }
@@ -133,7 +134,7 @@ impl<O: Outside> Session<O> {
         let now = self.now;
         let mut watches = std::mem::take(&mut self.watches);
         watches.retain_mut(|watch| {
-            let durable = self.durable.get(&watch.run).copied().unwrap_or_default();
+            let durable = self.recording.durable.get(&watch.run).copied().unwrap_or_default();
             let n_ended = durable.n_ended();
             let over =
                 self.core.find_run(watch.run).is_some_and(|r| r.ended.is_some() && n_ended == r.n_tasks);

@@ -8,6 +8,48 @@ use eyas_core::dispatcher::has_ended;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+/// Submissions that are not decided yet, and what has to be remembered of those that are.
+#[derive(Default)]
+pub(super) struct Submissions {
+    /// Who submits a run that is not committed yet.
+    pub(super) submitting: BTreeMap<RunId, u64>,
+    /// Submissions whose commit the journal is writing. Nothing but the disk decides what becomes of them: were one given up now, a
+    /// restart could still find its commit.
+    pub(super) sealed: BTreeSet<RunId>,
+    /// Why submissions will be refused when their clients commit them.
+    pub(super) refused: BTreeMap<RunId, String>,
+    /// Submissions into runs, by the number of the submission.
+    pub(super) adding: BTreeMap<RunId, Adding>,
+    /// What was added, by run and token.
+    pub(super) added: BTreeMap<(RunId, String), Added>,
+    /// Requests that wait until a submission into a run in parts is decided.
+    pub(super) deferred: Vec<(u64, Request)>,
+    /// A submission was decided since: the deferred requests are looked at again.
+    decided: bool,
+    /// Submissions that were given up, of which the journal does not say so yet: they were open when the last process died, or
+    /// it had no room.
+    pub(super) aborts_owed: Vec<RunId>,
+}
+
+impl Submissions {
+    /// Whether this connection submits the run, and has not committed it.
+    pub(super) fn is_by(&self, run: RunId, connection: u64) -> bool {
+        self.submitting.get(&run) == Some(&connection)
+    }
+
+    /// The submission comes to nothing.
+    pub(super) fn give_up(&mut self, run: RunId) {
+        self.adding.remove(&run);
+        self.refused.remove(&run);
+    }
+
+    /// What a connection submits that is gone, unless the journal is writing its commit.
+    pub(super) fn orphans_of(&self, connection: u64) -> Vec<RunId> {
+        let is_orphan = |(run, c): &(&RunId, &u64)| **c == connection && !self.sealed.contains(run);
+        self.submitting.iter().filter(is_orphan).map(|(run, _)| *run).collect()
+    }
+}
+
 /// A submission into a run that goes on.
 pub(super) struct Adding {
     pub(super) addition: Addition,
@@ -41,9 +83,9 @@ impl<O: Outside> Session<O> {
                 return;
             }
             let whole = addition.run;
-            if self.is_in_parts(whole) && self.adding.values().any(|a| a.addition.run == whole) {
+            if self.is_in_parts(whole) && self.submissions.adding.values().any(|a| a.addition.run == whole) {
                 let body = RequestBody::OpenRun { name, keep, into };
-                return self.deferred.push((connection, Request { number, body }));
+                return self.submissions.deferred.push((connection, Request { number, body }));
             }
             was_over = self.is_over(whole);
         }
@@ -63,14 +105,14 @@ impl<O: Outside> Session<O> {
         keep: bool,
         into: Option<Addition>,
     ) {
-        self.submitting.insert(run, connection);
+        self.submissions.submitting.insert(run, connection);
         // What was given up has to be over before: the same number may be given again, and a later restart reads in this order.
-        for owed in std::mem::take(&mut self.aborts_owed) {
+        for owed in std::mem::take(&mut self.submissions.aborts_owed) {
             self.journal(&Record::RunAborted { run: owed }, None);
         }
         let whole = into.as_ref().map(|addition| addition.run);
         self.journal(&Record::RunOpened { run, name: name.clone(), keep, into: into.clone() }, None);
-        self.adding.extend(into.map(|addition| (run, Adding { addition, sealed: false })));
+        self.submissions.adding.extend(into.map(|addition| (run, Adding { addition, sealed: false })));
         self.feed(Event::RunOpened { run, name, keep, into: whole });
         if whole.is_none() {
             let at = self.core.find_run(run).expect("it was just opened").opened;
@@ -85,8 +127,8 @@ impl<O: Outside> Session<O> {
 
     /// Requests that waited for what has been decided now.
     pub(super) fn take_deferred(&mut self) {
-        if std::mem::take(&mut self.decided) {
-            for (connection, request) in std::mem::take(&mut self.deferred) {
+        if std::mem::take(&mut self.submissions.decided) {
+            for (connection, request) in std::mem::take(&mut self.submissions.deferred) {
                 self.on_request(connection, request);
             }
         }
@@ -96,9 +138,9 @@ impl<O: Outside> Session<O> {
     fn is_answered(&mut self, connection: u64, number: u64, wanted: &Addition) -> bool {
         let Addition { run, token, digest } = wanted;
         let is_same = |a: &Adding| (a.addition.run, &a.addition.token) == (*run, token);
-        let adding = self.adding.iter().find(|(_, a)| is_same(a));
+        let adding = self.submissions.adding.iter().find(|(_, a)| is_same(a));
         let adding = adding.map(|(first, a)| (*first, a.sealed, a.addition.digest));
-        let known = self.added.get(&(*run, token.clone())).map(|a| (a.n_tasks, a.digest));
+        let known = self.submissions.added.get(&(*run, token.clone())).map(|a| (a.n_tasks, a.digest));
         let earlier = known.map(|k| k.1).or(adding.map(|a| a.2));
         let answer = match (earlier, known, adding) {
             (Some(other), _, _) if other != *digest => {
@@ -111,9 +153,8 @@ impl<O: Outside> Session<O> {
             (_, Some((n_tasks, _)), _) => ReplyBody::RunAccepted { run: *run, n_tasks, again: true },
             (_, None, Some((_, true, _))) => {
                 // Its commit is not durable yet.
-                let seq = self.effects.back().expect("the commit waits for the disk").0;
                 let again = Effect::AddedAgain { connection, number, run: *run, token: token.clone() };
-                self.effects.push_back((seq, again));
+                self.recording.wait_with_latest(again);
                 return true;
             }
             (_, None, unsealed) => {
@@ -126,7 +167,7 @@ impl<O: Outside> Session<O> {
                     Some(reason) => ReplyBody::Refused { reason },
                     // Of a run in parts, the core would take it for one whose other parts go on.
                     None if self.is_being_forgotten(*run) => ReplyBody::Refused { reason: has_ended(*run) },
-                    None if self.submitting.contains_key(run) => {
+                    None if self.submissions.submitting.contains_key(run) => {
                         ReplyBody::Refused { reason: format!("run {run} is being submitted itself") }
                     }
                     None => return false,
@@ -142,11 +183,11 @@ impl<O: Outside> Session<O> {
     pub(super) fn journal_submission(&mut self, run: RunId, record: &Record<'_>) -> bool {
         // A later restart reads the journal in this order: what was given up has to be over before somebody else writes the
         // same files.
-        while let Some(owed) = self.aborts_owed.last().copied() {
+        while let Some(owed) = self.submissions.aborts_owed.last().copied() {
             if !self.append_submission(run, &Record::RunAborted { run: owed }) {
                 return false;
             }
-            self.aborts_owed.pop();
+            self.submissions.aborts_owed.pop();
         }
         self.append_submission(run, record)
     }
@@ -154,19 +195,20 @@ impl<O: Outside> Session<O> {
     fn append_submission(&mut self, run: RunId, record: &Record<'_>) -> bool {
         let appended = self.outside.try_append(record);
         if let Err(why) = &appended {
-            self.refused.insert(run, format!("the dispatcher cannot keep this submission: {why}"));
+            self.submissions
+                .refused
+                .insert(run, format!("the dispatcher cannot keep this submission: {why}"));
         }
         appended.is_ok()
     }
 
     pub(super) fn abort(&mut self, run: RunId) {
-        self.decided = true;
-        self.submitting.remove(&run);
-        self.adding.remove(&run);
-        self.refused.remove(&run);
+        self.submissions.decided = true;
+        self.submissions.submitting.remove(&run);
+        self.submissions.give_up(run);
         // Without its commit no run comes back, but until this is in the journal its tasks still have their outputs' names.
         if self.outside.try_append(&Record::RunAborted { run }).is_err() {
-            self.aborts_owed.push(run);
+            self.submissions.aborts_owed.push(run);
         }
         self.feed(Event::RunAborted { run });
         self.tell_decided(run);
@@ -174,17 +216,18 @@ impl<O: Outside> Session<O> {
 
     /// The submission `run` is durable. Gives the run that its tasks are in now, and how many they are.
     pub(super) fn on_committed(&mut self, run: RunId) -> (RunId, u64) {
-        self.decided = true;
+        self.submissions.decided = true;
         let n_tasks = self.core.find_run(run).map_or(0, |r| r.n_tasks);
         self.feed(Event::RunCommitted { run });
-        let Some(Adding { addition: Addition { run: whole, token, digest }, .. }) = self.adding.remove(&run)
+        let Some(Adding { addition: Addition { run: whole, token, digest }, .. }) =
+            self.submissions.adding.remove(&run)
         else {
             return (run, n_tasks);
         };
-        self.added.insert((whole, token), Added { number: run, digest, n_tasks });
+        self.submissions.added.insert((whole, token), Added { number: run, digest, n_tasks });
         // Read back from the journal: ends of its tasks.
-        let ended = self.durable.remove(&run).unwrap_or_default();
-        let durable = self.durable.entry(whole).or_default();
+        let ended = self.recording.durable.remove(&run).unwrap_or_default();
+        let durable = self.recording.durable.entry(whole).or_default();
         durable.n_done += ended.n_done;
         durable.n_failed += ended.n_failed;
         durable.n_cancelled += ended.n_cancelled;
@@ -192,34 +235,34 @@ impl<O: Outside> Session<O> {
     }
 
     pub(super) fn on_array(&mut self, connection: u64, number: u64, run: RunId, array: Arc<TaskArray>) {
-        if self.submitting.get(&run) != Some(&connection) || self.refused.contains_key(&run) {
+        if !self.submissions.is_by(run, connection) || self.submissions.refused.contains_key(&run) {
             return;
         }
         if let Err(why) = array.check() {
-            self.refused.insert(run, format!("a group of tasks is malformed: {why}"));
+            self.submissions.refused.insert(run, format!("a group of tasks is malformed: {why}"));
             return;
         }
         if self.journal_submission(run, &Record::ArrayAdded { run, array: Cow::Borrowed(&array) }) {
             self.feed(Event::ArrayAdded { run, array });
         }
-        if let Some(reason) = self.refused.get(&run).cloned() {
+        if let Some(reason) = self.submissions.refused.get(&run).cloned() {
             self.refuse(connection, number, reason);
         }
     }
 
     pub(super) fn on_commit(&mut self, connection: u64, number: u64, run: RunId) {
-        if self.submitting.get(&run) != Some(&connection) {
+        if !self.submissions.is_by(run, connection) {
             let reason = format!("run {run} is not being submitted by this client");
             return self.refuse(connection, number, reason);
         }
-        if let Some(reason) = self.refused.remove(&run).or_else(|| self.core.why_not_added(run)) {
+        if let Some(reason) = self.submissions.refused.remove(&run).or_else(|| self.core.why_not_added(run)) {
             self.abort(run);
             return self.refuse(connection, number, reason);
         }
-        if let Some(adding) = self.adding.get_mut(&run) {
+        if let Some(adding) = self.submissions.adding.get_mut(&run) {
             adding.sealed = true;
         }
-        self.sealed.insert(run);
+        self.submissions.sealed.insert(run);
         let effect = Effect::RunAccepted { connection, number, run };
         self.journal(&Record::RunCommitted { run }, Some(effect));
     }
