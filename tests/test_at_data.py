@@ -164,11 +164,13 @@ def test_a_program_that_is_interrupted_leaves_nothing(
     run: Run, start: Start, env: dict[str, str], tmp_path: Path, asked: signal.Signals
 ) -> None:
     mark = tmp_path / "begun"
-    words = ("--", "sh", "-c", f"touch {mark}; exec sleep 60")
+    # It has a process of its own, which goes into another session.
+    words = ("--", "sh", "-c", f"setsid sleep 61 & echo $! > {mark}.new; mv {mark}.new {mark}; exec sleep 60")
     running = start("at-data", *PRODUCTS, *words, env=env)
     wait_until(mark.exists, "the program's begin")
     running.process.send_signal(asked)
     done = running.wait(20, 130)
     assert "ended with signal 15; no data set was made" in done.stderr
+    assert not Path(f"/proc/{mark.read_text().strip()}").exists()
     assert n_sets(run, env) == 1
     assert not list((tmp_path / "tmp").iterdir())

@@ -271,7 +271,7 @@ impl Ended {
     }
 }
 
-/// Runs a program in a folder, with the standard streams of this command.
+/// Runs a program in a folder, with the standard streams of this command. Processes that it leaves behind are ended.
 fn run(command: &[String], folder: &Path) -> Result<Ended, Fault> {
     let (program, arguments) = command.split_first().expect("clap asks for one word");
     // A program that is named by a path from here is meant, also where it runs in another folder.
@@ -286,6 +286,7 @@ fn run(command: &[String], folder: &Path) -> Result<Ended, Fault> {
         let _guard = runtime.enter();
         AskedToEnd::listen()?
     };
+    eyas_runner::reaper::become_reaper()?;
     let mut child = Command::new(&path).args(arguments).current_dir(folder).spawn().map_err(|error| {
         let what = format!("cannot run {}: {}", shown(program), reason(&error));
         let fault = bad(what);
@@ -307,6 +308,7 @@ fn run(command: &[String], folder: &Path) -> Result<Ended, Fault> {
                 () = tokio::time::sleep(Duration::from_millis(5)) => {}
             }
             if let Some(status) = child.try_wait()? {
+                eyas_runner::reaper::end_strays(&[], END_PATIENCE);
                 return Ok(Ended { status, asked });
             }
         }
