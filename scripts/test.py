@@ -9,9 +9,9 @@ and so does this program if any test was skipped or ignored in another way. The 
 
 What is marked `long` (pytest) is left out, and is all that runs with --long.
 
-A few failures in Python are run once more, alone: what then passes is named at the end and does not
-fail the whole, because real batch systems and servers on two busy cores have a bad moment now and
-then (docs/decisions/0048-a-second-try.md). What fails twice fails.
+A few failures are run once more, alone: what then passes is named at the end and does not fail the
+whole, because real batch systems and servers on two busy cores have a bad moment now and then
+(docs/decisions/0048-a-second-try.md). What fails twice fails.
 
 Plain `cargo test` and not nextest: on 2 busy cores, building nextest was a quarter done after 7 minutes.
 """
@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -103,11 +104,11 @@ def count_python(junit: str, tally: Tally) -> None:
             tally.n_passed += 1
 
 
-def run_rust() -> Tally:
-    tally = Tally("Rust")
+def run_cargo(name: str, options: list[str]) -> Tally:
+    tally = Tally(name)
     start = time.monotonic()
-    # Documentation tests are part of it. One failing binary does not hide the results of the others.
-    command = ["cargo", "test", "--locked", "--release", "--workspace", "--no-fail-fast"]
+    # One failing binary does not hide the results of the others.
+    command = ["cargo", "test", "--locked", "--release", "--workspace", "--no-fail-fast", *options]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, errors="replace")
     assert process.stdout is not None
     for line in process.stdout:
@@ -116,6 +117,28 @@ def run_rust() -> Tally:
     tally.exit_status = process.wait()
     tally.seconds = time.monotonic() - start
     return tally
+
+
+def try_again(tally: Tally, failed_status: int, run: Callable[[list[str]], Tally]) -> Tally:
+    """The tally, after a few failed tests were run once more. `failed_status`: how the runner ends where a test has failed."""
+    names = tally.failed
+    if tally.exit_status != failed_status or not 0 < len(names) <= MOST_SECOND_TRIES:
+        return tally
+    print(f"\n{len(names)} failed; each is run once more, alone", flush=True)
+    second = run(names)
+    # Tests of one name may be in several crates: then all of these have passed.
+    if second.exit_status == 0 and second.n_passed >= len(names):
+        tally.passed_alone, tally.failed = names, []
+        tally.n_passed += len(names)
+        tally.n_failed = tally.exit_status = 0
+    tally.seconds += second.seconds
+    return tally
+
+
+def run_rust() -> Tally:
+    # Documentation tests are part of the whole, and get no second try.
+    alone = ["--lib", "--bins", "--tests", "--", "--exact", "--test-threads=1"]
+    return try_again(run_cargo("Rust", []), 101, lambda names: run_cargo("again", [*alone, *names]))
 
 
 def run_pytest(name: str, options: list[str]) -> Tally:
@@ -132,17 +155,8 @@ def run_pytest(name: str, options: list[str]) -> Tally:
 
 
 def run_python(options: list[str]) -> Tally:
-    tally = run_pytest("Python", options)
-    if tally.exit_status != 1 or not 0 < len(tally.failed) <= MOST_SECOND_TRIES:
-        return tally
-    print(f"\n{len(tally.failed)} failed; each is run once more, alone", flush=True)
-    second = run_pytest("again", [*options, "--last-failed", "--last-failed-no-failures=none"])
-    if second.exit_status == 0 and second.n_passed == len(tally.failed):
-        tally.passed_alone, tally.failed = tally.failed, []
-        tally.n_passed += second.n_passed
-        tally.n_failed = tally.exit_status = 0
-    tally.seconds += second.seconds
-    return tally
+    last = ["--last-failed", "--last-failed-no-failures=none"]
+    return try_again(run_pytest("Python", options), 1, lambda _: run_pytest("again", [*options, *last]))
 
 
 def main() -> int:
