@@ -144,7 +144,9 @@ impl Catalog {
                 Err(error) => repair.away.push((site.name.clone(), error.to_string())),
             }
         }
-        let objects = self.needed()?;
+        let takes = |n: usize| sites[n].state == SiteState::Up && folders.contains_key(&n);
+        let counting: Vec<&str> = (0..sites.len()).filter(|&n| takes(n)).map(|n| &*sites[n].name).collect();
+        let objects = self.short_of_copies(&counting)?;
         let mut domains: Vec<&str> = sites.iter().map(|site| &*site.domain).collect();
         domains.sort_unstable();
         let views: Vec<replication::Site> = sites
@@ -152,7 +154,7 @@ impl Catalog {
             .enumerate()
             .map(|(n, site)| replication::Site {
                 domain: domains.partition_point(|domain| *domain < &*site.domain) as u32,
-                takes_copies: site.state == SiteState::Up && folders.contains_key(&n),
+                takes_copies: takes(n),
                 keep_bytes: site.keep_bytes.unwrap_or(NO_LIMIT),
                 used_bytes: site.size_bytes,
             })

@@ -97,7 +97,7 @@ fn site_id(db: &mut dyn Db, name: &str) -> Result<i64> {
     }
 }
 
-/// An object that committed versions need.
+/// An object that committed versions need more copies of.
 pub(crate) struct Needed {
     pub(crate) digest: Digest,
     pub(crate) size_bytes: u64,
@@ -111,18 +111,33 @@ pub(crate) struct Needed {
 }
 
 impl Catalog {
-    /// All objects that committed versions need.
-    pub(crate) fn needed(&self) -> Result<Vec<Needed>> {
+    /// The objects that committed versions need and that have fewer good copies than they should, where copies at the sites
+    /// `counting` count. The database looks for them, as nearly all objects of a large catalog have what they need.
+    pub(crate) fn short_of_copies(&self, counting: &[&str]) -> Result<Vec<Needed>> {
         let db = &mut **self.db();
-        let sql = "SELECT o.id, o.digest, o.size_bytes, max(s.copies), min(s.label), min(f.path) FROM file f \
-                   JOIN version v ON v.id = f.version_id AND v.state = 'committed' \
-                   JOIN data_set s ON s.id = v.set_id JOIN object o ON o.id = f.object_id \
-                   GROUP BY o.id, o.digest, o.size_bytes ORDER BY o.id";
-        let mut needed = vec![];
+        let n_copies = match counting.len() {
+            0 => "0".to_owned(),
+            n => {
+                let places: Vec<String> = (1..=n).map(|n| format!("?{n}")).collect();
+                format!(
+                    "(SELECT count(*) FROM replica r JOIN site t ON t.id = r.site_id \
+                      WHERE r.object_id = o.id AND r.state = 'ready' AND t.name IN ({}))",
+                    places.join(", ")
+                )
+            }
+        };
+        let sql = format!(
+            "SELECT o.id, o.digest, o.size_bytes, max(s.copies), min(s.label), min(f.path) FROM file f \
+             JOIN version v ON v.id = f.version_id AND v.state = 'committed' \
+             JOIN data_set s ON s.id = v.set_id JOIN object o ON o.id = f.object_id \
+             GROUP BY o.id, o.digest, o.size_bytes HAVING {n_copies} < max(s.copies) ORDER BY o.id"
+        );
+        let counting: Vec<Value> = counting.iter().map(|name| (*name).into()).collect();
+        let mut short = vec![];
         let mut place = HashMap::new();
-        for row in db.query(sql, values![])? {
-            place.insert(row.int(0), needed.len());
-            needed.push(Needed {
+        for row in db.query(&sql, &counting)? {
+            place.insert(row.int(0), short.len());
+            short.push(Needed {
                 digest: digest_of(&row, 1)?,
                 size_bytes: row.int(2) as u64,
                 copies: u32::try_from(row.int(3)).unwrap_or(u32::MAX),
@@ -131,14 +146,21 @@ impl Catalog {
                 path: row.text(5),
             });
         }
-        let sql = "SELECT r.object_id, s.name FROM replica r JOIN site s ON s.id = r.site_id \
-                   WHERE r.state = 'ready' AND s.state <> 'gone' ORDER BY r.object_id, s.name";
-        for row in db.query(sql, values![])? {
-            if let Some(&n) = place.get(&row.int(0)) {
-                needed[n].ready.push(row.text(1));
+        let mut ids: Vec<i64> = place.keys().copied().collect();
+        ids.sort_unstable();
+        for ids in ids.chunks(500) {
+            let places: Vec<String> = (1..=ids.len()).map(|n| format!("?{n}")).collect();
+            let sql = format!(
+                "SELECT r.object_id, s.name FROM replica r JOIN site s ON s.id = r.site_id WHERE r.object_id IN ({}) \
+                 AND r.state = 'ready' AND s.state <> 'gone' ORDER BY r.object_id, s.name",
+                places.join(", ")
+            );
+            let asked: Vec<Value> = ids.iter().map(|id| (*id).into()).collect();
+            for row in db.query(&sql, &asked)? {
+                short[place[&row.int(0)]].ready.push(row.text(1));
             }
         }
-        Ok(needed)
+        Ok(short)
     }
 
     /// Adds a site. An operator's verb: the caller is written down.

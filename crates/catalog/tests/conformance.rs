@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Databases, InFiles, NOW, Server, alice, bob, drafted, file, labels, put, tags};
-use eyas_catalog::{Caller, Catalog, Error, Key, ReplicaState, Right, SiteState};
+use eyas_catalog::{Caller, Catalog, Error, Folder, Key, Put, ReplicaState, Right, SiteState};
 use eyas_data::Digest;
 
 fn key(text: &str) -> Key {
@@ -28,6 +28,7 @@ fn check_all(databases: &dyn Databases) {
     removed_sets_leave_their_history(&databases.catalog("removal"));
     replicas_follow_what_sites_say(&databases.catalog("replicas"));
     many_files_and_pages(&databases.catalog("many"));
+    repairs_make_what_is_missing(&databases.catalog("repairs"));
     a_catalog_is_made_once_and_newer_ones_are_refused(databases);
     several_at_a_time(databases);
 }
@@ -291,6 +292,59 @@ fn many_files_and_pages(catalog: &Catalog) {
         catalog.find(&alice(), Some("x = 1"), 3).unwrap().into_iter().map(|set| set.label).collect();
     assert_eq!(page, ["s29", "s28", "s27"]);
     assert_eq!(catalog.find(&alice(), None, 2).unwrap().len(), 2);
+}
+
+/// Three sites and more objects than one statement asks for. Each loss is made good, and nothing else is copied.
+fn repairs_make_what_is_missing(catalog: &Catalog) {
+    let dir = tempfile::tempdir().unwrap();
+    let folders: Vec<Folder> = ["one", "two", "three"]
+        .iter()
+        .map(|name| {
+            let path = dir.path().join(name);
+            catalog.add_site(&alice(), name, path.to_str().unwrap(), None, None, NOW).unwrap();
+            Folder::make(&path, name).unwrap()
+        })
+        .collect();
+    let sources = dir.path().join("sources");
+    std::fs::create_dir(&sources).unwrap();
+    let n_files: u64 = 1201;
+    for n in 0..n_files {
+        std::fs::write(sources.join(n.to_string()), n.to_string()).unwrap();
+    }
+    let put_in = |label: &str, copies: u32, sources: &[std::path::PathBuf]| {
+        let what = Put { sources, label, copies: Some(copies), tags: &[], now_ms: NOW };
+        eyas_catalog::put(catalog, &folders[0], &alice(), &what, &mut |_, _| {}).unwrap();
+    };
+    put_in("many", 2, &[sources.clone()]);
+    put_in("single", 1, &[sources.join("7")]);
+    let repair = || catalog.repair(NOW, &mut |_| {}).unwrap();
+    let n_good = || -> Vec<u64> {
+        ["one", "two", "three"]
+            .iter()
+            .map(|site| catalog.audit(site, NOW, &mut |_| {}).unwrap().n_good)
+            .collect()
+    };
+    assert_eq!((repair().n_copies, repair().n_copies), (n_files, 0));
+    assert_eq!((n_good()[0], n_good().iter().sum::<u64>()), (n_files, 2 * n_files));
+
+    // One file is wanted in a third place, as another data set has it.
+    catalog.set_copies(&alice(), &key("single"), 3, NOW).unwrap();
+    assert_eq!((repair().n_copies, repair().n_copies), (1, 0));
+
+    // A site that is being drained does not count, and gives. Then it comes back, and nothing is missing.
+    catalog.set_site_state(&alice(), "one", SiteState::Draining, NOW).unwrap();
+    let drained = repair();
+    assert_eq!(drained.n_copies, n_files - 1);
+    assert_eq!(drained.short.len(), 1, "no third site takes copies: {:?}", drained.short);
+    catalog.set_site_state(&alice(), "one", SiteState::Up, NOW).unwrap();
+    assert_eq!((repair().n_copies, repair().short.len()), (0, 0));
+
+    // No site takes copies: everything is short, and nothing is lost.
+    for site in ["one", "two", "three"] {
+        catalog.set_site_state(&alice(), site, SiteState::Draining, NOW).unwrap();
+    }
+    let idle = repair();
+    assert_eq!((idle.n_copies, idle.short.len() as u64), (0, n_files));
 }
 
 fn a_catalog_is_made_once_and_newer_ones_are_refused(databases: &dyn Databases) {
