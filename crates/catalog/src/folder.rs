@@ -215,16 +215,19 @@ impl Folder {
             .mode(mode)
             .open(&part)
             .map_err(|error| io_error("write", &part, &error))?;
-        let copied = copy(&mut from, &mut to).map_err(|error| io_error("copy", &path, &error)).and_then(
-            |(found, _)| match found == digest {
+        let cannot_copy = |error: io::Error| {
+            let (from, to) = (shown_path(&path), shown_path(target));
+            Error::Conflict(format!("cannot copy {from} to {to}: {error}"))
+        };
+        let copied =
+            copy(&mut from, &mut to).map_err(cannot_copy).and_then(|(found, _)| match found == digest {
                 true => fs::rename(&part, target).map_err(|error| io_error("write", target, &error)),
                 false => Err(Error::Conflict(format!(
                     "the copy at the site `{}` is damaged: {} has other bytes than its digest says",
                     self.name,
                     shown_path(&path)
                 ))),
-            },
-        );
+            });
         if copied.is_err() {
             let _ = fs::remove_file(&part);
         }

@@ -315,7 +315,7 @@ fn repairs_make_what_is_missing(catalog: &Catalog) {
         let what = Put { sources, label, copies: Some(copies), tags: &[], now_ms: NOW };
         eyas_catalog::put(catalog, &folders[0], &alice(), &what, &mut |_, _| {}).unwrap();
     };
-    put_in("many", 2, &[sources.clone()]);
+    put_in("many", 2, std::slice::from_ref(&sources));
     put_in("single", 1, &[sources.join("7")]);
     let repair = || catalog.repair(NOW, &mut |_| {}).unwrap();
     let n_good = || -> Vec<u64> {

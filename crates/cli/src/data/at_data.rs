@@ -47,7 +47,7 @@ pub struct AtDataArgs {
     #[arg(long, requires = "outputs")]
     label: Option<String>,
     /// How many copies of the new data set there should be; `eyas data repair` makes them [default: 1]
-    #[arg(long, value_name = "N", requires = "outputs")]
+    #[arg(long, value_name = "N", requires = "outputs", value_parser = clap::value_parser!(u32).range(1..=100))]
     copies: Option<u32>,
     /// The site that gets the outputs [default: the one with most room that is up]
     #[arg(long, value_name = "SITE", requires = "outputs")]
@@ -331,14 +331,28 @@ fn end(child: &mut Child) {
 
 /// Moves the outputs to where they are put from.
 fn gather(outputs: &[Output], work: &Work, program: &str) -> Result<(), Fault> {
-    let is_absent = |output: &&Output| !work.inside.join(&output.name).exists();
-    let absent: Vec<String> =
-        outputs.iter().filter(is_absent).map(|output| shown_path(&output.name).to_string()).collect();
+    let failed = |what: String| {
+        Fault::new(Exit::TasksFailed, format!("{} made {what}; no data set was made", shown(program)))
+    };
+    let kind_of =
+        |output: &Output| fs::symlink_metadata(work.inside.join(&output.name)).map(|of| of.file_type());
+    let absent: Vec<String> = outputs
+        .iter()
+        .filter(|output| kind_of(output).is_err())
+        .map(|output| shown_path(&output.name).to_string())
+        .collect();
     if !absent.is_empty() {
-        let absent = absent.join(" and no ");
-        let message =
-            format!("{} made no {absent}, which --output names; no data set was made", shown(program));
-        return Err(Fault::new(Exit::TasksFailed, message));
+        return Err(failed(format!("no {}, which --output names", absent.join(" and no "))));
+    }
+    for output in outputs {
+        let kind = kind_of(output)?;
+        if !kind.is_file() && !kind.is_dir() {
+            let what = if kind.is_symlink() { "a symbolic link" } else { "neither a file nor a directory" };
+            return Err(failed(format!(
+                "{}, which is {what}, and a data set has files only",
+                shown_path(&output.name)
+            )));
+        }
     }
     for output in outputs {
         let target = work.outputs.join(&output.path);
@@ -369,7 +383,13 @@ fn keep(
     let sources = [work.outputs.clone()];
     let what =
         Put { sources: &sources, label: &label, copies: args.copies, tags: made.tags, now_ms: now_ms() };
-    let key = eyas_catalog::put(catalog, &folder, caller, &what, &mut |_, _| {})?;
+    let key = eyas_catalog::put(catalog, &folder, caller, &what, &mut |_, _| {}).map_err(|error| {
+        // A path is said as it would be in the data set. The program has run, so its input was right.
+        let below = format!("{}/", work.outputs.display());
+        let reason = error.to_string().replace(&below, "");
+        let exit = if error.is_temporary() { Exit::Other } else { Exit::TasksFailed };
+        Fault::new(exit, format!("{reason}; no data set was made"))
+    })?;
     let from = if made.from.is_empty() { String::new() } else { format!(" on {}", made.from.join(", ")) };
     let detail = format!("version {} by {}{from}", key.version.unwrap_or(0), made.command.join(" "));
     catalog.note(caller, &key, "at-data", &detail, now_ms())?;
