@@ -258,7 +258,20 @@ fn how_it_ended(history: &History, is_last: bool, a: &Attempt, text: &mut String
         (None, None) if a.cancel_asked.is_some() => {
             text.push_str("  It was asked to stop; its executor has not answered.\n");
         }
-        (None, None) if history.ended.is_none() => text.push_str("  It has not ended yet.\n"),
+        (None, None) if history.ended.is_none() => {
+            text.push_str("  It has not ended yet.\n");
+            if let Some(after_ns) = a.silent_after_ns() {
+                let _ = writeln!(
+                    text,
+                    "  {} fell silent {} after the attempt began. If it does not come back in time, the task is tried again.",
+                    a.executor_name,
+                    units::duration(after_ns)
+                );
+            }
+            if let Some(why) = &a.leaving {
+                let _ = writeln!(text, "  {} is about to end because {why}.", a.executor_name);
+            }
+        }
         (None, None) => {}
     }
 }

@@ -96,8 +96,10 @@ fn collect_lines(dir: &Path, story: &mut TaskStory, stage: &str) -> Result<(), E
 ///
 /// * `needle`: how lines name the task.
 fn may_concern(text: &[u8], needle: &[u8]) -> bool {
-    const NAMES: [&[u8]; 6] = [
+    const NAMES: [&[u8]; 8] = [
         b"executor_joined",
+        b"executor_silent",
+        b"executor_leaving",
         b"executor_lost",
         b"forget_executor",
         b"found_pattern",
@@ -154,6 +156,10 @@ impl Collector<'_> {
         let task = self.story.task;
         match event {
             Event::ExecutorLost { .. } => has_ended_attempt(changes),
+            Event::ExecutorSilent { executor } | Event::ExecutorLeaving { executor, .. } => {
+                let row = fold.executors.find_row(*executor);
+                row.is_some() && fold.attempts.of(task).map(|held| held.row) == row
+            }
             Event::CancelRequested { run, .. } => self.is_of_run(fold, *run),
             Event::TaskRestored { task: of, .. } | Event::OutputsHome { task: of, .. } => *of == task,
             Event::AttemptEnded { report, .. } => report.task == task,

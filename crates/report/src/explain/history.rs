@@ -1,9 +1,11 @@
 //! The history of a task by the lines of its story: its attempts in order, and how each ended.
 //!
-//! The lines are excerpts. A live dispatcher gives those that name the task and no others, without joins, losses and headers, so
-//! the rules of [`crate::fold`], which needs a whole log, cannot be applied: an attempt is recognised here by its number alone.
+//! The lines are excerpts. A live dispatcher gives those that name the task and what became of the executor that had it, without
+//! joins and headers, so the rules of [`crate::fold`], which needs a whole log, cannot be applied: an attempt is recognised here by
+//! its number alone.
 
 use super::TaskStory;
+use crate::units;
 use eyas_core::event::*;
 use eyas_core::log::{Header, Line, What};
 use eyas_core::types::*;
@@ -26,6 +28,10 @@ pub(super) struct Attempt {
     /// Why the attempt was over, where its report does not say so.
     pub lost: Option<String>,
     pub cancel_asked: Option<Timestamp>,
+    /// Since when its executor says nothing.
+    pub silent: Option<Timestamp>,
+    /// Why its executor was about to end, as a phrase after "because".
+    pub leaving: Option<String>,
     /// When the attempt was over.
     pub over: Option<Timestamp>,
     /// By object, in this attempt's life.
@@ -37,6 +43,11 @@ pub(super) struct Attempt {
 impl Attempt {
     pub fn is_alone(&self) -> bool {
         self.assignment.as_ref().is_some_and(|assignment| assignment.alone)
+    }
+
+    /// How long after its begin its executor fell silent, in nanoseconds; `None` where it is heard, or the begin is not known.
+    pub fn silent_after_ns(&self) -> Option<u64> {
+        Some(self.silent?.0.saturating_sub(self.assigned?.0))
     }
 
     /// No line yet says how the attempt ended.
@@ -106,6 +117,16 @@ impl Reader<'_> {
         match event {
             Event::ExecutorJoined { executor, offer } => self.on_executor_joined(t, executor, &offer),
             Event::ExecutorLost { executor, reason } => self.on_executor_lost(t, executor, &reason),
+            Event::ExecutorSilent { executor } => {
+                if let Some(a) = self.history.open_attempt().filter(|a| a.executor == executor) {
+                    a.silent = Some(t);
+                }
+            }
+            Event::ExecutorLeaving { executor, reason, .. } => {
+                if let Some(a) = self.history.open_attempt().filter(|a| a.executor == executor) {
+                    a.leaving = Some(line_of(&reason).to_string());
+                }
+            }
             Event::AttemptEnded { executor, report } if report.task == this => {
                 self.on_attempt_ended(t, executor, report);
             }
@@ -177,7 +198,7 @@ impl Reader<'_> {
         let attempt_there = offer.attempts.iter().find(|(task, _)| *task == self.story.task);
         match attempt_there {
             Some((_, attempt)) if a.attempt == *attempt && a.report.is_none() => {
-                a.lost = None;
+                (a.lost, a.silent) = (None, None);
                 (a.executor, a.executor_name) = (executor, name);
             }
             None if a.executor == executor && a.report.is_none() && a.home.is_none() => {
@@ -202,7 +223,15 @@ impl Reader<'_> {
 
     fn on_executor_forgotten(&mut self, t: Timestamp, executor: ExecutorId) {
         if let Some(a) = self.history.open_attempt().filter(|a| a.executor == executor) {
-            a.lost = Some("its executor fell silent and did not come back in time".into());
+            let when = match a.silent_after_ns() {
+                Some(after_ns) => format!(" {} after the attempt began", units::duration(after_ns)),
+                None => String::new(),
+            };
+            let within = match a.silent {
+                Some(silent) => format!("within {}", units::duration(t.0.saturating_sub(silent.0))),
+                None => "in time".into(),
+            };
+            a.lost = Some(format!("its executor fell silent{when} and did not come back {within}"));
             a.over = Some(t);
         }
     }

@@ -77,19 +77,44 @@ pub(crate) fn read_printed(index: &Mutex<Index>, path: &Path, tasks: &mut [TaskP
     }
 }
 
-/// The event log's lines that mention one task.
+/// The event log's lines that mention one task, and those that say what became of the executor that had it.
 pub(crate) fn lines_about(path: &Path, task: TaskId) -> Vec<String> {
     let needle = format!("\"task\":{task}");
     let Ok(file) = std::fs::File::open(path) else { return vec![] };
     let mut found = vec![];
+    // Who has the task.
+    let mut holder = None;
     for line in BufReader::new(file).lines().map_while(Result::ok) {
-        let Some(at) = line.find(&needle) else { continue };
-        let whole_number = !line[at + needle.len()..].starts_with(|c: char| c.is_ascii_digit());
-        if whole_number && found.len() < EXPLAIN_LINES_MAX {
+        let is_of_task = line
+            .find(&needle)
+            .is_some_and(|at| !line[at + needle.len()..].starts_with(|c: char| c.is_ascii_digit()));
+        if is_of_task {
+            if line.contains("\"assign\":{") {
+                holder = executor_in(&line);
+            } else if line.contains("\"attempt_ended\":{") {
+                holder = None;
+            }
+        }
+        let is_of_holder = || {
+            holder.is_some() && FATES.iter().any(|fate| line.contains(fate)) && executor_in(&line) == holder
+        };
+        if (is_of_task || is_of_holder()) && found.len() < EXPLAIN_LINES_MAX {
             found.push(line);
         }
     }
     found
+}
+
+/// How lines begin that say what became of an executor.
+const FATES: [&str; 4] =
+    ["{\"executor_silent\":{", "{\"executor_leaving\":{", "{\"executor_lost\":{", "{\"forget_executor\":{"];
+
+/// The first executor that a line names.
+fn executor_in(line: &str) -> Option<u32> {
+    const NAME: &str = "\"executor\":";
+    let rest = &line[line.find(NAME)? + NAME.len()..];
+    let n_digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    rest[..n_digits].parse().ok()
 }
 
 /// The output of a task's attempts.
@@ -105,6 +130,27 @@ pub(crate) fn printed_by(path: &Path, task: TaskId) -> Vec<Printed> {
 mod tests {
     use super::*;
     use std::io::Write;
+
+    #[test]
+    fn lines_about_a_task_say_what_became_of_the_executor_that_had_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.jsonl");
+        let lines = [
+            r#"{"t":1,"in":{"executor_silent":{"executor":3}}}"#,
+            r#"{"t":2,"out":{"assign":{"executor":3,"assignment":{"task":7,"attempt":1}}}}"#,
+            r#"{"t":3,"out":{"assign":{"executor":4,"assignment":{"task":77,"attempt":1}}}}"#,
+            r#"{"t":4,"in":{"executor_silent":{"executor":3}}}"#,
+            r#"{"t":5,"in":{"executor_silent":{"executor":33}}}"#,
+            r#"{"t":6,"out":{"forget_executor":{"executor":3}}}"#,
+            r#"{"t":7,"out":{"assign":{"executor":4,"assignment":{"task":7,"attempt":2}}}}"#,
+            r#"{"t":8,"in":{"executor_lost":{"executor":3,"reason":"late"}}}"#,
+            r#"{"t":9,"in":{"attempt_ended":{"executor":4,"report":{"task":7,"attempt":2}}}}"#,
+            r#"{"t":10,"in":{"executor_lost":{"executor":4,"reason":"it was asked to go"}}}"#,
+        ];
+        std::fs::write(&path, lines.join("\n") + "\n").unwrap();
+        let expected: Vec<&str> = [1, 3, 5, 6, 8].iter().map(|n| lines[*n]).collect();
+        assert_eq!(lines_about(&path, TaskId(7)), expected);
+    }
 
     #[test]
     fn an_index_grows_with_its_file_and_leaves_half_lines_for_later() {
