@@ -16,7 +16,7 @@ use crate::{Exit, Fault};
 use clap::{Args, ValueEnum};
 use eyas_catalog::{Caller, Catalog, Key, Put, Tag};
 use eyas_text::{line_of, say, shown, shown_path};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
@@ -219,11 +219,19 @@ impl Drop for Work {
 fn stage(opened: &Opened, inputs: &[Input], folder: &Path, explain: bool) -> Result<Vec<String>, Fault> {
     let Opened { catalog, caller, now_ms } = opened;
     let mut from = vec![];
+    // What the newest versions are is settled once, so that all inputs that name a label are of one version.
+    let mut newest: BTreeMap<&str, u32> = BTreeMap::new();
     for input in inputs {
-        // The version is settled once, so that all files of an input are of one version.
-        let newest = || catalog.show(caller, &input.key).map(|set| set.newest.version);
-        let version = input.key.version.map_or_else(newest, Ok)?;
-        let key = Key { label: input.key.label.clone(), version: Some(version) };
+        let label = input.key.label.as_str();
+        let version = match (input.key.version, newest.get(label)) {
+            (Some(version), _) | (None, Some(&version)) => version,
+            (None, None) => {
+                let version = catalog.show(caller, &input.key)?.newest.version;
+                newest.insert(label, version);
+                version
+            }
+        };
+        let key = Key { label: label.to_owned(), version: Some(version) };
         let reader = catalog.reader(caller, &key, *now_ms)?;
         let target = folder.join(&input.name);
         let parent = target.parent().expect("it lies in the folder");
