@@ -39,6 +39,9 @@ RUST_RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+)
 # The reason of an ignored one that is a tool in a test's clothes, such as one that prints a new golden file.
 NOT_A_TEST = ": not a test"
 RUST_FAILED = re.compile(r"^test (.+) \.\.\. FAILED$")
+RUST_PASSED = re.compile(r"^test (.+) \.\.\. ok$")
+# The line with which each test binary of Rust begins.
+RUST_BEGINS = re.compile(r"^running \d+ tests?$")
 
 # So many failures may come of a busy machine; more are a fault, and no second try is made.
 MOST_SECOND_TRIES = 3
@@ -56,6 +59,9 @@ class Tally:
     exit_status: int = 0
     skipped: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    passed: set[str] = field(default_factory=set)
+    # Test binaries that began and have not said how their tests ended, as one that was killed.
+    n_open: int = 0
     # What failed in the whole and passed alone.
     passed_alone: list[str] = field(default_factory=list)
 
@@ -84,6 +90,11 @@ def count_rust(lines: list[str], tally: Tally) -> None:
             tally.n_passed += passed
             tally.n_failed += failed
             tally.n_skipped += ignored
+            tally.n_open -= 1
+        elif RUST_BEGINS.match(line):
+            tally.n_open += 1
+        elif match := RUST_PASSED.match(line):
+            tally.passed.add(match[1])
         elif match := RUST_FAILED.match(line):
             tally.failed.append(match[1])
         elif match := RUST_IGNORED.match(line):
@@ -102,6 +113,7 @@ def count_python(junit: str, tally: Tally) -> None:
             tally.failed.extend([name] if name not in tally.failed else [])
         else:
             tally.n_passed += 1
+            tally.passed.add(f"{case.get('classname')}.{case.get('name')}")
 
 
 def run_cargo(name: str, options: list[str]) -> Tally:
@@ -126,8 +138,7 @@ def try_again(tally: Tally, failed_status: int, run: Callable[[list[str]], Tally
         return tally
     print(f"\n{len(names)} failed; each is run once more, alone", flush=True)
     second = run(names)
-    # Tests of one name may be in several crates: then all of these have passed.
-    if second.exit_status == 0 and second.n_passed >= len(names):
+    if second.exit_status == 0 and set(names) <= second.passed:
         tally.passed_alone, tally.failed = names, []
         tally.n_passed += len(names)
         tally.n_failed = tally.exit_status = 0
@@ -136,9 +147,13 @@ def try_again(tally: Tally, failed_status: int, run: Callable[[list[str]], Tally
 
 
 def run_rust() -> Tally:
-    # Documentation tests are part of the whole, and get no second try.
+    whole = run_cargo("Rust", [])
+    # No second try where it is not sure which tests failed: a binary was killed, or two tests have one name.
+    if whole.n_open != 0 or whole.n_failed != len(set(whole.failed)):
+        return whole
+    # Documentation tests are part of the whole, and do not run again: so they stay failed.
     alone = ["--lib", "--bins", "--tests", "--", "--exact", "--test-threads=1"]
-    return try_again(run_cargo("Rust", []), 101, lambda names: run_cargo("again", [*alone, *names]))
+    return try_again(whole, 101, lambda names: run_cargo("again", [*alone, *names]))
 
 
 def run_pytest(name: str, options: list[str]) -> Tally:

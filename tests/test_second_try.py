@@ -12,6 +12,7 @@ import pytest
 from harness import ROOT
 
 LIB = """
+DOC
 fn first(mark: &str) -> bool {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(mark);
     std::fs::File::create_new(path).is_ok()
@@ -27,6 +28,14 @@ mod tests {
     fn fails_always() { assert!(!ALWAYS); }
 }
 """
+# A documentation test that fails.
+DOC = """
+/// ```
+/// assert!(false);
+/// ```
+pub fn documented() {}
+"""
+ABORTS = "#[test] fn aborts() { std::process::abort(); }"
 
 
 @pytest.fixture
@@ -45,13 +54,14 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def make(folder: Path, always: bool) -> None:
-    (folder / "src" / "lib.rs").write_text(LIB.replace("ALWAYS", str(always).lower()))
+def make(folder: Path, always: bool = False, doc: str = "") -> None:
+    lib = LIB.replace("ALWAYS", str(always).lower()).replace("DOC", doc)
+    (folder / "src" / "lib.rs").write_text(lib)
     subprocess.run(["cargo", "generate-lockfile", "--offline"], cwd=folder, check=True, capture_output=True)
 
 
 def test_what_passes_alone_is_named_and_does_not_fail(runner: ModuleType, tmp_path: Path) -> None:
-    make(tmp_path, always=False)
+    make(tmp_path)
     tally = runner.run_rust()
     assert sorted(tally.passed_alone) == ["tests::fails_once", "tests::fails_once_longer_name"]
     assert tally.trouble(True) is None
@@ -62,4 +72,20 @@ def test_what_fails_twice_fails_the_whole(runner: ModuleType, tmp_path: Path) ->
     make(tmp_path, always=True)
     tally = runner.run_rust()
     assert tally.passed_alone == [] and "tests::fails_always" in tally.failed
+    assert tally.trouble(True) == "Rust: ended with exit status 101"
+
+
+def test_a_documentation_test_stays_failed(runner: ModuleType, tmp_path: Path) -> None:
+    make(tmp_path, doc=DOC)
+    tally = runner.run_rust()
+    assert tally.passed_alone == [] and len(tally.failed) == 3
+    assert tally.trouble(True) == "Rust: ended with exit status 101"
+
+
+def test_a_binary_that_aborts_fails_the_whole(runner: ModuleType, tmp_path: Path) -> None:
+    make(tmp_path)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "aborts.rs").write_text(ABORTS)
+    tally = runner.run_rust()
+    assert tally.passed_alone == []
     assert tally.trouble(True) == "Rust: ended with exit status 101"
