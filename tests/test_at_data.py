@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,35 @@ def test_nothing_is_made_by_a_program_that_fails(run: Run, env: dict[str, str], 
         assert done.stdout == ""
     assert n_sets(run, env) == 1
     assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_an_output_beyond_a_link_of_the_program_is_refused(
+    run: Run, env: dict[str, str], tmp_path: Path
+) -> None:
+    """The user's own file is not moved into the data set."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "x").write_text("mine")
+    made = ("--output", "out/x=x", "--", "ln", "-s", tmp_path / "mine", "out")
+    said = run("at-data", *made, env=env, status=1).stderr
+    assert "`ln` made `out/x` outside of its folder; no data set was made" in said
+    assert (tmp_path / "mine" / "x").read_text() == "mine"
+
+
+def test_an_interrupt_while_files_are_copied_leaves_nothing(
+    run: Run, start: Start, env: dict[str, str], tmp_path: Path
+) -> None:
+    """At odd moments before, in and after the program, which only copies."""
+    (tmp_path / "big").write_bytes(os.urandom(60_000_000))
+    run("data", "put", "big", "--label", "big", env=env)
+    for n in range(12):
+        words = ("--input", "in=/big/big", "--output", "out=out", "--", "cp", "in", "out")
+        running = start("at-data", *words, env=env)
+        time.sleep(0.03 * n)
+        running.process.send_signal(signal.SIGTERM)
+        done = running.wait(20, None)
+        assert done.status in (0, 130, -signal.SIGTERM), done
+        if done.status != -signal.SIGTERM:
+            assert not list((tmp_path / "tmp").iterdir()), done
 
 
 def test_a_label_that_may_not_be_written_is_refused_before_the_program_runs(

@@ -74,6 +74,8 @@ impl Catalog {
             Condition::Bad => bad.push(objects[n]),
             Condition::Missing => {}
         })?;
+        good.sort_unstable();
+        bad.sort_unstable();
         (rebuilt.n_good, rebuilt.n_bad) = (good.len() as u64, bad.len() as u64);
         self.note_replicas(folder.name(), &good, ReplicaState::Ready, now_ms)?;
         self.note_replicas(folder.name(), &bad, ReplicaState::Bad, now_ms)?;

@@ -45,7 +45,7 @@ const CAPABILITIES: Capabilities = Capabilities {
 };
 
 /// A command whose source failed has so long to end by itself, and is looked at so often meanwhile.
-const END_SOON: Duration = Duration::from_secs(5);
+const END_SOON: Duration = Duration::from_secs(2);
 const END_LOOK: Duration = Duration::from_millis(10);
 
 /// The commands of a declaration that have to be there, and the others.

@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Begins the name of every part. A part is no user's file yet, so names that begin so are never listed.
 pub const PART_PREFIX: &str = ".eyas-part-";
@@ -74,13 +74,21 @@ const PART_PAUSES: [Duration; 6] = [
     Duration::from_millis(800),
 ];
 
+/// No further try begins after this time.
+const LATE_PART_MAX: Duration = Duration::from_secs(3);
+
 /// Removes the part of an upload that failed. The other side may make the part, or store what has come, a moment after the
 /// upload broke, so the part is looked for again until it stays away.
 ///
 /// `delete` removes it, and gives whether it was there.
 pub(crate) fn remove_late_part(mut delete: impl FnMut() -> Result<bool>) -> Result<()> {
     let (mut was_there, mut n_away, mut last) = (false, 0, Ok(()));
+    let begun = Instant::now();
     for pause in PART_PAUSES {
+        // Another side that does not answer lets each try wait.
+        if begun.elapsed() > LATE_PART_MAX {
+            break;
+        }
         std::thread::sleep(pause);
         (n_away, last) = match delete() {
             Ok(false) => (n_away + 1, Ok(())),

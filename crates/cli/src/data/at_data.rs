@@ -18,15 +18,18 @@ use eyas_catalog::{Caller, Catalog, Key, Put, Tag};
 use eyas_text::{line_of, say, shown, shown_path};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Component, Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Command, ExitStatus};
 use std::str::FromStr;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// How long a program may take to end when it is asked to, before it is killed.
 const END_PATIENCE: Duration = Duration::from_secs(10);
+/// How often the program is looked at.
+const LOOK: Duration = Duration::from_millis(5);
 
 #[derive(Args)]
 pub struct AtDataArgs {
@@ -148,8 +151,9 @@ pub fn at_data(args: &AtDataArgs) -> Result<Exit, Fault> {
     }
 
     let work = Work::new()?;
+    let on_signal = OnSignal::listen(work.top.clone())?;
     let from = stage(&opened, &args.inputs, &work.inside, args.explain)?;
-    let status = run(&args.command, &work.inside)?;
+    let status = run(&args.command, &work.inside, &on_signal)?;
     let program = shown(&args.command[0]);
     if !status.success() {
         let lost = if args.outputs.is_empty() { "" } else { "; no data set was made" };
@@ -211,7 +215,9 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.top);
+        if eyas_runner::sandbox::remove_tree(&self.top).is_err() {
+            say!("the folder {} could not be removed", shown_path(&self.top));
+        }
     }
 }
 
@@ -259,7 +265,60 @@ fn stage(opened: &Opened, inputs: &[Input], folder: &Path, explain: bool) -> Res
     Ok(from)
 }
 
-/// How a program ended, and whether this command was asked to end before it did.
+/// What ^C and the signal of a batch system do: while the program runs, they end it; before and after, they end this command,
+/// whose folder is removed first.
+struct OnSignal(Arc<Mutex<Running>>);
+
+#[derive(Default)]
+struct Running {
+    /// The program's process, until it has been waited for.
+    pid: Option<u32>,
+    /// When the program was asked to end.
+    asked: Option<Instant>,
+}
+
+impl OnSignal {
+    fn listen(top: PathBuf) -> Result<OnSignal, Fault> {
+        let running = Arc::new(Mutex::new(Running::default()));
+        let shared = running.clone();
+        let runtime = client_runtime();
+        let mut asked_to_end = {
+            let _guard = runtime.enter();
+            AskedToEnd::listen()?
+        };
+        std::thread::spawn(move || {
+            loop {
+                runtime.block_on(asked_to_end.next());
+                let mut running = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(pid) = running.pid else {
+                    remove_in_use(&top);
+                    say!("interrupted");
+                    std::process::exit(Exit::Interrupted as i32);
+                };
+                running.asked.get_or_insert_with(Instant::now);
+                // SAFETY: a plain call; nobody has waited for the process yet, so the number is still its own.
+                unsafe { libc::kill(pid as libc::pid_t, libc::SIGTERM) };
+            }
+        });
+        Ok(OnSignal(running))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Running> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Removes a folder in which another thread may still make files.
+fn remove_in_use(top: &Path) {
+    for _ in 0..100 {
+        if eyas_runner::sandbox::remove_tree(top).is_ok() && !top.exists() {
+            return;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// How a program ended, and whether it was asked to.
 struct Ended {
     status: ExitStatus,
     asked: bool,
@@ -280,7 +339,7 @@ impl Ended {
 }
 
 /// Runs a program in a folder, with the standard streams of this command. Processes that it leaves behind are ended.
-fn run(command: &[String], folder: &Path) -> Result<Ended, Fault> {
+fn run(command: &[String], folder: &Path, on_signal: &OnSignal) -> Result<Ended, Fault> {
     let (program, arguments) = command.split_first().expect("clap asks for one word");
     // A program that is named by a path from here is meant, also where it runs in another folder.
     let here = std::env::current_dir()?;
@@ -288,16 +347,10 @@ fn run(command: &[String], folder: &Path) -> Result<Ended, Fault> {
         true => here.join(program),
         false => PathBuf::from(program),
     };
-    let runtime = client_runtime();
-    // Before the program starts, as a signal may come at once.
-    let mut asked_to_end = {
-        let _guard = runtime.enter();
-        AskedToEnd::listen()?
-    };
     eyas_runner::reaper::become_reaper()?;
+    let mut running = on_signal.lock();
     let mut child = Command::new(&path).args(arguments).current_dir(folder).spawn().map_err(|error| {
-        let what = format!("cannot run {}: {}", shown(program), reason(&error));
-        let fault = bad(what);
+        let fault = bad(format!("cannot run {}: {}", shown(program), reason(&error)));
         match error.kind() {
             std::io::ErrorKind::NotFound => {
                 fault.hint("name a program that is on the PATH, or a path with a slash")
@@ -305,36 +358,23 @@ fn run(command: &[String], folder: &Path) -> Result<Ended, Fault> {
             _ => fault,
         }
     })?;
-    runtime.block_on(async {
-        let mut asked = false;
-        loop {
-            tokio::select! {
-                () = asked_to_end.next(), if !asked => {
-                    asked = true;
-                    end(&mut child);
-                }
-                () = tokio::time::sleep(Duration::from_millis(5)) => {}
-            }
-            if let Some(status) = child.try_wait()? {
-                eyas_runner::reaper::end_strays(&[], END_PATIENCE);
-                return Ok(Ended { status, asked });
-            }
+    running.pid = Some(child.id());
+    drop(running);
+    loop {
+        let mut running = on_signal.lock();
+        if let Some(status) = child.try_wait()? {
+            running.pid = None;
+            let asked = running.asked.is_some();
+            drop(running);
+            eyas_runner::reaper::end_strays(&[], END_PATIENCE);
+            return Ok(Ended { status, asked });
         }
-    })
-}
-
-/// Asks a program to end, and kills it when it does not.
-fn end(child: &mut Child) {
-    // SAFETY: a plain call; the child was not waited for yet, so the number is still its own.
-    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
-    let begun = std::time::Instant::now();
-    while begun.elapsed() < END_PATIENCE {
-        if !matches!(child.try_wait(), Ok(None)) {
-            return;
+        if running.asked.is_some_and(|asked| asked.elapsed() > END_PATIENCE) {
+            child.kill()?;
         }
-        std::thread::sleep(Duration::from_millis(10));
+        drop(running);
+        std::thread::sleep(LOOK);
     }
-    let _ = child.kill();
 }
 
 /// Moves the outputs to where they are put from.
@@ -362,11 +402,26 @@ fn gather(outputs: &[Output], work: &Work, program: &str) -> Result<(), Fault> {
             )));
         }
     }
+    let inside = fs::canonicalize(&work.inside)?;
     for output in outputs {
+        let from = work.inside.join(&output.name);
+        // A directory on the way may be a symbolic link of the program's, to files that are not its own.
+        let parent = from.parent().map(fs::canonicalize).transpose()?;
+        if !parent.is_some_and(|parent| parent.starts_with(&inside)) {
+            return Err(failed(format!("{} outside of its folder", shown_path(&output.name))));
+        }
         let target = work.outputs.join(&output.path);
-        let parent = target.parent().expect("it lies in the folder");
-        fs::create_dir_all(parent)?;
-        fs::rename(work.inside.join(&output.name), &target)?;
+        let cannot_move = |error: std::io::Error| {
+            failed(format!("{}, which cannot be moved: {}", shown_path(&output.name), reason(&error)))
+        };
+        fs::create_dir_all(target.parent().expect("it lies in the folder")).map_err(cannot_move)?;
+        let metadata = fs::symlink_metadata(&from).map_err(cannot_move)?;
+        if metadata.is_dir() {
+            // Only a directory that may be written to can be moved into another one.
+            let mode = metadata.permissions().mode() | 0o700;
+            fs::set_permissions(&from, fs::Permissions::from_mode(mode)).map_err(cannot_move)?;
+        }
+        fs::rename(&from, &target).map_err(cannot_move)?;
     }
     Ok(())
 }

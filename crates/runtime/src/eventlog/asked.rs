@@ -4,9 +4,10 @@
 //! is; it is made when somebody first asks, and grows with the file.
 
 use super::{task_of, to_message};
+use eyas_core::event::{Event, Offer};
 #[cfg(test)]
 use eyas_core::log::PRINTED_FILE;
-use eyas_core::log::PrintedLine;
+use eyas_core::log::{Line, PrintedLine, What};
 use eyas_core::*;
 use eyas_wire::message::*;
 use std::collections::HashMap;
@@ -88,10 +89,17 @@ pub(crate) fn lines_about(path: &Path, task: TaskId) -> Vec<String> {
         let is_of_task = line
             .find(&needle)
             .is_some_and(|at| !line[at + needle.len()..].starts_with(|c: char| c.is_ascii_digit()));
+        if let Some(joined) = joined_with(&line, task) {
+            holder = executor_in(&joined);
+            if found.len() < EXPLAIN_LINES_MAX {
+                found.push(joined);
+            }
+            continue;
+        }
         if is_of_task {
             if line.contains("\"assign\":{") {
                 holder = executor_in(&line);
-            } else if line.contains("\"attempt_ended\":{") {
+            } else if line.contains("\"end_task\":{") {
                 holder = None;
             }
         }
@@ -108,6 +116,23 @@ pub(crate) fn lines_about(path: &Path, task: TaskId) -> Vec<String> {
 /// How lines begin that say what became of an executor.
 const FATES: [&str; 4] =
     ["{\"executor_silent\":{", "{\"executor_leaving\":{", "{\"executor_lost\":{", "{\"forget_executor\":{"];
+
+/// The line of an executor that joins with an attempt of the task, without what its cache holds.
+fn joined_with(line: &str, task: TaskId) -> Option<String> {
+    if !line.contains("{\"executor_joined\":{") {
+        return None;
+    }
+    let Line { t, what: What::In(Event::ExecutorJoined { executor, offer }) } =
+        serde_json::from_str(line).ok()?
+    else {
+        return None;
+    };
+    if !offer.attempts.iter().any(|(of, _)| *of == task) {
+        return None;
+    }
+    let offer = Offer { held: vec![], ..offer };
+    serde_json::to_string(&Line { t, what: What::In(Event::ExecutorJoined { executor, offer }) }).ok()
+}
 
 /// The first executor that a line names.
 fn executor_in(line: &str) -> Option<u32> {
@@ -145,10 +170,11 @@ mod tests {
             r#"{"t":7,"out":{"assign":{"executor":4,"assignment":{"task":7,"attempt":2}}}}"#,
             r#"{"t":8,"in":{"executor_lost":{"executor":3,"reason":"late"}}}"#,
             r#"{"t":9,"in":{"attempt_ended":{"executor":4,"report":{"task":7,"attempt":2}}}}"#,
-            r#"{"t":10,"in":{"executor_lost":{"executor":4,"reason":"it was asked to go"}}}"#,
+            r#"{"t":10,"out":{"end_task":{"task":7,"outcome":"done"}}}"#,
+            r#"{"t":11,"in":{"executor_lost":{"executor":4,"reason":"it was asked to go"}}}"#,
         ];
         std::fs::write(&path, lines.join("\n") + "\n").unwrap();
-        let expected: Vec<&str> = [1, 3, 5, 6, 8].iter().map(|n| lines[*n]).collect();
+        let expected: Vec<&str> = [1, 3, 5, 6, 8, 9].iter().map(|n| lines[*n]).collect();
         assert_eq!(lines_about(&path, TaskId(7)), expected);
     }
 
