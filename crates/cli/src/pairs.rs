@@ -85,7 +85,7 @@ pub struct PairsArgs {
     pub task_memory: Option<u64>,
     /// Time after which a task, with all its pairs, is ended, such as 90s or 1h30m [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = crate::args::duration)]
-    pub walltime: Option<u64>,
+    pub task_walltime: Option<u64>,
     /// Further attempts of a task after a failure
     #[arg(long, default_value_t = 0)]
     pub retries: u32,
@@ -510,7 +510,7 @@ fn task_list(
             inputs,
             outputs: vec![(RESULT.to_owned(), place(out.tile(n))?)],
             memory_bytes: args.task_memory,
-            walltime_ns: args.walltime,
+            walltime_ns: args.task_walltime,
             retries: args.retries,
             priority: plan.tiling.priority(n),
             label: "pairs".into(),

@@ -47,6 +47,26 @@ fn options_have_one_name_live_and_simulated() {
     }
 }
 
+/// clap looks for two arguments of one name in debug builds only; in a release build the first one would take the values of both.
+#[test]
+fn no_verb_has_two_arguments_of_one_name() {
+    fn check(command: &clap::Command, path: &str) {
+        let mut seen = std::collections::BTreeSet::new();
+        for argument in command.get_arguments() {
+            let names = argument.get_long_and_visible_aliases().unwrap_or_default();
+            let names = names.into_iter().map(|name| format!("--{name}"));
+            let short = argument.get_short().map(|name| format!("-{name}"));
+            for name in names.chain(short).chain([argument.get_id().to_string()]) {
+                assert!(seen.insert(name.clone()), "{path} has two arguments {name}");
+            }
+        }
+        command.get_subcommands().for_each(|verb| check(verb, &format!("{path} {}", verb.get_name())));
+    }
+    let mut command = Cli::command();
+    command.build();
+    check(&command, "eyas");
+}
+
 /// A profile may hold every option that shapes a cluster, and nothing else.
 #[test]
 fn keys_of_profiles_are_the_options_of_a_cluster() {
