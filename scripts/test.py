@@ -9,9 +9,9 @@ and so does this program if any test was skipped or ignored in another way. The 
 
 What is marked `long` (pytest) is left out, and is all that runs with --long.
 
-A few failures are run once more, alone: what then passes is named at the end and does not fail the
-whole, because real batch systems and servers on two busy cores have a bad moment now and then
-(docs/decisions/0048-a-second-try.md). What fails twice fails.
+A few failures in Python are run once more, alone: what then passes is named at the end and does not
+fail the whole, because real batch systems and servers on two busy cores have a bad moment now and
+then (docs/decisions/0048-a-second-try.md). What fails twice fails.
 
 Plain `cargo test` and not nextest: on 2 busy cores, building nextest was a quarter done after 7 minutes.
 """
@@ -26,7 +26,6 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,9 +38,6 @@ RUST_RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+)
 # The reason of an ignored one that is a tool in a test's clothes, such as one that prints a new golden file.
 NOT_A_TEST = ": not a test"
 RUST_FAILED = re.compile(r"^test (.+) \.\.\. FAILED$")
-RUST_PASSED = re.compile(r"^test (.+) \.\.\. ok$")
-# The line with which each test binary of Rust begins.
-RUST_BEGINS = re.compile(r"^running \d+ tests?$")
 
 # So many failures may come of a busy machine; more are a fault, and no second try is made.
 MOST_SECOND_TRIES = 3
@@ -59,9 +55,6 @@ class Tally:
     exit_status: int = 0
     skipped: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
-    passed: set[str] = field(default_factory=set)
-    # Test binaries that began and have not said how their tests ended, as one that was killed.
-    n_open: int = 0
     # What failed in the whole and passed alone.
     passed_alone: list[str] = field(default_factory=list)
 
@@ -90,11 +83,6 @@ def count_rust(lines: list[str], tally: Tally) -> None:
             tally.n_passed += passed
             tally.n_failed += failed
             tally.n_skipped += ignored
-            tally.n_open -= 1
-        elif RUST_BEGINS.match(line):
-            tally.n_open += 1
-        elif match := RUST_PASSED.match(line):
-            tally.passed.add(match[1])
         elif match := RUST_FAILED.match(line):
             tally.failed.append(match[1])
         elif match := RUST_IGNORED.match(line):
@@ -113,14 +101,13 @@ def count_python(junit: str, tally: Tally) -> None:
             tally.failed.extend([name] if name not in tally.failed else [])
         else:
             tally.n_passed += 1
-            tally.passed.add(f"{case.get('classname')}.{case.get('name')}")
 
 
-def run_cargo(name: str, options: list[str]) -> Tally:
-    tally = Tally(name)
+def run_rust() -> Tally:
+    tally = Tally("Rust")
     start = time.monotonic()
-    # One failing binary does not hide the results of the others.
-    command = ["cargo", "test", "--locked", "--release", "--workspace", "--no-fail-fast", *options]
+    # Documentation tests are part of it. One failing binary does not hide the results of the others.
+    command = ["cargo", "test", "--locked", "--release", "--workspace", "--no-fail-fast"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, errors="replace")
     assert process.stdout is not None
     for line in process.stdout:
@@ -129,31 +116,6 @@ def run_cargo(name: str, options: list[str]) -> Tally:
     tally.exit_status = process.wait()
     tally.seconds = time.monotonic() - start
     return tally
-
-
-def try_again(tally: Tally, failed_status: int, run: Callable[[list[str]], Tally]) -> Tally:
-    """The tally, after a few failed tests were run once more. `failed_status`: how the runner ends where a test has failed."""
-    names = tally.failed
-    if tally.exit_status != failed_status or not 0 < len(names) <= MOST_SECOND_TRIES:
-        return tally
-    print(f"\n{len(names)} failed; each is run once more, alone", flush=True)
-    second = run(names)
-    if second.exit_status == 0 and set(names) <= second.passed:
-        tally.passed_alone, tally.failed = names, []
-        tally.n_passed += len(names)
-        tally.n_failed = tally.exit_status = 0
-    tally.seconds += second.seconds
-    return tally
-
-
-def run_rust() -> Tally:
-    whole = run_cargo("Rust", [])
-    # No second try where it is not sure which tests failed: a binary was killed, or two tests have one name.
-    if whole.n_open != 0 or whole.n_failed != len(set(whole.failed)):
-        return whole
-    # Documentation tests are part of the whole, and do not run again: so they stay failed.
-    alone = ["--lib", "--bins", "--tests", "--", "--exact", "--test-threads=1"]
-    return try_again(whole, 101, lambda names: run_cargo("again", [*alone, *names]))
 
 
 def run_pytest(name: str, options: list[str]) -> Tally:
@@ -170,8 +132,17 @@ def run_pytest(name: str, options: list[str]) -> Tally:
 
 
 def run_python(options: list[str]) -> Tally:
-    last = ["--last-failed", "--last-failed-no-failures=none"]
-    return try_again(run_pytest("Python", options), 1, lambda _: run_pytest("again", [*options, *last]))
+    tally = run_pytest("Python", options)
+    if tally.exit_status != 1 or not 0 < len(tally.failed) <= MOST_SECOND_TRIES:
+        return tally
+    print(f"\n{len(tally.failed)} failed; each is run once more, alone", flush=True)
+    second = run_pytest("again", [*options, "--last-failed", "--last-failed-no-failures=none"])
+    if second.exit_status == 0 and second.n_passed == len(tally.failed):
+        tally.passed_alone, tally.failed = tally.failed, []
+        tally.n_passed += second.n_passed
+        tally.n_failed = tally.exit_status = 0
+    tally.seconds += second.seconds
+    return tally
 
 
 def main() -> int:
