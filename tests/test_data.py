@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Run
+from harness import Run, wait_until
 
 
 @pytest.fixture
@@ -227,7 +227,9 @@ def test_bad_input_is_named(data: Run, run: Run, traj: Path, tmp_path: Path) -> 
 
 def test_a_file_that_changes_while_it_is_put_is_refused(data: Run, tmp_path: Path) -> None:
     growing = tmp_path / "growing"
-    growing.write_bytes(os.urandom(40_000_000))
+    # Large and without blocks on the disk, so that it is read for longer than a writer sleeps on busy processors.
+    with growing.open("wb") as file:
+        file.truncate(300_000_000)
     done = threading.Event()
 
     def grow() -> None:
@@ -238,15 +240,12 @@ def test_a_file_that_changes_while_it_is_put_is_refused(data: Run, tmp_path: Pat
     writer = threading.Thread(target=grow)
     writer.start()
     try:
-        # On busy processors the writer may sleep for as long as one put takes.
-        for n in range(20):
-            put = data("put", growing, "--label", f"growing{n}", status=None)
-            if put.status != 0:
-                break
+        wait_until(lambda: growing.stat().st_size > 300_000_000, "the writer's first byte")
+        refused = data("put", growing, "--label", "growing", status=2).stderr
     finally:
         done.set()
         writer.join()
-    assert put.status == 2 and "changed while it was read; nothing was put" in put.stderr
-    assert "no data set" in data("show", f"growing{n}", status=2).stderr
+    assert "changed while it was read; nothing was put" in refused
+    assert "no data set" in data("show", "growing", status=2).stderr
     assert not list((tmp_path / "here" / "incoming").iterdir()), "half an object is left"
     data("put", growing, "--label", "growing")
