@@ -44,6 +44,6 @@ pub use key::{Key, label_of};
 pub use put::{Put, put};
 pub use reading::{Got, Reader};
 pub use sealed::{File, Sealed};
-pub use sets::{DataSet, Draft, Entry, Found, Version};
+pub use sets::{DataSet, Draft, Entry, Found, Version, is_plain_path};
 pub use sites::{ReplicaState, Site, SiteState, Whereabouts};
 pub use tags::{Kind, Tag, date_text};

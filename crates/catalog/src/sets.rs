@@ -72,13 +72,17 @@ pub struct Entry {
     pub detail: String,
 }
 
+/// Whether a path may be that of a file of a data set: relative, without `.`, `..`, empty parts and NUL characters, not too long.
+pub fn is_plain_path(path: &str) -> bool {
+    path.len() <= PATH_BYTES_MAX
+        && !path.contains('\0')
+        && path.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
+}
+
 /// # Errors
 /// The path is absolute, empty, too long, has a part `.` or `..`, an empty part or a NUL character.
 pub(crate) fn check_path(path: &str) -> Result<()> {
-    let is_plain = path.len() <= PATH_BYTES_MAX
-        && !path.contains('\0')
-        && path.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
-    match is_plain {
+    match is_plain_path(path) {
         true => Ok(()),
         false => Err(Error::bad(format!(
             "{} cannot be a file of a data set: its path is relative, without `.`, `..` or empty parts, and has at most \

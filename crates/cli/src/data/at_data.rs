@@ -14,13 +14,13 @@ use crate::runtimes::client_runtime;
 use crate::signals::AskedToEnd;
 use crate::{Exit, Fault};
 use clap::{Args, ValueEnum};
-use eyas_catalog::{Caller, Catalog, Key, Put, Tag};
+use eyas_catalog::{Caller, Catalog, Key, Put, Tag, is_plain_path};
 use eyas_text::{line_of, say, shown, shown_path};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -116,12 +116,8 @@ impl FromStr for Output {
 
 /// A path that stays in the folder that it is taken from.
 fn relative(text: &str) -> Result<PathBuf, String> {
-    let path: PathBuf = text.split('/').collect();
-    let is_plain = !text.is_empty()
-        && text.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
-        && path.components().all(|part| matches!(part, Component::Normal(_)));
-    match is_plain {
-        true => Ok(path),
+    match is_plain_path(text) {
+        true => Ok(text.into()),
         false => Err(format!(
             "{} is no name of a file: it is relative, without `.`, `..` or empty parts",
             shown(text)

@@ -1,8 +1,8 @@
 //! The history of a task by the lines of its story: its attempts in order, and how each ended.
 //!
-//! The lines are excerpts. A live dispatcher gives those that name the task and what became of the executor that had it, without
-//! joins and headers, so the rules of [`crate::fold`], which needs a whole log, cannot be applied: an attempt is recognised here by
-//! its number alone.
+//! The lines are excerpts. A live dispatcher gives those that name the task, and those that say what became of the executor that had
+//! it, without headers and the joins of others. So the rules of [`crate::fold`], which needs a whole log, cannot be applied: an
+//! attempt is recognised here by its number alone.
 
 use super::TaskStory;
 use crate::units;
