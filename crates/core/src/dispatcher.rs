@@ -8,10 +8,10 @@
 //! | state | where it lives |
 //! |---|---|
 //! | waiting | `waits`: another task still has to make one of its inputs |
-//! | ready | `ready.queue` (the first tasks in queue order, unfolded), or folded in `ready.backlog` |
-//! | reserved | `attempts.reserved`: given to an executor, which stages its inputs and runs it |
-//! | landing | `attempts.reserved` with `landing` set: its program ended well, its outputs travel home |
-//! | done, failed, cancelled | two bits in its array's `ends`, in `tasks` |
+//! | ready | `ready.queue` of the schedule (the first tasks in queue order, unfolded), or folded in `ready.backlog` |
+//! | reserved | `attempts.reserved` of the schedule: given to an executor, which stages its inputs and runs it |
+//! | landing | the same with `landing` set: its program ended well, its outputs travel home |
+//! | done, failed, cancelled | two bits in its array's `ends`, in `work.tasks` |
 //!
 //! Invariants, checked by [`Dispatcher::sanity_check`]:
 //!   1. every task of a started run is in exactly one of these places, and the run's counts say so;
@@ -33,17 +33,26 @@
 //! process, as the journal holds no digests.
 //!
 //! The fields of [`Dispatcher`] are its table of contents. Each is a structure of the child module that has
-//! its name or says what it is for, and code that concerns only one of them is a method of that structure.
-//! `tasks` knows every task by its number.
+//! its name. A structure owns the methods that concern it, and its methods name in their parameters what else
+//! they look at or change ([decision 0060](../../../docs/decisions/0060-structures-of-the-dispatcher.md)):
 //!
-//! A task's way through the child modules: `submissions` (in, and waiting), `ready` (queued), `assign` (given
-//! to an executor), `attempts` (ended). Beside that way are `executors` and `replicas` (the nodes and what
-//! they hold), `run_times` (how long tasks take), `walltimes` (executors that end at a known time), and `ask` (answers to users). Further child modules:
-//! `intermediates` has files that stay on the nodes (`run:` locations), `moves` has patterns and collectives,
-//! and `reruns` has tasks that run again in place of sending their files. `given_up` has attempts that were
-//! given up and may still end well, `leftovers` has what lost attempts left at home, and `forget` has runs
-//! that are forgotten. `additions` has tasks that are added to a run that goes on, and `exchange` has files
-//! that cross from one dispatcher of a group to another.
+//! | field | what it knows |
+//! |---|---|
+//! | `work` | what was submitted: runs, tasks, and the catalog of the objects that they name (`workload`, `tasks`, `additions`) |
+//! | `schedule` | who runs what: ready tasks, attempts, executors with their `resources` and `walltimes`, and run times |
+//! | `waits` | tasks that wait for another task (`submissions`) |
+//! | `intermediates` | files that stay on the nodes (with `promises`, `revivals` and `rescue`) |
+//! | `residents` | files of home that lie on the nodes' own disks |
+//! | `moves`, `network` | patterns and collectives; what is known of the network |
+//! | `reruns` | tasks that run again in place of sending their files |
+//! | `given_up`, `leftovers` | attempts that were given up and may still end well; what lost attempts left at home |
+//! | `forgotten` | runs that are forgotten (`forget`) |
+//! | `home_shares` | which part of home each executor may use |
+//! | `exchange` | files that cross from one dispatcher of a group to another, and the group's balance |
+//!
+//! What needs most of them is a method of [`Dispatcher`]: an event of a task passes `submissions` (in, and
+//! waiting), `ready` (queued), `assign` (given to an executor) and `attempts` (ended). `executors` and
+//! `replicas` have the events of nodes, and `ask` has the answers to users.
 //!
 //! Not here: how bytes move and what is evicted ([`crate::executor`]), which executor suits which task
 //! ([`crate::placement`]), how nodes come and go.
@@ -59,21 +68,27 @@ mod given_up;
 mod intermediates;
 mod leftovers;
 mod moves;
+mod promises;
 mod ready;
 mod replicas;
 mod reruns;
+mod rescue;
 mod residents;
 mod resources;
+mod revivals;
 mod run_times;
+mod schedule;
 mod submissions;
 mod tasks;
 mod walltimes;
+mod workload;
 
 pub use additions::{Upstream, find_circle, has_ended, nobody_writes, was_dropped};
 pub use forget::KeepRuns;
-pub use intermediates::REVIVALS_MAX;
 pub use moves::CollectiveMode;
+pub use revivals::REVIVALS_MAX;
 pub use walltimes::{drain_before_ns, stop_before_ns};
+pub use workload::Workload;
 
 use self::additions::Additions;
 use self::attempts::{Attempts, Giving, History, Reserved};
@@ -81,14 +96,18 @@ use self::exchange::{Exchange, Linked};
 use self::executors::{ExecutorState, Executors};
 use self::forget::Forgotten;
 use self::given_up::GivenUp;
-use self::intermediates::{Intermediate, Intermediates, Leaving, Missing};
+use self::intermediates::{Intermediate, Intermediates};
 use self::leftovers::Leftovers;
 use self::moves::Moves;
+use self::promises::promise_refused;
 use self::ready::{Ready, Segment};
 use self::reruns::Reruns;
+use self::rescue::Leaving;
 use self::residents::Residents;
 use self::resources::Resources;
+use self::revivals::Missing;
 use self::run_times::RunTimes;
+use self::schedule::Schedule;
 use self::submissions::Waits;
 use self::tasks::{ArrayState, End, Ends, TaskTable};
 use self::walltimes::Walltimes;
@@ -247,15 +266,9 @@ pub enum TaskState {
 /// The dispatcher. See the module's header.
 pub struct Dispatcher {
     config: DispatcherConfig,
-    catalog: Catalog,
-    runs: BTreeMap<RunId, RunState>,
-    /// Submissions that have begun and are not complete.
-    n_open: u32,
-    tasks: TaskTable,
+    work: Workload,
+    schedule: Schedule,
     waits: Waits,
-    ready: Ready,
-    attempts: Attempts,
-    executors: Executors,
     intermediates: Intermediates,
     leftovers: Leftovers,
     home_shares: HomeShares,
@@ -265,12 +278,7 @@ pub struct Dispatcher {
     exchange: Exchange,
     reruns: Reruns,
     residents: Residents,
-    resources: Resources,
-    run_times: RunTimes,
-    walltimes: Walltimes,
     network: Network,
-    /// A buffer for locations, kept so that its memory is used again.
-    location: String,
 }
 
 fn hash_of(location: &str) -> u64 {
@@ -303,28 +311,19 @@ impl Dispatcher {
         let queue = placement::by_name(&config.placement, &config.placement_config)?;
         Ok(Dispatcher {
             home_shares: HomeShares::new(config.home_limits),
-            config,
-            catalog: Catalog::new(),
-            runs: BTreeMap::new(),
-            n_open: 0,
-            tasks: TaskTable::default(),
+            work: Workload::new(),
+            schedule: Schedule::new(&config, queue),
             waits: Waits::default(),
-            ready: Ready::new(queue),
-            attempts: Attempts::default(),
-            executors: Executors::default(),
             intermediates: Intermediates::default(),
             leftovers: Leftovers::default(),
             given_up: GivenUp::default(),
             forgotten: Forgotten::default(),
             moves: Moves::default(),
-            exchange: Exchange::default(),
+            exchange: Exchange::new(config.group),
             reruns: Reruns::default(),
             residents: Residents::default(),
-            resources: Resources::default(),
-            run_times: RunTimes::default(),
-            walltimes: Walltimes::default(),
             network: Network::default(),
-            location: String::new(),
+            config,
         })
     }
 
@@ -357,13 +356,13 @@ impl Dispatcher {
         if !is_of_submission {
             // The first event that is no part of a submission: the journal has been read to its end.
             for task in std::mem::take(&mut self.waits.failed_makers) {
-                self.tasks.forget_maker(task);
+                self.work.tasks.forget_maker(task);
             }
         }
         match event {
-            Event::RunOpened { .. } => self.n_open += 1,
+            Event::RunOpened { .. } => self.work.n_open += 1,
             Event::RunCommitted { .. } | Event::RunAborted { .. } => {
-                self.n_open = self.n_open.saturating_sub(1);
+                self.work.n_open = self.work.n_open.saturating_sub(1);
             }
             _ => {}
         }
@@ -372,24 +371,60 @@ impl Dispatcher {
     /// Each event has its method.
     fn take(&mut self, now: Timestamp, event: Event, out: &mut Vec<Action>) {
         match event {
-            Event::RunOpened { run, name, keep, into: None } => self.on_run_opened(now, run, name, keep),
+            Event::RunOpened { run, name, keep, into: None } => {
+                self.work.on_run_opened(&self.config, now, run, name, keep)
+            }
             Event::RunOpened { run, name, into: Some(whole), .. } => {
-                self.open_addition(now, run, name, whole)
+                self.work.open_addition(now, run, name, whole)
             }
             Event::ArrayAdded { run, array } => self.on_array_added(now, run, array, out),
             Event::RunStarted { run } => self.on_run_started(now, run, out),
             Event::RunCommitted { run } => self.on_run_committed(now, run, out),
             Event::RunAborted { run } => self.on_run_aborted(now, run, out),
-            Event::TaskRestored { task, outcome, outputs } => self.on_task_restored(task, &outcome, &outputs),
-            Event::TaskRevived { task } => self.on_task_revived(task),
-            Event::AttemptGivenUp { task, attempt } => self.on_attempt_given_up(now, task, attempt),
-            Event::ExecutorJoined { executor, offer } => self.on_executor_joined(now, executor, offer, out),
-            Event::ExecutorSilent { executor } => self.on_executor_silent(now, executor),
-            Event::ExecutorLost { executor, reason } => self.on_executor_lost(now, executor, &reason, out),
-            Event::ExecutorDraining { executor } => self.on_executor_draining(now, executor),
-            Event::ExecutorLeaving { executor, within_ns, reason } => {
-                self.on_executor_leaving(now, executor, within_ns, reason, out)
+            Event::TaskRestored { task, outcome, outputs } => self.waits.on_task_restored(
+                &mut self.work,
+                &mut self.schedule.attempts,
+                task,
+                &outcome,
+                &outputs,
+            ),
+            Event::TaskRevived { task } => {
+                self.intermediates.on_task_revived(&mut self.work, &mut self.schedule.attempts, task)
             }
+            Event::AttemptGivenUp { task, attempt } => self.given_up.on_attempt_given_up(
+                &mut self.work,
+                &mut self.schedule,
+                &mut self.waits,
+                now,
+                task,
+                attempt,
+            ),
+            Event::ExecutorJoined { executor, offer } => self.on_executor_joined(now, executor, offer, out),
+            Event::ExecutorSilent { executor } => self.schedule.on_executor_silent(
+                &self.work,
+                &mut self.exchange,
+                &self.intermediates,
+                now,
+                executor,
+            ),
+            Event::ExecutorLost { executor, reason } => self.on_executor_lost(now, executor, &reason, out),
+            Event::ExecutorDraining { executor } => self.schedule.on_executor_draining(
+                &self.work,
+                &self.intermediates,
+                &mut self.moves,
+                now,
+                executor,
+            ),
+            Event::ExecutorLeaving { executor, within_ns, reason } => self.schedule.on_executor_leaving(
+                &self.work,
+                &self.intermediates,
+                &mut self.moves,
+                now,
+                executor,
+                within_ns,
+                reason,
+                out,
+            ),
             Event::AttemptEnded { executor, report } => self.on_attempt_ended(now, executor, report, out),
             Event::OutputsHome { executor, task, attempt, result } => {
                 self.on_outputs_home(now, executor, task, attempt, result, out)
@@ -397,8 +432,12 @@ impl Dispatcher {
             Event::ReplicasChanged { executor, added, dropped } => {
                 self.on_replicas_changed(now, executor, added, dropped, out)
             }
-            Event::CacheResized { executor, cache_bytes } => self.executors.on_resized(executor, cache_bytes),
-            Event::InputMoved { executor, moved } => self.on_input_moved(now, executor, &moved),
+            Event::CacheResized { executor, cache_bytes } => {
+                self.schedule.executors.on_resized(executor, cache_bytes)
+            }
+            Event::InputMoved { executor, moved } => {
+                self.schedule.on_input_moved(&mut self.work, now, executor, &moved)
+            }
             Event::PrefetchFailed { executor, batch, object, kind } => {
                 self.moves.pending.push(CollectiveEvent::PrefetchFailed { executor, batch, object, kind })
             }
@@ -412,16 +451,22 @@ impl Dispatcher {
             Event::PartsRemoved { executor, tasks } => self.leftovers.removed(executor, &tasks),
             Event::CancelRequested { run, task } => self.on_cancel(now, run, task, out),
             Event::Ticked => self.on_ticked(now, out),
-            Event::Began { incarnation, gave_nothing } => self.attempts.on_began(incarnation, gave_nothing),
-            Event::GivesOut => self.attempts.giving = Giving::Recorded,
+            Event::Began { incarnation, gave_nothing } => {
+                self.schedule.attempts.on_began(incarnation, gave_nothing)
+            }
+            Event::GivesOut => self.schedule.attempts.giving = Giving::Recorded,
             Event::RunForgotten { run } => self.on_run_forgotten(run, out),
-            Event::AllPartsEnded { run, at } => self.on_all_parts_ended(run, at),
-            Event::TasksNumbered { n_tasks } => self.tasks.next_task = self.tasks.next_task.max(n_tasks),
-            Event::RunRestored { run, opened, ended } => self.on_run_restored(run, opened, ended),
-            Event::Recovered => self.on_recovered(now),
-            Event::RunLinked { run, links } => self.on_run_linked(run, links),
-            Event::RunPatterns { run, patterns } => self.on_run_patterns(run, patterns),
-            Event::MemberConnected { member } => self.on_member_connected(member),
+            Event::AllPartsEnded { run, at } => self.work.on_all_parts_ended(run, at),
+            Event::TasksNumbered { n_tasks } => {
+                self.work.tasks.next_task = self.work.tasks.next_task.max(n_tasks)
+            }
+            Event::RunRestored { run, opened, ended } => self.work.on_run_restored(run, opened, ended),
+            Event::Recovered => self.schedule.attempts.on_recovered(&self.work, &self.config, now),
+            Event::RunLinked { run, links } => self.exchange.on_run_linked(&mut self.work, run, links),
+            Event::RunPatterns { run, patterns } => {
+                self.exchange.on_run_patterns(&mut self.work, run, patterns)
+            }
+            Event::MemberConnected { member } => self.exchange.on_member_connected(&self.work, member),
             Event::MemberSilent { member } => self.exchange.on_member_silent(member),
             Event::MemberTold { member, messages } => self.on_member_told(now, member, messages, out),
             Event::MemberLoadChanged { member, load } => self.exchange.on_member_load(member, load),
@@ -430,21 +475,21 @@ impl Dispatcher {
 
     /// What an event of any kind may have made possible: tasks are given out, and files set out.
     fn settle(&mut self, now: Timestamp, ticked: bool, out: &mut Vec<Action>) {
-        let held = self.attempts.hold_until.is_some();
-        self.look_at_ends(now, out);
+        let held = self.schedule.attempts.hold_until.is_some();
+        self.schedule.look_at_ends(&mut self.work, &self.intermediates, &mut self.moves, now, out);
         self.place(now, out);
-        if self.config.group.is_some() {
-            if held && self.attempts.hold_until.is_none() {
+        if self.exchange.group.is_some() {
+            if held && self.schedule.attempts.hold_until.is_none() {
                 self.exchange.touch_all_exports();
             }
             while self.revive_exports(now, out) {
                 self.place(now, out);
             }
-            self.tell_members(out);
+            self.exchange.tell_members(&self.work, &self.schedule.executors, &self.intermediates, out);
         }
         self.bring_imports(now, ticked);
         self.carry_collectives(now, out);
-        self.ask_for_leftovers(out);
-        self.share_home(now, out);
+        self.leftovers.ask_for_leftovers(&self.schedule.executors, out);
+        self.home_shares.share(now, out);
     }
 }

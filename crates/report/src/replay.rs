@@ -98,7 +98,7 @@ pub fn replay(dir: &Path) -> Result<ReplayOutcome, Error> {
                     outcome.difference = Some(difference);
                     return Ok(outcome);
                 }
-                if let Some(what) = life.core.find_nonsense(&event) {
+                if let Some(what) = life.core.work().find_nonsense(&event) {
                     let context = format!("line {} speaks of {what}", lines.number());
                     return Err(Error::new(ErrorKind::Line, "replay the event log", context));
                 }

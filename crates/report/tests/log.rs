@@ -32,7 +32,7 @@ fn totals_are_the_dispatchers_own() {
         let dir = dir();
         cluster.save(dir.path());
         let log = read(dir.path()).unwrap();
-        for (id, run) in cluster.core.runs() {
+        for (id, run) in cluster.core.work().runs() {
             let report = metrics_of(&log, id).unwrap();
             let t = &report.totals;
             assert!(report.complete && !report.torn, "seed {seed}");
@@ -169,7 +169,7 @@ fn a_restart_is_told_once() {
         cluster.save(dir.path());
         let log = read(dir.path()).unwrap();
         assert_eq!(log.lives.len(), 2);
-        for (id, run) in cluster.core.runs() {
+        for (id, run) in cluster.core.work().runs() {
             let report = metrics_of(&log, id).unwrap();
             let t = &report.totals;
             assert_eq!(

@@ -545,7 +545,7 @@ impl<'a> World<'a> {
             Some(size_bytes) => Ok(HomeAnswer { version: self.work.version_of(size_bytes), in_place: false }),
             None => Err(TransferError {
                 kind: TransferErrorKind::Unavailable,
-                message: format!("{} does not exist", shown(self.desk.core().location(object).text())),
+                message: format!("{} does not exist", shown(self.desk.core().work().location(object).text())),
             }),
         };
         self.tell_node(node, NodeEvent::HomeAnswered { object, result });

@@ -704,12 +704,13 @@ impl Process {
 fn assert_same(cleaned: &Dispatcher, whole: &Dispatcher) {
     let tasks = |core: &Dispatcher| -> Vec<(TaskId, RunId, TaskSpec, Option<TaskState>)> {
         // The tasks of submissions that were given up have no run.
-        let tasks = core.tasks().filter(|t| core.find_run(core.run_of(*t)).is_some());
-        tasks.map(|t| (t, core.run_of(t), core.task_spec(t), core.find_end(t))).collect()
+        let tasks = core.work().tasks().filter(|t| core.work().find_run(core.work().run_of(*t)).is_some());
+        tasks.map(|t| (t, core.work().run_of(t), core.work().task_spec(t), core.work().find_end(t))).collect()
     };
     assert_eq!(tasks(cleaned), tasks(whole), "promise 1: tasks of a cleaned journal");
     let runs = |core: &Dispatcher| -> Vec<_> {
-        core.runs()
+        core.work()
+            .runs()
             .map(|(run, r)| (run, r.n_tasks, r.n_done, r.n_failed, r.n_cancelled, r.opened, r.ended))
             .collect()
     };

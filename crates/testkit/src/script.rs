@@ -155,11 +155,12 @@ impl Cluster {
                     format!("recall {task}.{attempt} from {executor}")
                 }
                 Action::NameObjects { executor, objects } => {
-                    let names: Vec<&str> = objects.iter().map(|o| self.core.location(*o).text()).collect();
+                    let names: Vec<&str> =
+                        objects.iter().map(|o| self.core.work().location(*o).text()).collect();
                     format!("name {} to {executor}", names.join(" "))
                 }
                 Action::DropReplicas { executor, objects } => {
-                    let catalog = self.core.catalog();
+                    let catalog = self.core.work().catalog();
                     let name = |o: &ObjectId| match catalog.is_known(*o) {
                         true => catalog.location(*o).to_string(),
                         false => format!("forgotten {o}"),
@@ -169,7 +170,7 @@ impl Cluster {
                 }
                 Action::Prefetch { executor, inputs, .. } => {
                     let names: Vec<&str> =
-                        inputs.iter().map(|i| self.core.location(i.object).text()).collect();
+                        inputs.iter().map(|i| self.core.work().location(i.object).text()).collect();
                     format!("prefetch {} to {executor}", names.join(" "))
                 }
                 Action::RemoveParts { executor, attempts } => {
@@ -177,11 +178,12 @@ impl Cluster {
                     format!("remove parts of {} on {executor}", list.join(", "))
                 }
                 Action::FindPlaces { executor, objects } => {
-                    let names: Vec<&str> = objects.iter().map(|o| self.core.location(*o).text()).collect();
+                    let names: Vec<&str> =
+                        objects.iter().map(|o| self.core.work().location(*o).text()).collect();
                     format!("ask {executor} where {} is", names.join(" "))
                 }
                 Action::ReadHome { executor, object, .. } => {
-                    format!("read {} on {executor}", self.core.location(*object))
+                    format!("read {} on {executor}", self.core.work().location(*object))
                 }
                 // Checked above.
                 Action::ShareHome { share: HomeShare::UNLIMITED, .. } => continue,
@@ -196,7 +198,7 @@ impl Cluster {
                 }
                 Action::EndCollective { .. } => "end collective".into(),
                 Action::ReviveTask { task, lost } => {
-                    format!("revive {task} for {}", self.core.location(*lost))
+                    format!("revive {task} for {}", self.core.work().location(*lost))
                 }
                 // Checked above.
                 Action::ForgetAttempt { .. } => continue,
@@ -236,7 +238,7 @@ impl Cluster {
                 _ => None,
             })
             .collect();
-        let is_landing = self.core.has_task(task)
+        let is_landing = self.core.work().has_task(task)
             && self.core.task_state(task) == TaskState::Reserved { executor, attempt, landing: true };
         let expected = if is_landing { vec![] } else { vec![reported] };
         assert_eq!(answered, expected, "{executor} reported {task}.{attempt}: {out:?}");
@@ -320,8 +322,8 @@ impl Cluster {
 
     pub fn report(&mut self, (task, attempt): (u64, u32), outcome: Outcome) -> AttemptReport {
         let task = TaskId(task);
-        let known = self.core.has_task(task);
-        let spec = known.then(|| self.core.task_spec(task));
+        let known = self.core.work().has_task(task);
+        let spec = known.then(|| self.core.work().task_spec(task));
         let is_done = outcome == Outcome::Done;
         let outputs = spec.iter().filter(|_| is_done).flat_map(|s| &s.outputs).enumerate();
         let outputs = outputs.map(|(i, (_, location))| OutputReport {
@@ -331,7 +333,7 @@ impl Cluster {
         });
         let times = Times { started: self.now, exited: self.now.plus_ns(S), ..Times::default() };
         let inputs = spec.iter().flat_map(|s| &s.inputs).filter_map(|(_, location)| {
-            let object = self.core.catalog().find(CatalogLocation::of(location))?;
+            let object = self.core.work().catalog().find(CatalogLocation::of(location))?;
             Some(InputReport { object, outcome: CacheOutcome::Miss, size_bytes: 10, wait_ns: 0 })
         });
         AttemptReport {
@@ -395,6 +397,7 @@ impl Cluster {
     pub fn has(&mut self, executor: u32, location: &str, bytes: &str, stamp: Option<&str>) -> &mut Cluster {
         let object = self
             .core
+            .work()
             .catalog()
             .find(CatalogLocation::of(location))
             .expect("a task that reads it was unfolded");
@@ -403,8 +406,8 @@ impl Cluster {
         let is_there =
             |task: TaskId| (1..10).any(|n| core.has_attempt(ExecutorId(executor), task, AttemptNo(n)));
         // The report is for the first run whose tasks read the location.
-        let mut runs = core.runs().map(|(run, _)| run);
-        let run = version.as_ref().and_then(|_| runs.find(|run| core.tasks_of(*run, 0).any(is_there)));
+        let mut runs = core.work().runs().map(|(run, _)| run);
+        let run = version.as_ref().and_then(|_| runs.find(|run| core.work().tasks_of(*run, 0).any(is_there)));
         let (digest, size_bytes) = (digest_of(bytes), 10);
         let added = vec![ReplicaAdded { object, digest, size_bytes, version, run, private: false }];
         drop(runs);

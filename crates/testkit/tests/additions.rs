@@ -27,12 +27,12 @@ fn added_tasks_are_the_runs_own() {
     let whole = c.run(&[writes("run:x"), reads("run:x")]);
     c.done(1, (0, 1)).expect(&["assign 0.1 to 1", "end 0 done", "assign 1.1 to 1"]);
     add(&mut c, 7, whole, &[task("b").reads("run:x").writes("run:y"), reads("run:y")]);
-    assert_eq!(c.core.run_of(TaskId(3)), whole);
-    assert_eq!(c.core.find_run(RunId(7)), None);
+    assert_eq!(c.core.work().run_of(TaskId(3)), whole);
+    assert_eq!(c.core.work().find_run(RunId(7)), None);
     c.done(1, (1, 1)).expect(&["end 1 done", "assign 2.1 to 1"]);
     c.done(1, (2, 1)).expect(&["drop run:here.1/x on 1", "end 2 done", "assign 3.1 to 1"]);
     c.done(1, (3, 1)).expect(&["drop run:here.1/y on 1", "end 3 done", "end run 1"]);
-    assert_eq!(c.core.why_closed(whole).as_deref(), Some("run 1 has ended; submit a run of its own"));
+    assert_eq!(c.core.work().why_closed(whole).as_deref(), Some("run 1 has ended; submit a run of its own"));
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn after_a_restart_a_run_has_its_added_tasks() {
     c.feed(Event::RunCommitted { run: whole });
     c.feed(Event::RunCommitted { run });
     c.feed(Event::Recovered);
-    let state = c.core.find_run(whole).expect("it is there");
+    let state = c.core.work().find_run(whole).expect("it is there");
     assert_eq!((state.n_tasks, state.n_done, state.ended), (3, 2, None));
     // No executor has the file any more, so it is made again for the reader.
     c.node(1, 1).wait(3).expect(&["revive 0 for run:here.1/x", "assign 0.65537 to 1"]);
@@ -148,7 +148,7 @@ fn promised(c: &mut Cluster) -> RunId {
 }
 
 fn why_failed(c: &Cluster, run: RunId) -> String {
-    let failures = &c.core.find_run(run).expect("it is there").failures;
+    let failures = &c.core.work().find_run(run).expect("it is there").failures;
     failures.back().expect("a task failed").1.message.clone()
 }
 

@@ -486,7 +486,7 @@ fn a_waiting_task_starts_when_its_inputs_are_made() {
     c.node(1, 4);
     c.run(&[reads("a").reads("b"), writes("a"), writes("b")]);
     assert_eq!(c.state(0), TaskState::Waiting { n_missing: 2 });
-    let makes = |c: &Cluster, i| format!("which task `{}` makes", c.core.user_id(TaskId(i)));
+    let makes = |c: &Cluster, i| format!("which task `{}` makes", c.core.work().user_id(TaskId(i)));
     let both = format!("`a`, {}; `b`, {}", makes(&c, 1), makes(&c, 2));
     assert_eq!(c.core.waits_for(TaskId(0)), both);
     c.expect(&["assign 1.1 to 1", "assign 2.1 to 1"]);
@@ -514,7 +514,7 @@ fn a_failed_maker_takes_a_long_chain_with_it() {
     let report =
         c.report((0, 1), Outcome::Failed(Failure { kind: FailureKind::ExitCode(1), message: "".into() }));
     c.core.handle(c.now, Event::AttemptEnded { executor: ExecutorId(1), report: report.into() }, &mut out);
-    assert_eq!(c.core.find_run(run).map(|r| r.n_failed), Some(n));
+    assert_eq!(c.core.work().find_run(run).map(|r| r.n_failed), Some(n));
 }
 
 #[test]
@@ -652,7 +652,7 @@ fn a_million_folded_tasks_cost_nothing_until_unfolded() {
     let mut out = vec![];
     c.core.handle(c.now, Event::RunCommitted { run }, &mut out);
     assert_eq!((c.core.n_ready(), out.len()), (1_000_000, 0));
-    assert!(c.core.catalog().n_objects() <= 100, "only the window is unfolded");
+    assert!(c.core.work().catalog().n_objects() <= 100, "only the window is unfolded");
     assert!(c.core.queue_heap_bytes() < 1_000_000, "{}", c.core.queue_heap_bytes());
 }
 

@@ -29,9 +29,9 @@ fn a_forgotten_run_leaves_nothing_and_its_numbers_are_not_given_again() {
     c.expect(&["assign 0.1 to 1", "end 0 done", "end run 1"]);
     c.feed(Event::RunForgotten { run: RunId(1) });
     c.expect(&["drop forgotten 0 on 1"]);
-    assert!(!c.core.has_task(TaskId(0)) && c.core.find_run(RunId(1)).is_none());
+    assert!(!c.core.work().has_task(TaskId(0)) && c.core.work().find_run(RunId(1)).is_none());
     assert_eq!(
-        (c.core.catalog().find(CatalogLocation::of("x")), c.core.queue_heap_bytes() < 100_000),
+        (c.core.work().catalog().find(CatalogLocation::of("x")), c.core.queue_heap_bytes() < 100_000),
         (None, true)
     );
     // Late words of it: nobody minds.
@@ -52,7 +52,7 @@ fn a_file_that_came_for_a_forgotten_run_is_dropped() {
     c.run(&[reads("x")]);
     c.has(1, "x", "bytes", Some("1")).done(1, (0, 1)).take();
     let replica = eyas_core::event::ReplicaAdded {
-        object: c.core.catalog().find(CatalogLocation::of("x")).expect("it was read"),
+        object: c.core.work().catalog().find(CatalogLocation::of("x")).expect("it was read"),
         digest: Digest([7; 32]),
         size_bytes: 5,
         version: None,
@@ -74,9 +74,12 @@ fn a_file_stays_as_long_as_an_unfinished_run_may_have_named_it() {
     let second = reader(&mut c, 1);
     let third = reader(&mut c, 2);
     c.feed(Event::RunForgotten { run: second });
-    assert!(c.core.catalog().find(CatalogLocation::of("x")).is_some(), "the third run has named it, too");
+    assert!(
+        c.core.work().catalog().find(CatalogLocation::of("x")).is_some(),
+        "the third run has named it, too"
+    );
     c.feed(Event::RunForgotten { run: third });
-    assert!(c.core.catalog().find(CatalogLocation::of("x")).is_some(), "the first run goes on");
+    assert!(c.core.work().catalog().find(CatalogLocation::of("x")).is_some(), "the first run goes on");
     c.expect(&[]);
     c.done(1, (0, 1)).expect(&["end 0 done", "drop forgotten 0 on 1", "end run 1"]);
 }
@@ -138,7 +141,7 @@ fn an_event_log_is_at_most_a_quarter_longer_than_known_runs_need() {
         process.on_durable(now, process.journal().records.len());
         process.settle(now);
     }
-    assert_eq!(process.core().runs().count() as u64, N_KEPT);
+    assert_eq!(process.core().work().runs().count() as u64, N_KEPT);
     assert_eq!(u64::from(n_in_log_max), N_KEPT + N_KEPT / 4);
 }
 

@@ -178,7 +178,7 @@ fn a_part_that_has_ended_goes_on_with_what_is_added_and_keeps_what_others_may_re
     let (x, y) = (name_at(0, 2, "x"), name_at(0, 2, "y"));
     let mut c = with_written(&x);
     let run = open_added(&mut c, 7, &[task("v").reads(&x).writes(&y)], RunLinks::default());
-    assert_eq!(c.core.find_run(RUN).unwrap().ended, None);
+    assert_eq!(c.core.work().find_run(RUN).unwrap().ended, None);
     message_from(&mut c, 1, LinkMessage::Settled { run: RUN });
     c.expect(&[]);
     assert!(!c.core.is_accepted(run));

@@ -10,7 +10,16 @@ use eyas_testkit::script::{Cluster, NodeScript, known};
 const X: &str = "run:here.1/x";
 
 fn last_message(c: &Cluster, run: RunId) -> String {
-    c.core.find_run(run).expect("it is known").failures.back().expect("a task failed").1.message.clone()
+    c.core
+        .work()
+        .find_run(run)
+        .expect("it is known")
+        .failures
+        .back()
+        .expect("a task failed")
+        .1
+        .message
+        .clone()
 }
 
 fn join_holding(c: &mut Cluster, id: u32, slots: u32, location: &str) {

@@ -41,15 +41,15 @@ fn ended_having_read(c: &mut Cluster, executor: u32, attempt: (u64, u32), bytes:
     let output = OutputReport { output: 0, digest: digest_of(bytes), size_bytes: OUTPUT_BYTES };
     report.outputs = vec![output];
     let outcome = CacheOutcome::RemoteHit { from: ExecutorId(2) };
-    let object = c.core.catalog().find(CatalogLocation::of("run:here.1/x")).expect("it was read");
+    let object = c.core.work().catalog().find(CatalogLocation::of("run:here.1/x")).expect("it was read");
     let wait_ns = read_bytes * 10;
     report.inputs = vec![InputReport { object, outcome, size_bytes: read_bytes, wait_ns }];
     c.feed(Event::AttemptEnded { executor: ExecutorId(executor), report: report.into() });
 }
 
 fn holders(c: &Cluster) -> Vec<u32> {
-    let object = c.core.catalog().find(CatalogLocation::of("run:here.1/x")).expect("it was read");
-    c.core.catalog().holders_of(object).map(|e| e.0).collect()
+    let object = c.core.work().catalog().find(CatalogLocation::of("run:here.1/x")).expect("it was read");
+    c.core.work().catalog().holders_of(object).map(|e| e.0).collect()
 }
 
 /// The maker has run on node 1.

@@ -24,7 +24,7 @@ fn two_owners() -> Cluster {
 
 /// The answer of an executor that was asked to read a file for others.
 fn was_read(c: &mut Cluster, executor: u32, location: &str, bytes: &str, run: RunId) {
-    let object = c.core.catalog().find(CatalogLocation::of(location)).expect("a task reads it");
+    let object = c.core.work().catalog().find(CatalogLocation::of(location)).expect("a task reads it");
     let (digest, version) = (digest_of(bytes), Some(version(bytes, 10)));
     let added = ReplicaAdded { object, digest, size_bytes: 10, version, run: Some(run), private: false };
     let executor = ExecutorId(executor);
@@ -32,7 +32,7 @@ fn was_read(c: &mut Cluster, executor: u32, location: &str, bytes: &str, run: Ru
 }
 
 fn not_read(c: &mut Cluster, executor: u32, location: &str) {
-    let object = c.core.catalog().find(CatalogLocation::of(location)).expect("a task reads it");
+    let object = c.core.work().catalog().find(CatalogLocation::of(location)).expect("a task reads it");
     let error = TransferError { kind: TransferErrorKind::Unavailable, message: "of a test".into() };
     c.feed(Event::HomeNotRead { executor: ExecutorId(executor), object, error });
 }
@@ -41,7 +41,7 @@ fn places(c: &mut Cluster, placed: &[(&str, &[(&str, u64)])]) {
     let placed: Vec<Placed> = placed
         .iter()
         .map(|(location, hosts)| Placed {
-            object: c.core.catalog().find(CatalogLocation::of(location)).expect("a task reads it"),
+            object: c.core.work().catalog().find(CatalogLocation::of(location)).expect("a task reads it"),
             size_bytes: 10,
             hosts: hosts.iter().map(|(host, bytes)| (host.to_string(), *bytes)).collect(),
         })
@@ -59,15 +59,15 @@ fn a_task_goes_to_the_disk_that_its_input_lies_on() {
     assert!(c.assignments.iter().all(|a| a.inputs[0].known.is_none() && a.why.n_hits == 1));
     c.done(1, (1, 1)).done(2, (0, 1)).take();
     // An evicted copy takes nothing from the disk.
-    let object = c.core.catalog().find(CatalogLocation::of("/b/x")).unwrap();
+    let object = c.core.work().catalog().find(CatalogLocation::of("/b/x")).unwrap();
     c.feed(Event::ReplicasChanged { executor: ExecutorId(2), added: vec![], dropped: vec![object] });
-    assert!(c.core.catalog().holds(ExecutorId(2), object));
+    assert!(c.core.work().catalog().holds(ExecutorId(2), object));
     // One that comes later has what was named before.
     c.offers(3, owner(&["/b/"]));
     c.run(&[reads("/b/x").priority(1), reads("/b/x")]);
     c.expect(&["assign 2.1 to 2", "assign 3.1 to 3"]);
     c.lost(3).take();
-    assert!(!c.core.catalog().holds(ExecutorId(3), object));
+    assert!(!c.core.work().catalog().holds(ExecutorId(3), object));
     c.done(2, (2, 1)).take();
     c.done(2, (3, 2)).take();
 }
@@ -77,7 +77,7 @@ fn without_rules_nothing_is_resident() {
     let mut c = Cluster::new();
     c.node(1, 1).run(&[reads("/a/x")]);
     c.expect(&["assign 0.1 to 1"]);
-    assert_eq!(c.core.catalog().n_replicas(), 0);
+    assert_eq!(c.core.work().catalog().n_replicas(), 0);
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn a_task_that_no_node_can_hold_fails_with_the_nearest_node_named() {
     c.wait(1);
     let ended = c.take();
     let why = |id: u64| {
-        let found = c.core.runs().flat_map(|(_, r)| r.failures.iter()).find(|(task, _)| task.0 == id);
+        let found = c.core.work().runs().flat_map(|(_, r)| r.failures.iter()).find(|(task, _)| task.0 == id);
         found.map(|(_, failure)| failure.message.clone()).unwrap_or_else(|| panic!("{id} of {ended:?}"))
     };
     assert_eq!(why(0), "the task needs 4 gpus; the largest node, `n2`, has 2");

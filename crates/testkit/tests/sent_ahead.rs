@@ -45,7 +45,7 @@ fn run_making(n_nodes: u32, tasks: &[Task], file_bytes: Option<u64>) -> Vec<Acti
         }
         c.core.handle(c.now, Event::AttemptEnded { executor, report: report.into() }, &mut out);
     }
-    assert!(c.core.find_run(run).is_some_and(|r| r.ended.is_some()));
+    assert!(c.core.work().find_run(run).is_some_and(|r| r.ended.is_some()));
     out
 }
 

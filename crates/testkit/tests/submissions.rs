@@ -89,5 +89,5 @@ fn a_client_whose_first_dispatcher_was_killed_does_not_take_the_place_of_a_later
     };
     assert_eq!(of(1), [&ReplyBody::OpenerGone, &ReplyBody::OpenerGone], "the first client tries again");
     assert!(matches!(of(2)[..], [ReplyBody::RunOpened { .. }, ReplyBody::RunPrepared { .. }]), "{replies:?}");
-    assert_eq!(process.core().find_run(run).map(|r| r.name.as_str()), Some("later"));
+    assert_eq!(process.core().work().find_run(run).map(|r| r.name.as_str()), Some("later"));
 }

@@ -119,7 +119,7 @@ fn an_executor_that_is_lost_in_its_drain_is_no_end_of_a_walltime() {
     }
     let last = c.take();
     assert_eq!(last[last.len() - 2..], ["end 0 failed ExecutorLost", "end run 1"]);
-    let failures = &c.core.find_run(run).expect("it is kept").failures;
+    let failures = &c.core.work().find_run(run).expect("it is kept").failures;
     let message = &failures.front().expect("it failed").1.message;
     let words = ", while it drained before the end of its walltime of 10 min";
     assert!(message.starts_with("2 executors were lost") && message.ends_with(words), "{message}");
@@ -138,7 +138,7 @@ fn a_task_that_needs_more_than_the_walltime_ends_in_a_sentence() {
     lost(&mut c, 2);
     let last = c.take();
     assert_eq!(last[last.len() - 2..], ["end 0 failed CutOff", "end run 1"]);
-    let failures = &c.core.find_run(run).expect("it is kept").failures;
+    let failures = &c.core.work().find_run(run).expect("it is kept").failures;
     let (_, failure) = failures.front().expect("it failed");
     assert_eq!(failure.kind, FailureKind::CutOff);
     let sentence = "the task needs more than the walltime of 10 min: 2 nodes ended while it ran, which it had for up to 10 min";

@@ -114,7 +114,7 @@ pub fn was_dropped(id: &str, location: &str) -> String {
     cannot_read(id, location, DROPPED)
 }
 
-impl Dispatcher {
+impl Workload {
     /// Begins the submission `run` into `whole`. If `whole` does not exist, is not committed or has ended,
     /// the submission does not begin, and all later events of it are ignored.
     pub(super) fn open_addition(&mut self, now: Timestamp, run: RunId, name: String, whole: RunId) {
@@ -146,141 +146,6 @@ impl Dispatcher {
             // After a restart the journal is read before runs are committed again.
             Some(_) => None,
         }
-    }
-
-    /// The reason why the submission `run`, which is complete, cannot be added to its run; `None` if it can
-    /// be added. Also `None` for a run that is no submission into another one.
-    pub fn why_not_added(&self, run: RunId) -> Option<String> {
-        let state = self.runs.get(&run)?;
-        let whole = state.into?;
-        if let Some(why) = self.why_closed(whole) {
-            return Some(why);
-        }
-        if state.linked.is_some() {
-            return None; // the client that split the submission has asked all parts
-        }
-        let mut text = String::new();
-        for a in state.arrays.iter().map(|id| &self.tasks.arrays[id.0 as usize]).filter(|a| a.reads_run) {
-            for i in 0..a.array.n_tasks {
-                for (_, pattern) in &a.array.template.inputs {
-                    let location = self.location_into(run, &a.array, pattern, i, &mut text);
-                    if !location.stays() {
-                        continue;
-                    }
-                    let file = self.catalog.find(location).and_then(|o| self.intermediates.files.get(&o));
-                    let problem = match file {
-                        Some(file) if file.dropped => DROPPED,
-                        Some(Intermediate { maker: Some(_), .. }) => continue,
-                        _ if self.is_promised(location) => continue,
-                        _ => NO_WRITER,
-                    };
-                    let id = a.array.fill(&a.array.template.id, i);
-                    return Some(cannot_read(&id, &location.written().text(), problem));
-                }
-            }
-        }
-        self.find_promised_circle(run)
-    }
-
-    fn is_promised(&self, location: CatalogLocation<'_>) -> bool {
-        self.catalog.find(location).is_some_and(|object| self.find_promise(object) == Some(Ok(())))
-    }
-
-    /// The task that makes `location` (written as users of `run` write it), or else a task that has promised
-    /// to add that maker; `None` if that task has ended or there is none.
-    pub fn upstream(&self, run: RunId, location: &str) -> Option<Upstream> {
-        let mut text = location.to_owned();
-        let scoped = self.scope_of(run).put_into(&mut text);
-        let (maker, _) =
-            self.maker_or_promiser(scoped).filter(|(task, _)| self.tasks.end_of(*task) == End::Not)?;
-        let (array, i) = self.tasks.locate(maker);
-        let array = &self.tasks.arrays[array.0 as usize].array;
-        let inputs = array.template.inputs.iter().map(|(_, l)| array.fill(l, i)).collect();
-        Some(Upstream { id: self.tasks.user_id(maker), inputs })
-    }
-
-    /// The task that makes the file at `location`, with `false`, or the task that promised the file last,
-    /// with `true`. Either may have ended.
-    pub(super) fn maker_or_promiser(&self, location: CatalogLocation<'_>) -> Option<(TaskId, bool)> {
-        if let CatalogLocation::Home(at_home) = location {
-            return self.tasks.find_maker(at_home).map(|maker| (maker, false));
-        }
-        let object = self.catalog.find(location)?;
-        let maker = self.intermediates.files.get(&object).and_then(|file| file.maker);
-        let promiser = || self.intermediates.promises.get(&object)?.last().map(|task| (*task, true));
-        maker.map(|maker| (maker, false)).or_else(promiser)
-    }
-
-    /// Finds a circle through the promised files that the submission `run` writes or promises again; gives a
-    /// sentence about it.
-    fn find_promised_circle(&self, run: RunId) -> Option<String> {
-        let scope = self.scope_of(run);
-        let of_run = |object: &ObjectId| match self.catalog.location(*object) {
-            CatalogLocation::Run(file) => file.is_of(scope),
-            CatalogLocation::Home(_) => false,
-        };
-        let promised = self.intermediates.promises.keys().filter(|object| of_run(object));
-        let is_new = |task: TaskId| self.tasks.run_of(task) == run;
-        let written = promised.filter(|object| {
-            let maker = self.intermediates.files.get(object).and_then(|file| file.maker);
-            let holders = &self.intermediates.promises[*object];
-            maker.is_some_and(is_new) || holders.iter().any(|holder| is_new(*holder))
-        });
-        let written = written.map(|object| self.catalog.location(*object).written().to_string());
-        find_circle(written, |location| self.upstream(run, location))
-    }
-
-    /// Turns the tasks of the submission `run`, which is complete and durable, into tasks of `whole`.
-    pub(super) fn add(&mut self, now: Timestamp, run: RunId, whole: RunId, out: &mut Vec<Action>) {
-        let Some(added) = self.runs.remove(&run) else { return };
-        for id in &added.arrays {
-            self.tasks.arrays[id.0 as usize].run = whole;
-        }
-        let state = self.run_mut(whole);
-        state.additions.n_added += 1;
-        state.n_tasks += added.n_tasks;
-        state.arrays.extend(&added.arrays);
-        // Tasks of the submission that had ended before a restart.
-        state.n_done += added.n_done;
-        state.n_failed += added.n_failed;
-        state.n_cancelled += added.n_cancelled;
-        state.failures.extend(added.failures);
-        let n_surplus = state.failures.len().saturating_sub(FAILURES_KEPT);
-        state.failures.drain(..n_surplus);
-        let (is_cancelled, started) = (state.cancelled, state.started);
-        self.link_added(run, whole, added.linked);
-        self.adopt_all_orphans(now, &added.arrays, out);
-        for id in &added.arrays {
-            let a = &self.tasks.arrays[id.0 as usize];
-            let n = if a.reads_run || a.writes_run { a.array.n_tasks } else { 0 };
-            let base = a.base;
-            (0..n).for_each(|i| self.learn_writes(TaskId(base.0 + u64::from(i))));
-        }
-        if started {
-            self.enqueue(now, whole, &added.arrays, out);
-            self.settle_intermediates(now, whole, &added.arrays, out);
-            self.settle_exchange(run, whole);
-            self.report_patterns(whole, added.patterns, out);
-        }
-        if is_cancelled {
-            self.on_cancel(now, whole, None, out);
-        }
-        self.close_addition(now, whole, out);
-    }
-
-    /// A submission into `whole` is no longer open.
-    pub(super) fn close_addition(&mut self, now: Timestamp, whole: RunId, out: &mut Vec<Action>) {
-        let Some(state) = self.runs.get_mut(&whole) else { return };
-        state.additions.n_open -= 1;
-        if state.additions.n_open > 0 {
-            return;
-        }
-        let (unread, committed) = (std::mem::take(&mut state.additions.unread), state.committed);
-        self.drop_unread(&unread, out);
-        if committed {
-            self.end_promises_to(now, whole, out);
-        }
-        self.check_run_end(now, whole, out);
     }
 
     /// Whether `task`, which has ended well, is still known as the writer of its files at home.
@@ -341,5 +206,163 @@ impl Dispatcher {
                 }
             }
         }
+    }
+}
+
+impl Intermediates {
+    fn is_promised(&self, work: &Workload, location: CatalogLocation<'_>) -> bool {
+        work.catalog.find(location).is_some_and(|object| self.find_promise(work, object) == Some(Ok(())))
+    }
+
+    /// The task that makes `location` (written as users of `run` write it), or else a task that has promised
+    /// to add that maker; `None` if that task has ended or there is none.
+    pub fn upstream(&self, work: &Workload, run: RunId, location: &str) -> Option<Upstream> {
+        let mut text = location.to_owned();
+        let scoped = work.scope_of(run).put_into(&mut text);
+        let (maker, _) =
+            self.maker_or_promiser(work, scoped).filter(|(task, _)| work.tasks.end_of(*task) == End::Not)?;
+        let (array, i) = work.tasks.locate(maker);
+        let array = &work.tasks.arrays[array.0 as usize].array;
+        let inputs = array.template.inputs.iter().map(|(_, l)| array.fill(l, i)).collect();
+        Some(Upstream { id: work.tasks.user_id(maker), inputs })
+    }
+
+    /// The task that makes the file at `location`, with `false`, or the task that promised the file last,
+    /// with `true`. Either may have ended.
+    pub(super) fn maker_or_promiser(
+        &self,
+        work: &Workload,
+        location: CatalogLocation<'_>,
+    ) -> Option<(TaskId, bool)> {
+        if let CatalogLocation::Home(at_home) = location {
+            return work.tasks.find_maker(at_home).map(|maker| (maker, false));
+        }
+        let object = work.catalog.find(location)?;
+        let maker = self.files.get(&object).and_then(|file| file.maker);
+        let promiser = || self.promises.get(&object)?.last().map(|task| (*task, true));
+        maker.map(|maker| (maker, false)).or_else(promiser)
+    }
+
+    /// Finds a circle through the promised files that the submission `run` writes or promises again; gives a
+    /// sentence about it.
+    fn find_promised_circle(&self, work: &Workload, run: RunId) -> Option<String> {
+        let scope = work.scope_of(run);
+        let of_run = |object: &ObjectId| match work.catalog.location(*object) {
+            CatalogLocation::Run(file) => file.is_of(scope),
+            CatalogLocation::Home(_) => false,
+        };
+        let promised = self.promises.keys().filter(|object| of_run(object));
+        let is_new = |task: TaskId| work.tasks.run_of(task) == run;
+        let written = promised.filter(|object| {
+            let maker = self.files.get(object).and_then(|file| file.maker);
+            let holders = &self.promises[*object];
+            maker.is_some_and(is_new) || holders.iter().any(|holder| is_new(*holder))
+        });
+        let written = written.map(|object| work.catalog.location(*object).written().to_string());
+        find_circle(written, |location| self.upstream(work, run, location))
+    }
+}
+
+impl Dispatcher {
+    /// The reason why the submission `run`, which is complete, cannot be added to its run; `None` if it can
+    /// be added. Also `None` for a run that is no submission into another one.
+    pub fn why_not_added(&self, run: RunId) -> Option<String> {
+        let state = self.work.runs.get(&run)?;
+        let whole = state.into?;
+        if let Some(why) = self.work.why_closed(whole) {
+            return Some(why);
+        }
+        if state.linked.is_some() {
+            return None; // the client that split the submission has asked all parts
+        }
+        let mut text = String::new();
+        for a in state.arrays.iter().map(|id| &self.work.tasks.arrays[id.0 as usize]).filter(|a| a.reads_run)
+        {
+            for i in 0..a.array.n_tasks {
+                for (_, pattern) in &a.array.template.inputs {
+                    let location = self.work.location_into(run, &a.array, pattern, i, &mut text);
+                    if !location.stays() {
+                        continue;
+                    }
+                    let file =
+                        self.work.catalog.find(location).and_then(|o| self.intermediates.files.get(&o));
+                    let problem = match file {
+                        Some(file) if file.dropped => DROPPED,
+                        Some(Intermediate { maker: Some(_), .. }) => continue,
+                        _ if self.intermediates.is_promised(&self.work, location) => continue,
+                        _ => NO_WRITER,
+                    };
+                    let id = a.array.fill(&a.array.template.id, i);
+                    return Some(cannot_read(&id, &location.written().text(), problem));
+                }
+            }
+        }
+        self.intermediates.find_promised_circle(&self.work, run)
+    }
+
+    /// The task that makes `location` (written as users of `run` write it), or else a task that has promised
+    /// to add that maker; `None` if that task has ended or there is none.
+    pub fn upstream(&self, run: RunId, location: &str) -> Option<Upstream> {
+        self.intermediates.upstream(&self.work, run, location)
+    }
+
+    /// Turns the tasks of the submission `run`, which is complete and durable, into tasks of `whole`.
+    pub(super) fn add(&mut self, now: Timestamp, run: RunId, whole: RunId, out: &mut Vec<Action>) {
+        let Some(added) = self.work.runs.remove(&run) else { return };
+        for id in &added.arrays {
+            self.work.tasks.arrays[id.0 as usize].run = whole;
+        }
+        let state = self.work.run_mut(whole);
+        state.additions.n_added += 1;
+        state.n_tasks += added.n_tasks;
+        state.arrays.extend(&added.arrays);
+        // Tasks of the submission that had ended before a restart.
+        state.n_done += added.n_done;
+        state.n_failed += added.n_failed;
+        state.n_cancelled += added.n_cancelled;
+        state.failures.extend(added.failures);
+        let n_surplus = state.failures.len().saturating_sub(FAILURES_KEPT);
+        state.failures.drain(..n_surplus);
+        let (is_cancelled, started) = (state.cancelled, state.started);
+        self.exchange.link_added(
+            &mut self.work,
+            &mut self.intermediates,
+            &mut self.waits,
+            run,
+            whole,
+            added.linked,
+        );
+        self.adopt_all_orphans(now, &added.arrays, out);
+        for id in &added.arrays {
+            let a = &self.work.tasks.arrays[id.0 as usize];
+            let n = if a.reads_run || a.writes_run { a.array.n_tasks } else { 0 };
+            let base = a.base;
+            (0..n).for_each(|i| self.moves.learn_writes(&mut self.work, TaskId(base.0 + u64::from(i))));
+        }
+        if started {
+            self.enqueue(now, whole, &added.arrays, out);
+            self.settle_intermediates(now, whole, &added.arrays, out);
+            self.exchange.settle_exchange(&self.work, run, whole);
+            self.moves.report_patterns(&mut self.work, &mut self.exchange, whole, added.patterns, out);
+        }
+        if is_cancelled {
+            self.on_cancel(now, whole, None, out);
+        }
+        self.close_addition(now, whole, out);
+    }
+
+    /// A submission into `whole` is no longer open.
+    pub(super) fn close_addition(&mut self, now: Timestamp, whole: RunId, out: &mut Vec<Action>) {
+        let Some(state) = self.work.runs.get_mut(&whole) else { return };
+        state.additions.n_open -= 1;
+        if state.additions.n_open > 0 {
+            return;
+        }
+        let (unread, committed) = (std::mem::take(&mut state.additions.unread), state.committed);
+        self.drop_unread(&unread, out);
+        if committed {
+            self.end_promises_to(now, whole, out);
+        }
+        self.check_run_end(now, whole, out);
     }
 }

@@ -20,95 +20,7 @@ fn why_no_cache(bytes: u64) -> Option<String> {
     (bytes > MACHINE_BYTES_MAX).then(|| format!("a cache of {bytes} bytes"))
 }
 
-impl Dispatcher {
-    /// The array of a submitted task, and the task's position in that array. Arrays are numbered in the order
-    /// in which they were added.
-    pub fn locate(&self, task: TaskId) -> (ArrayId, u32) {
-        self.tasks.locate(task)
-    }
-
-    pub(super) fn run_mut(&mut self, run: RunId) -> &mut RunState {
-        self.runs.get_mut(&run).expect("a task's run is known")
-    }
-
-    /// The run that `task` belongs to. `task` must have been submitted.
-    pub fn run_of(&self, task: TaskId) -> RunId {
-        self.tasks.run_of(task)
-    }
-
-    /// All that is known of the task, with its locations in the catalog's form.
-    pub fn task_spec(&self, task: TaskId) -> TaskSpec {
-        let (array, i) = self.tasks.locate(task);
-        let ArrayState { array, run, reads_run, writes_run, .. } = &self.tasks.arrays[array.0 as usize];
-        let mut spec = array.expand(i);
-        if *reads_run || *writes_run {
-            for (_, location) in spec.inputs.iter_mut().chain(&mut spec.outputs) {
-                self.scope_of(*run).put_into(location);
-            }
-        }
-        spec
-    }
-
-    /// The name that the user gave the task.
-    pub fn user_id(&self, task: TaskId) -> String {
-        self.tasks.user_id(task)
-    }
-
-    /// Finds a task by the user's name for it, in the newest run that has a task of that name. Looks through
-    /// all tasks.
-    pub fn find_task(&self, run: Option<RunId>, user_id: &str) -> Option<TaskId> {
-        let mut text = String::new();
-        for a in self
-            .tasks
-            .arrays
-            .iter()
-            .rev()
-            .filter(|a| run.is_none_or(|r| r == a.run) && self.runs.contains_key(&a.run))
-        {
-            for i in 0..a.array.n_tasks {
-                text.clear();
-                a.array.fill_into(&a.array.template.id, i, &mut text);
-                if text == user_id {
-                    return Some(TaskId(a.base.0 + u64::from(i)));
-                }
-            }
-        }
-        None
-    }
-
-    /// The tasks of a run in the order in which they were added, starting at position `from`.
-    pub fn tasks_of(&self, run: RunId, from: u64) -> impl Iterator<Item = TaskId> {
-        let arrays = self.runs.get(&run).map_or(&[][..], |r| &r.arrays);
-        let mut before = 0;
-        arrays.iter().map(|id| &self.tasks.arrays[id.0 as usize]).flat_map(move |a| {
-            let n = u64::from(a.array.n_tasks);
-            let skipped = from.saturating_sub(before).min(n);
-            before += n;
-            (a.base.0 + skipped..a.base.0 + n).map(TaskId)
-        })
-    }
-
-    /// How a task has ended: one of the last three states of [`TaskState`]; `None` if it has not ended.
-    pub fn find_end(&self, task: TaskId) -> Option<TaskState> {
-        self.tasks.find_end(task)
-    }
-
-    /// The message of a task's failure, if that failure is among the latest failures of its run.
-    pub fn failure_of(&self, task: TaskId) -> Option<String> {
-        let failures = &self.runs.get(&self.tasks.run_of(task))?.failures;
-        failures.iter().rev().find(|(of, _)| *of == task).map(|(_, failure)| failure.message.clone())
-    }
-
-    /// Whether the task was submitted and its run has not been forgotten.
-    pub fn has_task(&self, task: TaskId) -> bool {
-        self.tasks.has_task(task)
-    }
-
-    /// All tasks that are known, in the order of their numbers.
-    pub fn tasks(&self) -> impl Iterator<Item = TaskId> {
-        self.tasks.tasks()
-    }
-
+impl Workload {
     /// Describes what cannot be true in `event`: an id that this dispatcher has never given, or a size that
     /// no machine has. Such an event comes from another dispatcher, from another version or from a damaged
     /// log. A driver that receives events from outside must not pass it to [`Dispatcher::handle`].
@@ -182,96 +94,40 @@ impl Dispatcher {
     fn why_not_submitted(&self, task: TaskId) -> Option<String> {
         (!self.tasks.has_task(task)).then(|| format!("task {task}, which nobody submitted"))
     }
+}
 
-    /// What a waiting task waits for and which task makes that, as a phrase: "`a`, which task `b` makes".
-    pub fn waits_for(&self, task: TaskId) -> String {
-        if self.given_up.awaits_record(task) {
-            return "the journal's disk, which has yet to take that its last attempt was given up".into();
-        }
-        let (mut named, mut n_more) = (vec![], 0);
-        for (_, location) in &self.task_spec(task).inputs {
-            let location = CatalogLocation::of(location);
-            match self.awaited_from(task, location) {
-                Some(from) if named.len() < AWAITED_NAMED => {
-                    named.push(format!("{}, which {from}", shown(&location.written().text())));
-                }
-                Some(_) => n_more += 1,
-                None => {}
-            }
-        }
-        if n_more > 0 {
-            named.push(format!("{n_more} more"));
-        }
-        if named.is_empty() {
-            // The inputs have been made, but none of their holders answers.
-            return "an input that only silent nodes hold".into();
-        }
-        named.join("; ")
-    }
-
+impl Exchange {
     /// A phrase about the task or dispatcher that is to make the file at `location`, which `task` reads;
     /// `None` if nobody is to make it.
-    fn awaited_from(&self, task: TaskId, location: CatalogLocation<'_>) -> Option<String> {
-        let owner = self.catalog.find(location).and_then(|object| self.awaited_import(task, object));
+    fn awaited_from(
+        &self,
+        work: &Workload,
+        intermediates: &Intermediates,
+        task: TaskId,
+        location: CatalogLocation<'_>,
+    ) -> Option<String> {
+        let owner = work.catalog.find(location).and_then(|object| self.awaited_import(work, task, object));
         if let Some(owner) = owner {
             return Some(format!("a task of dispatcher {} makes", owner.0 + 1));
         }
-        let (by, promised) = self.maker_or_promiser(location)?;
-        let (id, ended) = (self.tasks.user_id(by), self.tasks.end_of(by) != End::Not);
+        let (by, promised) = intermediates.maker_or_promiser(work, location)?;
+        let (id, ended) = (work.tasks.user_id(by), work.tasks.end_of(by) != End::Not);
         match promised {
             true => Some(format!("task {id} has promised", id = shown(&id))),
             false => (!ended).then(|| format!("task {id} makes", id = shown(&id))),
         }
     }
+}
 
-    /// Whether an executor has this attempt, and the attempt's program has not ended as far as is known.
-    pub fn has_attempt(&self, executor: ExecutorId, task: TaskId, attempt: AttemptNo) -> bool {
-        let is_there = |r: &Reserved| r.executor == executor && r.attempt == attempt && !r.landing;
-        self.attempts.reserved.get(&task).is_some_and(is_there) || self.reruns.has(executor, task, attempt)
-    }
-
-    /// The state of a task, with the reason if it waits.
-    pub fn task_state(&self, task: TaskId) -> TaskState {
-        if let Some(ended) = self.tasks.find_end(task) {
-            return ended;
-        }
-        if let Some(r) = self.attempts.reserved.get(&task) {
-            return TaskState::Reserved { executor: r.executor, attempt: r.attempt, landing: r.landing };
-        }
-        if let Some(n) = self.waits.n_missing.get(&task) {
-            return TaskState::Waiting { n_missing: *n };
-        }
-        if !self.runs.get(&self.tasks.run_of(task)).is_some_and(|r| r.started) {
-            return TaskState::Submitting;
-        }
-        let reason = if self.executors.by_id.is_empty() {
-            Some("no executor has joined".to_string())
-        } else if self.attempts.hold_until.is_some() {
-            Some("the dispatcher has just restarted; executors may come back with it".to_string())
-        } else if let Some(sentence) = self.why_unfit(self.tasks.size_of(task)) {
-            Some(sentence)
-        } else if !self.ready.queue.contains(self.tasks.key_of(task)) {
-            Some(format!("{} tasks are before it in the queue", self.ready.queue.len()))
-        } else {
-            self.why_not_now(task)
-        };
-        // A node that rests cannot take the task, so its sentence is part of the reason.
-        let resting: Vec<String> = self.executors.resting().take(RESTING_NAMED).collect();
-        let reason = match reason {
-            Some(reason) if !resting.is_empty() => Some(format!("{reason}; {}", resting.join("; "))),
-            reason => reason,
-        };
-        TaskState::Ready { reason }
-    }
-
+impl Schedule {
     /// Why a ready task that fits some executor is not given to an executor now.
-    fn why_not_now(&self, task: TaskId) -> Option<String> {
-        let size = self.tasks.size_of(task);
-        let (cpus, memory_bytes) = (self.n_slots_for(size), size.memory_bytes);
-        let (array, _) = self.tasks.locate(task);
-        let stage = self.tasks.arrays[array.0 as usize].stage;
+    fn why_not_now(&self, work: &Workload, task: TaskId) -> Option<String> {
+        let size = work.tasks.size_of(task);
+        let (cpus, memory_bytes) = (self.executors.resources.n_slots_for(size), size.memory_bytes);
+        let (array, _) = work.tasks.locate(task);
+        let stage = work.tasks.arrays[array.0 as usize].stage;
         let lasts = self.lasts_of(task, stage, size);
-        let is_large = |e: &&ExecutorState| self.is_able(e, size);
+        let is_large = |e: &&ExecutorState| self.executors.resources.is_able(e, size);
         let (mut n_large, mut n_silent, mut n_leaving, mut n_resting, mut n_ending) = (0, 0, 0, 0, 0);
         let mut has_room = None;
         for (id, e) in self.executors.by_id.iter().filter(|(_, e)| is_large(e)) {
@@ -289,14 +145,14 @@ impl Dispatcher {
             }
         }
         if let Some(e) = has_room {
-            let why = self.ready.queue.why_not(self.tasks.key_of(task)).or(self.ready.unplaced);
+            let why = self.ready.queue.why_not(work.tasks.key_of(task)).or(self.ready.unplaced);
             return why.map(|why| format!("executor `{}` has room for it; {why}", e.offer.name));
         }
         let mut needs = if cpus == 1 { "1 idle slot".to_string() } else { format!("{cpus} idle slots") };
         if memory_bytes > 0 {
             needs += &format!(" and {} of free memory", eyas_text::size(memory_bytes));
         }
-        needs += &self.needs_in_words(size.needs);
+        needs += &self.executors.resources.needs_in_words(size.needs);
         let n_busy = n_large - n_silent - n_leaving - n_resting - n_ending;
         let ways = [
             (n_busy, "busy"),
@@ -311,83 +167,197 @@ impl Dispatcher {
         Some(format!("no executor has {needs}: of {n}, {n_large} are large enough ({ways})"))
     }
 
-    /// A sentence for each executor that gets no tasks for a while because of its last failures.
-    pub fn resting(&self) -> impl Iterator<Item = String> {
-        self.executors.resting()
-    }
-
-    /// A sentence for each executor whose cache is now smaller than the cache that it offered.
-    pub fn short_of_space(&self) -> impl Iterator<Item = String> {
-        self.executors.short_of_space()
-    }
-
-    pub fn runs(&self) -> impl Iterator<Item = (RunId, &RunState)> {
-        self.runs.iter().map(|(id, r)| (*id, r))
-    }
-
-    /// The smallest number of a task that is not forgotten; if there is none, the number of the next task.
-    pub fn first_task(&self) -> TaskId {
-        self.tasks.bases.first().copied().unwrap_or(TaskId(self.tasks.next_task))
-    }
-
-    pub fn find_run(&self, run: RunId) -> Option<&RunState> {
-        self.runs.get(&run)
-    }
-
-    pub fn location(&self, object: ObjectId) -> CatalogLocation<'_> {
-        self.catalog.location(object)
-    }
-
-    pub fn catalog(&self) -> &Catalog {
-        &self.catalog
-    }
-
-    /// Executors: what each offers, how many attempts it has, and the state of its node.
-    pub fn executors(&self) -> impl Iterator<Item = (ExecutorId, &Offer, usize, NodeState)> {
-        self.executors.by_id.iter().map(|(id, e)| (*id, &e.offer, e.assigned.len(), e.node_state()))
-    }
-
-    /// Whether the executor has joined and was not lost since.
-    pub fn has_executor(&self, executor: ExecutorId) -> bool {
-        self.executors.by_id.contains_key(&executor)
-    }
-
-    /// Whether an executor has attempts, as far as this dispatcher knows.
-    pub fn has_attempts(&self, executor: ExecutorId) -> bool {
-        self.executors.by_id.get(&executor).is_some_and(|e| !e.assigned.is_empty())
-    }
-
-    /// Whether an executor has no attempt and could be given one.
-    pub fn is_idle(&self, executor: ExecutorId) -> bool {
-        self.executors.is_idle(executor)
-    }
-
-    pub fn n_ready(&self) -> u64 {
-        self.ready.n_tasks
-    }
-
-    /// When the driver should send [`Event::Ticked`] although nothing happened: when time alone may let a
-    /// waiting ready task start, when shares of home are due, or when an executor is to drain before its end.
-    pub fn wake_at(&self) -> Option<Timestamp> {
-        let due = self.home_shares.wake_at().into_iter().chain(self.next_drain()).chain(self.places_due());
-        self.placement_wakes_at().into_iter().chain(due).min()
-    }
-
     fn placement_wakes_at(&self) -> Option<Timestamp> {
         let waits =
             matches!(self.ready.unplaced, Some(Unplaced::WaitingForCopy { .. } | Unplaced::NotAsked { .. }));
         if !waits
             || self.ready.queue.is_empty()
             || self.attempts.hold_until.is_some()
-            || !self.has_idle_slot()
+            || !self.ready.has_idle_slot()
         {
             return None;
         }
         self.ready.queue.wake_at()
     }
 
+    /// What provisioning needs to know, with `n_pending` nodes requested of which each is expected to be of size `node`.
+    /// `nodes` and `predicted` are filled and lent to the answer. Silent nodes count, as their work is not yet given up;
+    /// draining nodes count until they have left.
+    pub fn demand<'a>(
+        &self,
+        work: &Workload,
+        node: &Size,
+        n_pending: u32,
+        nodes: &'a mut Vec<NodeView>,
+        predicted: &'a mut Predicted,
+    ) -> Demand<'a> {
+        nodes.clear();
+        let shortest_ns = self.shortest_ready_ns();
+        nodes.extend(self.executors.by_id.iter().map(|(&executor, e)| NodeView {
+            executor,
+            slots: e.offer.slots,
+            n_assigned: e.assigned.len() as u32,
+            busy_slots: self.executors.resources.busy_slots(work, e),
+            idle_since: e.assigned.is_empty().then_some(e.last_ended),
+            cached_bytes: 0,
+            sole_bytes: 0,
+            ends: e.ends.as_ref().map(|ends| ends.at),
+            block: None,
+            leaves: e.draining && e.ends.is_some(),
+            has_no_time: self.executors.walltimes.has_no_time(e, shortest_ns),
+        }));
+        let n_per_node = |size| node.holds(&self.executors.resources.full_size(size));
+        self.run_times
+            .predict(predicted, n_per_node, |size| self.executors.resources.n_more_in_cluster(size.needs));
+        Demand {
+            n_ready: self.ready.n_tasks,
+            n_running: self.attempts.reserved.len() as u64,
+            predicted,
+            n_pending,
+            nodes,
+        }
+    }
+}
+
+impl Ready {
     fn has_idle_slot(&self) -> bool {
-        self.ready.queue.n_slots_active() < self.ready.queue.n_slots_total()
+        self.queue.n_slots_active() < self.queue.n_slots_total()
+    }
+}
+
+impl Resources {
+    /// Slots of an executor that its tasks take: of two tasks that fill its memory, each takes half of its slots.
+    fn busy_slots(&self, work: &Workload, e: &ExecutorState) -> u32 {
+        let (slots, n_assigned) = (e.offer.slots, e.assigned.len() as u32);
+        if e.cpus_assigned == n_assigned && e.memory_assigned == 0 && e.needs_held.is_empty() {
+            return n_assigned.min(slots);
+        }
+        let node = e.offer.size();
+        let part_of = |task: &TaskId| part_of_node(node.holds(&self.full_size(work.tasks.size_of(*task))));
+        let parts: u64 = e.assigned.keys().map(part_of).sum();
+        (parts.min(NODE_PARTS) * u64::from(slots)).div_ceil(NODE_PARTS) as u32
+    }
+}
+
+impl Dispatcher {
+    /// What was submitted: runs, tasks and the catalog of their objects.
+    pub fn work(&self) -> &Workload {
+        &self.work
+    }
+
+    /// What a waiting task waits for and which task makes that, as a phrase: "`a`, which task `b` makes".
+    pub fn waits_for(&self, task: TaskId) -> String {
+        if self.given_up.awaits_record(task) {
+            return "the journal's disk, which has yet to take that its last attempt was given up".into();
+        }
+        let (mut named, mut n_more) = (vec![], 0);
+        for (_, location) in &self.work.task_spec(task).inputs {
+            let location = CatalogLocation::of(location);
+            match self.exchange.awaited_from(&self.work, &self.intermediates, task, location) {
+                Some(from) if named.len() < AWAITED_NAMED => {
+                    named.push(format!("{}, which {from}", shown(&location.written().text())));
+                }
+                Some(_) => n_more += 1,
+                None => {}
+            }
+        }
+        if n_more > 0 {
+            named.push(format!("{n_more} more"));
+        }
+        if named.is_empty() {
+            // The inputs have been made, but none of their holders answers.
+            return "an input that only silent nodes hold".into();
+        }
+        named.join("; ")
+    }
+
+    /// Whether an executor has this attempt, and the attempt's program has not ended as far as is known.
+    pub fn has_attempt(&self, executor: ExecutorId, task: TaskId, attempt: AttemptNo) -> bool {
+        let is_there = |r: &Reserved| r.executor == executor && r.attempt == attempt && !r.landing;
+        self.schedule.attempts.reserved.get(&task).is_some_and(is_there)
+            || self.reruns.has(executor, task, attempt)
+    }
+
+    /// The state of a task, with the reason if it waits.
+    pub fn task_state(&self, task: TaskId) -> TaskState {
+        if let Some(ended) = self.work.tasks.find_end(task) {
+            return ended;
+        }
+        if let Some(r) = self.schedule.attempts.reserved.get(&task) {
+            return TaskState::Reserved { executor: r.executor, attempt: r.attempt, landing: r.landing };
+        }
+        if let Some(n) = self.waits.n_missing.get(&task) {
+            return TaskState::Waiting { n_missing: *n };
+        }
+        if !self.work.runs.get(&self.work.tasks.run_of(task)).is_some_and(|r| r.started) {
+            return TaskState::Submitting;
+        }
+        let reason = if self.schedule.executors.by_id.is_empty() {
+            Some("no executor has joined".to_string())
+        } else if self.schedule.attempts.hold_until.is_some() {
+            Some("the dispatcher has just restarted; executors may come back with it".to_string())
+        } else if let Some(sentence) =
+            self.schedule.executors.why_unfit(&self.exchange, self.work.tasks.size_of(task))
+        {
+            Some(sentence)
+        } else if !self.schedule.ready.queue.contains(self.work.tasks.key_of(task)) {
+            Some(format!("{} tasks are before it in the queue", self.schedule.ready.queue.len()))
+        } else {
+            self.schedule.why_not_now(&self.work, task)
+        };
+        // A node that rests cannot take the task, so its sentence is part of the reason.
+        let resting: Vec<String> = self.schedule.executors.resting().take(RESTING_NAMED).collect();
+        let reason = match reason {
+            Some(reason) if !resting.is_empty() => Some(format!("{reason}; {}", resting.join("; "))),
+            reason => reason,
+        };
+        TaskState::Ready { reason }
+    }
+
+    /// A sentence for each executor that gets no tasks for a while because of its last failures.
+    pub fn resting(&self) -> impl Iterator<Item = String> {
+        self.schedule.executors.resting()
+    }
+
+    /// A sentence for each executor whose cache is now smaller than the cache that it offered.
+    pub fn short_of_space(&self) -> impl Iterator<Item = String> {
+        self.schedule.executors.short_of_space()
+    }
+
+    /// Executors: what each offers, how many attempts it has, and the state of its node.
+    pub fn executors(&self) -> impl Iterator<Item = (ExecutorId, &Offer, usize, NodeState)> {
+        self.schedule.executors.by_id.iter().map(|(id, e)| (*id, &e.offer, e.assigned.len(), e.node_state()))
+    }
+
+    /// Whether the executor has joined and was not lost since.
+    pub fn has_executor(&self, executor: ExecutorId) -> bool {
+        self.schedule.executors.by_id.contains_key(&executor)
+    }
+
+    /// Whether an executor has attempts, as far as this dispatcher knows.
+    pub fn has_attempts(&self, executor: ExecutorId) -> bool {
+        self.schedule.executors.by_id.get(&executor).is_some_and(|e| !e.assigned.is_empty())
+    }
+
+    /// Whether an executor has no attempt and could be given one.
+    pub fn is_idle(&self, executor: ExecutorId) -> bool {
+        self.schedule.executors.is_idle(executor)
+    }
+
+    pub fn n_ready(&self) -> u64 {
+        self.schedule.ready.n_tasks
+    }
+
+    /// When the driver should send [`Event::Ticked`] although nothing happened: when time alone may let a
+    /// waiting ready task start, when shares of home are due, or when an executor is to drain before its end.
+    pub fn wake_at(&self) -> Option<Timestamp> {
+        let due = self
+            .home_shares
+            .wake_at()
+            .into_iter()
+            .chain(self.schedule.executors.next_drain())
+            .chain(self.residents.places_due());
+        self.schedule.placement_wakes_at().into_iter().chain(due).min()
     }
 
     /// What provisioning needs to know, with `n_pending` nodes requested of which each is expected to be of size `node`.
@@ -400,78 +370,50 @@ impl Dispatcher {
         nodes: &'a mut Vec<NodeView>,
         predicted: &'a mut Predicted,
     ) -> Demand<'a> {
-        nodes.clear();
-        let shortest_ns = self.shortest_ready_ns();
-        nodes.extend(self.executors.by_id.iter().map(|(&executor, e)| NodeView {
-            executor,
-            slots: e.offer.slots,
-            n_assigned: e.assigned.len() as u32,
-            busy_slots: self.busy_slots(e),
-            idle_since: e.assigned.is_empty().then_some(e.last_ended),
-            cached_bytes: 0,
-            sole_bytes: 0,
-            ends: e.ends.as_ref().map(|ends| ends.at),
-            block: None,
-            leaves: e.draining && e.ends.is_some(),
-            has_no_time: self.has_no_time(e, shortest_ns),
-        }));
-        let n_per_node = |size| node.holds(&self.full_size(size));
-        self.run_times.predict(predicted, n_per_node, |size| self.n_more_in_cluster(size.needs));
-        Demand {
-            n_ready: self.ready.n_tasks,
-            n_running: self.attempts.reserved.len() as u64,
-            predicted,
-            n_pending,
-            nodes,
-        }
-    }
-
-    /// Slots of an executor that its tasks take: of two tasks that fill its memory, each takes half of its slots.
-    fn busy_slots(&self, e: &ExecutorState) -> u32 {
-        let (slots, n_assigned) = (e.offer.slots, e.assigned.len() as u32);
-        if e.cpus_assigned == n_assigned && e.memory_assigned == 0 && e.needs_held.is_empty() {
-            return n_assigned.min(slots);
-        }
-        let node = e.offer.size();
-        let part_of = |task: &TaskId| part_of_node(node.holds(&self.full_size(self.tasks.size_of(*task))));
-        let parts: u64 = e.assigned.keys().map(part_of).sum();
-        (parts.min(NODE_PARTS) * u64::from(slots)).div_ceil(NODE_PARTS) as u32
+        self.schedule.demand(&self.work, node, n_pending, nodes, predicted)
     }
 
     /// Bytes of heap that queued tasks take: folded arrays, ends, and the queue of placement.
     pub fn queue_heap_bytes(&self) -> usize {
-        let arrays: usize = self.tasks.arrays.iter().map(|a| a.array.heap_bytes() + a.ends.0.len() * 8).sum();
-        let makers = self.tasks.makers.capacity() * 16;
-        arrays + self.tasks.arrays.len() * size_of::<ArrayState>() + makers + self.ready.queue.heap_bytes()
+        let arrays: usize =
+            self.work.tasks.arrays.iter().map(|a| a.array.heap_bytes() + a.ends.0.len() * 8).sum();
+        let makers = self.work.tasks.makers.capacity() * 16;
+        arrays
+            + self.work.tasks.arrays.len() * size_of::<ArrayState>()
+            + makers
+            + self.schedule.ready.queue.heap_bytes()
     }
 
     /// Checks the invariants of the module's header; panics when one is broken. For tests.
     pub fn sanity_check(&self) {
-        self.catalog.sanity_check();
+        self.work.catalog.sanity_check();
         self.home_shares.sanity_check();
-        self.check_intermediates();
-        self.moves.collectives.sanity_check(&self.catalog);
-        if self.config.group.is_some() {
-            self.check_exchange();
+        self.intermediates.check(&self.work);
+        self.moves.collectives.sanity_check(&self.work.catalog);
+        if self.exchange.group.is_some() {
+            self.exchange.check(&self.work, &self.intermediates);
         }
         #[cfg(any(test, feature = "reference"))]
-        self.ready.queue.sanity_check(&self.catalog);
-        let sizes = self.ready.queue.sizes().into_iter();
-        let queued = sizes.flat_map(|size| self.ready.queue.tasks_of_size(size)).map(|key| key.task);
+        self.schedule.ready.queue.sanity_check(&self.work.catalog);
+        let sizes = self.schedule.ready.queue.sizes().into_iter();
+        let queued = sizes.flat_map(|size| self.schedule.ready.queue.tasks_of_size(size)).map(|key| key.task);
         let mut ready: BTreeSet<TaskId> = queued.collect();
-        assert_eq!(ready.len(), self.ready.queue.len(), "tasks are queued once");
-        for (key, segment) in &self.ready.backlog {
-            assert_eq!(self.tasks.locate(key.task), (segment.array, segment.start));
-            assert!(self.ready.queue.last().is_none_or(|last| last < *key), "{key:?} goes before the queue");
+        assert_eq!(ready.len(), self.schedule.ready.queue.len(), "tasks are queued once");
+        for (key, segment) in &self.schedule.ready.backlog {
+            assert_eq!(self.work.tasks.locate(key.task), (segment.array, segment.start));
+            assert!(
+                self.schedule.ready.queue.last().is_none_or(|last| last < *key),
+                "{key:?} goes before the queue"
+            );
             for i in segment.start..segment.end {
-                let task = TaskId(self.tasks.arrays[segment.array.0 as usize].base.0 + u64::from(i));
+                let task = TaskId(self.work.tasks.arrays[segment.array.0 as usize].base.0 + u64::from(i));
                 assert!(ready.insert(task), "{task:?} is queued twice");
             }
         }
-        assert_eq!(ready.len() as u64, self.ready.n_tasks);
-        assert_eq!(self.run_times.n_ready(), self.ready.n_tasks);
-        for (run, state) in self.runs.iter().filter(|(_, r)| r.started) {
-            let of_run = |task: &&TaskId| self.tasks.run_of(**task) == *run;
+        assert_eq!(ready.len() as u64, self.schedule.ready.n_tasks);
+        assert_eq!(self.schedule.run_times.n_ready(), self.schedule.ready.n_tasks);
+        for (run, state) in self.work.runs.iter().filter(|(_, r)| r.started) {
+            let of_run = |task: &&TaskId| self.work.tasks.run_of(**task) == *run;
             assert_eq!(ready.iter().filter(of_run).count() as u64, state.n_ready, "{run:?} ready");
             assert_eq!(
                 self.waits.n_missing.keys().filter(of_run).count() as u64,
@@ -479,48 +421,49 @@ impl Dispatcher {
                 "{run:?} waiting"
             );
             assert_eq!(
-                self.attempts.reserved.keys().filter(of_run).count() as u64,
+                self.schedule.attempts.reserved.keys().filter(of_run).count() as u64,
                 state.n_reserved,
                 "{run:?} reserved"
             );
             let landing = self
+                .schedule
                 .attempts
                 .reserved
                 .keys()
                 .filter(of_run)
-                .filter(|t| self.attempts.reserved[t].landing)
+                .filter(|t| self.schedule.attempts.reserved[t].landing)
                 .count();
             assert_eq!(landing as u64, state.n_landing, "{run:?} landing");
             let ended = state.n_done + state.n_failed + state.n_cancelled;
             let sum = state.n_ready + state.n_waiting + state.n_reserved + ended;
             assert_eq!(sum, state.n_tasks, "{run:?}: every task is somewhere");
             assert!(state.ended.is_none() || ended == sum, "{run:?} has ended with all its tasks");
-            let n_open = self.runs.values().filter(|r| r.into == Some(*run)).count();
+            let n_open = self.work.runs.values().filter(|r| r.into == Some(*run)).count();
             assert_eq!(n_open, state.additions.n_open as usize, "{run:?}: submissions into it");
             assert!(state.ended.is_none() || n_open == 0, "{run:?} has ended while tasks are added");
         }
-        for (task, r) in &self.attempts.reserved {
+        for (task, r) in &self.schedule.attempts.reserved {
             assert!(!ready.contains(task) && !self.waits.n_missing.contains_key(task));
-            assert_eq!(self.executors.by_id[&r.executor].assigned.get(task), Some(&r.attempt));
-            assert!(r.outputs.iter().all(|output| self.attempts.making.get(output) == Some(task)));
+            assert_eq!(self.schedule.executors.by_id[&r.executor].assigned.get(task), Some(&r.attempt));
+            assert!(r.outputs.iter().all(|output| self.schedule.attempts.making.get(output) == Some(task)));
         }
-        self.check_leftovers();
-        self.check_residents();
-        self.check_walltimes();
+        self.leftovers.check(&self.work, &self.schedule.executors);
+        self.residents.check(&self.work, &self.schedule.executors);
+        self.schedule.executors.check_walltimes();
         self.check_forgotten();
-        self.check_given_up();
-        self.check_resources();
+        self.given_up.check(&self.waits);
+        self.schedule.check_resources();
         assert_eq!(
-            self.attempts.making.len(),
-            self.attempts.reserved.values().map(|r| r.outputs.len()).sum::<usize>()
+            self.schedule.attempts.making.len(),
+            self.schedule.attempts.reserved.values().map(|r| r.outputs.len()).sum::<usize>()
         );
-        for (id, e) in &self.executors.by_id {
-            let load = e.assigned.keys().map(|t| &self.attempts.reserved[t]).filter(|r| !r.landing);
+        for (id, e) in &self.schedule.executors.by_id {
+            let load = e.assigned.keys().map(|t| &self.schedule.attempts.reserved[t]).filter(|r| !r.landing);
             let (cpus, memory) =
                 load.fold(self.reruns.load_on(*id), |(c, m), r| (c + r.cpus, m + r.memory_bytes));
             assert_eq!((e.cpus_assigned, e.memory_assigned), (cpus, memory), "{id:?}");
-            assert_eq!(self.executors.silent.contains(id), e.silent_since.is_some(), "{id:?}");
-            assert_eq!(self.ready.queue.room(*id).is_some(), e.is_connected(), "{id:?}");
+            assert_eq!(self.schedule.executors.silent.contains(id), e.silent_since.is_some(), "{id:?}");
+            assert_eq!(self.schedule.ready.queue.room(*id).is_some(), e.is_connected(), "{id:?}");
         }
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Reserved {
     pub(super) given: u64,
     /// When this process gave the attempt out, or took it over.
     pub(super) given_at: Timestamp,
-    /// The attempt was asked back, see [`Dispatcher::recall`].
+    /// The attempt was asked back, see [`Schedule::recall`].
     pub(super) recalled: bool,
     /// An earlier process gave the attempt out, so this process does not know which bytes the attempt was
     /// told to read.
@@ -186,18 +186,48 @@ impl RunState {
     }
 }
 
-impl Dispatcher {
+impl Attempts {
     /// All of the journal has been read back.
-    pub(super) fn on_recovered(&mut self, now: Timestamp) {
+    pub(super) fn on_recovered(&mut self, work: &Workload, config: &DispatcherConfig, now: Timestamp) {
         // Only attempts of unfinished runs can still be on executors.
-        if self.runs.values().any(|r| r.started && r.ended.is_none()) {
-            let part_ns = self.config.lease_ns / RETURN_GRACE_PART;
+        if work.runs.values().any(|r| r.started && r.ended.is_none()) {
+            let part_ns = config.lease_ns / RETURN_GRACE_PART;
             let grace_ns = part_ns.clamp(RETURN_GRACE_NS, RETURN_GRACE_NS_MAX);
-            self.attempts.hold_until = Some(now.plus_ns(grace_ns));
+            self.hold_until = Some(now.plus_ns(grace_ns));
         }
-        self.attempts.n_recovered = self.tasks.next_task;
+        self.n_recovered = work.tasks.next_task;
     }
+}
 
+impl Schedule {
+    /// How long an attempt that ended well took says how long others of its stage will.
+    fn learn_run_time(&mut self, work: &Workload, report: &AttemptReport) {
+        let Some(run_ns) = report.times.run_ns() else { return };
+        let (array, _) = work.tasks.locate(report.task);
+        let stage = work.tasks.arrays[array.0 as usize].stage;
+        // Where inputs move before a task takes a slot, as many tasks of a node move as run, and a slot waits for
+        // whichever takes longer. Elsewhere a task has its slot from the beginning.
+        let move_ns = report.inputs.iter().map(|input| input.wait_ns).max().unwrap_or(0);
+        let slot_ns = match self.ready.ahead {
+            true => run_ns.max(move_ns),
+            false => report.times.exited.since_ns(report.times.received),
+        };
+        self.run_times.ran(stage, run_ns, slot_ns);
+        self.note_run_time(stage);
+    }
+}
+
+impl Executors {
+    /// Whether some executor may have a larger cache than `executor` offered. The executors of other
+    /// dispatchers are unknown here, so in a group the answer is yes.
+    fn has_larger_cache(&self, exchange: &Exchange, executor: ExecutorId) -> bool {
+        let Some(e) = self.by_id.get(&executor) else { return true };
+        exchange.group.is_some()
+            || self.by_id.values().any(|other| other.cache_offered_bytes > e.cache_offered_bytes)
+    }
+}
+
+impl Dispatcher {
     pub(super) fn on_attempt_ended(
         &mut self,
         now: Timestamp,
@@ -206,8 +236,12 @@ impl Dispatcher {
         out: &mut Vec<Action>,
     ) {
         let (task, attempt) = (report.task, report.attempt);
-        let Some(r) =
-            self.attempts.reserved.get(&task).filter(|r| r.executor == executor && r.attempt == attempt)
+        let Some(r) = self
+            .schedule
+            .attempts
+            .reserved
+            .get(&task)
+            .filter(|r| r.executor == executor && r.attempt == attempt)
         else {
             if !self.on_rerun_ended(now, executor, &report, out) {
                 self.on_late_end(executor, &report, out);
@@ -220,16 +254,16 @@ impl Dispatcher {
         }
         let (cpus, memory_bytes) = (r.cpus, r.memory_bytes);
         let knows_bytes = !r.suspect && !r.adopted;
-        let run = self.tasks.run_of(task);
+        let run = self.work.tasks.run_of(task);
         let is_done = report.outcome == Outcome::Done;
         let lands = is_done && r.lands;
         if is_done {
-            self.learn_run_time(&report);
+            self.schedule.learn_run_time(&self.work, &report);
         }
-        self.ready.queue.ended(&self.catalog, task);
-        let needs = self.attempts.reserved.get_mut(&task).map(|r| std::mem::take(&mut r.needs));
-        self.hold(executor, needs.unwrap_or_default(), false);
-        self.change_load(executor, |e| {
+        self.schedule.ready.queue.ended(&self.work.catalog, task);
+        let needs = self.schedule.attempts.reserved.get_mut(&task).map(|r| std::mem::take(&mut r.needs));
+        self.schedule.hold(&self.work, executor, needs.unwrap_or_default(), false);
+        self.schedule.change_load(&self.work, executor, |e| {
             e.last_ended = now;
             e.cpus_assigned -= cpus;
             e.memory_assigned -= memory_bytes;
@@ -238,47 +272,37 @@ impl Dispatcher {
             }
             e.learn(now, &report);
         });
-        self.ready.queue.learnt(&self.catalog, executor, &report.inputs, report.times.run_ns());
+        self.schedule.ready.queue.learnt(&self.work.catalog, executor, &report.inputs, report.times.run_ns());
         self.moves.learn_links(executor, &report.inputs);
-        self.learn_network(executor, &report.inputs);
-        self.run_mut(run).count_inputs(&report.inputs);
+        self.moves.learn_network(
+            &self.config,
+            &mut self.schedule.ready,
+            &mut self.network,
+            executor,
+            &report.inputs,
+        );
+        self.work.run_mut(run).count_inputs(&report.inputs);
         if is_done && knows_bytes {
             // From now on the run must read these bytes.
             for input in &report.inputs {
-                self.raise_checked_run(input.object, run);
+                self.work.raise_checked_run(input.object, run);
             }
         }
         if is_done {
             self.note_made(executor, run, &report, out);
         }
         if lands {
-            self.attempts.reserved.get_mut(&task).expect("seen above").landing = true;
-            self.run_mut(run).n_landing += 1;
+            self.schedule.attempts.reserved.get_mut(&task).expect("seen above").landing = true;
+            self.work.run_mut(run).n_landing += 1;
             return;
         }
-        let r = self.release(task);
+        let r = self.schedule.release(&mut self.work, task);
         self.finish_attempt(now, task, &r, report.outcome.clone(), out);
-    }
-
-    /// How long an attempt that ended well took says how long others of its stage will.
-    fn learn_run_time(&mut self, report: &AttemptReport) {
-        let Some(run_ns) = report.times.run_ns() else { return };
-        let (array, _) = self.tasks.locate(report.task);
-        let stage = self.tasks.arrays[array.0 as usize].stage;
-        // Where inputs move before a task takes a slot, as many tasks of a node move as run, and a slot waits for
-        // whichever takes longer. Elsewhere a task has its slot from the beginning.
-        let move_ns = report.inputs.iter().map(|input| input.wait_ns).max().unwrap_or(0);
-        let slot_ns = match self.config.placement_config.ahead {
-            true => run_ns.max(move_ns),
-            false => report.times.exited.since_ns(report.times.received),
-        };
-        self.run_times.ran(stage, run_ns, slot_ns);
-        self.note_run_time(stage);
     }
 
     /// The outputs of a reserved attempt that ended well are the objects' bytes from now on.
     fn note_made(&mut self, executor: ExecutorId, run: RunId, report: &AttemptReport, out: &mut Vec<Action>) {
-        let outputs = self.attempts.reserved[&report.task].outputs.clone();
+        let outputs = self.schedule.attempts.reserved[&report.task].outputs.clone();
         for made in &report.outputs {
             let Some(object) = outputs.get(made.output as usize) else { continue };
             self.on_made(executor, run, *object, made.digest, made.size_bytes, out);
@@ -294,29 +318,29 @@ impl Dispatcher {
     fn on_late_end(&mut self, executor: ExecutorId, report: &AttemptReport, out: &mut Vec<Action>) {
         let task = report.task;
         if report.outcome != Outcome::Done
-            || !self.tasks.has_task(task)
-            || !self.executors.by_id.contains_key(&executor)
+            || !self.work.tasks.has_task(task)
+            || !self.schedule.executors.by_id.contains_key(&executor)
         {
             return;
         }
-        let (array, i) = self.tasks.locate(task);
-        if !self.tasks.arrays[array.0 as usize].writes_run
-            || !self.runs.contains_key(&self.tasks.run_of(task))
+        let (array, i) = self.work.tasks.locate(task);
+        if !self.work.tasks.arrays[array.0 as usize].writes_run
+            || !self.work.runs.contains_key(&self.work.tasks.run_of(task))
         {
             return;
         }
-        let array = self.tasks.arrays[array.0 as usize].array.clone();
-        let outputs = self.outputs_of(self.tasks.run_of(task), &array, i);
+        let array = self.work.tasks.arrays[array.0 as usize].array.clone();
+        let outputs = self.work.outputs_of(self.work.tasks.run_of(task), &array, i);
         let (mut named, mut useless) = (vec![], vec![]);
         for made in &report.outputs {
             let Some(object) = outputs.get(made.output as usize).copied() else { continue };
             let Some(file) = self.intermediates.files.get(&object) else { continue };
-            if self.catalog.holds(executor, object) {
+            if self.work.catalog.holds(executor, object) {
                 continue;
             }
             named.push(object);
-            let is_same = self.catalog.digest(object) == Some(made.digest);
-            if is_same && !file.dropped && self.tasks.end_of(task) == End::Done {
+            let is_same = self.work.catalog.digest(object) == Some(made.digest);
+            if is_same && !file.dropped && self.work.tasks.end_of(task) == End::Done {
                 self.add_replica(executor, object);
             } else {
                 useless.push(object);
@@ -341,12 +365,12 @@ impl Dispatcher {
         out: &mut Vec<Action>,
     ) {
         let matches = |r: &&Reserved| r.executor == executor && r.attempt == attempt && r.landing;
-        if self.attempts.reserved.get(&task).filter(matches).is_none() {
+        if self.schedule.attempts.reserved.get(&task).filter(matches).is_none() {
             out.push(Action::ForgetAttempt { executor, task, attempt });
             return;
         }
-        let r = self.release(task);
-        if let Some(e) = self.executors.by_id.get_mut(&executor) {
+        let r = self.schedule.release(&mut self.work, task);
+        if let Some(e) = self.schedule.executors.by_id.get_mut(&executor) {
             e.assigned.remove(&task);
             e.last_ended = now;
         }
@@ -355,14 +379,6 @@ impl Dispatcher {
             Err(failure) => Outcome::Failed(failure),
         };
         self.finish_attempt(now, task, &r, outcome, out);
-    }
-
-    /// Whether some executor may have a larger cache than `executor` offered. The executors of other
-    /// dispatchers are unknown here, so in a group the answer is yes.
-    fn has_larger_cache(&self, executor: ExecutorId) -> bool {
-        let Some(e) = self.executors.by_id.get(&executor) else { return true };
-        self.config.group.is_some()
-            || self.executors.by_id.values().any(|other| other.cache_offered_bytes > e.cache_offered_bytes)
     }
 
     /// Ends the task or queues it again, after the attempt `r` is over and no executor has the task.
@@ -402,24 +418,24 @@ impl Dispatcher {
         match outcome {
             Outcome::Done => Some(Outcome::Done),
             _ if cancelling => {
-                self.attempts.tried(task, attempt);
+                self.schedule.attempts.tried(task, attempt);
                 Some(Outcome::Cancelled)
             }
             // The user did not cancel this: an earlier dispatcher process ended a second attempt of this
             // task.
             Outcome::Cancelled => {
-                self.attempts.tried(task, attempt);
-                self.requeue(now, task);
+                self.schedule.attempts.tried(task, attempt);
+                self.schedule.requeue(&mut self.work, now, task);
                 None
             }
             Outcome::Failed(failure) => {
-                let (array, _) = self.tasks.locate(task);
-                let retries = self.tasks.arrays[array.0 as usize].array.template.retries;
+                let (array, _) = self.work.tasks.locate(task);
+                let retries = self.work.tasks.arrays[array.0 as usize].array.template.retries;
                 let weather_max = self.config.weather_max;
-                let n_executors = self.executors.by_id.len() as u32;
-                let has_larger_cache = self.has_larger_cache(executor);
+                let n_executors = self.schedule.executors.by_id.len() as u32;
+                let has_larger_cache = self.schedule.executors.has_larger_cache(&self.exchange, executor);
                 let n_room_made = self.intermediates.n_room_made;
-                let history = self.attempts.tried(task, attempt);
+                let history = self.schedule.attempts.tried(task, attempt);
                 history.private_inputs |= failure.kind == FailureKind::InputModified;
                 let again = if failure.kind == FailureKind::CacheTooSmall {
                     history.n_too_small += 1;
@@ -445,19 +461,19 @@ impl Dispatcher {
                 };
                 let n_weather = history.n_weather;
                 if again && failure.kind == FailureKind::InputLost {
-                    self.ask_owners(task);
-                    self.forget_lent_inputs(task);
+                    self.exchange.ask_owners(&mut self.work, &self.intermediates, task);
+                    self.exchange.forget_lent_inputs(&mut self.work, &self.intermediates, task);
                 }
                 if !again {
                     return Some(Outcome::Failed(failure));
                 }
                 let waits_for_room = matches!(failure.kind, FailureKind::InputLost | FailureKind::CacheFull);
                 if waits_for_room && n_weather > 1 {
-                    self.rest(now, task, n_weather);
+                    self.intermediates.rest(&mut self.work, &mut self.waits, now, task, n_weather);
                 } else if may_count_later {
-                    self.give_up(task, attempt, out);
+                    self.given_up.give_up(&mut self.work, &mut self.waits, task, attempt, out);
                 } else {
-                    self.requeue(now, task);
+                    self.schedule.requeue(&mut self.work, now, task);
                 }
                 None
             }
@@ -471,22 +487,22 @@ impl Dispatcher {
         task: Option<TaskId>,
         out: &mut Vec<Action>,
     ) {
-        let Some(state) = self.runs.get_mut(&run).filter(|r| r.started) else { return };
+        let Some(state) = self.work.runs.get_mut(&run).filter(|r| r.started) else { return };
         state.cancelled |= task.is_none();
-        let state = &self.runs[&run];
+        let state = &self.work.runs[&run];
         let tasks: Vec<TaskId> = match task {
-            Some(task) if self.tasks.has_task(task) && self.tasks.run_of(task) == run => vec![task],
+            Some(task) if self.work.tasks.has_task(task) && self.work.tasks.run_of(task) == run => vec![task],
             Some(_) => return,
             None => {
-                let arrays = state.arrays.iter().map(|id| &self.tasks.arrays[id.0 as usize]);
+                let arrays = state.arrays.iter().map(|id| &self.work.tasks.arrays[id.0 as usize]);
                 arrays.flat_map(|a| (a.base.0..a.base.0 + u64::from(a.array.n_tasks)).map(TaskId)).collect()
             }
         };
         for task in tasks {
-            if self.tasks.end_of(task) != End::Not {
+            if self.work.tasks.end_of(task) != End::Not {
                 continue;
             }
-            if let Some(r) = self.attempts.reserved.get_mut(&task) {
+            if let Some(r) = self.schedule.attempts.reserved.get_mut(&task) {
                 // A landing attempt is not stopped; if it fails to land, the task is not tried again.
                 if !std::mem::replace(&mut r.cancelling, true) && !r.landing {
                     out.push(Action::CancelAttempt { executor: r.executor, task, attempt: r.attempt });
@@ -494,9 +510,9 @@ impl Dispatcher {
                 continue;
             }
             if self.waits.n_missing.remove(&task).is_some() {
-                self.run_mut(run).n_waiting -= 1;
+                self.work.run_mut(run).n_waiting -= 1;
             } else {
-                self.take_ready(task);
+                self.schedule.take_ready(&mut self.work, task);
             }
             self.end_task(now, task, Outcome::Cancelled, out);
         }
@@ -520,31 +536,36 @@ impl Dispatcher {
         // A list, not recursion: chains of tasks may be long.
         let (mut next, mut ends) = (Some((task, outcome)), VecDeque::new());
         while let Some((task, outcome)) = next {
-            let run = self.tasks.run_of(task);
-            let (array, i) = self.tasks.locate(task);
-            self.tasks.arrays[array.0 as usize].ends.set(i, End::of(&outcome));
-            self.count_end(run, task, &outcome);
-            if let Some(history) = self.attempts.histories.remove(&task)
+            let run = self.work.tasks.run_of(task);
+            let (array, i) = self.work.tasks.locate(task);
+            self.work.tasks.arrays[array.0 as usize].ends.set(i, End::of(&outcome));
+            self.work.count_end(run, task, &outcome);
+            if let Some(history) = self.schedule.attempts.histories.remove(&task)
                 && outcome != Outcome::Done
             {
-                self.note_leftovers(task, &history);
+                self.leftovers.note_leftovers(&self.work, &self.schedule.attempts, task, &history);
             }
-            if !self.tasks.arrays[array.0 as usize].array.template.outputs.is_empty()
-                && !self.is_remembered(task)
+            if !self.work.tasks.arrays[array.0 as usize].array.template.outputs.is_empty()
+                && !self.work.is_remembered(task)
             {
-                self.tasks.forget_maker(task);
+                self.work.tasks.forget_maker(task);
             }
-            self.given_up.forget_given_up(task);
+            self.given_up.forget(task);
             self.moves.forget_gather(task);
-            let made = self.files_made(task);
+            let made = self.intermediates.files_made(&mut self.work, task);
             if outcome == Outcome::Done {
                 self.spread_made(now, task, &made);
             }
             self.ended_with_intermediates(task, &made, out);
             self.release_imports(task, out);
-            self.touch_exports_of(task);
+            self.exchange.touch_exports_of(&mut self.work, task);
             out.push(Action::EndTask { task, outcome: outcome.clone(), by: by.take() });
-            ends.extend(self.end_promises_of(task));
+            ends.extend(self.intermediates.end_promises_of(
+                &mut self.work,
+                &mut self.exchange,
+                &mut self.waits,
+                task,
+            ));
             for subscriber in self.waits.subscribers.remove(&task).unwrap_or_default() {
                 if outcome == Outcome::Done {
                     self.consider_gather(now, subscriber);
@@ -557,15 +578,15 @@ impl Dispatcher {
                     }
                 }
                 self.waits.n_missing.remove(&subscriber);
-                let run = self.tasks.run_of(subscriber);
-                self.run_mut(run).n_waiting -= 1;
+                let run = self.work.tasks.run_of(subscriber);
+                self.work.run_mut(run).n_waiting -= 1;
                 if outcome == Outcome::Done {
-                    self.requeue(now, subscriber);
+                    self.schedule.requeue(&mut self.work, now, subscriber);
                 } else if outcome == Outcome::Cancelled {
                     // Cancelling a task cancels the tasks that need it.
                     ends.push_back((subscriber, Outcome::Cancelled));
                 } else {
-                    let message = self.tasks.maker_failed(task, false);
+                    let message = self.work.tasks.maker_failed(task, false);
                     let failure = Failure { kind: FailureKind::InputUnavailable, message };
                     ends.push_back((subscriber, Outcome::Failed(failure)));
                 }
@@ -575,40 +596,15 @@ impl Dispatcher {
         }
     }
 
-    pub(super) fn count_end(&mut self, run: RunId, task: TaskId, outcome: &Outcome) {
-        let state = self.run_mut(run);
-        match outcome {
-            Outcome::Done => state.n_done += 1,
-            Outcome::Cancelled => state.n_cancelled += 1,
-            Outcome::Failed(failure) => {
-                state.n_failed += 1;
-                state.failures.push_back((task, failure.clone()));
-                if state.failures.len() > FAILURES_KEPT {
-                    state.failures.pop_front();
-                }
-            }
-        }
-    }
-
-    /// Restores the times that an earlier process recorded. A run that goes on all the same has no end yet.
-    pub(super) fn on_run_restored(&mut self, run: RunId, opened: Timestamp, ended: Option<Timestamp>) {
-        if let Some(state) = self.runs.get_mut(&run) {
-            state.opened = opened;
-            if state.ended.is_some() && ended.is_some() {
-                state.ended = ended;
-            }
-        }
-    }
-
     pub(super) fn check_run_end(&mut self, now: Timestamp, run: RunId, out: &mut Vec<Action>) {
-        let state = self.run_mut(run);
+        let state = self.work.run_mut(run);
         let n_ended = state.n_done + state.n_failed + state.n_cancelled;
         let is_whole = state.committed && state.additions.n_open == 0;
         if is_whole && state.ended.is_none() && n_ended == state.n_tasks {
             state.ended = Some(now);
-            self.forget_writers(run);
+            self.work.forget_writers(run);
             self.moves.forget_patterns(run);
-            self.forget_reruns(run);
+            self.reruns.forget_of(&self.work, run);
             self.forget_stale(out);
             out.push(Action::EndRun { run });
         }

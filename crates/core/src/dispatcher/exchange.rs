@@ -11,7 +11,7 @@
 //!
 //! The messages, and why each may be sent twice: [`crate::group`].
 //!
-//! Invariants, checked by [`Dispatcher::check_exchange`]:
+//! Invariants, checked by [`Exchange::check`]:
 //!   1. an import exists while a task reads it that has not ended, and it counts these tasks;
 //!   2. `n_foreign` of a file that stays on the nodes is the number of members subscribed to it.
 //!
@@ -36,7 +36,6 @@ mod exports;
 mod imports;
 
 use super::assign::SOURCES_MAX;
-use super::intermediates::promise_refused;
 use super::*;
 use crate::group::{
     FileState, KnownFiles, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, owner_of,
@@ -70,6 +69,8 @@ struct Export {
 /// What a dispatcher knows of the others of its group.
 #[derive(Default)]
 pub(super) struct Exchange {
+    /// This dispatcher's place in its group; `None` where there is only one dispatcher.
+    pub(super) group: Option<Membership>,
     imports: BTreeMap<Key, Import>,
     exports: BTreeMap<Key, Export>,
     /// The task that writes each file at home which other dispatchers read.
@@ -129,6 +130,10 @@ impl Linked {
 }
 
 impl Exchange {
+    pub(super) fn new(group: Option<Membership>) -> Exchange {
+        Exchange { group, ..Exchange::default() }
+    }
+
     pub(super) fn say(&mut self, to: MemberId, message: LinkMessage) {
         if !self.connected.contains(&to) {
             return; // all of it is sent when the connection is up
@@ -153,23 +158,21 @@ impl Exchange {
     pub(super) fn on_member_load(&mut self, member: MemberId, load: MemberLoad) {
         self.loads.insert(member, load);
     }
-}
 
-impl Dispatcher {
     // ------------------------------------------------------------ what is known of runs
 
     /// Notes the patterns of the whole run that the submission `run` is a part of.
-    pub(super) fn on_run_patterns(&mut self, run: RunId, patterns: RunPatterns) {
-        if self.config.group.is_some()
-            && let Some(state) = self.runs.get_mut(&run).filter(|r| !r.started)
+    pub(super) fn on_run_patterns(&self, work: &mut Workload, run: RunId, patterns: RunPatterns) {
+        if self.group.is_some()
+            && let Some(state) = work.runs.get_mut(&run).filter(|r| !r.started)
         {
             state.patterns = Some(Box::new(patterns));
         }
     }
 
-    pub(super) fn on_run_linked(&mut self, run: RunId, links: RunLinks) {
-        let Some(group) = self.config.group else { return };
-        let Some(state) = self.runs.get_mut(&run).filter(|r| !r.started) else { return };
+    pub(super) fn on_run_linked(&mut self, work: &mut Workload, run: RunId, links: RunLinks) {
+        let Some(group) = self.group else { return };
+        let Some(state) = work.runs.get_mut(&run).filter(|r| !r.started) else { return };
         let exports: BTreeSet<String> = links.exports.into_iter().collect();
         let is_addition = state.into.is_some();
         state.linked = Some(Box::new(Linked {
@@ -180,173 +183,131 @@ impl Dispatcher {
         }));
         // Tasks that were in the run before may write what added tasks read.
         for location in exports.iter().filter(|_| is_addition) {
-            if let Some(maker) = self.find_writer(run, location) {
-                self.learn_export(run, maker, location);
+            if let Some(maker) = work.find_writer(run, location) {
+                self.learn_export(work, run, maker, location);
             }
         }
     }
 
     /// Notes that `task` of `run` writes the file `at_home`, if other dispatchers read that file.
-    pub(super) fn learn_export(&mut self, run: RunId, task: TaskId, at_home: &str) {
-        let Some(state) = self.runs.get(&run) else { return };
+    pub(super) fn learn_export(&mut self, work: &mut Workload, run: RunId, task: TaskId, at_home: &str) {
+        let Some(state) = work.runs.get(&run) else { return };
         if state.linked.as_ref().is_some_and(|linked| linked.exports.contains(at_home)) {
             let whole = state.into.unwrap_or(run);
-            let object = self.catalog.intern(CatalogLocation::Home(at_home));
-            self.exchange.home_makers.insert((whole, object), task);
+            let object = work.catalog.intern(CatalogLocation::Home(at_home));
+            self.home_makers.insert((whole, object), task);
         }
     }
 
     /// The submission `run` was given up, so its tasks no longer count as makers.
-    pub(super) fn forget_exports(&mut self, run: RunId) {
-        let makers = &mut self.exchange.home_makers;
+    pub(super) fn forget_exports(&mut self, work: &Workload, run: RunId) {
+        let makers = &mut self.home_makers;
         makers.retain(|_, task| {
-            let at = self.tasks.bases.partition_point(|base| base <= task) - 1;
-            self.tasks.arrays[at].run != run
+            let at = work.tasks.bases.partition_point(|base| base <= task) - 1;
+            work.tasks.arrays[at].run != run
         });
     }
 
     /// Adds what the submission `run` knows of its parts elsewhere to `whole`, which it is part of from now
     /// on.
-    pub(super) fn link_added(&mut self, run: RunId, whole: RunId, added: Option<Box<Linked>>) {
+    pub(super) fn link_added(
+        &mut self,
+        work: &mut Workload,
+        intermediates: &mut Intermediates,
+        waits: &mut Waits,
+        run: RunId,
+        whole: RunId,
+        added: Option<Box<Linked>>,
+    ) {
         let Some(added) = added else { return };
-        self.exchange.added.insert(run, whole);
+        self.added.insert(run, whole);
         let promised = |location: &&String| Location::of(location).stays();
         let moved: Vec<(String, MemberId)> =
             added.imports.iter().filter(|(l, _)| promised(l)).map(|(l, owner)| (l.clone(), *owner)).collect();
-        self.run_mut(whole).linked.get_or_insert_default().extend(*added);
+        work.run_mut(whole).linked.get_or_insert_default().extend(*added);
         for (location, owner) in moved {
-            self.move_owner(whole, location, owner);
+            self.move_owner(work, intermediates, waits, whole, location, owner);
         }
     }
 
     /// A task of `owner` makes (or promises again) the file at `location`, which had been promised: the tasks
     /// that wait for the file here now wait for that dispatcher.
-    fn move_owner(&mut self, run: RunId, location: String, owner: MemberId) {
-        let is_here = self.config.group.is_some_and(|group| group.me == owner);
+    fn move_owner(
+        &mut self,
+        work: &mut Workload,
+        intermediates: &mut Intermediates,
+        waits: &Waits,
+        run: RunId,
+        location: String,
+        owner: MemberId,
+    ) {
+        let is_here = self.group.is_some_and(|group| group.me == owner);
         let mut text = location;
-        let scoped = self.scope_of(run).put_into(&mut text);
-        let key = (run, self.catalog.intern(scoped));
-        self.exchange.named.insert(key);
-        let files = vec![self.shared(key)];
-        let before = self.exchange.imports.get(&key).map(|import| import.owner);
+        let scoped = work.scope_of(run).put_into(&mut text);
+        let key = (run, work.catalog.intern(scoped));
+        self.named.insert(key);
+        let files = vec![work.shared(key)];
+        let before = self.imports.get(&key).map(|import| import.owner);
         match before {
             Some(before) if before == owner => return,
-            Some(before) => self.exchange.say(before, LinkMessage::Unsubscribed { files: files.clone() }),
+            Some(before) => self.say(before, LinkMessage::Unsubscribed { files: files.clone() }),
             None => {}
         }
         if is_here {
-            if let Some(import) = self.exchange.imports.remove(&key) {
-                self.intermediates.orphans.entry(key.1).or_default().extend(import.waiters);
+            if let Some(import) = self.imports.remove(&key) {
+                intermediates.orphans.entry(key.1).or_default().extend(import.waiters);
             }
             return;
         }
-        let mut waiters = self.intermediates.orphans.remove(&key.1).unwrap_or_default();
-        waiters.retain(|task| self.waits.n_missing.contains_key(task));
+        let mut waiters = intermediates.orphans.remove(&key.1).unwrap_or_default();
+        waiters.retain(|task| waits.n_missing.contains_key(task));
         if before.is_none() && waiters.is_empty() {
             return;
         }
         let n_more = waiters.len() as u32;
         let new = Import { owner, state: FileState::Expected, n_readers: 0, waiters: vec![] };
-        let import = self.exchange.imports.entry(key).or_insert(new);
+        let import = self.imports.entry(key).or_insert(new);
         import.owner = owner;
         import.n_readers += n_more;
         import.waiters.extend(waiters);
-        self.exchange.say(owner, LinkMessage::Subscribed { files });
-    }
-
-    /// Whether the submission `run` has been accepted, on its own or as a part of another run.
-    pub fn is_accepted(&self, run: RunId) -> bool {
-        self.exchange.added.contains_key(&run) || self.runs.get(&run).is_some_and(|r| r.committed)
-    }
-
-    /// What this dispatcher of a group knows of the files that tasks of `array` name. These tasks are to be
-    /// added to the run that the submission `run` is into. The submission is open, so the answer holds until
-    /// it is committed or given up.
-    pub fn consult(&self, run: RunId, array: &TaskArray) -> KnownFiles {
-        let mut known = KnownFiles::default();
-        let Some(whole) = self.runs.get(&run).and_then(|r| r.into) else { return known };
-        let mut text = String::new();
-        for promise in &array.template.promises {
-            text.clone_from(promise);
-            let location = self.scope_of(run).put_into(&mut text);
-            let file = self.catalog.find(location).and_then(|o| self.intermediates.files.get(&o));
-            if let Some(maker) = file.and_then(|file| file.maker) {
-                let (id, maker) = (array.fill(&array.template.id, 0), self.tasks.user_id(maker));
-                known.clash = Some(promise_refused(&id, promise, &maker, "writes"));
-                return known;
-            }
-            if self.promised_here(whole, location).is_some() {
-                known.promised.insert(promise.clone());
-            }
-        }
-        for i in 0..array.n_tasks {
-            for (_, pattern) in &array.template.outputs {
-                let location = self.location_into(run, array, pattern, i, &mut text);
-                if location.stays() && self.promised_here(whole, location).is_some() {
-                    known.promised.insert(location.written().to_string());
-                }
-                let writer = match location {
-                    CatalogLocation::Run(_) => {
-                        let object = self.catalog.find(location);
-                        object.and_then(|o| self.intermediates.files.get(&o)).and_then(|file| file.maker)
-                    }
-                    CatalogLocation::Home(at_home) => self.find_writer(run, at_home),
-                };
-                if let Some(other) = writer {
-                    known.clash = Some(self.tasks.clash(other, &array.fill(&array.template.id, i), location));
-                    return known;
-                }
-            }
-        }
-        for (_, pattern) in &array.template.inputs {
-            // A location that is the same for all tasks is looked up once.
-            let n = if pattern.is_constant() { array.n_tasks.min(1) } else { array.n_tasks };
-            for i in 0..n {
-                let location = self.location_into(run, array, pattern, i, &mut text);
-                if let CatalogLocation::Home(at_home) = location {
-                    let awaited = |task: &TaskId| {
-                        self.tasks.run_of(*task) == whole && self.tasks.end_of(*task) == End::Not
-                    };
-                    if self.tasks.makers_of(at_home).any(|task| awaited(&task)) {
-                        known.makes.insert(at_home.to_owned());
-                    }
-                    continue;
-                }
-                let written = || location.written().to_string();
-                match self.catalog.find(location).and_then(|o| self.intermediates.files.get(&o)) {
-                    Some(file) if file.maker.is_some() && file.dropped => known.dropped.insert(written()),
-                    Some(file) if file.maker.is_some() => known.makes.insert(written()),
-                    _ if self.promised_here(whole, location) == Some(true) => known.makes.insert(written()),
-                    _ => continue,
-                };
-            }
-        }
-        known
+        self.say(owner, LinkMessage::Subscribed { files });
     }
 
     /// `None` if no task of this part of `whole` has promised the file, or another dispatcher has the file by
     /// now. Otherwise `Some` with whether the promise still holds.
-    fn promised_here(&self, whole: RunId, location: CatalogLocation<'_>) -> Option<bool> {
-        let object = self.catalog.find(location)?;
-        let promise = self.find_promise(object)?;
+    fn promised_here(
+        &self,
+        work: &Workload,
+        intermediates: &Intermediates,
+        whole: RunId,
+        location: CatalogLocation<'_>,
+    ) -> Option<bool> {
+        let object = work.catalog.find(location)?;
+        let promise = intermediates.find_promise(work, object)?;
         // While others ask, a submission is open and every promise counts as open. So the promising task
         // itself must not have ended.
-        let holders = &self.intermediates.promises[&object];
-        let is_open = promise.is_ok() && holders.iter().any(|holder| self.tasks.end_of(*holder) == End::Not);
-        Some(is_open && self.owner_elsewhere(whole, object).is_none())
+        let holders = &intermediates.promises[&object];
+        let is_open = promise.is_ok() && holders.iter().any(|holder| work.tasks.end_of(*holder) == End::Not);
+        Some(is_open && self.owner_elsewhere(work, intermediates, whole, object).is_none())
     }
 
     /// The dispatcher that makes the file at `object`; `None` if this one does.
-    pub(super) fn owner_elsewhere(&self, run: RunId, object: ObjectId) -> Option<MemberId> {
-        let Membership { me, n_members } = self.config.group?;
-        let linked = self.runs.get(&run)?.linked.as_ref()?;
-        let location = self.catalog.location(object);
+    pub(super) fn owner_elsewhere(
+        &self,
+        work: &Workload,
+        intermediates: &Intermediates,
+        run: RunId,
+        object: ObjectId,
+    ) -> Option<MemberId> {
+        let Membership { me, n_members } = self.group?;
+        let linked = work.runs.get(&run)?.linked.as_ref()?;
+        let location = work.catalog.location(object);
         let written = location.written().text();
         let named = linked.imports.get(&*written).copied();
         if let Some(owner) = named {
             return Some(owner).filter(|owner| *owner != me);
         }
-        if !location.stays() || self.intermediates.is_made_here(object) {
+        if !location.stays() || intermediates.is_made_here(object) {
             return None;
         }
         Some(owner_of(&written, n_members)).filter(|owner| *owner != me)
@@ -354,34 +315,192 @@ impl Dispatcher {
 
     /// The run of a file that stays on the nodes, if another dispatcher makes the file. Where no task here
     /// reads the file, its name is not known here, and any of the other dispatchers may make it.
-    pub(super) fn run_of_import(&self, object: ObjectId) -> Option<RunId> {
-        let CatalogLocation::Run(file) = self.catalog.location(object) else { return None };
+    pub(super) fn run_of_import(
+        &self,
+        work: &Workload,
+        intermediates: &Intermediates,
+        object: ObjectId,
+    ) -> Option<RunId> {
+        let CatalogLocation::Run(file) = work.catalog.location(object) else { return None };
         let run = file.run()?;
-        self.runs.get(&run)?.linked.as_ref()?;
+        work.runs.get(&run)?.linked.as_ref()?;
         // A file that one of our tasks promised may have been added at another dispatcher since.
-        let is_ours = self.intermediates.is_made_here(object) && self.owner_elsewhere(run, object).is_none();
+        let is_ours = intermediates.is_made_here(object)
+            && self.owner_elsewhere(work, intermediates, run, object).is_none();
         (!is_ours).then_some(run)
     }
 
+    /// Those inputs of `task` that other dispatchers make, each once.
+    pub(super) fn foreign_inputs(
+        &self,
+        work: &mut Workload,
+        intermediates: &Intermediates,
+        task: TaskId,
+    ) -> Vec<ObjectId> {
+        let run = work.tasks.run_of(task);
+        let (array, i) = work.tasks.locate(task);
+        if !work.may_import(run, array) {
+            return vec![];
+        }
+        let array = work.tasks.arrays[array.0 as usize].array.clone();
+        let mut objects = work.inputs_of(run, &array, i);
+        objects.retain(|object| self.owner_elsewhere(work, intermediates, run, *object).is_some());
+        objects.sort_unstable();
+        objects.dedup();
+        objects
+    }
+
+    /// `None`: the run is not known.
+    fn intern_shared(&mut self, work: &mut Workload, file: &SharedFile) -> Option<Key> {
+        let scope = &work.runs.get(&file.run)?.scope;
+        let mut text = file.location.clone();
+        let key = (file.run, work.catalog.intern(scope.put_into(&mut text)));
+        self.named.insert(key);
+        Some(key)
+    }
+
+    /// A file of `run`, which is a part of one, is known here, though no task here may have named it.
+    pub(super) fn note_named(&mut self, run: RunId, object: ObjectId) {
+        if self.group.is_some() {
+            self.named.insert((run, object));
+        }
+    }
+
+    /// Forgets what crosses for `run`, which has ended. Gives the files that this was about.
+    pub(super) fn forget_crossing(&mut self, work: &Workload, run: RunId) -> BTreeSet<ObjectId> {
+        if self.group.is_none() {
+            return BTreeSet::new();
+        }
+        let catalog = &work.catalog;
+        let is_of_run = |object: ObjectId| match catalog.location(object) {
+            CatalogLocation::Run(file) => file.run() == Some(run),
+            CatalogLocation::Home(_) => false,
+        };
+        let is_other = |key: &Key| key.0 != run;
+        let range = (run, ObjectId(0))..=(run, ObjectId(u32::MAX));
+        let mut files: BTreeSet<ObjectId> = self.imports.range(range.clone()).map(|(key, _)| key.1).collect();
+        files.extend(self.exports.range(range.clone()).map(|(key, _)| key.1));
+        files.extend(self.named.range(range).map(|key| key.1));
+        files.extend(self.home_makers.keys().filter(|key| !is_other(key)).map(|key| key.1));
+        self.imports.retain(|key, _| is_other(key));
+        self.exports.retain(|key, _| is_other(key));
+        self.named.retain(is_other);
+        self.home_makers.retain(|key, _| is_other(key));
+        self.dirty.retain(is_other);
+        self.added.retain(|_, whole| *whole != run);
+        files.extend(self.lent.keys().copied().filter(|object| is_of_run(*object)));
+        self.lent.retain(|object, _| !is_of_run(*object));
+        files.extend(self.brought.iter().map(|(_, object)| *object).filter(|object| is_of_run(*object)));
+        self.brought.retain(|(_, object)| !is_of_run(*object));
+        files
+    }
+
+    /// Files that members speak of for runs that are known here.
+    pub(super) fn crossing(&self) -> BTreeSet<ObjectId> {
+        let Exchange { imports, exports, home_makers, lent, brought, named, .. } = self;
+        let keys = imports.keys().chain(exports.keys()).chain(home_makers.keys()).chain(named);
+        let keys = keys.map(|(_, object)| *object);
+        keys.chain(lent.keys().copied()).chain(brought.iter().map(|(_, object)| *object)).collect()
+    }
+
+    // ------------------------------------------------------------ messages
+
+    pub(super) fn on_member_connected(&mut self, work: &Workload, member: MemberId) {
+        if self.group.is_none_or(|g| g.me == member || member.0 >= g.n_members) {
+            return;
+        }
+        self.connected.insert(member);
+        self.outbox.remove(&member);
+        let reads: Vec<Key> =
+            self.imports.iter().filter(|(_, i)| i.owner == member).map(|(key, _)| *key).collect();
+        let files = reads.into_iter().map(|key| work.shared(key)).collect();
+        let is_settled = |r: &RunState| r.committed && r.linked.is_some();
+        let settled = work.runs.iter().filter(|(_, r)| is_settled(r)).map(|(run, _)| *run);
+        let settled = settled.chain(self.added.keys().copied()).collect();
+        self.say(member, LinkMessage::Reads { files, settled });
+        for (key, export) in &mut self.exports {
+            if let Some(last_sent) = export.last_sent.get_mut(&member) {
+                *last_sent = None;
+                self.dirty.insert(*key);
+            }
+        }
+    }
+
+    /// Queues the messages that other dispatchers need now, and hands them to the driver.
+    pub(super) fn tell_members(
+        &mut self,
+        work: &Workload,
+        executors: &Executors,
+        intermediates: &Intermediates,
+        out: &mut Vec<Action>,
+    ) {
+        for key in std::mem::take(&mut self.dirty) {
+            let Some(export) = self.exports.get(&key) else { continue };
+            let mut changed = vec![];
+            for (member, last_sent) in &export.last_sent {
+                if !self.connected.contains(member) {
+                    continue;
+                }
+                let state =
+                    self.state_of_export(work, executors, intermediates, key, *member, last_sent.as_ref());
+                if last_sent.as_ref() != Some(&state) {
+                    changed.push((*member, state));
+                }
+            }
+            for (member, state) in changed {
+                let file = work.shared(key);
+                self.say(member, LinkMessage::File { file, state: state.clone() });
+                let export = self.exports.get_mut(&key).expect("it was found above");
+                export.last_sent.insert(member, Some(state));
+                export.failed_holders.clear();
+            }
+        }
+        for (member, messages) in std::mem::take(&mut self.outbox) {
+            out.push(Action::TellMember { member, messages });
+        }
+    }
+
+    /// Panics when an invariant of the module's header is broken. For tests.
+    pub(super) fn check(&self, work: &Workload, intermediates: &Intermediates) {
+        let mut n_readers: BTreeMap<Key, u32> = BTreeMap::new();
+        for a in &work.tasks.arrays {
+            if !work.runs.get(&a.run).is_some_and(|r| r.started && r.linked.is_some()) {
+                continue;
+            }
+            for i in (0..a.array.n_tasks).filter(|i| a.ends.get(*i) == End::Not) {
+                let mut objects = BTreeSet::new();
+                let mut text = String::new();
+                for (_, pattern) in &a.array.template.inputs {
+                    let object =
+                        work.catalog.find(work.location_into(a.run, &a.array, pattern, i, &mut text));
+                    objects.extend(
+                        object.filter(|o| self.owner_elsewhere(work, intermediates, a.run, *o).is_some()),
+                    );
+                }
+                for object in objects {
+                    *n_readers.entry((a.run, object)).or_default() += 1;
+                }
+            }
+        }
+        let counted: BTreeMap<Key, u32> =
+            self.imports.iter().map(|(key, import)| (*key, import.n_readers)).collect();
+        assert_eq!(counted, n_readers, "readers of imports");
+        let mut n_told: BTreeMap<ObjectId, usize> = BTreeMap::new();
+        for (key, export) in &self.exports {
+            *n_told.entry(key.1).or_default() += export.last_sent.len();
+        }
+        for (object, file) in &intermediates.files {
+            let n = n_told.get(object).copied().unwrap_or(0);
+            assert_eq!(file.n_foreign as usize, n, "members that read {}", work.catalog.location(*object));
+        }
+    }
+}
+
+impl Workload {
     /// Whether tasks of an array may read files of other dispatchers.
     pub(super) fn may_import(&self, run: RunId, array: ArrayId) -> bool {
         let Some(linked) = self.runs.get(&run).and_then(|r| r.linked.as_ref()) else { return false };
         self.tasks.arrays[array.0 as usize].reads_run || !linked.imports.is_empty()
-    }
-
-    /// Those inputs of `task` that other dispatchers make, each once.
-    pub(super) fn foreign_inputs(&mut self, task: TaskId) -> Vec<ObjectId> {
-        let run = self.tasks.run_of(task);
-        let (array, i) = self.tasks.locate(task);
-        if !self.may_import(run, array) {
-            return vec![];
-        }
-        let array = self.tasks.arrays[array.0 as usize].array.clone();
-        let mut objects = self.inputs_of(run, &array, i);
-        objects.retain(|object| self.owner_elsewhere(run, *object).is_some());
-        objects.sort_unstable();
-        objects.dedup();
-        objects
     }
 
     fn shared(&self, (run, object): Key) -> SharedFile {
@@ -394,83 +513,84 @@ impl Dispatcher {
         let mut text = file.location.clone();
         Some((file.run, self.catalog.find(scope.put_into(&mut text))?))
     }
+}
 
-    /// `None`: the run is not known.
-    fn intern_shared(&mut self, file: &SharedFile) -> Option<Key> {
-        let scope = &self.runs.get(&file.run)?.scope;
-        let mut text = file.location.clone();
-        let key = (file.run, self.catalog.intern(scope.put_into(&mut text)));
-        self.exchange.named.insert(key);
-        Some(key)
+impl Dispatcher {
+    /// Whether the submission `run` has been accepted, on its own or as a part of another run.
+    pub fn is_accepted(&self, run: RunId) -> bool {
+        self.exchange.added.contains_key(&run) || self.work.runs.get(&run).is_some_and(|r| r.committed)
     }
 
-    /// A file of `run`, which is a part of one, is known here, though no task here may have named it.
-    pub(super) fn note_named(&mut self, run: RunId, object: ObjectId) {
-        if self.config.group.is_some() {
-            self.exchange.named.insert((run, object));
-        }
-    }
-
-    /// Forgets what crosses for `run`, which has ended. Gives the files that this was about.
-    pub(super) fn forget_crossing(&mut self, run: RunId) -> BTreeSet<ObjectId> {
-        if self.config.group.is_none() {
-            return BTreeSet::new();
-        }
-        let exchange = &mut self.exchange;
-        let catalog = &self.catalog;
-        let is_of_run = |object: ObjectId| match catalog.location(object) {
-            CatalogLocation::Run(file) => file.run() == Some(run),
-            CatalogLocation::Home(_) => false,
-        };
-        let is_other = |key: &Key| key.0 != run;
-        let range = (run, ObjectId(0))..=(run, ObjectId(u32::MAX));
-        let mut files: BTreeSet<ObjectId> =
-            exchange.imports.range(range.clone()).map(|(key, _)| key.1).collect();
-        files.extend(exchange.exports.range(range.clone()).map(|(key, _)| key.1));
-        files.extend(exchange.named.range(range).map(|key| key.1));
-        files.extend(exchange.home_makers.keys().filter(|key| !is_other(key)).map(|key| key.1));
-        exchange.imports.retain(|key, _| is_other(key));
-        exchange.exports.retain(|key, _| is_other(key));
-        exchange.named.retain(is_other);
-        exchange.home_makers.retain(|key, _| is_other(key));
-        exchange.dirty.retain(is_other);
-        exchange.added.retain(|_, whole| *whole != run);
-        files.extend(exchange.lent.keys().copied().filter(|object| is_of_run(*object)));
-        exchange.lent.retain(|object, _| !is_of_run(*object));
-        files.extend(exchange.brought.iter().map(|(_, object)| *object).filter(|object| is_of_run(*object)));
-        exchange.brought.retain(|(_, object)| !is_of_run(*object));
-        files
-    }
-
-    /// Files that members speak of for runs that are known here.
-    pub(super) fn crossing(&self) -> BTreeSet<ObjectId> {
-        let Exchange { imports, exports, home_makers, lent, brought, named, .. } = &self.exchange;
-        let keys = imports.keys().chain(exports.keys()).chain(home_makers.keys()).chain(named);
-        let keys = keys.map(|(_, object)| *object);
-        keys.chain(lent.keys().copied()).chain(brought.iter().map(|(_, object)| *object)).collect()
-    }
-
-    // ------------------------------------------------------------ messages
-
-    pub(super) fn on_member_connected(&mut self, member: MemberId) {
-        if self.config.group.is_none_or(|g| g.me == member || member.0 >= g.n_members) {
-            return;
-        }
-        self.exchange.connected.insert(member);
-        self.exchange.outbox.remove(&member);
-        let reads: Vec<Key> =
-            self.exchange.imports.iter().filter(|(_, i)| i.owner == member).map(|(key, _)| *key).collect();
-        let files = reads.into_iter().map(|key| self.shared(key)).collect();
-        let is_settled = |r: &RunState| r.committed && r.linked.is_some();
-        let settled = self.runs.iter().filter(|(_, r)| is_settled(r)).map(|(run, _)| *run);
-        let settled = settled.chain(self.exchange.added.keys().copied()).collect();
-        self.exchange.say(member, LinkMessage::Reads { files, settled });
-        for (key, export) in &mut self.exchange.exports {
-            if let Some(last_sent) = export.last_sent.get_mut(&member) {
-                *last_sent = None;
-                self.exchange.dirty.insert(*key);
+    /// What this dispatcher of a group knows of the files that tasks of `array` name. These tasks are to be
+    /// added to the run that the submission `run` is into. The submission is open, so the answer holds until
+    /// it is committed or given up.
+    pub fn consult(&self, run: RunId, array: &TaskArray) -> KnownFiles {
+        let mut known = KnownFiles::default();
+        let Some(whole) = self.work.runs.get(&run).and_then(|r| r.into) else { return known };
+        let mut text = String::new();
+        for promise in &array.template.promises {
+            text.clone_from(promise);
+            let location = self.work.scope_of(run).put_into(&mut text);
+            let file = self.work.catalog.find(location).and_then(|o| self.intermediates.files.get(&o));
+            if let Some(maker) = file.and_then(|file| file.maker) {
+                let (id, maker) = (array.fill(&array.template.id, 0), self.work.tasks.user_id(maker));
+                known.clash = Some(promise_refused(&id, promise, &maker, "writes"));
+                return known;
+            }
+            if self.exchange.promised_here(&self.work, &self.intermediates, whole, location).is_some() {
+                known.promised.insert(promise.clone());
             }
         }
+        for i in 0..array.n_tasks {
+            for (_, pattern) in &array.template.outputs {
+                let location = self.work.location_into(run, array, pattern, i, &mut text);
+                if location.stays()
+                    && self.exchange.promised_here(&self.work, &self.intermediates, whole, location).is_some()
+                {
+                    known.promised.insert(location.written().to_string());
+                }
+                let writer = match location {
+                    CatalogLocation::Run(_) => {
+                        let object = self.work.catalog.find(location);
+                        object.and_then(|o| self.intermediates.files.get(&o)).and_then(|file| file.maker)
+                    }
+                    CatalogLocation::Home(at_home) => self.work.find_writer(run, at_home),
+                };
+                if let Some(other) = writer {
+                    known.clash =
+                        Some(self.work.tasks.clash(other, &array.fill(&array.template.id, i), location));
+                    return known;
+                }
+            }
+        }
+        for (_, pattern) in &array.template.inputs {
+            // A location that is the same for all tasks is looked up once.
+            let n = if pattern.is_constant() { array.n_tasks.min(1) } else { array.n_tasks };
+            for i in 0..n {
+                let location = self.work.location_into(run, array, pattern, i, &mut text);
+                if let CatalogLocation::Home(at_home) = location {
+                    let awaited = |task: &TaskId| {
+                        self.work.tasks.run_of(*task) == whole && self.work.tasks.end_of(*task) == End::Not
+                    };
+                    if self.work.tasks.makers_of(at_home).any(|task| awaited(&task)) {
+                        known.makes.insert(at_home.to_owned());
+                    }
+                    continue;
+                }
+                let written = || location.written().to_string();
+                match self.work.catalog.find(location).and_then(|o| self.intermediates.files.get(&o)) {
+                    Some(file) if file.maker.is_some() && file.dropped => known.dropped.insert(written()),
+                    Some(file) if file.maker.is_some() => known.makes.insert(written()),
+                    _ if self.exchange.promised_here(&self.work, &self.intermediates, whole, location)
+                        == Some(true) =>
+                    {
+                        known.makes.insert(written())
+                    }
+                    _ => continue,
+                };
+            }
+        }
+        known
     }
 
     pub(super) fn on_member_told(
@@ -485,7 +605,13 @@ impl Dispatcher {
                 LinkMessage::Reads { files, settled } => {
                     let mut reads = BTreeSet::new();
                     for file in &files {
-                        reads.extend(self.subscribed(member, file));
+                        reads.extend(self.exchange.subscribed(
+                            &mut self.work,
+                            &self.forgotten,
+                            &mut self.intermediates,
+                            member,
+                            file,
+                        ));
                     }
                     let is_over = |(key, export): (&Key, &Export)| {
                         (export.last_sent.contains_key(&member) && !reads.contains(key)).then_some(*key)
@@ -500,19 +626,25 @@ impl Dispatcher {
                 }
                 LinkMessage::Subscribed { files } => {
                     for file in &files {
-                        self.subscribed(member, file);
+                        self.exchange.subscribed(
+                            &mut self.work,
+                            &self.forgotten,
+                            &mut self.intermediates,
+                            member,
+                            file,
+                        );
                     }
                 }
                 LinkMessage::Unsubscribed { files } => {
                     for file in &files {
-                        if let Some(key) = self.find_shared(file) {
+                        if let Some(key) = self.work.find_shared(file) {
                             self.unsubscribed(member, key, out);
                         }
                     }
                 }
                 LinkMessage::Settled { run } => self.settled(member, run, out),
                 LinkMessage::Missed { file, holders } => {
-                    if let Some(key) = self.find_shared(&file)
+                    if let Some(key) = self.work.find_shared(&file)
                         && let Some(export) = self.exchange.exports.get_mut(&key)
                         && let Some(last_sent) = export.last_sent.get_mut(&member)
                     {
@@ -529,66 +661,6 @@ impl Dispatcher {
                 }
                 LinkMessage::File { file, state } => self.on_file(now, member, &file, state, out),
             }
-        }
-    }
-
-    /// Queues the messages that other dispatchers need now, and hands them to the driver.
-    pub(super) fn tell_members(&mut self, out: &mut Vec<Action>) {
-        for key in std::mem::take(&mut self.exchange.dirty) {
-            let Some(export) = self.exchange.exports.get(&key) else { continue };
-            let mut changed = vec![];
-            for (member, last_sent) in &export.last_sent {
-                if !self.exchange.connected.contains(member) {
-                    continue;
-                }
-                let state = self.state_of_export(key, *member, last_sent.as_ref());
-                if last_sent.as_ref() != Some(&state) {
-                    changed.push((*member, state));
-                }
-            }
-            for (member, state) in changed {
-                let file = self.shared(key);
-                self.exchange.say(member, LinkMessage::File { file, state: state.clone() });
-                let export = self.exchange.exports.get_mut(&key).expect("it was found above");
-                export.last_sent.insert(member, Some(state));
-                export.failed_holders.clear();
-            }
-        }
-        for (member, messages) in std::mem::take(&mut self.exchange.outbox) {
-            out.push(Action::TellMember { member, messages });
-        }
-    }
-
-    /// Panics when an invariant of the module's header is broken. For tests.
-    pub(super) fn check_exchange(&self) {
-        let mut n_readers: BTreeMap<Key, u32> = BTreeMap::new();
-        for a in &self.tasks.arrays {
-            if !self.runs.get(&a.run).is_some_and(|r| r.started && r.linked.is_some()) {
-                continue;
-            }
-            for i in (0..a.array.n_tasks).filter(|i| a.ends.get(*i) == End::Not) {
-                let mut objects = BTreeSet::new();
-                let mut text = String::new();
-                for (_, pattern) in &a.array.template.inputs {
-                    let object =
-                        self.catalog.find(self.location_into(a.run, &a.array, pattern, i, &mut text));
-                    objects.extend(object.filter(|o| self.owner_elsewhere(a.run, *o).is_some()));
-                }
-                for object in objects {
-                    *n_readers.entry((a.run, object)).or_default() += 1;
-                }
-            }
-        }
-        let counted: BTreeMap<Key, u32> =
-            self.exchange.imports.iter().map(|(key, import)| (*key, import.n_readers)).collect();
-        assert_eq!(counted, n_readers, "readers of imports");
-        let mut n_told: BTreeMap<ObjectId, usize> = BTreeMap::new();
-        for (key, export) in &self.exchange.exports {
-            *n_told.entry(key.1).or_default() += export.last_sent.len();
-        }
-        for (object, file) in &self.intermediates.files {
-            let n = n_told.get(object).copied().unwrap_or(0);
-            assert_eq!(file.n_foreign as usize, n, "members that read {}", self.catalog.location(*object));
         }
     }
 }

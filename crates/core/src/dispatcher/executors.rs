@@ -3,7 +3,7 @@
 //! A silent executor keeps its attempts until its lease is over. An executor that comes back reports what it
 //! runs and what it holds, and both sides agree again. After a restart of the dispatcher, running attempts
 //! are known only from these reports. Attempts that wait behind full slots while other executors are idle are
-//! taken back, see [`Dispatcher::recall`].
+//! taken back, see [`Schedule::recall`].
 //!
 //! Not here: which nodes there should be ([`crate::provisioning`]).
 
@@ -109,6 +109,10 @@ pub(super) struct Executors {
     pub(super) by_id: BTreeMap<ExecutorId, ExecutorState>,
     /// The executors whose connection is broken.
     pub(super) silent: BTreeSet<ExecutorId>,
+    /// What tasks need beside whole cpus and memory, and who holds it.
+    pub(super) resources: Resources,
+    /// Executors that end at a known time.
+    pub(super) walltimes: Walltimes,
 }
 
 impl Executors {
@@ -167,60 +171,7 @@ impl Executors {
     }
 }
 
-impl Dispatcher {
-    pub(super) fn on_executor_joined(
-        &mut self,
-        now: Timestamp,
-        executor: ExecutorId,
-        mut offer: Offer,
-        out: &mut Vec<Action>,
-    ) {
-        if !self.attempts.is_own_work(&offer) {
-            // The driver turns such an executor away. Here the numbers of its attempts would mean other
-            // tasks.
-            offer.attempts.clear();
-        }
-        let (mut held_before, mut made) = (vec![], vec![]);
-        self.leftovers.ask_anew(executor);
-        // Also where home is not limited: another dispatcher may have limited the executor before.
-        out.push(Action::ShareHome { executor, share: self.home_shares.joined(executor) });
-        self.reruns.forget_on(now, executor);
-        self.executors.silent.remove(&executor);
-        if let Some(known) = self.executors.by_id.remove(&executor) {
-            held_before = self.rejoin(now, executor, known, &offer, out);
-        } else {
-            self.catalog.executor_joined(executor);
-            if self.measures_network() {
-                self.network.executor_joined(executor, &offer.name);
-            }
-            self.insert_executor(now, executor, offer.clone(), BTreeMap::new());
-            // This dispatcher has restarted: the executor still has the attempts that the process before gave
-            // it.
-            for &(task, attempt) in &offer.attempts {
-                made.extend(self.adopt(now, executor, offer.owner, task, attempt, out));
-            }
-        }
-        self.note_ends(executor);
-        self.on_all_held(executor, &offer.held, made, out);
-        self.residents_joined(executor);
-        self.touch_exports_on(executor);
-        self.change_load(executor, |e| e.last_ended = now);
-        self.unpark(now, executor);
-        self.check_lost(now, &held_before, out);
-    }
-
-    /// Whether the attempts that an executor brings were given out by this process, or by an earlier one with
-    /// this journal. The driver asks before it welcomes an executor: an executor with the work of another
-    /// dispatcher is turned away.
-    pub fn is_own_work(&self, offer: &Offer) -> bool {
-        self.attempts.is_own_work(offer)
-    }
-
-    /// Whether this process gives out nothing yet, as executors of before may still come back.
-    pub fn is_held(&self) -> bool {
-        self.attempts.hold_until.is_some()
-    }
-
+impl Schedule {
     fn insert_executor(
         &mut self,
         now: Timestamp,
@@ -262,74 +213,12 @@ impl Dispatcher {
         self.executors.by_id.insert(executor, state);
     }
 
-    /// An executor that is known here has come back: keeps the attempts that both sides know, queues again
-    /// those that the executor no longer has, and ends those that it should not have. Gives the objects that
-    /// it held as far as was known; the caller learns what it holds now.
-    fn rejoin(
-        &mut self,
-        now: Timestamp,
-        executor: ExecutorId,
-        known: ExecutorState,
-        offer: &Offer,
-        out: &mut Vec<Action>,
-    ) -> Vec<ObjectId> {
-        let mut kept = BTreeMap::new();
-        let mut lost = vec![];
-        for (task, attempt) in known.assigned {
-            if offer.attempts.contains(&(task, attempt)) {
-                kept.insert(task, attempt);
-            } else {
-                lost.push(task);
-            }
-        }
-        for &(task, attempt) in &offer.attempts {
-            // A cancellation that was sent while the connection was broken is sent again.
-            let is_wanted = kept.get(&task) == Some(&attempt) && {
-                let r = &self.attempts.reserved[&task];
-                !r.cancelling || r.landing
-            };
-            if !is_wanted {
-                out.push(Action::CancelAttempt { executor, task, attempt });
-            }
-        }
-        // Before the executor's load is counted anew: the room of an executor is what its load leaves, less the tasks whose
-        // inputs move, and the end of a lost task that held something of the whole cluster has all rooms computed.
-        for task in &lost {
-            self.ready.queue.ended(&self.catalog, *task);
-        }
-        let held_before = self.catalog.objects_on(executor);
-        self.residents_left(now, executor, &held_before);
-        for object in &held_before {
-            self.drop_replica(executor, *object);
-        }
-        self.insert_executor(now, executor, offer.clone(), kept);
-        let e = self.executors.by_id.get_mut(&executor).expect("it was just inserted");
-        (e.draining, e.leaving, e.run_ns_mean) = (known.draining, known.leaving, known.run_ns_mean);
-        e.moving_to = known.moving_to;
-        // What it announced holds, and so does how long it has lived.
-        e.ends = known.ends.or(e.ends.take());
-        (e.left, e.left_ns) = (known.left, known.left_ns);
-        if let Some(member) = e.moving_to {
-            out.push(Action::SendAway { executor, member });
-        }
-        for task in lost {
-            let r = self.release(task);
-            self.attempts.tried(task, r.attempt);
-            if r.cancelling {
-                self.end_task(now, task, Outcome::Cancelled, out);
-            } else {
-                self.requeue(now, task);
-            }
-        }
-        held_before
-    }
-
     /// Takes a task from the executor that has it; the caller updates the executor's load.
-    pub(super) fn release(&mut self, task: TaskId) -> Reserved {
+    pub(super) fn release(&mut self, work: &mut Workload, task: TaskId) -> Reserved {
         let r = self.attempts.reserved.remove(&task).expect("an assigned task is reserved");
-        self.run_times.not_reserved(self.tasks.stage_of(task), self.tasks.size_of(task));
-        self.hold_elsewhere(r.needs);
-        let run = self.run_mut(self.tasks.run_of(task));
+        self.run_times.not_reserved(work.tasks.stage_of(task), work.tasks.size_of(task));
+        self.hold_elsewhere(work, r.needs);
+        let run = work.run_mut(work.tasks.run_of(task));
         run.n_reserved -= 1;
         run.n_landing -= u64::from(r.landing);
         for output in &r.outputs {
@@ -340,33 +229,35 @@ impl Dispatcher {
                 self.attempts.arriving.remove(object);
             }
         }
-        self.ready.queue.ended(&self.catalog, task);
+        self.ready.queue.ended(&work.catalog, task);
         r
     }
 
-    pub(super) fn reserve(&mut self, task: TaskId, r: Reserved) {
+    pub(super) fn reserve(&mut self, work: &mut Workload, task: TaskId, r: Reserved) {
         self.attempts.n_given += 1;
-        let run = self.run_mut(self.tasks.run_of(task));
+        let run = work.run_mut(work.tasks.run_of(task));
         run.n_reserved += 1;
         for output in &r.outputs {
             self.attempts.making.insert(*output, task);
         }
         let (executor, attempt, cpus, memory_bytes) = (r.executor, r.attempt, r.cpus, r.memory_bytes);
         let needs = r.needs;
-        self.run_times.reserved(self.tasks.stage_of(task), self.tasks.size_of(task));
+        self.run_times.reserved(work.tasks.stage_of(task), work.tasks.size_of(task));
         self.attempts.reserved.insert(task, r);
-        self.change_load(executor, |e| {
+        self.change_load(work, executor, |e| {
             e.assigned.insert(task, attempt);
             e.cpus_assigned += cpus;
             e.memory_assigned += memory_bytes;
         });
-        self.hold(executor, needs, true);
+        self.hold(work, executor, needs, true);
     }
 
     /// Takes over an attempt that a previous dispatcher process gave out. Gives the objects that the attempt
     /// makes.
     fn adopt(
         &mut self,
+        work: &mut Workload,
+        waits: &Waits,
         now: Timestamp,
         executor: ExecutorId,
         owner: Option<u64>,
@@ -374,16 +265,16 @@ impl Dispatcher {
         attempt: AttemptNo,
         out: &mut Vec<Action>,
     ) -> Vec<ObjectId> {
-        let free = self.tasks.has_task(task)
-            && self.tasks.end_of(task) == End::Not
+        let free = work.tasks.has_task(task)
+            && work.tasks.end_of(task) == End::Not
             && !self.attempts.reserved.contains_key(&task)
-            && !self.waits.n_missing.contains_key(&task)
-            && self.runs.get(&self.tasks.run_of(task)).is_some_and(|r| r.started)
+            && !waits.n_missing.contains_key(&task)
+            && work.runs.get(&work.tasks.run_of(task)).is_some_and(|r| r.started)
             && !self.attempts.may_be_outdone(owner, task, attempt)
             // Others may have got meanwhile what the attempt held of the whole cluster.
-            && self.cluster_has(self.tasks.size_of(task).needs);
+            && self.executors.resources.cluster_has(work.tasks.size_of(task).needs);
         if !free {
-            if self.tasks.has_task(task) && self.tasks.end_of(task) == End::Not {
+            if work.tasks.has_task(task) && work.tasks.end_of(task) == End::Not {
                 // A later attempt of the task must not get the same number. The record is needed because a
                 // process that comes after this one would know of the attempt no more than if this process
                 // had given it up.
@@ -395,14 +286,14 @@ impl Dispatcher {
             out.push(Action::CancelAttempt { executor, task, attempt });
             return vec![];
         }
-        self.take_ready(task);
-        let spec = self.task_spec(task);
-        let TaskSize { cpus, memory_bytes, needs } = self.tasks.size_of(task);
+        self.take_ready(work, task);
+        let spec = work.task_spec(task);
+        let TaskSize { cpus, memory_bytes, needs } = work.tasks.size_of(task);
         let outputs: Vec<ObjectId> =
-            spec.outputs.iter().map(|(_, l)| self.catalog.intern(CatalogLocation::of(l))).collect();
-        let run = self.tasks.run_of(task);
-        outputs.iter().for_each(|object| self.catalog.name(*object, run));
-        let lands = self.tasks.lands(task);
+            spec.outputs.iter().map(|(_, l)| work.catalog.intern(CatalogLocation::of(l))).collect();
+        let run = work.tasks.run_of(task);
+        outputs.iter().for_each(|object| work.catalog.name(*object, run));
+        let lands = work.tasks.lands(task);
         self.attempts.tried(task, attempt);
         let r = Reserved {
             executor,
@@ -422,191 +313,41 @@ impl Dispatcher {
             lands,
             reads_first: vec![],
         };
-        self.reserve(task, r);
+        self.reserve(work, task, r);
         outputs
     }
 
-    /// Notes a file that a (re)joining executor holds. `named` gets the files that stay on the nodes,
-    /// `useless` those of them that are of no use.
-    pub(super) fn on_held(
+    pub(super) fn on_executor_draining(
         &mut self,
+        work: &Workload,
+        intermediates: &Intermediates,
+        moves: &mut Moves,
+        now: Timestamp,
         executor: ExecutorId,
-        held: &Held,
-        named: &mut Vec<ObjectId>,
-        useless: &mut Vec<ObjectId>,
     ) {
-        let objects = match &held.origin {
-            Some((location, version)) => {
-                let location = CatalogLocation::of(location);
-                let object = self.catalog.intern(location);
-                if location.stays() {
-                    if let Some(run) = self.run_of_import(object) {
-                        self.note_named(run, object);
-                        // The file's owner may name this executor as a holder, even after all tasks of the
-                        // run that are here have ended.
-                        self.exchange.note_brought(executor, object);
-                        if !self.intermediates.is_intermediate(object) {
-                            return;
-                        }
-                    }
-                    named.push(object);
-                    // The file is useless if its run is not known, or if its bytes are not those that the
-                    // done task has made.
-                    let known = self.catalog.digest(object);
-                    if !self.intermediates.is_intermediate(object)
-                        || known.is_some_and(|digest| digest != held.digest)
-                    {
-                        useless.push(object);
-                        self.forgotten.may_be_stale(object);
-                        return;
-                    }
-                }
-                if self.catalog.digest(object).is_none() {
-                    self.catalog.set_digest(object, Some(held.digest));
-                    self.catalog.set_size_bytes(object, Some(held.size_bytes));
-                    self.catalog.set_version(object, Some(version.clone()));
-                }
-                vec![object]
-            }
-            None => {
-                let objects = self.catalog.objects_with_digest(held.digest);
-                named.extend(objects.iter().filter(|o| self.intermediates.is_intermediate(**o)));
-                objects
-            }
-        };
-        for object in objects {
-            if self.catalog.digest(object) == Some(held.digest) {
-                self.add_replica(executor, object);
-            }
-        }
-    }
-
-    pub(super) fn on_executor_draining(&mut self, now: Timestamp, executor: ExecutorId) {
         let Some(e) = self.executors.by_id.get_mut(&executor) else { return };
         e.draining = true;
         e.leaving.get_or_insert(Leaving { since: now, copies_asked: BTreeSet::new() });
-        self.walltimes.forget(executor);
-        self.ends_changed();
-        self.update_room(executor);
-        self.rescue(now, executor);
+        self.executors.walltimes.forget(executor);
+        self.executors.ends_changed();
+        self.update_room(work, executor);
+        intermediates.rescue(work, &mut self.executors, moves, now, executor);
     }
 
-    pub(super) fn on_executor_silent(&mut self, now: Timestamp, executor: ExecutorId) {
+    pub(super) fn on_executor_silent(
+        &mut self,
+        work: &Workload,
+        exchange: &mut Exchange,
+        intermediates: &Intermediates,
+        now: Timestamp,
+        executor: ExecutorId,
+    ) {
         if let Some(e) = self.executors.by_id.get_mut(&executor) {
             e.silent_since.get_or_insert(now);
             self.executors.silent.insert(executor);
-            self.update_room(executor);
-            self.touch_exports_on(executor);
+            self.update_room(work, executor);
+            exchange.touch_exports_on(work, intermediates, executor);
         }
-    }
-
-    /// Tells executors their new shares of home, when that is due.
-    pub(super) fn share_home(&mut self, now: Timestamp, out: &mut Vec<Action>) {
-        let mut shares = vec![];
-        self.home_shares.divide(now, &mut shares);
-        out.extend(shares.into_iter().map(|(executor, share)| Action::ShareHome { executor, share }));
-    }
-
-    pub(super) fn on_executor_lost(
-        &mut self,
-        now: Timestamp,
-        executor: ExecutorId,
-        reason: &str,
-        out: &mut Vec<Action>,
-    ) {
-        let Some(lost) = self.executors.by_id.remove(&executor) else { return };
-        self.executors.silent.remove(&executor);
-        self.walltimes.forget(executor);
-        self.ends_changed();
-        let how = Self::how_lost(now, &lost);
-        self.home_shares.left(executor);
-        self.network.executor_left(executor);
-        let objects = self.catalog.executor_left(executor);
-        self.exchange.forget_brought(executor);
-        if lost.moving_to.is_some() {
-            self.lend(executor, &objects);
-        }
-        self.moves.executor_lost(executor);
-        self.leftovers.ask_anew(executor);
-        self.reruns.forget_on(now, executor);
-        self.ready.queue.executor_left(&self.catalog, executor, &objects);
-        self.residents_left(now, executor, &objects);
-        for (task, attempt) in lost.assigned {
-            let r = self.release(task);
-            let is_suspect = !r.landing && how.is_suspicious();
-            let history = self.attempts.tried(task, attempt);
-            // A landing attempt's program had ended well, so the program did not take the node down.
-            history.n_losses += u32::from(is_suspect);
-            history.may_have_left |= r.lands;
-            let n_losses = history.n_losses;
-            let cut = match &how {
-                Loss::Walltime { ends, at } if !r.landing => {
-                    self.note_cut(task, attempt, r.given_at, ends, *at)
-                }
-                _ => None,
-            };
-            if r.cancelling {
-                self.end_task(now, task, Outcome::Cancelled, out);
-            } else if let Some(message) = cut {
-                let failure = Failure { kind: FailureKind::CutOff, message };
-                self.end_task(now, task, Outcome::Failed(failure), out);
-            } else if n_losses > self.config.losses_max {
-                let message = format!(
-                    "{n_losses} executors were lost while they had this task, the last one ({}) because {}",
-                    lost.offer.name,
-                    how.reason(reason)
-                );
-                let failure = Failure { kind: FailureKind::ExecutorLost, message };
-                self.end_task(now, task, Outcome::Failed(failure), out);
-            } else {
-                self.give_up(task, attempt, out);
-            }
-        }
-        self.unpark(now, executor);
-        objects.iter().for_each(|object| self.touch_export(*object));
-        self.check_lost(now, &objects, out);
-    }
-
-    pub(super) fn on_ticked(&mut self, now: Timestamp, out: &mut Vec<Action>) {
-        if self.moves.collectives.n_live() > 0 {
-            self.moves.pending.push(CollectiveEvent::Ticked);
-        }
-        let lease_ns = self.config.lease_ns;
-        let is_gone = |id: &ExecutorId| {
-            let silent_since = self.executors.by_id.get(id).and_then(|e| e.silent_since);
-            silent_since.is_some_and(|since| now.since_ns(since) > lease_ns)
-        };
-        let gone: Vec<ExecutorId> = self.executors.silent.iter().copied().filter(is_gone).collect();
-        for executor in gone {
-            let e = &self.executors.by_id[&executor];
-            let reason = match Self::how_lost(now, e) {
-                Loss::Walltime { ends, .. } => ends.why(),
-                _ => format!("nothing was heard of it for {} s", lease_ns / 1_000_000_000),
-            };
-            self.on_executor_lost(now, executor, &reason, out);
-            out.push(Action::ForgetExecutor { executor });
-        }
-        self.unrest(now);
-        // Rescue files that were made on an executor after it was told to leave.
-        let leaving: Vec<ExecutorId> =
-            self.executors.by_id.iter().filter(|(_, e)| e.leaving.is_some()).map(|(id, _)| *id).collect();
-        leaving.into_iter().for_each(|executor| self.rescue(now, executor));
-        self.fail_unfit(now, out);
-        self.settle_kept();
-        let well: Vec<ExecutorId> = self
-            .executors
-            .by_id
-            .iter()
-            .filter(|(_, e)| e.sick_until.is_some_and(|until| until <= now))
-            .map(|(id, _)| *id)
-            .collect();
-        for executor in well {
-            self.change_load(executor, |e| e.sick_until = None);
-        }
-        self.recall(out);
-        self.balance(now, out);
-        self.forget_stale(out);
-        self.forget_old_runs(now, out);
     }
 
     /// Takes back attempts that wait behind full slots while other slots are idle; the last given goes first.
@@ -616,7 +357,7 @@ impl Dispatcher {
             return;
         }
         let takes_new = |e: &&ExecutorState| e.is_connected() && e.sick_until.is_none();
-        let taken = |e: &ExecutorState| e.cpus_assigned + self.resources.slots_in_parts(e);
+        let taken = |e: &ExecutorState| e.cpus_assigned + self.executors.resources.slots_in_parts(e);
         let idle = |e: &ExecutorState| e.offer.slots.saturating_sub(taken(e));
         let mut n_idle: u32 = self.executors.by_id.values().filter(takes_new).map(idle).sum();
         if n_idle == 0 {
@@ -651,45 +392,23 @@ impl Dispatcher {
             out.push(Action::RecallAttempt { executor, task, attempt: r.attempt });
         }
     }
+}
 
-    /// Ends ready tasks that have been too large for every executor for a while. The time is kept by size, so
-    /// that tasks which enter the queue later do not wait anew.
-    fn fail_unfit(&mut self, now: Timestamp, out: &mut Vec<Action>) {
-        let mut unfit = BTreeMap::new();
-        let mut failed = vec![];
-        for size in self.ready.queue.sizes() {
-            if let Some(sentence) = self.why_unfit(size).filter(|_| !self.may_come(size)) {
-                let since = *self.ready.unfit.get(&size).unwrap_or(&now);
-                unfit.insert(size, since);
-                if now.since_ns(since) > UNFIT_GRACE_NS {
-                    let keys = self.ready.queue.tasks_of_size(size).into_iter();
-                    failed.extend(keys.map(|key| (key.task, sentence.clone())));
-                }
-            }
-        }
-        self.ready.unfit = unfit;
-        failed.sort_unstable();
-        for (task, message) in failed {
-            self.take_ready(task);
-            let failure = Failure { kind: FailureKind::NeverFits, message };
-            self.end_task(now, task, Outcome::Failed(failure), out);
-        }
-    }
-
+impl Executors {
     /// A sentence if there are executors and none is large enough for a task of that size.
-    pub(super) fn why_unfit(&self, size: TaskSize) -> Option<String> {
-        let (cpus, memory) = (self.n_slots_for(size), size.memory_bytes);
+    pub(super) fn why_unfit(&self, exchange: &Exchange, size: TaskSize) -> Option<String> {
+        let (cpus, memory) = (self.resources.n_slots_for(size), size.memory_bytes);
         let unequipped = self.why_unequipped(size.needs);
-        let offers = || self.executors.by_id.values().filter(|e| e.moving_to.is_none()).map(|e| &e.offer);
-        let fits = |e: &&ExecutorState| e.moving_to.is_none() && self.is_able(e, size);
-        if unequipped.is_none() && self.executors.by_id.values().any(|e| fits(&e)) {
+        let offers = || self.by_id.values().filter(|e| e.moving_to.is_none()).map(|e| &e.offer);
+        let fits = |e: &&ExecutorState| e.moving_to.is_none() && self.resources.is_able(e, size);
+        if unequipped.is_none() && self.by_id.values().any(|e| fits(&e)) {
             return None;
         }
         let largest = offers().map(Offer::size);
-        let largest: Vec<Size> = largest.chain(self.exchange.offers_elsewhere()).collect();
+        let largest: Vec<Size> = largest.chain(exchange.offers_elsewhere()).collect();
         let slots = largest.iter().map(Size::slots).max()?;
         let most = largest.iter().map(|size| size.memory_bytes).max()?;
-        if self.may_come(size) {
+        if exchange.may_come(&self.resources, size) {
             return Some("no executor of this dispatcher is large enough; one of another dispatcher may be, and comes when it has nothing to do".into());
         }
         Some(if let Some(sentence) = unequipped {
@@ -704,10 +423,339 @@ impl Dispatcher {
             format!(
                 "no executor has {cpus} slots, {} of memory{} together",
                 shown_size(memory),
-                self.needs_in_words(size.needs)
+                self.resources.needs_in_words(size.needs)
             )
         } else {
             format!("no executor has both {cpus} slots and {} of memory", shown_size(memory))
         })
+    }
+}
+
+impl Dispatcher {
+    pub(super) fn on_executor_joined(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        mut offer: Offer,
+        out: &mut Vec<Action>,
+    ) {
+        if !self.schedule.attempts.is_own_work(&offer) {
+            // The driver turns such an executor away. Here the numbers of its attempts would mean other
+            // tasks.
+            offer.attempts.clear();
+        }
+        let (mut held_before, mut made) = (vec![], vec![]);
+        self.leftovers.ask_anew(executor);
+        // Also where home is not limited: another dispatcher may have limited the executor before.
+        out.push(Action::ShareHome { executor, share: self.home_shares.joined(executor) });
+        self.reruns.forget_on(now, executor);
+        self.schedule.executors.silent.remove(&executor);
+        if let Some(known) = self.schedule.executors.by_id.remove(&executor) {
+            held_before = self.rejoin(now, executor, known, &offer, out);
+        } else {
+            self.work.catalog.executor_joined(executor);
+            if self.config.measures_network() {
+                self.network.executor_joined(executor, &offer.name);
+            }
+            self.schedule.insert_executor(now, executor, offer.clone(), BTreeMap::new());
+            // This dispatcher has restarted: the executor still has the attempts that the process before gave
+            // it.
+            for &(task, attempt) in &offer.attempts {
+                made.extend(self.schedule.adopt(
+                    &mut self.work,
+                    &self.waits,
+                    now,
+                    executor,
+                    offer.owner,
+                    task,
+                    attempt,
+                    out,
+                ));
+            }
+        }
+        self.schedule.executors.note_ends(executor);
+        self.on_all_held(executor, &offer.held, made, out);
+        self.residents.joined(&self.schedule.executors, executor);
+        self.exchange.touch_exports_on(&self.work, &self.intermediates, executor);
+        self.schedule.change_load(&self.work, executor, |e| e.last_ended = now);
+        self.intermediates.unpark(&mut self.work, &mut self.schedule, &mut self.waits, now, executor);
+        self.check_lost(now, &held_before, out);
+    }
+
+    /// Whether the attempts that an executor brings were given out by this process, or by an earlier one with
+    /// this journal. The driver asks before it welcomes an executor: an executor with the work of another
+    /// dispatcher is turned away.
+    pub fn is_own_work(&self, offer: &Offer) -> bool {
+        self.schedule.attempts.is_own_work(offer)
+    }
+
+    /// Whether this process gives out nothing yet, as executors of before may still come back.
+    pub fn is_held(&self) -> bool {
+        self.schedule.attempts.hold_until.is_some()
+    }
+
+    /// An executor that is known here has come back: keeps the attempts that both sides know, queues again
+    /// those that the executor no longer has, and ends those that it should not have. Gives the objects that
+    /// it held as far as was known; the caller learns what it holds now.
+    fn rejoin(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        known: ExecutorState,
+        offer: &Offer,
+        out: &mut Vec<Action>,
+    ) -> Vec<ObjectId> {
+        let mut kept = BTreeMap::new();
+        let mut lost = vec![];
+        for (task, attempt) in known.assigned {
+            if offer.attempts.contains(&(task, attempt)) {
+                kept.insert(task, attempt);
+            } else {
+                lost.push(task);
+            }
+        }
+        for &(task, attempt) in &offer.attempts {
+            // A cancellation that was sent while the connection was broken is sent again.
+            let is_wanted = kept.get(&task) == Some(&attempt) && {
+                let r = &self.schedule.attempts.reserved[&task];
+                !r.cancelling || r.landing
+            };
+            if !is_wanted {
+                out.push(Action::CancelAttempt { executor, task, attempt });
+            }
+        }
+        // Before the executor's load is counted anew: the room of an executor is what its load leaves, less the tasks whose
+        // inputs move, and the end of a lost task that held something of the whole cluster has all rooms computed.
+        for task in &lost {
+            self.schedule.ready.queue.ended(&self.work.catalog, *task);
+        }
+        let held_before = self.work.catalog.objects_on(executor);
+        self.residents_left(now, executor, &held_before);
+        for object in &held_before {
+            self.drop_replica(executor, *object);
+        }
+        self.schedule.insert_executor(now, executor, offer.clone(), kept);
+        let e = self.schedule.executors.by_id.get_mut(&executor).expect("it was just inserted");
+        (e.draining, e.leaving, e.run_ns_mean) = (known.draining, known.leaving, known.run_ns_mean);
+        e.moving_to = known.moving_to;
+        // What it announced holds, and so does how long it has lived.
+        e.ends = known.ends.or(e.ends.take());
+        (e.left, e.left_ns) = (known.left, known.left_ns);
+        if let Some(member) = e.moving_to {
+            out.push(Action::SendAway { executor, member });
+        }
+        for task in lost {
+            let r = self.schedule.release(&mut self.work, task);
+            self.schedule.attempts.tried(task, r.attempt);
+            if r.cancelling {
+                self.end_task(now, task, Outcome::Cancelled, out);
+            } else {
+                self.schedule.requeue(&mut self.work, now, task);
+            }
+        }
+        held_before
+    }
+
+    /// Notes a file that a (re)joining executor holds. `named` gets the files that stay on the nodes,
+    /// `useless` those of them that are of no use.
+    pub(super) fn on_held(
+        &mut self,
+        executor: ExecutorId,
+        held: &Held,
+        named: &mut Vec<ObjectId>,
+        useless: &mut Vec<ObjectId>,
+    ) {
+        let objects = match &held.origin {
+            Some((location, version)) => {
+                let location = CatalogLocation::of(location);
+                let object = self.work.catalog.intern(location);
+                if location.stays() {
+                    if let Some(run) = self.exchange.run_of_import(&self.work, &self.intermediates, object) {
+                        self.exchange.note_named(run, object);
+                        // The file's owner may name this executor as a holder, even after all tasks of the
+                        // run that are here have ended.
+                        self.exchange.note_brought(executor, object);
+                        if !self.intermediates.is_intermediate(object) {
+                            return;
+                        }
+                    }
+                    named.push(object);
+                    // The file is useless if its run is not known, or if its bytes are not those that the
+                    // done task has made.
+                    let known = self.work.catalog.digest(object);
+                    if !self.intermediates.is_intermediate(object)
+                        || known.is_some_and(|digest| digest != held.digest)
+                    {
+                        useless.push(object);
+                        self.forgotten.may_be_stale(object);
+                        return;
+                    }
+                }
+                if self.work.catalog.digest(object).is_none() {
+                    self.work.catalog.set_digest(object, Some(held.digest));
+                    self.work.catalog.set_size_bytes(object, Some(held.size_bytes));
+                    self.work.catalog.set_version(object, Some(version.clone()));
+                }
+                vec![object]
+            }
+            None => {
+                let objects = self.work.catalog.objects_with_digest(held.digest);
+                named.extend(objects.iter().filter(|o| self.intermediates.is_intermediate(**o)));
+                objects
+            }
+        };
+        for object in objects {
+            if self.work.catalog.digest(object) == Some(held.digest) {
+                self.add_replica(executor, object);
+            }
+        }
+    }
+
+    pub(super) fn on_executor_lost(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        reason: &str,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(lost) = self.schedule.executors.by_id.remove(&executor) else { return };
+        self.schedule.executors.silent.remove(&executor);
+        self.schedule.executors.walltimes.forget(executor);
+        self.schedule.executors.ends_changed();
+        let how = Loss::of(now, &lost);
+        self.home_shares.left(executor);
+        self.network.executor_left(executor);
+        let objects = self.work.catalog.executor_left(executor);
+        self.exchange.forget_brought(executor);
+        if lost.moving_to.is_some() {
+            self.exchange.lend(&self.work, &self.intermediates, executor, &objects);
+        }
+        self.moves.executor_lost(executor);
+        self.leftovers.ask_anew(executor);
+        self.reruns.forget_on(now, executor);
+        self.schedule.ready.queue.executor_left(&self.work.catalog, executor, &objects);
+        self.residents_left(now, executor, &objects);
+        for (task, attempt) in lost.assigned {
+            let r = self.schedule.release(&mut self.work, task);
+            let is_suspect = !r.landing && how.is_suspicious();
+            let history = self.schedule.attempts.tried(task, attempt);
+            // A landing attempt's program had ended well, so the program did not take the node down.
+            history.n_losses += u32::from(is_suspect);
+            history.may_have_left |= r.lands;
+            let n_losses = history.n_losses;
+            let cut = match &how {
+                Loss::Walltime { ends, at } if !r.landing => {
+                    self.schedule.attempts.note_cut(task, attempt, r.given_at, ends, *at)
+                }
+                _ => None,
+            };
+            if r.cancelling {
+                self.end_task(now, task, Outcome::Cancelled, out);
+            } else if let Some(message) = cut {
+                let failure = Failure { kind: FailureKind::CutOff, message };
+                self.end_task(now, task, Outcome::Failed(failure), out);
+            } else if n_losses > self.config.losses_max {
+                let message = format!(
+                    "{n_losses} executors were lost while they had this task, the last one ({}) because {}",
+                    lost.offer.name,
+                    how.reason(reason)
+                );
+                let failure = Failure { kind: FailureKind::ExecutorLost, message };
+                self.end_task(now, task, Outcome::Failed(failure), out);
+            } else {
+                self.given_up.give_up(&mut self.work, &mut self.waits, task, attempt, out);
+            }
+        }
+        self.intermediates.unpark(&mut self.work, &mut self.schedule, &mut self.waits, now, executor);
+        objects
+            .iter()
+            .for_each(|object| self.exchange.touch_export(&self.work, &self.intermediates, *object));
+        self.check_lost(now, &objects, out);
+    }
+
+    pub(super) fn on_ticked(&mut self, now: Timestamp, out: &mut Vec<Action>) {
+        if self.moves.collectives.n_live() > 0 {
+            self.moves.pending.push(CollectiveEvent::Ticked);
+        }
+        let lease_ns = self.config.lease_ns;
+        let is_gone = |id: &ExecutorId| {
+            let silent_since = self.schedule.executors.by_id.get(id).and_then(|e| e.silent_since);
+            silent_since.is_some_and(|since| now.since_ns(since) > lease_ns)
+        };
+        let gone: Vec<ExecutorId> = self.schedule.executors.silent.iter().copied().filter(is_gone).collect();
+        for executor in gone {
+            let e = &self.schedule.executors.by_id[&executor];
+            let reason = match Loss::of(now, e) {
+                Loss::Walltime { ends, .. } => ends.why(),
+                _ => format!("nothing was heard of it for {} s", lease_ns / 1_000_000_000),
+            };
+            self.on_executor_lost(now, executor, &reason, out);
+            out.push(Action::ForgetExecutor { executor });
+        }
+        self.intermediates.unrest(&mut self.work, &mut self.schedule, &mut self.waits, now);
+        // Rescue files that were made on an executor after it was told to leave.
+        let leaving: Vec<ExecutorId> = self
+            .schedule
+            .executors
+            .by_id
+            .iter()
+            .filter(|(_, e)| e.leaving.is_some())
+            .map(|(id, _)| *id)
+            .collect();
+        leaving.into_iter().for_each(|executor| {
+            self.intermediates.rescue(
+                &self.work,
+                &mut self.schedule.executors,
+                &mut self.moves,
+                now,
+                executor,
+            )
+        });
+        self.fail_unfit(now, out);
+        self.schedule.settle_kept(&self.work);
+        let well: Vec<ExecutorId> = self
+            .schedule
+            .executors
+            .by_id
+            .iter()
+            .filter(|(_, e)| e.sick_until.is_some_and(|until| until <= now))
+            .map(|(id, _)| *id)
+            .collect();
+        for executor in well {
+            self.schedule.change_load(&self.work, executor, |e| e.sick_until = None);
+        }
+        self.schedule.recall(out);
+        self.balance(now, out);
+        self.forget_stale(out);
+        self.forgotten.forget_old_runs(&self.work, &self.config, &self.exchange, &self.leftovers, now, out);
+    }
+
+    /// Ends ready tasks that have been too large for every executor for a while. The time is kept by size, so
+    /// that tasks which enter the queue later do not wait anew.
+    fn fail_unfit(&mut self, now: Timestamp, out: &mut Vec<Action>) {
+        let mut unfit = BTreeMap::new();
+        let mut failed = vec![];
+        for size in self.schedule.ready.queue.sizes() {
+            if let Some(sentence) = self
+                .schedule
+                .executors
+                .why_unfit(&self.exchange, size)
+                .filter(|_| !self.exchange.may_come(&self.schedule.executors.resources, size))
+            {
+                let since = *self.schedule.ready.unfit.get(&size).unwrap_or(&now);
+                unfit.insert(size, since);
+                if now.since_ns(since) > UNFIT_GRACE_NS {
+                    let keys = self.schedule.ready.queue.tasks_of_size(size).into_iter();
+                    failed.extend(keys.map(|key| (key.task, sentence.clone())));
+                }
+            }
+        }
+        self.schedule.ready.unfit = unfit;
+        failed.sort_unstable();
+        for (task, message) in failed {
+            self.schedule.take_ready(&mut self.work, task);
+            let failure = Failure { kind: FailureKind::NeverFits, message };
+            self.end_task(now, task, Outcome::Failed(failure), out);
+        }
     }
 }

@@ -6,11 +6,11 @@
 //! up is written to the journal, and its task is not given out again before that record is on the disk. This
 //! costs one record for each such attempt, and nothing in a run without failures.
 //!
-//! In: an attempt that is given up ([`Dispatcher::give_up`]), and the journal's confirmation of it, live or
+//! In: an attempt that is given up ([`GivenUp::give_up`]), and the journal's confirmation of it, live or
 //! read back after a restart ([`Event::AttemptGivenUp`]). Out: [`Action::RecordGivenUp`], and the task back
 //! in its queue.
 //!
-//! Invariant, checked by `Dispatcher::check_given_up`: a task of `unrecorded` is in `waits`, and waits for
+//! Invariant, checked by `GivenUp::check`: a task of `unrecorded` is in `waits`, and waits for
 //! nothing else.
 
 use super::*;
@@ -27,44 +27,57 @@ impl GivenUp {
     }
 
     /// `task` has ended before it was given out again.
-    pub(super) fn forget_given_up(&mut self, task: TaskId) {
+    pub(super) fn forget(&mut self, task: TaskId) {
         self.unrecorded.remove(&task);
     }
-}
 
-impl Dispatcher {
     /// Gives up `attempt`, which may still end well although no executor counts as having the task: the task
     /// is queued again when the journal has the record.
-    pub(super) fn give_up(&mut self, task: TaskId, attempt: AttemptNo, out: &mut Vec<Action>) {
-        self.given_up.unrecorded.insert(task, attempt);
-        self.waits.n_missing.insert(task, 1);
-        self.run_mut(self.tasks.run_of(task)).n_waiting += 1;
+    pub(super) fn give_up(
+        &mut self,
+        work: &mut Workload,
+        waits: &mut Waits,
+        task: TaskId,
+        attempt: AttemptNo,
+        out: &mut Vec<Action>,
+    ) {
+        self.unrecorded.insert(task, attempt);
+        waits.n_missing.insert(task, 1);
+        work.run_mut(work.tasks.run_of(task)).n_waiting += 1;
         out.push(Action::RecordGivenUp { task, attempt });
     }
 
-    pub(super) fn on_attempt_given_up(&mut self, now: Timestamp, task: TaskId, attempt: AttemptNo) {
-        if !self.tasks.has_task(task) || self.tasks.end_of(task) != End::Not {
+    pub(super) fn on_attempt_given_up(
+        &mut self,
+        work: &mut Workload,
+        schedule: &mut Schedule,
+        waits: &mut Waits,
+        now: Timestamp,
+        task: TaskId,
+        attempt: AttemptNo,
+    ) {
+        if !work.tasks.has_task(task) || work.tasks.end_of(task) != End::Not {
             return;
         }
-        let waited = self.given_up.unrecorded.get(&task) == Some(&attempt);
+        let waited = self.unrecorded.get(&task) == Some(&attempt);
         // When the record is read back, nothing else is known of the attempt: it may have left a part of an
         // output at home.
-        let may_have_left = !waited && self.tasks.lands(task);
-        let history = self.attempts.tried(task, attempt);
+        let may_have_left = !waited && work.tasks.lands(task);
+        let history = schedule.attempts.tried(task, attempt);
         history.given_up = history.given_up.max(attempt.0);
         history.may_have_left |= may_have_left;
         if waited {
-            self.given_up.unrecorded.remove(&task);
-            self.waits.n_missing.remove(&task);
-            self.run_mut(self.tasks.run_of(task)).n_waiting -= 1;
-            self.requeue(now, task);
+            self.unrecorded.remove(&task);
+            waits.n_missing.remove(&task);
+            work.run_mut(work.tasks.run_of(task)).n_waiting -= 1;
+            schedule.requeue(work, now, task);
         }
     }
 
     /// Panics when the invariant of the module's header is broken. For tests.
-    pub(super) fn check_given_up(&self) {
-        for task in self.given_up.unrecorded.keys() {
-            assert_eq!(self.waits.n_missing.get(task), Some(&1), "{task:?} waits for the journal");
+    pub(super) fn check(&self, waits: &Waits) {
+        for task in self.unrecorded.keys() {
+            assert_eq!(waits.n_missing.get(task), Some(&1), "{task:?} waits for the journal");
         }
     }
 }

@@ -37,48 +37,56 @@ impl Leftovers {
             self.unasked.insert(key.1, attempt);
         }
     }
-}
 
-impl Dispatcher {
     /// Notes that `task`, which did not end well, may have left something at home.
-    pub(super) fn note_leftovers(&mut self, task: TaskId, history: &History) {
+    pub(super) fn note_leftovers(
+        &mut self,
+        work: &Workload,
+        attempts: &Attempts,
+        task: TaskId,
+        history: &History,
+    ) {
         let may_have_left =
-            history.may_have_left || (task.0 < self.attempts.n_recovered && self.tasks.lands(task));
+            history.may_have_left || (task.0 < attempts.n_recovered && work.tasks.lands(task));
         if may_have_left {
-            self.leftovers.unasked.insert(task, AttemptNo(history.n_attempts));
+            self.unasked.insert(task, AttemptNo(history.n_attempts));
         }
     }
 
-    pub(super) fn ask_for_leftovers(&mut self, out: &mut Vec<Action>) {
-        if self.leftovers.unasked.is_empty() {
+    pub(super) fn ask_for_leftovers(&mut self, executors: &Executors, out: &mut Vec<Action>) {
+        if self.unasked.is_empty() {
             return;
         }
         let is_heard = |(_, e): &(_, &ExecutorState)| e.silent_since.is_none();
         // Prefer an executor that is not about to leave.
-        let able = self.executors.by_id.iter().filter(is_heard).min_by_key(|(id, e)| (e.draining, **id));
+        let able = executors.by_id.iter().filter(is_heard).min_by_key(|(id, e)| (e.draining, **id));
         let Some((&executor, _)) = able else { return };
-        let attempts: Vec<_> = std::mem::take(&mut self.leftovers.unasked).into_iter().collect();
+        let attempts: Vec<_> = std::mem::take(&mut self.unasked).into_iter().collect();
         for (task, attempt) in &attempts {
-            self.leftovers.asked.insert((executor, *task), *attempt);
+            self.asked.insert((executor, *task), *attempt);
         }
         out.push(Action::RemoveParts { executor, attempts });
     }
 
-    pub(super) fn check_leftovers(&self) {
-        let Leftovers { unasked, asked } = &self.leftovers;
-        assert!(
-            unasked.is_empty() || self.executors.silent.len() == self.executors.by_id.len(),
-            "{unasked:?}"
-        );
+    pub(super) fn check(&self, work: &Workload, executors: &Executors) {
+        let Leftovers { unasked, asked } = self;
+        assert!(unasked.is_empty() || executors.silent.len() == executors.by_id.len(), "{unasked:?}");
         for (executor, task) in asked.keys() {
-            assert!(self.executors.by_id.contains_key(executor), "{executor:?}");
-            assert!(!matches!(self.tasks.end_of(*task), End::Not | End::Done), "{task:?}");
+            assert!(executors.by_id.contains_key(executor), "{executor:?}");
+            assert!(!matches!(work.tasks.end_of(*task), End::Not | End::Done), "{task:?}");
         }
     }
 
     /// Tasks whose leftovers are still to be removed, with the executor that was asked, if one was.
     pub fn leftovers(&self) -> impl Iterator<Item = (TaskId, Option<ExecutorId>)> {
-        let asked = self.leftovers.asked.keys().map(|(executor, task)| (*task, Some(*executor)));
-        self.leftovers.unasked.keys().map(|task| (*task, None)).chain(asked)
+        let asked = self.asked.keys().map(|(executor, task)| (*task, Some(*executor)));
+        self.unasked.keys().map(|task| (*task, None)).chain(asked)
+    }
+}
+
+impl Dispatcher {
+    /// Tasks whose leftovers are still to be removed, with the executor that was asked, if one was.
+    pub fn leftovers(&self) -> impl Iterator<Item = (TaskId, Option<ExecutorId>)> {
+        self.leftovers.leftovers()
     }
 }

@@ -133,29 +133,38 @@ impl Moves {
         self.n_gathers_at.remove(&executor);
         self.pending.push(CollectiveEvent::ExecutorLost { executor });
     }
+
+    /// Learns how fast inputs came to `executor` from each of their sources.
+    pub(super) fn learn_network(
+        &self,
+        config: &DispatcherConfig,
+        ready: &mut Ready,
+        network: &mut Network,
+        executor: ExecutorId,
+        inputs: &[InputReport],
+    ) {
+        if !config.measures_network() {
+            return;
+        }
+        let asked_for = inputs.iter().filter(|i| !self.sent_ahead.contains(&(executor, i.object)));
+        let mut news = News::Nothing;
+        for (source, Moved { bytes, wait_ns }) in moved(asked_for) {
+            news = news.max(network.observe(executor, source, bytes, wait_ns));
+        }
+        if news != News::Nothing {
+            ready.queue.sites_found(network.sites().cloned());
+        }
+    }
+}
+
+impl DispatcherConfig {
+    /// Whether sites are looked for. Where nothing uses them, no time is spent on them.
+    pub(super) fn measures_network(&self) -> bool {
+        self.placement_config.affinity.network == NetworkUse::Measured
+    }
 }
 
 impl Dispatcher {
-    /// Learns how fast inputs came to `executor` from each of their sources.
-    pub(super) fn learn_network(&mut self, executor: ExecutorId, inputs: &[InputReport]) {
-        if !self.measures_network() {
-            return;
-        }
-        let asked_for = inputs.iter().filter(|i| !self.moves.sent_ahead.contains(&(executor, i.object)));
-        let mut news = News::Nothing;
-        for (source, Moved { bytes, wait_ns }) in moved(asked_for) {
-            news = news.max(self.network.observe(executor, source, bytes, wait_ns));
-        }
-        if news != News::Nothing {
-            self.ready.queue.sites_found(self.network.sites().cloned());
-        }
-    }
-
-    /// Whether sites are looked for. Where nothing uses them, no time is spent on them.
-    pub(super) fn measures_network(&self) -> bool {
-        self.config.placement_config.affinity.network == NetworkUse::Measured
-    }
-
     /// What is known of the network between executors.
     pub fn network(&self) -> &Network {
         &self.network
@@ -213,41 +222,50 @@ impl Moves {
         self.gathers.remove(&task);
         self.roots.remove(&task);
     }
-}
 
-impl Dispatcher {
-    fn stage_of(&mut self, task: TaskId) -> StageId {
-        let (array, i) = self.tasks.locate(task);
-        let run = self.tasks.run_of(task);
-        let name = stage_of_task(&self.tasks.arrays[array.0 as usize].array, i);
-        self.moves.patterns.stage(run, &name)
+    fn stage_of(&mut self, work: &Workload, task: TaskId) -> StageId {
+        let (array, i) = work.tasks.locate(task);
+        let run = work.tasks.run_of(task);
+        let name = stage_of_task(&work.tasks.arrays[array.0 as usize].array, i);
+        self.patterns.stage(run, &name)
     }
 
     /// Notes that a task of a workflow will write its outputs.
-    pub(super) fn learn_writes(&mut self, task: TaskId) {
-        let (array, i) = self.tasks.locate(task);
-        let array = self.tasks.arrays[array.0 as usize].array.clone();
-        let outputs = self.outputs_of(self.tasks.run_of(task), &array, i);
-        let stage = self.stage_of(task);
-        self.moves.patterns.task_writes(stage, &outputs);
+    pub(super) fn learn_writes(&mut self, work: &mut Workload, task: TaskId) {
+        let (array, i) = work.tasks.locate(task);
+        let array = work.tasks.arrays[array.0 as usize].array.clone();
+        let outputs = work.outputs_of(work.tasks.run_of(task), &array, i);
+        let stage = self.stage_of(work, task);
+        self.patterns.task_writes(stage, &outputs);
     }
 
     /// Notes that a task of a workflow will read its inputs.
-    pub(super) fn learn_reads(&mut self, task: TaskId, array: &TaskArray, i: u32) {
-        let run = self.tasks.run_of(task);
-        let inputs = self.inputs_of(run, array, i);
-        let stage = self.stage_of(task);
+    pub(super) fn learn_reads(
+        &mut self,
+        work: &mut Workload,
+        exchange: &Exchange,
+        intermediates: &Intermediates,
+        task: TaskId,
+        array: &TaskArray,
+        i: u32,
+    ) {
+        let run = work.tasks.run_of(task);
+        let inputs = work.inputs_of(run, array, i);
+        let stage = self.stage_of(work, task);
         if !array.template.hints.is_auto() {
-            self.moves.patterns.learn_hints(stage, &array.template.hints);
+            self.patterns.learn_hints(stage, &array.template.hints);
         }
-        if self.config.group.is_some() {
-            let foreign: Vec<ObjectId> =
-                inputs.iter().copied().filter(|o| self.owner_elsewhere(run, *o).is_some()).collect();
-            self.moves.patterns.made_elsewhere(run, &foreign);
+        if exchange.group.is_some() {
+            let foreign: Vec<ObjectId> = inputs
+                .iter()
+                .copied()
+                .filter(|o| exchange.owner_elsewhere(work, intermediates, run, *o).is_some())
+                .collect();
+            self.patterns.made_elsewhere(run, &foreign);
         }
-        self.moves.patterns.task_reads(stage, &inputs);
-        if self.moves.patterns.of_task(stage, &inputs).is_some() {
-            self.moves.gathers.insert(task);
+        self.patterns.task_reads(stage, &inputs);
+        if self.patterns.of_task(stage, &inputs).is_some() {
+            self.gathers.insert(task);
         }
     }
 
@@ -256,69 +274,91 @@ impl Dispatcher {
     /// found when the run was split.
     pub(super) fn report_patterns(
         &mut self,
+        work: &mut Workload,
+        exchange: &mut Exchange,
         run: RunId,
         wide: Option<Box<RunPatterns>>,
         out: &mut Vec<Action>,
     ) {
         // A part that was sent no patterns of the run takes part in none; its own tasks would show halves of
         // patterns.
-        let is_part = self.runs.get(&run).is_some_and(|r| r.linked.is_some());
+        let is_part = work.runs.get(&run).is_some_and(|r| r.linked.is_some());
         let found = match wide.or_else(|| is_part.then(Box::default)) {
-            None => self.moves.patterns.new_of_run(run),
+            None => self.patterns.new_of_run(run),
             Some(wide) => {
                 let RunPatterns { found, multicast, parts } = *wide;
                 let kinds = [(multicast, PatternKind::Multicast), (parts, PatternKind::Scatter)];
                 for (mut text, kind) in
                     kinds.into_iter().flat_map(|(l, k)| l.into_iter().map(move |l| (l, k)))
                 {
-                    let location = self.scope_of(run).put_into(&mut text);
-                    let object = self.catalog.intern(location);
-                    self.note_named(run, object);
-                    self.moves.patterns.learn_wide(run, object, kind);
+                    let location = work.scope_of(run).put_into(&mut text);
+                    let object = work.catalog.intern(location);
+                    exchange.note_named(run, object);
+                    self.patterns.learn_wide(run, object, kind);
                 }
-                self.moves.patterns.learn_run(run, &found);
+                self.patterns.learn_run(run, &found);
                 found
             }
         };
         out.extend(found.into_iter().map(|evidence| Action::FoundPattern { run, evidence }));
     }
 
+    /// Begins a collective that was chosen, and notes how long it is expected to take.
+    fn begin_chosen(&mut self, work: &Workload, now: Timestamp, plan: &Plan, mut choice: Choice, case: Case) {
+        choice.expectation = Some(self.lessons.expectation(&case, choice.way, &choice.link));
+        let id = self.begin(work, now, plan, Some(choice));
+        self.expected.insert(id, case);
+    }
+
+    fn begin(
+        &mut self,
+        work: &Workload,
+        now: Timestamp,
+        plan: &Plan,
+        choice: Option<Choice>,
+    ) -> CollectiveId {
+        let mut actions = std::mem::take(&mut self.scratch);
+        self.collectives.set_links(Links { peer: self.peer.link(), home: self.home.link() });
+        let id = self.collectives.begin(now, plan, choice, &work.catalog, &mut actions);
+        self.scratch = actions;
+        id
+    }
+
+    /// Has `executor` fetch `objects`, wherever they are.
+    pub(super) fn copy_to(
+        &mut self,
+        work: &Workload,
+        now: Timestamp,
+        executor: ExecutorId,
+        objects: &[ObjectId],
+    ) {
+        let size_of = |o: &ObjectId| work.catalog.size_bytes(*o).unwrap_or(0);
+        let item = |o: &ObjectId| Item { object: *o, size_bytes: size_of(o), at_home: false };
+        let items: Vec<Item> = objects.iter().map(item).collect();
+        let plan = plan::replicate(&items, &[executor]);
+        self.begin(work, now, &plan, None);
+    }
+}
+
+impl Exchange {
+    /// An object as an item of a plan. It may come from outside, if executors of another dispatcher hold it.
+    fn item_of(&self, work: &Workload, intermediates: &Intermediates, object: ObjectId) -> Item {
+        let size_bytes = work.catalog.size_bytes(object).unwrap_or(0);
+        Item { object, size_bytes, at_home: self.is_held_elsewhere(work, intermediates, object) }
+    }
+}
+
+impl Dispatcher {
     /// The patterns that a task takes part in, as users see them.
     pub fn patterns_of(&mut self, task: TaskId) -> Vec<Evidence> {
-        let (array, i) = self.tasks.locate(task);
-        let ArrayState { array, run, reads_run, writes_run, .. } = &self.tasks.arrays[array.0 as usize];
+        let (array, i) = self.work.tasks.locate(task);
+        let ArrayState { array, run, reads_run, writes_run, .. } = &self.work.tasks.arrays[array.0 as usize];
         if !reads_run && !writes_run {
             return vec![];
         }
         let (array, run) = (array.clone(), *run);
         let name = stage_of_task(&array, i);
         self.moves.patterns.of_run(run).into_iter().filter(|e| e.concerns(&name)).collect()
-    }
-
-    /// Begins a collective that was chosen, and notes how long it is expected to take.
-    fn begin_chosen(&mut self, now: Timestamp, plan: &Plan, mut choice: Choice, case: Case) {
-        choice.expectation = Some(self.moves.lessons.expectation(&case, choice.way, &choice.link));
-        let id = self.begin(now, plan, Some(choice));
-        self.moves.expected.insert(id, case);
-    }
-
-    fn begin(&mut self, now: Timestamp, plan: &Plan, choice: Option<Choice>) -> CollectiveId {
-        let mut actions = std::mem::take(&mut self.moves.scratch);
-        self.moves
-            .collectives
-            .set_links(Links { peer: self.moves.peer.link(), home: self.moves.home.link() });
-        let id = self.moves.collectives.begin(now, plan, choice, &self.catalog, &mut actions);
-        self.moves.scratch = actions;
-        id
-    }
-
-    /// Has `executor` fetch `objects`, wherever they are.
-    pub(super) fn copy_to(&mut self, now: Timestamp, executor: ExecutorId, objects: &[ObjectId]) {
-        let size_of = |o: &ObjectId| self.catalog.size_bytes(*o).unwrap_or(0);
-        let item = |o: &ObjectId| Item { object: *o, size_bytes: size_of(o), at_home: false };
-        let items: Vec<Item> = objects.iter().map(item).collect();
-        let plan = plan::replicate(&items, &[executor]);
-        self.begin(now, &plan, None);
     }
 
     /// Considers collectives for the files that `task`, which has ended well, made and that are in a cache.
@@ -340,17 +380,17 @@ impl Dispatcher {
             return;
         }
         let arrived = std::mem::take(&mut self.moves.arrived);
-        if self.config.collectives == CollectiveMode::Off || self.executors.by_id.is_empty() {
+        if self.config.collectives == CollectiveMode::Off || self.schedule.executors.by_id.is_empty() {
             return;
         }
         let (mut rooted, mut parts, mut spread) = (BTreeMap::<ExecutorId, Vec<Item>>::new(), vec![], vec![]);
         for (object, gatherers) in arrived {
-            if !self.is_held_elsewhere(object) {
+            if !self.exchange.is_held_elsewhere(&self.work, &self.intermediates, object) {
                 continue;
             }
             match self.moves.patterns.wide_kind(object) {
                 Some(PatternKind::Multicast) => spread.push(object),
-                Some(PatternKind::Scatter) if self.catalog.n_holders(object) == 0 => parts.push(object),
+                Some(PatternKind::Scatter) if self.work.catalog.n_holders(object) == 0 => parts.push(object),
                 _ => {}
             }
             for task in gatherers {
@@ -359,26 +399,20 @@ impl Dispatcher {
                 if self.moves.gathers.contains(&task) {
                     self.consider_gather(now, task);
                 } else if let Some(root) = self.moves.roots.get(&task)
-                    && self.executors.by_id.contains_key(root)
+                    && self.schedule.executors.by_id.contains_key(root)
                 {
-                    let item = self.item_of(object);
+                    let item = self.exchange.item_of(&self.work, &self.intermediates, object);
                     rooted.entry(*root).or_default().push(item);
                 }
             }
         }
         for (root, items) in rooted {
-            self.begin(now, &plan::gather(&items, root, Way::AsyncArchives), None);
+            self.moves.begin(&self.work, now, &plan::gather(&items, root, Way::AsyncArchives), None);
         }
         for group in self.moves.groups_of(&spread) {
             self.consider_multicast(now, &group, None);
         }
         self.deal_out(now, &parts, false);
-    }
-
-    /// An object as an item of a plan. It may come from outside, if executors of another dispatcher hold it.
-    fn item_of(&self, object: ObjectId) -> Item {
-        let size_bytes = self.catalog.size_bytes(object).unwrap_or(0);
-        Item { object, size_bytes, at_home: self.is_held_elsewhere(object) }
     }
 
     /// Sends a group of files ahead to as many nodes as its share of what its readers read, if a tree is
@@ -387,8 +421,11 @@ impl Dispatcher {
     /// * `maker`: the task that has just made the group; `None` for what was read from home.
     pub(super) fn consider_multicast(&mut self, now: Timestamp, group: &[ObjectId], maker: Option<TaskId>) {
         let Some(&object) = group.first() else { return };
-        let is_foreign = maker.is_none() && self.is_held_elsewhere(object);
-        if self.config.collectives == CollectiveMode::Off || self.executors.by_id.len() < 2 && !is_foreign {
+        let is_foreign =
+            maker.is_none() && self.exchange.is_held_elsewhere(&self.work, &self.intermediates, object);
+        if self.config.collectives == CollectiveMode::Off
+            || self.schedule.executors.by_id.len() < 2 && !is_foreign
+        {
             return;
         }
         let found = self.moves.patterns.of_object(object);
@@ -397,31 +434,31 @@ impl Dispatcher {
         else {
             return;
         };
-        if self.executors.by_id.len() < 3 && !evidence.hinted {
+        if self.schedule.executors.by_id.len() < 3 && !evidence.hinted {
             return;
         }
         let mut items = Vec::with_capacity(group.len());
         for &object in group {
-            if self.catalog.size_bytes(object).is_none() {
+            if self.work.catalog.size_bytes(object).is_none() {
                 return;
             }
-            items.push(self.item_of(object));
+            items.push(self.exchange.item_of(&self.work, &self.intermediates, object));
         }
         let bytes = items.iter().map(|item| item.size_bytes).sum();
         let share = match maker {
             // A user who asks for a multicast gets the files to all nodes where they can be of use.
             Some(_) if evidence.hinted => 1.0,
             Some(maker) => {
-                let run = self.tasks.run_of(maker);
+                let run = self.work.tasks.run_of(maker);
                 let stage = self.moves.patterns.stage(run, &evidence.to);
                 self.moves.patterns.consumption(stage, object).share()
             }
             // The run that reads the files is not known, so they go to all nodes where they can be of use.
             None => 1.0,
         };
-        let holds_all = |e: &ExecutorId| group.iter().all(|object| self.catalog.holds(*e, *object));
-        let holders: Vec<ExecutorId> = self.catalog.holders_of(object).filter(holds_all).collect();
-        let mut nodes = self.executors.receivers(bytes);
+        let holds_all = |e: &ExecutorId| group.iter().all(|object| self.work.catalog.holds(*e, *object));
+        let holders: Vec<ExecutorId> = self.work.catalog.holders_of(object).filter(holds_all).collect();
+        let mut nodes = self.schedule.executors.receivers(bytes);
         let n = plan::n_replicas(share, evidence.count, nodes.len());
         let targets = plan::place_replicas(n.saturating_sub(holders.len()), &mut nodes, &holders);
         if targets.is_empty() || holders.is_empty() && !is_foreign {
@@ -440,9 +477,12 @@ impl Dispatcher {
         let may_rerun = is_forced || !evidence.hinted && self.moves.peer.is_measured();
         let mut rerun = None;
         if let Some(maker) = maker.filter(|_| may_rerun) {
-            let able = self.with_room(maker, &targets);
+            let able = self.schedule.with_room(&self.work, maker, &targets);
             if able.len() == targets.len() || is_forced && !able.is_empty() {
-                rerun = self.rerun_case(maker, &able).map(|rerun| (maker, able, rerun));
+                rerun = self
+                    .reruns
+                    .rerun_case(&mut self.work, &self.schedule.run_times, &self.intermediates, maker, &able)
+                    .map(|rerun| (maker, able, rerun));
             }
         }
         let outlook = Outlook { makers_factor: RERUN_FACTOR, ..self.moves.outlook() };
@@ -462,14 +502,15 @@ impl Dispatcher {
         if !choice.is_collective() {
             return;
         }
-        let load = |e: ExecutorId| self.executors.by_id.get(&e).map_or(0, |e| e.assigned.len() as u64);
+        let load =
+            |e: ExecutorId| self.schedule.executors.by_id.get(&e).map_or(0, |e| e.assigned.len() as u64);
         let plan = plan::multicast(&items, &targets, &holders, choice.way, load);
-        self.begin_chosen(now, &plan, choice, Case::Multicast(case));
+        self.moves.begin_chosen(&self.work, now, &plan, choice, Case::Multicast(case));
     }
 
     /// Deals out the many files that one task made over all nodes.
     fn consider_scatter(&mut self, now: Timestamp, made: &[ObjectId]) {
-        if made.len() < 2 || self.executors.by_id.len() < 2 {
+        if made.len() < 2 || self.schedule.executors.by_id.len() < 2 {
             return;
         }
         let Some(evidence) = self.moves.patterns.of_made(made) else { return };
@@ -492,13 +533,14 @@ impl Dispatcher {
         if made.is_empty() {
             return;
         }
-        let size_of = |o: &ObjectId| self.catalog.size_bytes(*o).unwrap_or(0);
+        let size_of = |o: &ObjectId| self.work.catalog.size_bytes(*o).unwrap_or(0);
         let bytes: u64 = made.iter().map(size_of).sum();
         let nodes: Vec<(ExecutorId, u64)> = self
+            .schedule
             .executors
-            .receivers(bytes / self.executors.by_id.len() as u64)
+            .receivers(bytes / self.schedule.executors.by_id.len() as u64)
             .keys()
-            .map(|e| (*e, u64::from(self.executors.by_id[e].offer.slots)))
+            .map(|e| (*e, u64::from(self.schedule.executors.by_id[e].offer.slots)))
             .collect();
         let n_slots: u64 = nodes.iter().map(|n| n.1).sum();
         if nodes.is_empty() {
@@ -513,8 +555,8 @@ impl Dispatcher {
                 k += 1;
                 slots_before += nodes[k].1;
             }
-            if !self.catalog.holds(nodes[k].0, *object) {
-                needs[k].1.push(self.item_of(*object));
+            if !self.work.catalog.holds(nodes[k].0, *object) {
+                needs[k].1.push(self.exchange.item_of(&self.work, &self.intermediates, *object));
             }
         }
         needs.retain(|(_, items)| !items.is_empty());
@@ -527,7 +569,7 @@ impl Dispatcher {
         }
         if choice.is_collective() {
             let plan = plan::scatter(&needs, choice.way);
-            self.begin_chosen(now, &plan, choice, Case::Scatter(case));
+            self.moves.begin_chosen(&self.work, now, &plan, choice, Case::Scatter(case));
         }
     }
 
@@ -537,41 +579,45 @@ impl Dispatcher {
         if !self.moves.gathers.remove(&task) || self.config.collectives == CollectiveMode::Off {
             return;
         }
-        let files = self.files_read(task);
-        let sizes: Vec<u64> = files.iter().filter_map(|o| self.catalog.size_bytes(*o)).collect();
+        let files = self.intermediates.files_read(&mut self.work, task);
+        let sizes: Vec<u64> = files.iter().filter_map(|o| self.work.catalog.size_bytes(*o)).collect();
         let size_assumed = sizes.iter().sum::<u64>() / sizes.len().max(1) as u64;
-        let size_of = |o: &ObjectId| self.catalog.size_bytes(*o).unwrap_or(size_assumed);
+        let size_of = |o: &ObjectId| self.work.catalog.size_bytes(*o).unwrap_or(size_assumed);
         let bytes: u64 = files.iter().map(size_of).sum();
         let mut held: BTreeMap<ExecutorId, u64> = BTreeMap::new();
         for object in &files {
-            for holder in self.catalog.holders_of(*object) {
+            for holder in self.work.catalog.holders_of(*object) {
                 *held.entry(holder).or_default() += size_of(object);
             }
         }
         let fits = |e: &ExecutorId| {
-            let e = &self.executors.by_id[e];
-            e.offer.cache_bytes / 2 >= bytes && self.is_able(e, self.tasks.size_of(task))
+            let e = &self.schedule.executors.by_id[e];
+            e.offer.cache_bytes / 2 >= bytes
+                && self.schedule.executors.resources.is_able(e, self.work.tasks.size_of(task))
         };
-        let nodes = self.executors.receivers(0);
+        let nodes = self.schedule.executors.receivers(0);
         let rank = |e: &ExecutorId| {
             let n_gathers = self.moves.n_gathers_at.get(e).copied().unwrap_or(0);
             (held.get(e).copied().unwrap_or(0), std::cmp::Reverse((n_gathers, nodes[e], *e)))
         };
         let Some(root) = nodes.keys().filter(|e| fits(e)).max_by_key(|e| rank(e)).copied() else { return };
-        let n_slots = self.ready.queue.n_slots_total().max(1);
+        let n_slots = self.schedule.ready.queue.n_slots_total().max(1);
         let run_s_of = |object: &ObjectId| {
             let maker = self.intermediates.files.get(object).and_then(|file| file.maker);
-            let stage = maker.map(|maker| self.tasks.arrays[self.tasks.locate(maker).0.0 as usize].stage);
-            stage.and_then(|stage| self.run_times.expected_ns(stage)).map(|ns| ns as f64 / 1e9)
+            let stage =
+                maker.map(|maker| self.work.tasks.arrays[self.work.tasks.locate(maker).0.0 as usize].stage);
+            stage.and_then(|stage| self.schedule.run_times.expected_ns(stage)).map(|ns| ns as f64 / 1e9)
         };
         let mut n_unmade = 0;
         let mut makers_factor = MAKERS_FACTOR;
         let mut appear = vec![];
         for object in &files {
-            if self.catalog.holds(root, *object) {
+            if self.work.catalog.holds(root, *object) {
                 continue;
             }
-            let at_s = if self.catalog.n_holders(*object) > 0 || self.is_held_elsewhere(*object) {
+            let at_s = if self.work.catalog.n_holders(*object) > 0
+                || self.exchange.is_held_elsewhere(&self.work, &self.intermediates, *object)
+            {
                 0.0
             } else {
                 n_unmade += 1;
@@ -586,8 +632,8 @@ impl Dispatcher {
         let case = GatherCase::new(appear, nodes.len() as u32);
         let outlook = Outlook { makers_factor, ..self.moves.outlook() };
         let mut choice = choose_gather(&case, &outlook, &Streams::default());
-        let (array, _) = self.tasks.locate(task);
-        let hint = self.tasks.arrays[array.0 as usize].array.template.hints.gather;
+        let (array, _) = self.work.tasks.locate(task);
+        let hint = self.work.tasks.arrays[array.0 as usize].array.template.hints.gather;
         let forced = match (hint, self.config.collectives) {
             (GatherHint::Collective, _) => Some(Way::CollectiveGather),
             (GatherHint::Async, _) => Some(Way::AsyncGather),
@@ -607,19 +653,24 @@ impl Dispatcher {
         }
         *self.moves.n_gathers_at.entry(root).or_default() += 1;
         // Files that other dispatchers have yet to make are brought when they exist, see `bring_imports`.
-        let run = self.tasks.run_of(task);
-        let is_awaited =
-            |o: &ObjectId| self.owner_elsewhere(run, *o).is_some() && !self.is_held_elsewhere(*o);
+        let run = self.work.tasks.run_of(task);
+        let is_awaited = |o: &ObjectId| {
+            self.exchange.owner_elsewhere(&self.work, &self.intermediates, run, *o).is_some()
+                && !self.exchange.is_held_elsewhere(&self.work, &self.intermediates, *o)
+        };
         let items: Vec<Item> = files
             .iter()
             .filter(|object| !is_awaited(object))
-            .map(|object| Item { size_bytes: size_of(object), ..self.item_of(*object) })
+            .map(|object| Item {
+                size_bytes: size_of(object),
+                ..self.exchange.item_of(&self.work, &self.intermediates, *object)
+            })
             .collect();
         if items.len() < files.len() {
             self.moves.roots.insert(task, root);
         }
         let plan = plan::gather(&items, root, choice.way);
-        self.begin_chosen(now, &plan, choice, Case::Gather(case));
+        self.moves.begin_chosen(&self.work, now, &plan, choice, Case::Gather(case));
     }
 
     /// Passes on to the collectives what has happened, and turns what they ask for into actions.
@@ -629,7 +680,7 @@ impl Dispatcher {
         // A file that cannot be requested comes back as a failure, which may lead to other actions.
         loop {
             for event in std::mem::take(&mut self.moves.pending) {
-                self.moves.collectives.handle(now, event, &self.catalog, &mut actions);
+                self.moves.collectives.handle(now, event, &self.work.catalog, &mut actions);
             }
             self.moves.collectives.take_observations().into_iter().for_each(|o| self.moves.peer.observe(o));
             if actions.is_empty() {
@@ -646,7 +697,11 @@ impl Dispatcher {
                                     Source::Peer(e) => holders.push(*e),
                                     // From outside: only executors of other dispatchers are asked ahead.
                                     Source::Home => {
-                                        if let Some(run) = self.run_of_import(object) {
+                                        if let Some(run) = self.exchange.run_of_import(
+                                            &self.work,
+                                            &self.intermediates,
+                                            object,
+                                        ) {
                                             self.exchange.foreign_sources(
                                                 executor,
                                                 run,
@@ -658,7 +713,7 @@ impl Dispatcher {
                                 }
                             }
                             self.moves.sent_ahead.insert((executor, object));
-                            match self.known(object).filter(|_| !holders.is_empty()) {
+                            match self.work.known(object).filter(|_| !holders.is_empty()) {
                                 Some(known) => inputs.push(AssignedInput {
                                     object,
                                     known: Some(known),

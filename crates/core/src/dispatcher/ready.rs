@@ -32,10 +32,12 @@ pub(super) struct Ready {
     pub(super) n_skips_next: u32,
     /// Whether executors may be given more tasks than they have slots, see the header of [`super`].
     pub(super) may_stock: bool,
+    /// Whether inputs move before their task takes a slot, so that tasks are given ahead at all.
+    pub(super) ahead: bool,
 }
 
 impl Ready {
-    pub(super) fn new(queue: Box<dyn Queue>) -> Ready {
+    pub(super) fn new(queue: Box<dyn Queue>, ahead: bool) -> Ready {
         Ready {
             queue,
             backlog: BTreeMap::new(),
@@ -47,39 +49,34 @@ impl Ready {
             n_skips: 0,
             n_skips_next: SEARCH_REST,
             may_stock: false,
+            ahead,
         }
     }
 }
 
-impl Dispatcher {
+impl Schedule {
     /// Puts a task that is in no other collection into the queue, at its place in the order.
-    pub(super) fn requeue(&mut self, now: Timestamp, task: TaskId) {
-        let key = self.tasks.key_of(task);
-        let (array, i) = self.tasks.locate(task);
-        self.count_ready(self.tasks.run_of(task), array, 1);
+    pub(super) fn requeue(&mut self, work: &mut Workload, now: Timestamp, task: TaskId) {
+        let key = work.tasks.key_of(task);
+        let (array, i) = work.tasks.locate(task);
+        let run = work.tasks.run_of(task);
+        self.count_ready(work, run, array, 1);
         let goes_first = self.ready.queue.last().is_some_and(|last| key < last);
         if goes_first || self.ready.backlog.is_empty() {
-            self.unfold(now, key, array, i);
+            self.unfold(work, now, key, array, i);
         } else {
             self.ready.backlog.insert(key, Segment { array, start: i, end: i + 1 });
         }
         while self.ready.queue.len() > self.ready.queue.capacity() {
-            self.fold(self.ready.queue.last().expect("a queue over its size is not empty"));
+            self.ready.fold(work, self.ready.queue.last().expect("a queue over its size is not empty"));
         }
     }
 
-    /// Moves a task from the queue to the backlog.
-    pub(super) fn fold(&mut self, key: QueueKey) {
-        self.ready.queue.leave(&self.catalog, key);
-        let (array, i) = self.tasks.locate(key.task);
-        self.ready.backlog.insert(key, Segment { array, start: i, end: i + 1 });
-    }
-
     /// Removes a ready task from the queue, if it is there.
-    pub(super) fn take_ready(&mut self, task: TaskId) {
-        let key = self.tasks.key_of(task);
-        let (array, i) = self.tasks.locate(task);
-        if !self.ready.queue.leave(&self.catalog, key) {
+    pub(super) fn take_ready(&mut self, work: &mut Workload, task: TaskId) {
+        let key = work.tasks.key_of(task);
+        let (array, i) = work.tasks.locate(task);
+        if !self.ready.queue.leave(&work.catalog, key) {
             // Of the segments of the task's priority, the last that begins at or before the task.
             let found = self.ready.backlog.range(..=key).next_back().map(|(k, s)| (*k, *s));
             let Some((at, segment)) = found.filter(|(_, s)| s.array == array && s.start <= i && i < s.end)
@@ -96,86 +93,55 @@ impl Dispatcher {
             }
         }
         self.ready.n_tasks -= 1;
-        self.run_mut(self.tasks.run_of(task)).n_ready -= 1;
-        let ArrayState { array, stage, needs, .. } = &self.tasks.arrays[array.0 as usize];
+        work.run_mut(work.tasks.run_of(task)).n_ready -= 1;
+        let ArrayState { array, stage, needs, .. } = &work.tasks.arrays[array.0 as usize];
         self.run_times.not_ready(*stage, task_size(array, *needs));
     }
 
     /// Counts `n` more ready tasks of an array of `run`.
-    pub(super) fn count_ready(&mut self, run: RunId, array: ArrayId, n: u64) {
+    pub(super) fn count_ready(&mut self, work: &mut Workload, run: RunId, array: ArrayId, n: u64) {
         self.ready.n_tasks += n;
-        self.run_mut(run).n_ready += n;
-        let ArrayState { array, stage, needs, .. } = &self.tasks.arrays[array.0 as usize];
+        work.run_mut(run).n_ready += n;
+        let ArrayState { array, stage, needs, .. } = &work.tasks.arrays[array.0 as usize];
         self.run_times.ready(*stage, task_size(array, *needs), n);
     }
 
-    /// The location that `pattern` gives for task `i` of an array of `run`, in the catalog's form. It is
-    /// written to `text`, whose former content is lost.
-    pub(super) fn location_into<'t>(
-        &self,
-        run: RunId,
-        array: &TaskArray,
-        pattern: &Pattern,
-        i: u32,
-        text: &'t mut String,
-    ) -> CatalogLocation<'t> {
-        text.clear();
-        array.fill_into(pattern, i, text);
-        self.scope_of(run).put_into(text)
-    }
-
-    pub(super) fn scope_of(&self, run: RunId) -> &RunScope {
-        self.runs.get(&run).map_or(RunScope::NONE, |r| &r.scope)
-    }
-
-    /// The inputs of a task, in the task's own order.
-    pub(super) fn inputs_of(&mut self, run: RunId, array: &TaskArray, i: u32) -> Vec<ObjectId> {
-        self.objects_of(run, array, &array.template.inputs, i)
-    }
-
-    pub(super) fn outputs_of(&mut self, run: RunId, array: &TaskArray, i: u32) -> Vec<ObjectId> {
-        self.objects_of(run, array, &array.template.outputs, i)
-    }
-
-    fn objects_of(
+    pub(super) fn unfold(
         &mut self,
-        run: RunId,
-        array: &TaskArray,
-        files: &[(Pattern, Pattern)],
+        work: &mut Workload,
+        now: Timestamp,
+        key: QueueKey,
+        array: ArrayId,
         i: u32,
-    ) -> Vec<ObjectId> {
-        let mut text = std::mem::take(&mut self.location);
-        let mut objects = Vec::with_capacity(files.len());
-        for (_, pattern) in files {
-            let location = self.location_into(run, array, pattern, i, &mut text);
-            let object = self.catalog.intern(location);
-            self.catalog.name(object, run);
-            objects.push(object);
-        }
-        self.location = text;
-        objects
-    }
-
-    pub(super) fn unfold(&mut self, now: Timestamp, key: QueueKey, array: ArrayId, i: u32) {
-        let ArrayState { array: a, run, stage, needs, .. } = &self.tasks.arrays[array.0 as usize];
+    ) {
+        let ArrayState { array: a, run, stage, needs, .. } = &work.tasks.arrays[array.0 as usize];
         let (a, run, stage, size) = (a.clone(), *run, *stage, task_size(a, *needs));
-        let inputs = self.inputs_of(run, &a, i);
+        let inputs = work.inputs_of(run, &a, i);
         if a.template.hints.multicast == Hint::Once {
             self.ready.queue.spare_home(&inputs);
         }
         let lasts = self.step_of(key.task, stage, size);
-        self.ready.queue.enter(&self.catalog, now, &ready_task(key, size, inputs, lasts));
+        self.ready.queue.enter(&work.catalog, now, &ready_task(key, size, inputs, lasts));
     }
 
     /// Unfolds the next tasks of the backlog until the queue is full.
-    pub(super) fn refill(&mut self, now: Timestamp) {
+    pub(super) fn refill(&mut self, work: &mut Workload, now: Timestamp) {
         while !self.ready.queue.is_full() {
             let Some((key, segment)) = self.ready.backlog.pop_first() else { return };
             if segment.start + 1 < segment.end {
                 let next = QueueKey { task: TaskId(key.task.0 + 1), ..key };
                 self.ready.backlog.insert(next, Segment { start: segment.start + 1, ..segment });
             }
-            self.unfold(now, key, segment.array, segment.start);
+            self.unfold(work, now, key, segment.array, segment.start);
         }
+    }
+}
+
+impl Ready {
+    /// Moves a task from the queue to the backlog.
+    pub(super) fn fold(&mut self, work: &Workload, key: QueueKey) {
+        self.queue.leave(&work.catalog, key);
+        let (array, i) = work.tasks.locate(key.task);
+        self.backlog.insert(key, Segment { array, start: i, end: i + 1 });
     }
 }

@@ -5,6 +5,51 @@
 
 use super::*;
 
+impl Schedule {
+    pub(super) fn on_input_moved(
+        &mut self,
+        work: &mut Workload,
+        now: Timestamp,
+        executor: ExecutorId,
+        moved: &InputMoved,
+    ) {
+        if !self.executors.by_id.contains_key(&executor) || !work.catalog.is_known(moved.object) {
+            return;
+        }
+        // As long as nobody has read the object, this report is the only source of its size.
+        if work.catalog.digest(moved.object).is_none() {
+            work.catalog.set_size_bytes(moved.object, Some(moved.size_bytes));
+        }
+        let before = self.ready.queue.moving(executor);
+        self.ready.queue.moved(&work.catalog, now, executor, moved);
+        if self.ready.queue.moving(executor) != before {
+            self.update_room(work, executor);
+        }
+    }
+}
+
+impl Attempts {
+    /// Marks attempts, on one executor or on all, as suspect if they learn from home which bytes of `object`
+    /// they read and their program has not ended yet. Looks at all attempts, as home's bytes change rarely.
+    pub(super) fn suspect(&mut self, work: &Workload, object: ObjectId, on: Option<ExecutorId>) {
+        let location = work.catalog.location(object).text();
+        let (arrays, mut text) = (&work.tasks.arrays, String::new());
+        for (task, r) in &mut self.reserved {
+            if r.landing || !r.asks_home || on.is_some_and(|executor| r.executor != executor) {
+                continue;
+            }
+            let a = &arrays[arrays.partition_point(|a| a.base <= *task) - 1];
+            let i = (task.0 - a.base.0) as u32;
+            // Inputs that stay on the nodes are never requested from home.
+            r.suspect |= a.array.template.inputs.iter().any(|(_, pattern)| {
+                text.clear();
+                a.array.fill_into(pattern, i, &mut text);
+                text == location
+            });
+        }
+    }
+}
+
 impl Dispatcher {
     pub(super) fn on_replicas_changed(
         &mut self,
@@ -17,28 +62,13 @@ impl Dispatcher {
         for replica in added {
             self.on_replica_added(now, executor, replica, out);
         }
-        dropped.retain(|object| self.catalog.is_known(*object));
+        dropped.retain(|object| self.work.catalog.is_known(*object));
         for object in &dropped {
             self.drop_replica(executor, *object);
             // A copy that was read for others and dropped at once is only reported as dropped.
             self.on_home_not_read(now, executor, *object, out);
         }
         self.check_lost(now, &dropped, out);
-    }
-
-    pub(super) fn on_input_moved(&mut self, now: Timestamp, executor: ExecutorId, moved: &InputMoved) {
-        if !self.executors.by_id.contains_key(&executor) || !self.catalog.is_known(moved.object) {
-            return;
-        }
-        // As long as nobody has read the object, this report is the only source of its size.
-        if self.catalog.digest(moved.object).is_none() {
-            self.catalog.set_size_bytes(moved.object, Some(moved.size_bytes));
-        }
-        let before = self.ready.queue.moving(executor);
-        self.ready.queue.moved(&self.catalog, now, executor, moved);
-        if self.ready.queue.moving(executor) != before {
-            self.update_room(executor);
-        }
     }
 
     fn on_replica_added(
@@ -61,45 +91,47 @@ impl Dispatcher {
         out: &mut Vec<Action>,
     ) {
         let ReplicaAdded { object, digest, size_bytes, version, run, private } = replica;
-        if !self.executors.by_id.contains_key(&executor) || object.0 as usize >= self.catalog.n_objects() {
+        if !self.schedule.executors.by_id.contains_key(&executor)
+            || object.0 as usize >= self.work.catalog.n_objects()
+        {
             return;
         }
-        if !self.catalog.is_known(object) {
+        if !self.work.catalog.is_known(object) {
             // The replica was fetched for a run that is forgotten by now.
             out.push(Action::DropReplicas { executor, objects: vec![object] });
             return;
         }
-        let run = run.filter(|run| self.runs.contains_key(run));
-        if let Some(maker) = self.attempts.making.get(&object)
-            && let r = &self.attempts.reserved[maker]
+        let run = run.filter(|run| self.work.runs.contains_key(run));
+        if let Some(maker) = self.schedule.attempts.making.get(&object)
+            && let r = &self.schedule.attempts.reserved[maker]
             && (r.executor, r.landing) == (executor, false)
             && version.is_none()
         {
-            let run = self.tasks.run_of(*maker);
+            let run = self.work.tasks.run_of(*maker);
             self.on_made(executor, run, object, digest, size_bytes, out);
         }
-        let checked = self.catalog.checked_run(object);
-        self.attempts.arriving.remove(&object);
-        match self.catalog.digest(object) {
+        let checked = self.work.catalog.checked_run(object);
+        self.schedule.attempts.arriving.remove(&object);
+        match self.work.catalog.digest(object) {
             Some(known) if known == digest => {}
             Some(_) if version.is_none() || checked >= run => {
                 // A run has already read other bytes under this name: those bytes stay, and this replica is
                 // dropped.
-                self.suspect(object, Some(executor));
+                self.schedule.attempts.suspect(&self.work, object, Some(executor));
                 self.drop_replica(executor, object);
                 out.push(Action::DropReplicas { executor, objects: vec![object] });
                 return;
             }
             None => {
-                self.catalog.set_digest(object, Some(digest));
-                self.catalog.set_size_bytes(object, Some(size_bytes));
+                self.work.catalog.set_digest(object, Some(digest));
+                self.work.catalog.set_size_bytes(object, Some(size_bytes));
             }
             Some(_) => {
                 // Runs up to `checked` must read the old bytes; later runs may have begun to read them.
-                self.suspect(object, None);
+                self.schedule.attempts.suspect(&self.work, object, None);
                 self.replace_bytes(executor, object, digest, size_bytes, out);
-                self.catalog.set_version(object, version);
-                self.catalog.set_checked_run(object, run);
+                self.work.catalog.set_version(object, version);
+                self.work.catalog.set_checked_run(object, run);
                 if !private {
                     self.add_replica(executor, object);
                 }
@@ -108,16 +140,16 @@ impl Dispatcher {
         }
         let from_home = version.is_some();
         if from_home {
-            self.catalog.set_version(object, version);
+            self.work.catalog.set_version(object, version);
             if let Some(run) = run {
-                self.raise_checked_run(object, run);
+                self.work.raise_checked_run(object, run);
             }
         }
         if private {
             return;
         }
         self.add_replica(executor, object);
-        if from_home && self.catalog.n_holders(object) == 1 {
+        if from_home && self.work.catalog.n_holders(object) == 1 {
             self.consider_multicast(now, &[object], None);
         }
         if self.intermediates.is_intermediate(object) {
@@ -136,20 +168,20 @@ impl Dispatcher {
         size_bytes: u64,
         out: &mut Vec<Action>,
     ) {
-        if self.catalog.digest(object) != Some(digest) {
+        if self.work.catalog.digest(object) != Some(digest) {
             self.replace_bytes(executor, object, digest, size_bytes, out);
             // Readers in this run wait for the maker, so they have not read what an earlier attempt made. The
             // exception is a maker that had been done and runs again for a lost file.
             let again = |maker| self.intermediates.revivals.contains_key(maker);
             if self.intermediates.is_intermediate(object)
-                || !self.attempts.making.get(&object).is_some_and(again)
+                || !self.schedule.attempts.making.get(&object).is_some_and(again)
             {
-                self.run_mut(run).changed.remove(&object);
+                self.work.run_mut(run).changed.remove(&object);
             }
         }
         // Home's version is known when the outputs have landed.
-        self.catalog.set_version(object, None);
-        self.raise_checked_run(object, run);
+        self.work.catalog.set_version(object, None);
+        self.work.raise_checked_run(object, run);
     }
 
     /// Replaces an object's bytes: other replicas are stale, and runs that read the old bytes must not also
@@ -162,60 +194,35 @@ impl Dispatcher {
         size_bytes: u64,
         out: &mut Vec<Action>,
     ) {
-        let stale: Vec<ExecutorId> = self.catalog.holders_of(object).filter(|h| *h != executor).collect();
+        let stale: Vec<ExecutorId> =
+            self.work.catalog.holders_of(object).filter(|h| *h != executor).collect();
         for holder in stale {
             self.drop_replica(holder, object);
             out.push(Action::DropReplicas { executor: holder, objects: vec![object] });
         }
         // A reader of a file that stays on the nodes waits for the file's maker, whenever that runs.
         if let Some(checked) =
-            self.catalog.checked_run(object).filter(|_| !self.intermediates.is_intermediate(object))
+            self.work.catalog.checked_run(object).filter(|_| !self.intermediates.is_intermediate(object))
         {
-            for (_, state) in self.runs.range_mut(..=checked).filter(|(_, r)| r.ended.is_none()) {
+            for (_, state) in self.work.runs.range_mut(..=checked).filter(|(_, r)| r.ended.is_none()) {
                 state.changed.insert(object);
             }
         }
-        self.catalog.set_digest(object, Some(digest));
-        self.catalog.set_size_bytes(object, Some(size_bytes));
-    }
-
-    /// Marks attempts, on one executor or on all, as suspect if they learn from home which bytes of `object`
-    /// they read and their program has not ended yet. Looks at all attempts, as home's bytes change rarely.
-    pub(super) fn suspect(&mut self, object: ObjectId, on: Option<ExecutorId>) {
-        let location = self.catalog.location(object).text();
-        let (arrays, mut text) = (&self.tasks.arrays, String::new());
-        for (task, r) in &mut self.attempts.reserved {
-            if r.landing || !r.asks_home || on.is_some_and(|executor| r.executor != executor) {
-                continue;
-            }
-            let a = &arrays[arrays.partition_point(|a| a.base <= *task) - 1];
-            let i = (task.0 - a.base.0) as u32;
-            // Inputs that stay on the nodes are never requested from home.
-            r.suspect |= a.array.template.inputs.iter().any(|(_, pattern)| {
-                text.clear();
-                a.array.fill_into(pattern, i, &mut text);
-                text == location
-            });
-        }
-    }
-
-    pub(super) fn raise_checked_run(&mut self, object: ObjectId, run: RunId) {
-        if self.catalog.checked_run(object).is_none_or(|checked| checked < run) {
-            self.catalog.set_checked_run(object, Some(run));
-        }
+        self.work.catalog.set_digest(object, Some(digest));
+        self.work.catalog.set_size_bytes(object, Some(size_bytes));
     }
 
     pub(super) fn add_replica(&mut self, executor: ExecutorId, object: ObjectId) {
         self.residents.copy_added(executor, object);
-        if self.catalog.add_replica(executor, object) {
+        if self.work.catalog.add_replica(executor, object) {
             if self.moves.collectives.n_live() > 0 {
                 self.moves.pending.push(CollectiveEvent::ReplicaAdded { executor, object });
             }
-            let before = self.ready.queue.moving(executor);
-            self.touch_export(object);
-            self.ready.queue.replica_added(&self.catalog, executor, object);
-            if self.ready.queue.moving(executor) != before {
-                self.update_room(executor);
+            let before = self.schedule.ready.queue.moving(executor);
+            self.exchange.touch_export(&self.work, &self.intermediates, object);
+            self.schedule.ready.queue.replica_added(&self.work.catalog, executor, object);
+            if self.schedule.ready.queue.moving(executor) != before {
+                self.schedule.update_room(&self.work, executor);
             }
         }
     }
@@ -224,9 +231,9 @@ impl Dispatcher {
         if self.residents.copy_dropped(executor, object) {
             return;
         }
-        if self.catalog.drop_replica(executor, object) {
-            self.touch_export(object);
-            self.ready.queue.replica_dropped(&self.catalog, executor, object);
+        if self.work.catalog.drop_replica(executor, object) {
+            self.exchange.touch_export(&self.work, &self.intermediates, object);
+            self.schedule.ready.queue.replica_dropped(&self.work.catalog, executor, object);
         }
     }
 }

@@ -102,12 +102,12 @@ impl Reruns {
     }
 }
 
-impl Dispatcher {
+impl Schedule {
     /// Those of `targets` that have room to begin `task` now.
-    pub(super) fn with_room(&self, task: TaskId, targets: &[ExecutorId]) -> Vec<ExecutorId> {
-        let size = self.tasks.size_of(task);
-        let (array, _) = self.tasks.locate(task);
-        let stage = self.tasks.arrays[array.0 as usize].stage;
+    pub(super) fn with_room(&self, work: &Workload, task: TaskId, targets: &[ExecutorId]) -> Vec<ExecutorId> {
+        let size = work.tasks.size_of(task);
+        let (array, _) = work.tasks.locate(task);
+        let stage = work.tasks.arrays[array.0 as usize].stage;
         let lasts = self.lasts_of(task, stage, size);
         let fits = |e: &&ExecutorId| {
             let room = self.ready.queue.room(**e);
@@ -115,44 +115,53 @@ impl Dispatcher {
         };
         targets.iter().filter(fits).copied().collect()
     }
+}
 
+impl Reruns {
     /// The time until reruns of `task` at `targets` have made the task's files there. `None`: the task cannot
     /// be rerun there.
-    pub(super) fn rerun_case(&mut self, task: TaskId, targets: &[ExecutorId]) -> Option<RerunCase> {
-        let (at, i) = self.tasks.locate(task);
-        let run = self.tasks.run_of(task);
-        let ArrayState { array, stage, .. } = &self.tasks.arrays[at.0 as usize];
+    pub(super) fn rerun_case(
+        &self,
+        work: &mut Workload,
+        run_times: &RunTimes,
+        intermediates: &Intermediates,
+        task: TaskId,
+        targets: &[ExecutorId],
+    ) -> Option<RerunCase> {
+        let (at, i) = work.tasks.locate(task);
+        let run = work.tasks.run_of(task);
+        let ArrayState { array, stage, .. } = &work.tasks.arrays[at.0 as usize];
         let (array, stage) = (array.clone(), *stage);
         let template = &array.template;
-        let outputs = self.outputs_of(run, &array, i);
+        let outputs = work.outputs_of(run, &array, i);
         if template.dynamic
             || array.needs.is_some()
-            || !outputs.iter().all(|object| self.intermediates.is_intermediate(*object))
-            || self.reruns.unsteady.contains(&stage)
-            || self.reruns.of_task(task).next().is_some()
+            || !outputs.iter().all(|object| intermediates.is_intermediate(*object))
+            || self.unsteady.contains(&stage)
+            || self.of_task(task).next().is_some()
         {
             return None;
         }
-        let run_s = self.run_times.expected_ns(stage)? as f64 / 1e9;
+        let run_s = run_times.expected_ns(stage)? as f64 / 1e9;
         let (mut n_missing, mut bytes, mut largest_bytes) = (0, 0, 0);
-        for object in self.inputs_of(run, &array, i) {
-            if self.intermediates.files.get(&object).is_some_and(|file| file.n_readers < 2) {
+        for object in work.inputs_of(run, &array, i) {
+            if intermediates.files.get(&object).is_some_and(|file| file.n_readers < 2) {
                 return None;
             }
-            if targets.iter().all(|e| self.catalog.holds(*e, object)) {
+            if targets.iter().all(|e| work.catalog.holds(*e, object)) {
                 continue;
             }
-            if self.catalog.n_holders(object) == 0 {
+            if work.catalog.n_holders(object) == 0 {
                 return None; // all of them would read it from home
             }
             n_missing += 1;
-            let size_bytes = self.catalog.size_bytes(object)?;
+            let size_bytes = work.catalog.size_bytes(object)?;
             bytes += size_bytes;
             largest_bytes = size_bytes.max(largest_bytes);
         }
         let n_receivers = targets.len() as u32;
         let case = MulticastCase { n_receivers, n_holders: 1, n_objects: n_missing, bytes, largest_bytes };
-        let size_of = |o: &ObjectId| self.catalog.size_bytes(*o).unwrap_or(0);
+        let size_of = |o: &ObjectId| work.catalog.size_bytes(*o).unwrap_or(0);
         let made_bytes: u64 = outputs.iter().map(size_of).sum();
         Some(RerunCase {
             run_s: run_s * RUN_FACTOR,
@@ -161,6 +170,15 @@ impl Dispatcher {
         })
     }
 
+    /// The run is over: the numbers of its reruns are not needed any more.
+    pub(super) fn forget_of(&mut self, work: &Workload, run: RunId) {
+        let mut n_given = std::mem::take(&mut self.n_given);
+        n_given.retain(|task, _| work.tasks.run_of(*task) != run);
+        self.n_given = n_given;
+    }
+}
+
+impl Dispatcher {
     /// Gives reruns of `task`, which is done, to `targets`.
     pub(super) fn rerun_task(
         &mut self,
@@ -169,10 +187,10 @@ impl Dispatcher {
         targets: &[ExecutorId],
         choice: Choice,
     ) {
-        let (at, i) = self.tasks.locate(task);
-        let run = self.tasks.run_of(task);
-        let array = self.tasks.arrays[at.0 as usize].array.clone();
-        let (inputs, outputs) = (self.inputs_of(run, &array, i), self.outputs_of(run, &array, i));
+        let (at, i) = self.work.tasks.locate(task);
+        let run = self.work.tasks.run_of(task);
+        let array = self.work.tasks.arrays[at.0 as usize].array.clone();
+        let (inputs, outputs) = (self.work.inputs_of(run, &array, i), self.work.outputs_of(run, &array, i));
         let (cpus, memory_bytes) = (array.template.cpus, array.template.memory_bytes.unwrap_or(0));
         let collective = self.moves.collectives.next_id();
         let record = CollectiveRecord {
@@ -197,11 +215,11 @@ impl Dispatcher {
                 inputs.iter().map(|object| self.assigned_input(executor, run, *object, None)).collect();
             let why = Why {
                 policy: self.config.placement.clone().into(),
-                n_hits: inputs.iter().filter(|o| self.catalog.holds(executor, **o)).count() as u32,
+                n_hits: inputs.iter().filter(|o| self.work.catalog.holds(executor, **o)).count() as u32,
                 n_inputs: inputs.len() as u32,
-                n_slots_active: self.ready.queue.n_slots_active() as u32,
-                n_slots: self.ready.queue.n_slots_total() as u32,
-                n_queued: self.ready.n_tasks,
+                n_slots_active: self.schedule.ready.queue.n_slots_active() as u32,
+                n_slots: self.schedule.ready.queue.n_slots_total() as u32,
+                n_queued: self.schedule.ready.n_tasks,
                 ..Why::default()
             };
             let assignment = Assignment {
@@ -227,7 +245,7 @@ impl Dispatcher {
                 cancelling: false,
             };
             self.reruns.live.insert((task, attempt), rerun);
-            self.change_load(executor, |e| {
+            self.schedule.change_load(&self.work, executor, |e| {
                 e.cpus_assigned += cpus;
                 e.memory_assigned += memory_bytes;
             });
@@ -249,7 +267,7 @@ impl Dispatcher {
             return false;
         }
         let r = self.reruns.live.remove(&key).expect("it was just seen");
-        self.change_load(executor, |e| {
+        self.schedule.change_load(&self.work, executor, |e| {
             e.last_ended = now;
             e.cpus_assigned -= r.cpus;
             e.memory_assigned -= r.memory_bytes;
@@ -261,9 +279,9 @@ impl Dispatcher {
         if report.outcome == Outcome::Done {
             for made in &report.outputs {
                 let Some(&object) = r.outputs.get(made.output as usize) else { continue };
-                let is_wanted = self.tasks.end_of(report.task) == End::Done
+                let is_wanted = self.work.tasks.end_of(report.task) == End::Done
                     && self.intermediates.files.get(&object).is_some_and(|file| !file.dropped);
-                let is_same = self.catalog.digest(object) == Some(made.digest);
+                let is_same = self.work.catalog.digest(object) == Some(made.digest);
                 as_hoped &= is_same || !is_wanted;
                 if is_wanted && is_same {
                     self.add_replica(executor, object);
@@ -275,21 +293,14 @@ impl Dispatcher {
             }
         }
         if !as_hoped {
-            let (array, _) = self.tasks.locate(report.task);
-            self.reruns.unsteady.insert(self.tasks.arrays[array.0 as usize].stage);
+            let (array, _) = self.work.tasks.locate(report.task);
+            self.reruns.unsteady.insert(self.work.tasks.arrays[array.0 as usize].stage);
         }
         if !useless.is_empty() {
             out.push(Action::DropReplicas { executor, objects: useless });
         }
         self.reruns.count_end(now, &r, n_arrived, bytes);
         true
-    }
-
-    /// The run is over: the numbers of its reruns are not needed any more.
-    pub(super) fn forget_reruns(&mut self, run: RunId) {
-        let mut n_given = std::mem::take(&mut self.reruns.n_given);
-        n_given.retain(|task, _| self.tasks.run_of(*task) != run);
-        self.reruns.n_given = n_given;
     }
 }
 

@@ -18,7 +18,7 @@
 //! Where home is asked for places, nothing is given out until it has answered for the first files of a run, for at most
 //! [`PLACES_WAIT_NS`]: the first tasks would be given to any executor, and their files would be cached there.
 //!
-//! Invariants, checked by `Dispatcher::check_residents`:
+//! Invariants, checked by `Residents::check`:
 //!   1. whatever is resident is a replica in the catalog;
 //!   2. a task that waits for a file to be read is in `waits`;
 //!   3. a file is read by an executor that is there.
@@ -138,27 +138,225 @@ fn is_below(location: &str, place: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+impl Residents {
+    /// An executor has joined, for the first time or again.
+    pub(super) fn joined(&mut self, executors: &Executors, executor: ExecutorId) {
+        let nearby = (*executors.by_id[&executor].offer.nearby).clone();
+        if nearby.is_empty() {
+            return;
+        }
+        for (list, map) in
+            [(&nearby.own, &mut self.own), (&nearby.told, &mut self.told), (&nearby.hosts, &mut self.by_host)]
+        {
+            for text in list {
+                map.entry(text.clone()).or_default().insert(executor);
+            }
+        }
+        self.nearby.insert(executor, nearby);
+        self.unserved.clear();
+        // Everything is looked at again, as this executor may have any of it.
+        self.n_seen = 0;
+    }
+
+    // ------------------------------------------------------------ where home says that files lie
+
+    fn ask_for_places(
+        &mut self,
+        work: &Workload,
+        executors: &Executors,
+        now: Timestamp,
+        out: &mut Vec<Action>,
+    ) {
+        while !self.unasked.is_empty() && self.asked.len() < ASKED_MAX {
+            // The executors of one beginning understand the same homes.
+            let is_heard = |executor: &&ExecutorId| {
+                executors.by_id.get(executor).is_some_and(|e| e.silent_since.is_none())
+            };
+            let Some((beginning, executor)) = self.told.iter().find_map(|(beginning, executors)| {
+                let begins = |o: &ObjectId| work.catalog.location(*o).text().starts_with(beginning.as_str());
+                self.unasked.iter().any(begins).then_some(())?;
+                Some((beginning.clone(), *executors.iter().find(is_heard)?))
+            }) else {
+                return;
+            };
+            let begins = |o: &&ObjectId| work.catalog.location(**o).text().starts_with(beginning.as_str());
+            let objects: Vec<ObjectId> =
+                self.unasked.iter().filter(begins).take(PLACES_MAX).copied().collect();
+            let newest = objects.iter().filter_map(|object| work.catalog.named_by(*object)).max();
+            for object in &objects {
+                self.unasked.remove(object);
+                self.asked.insert(*object, executor);
+            }
+            if newest > self.waited_for {
+                self.waited_for = newest;
+                self.wait_until = Some(now.plus_ns(PLACES_WAIT_NS));
+            }
+            out.push(Action::FindPlaces { executor, objects });
+        }
+    }
+
+    /// Whether nothing is to be given out, because home is about to say where the first files of a run lie.
+    pub(super) fn awaits_places(&mut self, now: Timestamp) -> bool {
+        let waits = self.wait_until.is_some_and(|until| now < until) && !self.asked.is_empty();
+        if !waits {
+            self.wait_until = None;
+        }
+        waits
+    }
+
+    /// When the wait for places is over.
+    pub(super) fn places_due(&self) -> Option<Timestamp> {
+        self.wait_until
+    }
+
+    // ------------------------------------------------------------ own files that others need
+
+    /// The inputs that have to be read by an executor on whose disk they lie before `executor` can get them.
+    pub(super) fn unread_inputs(
+        &self,
+        work: &Workload,
+        executors: &Executors,
+        executor: ExecutorId,
+        run: RunId,
+        inputs: &[ObjectId],
+    ) -> Vec<ObjectId> {
+        if self.of.is_empty() {
+            return vec![];
+        }
+        let mut unread: Vec<ObjectId> = inputs
+            .iter()
+            .filter(|object| self.is_unread(work, executors, executor, run, **object))
+            .copied()
+            .collect();
+        unread.sort_unstable();
+        unread.dedup();
+        unread
+    }
+
+    /// Whether the file lies on the own disks of other executors, of which one is there.
+    pub(super) fn is_elsewhere(
+        &self,
+        executors: &Executors,
+        executor: ExecutorId,
+        run: RunId,
+        object: ObjectId,
+    ) -> bool {
+        let r = self;
+        !r.of.is_empty()
+            && !r.is_own(executor, object)
+            && r.unserved.get(&object).is_none_or(|unserved| *unserved < run)
+            && self.find_reader(executors, object, None).is_some()
+    }
+
+    fn is_unread(
+        &self,
+        work: &Workload,
+        executors: &Executors,
+        executor: ExecutorId,
+        run: RunId,
+        object: ObjectId,
+    ) -> bool {
+        self.is_elsewhere(executors, executor, run, object) && self.lacks_copy(work, run, object)
+    }
+
+    /// The executor on whose disk the file lies, if nobody else has it and that executor is silent: it may come back.
+    pub(super) fn silent_owner(
+        &self,
+        work: &Workload,
+        executors: &Executors,
+        executor: ExecutorId,
+        run: RunId,
+        object: ObjectId,
+    ) -> Option<ExecutorId> {
+        let list = self.of.get(&object)?;
+        let owner = list.iter().find(|resident| resident.is_own)?.executor;
+        let waits = !self.is_own(executor, object)
+            && self.find_reader(executors, object, None).is_none()
+            && self.lacks_copy(work, run, object);
+        waits.then_some(owner)
+    }
+
+    /// Whether no cache has a copy of a resident file of which `run` knows that it is right.
+    fn lacks_copy(&self, work: &Workload, run: RunId, object: ObjectId) -> bool {
+        let is_checked = work.catalog.checked_run(object).is_some_and(|checked| checked >= run);
+        let n_without = self.without_copy(object).count();
+        work.catalog.digest(object).is_none() || !is_checked || work.catalog.n_holders(object) == n_without
+    }
+
+    /// An executor that can read the file on its own disk for others; `but` only if there is no other one.
+    fn find_reader(
+        &self,
+        executors: &Executors,
+        object: ObjectId,
+        but: Option<ExecutorId>,
+    ) -> Option<ExecutorId> {
+        let n_reads = |executor| self.reads.values().filter(|read| read.executor == executor).count();
+        let able = self.of.get(&object)?.iter().filter(|r| r.is_own).map(|r| r.executor);
+        let able = able.filter(|e| executors.by_id.get(e).is_some_and(|e| e.silent_since.is_none()));
+        able.min_by_key(|executor| (Some(*executor) == but, n_reads(*executor), *executor))
+    }
+
+    /// Lets a ready task wait until these files can be fetched from a cache.
+    pub(super) fn await_reads(
+        &mut self,
+        work: &mut Workload,
+        schedule: &mut Schedule,
+        waits: &mut Waits,
+        task: TaskId,
+        run: RunId,
+        unread: &[ObjectId],
+        out: &mut Vec<Action>,
+    ) {
+        schedule.take_ready(work, task);
+        waits.n_missing.insert(task, unread.len() as u32);
+        work.run_mut(run).n_waiting += 1;
+        for object in unread.iter().copied() {
+            if let Some(read) = self.reads.get_mut(&object) {
+                read.waiters.push(task);
+                continue;
+            }
+            let executor = self
+                .find_reader(&schedule.executors, object, None)
+                .expect("it was found when the task had to wait");
+            let read = Read { executor, run, waiters: vec![task], n_failed: 0 };
+            self.reads.insert(object, read);
+            out.push(Action::ReadHome { executor, object, run });
+        }
+    }
+
+    pub(super) fn check(&self, work: &Workload, executors: &Executors) {
+        for (object, list) in &self.of {
+            for resident in list {
+                assert!(work.catalog.holds(resident.executor, *object), "{object:?} is a replica");
+            }
+        }
+        for (object, read) in &self.reads {
+            assert!(executors.by_id.contains_key(&read.executor), "{object:?} is read by nobody");
+        }
+    }
+}
+
 impl Dispatcher {
     /// Looks at the files that were named since the last time, and asks where they are where home can be asked.
     pub(super) fn settle_residents(&mut self, now: Timestamp, out: &mut Vec<Action>) {
         if self.residents.nearby.is_empty() {
             return;
         }
-        for number in self.residents.n_seen..self.catalog.n_objects() as u32 {
+        for number in self.residents.n_seen..self.work.catalog.n_objects() as u32 {
             self.look_for_residents(ObjectId(number));
         }
-        self.residents.n_seen = self.catalog.n_objects() as u32;
-        self.ask_for_places(now, out);
+        self.residents.n_seen = self.work.catalog.n_objects() as u32;
+        self.residents.ask_for_places(&self.work, &self.schedule.executors, now, out);
     }
 
     fn look_for_residents(&mut self, object: ObjectId) {
-        if !self.catalog.is_known(object) {
+        if !self.work.catalog.is_known(object) {
             return;
         }
-        let CatalogLocation::Home(location) = self.catalog.location(object) else { return };
+        let CatalogLocation::Home(location) = self.work.catalog.location(object) else { return };
         let owners = self.residents.owners_of(location);
         // A file that a task is writing lies nowhere yet.
-        let is_made = self.attempts.making.contains_key(&object);
+        let is_made = self.schedule.attempts.making.contains_key(&object);
         let is_asked =
             self.residents.hosts.contains_key(&object) || self.residents.asked.contains_key(&object);
         if !is_made && !is_asked && self.residents.is_told(location) {
@@ -178,31 +376,11 @@ impl Dispatcher {
         if self.residents.find(executor, object).is_some() {
             return;
         }
-        let has_copy = self.catalog.holds(executor, object);
+        let has_copy = self.work.catalog.holds(executor, object);
         self.add_replica(executor, object);
-        if self.catalog.holds(executor, object) {
+        if self.work.catalog.holds(executor, object) {
             self.residents.of.entry(object).or_default().push(Resident { executor, is_own, has_copy });
         }
-    }
-
-    /// An executor has joined, for the first time or again.
-    pub(super) fn residents_joined(&mut self, executor: ExecutorId) {
-        let nearby = (*self.executors.by_id[&executor].offer.nearby).clone();
-        if nearby.is_empty() {
-            return;
-        }
-        let r = &mut self.residents;
-        for (list, map) in
-            [(&nearby.own, &mut r.own), (&nearby.told, &mut r.told), (&nearby.hosts, &mut r.by_host)]
-        {
-            for text in list {
-                map.entry(text.clone()).or_default().insert(executor);
-            }
-        }
-        r.nearby.insert(executor, nearby);
-        r.unserved.clear();
-        // Everything is looked at again, as this executor may have any of it.
-        r.n_seen = 0;
     }
 
     /// An executor has left, or its connection has broken and it may not know what it was asked. `held`: what it held.
@@ -235,153 +413,20 @@ impl Dispatcher {
         }
     }
 
-    // ------------------------------------------------------------ where home says that files lie
-
-    fn ask_for_places(&mut self, now: Timestamp, out: &mut Vec<Action>) {
-        while !self.residents.unasked.is_empty() && self.residents.asked.len() < ASKED_MAX {
-            // The executors of one beginning understand the same homes.
-            let r = &self.residents;
-            let is_heard = |executor: &&ExecutorId| {
-                self.executors.by_id.get(executor).is_some_and(|e| e.silent_since.is_none())
-            };
-            let Some((beginning, executor)) = r.told.iter().find_map(|(beginning, executors)| {
-                let begins = |o: &ObjectId| self.catalog.location(*o).text().starts_with(beginning.as_str());
-                r.unasked.iter().any(begins).then_some(())?;
-                Some((beginning.clone(), *executors.iter().find(is_heard)?))
-            }) else {
-                return;
-            };
-            let begins = |o: &&ObjectId| self.catalog.location(**o).text().starts_with(beginning.as_str());
-            let objects: Vec<ObjectId> = r.unasked.iter().filter(begins).take(PLACES_MAX).copied().collect();
-            let newest = objects.iter().filter_map(|object| self.catalog.named_by(*object)).max();
-            let r = &mut self.residents;
-            for object in &objects {
-                r.unasked.remove(object);
-                r.asked.insert(*object, executor);
-            }
-            if newest > r.waited_for {
-                r.waited_for = newest;
-                r.wait_until = Some(now.plus_ns(PLACES_WAIT_NS));
-            }
-            out.push(Action::FindPlaces { executor, objects });
-        }
-    }
-
-    /// Whether nothing is to be given out, because home is about to say where the first files of a run lie.
-    pub(super) fn awaits_places(&mut self, now: Timestamp) -> bool {
-        let r = &mut self.residents;
-        let waits = r.wait_until.is_some_and(|until| now < until) && !r.asked.is_empty();
-        if !waits {
-            r.wait_until = None;
-        }
-        waits
-    }
-
-    /// When the wait for places is over.
-    pub(super) fn places_due(&self) -> Option<Timestamp> {
-        self.residents.wait_until
-    }
-
     pub(super) fn on_places_found(&mut self, asked: &[ObjectId], placed: Vec<Placed>) {
         for object in asked {
             self.residents.asked.remove(object);
         }
         for Placed { object, size_bytes, hosts } in placed {
-            if !self.catalog.is_known(object) {
+            if !self.work.catalog.is_known(object) {
                 continue;
             }
-            if self.catalog.size_bytes(object).is_none() {
-                self.catalog.set_size_bytes(object, Some(size_bytes));
+            if self.work.catalog.size_bytes(object).is_none() {
+                self.work.catalog.set_size_bytes(object, Some(size_bytes));
             }
             let has_half = hosts.into_iter().filter(|(_, bytes)| *bytes >= size_bytes.div_ceil(2).max(1));
             self.residents.hosts.insert(object, has_half.map(|(host, _)| host).collect());
             self.look_for_residents(object);
-        }
-    }
-
-    // ------------------------------------------------------------ own files that others need
-
-    /// The inputs that have to be read by an executor on whose disk they lie before `executor` can get them.
-    pub(super) fn unread_inputs(
-        &self,
-        executor: ExecutorId,
-        run: RunId,
-        inputs: &[ObjectId],
-    ) -> Vec<ObjectId> {
-        if self.residents.of.is_empty() {
-            return vec![];
-        }
-        let mut unread: Vec<ObjectId> =
-            inputs.iter().filter(|object| self.is_unread(executor, run, **object)).copied().collect();
-        unread.sort_unstable();
-        unread.dedup();
-        unread
-    }
-
-    /// Whether the file lies on the own disks of other executors, of which one is there.
-    pub(super) fn is_elsewhere(&self, executor: ExecutorId, run: RunId, object: ObjectId) -> bool {
-        let r = &self.residents;
-        !r.of.is_empty()
-            && !r.is_own(executor, object)
-            && r.unserved.get(&object).is_none_or(|unserved| *unserved < run)
-            && self.find_reader(object, None).is_some()
-    }
-
-    fn is_unread(&self, executor: ExecutorId, run: RunId, object: ObjectId) -> bool {
-        self.is_elsewhere(executor, run, object) && self.lacks_copy(run, object)
-    }
-
-    /// The executor on whose disk the file lies, if nobody else has it and that executor is silent: it may come back.
-    pub(super) fn silent_owner(
-        &self,
-        executor: ExecutorId,
-        run: RunId,
-        object: ObjectId,
-    ) -> Option<ExecutorId> {
-        let list = self.residents.of.get(&object)?;
-        let owner = list.iter().find(|resident| resident.is_own)?.executor;
-        let waits = !self.residents.is_own(executor, object)
-            && self.find_reader(object, None).is_none()
-            && self.lacks_copy(run, object);
-        waits.then_some(owner)
-    }
-
-    /// Whether no cache has a copy of a resident file of which `run` knows that it is right.
-    fn lacks_copy(&self, run: RunId, object: ObjectId) -> bool {
-        let is_checked = self.catalog.checked_run(object).is_some_and(|checked| checked >= run);
-        let n_without = self.residents.without_copy(object).count();
-        self.catalog.digest(object).is_none() || !is_checked || self.catalog.n_holders(object) == n_without
-    }
-
-    /// An executor that can read the file on its own disk for others; `but` only if there is no other one.
-    fn find_reader(&self, object: ObjectId, but: Option<ExecutorId>) -> Option<ExecutorId> {
-        let n_reads =
-            |executor| self.residents.reads.values().filter(|read| read.executor == executor).count();
-        let able = self.residents.of.get(&object)?.iter().filter(|r| r.is_own).map(|r| r.executor);
-        let able = able.filter(|e| self.executors.by_id.get(e).is_some_and(|e| e.silent_since.is_none()));
-        able.min_by_key(|executor| (Some(*executor) == but, n_reads(*executor), *executor))
-    }
-
-    /// Lets a ready task wait until these files can be fetched from a cache.
-    pub(super) fn await_reads(
-        &mut self,
-        task: TaskId,
-        run: RunId,
-        unread: &[ObjectId],
-        out: &mut Vec<Action>,
-    ) {
-        self.take_ready(task);
-        self.waits.n_missing.insert(task, unread.len() as u32);
-        self.run_mut(run).n_waiting += 1;
-        for object in unread.iter().copied() {
-            if let Some(read) = self.residents.reads.get_mut(&object) {
-                read.waiters.push(task);
-                continue;
-            }
-            let executor = self.find_reader(object, None).expect("it was found when the task had to wait");
-            let read = Read { executor, run, waiters: vec![task], n_failed: 0 };
-            self.residents.reads.insert(object, read);
-            out.push(Action::ReadHome { executor, object, run });
         }
     }
 
@@ -399,11 +444,11 @@ impl Dispatcher {
             return;
         };
         let run = read.run;
-        if self.catalog.digest(object) == Some(digest) {
-            self.raise_checked_run(object, run);
+        if self.work.catalog.digest(object) == Some(digest) {
+            self.work.raise_checked_run(object, run);
             self.end_read(now, object, None, out);
         } else {
-            let location = shown(self.catalog.location(object).text()).to_string();
+            let location = shown(self.work.catalog.location(object).text()).to_string();
             let message = format!("{location} changed since this run first read it");
             self.end_read(now, object, Some(Failure { kind: FailureKind::InputChanged, message }), out);
         }
@@ -423,7 +468,7 @@ impl Dispatcher {
         read.n_failed += 1;
         let (n_failed, run) = (read.n_failed, read.run);
         if n_failed < READS_MAX
-            && let Some(next) = self.find_reader(object, Some(executor))
+            && let Some(next) = self.residents.find_reader(&self.schedule.executors, object, Some(executor))
         {
             self.residents.reads.get_mut(&object).expect("just seen").executor = next;
             out.push(Action::ReadHome { executor: next, object, run });
@@ -450,22 +495,11 @@ impl Dispatcher {
                 continue;
             }
             self.waits.n_missing.remove(&task);
-            self.run_mut(self.tasks.run_of(task)).n_waiting -= 1;
+            self.work.run_mut(self.work.tasks.run_of(task)).n_waiting -= 1;
             match &failure {
-                None => self.requeue(now, task),
+                None => self.schedule.requeue(&mut self.work, now, task),
                 Some(failure) => self.end_task(now, task, Outcome::Failed(failure.clone()), out),
             }
-        }
-    }
-
-    pub(super) fn check_residents(&self) {
-        for (object, list) in &self.residents.of {
-            for resident in list {
-                assert!(self.catalog.holds(resident.executor, *object), "{object:?} is a replica");
-            }
-        }
-        for (object, read) in &self.residents.reads {
-            assert!(self.executors.by_id.contains_key(&read.executor), "{object:?} is read by nobody");
         }
     }
 }

@@ -11,7 +11,7 @@
 //! A set of needs can be passed by others for ever: a task that needs four gpus waits while tasks that need one gpu
 //! come and go. After [`PASSED_MAX`] younger tasks have passed the oldest task of a set, one node is kept for it.
 //!
-//! Invariants, checked by [`Dispatcher::check_resources`]: the counts equal their recomputation from the attempts,
+//! Invariants, checked by [`Schedule::check_resources`]: the counts equal their recomputation from the attempts,
 //! and no amount of the whole cluster is held more often than it is there.
 
 use super::*;
@@ -38,6 +38,8 @@ struct Set {
 /// All sets of needs; number `i` is at place `i - 1`.
 #[derive(Default)]
 pub(super) struct Resources {
+    /// Named resources that the whole cluster has.
+    in_cluster: BTreeMap<String, u32>,
     sets: Vec<Set>,
     /// The sets that what the whole cluster has left is too little for.
     cluster_lacks: u64,
@@ -46,6 +48,10 @@ pub(super) struct Resources {
 }
 
 impl Resources {
+    pub(super) fn new(in_cluster: BTreeMap<String, u32>) -> Resources {
+        Resources { in_cluster, ..Resources::default() }
+    }
+
     /// Whether no run has tasks with needs.
     pub(super) fn is_empty(&self) -> bool {
         self.sets.is_empty()
@@ -69,15 +75,15 @@ impl Resources {
         (1..).map(NeedsId).zip(&self.sets)
     }
 
-    fn new_set(needs: &Needs, cluster: &BTreeMap<String, u32>) -> Set {
+    fn new_set(&self, needs: &Needs) -> Set {
         let (of_cluster, resources) =
-            needs.resources.clone().into_iter().partition(|(name, _)| cluster.contains_key(name));
+            needs.resources.clone().into_iter().partition(|(name, _)| self.in_cluster.contains_key(name));
         let of_node = Needs { resources, ..needs.clone() };
         Set { needs: needs.clone(), of_node, of_cluster, n_held: 0, n_passed: 0 }
     }
 
     /// Computes `cluster_lacks` anew; `true`: it changed.
-    fn settle_cluster(&mut self, cluster: &BTreeMap<String, u32>) -> bool {
+    fn settle_cluster(&mut self) -> bool {
         let mut lacks = 0;
         for (id, set) in self.numbered().filter(|(_, set)| !set.of_cluster.is_empty()) {
             let held = |name: &String| {
@@ -86,7 +92,7 @@ impl Resources {
                 self.sets.iter().map(of).sum::<u64>()
             };
             let has = |(name, n): (&String, &u32)| {
-                held(name) + u64::from(*n) <= cluster.get(name).copied().unwrap_or(0).into()
+                held(name) + u64::from(*n) <= self.in_cluster.get(name).copied().unwrap_or(0).into()
             };
             if !set.of_cluster.iter().all(has) {
                 lacks |= id.bit();
@@ -164,51 +170,52 @@ impl Resources {
     }
 }
 
-impl Dispatcher {
+impl Schedule {
     /// The number of the set of needs of an array's tasks. `Err`: there are too many different sets.
-    pub(super) fn number_needs(&mut self, array: &TaskArray) -> Result<NeedsId, String> {
+    pub(super) fn number_needs(&mut self, work: &Workload, array: &TaskArray) -> Result<NeedsId, String> {
         let Some(needs) = array.needs.as_deref().filter(|needs| !needs.is_empty()) else {
             return Ok(NeedsId::NONE);
         };
-        if let Some((id, _)) = self.resources.numbered().find(|(_, set)| set.needs == *needs) {
+        if let Some((id, _)) = self.executors.resources.numbered().find(|(_, set)| set.needs == *needs) {
             return Ok(id);
         }
-        let set = Resources::new_set(needs, &self.config.resources);
-        let id = if self.resources.sets.len() + 1 < NeedsId::N_MAX {
-            self.resources.sets.push(set);
-            NeedsId(self.resources.sets.len() as u8)
+        let set = self.executors.resources.new_set(needs);
+        let id = if self.executors.resources.sets.len() + 1 < NeedsId::N_MAX {
+            self.executors.resources.sets.push(set);
+            NeedsId(self.executors.resources.sets.len() as u8)
         } else {
-            let is_live = |run: &RunId| self.runs.get(run).is_some_and(|r| r.ended.is_none());
+            let is_live = |run: &RunId| work.runs.get(run).is_some_and(|r| r.ended.is_none());
             let mut used: u64 = 0;
-            for a in self.tasks.arrays.iter().filter(|a| is_live(&a.run)) {
+            for a in work.tasks.arrays.iter().filter(|a| is_live(&a.run)) {
                 used |= a.needs.bit();
             }
-            let free = self.resources.numbered().find(|(id, set)| used & id.bit() == 0 && set.n_held == 0);
+            let free =
+                self.executors.resources.numbered().find(|(id, set)| used & id.bit() == 0 && set.n_held == 0);
             let Some((id, _)) = free else {
                 return Err(format!(
                     "the tasks of all runs together need more than {} different sets of gpus and resources",
                     NeedsId::N_MAX - 1
                 ));
             };
-            self.resources.sets[usize::from(id.0) - 1] = set;
+            self.executors.resources.sets[usize::from(id.0) - 1] = set;
             // What was found out of the tasks that had this number.
-            self.walltimes.fresh.clear();
+            self.executors.walltimes.fresh.clear();
             id
         };
-        self.resources.settle_cluster(&self.config.resources);
-        self.update_rooms();
+        self.executors.resources.settle_cluster();
+        self.update_rooms(work);
         Ok(id)
     }
 
-    fn update_rooms(&mut self) {
+    fn update_rooms(&mut self, work: &Workload) {
         for executor in self.executors.by_id.keys().copied().collect::<Vec<_>>() {
-            self.update_room(executor);
+            self.update_room(work, executor);
         }
     }
 
     /// An attempt on `executor` begins (`true`) or ends to hold its needs. A beginning comes after the executor's load is
     /// changed, because rooms are computed from both.
-    pub(super) fn hold(&mut self, executor: ExecutorId, needs: NeedsId, holds: bool) {
+    pub(super) fn hold(&mut self, work: &Workload, executor: ExecutorId, needs: NeedsId, holds: bool) {
         if needs.is_none() {
             return;
         }
@@ -219,78 +226,96 @@ impl Dispatcher {
                 e.needs_held.remove(&needs);
             }
         }
-        let set = &mut self.resources.sets[usize::from(needs.0) - 1];
+        let set = &mut self.executors.resources.sets[usize::from(needs.0) - 1];
         set.n_held = if holds { set.n_held + 1 } else { set.n_held - 1 };
-        if !set.of_cluster.is_empty() && self.resources.settle_cluster(&self.config.resources) {
-            self.update_rooms();
+        if !set.of_cluster.is_empty() && self.executors.resources.settle_cluster() {
+            self.update_rooms(work);
         } else {
-            self.update_room(executor);
+            self.update_room(work, executor);
         }
     }
 
     /// An attempt ends whose executor is gone, or whose load the caller counts anew.
-    pub(super) fn hold_elsewhere(&mut self, needs: NeedsId) {
+    pub(super) fn hold_elsewhere(&mut self, work: &Workload, needs: NeedsId) {
         if needs.is_none() {
             return;
         }
-        let set = &mut self.resources.sets[usize::from(needs.0) - 1];
+        let set = &mut self.executors.resources.sets[usize::from(needs.0) - 1];
         set.n_held -= 1;
-        if !set.of_cluster.is_empty() && self.resources.settle_cluster(&self.config.resources) {
-            self.update_rooms();
+        if !set.of_cluster.is_empty() && self.executors.resources.settle_cluster() {
+            self.update_rooms(work);
         }
     }
 
-    /// Whether what the whole cluster has left is enough for one more task with these needs.
-    pub(super) fn cluster_has(&self, needs: NeedsId) -> bool {
-        self.resources.cluster_lacks & needs.bit() == 0
-    }
-
     /// A task with needs is given out: counts whom it passes.
-    pub(super) fn note_passed(&mut self, key: QueueKey, needs: NeedsId) {
+    pub(super) fn note_passed(&mut self, work: &Workload, key: QueueKey, needs: NeedsId) {
         if needs.is_none() {
             return;
         }
         let given = usize::from(needs.0) - 1;
-        self.resources.sets[given].n_passed = 0;
-        let mut changed = self.resources.kept.take_if(|(id, _)| *id == needs).is_some();
-        for i in 0..self.resources.sets.len() {
-            let (set, other) = (&self.resources.sets[i], &self.resources.sets[given]);
+        self.executors.resources.sets[given].n_passed = 0;
+        let mut changed = self.executors.resources.kept.take_if(|(id, _)| *id == needs).is_some();
+        for i in 0..self.executors.resources.sets.len() {
+            let (set, other) = (&self.executors.resources.sets[i], &self.executors.resources.sets[given]);
             if i == given || !Left::compete(&set.needs, &other.needs) {
                 continue;
             }
             let id = NeedsId(i as u8 + 1);
             let Some(first) = self.ready.queue.first_with(id).filter(|first| *first < key) else { continue };
-            self.resources.sets[i].n_passed += 1;
-            if self.resources.sets[i].n_passed >= PASSED_MAX && self.resources.kept.is_none() {
-                self.resources.kept =
-                    self.node_to_keep(self.tasks.size_of(first.task)).map(|node| (id, node));
-                changed |= self.resources.kept.is_some();
+            self.executors.resources.sets[i].n_passed += 1;
+            if self.executors.resources.sets[i].n_passed >= PASSED_MAX
+                && self.executors.resources.kept.is_none()
+            {
+                self.executors.resources.kept =
+                    self.executors.node_to_keep(work.tasks.size_of(first.task)).map(|node| (id, node));
+                changed |= self.executors.resources.kept.is_some();
             }
         }
         if changed {
-            self.update_rooms();
+            self.update_rooms(work);
         }
-    }
-
-    /// The node that is large enough for a task of that size and on which fewest attempts hold needs.
-    fn node_to_keep(&self, size: TaskSize) -> Option<ExecutorId> {
-        let able = self.executors.by_id.iter().filter(|(_, e)| e.is_connected() && self.is_able(e, size));
-        able.min_by_key(|(id, e)| (e.needs_held.values().sum::<u32>(), **id)).map(|(id, _)| *id)
     }
 
     /// Gives up keeping a node that nobody needs any more, or that is gone.
-    pub(super) fn settle_kept(&mut self) {
-        let Some((id, node)) = self.resources.kept else { return };
+    pub(super) fn settle_kept(&mut self, work: &Workload) {
+        let Some((id, node)) = self.executors.resources.kept else { return };
         let is_there = self.executors.by_id.get(&node).is_some_and(ExecutorState::is_connected);
         if !is_there || self.ready.queue.first_with(id).is_none() {
-            self.resources.kept = None;
-            self.update_rooms();
+            self.executors.resources.kept = None;
+            self.update_rooms(work);
         }
+    }
+
+    /// Panics when an invariant of the header is broken.
+    pub(super) fn check_resources(&self) {
+        for (id, set) in self.executors.resources.numbered() {
+            let held = self.attempts.reserved.values().filter(|r| r.needs == id).count();
+            assert_eq!(held, set.n_held as usize, "{id:?}");
+        }
+        for (executor, e) in &self.executors.by_id {
+            let mut held: BTreeMap<NeedsId, u32> = BTreeMap::new();
+            for r in e.assigned.keys().map(|task| &self.attempts.reserved[task]) {
+                if !r.needs.is_none() {
+                    *held.entry(r.needs).or_default() += 1;
+                }
+            }
+            assert_eq!(e.needs_held, held, "{executor:?}");
+        }
+        for (name, n, held) in self.executors.resources.cluster_resources() {
+            assert!(held <= n, "{held} of {n} {name} are held");
+        }
+    }
+}
+
+impl Resources {
+    /// Whether what the whole cluster has left is enough for one more task with these needs.
+    pub(super) fn cluster_has(&self, needs: NeedsId) -> bool {
+        self.cluster_lacks & needs.bit() == 0
     }
 
     /// What a task of that size takes of a node.
     pub(super) fn full_size(&self, size: TaskSize) -> Size {
-        let of_node = self.resources.set(size.needs).map(|set| &set.of_node);
+        let of_node = self.set(size.needs).map(|set| &set.of_node);
         Size {
             cpu_parts: match of_node {
                 Some(needs) if needs.cpu_parts > 0 => needs.cpu_parts.into(),
@@ -304,19 +329,19 @@ impl Dispatcher {
 
     /// How many more tasks with these needs may run at once for what the whole cluster has left.
     pub(super) fn n_more_in_cluster(&self, needs: NeedsId) -> u64 {
-        let Some(set) = self.resources.set(needs) else { return u64::MAX };
+        let Some(set) = self.set(needs) else { return u64::MAX };
         let left = |(name, n): (&String, &u32)| {
             let held =
                 |s: &Set| u64::from(s.n_held) * u64::from(s.of_cluster.get(name).copied().unwrap_or(0));
-            let held: u64 = self.resources.sets.iter().map(held).sum();
-            u64::from(self.config.resources[name]).saturating_sub(held) / u64::from(*n).max(1)
+            let held: u64 = self.sets.iter().map(held).sum();
+            u64::from(self.in_cluster[name]).saturating_sub(held) / u64::from(*n).max(1)
         };
         set.of_cluster.iter().map(left).min().unwrap_or(u64::MAX)
     }
 
     /// The slots of the smallest executor that can run a task of that size: its cpus, rounded up.
     pub(super) fn n_slots_for(&self, size: TaskSize) -> u32 {
-        let parts = self.resources.set(size.needs).map_or(0, |set| set.needs.cpu_parts);
+        let parts = self.set(size.needs).map_or(0, |set| set.needs.cpu_parts);
         size.cpus.max(parts.div_ceil(PARTS)).max(1)
     }
 
@@ -324,18 +349,48 @@ impl Dispatcher {
     pub(super) fn is_able(&self, e: &ExecutorState, size: TaskSize) -> bool {
         e.offer.slots >= self.n_slots_for(size)
             && e.offer.memory_bytes >= size.memory_bytes
-            && self.resources.set(size.needs).is_none_or(|set| e.offer.equipment.holds(&set.of_node))
+            && self.set(size.needs).is_none_or(|set| e.offer.equipment.holds(&set.of_node))
+    }
+
+    /// The needs of a task in words, after its slots and memory.
+    pub(super) fn needs_in_words(&self, id: NeedsId) -> String {
+        let Some(needs) = self.get(id) else { return String::new() };
+        let mut words = String::new();
+        if needs.gpu_parts > 0 {
+            words += &format!(" and {} of its gpus", in_parts(needs.gpu_parts.into()));
+        }
+        for (name, n) in &needs.resources {
+            words += &format!(" and {n} of {}", shown(name));
+        }
+        words
+    }
+
+    /// The resources of the whole cluster: name, how many there are, how many tasks hold.
+    pub fn cluster_resources(&self) -> Vec<(String, u32, u32)> {
+        let held = |name: &String| {
+            let of = |s: &Set| s.n_held * s.of_cluster.get(name).copied().unwrap_or(0);
+            self.sets.iter().map(of).sum()
+        };
+        self.in_cluster.iter().map(|(name, n)| (name.clone(), *n, held(name))).collect()
+    }
+}
+
+impl Executors {
+    /// The node that is large enough for a task of that size and on which fewest attempts hold needs.
+    fn node_to_keep(&self, size: TaskSize) -> Option<ExecutorId> {
+        let able = self.by_id.iter().filter(|(_, e)| e.is_connected() && self.resources.is_able(e, size));
+        able.min_by_key(|(id, e)| (e.needs_held.values().sum::<u32>(), **id)).map(|(id, _)| *id)
     }
 
     /// What a task of that size lacks beside slots and memory wherever it is put, in words; `None`: nothing.
     pub(super) fn why_unequipped(&self, id: NeedsId) -> Option<String> {
         let set = self.resources.set(id)?;
-        let cluster = &self.config.resources;
+        let cluster = &self.resources.in_cluster;
         if let Some((name, n)) = set.of_cluster.iter().find(|(name, n)| cluster[*name] < **n) {
             let has = cluster[name];
             return Some(format!("the task needs {n} of {}; the whole cluster has {has}", shown(name)));
         }
-        let offers = || self.executors.by_id.values().filter(|e| e.moving_to.is_none()).map(|e| &e.offer);
+        let offers = || self.by_id.values().filter(|e| e.moving_to.is_none()).map(|e| &e.offer);
         if offers().next().is_none() || offers().any(|offer| offer.equipment.holds(&set.of_node)) {
             return None;
         }
@@ -361,32 +416,15 @@ impl Dispatcher {
         }
         Some("no node has all gpus and resources that the task needs together".into())
     }
+}
 
-    /// The needs of a task in words, after its slots and memory.
-    pub(super) fn needs_in_words(&self, id: NeedsId) -> String {
-        let Some(needs) = self.resources.get(id) else { return String::new() };
-        let mut words = String::new();
-        if needs.gpu_parts > 0 {
-            words += &format!(" and {} of its gpus", in_parts(needs.gpu_parts.into()));
-        }
-        for (name, n) in &needs.resources {
-            words += &format!(" and {n} of {}", shown(name));
-        }
-        words
-    }
-
-    /// What `task`, which has been submitted, needs beside whole cpus and memory.
-    pub fn needs_of(&self, task: TaskId) -> Option<&Needs> {
-        let (array, _) = self.tasks.locate(task);
-        self.tasks.arrays[array.0 as usize].array.needs.as_deref()
-    }
-
+impl Dispatcher {
     /// What each executor, by id, and what the whole cluster holds: gpus in thousandths, and named resources.
     pub fn resources_held(&self, executor: ExecutorId) -> Needs {
         let mut sum = Needs::default();
-        let held = self.executors.by_id.get(&executor).map(|e| &e.needs_held);
+        let held = self.schedule.executors.by_id.get(&executor).map(|e| &e.needs_held);
         for (id, n) in held.into_iter().flatten() {
-            if let Some(set) = self.resources.set(*id) {
+            if let Some(set) = self.schedule.executors.resources.set(*id) {
                 sum.gpu_parts += set.of_node.gpu_parts * n;
                 for (name, amount) in &set.of_node.resources {
                     *sum.resources.entry(name.clone()).or_default() += amount * n;
@@ -398,30 +436,6 @@ impl Dispatcher {
 
     /// The resources of the whole cluster: name, how many there are, how many tasks hold.
     pub fn cluster_resources(&self) -> Vec<(String, u32, u32)> {
-        let held = |name: &String| {
-            let of = |s: &Set| s.n_held * s.of_cluster.get(name).copied().unwrap_or(0);
-            self.resources.sets.iter().map(of).sum()
-        };
-        self.config.resources.iter().map(|(name, n)| (name.clone(), *n, held(name))).collect()
-    }
-
-    /// Panics when an invariant of the header is broken.
-    pub(super) fn check_resources(&self) {
-        for (id, set) in self.resources.numbered() {
-            let held = self.attempts.reserved.values().filter(|r| r.needs == id).count();
-            assert_eq!(held, set.n_held as usize, "{id:?}");
-        }
-        for (executor, e) in &self.executors.by_id {
-            let mut held: BTreeMap<NeedsId, u32> = BTreeMap::new();
-            for r in e.assigned.keys().map(|task| &self.attempts.reserved[task]) {
-                if !r.needs.is_none() {
-                    *held.entry(r.needs).or_default() += 1;
-                }
-            }
-            assert_eq!(e.needs_held, held, "{executor:?}");
-        }
-        for (name, n, held) in self.cluster_resources() {
-            assert!(held <= n, "{held} of {n} {name} are held");
-        }
+        self.schedule.executors.resources.cluster_resources()
     }
 }

@@ -44,6 +44,7 @@ impl Mean {
         let squared_s2 = if self.n == 1 { 0.0 } else { before_s * after_s };
         self.variance_s2 += (squared_s2 - self.variance_s2) / share as f64;
     }
+
     /// The mean and three standard deviations. A few tasks do not show how much times vary: the deviation is
     /// taken to be at least a part of the mean that falls with their number, a quarter of it for one task.
     fn longest_ns(&self) -> Option<u64> {
@@ -51,6 +52,7 @@ impl Mean {
         let deviation_ns = deviation_ns.max(self.ns / (4 * self.n.clamp(1, MEMORY)));
         (self.n > 0).then(|| self.ns.saturating_add(deviation_ns.saturating_mul(DEVIATIONS)))
     }
+
     fn get(self) -> Option<u64> {
         (self.n > 0).then_some(self.ns)
     }

@@ -31,6 +31,7 @@ impl Ends {
     pub(super) fn new(n_tasks: u32) -> Ends {
         Ends(vec![0; (n_tasks as usize).div_ceil(32)])
     }
+
     pub(super) fn get(&self, i: u32) -> End {
         match self.0[i as usize / 32] >> (2 * (i % 32)) & 3 {
             0 => End::Not,
@@ -39,6 +40,7 @@ impl Ends {
             _ => End::Cancelled,
         }
     }
+
     pub(super) fn set(&mut self, i: u32, end: End) {
         let word = &mut self.0[i as usize / 32];
         *word = *word & !(3 << (2 * (i % 32))) | (end as u64) << (2 * (i % 32));

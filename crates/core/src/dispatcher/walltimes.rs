@@ -164,6 +164,17 @@ pub(super) enum Loss {
 }
 
 impl Loss {
+    /// How an executor ended that was lost at `now`.
+    pub(super) fn of(now: Timestamp, lost: &ExecutorState) -> Loss {
+        let at = lost.silent_since.unwrap_or(now);
+        match &lost.ends {
+            Some(ends) if ends.has_come(at) && ends.notice.is_some() => Loss::Notice,
+            Some(ends) if ends.has_come(at) => Loss::Walltime { ends: ends.clone(), at },
+            Some(ends) if at >= ends.drains_from() => Loss::Draining { ends: ends.clone() },
+            _ => Loss::Unforeseen,
+        }
+    }
+
     /// Whether one of the executor's tasks may be the cause.
     pub fn is_suspicious(&self) -> bool {
         matches!(self, Loss::Unforeseen | Loss::Draining { .. })
@@ -183,10 +194,10 @@ impl Loss {
     }
 }
 
-impl Dispatcher {
+impl Executors {
     /// An executor with an end has come, or has come back.
     pub(super) fn note_ends(&mut self, executor: ExecutorId) {
-        let limited = self.executors.by_id.get(&executor).is_some_and(|e| e.ends.is_some() && !e.draining);
+        let limited = self.by_id.get(&executor).is_some_and(|e| e.ends.is_some() && !e.draining);
         if limited {
             self.walltimes.limited.insert(executor);
         }
@@ -198,7 +209,7 @@ impl Dispatcher {
         if self.walltimes.limited.is_empty() && self.walltimes.fresh.is_empty() {
             return;
         }
-        let ends = |id: &ExecutorId| self.executors.by_id.get(id).and_then(|e| e.ends.as_ref());
+        let ends = |id: &ExecutorId| self.by_id.get(id).and_then(|e| e.ends.as_ref());
         let never = self.walltimes.limited.iter().filter_map(ends).map(Ends::never_matters_ns).min();
         let never = never.unwrap_or(u64::MAX);
         let sizes: Vec<TaskSize> = self.walltimes.fresh.keys().copied().collect();
@@ -217,9 +228,9 @@ impl Dispatcher {
 
     /// The longest time that a fresh executor has which is large enough and takes tasks.
     fn longest_fresh(&self, size: TaskSize) -> TimeLeft {
-        let is_large = |e: &&ExecutorState| self.is_able(e, size) && !e.draining;
+        let is_large = |e: &&ExecutorState| self.resources.is_able(e, size) && !e.draining;
         let mut longest_ns = None;
-        for e in self.executors.by_id.values().filter(is_large) {
+        for e in self.by_id.values().filter(is_large) {
             match &e.ends {
                 None => return TimeLeft::NO_END,
                 Some(ends) => longest_ns = longest_ns.max(Some(ends.fresh_ns())),
@@ -228,51 +239,81 @@ impl Dispatcher {
         longest_ns.map_or(TimeLeft::NO_END, TimeLeft::of_ns)
     }
 
+    /// When the next executor begins to drain.
+    pub(super) fn next_drain(&self) -> Option<Timestamp> {
+        let ends = |id: &ExecutorId| self.by_id.get(id).and_then(|e| e.ends.as_ref());
+        self.walltimes.limited.iter().filter_map(ends).map(Ends::drains_from).min()
+    }
+
+    pub(super) fn check_walltimes(&self) {
+        for (id, e) in &self.by_id {
+            let limited = e.ends.is_some() && !e.draining;
+            assert_eq!(self.walltimes.limited.contains(id), limited, "{id:?}");
+        }
+        assert!(self.walltimes.limited.iter().all(|id| self.by_id.contains_key(id)));
+    }
+}
+
+impl Schedule {
     /// The step of a task's longest expected time, by rules 1 and 2.
     pub(super) fn lasts_of(&self, task: TaskId, stage: u32, size: TaskSize) -> Lasts {
-        if self.walltimes.limited.is_empty() {
+        if self.executors.walltimes.limited.is_empty() {
             return Lasts::ANY;
         }
         let had_ns = self.attempts.histories.get(&task).map_or(0, |h| part(h.cut_ns, LONGER_PART));
         let ns = self.run_times.longest_ns(stage).unwrap_or(0).max(had_ns);
-        if ns <= self.walltimes.never_matters_ns {
+        if ns <= self.executors.walltimes.never_matters_ns {
             return Lasts::ANY;
         }
-        let fresh = self.walltimes.fresh.get(&size).copied().unwrap_or_else(|| self.longest_fresh(size));
+        let fresh = self
+            .executors
+            .walltimes
+            .fresh
+            .get(&size)
+            .copied()
+            .unwrap_or_else(|| self.executors.longest_fresh(size));
         let lasts = Lasts::of_ns(ns);
         fresh.longest().map_or(lasts, |longest| lasts.min(longest))
     }
 
     /// The same for a task that is about to be queued, remembering what was found out on the way.
     pub(super) fn step_of(&mut self, task: TaskId, stage: u32, size: TaskSize) -> Lasts {
-        if !self.walltimes.limited.is_empty() && !self.walltimes.fresh.contains_key(&size) {
-            let fresh = self.longest_fresh(size);
-            self.walltimes.fresh.insert(size, fresh);
+        if !self.executors.walltimes.limited.is_empty() && !self.executors.walltimes.fresh.contains_key(&size)
+        {
+            let fresh = self.executors.longest_fresh(size);
+            self.executors.walltimes.fresh.insert(size, fresh);
         }
         self.lasts_of(task, stage, size)
     }
 
     /// A task of a stage has ended, so how long its tasks take may be known better.
     pub(super) fn note_run_time(&mut self, stage: u32) {
-        if !self.walltimes.limited.is_empty() && self.run_times.has_other_step(stage) {
-            self.walltimes.stages.insert(stage);
-            self.walltimes.next_look = Timestamp::default();
+        if !self.executors.walltimes.limited.is_empty() && self.run_times.has_other_step(stage) {
+            self.executors.walltimes.stages.insert(stage);
+            self.executors.walltimes.next_look = Timestamp::default();
         }
     }
 
     /// Looks at the executors that have an end, if that is due: what they have left, whether they drain, and which
     /// tasks still fit.
-    pub(super) fn look_at_ends(&mut self, now: Timestamp, out: &mut Vec<Action>) {
-        if now < self.walltimes.next_look {
+    pub(super) fn look_at_ends(
+        &mut self,
+        work: &mut Workload,
+        intermediates: &Intermediates,
+        moves: &mut Moves,
+        now: Timestamp,
+        out: &mut Vec<Action>,
+    ) {
+        if now < self.executors.walltimes.next_look {
             return;
         }
         let mut next_ns = LOOK_NS_MAX;
-        for executor in self.walltimes.limited.clone() {
+        for executor in self.executors.walltimes.limited.clone() {
             let Some(e) = self.executors.by_id.get(&executor) else { continue };
             let Some(ends) = &e.ends else { continue };
             if now >= ends.drains_from() {
                 let reason = ends.why_drained();
-                self.drain(now, executor, reason, out);
+                self.drain(work, intermediates, moves, now, executor, reason, out);
                 continue;
             }
             let part_ns = ends.usable_until().since_ns(now) / LOOK_PART;
@@ -281,33 +322,33 @@ impl Dispatcher {
             let left = ends.left(now);
             let left_ns = ends.usable_until().since_ns(now);
             if (left, left_ns / LOOK_NS_MAX) != (e.left, e.left_ns / LOOK_NS_MAX) {
-                self.change_load(executor, |e| (e.left, e.left_ns) = (left, left_ns));
+                self.change_load(work, executor, |e| (e.left, e.left_ns) = (left, left_ns));
             }
         }
-        self.walltimes.next_look = now.plus_ns(next_ns);
-        let all = std::mem::take(&mut self.walltimes.all_stages);
-        let stages = std::mem::take(&mut self.walltimes.stages);
+        self.executors.walltimes.next_look = now.plus_ns(next_ns);
+        let all = std::mem::take(&mut self.executors.walltimes.all_stages);
+        let stages = std::mem::take(&mut self.executors.walltimes.stages);
         if all || !stages.is_empty() {
-            self.step_anew(now, |stage| all || stages.contains(&stage));
+            self.step_anew(work, now, |stage| all || stages.contains(&stage));
         }
     }
 
     /// Gives the queued tasks of some stages their steps anew.
-    fn step_anew(&mut self, now: Timestamp, of: impl Fn(u32) -> bool) {
+    fn step_anew(&mut self, work: &mut Workload, now: Timestamp, of: impl Fn(u32) -> bool) {
         let mut again = vec![];
         for size in self.ready.queue.sizes() {
             for key in self.ready.queue.tasks_of_size(size) {
-                let (array, i) = self.tasks.locate(key.task);
-                if of(self.tasks.arrays[array.0 as usize].stage) {
+                let (array, i) = work.tasks.locate(key.task);
+                if of(work.tasks.arrays[array.0 as usize].stage) {
                     again.push((key, array, i));
                 }
             }
         }
         for (key, ..) in &again {
-            self.ready.queue.leave(&self.catalog, *key);
+            self.ready.queue.leave(&work.catalog, *key);
         }
         for (key, array, i) in again {
-            self.unfold(now, key, array, i);
+            self.unfold(work, now, key, array, i);
         }
         self.run_times.stepped(of);
     }
@@ -315,6 +356,9 @@ impl Dispatcher {
     /// The executor ends in `within_ns`, and has said why.
     pub(super) fn on_executor_leaving(
         &mut self,
+        work: &Workload,
+        intermediates: &Intermediates,
+        moves: &mut Moves,
         now: Timestamp,
         executor: ExecutorId,
         within_ns: u64,
@@ -327,12 +371,21 @@ impl Dispatcher {
             let (life_ns, whole_ns) = (within_ns, within_ns);
             e.ends = Some(Ends { at, life_ns, whole_ns, notice: Some(reason.clone()) });
         }
-        self.drain(now, executor, reason, out);
+        self.drain(work, intermediates, moves, now, executor, reason, out);
     }
 
     /// The executor gets nothing more, gives back what has not begun, and other nodes copy what only it holds.
-    fn drain(&mut self, now: Timestamp, executor: ExecutorId, reason: String, out: &mut Vec<Action>) {
-        self.walltimes.limited.remove(&executor);
+    fn drain(
+        &mut self,
+        work: &Workload,
+        intermediates: &Intermediates,
+        moves: &mut Moves,
+        now: Timestamp,
+        executor: ExecutorId,
+        reason: String,
+        out: &mut Vec<Action>,
+    ) {
+        self.executors.walltimes.limited.remove(&executor);
         let Some(e) = self.executors.by_id.get(&executor) else { return };
         let mut unbegun = vec![];
         for (&task, &attempt) in &e.assigned {
@@ -342,21 +395,21 @@ impl Dispatcher {
             }
         }
         out.append(&mut unbegun);
-        self.on_executor_draining(now, executor);
+        self.on_executor_draining(work, intermediates, moves, now, executor);
         out.push(Action::DrainExecutor { executor, reason });
     }
 
-    /// How an executor ended that was lost at `now`.
-    pub(super) fn how_lost(now: Timestamp, lost: &ExecutorState) -> Loss {
-        let at = lost.silent_since.unwrap_or(now);
-        match &lost.ends {
-            Some(ends) if ends.has_come(at) && ends.notice.is_some() => Loss::Notice,
-            Some(ends) if ends.has_come(at) => Loss::Walltime { ends: ends.clone(), at },
-            Some(ends) if at >= ends.drains_from() => Loss::Draining { ends: ends.clone() },
-            _ => Loss::Unforeseen,
+    /// The longest expected time of those ready tasks for which it is the shortest; `None` if no task is ready, or
+    /// nothing is known of some ready task.
+    pub(super) fn shortest_ready_ns(&self) -> Option<u64> {
+        if self.ready.n_tasks == 0 || !self.executors.by_id.values().any(ExecutorState::is_idle_with_an_end) {
+            return None;
         }
+        self.run_times.shortest_ready_ns()
     }
+}
 
+impl Attempts {
     /// Counts that a task was on an executor whose time was over. Gives a sentence if the task needs more time
     /// than there is.
     pub(super) fn note_cut(
@@ -368,7 +421,7 @@ impl Dispatcher {
         at: Timestamp,
     ) -> Option<String> {
         let had_ns = at.since_ns(given_at);
-        let history = self.attempts.tried(task, attempt);
+        let history = self.tried(task, attempt);
         history.cut_ns = history.cut_ns.max(had_ns);
         if ends.at.since_ns(given_at) < part(ends.life_ns, FRESH_PART) {
             return None;
@@ -380,48 +433,33 @@ impl Dispatcher {
             format!("the task needs more than the walltime of {whole}: {n} nodes ended while it ran, which it had for up to {had}")
         })
     }
+}
 
+impl Walltimes {
+    /// Whether an idle executor has too little time for tasks that take `shortest_ns` at most. A fresh one has enough for any.
+    pub(super) fn has_no_time(&self, e: &ExecutorState, shortest_ns: Option<u64>) -> bool {
+        let (Some(ends), Some(ns)) = (&e.ends, shortest_ns) else { return false };
+        let fits = ns <= self.never_matters_ns || e.left.is_enough_for(Lasts::of_ns(ns));
+        e.is_idle_with_an_end() && e.left_ns < ends.fresh_ns() && !fits
+    }
+}
+
+impl Dispatcher {
     /// A sentence for each executor that drains because it ends soon.
     pub fn ending(&self) -> impl Iterator<Item = String> {
-        self.executors.by_id.values().filter(|e| e.draining && e.silent_since.is_none()).filter_map(|e| {
-            let why = e.ends.as_ref()?.why_drained();
-            Some(format!("node `{}` gets nothing more, because {why}", e.offer.name))
-        })
+        self.schedule.executors.by_id.values().filter(|e| e.draining && e.silent_since.is_none()).filter_map(
+            |e| {
+                let why = e.ends.as_ref()?.why_drained();
+                Some(format!("node `{}` gets nothing more, because {why}", e.offer.name))
+            },
+        )
     }
 
     /// Whether tasks wait, and an idle executor has too little time left for each of them.
     pub fn is_short_of_time(&self, executor: ExecutorId) -> bool {
-        self.executors.by_id.get(&executor).is_some_and(|e| self.has_no_time(e, self.shortest_ready_ns()))
-    }
-
-    /// The longest expected time of those ready tasks for which it is the shortest; `None` if no task is ready, or
-    /// nothing is known of some ready task.
-    pub(super) fn shortest_ready_ns(&self) -> Option<u64> {
-        if self.ready.n_tasks == 0 || !self.executors.by_id.values().any(ExecutorState::is_idle_with_an_end) {
-            return None;
-        }
-        self.run_times.shortest_ready_ns()
-    }
-
-    /// Whether an idle executor has too little time for tasks that take `shortest_ns` at most. A fresh one has enough for any.
-    pub(super) fn has_no_time(&self, e: &ExecutorState, shortest_ns: Option<u64>) -> bool {
-        let (Some(ends), Some(ns)) = (&e.ends, shortest_ns) else { return false };
-        let fits = ns <= self.walltimes.never_matters_ns || e.left.is_enough_for(Lasts::of_ns(ns));
-        e.is_idle_with_an_end() && e.left_ns < ends.fresh_ns() && !fits
-    }
-
-    /// When the next executor begins to drain.
-    pub(super) fn next_drain(&self) -> Option<Timestamp> {
-        let ends = |id: &ExecutorId| self.executors.by_id.get(id).and_then(|e| e.ends.as_ref());
-        self.walltimes.limited.iter().filter_map(ends).map(Ends::drains_from).min()
-    }
-
-    pub(super) fn check_walltimes(&self) {
-        for (id, e) in &self.executors.by_id {
-            let limited = e.ends.is_some() && !e.draining;
-            assert_eq!(self.walltimes.limited.contains(id), limited, "{id:?}");
-        }
-        assert!(self.walltimes.limited.iter().all(|id| self.executors.by_id.contains_key(id)));
+        self.schedule.executors.by_id.get(&executor).is_some_and(|e| {
+            self.schedule.executors.walltimes.has_no_time(e, self.schedule.shortest_ready_ns())
+        })
     }
 }
 

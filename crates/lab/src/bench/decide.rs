@@ -184,7 +184,7 @@ fn through_the_dispatcher(name: &str, args: &DecideArgs) -> Result<Vec<f64>, Fau
     let mut random = Random(1);
     let (mut core, mut out) = filled(name, args, &mut random)?;
     let mut cached: HashMap<ExecutorId, VecDeque<ObjectId>> = (1..=args.executors)
-        .map(|e| (ExecutorId(e), core.catalog().objects_on(ExecutorId(e)).into()))
+        .map(|e| (ExecutorId(e), core.work().catalog().objects_on(ExecutorId(e)).into()))
         .collect();
     let uses_caches = placement::by_name(name, &placement::Config::default()).map_err(failed)?.uses_caches();
     let mut running: Vec<(ExecutorId, Box<Assignment>)> = vec![];
@@ -204,7 +204,7 @@ fn through_the_dispatcher(name: &str, args: &DecideArgs) -> Result<Vec<f64>, Fau
         let mut inputs = vec![];
         for input in &assignment.inputs {
             let object = input.object;
-            let hit = core.catalog().holds(executor, object);
+            let hit = core.work().catalog().holds(executor, object);
             if !hit && uses_caches {
                 let known = input.known.clone().ok_or_else(|| failed("an input's bytes are not known"))?;
                 let cache = cached.get_mut(&executor).ok_or_else(|| failed("an executor is not known"))?;

@@ -246,7 +246,7 @@ impl Cluster {
 
     /// The attempt has copied what it lacked, and ended well.
     fn end(&mut self, executor: ExecutorId, assignment: &Assignment) {
-        let catalog = self.core.catalog();
+        let catalog = self.core.work().catalog();
         let version =
             |stays: bool| (!stays).then(|| HomeVersion { size_bytes: FILE_BYTES, stamp: "1".into() });
         let lacking = assignment.inputs.iter().filter(|i| !catalog.holds(executor, i.object));

@@ -288,8 +288,8 @@ impl Cluster {
                 self.join(&format!("{name}'"), 2);
             } else if dice < self.weather.lose_per_cent + self.weather.cancel_per_cent {
                 let task = TaskId(self.rng.below(20));
-                if self.core.has_task(task) {
-                    let run = self.core.run_of(task);
+                if self.core.work().has_task(task) {
+                    let run = self.core.work().run_of(task);
                     self.feed(Event::CancelRequested { run, task: Some(task) });
                 }
             }
@@ -305,8 +305,9 @@ impl Cluster {
         match word {
             Word::Ended(mut report, inputs) => {
                 // Object numbers are this life's.
-                let find =
-                    |core: &Dispatcher, location: &str| core.catalog().find(CatalogLocation::of(location));
+                let find = |core: &Dispatcher, location: &str| {
+                    core.work().catalog().find(CatalogLocation::of(location))
+                };
                 report.inputs = inputs
                     .iter()
                     .filter_map(|(location, outcome, wait_ns)| {
@@ -338,7 +339,7 @@ impl Cluster {
                 let mut added = vec![];
                 for location in locations {
                     node.cache.insert(location.clone());
-                    let Some(object) = self.core.catalog().find(CatalogLocation::of(&location)) else {
+                    let Some(object) = self.core.work().catalog().find(CatalogLocation::of(&location)) else {
                         continue;
                     };
                     let size_bytes = size_of(&location);
@@ -385,7 +386,7 @@ impl Cluster {
     }
 
     fn on_assign(&mut self, executor: ExecutorId, assignment: Assignment) {
-        let spec = self.core.task_spec(assignment.task);
+        let spec = self.core.work().task_spec(assignment.task);
         let received = self.now.plus_ns(MS);
         let node = self.nodes.get_mut(&executor).expect("assigned to a node that is there");
         node.has.insert(assignment.task, assignment.attempt);

@@ -232,7 +232,7 @@ impl<O: Outside> Session<O> {
     pub(super) fn record_end(&mut self, task: TaskId, outcome: Outcome, by: Option<(ExecutorId, AttemptNo)>) {
         let outputs =
             self.recording.outputs.remove(&task).filter(|_| outcome == Outcome::Done).unwrap_or_default();
-        let (run, ended) = (self.core.run_of(task), Ended::from(&outcome));
+        let (run, ended) = (self.core.work().run_of(task), Ended::from(&outcome));
         let effect = Effect::TaskEnded { task, run, outcome: ended, by };
         if self.journal(&Record::TaskEnded { task, outcome, outputs }, Some(effect)).is_some() {
             self.recording.ends.begin(task, by);
@@ -297,7 +297,7 @@ impl<O: Outside> Session<O> {
     }
 
     pub(super) fn note_end_of(&mut self, run: RunId) {
-        if let Some(at) = self.core.find_run(run).and_then(|r| r.ended) {
+        if let Some(at) = self.core.work().find_run(run).and_then(|r| r.ended) {
             self.journal(&Record::RunEndedAt { run, at }, None);
         }
     }

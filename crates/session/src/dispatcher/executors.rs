@@ -288,8 +288,8 @@ impl<O: Outside> Session<O> {
     /// What in the message cannot be. Tasks of which this dispatcher does not know are old ones, see [`Self::on_told`].
     pub(super) fn find_nonsense(&self, message: &FromExecutor) -> Option<String> {
         let FromExecutor::Node(message) = message else { return None };
-        let is_old = message.reported().is_some_and(|(task, _)| !self.core.has_task(task));
-        if is_old { None } else { self.core.find_nonsense_in_message(message) }
+        let is_old = message.reported().is_some_and(|(task, _)| !self.core.work().has_task(task));
+        if is_old { None } else { self.core.work().find_nonsense_in_message(message) }
     }
 
     /// How often an executor without attempts has to speak.
@@ -376,7 +376,7 @@ impl<O: Outside> Session<O> {
             return;
         }
         // An attempt that was given up may come back late: its outputs do not count.
-        let is_current = self.core.has_task(report.task)
+        let is_current = self.core.work().has_task(report.task)
             && matches!(
                 self.core.task_state(report.task),
                 TaskState::Reserved { executor: e, attempt: a, .. } if (e, a) == (executor, report.attempt)
@@ -389,7 +389,7 @@ impl<O: Outside> Session<O> {
 
     /// An executor reported on an attempt: the core hears it, and says by its actions what of that is to be recorded.
     fn on_told(&mut self, executor: ExecutorId, task: TaskId, attempt: AttemptNo, event: Event) {
-        if !self.core.has_task(task) {
+        if !self.core.work().has_task(task) {
             self.tell(executor, ToExecutor::Forgotten { ended: vec![(task, attempt)] });
             return;
         }
@@ -402,7 +402,7 @@ impl<O: Outside> Session<O> {
             let by_work = self.executors.listening.ns(self.now) + BEATS_MISSED_MAX * HEARTBEAT_NS;
             e.silent_at = e.silent_at.min(by_work);
         }
-        let spec = self.core.task_spec(assignment.task);
+        let spec = self.core.work().task_spec(assignment.task);
         self.tell_sources(executor, &assignment.inputs);
         let permits = self.permits(executor, &assignment.inputs);
         self.tell(executor, ToExecutor::Assign(Box::new(AssignTask { assignment, spec, permits })));

@@ -40,7 +40,7 @@ impl<O: Outside> Session<O> {
             let reason = "the runs of a group are forgotten at its first dispatcher".into();
             return self.refuse(connection, number, reason);
         }
-        let why_not = |run: &RunId| match self.core.find_run(*run) {
+        let why_not = |run: &RunId| match self.core.work().find_run(*run) {
             None => Some(self.no_run(*run)),
             Some(_) => self.core.why_part_kept(*run),
         };
@@ -82,7 +82,7 @@ impl<O: Outside> Session<O> {
         // Clients that watch the run have yet to hear that it has ended.
         self.tell_watchers();
         self.forgetting.asked.remove(&run);
-        if self.core.find_run(run).is_some_and(|r| r.ended.is_none()) {
+        if self.core.work().find_run(run).is_some_and(|r| r.ended.is_none()) {
             // A task of this part runs again, and no other task needs its files.
             self.forgetting_parts.follow(run);
         } else {
@@ -101,18 +101,18 @@ impl<O: Outside> Session<O> {
         if !self.forgetting.asked.is_empty() {
             return;
         }
-        let n_known: u64 = self.core.runs().map(|(_, r)| r.n_tasks).sum();
+        let n_known: u64 = self.core.work().runs().map(|(_, r)| r.n_tasks).sum();
         let n_forgotten_max = n_known / KNOWN_FOR_EACH_FORGOTTEN;
         if self.forgetting.n_tasks >= self.options.clean_after_tasks.max(n_forgotten_max) {
             self.forgetting.n_tasks = 0;
             self.outside.clean_journal();
-            self.outside.cut_log(self.first_run(), self.core.first_task());
+            self.outside.cut_log(self.first_run(), self.core.work().first_task());
         }
     }
 
     /// Forgets what is known of `run` and of submissions into it.
     pub(super) fn forget_run(&mut self, run: RunId) {
-        self.forgetting.n_tasks += self.core.find_run(run).map_or(0, |r| r.n_tasks);
+        self.forgetting.n_tasks += self.core.work().find_run(run).map_or(0, |r| r.n_tasks);
         self.forgetting.any = true;
         self.recording.durable.remove(&run);
         self.submissions.added.retain(|(of, _), _| *of != run);
@@ -123,7 +123,7 @@ impl<O: Outside> Session<O> {
 
     /// The oldest run that is not forgotten; if there is none, the next one.
     pub(super) fn first_run(&self) -> RunId {
-        self.core.runs().map(|(run, _)| run).next().unwrap_or(RunId(self.next_run))
+        self.core.work().runs().map(|(run, _)| run).next().unwrap_or(RunId(self.next_run))
     }
 
     /// The sentence that refuses a request about a run which is not known here.

@@ -155,7 +155,7 @@ impl<O: Outside> Session<O> {
     /// All members have answered, so each wish of a client is granted or refused.
     fn grant_wishes(&mut self) {
         for Wish { connection, number, runs } in std::mem::take(&mut self.forgetting_parts.wishes) {
-            let why_not = |run: &RunId| match self.core.find_run(*run) {
+            let why_not = |run: &RunId| match self.core.work().find_run(*run) {
                 None => Some(self.no_run(*run)),
                 Some(_) => self.core.why_kept(*run),
             };
@@ -192,7 +192,7 @@ impl<O: Outside> Session<O> {
     /// The first member begins a connection to another member with the runs that it knows, if it has ever forgotten one.
     pub(super) fn tell_known_runs(&mut self, member: MemberId) {
         if self.forgetting.any && self.group.as_ref().is_some_and(Group::is_first) {
-            let runs = self.core.runs().filter(|(_, r)| r.committed).map(|(run, _)| run).collect();
+            let runs = self.core.work().runs().filter(|(_, r)| r.committed).map(|(run, _)| run).collect();
             let next_run = self.next_run;
             self.tell_member(member, &FromMember::KnownRuns { runs, next_run });
         }
@@ -200,7 +200,7 @@ impl<O: Outside> Session<O> {
 
     pub(super) fn on_known_runs(&mut self, member: MemberId, runs: Vec<RunId>, next_run: u32) {
         let known: BTreeSet<RunId> = runs.into_iter().collect();
-        let ours = self.core.runs().filter(|(_, r)| r.committed).map(|(run, _)| run);
+        let ours = self.core.work().runs().filter(|(_, r)| r.committed).map(|(run, _)| run);
         let gone = ours.filter(|run| run.0 < next_run && !known.contains(run) && self.is_in_parts(*run));
         let gone = gone.collect();
         self.on_forgotten_elsewhere(member, gone);
@@ -217,7 +217,7 @@ impl<O: Outside> Session<O> {
     /// Forgets the runs that the first member has forgotten and that nothing keeps here any more.
     pub(super) fn follow_forgotten(&mut self) {
         for run in std::mem::take(&mut self.forgetting_parts.following) {
-            let Some(state) = self.core.find_run(run) else { continue };
+            let Some(state) = self.core.work().find_run(run) else { continue };
             self.forgetting_parts.following.insert(run);
             let (has_ended, is_cancelled) = (state.ended.is_some(), state.cancelled);
             if self.core.why_part_kept(run).is_none() {

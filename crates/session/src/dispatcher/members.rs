@@ -208,7 +208,7 @@ impl<O: Outside> Session<O> {
                     continue;
                 }
             };
-            if let Some(what) = self.core.find_nonsense(&event) {
+            if let Some(what) = self.core.work().find_nonsense(&event) {
                 let who = format!("dispatcher {} of {n_members}", member.0 + 1);
                 self.say(format!("eyas: {who} speaks of {what}; its connection is closed"));
                 return self.on_disconnected(connection);

@@ -384,14 +384,14 @@ impl<O: Outside> Session<O> {
                 self.tell(executor, ToExecutor::Recall { task, attempt })
             }
             Action::NameObjects { executor, objects } => {
-                let catalog = self.core.catalog();
+                let catalog = self.core.work().catalog();
                 let named = |o: ObjectId| (o, catalog.location(o).text().to_owned(), catalog.digest(o));
                 let objects = objects.into_iter().map(named).collect();
                 self.tell(executor, ToExecutor::Named { objects })
             }
             Action::DropReplicas { executor, objects } => self.tell(executor, ToExecutor::Drop { objects }),
             Action::Prefetch { executor, batch, inputs } => {
-                let location = |i: &AssignedInput| self.core.location(i.object).text().to_owned();
+                let location = |i: &AssignedInput| self.core.work().location(i.object).text().to_owned();
                 let locations = inputs.iter().map(location).collect();
                 self.tell_sources(executor, &inputs);
                 let permits = self.permits(executor, &inputs);
@@ -402,19 +402,19 @@ impl<O: Outside> Session<O> {
                 self.tell(executor, ToExecutor::CancelPrefetch { objects })
             }
             Action::FindPlaces { executor, objects } => {
-                let located = |o: ObjectId| (o, self.core.location(o).text().to_owned());
+                let located = |o: ObjectId| (o, self.core.work().location(o).text().to_owned());
                 let objects = objects.into_iter().map(located).collect();
                 self.tell(executor, ToExecutor::FindPlaces { objects });
             }
             Action::ReadHome { executor, object, run } => {
-                let location = self.core.location(object).text().to_owned();
+                let location = self.core.work().location(object).text().to_owned();
                 self.tell(executor, ToExecutor::ReadHome { object, location, run });
             }
             // They are for the event log.
             Action::FoundPattern { .. } | Action::EndCollective { .. } => {}
             Action::RemoveParts { executor, attempts } => {
                 let told = |(task, attempt)| {
-                    let outputs = self.core.task_spec(task).outputs.into_iter();
+                    let outputs = self.core.work().task_spec(task).outputs.into_iter();
                     let outputs = outputs.map(|(_, location)| location);
                     let at_home = outputs.filter(|location| !CatalogLocation::of(location).stays());
                     (task, attempt, at_home.collect())
@@ -425,7 +425,7 @@ impl<O: Outside> Session<O> {
             Action::EndTask { task, outcome, by } => self.record_end(task, outcome, by),
             Action::ForgetAttempt { executor, task, attempt } => self.let_go(executor, task, attempt),
             Action::ReviveTask { task, .. } => {
-                let run = self.core.run_of(task);
+                let run = self.core.work().run_of(task);
                 self.journal(&Record::TaskRevived { task }, Some(Effect::TaskRevived { run }));
             }
             Action::RecordGivenUp { task, attempt } => {

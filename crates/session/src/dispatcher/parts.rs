@@ -85,12 +85,12 @@ impl<O: Outside> Session<O> {
             // submission for sure, and gave the number again. In the journal the one would end the other.
             _ if self.group.is_none()
                 || self.opens_runs()
-                || self.core.find_run(run).is_some()
+                || self.core.work().find_run(run).is_some()
                 || self.submissions.added.values().any(|added| added.number == run) =>
             {
                 Some(format!("run {run} cannot have a part here"))
             }
-            Some(whole) => self.core.why_closed(whole),
+            Some(whole) => self.core.work().why_closed(whole),
             None => None,
         };
         if let Some(reason) = why_not {
@@ -184,7 +184,7 @@ impl<O: Outside> Session<O> {
         }
         self.submissions.submitting.remove(&run);
         self.note_prepared(run);
-        let n_tasks = self.core.find_run(run).map_or(0, |r| r.n_tasks);
+        let n_tasks = self.core.work().find_run(run).map_or(0, |r| r.n_tasks);
         self.reply(connection, number, ReplyBody::RunPrepared { run, n_tasks });
     }
 

@@ -97,14 +97,14 @@ impl<O: Outside> Session<O> {
                 None => (PrintedState::Silent, None),
             },
             TaskState::Done => (PrintedState::Done, None),
-            TaskState::Failed => (PrintedState::Failed, self.core.failure_of(task)),
+            TaskState::Failed => (PrintedState::Failed, self.core.work().failure_of(task)),
             TaskState::Cancelled => (PrintedState::Cancelled, None),
         };
         let live = live.filter(|(has_begun, _)| *has_begun && !state.is_over()).map(|(_, printed)| printed);
         let asked = TaskPrinted {
             task,
-            run: self.core.run_of(task),
-            user_id: self.core.user_id(task),
+            run: self.core.work().run_of(task),
+            user_id: self.core.work().user_id(task),
             state,
             reason,
             attempts: vec![],
@@ -121,20 +121,20 @@ impl<O: Outside> Session<O> {
         which: WhichTasks,
         from: u64,
     ) {
-        let newest = || self.core.runs().filter(|(_, r)| r.committed).map(|(run, _)| run).last();
-        let found = run.or_else(newest).filter(|run| self.core.find_run(*run).is_some());
+        let newest = || self.core.work().runs().filter(|(_, r)| r.committed).map(|(run, _)| run).last();
+        let found = run.or_else(newest).filter(|run| self.core.work().find_run(*run).is_some());
         let Some(run) = found else {
             let reason = run.map_or("nothing was submitted".into(), |run| self.no_run(run));
             return self.refuse(connection, number, reason);
         };
         let (mut tasks, mut next, mut is_early) = (vec![], None, false);
-        for (n, task) in self.core.tasks_of(run, from).enumerate() {
+        for (n, task) in self.core.work().tasks_of(run, from).enumerate() {
             let at = from + n as u64;
             if tasks.len() == TASKS_IN_ANSWER || n == LOOKED_AT_MAX {
                 next = Some(at);
                 break;
             }
-            let state = match self.core.find_end(task) {
+            let state = match self.core.work().find_end(task) {
                 Some(TaskState::Done) => PrintedState::Done,
                 Some(TaskState::Failed) => PrintedState::Failed,
                 Some(_) => PrintedState::Cancelled,
@@ -145,8 +145,8 @@ impl<O: Outside> Session<O> {
                 None => continue,
             };
             if which == WhichTasks::Ended || state == PrintedState::Failed {
-                let reason = self.core.failure_of(task).filter(|_| state == PrintedState::Failed);
-                let user_id = self.core.user_id(task);
+                let reason = self.core.work().failure_of(task).filter(|_| state == PrintedState::Failed);
+                let user_id = self.core.work().user_id(task);
                 tasks.push(TaskPrinted { task, run, user_id, state, reason, attempts: vec![] });
             }
         }

@@ -49,12 +49,12 @@ impl<O: Outside> Session<O> {
                 self.feed(Event::RunAborted { run });
             }
             Record::TaskEnded { task, outcome, outputs } => {
-                let run = self.core.run_of(task);
+                let run = self.core.work().run_of(task);
                 self.recording.count(run, Ended::from(&outcome));
                 self.feed(Event::TaskRestored { task, outcome, outputs });
             }
             Record::TaskRevived { task } => {
-                let run = self.core.run_of(task);
+                let run = self.core.work().run_of(task);
                 self.recording.revive(run);
                 self.feed(Event::TaskRevived { task });
             }

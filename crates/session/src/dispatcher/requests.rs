@@ -63,16 +63,18 @@ impl<O: Outside> Session<O> {
             Err(reason) => return self.refuse(connection, number, reason),
         };
         let runs: Vec<RunId> = match (task, run) {
-            (Some(task), _) => vec![self.core.run_of(task)],
-            (None, Some(run)) if self.core.find_run(run).is_some() => vec![run],
+            (Some(task), _) => vec![self.core.work().run_of(task)],
+            (None, Some(run)) if self.core.work().find_run(run).is_some() => vec![run],
             (None, Some(run)) => {
                 let reason = self.no_run(run);
                 return self.refuse(connection, number, reason);
             }
-            (None, None) => self.core.runs().filter(|(_, r)| r.ended.is_none()).map(|(id, _)| id).collect(),
+            (None, None) => {
+                self.core.work().runs().filter(|(_, r)| r.ended.is_none()).map(|(id, _)| id).collect()
+            }
         };
         let left = |core: &Dispatcher, run: &RunId| {
-            let r = core.find_run(*run).expect("it was just looked up");
+            let r = core.work().find_run(*run).expect("it was just looked up");
             r.n_ready + r.n_waiting + r.n_reserved
         };
         let mut n_tasks = 0;
@@ -86,9 +88,9 @@ impl<O: Outside> Session<O> {
 
     fn find(&self, run: Option<RunId>, name: &TaskName) -> Result<TaskId, String> {
         match name {
-            TaskName::Number(task) if self.core.has_task(*task) => Ok(*task),
+            TaskName::Number(task) if self.core.work().has_task(*task) => Ok(*task),
             TaskName::Number(task) => Err(format!("there is no task number {task}")),
-            TaskName::User(id) => self.core.find_task(run, id).ok_or_else(|| match run {
+            TaskName::User(id) => self.core.work().find_task(run, id).ok_or_else(|| match run {
                 Some(run) => format!("run {run} has no task {id}", id = shown(id)),
                 None => format!("no run has a task {id}", id = shown(id)),
             }),
@@ -120,21 +122,21 @@ impl<O: Outside> Session<O> {
         };
         let mut explained = Explained {
             task,
-            run: self.core.run_of(task),
-            user_id: self.core.user_id(task),
+            run: self.core.work().run_of(task),
+            user_id: self.core.work().user_id(task),
             state,
             reason,
             executors: self.executors.names.iter().map(|(id, name)| (id, name.to_owned())).collect(),
             patterns: self.core.patterns_of(task).iter().map(|e| e.to_string()).collect(),
             ..Explained::default()
         };
-        let spec = self.core.task_spec(task);
+        let spec = self.core.work().task_spec(task);
         for (_, location) in spec.inputs.iter().chain(&spec.outputs) {
-            if let Some(object) = self.core.catalog().find(CatalogLocation::of(location)) {
+            if let Some(object) = self.core.work().catalog().find(CatalogLocation::of(location)) {
                 explained.objects.push((object, location.clone()));
             }
         }
-        explained.submitted = self.core.find_run(explained.run).map(|r| r.opened);
+        explained.submitted = self.core.work().find_run(explained.run).map(|r| r.opened);
         explained.spec = Some(spec);
         self.answer(connection, number, Answer::Explained(Box::new(explained)));
     }

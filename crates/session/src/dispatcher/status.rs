@@ -15,7 +15,7 @@ pub(super) struct Watch {
 
 impl<O: Outside> Session<O> {
     fn run_status(&self, run: RunId) -> RunStatus {
-        let r: &RunState = self.core.find_run(run).expect("the run was looked up");
+        let r: &RunState = self.core.work().find_run(run).expect("the run was looked up");
         let durable = self.recording.durable.get(&run).copied().unwrap_or_default();
         let n_ended = durable.n_ended();
         let known = r.n_done + r.n_failed + r.n_cancelled;
@@ -26,7 +26,9 @@ impl<O: Outside> Session<O> {
             .map(|(id, e)| {
                 let running = e.status.running.iter();
                 running
-                    .filter(|(t, a, _)| self.core.has_attempt(*id, *t, *a) && self.core.run_of(*t) == run)
+                    .filter(|(t, a, _)| {
+                        self.core.has_attempt(*id, *t, *a) && self.core.work().run_of(*t) == run
+                    })
                     .count()
             })
             .sum();
@@ -62,7 +64,7 @@ impl<O: Outside> Session<O> {
     fn durable_failures(&self, run: &RunState, n_failed: u64) -> Vec<(String, String)> {
         let n_told = run.failures.len().saturating_sub((run.n_failed - n_failed) as usize);
         let told = run.failures.iter().take(n_told);
-        told.map(|(task, failure)| (self.core.user_id(*task), failure.message.clone())).collect()
+        told.map(|(task, failure)| (self.core.work().user_id(*task), failure.message.clone())).collect()
     }
 
     /// What the executor said last that its cache holds.
@@ -99,6 +101,7 @@ impl<O: Outside> Session<O> {
             placement: self.options.config.placement.clone(),
             runs: self
                 .core
+                .work()
                 .runs()
                 .filter(|(_, r)| r.committed)
                 .map(|(run, _)| self.run_status(run))
@@ -136,13 +139,16 @@ impl<O: Outside> Session<O> {
         watches.retain_mut(|watch| {
             let durable = self.recording.durable.get(&watch.run).copied().unwrap_or_default();
             let n_ended = durable.n_ended();
-            let over =
-                self.core.find_run(watch.run).is_some_and(|r| r.ended.is_some() && n_ended == r.n_tasks);
+            let over = self
+                .core
+                .work()
+                .find_run(watch.run)
+                .is_some_and(|r| r.ended.is_some() && n_ended == r.n_tasks);
             if !over && now.since_ns(watch.told) < watch.interval_ns {
                 return true;
             }
             watch.told = now;
-            if self.core.find_run(watch.run).is_none() {
+            if self.core.work().find_run(watch.run).is_none() {
                 let reason = format!("the submission of run {} was given up", watch.run);
                 self.refuse(watch.connection, watch.number, reason);
                 return false;
@@ -162,7 +168,7 @@ impl<O: Outside> Session<O> {
     }
 
     pub(super) fn on_watch(&mut self, connection: u64, number: u64, run: RunId, interval_ns: u64) {
-        if self.core.find_run(run).is_none() {
+        if self.core.work().find_run(run).is_none() {
             let reason = self.no_run(run);
             return self.refuse(connection, number, reason);
         }

@@ -115,14 +115,14 @@ impl<O: Outside> Session<O> {
         self.submissions.adding.extend(into.map(|addition| (run, Adding { addition, sealed: false })));
         self.feed(Event::RunOpened { run, name, keep, into: whole });
         if whole.is_none() {
-            let at = self.core.find_run(run).expect("it was just opened").opened;
+            let at = self.core.work().find_run(run).expect("it was just opened").opened;
             self.journal(&Record::RunOpenedAt { run, at }, None);
         }
     }
 
     /// Whether all tasks of `run` that are here have ended for good.
     pub(super) fn is_over(&self, run: RunId) -> bool {
-        self.core.find_run(run).is_some_and(|r| r.ended.is_some())
+        self.core.work().find_run(run).is_some_and(|r| r.ended.is_some())
     }
 
     /// Requests that waited for what has been decided now.
@@ -160,8 +160,8 @@ impl<O: Outside> Session<O> {
             (_, None, unsealed) => {
                 // The same client, whose connection broke, and that is not known yet.
                 unsealed.into_iter().for_each(|(first, _, _)| self.abort(first));
-                match self.core.why_closed(*run) {
-                    Some(_) if self.core.find_run(*run).is_none() => {
+                match self.core.work().why_closed(*run) {
+                    Some(_) if self.core.work().find_run(*run).is_none() => {
                         ReplyBody::Refused { reason: self.no_run(*run) }
                     }
                     Some(reason) => ReplyBody::Refused { reason },
@@ -217,7 +217,7 @@ impl<O: Outside> Session<O> {
     /// The submission `run` is durable. Gives the run that its tasks are in now, and how many they are.
     pub(super) fn on_committed(&mut self, run: RunId) -> (RunId, u64) {
         self.submissions.decided = true;
-        let n_tasks = self.core.find_run(run).map_or(0, |r| r.n_tasks);
+        let n_tasks = self.core.work().find_run(run).map_or(0, |r| r.n_tasks);
         self.feed(Event::RunCommitted { run });
         let Some(Adding { addition: Addition { run: whole, token, digest }, .. }) =
             self.submissions.adding.remove(&run)

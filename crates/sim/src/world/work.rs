@@ -116,7 +116,7 @@ impl Work {
         let i = object.0 as usize;
         while self.size_of.len() <= i {
             let next = ObjectId(self.size_of.len() as u32);
-            self.size_of.push(self.sizes.of(&core.location(next).written().text()));
+            self.size_of.push(self.sizes.of(&core.work().location(next).written().text()));
         }
         self.size_of[i]
     }

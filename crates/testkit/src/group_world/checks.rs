@@ -40,12 +40,12 @@ impl World {
             if process.journal().is_forgotten(run) && (m == 0 || self.is_forgotten(run)) {
                 continue;
             }
-            assert!(core.find_run(run).is_some(), "promise 1: member {m} has lost {run:?}");
+            assert!(core.work().find_run(run).is_some(), "promise 1: member {m} has lost {run:?}");
             if m == 0 {
                 assert!(core.is_accepted(run), "promise 1: the first member has lost {run:?}");
             }
             for id in plan.shares.get(m).into_iter().flatten() {
-                let is_in = |run| core.find_task(run, id).is_some();
+                let is_in = |run| core.work().find_task(run, id).is_some();
                 let is_there = is_in(Some(run)) || (is_in_doubt && is_in(None));
                 assert!(is_there, "promise 1: member {m} has lost {id} of {run:?}");
             }
@@ -90,8 +90,8 @@ impl World {
         outcome: &Outcome,
         by: Option<(ExecutorId, AttemptNo)>,
     ) {
-        let name = process.core().user_id(task);
-        let run = process.core().run_of(task);
+        let name = process.core().work().user_id(task);
+        let run = process.core().work().run_of(task);
         let is_forgotten = if m == 0 { process.journal().is_forgotten(run) } else { self.is_forgotten(run) };
         if *outcome == Outcome::Cancelled && is_forgotten {
             assert!(self.ever_done.contains(&name), "promise 4: {name} is forgotten, and was never done");
@@ -114,16 +114,16 @@ impl World {
     }
 
     pub(super) fn check_durable(&mut self, m: usize, process: &Process, task: TaskId) {
-        if !process.core().has_task(task) {
+        if !process.core().work().has_task(task) {
             return; // its run was forgotten at the same moment
         }
         if process.core().task_state(task) != TaskState::Done {
             return; // it runs again since
         }
-        self.members[m].promised.insert(task, process.core().run_of(task));
-        for (_, location) in process.core().task_spec(task).outputs {
+        self.members[m].promised.insert(task, process.core().work().run_of(task));
+        for (_, location) in process.core().work().task_spec(task).outputs {
             let is_home = CatalogLocation::of(&location).stays() || self.home.contains_key(&location);
-            let name = process.core().user_id(task);
+            let name = process.core().work().user_id(task);
             assert!(is_home, "promise 1: {name} of member {m} is done, {location} is not at home");
         }
     }
@@ -147,10 +147,10 @@ impl World {
     pub(super) fn is_over(&self) -> bool {
         let ended = |m: &Member, run: RunId| {
             if self.is_forgotten(run) {
-                let is_gone = |s: &Process| s.core().find_run(run).is_none();
+                let is_gone = |s: &Process| s.core().work().find_run(run).is_none();
                 return m.process.as_ref().is_some_and(is_gone);
             }
-            let found = m.process.as_ref().and_then(|s| s.core().find_run(run));
+            let found = m.process.as_ref().and_then(|s| s.core().work().find_run(run));
             let is_written = |s: &Process| s.journal().n_durable == s.journal().records.len();
             found.is_some_and(|r| r.ended.is_some()) && m.process.as_ref().is_some_and(is_written)
         };
@@ -161,7 +161,7 @@ impl World {
         });
         // Forgetting by rule is not put off for ever.
         let n_kept = |first: &Process| match self.o.keep_runs {
-            Some(rule) => first.core().runs().count() <= rule.n_runs.unwrap_or(0) as usize,
+            Some(rule) => first.core().work().runs().count() <= rule.n_runs.unwrap_or(0) as usize,
             None => true,
         };
         if !self.members[0].process.as_ref().is_some_and(n_kept) {
@@ -178,14 +178,14 @@ impl World {
                 let _ = writeln!(text, "  member {m} is away");
                 continue;
             };
-            for task in (0..).map(TaskId).take_while(|t| process.core().has_task(*t)) {
+            for task in (0..).map(TaskId).take_while(|t| process.core().work().has_task(*t)) {
                 let state = process.core().task_state(task);
                 if state != TaskState::Done {
                     let waits = process.core().waits_for(task);
                     let _ = writeln!(
                         text,
                         "  member {m}: {task:?} {}: {state:?}; {waits}",
-                        process.core().user_id(task)
+                        process.core().work().user_id(task)
                     );
                 }
             }
@@ -236,7 +236,8 @@ impl World {
         let accepted = self.plans.iter().filter(|plan| plan.kind == Kind::Good);
         if let Some(n) = self.o.keep_runs.and_then(|rule| rule.n_runs).filter(|_| self.o.n_forgets == 0) {
             let n_runs = self.plans.iter().filter(|plan| plan.into.is_none() && plan.is_accepted()).count();
-            let n_known = self.members[0].process.as_ref().map_or(0, |first| first.core().runs().count());
+            let n_known =
+                self.members[0].process.as_ref().map_or(0, |first| first.core().work().runs().count());
             assert_eq!(n_known, n_runs.min(n as usize), "as many runs are kept as the rule says");
         }
         let forgotten = accepted.filter(|plan| plan.run().is_some_and(|run| self.is_forgotten(run)));
@@ -247,11 +248,11 @@ impl World {
         }
         let processes = || self.members.iter().filter_map(|m| m.process.as_ref());
         let first: Vec<RunId> =
-            processes().take(1).flat_map(|p| p.core().runs()).map(|(run, _)| run).collect();
+            processes().take(1).flat_map(|p| p.core().work().runs()).map(|(run, _)| run).collect();
         for process in processes() {
-            let known: Vec<RunId> = process.core().runs().map(|(run, _)| run).collect();
+            let known: Vec<RunId> = process.core().work().runs().map(|(run, _)| run).collect();
             assert_eq!(known, first, "all members know the same runs");
-            n_done += process.core().runs().map(|(_, r)| r.n_done).sum::<u64>();
+            n_done += process.core().work().runs().map(|(_, r)| r.n_done).sum::<u64>();
         }
         assert_eq!(n_done, n_tasks, "promise 4: each task is done once");
         // Executors that change sides take files along and keep them; caches have room for all files.

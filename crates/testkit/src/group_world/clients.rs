@@ -100,7 +100,7 @@ impl World {
             return Some(true); // The run has ended, too.
         }
         // After a restart the run's number may have been given again.
-        match core.find_run(run).filter(|r| r.name == name) {
+        match core.work().find_run(run).filter(|r| r.name == name) {
             Some(_) => core.is_accepted(run).then_some(true),
             None => Some(false),
         }

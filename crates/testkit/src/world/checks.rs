@@ -7,7 +7,8 @@ impl World {
     pub(super) fn check_failure(&self, process: &Process, task: TaskId, failure: &Failure) {
         let o = &self.o;
         let bad_transfers = o.transfer_fails + o.n_home_outages > 0;
-        let run = process.core().find_run(process.core().run_of(task)).expect("its run is known");
+        let run =
+            process.core().work().find_run(process.core().work().run_of(task)).expect("its run is known");
         let is_caused = match failure.kind {
             FailureKind::ExitCode(_) => o.task_fails > 0,
             FailureKind::InputUnavailable => {
@@ -57,7 +58,7 @@ impl World {
 
     /// Whether the dispatcher counts the task as done, or its run has ended and is forgotten.
     pub(super) fn is_done(&self, process: &Process, task: TaskId) -> bool {
-        match process.core().has_task(task) {
+        match process.core().work().has_task(task) {
             true => process.core().task_state(task) == TaskState::Done,
             false => {
                 let run = self.run_of.get(&task).expect("it had a run when it ended");
@@ -70,11 +71,11 @@ impl World {
     pub(super) fn files_left(&self) -> Option<String> {
         let Some(process) = &self.process else { return None };
         let is_left = |location: CatalogLocation<'_>| {
-            let kept = |run: RunId| process.core().find_run(run).is_some_and(|r| r.keep);
+            let kept = |run: RunId| process.core().work().find_run(run).is_some_and(|r| r.keep);
             matches!(location, CatalogLocation::Run(file) if !file.run().is_some_and(kept))
         };
         let mut text = String::new();
-        let catalog = process.core().catalog();
+        let catalog = process.core().work().catalog();
         for object in (0..catalog.n_objects() as u32).map(ObjectId).filter(|o| catalog.is_known(*o)) {
             if is_left(catalog.location(object)) && catalog.n_holders(object) > 0 {
                 let holders: Vec<ExecutorId> = catalog.holders_of(object).collect();
@@ -156,7 +157,7 @@ impl World {
 
     pub(super) fn check_reasons(&self) {
         let Some(process) = &self.process else { return };
-        for task in process.core().tasks() {
+        for task in process.core().work().tasks() {
             match process.core().task_state(task) {
                 TaskState::Ready { reason: None } => panic!("promise 4: {task:?} waits without a reason"),
                 TaskState::Waiting { n_missing: 0 } => panic!("promise 4: {task:?} waits for nothing"),
@@ -196,7 +197,7 @@ impl World {
         }
         for (name, has) in &self.config.resources {
             let tasks = self.nodes.iter().flat_map(|node| node.contexts.iter().filter(|(_, c)| c.runs));
-            let needs = tasks.filter_map(|((task, _), _)| process.core().needs_of(*task));
+            let needs = tasks.filter_map(|((task, _), _)| process.core().work().needs_of(*task));
             let held: u32 = needs.filter_map(|needs| needs.resources.get(name)).sum();
             assert!(held <= *has, "{held} of {has} {name} of the cluster are used");
         }
@@ -228,7 +229,7 @@ impl World {
         let any_will_do =
             matches!(self.config.placement.as_str(), "affinity" | "first-available" | "max-compute-util");
         let mut ready = BTreeMap::new();
-        for task in core.tasks() {
+        for task in core.work().tasks() {
             let TaskState::Ready { reason: Some(reason) } = core.task_state(task) else { continue };
             // A task that the policy does not look at waits for the tasks before it.
             if reason.contains("before it in the queue") || reason.contains("just restarted") {
@@ -236,9 +237,9 @@ impl World {
             }
             let since = self.ready_since.get(&task).copied().unwrap_or(now);
             ready.insert(task, since);
-            let spec = core.task_spec(task);
+            let spec = core.work().task_spec(task);
             // What the whole cluster has may be in use elsewhere.
-            let needs = core.needs_of(task);
+            let needs = core.work().needs_of(task);
             let is_shared = |name: &String| in_cluster.iter().any(|(shared, ..)| shared == name);
             if needs.is_some_and(|needs| needs.resources.keys().any(is_shared)) {
                 continue;
@@ -276,14 +277,14 @@ impl World {
         let all_in =
             self.plans.iter().all(|p| matches!(p.state, PlanState::Accepted(_) | PlanState::Refused));
         all_in
-            && process.core().runs().all(|(_, r)| r.ended.is_some())
+            && process.core().work().runs().all(|(_, r)| r.ended.is_some())
             && process.journal().n_durable == process.journal().records.len()
     }
 
     pub(super) fn what_is_left(&self) -> String {
         let Some(process) = &self.process else { return "there is no dispatcher".into() };
         let mut text = String::new();
-        for task in process.core().tasks() {
+        for task in process.core().work().tasks() {
             let state = process.core().task_state(task);
             if !matches!(state, TaskState::Done | TaskState::Failed | TaskState::Cancelled) {
                 let _ = writeln!(text, "  {task:?}: {state:?}");

@@ -88,7 +88,7 @@ impl World {
             self.check_failure(process, task, failure);
         }
         self.outcomes.insert(task, outcome.clone());
-        self.run_of.insert(task, process.core().run_of(task));
+        self.run_of.insert(task, process.core().work().run_of(task));
         if outcome != Outcome::Done {
             return;
         }
@@ -97,7 +97,7 @@ impl World {
         let witness = self.witnesses.get(&(n, task, attempt)).cloned();
         let witness = witness.unwrap_or_else(|| panic!("promise 2: {task:?} is done and never ran"));
         assert!(!witness.spoiled, "promise 2: {task:?} is done, its input was changed while it ran");
-        let run = process.core().run_of(task);
+        let run = process.core().work().run_of(task);
         for (location, digest, in_place) in witness.seen {
             // Files that stay on the nodes may be made again, with other bytes.
             let stays = CatalogLocation::of(&location).stays();
@@ -125,7 +125,7 @@ impl World {
         self.done.remove(&task);
         self.outcomes.remove(&task);
         self.promised.remove(&task);
-        let n_holders = process.core().catalog().n_holders(lost);
+        let n_holders = process.core().work().catalog().n_holders(lost);
         assert_eq!(n_holders, 0, "{task:?} runs again for {lost:?}, which is there");
         let of_task = |r: &&Record| matches!(r, Record::TaskRevived { task: t } if *t == task);
         let n = process.journal().records.iter().filter(of_task).count();

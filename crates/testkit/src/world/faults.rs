@@ -82,7 +82,8 @@ impl World {
                 let pick = self.rng.next_u64();
                 self.with_process(|process, now| {
                     let core = process.core();
-                    let of_run: Vec<TaskId> = core.tasks().filter(|t| core.run_of(*t) == run).collect();
+                    let of_run: Vec<TaskId> =
+                        core.work().tasks().filter(|t| core.work().run_of(*t) == run).collect();
                     if of_run.is_empty() {
                         return; // the run is forgotten
                     }
@@ -99,7 +100,7 @@ impl World {
             Fault::Forget => {
                 let pick = self.rng.next_u64();
                 self.with_process(|process, now| {
-                    let runs: Vec<RunId> = process.core().runs().map(|(run, _)| run).collect();
+                    let runs: Vec<RunId> = process.core().work().runs().map(|(run, _)| run).collect();
                     if let Some(run) = runs.get((pick % runs.len().max(1) as u64) as usize) {
                         process.forget(now, *run);
                     }

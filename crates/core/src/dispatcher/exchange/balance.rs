@@ -23,7 +23,7 @@ impl Exchange {
     }
 }
 
-impl Dispatcher {
+impl Schedule {
     /// The load that is reported to the other dispatchers.
     pub fn load(&self) -> MemberLoad {
         let (mut n_slots, mut takes, mut offers): (u64, Vec<Size>, Vec<Size>) = (0, vec![], vec![]);
@@ -36,7 +36,7 @@ impl Dispatcher {
         }
         let (mut n_ready, mut unfit) = (self.ready.n_tasks, vec![]);
         for of_queue in self.ready.queue.sizes() {
-            let size = self.full_size(of_queue);
+            let size = self.executors.resources.full_size(of_queue);
             if !takes.iter().any(|offer| size.is_within(offer)) {
                 n_ready -= self.ready.queue.n_of_size(of_queue) as u64;
                 unfit.push(size);
@@ -46,33 +46,42 @@ impl Dispatcher {
         unfit.truncate(SIZES_MAX);
         MemberLoad { n_slots, n_ready, unfit, offers }
     }
+}
 
+impl Exchange {
     /// Whether another dispatcher has, or may have, an executor large enough for a task that fits none here.
-    pub(in crate::dispatcher) fn may_come(&self, size: TaskSize) -> bool {
-        let size = self.full_size(size);
+    pub(in crate::dispatcher) fn may_come(&self, resources: &Resources, size: TaskSize) -> bool {
+        let size = resources.full_size(size);
         // A dispatcher that cannot be reached may have any executor.
         let may = |load: &MemberLoad| load.can_take(&size);
-        let loads = &self.exchange.loads;
-        self.config.group.is_some_and(|group| group.others().any(|m| loads.get(&m).is_none_or(may)))
+        let loads = &self.loads;
+        self.group.is_some_and(|group| group.others().any(|m| loads.get(&m).is_none_or(may)))
+    }
+}
+
+impl Dispatcher {
+    /// The load that is reported to the other dispatchers.
+    pub fn load(&self) -> MemberLoad {
+        self.schedule.load()
     }
 
     /// Sends an executor away that has been idle for a while and that no task here waits for. It goes to a
     /// dispatcher that has more ready tasks than slots, or that has tasks too large for all its own
     /// executors.
     pub(in crate::dispatcher) fn balance(&mut self, now: Timestamp, out: &mut Vec<Action>) {
-        let Some(group) = self.config.group else { return };
-        if self.attempts.hold_until.is_some() {
+        let Some(group) = self.exchange.group else { return };
+        if self.schedule.attempts.hold_until.is_some() {
             return;
         }
-        let ready = self.ready.queue.sizes();
+        let ready = self.schedule.ready.queue.sizes();
         let is_idle = |e: &ExecutorState| {
             e.assigned.is_empty()
                 && e.is_connected()
                 && now.since_ns(e.last_ended) >= IDLE_NS
-                && !ready.iter().any(|size| self.is_able(e, *size))
+                && !ready.iter().any(|size| self.schedule.executors.resources.is_able(e, *size))
         };
         let idle: Vec<ExecutorId> =
-            self.executors.by_id.iter().filter(|(_, e)| is_idle(e)).map(|(id, _)| *id).collect();
+            self.schedule.executors.by_id.iter().filter(|(_, e)| is_idle(e)).map(|(id, _)| *id).collect();
         if idle.is_empty() {
             self.exchange.idle_since = None;
             return;
@@ -82,20 +91,20 @@ impl Dispatcher {
             return;
         }
         let n_sole = |executor: &ExecutorId| {
-            let objects = self.catalog.objects_on(*executor);
+            let objects = self.work.catalog.objects_on(*executor);
             let is_sole = |o: &&ObjectId| {
                 self.intermediates.is_intermediate(**o)
-                    && self.catalog.n_holders(**o) == 1
+                    && self.work.catalog.n_holders(**o) == 1
                     && self.intermediates.files[*o].maker.is_some()
             };
             objects.iter().filter(is_sole).count()
         };
-        let ours = (self.load().n_slots, group.me);
-        let n_taking = self.executors.by_id.values().filter(|e| e.is_connected()).count();
-        let has_more = !self.waits.n_missing.is_empty() || !self.attempts.reserved.is_empty();
+        let ours = (self.schedule.load().n_slots, group.me);
+        let n_taking = self.schedule.executors.by_id.values().filter(|e| e.is_connected()).count();
+        let has_more = !self.waits.n_missing.is_empty() || !self.schedule.attempts.reserved.is_empty();
         let mut best = None;
         for executor in idle {
-            let offer = self.executors.by_id[&executor].offer.size();
+            let offer = self.schedule.executors.by_id[&executor].offer.size();
             let n_sole = n_sole(&executor);
             for (member, load) in &self.exchange.loads {
                 // A dispatcher whose tasks would wait for ever goes first.
@@ -126,9 +135,9 @@ impl Dispatcher {
             }
         }
         let Some((_, executor, to)) = best else { return };
-        let e = self.executors.by_id.get_mut(&executor).expect("it was found above");
+        let e = self.schedule.executors.by_id.get_mut(&executor).expect("it was found above");
         (e.draining, e.moving_to) = (true, Some(to));
-        self.update_room(executor);
+        self.schedule.update_room(&self.work, executor);
         // One executor at a time: the effect of this move should be seen before the next one.
         self.exchange.idle_since = Some(now);
         out.push(Action::SendAway { executor, member: to });

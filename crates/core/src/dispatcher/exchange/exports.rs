@@ -20,30 +20,182 @@ impl Exchange {
         let keys: Vec<Key> = self.exports.keys().copied().collect();
         self.dirty.extend(keys);
     }
-}
 
-impl Dispatcher {
-    pub(super) fn subscribed(&mut self, member: MemberId, file: &SharedFile) -> Option<Key> {
-        let Some(key) = self.intern_shared(file) else {
+    pub(super) fn subscribed(
+        &mut self,
+        work: &mut Workload,
+        forgotten: &Forgotten,
+        intermediates: &mut Intermediates,
+        member: MemberId,
+        file: &SharedFile,
+    ) -> Option<Key> {
+        let Some(key) = self.intern_shared(work, file) else {
             let message =
                 format!("run {} is not known to the dispatcher that has {}", file.run, shown(&file.location));
             // A task that runs again in a run which is forgotten here is about to be cancelled there.
-            let state = FileState::Never { message, cancelled: self.is_forgotten(file.run) };
-            self.exchange.say(member, LinkMessage::File { file: file.clone(), state });
+            let state = FileState::Never { message, cancelled: forgotten.is_forgotten(work, file.run) };
+            self.say(member, LinkMessage::File { file: file.clone(), state });
             return None;
         };
-        let export = self.exchange.exports.entry(key).or_default();
+        let export = self.exports.entry(key).or_default();
         export.last_sent.insert(member, None);
         let n_foreign = export.last_sent.len() as u32;
-        if self.catalog.location(key.1).stays() {
-            let file = self.intermediates.files.entry(key.1).or_default();
+        if work.catalog.location(key.1).stays() {
+            let file = intermediates.files.entry(key.1).or_default();
             file.n_foreign = n_foreign;
             file.dropped = false;
         }
-        self.exchange.dirty.insert(key);
+        self.dirty.insert(key);
         Some(key)
     }
 
+    /// Notes that the state of an export may have changed.
+    pub(in crate::dispatcher) fn touch_export(
+        &mut self,
+        work: &Workload,
+        intermediates: &Intermediates,
+        object: ObjectId,
+    ) {
+        if self.exports.is_empty() {
+            return;
+        }
+        if let Some(Intermediate { maker: Some(maker), n_foreign: 1.., .. }) =
+            intermediates.files.get(&object)
+        {
+            self.dirty.insert((work.tasks.run_of(*maker), object));
+        }
+    }
+
+    /// `task` has ended or runs again, so the state of its exports may have changed.
+    pub(in crate::dispatcher) fn touch_exports_of(&mut self, work: &mut Workload, task: TaskId) {
+        if self.exports.is_empty() {
+            return;
+        }
+        let run = work.tasks.run_of(task);
+        let (array, i) = work.tasks.locate(task);
+        let array = work.tasks.arrays[array.0 as usize].array.clone();
+        for object in work.outputs_of(run, &array, i) {
+            if self.exports.contains_key(&(run, object)) {
+                self.dirty.insert((run, object));
+            }
+        }
+    }
+
+    /// An executor has become silent or is heard again, so the files that it holds can no longer or can again
+    /// be fetched.
+    pub(in crate::dispatcher) fn touch_exports_on(
+        &mut self,
+        work: &Workload,
+        intermediates: &Intermediates,
+        executor: ExecutorId,
+    ) {
+        if self.exports.is_empty() {
+            return;
+        }
+        for object in work.catalog.objects_on(executor) {
+            self.touch_export(work, intermediates, object);
+        }
+    }
+
+    /// All tasks of `run`, or of the submission `run` into `whole`, are known here, so a file without a maker
+    /// will never be made.
+    pub(in crate::dispatcher) fn settle_exchange(&mut self, work: &Workload, run: RunId, whole: RunId) {
+        let Some(group) = self.group else { return };
+        if work.runs[&whole].linked.is_none() {
+            return;
+        }
+        for member in group.others() {
+            self.say(member, LinkMessage::Settled { run });
+        }
+        let range = (whole, ObjectId(0))..=(whole, ObjectId(u32::MAX));
+        let keys: Vec<Key> = self.exports.range(range).map(|(key, _)| *key).collect();
+        self.dirty.extend(keys);
+    }
+
+    /// The other dispatcher that makes a file which `task` waits for; `None` if no other dispatcher does.
+    pub(in crate::dispatcher) fn awaited_import(
+        &self,
+        work: &Workload,
+        task: TaskId,
+        object: ObjectId,
+    ) -> Option<MemberId> {
+        let import = self.imports.get(&(work.tasks.run_of(task), object))?;
+        import.waiters.contains(&task).then_some(import.owner)
+    }
+
+    pub(super) fn maker_of_export(&self, intermediates: &Intermediates, key: Key) -> Option<TaskId> {
+        let stays = intermediates.files.get(&key.1).and_then(|file| file.maker);
+        stays.or_else(|| self.home_makers.get(&key).copied())
+    }
+
+    /// The state of an export. `last_sent` is the state that was last sent to `member`: holders that are still
+    /// good stay named.
+    pub(super) fn state_of_export(
+        &self,
+        work: &Workload,
+        executors: &Executors,
+        intermediates: &Intermediates,
+        key: Key,
+        member: MemberId,
+        last_sent: Option<&FileState>,
+    ) -> FileState {
+        let (run, object) = key;
+        let Some(maker) = self.maker_of_export(intermediates, key) else {
+            if work.runs.get(&run).is_some_and(|r| !r.committed) {
+                return FileState::Expected;
+            }
+            return match intermediates.find_promise(work, object) {
+                Some(Ok(())) => FileState::Expected,
+                // Another dispatcher has the file now and reports its state; readers learned of the new owner
+                // with the added tasks.
+                Some(Err(_)) if self.owner_elsewhere(work, intermediates, run, object).is_some() => {
+                    FileState::Expected
+                }
+                Some(Err(by)) => FileState::Never {
+                    message: work.broken_promise(object, by),
+                    cancelled: work.tasks.end_of(by) == End::Cancelled,
+                },
+                None => FileState::Never { message: work.nobody_makes(object), cancelled: false },
+            };
+        };
+        match work.tasks.end_of(maker) {
+            End::Not => return FileState::Expected,
+            End::Done => {}
+            end => {
+                let cancelled = end == End::Cancelled;
+                return FileState::Never { message: work.tasks.maker_failed(maker, cancelled), cancelled };
+            }
+        }
+        if !intermediates.is_intermediate(object) {
+            return FileState::AtHome;
+        }
+        let (Some(digest), Some(size_bytes)) = (work.catalog.digest(object), work.catalog.size_bytes(object))
+        else {
+            return FileState::Expected;
+        };
+        let heard = |e: &ExecutorId| executors.by_id.get(e).is_some_and(|e| e.silent_since.is_none());
+        let mut holders: Vec<ExecutorId> = work.catalog.holders_of(object).filter(heard).collect();
+        holders.extend(self.lent_to(object));
+        let failed_holders = &self.exports[&key].failed_holders;
+        if let Some(FileState::Held { digest: before, holders: named, .. }) = last_sent {
+            let good = |h: &ExecutorId| holders.contains(h) && !failed_holders.contains(h);
+            if *before == digest && named.iter().all(good) && named.len() >= SOURCES_MAX.min(holders.len()) {
+                return FileState::Held { digest, size_bytes, holders: named.clone() };
+            }
+        }
+        if holders.is_empty() {
+            return FileState::Expected;
+        }
+        // Each member gets another holder first; holders that were found without the file come last.
+        let n = holders.len();
+        holders.rotate_left((member.0 as usize).wrapping_add(object.0 as usize) % n);
+        holders.sort_by_key(|h| failed_holders.contains(h));
+        holders.truncate(SOURCES_MAX);
+        FileState::Held { digest, size_bytes, holders }
+    }
+}
+
+impl Dispatcher {
     pub(super) fn unsubscribed(&mut self, member: MemberId, key: Key, out: &mut Vec<Action>) {
         let Some(export) = self.exchange.exports.get_mut(&key) else { return };
         export.last_sent.remove(&member);
@@ -61,157 +213,34 @@ impl Dispatcher {
     /// has become part of that run.
     pub(super) fn settled(&mut self, member: MemberId, run: RunId, out: &mut Vec<Action>) {
         let whole = self.exchange.added.get(&run).copied().unwrap_or(run);
-        let Some(linked) = self.runs.get_mut(&whole).and_then(|r| r.linked.as_mut()) else { return };
+        let Some(linked) = self.work.runs.get_mut(&whole).and_then(|r| r.linked.as_mut()) else { return };
         if !linked.unsettled.remove(&(run, member)) || !linked.is_settled() {
             return;
         }
         if std::mem::take(&mut linked.has_dropped_nothing) {
-            let arrays = self.runs[&whole].arrays.clone();
+            let arrays = self.work.runs[&whole].arrays.clone();
             self.drop_all_unread(whole, &arrays, out);
         }
-        let unread = std::mem::take(&mut self.run_mut(whole).additions.unread);
+        let unread = std::mem::take(&mut self.work.run_mut(whole).additions.unread);
         self.drop_unread(&unread, out);
-    }
-
-    /// Notes that the state of an export may have changed.
-    pub(in crate::dispatcher) fn touch_export(&mut self, object: ObjectId) {
-        if self.exchange.exports.is_empty() {
-            return;
-        }
-        if let Some(Intermediate { maker: Some(maker), n_foreign: 1.., .. }) =
-            self.intermediates.files.get(&object)
-        {
-            self.exchange.dirty.insert((self.tasks.run_of(*maker), object));
-        }
-    }
-
-    /// `task` has ended or runs again, so the state of its exports may have changed.
-    pub(in crate::dispatcher) fn touch_exports_of(&mut self, task: TaskId) {
-        if self.exchange.exports.is_empty() {
-            return;
-        }
-        let run = self.tasks.run_of(task);
-        let (array, i) = self.tasks.locate(task);
-        let array = self.tasks.arrays[array.0 as usize].array.clone();
-        for object in self.outputs_of(run, &array, i) {
-            if self.exchange.exports.contains_key(&(run, object)) {
-                self.exchange.dirty.insert((run, object));
-            }
-        }
-    }
-
-    /// An executor has become silent or is heard again, so the files that it holds can no longer or can again
-    /// be fetched.
-    pub(in crate::dispatcher) fn touch_exports_on(&mut self, executor: ExecutorId) {
-        if self.exchange.exports.is_empty() {
-            return;
-        }
-        for object in self.catalog.objects_on(executor) {
-            self.touch_export(object);
-        }
-    }
-
-    /// All tasks of `run`, or of the submission `run` into `whole`, are known here, so a file without a maker
-    /// will never be made.
-    pub(in crate::dispatcher) fn settle_exchange(&mut self, run: RunId, whole: RunId) {
-        let Some(group) = self.config.group else { return };
-        if self.runs[&whole].linked.is_none() {
-            return;
-        }
-        for member in group.others() {
-            self.exchange.say(member, LinkMessage::Settled { run });
-        }
-        let range = (whole, ObjectId(0))..=(whole, ObjectId(u32::MAX));
-        let keys: Vec<Key> = self.exchange.exports.range(range).map(|(key, _)| *key).collect();
-        self.exchange.dirty.extend(keys);
-    }
-
-    /// The other dispatcher that makes a file which `task` waits for; `None` if no other dispatcher does.
-    pub(in crate::dispatcher) fn awaited_import(&self, task: TaskId, object: ObjectId) -> Option<MemberId> {
-        let import = self.exchange.imports.get(&(self.tasks.run_of(task), object))?;
-        import.waiters.contains(&task).then_some(import.owner)
-    }
-
-    pub(super) fn maker_of_export(&self, key: Key) -> Option<TaskId> {
-        let stays = self.intermediates.files.get(&key.1).and_then(|file| file.maker);
-        stays.or_else(|| self.exchange.home_makers.get(&key).copied())
-    }
-
-    /// The state of an export. `last_sent` is the state that was last sent to `member`: holders that are still
-    /// good stay named.
-    pub(super) fn state_of_export(
-        &self,
-        key: Key,
-        member: MemberId,
-        last_sent: Option<&FileState>,
-    ) -> FileState {
-        let (run, object) = key;
-        let Some(maker) = self.maker_of_export(key) else {
-            if self.runs.get(&run).is_some_and(|r| !r.committed) {
-                return FileState::Expected;
-            }
-            return match self.find_promise(object) {
-                Some(Ok(())) => FileState::Expected,
-                // Another dispatcher has the file now and reports its state; readers learned of the new owner
-                // with the added tasks.
-                Some(Err(_)) if self.owner_elsewhere(run, object).is_some() => FileState::Expected,
-                Some(Err(by)) => FileState::Never {
-                    message: self.broken_promise(object, by),
-                    cancelled: self.tasks.end_of(by) == End::Cancelled,
-                },
-                None => FileState::Never { message: self.nobody_makes(object), cancelled: false },
-            };
-        };
-        match self.tasks.end_of(maker) {
-            End::Not => return FileState::Expected,
-            End::Done => {}
-            end => {
-                let cancelled = end == End::Cancelled;
-                return FileState::Never { message: self.tasks.maker_failed(maker, cancelled), cancelled };
-            }
-        }
-        if !self.intermediates.is_intermediate(object) {
-            return FileState::AtHome;
-        }
-        let (Some(digest), Some(size_bytes)) = (self.catalog.digest(object), self.catalog.size_bytes(object))
-        else {
-            return FileState::Expected;
-        };
-        let heard = |e: &ExecutorId| self.executors.by_id.get(e).is_some_and(|e| e.silent_since.is_none());
-        let mut holders: Vec<ExecutorId> = self.catalog.holders_of(object).filter(heard).collect();
-        holders.extend(self.exchange.lent_to(object));
-        let failed_holders = &self.exchange.exports[&key].failed_holders;
-        if let Some(FileState::Held { digest: before, holders: named, .. }) = last_sent {
-            let good = |h: &ExecutorId| holders.contains(h) && !failed_holders.contains(h);
-            if *before == digest && named.iter().all(good) && named.len() >= SOURCES_MAX.min(holders.len()) {
-                return FileState::Held { digest, size_bytes, holders: named.clone() };
-            }
-        }
-        if holders.is_empty() {
-            return FileState::Expected;
-        }
-        // Each member gets another holder first; holders that were found without the file come last.
-        let n = holders.len();
-        holders.rotate_left((member.0 as usize).wrapping_add(object.0 as usize) % n);
-        holders.sort_by_key(|h| failed_holders.contains(h));
-        holders.truncate(SOURCES_MAX);
-        FileState::Held { digest, size_bytes, holders }
     }
 
     /// Has files made again that other dispatchers read and that no executor holds any more. Gives whether
     /// there were any.
     pub(in crate::dispatcher) fn revive_exports(&mut self, now: Timestamp, out: &mut Vec<Action>) -> bool {
-        if self.attempts.hold_until.is_some() {
+        if self.schedule.attempts.hold_until.is_some() {
             return false;
         }
         let mut revived = false;
         for key in self.exchange.dirty.iter().copied().collect::<Vec<_>>() {
             if self.exchange.exports.contains_key(&key)
                 && self.intermediates.is_intermediate(key.1)
-                && self.catalog.n_holders(key.1) == 0
+                && self.work.catalog.n_holders(key.1) == 0
                 && !self.exchange.is_lent(key.1)
-                && let Some(maker) =
-                    self.maker_of_export(key).filter(|maker| self.tasks.end_of(*maker) == End::Done)
+                && let Some(maker) = self
+                    .exchange
+                    .maker_of_export(&self.intermediates, key)
+                    .filter(|maker| self.work.tasks.end_of(*maker) == End::Done)
             {
                 self.revive(now, maker, key.1, out);
                 revived = true;

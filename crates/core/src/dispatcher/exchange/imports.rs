@@ -43,25 +43,27 @@ impl Exchange {
     pub(in crate::dispatcher) fn forget_brought(&mut self, executor: ExecutorId) {
         self.brought.retain(|(by, _)| *by != executor);
     }
-}
 
-impl Dispatcher {
     /// Counts `task` among the readers of a file that another dispatcher makes. `Ok(true)`: the task waits
     /// for the file. `Err`: the file will never be made.
     pub(in crate::dispatcher) fn read_import(
         &mut self,
+        work: &Workload,
+        intermediates: &Intermediates,
         task: TaskId,
         object: ObjectId,
     ) -> Result<bool, String> {
-        let key = (self.tasks.run_of(task), object);
-        if !self.exchange.imports.contains_key(&key) {
-            let owner = self.owner_elsewhere(key.0, object).expect("it is one of `foreign_inputs`");
+        let key = (work.tasks.run_of(task), object);
+        if !self.imports.contains_key(&key) {
+            let owner = self
+                .owner_elsewhere(work, intermediates, key.0, object)
+                .expect("it is one of `foreign_inputs`");
             let import = Import { owner, state: FileState::Expected, n_readers: 0, waiters: vec![] };
-            self.exchange.imports.insert(key, import);
-            let files = vec![self.shared(key)];
-            self.exchange.say(owner, LinkMessage::Subscribed { files });
+            self.imports.insert(key, import);
+            let files = vec![work.shared(key)];
+            self.say(owner, LinkMessage::Subscribed { files });
         }
-        let import = self.exchange.imports.get_mut(&key).expect("it is there by now");
+        let import = self.imports.get_mut(&key).expect("it is there by now");
         import.n_readers += 1;
         match &import.state {
             FileState::Never { message, .. } => Err(message.clone()),
@@ -73,14 +75,131 @@ impl Dispatcher {
         }
     }
 
+    /// The files of other dispatchers that a ready task lacks although they existed once. `Err`: one of them
+    /// will never be made again.
+    pub(in crate::dispatcher) fn missing_imports(
+        &self,
+        work: &mut Workload,
+        executors: &Executors,
+        intermediates: &Intermediates,
+        task: TaskId,
+    ) -> Result<Vec<ObjectId>, String> {
+        if self.imports.is_empty() {
+            return Ok(vec![]);
+        }
+        let run = work.tasks.run_of(task);
+        let mut missing = vec![];
+        for object in self.foreign_inputs(work, intermediates, task) {
+            let Some(import) = self.imports.get(&(run, object)) else { continue };
+            let heard = |e: ExecutorId| executors.by_id.get(&e).is_some_and(|e| e.silent_since.is_none());
+            match &import.state {
+                FileState::Never { message, .. } => return Err(message.clone()),
+                FileState::Expected if !work.catalog.holders_of(object).any(heard) => missing.push(object),
+                _ => {}
+            }
+        }
+        Ok(missing)
+    }
+
+    pub(in crate::dispatcher) fn await_import(&mut self, work: &Workload, task: TaskId, object: ObjectId) {
+        let run = work.tasks.run_of(task);
+        if let Some(import) = self.imports.get_mut(&(run, object)) {
+            import.waiters.push(task);
+        }
+    }
+
+    /// Whether executors of another dispatcher hold `object`, according to the file's owner.
+    pub(in crate::dispatcher) fn is_held_elsewhere(
+        &self,
+        work: &Workload,
+        intermediates: &Intermediates,
+        object: ObjectId,
+    ) -> bool {
+        if self.imports.is_empty() {
+            return false;
+        }
+        let Some(run) = self.run_of_import(work, intermediates, object) else { return false };
+        let import = self.imports.get(&(run, object));
+        import.is_some_and(|import| matches!(import.state, FileState::Held { .. }))
+    }
+
+    /// `executor` goes to another dispatcher and takes `objects` along: those that are still wanted need not
+    /// be made again.
+    pub(in crate::dispatcher) fn lend(
+        &mut self,
+        work: &Workload,
+        intermediates: &Intermediates,
+        executor: ExecutorId,
+        objects: &[ObjectId],
+    ) {
+        for object in objects {
+            let file = intermediates.files.get(object);
+            let maker = file.filter(|file| !file.dropped).and_then(|file| file.maker);
+            if maker.is_some_and(|maker| work.tasks.end_of(maker) == End::Done) {
+                self.lent.entry(*object).or_default().push(executor);
+            }
+        }
+    }
+
+    /// No executor of another dispatcher has a useful copy of our file any more.
+    pub(in crate::dispatcher) fn forget_lent(
+        &mut self,
+        work: &Workload,
+        intermediates: &Intermediates,
+        object: ObjectId,
+    ) {
+        if self.lent.remove(&object).is_some() {
+            self.touch_export(work, intermediates, object);
+        }
+    }
+
+    /// An attempt found no copy of some input of `task`.
+    pub(in crate::dispatcher) fn forget_lent_inputs(
+        &mut self,
+        work: &mut Workload,
+        intermediates: &Intermediates,
+        task: TaskId,
+    ) {
+        if !self.lent.is_empty() {
+            intermediates
+                .files_read(work, task)
+                .into_iter()
+                .for_each(|object| self.forget_lent(work, intermediates, object));
+        }
+    }
+
+    /// No source had an input of `task`: the inputs' owners are asked for other sources.
+    pub(in crate::dispatcher) fn ask_owners(
+        &mut self,
+        work: &mut Workload,
+        intermediates: &Intermediates,
+        task: TaskId,
+    ) {
+        let run = work.tasks.run_of(task);
+        for object in self.foreign_inputs(work, intermediates, task) {
+            let key = (run, object);
+            let Some(import) = self.imports.get_mut(&key) else { continue };
+            let (FileState::Held { holders, .. }, owner) = (&import.state, import.owner) else { continue };
+            if work.catalog.n_holders(object) > 0 {
+                continue;
+            }
+            let holders = holders.clone();
+            import.state = FileState::Expected;
+            let file = work.shared(key);
+            self.say(owner, LinkMessage::Missed { file, holders });
+        }
+    }
+}
+
+impl Dispatcher {
     /// `task` has ended and no longer reads its imports.
     pub(in crate::dispatcher) fn release_imports(&mut self, task: TaskId, out: &mut Vec<Action>) {
         if self.exchange.imports.is_empty() {
             return;
         }
-        let run = self.tasks.run_of(task);
+        let run = self.work.tasks.run_of(task);
         let mut unread = vec![];
-        for object in self.foreign_inputs(task) {
+        for object in self.exchange.foreign_inputs(&mut self.work, &self.intermediates, task) {
             let Some(import) = self.exchange.imports.get_mut(&(run, object)) else { continue };
             import.n_readers = import.n_readers.saturating_sub(1);
             if import.n_readers > 0 {
@@ -88,94 +207,13 @@ impl Dispatcher {
             }
             let owner = import.owner;
             self.exchange.imports.remove(&(run, object));
-            let files = vec![self.shared((run, object))];
+            let files = vec![self.work.shared((run, object))];
             self.exchange.say(owner, LinkMessage::Unsubscribed { files });
             if self.intermediates.is_intermediate(object) {
                 unread.push(object);
             }
         }
         self.drop_unread(&unread, out);
-    }
-
-    /// The files of other dispatchers that a ready task lacks although they existed once. `Err`: one of them
-    /// will never be made again.
-    pub(in crate::dispatcher) fn missing_imports(&mut self, task: TaskId) -> Result<Vec<ObjectId>, String> {
-        if self.exchange.imports.is_empty() {
-            return Ok(vec![]);
-        }
-        let run = self.tasks.run_of(task);
-        let mut missing = vec![];
-        for object in self.foreign_inputs(task) {
-            let Some(import) = self.exchange.imports.get(&(run, object)) else { continue };
-            let heard =
-                |e: ExecutorId| self.executors.by_id.get(&e).is_some_and(|e| e.silent_since.is_none());
-            match &import.state {
-                FileState::Never { message, .. } => return Err(message.clone()),
-                FileState::Expected if !self.catalog.holders_of(object).any(heard) => missing.push(object),
-                _ => {}
-            }
-        }
-        Ok(missing)
-    }
-
-    pub(in crate::dispatcher) fn await_import(&mut self, task: TaskId, object: ObjectId) {
-        let run = self.tasks.run_of(task);
-        if let Some(import) = self.exchange.imports.get_mut(&(run, object)) {
-            import.waiters.push(task);
-        }
-    }
-
-    /// Whether executors of another dispatcher hold `object`, according to the file's owner.
-    pub(in crate::dispatcher) fn is_held_elsewhere(&self, object: ObjectId) -> bool {
-        if self.exchange.imports.is_empty() {
-            return false;
-        }
-        let Some(run) = self.run_of_import(object) else { return false };
-        let import = self.exchange.imports.get(&(run, object));
-        import.is_some_and(|import| matches!(import.state, FileState::Held { .. }))
-    }
-
-    /// `executor` goes to another dispatcher and takes `objects` along: those that are still wanted need not
-    /// be made again.
-    pub(in crate::dispatcher) fn lend(&mut self, executor: ExecutorId, objects: &[ObjectId]) {
-        for object in objects {
-            let file = self.intermediates.files.get(object);
-            let maker = file.filter(|file| !file.dropped).and_then(|file| file.maker);
-            if maker.is_some_and(|maker| self.tasks.end_of(maker) == End::Done) {
-                self.exchange.lent.entry(*object).or_default().push(executor);
-            }
-        }
-    }
-
-    /// No executor of another dispatcher has a useful copy of our file any more.
-    pub(in crate::dispatcher) fn forget_lent(&mut self, object: ObjectId) {
-        if self.exchange.lent.remove(&object).is_some() {
-            self.touch_export(object);
-        }
-    }
-
-    /// An attempt found no copy of some input of `task`.
-    pub(in crate::dispatcher) fn forget_lent_inputs(&mut self, task: TaskId) {
-        if !self.exchange.lent.is_empty() {
-            self.files_read(task).into_iter().for_each(|object| self.forget_lent(object));
-        }
-    }
-
-    /// No source had an input of `task`: the inputs' owners are asked for other sources.
-    pub(in crate::dispatcher) fn ask_owners(&mut self, task: TaskId) {
-        let run = self.tasks.run_of(task);
-        for object in self.foreign_inputs(task) {
-            let key = (run, object);
-            let Some(import) = self.exchange.imports.get_mut(&key) else { continue };
-            let (FileState::Held { holders, .. }, owner) = (&import.state, import.owner) else { continue };
-            if self.catalog.n_holders(object) > 0 {
-                continue;
-            }
-            let holders = holders.clone();
-            import.state = FileState::Expected;
-            let file = self.shared(key);
-            self.exchange.say(owner, LinkMessage::Missed { file, holders });
-        }
     }
 
     /// The owner reports the state of a file.
@@ -187,7 +225,7 @@ impl Dispatcher {
         state: FileState,
         out: &mut Vec<Action>,
     ) {
-        let Some(key) = self.find_shared(file) else { return };
+        let Some(key) = self.work.find_shared(file) else { return };
         let Some(import) = self.exchange.imports.get_mut(&key).filter(|i| i.owner == from) else {
             return; // no task here reads the file any more; the owner was told so on another connection
         };
@@ -204,14 +242,14 @@ impl Dispatcher {
                 let gatherers: Vec<TaskId> = waiters.iter().copied().filter(ahead).collect();
                 self.moves.arrived(object, gatherers);
             }
-            if self.catalog.digest(object) != Some(digest) {
+            if self.work.catalog.digest(object) != Some(digest) {
                 // The file was made anew, with other bytes.
-                for holder in self.catalog.holders_of(object).collect::<Vec<_>>() {
+                for holder in self.work.catalog.holders_of(object).collect::<Vec<_>>() {
                     self.drop_replica(holder, object);
                     out.push(Action::DropReplicas { executor: holder, objects: vec![object] });
                 }
-                self.catalog.set_digest(object, Some(digest));
-                self.catalog.set_size_bytes(object, Some(size_bytes));
+                self.work.catalog.set_digest(object, Some(digest));
+                self.work.catalog.set_size_bytes(object, Some(size_bytes));
             }
         }
         for task in waiters {
@@ -231,10 +269,10 @@ impl Dispatcher {
                 }
             }
             self.waits.n_missing.remove(&task);
-            self.run_mut(key.0).n_waiting -= 1;
+            self.work.run_mut(key.0).n_waiting -= 1;
             match outcome {
                 Some(outcome) => self.end_task(now, task, outcome, out),
-                None => self.requeue(now, task),
+                None => self.schedule.requeue(&mut self.work, now, task),
             }
         }
     }
