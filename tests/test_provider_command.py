@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,34 @@ def test_a_run_takes_its_nodes_from_commands_and_leaves_nothing(
     wait_until(lambda: not batch.running(), "the end of the blocks")
     assert not shared(eyas), "the key, the scripts and the logs are gone"
     assert not list(folder.iterdir()), "the nodes' folders are gone"
+
+
+def test_a_task_gets_a_node_that_is_large_enough_where_none_that_is_there_is(
+    batch: Batch, cluster: Cluster, tmp_path: Path
+) -> None:
+    """A node without a gpu has joined by hand; the provider brings nodes with one."""
+    eyas, up = cluster.eyas, Up(cluster, batch, "0..3", "--gpus", "1")
+    up.start()
+    by_hand = ["--name", "by-hand", "--slots", "2", "--cache", "100MiB", "--dir", tmp_path / "by-hand"]
+    eyas.start("executor", *by_hand, env=up.env)
+    wait_until(lambda: up.names() == ["by-hand"], "the node that was started by hand")
+
+    def tasks(*names: str, **more: int) -> Path:
+        return cluster.list_of([cluster.task(name, f"echo {name} > out", **more) for name in names])
+
+    assert "1 done" in eyas.run("run", tasks("small"), env=up.env).stderr
+    assert not batch.calls(START), "the node that is there is large enough"
+    # The nodes with a gpu take longer to come than a task may wait that no node can ever hold: 15 s.
+    held = batch.wish("hold")
+    waiting = eyas.start("run", tasks("a", "b", gpus=1), env=up.env)
+    time.sleep(20)
+    assert "further nodes, which may come, are" in up.ask("explain", "a")
+    held.unlink()
+    assert "2 done, 0 failed" in waiting.wait(60).stderr
+    # What neither the nodes that are there nor further ones have is refused, as ever.
+    done = eyas.run("run", tasks("c", gpus=2), env=up.env, status=1)
+    assert "the task needs 2 gpus; the largest node, " in done.stderr, done.stderr
+    up.down()
 
 
 def test_submissions_and_listings_keep_their_pace(batch: Batch, cluster: Cluster, tmp_path: Path) -> None:

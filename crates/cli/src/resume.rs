@@ -218,7 +218,7 @@ fn say_progress(n_files: u64, n_bytes: u64) {
 }
 
 /// Tasks of one stage that run for one reason.
-struct Group<'a> {
+struct Cause<'a> {
     stage: String,
     why: &'a Why,
     n_tasks: u64,
@@ -228,20 +228,20 @@ struct Group<'a> {
 /// Prints what would run, command by command, and then why, by stages.
 fn print_decision(list: &TaskList, decision: &Decision, earlier: Option<&Path>) -> Result<(), Fault> {
     let tasks = Tasks::new(list);
-    let mut groups: Vec<Group> = vec![];
+    let mut causes: Vec<Cause> = vec![];
     let mut places: FxHashMap<(String, &str), usize> = FxHashMap::default();
     for (task, why) in decision.why.iter().enumerate() {
         let Some(why) = why else { continue };
         let (array, i) = tasks.at(task);
         let stage = stage_of_task(array, i);
         let place = *places.entry((stage.clone(), why.text())).or_insert_with(|| {
-            groups.push(Group { stage, why, n_tasks: 0, others: FxHashSet::default() });
-            groups.len() - 1
+            causes.push(Cause { stage, why, n_tasks: 0, others: FxHashSet::default() });
+            causes.len() - 1
         });
-        let group = &mut groups[place];
-        group.n_tasks += 1;
-        if let Some(at) = why.location().filter(|at| Some(*at) != group.why.location()) {
-            group.others.insert(at);
+        let cause = &mut causes[place];
+        cause.n_tasks += 1;
+        if let Some(at) = why.location().filter(|at| Some(*at) != cause.why.location()) {
+            cause.others.insert(at);
         }
     }
     let n_running = decision.n_running();
@@ -264,10 +264,10 @@ fn print_decision(list: &TaskList, decision: &Decision, earlier: Option<&Path>) 
             count(list.n_tasks - n_running)
         )?,
     }
-    for group in groups {
-        write!(out, "  {} of stage {}: ", plural(group.n_tasks, "task"), shown(&group.stage))?;
-        write!(out, "{}", group.why.text())?;
-        match (group.why.location(), group.others.len()) {
+    for cause in causes {
+        write!(out, "  {} of stage {}: ", plural(cause.n_tasks, "task"), shown(&cause.stage))?;
+        write!(out, "{}", cause.why.text())?;
+        match (cause.why.location(), cause.others.len()) {
             (None, _) => writeln!(out)?,
             (Some(at), 0) => writeln!(out, " ({})", shown(at))?,
             (Some(at), n) => writeln!(out, " ({} and {} more)", shown(at), count(n as u64))?,

@@ -444,6 +444,7 @@ impl Dispatcher {
             Event::HomeUsed { executor, report } => self.home_shares.reported(now, executor, report),
             // It is in the log for people; what follows from it comes as further events.
             Event::NodesDecided { .. } => {}
+            Event::NodesExpected { node } => self.schedule.executors.expected = node,
             Event::PlacesFound { executor: _, asked, placed } => self.on_places_found(&asked, placed),
             Event::HomeNotRead { executor, object, error: _ } => {
                 self.on_home_not_read(now, executor, object, out)

@@ -95,6 +95,8 @@ pub enum Event {
     /// Whoever starts and ends nodes has decided this. Nothing follows from it here: executors that come and go
     /// are events of their own.
     NodesDecided { decision: Box<Decision> },
+    /// Whoever starts nodes may bring further ones of this size; `None`: nobody brings nodes.
+    NodesExpected { node: Option<Box<Size>> },
     /// A user wants this task, or the whole run, to end.
     CancelRequested { run: RunId, task: Option<TaskId> },
     /// Time passed; sent about once a second while there are no other events.

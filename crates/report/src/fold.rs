@@ -301,7 +301,8 @@ impl Fold {
                 self.attempts.forget_left(*task, *attempt);
             }
             Event::NodesDecided { decision } => self.nodes.note(decision, &self.executors),
-            Event::ExecutorDraining { .. }
+            Event::NodesExpected { .. }
+            | Event::ExecutorDraining { .. }
             | Event::ExecutorLeaving { .. }
             | Event::ReplicasChanged { .. }
             | Event::CancelRequested { .. }

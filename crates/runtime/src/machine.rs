@@ -1,4 +1,4 @@
-//! What this machine is called and how much memory it has.
+//! The name of this machine, and how much memory it has.
 
 /// This machine's name.
 pub fn host_name() -> String {

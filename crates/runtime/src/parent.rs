@@ -1,7 +1,7 @@
-//! The process that started this one, where this one is to end with it.
+//! The parent process, for a process that has to end together with its parent.
 //!
-//! Such a process has standard input from a pipe of which only its parent holds the other end. However the parent ends, the
-//! pipe is closed then.
+//! The standard input of such a process is a pipe, and only its parent holds the other end. However the parent ends,
+//! the pipe is closed then, and the process sees that.
 
 use std::io::Read;
 

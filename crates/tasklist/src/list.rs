@@ -100,20 +100,20 @@ pub(crate) struct Expected {
 #[derive(Clone, Copy)]
 struct Entry {
     hash: u32,
-    group: u32,
-    /// For ids: the task's place in its group. For outputs: that place times the outputs per task, plus the
+    bundle: u32,
+    /// For ids: the task's place in its bundle. For outputs: that place times the outputs per task, plus the
     /// output's number.
     place: u32,
 }
 
 /// The tasks of one array, folded or still being collected.
-struct Group {
+struct Bundle {
     array: Option<TaskArray>,
     numbers: Numbers,
     n_outputs: u32,
 }
 
-/// The numbers that were given to the tasks of a group.
+/// The numbers that were given to the tasks of a bundle.
 enum Numbers {
     /// Task `i` has `first + i * step`.
     Even {
@@ -147,20 +147,20 @@ impl Numbers {
 }
 
 struct Open {
-    group: u32,
+    bundle: u32,
     chunk: Chunk,
 }
 
 pub(crate) struct Builder {
     base: String,
     id_prefix: String,
-    groups: Vec<Group>,
+    bundles: Vec<Bundle>,
     /// The chunk used last is last.
     open: Vec<Open>,
     ids: HashTable<Entry>,
     outputs: HashTable<Entry>,
     hasher: DefaultHashBuilder,
-    /// The task that promises each file: its group and place.
+    /// The task that promises each file: its bundle and place.
     promises: BTreeMap<String, (u32, u32)>,
     n_tasks: u64,
     /// Some output may be a directory.
@@ -176,7 +176,7 @@ impl Builder {
         Builder {
             base,
             id_prefix: id_prefix.into(),
-            groups: Vec::new(),
+            bundles: Vec::new(),
             open: Vec::new(),
             ids: HashTable::new(),
             outputs: HashTable::new(),
@@ -202,37 +202,37 @@ impl Builder {
     /// Adds a task; `number` grows from call to call. After an error the builder cannot be used any more.
     pub fn add(&mut self, task: &Task<'_>, number: u64) -> std::result::Result<(), Refused> {
         let at = self.open_for(task);
-        let Open { group, chunk } = &mut self.open[at];
-        let group = *group;
+        let Open { bundle, chunk } = &mut self.open[at];
+        let bundle = *bundle;
         let place = chunk.n_tasks();
         push_task(chunk, task, number, &self.id_prefix, &self.base)?;
         check_sandbox(chunk, place, task)?;
         check_outputs_are_not_inputs(chunk, place, task)?;
-        self.groups[group as usize].numbers.push(number);
+        self.bundles[bundle as usize].numbers.push(number);
         self.has_directories |= task.outputs.iter().any(|file| file.location.ends_with('/'));
 
         let place = place as u32;
-        if let Some(first) = self.insert(Which::Id, group, place, 0) {
+        if let Some(first) = self.insert(Which::Id, bundle, place, 0) {
             let id = self.open[at].chunk.get(place as usize, 0).to_owned();
-            return Err(Refused::SameId { id, first: self.origin(first.group, first.place) });
+            return Err(Refused::SameId { id, first: self.origin(first.bundle, first.place) });
         }
         for k in 0..task.outputs.len() {
-            if let Some(first) = self.insert(Which::Output, group, place, k as u32) {
+            if let Some(first) = self.insert(Which::Output, bundle, place, k as u32) {
                 let chunk = &self.open[at].chunk;
                 let location = chunk.get(place as usize, chunk.shape.output_slot() + 2 * k).to_owned();
-                let n_outputs = self.groups[first.group as usize].n_outputs;
+                let n_outputs = self.bundles[first.bundle as usize].n_outputs;
                 return Err(Refused::SameOutput {
                     location,
-                    first: self.origin(first.group, first.place / n_outputs),
+                    first: self.origin(first.bundle, first.place / n_outputs),
                 });
             }
         }
         for location in &task.promises {
             check_promise(task, location)?;
-            if let Some((group, place)) = self.promises.insert(location.to_string(), (group, place)) {
+            if let Some((bundle, place)) = self.promises.insert(location.to_string(), (bundle, place)) {
                 return Err(Refused::SamePromise {
                     location: location.to_string(),
-                    first: self.origin(group, place),
+                    first: self.origin(bundle, place),
                 });
             }
         }
@@ -253,7 +253,7 @@ impl Builder {
         self.check_expected()?;
         self.check_directories()?;
         let n_dependencies = self.check_dependencies()?;
-        let arrays = self.groups.into_iter().filter_map(|g| g.array).collect();
+        let arrays = self.bundles.into_iter().filter_map(|g| g.array).collect();
         Ok(TaskList { arrays, n_tasks: self.n_tasks, n_dependencies })
     }
 
@@ -266,43 +266,43 @@ impl Builder {
             if self.open.len() == OPEN_MAX {
                 self.close(0);
             }
-            let group = self.groups.len() as u32;
+            let bundle = self.bundles.len() as u32;
             let numbers = Numbers::Even { first: 0, step: 0, n: 0 };
-            self.groups.push(Group { array: None, numbers, n_outputs: task.outputs.len() as u32 });
-            self.open.push(Open { group, chunk: Chunk::new(shape_of(task)) });
+            self.bundles.push(Bundle { array: None, numbers, n_outputs: task.outputs.len() as u32 });
+            self.open.push(Open { bundle, chunk: Chunk::new(shape_of(task)) });
         }
         self.open.len() - 1
     }
 
     fn close(&mut self, at: usize) {
-        let Open { group, chunk } = self.open.remove(at);
+        let Open { bundle, chunk } = self.open.remove(at);
         if chunk.n_tasks() > 0 {
-            let group = &mut self.groups[group as usize];
-            group.array = Some(chunk.fold(group.numbers.get(0)));
+            let bundle = &mut self.bundles[bundle as usize];
+            bundle.array = Some(chunk.fold(bundle.numbers.get(0)));
         }
     }
 
-    fn origin(&self, group: u32, place: u32) -> Origin {
+    fn origin(&self, bundle: u32, place: u32) -> Origin {
         let id =
-            with_text(&self.groups, &self.open, Which::Id, group, place, &mut String::new(), str::to_owned);
-        Origin { id, number: self.groups[group as usize].numbers.get(place) }
+            with_text(&self.bundles, &self.open, Which::Id, bundle, place, &mut String::new(), str::to_owned);
+        Origin { id, number: self.bundles[bundle as usize].numbers.get(place) }
     }
 
     /// Adds a string, which is in the list already, to its set; gives the equal string that was there before.
-    fn insert(&mut self, which: Which, group: u32, place: u32, k: u32) -> Option<Entry> {
-        let (groups, open) = (&self.groups, &self.open);
-        let n_outputs = groups[group as usize].n_outputs;
+    fn insert(&mut self, which: Which, bundle: u32, place: u32, k: u32) -> Option<Entry> {
+        let (bundles, open) = (&self.bundles, &self.open);
+        let n_outputs = bundles[bundle as usize].n_outputs;
         let place = match which {
             Which::Id => place,
             Which::Output => place * n_outputs + k,
         };
         let mut scratch = String::new();
-        with_text(groups, open, which, group, place, &mut scratch, |text| {
+        with_text(bundles, open, which, bundle, place, &mut scratch, |text| {
             let set = if which == Which::Id { &mut self.ids } else { &mut self.outputs };
             let hash = self.hasher.hash_one(text) as u32;
-            let found = find(set, groups, open, which, hash, text);
+            let found = find(set, bundles, open, which, hash, text);
             if found.is_none() {
-                set.insert_unique(spread(hash), Entry { hash, group, place }, |e| spread(e.hash));
+                set.insert_unique(spread(hash), Entry { hash, bundle, place }, |e| spread(e.hash));
             }
             found
         })
@@ -310,11 +310,11 @@ impl Builder {
 
     /// Checks that no task promises a file that a task of the list writes.
     fn check_promises(&self) -> Result<()> {
-        for (location, (group, place)) in &self.promises {
+        for (location, (bundle, place)) in &self.promises {
             if let Some(entry) = self.find_output(location) {
-                let n_outputs = self.groups[entry.group as usize].n_outputs;
+                let n_outputs = self.bundles[entry.bundle as usize].n_outputs;
                 let (writer, promiser) =
-                    (self.origin(entry.group, entry.place / n_outputs), self.origin(*group, *place));
+                    (self.origin(entry.bundle, entry.place / n_outputs), self.origin(*bundle, *place));
                 let message = format!(
                     "task {} promises {}, which task {} writes",
                     shown(&promiser.id),
@@ -342,7 +342,7 @@ impl Builder {
             return Ok(());
         }
         let mut text = String::new();
-        for array in self.groups.iter().filter_map(|group| group.array.as_ref()) {
+        for array in self.bundles.iter().filter_map(|bundle| bundle.array.as_ref()) {
             for ((_, location), i) in
                 array.template.outputs.iter().flat_map(|o| (0..array.n_tasks).map(move |i| (o, i)))
             {
@@ -373,11 +373,11 @@ impl Builder {
             return Ok(());
         }
         let writer = |entry: Entry| {
-            let n_outputs = self.groups[entry.group as usize].n_outputs;
-            self.origin(entry.group, entry.place / n_outputs)
+            let n_outputs = self.bundles[entry.bundle as usize].n_outputs;
+            self.origin(entry.bundle, entry.place / n_outputs)
         };
         let mut text = String::new();
-        for array in self.groups.iter().filter_map(|group| group.array.as_ref()) {
+        for array in self.bundles.iter().filter_map(|bundle| bundle.array.as_ref()) {
             for ((_, location), i) in
                 array.template.outputs.iter().flat_map(|o| (0..array.n_tasks).map(move |i| (o, i)))
             {
@@ -433,7 +433,7 @@ impl Builder {
 
     fn find_output(&self, location: &str) -> Option<Entry> {
         let hash = self.hasher.hash_one(location) as u32;
-        find(&self.outputs, &self.groups, &self.open, Which::Output, hash, location)
+        find(&self.outputs, &self.bundles, &self.open, Which::Output, hash, location)
     }
 
     /// Counts dependencies; an error names the tasks of a circle.
@@ -471,10 +471,10 @@ impl Builder {
         Ok(n_dependencies)
     }
 
-    /// The task with this number, counted through all groups.
+    /// The task with this number, counted through all bundles.
     fn task_at(&self, starts: &[u64], task: u64) -> Origin {
-        let group = starts.partition_point(|s| *s <= task) - 1;
-        self.origin(group as u32, (task - starts[group]) as u32)
+        let bundle = starts.partition_point(|s| *s <= task) - 1;
+        self.origin(bundle as u32, (task - starts[bundle]) as u32)
     }
 
     fn unwritten_error(&self, reader: u64, location: &str) -> Error {
@@ -512,10 +512,10 @@ impl Builder {
         .field("inputs")
     }
 
-    /// The numbers of the tasks, counted through all groups, at which the groups start.
+    /// The numbers of the tasks, counted through all bundles, at which the bundles start.
     fn starts(&self) -> Vec<u64> {
         let mut start = 0;
-        self.groups
+        self.bundles
             .iter()
             .map(|g| {
                 let this = start;
@@ -526,20 +526,20 @@ impl Builder {
     }
 
     /// Calls `f` with the writer in the list, if there is one, the reader and the location of each input. All
-    /// groups are folded. Inputs that cannot depend on anything are left out.
+    /// bundles are folded. Inputs that cannot depend on anything are left out.
     fn for_each_input(&self, f: &mut dyn FnMut(Option<u64>, u64, &str)) {
         let starts = self.starts();
         let writer_of = |text: &str| {
-            if let Some((group, place)) = self.promises.get(text) {
-                return Some(starts[*group as usize] + u64::from(*place));
+            if let Some((bundle, place)) = self.promises.get(text) {
+                return Some(starts[*bundle as usize] + u64::from(*place));
             }
             let entry = self.find_output(text)?;
-            let group = entry.group as usize;
-            Some(starts[group] + u64::from(entry.place / self.groups[group].n_outputs))
+            let bundle = entry.bundle as usize;
+            Some(starts[bundle] + u64::from(entry.place / self.bundles[bundle].n_outputs))
         };
         let mut text = String::new();
-        for (group, start) in self.groups.iter().zip(&starts) {
-            let Some(array) = &group.array else { continue };
+        for (bundle, start) in self.bundles.iter().zip(&starts) {
+            let Some(array) = &bundle.array else { continue };
             for (_, location) in &array.template.inputs {
                 if self.outputs.is_empty() && self.promises.is_empty() && !array.may_begin(location, RUN_FILE)
                 {
@@ -566,23 +566,23 @@ enum Which {
     Output,
 }
 
-/// Calls `f` with the string at a place, in a folded group or an open chunk.
+/// Calls `f` with the string at a place, in a folded bundle or an open chunk.
 fn with_text<R>(
-    groups: &[Group],
+    bundles: &[Bundle],
     open: &[Open],
     which: Which,
-    group: u32,
+    bundle: u32,
     place: u32,
     scratch: &mut String,
     f: impl FnOnce(&str) -> R,
 ) -> R {
-    let Group { array, n_outputs, .. } = &groups[group as usize];
+    let Bundle { array, n_outputs, .. } = &bundles[bundle as usize];
     let (task, k) = match which {
         Which::Id => (place, 0),
         Which::Output => (place / n_outputs, (place % n_outputs) as usize),
     };
     let Some(array) = array else {
-        let chunk = &open.iter().find(|o| o.group == group).expect("a group is folded or open").chunk;
+        let chunk = &open.iter().find(|o| o.bundle == bundle).expect("a bundle is folded or open").chunk;
         let slot = if which == Which::Id { 0 } else { chunk.shape.output_slot() + 2 * k };
         return f(chunk.get(task as usize, slot));
     };
@@ -597,7 +597,7 @@ fn with_text<R>(
 
 fn find(
     set: &HashTable<Entry>,
-    groups: &[Group],
+    bundles: &[Bundle],
     open: &[Open],
     which: Which,
     hash: u32,
@@ -606,7 +606,7 @@ fn find(
     let mut scratch = String::new();
     let is_equal = |e: &Entry| {
         e.hash == hash
-            && with_text(groups, open, which, e.group, e.place, &mut scratch, |other| other == text)
+            && with_text(bundles, open, which, e.bundle, e.place, &mut scratch, |other| other == text)
     };
     set.find(spread(hash), is_equal).copied()
 }

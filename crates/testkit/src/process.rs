@@ -680,12 +680,12 @@ impl Process {
     // ------------------------------------------------------------ other dispatchers
 
     /// Our connection to another member is up.
-    pub fn on_link_up(&mut self, now: Timestamp, member: MemberId) {
-        self.handle(now, Input::LinkUp { member });
+    pub fn on_member_reached(&mut self, now: Timestamp, member: MemberId) {
+        self.handle(now, Input::MemberReached { member });
     }
 
-    pub fn on_link_down(&mut self, now: Timestamp, member: MemberId) {
-        self.handle(now, Input::LinkDown { member });
+    pub fn on_member_lost(&mut self, now: Timestamp, member: MemberId) {
+        self.handle(now, Input::MemberLost { member });
     }
 
     /// Another member has connected to us.

@@ -211,6 +211,26 @@ fn tasks_of_a_node_take_slots_by_their_scarcest_need() {
 }
 
 #[test]
+fn a_task_waits_for_a_node_that_may_come_and_fails_when_nobody_brings_one() {
+    let with_gpus = |gpus| Size::of_node(4, 1_000_000_000, &Equipment { gpus, ..Equipment::default() });
+    let expect =
+        |c: &mut Cluster, node: Option<Size>| c.feed(Event::NodesExpected { node: node.map(Box::new) });
+    let mut c = Cluster::with(|config| config.resources = [("vcs".to_string(), 1)].into());
+    c.node(1, 2);
+    expect(&mut c, Some(with_gpus(2)));
+    c.run(&[
+        task("a").gpus(2 * PARTS),
+        task("b").gpus(PARTS),
+        task("c").gpus(3 * PARTS),
+        task("d").needs("vcs", 2),
+    ]);
+    // Three gpus are more than such a node has, and nobody can have two of one licence.
+    c.wait(30).expect(&["end 2 failed NeverFits", "end 3 failed NeverFits"]);
+    expect(&mut c, None);
+    c.wait(30).expect(&["end 0 failed NeverFits", "end 1 failed NeverFits", "end run 1"]);
+}
+
+#[test]
 fn dispatchers_tell_each_other_of_named_resources_too() {
     let boards = |n: u32| [("board".to_string(), n)].into();
     let mut c = Cluster::with(|config| config.group = Some(Membership { me: MemberId(0), n_members: 2 }));

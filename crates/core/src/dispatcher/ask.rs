@@ -207,8 +207,8 @@ impl Schedule {
             has_no_time: self.executors.walltimes.has_no_time(e, shortest_ns),
         }));
         let n_per_node = |size| node.holds(&self.executors.resources.full_size(size));
-        self.run_times
-            .predict(predicted, n_per_node, |size| self.executors.resources.n_more_in_cluster(size.needs));
+        let resources = &self.executors.resources;
+        self.run_times.predict(predicted, n_per_node, |size| resources.n_more_in_cluster(size.needs));
         Demand {
             n_ready: self.ready.n_tasks,
             n_running: self.attempts.reserved.len() as u64,

@@ -109,6 +109,8 @@ pub(super) struct Executors {
     pub(super) by_id: BTreeMap<ExecutorId, ExecutorState>,
     /// The executors whose connection is broken.
     pub(super) silent: BTreeSet<ExecutorId>,
+    /// The size of the nodes that whoever starts nodes may bring; `None`: nobody brings nodes.
+    pub(super) expected: Option<Box<Size>>,
     /// What tasks need beside whole cpus and memory, and who holds it.
     pub(super) resources: Resources,
     /// Executors that end at a known time.
@@ -395,6 +397,12 @@ impl Schedule {
 }
 
 impl Executors {
+    /// Whether a node that may come is large enough for a task of that size.
+    pub(super) fn is_expected(&self, size: TaskSize) -> bool {
+        let task = self.resources.full_size(size);
+        self.resources.can_ever_have(size.needs) && self.expected.as_ref().is_some_and(|n| n.holds(&task) > 0)
+    }
+
     /// A sentence if there are executors and none is large enough for a task of that size.
     pub(super) fn why_unfit(&self, exchange: &Exchange, size: TaskSize) -> Option<String> {
         let (cpus, memory) = (self.resources.n_slots_for(size), size.memory_bytes);
@@ -410,6 +418,11 @@ impl Executors {
         let most = largest.iter().map(|size| size.memory_bytes).max()?;
         if exchange.may_come(&self.resources, size) {
             return Some("no executor of this dispatcher is large enough; one of another dispatcher may be, and comes when it has nothing to do".into());
+        }
+        if self.is_expected(size) {
+            return Some(
+                "no executor that is there is large enough; further nodes, which may come, are".into(),
+            );
         }
         Some(if let Some(sentence) = unequipped {
             sentence
@@ -741,6 +754,7 @@ impl Dispatcher {
                 .executors
                 .why_unfit(&self.exchange, size)
                 .filter(|_| !self.exchange.may_come(&self.schedule.executors.resources, size))
+                .filter(|_| !self.schedule.executors.is_expected(size))
             {
                 let since = *self.schedule.ready.unfit.get(&size).unwrap_or(&now);
                 unfit.insert(size, since);

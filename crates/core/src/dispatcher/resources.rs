@@ -308,6 +308,18 @@ impl Schedule {
 }
 
 impl Resources {
+    /// What a task with these needs asks of the whole cluster and can never get: the name, how much of it, and how much
+    /// there is. `None`: nothing.
+    fn cluster_lacks_for_ever(&self, needs: NeedsId) -> Option<(&str, u32, u32)> {
+        let mut asked =
+            self.set(needs)?.of_cluster.iter().map(|(name, n)| (&**name, *n, self.in_cluster[name]));
+        asked.find(|(_, n, has)| has < n)
+    }
+
+    pub(super) fn can_ever_have(&self, needs: NeedsId) -> bool {
+        self.cluster_lacks_for_ever(needs).is_none()
+    }
+
     /// Whether what the whole cluster has left is enough for one more task with these needs.
     pub(super) fn cluster_has(&self, needs: NeedsId) -> bool {
         self.cluster_lacks & needs.bit() == 0
@@ -385,9 +397,7 @@ impl Executors {
     /// What a task of that size lacks beside slots and memory wherever it is put, in words; `None`: nothing.
     pub(super) fn why_unequipped(&self, id: NeedsId) -> Option<String> {
         let set = self.resources.set(id)?;
-        let cluster = &self.resources.in_cluster;
-        if let Some((name, n)) = set.of_cluster.iter().find(|(name, n)| cluster[*name] < **n) {
-            let has = cluster[name];
+        if let Some((name, n, has)) = self.resources.cluster_lacks_for_ever(id) {
             return Some(format!("the task needs {n} of {}; the whole cluster has {has}", shown(name)));
         }
         let offers = || self.by_id.values().filter(|e| e.moving_to.is_none()).map(|e| &e.offer);

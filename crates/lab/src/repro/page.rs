@@ -18,7 +18,7 @@ use eyas_sim::experiment::paper::{
     ALL_PAIRS, IN_TURN, STACKING_CASES, STACKING_PROCESSORS, STACKING_VARIED, StackingCase,
 };
 use eyas_sim::experiment::provisioning as nodes;
-use eyas_sim::experiment::{self, Experiment, Group, Load, Metric, best, beyond};
+use eyas_sim::experiment::{self, Chapter, Experiment, Load, Metric, best, beyond};
 use eyas_sim::outcome::Summary;
 use eyas_sim::workload::mi::{MiConfig, arrival_rates};
 use eyas_sim::workload::stacking::{Format, Locality, StackingConfig, TABLE_3, find_locality};
@@ -118,10 +118,10 @@ impl Sources<'_> {
         self.results.experiments.get(name)
     }
 
-    fn of_group(&self, group: Group) -> Vec<&Experiment> {
+    fn of_chapter(&self, chapter: Chapter) -> Vec<&Experiment> {
         // The list is in the order of the paper, which is not the order of the names.
         let order: Vec<String> = experiment::all().into_iter().map(|e| e.name).collect();
-        order.iter().filter_map(|name| self.list.get(name)).filter(|e| e.group == group).collect()
+        order.iter().filter_map(|name| self.list.get(name)).filter(|e| e.chapter == chapter).collect()
     }
 
     /// A drawing, if there is one.
@@ -172,7 +172,7 @@ impl Sources<'_> {
             Metric::Utilisation => Some(s.utilisation),
             Metric::Speedup => speedup(s),
             Metric::PerformanceIndex => {
-                let others = self.of_group(Group::Mi);
+                let others = self.of_chapter(Chapter::Mi);
                 let shown = others.iter().filter(|e| !e.figure.is_empty());
                 let most = shown.filter_map(|e| index(self.summary(&e.name)?)).fold(0.0, f64::max);
                 index(s).map(|index| index / most)
@@ -206,7 +206,7 @@ impl Sources<'_> {
 
     fn mi(&self) -> Result<String, Fault> {
         use Metric::*;
-        let all = self.of_group(Group::Mi);
+        let all = self.of_chapter(Chapter::Mi);
         let shown: Vec<&Experiment> = all.iter().copied().filter(|e| !e.figure.is_empty()).collect();
         let (rates, _) = arrival_rates(&MiConfig::default()).map_err(other)?;
         let mut text = include_str!("notes/mi.md").to_string();
@@ -268,7 +268,7 @@ impl Sources<'_> {
 
     fn sw(&self) -> String {
         use Metric::*;
-        let all = self.of_group(Group::Sw);
+        let all = self.of_chapter(Chapter::Sw);
         let mut text = include_str!("notes/sw.md").to_string();
         text += &self.figure("fig-29-sw", "Figure 29: arrival rate and tasks of SW");
         for metrics in [
@@ -328,7 +328,7 @@ impl Sources<'_> {
 
     fn all_pairs(&self) -> Result<String, Fault> {
         use Metric::*;
-        let all = self.of_group(Group::AllPairs);
+        let all = self.of_chapter(Chapter::AllPairs);
         let mut text = include_str!("notes/allpairs.md").to_string();
         text += &self.table(&all, &[Efficiency, MakespanS])?;
         for (name, what, number, ..) in ALL_PAIRS {

@@ -17,8 +17,8 @@ const TICK: Duration = Duration::from_millis(250);
 /// The session's inputs, some with the connection that they came on.
 pub(super) enum Arrival {
     Connected { connection: u64, peer: SocketAddr, hello: Hello, writer: Writer },
-    LinkUp { member: MemberId, writer: Writer },
-    LinkDown { member: MemberId },
+    MemberReached { member: MemberId, writer: Writer },
+    MemberLost { member: MemberId },
     Session(Input),
 }
 

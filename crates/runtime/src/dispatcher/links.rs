@@ -68,9 +68,9 @@ impl MemberConnection {
             }
             _ => return Some(()),
         }
-        self.arrivals.send(Arrival::LinkUp { member: self.member, writer }).await.ok()?;
+        self.arrivals.send(Arrival::MemberReached { member: self.member, writer }).await.ok()?;
         // The other side sends nothing; this loop ends when the connection does.
         while let Ok(Some(())) = reader.next::<()>().await {}
-        self.arrivals.send(Arrival::LinkDown { member: self.member }).await.ok()
+        self.arrivals.send(Arrival::MemberLost { member: self.member }).await.ok()
     }
 }

@@ -147,13 +147,13 @@ impl Service {
                 live.writers.insert(connection, writer);
                 Input::Connected { connection, peer, hello }
             }
-            Arrival::LinkUp { member, writer } => {
+            Arrival::MemberReached { member, writer } => {
                 live.links.insert(member, writer);
-                Input::LinkUp { member }
+                Input::MemberReached { member }
             }
-            Arrival::LinkDown { member } => {
+            Arrival::MemberLost { member } => {
                 live.links.remove(&member);
-                Input::LinkDown { member }
+                Input::MemberLost { member }
             }
             Arrival::Session(input) => input,
         };

@@ -1,4 +1,4 @@
-//! How often a batch system was asked for something: sites want to know, and users should.
+//! Counts the commands that a batch system was given, by kind. Sites limit them, and users see the counts in the status.
 
 use crate::files;
 use eyas_wire::message::Calls;

@@ -1,16 +1,17 @@
-//! Nodes that commands of the user start, list and stop: a template for whatever eyas has no word for.
+//! Nodes that the user's own commands start, list and stop, for systems that eyas does not know.
 //!
-//! | command | is given when | has to |
+//! | command | when it is given | what it has to do |
 //! |---|---|---|
-//! | start | a block is wanted | request it, and print one line: the block's id, a word |
-//! | list | all blocks are asked about | print a line for each: its id, its name, and how far it is ([`STATES`]), then anything |
-//! | stop | a block has to end | end it; it is said again for one that is still listed |
+//! | start | a block is wanted | request the block and print one line with its id, a single word |
+//! | list | eyas wants to know all blocks | print a line for each block: its id, its name, its state ([`STATES`]), then anything |
+//! | stop | a block has to end | end the block; the command is given again for a block that is still listed |
 //!
-//! A command is a line for the shell in which [`HOLES`] are filled in, quoted for the shell. It fails when its exit status is not 0; the
-//! last line that it printed is the reason. One that takes longer than [`COMMAND_MAX`] is killed and counts as failed.
+//! A command is a line for the shell. [`HOLES`] in it are filled in and quoted for the shell. A command fails when its
+//! exit status is not 0; the last line that it printed is the reason. A command that takes longer than [`COMMAND_MAX`] is
+//! killed and counts as failed.
 //!
-//! `{script}` is a file that starts the block's executor and stays until that ends. It begins with the user's lines of
-//! set-up, writes what it prints into a file beside it, and ends at once when the cluster has ended.
+//! `{script}` is a file that starts the block's executor and waits until the executor ends. The script begins with the
+//! user's lines of set-up, writes what it prints into a file beside it, and ends at once when the cluster has ended.
 
 use super::calls::{CallCount, Purpose};
 use super::launch::{Launch, quoted};

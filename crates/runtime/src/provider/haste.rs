@@ -1,4 +1,4 @@
-//! Somebody does not want to wait any longer: what a source does at that moment is cut off.
+//! Ends the waiting of a source of nodes: a user who does not want to wait any longer cuts off what the source is doing.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};

@@ -1,7 +1,8 @@
-//! Tasks that wait for each other in a circle, over all members.
+//! Finds tasks that wait for each other in a circle, over all members of a group.
 //!
-//! A task that is added can only close a circle where it writes, or promises, what was promised to others. From there the
-//! search goes against the stream, step by step, and asks all members at once who makes what a step needs.
+//! An added task can close a circle only through a file that it writes or promises and that another task has promised
+//! before. The search begins at such a file. It goes from a file to its maker and from the maker to the maker's inputs,
+//! step by step. In each step it asks all members at once who makes the files of that step.
 
 use eyas_core::array::TaskArray;
 use eyas_core::dispatcher::{Upstream, find_circle};

@@ -1,10 +1,11 @@
 //! Which records of a journal are still needed.
 //!
-//! Records of submissions that were given up and of runs that are forgotten are not. What is left is read back as the whole
-//! was: tasks keep their numbers, as [`Record::Numbered`] stands where some are missing, and no number is given again.
+//! Records of submissions that were given up, and of runs that are forgotten, are not needed. The records that stay are
+//! read back with the same result as all records: tasks keep their numbers, because a [`Record::Numbered`] stands where
+//! tasks are missing, and no number is given a second time.
 //!
-//! In: all records of the journal twice, in their order. Out: those that take their place. It looks at nothing else, so that
-//! it can be done beside a session that goes on appending.
+//! In: all records of the journal, in their order, two times. Out: the records that take their place. The function looks
+//! at nothing else, so it can run beside a session that goes on appending.
 
 use super::Record;
 use eyas_core::{RunId, TaskId};

@@ -1,4 +1,5 @@
-//! What becomes true for others once the journal has it: accepted submissions, ends of tasks, attempts that were given up.
+//! What others may hear only after the journal has it: that a submission is accepted, that a task has ended, and that an
+//! attempt was given up.
 
 use super::forget::Asker;
 use super::*;

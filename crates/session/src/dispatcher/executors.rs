@@ -1,4 +1,4 @@
-//! Executors: hello, messages, silence, goodbye.
+//! Executors, from the dispatcher's side: their hello, their messages, their silence and their goodbye.
 
 use super::names::ExecutorNames;
 use super::*;

@@ -136,7 +136,7 @@ impl<O: Outside> Session<O> {
         }
     }
 
-    pub(super) fn on_link_up(&mut self, member: MemberId) {
+    pub(super) fn on_member_reached(&mut self, member: MemberId) {
         let Some(group) = &mut self.group else { return };
         group.links.insert(member);
         group.load_told = None;
@@ -150,7 +150,7 @@ impl<O: Outside> Session<O> {
         self.tell_load();
     }
 
-    pub(super) fn on_link_down(&mut self, member: MemberId) {
+    pub(super) fn on_member_lost(&mut self, member: MemberId) {
         let Some(group) = &mut self.group else { return };
         if group.links.remove(&member) {
             self.say(format!("eyas: the connection to dispatcher {} of the group broke", member.0 + 1));

@@ -89,7 +89,7 @@ pub enum Input {
         batch: Vec<FromMember>,
     },
     /// Our own connection to another dispatcher of the group is there.
-    LinkUp {
+    MemberReached {
         member: MemberId,
     },
     /// Another dispatcher said where all of them are.
@@ -99,7 +99,7 @@ pub enum Input {
         /// By its clock.
         now: Timestamp,
     },
-    LinkDown {
+    MemberLost {
         member: MemberId,
     },
     /// The journal has everything up to this on the disk.
@@ -267,8 +267,8 @@ impl<O: Outside> Session<O> {
             }
             Input::FromClient { connection, request } => self.on_request(connection, request),
             Input::FromMember { connection, batch } => self.on_member_batch(connection, batch),
-            Input::LinkUp { member } => self.on_link_up(member),
-            Input::LinkDown { member } => self.on_link_down(member),
+            Input::MemberReached { member } => self.on_member_reached(member),
+            Input::MemberLost { member } => self.on_member_lost(member),
             Input::Addresses { member, addresses, now } => {
                 self.learn_clock(member, now);
                 self.learn_addresses(member, &addresses);
@@ -328,7 +328,7 @@ impl<O: Outside> Session<O> {
         self.outside.close(connection);
         self.watches.retain(|w| w.connection != connection);
         self.submissions.deferred.retain(|(c, _)| *c != connection);
-        self.provision.left(self.now, connection);
+        self.on_provisioner_left(connection);
         self.prints.left(connection);
         self.forgetting_parts.left(connection);
         self.member_gone(connection);

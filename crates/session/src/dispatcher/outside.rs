@@ -1,4 +1,4 @@
-//! What a dispatcher's session asks of whoever drives it.
+//! What a dispatcher's session needs from its driver, as a trait.
 
 use super::Record;
 use eyas_core::event::{Action, Event};

@@ -1,12 +1,15 @@
-//! Runs in parts.
+//! Runs in parts, from the side of one dispatcher of the group.
 //!
-//! A run is opened at the first member, which is also the one that decides: a client hands each part to its dispatcher,
-//! has all others *prepare* theirs (durable; from then on they do not give up on their own), and commits at the first
-//! one. What that has in its journal is what happened: it tells the others, and tells those again that were away. A run
-//! that it does not know was not committed.
+//! A run in parts is opened at the first member of the group, and that member decides whether it is committed. The
+//! steps are: the client hands each dispatcher its part; then it asks all other members to *prepare* their parts. A
+//! prepared part is durable, and its dispatcher no longer gives it up on its own. At last the client asks the first
+//! member to commit. What stands in the first member's journal is what happened. The first member tells the decision to
+//! the others, and tells it again to members that were away. A run that the first member does not know was not
+//! committed.
 //!
-//! What is added to a run in parts is a submission in parts into it. The first member lets in one after the other; each of the
-//! others begins with it when it has heard what became of the one before. So what a client hears when it asks all members about files
+//! Tasks that are added to a run in parts come as a submission in parts into that run. The first member lets in one
+//! such submission after the other. Each other member begins with the next one only when it knows what became of the
+//! one before. So what a client hears when it asks all members about files
 //! ([`eyas_core::dispatcher::Dispatcher::consult`]) holds until its own submission is decided.
 //!
 //! Not here: how a submission is split ([`eyas_core::group::split`]), what files cross (`core`'s `exchange`).

@@ -7,6 +7,7 @@
 //! and every end that it told is in the journal.
 
 use super::*;
+use eyas_core::needs::Size;
 use eyas_core::provisioning::NodeView;
 use eyas_core::provisioning::decision::Decision;
 use eyas_core::provisioning::work::Predicted;
@@ -24,6 +25,8 @@ pub(super) struct Provision {
     gone: Option<(Timestamp, Vec<String>)>,
     /// Executors that were asked to leave and have not been told to end, each with the reason that it will be told.
     draining: BTreeMap<ExecutorId, String>,
+    /// The size of further nodes, as the core was told last.
+    expected: Option<Size>,
     /// Lent to the core for each look.
     views: Vec<NodeView>,
     /// The last decision about nodes.
@@ -31,11 +34,14 @@ pub(super) struct Provision {
 }
 
 impl Provision {
-    /// A client's connection is gone.
-    pub(super) fn left(&mut self, now: Timestamp, connection: u64) {
-        if let Some((_, gone)) = self.provisioner.take_if(|(of, _)| *of == connection) {
-            self.gone = Some((now, gone.troubles));
+    /// A client's connection is gone. Gives whether the client was the provisioner.
+    fn left(&mut self, now: Timestamp, connection: u64) -> bool {
+        let left = self.provisioner.take_if(|(of, _)| *of == connection);
+        let was_provisioner = left.is_some();
+        if let Some((_, provisioner)) = left {
+            self.gone = Some((now, provisioner.troubles));
         }
+        was_provisioner
     }
 
     pub(super) fn shown(&self) -> Option<Provisioner> {
@@ -72,6 +78,7 @@ impl<O: Outside> Session<O> {
             self.feed(Event::NodesDecided { decision: Box::new(decision) });
         }
         let (n_pending, node) = (provisioner.n_pending, provisioner.node.clone());
+        self.expect_nodes(Some(&node));
         self.provision.provisioner = Some((connection, provisioner));
         self.provision.gone = None;
         let mut views = std::mem::take(&mut self.provision.views);
@@ -94,6 +101,21 @@ impl<O: Outside> Session<O> {
         };
         self.provision.views = views;
         self.reply(connection, number, ReplyBody::Demand(Box::new(status)));
+    }
+
+    /// What the provisioner says of further nodes, or that it is gone, changes which tasks may still find a node.
+    fn expect_nodes(&mut self, node: Option<&Size>) {
+        if self.provision.expected.as_ref() != node {
+            self.provision.expected = node.cloned();
+            self.feed(Event::NodesExpected { node: node.cloned().map(Box::new) });
+        }
+    }
+
+    /// A client's connection is gone.
+    pub(super) fn on_provisioner_left(&mut self, connection: u64) {
+        if self.provision.left(self.now, connection) {
+            self.expect_nodes(None);
+        }
     }
 
     pub(super) fn on_drain(&mut self, connection: u64, number: u64, executor: ExecutorId) {

@@ -1,4 +1,4 @@
-//! How runs and the cluster are doing: what is durable counts, and nothing else.
+//! The state of runs and of the cluster, for users. Only what is durable counts.
 
 use super::*;
 use eyas_core::dispatcher::RunState;

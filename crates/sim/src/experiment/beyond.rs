@@ -37,7 +37,7 @@ pub fn tiles() -> Vec<Experiment> {
         let machine = machine(machine_name, None);
         Experiment {
             name: tiles_name(name),
-            group: Group::Tiles,
+            chapter: Chapter::Tiles,
             what: format!("All-Pairs {what}, in tiles"),
             figure: "",
             scheduling: ours(&machine, false),
@@ -173,7 +173,7 @@ pub fn experiments() -> Vec<Experiment> {
         let is_quick = matches!(case.load, Load::Mi(_)) && case.machine.cache_bytes_per_node == 1000 * MB;
         let experiment = Experiment {
             name: ours_name,
-            group: Group::Beyond,
+            chapter: Chapter::Beyond,
             what: case.what,
             figure: "",
             scheduling: ours(&case.machine, case.dynamic),

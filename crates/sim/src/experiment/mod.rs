@@ -51,7 +51,7 @@ const POINTS_MAX: usize = 240;
 
 /// Experiments that belong together on the page, and can be run together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Group {
+pub enum Chapter {
     Mi,
     Sw,
     AllPairs,
@@ -62,26 +62,26 @@ pub enum Group {
     Provisioning,
 }
 
-impl Group {
-    pub const ALL: [Group; 7] = [
-        Group::Mi,
-        Group::Sw,
-        Group::AllPairs,
-        Group::Stacking,
-        Group::Beyond,
-        Group::Tiles,
-        Group::Provisioning,
+impl Chapter {
+    pub const ALL: [Chapter; 7] = [
+        Chapter::Mi,
+        Chapter::Sw,
+        Chapter::AllPairs,
+        Chapter::Stacking,
+        Chapter::Beyond,
+        Chapter::Tiles,
+        Chapter::Provisioning,
     ];
 
     pub fn name(self) -> &'static str {
         match self {
-            Group::Mi => "mi",
-            Group::Sw => "sw",
-            Group::AllPairs => "allpairs",
-            Group::Stacking => "stacking",
-            Group::Beyond => "beyond",
-            Group::Tiles => "tiles",
-            Group::Provisioning => "provisioning",
+            Chapter::Mi => "mi",
+            Chapter::Sw => "sw",
+            Chapter::AllPairs => "allpairs",
+            Chapter::Stacking => "stacking",
+            Chapter::Beyond => "beyond",
+            Chapter::Tiles => "tiles",
+            Chapter::Provisioning => "provisioning",
         }
     }
 }
@@ -132,7 +132,7 @@ pub enum Load {
 #[derive(Clone, Debug)]
 pub struct Experiment {
     pub name: String,
-    pub group: Group,
+    pub chapter: Chapter,
     /// A description for readers, without what the experiment's table says already.
     pub what: String,
     /// The figure of the paper, or empty.
@@ -230,15 +230,15 @@ pub fn all() -> Vec<Experiment> {
     list
 }
 
-/// The experiments that `only` names, as groups or one by one. `Err` is one sentence that says which there
+/// The experiments that `only` names, as chapters or one by one. `Err` is one sentence that says which there
 /// are.
 pub fn select(all: Vec<Experiment>, only: &[String]) -> Result<Vec<Experiment>, String> {
-    let names = |e: &Experiment, word: &String| *word == e.name || word == e.group.name();
+    let names = |e: &Experiment, word: &String| *word == e.name || word == e.chapter.name();
     if let Some(unknown) = only.iter().find(|word| !all.iter().any(|e| names(e, word))) {
-        let groups: Vec<&str> = Group::ALL.iter().map(|g| g.name()).collect();
+        let chapters: Vec<&str> = Chapter::ALL.iter().map(|g| g.name()).collect();
         return Err(format!(
             "there is no experiment `{unknown}`; known are {}, and single ones by the names that the page gives them, such as {}",
-            groups.join(", "),
+            chapters.join(", "),
             all.first().map_or("", |e| e.name.as_str()),
         ));
     }
@@ -260,8 +260,8 @@ mod tests {
             assert_eq!(e.workload().expect(&e.name).n_tasks, e.n_tasks(), "{}", e.name);
             assert!(e.name.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c)), "{}", e.name);
         }
-        for group in Group::ALL {
-            assert!(!names.contains(group.name()), "a group and an experiment have one name");
+        for chapter in Chapter::ALL {
+            assert!(!names.contains(chapter.name()), "a chapter and an experiment have one name");
         }
     }
 

@@ -76,7 +76,7 @@ pub fn mi() -> Vec<Experiment> {
         let machine = machine("tg-anl-64", Some(cache_mb * MB));
         Experiment {
             name: name.into(),
-            group: Group::Mi,
+            chapter: Chapter::Mi,
             what: what.into(),
             figure,
             scheduling: dynamic(placement, &machine, None),
@@ -205,7 +205,7 @@ pub fn sw() -> Vec<Experiment> {
     let machine = machine("tg-anl-100", None);
     let one = |name: &str, what: &str, figure, scheduling, list: &[Vec<Said>]| Experiment {
         name: name.into(),
-        group: Group::Sw,
+        chapter: Chapter::Sw,
         what: what.into(),
         figure,
         machine: machine.clone(),
@@ -298,7 +298,7 @@ pub fn all_pairs() -> Vec<Experiment> {
         let inputs_in_turn = name.ends_with(IN_TURN);
         Experiment {
             name,
-            group: Group::AllPairs,
+            chapter: Chapter::AllPairs,
             what,
             figure,
             machine: machine(machine_name, None),
@@ -377,7 +377,7 @@ pub fn stacking() -> Vec<Experiment> {
         let disk_bytes_per_s = machine.disk_bytes_per_s as u64;
         Experiment {
             name: case.name(locality, n_processors),
-            group: Group::Stacking,
+            chapter: Chapter::Stacking,
             what: case.what().into(),
             figure: match (n_processors, locality.name) {
                 (128, _) => "46–49, 51",

@@ -36,7 +36,7 @@ pub fn experiments() -> Vec<Experiment> {
             };
             list.push(Experiment {
                 name: name(workload, policy),
-                group: Group::Provisioning,
+                chapter: Chapter::Provisioning,
                 what: policy.into(),
                 figure: "",
                 machine: machine.clone(),

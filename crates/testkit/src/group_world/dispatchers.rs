@@ -110,7 +110,7 @@ impl World {
             }
             if let Some(life) = self.links.get(&(other, m)).copied() {
                 let takes = self.upto(self.o.message_ns_max);
-                self.after(takes, Ev::LinkDown { from: other, to: m, life });
+                self.after(takes, Ev::MemberLost { from: other, to: m, life });
             }
         }
         let clients: Vec<u64> = self.lives_of_clients(m);
@@ -135,6 +135,6 @@ impl World {
         self.next_life += 1;
         let (theirs, ours, n) = (MemberId(to as u32), MemberId(from as u32), self.members.len() as u32);
         self.with(to, |process, now| process.on_member_connected(now, life, ours, n));
-        self.with(from, |process, now| process.on_link_up(now, theirs));
+        self.with(from, |process, now| process.on_member_reached(now, theirs));
     }
 }

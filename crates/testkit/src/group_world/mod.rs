@@ -149,7 +149,7 @@ enum Ev {
         from: usize,
         to: usize,
     },
-    LinkDown {
+    MemberLost {
         from: usize,
         to: usize,
         life: u64,
@@ -487,11 +487,11 @@ impl World {
                 self.with(m, |process, now| process.on_batch(now, life, batch))
             }
             Ev::LinkTry { from, to } => self.on_link_try(from, to),
-            Ev::LinkDown { from, to, life } => {
+            Ev::MemberLost { from, to, life } => {
                 if self.links.get(&(from, to)) == Some(&life) {
                     self.links.remove(&(from, to));
                     let member = MemberId(to as u32);
-                    self.with(from, |process, now| process.on_link_down(now, member));
+                    self.with(from, |process, now| process.on_member_lost(now, member));
                     self.with(to, |process, now| process.on_disconnected(now, life));
                     self.after(S / 5, Ev::LinkTry { from, to });
                 }
@@ -554,7 +554,7 @@ impl World {
                 let lasts = self.lasts(self.o.away_ns_max);
                 self.links_cut_until.insert((from, to), self.now.plus_ns(lasts));
                 if let Some(life) = self.links.get(&(from, to)).copied() {
-                    self.after(0, Ev::LinkDown { from, to, life });
+                    self.after(0, Ev::MemberLost { from, to, life });
                 }
             }
         }

@@ -33,7 +33,7 @@ const UNFIT_MAX: usize = 64;
 pub(super) struct Worth {
     /// Tasks that lack only this object.
     pub n_tasks: u32,
-    /// The oldest of these tasks, and its group.
+    /// The oldest of these tasks, and its bundle.
     oldest: Option<(TaskId, u32)>,
 }
 
@@ -56,10 +56,10 @@ impl Affinity {
     }
 
     fn pick(&self, catalog: &Catalog, seat: Seat, choice: &Choice, stage: Stage) -> (ExecutorId, Pick) {
-        let inputs = self.tasks.inputs(choice.group);
+        let inputs = self.tasks.inputs(choice.bundle);
         let n_hits = inputs.iter().filter(|e| catalog.is_held_by(e.object, seat)).count() as u32;
         let pick = Pick {
-            key: self.tasks.key(choice.group),
+            key: self.tasks.key(choice.bundle),
             n_hits,
             n_inputs: inputs.len() as u32,
             rule: Rule::Affinity(choice.reason),
@@ -83,10 +83,10 @@ impl Affinity {
             };
             let seat = by_room.values().rev().find_map(wanted)?;
             let (best, any) = self.best_hit(catalog, seat, stage);
-            if let Some(group) = best {
-                let n_inputs = self.tasks.group(group).n_inputs;
+            if let Some(bundle) = best {
+                let n_inputs = self.tasks.bundle(bundle).n_inputs;
                 let reason = if n_inputs == 0 { Reason::NoInputs } else { Reason::AllHere };
-                return Some(self.pick(catalog, seat, &Choice { group, reason }, stage));
+                return Some(self.pick(catalog, seat, &Choice { bundle, reason }, stage));
             }
             if any {
                 tried.insert(seat);
@@ -96,8 +96,8 @@ impl Affinity {
         }
     }
 
-    /// The first group in queue order whose inputs are all on `seat` and that fits there; and whether there
-    /// is any group, fitting or not, whose inputs are all on `seat`.
+    /// The first bundle in queue order whose inputs are all on `seat` and that fits there; and whether there
+    /// is any bundle, fitting or not, whose inputs are all on `seat`.
     fn best_hit(&mut self, catalog: &Catalog, seat: Seat, stage: Stage) -> (Option<u32>, bool) {
         let mut best: Option<(QueueKey, u32)> = None;
         let mut any = false;
@@ -115,28 +115,28 @@ impl Affinity {
             if !self.executor_at(seat).room.fits(stage, size, lasts) {
                 continue;
             }
-            for group in hit.into_iter().chain((free != NIL).then_some(free)) {
-                let key = self.tasks.key(group);
-                if best.is_none_or(|(first, _)| key < first) && !self.is_left(catalog, seat, group) {
-                    best = Some((key, group));
+            for bundle in hit.into_iter().chain((free != NIL).then_some(free)) {
+                let key = self.tasks.key(bundle);
+                if best.is_none_or(|(first, _)| key < first) && !self.is_left(catalog, seat, bundle) {
+                    best = Some((key, bundle));
                 }
             }
         }
-        (best.map(|(_, group)| group), any)
+        (best.map(|(_, bundle)| bundle), any)
     }
 
-    /// Whether `group`, whose inputs are all on `seat`, is left to an open slot elsewhere. It is if there are
-    /// open slots for all queued tasks, if on `seat` the group would wait for a slot or take one from a task
+    /// Whether `bundle`, whose inputs are all on `seat`, is left to an open slot elsewhere. It is if there are
+    /// open slots for all queued tasks, if on `seat` the bundle would wait for a slot or take one from a task
     /// whose inputs are on their way, and if a copy of its inputs takes less time than a program runs.
-    fn is_left(&self, catalog: &Catalog, seat: Seat, group: u32) -> bool {
-        let class = &self.tasks.classes[self.tasks.group(group).class as usize];
+    fn is_left(&self, catalog: &Catalog, seat: Seat, bundle: u32) -> bool {
+        let class = &self.tasks.classes[self.tasks.bundle(bundle).class as usize];
         let (cpus, memory_bytes) = (class.size.cpus.max(1), class.size.memory_bytes);
         // An open slot says nothing of what a task needs beside it.
         if !class.size.needs.is_none() || !self.is_roomy() || self.executor_at(seat).n_open >= cpus {
             return false;
         }
         let copy_ns: f64 =
-            self.tasks.inputs(group).iter().map(|e| self.copy_at_worst_ns(catalog, e.object)).sum();
+            self.tasks.inputs(bundle).iter().map(|e| self.copy_at_worst_ns(catalog, e.object)).sum();
         let has_room = |m: &SeatedExecutor| {
             m.n_open >= cpus
                 && m.room.memory_free_bytes >= memory_bytes
@@ -169,24 +169,24 @@ impl Affinity {
         self.run_ns.unwrap_or(RUN_NS_ASSUMED) as f64
     }
 
-    /// The group of `class` with the oldest task among the groups whose inputs are all on `seat`. Removes
+    /// The bundle of `class` with the oldest task among the bundles whose inputs are all on `seat`. Removes
     /// stale entries that come before it.
     fn oldest_full(&mut self, catalog: &Catalog, seat: Seat, class: u32) -> Option<u32> {
         let (tasks, seated) =
             (&self.tasks, self.seated[seat.0 as usize].as_mut().expect("an executor has this seat"));
         let heap = &mut seated.full.get_mut(class as usize)?.heap;
-        while let Some(&Reverse((task, group))) = heap.peek() {
-            let is_full = tasks.is_group(group, class)
-                && tasks.inputs(group).iter().all(|e| catalog.is_held_by(e.object, seat));
-            let head = if is_full { Some(tasks.head(group).0) } else { None };
+        while let Some(&Reverse((task, bundle))) = heap.peek() {
+            let is_full = tasks.is_bundle(bundle, class)
+                && tasks.inputs(bundle).iter().all(|e| catalog.is_held_by(e.object, seat));
+            let head = if is_full { Some(tasks.head(bundle).0) } else { None };
             if head == Some(task) {
-                return Some(group);
+                return Some(bundle);
             }
-            while heap.peek() == Some(&Reverse((task, group))) {
+            while heap.peek() == Some(&Reverse((task, bundle))) {
                 heap.pop();
             }
             if let Some(head) = head {
-                heap.push(Reverse((head, group)));
+                heap.push(Reverse((head, bundle)));
             }
         }
         None
@@ -249,28 +249,28 @@ impl Affinity {
             return None;
         };
         self.turn = seat.0 + 1;
-        let seat = self.richest(catalog, now, seat, choice.group);
-        let cpus = self.tasks.classes[self.tasks.group(choice.group).class as usize].size.cpus;
+        let seat = self.richest(catalog, now, seat, choice.bundle);
+        let cpus = self.tasks.classes[self.tasks.bundle(choice.bundle).class as usize].size.cpus;
         let idle = cpus + self.executor_at(seat).moving.cpus <= self.executor_at(seat).room.slots_idle;
         let stage = if idle { Stage::Idle } else { Stage::Ahead };
         Some(self.pick(catalog, seat, &choice, stage))
     }
 
-    /// The executor with room that holds most bytes of the inputs of `group`; `asked` if no executor with
+    /// The executor with room that holds most bytes of the inputs of `bundle`; `asked` if no executor with
     /// room holds more than `asked` does. The plan is made for the executor that is returned.
-    fn richest(&mut self, catalog: &Catalog, now: Timestamp, asked: Seat, group: u32) -> Seat {
+    fn richest(&mut self, catalog: &Catalog, now: Timestamp, asked: Seat, bundle: u32) -> Seat {
         let is_lacking = |e: &&Edge| !self.executor_at(asked).has(catalog, asked, e.object);
-        if self.tasks.inputs(group).iter().filter(is_lacking).take(2).count() < 2 {
+        if self.tasks.inputs(bundle).iter().filter(is_lacking).take(2).count() < 2 {
             return asked;
         }
         let mut bytes: BTreeMap<Seat, u64> = BTreeMap::new();
         let mut holders = vec![];
-        for input in self.tasks.inputs(group) {
+        for input in self.tasks.inputs(bundle) {
             self.some_holders(catalog, input.object, spread(asked, input.object), &mut holders);
             let size_bytes = self.size_of(catalog, input.object);
             holders.iter().for_each(|seat| *bytes.entry(*seat).or_default() += size_bytes);
         }
-        let class = &self.tasks.classes[self.tasks.group(group).class as usize];
+        let class = &self.tasks.classes[self.tasks.bundle(bundle).class as usize];
         let (cpus, memory_bytes) = (class.size.cpus.max(1), class.size.memory_bytes);
         let needs = class.size.needs.bit();
         let here = bytes.get(&asked).copied().unwrap_or(0);
@@ -285,10 +285,10 @@ impl Affinity {
         let Some((&best, _)) = richer.max_by_key(|(seat, held)| (**held, Reverse(**seat))) else {
             return asked;
         };
-        if self.plan_for(catalog, now, best, group) {
+        if self.plan_for(catalog, now, best, bundle) {
             return best;
         }
-        let planned = self.plan_for(catalog, now, asked, group);
+        let planned = self.plan_for(catalog, now, asked, bundle);
         debug_assert!(planned, "it was chosen for that executor");
         asked
     }
@@ -352,9 +352,9 @@ impl Affinity {
                 .or_else(|| if has_near { None } else { self.seed(catalog, now, seat, c, Heat::Warm) })
                 .or_else(|| self.oldest(catalog, now, seat, c));
             if let Some(choice) = choice {
-                // The plan is that of the last group looked at, so it is made again for the chosen group.
-                let planned = self.plan_for(catalog, now, seat, choice.group);
-                debug_assert!(planned, "a group is only chosen when all its inputs have a route");
+                // The plan is that of the last bundle looked at, so it is made again for the chosen bundle.
+                let planned = self.plan_for(catalog, now, seat, choice.bundle);
+                debug_assert!(planned, "a bundle is only chosen when all its inputs have a route");
                 return Some(choice);
             }
         }
@@ -393,14 +393,14 @@ impl Affinity {
             {
                 continue;
             }
-            let id = reader.group;
-            let group = self.tasks.group(id);
-            if group.n_inputs < 2 {
+            let id = reader.bundle;
+            let bundle = self.tasks.bundle(id);
+            if bundle.n_inputs < 2 {
                 continue;
             }
             let mut others = self.tasks.inputs(id).iter().filter(|e| e.object != object);
             if others.all(|e| seated.has(catalog, seat, e.object)) {
-                worth.n_tasks += group.n_tasks;
+                worth.n_tasks += bundle.n_tasks;
                 let (task, _) = self.tasks.head(id);
                 if worth.oldest.is_none_or(|(oldest, _)| task < oldest) {
                     worth.oldest = Some((task, id));
@@ -421,9 +421,9 @@ impl Affinity {
         for (class, full) in seated.full.iter_mut().enumerate().filter(|_| !seated.wants_copies) {
             // Long lists are counted without a check.
             if (enough..enough.saturating_mul(4)).contains(&full.heap.len()) {
-                full.heap.retain(|Reverse((_, group))| {
-                    tasks.is_group(*group, class as u32)
-                        && tasks.inputs(*group).iter().all(|e| holds(catalog, seat, e.object))
+                full.heap.retain(|Reverse((_, bundle))| {
+                    tasks.is_bundle(*bundle, class as u32)
+                        && tasks.inputs(*bundle).iter().all(|e| holds(catalog, seat, e.object))
                 });
             }
             n_hits += full.heap.len();
@@ -431,7 +431,7 @@ impl Affinity {
         seated.wants_copies |= n_hits < enough;
     }
 
-    /// Whether `object` may be copied to `seat` for the oldest task of `group`. Until that task has waited
+    /// Whether `object` may be copied to `seat` for the oldest task of `bundle`. Until that task has waited
     /// long enough, a holder may be about to run it.
     fn has_waited(
         &mut self,
@@ -439,7 +439,7 @@ impl Affinity {
         now: Timestamp,
         seat: Seat,
         object: ObjectId,
-        group: u32,
+        bundle: u32,
     ) -> bool {
         if !self.executor_at(seat).wants_copies {
             return false;
@@ -447,21 +447,21 @@ impl Affinity {
         if self.is_past_copies(catalog, seat, object) || self.is_left_to_others(catalog, object) {
             return true;
         }
-        let (_, entered_ms) = self.tasks.head(group);
+        let (_, entered_ms) = self.tasks.head(bundle);
         let waited_ms = transfers::wrapping_ms(now).wrapping_sub(entered_ms);
         let after_ns = self.steal_after_ns(catalog, object);
         let rest_ns = after_ns - f64::from(waited_ms) * 1e6;
-        if rest_ns >= 0.0 && self.is_whole_anywhere(catalog, group) {
+        if rest_ns >= 0.0 && self.is_whole_anywhere(catalog, bundle) {
             self.note_due(now, rest_ns);
             return false;
         }
         true
     }
 
-    /// Whether any executor has all inputs of `group`, or will have them. Where none does, no executor can
-    /// run the group before something is copied.
-    fn is_whole_anywhere(&self, catalog: &Catalog, group: u32) -> bool {
-        let inputs = self.tasks.inputs(group);
+    /// Whether any executor has all inputs of `bundle`, or will have them. Where none does, no executor can
+    /// run the bundle before something is copied.
+    fn is_whole_anywhere(&self, catalog: &Catalog, bundle: u32) -> bool {
+        let inputs = self.tasks.inputs(bundle);
         let by_holders = |e: &&Edge| (catalog.n_holders(e.object), e.object);
         let Some(rarest) = inputs.iter().min_by_key(by_holders).map(|e| e.object) else { return true };
         // No executor holds an object that is just being read from home, but one is about to hold it.
@@ -554,14 +554,14 @@ impl Affinity {
                 // The neighbours of the entry have changed, and the list may be gone.
                 at = at.and_then(|next| rank.get(next.object).copied());
             }
-            let Some((_, group)) = worth.oldest else { continue };
-            if is_warm && !self.has_waited(catalog, now, seat, object, group) {
+            let Some((_, bundle)) = worth.oldest else { continue };
+            if is_warm && !self.has_waited(catalog, now, seat, object, bundle) {
                 continue;
             }
             let cost = self.crossing_cost(catalog, seat, object);
             let bucket = bucket_of(worth.n_tasks, (size_bytes as f64 * cost) as u64);
             if best.as_ref().is_none_or(|(other, _)| bucket > *other) {
-                best = Some((bucket, Choice { group, reason: Reason::Brings { n_tasks: worth.n_tasks } }));
+                best = Some((bucket, Choice { bundle, reason: Reason::Brings { n_tasks: worth.n_tasks } }));
             }
         }
         best
@@ -576,11 +576,11 @@ impl Affinity {
     ) -> Option<(u16, Choice)> {
         let entry = self.tasks.classes[class as usize].single.first(Heat::Cold)?;
         self.route(catalog, now, seat, entry.object)?;
-        let group = self.tasks.single(class, entry.object)?;
-        Some((entry.bucket, Choice { group, reason: Reason::Brings { n_tasks: entry.n_tasks } }))
+        let bundle = self.tasks.single(class, entry.object)?;
+        Some((entry.bucket, Choice { bundle, reason: Reason::Brings { n_tasks: entry.n_tasks } }))
     }
 
-    /// A group to begin with. Places in the queue are tried in an order that covers the queue evenly,
+    /// A bundle to begin with. Places in the queue are tried in an order that covers the queue evenly,
     /// whatever its structure; then the objects of that heat that most tasks read.
     fn seed(
         &mut self,
@@ -590,73 +590,73 @@ impl Affinity {
         class: u32,
         heat: Heat,
     ) -> Option<Choice> {
-        let seed = |group| Choice { group, reason: Reason::Seed };
+        let seed = |bundle| Choice { bundle, reason: Reason::Seed };
         self.tasks.classes[class as usize].multi.first(heat)?;
         let mut least_cold = None;
         for _ in 0..self.config.tries {
             self.n_seeds = self.n_seeds.wrapping_add(1);
             let part = self.n_seeds.wrapping_mul(0x9E37_79B9);
-            let Some(mut group) = self.tasks.group_at(class, part) else { break };
-            if self.tasks.group(group).n_inputs < 2 {
+            let Some(mut bundle) = self.tasks.bundle_at(class, part) else { break };
+            if self.tasks.bundle(bundle).n_inputs < 2 {
                 continue;
             }
-            let inputs: Vec<ObjectId> = match self.tasks.inputs(group) {
+            let inputs: Vec<ObjectId> = match self.tasks.inputs(bundle) {
                 inputs if inputs.len() <= EXCHANGED_MAX => inputs.iter().map(|e| e.object).collect(),
                 _ => Vec::new(),
             };
             for input in inputs {
-                // An exchange for an earlier input may have led to a group without this input.
-                if self.tasks.inputs(group).iter().all(|e| e.object != input) {
+                // An exchange for an earlier input may have led to a bundle without this input.
+                if self.tasks.inputs(bundle).iter().all(|e| e.object != input) {
                     continue;
                 }
-                let others = self.tasks.inputs(group).iter().filter(|e| e.object != input);
+                let others = self.tasks.inputs(bundle).iter().filter(|e| e.object != input);
                 let cold = others.filter(|e| self.heat(catalog, e.object) == Heat::Cold).count();
-                if heat == Heat::Cold && cold + 1 < self.tasks.inputs(group).len() {
-                    group =
-                        self.coldest_around(catalog, class, input, self.tasks.place_among(input, group)).1;
+                if heat == Heat::Cold && cold + 1 < self.tasks.inputs(bundle).len() {
+                    bundle =
+                        self.coldest_around(catalog, class, input, self.tasks.place_among(input, bundle)).1;
                 }
             }
-            let n_cold = self.n_cold(catalog, group);
-            let is_all = n_cold == self.tasks.inputs(group).len();
-            let may = if heat == Heat::Cold { n_cold > 0 } else { self.may_copy(catalog, now, seat, group) };
-            if may && self.lacks_any(catalog, seat, group) && self.plan_for(catalog, now, seat, group) {
+            let n_cold = self.n_cold(catalog, bundle);
+            let is_all = n_cold == self.tasks.inputs(bundle).len();
+            let may = if heat == Heat::Cold { n_cold > 0 } else { self.may_copy(catalog, now, seat, bundle) };
+            if may && self.lacks_any(catalog, seat, bundle) && self.plan_for(catalog, now, seat, bundle) {
                 if is_all || heat != Heat::Cold {
-                    return Some(seed(group));
+                    return Some(seed(bundle));
                 }
-                least_cold = least_cold.or(Some(group));
+                least_cold = least_cold.or(Some(bundle));
             }
         }
-        if let Some(group) = least_cold {
-            return Some(seed(group));
+        if let Some(bundle) = least_cold {
+            return Some(seed(bundle));
         }
         let mut at = self.tasks.classes[class as usize].multi.first(heat);
         for _ in 0..self.config.tries {
             let entry = at?;
             at = self.tasks.classes[class as usize].multi.after(&entry);
             let start = spread(seat, entry.object) % self.tasks.readers(entry.object).len();
-            let (_, group) = self.coldest_around(catalog, class, entry.object, start);
-            if group == NIL || !self.lacks_any(catalog, seat, group) {
+            let (_, bundle) = self.coldest_around(catalog, class, entry.object, start);
+            if bundle == NIL || !self.lacks_any(catalog, seat, bundle) {
                 continue;
             }
-            let may = heat == Heat::Cold || self.may_copy(catalog, now, seat, group);
-            if may && self.plan_for(catalog, now, seat, group) {
-                return Some(seed(group));
+            let may = heat == Heat::Cold || self.may_copy(catalog, now, seat, bundle);
+            if may && self.plan_for(catalog, now, seat, bundle) {
+                return Some(seed(bundle));
             }
         }
         None
     }
 
-    /// Whether `seat` lacks any input of `group`. If not, the group is a hit, or about to become one.
-    pub(super) fn lacks_any(&self, catalog: &Catalog, seat: Seat, group: u32) -> bool {
+    /// Whether `seat` lacks any input of `bundle`. If not, the bundle is a hit, or about to become one.
+    pub(super) fn lacks_any(&self, catalog: &Catalog, seat: Seat, bundle: u32) -> bool {
         let seated = self.executor_at(seat);
-        self.tasks.inputs(group).iter().any(|e| !seated.has(catalog, seat, e.object))
+        self.tasks.inputs(bundle).iter().any(|e| !seated.has(catalog, seat, e.object))
     }
 
-    fn n_cold(&self, catalog: &Catalog, group: u32) -> usize {
-        self.tasks.inputs(group).iter().filter(|e| self.heat(catalog, e.object) == Heat::Cold).count()
+    fn n_cold(&self, catalog: &Catalog, bundle: u32) -> usize {
+        self.tasks.inputs(bundle).iter().filter(|e| self.heat(catalog, e.object) == Heat::Cold).count()
     }
 
-    /// The reader of `object` with most cold inputs, as its number of cold inputs and its group. Among
+    /// The reader of `object` with most cold inputs, as its number of cold inputs and its bundle. Among
     /// equals, the first found.
     fn coldest_around(&self, catalog: &Catalog, class: u32, object: ObjectId, start: usize) -> (usize, u32) {
         let is_cold = |object| self.heat(catalog, object) == Heat::Cold;
@@ -666,7 +666,7 @@ impl Affinity {
             if reader.class != class {
                 continue;
             }
-            let id = reader.group;
+            let id = reader.bundle;
             let (n_cold, n_inputs) = match reader.sole_other() {
                 Some((other, _)) => (usize::from(object_is_cold) + usize::from(is_cold(other)), 2),
                 None => (self.n_cold(catalog, id), self.tasks.inputs(id).len()),
@@ -684,14 +684,14 @@ impl Affinity {
         best
     }
 
-    /// Whether the tasks of `group` have waited long enough for every input that `seat` lacks and other
+    /// Whether the tasks of `bundle` have waited long enough for every input that `seat` lacks and other
     /// executors hold.
-    fn may_copy(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, group: u32) -> bool {
-        for i in 0..self.tasks.inputs(group).len() {
-            let object = self.tasks.inputs(group)[i].object;
+    fn may_copy(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, bundle: u32) -> bool {
+        for i in 0..self.tasks.inputs(bundle).len() {
+            let object = self.tasks.inputs(bundle)[i].object;
             let lacks = !self.executor_at(seat).has(catalog, seat, object)
                 && self.heat(catalog, object) == Heat::Warm;
-            if lacks && !self.has_waited(catalog, now, seat, object, group) {
+            if lacks && !self.has_waited(catalog, now, seat, object, bundle) {
                 return false;
             }
         }
@@ -721,8 +721,8 @@ impl Affinity {
             {
                 continue;
             }
-            let Some(group) = self.tasks.single(class, entry.object) else { continue };
-            if let Some(choice) = self.take_waiting(catalog, now, seat, group) {
+            let Some(bundle) = self.tasks.single(class, entry.object) else { continue };
+            if let Some(choice) = self.take_waiting(catalog, now, seat, bundle) {
                 return Some(choice);
             }
         }
@@ -735,8 +735,8 @@ impl Affinity {
         let oldest = self.tasks.classes[class as usize].order.values();
         nodes.iter_mut().zip(oldest).for_each(|(to, node)| *to = *node);
         nodes.into_iter().take_while(|node| *node != NIL).find_map(|node| {
-            let group = self.tasks.group_of_node(node);
-            let choice = self.take_waiting(catalog, now, seat, group)?;
+            let bundle = self.tasks.bundle_of_node(node);
+            let choice = self.take_waiting(catalog, now, seat, bundle)?;
             Some(match choice.reason {
                 Reason::Copied { .. } => choice,
                 _ => Choice { reason: Reason::Oldest, ..choice },
@@ -744,13 +744,13 @@ impl Affinity {
         })
     }
 
-    /// `group` for `seat`, if every input that it lacks has a source, and is cold or has been waited for
+    /// `bundle` for `seat`, if every input that it lacks has a source, and is cold or has been waited for
     /// long enough.
-    fn take_waiting(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, group: u32) -> Option<Choice> {
+    fn take_waiting(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, bundle: u32) -> Option<Choice> {
         let seated = self.executor_at(seat);
-        let (_, entered_ms) = self.tasks.head(group);
+        let (_, entered_ms) = self.tasks.head(bundle);
         let (mut lacks, mut held) = (false, None);
-        for input in self.tasks.inputs(group) {
+        for input in self.tasks.inputs(bundle) {
             // Every executor asks for the same few objects, so the lookup goes by object and not by seat.
             if catalog.is_held_by(input.object, seat) || seated.awaits(input.object) {
                 continue;
@@ -764,30 +764,30 @@ impl Affinity {
         let copies = held.is_some();
         if let Some(object) = held {
             // Most executors that find nothing stop here.
-            if self.tasks.group(group).n_inputs == 1 && self.is_soon_done(catalog, now, seat, object)
-                || !self.has_waited(catalog, now, seat, object, group)
+            if self.tasks.bundle(bundle).n_inputs == 1 && self.is_soon_done(catalog, now, seat, object)
+                || !self.has_waited(catalog, now, seat, object, bundle)
                 || self.is_busy(catalog, object) && !self.home_is_quicker(catalog, now, seat, object)
             {
                 return None;
             }
         }
         if !lacks {
-            // A hit that the hints missed, or a group that is about to become a hit.
-            if self.tasks.inputs(group).iter().all(|e| holds(catalog, seat, e.object)) {
-                self.push_full(seat, group);
+            // A hit that the hints missed, or a bundle that is about to become a hit.
+            if self.tasks.inputs(bundle).iter().all(|e| holds(catalog, seat, e.object)) {
+                self.push_full(seat, bundle);
             }
             return None;
         }
-        if copies && !self.may_copy(catalog, now, seat, group) {
+        if copies && !self.may_copy(catalog, now, seat, bundle) {
             return None;
         }
-        if !self.plan_for(catalog, now, seat, group) {
+        if !self.plan_for(catalog, now, seat, bundle) {
             return None;
         }
         let waited_ms = transfers::wrapping_ms(now).wrapping_sub(entered_ms);
-        let n_tasks = self.tasks.group(group).n_tasks;
+        let n_tasks = self.tasks.bundle(bundle).n_tasks;
         let reason = if copies { Reason::Copied { waited_ms } } else { Reason::Brings { n_tasks } };
-        Some(Choice { group, reason })
+        Some(Choice { bundle, reason })
     }
 
     // ---- reasons for not placing a task

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// How many ready tasks the policy looks at, at least 1. Each takes about 100 bytes.
     pub look_ahead: usize,
-    /// An object with more reader groups than this is *common*: its readers are not walked through when it
+    /// An object with more reader bundles than this is *common*: its readers are not walked through when it
     /// appears on an executor.
     pub readers_max: usize,
     /// At most this many holders of an object are updated when a task that reads it enters, and looked at

@@ -83,7 +83,7 @@ impl Affinity {
             .collect();
         inputs.sort_unstable();
         let (tasks, facts) = self.tasks_and_facts(catalog);
-        let (group, is_head) = tasks.enter(task, &inputs, entered_ms, |o| facts.of(o));
+        let (bundle, is_head) = tasks.enter(task, &inputs, entered_ms, |o| facts.of(o));
         if inputs.is_empty() {
             if is_head {
                 self.has_hits.clone_from(&self.is_seated);
@@ -98,12 +98,12 @@ impl Affinity {
             self.some_holders(catalog, least, task.key.task.0 as usize, &mut seats);
             for &seat in &seats {
                 if inputs.iter().all(|o| *o == least || holds(catalog, seat, *o)) {
-                    self.push_full(seat, group);
+                    self.push_full(seat, bundle);
                 }
             }
         }
         if inputs.len() > 1 {
-            self.count_near(catalog, group, &inputs, &mut seats);
+            self.count_near(catalog, bundle, &inputs, &mut seats);
         }
         self.seats = seats;
         if self.tasks.len() <= FEW_TASKS {
@@ -116,7 +116,7 @@ impl Affinity {
     pub(super) fn count_near(
         &mut self,
         catalog: &Catalog,
-        group: u32,
+        bundle: u32,
         inputs: &[ObjectId],
         seats: &mut Vec<Seat>,
     ) {
@@ -145,7 +145,7 @@ impl Affinity {
                 let seated = self.executor_at(seat);
                 let mut lacks = inputs.iter().filter(|o| !seated.has(catalog, seat, **o));
                 if let (Some(&object), None) = (lacks.next(), lacks.next()) {
-                    let class = self.tasks.group(group).class;
+                    let class = self.tasks.bundle(bundle).class;
                     self.add_near(catalog, seat, class, object, 1);
                 }
             }
@@ -162,19 +162,19 @@ impl Affinity {
         self.to_ask.insert(seat);
     }
 
-    pub(super) fn push_full(&mut self, seat: Seat, group: u32) {
-        let class = self.tasks.group(group).class as usize;
-        let head = self.tasks.head(group).0;
+    pub(super) fn push_full(&mut self, seat: Seat, bundle: u32) {
+        let class = self.tasks.bundle(bundle).class as usize;
+        let head = self.tasks.head(bundle).0;
         let full = &mut self.seated[seat.0 as usize].as_mut().expect("an executor has this seat").full;
         if full.len() <= class {
             full.resize_with(class + 1, Full::default);
         }
         let full = &mut full[class];
-        full.heap.push(Reverse((head, group)));
+        full.heap.push(Reverse((head, bundle)));
         if full.heap.len() > full.limit.max(64) {
             let tasks = &self.tasks;
-            full.heap.retain(|Reverse((task, group))| {
-                tasks.is_group(*group, class as u32) && tasks.head(*group).0 == *task
+            full.heap.retain(|Reverse((task, bundle))| {
+                tasks.is_bundle(*bundle, class as u32) && tasks.head(*bundle).0 == *task
             });
             full.limit = 2 * full.heap.len();
         }
@@ -216,8 +216,8 @@ impl Affinity {
                     }
                     continue;
                 }
-                let id = reader.group;
-                let group = self.tasks.group(id);
+                let id = reader.bundle;
+                let bundle = self.tasks.bundle(id);
                 let mut all_held = arrived;
                 let mut lack = None;
                 let mut n_lacking = 0;
@@ -236,7 +236,7 @@ impl Affinity {
                 }
                 match (n_lacking, lack) {
                     (1, Some(lack)) if walk != Walk::Landed => {
-                        found.push(Found::Near(group.class, lack, group.n_tasks))
+                        found.push(Found::Near(bundle.class, lack, bundle.n_tasks))
                     }
                     (0, _) if all_held => found.push(Found::Full(id)),
                     _ => {}
@@ -245,7 +245,7 @@ impl Affinity {
         }
         for f in &found {
             match *f {
-                Found::Full(group) => self.push_full(seat, group),
+                Found::Full(bundle) => self.push_full(seat, bundle),
                 Found::Near(class, object, n_tasks) => self.add_near(catalog, seat, class, object, n_tasks),
             }
         }

@@ -89,8 +89,8 @@ impl Affinity {
         self.spared.objects.len()
     }
 
-    fn is_spared(&self, group: u32) -> bool {
-        let inputs = self.tasks.inputs(group);
+    fn is_spared(&self, bundle: u32) -> bool {
+        let inputs = self.tasks.inputs(bundle);
         inputs.len() > 1 && inputs.iter().all(|e| self.spared.contains(e.object))
     }
 
@@ -102,18 +102,18 @@ impl Affinity {
         };
         let class = &self.tasks.classes[*first as usize];
         let node = class.order.first_key_value().map(|(_, node)| *node);
-        class.priority > priority && node.is_some_and(|node| self.is_spared(self.tasks.group_of_node(node)))
+        class.priority > priority && node.is_some_and(|node| self.is_spared(self.tasks.bundle_of_node(node)))
     }
 
     /// Remembers some inputs of the task that `seat` was given.
-    pub(super) fn note_recent(&mut self, seat: Seat, group: u32) {
-        if self.spared.is_empty() || !self.is_spared(group) {
+    pub(super) fn note_recent(&mut self, seat: Seat, bundle: u32) {
+        if self.spared.is_empty() || !self.is_spared(bundle) {
             return;
         }
-        let inputs = self.tasks.inputs(group);
+        let inputs = self.tasks.inputs(bundle);
         let n = inputs.len().min(RECENT_MAX);
         let some = (0..n).map(|k| inputs[k * inputs.len() / n].object).collect();
-        let priority = self.tasks.classes[self.tasks.group(group).class as usize].priority;
+        let priority = self.tasks.classes[self.tasks.bundle(bundle).class as usize].priority;
         let seated = self.executor_at_mut(seat);
         seated.recent = some;
         let before = seated.recent_priority.filter(|(last, _)| *last == priority);
@@ -126,34 +126,34 @@ impl Affinity {
             return Kin::None;
         }
         let first = self.tasks.classes[class as usize].order.first_key_value();
-        if first.is_none_or(|(_, node)| !self.is_spared(self.tasks.group_of_node(*node))) {
+        if first.is_none_or(|(_, node)| !self.is_spared(self.tasks.bundle_of_node(*node))) {
             return Kin::None;
         }
         let seated = self.executor_at(seat);
         let is_idle = seated.room.slots_idle > seated.moving.cpus;
         let mut foreign = vec![];
-        for (here_bytes, group) in self.candidates(catalog, seat, class) {
-            if !self.lacks_any(catalog, seat, group) {
+        for (here_bytes, bundle) in self.candidates(catalog, seat, class) {
+            if !self.lacks_any(catalog, seat, bundle) {
                 // A hit, or about to become one.
-                if self.tasks.inputs(group).iter().all(|e| holds(catalog, seat, e.object)) {
-                    self.push_full(seat, group);
+                if self.tasks.inputs(bundle).iter().all(|e| holds(catalog, seat, e.object)) {
+                    self.push_full(seat, bundle);
                 }
                 continue;
             }
-            if self.has_other_more(catalog, seat, group, here_bytes) {
-                foreign.push(group);
+            if self.has_other_more(catalog, seat, bundle, here_bytes) {
+                foreign.push(bundle);
                 continue;
             }
-            return match self.plan_for(catalog, now, seat, group) {
-                true => Kin::Found(self.choice(group)),
+            return match self.plan_for(catalog, now, seat, bundle) {
+                true => Kin::Found(self.choice(bundle)),
                 false => Kin::Waits,
             };
         }
         if !is_idle && !self.is_plenty(class) {
             return Kin::Not;
         }
-        match foreign.into_iter().find(|group| self.plan_for(catalog, now, seat, *group)) {
-            Some(group) => Kin::Found(self.choice(group)),
+        match foreign.into_iter().find(|bundle| self.plan_for(catalog, now, seat, *bundle)) {
+            Some(bundle) => Kin::Found(self.choice(bundle)),
             None => Kin::None,
         }
     }
@@ -175,11 +175,11 @@ impl Affinity {
         n > self.n_slots_total || n > self.seated.iter().flatten().map(left).sum()
     }
 
-    fn choice(&self, group: u32) -> Choice {
-        Choice { group, reason: Reason::Brings { n_tasks: self.tasks.group(group).n_tasks } }
+    fn choice(&self, bundle: u32) -> Choice {
+        Choice { bundle, reason: Reason::Brings { n_tasks: self.tasks.bundle(bundle).n_tasks } }
     }
 
-    /// Groups of `class` that read some of the executor's recent objects, with the bytes of their inputs that the executor has or will
+    /// Bundles of `class` that read some of the executor's recent objects, with the bytes of their inputs that the executor has or will
     /// have; most bytes first.
     fn candidates(&self, catalog: &Catalog, seat: Seat, class: u32) -> Vec<(u64, u32)> {
         let seated = self.executor_at(seat);
@@ -187,32 +187,32 @@ impl Affinity {
         for object in &seated.recent {
             for reader in self.tasks.readers_around(*object, 0).take(READERS_MAX) {
                 if reader.class == class {
-                    *n_common.entry(reader.group).or_default() += 1;
+                    *n_common.entry(reader.bundle).or_default() += 1;
                 }
             }
         }
-        let mut found: Vec<(u32, u32)> = n_common.into_iter().map(|(group, n)| (n, group)).collect();
-        found.sort_unstable_by_key(|(n, group)| (Reverse(*n), self.tasks.head(*group).0));
+        let mut found: Vec<(u32, u32)> = n_common.into_iter().map(|(bundle, n)| (n, bundle)).collect();
+        found.sort_unstable_by_key(|(n, bundle)| (Reverse(*n), self.tasks.head(*bundle).0));
         let mut n_inputs = 0;
         let mut by_bytes = vec![];
-        for (_, group) in found {
-            let inputs = self.tasks.inputs(group);
+        for (_, bundle) in found {
+            let inputs = self.tasks.inputs(bundle);
             n_inputs += inputs.len();
             if n_inputs > COMPARED_INPUTS_MAX && by_bytes.len() >= COMPARED_MIN {
                 break;
             }
             let here = inputs.iter().filter(|e| seated.has(catalog, seat, e.object));
-            by_bytes.push((here.map(|e| self.size_of(catalog, e.object)).sum::<u64>(), group));
+            by_bytes.push((here.map(|e| self.size_of(catalog, e.object)).sum::<u64>(), bundle));
         }
-        by_bytes.sort_unstable_by_key(|(bytes, group)| (Reverse(*bytes), self.tasks.head(*group).0));
+        by_bytes.sort_unstable_by_key(|(bytes, bundle)| (Reverse(*bytes), self.tasks.head(*bundle).0));
         by_bytes
     }
 
-    /// Whether another executor has more than `here_bytes` of the inputs of `group`, or will have.
-    fn has_other_more(&self, catalog: &Catalog, seat: Seat, group: u32, here_bytes: u64) -> bool {
+    /// Whether another executor has more than `here_bytes` of the inputs of `bundle`, or will have.
+    fn has_other_more(&self, catalog: &Catalog, seat: Seat, bundle: u32, here_bytes: u64) -> bool {
         let mut bytes: FxHashMap<Seat, u64> = FxHashMap::default();
         let mut holders = vec![];
-        for input in self.tasks.inputs(group) {
+        for input in self.tasks.inputs(bundle) {
             let size_bytes = self.size_of(catalog, input.object);
             self.some_holders(catalog, input.object, spread(seat, input.object), &mut holders);
             let heading = self.spared.heading.get(&input.object);

@@ -59,7 +59,7 @@
 //! | `near` | which source is near, where the network has several sites |
 //!
 //! The indexes of executors (`full`, `near`) are hints: they are checked when used. They are also bounded
-//! where an object is read by a great many groups ([`Config::readers_max`]) or held by a great many
+//! where an object is read by a great many bundles ([`Config::readers_max`]) or held by a great many
 //! executors ([`Config::holders_max`]); the other rules find what the indexes miss. No executor gets a task
 //! that it has no room for, and no source is used beyond its cap.
 //!
@@ -106,9 +106,9 @@ mod transfers;
 
 pub use config::Config;
 
-/// A task to be given, by its group.
+/// A task to be given, by its bundle.
 struct Choice {
-    group: u32,
+    bundle: u32,
     reason: Reason,
 }
 
@@ -227,8 +227,8 @@ struct SeatedExecutor {
     session: u32,
     room: Room,
     spare: u32,
-    /// By class: groups whose inputs are all on the executor, with the task that was the oldest when the
-    /// group was pushed.
+    /// By class: bundles whose inputs are all on the executor, with the task that was the oldest when the
+    /// bundle was pushed.
     full: Vec<Full>,
     /// By class: objects that would complete the inputs of some tasks here, with an upper bound of the
     /// number of these tasks.
@@ -784,7 +784,7 @@ impl Queue for Affinity {
     }
 
     fn why_not(&self, key: QueueKey) -> Option<Unplaced> {
-        let class = self.tasks.group(self.tasks.group_of(key)?).class;
+        let class = self.tasks.bundle(self.tasks.bundle_of(key)?).class;
         Some(self.why_not_task(key, class))
     }
 
@@ -861,7 +861,7 @@ impl Queue for Affinity {
     }
 
     fn sole_input(&self, key: QueueKey) -> Option<ObjectId> {
-        match self.tasks.inputs(self.tasks.group_of(key)?) {
+        match self.tasks.inputs(self.tasks.bundle_of(key)?) {
             [input] => Some(input.object),
             _ => None,
         }

@@ -1,17 +1,17 @@
 //! The queue, by the inputs of its tasks.
 //!
-//! Tasks with the same inputs, size, expected time and priority differ only in their age. They form a *group*, and
-//! all choices are made among groups. Groups of one size, expected time and priority form a *class*.
+//! Tasks with the same inputs, size, expected time and priority differ only in their age. They form a *bundle*, and
+//! all choices are made among bundles. Bundles of one size, expected time and priority form a *class*.
 //!
-//! In: tasks that enter and leave. Out: the groups that read an object, the tasks of a group and of a class
+//! In: tasks that enter and leave. Out: the bundles that read an object, the tasks of a bundle and of a class
 //! in queue order, and per class the objects ranked by the number of tasks that read them alone (`single`)
 //! or with others (`multi`).
 //!
-//! Invariants, checked by `Tasks::sanity_check`: a group has at least one task, and its tasks are in queue
-//! order; an object has readers if and only if a group reads it; ranks are sums over groups.
+//! Invariants, checked by `Tasks::sanity_check`: a bundle has at least one task, and its tasks are in queue
+//! order; an object has readers if and only if a bundle reads it; ranks are sums over bundles.
 //!
-//! Memory: 24 bytes per task, 24 per group and 24 per input of a group; about 20 per task for the order and
-//! 10 per group to find it by its inputs; and the entries of an object in two ranks.
+//! Memory: 24 bytes per task, 24 per bundle and 24 per input of a bundle; about 20 per task for the order and
+//! 10 per bundle to find it by its inputs; and the entries of an object in two ranks.
 
 use super::super::{Lasts, QueueKey, ReadyTask, TaskSize};
 use super::rank::{Heat, Rank};
@@ -31,11 +31,11 @@ struct Node {
     entered_ms: u32,
     next: u32,
     prev: u32,
-    group: u32,
+    bundle: u32,
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Group {
+pub(super) struct Bundle {
     first_edge: u32,
     pub n_inputs: u32,
     pub n_tasks: u32,
@@ -44,7 +44,7 @@ pub(super) struct Group {
     pub class: u32,
 }
 
-/// One input of a group.
+/// One input of a bundle.
 #[derive(Clone, Copy)]
 pub(super) struct Edge {
     pub object: ObjectId,
@@ -52,30 +52,30 @@ pub(super) struct Edge {
     reader_index: u32,
 }
 
-/// A group, in the list of readers of one of its inputs. What walks need of a group of two inputs is
-/// repeated here, because walks go through hundreds of readers and groups lie all over the memory.
+/// A bundle, in the list of readers of one of its inputs. What walks need of a bundle of two inputs is
+/// repeated here, because walks go through hundreds of readers and bundles lie all over the memory.
 #[derive(Clone, Copy)]
 pub(super) struct Reader {
     /// [`NIL`]: a gap.
-    pub group: u32,
+    pub bundle: u32,
     pub class: u32,
-    /// The other input of a group of two inputs; [`NIL`] for other groups.
+    /// The other input of a bundle of two inputs; [`NIL`] for other bundles.
     other: u32,
-    /// The number of the group's tasks; kept for groups of two inputs only.
+    /// The number of the bundle's tasks; kept for bundles of two inputs only.
     n_tasks: u32,
 }
 
 impl Reader {
-    const GAP: Reader = Reader { group: NIL, class: NIL, other: NIL, n_tasks: 0 };
+    const GAP: Reader = Reader { bundle: NIL, class: NIL, other: NIL, n_tasks: 0 };
 
-    /// The group's other input and its number of tasks, if the group has two inputs.
+    /// The bundle's other input and its number of tasks, if the bundle has two inputs.
     #[inline]
     pub fn sole_other(self) -> Option<(ObjectId, u32)> {
         (self.other != NIL).then_some((ObjectId(self.other), self.n_tasks))
     }
 }
 
-/// The groups that read one object, in the order in which they came, with gaps. The order matters: groups
+/// The bundles that read one object, in the order in which they came, with gaps. The order matters: bundles
 /// that are close in one list are likely to be close in other lists, too.
 #[derive(Default)]
 struct Readers {
@@ -95,7 +95,7 @@ pub(super) struct Class {
     /// that read other objects, too (`multi`).
     pub single: Rank,
     pub multi: Rank,
-    /// The group of the tasks without inputs, or [`NIL`].
+    /// The bundle of the tasks without inputs, or [`NIL`].
     pub free: u32,
 }
 
@@ -103,8 +103,8 @@ pub(super) struct Class {
 pub(super) struct Tasks {
     nodes: Vec<Node>,
     free_nodes: Vec<u32>,
-    groups: Vec<Group>,
-    free_groups: Vec<u32>,
+    bundles: Vec<Bundle>,
+    free_bundles: Vec<u32>,
     by_content: HashTable<u32>,
     edges: Vec<Edge>,
     /// Unused stretches of `edges`, by length.
@@ -148,14 +148,14 @@ impl Tasks {
             .max()
     }
 
-    /// The group of a task in the middle of a class: the first task at or after the place `part` / 2^32
+    /// The bundle of a task in the middle of a class: the first task at or after the place `part` / 2^32
     /// between the ids of the oldest and the newest task.
-    pub fn group_at(&self, class: u32, part: u32) -> Option<u32> {
+    pub fn bundle_at(&self, class: u32, part: u32) -> Option<u32> {
         let order = &self.classes[class as usize].order;
         let ((first, _), (last, _)) = (order.first_key_value()?, order.last_key_value()?);
         let offset = (u128::from(last.0 - first.0) * u128::from(part)) >> 32;
         let (_, &node) = order.range(TaskId(first.0 + offset as u64)..).next()?;
-        Some(self.nodes[node as usize].group)
+        Some(self.nodes[node as usize].bundle)
     }
 
     pub fn first(&self) -> Option<(QueueKey, u32)> {
@@ -168,45 +168,45 @@ impl Tasks {
     }
 
     #[inline]
-    pub fn group(&self, group: u32) -> &Group {
-        &self.groups[group as usize]
+    pub fn bundle(&self, bundle: u32) -> &Bundle {
+        &self.bundles[bundle as usize]
     }
 
-    /// The group of a queued task.
-    pub fn group_of(&self, key: QueueKey) -> Option<u32> {
-        self.find(key).map(|(_, node)| self.nodes[node as usize].group)
-    }
-
-    #[inline]
-    pub fn group_of_node(&self, node: u32) -> u32 {
-        self.nodes[node as usize].group
+    /// The bundle of a queued task.
+    pub fn bundle_of(&self, key: QueueKey) -> Option<u32> {
+        self.find(key).map(|(_, node)| self.nodes[node as usize].bundle)
     }
 
     #[inline]
-    pub fn inputs(&self, group: u32) -> &[Edge] {
-        let g = &self.groups[group as usize];
+    pub fn bundle_of_node(&self, node: u32) -> u32 {
+        self.nodes[node as usize].bundle
+    }
+
+    #[inline]
+    pub fn inputs(&self, bundle: u32) -> &[Edge] {
+        let g = &self.bundles[bundle as usize];
         &self.edges[g.first_edge as usize..(g.first_edge + g.n_inputs) as usize]
     }
 
-    /// The oldest task of a group, and the time when the task entered. The group must have tasks.
+    /// The oldest task of a bundle, and the time when the task entered. The bundle must have tasks.
     #[inline]
-    pub fn head(&self, group: u32) -> (TaskId, u32) {
-        let node = &self.nodes[self.groups[group as usize].head as usize];
+    pub fn head(&self, bundle: u32) -> (TaskId, u32) {
+        let node = &self.nodes[self.bundles[bundle as usize].head as usize];
         (node.task, node.entered_ms)
     }
 
-    /// Whether `group` is the number of a group of `class`. A number may be used again for another group.
+    /// Whether `bundle` is the number of a bundle of `class`. A number may be used again for another bundle.
     #[inline]
-    pub fn is_group(&self, group: u32, class: u32) -> bool {
-        self.groups.get(group as usize).is_some_and(|g| g.n_tasks > 0 && g.class == class)
+    pub fn is_bundle(&self, bundle: u32, class: u32) -> bool {
+        self.bundles.get(bundle as usize).is_some_and(|g| g.n_tasks > 0 && g.class == class)
     }
 
-    pub fn key(&self, group: u32) -> QueueKey {
-        let class = &self.classes[self.groups[group as usize].class as usize];
-        QueueKey { priority: class.priority, task: self.head(group).0 }
+    pub fn key(&self, bundle: u32) -> QueueKey {
+        let class = &self.classes[self.bundles[bundle as usize].class as usize];
+        QueueKey { priority: class.priority, task: self.head(bundle).0 }
     }
 
-    /// The groups that read `object`, with gaps.
+    /// The bundles that read `object`, with gaps.
     #[inline]
     pub fn readers(&self, object: ObjectId) -> &[Reader] {
         self.readers.get(&object).map_or(&[], |r| &r.list)
@@ -229,13 +229,13 @@ impl Tasks {
         self.class_order.iter().map(of).sum()
     }
 
-    /// The groups that read `object`. Groups that came at about the same time as the one at place `start`
+    /// The bundles that read `object`. Bundles that came at about the same time as the one at place `start`
     /// of the list come first.
-    pub fn groups_around(&self, object: ObjectId, start: usize) -> impl Iterator<Item = u32> + '_ {
-        self.readers_around(object, start).map(|reader| reader.group)
+    pub fn bundles_around(&self, object: ObjectId, start: usize) -> impl Iterator<Item = u32> + '_ {
+        self.readers_around(object, start).map(|reader| reader.bundle)
     }
 
-    /// The same with each group's entry in the list.
+    /// The same with each bundle's entry in the list.
     pub fn readers_around(&self, object: ObjectId, start: usize) -> impl Iterator<Item = Reader> + '_ {
         let readers = self.readers(object);
         let (mut up, mut down) = (start, start);
@@ -247,24 +247,24 @@ impl Tasks {
             down = down.checked_sub(1)?;
             Some(down)
         });
-        places.map(|at| readers[at]).filter(|reader| reader.group != NIL)
+        places.map(|at| readers[at]).filter(|reader| reader.bundle != NIL)
     }
 
-    /// The position of `group` in the list of readers of `object`, which is one of its inputs.
-    pub fn place_among(&self, object: ObjectId, group: u32) -> usize {
-        let edge = self.inputs(group).iter().find(|e| e.object == object);
+    /// The position of `bundle` in the list of readers of `object`, which is one of its inputs.
+    pub fn place_among(&self, object: ObjectId, bundle: u32) -> usize {
+        let edge = self.inputs(bundle).iter().find(|e| e.object == object);
         edge.map_or(0, |e| e.reader_index as usize)
     }
 
-    /// The group of `class` that reads `object` and nothing else.
+    /// The bundle of `class` that reads `object` and nothing else.
     pub fn single(&self, class: u32, object: ObjectId) -> Option<u32> {
-        self.find_group(class, &[object])
+        self.find_bundle(class, &[object])
     }
 
-    fn find_group(&self, class: u32, inputs: &[ObjectId]) -> Option<u32> {
+    fn find_bundle(&self, class: u32, inputs: &[ObjectId]) -> Option<u32> {
         let hash = hash_content(class, inputs.iter().copied());
         let is_it = |&g: &u32| {
-            self.groups[g as usize].class == class
+            self.bundles[g as usize].class == class
                 && self.inputs(g).iter().map(|e| e.object).eq(inputs.iter().copied())
         };
         self.by_content.find(hash, is_it).copied()
@@ -293,7 +293,7 @@ impl Tasks {
         class as u32
     }
 
-    /// Adds a task whose `inputs` are distinct and ascending. Gives its group and whether it is the oldest
+    /// Adds a task whose `inputs` are distinct and ascending. Gives its bundle and whether it is the oldest
     /// there.
     pub fn enter(
         &mut self,
@@ -303,11 +303,12 @@ impl Tasks {
         fact: impl Fn(ObjectId) -> (u64, Heat),
     ) -> (u32, bool) {
         let class = self.class_for(task.key.priority, task.size(), task.lasts);
-        let group = self.find_group(class, inputs).unwrap_or_else(|| self.new_group(class, inputs));
+        let bundle = self.find_bundle(class, inputs).unwrap_or_else(|| self.new_bundle(class, inputs));
         let task_id = task.key.task;
         // The search goes from both ends: a task that comes back is usually old, and a new task is the
         // newest.
-        let (mut before, mut after) = (self.groups[group as usize].tail, self.groups[group as usize].head);
+        let (mut before, mut after) =
+            (self.bundles[bundle as usize].tail, self.bundles[bundle as usize].head);
         let (prev, next) = loop {
             if before == NIL || self.nodes[before as usize].task < task_id {
                 break (before, if before == NIL { after } else { self.nodes[before as usize].next });
@@ -318,7 +319,7 @@ impl Tasks {
             before = self.nodes[before as usize].prev;
             after = self.nodes[after as usize].next;
         };
-        let node = Node { task: task_id, entered_ms, next, prev, group };
+        let node = Node { task: task_id, entered_ms, next, prev, bundle };
         let at = match self.free_nodes.pop() {
             Some(at) => {
                 self.nodes[at as usize] = node;
@@ -329,7 +330,7 @@ impl Tasks {
                 self.nodes.len() as u32 - 1
             }
         };
-        let g = &mut self.groups[group as usize];
+        let g = &mut self.bundles[bundle as usize];
         g.n_tasks += 1;
         match prev {
             NIL => g.head = at,
@@ -342,11 +343,11 @@ impl Tasks {
         let old = self.classes[class as usize].order.insert(task_id, at);
         assert!(old.is_none(), "task {task_id} entered twice");
         self.n_tasks += 1;
-        self.count(group, 1, fact);
-        (group, prev == NIL)
+        self.count(bundle, 1, fact);
+        (bundle, prev == NIL)
     }
 
-    fn new_group(&mut self, class: u32, inputs: &[ObjectId]) -> u32 {
+    fn new_bundle(&mut self, class: u32, inputs: &[ObjectId]) -> u32 {
         let n_inputs = inputs.len() as u32;
         let unused = self.free_edges.get_mut(&n_inputs).and_then(Vec::pop);
         let first_edge = unused.unwrap_or_else(|| {
@@ -354,15 +355,15 @@ impl Tasks {
             self.edges.resize(self.edges.len() + inputs.len(), unset);
             self.edges.len() as u32 - n_inputs
         });
-        let g = Group { first_edge, n_inputs, n_tasks: 0, head: NIL, tail: NIL, class };
-        let group = match self.free_groups.pop() {
-            Some(group) => {
-                self.groups[group as usize] = g;
-                group
+        let g = Bundle { first_edge, n_inputs, n_tasks: 0, head: NIL, tail: NIL, class };
+        let bundle = match self.free_bundles.pop() {
+            Some(bundle) => {
+                self.bundles[bundle as usize] = g;
+                bundle
             }
             None => {
-                self.groups.push(g);
-                self.groups.len() as u32 - 1
+                self.bundles.push(g);
+                self.bundles.len() as u32 - 1
             }
         };
         for (i, &object) in inputs.iter().enumerate() {
@@ -374,19 +375,19 @@ impl Tasks {
                 // Most objects have one reader.
                 readers.list.reserve_exact(1);
             }
-            readers.list.push(Reader { group, class, other, n_tasks: 0 });
+            readers.list.push(Reader { bundle, class, other, n_tasks: 0 });
         }
         if inputs.is_empty() {
-            self.classes[class as usize].free = group;
+            self.classes[class as usize].free = bundle;
         }
         let hash = hash_content(class, inputs.iter().copied());
-        let (groups, edges) = (&self.groups, &self.edges);
-        self.by_content.insert_unique(hash, group, |&g| {
-            let g = &groups[g as usize];
+        let (bundles, edges) = (&self.bundles, &self.edges);
+        self.by_content.insert_unique(hash, bundle, |&g| {
+            let g = &bundles[g as usize];
             let inputs = &edges[g.first_edge as usize..(g.first_edge + g.n_inputs) as usize];
             hash_content(g.class, inputs.iter().map(|e| e.object))
         });
-        group
+        bundle
     }
 
     /// Takes a task out; `false`: the task was not in the queue.
@@ -394,10 +395,10 @@ impl Tasks {
         let Some((class, at)) = self.find(key) else { return false };
         self.classes[class as usize].order.remove(&key.task);
         self.n_tasks -= 1;
-        let Node { next, prev, group, .. } = self.nodes[at as usize];
+        let Node { next, prev, bundle, .. } = self.nodes[at as usize];
         self.free_nodes.push(at);
-        self.count(group, -1, fact);
-        let g = &mut self.groups[group as usize];
+        self.count(bundle, -1, fact);
+        let g = &mut self.bundles[bundle as usize];
         g.n_tasks -= 1;
         match prev {
             NIL => g.head = next,
@@ -407,8 +408,8 @@ impl Tasks {
             NIL => g.tail = prev,
             next => self.nodes[next as usize].prev = prev,
         }
-        if self.groups[group as usize].n_tasks == 0 {
-            self.remove_group(group);
+        if self.bundles[bundle as usize].n_tasks == 0 {
+            self.remove_bundle(bundle);
         }
         if self.classes[class as usize].order.is_empty() {
             self.class_order.retain(|c| *c != class);
@@ -416,24 +417,24 @@ impl Tasks {
         true
     }
 
-    fn remove_group(&mut self, group: u32) {
-        let Group { first_edge, n_inputs, class, .. } = self.groups[group as usize];
-        let hash = hash_content(class, self.inputs(group).iter().map(|e| e.object));
-        if let Ok(entry) = self.by_content.find_entry(hash, |g| *g == group) {
+    fn remove_bundle(&mut self, bundle: u32) {
+        let Bundle { first_edge, n_inputs, class, .. } = self.bundles[bundle as usize];
+        let hash = hash_content(class, self.inputs(bundle).iter().map(|e| e.object));
+        if let Ok(entry) = self.by_content.find_entry(hash, |g| *g == bundle) {
             entry.remove();
         }
         for edge in first_edge..first_edge + n_inputs {
             let Edge { object, reader_index } = self.edges[edge as usize];
-            let readers = self.readers.get_mut(&object).expect("this group reads it");
+            let readers = self.readers.get_mut(&object).expect("this bundle reads it");
             readers.list[reader_index as usize] = Reader::GAP;
             readers.n_gaps += 1;
             if readers.n_gaps as usize == readers.list.len() {
                 self.readers.remove(&object);
             } else if readers.n_gaps as usize > readers.list.len() / 2 {
-                readers.list.retain(|reader| reader.group != NIL);
+                readers.list.retain(|reader| reader.bundle != NIL);
                 readers.n_gaps = 0;
                 for (i, reader) in readers.list.iter().enumerate() {
-                    let Group { first_edge, n_inputs, .. } = self.groups[reader.group as usize];
+                    let Bundle { first_edge, n_inputs, .. } = self.bundles[reader.bundle as usize];
                     let mut edges =
                         self.edges[first_edge as usize..(first_edge + n_inputs) as usize].iter_mut();
                     edges.find(|e| e.object == object).expect("it reads it").reader_index = i as u32;
@@ -446,12 +447,12 @@ impl Tasks {
         } else {
             self.free_edges.entry(n_inputs).or_default().push(first_edge);
         }
-        self.free_groups.push(group);
+        self.free_bundles.push(bundle);
     }
 
-    /// Adds `by` tasks of `group` to the ranks of its inputs.
-    fn count(&mut self, group: u32, by: i32, fact: impl Fn(ObjectId) -> (u64, Heat)) {
-        let Group { first_edge, n_inputs, class, .. } = self.groups[group as usize];
+    /// Adds `by` tasks of `bundle` to the ranks of its inputs.
+    fn count(&mut self, bundle: u32, by: i32, fact: impl Fn(ObjectId) -> (u64, Heat)) {
+        let Bundle { first_edge, n_inputs, class, .. } = self.bundles[bundle as usize];
         let class = &mut self.classes[class as usize];
         let rank = if n_inputs == 1 { &mut class.single } else { &mut class.multi };
         for edge in &self.edges[first_edge as usize..(first_edge + n_inputs) as usize] {
@@ -464,17 +465,17 @@ impl Tasks {
                 }
             }
             if n_inputs == 2 {
-                let readers = self.readers.get_mut(&edge.object).expect("this group reads it");
+                let readers = self.readers.get_mut(&edge.object).expect("this bundle reads it");
                 let n_tasks = &mut readers.list[edge.reader_index as usize].n_tasks;
                 *n_tasks = n_tasks.saturating_add_signed(by);
             }
         }
     }
 
-    /// The tasks of a group in queue order, with the times when they entered.
-    pub fn tasks_of(&self, group: u32) -> Vec<(TaskId, u32)> {
+    /// The tasks of a bundle in queue order, with the times when they entered.
+    pub fn tasks_of(&self, bundle: u32) -> Vec<(TaskId, u32)> {
         let mut tasks = vec![];
-        let mut at = self.groups[group as usize].head;
+        let mut at = self.bundles[bundle as usize].head;
         while at != NIL {
             let node = &self.nodes[at as usize];
             tasks.push((node.task, node.entered_ms));
@@ -496,8 +497,8 @@ impl Tasks {
         let ranks: usize = self.classes.iter().map(|c| c.single.heap_bytes() + c.multi.heap_bytes()).sum();
         let lists: usize = self.readers.values().map(|r| r.list.capacity() * size_of::<Reader>()).sum();
         self.nodes.capacity() * size_of::<Node>()
-            + (self.free_nodes.capacity() + self.free_groups.capacity()) * 4
-            + self.groups.capacity() * size_of::<Group>()
+            + (self.free_nodes.capacity() + self.free_bundles.capacity()) * 4
+            + self.bundles.capacity() * size_of::<Bundle>()
             + self.by_content.allocation_size()
             + self.edges.capacity() * size_of::<Edge>()
             + self.readers.capacity() * size_of::<(ObjectId, Readers)>()
@@ -517,27 +518,27 @@ impl Tasks {
             assert!(!class.order.is_empty());
             let mut counts = [BTreeMap::new(), BTreeMap::new()];
             for (&task, &node) in &class.order {
-                let group = self.nodes[node as usize].group;
-                assert_eq!((self.nodes[node as usize].task, self.group(group).class), (task, c));
+                let bundle = self.nodes[node as usize].bundle;
+                assert_eq!((self.nodes[node as usize].task, self.bundle(bundle).class), (task, c));
                 n_tasks += 1;
-                for edge in self.inputs(group) {
-                    let rank = &mut counts[usize::from(self.group(group).n_inputs > 1)];
+                for edge in self.inputs(bundle) {
+                    let rank = &mut counts[usize::from(self.bundle(bundle).n_inputs > 1)];
                     rank.entry(edge.object).or_insert((0, heat_of(edge.object))).0 += 1;
                 }
-                if !seen.insert(group) {
+                if !seen.insert(bundle) {
                     continue;
                 }
-                let of_group = self.tasks_of(group);
-                assert!(of_group.is_sorted_by(|a, b| a.0 < b.0));
-                assert_eq!(of_group.len(), self.group(group).n_tasks as usize);
-                let inputs: Vec<ObjectId> = self.inputs(group).iter().map(|e| e.object).collect();
-                assert_eq!(self.find_group(c, &inputs), Some(group));
-                assert_eq!(class.free == group, inputs.is_empty());
-                for edge in self.inputs(group) {
+                let of_bundle = self.tasks_of(bundle);
+                assert!(of_bundle.is_sorted_by(|a, b| a.0 < b.0));
+                assert_eq!(of_bundle.len(), self.bundle(bundle).n_tasks as usize);
+                let inputs: Vec<ObjectId> = self.inputs(bundle).iter().map(|e| e.object).collect();
+                assert_eq!(self.find_bundle(c, &inputs), Some(bundle));
+                assert_eq!(class.free == bundle, inputs.is_empty());
+                for edge in self.inputs(bundle) {
                     let at = self.readers(edge.object)[edge.reader_index as usize];
-                    assert_eq!((at.group, at.class), (group, c));
+                    assert_eq!((at.bundle, at.class), (bundle, c));
                     let other = inputs.iter().copied().find(|o| *o != edge.object && inputs.len() == 2);
-                    assert_eq!(at.sole_other(), other.map(|o| (o, self.group(group).n_tasks)));
+                    assert_eq!(at.sole_other(), other.map(|o| (o, self.bundle(bundle).n_tasks)));
                     n_edges += 1;
                 }
             }
@@ -550,7 +551,7 @@ impl Tasks {
         assert_eq!((n_tasks, seen.len()), (self.n_tasks, self.by_content.len()));
         assert_eq!(n_edges, self.readers.keys().map(|o| self.n_readers(*o)).sum::<usize>());
         assert!(self.readers.keys().all(|o| self.n_readers(*o) > 0));
-        let gaps = |r: &Readers| r.list.iter().filter(|reader| reader.group == NIL).count();
+        let gaps = |r: &Readers| r.list.iter().filter(|reader| reader.bundle == NIL).count();
         assert!(self.readers.values().all(|r| gaps(r) == r.n_gaps as usize));
     }
 }

@@ -449,14 +449,14 @@ impl Affinity {
             || self.is_past_cache(catalog, seat, object)
     }
 
-    /// Plans a route for each input of `group` that `seat` lacks; `false`: there is no route for one of
+    /// Plans a route for each input of `bundle` that `seat` lacks; `false`: there is no route for one of
     /// them.
-    pub(super) fn plan_for(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, group: u32) -> bool {
+    pub(super) fn plan_for(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, bundle: u32) -> bool {
         let mut plan = std::mem::take(&mut self.plan);
         plan.moves.clear();
-        plan.task = Some(self.tasks.head(group).0);
-        for i in 0..self.tasks.inputs(group).len() {
-            let object = self.tasks.inputs(group)[i].object;
+        plan.task = Some(self.tasks.head(bundle).0);
+        for i in 0..self.tasks.inputs(bundle).len() {
+            let object = self.tasks.inputs(bundle)[i].object;
             if self.executor_at(seat).has(catalog, seat, object) {
                 continue;
             }
@@ -473,7 +473,7 @@ impl Affinity {
         routed
     }
 
-    /// Gives the head task of a group to `executor`: the inputs that it lacks set out.
+    /// Gives the head task of a bundle to `executor`: the inputs that it lacks set out.
     pub(super) fn set_out(
         &mut self,
         catalog: &Catalog,
@@ -482,7 +482,7 @@ impl Affinity {
         key: QueueKey,
         routes: &mut Vec<Route>,
     ) {
-        let (Some(&seat), Some(group)) = (self.seat_of.get(&executor), self.tasks.group_of(key)) else {
+        let (Some(&seat), Some(bundle)) = (self.seat_of.get(&executor), self.tasks.bundle_of(key)) else {
             return;
         };
         let moves = match self.plan.task == Some(key.task) {
@@ -490,16 +490,16 @@ impl Affinity {
             false => vec![],
         };
         self.plan.task = None;
-        let class = self.tasks.group(group).class as usize;
+        let class = self.tasks.bundle(bundle).class as usize;
         let cpus = self.tasks.classes[class].size.cpus;
         let copied = moves.iter().filter(|(_, source)| *source != Source::Home);
         let copied_bytes =
             copied.map(|(object, _)| self.size_of(catalog, *object).max(1)).sum::<u64>().max(1);
-        self.note_recent(seat, group);
+        self.note_recent(seat, bundle);
         let mut waits = vec![];
         let mut n_direct = 0;
-        for i in 0..self.tasks.inputs(group).len() {
-            let object = self.tasks.inputs(group)[i].object;
+        for i in 0..self.tasks.inputs(bundle).len() {
+            let object = self.tasks.inputs(bundle)[i].object;
             let is_here = catalog.is_held_by(object, seat);
             let planned = moves.iter().find(|(o, _)| *o == object).map(|(_, source)| *source);
             let source = planned.unwrap_or(Source::Home);
@@ -524,7 +524,7 @@ impl Affinity {
             routes.push(Route { object, source: Some(source), direct: false, watched });
             let weight = self.upload_weight(catalog, object, copied_bytes);
             self.begin_coming(catalog, now, seat, object, Coming::for_task(key.task, source, weight));
-            let start = self.tasks.place_among(object, group);
+            let start = self.tasks.place_among(object, bundle);
             self.walk_readers(catalog, seat, object, start, Walk::Coming);
         }
         self.mark_reads_together(seat, key.task, &waits);
@@ -836,13 +836,13 @@ impl Affinity {
         if catalog.n_holders(object) > 0 || !self.never_cached.insert(object) {
             return;
         }
-        let mut groups: Vec<u32> = self.tasks.groups_around(object, 0).collect();
-        groups.sort_unstable();
+        let mut bundles: Vec<u32> = self.tasks.bundles_around(object, 0).collect();
+        bundles.sort_unstable();
         let mut again = vec![];
-        for group in groups {
-            let class = &self.tasks.classes[self.tasks.group(group).class as usize];
-            let inputs: Vec<ObjectId> = self.tasks.inputs(group).iter().map(|e| e.object).collect();
-            for (task, entered_ms) in self.tasks.tasks_of(group) {
+        for bundle in bundles {
+            let class = &self.tasks.classes[self.tasks.bundle(bundle).class as usize];
+            let inputs: Vec<ObjectId> = self.tasks.inputs(bundle).iter().map(|e| e.object).collect();
+            for (task, entered_ms) in self.tasks.tasks_of(bundle) {
                 let key = QueueKey { priority: class.priority, task };
                 let TaskSize { cpus, memory_bytes, needs } = class.size;
                 let (inputs, first_input, lasts) = (inputs.clone(), None, class.lasts);

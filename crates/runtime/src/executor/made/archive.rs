@@ -1,8 +1,8 @@
-//! Trees out of archives.
+//! Unpacks archives into directory trees.
 //!
-//! Nothing is written outside the tree: names that lead out are refused, and so are names below a symbolic link. Where
-//! the links of an archive lead is its maker's business. Of permissions the ones to read and to execute are kept, and
-//! the times; owners, devices and pipes are not.
+//! Nothing is written outside the tree: names that lead out of it are refused, and so are names below a symbolic link.
+//! A symbolic link itself is unpacked as it is, wherever it leads. The permissions to read and to execute and the times
+//! are kept. Owners, devices and pipes are not kept.
 
 use eyas_data::Halt;
 use std::fs::{self, File};
