@@ -7,12 +7,14 @@ import os
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from buckets import SECRET, Answer, Server, answers_at, free_port, moto, weather
-from harness import Run, log_text, wait_until
+from harness import Eyas, Run, log_text, wait_until
 from lists import write_list
 
 RCLONE = shutil.which("rclone")
@@ -212,8 +214,27 @@ def test_home_check_tries_everything(run: Run, s3: Server, tmp_path: Path) -> No
 needs_rclone = pytest.mark.skipif(RCLONE is None and not os.environ.get("CI"), reason="needs rclone")
 
 
+@dataclass
+class Dav:
+    url: str
+    folder: Path
+    command: list[str]
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with open(self.folder.with_name("dav.log"), "ab") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        wait_until(lambda: answers_at(self.port), "rclone serve webdav")
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(30)
+
+
 @pytest.fixture
-def dav(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+def dav(tmp_path: Path) -> Iterator[Dav]:
     """A WebDAV server that wants a password, and the folder that it shows."""
     folder, port = tmp_path / "shared", free_port()
     folder.mkdir()
@@ -233,21 +254,17 @@ def dav(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         "--dir-cache-time",
         "0s",
     ]
-    with open(tmp_path / "dav.log", "wb") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    server = Dav(f"dav://{address}", folder, command, port)
+    server.start()
     try:
-        wait_until(lambda: answers_at(port), "rclone serve webdav")
-        yield f"dav://{address}", folder
+        yield server
     finally:
-        server.terminate()
-        server.wait(30)
+        server.stop()
 
 
 @needs_rclone
-def test_webdav_keeps_every_promise_of_a_home(
-    run: Run, lab: Run, dav: tuple[str, Path], tmp_path: Path
-) -> None:
-    url, folder = dav
+def test_webdav_keeps_every_promise_of_a_home(run: Run, lab: Run, dav: Dav, tmp_path: Path) -> None:
+    url, folder = dav.url, dav.folder
     (tmp_path / "netrc").write_text(f"machine 127.0.0.1\nlogin me\npassword {SECRET}\n")
     env = {"NETRC": str(tmp_path / "netrc")}
     done = lab("homes", f"{url}/base", "--no-line-breaks", env=env)
@@ -268,6 +285,33 @@ def test_webdav_keeps_every_promise_of_a_home(
     run("run", "tasks.jsonl", "--dir", "c", cwd=tmp_path, env=env)
     assert (folder / "out" / "n").read_text().strip() == "3"
     assert SECRET not in log_text(tmp_path / "c" / "dispatcher" / "events.jsonl")
+
+
+@needs_rclone
+def test_an_output_waits_for_a_home_that_is_away(eyas: Eyas, dav: Dav, tmp_path: Path) -> None:
+    """A server is restarted while a program runs: its output comes home later, and the program does not run again."""
+    (tmp_path / "netrc").write_text(f"machine 127.0.0.1\nlogin me\npassword {SECRET}\n")
+    (dav.folder / "in.txt").write_text("one two three")
+    gate, ran = tmp_path / "gate", tmp_path / "ran"
+    task = {
+        "id": "t",
+        "command": f"echo >> {ran}; while [ ! -e {gate} ]; do sleep 0.05; done; wc -w < in.txt > n",
+        "inputs": [f"{dav.url}/in.txt"],
+        "outputs": {"n": f"{dav.url}/out/n"},
+    }
+    write_list(tmp_path / "tasks.jsonl", task)
+    env = {"NETRC": str(tmp_path / "netrc")}
+    running = eyas.start("run", "tasks.jsonl", "--dir", "c", cwd=tmp_path, env=env)
+    wait_until(ran.exists, "the program", alive=running)
+    dav.stop()
+    gate.touch()
+    time.sleep(20)
+    assert running.is_alive(), running.finished()
+    dav.start()
+    running.wait(60)
+    assert (dav.folder / "out" / "n").read_text().strip() == "3"
+    assert ran.read_text() == "\n", "the program ran once"
+    assert not [path for path in dav.folder.rglob("*") if path.name.startswith(".eyas-part-")]
 
 
 @needs_rclone

@@ -61,12 +61,12 @@ def test_a_task_gets_a_node_that_is_large_enough_where_none_that_is_there_is(
     """A node without a gpu has joined by hand; the provider brings nodes with one."""
     eyas, up = cluster.eyas, Up(cluster, batch, "0..3", "--gpus", "1")
     up.start()
-    by_hand = ["--name", "by-hand", "--slots", "2", "--cache", "100MiB", "--dir", tmp_path / "by-hand"]
-    eyas.start("executor", *by_hand, env=up.env)
+    by_hand = ["--name", "by-hand", "--slots", "2", "--cache", "100MiB"]
+    eyas.start("executor", *by_hand, "--dir", tmp_path / "by-hand", env=up.env)
     wait_until(lambda: up.names() == ["by-hand"], "the node that was started by hand")
 
-    def tasks(*names: str, **more: int) -> Path:
-        return cluster.list_of([cluster.task(name, f"echo {name} > out", **more) for name in names])
+    def tasks(*names: str, gpus: int = 0) -> Path:
+        return cluster.list_of([cluster.task(name, f"echo {name} > out", gpus=gpus) for name in names])
 
     assert "1 done" in eyas.run("run", tasks("small"), env=up.env).stderr
     assert not batch.calls(START), "the node that is there is large enough"

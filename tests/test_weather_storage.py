@@ -6,6 +6,7 @@ import random
 import socket
 import struct
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -169,6 +170,49 @@ def test_home_that_is_down_for_longer(cluster: Cluster, flaky: FlakyHome) -> Non
     cluster.submit([cluster.task("t", inputs=[url])])
     cluster.run("wait", "--run", "2")
     cluster.expect(t=payload(1000, 1))
+
+
+@pytest.mark.parametrize("flaky", [5], indirect=True)
+def test_a_home_that_has_answered_is_waited_for(cluster: Cluster, flaky: FlakyHome) -> None:
+    """Tasks wait while home is away for longer than a request is tried, and then end well; users see what is waited for."""
+    urls = [flaky.put(f"f{i}", payload(1000, i)) for i in range(4)]
+    cluster.dispatcher()
+    node = cluster.executor("N1", slots=2)
+    cluster.submit([cluster.task("before", inputs=[urls[0]])])
+    cluster.wait()
+    flaky.down = True
+    cluster.submit([cluster.task(f"t{i}", inputs=[urls[i]]) for i in range(1, 4)])
+
+    def warning() -> str:
+        return "".join(line for line in cluster.status()["warnings"] if "has not answered" in line)
+
+    wait_until(lambda: warning() != "", "the warning")
+    assert warning().startswith(f"`{flaky.url('').rstrip('/')}` has not answered 1 node for "), warning()
+    assert "503" in warning(), warning()
+    # A request is tried for some six seconds; all three have failed by then, and wait.
+    time.sleep(15)
+    assert cluster.run_line(2)["n_failed"] == 0
+    flaky.down = False
+    cluster.wait()
+    cluster.expect(**{f"t{i}": payload(1000, i) for i in range(1, 4)})
+    assert sorted(cluster.ran()) == ["before", "t1", "t2", "t3"], "each ran once"
+    wait_until(lambda: warning() == "", "the end of the warning")
+    assert node.stderr.count("does not answer, and this node waits up to 300 s for it: ") == 1, node.stderr
+    assert node.stderr.count(" answers again after ") == 1, node.stderr
+
+
+@pytest.mark.parametrize("flaky", [6], indirect=True)
+def test_a_home_is_not_waited_for_longer_than_asked(cluster: Cluster, flaky: FlakyHome) -> None:
+    urls = [flaky.put(f"f{i}", payload(1000, i)) for i in range(2)]
+    cluster.dispatcher()
+    cluster.executor("N1", "--home-wait", "1s")
+    cluster.submit([cluster.task("before", inputs=[urls[0]])])
+    cluster.wait()
+    flaky.down = True
+    cluster.submit([cluster.task("t", inputs=[urls[1]])])
+    cluster.wait(status=1)
+    (_, message), *_ = cluster.run_line(2)["failures"]
+    assert urls[1] in message and "503" in message, message
 
 
 @pytest.mark.parametrize("flaky", [4], indirect=True)

@@ -131,6 +131,7 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         until_stdin_closes: args.until_stdin_closes,
         walltime: walltime::of(args.walltime, args.walltime_end),
         grace: Duration::from_nanos(args.node.grace),
+        home_wait: Duration::from_nanos(args.node.home_wait),
     };
     let keeper = (args.remove_dir || scratch.is_some()).then(|| keeper::start(&remove)).transpose()?;
     if let Some(scratch) = &scratch {

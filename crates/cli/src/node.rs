@@ -56,7 +56,8 @@ pub fn executor_arguments(
 
 /// The options of an executor that are the same for all nodes.
 pub fn node_arguments(node: &NodeArgs) -> Vec<String> {
-    let NodeArgs { slots, cache, memory, gpus, resources, gpu_names, eviction, grace, home_local } = node;
+    let NodeArgs { slots, cache, memory, gpus, resources, gpu_names, eviction, grace, home_wait, home_local } =
+        node;
     let mut list = vec!["--cache".into(), cache.to_string(), "--eviction".into(), eviction.clone()];
     if let Some(slots) = slots {
         list.extend(["--slots".into(), slots.to_string()]);
@@ -75,6 +76,7 @@ pub fn node_arguments(node: &NodeArgs) -> Vec<String> {
     if *grace > 0 {
         list.extend(["--grace".into(), format!("{}ms", grace.div_ceil(1_000_000))]);
     }
+    list.extend(["--home-wait".into(), format!("{}ms", home_wait.div_ceil(1_000_000))]);
     for local in home_local {
         list.extend(["--home-local".into(), local.display().to_string()]);
     }

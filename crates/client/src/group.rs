@@ -1,7 +1,7 @@
 //! A client of a group of dispatchers: one connection to each, requests split or sent to all, answers
 //! combined.
 //!
-//! Each request is served by a task of its own, as some take long. A connection that breaks is made again. A
+//! Each request is served by an async task of its own, as some take long. A connection that breaks is made again. A
 //! request that was under way on it fails; only watching a run continues when the dispatcher is back.
 //!
 //! A join file may be a copy that was made before all members were up. If the file does not name a member's

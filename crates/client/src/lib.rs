@@ -1,7 +1,8 @@
-//! eyas-client: what a client of a cluster does: submit, follow, cancel, ask. Requests go out, replies come in.
+//! eyas-client: what a client of a cluster does: submit, follow, cancel, ask, and find out what an earlier run has done already
+//! (`resume`). Requests go out, replies come in.
 //!
 //! The command line, the provider that starts nodes, and every other program that talks to dispatchers use
-//! it. It depends on nothing of a dispatcher, an executor or their files.
+//! it. It needs no journal, no programs and no cache.
 //!
 //! If the join file names a group of dispatchers, this is a connection to each of them, which looks like one.
 //! A submission is split ([`eyas_core::group::split`]) and its parts go to their dispatchers; questions go to

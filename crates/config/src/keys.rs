@@ -64,6 +64,7 @@ pub const KEYS: &[Key] = &[
     key("cache", Kind::Value),
     key("eviction", Kind::Value),
     key("grace", Kind::Value),
+    key("home-wait", Kind::Value),
     key("home-local", Kind::Paths),
     // The cluster
     key("dispatchers", Kind::Value),

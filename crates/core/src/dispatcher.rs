@@ -32,8 +32,8 @@
 //! success does not count, and they are tried again with bytes that are known. This memory lasts for one
 //! process, as the journal holds no digests.
 //!
-//! The fields of [`Dispatcher`] are its table of contents. Each is a structure of the child module that has
-//! its name. A structure owns the methods that concern it, and its methods name in their parameters what else
+//! The fields of [`Dispatcher`] are its table of contents. Each is a structure, mostly of the child module that
+//! has its name. A structure owns the methods that concern it, and its methods name in their parameters what else
 //! they look at or change ([decision 0060](../../../docs/decisions/0060-structures-of-the-dispatcher.md)):
 //!
 //! | field | what it knows |
@@ -50,7 +50,7 @@
 //! | `home_shares` | which part of home each executor may use |
 //! | `exchange` | files that cross from one dispatcher of a group to another, and the group's balance |
 //!
-//! What needs most of them is a method of [`Dispatcher`]: an event of a task passes `submissions` (in, and
+//! A function that needs most of them is a method of [`Dispatcher`]: an event of a task passes `submissions` (in, and
 //! waiting), `ready` (queued), `assign` (given to an executor) and `attempts` (ended). `executors` and
 //! `replicas` have the events of nodes, and `ask` has the answers to users.
 //!
@@ -444,7 +444,7 @@ impl Dispatcher {
             Event::HomeUsed { executor, report } => self.home_shares.reported(now, executor, report),
             // It is in the log for people; what follows from it comes as further events.
             Event::NodesDecided { .. } => {}
-            Event::NodesExpected { node } => self.schedule.executors.expected = node,
+            Event::NodesExpected { node } => self.schedule.executors.expected_node = node,
             Event::PlacesFound { executor: _, asked, placed } => self.on_places_found(&asked, placed),
             Event::HomeNotRead { executor, object, error: _ } => {
                 self.on_home_not_read(now, executor, object, out)
@@ -490,7 +490,7 @@ impl Dispatcher {
         }
         self.bring_imports(now, ticked);
         self.carry_collectives(now, out);
-        self.leftovers.ask_for_leftovers(&self.schedule.executors, out);
+        self.leftovers.ask(&self.schedule.executors, out);
         self.home_shares.share(now, out);
     }
 }

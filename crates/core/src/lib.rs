@@ -36,6 +36,7 @@ pub mod executor_set;
 pub mod group;
 pub mod heard;
 pub mod home_share;
+pub mod home_wait;
 pub mod lease;
 pub mod location;
 pub mod log;

@@ -4,11 +4,12 @@
 //! |---|---|
 //! | [`dispatcher`] | the dispatcher's side: submissions, ends, executors, other dispatchers of the group, status |
 //! | [`client`] | the client's side: a submission to several dispatchers, from its first word to the decision |
-//! | [`executor`] | the executor's side: names of objects, hello and welcome, words until they are sent |
+//! | [`executor`] | the executor's side: names of objects, hello and welcome, messages that wait to be sent |
 //! | [`clock`] | another machine's clock, as it is estimated from what that machine said |
 //!
-//! A session takes inputs and times, and acts through a trait that its driver implements. The live dispatcher and the worlds of
-//! the fault simulation drive the same session, so that what is tested is what runs.
+//! Each side takes inputs and times. The dispatcher's session acts through a trait that its driver implements; the other two
+//! return what is to be done. The live processes and the worlds of the fault simulation drive the same code, so that what is
+//! tested is what runs.
 //!
 //! Not here: who runs what (`eyas-core`), how messages look (`eyas-wire`), sockets, files and threads (`eyas-runtime`).
 

@@ -290,6 +290,18 @@ pub struct ExecutorStatus {
     /// Processor time of the executor itself, its runners and its programs.
     pub own_cpu_ns: u64,
     pub program_cpu_ns: u64,
+    /// Homes that have answered this node before and do not now.
+    pub away: Vec<HomeAway>,
+}
+
+/// A home that has answered a node before and does not now.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct HomeAway {
+    /// As it stands in locations: `http://host:port`, `s3://bucket`, the first directory of a path.
+    pub home: String,
+    pub since: Timestamp,
+    /// The error of the last try.
+    pub why: String,
 }
 
 /// A program's output: the first and the last bytes of each stream.

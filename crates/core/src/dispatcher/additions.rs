@@ -327,7 +327,7 @@ impl Dispatcher {
         self.exchange.link_added(
             &mut self.work,
             &mut self.intermediates,
-            &mut self.waits,
+            &self.waits,
             run,
             whole,
             added.linked,
@@ -342,7 +342,7 @@ impl Dispatcher {
         if started {
             self.enqueue(now, whole, &added.arrays, out);
             self.settle_intermediates(now, whole, &added.arrays, out);
-            self.exchange.settle_exchange(&self.work, run, whole);
+            self.exchange.settle(&self.work, run, whole);
             self.moves.report_patterns(&mut self.work, &mut self.exchange, whole, added.patterns, out);
         }
         if is_cancelled {

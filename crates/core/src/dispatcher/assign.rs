@@ -295,7 +295,7 @@ impl Residents {
 
 impl Dispatcher {
     pub(super) fn place(&mut self, now: Timestamp, out: &mut Vec<Action>) {
-        if self.schedule.attempts.is_held(now, out) {
+        if self.schedule.attempts.settle_hold(now, out) {
             return;
         }
         loop {
@@ -424,7 +424,7 @@ impl Dispatcher {
         let ArrayState { array, run, needs, .. } = &self.work.tasks.arrays[array.0 as usize];
         let staying = (0..)
             .zip(&outputs)
-            .filter(|(_, object)| self.intermediates.is_intermediate(**object))
+            .filter(|(_, object)| self.intermediates.has(**object))
             .map(|(n, _)| n)
             .collect();
         let history = self.schedule.attempts.histories.get(&task).cloned().unwrap_or_default();
@@ -453,10 +453,10 @@ impl Dispatcher {
         route: Option<Route>,
     ) -> AssignedInput {
         // What lies on another executor's own disk is fetched from caches, like a file that stays on the nodes.
-        let stays = self.intermediates.is_intermediate(object)
+        let stays = self.intermediates.has(object)
             || self.residents.is_elsewhere(&self.schedule.executors, executor, run, object);
         let uses_caches = self.schedule.ready.queue.uses_caches() || stays;
-        let known = self.work.known(object);
+        let known = self.work.known_bytes(object);
         let is_copyless = |e: ExecutorId| self.residents.without_copy(object).any(|other| other == e);
         let planned = route.and_then(|r| r.source);
         let planned = planned.filter(|source| !matches!(source, Source::Peer(e) if is_copyless(*e)));
@@ -473,7 +473,7 @@ impl Dispatcher {
                 sources.push(first);
             }
             self.residents.more_sources(&self.work, &self.schedule.executors, executor, object, &mut sources);
-            if self.intermediates.is_intermediate(object) {
+            if self.intermediates.has(object) {
                 self.exchange.foreign_sources(executor, run, object, &mut sources);
                 let n_more = SOURCES_MAX.saturating_sub(sources.len());
                 sources.extend(self.exchange.lent_to(object).take(n_more));

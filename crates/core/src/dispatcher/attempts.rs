@@ -117,7 +117,7 @@ impl Attempts {
 
     /// Whether nothing may be given out yet, because executors with attempts of an earlier process may still come back. When their
     /// time is over, the journal is asked to record that.
-    pub(super) fn is_held(&mut self, now: Timestamp, out: &mut Vec<Action>) -> bool {
+    pub(super) fn settle_hold(&mut self, now: Timestamp, out: &mut Vec<Action>) -> bool {
         let Some(until) = self.hold_until else { return false };
         match self.giving {
             Giving::Recorded => self.hold_until = None,
@@ -168,6 +168,17 @@ impl Attempts {
                 .get(&task)
                 .is_some_and(|history| attempt.0 < history.n_attempts || attempt.0 <= history.given_up)
     }
+
+    /// All of the journal has been read back.
+    pub(super) fn on_recovered(&mut self, work: &Workload, config: &DispatcherConfig, now: Timestamp) {
+        // Only attempts of unfinished runs can still be on executors.
+        if work.runs.values().any(|r| r.started && r.ended.is_none()) {
+            let part_ns = config.lease_ns / RETURN_GRACE_PART;
+            let grace_ns = part_ns.clamp(RETURN_GRACE_NS, RETURN_GRACE_NS_MAX);
+            self.hold_until = Some(now.plus_ns(grace_ns));
+        }
+        self.n_recovered = work.tasks.next_task;
+    }
 }
 
 impl RunState {
@@ -183,19 +194,6 @@ impl RunState {
                 CacheOutcome::Miss | CacheOutcome::Direct => self.home_bytes += input.size_bytes,
             }
         }
-    }
-}
-
-impl Attempts {
-    /// All of the journal has been read back.
-    pub(super) fn on_recovered(&mut self, work: &Workload, config: &DispatcherConfig, now: Timestamp) {
-        // Only attempts of unfinished runs can still be on executors.
-        if work.runs.values().any(|r| r.started && r.ended.is_none()) {
-            let part_ns = config.lease_ns / RETURN_GRACE_PART;
-            let grace_ns = part_ns.clamp(RETURN_GRACE_NS, RETURN_GRACE_NS_MAX);
-            self.hold_until = Some(now.plus_ns(grace_ns));
-        }
-        self.n_recovered = work.tasks.next_task;
     }
 }
 
@@ -306,7 +304,7 @@ impl Dispatcher {
         for made in &report.outputs {
             let Some(object) = outputs.get(made.output as usize) else { continue };
             self.on_made(executor, run, *object, made.digest, made.size_bytes, out);
-            if self.intermediates.is_intermediate(*object) {
+            if self.intermediates.has(*object) {
                 self.add_replica(executor, *object);
             }
         }
@@ -543,7 +541,7 @@ impl Dispatcher {
             if let Some(history) = self.schedule.attempts.histories.remove(&task)
                 && outcome != Outcome::Done
             {
-                self.leftovers.note_leftovers(&self.work, &self.schedule.attempts, task, &history);
+                self.leftovers.note(&self.work, &self.schedule.attempts, task, &history);
             }
             if !self.work.tasks.arrays[array.0 as usize].array.template.outputs.is_empty()
                 && !self.work.is_remembered(task)
@@ -604,7 +602,7 @@ impl Dispatcher {
             state.ended = Some(now);
             self.work.forget_writers(run);
             self.moves.forget_patterns(run);
-            self.reruns.forget_of(&self.work, run);
+            self.reruns.forget_run(&self.work, run);
             self.forget_stale(out);
             out.push(Action::EndRun { run });
         }

@@ -29,7 +29,8 @@
 //!
 //! Balance: an executor may be idle because no ready task of its dispatcher fits it. Then it goes to a
 //! dispatcher that has more ready tasks than slots, or that has tasks too large for all its own executors (or
-//! has no executor). So a task fails as too large only where no dispatcher of the group has a node for it.
+//! has no executor). So a task fails as too large only where no dispatcher of the group has a node for
+//! it and nobody brings one.
 
 mod balance;
 mod exports;
@@ -214,7 +215,7 @@ impl Exchange {
         &mut self,
         work: &mut Workload,
         intermediates: &mut Intermediates,
-        waits: &mut Waits,
+        waits: &Waits,
         run: RunId,
         whole: RunId,
         added: Option<Box<Linked>>,

@@ -110,7 +110,7 @@ pub(super) struct Executors {
     /// The executors whose connection is broken.
     pub(super) silent: BTreeSet<ExecutorId>,
     /// The size of the nodes that whoever starts nodes may bring; `None`: nobody brings nodes.
-    pub(super) expected: Option<Box<Size>>,
+    pub(super) expected_node: Option<Box<Size>>,
     /// What tasks need beside whole cpus and memory, and who holds it.
     pub(super) resources: Resources,
     /// Executors that end at a known time.
@@ -170,6 +170,53 @@ impl Executors {
     pub(super) fn receivers_of_rescue(&self) -> BTreeMap<ExecutorId, (u64, u64)> {
         let nodes = self.receivers(0);
         nodes.keys().map(|e| (*e, (0, self.by_id[e].offer.cache_bytes / 2))).collect()
+    }
+
+    /// Whether a node that may come is large enough for a task of that size.
+    pub(super) fn is_expected(&self, size: TaskSize) -> bool {
+        let task = self.resources.full_size(size);
+        self.resources.can_ever_have(size.needs)
+            && self.expected_node.as_ref().is_some_and(|n| n.holds(&task) > 0)
+    }
+
+    /// A sentence if there are executors and none is large enough for a task of that size.
+    pub(super) fn why_unfit(&self, exchange: &Exchange, size: TaskSize) -> Option<String> {
+        let (cpus, memory) = (self.resources.n_slots_for(size), size.memory_bytes);
+        let unequipped = self.why_unequipped(size.needs);
+        let offers = || self.by_id.values().filter(|e| e.moving_to.is_none()).map(|e| &e.offer);
+        let fits = |e: &&ExecutorState| e.moving_to.is_none() && self.resources.is_able(e, size);
+        if unequipped.is_none() && self.by_id.values().any(|e| fits(&e)) {
+            return None;
+        }
+        let largest = offers().map(Offer::size);
+        let largest: Vec<Size> = largest.chain(exchange.offers_elsewhere()).collect();
+        let slots = largest.iter().map(Size::slots).max()?;
+        let most = largest.iter().map(|size| size.memory_bytes).max()?;
+        if exchange.may_come(&self.resources, size) {
+            return Some("no executor of this dispatcher is large enough; one of another dispatcher may be, and comes when it has nothing to do".into());
+        }
+        if self.is_expected(size) {
+            return Some(
+                "no executor that is there is large enough; further nodes, which may come, are".into(),
+            );
+        }
+        Some(if let Some(sentence) = unequipped {
+            sentence
+        } else if cpus > slots {
+            let s = if slots == 1 { "" } else { "s" };
+            format!("the task asks for {cpus} cpus, the largest executor has {slots} slot{s}")
+        } else if memory > most {
+            let (asked, offered) = (size_beside(memory, most), size_beside(most, memory));
+            format!("the task asks for {asked} of memory, the largest executor offers {offered}")
+        } else if !size.needs.is_none() {
+            format!(
+                "no executor has {cpus} slots, {} of memory{} together",
+                shown_size(memory),
+                self.resources.needs_in_words(size.needs)
+            )
+        } else {
+            format!("no executor has both {cpus} slots and {} of memory", shown_size(memory))
+        })
     }
 }
 
@@ -396,54 +443,6 @@ impl Schedule {
     }
 }
 
-impl Executors {
-    /// Whether a node that may come is large enough for a task of that size.
-    pub(super) fn is_expected(&self, size: TaskSize) -> bool {
-        let task = self.resources.full_size(size);
-        self.resources.can_ever_have(size.needs) && self.expected.as_ref().is_some_and(|n| n.holds(&task) > 0)
-    }
-
-    /// A sentence if there are executors and none is large enough for a task of that size.
-    pub(super) fn why_unfit(&self, exchange: &Exchange, size: TaskSize) -> Option<String> {
-        let (cpus, memory) = (self.resources.n_slots_for(size), size.memory_bytes);
-        let unequipped = self.why_unequipped(size.needs);
-        let offers = || self.by_id.values().filter(|e| e.moving_to.is_none()).map(|e| &e.offer);
-        let fits = |e: &&ExecutorState| e.moving_to.is_none() && self.resources.is_able(e, size);
-        if unequipped.is_none() && self.by_id.values().any(|e| fits(&e)) {
-            return None;
-        }
-        let largest = offers().map(Offer::size);
-        let largest: Vec<Size> = largest.chain(exchange.offers_elsewhere()).collect();
-        let slots = largest.iter().map(Size::slots).max()?;
-        let most = largest.iter().map(|size| size.memory_bytes).max()?;
-        if exchange.may_come(&self.resources, size) {
-            return Some("no executor of this dispatcher is large enough; one of another dispatcher may be, and comes when it has nothing to do".into());
-        }
-        if self.is_expected(size) {
-            return Some(
-                "no executor that is there is large enough; further nodes, which may come, are".into(),
-            );
-        }
-        Some(if let Some(sentence) = unequipped {
-            sentence
-        } else if cpus > slots {
-            let s = if slots == 1 { "" } else { "s" };
-            format!("the task asks for {cpus} cpus, the largest executor has {slots} slot{s}")
-        } else if memory > most {
-            let (asked, offered) = (size_beside(memory, most), size_beside(most, memory));
-            format!("the task asks for {asked} of memory, the largest executor offers {offered}")
-        } else if !size.needs.is_none() {
-            format!(
-                "no executor has {cpus} slots, {} of memory{} together",
-                shown_size(memory),
-                self.resources.needs_in_words(size.needs)
-            )
-        } else {
-            format!("no executor has both {cpus} slots and {} of memory", shown_size(memory))
-        })
-    }
-}
-
 impl Dispatcher {
     pub(super) fn on_executor_joined(
         &mut self,
@@ -588,7 +587,7 @@ impl Dispatcher {
                         // The file's owner may name this executor as a holder, even after all tasks of the
                         // run that are here have ended.
                         self.exchange.note_brought(executor, object);
-                        if !self.intermediates.is_intermediate(object) {
+                        if !self.intermediates.has(object) {
                             return;
                         }
                     }
@@ -596,9 +595,7 @@ impl Dispatcher {
                     // The file is useless if its run is not known, or if its bytes are not those that the
                     // done task has made.
                     let known = self.work.catalog.digest(object);
-                    if !self.intermediates.is_intermediate(object)
-                        || known.is_some_and(|digest| digest != held.digest)
-                    {
+                    if !self.intermediates.has(object) || known.is_some_and(|digest| digest != held.digest) {
                         useless.push(object);
                         self.forgotten.may_be_stale(object);
                         return;
@@ -613,7 +610,7 @@ impl Dispatcher {
             }
             None => {
                 let objects = self.work.catalog.objects_with_digest(held.digest);
-                named.extend(objects.iter().filter(|o| self.intermediates.is_intermediate(**o)));
+                named.extend(objects.iter().filter(|o| self.intermediates.has(**o)));
                 objects
             }
         };
@@ -746,6 +743,10 @@ impl Dispatcher {
     /// Ends ready tasks that have been too large for every executor for a while. The time is kept by size, so
     /// that tasks which enter the queue later do not wait anew.
     fn fail_unfit(&mut self, now: Timestamp, out: &mut Vec<Action>) {
+        if self.schedule.attempts.hold_until.is_some() {
+            // Executors, and whoever brings further ones, have not had time to come back.
+            return;
+        }
         let mut unfit = BTreeMap::new();
         let mut failed = vec![];
         for size in self.schedule.ready.queue.sizes() {

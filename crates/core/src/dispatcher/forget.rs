@@ -13,7 +13,7 @@
 //! when that run has ended.
 //!
 //! Numbers of tasks and objects are never given again. Numbers of arrays are known only inside the
-//! dispatcher, so they close up.
+//! dispatcher, so the arrays that stay are renumbered without gaps.
 //!
 //! In a group of dispatchers the first member decides. It forgets a run in parts when all parts have ended
 //! ([`Event::AllPartsEnded`]); the others forget their parts because it did. By then no task of any part is
@@ -51,65 +51,7 @@ impl Forgotten {
     pub(super) fn may_be_stale(&mut self, object: ObjectId) {
         self.stale.insert(object);
     }
-}
 
-impl RunState {
-    /// The run, or this part of it, goes on after it had ended.
-    pub(super) fn begin_again(&mut self) {
-        self.ended = None;
-        self.all_parts_ended = None;
-    }
-
-    /// When the whole run ended, as far as this dispatcher knows.
-    fn whole_ended(&self) -> Option<Timestamp> {
-        if self.linked.is_some() { self.ended.and(self.all_parts_ended) } else { self.ended }
-    }
-}
-
-impl Leftovers {
-    /// Why this dispatcher, if it is the one that decides, cannot forget `run` now, as a sentence; `None` if it
-    /// can.
-    pub fn why_kept(&self, work: &Workload, run: RunId) -> Option<String> {
-        self.why_part_kept(work, run).or_else(|| {
-            let is_whole = work.runs[&run].whole_ended().is_some();
-            (!is_whole).then(|| format!("run {run} has not ended at all dispatchers"))
-        })
-    }
-
-    /// Why what this dispatcher has of `run` cannot be forgotten now: a sentence.
-    pub fn why_part_kept(&self, work: &Workload, run: RunId) -> Option<String> {
-        let Some(state) = work.runs.get(&run) else { return Some(format!("there is no run {run}")) };
-        if state.ended.is_none() {
-            return Some(format!("run {run} has not ended"));
-        }
-        if self.leftovers().any(|(task, _)| work.tasks.run_of(task) == run) {
-            return Some(format!(
-                "an executor has yet to remove what attempts of run {run} that were lost have left at home"
-            ));
-        }
-        None
-    }
-
-    /// How the part of `run` that is here ended, if it has. `None` also while other members read its files:
-    /// tasks that made them may have to run again.
-    pub fn find_part_end(&self, work: &Workload, exchange: &Exchange, run: RunId) -> Option<PartEnd> {
-        let state = work.runs.get(&run)?;
-        let range = (run, ObjectId(0))..=(run, ObjectId(u32::MAX));
-        let is_read = exchange.is_any_exported(range);
-        let is_over = !is_read && self.why_part_kept(work, run).is_none();
-        is_over.then(|| PartEnd { n_added: state.additions.n_added, ended: state.ended.expect("it is over") })
-    }
-}
-
-impl Workload {
-    pub(super) fn on_all_parts_ended(&mut self, run: RunId, at: Timestamp) {
-        if let Some(state) = self.runs.get_mut(&run).filter(|r| r.ended.is_some() && r.linked.is_some()) {
-            state.all_parts_ended = Some(at);
-        }
-    }
-}
-
-impl Forgotten {
     /// Whether `run` is forgotten, as far as this process can know: it may have had that from the journal.
     pub(super) fn is_forgotten(&self, work: &Workload, run: RunId) -> bool {
         self.newest.is_some_and(|newest| run <= newest) && !work.runs.contains_key(&run)
@@ -163,6 +105,62 @@ impl Forgotten {
             text.clone_from(promised);
             let location = work.scope_of(run).put_into(&mut text);
             self.stale.extend(work.catalog.find(location));
+        }
+    }
+}
+
+impl RunState {
+    /// The run, or this part of it, goes on after it had ended.
+    pub(super) fn begin_again(&mut self) {
+        self.ended = None;
+        self.all_parts_ended = None;
+    }
+
+    /// When the whole run ended, as far as this dispatcher knows.
+    fn whole_ended(&self) -> Option<Timestamp> {
+        if self.linked.is_some() { self.ended.and(self.all_parts_ended) } else { self.ended }
+    }
+}
+
+impl Leftovers {
+    /// Why this dispatcher, if it is the one that decides, cannot forget `run` now, as a sentence; `None` if it
+    /// can.
+    pub fn why_kept(&self, work: &Workload, run: RunId) -> Option<String> {
+        self.why_part_kept(work, run).or_else(|| {
+            let is_whole = work.runs[&run].whole_ended().is_some();
+            (!is_whole).then(|| format!("run {run} has not ended at all dispatchers"))
+        })
+    }
+
+    /// Why what this dispatcher has of `run` cannot be forgotten now: a sentence.
+    pub fn why_part_kept(&self, work: &Workload, run: RunId) -> Option<String> {
+        let Some(state) = work.runs.get(&run) else { return Some(format!("there is no run {run}")) };
+        if state.ended.is_none() {
+            return Some(format!("run {run} has not ended"));
+        }
+        if self.iter().any(|(task, _)| work.tasks.run_of(task) == run) {
+            return Some(format!(
+                "an executor has yet to remove what attempts of run {run} that were lost have left at home"
+            ));
+        }
+        None
+    }
+
+    /// How the part of `run` that is here ended, if it has. `None` also while other members read its files:
+    /// tasks that made them may have to run again.
+    pub fn find_part_end(&self, work: &Workload, exchange: &Exchange, run: RunId) -> Option<PartEnd> {
+        let state = work.runs.get(&run)?;
+        let range = (run, ObjectId(0))..=(run, ObjectId(u32::MAX));
+        let is_read = exchange.is_any_exported(range);
+        let is_over = !is_read && self.why_part_kept(work, run).is_none();
+        is_over.then(|| PartEnd { n_added: state.additions.n_added, ended: state.ended.expect("it is over") })
+    }
+}
+
+impl Workload {
+    pub(super) fn on_all_parts_ended(&mut self, run: RunId, at: Timestamp) {
+        if let Some(state) = self.runs.get_mut(&run).filter(|r| r.ended.is_some() && r.linked.is_some()) {
+            state.all_parts_ended = Some(at);
         }
     }
 }

@@ -72,7 +72,7 @@ impl Intermediates {
         has_maker || self.promises.contains_key(&object)
     }
 
-    pub(super) fn is_intermediate(&self, object: ObjectId) -> bool {
+    pub(super) fn has(&self, object: ObjectId) -> bool {
         !self.files.is_empty() && self.files.contains_key(&object)
     }
 
@@ -103,7 +103,7 @@ impl Intermediates {
     }
 
     /// Notes that `task` makes the file at `location`. `Err`: the other task that makes it.
-    pub(super) fn learn_intermediate(
+    pub(super) fn learn_maker(
         &mut self,
         work: &mut Workload,
         waits: &mut Waits,
@@ -130,7 +130,7 @@ impl Intermediates {
     ///
     /// If the file's maker is not known yet, the task waits for the file under its name; `n_orphaned` counts
     /// such files. An import was dealt with before and is only counted here.
-    pub(super) fn read_intermediate(
+    pub(super) fn read(
         &mut self,
         work: &Workload,
         task: TaskId,
@@ -160,7 +160,7 @@ impl Intermediates {
     }
 
     /// Forgets the files that `task`, of a submission that was given up, would have made.
-    pub(super) fn forget_intermediates(&mut self, work: &mut Workload, task: TaskId) {
+    pub(super) fn forget_made(&mut self, work: &mut Workload, task: TaskId) {
         for object in self.files_made(work, task) {
             // The file may have another maker, in the run that this task was to be added to.
             let file = self.files.get_mut(&object).expect("it was filtered by being there");
@@ -292,7 +292,7 @@ impl Dispatcher {
         out: &mut Vec<Action>,
     ) {
         let (mut named, mut useless) = (made, vec![]);
-        named.retain(|object| self.intermediates.is_intermediate(*object));
+        named.retain(|object| self.intermediates.has(*object));
         for held in held {
             self.on_held(executor, held, &mut named, &mut useless);
         }

@@ -39,13 +39,7 @@ impl Leftovers {
     }
 
     /// Notes that `task`, which did not end well, may have left something at home.
-    pub(super) fn note_leftovers(
-        &mut self,
-        work: &Workload,
-        attempts: &Attempts,
-        task: TaskId,
-        history: &History,
-    ) {
+    pub(super) fn note(&mut self, work: &Workload, attempts: &Attempts, task: TaskId, history: &History) {
         let may_have_left =
             history.may_have_left || (task.0 < attempts.n_recovered && work.tasks.lands(task));
         if may_have_left {
@@ -53,7 +47,7 @@ impl Leftovers {
         }
     }
 
-    pub(super) fn ask_for_leftovers(&mut self, executors: &Executors, out: &mut Vec<Action>) {
+    pub(super) fn ask(&mut self, executors: &Executors, out: &mut Vec<Action>) {
         if self.unasked.is_empty() {
             return;
         }
@@ -78,7 +72,7 @@ impl Leftovers {
     }
 
     /// Tasks whose leftovers are still to be removed, with the executor that was asked, if one was.
-    pub fn leftovers(&self) -> impl Iterator<Item = (TaskId, Option<ExecutorId>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (TaskId, Option<ExecutorId>)> {
         let asked = self.asked.keys().map(|(executor, task)| (*task, Some(*executor)));
         self.unasked.keys().map(|task| (*task, None)).chain(asked)
     }
@@ -87,6 +81,6 @@ impl Leftovers {
 impl Dispatcher {
     /// Tasks whose leftovers are still to be removed, with the executor that was asked, if one was.
     pub fn leftovers(&self) -> impl Iterator<Item = (TaskId, Option<ExecutorId>)> {
-        self.leftovers.leftovers()
+        self.leftovers.iter()
     }
 }

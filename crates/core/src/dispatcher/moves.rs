@@ -6,7 +6,7 @@
 //!
 //! | when | collective |
 //! |---|---|
-//! | a task has made a file (or a group of files that the same tasks read), or home's copy of it has arrived somewhere, and many tasks of one stage read it | multicast, to as many nodes as its share of what the stage reads (`Zhang12` §V-F.2 to .4) |
+//! | a task has made a file (or a set of files that the same tasks read), or home's copy of it has arrived somewhere, and many tasks of one stage read it | multicast, to as many nodes as its share of what the stage reads (`Zhang12` §V-F.2 to .4) |
 //! | a task has made many files, read by many tasks | scatter, over all nodes by their slots |
 //! | the first file of a task that gathers is made | gather to the node that will run it, in the way that is predicted to end first (§VI-A.1) |
 //!
@@ -155,23 +155,7 @@ impl Moves {
             ready.queue.sites_found(network.sites().cloned());
         }
     }
-}
 
-impl DispatcherConfig {
-    /// Whether sites are looked for. Where nothing uses them, no time is spent on them.
-    pub(super) fn measures_network(&self) -> bool {
-        self.placement_config.affinity.network == NetworkUse::Measured
-    }
-}
-
-impl Dispatcher {
-    /// What is known of the network between executors.
-    pub fn network(&self) -> &Network {
-        &self.network
-    }
-}
-
-impl Moves {
     /// The run is over, so its patterns need not be known any more.
     pub(super) fn forget_patterns(&mut self, run: RunId) {
         self.sent_ahead = FxHashSet::default();
@@ -207,14 +191,14 @@ impl Moves {
     }
 
     /// Groups those of `made` that the same tasks read (`Zhang12` §V-F.4).
-    pub(super) fn groups_of(&self, made: &[ObjectId]) -> Vec<Vec<ObjectId>> {
-        let mut groups: BTreeMap<ReadersKey, Vec<ObjectId>> = BTreeMap::new();
+    pub(super) fn sets_of(&self, made: &[ObjectId]) -> Vec<Vec<ObjectId>> {
+        let mut sets: BTreeMap<ReadersKey, Vec<ObjectId>> = BTreeMap::new();
         for &object in made {
             if let Some(key) = self.patterns.readers_key(object) {
-                groups.entry(key).or_default().push(object);
+                sets.entry(key).or_default().push(object);
             }
         }
-        groups.into_values().collect()
+        sets.into_values().collect()
     }
 
     /// The task, which gathers, runs now or will not run.
@@ -340,15 +324,19 @@ impl Moves {
     }
 }
 
-impl Exchange {
-    /// An object as an item of a plan. It may come from outside, if executors of another dispatcher hold it.
-    fn item_of(&self, work: &Workload, intermediates: &Intermediates, object: ObjectId) -> Item {
-        let size_bytes = work.catalog.size_bytes(object).unwrap_or(0);
-        Item { object, size_bytes, at_home: self.is_held_elsewhere(work, intermediates, object) }
+impl DispatcherConfig {
+    /// Whether sites are looked for. Where nothing uses them, no time is spent on them.
+    pub(super) fn measures_network(&self) -> bool {
+        self.placement_config.affinity.network == NetworkUse::Measured
     }
 }
 
 impl Dispatcher {
+    /// What is known of the network between executors.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
     /// The patterns that a task takes part in, as users see them.
     pub fn patterns_of(&mut self, task: TaskId) -> Vec<Evidence> {
         let (array, i) = self.work.tasks.locate(task);
@@ -366,8 +354,8 @@ impl Dispatcher {
         if self.config.collectives == CollectiveMode::Off {
             return;
         }
-        for group in self.moves.groups_of(made) {
-            self.consider_multicast(now, &group, Some(task));
+        for set in self.moves.sets_of(made) {
+            self.consider_multicast(now, &set, Some(task));
         }
         self.consider_scatter(now, made);
     }
@@ -409,18 +397,18 @@ impl Dispatcher {
         for (root, items) in rooted {
             self.moves.begin(&self.work, now, &plan::gather(&items, root, Way::AsyncArchives), None);
         }
-        for group in self.moves.groups_of(&spread) {
-            self.consider_multicast(now, &group, None);
+        for set in self.moves.sets_of(&spread) {
+            self.consider_multicast(now, &set, None);
         }
         self.deal_out(now, &parts, false);
     }
 
-    /// Sends a group of files ahead to as many nodes as its share of what its readers read, if a tree is
+    /// Sends a set of files ahead to as many nodes as its share of what its readers read, if a tree is
     /// worth it.
     ///
-    /// * `maker`: the task that has just made the group; `None` for what was read from home.
-    pub(super) fn consider_multicast(&mut self, now: Timestamp, group: &[ObjectId], maker: Option<TaskId>) {
-        let Some(&object) = group.first() else { return };
+    /// * `maker`: the task that has just made the set; `None` for what was read from home.
+    pub(super) fn consider_multicast(&mut self, now: Timestamp, set: &[ObjectId], maker: Option<TaskId>) {
+        let Some(&object) = set.first() else { return };
         let is_foreign =
             maker.is_none() && self.exchange.is_held_elsewhere(&self.work, &self.intermediates, object);
         if self.config.collectives == CollectiveMode::Off
@@ -437,8 +425,8 @@ impl Dispatcher {
         if self.schedule.executors.by_id.len() < 3 && !evidence.hinted {
             return;
         }
-        let mut items = Vec::with_capacity(group.len());
-        for &object in group {
+        let mut items = Vec::with_capacity(set.len());
+        for &object in set {
             if self.work.catalog.size_bytes(object).is_none() {
                 return;
             }
@@ -456,7 +444,7 @@ impl Dispatcher {
             // The run that reads the files is not known, so they go to all nodes where they can be of use.
             None => 1.0,
         };
-        let holds_all = |e: &ExecutorId| group.iter().all(|object| self.work.catalog.holds(*e, *object));
+        let holds_all = |e: &ExecutorId| set.iter().all(|object| self.work.catalog.holds(*e, *object));
         let holders: Vec<ExecutorId> = self.work.catalog.holders_of(object).filter(holds_all).collect();
         let mut nodes = self.schedule.executors.receivers(bytes);
         let n = plan::n_replicas(share, evidence.count, nodes.len());
@@ -517,14 +505,14 @@ impl Dispatcher {
         let is_forced = evidence.hinted;
         // A file with many readers is multicast, and a file without readers stays where it is. Files with the
         // same readers stay together.
-        let mut groups = self.moves.groups_of(made);
-        groups.retain_mut(|group| {
-            group.retain(|object| is_forced || self.moves.patterns.is_part(*object));
-            !group.is_empty()
+        let mut sets = self.moves.sets_of(made);
+        sets.retain_mut(|set| {
+            set.retain(|object| is_forced || self.moves.patterns.is_part(*object));
+            !set.is_empty()
         });
         let place: FxHashMap<ObjectId, usize> = made.iter().enumerate().map(|(n, o)| (*o, n)).collect();
-        groups.sort_by_key(|group| group.iter().map(|o| place[o]).min());
-        let made: Vec<ObjectId> = groups.into_iter().flatten().collect();
+        sets.sort_by_key(|set| set.iter().map(|o| place[o]).min());
+        let made: Vec<ObjectId> = sets.into_iter().flatten().collect();
         self.deal_out(now, &made, is_forced);
     }
 
@@ -713,7 +701,7 @@ impl Dispatcher {
                                 }
                             }
                             self.moves.sent_ahead.insert((executor, object));
-                            match self.work.known(object).filter(|_| !holders.is_empty()) {
+                            match self.work.known_bytes(object).filter(|_| !holders.is_empty()) {
                                 Some(known) => inputs.push(AssignedInput {
                                     object,
                                     known: Some(known),
@@ -721,7 +709,7 @@ impl Dispatcher {
                                     check_home: false,
                                     direct: false,
                                     watched: false,
-                                    stays: self.intermediates.is_intermediate(object),
+                                    stays: self.intermediates.has(object),
                                     making: Making::No,
                                 }),
                                 // No executor has the file any more.
@@ -748,5 +736,13 @@ impl Dispatcher {
             }
         }
         self.moves.scratch = actions;
+    }
+}
+
+impl Exchange {
+    /// An object as an item of a plan. It may come from outside, if executors of another dispatcher hold it.
+    fn item_of(&self, work: &Workload, intermediates: &Intermediates, object: ObjectId) -> Item {
+        let size_bytes = work.catalog.size_bytes(object).unwrap_or(0);
+        Item { object, size_bytes, at_home: self.is_held_elsewhere(work, intermediates, object) }
     }
 }

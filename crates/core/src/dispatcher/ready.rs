@@ -21,7 +21,7 @@ pub(super) struct Ready {
     pub(super) backlog: BTreeMap<QueueKey, Segment>,
     /// The number of ready tasks, in the queue and in the backlog.
     pub(super) n_tasks: u64,
-    /// Sizes of ready tasks that fit no executor, each with the time since when.
+    /// Sizes of ready tasks that fit no executor, present or expected, each with the time since when.
     pub(super) unfit: BTreeMap<TaskSize, Timestamp>,
     pub(super) unplaced: Option<Unplaced>,
     pub(super) picks: Vec<Pick>,
@@ -51,6 +51,13 @@ impl Ready {
             may_stock: false,
             ahead,
         }
+    }
+
+    /// Moves a task from the queue to the backlog.
+    pub(super) fn fold(&mut self, work: &Workload, key: QueueKey) {
+        self.queue.leave(&work.catalog, key);
+        let (array, i) = work.tasks.locate(key.task);
+        self.backlog.insert(key, Segment { array, start: i, end: i + 1 });
     }
 }
 
@@ -134,14 +141,5 @@ impl Schedule {
             }
             self.unfold(work, now, key, segment.array, segment.start);
         }
-    }
-}
-
-impl Ready {
-    /// Moves a task from the queue to the backlog.
-    pub(super) fn fold(&mut self, work: &Workload, key: QueueKey) {
-        self.queue.leave(&work.catalog, key);
-        let (array, i) = work.tasks.locate(key.task);
-        self.backlog.insert(key, Segment { array, start: i, end: i + 1 });
     }
 }

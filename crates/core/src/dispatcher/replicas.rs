@@ -152,7 +152,7 @@ impl Dispatcher {
         if from_home && self.work.catalog.n_holders(object) == 1 {
             self.consider_multicast(now, &[object], None);
         }
-        if self.intermediates.is_intermediate(object) {
+        if self.intermediates.has(object) {
             self.drop_unread(&[object], out);
         }
     }
@@ -173,7 +173,7 @@ impl Dispatcher {
             // Readers in this run wait for the maker, so they have not read what an earlier attempt made. The
             // exception is a maker that had been done and runs again for a lost file.
             let again = |maker| self.intermediates.revivals.contains_key(maker);
-            if self.intermediates.is_intermediate(object)
+            if self.intermediates.has(object)
                 || !self.schedule.attempts.making.get(&object).is_some_and(again)
             {
                 self.work.run_mut(run).changed.remove(&object);
@@ -202,7 +202,7 @@ impl Dispatcher {
         }
         // A reader of a file that stays on the nodes waits for the file's maker, whenever that runs.
         if let Some(checked) =
-            self.work.catalog.checked_run(object).filter(|_| !self.intermediates.is_intermediate(object))
+            self.work.catalog.checked_run(object).filter(|_| !self.intermediates.has(object))
         {
             for (_, state) in self.work.runs.range_mut(..=checked).filter(|(_, r)| r.ended.is_none()) {
                 state.changed.insert(object);

@@ -2,8 +2,8 @@
 //! task replication; here a replica is always the copy of a file).
 //!
 //! For a program that unpacks or generates much data out of little, running it again is quicker than sending
-//! its output. When a group of files is to be multicast, this module predicts how long the files' maker takes
-//! at the same nodes. If that is surely enough shorter than every tree (the rule of
+//! its output. When a set of files is to be multicast, this module predicts how long the files' maker takes
+//! at the same nodes. If that is clearly faster than every multicast tree (by the rule of
 //! [`crate::collective::choose`]) over links that have been measured, the task is given to those nodes as
 //! further attempts ([`Action::RerunTask`]). The task itself stays done: no task waits for these attempts,
 //! and they are neither counted nor journalled. If they fail, files are fetched as usual.
@@ -17,7 +17,7 @@
 //! own.
 //!
 //! Not here: tasks that write home, that submit tasks, or whose own inputs are about to be dropped. They are not rerun. A done
-//! task that runs again because its files were lost is revived (`intermediates`), which is no rerun.
+//! task that runs again because its files were lost is revived (`revivals`), which is no rerun.
 
 use super::*;
 use crate::collective::cost::MulticastCase;
@@ -100,24 +100,7 @@ impl Reruns {
         let of_it = self.live.values().filter(|r| r.executor == executor);
         of_it.fold((0, 0), |(cpus, memory), r| (cpus + r.cpus, memory + r.memory_bytes))
     }
-}
 
-impl Schedule {
-    /// Those of `targets` that have room to begin `task` now.
-    pub(super) fn with_room(&self, work: &Workload, task: TaskId, targets: &[ExecutorId]) -> Vec<ExecutorId> {
-        let size = work.tasks.size_of(task);
-        let (array, _) = work.tasks.locate(task);
-        let stage = work.tasks.arrays[array.0 as usize].stage;
-        let lasts = self.lasts_of(task, stage, size);
-        let fits = |e: &&ExecutorId| {
-            let room = self.ready.queue.room(**e);
-            room.is_some_and(|room| room.fits(Stage::Idle, size, lasts))
-        };
-        targets.iter().filter(fits).copied().collect()
-    }
-}
-
-impl Reruns {
     /// The time until reruns of `task` at `targets` have made the task's files there. `None`: the task cannot
     /// be rerun there.
     pub(super) fn rerun_case(
@@ -136,7 +119,7 @@ impl Reruns {
         let outputs = work.outputs_of(run, &array, i);
         if template.dynamic
             || array.needs.is_some()
-            || !outputs.iter().all(|object| intermediates.is_intermediate(*object))
+            || !outputs.iter().all(|object| intermediates.has(*object))
             || self.unsteady.contains(&stage)
             || self.of_task(task).next().is_some()
         {
@@ -171,10 +154,25 @@ impl Reruns {
     }
 
     /// The run is over: the numbers of its reruns are not needed any more.
-    pub(super) fn forget_of(&mut self, work: &Workload, run: RunId) {
+    pub(super) fn forget_run(&mut self, work: &Workload, run: RunId) {
         let mut n_given = std::mem::take(&mut self.n_given);
         n_given.retain(|task, _| work.tasks.run_of(*task) != run);
         self.n_given = n_given;
+    }
+}
+
+impl Schedule {
+    /// Those of `targets` that have room to begin `task` now.
+    pub(super) fn with_room(&self, work: &Workload, task: TaskId, targets: &[ExecutorId]) -> Vec<ExecutorId> {
+        let size = work.tasks.size_of(task);
+        let (array, _) = work.tasks.locate(task);
+        let stage = work.tasks.arrays[array.0 as usize].stage;
+        let lasts = self.lasts_of(task, stage, size);
+        let fits = |e: &&ExecutorId| {
+            let room = self.ready.queue.room(**e);
+            room.is_some_and(|room| room.fits(Stage::Idle, size, lasts))
+        };
+        targets.iter().filter(fits).copied().collect()
     }
 }
 

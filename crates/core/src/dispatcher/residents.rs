@@ -130,15 +130,7 @@ impl Residents {
     fn is_told(&self, location: &str) -> bool {
         self.told.keys().any(|beginning| location.starts_with(beginning.as_str()))
     }
-}
 
-/// Whether a location is below a place, or is the place.
-fn is_below(location: &str, place: &str) -> bool {
-    let rest = location.strip_prefix(place.strip_suffix('/').unwrap_or(place));
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-impl Residents {
     /// An executor has joined, for the first time or again.
     pub(super) fn joined(&mut self, executors: &Executors, executor: ExecutorId) {
         let nearby = (*executors.by_id[&executor].offer.nearby).clone();
@@ -241,10 +233,9 @@ impl Residents {
         run: RunId,
         object: ObjectId,
     ) -> bool {
-        let r = self;
-        !r.of.is_empty()
-            && !r.is_own(executor, object)
-            && r.unserved.get(&object).is_none_or(|unserved| *unserved < run)
+        !self.of.is_empty()
+            && !self.is_own(executor, object)
+            && self.unserved.get(&object).is_none_or(|unserved| *unserved < run)
             && self.find_reader(executors, object, None).is_some()
     }
 
@@ -334,6 +325,12 @@ impl Residents {
             assert!(executors.by_id.contains_key(&read.executor), "{object:?} is read by nobody");
         }
     }
+}
+
+/// Whether a location is below a place, or is the place.
+fn is_below(location: &str, place: &str) -> bool {
+    let rest = location.strip_prefix(place.strip_suffix('/').unwrap_or(place));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl Dispatcher {

@@ -168,6 +168,84 @@ impl Resources {
             room.lacks |= !kept.bit();
         }
     }
+
+    /// What a task with these needs asks of the whole cluster and can never get: the name, how much of it, and how much
+    /// there is. `None`: nothing.
+    fn cluster_lacks_for_ever(&self, needs: NeedsId) -> Option<(&str, u32, u32)> {
+        let mut asked =
+            self.set(needs)?.of_cluster.iter().map(|(name, n)| (&**name, *n, self.in_cluster[name]));
+        asked.find(|(_, n, has)| has < n)
+    }
+
+    pub(super) fn can_ever_have(&self, needs: NeedsId) -> bool {
+        self.cluster_lacks_for_ever(needs).is_none()
+    }
+
+    /// Whether what the whole cluster has left is enough for one more task with these needs.
+    pub(super) fn cluster_has(&self, needs: NeedsId) -> bool {
+        self.cluster_lacks & needs.bit() == 0
+    }
+
+    /// What a task of that size takes of a node.
+    pub(super) fn full_size(&self, size: TaskSize) -> Size {
+        let of_node = self.set(size.needs).map(|set| &set.of_node);
+        Size {
+            cpu_parts: match of_node {
+                Some(needs) if needs.cpu_parts > 0 => needs.cpu_parts.into(),
+                _ => u64::from(size.cpus.max(1)) * u64::from(PARTS),
+            },
+            memory_bytes: size.memory_bytes,
+            gpu_parts: of_node.map_or(0, |needs| needs.gpu_parts),
+            resources: of_node.map_or_else(BTreeMap::new, |needs| needs.resources.clone()),
+        }
+    }
+
+    /// How many more tasks with these needs may run at once for what the whole cluster has left.
+    pub(super) fn n_more_in_cluster(&self, needs: NeedsId) -> u64 {
+        let Some(set) = self.set(needs) else { return u64::MAX };
+        let left = |(name, n): (&String, &u32)| {
+            let held =
+                |s: &Set| u64::from(s.n_held) * u64::from(s.of_cluster.get(name).copied().unwrap_or(0));
+            let held: u64 = self.sets.iter().map(held).sum();
+            u64::from(self.in_cluster[name]).saturating_sub(held) / u64::from(*n).max(1)
+        };
+        set.of_cluster.iter().map(left).min().unwrap_or(u64::MAX)
+    }
+
+    /// The slots of the smallest executor that can run a task of that size: its cpus, rounded up.
+    pub(super) fn n_slots_for(&self, size: TaskSize) -> u32 {
+        let parts = self.set(size.needs).map_or(0, |set| set.needs.cpu_parts);
+        size.cpus.max(parts.div_ceil(PARTS)).max(1)
+    }
+
+    /// Whether an executor is large enough for a task of that size when it has no other task.
+    pub(super) fn is_able(&self, e: &ExecutorState, size: TaskSize) -> bool {
+        e.offer.slots >= self.n_slots_for(size)
+            && e.offer.memory_bytes >= size.memory_bytes
+            && self.set(size.needs).is_none_or(|set| e.offer.equipment.holds(&set.of_node))
+    }
+
+    /// The needs of a task in words, after its slots and memory.
+    pub(super) fn needs_in_words(&self, id: NeedsId) -> String {
+        let Some(needs) = self.get(id) else { return String::new() };
+        let mut words = String::new();
+        if needs.gpu_parts > 0 {
+            words += &format!(" and {} of its gpus", in_parts(needs.gpu_parts.into()));
+        }
+        for (name, n) in &needs.resources {
+            words += &format!(" and {n} of {}", shown(name));
+        }
+        words
+    }
+
+    /// The resources of the whole cluster: name, how many there are, how many tasks hold.
+    pub fn cluster_resources(&self) -> Vec<(String, u32, u32)> {
+        let held = |name: &String| {
+            let of = |s: &Set| s.n_held * s.of_cluster.get(name).copied().unwrap_or(0);
+            self.sets.iter().map(of).sum()
+        };
+        self.in_cluster.iter().map(|(name, n)| (name.clone(), *n, held(name))).collect()
+    }
 }
 
 impl Schedule {
@@ -304,86 +382,6 @@ impl Schedule {
         for (name, n, held) in self.executors.resources.cluster_resources() {
             assert!(held <= n, "{held} of {n} {name} are held");
         }
-    }
-}
-
-impl Resources {
-    /// What a task with these needs asks of the whole cluster and can never get: the name, how much of it, and how much
-    /// there is. `None`: nothing.
-    fn cluster_lacks_for_ever(&self, needs: NeedsId) -> Option<(&str, u32, u32)> {
-        let mut asked =
-            self.set(needs)?.of_cluster.iter().map(|(name, n)| (&**name, *n, self.in_cluster[name]));
-        asked.find(|(_, n, has)| has < n)
-    }
-
-    pub(super) fn can_ever_have(&self, needs: NeedsId) -> bool {
-        self.cluster_lacks_for_ever(needs).is_none()
-    }
-
-    /// Whether what the whole cluster has left is enough for one more task with these needs.
-    pub(super) fn cluster_has(&self, needs: NeedsId) -> bool {
-        self.cluster_lacks & needs.bit() == 0
-    }
-
-    /// What a task of that size takes of a node.
-    pub(super) fn full_size(&self, size: TaskSize) -> Size {
-        let of_node = self.set(size.needs).map(|set| &set.of_node);
-        Size {
-            cpu_parts: match of_node {
-                Some(needs) if needs.cpu_parts > 0 => needs.cpu_parts.into(),
-                _ => u64::from(size.cpus.max(1)) * u64::from(PARTS),
-            },
-            memory_bytes: size.memory_bytes,
-            gpu_parts: of_node.map_or(0, |needs| needs.gpu_parts),
-            resources: of_node.map_or_else(BTreeMap::new, |needs| needs.resources.clone()),
-        }
-    }
-
-    /// How many more tasks with these needs may run at once for what the whole cluster has left.
-    pub(super) fn n_more_in_cluster(&self, needs: NeedsId) -> u64 {
-        let Some(set) = self.set(needs) else { return u64::MAX };
-        let left = |(name, n): (&String, &u32)| {
-            let held =
-                |s: &Set| u64::from(s.n_held) * u64::from(s.of_cluster.get(name).copied().unwrap_or(0));
-            let held: u64 = self.sets.iter().map(held).sum();
-            u64::from(self.in_cluster[name]).saturating_sub(held) / u64::from(*n).max(1)
-        };
-        set.of_cluster.iter().map(left).min().unwrap_or(u64::MAX)
-    }
-
-    /// The slots of the smallest executor that can run a task of that size: its cpus, rounded up.
-    pub(super) fn n_slots_for(&self, size: TaskSize) -> u32 {
-        let parts = self.set(size.needs).map_or(0, |set| set.needs.cpu_parts);
-        size.cpus.max(parts.div_ceil(PARTS)).max(1)
-    }
-
-    /// Whether an executor is large enough for a task of that size when it has no other task.
-    pub(super) fn is_able(&self, e: &ExecutorState, size: TaskSize) -> bool {
-        e.offer.slots >= self.n_slots_for(size)
-            && e.offer.memory_bytes >= size.memory_bytes
-            && self.set(size.needs).is_none_or(|set| e.offer.equipment.holds(&set.of_node))
-    }
-
-    /// The needs of a task in words, after its slots and memory.
-    pub(super) fn needs_in_words(&self, id: NeedsId) -> String {
-        let Some(needs) = self.get(id) else { return String::new() };
-        let mut words = String::new();
-        if needs.gpu_parts > 0 {
-            words += &format!(" and {} of its gpus", in_parts(needs.gpu_parts.into()));
-        }
-        for (name, n) in &needs.resources {
-            words += &format!(" and {n} of {}", shown(name));
-        }
-        words
-    }
-
-    /// The resources of the whole cluster: name, how many there are, how many tasks hold.
-    pub fn cluster_resources(&self) -> Vec<(String, u32, u32)> {
-        let held = |name: &String| {
-            let of = |s: &Set| s.n_held * s.of_cluster.get(name).copied().unwrap_or(0);
-            self.sets.iter().map(of).sum()
-        };
-        self.in_cluster.iter().map(|(name, n)| (name.clone(), *n, held(name))).collect()
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! Tasks with the same label in one run are a stage, and so are the tasks of one array without a label. The
 //! mean of a stage follows its last [`MEMORY`] tasks. For a stage in which no task has ended, the mean of its
-//! run is expected, and where no task of the run has ended, that of tasks with the same label in other runs. One figure for a whole run would mix a stage of minutes with a stage of milliseconds:
-//! gathers were predicted to take four times what they took.
+//! run is expected, and where no task of the run has ended, that of tasks with the same label in other runs.
+//! One figure for a whole run would mix a stage of minutes with a stage of milliseconds: when there was only
+//! one, gathers were predicted to take four times what they took.
 //!
 //! Two times are kept of each task: how long its program ran, and how long the task took its slot. The second one is longer
 //! where inputs move while their task has its slot, and it is the one that says how many slots there have to be.

@@ -139,10 +139,9 @@ impl Dispatcher {
                 let location = self.work.location_into(run, array, pattern, i, &mut text);
                 let task = TaskId(base.0 + u64::from(i));
                 let taken = match location {
-                    CatalogLocation::Run(_) => self
-                        .intermediates
-                        .learn_intermediate(&mut self.work, &mut self.waits, task, location)
-                        .err(),
+                    CatalogLocation::Run(_) => {
+                        self.intermediates.learn_maker(&mut self.work, &mut self.waits, task, location).err()
+                    }
                     CatalogLocation::Home(at_home) => self.work.find_writer(run, at_home),
                 };
                 if let Some(other) = taken {
@@ -181,7 +180,7 @@ impl Dispatcher {
         state.committed = true;
         let arrays = state.arrays.clone();
         self.settle_intermediates(now, run, &arrays, out);
-        self.exchange.settle_exchange(&self.work, run, run);
+        self.exchange.settle(&self.work, run, run);
         let wide = self.work.run_mut(run).patterns.take();
         self.moves.report_patterns(&mut self.work, &mut self.exchange, run, wide, out);
         self.check_run_end(now, run, out);
@@ -283,7 +282,7 @@ impl Dispatcher {
             }
         }
         for object in files {
-            match self.intermediates.read_intermediate(
+            match self.intermediates.read(
                 &self.work,
                 task,
                 object,
@@ -319,7 +318,7 @@ impl Dispatcher {
             for i in 0..n_noted {
                 let task = TaskId(base.0 + u64::from(i));
                 self.work.tasks.forget_maker(task);
-                self.intermediates.forget_intermediates(&mut self.work, task);
+                self.intermediates.forget_made(&mut self.work, task);
                 self.intermediates.forget_promises(&mut self.work, task);
                 // Last, because the steps before give names to the task's files, also to those which the submission had not
                 // named when it was refused.

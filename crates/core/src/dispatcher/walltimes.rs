@@ -149,6 +149,13 @@ impl Walltimes {
     pub fn forget(&mut self, executor: ExecutorId) {
         self.limited.remove(&executor);
     }
+
+    /// Whether an idle executor has too little time for tasks that take `shortest_ns` at most. A fresh one has enough for any.
+    pub(super) fn has_no_time(&self, e: &ExecutorState, shortest_ns: Option<u64>) -> bool {
+        let (Some(ends), Some(ns)) = (&e.ends, shortest_ns) else { return false };
+        let fits = ns <= self.never_matters_ns || e.left.is_enough_for(Lasts::of_ns(ns));
+        e.is_idle_with_an_end() && e.left_ns < ends.fresh_ns() && !fits
+    }
 }
 
 /// How a lost executor ended, as far as the tasks on it are concerned.
@@ -432,15 +439,6 @@ impl Attempts {
         (n >= CUTS_MAX).then(|| {
             format!("the task needs more than the walltime of {whole}: {n} nodes ended while it ran, which it had for up to {had}")
         })
-    }
-}
-
-impl Walltimes {
-    /// Whether an idle executor has too little time for tasks that take `shortest_ns` at most. A fresh one has enough for any.
-    pub(super) fn has_no_time(&self, e: &ExecutorState, shortest_ns: Option<u64>) -> bool {
-        let (Some(ends), Some(ns)) = (&e.ends, shortest_ns) else { return false };
-        let fits = ns <= self.never_matters_ns || e.left.is_enough_for(Lasts::of_ns(ns));
-        e.is_idle_with_an_end() && e.left_ns < ends.fresh_ns() && !fits
     }
 }
 

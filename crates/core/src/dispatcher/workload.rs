@@ -141,7 +141,7 @@ impl Workload {
     }
 
     /// What is known of an object's bytes; `None` until somebody has read them.
-    pub(super) fn known(&self, object: ObjectId) -> Option<Known> {
+    pub(super) fn known_bytes(&self, object: ObjectId) -> Option<Known> {
         let (digest, size_bytes) = (self.catalog.digest(object)?, self.catalog.size_bytes(object)?);
         Some(Known { digest, size_bytes, version: self.catalog.version(object).cloned().unwrap_or_default() })
     }

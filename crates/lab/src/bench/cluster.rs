@@ -65,6 +65,7 @@ impl Cluster {
             dir: Some(dir.to_path_buf()),
             node: NodeArgs {
                 grace: 0,
+                home_wait: 0,
                 gpus: None,
                 resources: vec![],
                 gpu_names: vec![],

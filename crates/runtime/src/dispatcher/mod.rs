@@ -1,6 +1,6 @@
 //! The dispatcher's process: a session with connections, journal and event log around it.
 //!
-//! One task (the *loop*, [`service`]) owns the session ([`eyas_session::dispatcher`]) and all decisions.
+//! One async task (the *loop*, [`service`]) owns the session ([`eyas_session::dispatcher`]) and all decisions.
 //! Connections, the clock and signals only send it [`arrivals`], which it takes in batches; the journal's thread sends
 //! it notices. What the session does in return, it does through [`live`].
 //!

@@ -5,7 +5,7 @@
 //!
 //! The fields of [`Agent`] are its table of contents: each is a structure of the child module that has its name or says what it
 //! is for, and what concerns only one of them is a method of that structure. A method of the agent passes an input or an action
-//! along, or lets several of them meet; those about programs are in `programs`.
+//! on, or needs several of these structures; the methods about programs are in `programs`.
 
 mod attempts;
 mod connection;
@@ -573,6 +573,7 @@ impl Agent {
             home_written_bytes: counters.home_written_bytes,
             own_cpu_ns: own + self.slots.pids().iter().map(|pid| process_cpu_ns(*pid)).sum::<u64>(),
             program_cpu_ns: counters.program_cpu_ns,
+            away: self.home.away(),
         }
     }
 }

@@ -3,8 +3,8 @@
 //! An executor that is killed leaves such files at home. The next executor in the same directory removes them, or else
 //! the process that removes the directory does.
 //!
-//! The executor writes a line `+<path>` before it makes a part, and `-<path>` when the part is gone. It does not flush
-//! these lines. So a node that loses its power may leave a part at home, which the next attempt of the task removes
+//! The executor writes a line `+<path>` before it makes such a file, and `-<path>` when the file is gone. It does not flush
+//! these lines. So a node that loses its power may leave a temporary file at home, which the next attempt of the task removes
 //! ([`eyas_storage::Part::replaces`]).
 
 use eyas_storage::{Homes, HomesConfig};

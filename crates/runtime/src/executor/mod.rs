@@ -1,12 +1,12 @@
 //! An executor's process: the core's node state machine with slots, a cache directory and transfers
 //! around it.
 //!
-//! One task (the *agent*) owns the state machine. Slot processes, transfer threads and the connection to
+//! One async task (the *agent*) owns the state machine. Slot processes, transfer threads and the connection to
 //! the dispatcher only send it [`Input`]s. Bytes move on blocking threads, programs run in slot
 //! processes, so the agent never waits.
 //!
 //! When the connection breaks, the agent goes on with the work that it has. It reads the join file again and
-//! connects anew (a restarted dispatcher has a new port), and repeats what the dispatcher has not recorded.
+//! connects anew (a restarted dispatcher may have another address), and repeats what the dispatcher has not recorded.
 //! When no dispatcher answers for the length of the lease, the executor ends itself.
 //!
 //! Not here: which transfer or program comes next ([`eyas_core::executor`]), how a program is run
@@ -15,6 +15,7 @@
 mod agent;
 mod fetch;
 mod home_io;
+mod home_wait;
 mod landing;
 mod landings;
 mod made;
@@ -67,6 +68,8 @@ pub struct ExecutorOptions {
     pub walltime: Option<Walltime>,
     /// After SIGTERM, programs have this long to end.
     pub grace: Duration,
+    /// A home that has answered before is waited for this long.
+    pub home_wait: Duration,
 }
 
 /// The time of a process that a batch system ends.

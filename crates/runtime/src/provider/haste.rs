@@ -1,4 +1,4 @@
-//! Ends the waiting of a source of nodes: a user who does not want to wait any longer cuts off what the source is doing.
+//! Lets a user who does not want to wait any longer stop what a source of nodes is waiting for.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Nodes that processes of this machine stand for. Each node is one process and one block.
+//! Nodes that are processes on this machine. Each node is one process and one block.
 //!
 //! The process is an executor, or it runs an executor on another host and passes its standard input on ([`super::Hosts`]).
 //!

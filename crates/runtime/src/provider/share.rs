@@ -1,6 +1,6 @@
 //! The folder that blocks elsewhere read: the key to the cluster, and a script and what it printed for each block.
 //!
-//! It lies in the user's folder for state, which nodes mount as the machine of the dispatcher does. It is small, it goes when the
+//! It lies in the user's folder for state, which nodes and the dispatcher's machine must both mount. It is small, it goes when the
 //! cluster ends, and a script that finds no key there ends at once.
 
 use std::io::{self, Write};

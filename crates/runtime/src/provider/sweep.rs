@@ -1,9 +1,9 @@
 //! Folders with the key of clusters that are dead: see [`super::share`].
 //!
-//! The folder of a cluster goes when its provider ends. One whose whole head was killed leaves it, and whoever starts a cluster
-//! next removes it. A cluster counts as dead only if all of this holds:
+//! The folder of a cluster is removed when its provider ends. If the dispatcher and the provider were both killed, the folder
+//! stays, and whoever starts a cluster next on that machine removes it. A cluster counts as dead only if all of this holds:
 //!
-//! - the folder says that the head was on this machine: its name, the system's number, and the same numbers of processes;
+//! - the folder says that both ran on this machine: it has this machine's name, its boot id and its namespace of processes;
 //! - neither the dispatcher nor the provider that were last in its directory are alive;
 //! - nobody listens at its address;
 //! - nobody is starting it at this moment.

@@ -1,14 +1,15 @@
 //! One submission to a group of dispatchers: of a run in parts, or of tasks that are added to one.
 //!
-//! The first member opens it and gives it a number. When all tasks are known, the others join; from then on no part of a run that is
-//! added to ends, or drops a file, so what all members are asked then still holds when the submission is decided: what they know of
-//! its files, and whether its tasks would wait for themselves. Then the tasks are split, every member gets its part, all
-//! but the first *prepare* theirs, and the commit at the first one decides (see [`crate::dispatcher`], module `parts`).
+//! The first member opens it and gives it a number. When all tasks are known, the other members join. From then on no part of the
+//! run ends or drops a file. So the answers to two questions still hold when the submission is decided: what do the members know
+//! of its files, and would its tasks wait for themselves? Then the tasks are split and every member gets its part. All members
+//! but the first *prepare* their parts, and the commit at the first member decides (see [`crate::dispatcher`], module `parts`).
 //!
-//! Each step asks some members at once, and is over when all of them have answered or are lost. What is wrong with the first of them
-//! is what is told; all members are told then to give it up. Where the first one is lost, nothing goes on.
+//! Each step asks some members at once, and is over when all of them have answered or are lost. If several members refuse, the
+//! user gets the reason of one of them. All members are then told to give the submission up. If the first member
+//! of the group is lost, the submission ends.
 //!
-//! A member gives up what it has not prepared when the connection goes on which it was submitted. So a member whose connection was
+//! If a connection breaks, the member gives up every part that came over it and is not prepared. So a member whose connection was
 //! lost once is away for this submission, also when there is a new connection to it. Whoever submits may try again, and with the token of
 //! an addition nothing is added twice.
 //!

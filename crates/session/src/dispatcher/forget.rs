@@ -1,7 +1,7 @@
 //! Runs that are forgotten because the core or a client says so.
 //!
 //! A run is forgotten when the journal says so ([`Record::RunForgotten`]) and that is durable; the core hears of it then. When
-//! the journal and the event log are about many forgotten tasks, the driver is asked to clean the journal ([`super::clean`]),
+//! many records in the journal and the event log belong to forgotten tasks, the driver is asked to clean the journal ([`super::clean`]),
 //! and to cut the event log.
 //!
 //! Not here: what the dispatchers of a group have to agree on before ([`super::forget_parts`]).

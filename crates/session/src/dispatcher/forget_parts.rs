@@ -1,9 +1,9 @@
 //! Runs in parts that are forgotten: what the dispatchers of a group say to each other about it.
 //!
 //! The first member decides, as it decides what is accepted. It may forget a run when every part has ended, so it asks the others
-//! ([`FromMember::AskEnded`]), once a second while there is a run of which it does not know that, and at once when a client waits.
-//! A member answers for what its journal has on the disk, so its answer holds after a restart, too. An answer counts where the
-//! member knows the same number of submissions into the run as the first one: then nothing is on its way that adds tasks. Only
+//! ([`FromMember::AskEnded`]), once a second while it does not know of some run whether all parts have ended, and at once when a client waits.
+//! A member answers for what its journal has on the disk, so its answer holds after a restart, too. An answer counts only if
+//! that member has seen as many submissions into the run as the first member has: then nothing is on its way that adds tasks. Only
 //! the first member lets additions in, and it lets none into a run that it is forgetting.
 //!
 //! The first member's journal is the decision ([`Record::RunForgotten`]). When that is durable, it announces the run

@@ -4,7 +4,7 @@
 //! A [`Session`] takes [`Input`]s with the time; what it does, it does through [`Outside`]. After some inputs its driver calls
 //! [`Session::settle`], which sends what was collected for each executor as one frame.
 //!
-//! Order of promises: a submission is accepted, and the end of a task is told to anybody, only when the journal says that it is
+//! In which order: a submission is accepted, and the end of a task is told to anybody, only when the journal says that it is
 //! durable ([`Input::Durable`]). Until then it is an [`ends::Effect`] that waits.
 //!
 //! | module | owes |
@@ -328,7 +328,7 @@ impl<O: Outside> Session<O> {
         self.outside.close(connection);
         self.watches.retain(|w| w.connection != connection);
         self.submissions.deferred.retain(|(c, _)| *c != connection);
-        self.on_provisioner_left(connection);
+        self.provision.left(self.now, connection);
         self.prints.left(connection);
         self.forgetting_parts.left(connection);
         self.member_gone(connection);
@@ -348,6 +348,7 @@ impl<O: Outside> Session<O> {
         if self.now.since_ns(self.core_ticked) >= TICK_NS {
             self.core_ticked = self.now;
             self.leave_the_silent();
+            self.expect_no_nodes();
             self.feed(Event::Ticked);
             self.tell_load();
             self.ask_doubts();

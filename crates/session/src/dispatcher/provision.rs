@@ -1,7 +1,8 @@
 //! The dispatcher's side of provisioning: it tells what there is to do, and ends nodes that have drained.
 //!
-//! Whoever starts and ends nodes is a client that asks about once a second. It decides by
-//! [`eyas_core::provisioning`]; nothing is decided here.
+//! Whoever starts and ends nodes is a client that asks a few times a second. It decides by
+//! [`eyas_core::provisioning`]; nothing is decided here. With each question it says what further nodes are
+//! expected to have, and the core hears of that, because a task may wait for such a node.
 //!
 //! A node that was asked to leave is told to end when the core has nothing of it any more (its outputs are home)
 //! and every end that it told is in the journal.
@@ -23,6 +24,8 @@ pub(super) struct Provision {
     provisioner: Option<(u64, Provisioner)>,
     /// When the provisioner's connection ended, and what did not work then, until there is a provisioner again.
     gone: Option<(Timestamp, Vec<String>)>,
+    /// When the provisioner asked last.
+    asked: Timestamp,
     /// Executors that were asked to leave and have not been told to end, each with the reason that it will be told.
     draining: BTreeMap<ExecutorId, String>,
     /// The size of further nodes, as the core was told last.
@@ -34,14 +37,11 @@ pub(super) struct Provision {
 }
 
 impl Provision {
-    /// A client's connection is gone. Gives whether the client was the provisioner.
-    fn left(&mut self, now: Timestamp, connection: u64) -> bool {
-        let left = self.provisioner.take_if(|(of, _)| *of == connection);
-        let was_provisioner = left.is_some();
-        if let Some((_, provisioner)) = left {
-            self.gone = Some((now, provisioner.troubles));
+    /// A client's connection is gone.
+    pub(super) fn left(&mut self, now: Timestamp, connection: u64) {
+        if let Some((_, gone)) = self.provisioner.take_if(|(of, _)| *of == connection) {
+            self.gone = Some((now, gone.troubles));
         }
-        was_provisioner
     }
 
     pub(super) fn shown(&self) -> Option<Provisioner> {
@@ -78,6 +78,10 @@ impl<O: Outside> Session<O> {
             self.feed(Event::NodesDecided { decision: Box::new(decision) });
         }
         let (n_pending, node) = (provisioner.n_pending, provisioner.node.clone());
+        if let Err(what) = node.check() {
+            return self.refuse(connection, number, format!("a node cannot have {what}"));
+        }
+        self.provision.asked = self.now;
         self.expect_nodes(Some(&node));
         self.provision.provisioner = Some((connection, provisioner));
         self.provision.gone = None;
@@ -111,9 +115,11 @@ impl<O: Outside> Session<O> {
         }
     }
 
-    /// A client's connection is gone.
-    pub(super) fn on_provisioner_left(&mut self, connection: u64) {
-        if self.provision.left(self.now, connection) {
+    /// Nobody brings nodes any more, once no provisioner has asked for a lease. A provisioner that was killed may be started
+    /// again until then, by itself or by a user, and tasks that wait for its nodes should still be there.
+    pub(super) fn expect_no_nodes(&mut self) {
+        let lease_ns = self.options.config.lease_ns.max(GONE_NS);
+        if self.provision.expected.is_some() && self.now.since_ns(self.provision.asked) > lease_ns {
             self.expect_nodes(None);
         }
     }

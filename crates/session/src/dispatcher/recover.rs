@@ -1,4 +1,4 @@
-//! Brings back what earlier processes of this journal had promised.
+//! Restores, from the journal, what earlier processes of this dispatcher had accepted and recorded.
 //!
 //! The driver gives the journal's records in their order to [`Session::recover`], and calls [`Session::end_recovery`] then.
 

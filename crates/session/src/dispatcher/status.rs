@@ -14,6 +14,24 @@ pub(super) struct Watch {
 }
 
 impl<O: Outside> Session<O> {
+    /// A sentence for each home that has answered nodes before and does not now.
+    fn homes_away(&self) -> Vec<String> {
+        let mut homes: BTreeMap<&str, (u64, &HomeAway)> = BTreeMap::new();
+        for away in self.executors.by_id.values().flat_map(|e| &e.status.away) {
+            let (n_nodes, first) = homes.entry(&away.home).or_insert((0, away));
+            *n_nodes += 1;
+            if away.since < first.since {
+                *first = away;
+            }
+        }
+        let sentence = |(home, (n_nodes, away)): (&str, (u64, &HomeAway))| {
+            let s = self.now.since_ns(away.since) / 1_000_000_000;
+            let nodes = if n_nodes == 1 { "1 node".into() } else { format!("{n_nodes} nodes") };
+            format!("{} has not answered {nodes} for {s} s: {}", shown(home), line_of(&away.why))
+        };
+        homes.into_iter().map(sentence).collect()
+    }
+
     fn run_status(&self, run: RunId) -> RunStatus {
         let r: &RunState = self.core.work().find_run(run).expect("the run was looked up");
         let durable = self.recording.durable.get(&run).copied().unwrap_or_default();
@@ -118,6 +136,7 @@ impl<O: Outside> Session<O> {
                 .chain(self.core.short_of_space())
                 .chain(self.core.resting())
                 .chain(self.core.ending())
+                .chain(self.homes_away())
                 .chain(self.provision.why_none(self.now))
                 .collect(),
             provisioner: self.provision.shown(),

@@ -1,4 +1,4 @@
-//! Names of objects: an executor numbers them itself, so that its numbers outlive a dispatcher process.
+//! Numbers of objects: an executor gives its own, so that its numbers outlive a dispatcher process.
 //!
 //! A dispatcher's numbers hold for one connection to one dispatcher process; the book translates. Equal bytes are one file of
 //! the cache, whatever they are called: the book knows how many objects share each file.
@@ -16,8 +16,9 @@
 //! * What this node tells is translated when it is told. It is about objects that are in the cache or leave it at
 //!   that moment, about transfers, and about attempts. An attempt needs its objects until the dispatcher has
 //!   recorded its end, so its reports can be repeated after a reconnect.
-//! * Between a hello and its welcome, changes of the cache wait to be told. Nothing is forgotten then. A dispatcher
-//!   that names an object of the hello which has left the cache since is told so by the new name.
+//! * Between a hello and its welcome, changes of the cache wait to be told. Nothing is forgotten then. If the
+//!   dispatcher then names an object that was in the hello and has left the cache since, the executor answers, under the
+//!   new number, that the object is gone.
 //! * A later event of the driver about an object that is forgotten finds nothing in the state machine to change: no
 //!   number of ours is given twice.
 //!

@@ -3,7 +3,7 @@
 //! | module | gives |
 //! |---|---|
 //! | [`book`] | an executor's own numbers of objects, and a dispatcher's numbers of them |
-//! | [`link`] | hello and welcome, words until they are sent, whose this executor is |
+//! | [`link`] | hello and welcome, messages that wait to be sent, and which dispatcher the executor belongs to |
 //! | [`orders`] | what each message of the dispatcher asks of the node |
 //! | [`pace`] | when a status is due, and when to try again to connect |
 //!

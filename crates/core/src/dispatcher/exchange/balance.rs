@@ -21,6 +21,15 @@ impl Exchange {
     pub(in crate::dispatcher) fn offers_elsewhere(&self) -> impl Iterator<Item = Size> {
         self.loads.values().flat_map(|load| load.offers.iter().cloned())
     }
+
+    /// Whether another dispatcher has, or may have, an executor large enough for a task that fits none here.
+    pub(in crate::dispatcher) fn may_come(&self, resources: &Resources, size: TaskSize) -> bool {
+        let size = resources.full_size(size);
+        // A dispatcher that cannot be reached may have any executor.
+        let may = |load: &MemberLoad| load.can_take(&size);
+        let loads = &self.loads;
+        self.group.is_some_and(|group| group.others().any(|m| loads.get(&m).is_none_or(may)))
+    }
 }
 
 impl Schedule {
@@ -45,17 +54,6 @@ impl Schedule {
         unfit.sort_unstable();
         unfit.truncate(SIZES_MAX);
         MemberLoad { n_slots, n_ready, unfit, offers }
-    }
-}
-
-impl Exchange {
-    /// Whether another dispatcher has, or may have, an executor large enough for a task that fits none here.
-    pub(in crate::dispatcher) fn may_come(&self, resources: &Resources, size: TaskSize) -> bool {
-        let size = resources.full_size(size);
-        // A dispatcher that cannot be reached may have any executor.
-        let may = |load: &MemberLoad| load.can_take(&size);
-        let loads = &self.loads;
-        self.group.is_some_and(|group| group.others().any(|m| loads.get(&m).is_none_or(may)))
     }
 }
 
@@ -93,7 +91,7 @@ impl Dispatcher {
         let n_sole = |executor: &ExecutorId| {
             let objects = self.work.catalog.objects_on(*executor);
             let is_sole = |o: &&ObjectId| {
-                self.intermediates.is_intermediate(**o)
+                self.intermediates.has(**o)
                     && self.work.catalog.n_holders(**o) == 1
                     && self.intermediates.files[*o].maker.is_some()
             };

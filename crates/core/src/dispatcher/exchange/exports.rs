@@ -99,7 +99,7 @@ impl Exchange {
 
     /// All tasks of `run`, or of the submission `run` into `whole`, are known here, so a file without a maker
     /// will never be made.
-    pub(in crate::dispatcher) fn settle_exchange(&mut self, work: &Workload, run: RunId, whole: RunId) {
+    pub(in crate::dispatcher) fn settle(&mut self, work: &Workload, run: RunId, whole: RunId) {
         let Some(group) = self.group else { return };
         if work.runs[&whole].linked.is_none() {
             return;
@@ -166,7 +166,7 @@ impl Exchange {
                 return FileState::Never { message: work.tasks.maker_failed(maker, cancelled), cancelled };
             }
         }
-        if !intermediates.is_intermediate(object) {
+        if !intermediates.has(object) {
             return FileState::AtHome;
         }
         let (Some(digest), Some(size_bytes)) = (work.catalog.digest(object), work.catalog.size_bytes(object))
@@ -234,7 +234,7 @@ impl Dispatcher {
         let mut revived = false;
         for key in self.exchange.dirty.iter().copied().collect::<Vec<_>>() {
             if self.exchange.exports.contains_key(&key)
-                && self.intermediates.is_intermediate(key.1)
+                && self.intermediates.has(key.1)
                 && self.work.catalog.n_holders(key.1) == 0
                 && !self.exchange.is_lent(key.1)
                 && let Some(maker) = self

@@ -209,7 +209,7 @@ impl Dispatcher {
             self.exchange.imports.remove(&(run, object));
             let files = vec![self.work.shared((run, object))];
             self.exchange.say(owner, LinkMessage::Unsubscribed { files });
-            if self.intermediates.is_intermediate(object) {
+            if self.intermediates.has(object) {
                 unread.push(object);
             }
         }

@@ -1,7 +1,8 @@
 //! The executor's own directory: the cache, sandboxes, private copies of inputs, and notes of what is on its way home.
 //!
 //! The store's lock says that no other executor lives in the directory. So whatever an earlier process has left in it is
-//! nobody's, and is removed before anything begins; the cache alone is kept.
+//! nobody's, and is removed before anything begins. Only the cache is kept, and the notes of files that were on their way home:
+//! those files are removed there.
 
 use super::{AttemptId, ExecutorError, ExecutorOptions};
 use crate::executor::landings::Landings;

@@ -6,6 +6,7 @@ use super::input::{Input, Inputs, send_event};
 use super::{AttemptId, ExecutorError, ExecutorOptions};
 use crate::clock;
 use crate::executor::home_io::{home_error, parse, read_home, temporary, version_of};
+use crate::executor::home_wait::HomeWaits;
 use crate::executor::landing::{Landing, bring_home};
 use crate::executor::landings::Landings;
 use crate::executor::made::trees::Trees;
@@ -17,6 +18,7 @@ use eyas_core::*;
 use eyas_data::{Halt, Store};
 use eyas_storage::{Homes, HomesConfig, Part};
 use eyas_text::shown;
+use eyas_wire::message::HomeAway;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -70,6 +72,8 @@ pub(super) struct Home {
     used: HomeUse,
     /// The cluster's secret, from which the names of unfinished outputs follow.
     secret: Vec<u8>,
+    /// Homes that do not answer.
+    waits: HomeWaits,
     inputs: Inputs,
     /// Stops the reading of inputs.
     halt: Halt,
@@ -101,6 +105,7 @@ impl Home {
             share: HomeShare::UNLIMITED,
             used: HomeUse::default(),
             secret: secret.to_vec(),
+            waits: HomeWaits::new(options.home_wait),
             inputs,
             halt,
             trees,
@@ -135,6 +140,11 @@ impl Home {
         self.used.report(clock::now(), n_streams, self.homes.moved_bytes(), self.share)
     }
 
+    /// The homes that have answered before and do not now.
+    pub(super) fn away(&self) -> Vec<HomeAway> {
+        self.waits.away()
+    }
+
     // ------------------------------------------------------------ where files lie
 
     /// Asks home on which hosts these files lie, some at a time. What home does not say is left out.
@@ -163,12 +173,14 @@ impl Home {
         if let Some(answer) = self.answer_at_once(&location) {
             return Some(NodeEvent::HomeAnswered { object, result: Ok(answer) });
         }
-        let (homes, inputs) = (self.homes.clone(), self.inputs.clone());
+        let (homes, inputs, waits, halt) =
+            (self.homes.clone(), self.inputs.clone(), self.waits.clone(), self.halt.clone());
         tokio::task::spawn_blocking(move || {
             let (asked, is_made) = asked_of(&location);
             let result = parse(asked).and_then(|location| {
                 let in_place = !is_made && homes.local_path(&location).is_some();
-                let stat = homes.stat(&location).map_err(|e| home_error(&e))?;
+                let ask = || homes.stat(&location).map_err(|e| home_error(&e));
+                let stat = waits.patiently(asked, &halt, ask)?;
                 Ok(HomeAnswer { version: version_of(&stat), in_place })
             });
             send_event(&inputs, NodeEvent::HomeAnswered { object, result });
@@ -189,7 +201,7 @@ impl Home {
     pub(super) fn read(&self, read: HomeRead, store: Store) {
         let (homes, inputs, halt) = (self.homes.clone(), self.inputs.clone(), self.halt.clone());
         let by_file = self.share.bytes_per_s.is_none();
-        let trees = self.trees.clone();
+        let (trees, waits) = (self.trees.clone(), self.waits.clone());
         tokio::task::spawn_blocking(move || {
             let HomeRead { target, object, location, known, size_bytes, private, is_watched, packed } = read;
             let source = Source::Home;
@@ -197,7 +209,7 @@ impl Home {
                 let (known, private) = (known.as_ref(), private.as_deref());
                 let wanted = Wanted { location: &location, packed, known, room_bytes: size_bytes, private };
                 let shop = Shop { homes: &homes, store: &store, trees: &trees, halt: &halt };
-                let result = make(&shop, &wanted);
+                let result = waits.patiently(asked_of(&location).0, &halt, || make(&shop, &wanted));
                 return send_event(&inputs, NodeEvent::TransferEnded { target, source, result });
             }
             let say = |moved_bytes, moving: Duration| {
@@ -212,12 +224,12 @@ impl Home {
                 let (known, private) = (known.as_ref(), private.as_deref());
                 read_home(&homes, &store, &location, known, size_bytes, private, by_file, &halt, &mut seen)
             };
-            let result = match read() {
+            let result = waits.patiently(&location, &halt, || match read() {
                 // The file may only have been touched while it was read: a second reading and its digest
                 // decide.
                 Err(e) if e.kind == TransferErrorKind::Changed && known.is_some() => read(),
                 result => result,
-            };
+            });
             if let (Err(_), Some(path)) = (&result, &private) {
                 // The part of the copy that was written must take no room. Often it was not even begun.
                 let _ = std::fs::remove_file(path);
@@ -227,10 +239,11 @@ impl Home {
     }
 
     pub(super) fn write(&self, write: HomeWrite) {
-        let (homes, inputs) = (self.homes.clone(), self.inputs.clone());
+        let (homes, inputs, waits) = (self.homes.clone(), self.inputs.clone(), self.waits.clone());
         let HomeWrite { id, output, location, path, cached_as, mode, incarnation, is_repeated, halt } = write;
         let (task, attempt) = id;
-        let fence = LandingFence { rights: self.rights.clone(), halt, landings: self.landings.clone() };
+        let fence =
+            LandingFence { rights: self.rights.clone(), halt: halt.clone(), landings: self.landings.clone() };
         let part = Part {
             work: work_of(&self.secret, task, &location),
             epoch: incarnation,
@@ -240,10 +253,10 @@ impl Home {
         tokio::task::spawn_blocking(move || {
             let result = match path {
                 None => Err(temporary("the output is gone")),
-                Some(path) => {
+                Some(path) => waits.patiently(&location, &halt, || {
                     let landing = Landing { mode, part, fence: &fence };
                     bring_home(&homes, &location, &path, cached_as, landing)
-                }
+                }),
             };
             if let (Err(error), Some(digest)) = (&result, cached_as)
                 && error.kind == TransferErrorKind::Corrupt

@@ -1,4 +1,4 @@
-//! The end of this process that is known before: its walltime, and the grace period after SIGTERM.
+//! An end of this process that is known in advance: its walltime, and the grace period after SIGTERM.
 //!
 //! The dispatcher hears of both in time, gives this executor nothing more and has other nodes copy what only it holds; once
 //! nothing is left here, it ends the executor. What still runs at the end is stopped here a little earlier
