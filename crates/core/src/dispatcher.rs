@@ -491,6 +491,6 @@ impl Dispatcher {
         self.bring_imports(now, ticked);
         self.carry_collectives(now, out);
         self.leftovers.ask(&self.schedule.executors, out);
-        self.home_shares.share(now, out);
+        self.share_home(now, out);
     }
 }

@@ -28,7 +28,6 @@
 //! (the driver). The simulator's home shares its rate max-min fairly at every moment; the messages here
 //! approach that.
 
-use crate::event::Action;
 use crate::types::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -302,13 +301,6 @@ impl HomeShares {
             self.planned = now;
             self.plan_ns = PLAN_NS_MIN.max(n_told * PLAN_NS_PER_MESSAGE);
         }
-    }
-
-    /// Tells executors their new shares of home, when that is due.
-    pub(crate) fn share(&mut self, now: Timestamp, out: &mut Vec<Action>) {
-        let mut shares = vec![];
-        self.divide(now, &mut shares);
-        out.extend(shares.into_iter().map(|(executor, share)| Action::ShareHome { executor, share }));
     }
 
     /// The bytes per second and the streams that are left when shares are held.

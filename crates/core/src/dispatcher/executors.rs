@@ -683,6 +683,13 @@ impl Dispatcher {
         self.check_lost(now, &objects, out);
     }
 
+    /// Tells executors their new shares of home, when that is due.
+    pub(super) fn share_home(&mut self, now: Timestamp, out: &mut Vec<Action>) {
+        let mut shares = vec![];
+        self.home_shares.divide(now, &mut shares);
+        out.extend(shares.into_iter().map(|(executor, share)| Action::ShareHome { executor, share }));
+    }
+
     pub(super) fn on_ticked(&mut self, now: Timestamp, out: &mut Vec<Action>) {
         if self.moves.collectives.n_live() > 0 {
             self.moves.pending.push(CollectiveEvent::Ticked);
