@@ -187,7 +187,7 @@ pub struct NodeArgs {
     /// they send SIGKILL
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
     pub grace: u64,
-    /// How long a home that has answered before is waited for when it does not answer; 0: not at all
+    /// How long a home that is away is waited for, in place of failing the task; 0: not at all
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
     pub home_wait: u64,
     /// A directory of inputs on this node's own disk: its files are read where they are, and not copied (may be given

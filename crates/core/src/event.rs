@@ -560,6 +560,8 @@ pub enum TransferErrorKind {
     Larger { bytes: u64 },
     /// The object cannot be made: the packed file is damaged, or the user's transform failed.
     Unmakeable,
+    /// Home did not answer, or failed for a reason that may pass; see [`crate::home_wait`].
+    HomeAway,
 }
 
 /// The result of reading an object.

@@ -2,16 +2,20 @@
 //!
 //! A home may be away for a minute or two: its server is restarted, a link is cut, a file system fails over. If
 //! each transfer failed then, all tasks that read or write there would fail within seconds, and so would the
-//! run. So a transfer that fails for a reason which may pass is tried again, as long as that home has answered
-//! this node before and has been silent for less than the limit. A home that never answered is not waited for:
-//! its name is likely wrong, and the user should hear that at once.
+//! run. So a transfer that fails for a reason which may pass is tried again, while its home has been silent for
+//! less than the limit. An input is waited for only where that home has answered this node before: a home that
+//! never answered likely has a wrong name, and the user should hear that at once. An output is waited for in any
+//! case, because its program would have to run again.
 //!
 //! In: what each try of a transfer found, with the time. Out: how long the transfer waits before its next try,
 //! if there is one. The waits double, and each is shortened by a random part, so that the nodes do not all come
 //! back in the same moment.
 //!
 //! Where the home answers other transfers and fails this one alone, the fault lies with the object. Then this
-//! transfer is tried [`ALONE_MAX`] more times at most.
+//! transfer is tried [`ALONE_MAX`] more times in a row at most.
+//!
+//! An outage is over when the home answers, or when nobody has waited for it for a while: what is heard later is
+//! a new outage, which is waited for anew.
 //!
 //! Not here: the tries within one request, which follow each other within seconds (`eyas_storage::retry`), and
 //! what a home is: the caller names it.
@@ -22,32 +26,58 @@ use std::collections::BTreeMap;
 /// The first wait of a transfer, in nanoseconds; it doubles from try to try.
 const WAIT_NS: u64 = 1_000_000_000;
 const WAIT_NS_MAX: u64 = 15_000_000_000;
-/// How often a transfer is tried again although the home answers others.
+/// How often in a row a transfer is tried again although the home answers others.
 pub const ALONE_MAX: u32 = 3;
+/// A home that has failed for less time is not called away: a single request may just have had bad luck.
+const SHORT_NS: u64 = 5_000_000_000;
+/// If nobody waits and the last failure is older, the outage is over as far as anybody knows.
+const FORGOTTEN_NS: u64 = 2 * WAIT_NS_MAX;
 
 /// What one transfer has found so far.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Tries {
+    /// Whether the home is waited for although it has never answered this node.
+    trusts: bool,
+    waits: bool,
     n_failed: u32,
-    /// Tries that failed after the home had answered another transfer.
+    /// Tries in a row that failed after the home had answered another transfer.
     n_alone: u32,
     last: Option<Timestamp>,
 }
 
-/// A home that has answered before and does not now.
+impl Tries {
+    pub fn of_input() -> Tries {
+        Tries { trusts: false, waits: false, n_failed: 0, n_alone: 0, last: None }
+    }
+
+    pub fn of_output() -> Tries {
+        Tries { trusts: true, ..Tries::of_input() }
+    }
+}
+
+/// A home that transfers wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Away<'a> {
     pub home: &'a str,
-    pub since: Timestamp,
+    pub for_ns: u64,
     /// The error of the last try.
     pub why: &'a str,
 }
 
 #[derive(Debug)]
+struct Outage {
+    since: Timestamp,
+    last: Timestamp,
+    why: String,
+}
+
+#[derive(Debug, Default)]
 struct Known {
-    answered: Timestamp,
-    /// Since when each try has failed, and why the last one did.
-    away: Option<(Timestamp, String)>,
+    /// When it answered last.
+    answered: Option<Timestamp>,
+    outage: Option<Outage>,
+    /// Transfers that wait for it.
+    n_waiting: u32,
 }
 
 /// The homes of one node. See the module's header.
@@ -63,22 +93,20 @@ impl HomeWait {
         HomeWait { limit_ns, homes: BTreeMap::new() }
     }
 
-    /// The home has answered, be it that it does not have the object. Gives since when it had been away, if it had.
-    pub fn answered(&mut self, now: Timestamp, home: &str) -> Option<Timestamp> {
-        match self.homes.get_mut(home) {
-            Some(known) => {
-                known.answered = now;
-                known.away.take().map(|(since, _)| since)
-            }
-            None => {
-                self.homes.insert(home.into(), Known { answered: now, away: None });
-                None
-            }
-        }
+    /// The home has answered a transfer, be it that it does not have the object. The transfer is over. Gives how long
+    /// the home had been away, in nanoseconds, if it had.
+    pub fn answered(&mut self, now: Timestamp, home: &str, tries: &mut Tries) -> Option<u64> {
+        let known = match self.homes.get_mut(home) {
+            Some(known) => known,
+            None => self.homes.entry(home.into()).or_default(),
+        };
+        known.answered = Some(now);
+        known.n_waiting -= u32::from(std::mem::take(&mut tries.waits));
+        known.outage.take().map(|outage| now.since_ns(outage.since))
     }
 
     /// A try of a transfer has failed for a reason that may pass. Gives how long to wait before the next try, in
-    /// nanoseconds; `None`: the transfer has failed. `random`: any number.
+    /// nanoseconds; `None`: the transfer has failed, and is over. `random`: any number.
     pub fn failed(
         &mut self,
         now: Timestamp,
@@ -87,28 +115,49 @@ impl HomeWait {
         why: &str,
         random: u64,
     ) -> Option<u64> {
-        let known = self.homes.get_mut(home)?;
-        let since = known.away.get_or_insert_with(|| (now, String::new())).0;
-        if let Some((_, said)) = &mut known.away {
-            said.clear();
-            said.push_str(why);
-        }
-        let is_alone = tries.last.is_some_and(|last| known.answered > last);
-        tries.n_alone += u32::from(is_alone);
-        tries.n_failed += 1;
-        tries.last = Some(now);
-        if tries.n_alone >= ALONE_MAX || now.since_ns(since) >= self.limit_ns {
+        if self.limit_ns == 0 {
             return None;
         }
+        if tries.trusts && !self.homes.contains_key(home) {
+            self.homes.insert(home.into(), Known::default());
+        }
+        let known = self.homes.get_mut(home)?;
+        if known.answered.is_none() && !tries.trusts {
+            return None;
+        }
+        let is_old = |outage: &mut Outage| now.since_ns(outage.last) > FORGOTTEN_NS;
+        if known.n_waiting == 0 {
+            known.outage.take_if(is_old);
+        }
+        let outage = known.outage.get_or_insert_with(|| Outage { since: now, last: now, why: String::new() });
+        outage.last = now;
+        why.clone_into(&mut outage.why);
+        let is_alone = tries.last.is_some_and(|last| known.answered.is_some_and(|answered| answered > last));
+        tries.n_alone = if is_alone { tries.n_alone + 1 } else { 0 };
+        tries.n_failed += 1;
+        tries.last = Some(now);
+        if tries.n_alone >= ALONE_MAX || now.since_ns(outage.since) >= self.limit_ns {
+            self.given_up(home, tries);
+            return None;
+        }
+        known.n_waiting += u32::from(!std::mem::replace(&mut tries.waits, true));
         let wait_ns = (WAIT_NS << (tries.n_failed - 1).min(10)).min(WAIT_NS_MAX);
         Some(wait_ns / 2 + random % (wait_ns / 2 + 1))
     }
 
-    /// The homes that are away.
-    pub fn away(&self) -> impl Iterator<Item = Away<'_>> {
-        self.homes.iter().filter_map(|(home, known)| {
-            let (since, why) = known.away.as_ref()?;
-            Some(Away { home, since: *since, why })
+    /// A transfer is over without a word about its home.
+    pub fn given_up(&mut self, home: &str, tries: &mut Tries) {
+        if let Some(known) = self.homes.get_mut(home) {
+            known.n_waiting -= u32::from(std::mem::take(&mut tries.waits));
+        }
+    }
+
+    /// The homes that transfers wait for.
+    pub fn away(&self, now: Timestamp) -> impl Iterator<Item = Away<'_>> {
+        self.homes.iter().filter_map(move |(home, known)| {
+            let outage = known.outage.as_ref().filter(|_| known.n_waiting > 0)?;
+            let for_ns = now.since_ns(outage.since);
+            (for_ns >= SHORT_NS).then_some(Away { home, for_ns, why: &outage.why })
         })
     }
 }
@@ -123,48 +172,82 @@ mod tests {
         Timestamp(s * S)
     }
 
-    #[test]
-    fn a_home_that_answered_before_is_waited_for_until_the_limit() {
+    /// Homes that have the limit of two minutes, of which `h` has answered.
+    fn homes() -> HomeWait {
         let mut homes = HomeWait::new(120 * S);
-        assert_eq!(homes.answered(at(1), "h"), None);
-        let (mut tries, mut now, mut waits) = (Tries::default(), at(10), vec![]);
-        while let Some(wait_ns) = homes.failed(now, "h", &mut tries, "refused", u64::MAX) {
-            waits.push(wait_ns);
-            now = now.plus_ns(wait_ns);
-        }
-        assert!(now >= at(130) && now < at(146), "{now:?}");
-        assert!(waits.iter().all(|ns| *ns <= WAIT_NS_MAX), "{waits:?}");
-        assert!(waits.is_sorted_by_key(|ns| ns.div_ceil(WAIT_NS_MAX)), "{waits:?}");
-        let away = Away { home: "h", since: at(10), why: "refused" };
-        assert_eq!(homes.away().collect::<Vec<_>>(), [away]);
-        // Another transfer does not wait the whole time once more.
-        assert_eq!(homes.failed(now, "h", &mut Tries::default(), "refused", 0), None);
-        assert_eq!(homes.answered(at(200), "h"), Some(at(10)));
-        assert_eq!(homes.away().count(), 0);
-        assert!(homes.failed(at(201), "h", &mut Tries::default(), "refused", 0).is_some());
+        assert_eq!(homes.answered(at(0), "h", &mut Tries::of_input()), None);
+        homes
     }
 
     #[test]
-    fn a_home_that_never_answered_is_not_waited_for() {
-        let mut homes = HomeWait::new(120 * S);
-        homes.answered(at(0), "other");
-        assert_eq!(homes.failed(at(1), "h", &mut Tries::default(), "refused", 0), None);
-        assert_eq!(homes.away().count(), 0);
+    fn a_home_that_answered_before_is_waited_for_until_the_limit() {
+        let mut homes = homes();
+        let (mut tries, mut now, mut waits) = (Tries::of_input(), at(10), vec![]);
+        // With the largest random part, the waits are whole.
+        let largest = |n: usize| (WAIT_NS << n.min(10)).min(WAIT_NS_MAX) / 2;
+        while let Some(wait_ns) = homes.failed(now, "h", &mut tries, "refused", largest(waits.len())) {
+            waits.push(wait_ns);
+            now = now.plus_ns(wait_ns);
+            assert_eq!(homes.away(now).count(), usize::from(now >= at(15)));
+        }
+        assert_eq!(waits[..6], [S, 2 * S, 4 * S, 8 * S, 15 * S, 15 * S]);
+        assert!(now >= at(130) && now < at(146), "{now:?}");
+        assert_eq!(homes.away(now).count(), 0, "nobody waits any more");
+        // Another transfer of that time does not wait the whole time once more.
+        assert_eq!(homes.failed(now, "h", &mut Tries::of_input(), "refused", 0), None);
+        assert_eq!(homes.answered(at(200), "h", &mut Tries::of_input()), Some(190 * S));
+        assert!(homes.failed(at(201), "h", &mut Tries::of_input(), "refused", 0).is_some());
+    }
+
+    #[test]
+    fn what_is_waited_for_is_said_with_the_last_reason() {
+        let mut homes = homes();
+        let mut tries = Tries::of_input();
+        homes.failed(at(10), "h", &mut tries, "refused", 0).unwrap();
+        homes.failed(at(16), "h", &mut tries, "no route", 0).unwrap();
+        let away = Away { home: "h", for_ns: 10 * S, why: "no route" };
+        assert_eq!(homes.away(at(20)).collect::<Vec<_>>(), [away]);
+        homes.answered(at(21), "h", &mut tries);
+        assert_eq!(homes.away(at(30)).count(), 0);
+        assert!(homes.homes.values().all(|known| known.n_waiting == 0));
+    }
+
+    #[test]
+    fn an_outage_that_nobody_waited_for_is_over() {
+        let mut homes = homes();
+        let mut tries = Tries::of_input();
+        homes.failed(at(10), "h", &mut tries, "refused", 0).unwrap();
+        homes.given_up("h", &mut tries);
+        assert_eq!(homes.away(at(3600)).count(), 0);
+        // An hour later the home may have been there and gone again.
+        assert!(homes.failed(at(3600), "h", &mut Tries::of_input(), "refused", 0).is_some());
+    }
+
+    #[test]
+    fn an_input_is_not_waited_for_at_a_home_that_never_answered_and_an_output_is() {
+        let mut homes = homes();
+        assert_eq!(homes.failed(at(1), "new", &mut Tries::of_input(), "refused", 0), None);
+        let mut output = Tries::of_output();
+        assert!(homes.failed(at(2), "new", &mut output, "refused", 0).is_some());
+        assert_eq!(homes.failed(at(3), "new", &mut Tries::of_input(), "refused", 0), None);
+        assert_eq!(homes.failed(at(122), "new", &mut output, "refused", 0), None);
     }
 
     #[test]
     fn no_home_is_waited_for_with_a_limit_of_0() {
         let mut homes = HomeWait::new(0);
-        homes.answered(at(0), "h");
-        assert_eq!(homes.failed(at(1), "h", &mut Tries::default(), "refused", 0), None);
+        homes.answered(at(0), "h", &mut Tries::of_input());
+        for mut tries in [Tries::of_input(), Tries::of_output()] {
+            assert_eq!(homes.failed(at(1), "h", &mut tries, "refused", 0), None);
+        }
     }
 
     #[test]
     fn an_object_that_fails_alone_does_not_wait_for_ever() {
-        let mut homes = HomeWait::new(120 * S);
-        let (mut tries, mut n_tries) = (Tries::default(), 0);
-        for s in 0..100 {
-            homes.answered(at(2 * s), "h");
+        let mut homes = homes();
+        let (mut tries, mut n_tries) = (Tries::of_input(), 0);
+        for s in 1..100 {
+            homes.answered(at(2 * s), "h", &mut Tries::of_input());
             if homes.failed(at(2 * s + 1), "h", &mut tries, "503", 0).is_none() {
                 break;
             }
@@ -174,10 +257,21 @@ mod tests {
     }
 
     #[test]
+    fn a_home_that_comes_and_goes_is_waited_for() {
+        let mut homes = homes();
+        let mut tries = Tries::of_input();
+        for s in 1..100 {
+            assert!(homes.failed(at(10 * s), "h", &mut tries, "refused", 0).is_some(), "{s}");
+            if s % 2 == 0 {
+                homes.answered(at(10 * s + 5), "h", &mut Tries::of_input());
+            }
+        }
+    }
+
+    #[test]
     fn nodes_do_not_come_back_in_one_moment() {
-        let mut homes = HomeWait::new(120 * S);
-        homes.answered(at(0), "h");
-        let mut wait = |random| homes.failed(at(1), "h", &mut Tries::default(), "refused", random).unwrap();
+        let mut homes = homes();
+        let mut wait = |random| homes.failed(at(1), "h", &mut Tries::of_input(), "refused", random).unwrap();
         assert_eq!(wait(0), WAIT_NS / 2);
         assert_eq!(wait(WAIT_NS / 2), WAIT_NS);
         assert!((0..1000).map(|i| wait(i * 7919 * 7919)).all(|ns| (WAIT_NS / 2..=WAIT_NS).contains(&ns)));

@@ -241,9 +241,11 @@ fn classify_io(error: &io::Error) -> (ErrorKind, Status, Option<&'static str>) {
             libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIMEDOUT => (Io, Temporary, None),
             libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS => (Shortage, Temporary, None),
             // What network file systems report while a server restarts.
-            libc::EIO | libc::ESTALE | libc::EREMOTEIO => (Io, Temporary, None),
+            libc::EIO | libc::ESTALE | libc::EREMOTEIO | libc::ENOTCONN | libc::ESHUTDOWN => {
+                (Io, Temporary, None)
+            }
             libc::ECONNREFUSED | libc::ECONNRESET | libc::ECONNABORTED | libc::EPIPE => (Io, Temporary, None),
-            libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EHOSTDOWN => {
+            libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EHOSTDOWN | libc::ENETRESET => {
                 (Io, Temporary, None)
             }
             _ => (Io, Permanent, None),
@@ -287,6 +289,9 @@ mod tests {
         check(libc::EMFILE, ErrorKind::Shortage, Status::Temporary);
         check(libc::ENOMEM, ErrorKind::Shortage, Status::Temporary);
         check(libc::ESTALE, ErrorKind::Io, Status::Temporary);
+        // A file system in user space has lost its server; a client of Lustre is cut off.
+        check(libc::ENOTCONN, ErrorKind::Io, Status::Temporary);
+        check(libc::ESHUTDOWN, ErrorKind::Io, Status::Temporary);
     }
 
     #[test]

@@ -290,16 +290,20 @@ pub struct ExecutorStatus {
     /// Processor time of the executor itself, its runners and its programs.
     pub own_cpu_ns: u64,
     pub program_cpu_ns: u64,
-    /// Homes that have answered this node before and do not now.
+    /// Homes that transfers of this node wait for, at most [`HOMES_AWAY_MAX`].
     pub away: Vec<HomeAway>,
 }
 
-/// A home that has answered a node before and does not now.
+/// A node names so many homes at most.
+pub const HOMES_AWAY_MAX: usize = 8;
+
+/// A home that transfers of a node wait for.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
 pub struct HomeAway {
-    /// As it stands in locations: `http://host:port`, `s3://bucket`, the first directory of a path.
+    /// As it stands in locations: `http://host:port`, `s3://bucket`, the first two directories of a path.
     pub home: String,
-    pub since: Timestamp,
+    /// How long it had not answered when this was said.
+    pub for_ns: u64,
     /// The error of the last try.
     pub why: String,
 }

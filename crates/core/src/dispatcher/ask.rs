@@ -296,10 +296,10 @@ impl Dispatcher {
             Some("no executor has joined".to_string())
         } else if self.schedule.attempts.hold_until.is_some() {
             Some("the dispatcher has just restarted; executors may come back with it".to_string())
-        } else if let Some(sentence) =
-            self.schedule.executors.why_unfit(&self.exchange, self.work.tasks.size_of(task))
+        } else if let Some(unfit) =
+            self.schedule.executors.find_unfit(&self.exchange, self.work.tasks.size_of(task))
         {
-            Some(sentence)
+            Some(unfit.why)
         } else if !self.schedule.ready.queue.contains(self.work.tasks.key_of(task)) {
             Some(format!("{} tasks are before it in the queue", self.schedule.ready.queue.len()))
         } else {

@@ -103,6 +103,14 @@ impl ExecutorState {
     }
 }
 
+/// No executor that is there is large enough for a task of some size.
+pub(super) struct Unfit {
+    /// A sentence.
+    pub(super) why: String,
+    /// An executor that is large enough may come.
+    pub(super) may_pass: bool,
+}
+
 /// All executors of this dispatcher.
 #[derive(Default)]
 pub(super) struct Executors {
@@ -173,14 +181,14 @@ impl Executors {
     }
 
     /// Whether a node that may come is large enough for a task of that size.
-    pub(super) fn is_expected(&self, size: TaskSize) -> bool {
+    fn is_expected(&self, size: TaskSize) -> bool {
         let task = self.resources.full_size(size);
         self.resources.can_ever_have(size.needs)
             && self.expected_node.as_ref().is_some_and(|n| n.holds(&task) > 0)
     }
 
-    /// A sentence if there are executors and none is large enough for a task of that size.
-    pub(super) fn why_unfit(&self, exchange: &Exchange, size: TaskSize) -> Option<String> {
+    /// `Some` if there are executors and none is large enough for a task of that size.
+    pub(super) fn find_unfit(&self, exchange: &Exchange, size: TaskSize) -> Option<Unfit> {
         let (cpus, memory) = (self.resources.n_slots_for(size), size.memory_bytes);
         let unequipped = self.why_unequipped(size.needs);
         let offers = || self.by_id.values().filter(|e| e.moving_to.is_none()).map(|e| &e.offer);
@@ -193,14 +201,14 @@ impl Executors {
         let slots = largest.iter().map(Size::slots).max()?;
         let most = largest.iter().map(|size| size.memory_bytes).max()?;
         if exchange.may_come(&self.resources, size) {
-            return Some("no executor of this dispatcher is large enough; one of another dispatcher may be, and comes when it has nothing to do".into());
+            let why = "no executor of this dispatcher is large enough; one of another dispatcher may be, and comes when it has nothing to do";
+            return Some(Unfit { why: why.into(), may_pass: true });
         }
         if self.is_expected(size) {
-            return Some(
-                "no executor that is there is large enough; further nodes, which may come, are".into(),
-            );
+            let why = "no executor that is there is large enough; further nodes, which may come, are";
+            return Some(Unfit { why: why.into(), may_pass: true });
         }
-        Some(if let Some(sentence) = unequipped {
+        let why = if let Some(sentence) = unequipped {
             sentence
         } else if cpus > slots {
             let s = if slots == 1 { "" } else { "s" };
@@ -216,7 +224,8 @@ impl Executors {
             )
         } else {
             format!("no executor has both {cpus} slots and {} of memory", shown_size(memory))
-        })
+        };
+        Some(Unfit { why, may_pass: false })
     }
 }
 
@@ -757,18 +766,13 @@ impl Dispatcher {
         let mut unfit = BTreeMap::new();
         let mut failed = vec![];
         for size in self.schedule.ready.queue.sizes() {
-            if let Some(sentence) = self
-                .schedule
-                .executors
-                .why_unfit(&self.exchange, size)
-                .filter(|_| !self.exchange.may_come(&self.schedule.executors.resources, size))
-                .filter(|_| !self.schedule.executors.is_expected(size))
-            {
+            let found = self.schedule.executors.find_unfit(&self.exchange, size);
+            if let Some(Unfit { why, may_pass: false }) = found {
                 let since = *self.schedule.ready.unfit.get(&size).unwrap_or(&now);
                 unfit.insert(size, since);
                 if now.since_ns(since) > UNFIT_GRACE_NS {
                     let keys = self.schedule.ready.queue.tasks_of_size(size).into_iter();
-                    failed.extend(keys.map(|key| (key.task, sentence.clone())));
+                    failed.extend(keys.map(|key| (key.task, why.clone())));
                 }
             }
         }

@@ -56,7 +56,7 @@ pub(super) fn home_error(e: &eyas_storage::Error) -> TransferError {
         StorageErrorKind::GivenUp => TransferErrorKind::GivenUp,
         StorageErrorKind::Shortage => TransferErrorKind::Shortage,
         _ if e.status() == eyas_storage::Status::Permanent => TransferErrorKind::Unavailable,
-        _ => TransferErrorKind::Temporary,
+        _ => TransferErrorKind::HomeAway,
     };
     TransferError { kind, message: e.to_string() }
 }

@@ -38,7 +38,7 @@ pub fn bring_home(
 ) -> Result<HomeVersion, TransferError> {
     let location = parse(home)?;
     let (source, size_bytes) = open_object(path).map_err(|e| disk_error("read the output", &e))?;
-    let mut body = Verified { source, hasher: blake3::Hasher::new(), expected, wrong: false };
+    let mut body = Verified { source, hasher: blake3::Hasher::new(), expected, wrong: false, failed: None };
     let Landing { mode, part, fence } = landing;
     let put = Put { size_hint_bytes: Some(size_bytes), mode, part, fence };
     let written = homes.put(&location, &mut body, &put);
@@ -49,6 +49,9 @@ pub fn bring_home(
         );
         return Err(TransferError { kind: TransferErrorKind::Corrupt, message });
     }
+    if let Some(error) = body.failed {
+        return Err(error);
+    }
     Ok(version_of(&written.map_err(|e| home_error(&e))?))
 }
 
@@ -58,11 +61,14 @@ struct Verified<R> {
     hasher: blake3::Hasher,
     expected: Option<Digest>,
     wrong: bool,
+    /// Why the output could not be read on this node.
+    failed: Option<TransferError>,
 }
 
 impl<R: Read> Read for Verified<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let n = self.source.read(buffer)?;
+        let read = self.source.read(buffer);
+        let n = read.inspect_err(|e| self.failed = Some(disk_error("read the output", e)))?;
         self.hasher.update(&buffer[..n]);
         let ends = n == 0 && !buffer.is_empty();
         if ends && self.expected.is_some_and(|e| e.0 != *self.hasher.finalize().as_bytes()) {

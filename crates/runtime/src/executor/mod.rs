@@ -68,7 +68,7 @@ pub struct ExecutorOptions {
     pub walltime: Option<Walltime>,
     /// After SIGTERM, programs have this long to end.
     pub grace: Duration,
-    /// A home that has answered before is waited for this long.
+    /// A home that is away is waited for this long.
     pub home_wait: Duration,
 }
 

@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A provisioner that was gone for so long does not come back by itself.
 const GONE_NS: u64 = 3_000_000_000;
+/// One that was gone for so long brings no nodes any more.
+const MISSED_NS: u64 = 120_000_000_000;
 
 /// What the dispatcher remembers of provisioning.
 #[derive(Default)]
@@ -24,8 +26,6 @@ pub(super) struct Provision {
     provisioner: Option<(u64, Provisioner)>,
     /// When the provisioner's connection ended, and what did not work then, until there is a provisioner again.
     gone: Option<(Timestamp, Vec<String>)>,
-    /// When the provisioner asked last.
-    asked: Timestamp,
     /// Executors that were asked to leave and have not been told to end, each with the reason that it will be told.
     draining: BTreeMap<ExecutorId, String>,
     /// The size of further nodes, as the core was told last.
@@ -81,7 +81,6 @@ impl<O: Outside> Session<O> {
         if let Err(what) = node.check() {
             return self.refuse(connection, number, format!("a node cannot have {what}"));
         }
-        self.provision.asked = self.now;
         self.expect_nodes(Some(&node));
         self.provision.provisioner = Some((connection, provisioner));
         self.provision.gone = None;
@@ -115,11 +114,11 @@ impl<O: Outside> Session<O> {
         }
     }
 
-    /// Nobody brings nodes any more, once no provisioner has asked for a lease. A provisioner that was killed may be started
-    /// again until then, by itself or by a user, and tasks that wait for its nodes should still be there.
+    /// Nobody brings nodes any more, once there has been no provisioner for a while. One that was killed may be started again
+    /// until then, by itself or by a user, and tasks that wait for its nodes should still be there.
     pub(super) fn expect_no_nodes(&mut self) {
-        let lease_ns = self.options.config.lease_ns.max(GONE_NS);
-        if self.provision.expected.is_some() && self.now.since_ns(self.provision.asked) > lease_ns {
+        let gone = self.provision.gone.as_ref().filter(|_| self.provision.provisioner.is_none());
+        if gone.is_some_and(|(since, _)| self.now.since_ns(*since) > MISSED_NS) {
             self.expect_nodes(None);
         }
     }

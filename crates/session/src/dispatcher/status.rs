@@ -14,22 +14,25 @@ pub(super) struct Watch {
 }
 
 impl<O: Outside> Session<O> {
-    /// A sentence for each home that has answered nodes before and does not now.
+    /// A sentence for each home that nodes wait for.
     fn homes_away(&self) -> Vec<String> {
         let mut homes: BTreeMap<&str, (u64, &HomeAway)> = BTreeMap::new();
-        for away in self.executors.by_id.values().flat_map(|e| &e.status.away) {
-            let (n_nodes, first) = homes.entry(&away.home).or_insert((0, away));
+        for away in self.executors.by_id.values().flat_map(|e| e.status.away.iter().take(HOMES_AWAY_MAX)) {
+            let (n_nodes, longest) = homes.entry(&away.home).or_insert((0, away));
             *n_nodes += 1;
-            if away.since < first.since {
-                *first = away;
+            if away.for_ns > longest.for_ns {
+                *longest = away;
             }
         }
+        let n_more = homes.len().saturating_sub(HOMES_AWAY_MAX);
         let sentence = |(home, (n_nodes, away)): (&str, (u64, &HomeAway))| {
-            let s = self.now.since_ns(away.since) / 1_000_000_000;
+            let s = away.for_ns / 1_000_000_000;
             let nodes = if n_nodes == 1 { "1 node".into() } else { format!("{n_nodes} nodes") };
             format!("{} has not answered {nodes} for {s} s: {}", shown(home), line_of(&away.why))
         };
-        homes.into_iter().map(sentence).collect()
+        let mut sentences: Vec<String> = homes.into_iter().take(HOMES_AWAY_MAX).map(sentence).collect();
+        sentences.extend((n_more > 0).then(|| format!("{n_more} more homes have not answered nodes")));
+        sentences
     }
 
     fn run_status(&self, run: RunId) -> RunStatus {

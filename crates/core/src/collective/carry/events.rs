@@ -98,6 +98,7 @@ impl Collectives {
             | TransferErrorKind::Busy
             | TransferErrorKind::Corrupt
             | TransferErrorKind::Temporary
+            | TransferErrorKind::HomeAway
             | TransferErrorKind::Dropped
             | TransferErrorKind::Larger { .. }
             | TransferErrorKind::Shortage => want.n_tries >= self.config.tries_max,

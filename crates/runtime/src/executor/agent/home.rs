@@ -1,6 +1,6 @@
 //! This node's use of home storage: inputs that come from there, outputs that go there, and the dispatcher's limits on both.
 //!
-//! Each transfer has a thread of its own; its end comes back as an event.
+//! Each try of a transfer has a thread of its own; the transfer's end comes back as an event.
 
 use super::input::{Input, Inputs, send_event};
 use super::{AttemptId, ExecutorError, ExecutorOptions};
@@ -14,6 +14,7 @@ use crate::executor::made::{Shop, Wanted, make, of_run};
 use crate::executor::rights::{LandingFence, Rights};
 use eyas_core::event::*;
 use eyas_core::home_share::{HomeReport, HomeShare, HomeUse};
+use eyas_core::home_wait::Tries;
 use eyas_core::*;
 use eyas_data::{Halt, Store};
 use eyas_storage::{Homes, HomesConfig, Part};
@@ -140,7 +141,7 @@ impl Home {
         self.used.report(clock::now(), n_streams, self.homes.moved_bytes(), self.share)
     }
 
-    /// The homes that have answered before and do not now.
+    /// The homes that transfers wait for.
     pub(super) fn away(&self) -> Vec<HomeAway> {
         self.waits.away()
     }
@@ -175,16 +176,19 @@ impl Home {
         }
         let (homes, inputs, waits, halt) =
             (self.homes.clone(), self.inputs.clone(), self.waits.clone(), self.halt.clone());
-        tokio::task::spawn_blocking(move || {
-            let (asked, is_made) = asked_of(&location);
-            let result = parse(asked).and_then(|location| {
-                let in_place = !is_made && homes.local_path(&location).is_some();
-                let ask = || homes.stat(&location).map_err(|e| home_error(&e));
-                let stat = waits.patiently(asked, &halt, ask)?;
-                Ok(HomeAnswer { version: version_of(&stat), in_place })
-            });
-            send_event(&inputs, NodeEvent::HomeAnswered { object, result });
-        });
+        let done = move |result| send_event(&inputs, NodeEvent::HomeAnswered { object, result });
+        let (asked, is_made) = asked_of(&location);
+        match parse(asked) {
+            Ok(place) => {
+                let ask = move || {
+                    let in_place = !is_made && homes.local_path(&place).is_some();
+                    let stat = homes.stat(&place).map_err(|e| home_error(&e))?;
+                    Ok(HomeAnswer { version: version_of(&stat), in_place })
+                };
+                waits.patiently(asked, Tries::of_input(), &halt, ask, done);
+            }
+            Err(e) => done(Err(e)),
+        }
         None
     }
 
@@ -202,21 +206,31 @@ impl Home {
         let (homes, inputs, halt) = (self.homes.clone(), self.inputs.clone(), self.halt.clone());
         let by_file = self.share.bytes_per_s.is_none();
         let (trees, waits) = (self.trees.clone(), self.waits.clone());
-        tokio::task::spawn_blocking(move || {
-            let HomeRead { target, object, location, known, size_bytes, private, is_watched, packed } = read;
-            let source = Source::Home;
-            if Made::of(&location).is_some() {
+        let HomeRead { target, object, location, known, size_bytes, private, is_watched, packed } = read;
+        let source = Source::Home;
+        if Made::of(&location).is_some() {
+            let done = move |result| send_event(&inputs, NodeEvent::TransferEnded { target, source, result });
+            let asks_home = packed.is_none() && !asked_of(&location).0.starts_with(RUN_FILE);
+            let (of, stops) = (location.clone(), halt.clone());
+            let make_it = move || {
                 let (known, private) = (known.as_ref(), private.as_deref());
                 let wanted = Wanted { location: &location, packed, known, room_bytes: size_bytes, private };
-                let shop = Shop { homes: &homes, store: &store, trees: &trees, halt: &halt };
-                let result = waits.patiently(asked_of(&location).0, &halt, || make(&shop, &wanted));
-                return send_event(&inputs, NodeEvent::TransferEnded { target, source, result });
+                make(&Shop { homes: &homes, store: &store, trees: &trees, halt: &halt }, &wanted)
+            };
+            if asks_home {
+                waits.patiently(asked_of(&of).0, Tries::of_input(), &stops, make_it, done);
+            } else {
+                tokio::task::spawn_blocking(move || done(make_it()));
             }
+            return;
+        }
+        let (of, stops, sayer, partial) = (location.clone(), halt.clone(), inputs.clone(), private.clone());
+        let read_it = move || {
             let say = |moved_bytes, moving: Duration| {
                 let moving_ns = moving.as_nanos() as u64;
                 let moved =
                     InputMoved { target, object, source, moved_bytes, size_bytes, moving_ns, is_all: false };
-                send_event(&inputs, NodeEvent::TransferMoved { moved });
+                send_event(&sayer, NodeEvent::TransferMoved { moved });
             };
             let read = || {
                 let mut progress = Progress::new(is_watched);
@@ -224,47 +238,52 @@ impl Home {
                 let (known, private) = (known.as_ref(), private.as_deref());
                 read_home(&homes, &store, &location, known, size_bytes, private, by_file, &halt, &mut seen)
             };
-            let result = waits.patiently(&location, &halt, || match read() {
+            match read() {
                 // The file may only have been touched while it was read: a second reading and its digest
                 // decide.
                 Err(e) if e.kind == TransferErrorKind::Changed && known.is_some() => read(),
                 result => result,
-            });
-            if let (Err(_), Some(path)) = (&result, &private) {
+            }
+        };
+        let done = move |result: Result<Fetched, TransferError>| {
+            if let (Err(_), Some(path)) = (&result, &partial) {
                 // The part of the copy that was written must take no room. Often it was not even begun.
                 let _ = std::fs::remove_file(path);
             }
             send_event(&inputs, NodeEvent::TransferEnded { target, source, result });
-        });
+        };
+        waits.patiently(&of, Tries::of_input(), &stops, read_it, done);
     }
 
     pub(super) fn write(&self, write: HomeWrite) {
         let (homes, inputs, waits) = (self.homes.clone(), self.inputs.clone(), self.waits.clone());
         let HomeWrite { id, output, location, path, cached_as, mode, incarnation, is_repeated, halt } = write;
         let (task, attempt) = id;
-        let fence =
-            LandingFence { rights: self.rights.clone(), halt: halt.clone(), landings: self.landings.clone() };
+        let stops = halt.clone();
+        let fence = LandingFence { rights: self.rights.clone(), halt, landings: self.landings.clone() };
         let part = Part {
             work: work_of(&self.secret, task, &location),
             epoch: incarnation,
             number: attempt.0,
             replaces: is_repeated,
         };
-        tokio::task::spawn_blocking(move || {
-            let result = match path {
-                None => Err(temporary("the output is gone")),
-                Some(path) => waits.patiently(&location, &halt, || {
-                    let landing = Landing { mode, part, fence: &fence };
-                    bring_home(&homes, &location, &path, cached_as, landing)
-                }),
-            };
+        let of = location.clone();
+        let bring = move || match &path {
+            None => Err(temporary("the output is gone")),
+            Some(path) => {
+                let landing = Landing { mode, part, fence: &fence };
+                bring_home(&homes, &location, path, cached_as, landing)
+            }
+        };
+        let done = move |result: Result<HomeVersion, TransferError>| {
             if let (Err(error), Some(digest)) = (&result, cached_as)
                 && error.kind == TransferErrorKind::Corrupt
             {
                 let _ = inputs.send(Input::FoundCorrupt(digest.0.into()));
             }
             send_event(&inputs, NodeEvent::OutputLanded { task, attempt, output, result });
-        });
+        };
+        waits.patiently(&of, Tries::of_output(), &stops, bring, done);
     }
 
     /// Removes what attempts of other executors, which are gone, have left at home. `incarnation`: the

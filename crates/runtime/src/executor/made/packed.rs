@@ -1,7 +1,7 @@
 //! The packed file while something is made of it: from this node's cache, or from home.
 
 use super::Shop;
-use crate::executor::home_io::{data_error, given_up, home_error, parse, version_of};
+use crate::executor::home_io::{data_error, disk_error, given_up, home_error, parse, version_of};
 use eyas_core::event::{TransferError, TransferErrorKind};
 use eyas_core::{Digest, HomeVersion, RUN_FILE};
 use eyas_data::Halt;
@@ -66,6 +66,13 @@ impl<'a> Packed<'a> {
         }
     }
 
+    fn read_error(&self, e: io::Error) -> TransferError {
+        match &self.from {
+            From::Cache { .. } => disk_error("read the packed file", &e),
+            From::Home { .. } => home_error(&eyas_storage::Error::from_read("read", self.location, e)),
+        }
+    }
+
     /// Begins once more.
     pub fn rewind(&mut self) -> io::Result<()> {
         match &mut self.from {
@@ -90,7 +97,7 @@ impl<'a> Packed<'a> {
             let failed = self.failed.take();
             return Err(failed.unwrap_or_else(|| match self.halt.is_stopped() {
                 true => given_up(),
-                false => home_error(&eyas_storage::Error::from_read("read", self.location, e)),
+                false => self.read_error(e),
             }));
         }
         Ok(match &self.from {
@@ -127,7 +134,7 @@ impl Read for Packed<'_> {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Err(e),
             Err(e) => {
                 let text = e.to_string();
-                self.failed = Some(home_error(&eyas_storage::Error::from_read("read", self.location, e)));
+                self.failed = Some(self.read_error(e));
                 Err(io::Error::other(text))
             }
         }
