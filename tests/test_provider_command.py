@@ -9,6 +9,7 @@ import re
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from batch import LIST, START, STOP, Batch, Up, shared
@@ -65,8 +66,8 @@ def test_a_task_gets_a_node_that_is_large_enough_where_none_that_is_there_is(
     eyas.start("executor", *by_hand, "--dir", tmp_path / "by-hand", env=up.env)
     wait_until(lambda: up.names() == ["by-hand"], "the node that was started by hand")
 
-    def tasks(*names: str, gpus: int = 0) -> Path:
-        return cluster.list_of([cluster.task(name, f"echo {name} > out", gpus=gpus) for name in names])
+    def tasks(*names: str, **needs: Any) -> Path:
+        return cluster.list_of([cluster.task(name, f"echo {name} > out", **needs) for name in names])
 
     assert "1 done" in eyas.run("run", tasks("small"), env=up.env).stderr
     assert not batch.calls(START), "the node that is there is large enough"

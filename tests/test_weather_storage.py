@@ -201,6 +201,26 @@ def test_a_home_that_has_answered_is_waited_for(cluster: Cluster, flaky: FlakyHo
     assert node.stderr.count(" answers again after ") == 1, node.stderr
 
 
+@pytest.mark.parametrize("flaky", [7], indirect=True)
+def test_a_cancelled_task_waits_no_longer(cluster: Cluster, flaky: FlakyHome) -> None:
+    url = flaky.put("f", payload(1000, 1))
+    cluster.dispatcher()
+    cluster.executor("N1")
+    cluster.submit([cluster.task("before", inputs=[url])])
+    cluster.wait()
+    other = flaky.put("g", payload(1000, 2))
+    flaky.down = True
+    cluster.submit([cluster.task("t", inputs=[other])])
+
+    def is_waited_for() -> bool:
+        return any("has not answered" in line for line in cluster.status()["warnings"])
+
+    wait_until(is_waited_for, "the warning")
+    cluster.run("cancel", "--run", "2")
+    cluster.wait(status=1)
+    wait_until(lambda: not is_waited_for(), "the end of the wait, although home is still away")
+
+
 @pytest.mark.parametrize("flaky", [6], indirect=True)
 def test_a_home_is_not_waited_for_longer_than_asked(cluster: Cluster, flaky: FlakyHome) -> None:
     urls = [flaky.put(f"f{i}", payload(1000, i)) for i in range(2)]

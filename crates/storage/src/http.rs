@@ -159,10 +159,12 @@ impl Home for HttpHome {
 mod tests {
     use super::*;
     use crate::error::{ErrorKind, Status};
+    use crate::retry::{Retry, RetryConfig};
     use crate::testserver::{Fault, TestServer};
     use crate::version::Version;
     use crate::web::retry_after;
     use std::path::Path;
+    use std::sync::Arc;
     use std::time::Duration;
     use ureq::http::HeaderMap;
 
@@ -307,7 +309,8 @@ mod tests {
                 ..HttpConfig::default()
             })
         };
-        let home_with = with(&ca_file).unwrap();
+        // Between two requests a server may close a connection that the client keeps; a live home tries again, too.
+        let home_with = Retry::new(Arc::new(with(&ca_file).unwrap()), RetryConfig::default());
         assert_eq!(home_with.stat(&location).unwrap().size_bytes, 100_000);
         assert!(home_with.open(&location, Some(5..50_000)).and_then(read).unwrap() == vec![7; 49_995]);
         let error = home().stat(&location).unwrap_err();

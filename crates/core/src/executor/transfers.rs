@@ -308,9 +308,8 @@ impl Executor {
             error.kind,
             TransferErrorKind::Changed | TransferErrorKind::NoSpace | TransferErrorKind::Unmakeable
         );
-        let is_served = self.serving.contains_key(&transfer.object);
-        let is_wanted = !transfer.waiters.is_empty() || transfer.batch.is_some() || is_served;
-        if !hopeless && !transfer.sources.is_empty() && is_wanted {
+        let has_more = !transfer.sources.is_empty();
+        if !hopeless && has_more && self.is_awaited(target) {
             self.queue_up(target);
             return;
         }
@@ -346,6 +345,14 @@ impl Executor {
         if !is_private {
             self.not_served(transfer.object, &error, out);
         }
+    }
+
+    /// Whether an attempt, a collective or another node waits for this transfer.
+    pub fn is_awaited(&self, target: Target) -> bool {
+        self.transfers.get(&target).is_some_and(|transfer| {
+            let is_served = self.serving.contains_key(&transfer.object);
+            !transfer.waiters.is_empty() || transfer.batch.is_some() || is_served
+        })
     }
 
     /// Whether a copy of the object is to come into the cache, from the source that was asked or from the

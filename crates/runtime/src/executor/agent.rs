@@ -332,6 +332,9 @@ impl Agent {
             true => unless_dropped(event, |digest| self.objects.holds(digest)),
             false => event,
         };
+        if let NodeEvent::TransferEnded { target, source: Source::Home, .. } = &event {
+            self.home.read_ended(*target);
+        }
         match &event {
             NodeEvent::TransferEnded { target, source, result: Ok(bytes) } => {
                 let made = matches!(target, Target::Cache(object) if Made::of(self.objects.location(*object)).is_some());
@@ -527,6 +530,7 @@ impl Agent {
             self.stop = self.leaving.find_end();
         }
         self.withdraw_stuck();
+        self.home.end_unwanted(&self.node.core);
         self.node.feed(NodeEvent::Ticked);
         self.connection.forget_names(&self.node.core, &mut self.objects.book);
         Ok(())

@@ -13,6 +13,7 @@ use crate::executor::made::trees::Trees;
 use crate::executor::made::{Shop, Wanted, make, of_run};
 use crate::executor::rights::{LandingFence, Rights};
 use eyas_core::event::*;
+use eyas_core::executor::Executor;
 use eyas_core::home_share::{HomeReport, HomeShare, HomeUse};
 use eyas_core::home_wait::Tries;
 use eyas_core::*;
@@ -75,6 +76,8 @@ pub(super) struct Home {
     secret: Vec<u8>,
     /// Homes that do not answer.
     waits: HomeWaits,
+    /// Objects that are being read. A stopped one waits no longer for its home.
+    reads: BTreeMap<Target, Halt>,
     inputs: Inputs,
     /// Stops the reading of inputs.
     halt: Halt,
@@ -107,6 +110,7 @@ impl Home {
             used: HomeUse::default(),
             secret: secret.to_vec(),
             waits: HomeWaits::new(options.home_wait),
+            reads: BTreeMap::new(),
             inputs,
             halt,
             trees,
@@ -202,16 +206,32 @@ impl Home {
         Some(HomeAnswer { version, in_place: !is_made && self.homes.local_path(&location).is_some() })
     }
 
-    pub(super) fn read(&self, read: HomeRead, store: Store) {
+    /// The reading of an object is over.
+    pub(super) fn read_ended(&mut self, target: Target) {
+        self.reads.remove(&target);
+    }
+
+    /// What nobody waits for any more need not wait for its home.
+    pub(super) fn end_unwanted(&self, core: &Executor) {
+        for (target, stops) in &self.reads {
+            if !core.is_awaited(*target) {
+                stops.stop();
+            }
+        }
+    }
+
+    pub(super) fn read(&mut self, read: HomeRead, store: Store) {
         let (homes, inputs, halt) = (self.homes.clone(), self.inputs.clone(), self.halt.clone());
         let by_file = self.share.bytes_per_s.is_none();
         let (trees, waits) = (self.trees.clone(), self.waits.clone());
         let HomeRead { target, object, location, known, size_bytes, private, is_watched, packed } = read;
         let source = Source::Home;
+        let stops = self.halt.child();
+        self.reads.insert(target, stops.clone());
         if Made::of(&location).is_some() {
             let done = move |result| send_event(&inputs, NodeEvent::TransferEnded { target, source, result });
             let asks_home = packed.is_none() && !asked_of(&location).0.starts_with(RUN_FILE);
-            let (of, stops) = (location.clone(), halt.clone());
+            let of = location.clone();
             let make_it = move || {
                 let (known, private) = (known.as_ref(), private.as_deref());
                 let wanted = Wanted { location: &location, packed, known, room_bytes: size_bytes, private };
@@ -224,7 +244,7 @@ impl Home {
             }
             return;
         }
-        let (of, stops, sayer, partial) = (location.clone(), halt.clone(), inputs.clone(), private.clone());
+        let (of, sayer, partial) = (location.clone(), inputs.clone(), private.clone());
         let read_it = move || {
             let say = |moved_bytes, moving: Duration| {
                 let moving_ns = moving.as_nanos() as u64;
