@@ -355,6 +355,14 @@ impl Executor {
         })
     }
 
+    /// Whether an attempt or another node waits for home's answer about the object.
+    pub fn is_asked(&self, object: ObjectId) -> bool {
+        let is_served = self.serving.contains_key(&object);
+        self.asking
+            .get(&object)
+            .is_some_and(|asking| is_served || !asking.waiters.is_empty() || !asking.later.is_empty())
+    }
+
     /// Whether a copy of the object is to come into the cache, from the source that was asked or from the
     /// next one.
     pub fn is_fetching(&self, object: ObjectId) -> bool {

@@ -332,8 +332,10 @@ impl Agent {
             true => unless_dropped(event, |digest| self.objects.holds(digest)),
             false => event,
         };
-        if let NodeEvent::TransferEnded { target, source: Source::Home, .. } = &event {
-            self.home.read_ended(*target);
+        match &event {
+            NodeEvent::TransferEnded { target, source: Source::Home, .. } => self.home.read_ended(*target),
+            NodeEvent::HomeAnswered { object, .. } => self.home.ask_ended(*object),
+            _ => {}
         }
         match &event {
             NodeEvent::TransferEnded { target, source, result: Ok(bytes) } => {

@@ -78,6 +78,8 @@ pub(super) struct Home {
     waits: HomeWaits,
     /// Objects that are being read. A stopped one waits no longer for its home.
     reads: BTreeMap<Target, Halt>,
+    /// Objects that home is asked about, likewise.
+    asks: BTreeMap<ObjectId, Halt>,
     inputs: Inputs,
     /// Stops the reading of inputs.
     halt: Halt,
@@ -111,6 +113,7 @@ impl Home {
             secret: secret.to_vec(),
             waits: HomeWaits::new(options.home_wait),
             reads: BTreeMap::new(),
+            asks: BTreeMap::new(),
             inputs,
             halt,
             trees,
@@ -174,12 +177,13 @@ impl Home {
 
     /// Asks which version home has of an object. The answer is given where it is there without waiting; else it comes
     /// as an event.
-    pub(super) fn ask(&self, object: ObjectId, location: String) -> Option<NodeEvent> {
+    pub(super) fn ask(&mut self, object: ObjectId, location: String) -> Option<NodeEvent> {
         if let Some(answer) = self.answer_at_once(&location) {
             return Some(NodeEvent::HomeAnswered { object, result: Ok(answer) });
         }
-        let (homes, inputs, waits, halt) =
-            (self.homes.clone(), self.inputs.clone(), self.waits.clone(), self.halt.clone());
+        let (homes, inputs, waits) = (self.homes.clone(), self.inputs.clone(), self.waits.clone());
+        let stops = self.halt.child();
+        self.asks.insert(object, stops.clone());
         let done = move |result| send_event(&inputs, NodeEvent::HomeAnswered { object, result });
         let (asked, is_made) = asked_of(&location);
         match parse(asked) {
@@ -189,7 +193,7 @@ impl Home {
                     let stat = homes.stat(&place).map_err(|e| home_error(&e))?;
                     Ok(HomeAnswer { version: version_of(&stat), in_place })
                 };
-                waits.patiently(asked, Tries::of_input(), &halt, ask, done);
+                waits.patiently(asked, Tries::of_input(), &stops, ask, done);
             }
             Err(e) => done(Err(e)),
         }
@@ -206,6 +210,11 @@ impl Home {
         Some(HomeAnswer { version, in_place: !is_made && self.homes.local_path(&location).is_some() })
     }
 
+    /// Home has answered about an object.
+    pub(super) fn ask_ended(&mut self, object: ObjectId) {
+        self.asks.remove(&object);
+    }
+
     /// The reading of an object is over.
     pub(super) fn read_ended(&mut self, target: Target) {
         self.reads.remove(&target);
@@ -215,6 +224,11 @@ impl Home {
     pub(super) fn end_unwanted(&self, core: &Executor) {
         for (target, stops) in &self.reads {
             if !core.is_awaited(*target) {
+                stops.stop();
+            }
+        }
+        for (object, stops) in &self.asks {
+            if !core.is_asked(*object) {
                 stops.stop();
             }
         }
