@@ -307,6 +307,7 @@ def test_an_output_waits_for_a_home_that_is_away(eyas: Eyas, dav: Dav, tmp_path:
     gate.touch()
     time.sleep(20)
     assert running.is_alive(), running.finished()
+    assert f"warning: nodes wait for `{dav.url}`, which does not answer" in running.stderr, running.stderr
     dav.start()
     running.wait(60)
     assert (dav.folder / "out" / "n").read_text().strip() == "3"

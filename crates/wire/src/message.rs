@@ -664,7 +664,7 @@ pub struct RunStatus {
     pub n_nodes_pending: u32,
     /// Why the first of them waits in a queue, as the batch system says it; may be empty.
     pub pending_why: String,
-    /// Why nodes do not come or go, in sentences.
+    /// Why nodes do not come or go, and which homes nodes wait for, in sentences.
     pub troubles: Vec<String>,
 }
 

@@ -14,6 +14,16 @@ pub(super) struct Watch {
 }
 
 impl<O: Outside> Session<O> {
+    /// What keeps tasks from going on, in sentences that stay the same while it lasts.
+    fn troubles(&self) -> Vec<String> {
+        let away = self.executors.by_id.values().flat_map(|e| e.status.away.iter().take(HOMES_AWAY_MAX));
+        let homes: BTreeSet<&str> = away.map(|away| &*away.home).collect();
+        let wait = |home| format!("nodes wait for {}, which does not answer (eyas status)", shown(home));
+        let mut troubles = self.provision.troubles(self.now);
+        troubles.extend(homes.into_iter().take(HOMES_AWAY_MAX).map(wait));
+        troubles
+    }
+
     /// A sentence for each home that nodes wait for.
     fn homes_away(&self) -> Vec<String> {
         let mut homes: BTreeMap<&str, (u64, &HomeAway)> = BTreeMap::new();
@@ -77,7 +87,7 @@ impl<O: Outside> Session<O> {
             n_nodes: self.n_nodes(),
             n_nodes_pending,
             pending_why,
-            troubles: self.provision.troubles(self.now),
+            troubles: self.troubles(),
         }
     }
 
