@@ -36,8 +36,19 @@ pub fn bring_home(
     expected: Option<Digest>,
     landing: Landing,
 ) -> Result<HomeVersion, TransferError> {
+    let output = open_object(path).map_err(|e| disk_error("read the output", &e))?;
+    bring(homes, home, output, expected, landing)
+}
+
+/// As [`bring_home`], of an output that is open, with its size in bytes.
+fn bring(
+    homes: &Homes,
+    home: &str,
+    (source, size_bytes): (Box<dyn Read>, u64),
+    expected: Option<Digest>,
+    landing: Landing,
+) -> Result<HomeVersion, TransferError> {
     let location = parse(home)?;
-    let (source, size_bytes) = open_object(path).map_err(|e| disk_error("read the output", &e))?;
     let mut body = Verified { source, hasher: blake3::Hasher::new(), expected, wrong: false, failed: None };
     let Landing { mode, part, fence } = landing;
     let put = Put { size_hint_bytes: Some(size_bytes), mode, part, fence };
@@ -49,10 +60,9 @@ pub fn bring_home(
         );
         return Err(TransferError { kind: TransferErrorKind::Corrupt, message });
     }
-    if let Some(error) = body.failed {
-        return Err(error);
-    }
-    Ok(version_of(&written.map_err(|e| home_error(&e))?))
+    // An interrupted read is repeated, so an error of the output counts only where the whole failed.
+    let stat = written.map_err(|e| body.failed.unwrap_or_else(|| home_error(&e)))?;
+    Ok(version_of(&stat))
 }
 
 /// Reads through; at the end it gives an error if the bytes do not have the expected digest.
@@ -61,7 +71,7 @@ struct Verified<R> {
     hasher: blake3::Hasher,
     expected: Option<Digest>,
     wrong: bool,
-    /// Why the output could not be read on this node.
+    /// Why the output could last not be read on this node.
     failed: Option<TransferError>,
 }
 
@@ -225,6 +235,48 @@ mod tests {
         fs::write(&output, b"any").unwrap();
         bring_home(&scene.homes, scene.at_home().to_str().unwrap(), &output, None, free()).unwrap();
         assert_eq!(fs::read(scene.at_home()).unwrap(), b"any");
+    }
+
+    /// Each byte comes after an interruption; in the end reading fails if `breaks` is set.
+    struct Halting {
+        bytes: Vec<u8>,
+        n_read: usize,
+        is_next: bool,
+        breaks: bool,
+    }
+
+    impl Read for Halting {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.is_next = !self.is_next;
+            if self.is_next {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            match self.bytes.get(self.n_read) {
+                Some(byte) => {
+                    buffer[0] = *byte;
+                    self.n_read += 1;
+                    Ok(1)
+                }
+                None if self.breaks => Err(io::Error::from_raw_os_error(libc::EIO)),
+                None => Ok(0),
+            }
+        }
+    }
+
+    #[test]
+    fn an_interrupted_read_is_no_error_and_a_broken_disk_is_not_homes() {
+        for breaks in [false, true] {
+            let scene = Scene::new();
+            let source = Halting { bytes: b"any".to_vec(), n_read: 0, is_next: false, breaks };
+            let result =
+                bring(&scene.homes, scene.at_home().to_str().unwrap(), (Box::new(source), 3), None, free());
+            match result {
+                Ok(_) => assert_eq!((breaks, fs::read(scene.at_home()).unwrap()), (false, b"any".to_vec())),
+                Err(error) => {
+                    assert_eq!((breaks, error.kind), (true, TransferErrorKind::Temporary), "{error:?}")
+                }
+            }
+        }
     }
 
     #[test]
