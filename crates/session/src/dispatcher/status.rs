@@ -14,18 +14,8 @@ pub(super) struct Watch {
 }
 
 impl<O: Outside> Session<O> {
-    /// What keeps tasks from going on, in sentences that stay the same while it lasts.
-    fn troubles(&self) -> Vec<String> {
-        let away = self.executors.by_id.values().flat_map(|e| e.status.away.iter().take(HOMES_AWAY_MAX));
-        let homes: BTreeSet<&str> = away.map(|away| &*away.home).collect();
-        let wait = |home| format!("nodes wait for {}, which does not answer (eyas status)", shown(home));
-        let mut troubles = self.provision.troubles(self.now);
-        troubles.extend(homes.into_iter().take(HOMES_AWAY_MAX).map(wait));
-        troubles
-    }
-
-    /// A sentence for each home that nodes wait for.
-    fn homes_away(&self) -> Vec<String> {
+    /// The homes that nodes wait for, each with the number of nodes and with what the node says that waits longest.
+    fn away_by_home(&self) -> BTreeMap<&str, (u64, &HomeAway)> {
         let mut homes: BTreeMap<&str, (u64, &HomeAway)> = BTreeMap::new();
         for away in self.executors.by_id.values().flat_map(|e| e.status.away.iter().take(HOMES_AWAY_MAX)) {
             let (n_nodes, longest) = homes.entry(&away.home).or_insert((0, away));
@@ -34,6 +24,20 @@ impl<O: Outside> Session<O> {
                 *longest = away;
             }
         }
+        homes
+    }
+
+    /// What keeps tasks from going on, in sentences that stay the same while it lasts.
+    fn troubles(&self) -> Vec<String> {
+        let wait = |home| format!("nodes wait for {}, which does not answer (eyas status)", shown(home));
+        let mut troubles = self.provision.troubles(self.now);
+        troubles.extend(self.away_by_home().into_keys().take(HOMES_AWAY_MAX).map(wait));
+        troubles
+    }
+
+    /// A sentence for each home that nodes wait for.
+    fn homes_away(&self) -> Vec<String> {
+        let homes = self.away_by_home();
         let n_more = homes.len().saturating_sub(HOMES_AWAY_MAX);
         let sentence = |(home, (n_nodes, away)): (&str, (u64, &HomeAway))| {
             let s = away.for_ns / 1_000_000_000;
