@@ -75,11 +75,18 @@ def test_a_task_gets_a_node_that_is_large_enough_where_none_that_is_there_is(
     held = batch.wish("hold")
     waiting = eyas.start("run", tasks("a", "b", gpus=1), env=up.env)
     time.sleep(20)
-    assert "further nodes, which may come, are" in up.ask("explain", "a")
+    assert "one that may still come is" in up.ask("explain", "a")
+    assert ", 1 beside them that was started by hand, provisioning" in up.ask("status")
+    up.kill("provider")
+    wait_until(lambda: "`eyas provider` has ended" in up.ask("explain", "a"), "a word on the provider that is gone")
     held.unlink()
+    up.start()
     assert "2 done, 0 failed" in waiting.wait(60).stderr
     # What neither the nodes that are there nor further ones have is refused, as ever.
-    done = eyas.run("run", tasks("c", gpus=2), env=up.env, status=1)
+    refused = eyas.start("run", tasks("c", gpus=2), env=up.env)
+    fails = "the task fails if none that is large enough joins within 15 s"
+    wait_until(lambda: fails in eyas.run("explain", "c", env=up.env, status=None).stdout, "what follows")
+    done = refused.wait(60, status=1)
     assert "the task needs 2 gpus; the largest node, " in done.stderr, done.stderr
     up.down()
 

@@ -42,7 +42,7 @@ pub struct ClusterArgs {
     /// Dispatchers of the local cluster, which share the tasks, the names of files and the nodes among them
     #[arg(long, default_value_t = 1, value_name = "DISPATCHERS", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub dispatchers: u32,
-    /// Where the cluster keeps its state: journal, event log, caches [default: a new folder for temporary files]
+    /// Where the cluster keeps its state: journal, event log, caches [default: a new folder for temporary files; of `eyas up`: the same one each time]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     #[command(flatten)]

@@ -211,7 +211,19 @@ pub fn work_join(join: &JoinArgs) -> Result<PathBuf, Fault> {
     // A cluster whose dispatcher is alive but does not listen yet is being started.
     match ups.iter().find(|up| holder_of(&dispatcher_lock(&dispatcher_dir(&up.dir))).is_some()) {
         Some(starting) => Ok(starting.join()),
-        None => Err(none_up_now()),
+        None => Err(none_up_for_work()),
+    }
+}
+
+/// As [`none_up_now`], and a word about `eyas run` or `eyas map` where one has a cluster of its own.
+fn none_up_for_work() -> Fault {
+    match running().unwrap_or_default().first() {
+        Some(of_run) => Fault::new(Exit::Cluster, "no cluster of `eyas up` is up").hint(format!(
+            "{} is going on, and ends with its own tasks; --join {} names it",
+            of_run.describe(),
+            of_run.join().display()
+        )),
+        None => none_up_now(),
     }
 }
 

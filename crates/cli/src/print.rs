@@ -2,6 +2,7 @@
 
 use eyas_core::NodeState;
 use eyas_core::array::Command;
+use eyas_core::provisioning::blocks::number_of;
 use eyas_text::line_of;
 pub use eyas_text::{count, plural, size};
 use eyas_wire::message::{ClusterStatus, Provisioner};
@@ -32,12 +33,18 @@ pub fn rate_of(bytes: u64, elapsed: std::time::Duration) -> String {
     format!("{}/s", size((bytes as f64 / elapsed.as_secs_f64().max(1e-3)) as u64))
 }
 
-/// `2 of 1 to 4 nodes, 1 coming`
+/// `2 of 1 to 4 nodes, 1 coming, 1 beside them that was started by hand`
 pub fn nodes_of(p: &Provisioner, status: &ClusterStatus) -> String {
     // One that was lost is no node any more, though it is listed for the length of its lease.
-    let n_nodes = status.executors.iter().filter(|e| e.state != NodeState::Silent).count();
+    let there = || status.executors.iter().filter(|e| e.state != NodeState::Silent);
+    let n_nodes = there().filter(|e| number_of(&p.prefix, &e.name).is_some()).count();
+    let by_hand = match there().count() - n_nodes {
+        0 => String::new(),
+        1 => ", 1 beside them that was started by hand".into(),
+        n => format!(", {n} beside them that were started by hand"),
+    };
     let coming = if p.n_pending > 0 { format!(", {} coming", p.n_pending) } else { String::new() };
-    format!("{n_nodes} of {} to {} nodes{coming}", p.nodes_min, p.nodes_max)
+    format!("{n_nodes} of {} to {} nodes{coming}{by_hand}", p.nodes_min, p.nodes_max)
 }
 
 /// `12.3 s ago: requested 1 node, as the predicted work needs 1 node more`; `None`: nothing was decided yet.

@@ -36,7 +36,7 @@ mod tasks;
 pub use attempts::{Attempts, Held, How};
 pub use ends::End;
 pub use executors::{ExecutorRecord, Executors};
-pub use nodes::{Nodes, NodesDecision};
+pub use nodes::{Nodes, NodesDecision, ProviderChange};
 pub(crate) use runs::newest;
 pub use runs::{RunRecord, Runs};
 pub use tasks::{Array, Tasks};
@@ -301,8 +301,8 @@ impl Fold {
                 self.attempts.forget_left(*task, *attempt);
             }
             Event::NodesDecided { decision } => self.nodes.note(decision, &self.executors),
-            Event::NodesExpected { .. }
-            | Event::ExecutorDraining { .. }
+            Event::NodesExpected { node } => self.nodes.note_provider(t, node.is_some()),
+            Event::ExecutorDraining { .. }
             | Event::ExecutorLeaving { .. }
             | Event::ReplicasChanged { .. }
             | Event::CancelRequested { .. }

@@ -1,10 +1,10 @@
 //! Why nodes were requested and released, in words: `eyas explain --nodes`.
 //!
 //! In: the decisions that a log holds ([`crate::fold::Nodes`]). Out: a line and a sentence for each, with the queue, the busy slots and
-//! the predicted work at that time.
+//! the predicted work at that time; and a line where nobody could bring nodes any more, or somebody could again.
 
 use crate::error::Error;
-use crate::fold::{Fold, NodesDecision};
+use crate::fold::{Fold, NodesDecision, ProviderChange};
 use crate::lines::name_of;
 use crate::units;
 use eyas_core::provisioning::decision::{Basis, Decided, Decision, Why};
@@ -27,6 +27,18 @@ pub struct NodesStory {
     /// When the first dispatcher process of the log began, in nanoseconds since the epoch of the log's clock.
     pub began: Timestamp,
     pub decisions: Vec<ShownDecision>,
+    /// When nobody brought nodes any more, and when somebody did again.
+    pub providers: Vec<ShownProvider>,
+}
+
+/// Nobody brings nodes any more, or somebody does again.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ShownProvider {
+    /// Nanoseconds since [`NodesStory::began`].
+    pub after_ns: u64,
+    pub is_back: bool,
+    /// The same for people.
+    pub sentence: String,
 }
 
 /// One decision.
@@ -46,13 +58,24 @@ pub struct ShownDecision {
 
 /// Reads the decisions about nodes from the log in the dispatcher's directory `dir`.
 pub fn nodes_story(dir: &Path) -> Result<NodesStory, Error> {
-    const NAMES: [&[u8]; 4] = [b"nodes_decided", b"executor_joined", b"executor_lost", b"forget_executor"];
+    const NAMES: [&[u8]; 5] =
+        [b"nodes_decided", b"nodes_expected", b"executor_joined", b"executor_lost", b"forget_executor"];
     let mut fold = Fold::of_runs();
     fold.read(dir, |line| name_of(line).is_some_and(|name| NAMES.contains(&name)), |_, _, _| ())?;
     let life = fold.lives.first();
     let began = life.map(|life| life.began).unwrap_or_default();
     let decisions = fold.nodes.decisions().iter().map(|decided| shown_decision(decided, began)).collect();
-    Ok(NodesStory { cluster: life.map(|life| life.cluster.clone()).unwrap_or_default(), began, decisions })
+    let providers = fold.nodes.providers().iter().map(|change| shown_provider(*change, began)).collect();
+    let cluster = life.map(|life| life.cluster.clone()).unwrap_or_default();
+    Ok(NodesStory { cluster, began, decisions, providers })
+}
+
+fn shown_provider(change: ProviderChange, began: Timestamp) -> ShownProvider {
+    let sentence = match change.is_back {
+        true => "`eyas provider` is back, and nodes come and go again",
+        false => "no node comes or goes any more, as `eyas provider` has been gone for 2 min",
+    };
+    ShownProvider { after_ns: change.at.since_ns(began), is_back: change.is_back, sentence: sentence.into() }
 }
 
 fn shown_decision(NodesDecision { decision, released }: &NodesDecision, began: Timestamp) -> ShownDecision {
@@ -77,7 +100,14 @@ pub fn nodes_lines(story: &NodesStory) -> String {
     }
     let mut text = String::new();
     let mut before = None;
+    let mut providers = story.providers.iter().peekable();
+    let mut tell_until = |after_ns: u64, text: &mut String| {
+        while let Some(change) = providers.next_if(|change| change.after_ns <= after_ns) {
+            let _ = writeln!(text, "\n{:>10}       {}.", units::duration(change.after_ns), change.sentence);
+        }
+    };
     for shown in &story.decisions {
+        tell_until(shown.after_ns, &mut text);
         let Decision { policy, seen, .. } = &shown.decision;
         let settings = (policy, seen.nodes_min, seen.nodes_max);
         if before.replace(settings) != Some(settings) {
@@ -109,6 +139,7 @@ pub fn nodes_lines(story: &NodesStory) -> String {
             let _ = writeln!(text, "{:>17}{}.", "", sizing_in_words(sizing));
         }
     }
+    tell_until(u64::MAX, &mut text);
     text
 }
 
@@ -154,41 +185,45 @@ pub fn sentence(decision: &Decision) -> String {
 
 /// The queue, the predicted work, the slots and the nodes.
 fn seen_in_words(seen: &Basis) -> String {
-    let mut text = format!("{} queued", units::plural(seen.n_ready, "task"));
     let n_sized = seen.n_ready.saturating_sub(seen.n_too_large);
-    if seen.queued_slots != n_sized && n_sized > 0 {
-        let _ = write!(text, " that take {} at once", units::plural(seen.queued_slots, "slot"));
-    }
-    if seen.n_too_large > 0 {
-        let _ = write!(
-            text,
-            ", of which {} for a node as it is expected",
-            match seen.n_too_large {
-                1 => "1 is too large".to_string(),
-                n => format!("{} are too large", units::count(n)),
-            }
-        );
-    }
-    if n_sized > seen.n_unknown {
-        let _ = write!(text, ", predicted to run for {} in all", units::duration(seen.queued_ns));
-        if seen.n_unknown > 0 {
-            let _ = write!(text, " without {} of which nothing is known", units::count(seen.n_unknown));
-        }
-    } else if n_sized > 0 {
-        text += ", of which nothing is known";
-    }
-    let _ = write!(
-        text,
-        "; {} of {} busy, {} there, {} on their way",
+    let there = format!(
+        "{} of {} busy, {} there, {} on their way",
         units::count(seen.n_busy_slots),
         units::plural(seen.n_slots, "slot"),
         units::plural(u64::from(seen.n_nodes), "node"),
         seen.n_pending
     );
-    if seen.n_leaving > 0 {
-        let _ = write!(text, ", {} leaving", seen.n_leaving);
+    let there = match seen.n_leaving {
+        0 => there,
+        n => format!("{there}, {n} leaving"),
+    };
+    if n_sized == 0 && seen.n_too_large > 0 {
+        let queued = units::plural(seen.n_too_large, "task");
+        return format!("{queued} queued, too large for a node of the expected size; {there}");
     }
-    text
+    let mut text = format!("{} queued", units::plural(n_sized, "task"));
+    if seen.queued_slots != n_sized && n_sized > 0 {
+        let _ = write!(text, " that take {} at once", units::plural(seen.queued_slots, "slot"));
+    }
+    if n_sized > seen.n_unknown {
+        let _ = write!(text, ", predicted to run for {} in all", units::duration(seen.queued_ns));
+        if seen.n_unknown > 0 {
+            let _ = write!(text, " without {} of unknown length", units::count(seen.n_unknown));
+        }
+    } else if n_sized > 0 {
+        text += if n_sized == 1 { ", of unknown length" } else { ", all of unknown length" };
+    }
+    if seen.n_too_large > 0 {
+        let _ = write!(
+            text,
+            "; beside them {} for a node of the expected size",
+            match seen.n_too_large {
+                1 => "1 task is too large".to_string(),
+                n => format!("{} tasks are too large", units::count(n)),
+            }
+        );
+    }
+    format!("{text}; {there}")
 }
 
 fn sizing_in_words(sizing: &Sizing) -> String {
@@ -242,7 +277,58 @@ mod tests {
             super::shown_decision(&NodesDecision { decision, released }, Timestamp(5 * S))
         };
         let decisions = decisions.iter().map(decision).collect();
-        nodes_lines(&NodesStory { cluster: "blue".into(), began: Timestamp(5 * S), decisions })
+        nodes_lines(&NodesStory {
+            cluster: "blue".into(),
+            began: Timestamp(5 * S),
+            decisions,
+            providers: vec![],
+        })
+    }
+
+    #[test]
+    fn what_was_seen_is_a_sentence_whatever_is_known_of_the_tasks() {
+        let of = |n_ready, n_too_large, n_unknown, queued_ns| {
+            let seen = Basis {
+                n_ready,
+                n_too_large,
+                n_unknown,
+                queued_ns,
+                queued_slots: n_ready - n_too_large,
+                ..Basis::default()
+            };
+            seen_in_words(&seen).split("; 0 of").next().unwrap_or_default().to_string()
+        };
+        assert_eq!(of(3, 0, 3, 0), "3 tasks queued, all of unknown length");
+        assert_eq!(of(1, 0, 1, 0), "1 task queued, of unknown length");
+        assert_eq!(
+            of(3, 1, 1, 2 * S),
+            "2 tasks queued, predicted to run for 2.00 s in all without 1 of unknown length; \
+             beside them 1 task is too large for a node of the expected size"
+        );
+        assert_eq!(of(2, 2, 0, 0), "2 tasks queued, too large for a node of the expected size");
+    }
+
+    #[test]
+    fn a_provider_that_was_gone_has_a_line_at_its_time() {
+        let decision = Decision {
+            at: Timestamp(20 * S),
+            policy: "demand".into(),
+            what: Decided::Requested { n_nodes: 1 },
+            why: Why::BelowMinimum,
+            seen: Basis::default(),
+        };
+        let decided = NodesDecision { decision, released: vec![] };
+        let of =
+            |s: u64, is_back| shown_provider(ProviderChange { at: Timestamp(s * S), is_back }, Timestamp(0));
+        let text = nodes_lines(&NodesStory {
+            cluster: "blue".into(),
+            began: Timestamp(0),
+            decisions: vec![shown_decision(&decided, Timestamp(0))],
+            providers: vec![of(10, false), of(30, true)],
+        });
+        let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} in\n{text}"));
+        assert!(at("10.0 s       no node comes or goes any more") < at("20.0 s   +1  requested 1 node"));
+        assert!(at("20.0 s   +1  requested 1 node") < at("30.0 s       `eyas provider` is back"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use common::*;
 use eyas_core::array::{Command, Pattern, TaskArray, Template};
 use eyas_core::event::*;
 use eyas_core::log::{Header, LOG_VERSION};
+use eyas_core::provisioning::decision::{Basis, Decided, Decision};
 use eyas_core::types::*;
 use eyas_report::fold::{Change, End, Fold, How};
 use eyas_report::lines::Entry;
@@ -321,4 +322,29 @@ fn a_fold_of_one_task_says_the_same_of_it() {
             assert!(one.tasks.arrays().is_empty() && one.attempts.open().count() <= 1);
         }
     }
+}
+
+#[test]
+fn a_released_node_that_has_ended_is_named_and_a_provider_that_was_away_is_told_of() {
+    let mut log = Log::new();
+    let expects = |node: bool| Event::NodesExpected { node: node.then(Default::default) };
+    log.event(expects(true));
+    log.event(Event::ExecutorLost { executor: ExecutorId(1), reason: "it said goodbye".into() });
+    // The decision comes with the next question of whoever decided.
+    let decision = Decision {
+        at: Timestamp(1),
+        policy: "demand".into(),
+        what: Decided::Released { executors: vec![ExecutorId(1), ExecutorId(9)] },
+        why: eyas_core::provisioning::decision::Why::BelowMinimum,
+        seen: Basis::default(),
+    };
+    log.event(Event::NodesDecided { decision: Box::new(decision) });
+    assert_eq!(log.fold.nodes.decisions()[0].released, ["a", "executor 9"]);
+    assert_eq!(log.fold.nodes.providers(), [], "that there is one at first is no change");
+    log.event(expects(false));
+    log.restart();
+    log.event(expects(true));
+    log.event(expects(true));
+    let changes: Vec<bool> = log.fold.nodes.providers().iter().map(|change| change.is_back).collect();
+    assert_eq!(changes, [false, true]);
 }

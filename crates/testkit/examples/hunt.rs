@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// The options of `eyas-lab chaos` for each kind of world.
-const KINDS: [&str; 39] = [
+const KINDS: [&str; 42] = [
     "",
     "--workflows",
     "--calm",
@@ -48,6 +48,9 @@ const KINDS: [&str; 39] = [
     "--with resources",
     "--workflows --with resources",
     "--workflows --with uneven,stops,small,forget,walltimes,resources",
+    "--with provided",
+    "--workflows --with provided",
+    "--workflows --with uneven,stops,forget,walltimes,resources,provided",
     "--groups",
     "--groups --calm",
     "--groups --with uneven",

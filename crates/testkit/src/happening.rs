@@ -73,6 +73,8 @@ pub enum Fault {
     /// The same for the journal's disk.
     FillJournal,
     FreeJournal,
+    /// Whoever brings a node is killed, and comes back.
+    KillProvider,
     /// A client asks to forget a run. It is no fault, but comes at a random time.
     Forget,
 }
@@ -91,6 +93,8 @@ pub enum Ev {
         n: usize,
     },
     StartDispatcher,
+    /// Whoever brings a node asks what there is to do.
+    AskDemand,
     Connect {
         n: usize,
         epoch: u64,

@@ -110,6 +110,10 @@ pub struct Options {
     pub warm: bool,
     /// Nodes have gpus and named resources, the cluster has others, and tasks need some of them, or a part of a cpu.
     pub resources: bool,
+    /// The node that is large enough for many tasks of an uneven world comes only when a provider brings it, and the
+    /// provider is killed so often.
+    pub provided: bool,
+    pub n_provider_kills: u64,
     /// Wall clocks are wrong, each by another amount, and are set anew between two lives of a process.
     pub clocks: bool,
     /// When the faults are over.
@@ -186,6 +190,8 @@ impl Options {
             scratch_bytes_max: 0,
             clock_ahead_ns_max: 0,
             uneven: false,
+            provided: false,
+            n_provider_kills: 0,
             n_stops: 0,
             stop_ns_max: 40 * S,
             clocks: false,
@@ -319,7 +325,7 @@ impl Options {
 
     /// The kinds that can be added to a world. Each is drawn from a generator of its own, so that what a seed
     /// finds without the kind is found again.
-    pub const KINDS: [&str; 11] = [
+    pub const KINDS: [&str; 12] = [
         "uneven",
         "stops",
         "clocks",
@@ -331,6 +337,7 @@ impl Options {
         "resources",
         "warm",
         "owners",
+        "provided",
     ];
 
     /// The same world with one of [`Options::KINDS`] added. `None`: there is no such kind.
@@ -402,6 +409,16 @@ impl Options {
                 ..self
             },
             "resources" => Options { resources: true, ..self },
+            "provided" => {
+                let n_provider_kills = Rng::new(self.seed ^ 0x7072_6f76_6964_6564).below(4);
+                let uneven = if self.uneven { self } else { self.with("uneven")? };
+                Options {
+                    provided: true,
+                    n_provider_kills,
+                    faults_until_ns: uneven.faults_until_ns.max(60 * S),
+                    ..uneven
+                }
+            }
             "owners" => Options { owned: 300 + r.below(701), n_nodes: self.n_nodes.max(2), ..self },
             "walltimes" => Options {
                 // From about the time of one program to the time of a whole world.

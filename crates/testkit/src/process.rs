@@ -567,6 +567,21 @@ impl Process {
         }
     }
 
+    /// Whoever starts nodes asks what there is to do. `connection`: its connection, if it has one; a new one otherwise. Gives the
+    /// connection and the answer.
+    pub fn ask_demand(
+        &mut self,
+        now: Timestamp,
+        connection: Option<u64>,
+        provisioner: Provisioner,
+    ) -> (u64, DemandStatus) {
+        let client = connection.unwrap_or_else(|| self.connect_client(now));
+        match self.request(now, client, RequestBody::Demand { provisioner }) {
+            Some(ReplyBody::Demand(status)) => (client, *status),
+            answer => panic!("the demand is asked for, and the answer is {answer:?}"),
+        }
+    }
+
     /// A request that is answered at once.
     fn request(&mut self, now: Timestamp, connection: u64, body: RequestBody) -> Option<ReplyBody> {
         self.n_requests += 1;

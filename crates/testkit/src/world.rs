@@ -38,6 +38,7 @@ mod faults;
 mod nodes;
 mod plans;
 mod programs;
+mod provider;
 mod watch;
 
 use crate::build;
@@ -55,6 +56,7 @@ use eyas_core::needs::{Equipment, PARTS};
 use eyas_core::rng::Rng;
 use eyas_core::*;
 use eyas_session::dispatcher::Record;
+use provider::Provider;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 use std::sync::{Arc, PoisonError};
@@ -210,6 +212,7 @@ struct World {
     wakes_at: Option<Timestamp>,
     /// Cached objects that were once found damaged.
     damaged: BTreeSet<(usize, ObjectId)>,
+    provider: Provider,
     faults: bool,
 }
 
@@ -324,6 +327,7 @@ impl World {
             ahead_ns: 0,
             given: Timestamp(0),
             damaged: BTreeSet::new(),
+            provider: Provider::default(),
             faults: true,
             o,
         }
@@ -453,11 +457,16 @@ impl World {
         self.after(0, Ev::StartDispatcher);
         for n in 0..self.nodes.len() {
             let at = self.upto(2 * S);
-            self.after(at, Ev::StartNode { n });
+            if self.provided_node() != Some(n) {
+                self.after(at, Ev::StartNode { n });
+            }
+        }
+        if self.o.provided {
+            self.after(S, Ev::AskDemand);
         }
         self.after(S, Ev::Tick);
         let n_nodes = self.o.n_nodes;
-        let kinds: [(u64, fn(usize) -> Fault); 12] = [
+        let kinds: [(u64, fn(usize) -> Fault); 13] = [
             (self.o.n_node_kills, Fault::KillNode),
             (self.o.n_stops, Fault::Stop),
             (self.o.n_link_cuts, Fault::Cut),
@@ -470,6 +479,7 @@ impl World {
             (self.o.n_disk_fills, Fault::FillDisk),
             (self.o.n_journal_fills, |_| Fault::FillJournal),
             (self.o.n_forgets, |_| Fault::Forget),
+            (self.o.n_provider_kills, |_| Fault::KillProvider),
         ];
         for (count, fault) in kinds {
             for _ in 0..count {
@@ -532,6 +542,7 @@ impl World {
             Ev::NodeTick { n, epoch } => self.on_node_tick(n, epoch),
             Ev::StartNode { n } => self.on_start_node(n),
             Ev::StartDispatcher => self.on_start_dispatcher(),
+            Ev::AskDemand => self.on_ask_demand(),
             Ev::Connect { n, epoch } => self.on_connect(n, epoch),
             Ev::NodeCut { n, life } => {
                 let node = &mut self.nodes[n];
@@ -578,6 +589,7 @@ impl World {
             Ev::Fault(fault) => self.on_fault(fault),
             Ev::FaultsOver => {
                 self.faults = false;
+                self.provider_is_back();
                 self.home.is_down = false;
             }
         }

@@ -566,6 +566,8 @@ pub struct Provisioner {
     pub policy: String,
     pub nodes_min: u32,
     pub nodes_max: u32,
+    /// What the names of its blocks, and so of its nodes, begin with; a number follows. Other nodes are not counted.
+    pub prefix: String,
     /// Nodes that were requested and have not joined.
     pub n_pending: u32,
     /// Where nodes come from elsewhere: blocks that are no nodes yet, or no more; the first of them where they are many.

@@ -299,7 +299,7 @@ impl Dispatcher {
         } else if let Some(unfit) =
             self.schedule.executors.find_unfit(&self.exchange, self.work.tasks.size_of(task))
         {
-            Some(unfit.why)
+            Some(unfit.in_words())
         } else if !self.schedule.ready.queue.contains(self.work.tasks.key_of(task)) {
             Some(format!("{} tasks are before it in the queue", self.schedule.ready.queue.len()))
         } else {

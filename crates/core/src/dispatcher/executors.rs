@@ -111,6 +111,19 @@ pub(super) struct Unfit {
     pub(super) may_pass: bool,
 }
 
+impl Unfit {
+    /// The same for people, with what follows for the task.
+    pub(super) fn in_words(self) -> String {
+        match self.may_pass {
+            true => self.why,
+            false => {
+                let s = UNFIT_GRACE_NS / 1_000_000_000;
+                format!("{}; the task fails if none that is large enough joins within {s} s", self.why)
+            }
+        }
+    }
+}
+
 /// All executors of this dispatcher.
 #[derive(Default)]
 pub(super) struct Executors {
@@ -205,7 +218,7 @@ impl Executors {
             return Some(Unfit { why: why.into(), may_pass: true });
         }
         if self.is_expected(size) {
-            let why = "no executor that is there is large enough; further nodes, which may come, are";
+            let why = "no executor that is there is large enough; one that may still come is";
             return Some(Unfit { why: why.into(), may_pass: true });
         }
         let why = if let Some(sentence) = unequipped {

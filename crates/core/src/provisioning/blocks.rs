@@ -301,6 +301,11 @@ impl Blocks {
         std::mem::take(&mut self.decisions)
     }
 
+    /// What the names of its blocks begin with.
+    pub fn prefix(&self) -> &str {
+        &self.config.prefix
+    }
+
     pub fn provisioner(&self) -> &Provisioner {
         &self.provisioner
     }
@@ -499,9 +504,7 @@ impl Blocks {
 
     /// The number of the block that is called so, or that has a node which is called so.
     fn number_of(&self, name: &str) -> Option<u32> {
-        let rest = name.strip_prefix(&self.config.prefix)?;
-        let digits = rest.split_once('.').map_or(rest, |(digits, _)| digits);
-        digits.parse().ok().filter(|number: &u32| *number > 0 && number.to_string() == digits)
+        number_of(&self.config.prefix, name)
     }
 
     fn find(&self, line: &Listed) -> Option<u32> {
@@ -826,6 +829,14 @@ impl Blocks {
             out.push(BlockAction::Submit { number, name, n_nodes: block.n_nodes });
         }
     }
+}
+
+/// The number of the block that is called so, or that has a node which is called so; `None`: no block of the cluster whose blocks'
+/// names begin with `prefix`.
+pub fn number_of(prefix: &str, name: &str) -> Option<u32> {
+    let rest = name.strip_prefix(prefix)?;
+    let digits = rest.split_once('.').map_or(rest, |(digits, _)| digits);
+    digits.parse().ok().filter(|number: &u32| *number > 0 && number.to_string() == digits)
 }
 
 /// Whether a successor of a node that joined at `joined` should be in the queue by now, where blocks wait for so long.

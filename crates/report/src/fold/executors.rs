@@ -34,6 +34,8 @@ pub struct Executors {
     records: Vec<ExecutorRecord>,
     /// Executors of this life.
     rows: FxHashMap<ExecutorId, usize>,
+    /// Executors of this life that were lost: the last row of each.
+    lost: FxHashMap<ExecutorId, usize>,
     /// Executors that were there when the last life ended and have not come back yet.
     away: BTreeSet<usize>,
 }
@@ -53,6 +55,12 @@ impl Executors {
         self.rows.get(&executor).copied()
     }
 
+    /// The name of an executor of this life, whether it is there or was lost.
+    pub(super) fn find_name(&self, executor: ExecutorId) -> Option<&str> {
+        let row = self.rows.get(&executor).or_else(|| self.lost.get(&executor))?;
+        Some(&self.records[*row].name)
+    }
+
     /// Whether the executor was welcomed in this life.
     pub(super) fn is_of_life(&self, row: usize, life: usize) -> bool {
         self.records[row].life == life
@@ -60,6 +68,7 @@ impl Executors {
 
     pub(super) fn begin_life(&mut self) {
         self.away.extend(self.rows.drain().map(|(_, row)| row));
+        self.lost.clear();
     }
 
     /// The same executor connected again.
@@ -124,6 +133,7 @@ impl Executors {
     /// Returns the row of an executor that was there.
     pub(super) fn lose(&mut self, t: Timestamp, executor: ExecutorId) -> Option<usize> {
         let row = self.rows.remove(&executor)?;
+        self.lost.insert(executor, row);
         let record = &mut self.records[row];
         record.is_heard(t);
         record.n_losses += 1;

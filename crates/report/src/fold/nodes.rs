@@ -1,4 +1,4 @@
-//! What was decided about nodes: requests and releases, with their reasons.
+//! What was decided about nodes: requests and releases, with their reasons; and when nobody could bring nodes.
 
 use super::Executors;
 use eyas_core::provisioning::decision::{Decided, Decision};
@@ -14,6 +14,16 @@ pub struct NodesDecision {
 #[derive(Debug, Default)]
 pub struct Nodes {
     decisions: Vec<NodesDecision>,
+    providers: Vec<ProviderChange>,
+    /// Whether somebody brings nodes.
+    has_provider: bool,
+}
+
+/// Nobody brings nodes any more, or somebody does again.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct ProviderChange {
+    pub at: Timestamp,
+    pub is_back: bool,
 }
 
 impl Nodes {
@@ -22,9 +32,23 @@ impl Nodes {
         &self.decisions
     }
 
+    /// When nobody brought nodes any more, and when somebody did again, in the order of the log.
+    pub fn providers(&self) -> &[ProviderChange] {
+        &self.providers
+    }
+
+    /// Somebody brings nodes from now on, or nobody does. That somebody does for the first time is no change to tell of.
+    pub(super) fn note_provider(&mut self, at: Timestamp, is_there: bool) {
+        let had_provider = std::mem::replace(&mut self.has_provider, is_there);
+        if had_provider != is_there && (had_provider || !self.providers.is_empty()) {
+            self.providers.push(ProviderChange { at, is_back: is_there });
+        }
+    }
+
     pub(super) fn note(&mut self, decision: &Decision, executors: &Executors) {
-        let name = |executor: &ExecutorId| match executors.find_row(*executor) {
-            Some(row) => executors.records()[row].name.clone(),
+        // A decision reaches the log with the next question of whoever decides; a node that was idle may have ended by then.
+        let name = |executor: &ExecutorId| match executors.find_name(*executor) {
+            Some(name) => name.to_string(),
             None => format!("executor {executor}"),
         };
         let released = match &decision.what {

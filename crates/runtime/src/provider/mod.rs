@@ -299,6 +299,7 @@ impl Provider {
             policy: config.policy.clone(),
             nodes_min: config.nodes_min,
             nodes_max: config.nodes_max,
+            prefix: self.blocks.prefix().into(),
             n_pending: self.blocks.n_pending(),
             troubles: self.troubles.iter().map(|(_, sentence)| sentence.clone()).collect(),
             calls: self.calls.as_ref().map(CallCount::get),

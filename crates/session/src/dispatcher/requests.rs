@@ -100,14 +100,19 @@ impl<O: Outside> Session<O> {
     fn explain(&mut self, connection: u64, number: u64, task: TaskId) {
         let (state, reason) = match self.core.task_state(task) {
             TaskState::Waiting { .. } => (TaskPhase::Waiting, Some(self.core.waits_for(task))),
-            TaskState::Ready { reason } => (TaskPhase::Ready, reason),
-            TaskState::Reserved { landing: true, .. } => (TaskPhase::Landing, None),
+            TaskState::Ready { reason } => (TaskPhase::Ready, self.why_ready(reason)),
+            TaskState::Reserved { executor, landing: true, .. } => {
+                (TaskPhase::Landing, self.home_that_node_waits_for(executor))
+            }
             TaskState::Reserved { executor, attempt, .. } => {
                 let running =
                     self.executors.by_id.get(&executor).is_some_and(|e| {
                         e.status.running.iter().any(|(t, a, _)| (*t, *a) == (task, attempt))
                     });
-                (if running { TaskPhase::Running } else { TaskPhase::Reserved }, None)
+                match running {
+                    true => (TaskPhase::Running, None),
+                    false => (TaskPhase::Reserved, self.home_that_node_waits_for(executor)),
+                }
             }
             // Nobody is told of an end before the journal has it.
             TaskState::Done | TaskState::Failed | TaskState::Cancelled

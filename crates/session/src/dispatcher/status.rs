@@ -35,6 +35,25 @@ impl<O: Outside> Session<O> {
         troubles
     }
 
+    /// Why a task waits that could start: the core's reason, and what keeps nodes from coming.
+    pub(super) fn why_ready(&self, reason: Option<String>) -> Option<String> {
+        let all: Vec<String> = reason.into_iter().chain(self.provision.troubles(self.now)).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+
+    /// A sentence for the home that this node has waited for longest, if it waits for one. A task that the node has, and whose
+    /// program does not run, may wait for its inputs or its outputs.
+    pub(super) fn home_that_node_waits_for(&self, executor: ExecutorId) -> Option<String> {
+        let node = self.executors.by_id.get(&executor)?;
+        let away = node.status.away.iter().max_by_key(|away| away.for_ns)?;
+        let s = away.for_ns / 1_000_000_000;
+        Some(format!(
+            "its node waits for {}, which has not answered for {s} s: {}",
+            shown(&away.home),
+            line_of(&away.why)
+        ))
+    }
+
     /// A sentence for each home that nodes wait for.
     fn homes_away(&self) -> Vec<String> {
         let homes = self.away_by_home();

@@ -19,6 +19,9 @@ impl World {
             FailureKind::Node => bad_transfers || self.is_disk_tight(),
             FailureKind::ExecutorLost | FailureKind::InputLost => !o.loses_nothing() || self.is_tight(),
             FailureKind::CutOff => o.walltime_ns_max > 0,
+            FailureKind::NeverFits if o.provided && !o.resources => {
+                self.is_too_large_for_provided(process, task)
+            }
             FailureKind::NeverFits => {
                 o.task_is_wide + o.task_has_memory > 0 || self.is_tight() || o.resources
             }

@@ -135,6 +135,7 @@ impl World {
     pub(super) fn on_start_dispatcher(&mut self) {
         let incarnation = self.next_incarnation;
         self.next_incarnation += 1;
+        self.start_provider_with_dispatcher();
         self.read.clear();
         self.ready_since.clear();
         self.idle_since.clear();

@@ -49,6 +49,7 @@ impl World {
                 }
             }
             Fault::KillDispatcher => self.kill_dispatcher(),
+            Fault::KillProvider => self.kill_provider(),
             Fault::HomeDown => {
                 self.home.is_down = true;
                 let lasts = self.lasts(5 * S);

@@ -4,6 +4,7 @@ use super::*;
 
 impl World {
     pub(super) fn on_start_node(&mut self, n: usize) {
+        self.provided_node_came(n);
         if self.nodes[n].is_up {
             return;
         }
@@ -110,7 +111,9 @@ impl World {
             self.after(takes.max(self.o.message_ns_max), Ev::Cut { life });
         }
         let away = self.lasts(10 * S);
-        self.after(away, Ev::StartNode { n });
+        if self.provided_node() != Some(n) {
+            self.after(away, Ev::StartNode { n });
+        }
     }
 
     pub(super) fn on_connect(&mut self, n: usize, epoch: u64) {

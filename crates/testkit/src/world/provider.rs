@@ -1,0 +1,115 @@
+//! Somebody who brings the one node that is large enough for many tasks: when tasks are ready, and within a time that is longer
+//! than the dispatcher waits for a node that nobody promised. It asks the dispatcher as a live provider does, by the same
+//! request; it is killed and comes back.
+
+use super::*;
+use eyas_core::needs::Size;
+use eyas_wire::message::{DemandStatus, Provisioner};
+
+/// How often it asks, at most, and at least.
+const ASK_NS: (u64, u64) = (S / 4, 2 * S);
+/// The longest that a node takes to come.
+const COMES_NS: u64 = 40 * S;
+/// The longest that it is away. After two minutes the dispatcher expects nothing of it.
+const AWAY_NS: u64 = 90 * S;
+/// The longest that it is away after the dispatcher was started again: whoever starts one starts both.
+const AWAY_AT_START_NS: u64 = 10 * S;
+
+/// The provider of a world that has one.
+#[derive(Default)]
+pub(super) struct Provider {
+    /// The dispatcher process that it is connected with, and its connection.
+    connection: Option<(u64, u64)>,
+    /// It was killed, and comes back then.
+    away_until: Timestamp,
+    /// The node was requested and is not there yet.
+    is_coming: bool,
+}
+
+impl World {
+    /// The node that only the provider starts, in worlds that have one.
+    pub(super) fn provided_node(&self) -> Option<usize> {
+        self.o.provided.then(|| self.nodes.len() - 1)
+    }
+
+    pub(super) fn provided_size(&self, n: usize) -> Size {
+        let Node { config, memory_bytes, .. } = &self.nodes[n];
+        Size::of_node(config.slots, *memory_bytes, &config.equipment)
+    }
+
+    pub(super) fn on_ask_demand(&mut self) {
+        let Some(n) = self.provided_node() else { return };
+        let pause = ASK_NS.0 + self.upto(ASK_NS.1 - ASK_NS.0);
+        self.after(pause, Ev::AskDemand);
+        if self.now < self.provider.away_until || self.process.is_none() {
+            return;
+        }
+        let is_up = self.nodes[n].is_up;
+        let provisioner = Provisioner {
+            n_pending: u32::from(self.provider.is_coming && !is_up),
+            node: self.provided_size(n),
+            ..Provisioner::default()
+        };
+        let before = self.provider.connection;
+        let mut answer = None;
+        self.with_process(|process, now| {
+            let connection = before.filter(|(of, _)| *of == process.incarnation()).map(|(_, life)| life);
+            let (life, demand) = process.ask_demand(now, connection, provisioner);
+            answer = Some((process.incarnation(), life, demand));
+        });
+        let (incarnation, life, DemandStatus { n_ready, .. }) = answer.expect("there is a process");
+        self.provider.connection = Some((incarnation, life));
+        if n_ready > 0 && !is_up && !self.provider.is_coming {
+            self.provider.is_coming = true;
+            let takes = self.lasts(COMES_NS);
+            self.after(takes, Ev::StartNode { n });
+        }
+        if n_ready == 0 && is_up && self.chance(100) {
+            self.on(Ev::Fault(Fault::Drain(n)));
+        }
+    }
+
+    /// The node has come, so that it may be requested again when it is gone.
+    pub(super) fn provided_node_came(&mut self, n: usize) {
+        if self.provided_node() == Some(n) {
+            self.provider.is_coming = false;
+        }
+    }
+
+    pub(super) fn kill_provider(&mut self) {
+        // Whoever starts a cluster says that it is up when its provider has asked for the first time.
+        let incarnation = self.process.as_ref().map(|process| process.incarnation());
+        let has_asked = self.provider.connection.is_some_and(|(of, _)| Some(of) == incarnation);
+        let away = self.upto(if has_asked { AWAY_NS } else { AWAY_AT_START_NS });
+        self.provider.away_until = self.now.plus_ns(away);
+        if let Some((incarnation, life)) = self.provider.connection.take() {
+            self.with_process(|process, now| {
+                if process.incarnation() == incarnation {
+                    process.on_disconnected(now, life);
+                }
+            });
+        }
+    }
+
+    /// The faults are over.
+    pub(super) fn provider_is_back(&mut self) {
+        self.provider.away_until = self.now;
+    }
+
+    /// Whoever starts the dispatcher again starts the provider with it.
+    pub(super) fn start_provider_with_dispatcher(&mut self) {
+        self.provider.away_until = self.provider.away_until.min(self.now.plus_ns(AWAY_AT_START_NS));
+    }
+
+    /// Whether a task that was found to be too large for every node is so, as far as this world's provider knows.
+    pub(super) fn is_too_large_for_provided(&self, process: &Process, task: TaskId) -> bool {
+        let Some(n) = self.provided_node() else { return true };
+        let spec = process.core().work().task_spec(task);
+        let size = Size {
+            cpu_parts: u64::from(spec.cpus.max(1)) * u64::from(PARTS),
+            memory_bytes: spec.memory_bytes.unwrap_or(0),
+            ..Size::default()
+        };
+        self.provided_size(n).holds(&size) == 0
+    }
+}
