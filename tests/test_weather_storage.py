@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import socket
 import struct
 import threading
@@ -35,6 +36,7 @@ class FlakyHome(ThreadingHTTPServer):
         self.files: dict[str, bytes] = {}
         self.faults: Counter[str] = Counter()
         self.down = False
+        self.n_while_down = 0
         self._share = share
         self._seed = seed
         self._asked: Counter[str] = Counter()
@@ -53,6 +55,7 @@ class FlakyHome(ThreadingHTTPServer):
         """What this request for `path` suffers. By file and count, so that threads do not change it."""
         with self._lock:
             if self.down:
+                self.n_while_down += 1
                 return "503"
             self._asked[path] += 1
             dice = random.Random(f"{self._seed} {path} {self._asked[path]}")
@@ -189,6 +192,10 @@ def test_a_home_that_has_answered_is_waited_for(cluster: Cluster, flaky: FlakyHo
     wait_until(lambda: warning() != "", "the warning")
     assert warning().startswith(f"`{flaky.url('').rstrip('/')}` has not answered 1 node for "), warning()
     assert "503" in warning(), warning()
+    explained = cluster.run("explain", "t1").stdout
+    assert (
+        f"Why: its node waits for `{flaky.url('').rstrip('/')}`, which has not answered for" in explained
+    ), explained
     # A request is tried for some six seconds; all three have failed by then, and wait.
     time.sleep(15)
     assert cluster.run_line(2)["n_failed"] == 0
@@ -233,6 +240,16 @@ def test_a_home_is_not_waited_for_longer_than_asked(cluster: Cluster, flaky: Fla
     cluster.wait(status=1)
     (_, message), *_ = cluster.run_line(2)["failures"]
     assert urls[1] in message and "503" in message, message
+    assert re.search("it has not answered this node for [0-9]+ s, and --home-wait is 1 s", message), message
+    # A run of many tasks ends soon: few of them still ask.
+    n_before = flaky.n_while_down
+    many = [flaky.put(f"many{i}", payload(1000, i)) for i in range(200)]
+    cluster.submit([cluster.task(f"m{i}", inputs=[url]) for i, url in enumerate(many)])
+    cluster.wait(status=1)
+    assert cluster.run_line(3)["n_failed"] == 200
+    assert flaky.n_while_down - n_before < 100, "most tasks fail without a request"
+    (_, message), *_ = cluster.run_line(3)["failures"]
+    assert "--home-wait is 1 s" in message, message
 
 
 @pytest.mark.parametrize("flaky", [4], indirect=True)

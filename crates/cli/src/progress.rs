@@ -108,8 +108,9 @@ impl Progress {
         let left = status.n_tasks.saturating_sub(ended);
         let active = status.n_reserved + status.n_running;
         let eta = match per_s {
-            // While nothing is placed, as no node has room or there is none, nobody knows when it goes on.
-            r if r > 0.0 && left > 0 && active > 0 => {
+            // While nothing is placed, as no node has room or there is none, or something is wrong, as a home is away, nobody
+            // knows when it goes on.
+            r if r > 0.0 && left > 0 && active > 0 && status.troubles.is_empty() => {
                 format!(", {} left", time((left as f64 / r * 1e9) as u64))
             }
             _ => String::new(),
@@ -222,5 +223,7 @@ mod tests {
         assert!(!progress.line(&waiting, 50, now).contains(" left"));
         let working = RunStatus { n_running: 1, ..waiting };
         assert!(progress.line(&working, 50, now).ends_with(", 5.0 s left"));
+        let stuck = RunStatus { troubles: vec!["nodes wait for s3://b".into()], ..working };
+        assert!(!progress.line(&stuck, 50, now).contains(" left"));
     }
 }

@@ -14,6 +14,9 @@
 //! Where the home answers other transfers and fails this one alone, the fault lies with the object. Then this
 //! transfer is tried [`ALONE_MAX`] more times in a row at most.
 //!
+//! Once a home has been silent for longer than the limit, what is new does not try at all: it fails with the reason of
+//! the last try, so that a run whose home is gone ends soon. One transfer in [`WAIT_NS_MAX`] still tries.
+//!
 //! An outage is over when the home answers, or when nobody has waited for it for a while: what is heard later is
 //! a new outage, which is waited for anew.
 //!
@@ -48,6 +51,11 @@ pub struct Tries {
 impl Tries {
     pub fn of_input() -> Tries {
         Tries { trusts: false, waits: false, n_failed: 0, n_alone: 0, last: None }
+    }
+
+    /// Whether it has not failed yet.
+    pub fn is_first(&self) -> bool {
+        self.n_failed == 0
     }
 
     pub fn of_output() -> Tries {
@@ -152,6 +160,30 @@ impl HomeWait {
         }
     }
 
+    /// Whether a transfer that begins now need not try, because its home has been silent for longer than the limit. Gives the home and
+    /// what is known of it then. One transfer after the other is let through to see whether the home is back.
+    pub fn refuse(&mut self, now: Timestamp, home: &str) -> Option<Away<'_>> {
+        let limit_ns = self.limit_ns;
+        let (home, known) = self.homes.iter_mut().find(|(name, _)| *name == home)?;
+        let outage = known.outage.as_mut()?;
+        let for_ns = now.since_ns(outage.since);
+        if limit_ns == 0 || for_ns < limit_ns {
+            return None;
+        }
+        if now.since_ns(outage.last) >= WAIT_NS_MAX {
+            outage.last = now;
+            return None;
+        }
+        Some(Away { home, for_ns, why: &outage.why })
+    }
+
+    /// For how long a home has been silent, in nanoseconds, if that is longer than it is waited for.
+    pub fn overdue_ns(&self, now: Timestamp, home: &str) -> Option<u64> {
+        let outage = self.homes.get(home)?.outage.as_ref()?;
+        let for_ns = now.since_ns(outage.since);
+        (self.limit_ns > 0 && for_ns >= self.limit_ns).then_some(for_ns)
+    }
+
     /// The homes that transfers wait for.
     pub fn away(&self, now: Timestamp) -> impl Iterator<Item = Away<'_>> {
         self.homes.iter().filter_map(move |(home, known)| {
@@ -197,6 +229,27 @@ mod tests {
         assert_eq!(homes.failed(now, "h", &mut Tries::of_input(), "refused", 0), None);
         assert_eq!(homes.answered(at(200), "h", &mut Tries::of_input()), Some(190 * S));
         assert!(homes.failed(at(201), "h", &mut Tries::of_input(), "refused", 0).is_some());
+    }
+
+    #[test]
+    fn after_the_limit_one_transfer_in_15_s_still_tries() {
+        let mut homes = homes();
+        let mut first = Tries::of_input();
+        homes.failed(at(10), "h", &mut first, "refused", 0).unwrap();
+        assert_eq!(homes.refuse(at(100), "h"), None, "it is waited for");
+        assert_eq!(homes.failed(at(131), "h", &mut first, "refused", 0), None);
+        assert_eq!(homes.overdue_ns(at(131), "h"), Some(121 * S));
+        let away = Away { home: "h", for_ns: 130 * S, why: "refused" };
+        assert_eq!(homes.refuse(at(140), "h"), Some(away));
+        let refused: Vec<u64> = (132..180).filter(|s| homes.refuse(at(*s), "h").is_none()).collect();
+        assert_eq!(refused, [146, 161, 176]);
+        homes.answered(at(180), "h", &mut Tries::of_input());
+        assert_eq!(homes.refuse(at(181), "h"), None);
+        assert_eq!(homes.overdue_ns(at(181), "h"), None);
+        let mut never = HomeWait::new(0);
+        never.answered(at(0), "h", &mut Tries::of_input());
+        assert_eq!(never.refuse(at(1), "h"), None);
+        assert_eq!(never.overdue_ns(at(1), "h"), None);
     }
 
     #[test]

@@ -79,9 +79,14 @@ impl HomeWaits {
             self.lock().wait.given_up(&transfer.home, &mut transfer.tries);
             return (transfer.done)(Err(given_up()));
         }
+        if transfer.tries.is_first()
+            && let Some(error) = self.refuse(&transfer.home)
+        {
+            return (transfer.done)(Err(error));
+        }
         let result = (transfer.attempt)();
         let Some(wait_ns) = self.note(&transfer.home, &result, &mut transfer.tries) else {
-            return (transfer.done)(result);
+            return (transfer.done)(self.with_wait(&transfer.home, result));
         };
         tokio::spawn(async move {
             let until = Instant::now() + Duration::from_nanos(wait_ns);
@@ -90,6 +95,29 @@ impl HomeWaits {
             }
             tokio::task::spawn_blocking(move || self.try_once(transfer));
         });
+    }
+
+    /// The error of a transfer that need not try, as its home has been silent for longer than it is waited for.
+    fn refuse(&self, home: &str) -> Option<TransferError> {
+        let mut homes = self.lock();
+        let away = homes.wait.refuse(clock::now(), home)?;
+        let message = format!("{} does not answer: {}{}", shown(home), away.why, self.waited(away.for_ns));
+        Some(TransferError { kind: TransferErrorKind::HomeAway, message })
+    }
+
+    /// The same result; an error after the whole wait says how long the wait was.
+    fn with_wait<T>(&self, home: &str, result: Result<T, TransferError>) -> Result<T, TransferError> {
+        result.map_err(|error| match self.lock().wait.overdue_ns(clock::now(), home) {
+            Some(for_ns) if error.kind == TransferErrorKind::HomeAway => {
+                TransferError { message: format!("{}{}", error.message, self.waited(for_ns)), ..error }
+            }
+            _ => error,
+        })
+    }
+
+    fn waited(&self, for_ns: u64) -> String {
+        let limit = seconds(self.limit.as_nanos() as u64);
+        format!("; it has not answered this node for {}, and --home-wait is {limit}", seconds(for_ns))
     }
 
     /// How long to wait before the next try, in nanoseconds; `None`: there is none.
@@ -234,6 +262,27 @@ mod tests {
         };
         assert!(end(&waits, "http://h/b", Tries::of_input(), &halt, back_at_3).await.is_ok());
         assert_eq!((n_tries.load(Ordering::Relaxed), waits.away().len()), (3, 0));
+    }
+
+    #[tokio::test]
+    async fn a_transfer_that_fails_after_the_wait_says_so_and_the_next_does_not_try() {
+        let waits = HomeWaits::new(Duration::from_millis(1));
+        let halt = Halt::default();
+        assert!(end(&waits, "/d/h/a", Tries::of_input(), &halt, || Ok(())).await.is_ok());
+        let away = || {
+            std::thread::sleep(Duration::from_millis(5));
+            failing(TransferErrorKind::HomeAway)
+        };
+        let said = "no; it has not answered this node for ";
+        let error = end(&waits, "/d/h/b", Tries::of_input(), &halt, away).await.unwrap_err();
+        assert!(
+            error.message.starts_with(said) && error.message.ends_with("--home-wait is 1 s"),
+            "{error:?}"
+        );
+        let never = || panic!("it does not try");
+        let error = end(&waits, "/d/h/c", Tries::of_input(), &halt, never).await.unwrap_err();
+        assert_eq!(error.kind, TransferErrorKind::HomeAway);
+        assert!(error.message.starts_with(&format!("`/d/h` does not answer: {said}")), "{error:?}");
     }
 
     #[tokio::test]
