@@ -270,7 +270,7 @@ pub fn sim(args: SimArgs) -> Result<Exit, Fault> {
                     locality,
                     format: if gz { stacking::Format::Gz } else { stacking::Format::Fit },
                     uncompress: match uses_caches {
-                        true => stacking::Uncompress::FirstTask,
+                        true => stacking::Uncompress::OncePerNode,
                         false => stacking::Uncompress::EachTask,
                     },
                     disk_bytes_per_s: machine.disk_bytes_per_s as u64,

@@ -41,6 +41,9 @@ pub struct Summary {
     pub n_local: u64,
     pub n_peer: u64,
     pub n_home: u64,
+    /// Inputs that their node made of a packed file, which is counted above.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub n_made: u64,
     /// Bytes that programs were given, by where they came from.
     pub local_bytes: u64,
     pub peer_bytes: u64,
@@ -84,6 +87,7 @@ impl Summary {
     fn share(&self, n: u64) -> f64 {
         n as f64 / (self.n_local + self.n_peer + self.n_home).max(1) as f64
     }
+
     /// Share of inputs found on the node.
     pub fn local_ratio(&self) -> f64 {
         self.share(self.n_local)
@@ -94,6 +98,10 @@ impl Summary {
     pub fn home_ratio(&self) -> f64 {
         self.share(self.n_home)
     }
+}
+
+fn is_none(n: &u64) -> bool {
+    *n == 0
 }
 
 /// Tasks that arrived within one minute.
@@ -203,10 +211,10 @@ impl Recorder {
         for input in &report.inputs {
             let bytes = input.size_bytes;
             let (n, total, kind) = match input.outcome {
-                CacheOutcome::LocalHit
-                | CacheOutcome::Joined
-                | CacheOutcome::InPlace
-                | CacheOutcome::Made => (&mut s.n_local, &mut s.local_bytes, 0),
+                CacheOutcome::LocalHit | CacheOutcome::Joined | CacheOutcome::InPlace => {
+                    (&mut s.n_local, &mut s.local_bytes, 0)
+                }
+                CacheOutcome::Made => (&mut s.n_made, &mut s.local_bytes, 0),
                 CacheOutcome::RemoteHit { .. } => (&mut s.n_peer, &mut s.peer_bytes, 1),
                 CacheOutcome::Miss | CacheOutcome::Direct => (&mut s.n_home, &mut s.home_bytes, 2),
             };

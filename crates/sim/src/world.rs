@@ -63,7 +63,7 @@ use std::collections::VecDeque;
 use std::io::Write;
 use supply::Supply;
 use time::{Ev, Time};
-use transfers::{Ask, Ended, Transfers};
+use transfers::{Ask, Ended, Making, Transfers};
 use work::Work;
 
 const S: u64 = 1_000_000_000;
@@ -463,10 +463,17 @@ impl<'a> World<'a> {
                 self.time.after(self.machine.home_latency_ns, Ev::HomeAnswered { node: number, object });
             }
             NodeAction::Fetch { target, object, source, size_bytes, awaits, watched, packed, .. } => {
-                let is_made = packed.is_some();
-                // The packed file is read, too.
-                let size_bytes = size_bytes + packed.map_or(0, |packed| self.size_of(packed));
-                let ask = Ask { target, source, object, size_bytes, awaits, watched, is_made };
+                let making = |is_packed_here| Making { bytes: size_bytes, is_packed_here };
+                let (size_bytes, made) = match (packed, source) {
+                    // The packed file is read, too.
+                    (Some(packed), _) => (size_bytes + self.size_of(packed), Some(making(true))),
+                    (None, Source::Home) => match self.work.packed_bytes(self.desk.core(), object) {
+                        Some(packed_bytes) => (packed_bytes, Some(making(false))),
+                        None => (size_bytes, None),
+                    },
+                    (None, Source::Peer(_)) => (size_bytes, None),
+                };
+                let ask = Ask { target, source, object, size_bytes, awaits, watched, made };
                 self.transfers.ask(number, ask, &mut self.time, &mut self.hardware, &mut self.nodes);
             }
             NodeAction::Start { task, attempt, inputs, .. } => {
@@ -552,12 +559,12 @@ impl<'a> World<'a> {
     }
 
     fn on_fetched(&mut self, number: u32, transfer: u32) {
-        let Ended { target, source, object, is_here, is_made } =
+        let Ended { target, source, object, is_here, moved_bytes } =
             self.transfers.end(number, transfer, &mut self.nodes);
         let result = if is_here {
             let size_bytes = self.size_of(object);
-            if !is_made {
-                self.record.recorder.moved(source, size_bytes);
+            if let Some(moved_bytes) = moved_bytes {
+                self.record.recorder.moved(source, moved_bytes);
             }
             let version = (source == Source::Home).then(|| self.work.version_of(size_bytes));
             Ok(Fetched { digest: digest_of(object), size_bytes, version })

@@ -139,6 +139,7 @@ pub fn machine(nodes: u32) -> Machine {
             home_scratch_per_s: Some(21.0),
             disk_write: write_cost(25.0, 76.0),
             home_write: write_cost(1123.0, 3420.0),
+            ..Costs::default()
         },
         ..base
     }

@@ -372,7 +372,7 @@ pub fn stacking() -> Vec<Experiment> {
     let one = |case: StackingCase, locality: Locality, n_processors: u32| {
         let mut machine = machine("tg-anl-64-2008", None);
         machine.nodes = n_processors / machine.slots_per_node;
-        let uncompress = if case.diffusion { Uncompress::FirstTask } else { Uncompress::EachTask };
+        let uncompress = if case.diffusion { Uncompress::OncePerNode } else { Uncompress::EachTask };
         let placement = if case.diffusion { max_compute_util::NAME } else { first_available::NAME };
         let disk_bytes_per_s = machine.disk_bytes_per_s as u64;
         Experiment {

@@ -74,6 +74,7 @@ impl Compute {
 /// The sizes of files, in bytes.
 #[derive(Clone, Debug)]
 pub enum Sizes {
+    /// All files are of this size, and what nodes make of them is larger.
     Same(u64),
     /// A size for each file, inputs and outputs, by location.
     Each(FxHashMap<String, u64>),
@@ -83,6 +84,7 @@ impl Sizes {
     /// The size of the file at `location`; `None`: there is no such file.
     pub fn of(&self, location: &str) -> Option<u64> {
         match self {
+            Sizes::Same(bytes) if Made::of(location).is_some() => Some(bytes * UNPACKED_RATIO),
             Sizes::Same(bytes) => Some(*bytes),
             Sizes::Each(all) => all.get(location).copied().or_else(|| {
                 // What nodes make of a packed file, and nobody has measured.
@@ -94,7 +96,7 @@ impl Sizes {
 
 /// How much larger than the packed file that is taken to be which nodes make of it: like the images of `Raicu09`
 /// section 5.2, 2 MB packed and 6 MB unpacked.
-const UNPACKED_RATIO: u64 = 3;
+pub(crate) const UNPACKED_RATIO: u64 = 3;
 
 pub struct Workload {
     pub name: String,

@@ -15,9 +15,6 @@ const AWAIT_NS_MAX: u64 = 30 * super::S;
 const AWAIT_STEP_NS: u64 = 5_000_000;
 /// How often a receiver looks whether its source has sent on the last byte.
 const SENT_ON_STEP_NS: u64 = 1_000_000;
-/// Bytes that a node makes in a second of a packed file, beside writing them: what `eyas-lab bench once` measures of
-/// an archive in gzip on one processor.
-const MADE_BYTES_PER_S: f64 = 250e6;
 
 /// What an executor asks for.
 pub(super) struct Ask {
@@ -29,8 +26,16 @@ pub(super) struct Ask {
     pub awaits: bool,
     /// The dispatcher wants to hear how far the transfer has come.
     pub watched: bool,
-    /// The node makes the object of another one that it has.
-    pub is_made: bool,
+    pub made: Option<Making>,
+}
+
+/// The node makes the object of a packed one.
+#[derive(Clone, Copy)]
+pub(super) struct Making {
+    /// Bytes of what is made.
+    pub bytes: u64,
+    /// The packed one is in the node's cache; otherwise it is read from home while the object is made.
+    pub is_packed_here: bool,
 }
 
 struct Transfer {
@@ -44,7 +49,7 @@ struct Transfer {
     /// Until this moment the source may only be about to receive the object.
     patience_ends: Timestamp,
     watched: bool,
-    is_made: bool,
+    made: Option<Making>,
     since: Timestamp,
 }
 
@@ -55,8 +60,8 @@ pub(super) struct Ended {
     pub object: ObjectId,
     /// The object has come. `false`: the source did not have it any more.
     pub is_here: bool,
-    /// The node has made it.
-    pub is_made: bool,
+    /// The bytes that came from elsewhere; `None`: the node made the object of what it had.
+    pub moved_bytes: Option<u64>,
 }
 
 /// See the module. The number of a transfer that has ended is given to a new one.
@@ -80,7 +85,7 @@ impl Transfers {
             self.transfers.push(None);
             self.transfers.len() as u32 - 1
         });
-        let Ask { target, source, object, size_bytes, awaits, watched, is_made } = ask;
+        let Ask { target, source, object, size_bytes, awaits, watched, made } = ask;
         self.transfers[transfer as usize] = Some(Transfer {
             target,
             source,
@@ -90,10 +95,11 @@ impl Transfers {
             is_between: false,
             patience_ends: time.now.plus_ns(if awaits { AWAIT_NS_MAX } else { 0 }),
             watched,
-            is_made,
+            made,
             since: time.now,
         });
-        let opened = if source == Source::Home && !is_made { hardware.opened_at(time.now) } else { None };
+        let asks_home = source == Source::Home && !made.is_some_and(|making| making.is_packed_here);
+        let opened = if asks_home { hardware.opened_at(time.now) } else { None };
         match opened {
             Some(at_ns) => time.at(at_ns, Ev::Opened { node: number, transfer }),
             None => self.begin(number, transfer, time, hardware, nodes),
@@ -116,7 +122,7 @@ impl Transfers {
         let mut from_site = HOME_SITE;
         let mut crossed: Option<Vec<ResourceId>> = match asked.source {
             // It uses the node's disk, and nothing else that others use.
-            Source::Home if asked.is_made => {
+            Source::Home if asked.made.is_some_and(|making| making.is_packed_here) => {
                 from_site = to.site;
                 Some(vec![to.disk])
             }
@@ -181,7 +187,7 @@ impl Transfers {
         hardware: &Hardware<'_>,
         nodes: &Nodes,
     ) {
-        let &Transfer { source, object, is_between, is_made, size_bytes, .. } =
+        let &Transfer { source, object, is_between, made, .. } =
             self.transfers[transfer as usize].as_ref().expect("it is under way");
         if let Source::Peer(peer) = source
             && nodes.find(peer.0).is_some_and(|peer| peer.is_receiving(object))
@@ -189,10 +195,12 @@ impl Transfers {
             // The source sends the object on while it receives it, so it cannot have sent the last byte before it has that byte.
             return time.after(SENT_ON_STEP_NS, Ev::SentOn { node: number, transfer });
         }
-        let latency_ns = match source {
-            Source::Home if is_made => (size_bytes as f64 / MADE_BYTES_PER_S * 1e9) as u64,
-            Source::Home => hardware.machine.home_latency_ns,
-            Source::Peer(_) => 2 * hardware.machine.message_ns,
+        let making_ns =
+            |making: Making| (making.bytes as f64 / hardware.machine.costs.made_bytes_per_s * 1e9) as u64;
+        let latency_ns = match (source, made) {
+            (Source::Home, Some(making)) if making.is_packed_here => making_ns(making),
+            (Source::Home, made) => hardware.machine.home_latency_ns + made.map_or(0, making_ns),
+            (Source::Peer(_), _) => 2 * hardware.machine.message_ns,
         };
         let way_ns =
             hardware.machine.sites.filter(|_| is_between).map_or(0, |sites| 2 * sites.between_latency_ns);
@@ -203,13 +211,15 @@ impl Transfers {
     pub fn end(&mut self, number: u32, transfer: u32, nodes: &mut Nodes) -> Ended {
         let ended = self.transfers[transfer as usize].take().expect("each transfer ends once");
         self.free.push(transfer);
-        let Transfer { target, source, object, flow, is_made, .. } = ended;
+        let Transfer { target, source, object, flow, made, size_bytes, .. } = ended;
+        let moved_bytes =
+            if made.is_some_and(|making| making.is_packed_here) { None } else { Some(size_bytes) };
         if flow.is_some()
             && let Some(node) = nodes.find_mut(number)
         {
             node.end_receiving(object);
         }
-        Ended { target, source, object, is_here: flow.is_some(), is_made }
+        Ended { target, source, object, is_here: flow.is_some(), moved_bytes }
     }
 
     /// A node is gone: transfers from it to other nodes break off.

@@ -6,6 +6,7 @@ use crate::workload::sanity::{Largest, Watch};
 use crate::workload::{ArrivingTasks, Compute, Sizes, Workload};
 use eyas_core::array::TaskArray;
 use eyas_core::dispatcher::Dispatcher;
+use eyas_core::location::Made;
 use eyas_core::{HomeVersion, ObjectId, TaskId, Timestamp, placement};
 use std::sync::Arc;
 
@@ -119,6 +120,12 @@ impl Work {
             self.size_of.push(self.sizes.of(&core.work().location(next).written().text()));
         }
         self.size_of[i]
+    }
+
+    /// The size of the packed file that nodes make `object` of; `None`: they do not make it.
+    pub fn packed_bytes(&self, core: &Dispatcher, object: ObjectId) -> Option<u64> {
+        let location = core.work().location(object).written();
+        self.sizes.of(Made::of(&location.text())?.packed)
     }
 
     /// The version that home gives for a file of `size_bytes`.
