@@ -78,7 +78,9 @@ def test_a_task_gets_a_node_that_is_large_enough_where_none_that_is_there_is(
     assert "one that may still come is" in up.ask("explain", "a")
     assert ", 1 beside them that was started by hand, provisioning" in up.ask("status")
     up.kill("provider")
-    wait_until(lambda: "`eyas provider` has ended" in up.ask("explain", "a"), "a word on the provider that is gone")
+    wait_until(
+        lambda: "`eyas provider` has ended" in up.ask("explain", "a"), "a word on the provider that is gone"
+    )
     held.unlink()
     up.start()
     assert "2 done, 0 failed" in waiting.wait(60).stderr
@@ -346,6 +348,20 @@ def test_a_head_that_is_killed_leaves_no_node_behind(batch: Batch, cluster: Clus
     wait_until(lambda: len(up.names()) == 2, "two nodes")
     up.kill("provider", "dispatcher")
     wait_until(lambda: not batch.running(), "the nodes to end with their lease")
+    # Nobody finds the work on the login node because the options were left out.
+    for nodes in ("1", "0..1"):
+        done = up.eyas.run("up", "--dir", str(up.dir), "--nodes", nodes, status=3)
+        assert (
+            "was killed; its nodes came from --provider command\nhint: `eyas up` with the options"
+            in done.stderr
+        )
+    assert (
+        "with the options that it had (--provider command and the others)"
+        in up.eyas.run("wait", status=3).stderr
+    )
+    up.ask("down")
+    up.eyas.run("up", "--dir", str(up.dir), "--nodes", "1")
+    up.down()
 
 
 def test_an_executor_that_is_refused_its_folder_leaves_it_alone(cluster: Cluster, batch: Batch) -> None:

@@ -169,6 +169,23 @@ def test_a_host_that_cannot_be_reached_is_said_while_others_work(
     assert "2 done, 0 failed" in running.wait().stderr
 
 
+def test_three_bad_hosts_end_nothing_while_a_good_one_starts(
+    eyas: Eyas, ssh: Ssh, cluster: Cluster, tmp_path: Path
+) -> None:
+    """They refuse before a good host can have joined."""
+    gate = tmp_path / "gate"
+    options = ssh.options(1)
+    bad = ["nobody.invalid", "nowhere.invalid", "never.invalid"]
+    with open(ssh.folder / "hosts.txt", "a") as hosts:
+        hosts.writelines(f"{host}\n" for host in bad)
+    tasks = cluster.list_of([cluster.task(f"t{i}", "echo x > out", gate=gate) for i in range(8)])
+    running = eyas.start("run", tasks, *options)
+    for number, host in enumerate(bad, start=2):
+        running.wait_for_text(f"warning: node{number} could not be started: {host}: ssh: ")
+    gate.touch()
+    assert "8 done, 0 failed" in running.wait().stderr
+
+
 def test_what_cannot_be_is_refused_in_one_sentence(run: Run, tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"command": ["true"]}\n')
     (tmp_path / "hosts").write_text("c01\nc02\n")

@@ -87,7 +87,7 @@ pub struct ProvideArgs {
     /// Starts a block, which is one node, and prints its id; {name}, {join}, {script} and {walltime} are filled in
     #[arg(long, value_name = "COMMAND")]
     pub start: Option<String>,
-    /// Prints a line for each block: its id, its name, and queued, running or ended
+    /// Prints a line for each block: its id, its name, and queued, running, stuck or ended; a reason may follow
     #[arg(long, value_name = "COMMAND")]
     pub list: Option<String>,
     /// Ends a block; {id} and {name} are filled in

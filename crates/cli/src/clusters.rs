@@ -11,6 +11,7 @@
 
 use crate::args::JoinArgs;
 use crate::dirs::{default_cluster_dir, dispatcher_dir, state_dir};
+use crate::outlived::kept_provider;
 use crate::{Exit, Fault};
 use eyas_runtime::dispatcher::JOIN_FILE;
 use eyas_runtime::locks::{dispatcher_lock, holder_of};
@@ -249,8 +250,12 @@ fn none_up_now() -> Fault {
                 true => "`eyas up`".to_string(),
                 false => format!("`eyas up --dir {}`", known.dir.display()),
             };
+            let with = match kept_provider(&dispatcher_dir(&known.dir)) {
+                Some(kind) => format!(" with the options that it had (--provider {kind} and the others)"),
+                None => String::new(),
+            };
             Fault::new(Exit::Cluster, "no cluster is up; the last one was ended without a word")
-                .hint(format!("{how} starts it again and goes on with what was submitted to it"))
+                .hint(format!("{how}{with} starts it again and goes on with what was submitted to it"))
         }
         None => none_up(),
     }

@@ -39,6 +39,13 @@ pub fn kept_words(dispatcher_dir: &Path) -> Option<Vec<String>> {
     serde_json::from_slice(&std::fs::read(dispatcher_dir.join(WORDS)).ok()?).ok()
 }
 
+/// The kind of provider that the cluster was started with last, if its nodes are elsewhere.
+pub fn kept_provider(dispatcher_dir: &Path) -> Option<String> {
+    let words = kept_words(dispatcher_dir)?;
+    let kind = words.iter().find_map(|word| word.strip_prefix("--provider="))?;
+    (kind != "local").then(|| kind.to_string())
+}
+
 /// The words that a provider is started with: `provider`, in the place of a program's name, and its options.
 #[derive(Parser)]
 struct Words {

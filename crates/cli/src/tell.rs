@@ -8,11 +8,12 @@ use crate::source::{self, Source};
 use crate::{Exit, Fault, figures, json};
 use clap::Args;
 use eyas_client::Client;
-use eyas_core::RunId;
 use eyas_core::log::{PrintedLine, PrintedStream};
+use eyas_core::{ExecutorId, RunId};
 use eyas_report::TaskStory;
 use eyas_text::{line_of, shown, shown_path};
 use eyas_wire::message::{BlockLine, Captured, Explained};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -147,11 +148,16 @@ fn story_of(e: Explained) -> TaskStory {
         submitted: e.submitted,
         printed: printed.collect(),
         log_lines: e.log_lines,
-        executors: e.executors.into_iter().map(|(id, name)| (id.0, name)).collect(),
+        executors: by_number(e.executors),
+        lives: e.lives.into_iter().map(|(began, names)| (began, by_number(names))).collect(),
         objects: e.objects.into_iter().map(|(id, location)| (id.0, location)).collect(),
         spec: e.spec,
         patterns: e.patterns,
     }
+}
+
+fn by_number(names: Vec<(ExecutorId, String)>) -> BTreeMap<u32, String> {
+    names.into_iter().map(|(executor, name)| (executor.0, name)).collect()
 }
 
 /// The report of the requested runs: all of them or one, by default the newest.

@@ -65,6 +65,14 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
                 .hint("it may be on its way to its end: try again, or end that process"));
         };
         let was_up = dispatchers.is_empty();
+        // The join file goes when a cluster ends in order.
+        let kept = outlived::kept_provider(&plan.dir).filter(|_| !was_up && !elsewhere && join.exists());
+        if let Some(kind) = kept {
+            let message = format!("the cluster in {} was killed; its nodes came from --provider {kind}", shown_path(&dir));
+            let hint = "`eyas up` with the options that it had goes on with its work; `eyas down` ends what is left of it, and \
+                        then `eyas up` starts it with nodes of this machine";
+            return Err(Fault::new(Exit::Cluster, message).hint(hint));
+        }
         let mut cluster = LocalCluster::default();
         cluster.start_dispatchers(&plan, &dispatchers)?;
         let mut client = Client::connect(&join).await?;
@@ -273,6 +281,12 @@ pub fn down(args: JoinArgs) -> Result<Exit, Fault> {
             Err(e) => return Err(e.into()),
         };
         let join = Join::read(&path).ok();
+        let n_unfinished: u64 = match client.status().await {
+            Ok(status) => {
+                status.runs.iter().map(|r| r.n_tasks - (r.n_done + r.n_failed + r.n_cancelled)).sum()
+            }
+            Err(_) => 0,
+        };
         client.shut_down().await?;
         // The join file goes when the dispatcher does.
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -287,6 +301,12 @@ pub fn down(args: JoinArgs) -> Result<Exit, Fault> {
             ending::await_provider(Path::new(&join.dir), &join.cluster)?;
         }
         writeln!(eyas_text::stdout(), "the cluster has ended")?;
+        if n_unfinished > 0 {
+            let tasks = plural(n_unfinished, "task");
+            eyas_text::say!(
+                "note: {tasks} had not ended; the same `eyas up` goes on with what was submitted"
+            );
+        }
         Ok(Exit::Good)
     })
 }

@@ -47,7 +47,11 @@ pub struct TaskStory {
     /// Lines of the event log that speak of it, oldest first. Others do no harm; joins and losses of its
     /// executors and headers of later lives make the story better.
     pub log_lines: Vec<String>,
+    /// Names of executors, of the last dispatcher process.
     pub executors: BTreeMap<u32, String>,
+    /// The dispatcher processes: when each began, and names of its executors. Empty: the lines themselves say when an executor's
+    /// name changes.
+    pub lives: Vec<(Timestamp, BTreeMap<u32, String>)>,
     /// Locations of objects.
     pub objects: BTreeMap<u32, String>,
     pub printed: Vec<PrintedLine>,

@@ -49,7 +49,7 @@ pub fn read_group(dirs: &[PathBuf]) -> Result<RunLog, Error> {
 pub fn story_from_group(dirs: &[PathBuf], name: &str, run: Option<RunId>) -> Result<TaskStory, Error> {
     if dirs.len() > 1 && name.starts_with('#') {
         let context = "each dispatcher of a group numbers its own tasks; name the task by its id";
-        return Err(Error::new(ErrorKind::NoTask, "explain the task", context));
+        return Err(Error::new(ErrorKind::NoTask, "find the task", context));
     }
     let mut newest: Option<TaskStory> = None;
     let mut unknown = None;

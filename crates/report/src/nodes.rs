@@ -20,6 +20,10 @@ use std::path::Path;
 pub const NONE_DECIDED: &str = "Nobody has decided on nodes here: the nodes of this cluster were there from the start, or were \
                                 started by hand. `--nodes 0..4` or `--provider` has eyas request and release them.";
 
+/// The same where somebody could have brought nodes.
+pub const NONE_NEEDED: &str = "`eyas provider` was there and has decided nothing: no node was needed, or it ended before it could \
+                               request one. `eyas status` has its last word, and provider.log beside the dispatcher's log the rest.";
+
 /// All decisions of one log.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct NodesStory {
@@ -29,6 +33,8 @@ pub struct NodesStory {
     pub decisions: Vec<ShownDecision>,
     /// When nobody brought nodes any more, and when somebody did again.
     pub providers: Vec<ShownProvider>,
+    /// Whether there ever was somebody who could bring nodes.
+    pub had_provider: bool,
 }
 
 /// Nobody brings nodes any more, or somebody does again.
@@ -67,7 +73,8 @@ pub fn nodes_story(dir: &Path) -> Result<NodesStory, Error> {
     let decisions = fold.nodes.decisions().iter().map(|decided| shown_decision(decided, began)).collect();
     let providers = fold.nodes.providers().iter().map(|change| shown_provider(*change, began)).collect();
     let cluster = life.map(|life| life.cluster.clone()).unwrap_or_default();
-    Ok(NodesStory { cluster, began, decisions, providers })
+    let had_provider = fold.nodes.had_provider();
+    Ok(NodesStory { cluster, began, decisions, providers, had_provider })
 }
 
 fn shown_provider(change: ProviderChange, began: Timestamp) -> ShownProvider {
@@ -95,10 +102,11 @@ fn shown_decision(NodesDecision { decision, released }: &NodesDecision, began: T
 
 /// The story as text, which ends with a line end.
 pub fn nodes_lines(story: &NodesStory) -> String {
-    if story.decisions.is_empty() {
-        return format!("{NONE_DECIDED}\n");
-    }
     let mut text = String::new();
+    if story.decisions.is_empty() {
+        let none = if story.had_provider { NONE_NEEDED } else { NONE_DECIDED };
+        let _ = writeln!(text, "{none}");
+    }
     let mut before = None;
     let mut providers = story.providers.iter().peekable();
     let mut tell_until = |after_ns: u64, text: &mut String| {
@@ -153,7 +161,10 @@ pub fn sentence(decision: &Decision) -> String {
     };
     let seen = &decision.seen;
     let why = match &decision.why {
-        Why::BelowMinimum => format!("as at least {} are to be there", nodes(seen.nodes_min)),
+        Why::BelowMinimum => {
+            let is = if seen.nodes_min == 1 { "is" } else { "are" };
+            format!("as at least {} {is} to be there", nodes(seen.nodes_min))
+        }
         Why::Tasks { n_wanted, tasks_per_slot } => {
             let tasks = match tasks_per_slot {
                 1 => "each task".to_string(),
@@ -282,6 +293,7 @@ mod tests {
             began: Timestamp(5 * S),
             decisions,
             providers: vec![],
+            had_provider: false,
         })
     }
 
@@ -325,6 +337,7 @@ mod tests {
             began: Timestamp(0),
             decisions: vec![shown_decision(&decided, Timestamp(0))],
             providers: vec![of(10, false), of(30, true)],
+            had_provider: true,
         });
         let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} in\n{text}"));
         assert!(at("10.0 s       no node comes or goes any more") < at("20.0 s   +1  requested 1 node"));

@@ -574,6 +574,8 @@ pub struct Provisioner {
     pub blocks: Vec<BlockLine>,
     /// What does not work at the moment, in sentences.
     pub troubles: Vec<String>,
+    /// Why the provisioner ends now; `None`: it goes on.
+    pub ends: Option<String>,
     /// Where nodes come from elsewhere: how often the batch system was asked for something.
     pub calls: Option<Calls>,
     /// From the provisioner: what it has decided since it asked last. For users: the last of its decisions.
@@ -726,8 +728,11 @@ pub struct Explained {
     pub reason: Option<String>,
     /// The event log's lines about this task, oldest first.
     pub log_lines: Vec<String>,
-    /// Names of executors that the lines mention.
+    /// Names of executors of the present dispatcher process.
     pub executors: Vec<(ExecutorId, String)>,
+    /// The dispatcher processes of the log: when each began, and the names of those of its executors that the lines mention. The
+    /// numbers of executors begin anew with each process.
+    pub lives: Vec<(Timestamp, Vec<(ExecutorId, String)>)>,
     /// The patterns that the task takes part in.
     pub patterns: Vec<String>,
     /// Locations of objects that the lines mention.

@@ -23,7 +23,8 @@
 //!      until a person does something about it. A cancellation that shows no effect is repeated.
 //!   4. *No hammering*: after [`FAILURES_MAX`] blocks in a row that were over or stuck before a node of them joined, all while no
 //!      node was there, or as many refused submissions or listings of a provider that never had a block nor saw a node of this
-//!      cluster, [`Blocks::look`] gives up.
+//!      cluster, [`Blocks::look`] gives up. Blocks that started before the first of these failures are waited for. Where each number is a
+//!      host, each host is tried first, up to [`HOSTS_TRIED_MAX`] of them, and the next one at once: a bad host says nothing of others.
 //!
 //!   5. *In time*: while tasks wait, a node counts as one that leaves as long before its end as nodes took lately from
 //!      their request until they joined, at most for half of its life. So its successor waits in the queue meanwhile.
@@ -39,6 +40,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// So many failures in a row say that there is no point in going on.
 pub const FAILURES_MAX: u32 = 3;
+/// Of hosts that are known by name, so many are tried before all are given up.
+const HOSTS_TRIED_MAX: u32 = 20;
 /// The longest wait after commands that failed.
 pub const BACKOFF_NS_MAX: u64 = 300 * S;
 /// A cancelled block that is still listed after that is cancelled again.
@@ -172,6 +175,8 @@ struct Block {
     id: Option<String>,
     /// When its submission was answered.
     submitted: Timestamp,
+    /// An earlier provider, which may have had other options, has submitted it.
+    is_adopted: bool,
     /// Listings in a row that lacked it.
     n_unlisted: u32,
     /// See [`Listed::why`].
@@ -252,6 +257,10 @@ pub struct Blocks {
     next_number: u32,
     /// Blocks in a row that were over before a node of them had joined, while no node was there.
     n_failures: u32,
+    /// When the first of them was over.
+    failing_since: Timestamp,
+    /// How often blocks of a number were over before a node of them had joined, since one joined last.
+    failed: BTreeMap<u32, u32>,
     /// When the last submission failed, until a listing that began later has shown whether its block exists all the same.
     in_doubt_since: Option<Timestamp>,
     /// A submission was refused beside so many blocks, and none has succeeded beside as many since.
@@ -283,6 +292,8 @@ impl Blocks {
             listings: Pace::default(),
             next_number: 1,
             n_failures: 0,
+            failing_since: Timestamp::default(),
+            failed: BTreeMap::new(),
             in_doubt_since: None,
             limit: None,
             n_beside: 0,
@@ -512,12 +523,25 @@ impl Blocks {
         by_id.map(|(number, _)| *number)
     }
 
-    /// A number that no block has, and no executor that the dispatcher knows.
+    /// A number that no block has, and no executor that the dispatcher knows. Of hosts, the one that has failed least.
     fn free_number(&self, seen: &Seen) -> u32 {
         let known: BTreeSet<u32> = seen.nodes.iter().filter_map(|(_, name)| self.number_of(name)).collect();
         let is_free = |number: &u32| !self.blocks.contains_key(number) && !known.contains(number);
+        if self.has_hosts() {
+            let hosts = (1..=self.config.number_max).filter(is_free);
+            if let Some(number) = hosts.min_by_key(|number| self.order_of(*number)) {
+                return number;
+            }
+        }
         let first = if self.config.reuses_numbers { 1 } else { self.next_number };
         (first..).find(is_free).expect("there are more numbers than nodes")
+    }
+
+    /// Which of two numbers is tried first. Behind the last host are those that wait until a host is free.
+    fn order_of(&self, number: u32) -> (bool, u32, u32) {
+        let (is_behind, n_failed) =
+            (number > self.config.number_max, self.failed.get(&number).copied().unwrap_or(0));
+        (is_behind, n_failed, number)
     }
 
     // ------------------------------------------------------------ what was seen
@@ -530,8 +554,9 @@ impl Blocks {
             let Some(block) = self.blocks.get_mut(&number) else { continue };
             if block.joined.insert(view.executor) {
                 self.n_failures = 0;
+                self.failed.remove(&number);
                 self.provisioner.request_ended(now, 1, true);
-                self.provisioner.saw_node(size);
+                self.provisioner.saw_node(size, block.is_adopted);
                 block.first_joined.get_or_insert(now);
                 if block.state == State::Queued {
                     block.state = State::Running { since: now };
@@ -570,7 +595,7 @@ impl Blocks {
                     self.notices.push(BlockAction::Cancel { id, name: name.clone() });
                 }
             }
-            self.nodes_failed(now, name, n_late, why);
+            self.nodes_failed(now, number, n_late, why);
         }
     }
 
@@ -592,6 +617,7 @@ impl Blocks {
             state: State::Queued,
             id: Some(line.id.clone()),
             submitted: now,
+            is_adopted: wanted.is_none(),
             n_unlisted: 0,
             why: line.why.clone(),
             joined: BTreeSet::new(),
@@ -613,7 +639,7 @@ impl Blocks {
         self.notices.push(BlockAction::Cancel { id, name: name.clone() });
         if block.joined.is_empty() {
             let n_nodes = block.n_nodes;
-            self.nodes_failed(now, name, n_nodes, why);
+            self.nodes_failed(now, number, n_nodes, why);
         }
     }
 
@@ -621,23 +647,53 @@ impl Blocks {
     fn end(&mut self, now: Timestamp, number: u32, why: String) {
         let Some(block) = self.blocks.remove(&number) else { return };
         if block.joined.is_empty() && !block.is_cancelled() {
-            self.nodes_failed(now, self.name(number), block.n_nodes, why.clone());
+            self.nodes_failed(now, number, block.n_nodes, why.clone());
         }
         self.notices.push(BlockAction::Over { name: self.name(number), why });
     }
 
-    fn nodes_failed(&mut self, now: Timestamp, name: String, n_nodes: u32, why: String) {
-        self.provisioner.request_ended(now, n_nodes, false);
+    fn nodes_failed(&mut self, now: Timestamp, number: u32, n_nodes: u32, why: String) {
+        let name = self.name(number);
+        *self.failed.entry(number).or_default() += 1;
+        // A bad host says nothing of the next one.
+        match self.has_untried_host() {
+            true => self.provisioner.request_dropped(now, n_nodes),
+            false => self.provisioner.request_ended(now, n_nodes, false),
+        }
         let has_nodes = self
             .blocks
             .values()
             .any(|block| block.joined.iter().any(|executor| self.present.contains(executor)));
         // Where other nodes work, the source is not to blame.
         self.n_failures = if has_nodes { 0 } else { self.n_failures + 1 };
+        if self.n_failures == 1 {
+            self.failing_since = now;
+        }
         self.notices.push(BlockAction::Failed { name: name.clone(), why: why.clone() });
-        if self.n_failures >= FAILURES_MAX {
+        if self.n_failures >= FAILURES_MAX && !self.has_hope() {
             self.gave_up.get_or_insert(GaveUp::NoNode { name, why });
         }
+    }
+
+    /// Whether a node may still come of what was begun before the first of the failures, or of a host that was not tried.
+    fn has_hope(&self) -> bool {
+        let is_starting = |block: &Block| {
+            matches!(block.state, State::Running { .. })
+                && block.n_pending() > 0
+                && block.submitted < self.failing_since
+        };
+        (self.n_failures < HOSTS_TRIED_MAX && self.has_untried_host())
+            || self.blocks.values().any(is_starting)
+    }
+
+    /// Whether there is a host of which no block has failed since one joined there last.
+    fn has_untried_host(&self) -> bool {
+        self.has_hosts() && (1..=self.config.number_max).any(|number| !self.failed.contains_key(&number))
+    }
+
+    /// Whether each number is a host of its own.
+    fn has_hosts(&self) -> bool {
+        self.config.number_max < u32::MAX
     }
 
     fn command_failed(&mut self, what: &'static str, why: String, wait_ns: u64, is_hopeless: bool) {
@@ -711,6 +767,7 @@ impl Blocks {
                 state: State::Wanted,
                 id: None,
                 submitted: Timestamp::default(),
+                is_adopted: false,
                 n_unlisted: 0,
                 why: String::new(),
                 joined: BTreeSet::new(),
@@ -792,7 +849,7 @@ impl Blocks {
         let wanted: Vec<u32> = self.blocks.iter().filter(is_wanted).map(|(number, _)| *number).collect();
         for number in wanted {
             let free = self.free_number(seen);
-            if free < number {
+            if self.order_of(free) < self.order_of(number) {
                 let block = self.blocks.remove(&number).expect("it was just found");
                 self.blocks.insert(free, block);
             }

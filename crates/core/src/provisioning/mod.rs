@@ -456,11 +456,20 @@ impl Provisioner {
         Size::of_node(self.config.slots_per_node, self.config.memory_per_node, &self.config.equipment)
     }
 
-    /// A node turns out to have this size, which is what further ones are expected to bring.
-    pub fn saw_node(&mut self, size: &Size) {
+    /// A node turns out to have this size, which is what further ones are expected to bring. `is_of_before`: it was requested with
+    /// options that may have been other ones, so that it says nothing of the equipment, which options name.
+    pub fn saw_node(&mut self, size: &Size, is_of_before: bool) {
         self.config.slots_per_node = size.slots().max(1);
         self.config.memory_per_node = size.memory_bytes;
-        self.config.equipment = Equipment { gpus: size.gpu_parts / PARTS, resources: size.resources.clone() };
+        if !is_of_before {
+            self.config.equipment =
+                Equipment { gpus: size.gpu_parts / PARTS, resources: size.resources.clone() };
+        }
+    }
+
+    /// Nodes that were requested will not come for a reason that says nothing of other ones, so the next may be requested at once.
+    pub fn request_dropped(&mut self, now: Timestamp, n_nodes: u32) {
+        self.answered(now, n_nodes, false);
     }
 
     /// A request has ended: `ok`, its nodes have joined; otherwise they will not come.

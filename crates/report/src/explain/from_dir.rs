@@ -26,7 +26,7 @@ pub fn story_from_dir(dir: &Path, name: &str, run: Option<RunId>) -> Result<Task
         let of = run.map_or(String::new(), |run| format!(" of run {run}"));
         let context =
             format!("no task{of} is called {name} in the log in {}", shown_path(dir), name = shown(name));
-        return Err(Error::new(ErrorKind::NoTask, "explain the task", context));
+        return Err(Error::new(ErrorKind::NoTask, "find the task", context));
     };
     let mut story = TaskStory {
         task,
@@ -127,6 +127,7 @@ impl Collector<'_> {
         match entry {
             // A dispatcher process goes on with an attempt that an earlier process began.
             Entry::Header(header) => {
+                self.story.lives.push((header.t, BTreeMap::new()));
                 if fold.lives.len() > 1 && fold.attempts.of(self.story.task).is_some() {
                     self.keep(header);
                 }
@@ -181,7 +182,7 @@ impl Collector<'_> {
         }
     }
 
-    /// The name of the executor is noted. The line is kept where the task's attempt comes back or the executor has a new name.
+    /// The name of the executor is noted. The line is kept where the task's attempt comes back or is over.
     fn on_executor_joined(
         &mut self,
         t: Timestamp,
@@ -190,9 +191,10 @@ impl Collector<'_> {
         changes: &[Change<'_>],
     ) {
         let has_task = offer.attempts.iter().any(|(of, _)| *of == self.story.task);
-        let renamed = self.story.executors.get(&executor.0).is_some_and(|name| *name != offer.name);
-        self.story.executors.entry(executor.0).or_insert(offer.name.clone());
-        if has_task || has_ended_attempt(changes) || renamed {
+        if let Some((_, names)) = self.story.lives.last_mut() {
+            names.insert(executor.0, offer.name.clone());
+        }
+        if has_task || has_ended_attempt(changes) {
             let offer = Offer { held: vec![], ..offer.clone() };
             self.keep(&Line { t, what: What::In(Event::ExecutorJoined { executor, offer }) });
         }

@@ -81,7 +81,11 @@ impl History {
         let mut reader =
             Reader { story, history: History::default(), executor_names: story.executors.clone() };
         for text in &story.log_lines {
-            match serde_json::from_str::<Line>(text) {
+            let line = serde_json::from_str::<Line>(text);
+            if let Ok(Line { t, .. }) = &line {
+                reader.enter_life(*t);
+            }
+            match line {
                 Ok(Line { t, what: What::In(event) }) => reader.read_event(t, event),
                 Ok(Line { t, what: What::Out(action) }) => reader.read_action(t, action),
                 Err(_) => reader.read_header(text),
@@ -105,6 +109,17 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    /// The names of executors are those of the dispatcher process that wrote the line of time `t`.
+    fn enter_life(&mut self, t: Timestamp) {
+        let n_begun = self.story.lives.partition_point(|(began, _)| *began <= t);
+        let Some((_, names)) = n_begun.checked_sub(1).and_then(|life| self.story.lives.get(life)) else {
+            return;
+        };
+        let is_last = n_begun == self.story.lives.len();
+        self.executor_names = if is_last { self.story.executors.clone() } else { BTreeMap::new() };
+        self.executor_names.extend(names.clone());
+    }
+
     /// A header says that another dispatcher process goes on.
     fn read_header(&mut self, text: &str) {
         if !self.history.attempts.is_empty() && serde_json::from_str::<Header>(text).is_ok() {

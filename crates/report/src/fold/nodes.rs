@@ -37,6 +37,11 @@ impl Nodes {
         &self.providers
     }
 
+    /// Whether there ever was somebody who could bring nodes.
+    pub fn had_provider(&self) -> bool {
+        self.has_provider || !self.providers.is_empty()
+    }
+
     /// Somebody brings nodes from now on, or nobody does. That somebody does for the first time is no change to tell of.
     pub(super) fn note_provider(&mut self, at: Timestamp, is_there: bool) {
         let had_provider = std::mem::replace(&mut self.has_provider, is_there);

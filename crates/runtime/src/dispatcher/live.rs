@@ -2,7 +2,7 @@
 
 use super::group::Whereabouts;
 use crate::clock;
-use crate::eventlog::asked::{Index, lines_about, printed_by, read_printed};
+use crate::eventlog::asked::{About, Index, lines_about, printed_by, read_printed};
 use crate::eventlog::{EventLog, Needed};
 use eyas_core::event::{Action, Event};
 use eyas_core::log::{EVENTS_FILE, PRINTED_FILE};
@@ -194,7 +194,8 @@ impl Outside for Live {
             }
             Answer::Explained(mut explained) => {
                 self.answer_from_disk(connection, number, None, move |dir| {
-                    explained.log_lines = lines_about(&dir.join(EVENTS_FILE), explained.task);
+                    let About { lines, lives } = lines_about(&dir.join(EVENTS_FILE), explained.task);
+                    (explained.log_lines, explained.lives) = (lines, lives);
                     explained.printed = printed_by(&dir.join(PRINTED_FILE), explained.task);
                     ReplyBody::Explained(explained)
                 });

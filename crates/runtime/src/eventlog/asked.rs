@@ -7,10 +7,10 @@ use super::{task_of, to_message};
 use eyas_core::event::{Event, Offer};
 #[cfg(test)]
 use eyas_core::log::PRINTED_FILE;
-use eyas_core::log::{Line, PrintedLine, What};
+use eyas_core::log::{Header, Line, PrintedLine, What};
 use eyas_core::*;
 use eyas_wire::message::*;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
 use std::path::Path;
@@ -78,25 +78,65 @@ pub(crate) fn read_printed(index: &Mutex<Index>, path: &Path, tasks: &mut [TaskP
     }
 }
 
-/// The event log's lines that mention one task, and those that say what became of the executor that had it.
-pub(crate) fn lines_about(path: &Path, task: TaskId) -> Vec<String> {
+/// What an event log has about one task.
+#[derive(Default)]
+pub(crate) struct About {
+    /// The lines that mention it, and those that say what became of the executor that had it.
+    pub lines: Vec<String>,
+    /// The dispatcher processes: when each began, and the names of those of its executors that the lines mention.
+    pub lives: Vec<(Timestamp, Vec<(ExecutorId, String)>)>,
+}
+
+/// A dispatcher process while its lines are read.
+#[derive(Default)]
+struct Life {
+    began: Timestamp,
+    /// All of its executors so far.
+    names: HashMap<u32, String>,
+    mentioned: BTreeMap<ExecutorId, String>,
+}
+
+impl Life {
+    fn mention(&mut self, executor: u32) {
+        if let Some(name) = self.names.get(&executor) {
+            self.mentioned.insert(ExecutorId(executor), name.clone());
+        }
+    }
+}
+
+pub(crate) fn lines_about(path: &Path, task: TaskId) -> About {
     let needle = format!("\"task\":{task}");
-    let Ok(file) = std::fs::File::open(path) else { return vec![] };
+    let Ok(file) = std::fs::File::open(path) else { return About::default() };
     let mut found = vec![];
+    let mut lives: Vec<Life> = vec![Life::default()];
     // Who has the task.
     let mut holder = None;
     for line in BufReader::new(file).lines().map_while(Result::ok) {
+        if line.starts_with("{\"eyas_event_log\":") {
+            if let Ok(header) = serde_json::from_str::<Header>(&line) {
+                lives.push(Life { began: header.t, ..Life::default() });
+                holder = None;
+            }
+            continue;
+        }
+        let life = lives.last_mut().expect("there is one from the beginning");
+        if let Some((executor, name)) = name_in(&line) {
+            life.names.insert(executor, name);
+        }
         let is_of_task = line
             .find(&needle)
             .is_some_and(|at| !line[at + needle.len()..].starts_with(|c: char| c.is_ascii_digit()));
         if let Some(joined) = joined_with(&line, task) {
             holder = executor_in(&joined);
+            holder.into_iter().for_each(|executor| life.mention(executor));
             if found.len() < EXPLAIN_LINES_MAX {
                 found.push(joined);
             }
             continue;
         }
         if is_of_task {
+            numbers_after(&line, "\"executor\":").for_each(|executor| life.mention(executor));
+            numbers_after(&line, "\"from\":").for_each(|executor| life.mention(executor));
             if line.contains("\"assign\":{") {
                 holder = executor_in(&line);
             } else if line.contains("\"end_task\":{") {
@@ -110,7 +150,34 @@ pub(crate) fn lines_about(path: &Path, task: TaskId) -> Vec<String> {
             found.push(line);
         }
     }
-    found
+    let named = lives.into_iter().map(|life| (life.began, life.mentioned.into_iter().collect()));
+    About { lines: found, lives: named.collect() }
+}
+
+/// The number and the name of an executor that joins.
+fn name_in(line: &str) -> Option<(u32, String)> {
+    #[derive(serde::Deserialize)]
+    struct Joins {
+        r#in: Joined,
+    }
+    #[derive(serde::Deserialize)]
+    struct Joined {
+        executor_joined: Named,
+    }
+    #[derive(serde::Deserialize)]
+    struct Named {
+        executor: u32,
+        offer: Offered,
+    }
+    #[derive(serde::Deserialize)]
+    struct Offered {
+        name: String,
+    }
+    if !line.contains("{\"executor_joined\":{") {
+        return None;
+    }
+    let Named { executor, offer } = serde_json::from_str::<Joins>(line).ok()?.r#in.executor_joined;
+    Some((executor, offer.name))
 }
 
 /// How lines begin that say what became of an executor.
@@ -136,10 +203,16 @@ fn joined_with(line: &str, task: TaskId) -> Option<String> {
 
 /// The first executor that a line names.
 fn executor_in(line: &str) -> Option<u32> {
-    const NAME: &str = "\"executor\":";
-    let rest = &line[line.find(NAME)? + NAME.len()..];
-    let n_digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-    rest[..n_digits].parse().ok()
+    numbers_after(line, "\"executor\":").next()
+}
+
+/// The numbers that stand directly behind `key`.
+fn numbers_after<'a>(line: &'a str, key: &'a str) -> impl Iterator<Item = u32> + 'a {
+    line.match_indices(key).filter_map(move |(at, _)| {
+        let rest = &line[at + key.len()..];
+        let n_digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        rest[..n_digits].parse().ok()
+    })
 }
 
 /// The output of a task's attempts.
@@ -175,7 +248,56 @@ mod tests {
         ];
         std::fs::write(&path, lines.join("\n") + "\n").unwrap();
         let expected: Vec<&str> = [1, 3, 5, 6, 8, 9].iter().map(|n| lines[*n]).collect();
-        assert_eq!(lines_about(&path, TaskId(7)), expected);
+        assert_eq!(lines_about(&path, TaskId(7)).lines, expected);
+    }
+
+    #[test]
+    fn executors_have_the_names_of_their_own_dispatcher_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("events.jsonl");
+        let header = |t| {
+            let config = Default::default();
+            let header = Header {
+                eyas_event_log: eyas_core::log::LOG_VERSION,
+                eyas_version: "0".into(),
+                t: Timestamp(t),
+                config,
+                cluster: "c".into(),
+                is_cut: false,
+            };
+            serde_json::to_string(&header).unwrap()
+        };
+        let joined = |t, executor, name: &str| {
+            let offer = Offer { name: name.into(), ..Offer::default() };
+            let event = Event::ExecutorJoined { executor: ExecutorId(executor), offer };
+            serde_json::to_string(&Line { t: Timestamp(t), what: What::In(event) }).unwrap()
+        };
+        let assigned = |t: u64, executor: u32, attempt: u32| {
+            format!(
+                r#"{{"t":{t},"out":{{"assign":{{"executor":{executor},"assignment":{{"task":7,"attempt":{attempt}}}}}}}}}"#
+            )
+        };
+        let lines = [
+            header(1),
+            joined(2, 1, "red"),
+            joined(3, 2, "blue"),
+            assigned(4, 2, 1),
+            header(10),
+            joined(11, 2, "red"),
+            joined(12, 1, "green"),
+            assigned(13, 1, 2),
+            r#"{"t":14,"in":{"attempt_ended":{"executor":1,"report":{"task":7,"inputs":[{"remote_hit":{"from":2}}]}}}}"#.into(),
+        ];
+        std::fs::write(&path, lines.join("\n") + "\n").unwrap();
+        let names: Vec<(u64, Vec<(u32, String)>)> = lines_about(&path, TaskId(7))
+            .lives
+            .into_iter()
+            .map(|(began, names)| (began.0, names.into_iter().map(|(e, name)| (e.0, name)).collect()))
+            .collect();
+        assert_eq!(
+            names[1..],
+            [(1, vec![(2, "blue".into())]), (10, vec![(1, "green".into()), (2, "red".into())])]
+        );
     }
 
     #[test]

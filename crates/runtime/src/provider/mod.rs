@@ -302,6 +302,7 @@ impl Provider {
             prefix: self.blocks.prefix().into(),
             n_pending: self.blocks.n_pending(),
             troubles: self.troubles.iter().map(|(_, sentence)| sentence.clone()).collect(),
+            ends: None,
             calls: self.calls.as_ref().map(CallCount::get),
             decisions: self.decisions.clone(),
             node: self.blocks.provisioner().node(),
@@ -324,7 +325,7 @@ impl Provider {
         self.newest = self.newest.max(status.nodes.iter().map(|(view, _)| view.executor).max());
         if self.newest_at_failure.is_some_and(|then| self.newest > then) {
             self.newest_at_failure = None;
-            self.set_trouble(START, None);
+            self.troubles.retain(|(tried, _)| !tried.starts_with(START));
         }
         let seen = Seen {
             n_ready: status.n_ready,
@@ -371,7 +372,7 @@ impl Provider {
                 let words = self.worker.last_words(&name).await;
                 let sentence = format!("{name} could not be started: {}", with_words(&why, words.clone()));
                 eyas_text::say!("{sentence}");
-                self.set_trouble(START, Some(sentence));
+                self.set_trouble(&format!("{START} {name}"), Some(sentence));
                 self.newest_at_failure = Some(self.newest);
                 if self.failed.len() == FAILED_KEPT {
                     self.failed.remove(0);
@@ -446,8 +447,8 @@ impl Provider {
 
     /// Reports to the dispatcher why this provider ends. The dispatcher shows it to people for as long as there is no other provider.
     async fn say_last(&mut self, why: &ProviderError) {
-        self.troubles = vec![(String::new(), line_of(&why.to_string()).to_string())];
-        let report = self.client.demand(self.describe());
+        let ends = Some(line_of(&why.to_string()).to_string());
+        let report = self.client.demand(message::Provisioner { ends, ..self.describe() });
         // A dispatcher that does not answer now has other troubles.
         let _ = tokio::time::timeout(SAY_LAST_MAX, report).await;
     }

@@ -24,8 +24,8 @@ const MISSED_NS: u64 = 120_000_000_000;
 pub(super) struct Provision {
     /// The provisioner's connection and what it said of itself last.
     provisioner: Option<(u64, Provisioner)>,
-    /// When the provisioner's connection ended, and what did not work then, until there is a provisioner again.
-    gone: Option<(Timestamp, Vec<String>)>,
+    /// When the provisioner's connection ended, and the reason that it gave, until there is a provisioner again.
+    gone: Option<(Timestamp, Option<String>)>,
     /// Executors that were asked to leave and have not been told to end, each with the reason that it will be told.
     draining: BTreeMap<ExecutorId, String>,
     /// The size of further nodes, as the core was told last.
@@ -40,7 +40,7 @@ impl Provision {
     /// A client's connection is gone.
     pub(super) fn left(&mut self, now: Timestamp, connection: u64) {
         if let Some((_, gone)) = self.provisioner.take_if(|(of, _)| *of == connection) {
-            self.gone = Some((now, gone.troubles));
+            self.gone = Some((now, gone.ends));
         }
     }
 
@@ -60,8 +60,8 @@ impl Provision {
     /// That nobody starts or ends nodes any more, and why. One that was killed may be started again within a moment, which is not worth
     /// a word.
     pub(super) fn why_none(&self, now: Timestamp) -> Option<String> {
-        let (since, troubles) = self.gone.as_ref().filter(|_| self.provisioner.is_none())?;
-        let why = troubles.first().map_or(String::new(), |why| format!(" ({why})"));
+        let (since, why) = self.gone.as_ref().filter(|_| self.provisioner.is_none())?;
+        let why = why.as_ref().map_or(String::new(), |why| format!(" ({why})"));
         let is_due = now.since_ns(*since) >= GONE_NS;
         is_due.then(|| {
             format!(

@@ -151,7 +151,7 @@ pub fn stacking(seed: u64, config: StackingConfig) -> Result<Workload, Error> {
     let mut locations = vec![Pattern(vec![Piece::Literal("f".into()), file.clone()])];
     if is_packed {
         // The packed file stands directly before what is made of it.
-        locations.push(Pattern(vec![Piece::Literal(format!("{MADE}gzip:f").into()), file]));
+        locations.push(Pattern(vec![Piece::Literal(format!("{MADE}gzip:f")), file]));
     }
     let template = template(Pattern(vec![Piece::Index]), "stack", locations, vec![]);
     let mut begin = 0;

@@ -1,6 +1,7 @@
 use super::super::ProvisionConfig;
 use super::BlockAction::{Cancel, List, Release, Submit};
 use super::*;
+use crate::needs::{Equipment, PARTS};
 
 /// Blocks of a batch system in small: every action is answered as the test says.
 struct World {
@@ -768,4 +769,112 @@ fn a_successor_is_requested_as_long_before_the_end_as_blocks_wait_in_the_queue()
         w.go(110);
         assert_eq!(w.submissions().len(), at_270, "after {waited_s} s in the queue");
     }
+}
+
+/// As hosts are lent: each number is a host.
+fn hosts(n: u32) -> BlockConfig {
+    BlockConfig { number_max: n, ..local(1) }
+}
+
+/// Blocks of bad hosts are over after a look, those of good ones join after `starts_s`. Gives the hosts that were tried.
+fn try_hosts(w: &mut World, is_bad: impl Fn(u32) -> bool, starts_s: u64, until_s: u64) -> Vec<u32> {
+    let number = |name: &str| name[1..].parse::<u32>().unwrap();
+    let began = w.now;
+    for _ in 0..until_s {
+        w.go(1);
+        w.queue.retain(|line| !matches!(line.state, BlockState::Ended(_)));
+        for line in &mut w.queue {
+            let n = number(&line.name);
+            line.state = match is_bad(n) {
+                true => BlockState::Ended(format!("host {n} refuses")),
+                false => BlockState::Running,
+            };
+            let is_up = w.now.since_ns(began) >= starts_s * S;
+            if !is_bad(n) && is_up && !w.nodes.iter().any(|(_, name)| *name == line.name) {
+                w.nodes.push((100 + n, line.name.clone()));
+            }
+        }
+        if w.gave_up.is_some() {
+            break;
+        }
+    }
+    let submitted = w.done.iter().filter_map(|(_, action)| match action {
+        Submit { name, .. } => Some(number(name)),
+        _ => None,
+    });
+    submitted.collect()
+}
+
+#[test]
+fn bad_hosts_end_nothing_while_others_start_or_are_untried() {
+    // Four hosts at once, three of them bad; the good one takes ten seconds.
+    let mut w = World::new(hosts(4), 4, 4);
+    try_hosts(&mut w, |n| n != 1, 10, 30);
+    assert_eq!(w.gave_up, None);
+    // One node is wanted, and only the fifth host is good: the others are tried once each.
+    let mut w = World::new(hosts(5), 0, 5);
+    w.n_ready = 1;
+    let tried = try_hosts(&mut w, |n| n != 5, 0, 30);
+    assert_eq!((w.gave_up.clone(), &tried[..]), (None, &[1, 2, 3, 4, 5][..]));
+    // All are bad.
+    let mut w = World::new(hosts(5), 0, 5);
+    w.n_ready = 1;
+    let tried = try_hosts(&mut w, |_| true, 0, 60);
+    assert!(w.gave_up.is_some() && tried == [1, 2, 3, 4, 5], "{tried:?}");
+    // There is one, which is tried as often as any source.
+    let mut w = World::new(hosts(1), 0, 1);
+    w.n_ready = 1;
+    let tried = try_hosts(&mut w, |_| true, 0, 60);
+    assert!(w.gave_up.is_some() && tried == [1, 1, 1], "{tried:?}");
+    // Nobody waits until thousands are tried.
+    let mut w = World::new(hosts(5000), 0, 5000);
+    w.n_ready = 1;
+    let tried = try_hosts(&mut w, |_| true, 0, 60);
+    assert!(w.gave_up.is_some() && tried.len() == HOSTS_TRIED_MAX as usize, "{tried:?}");
+}
+
+#[test]
+fn blocks_that_started_before_the_first_failure_are_waited_for() {
+    let mut w = World::new(BlockConfig { submit_every_ns: 0, list_every_ns: S, ..batch() }, 4, 4);
+    w.go(2);
+    assert_eq!(w.queue.len(), 4);
+    // The first one starts well, and slowly; what takes the others' place fails as they did.
+    for _ in 0..40 {
+        w.go(1);
+        for line in &mut w.queue {
+            line.state = match line.id.as_str() {
+                "j1" => BlockState::Running,
+                _ => BlockState::Ended("no such disk".into()),
+            };
+        }
+    }
+    assert_eq!(w.gave_up, None, "{:?}", w.done);
+    // It is late, so nothing is left to hope for.
+    w.go(60);
+    assert!(matches!(w.gave_up, Some(GaveUp::NoNode { .. })), "{:?}", w.done);
+}
+
+#[test]
+fn a_node_of_an_earlier_provider_says_nothing_of_the_equipment_of_further_ones() {
+    let mut w = World::new(batch(), 0, 2);
+    let config = ProvisionConfig {
+        policy: "all-at-once".into(),
+        nodes_max: 2,
+        equipment: Equipment { gpus: 2, ..Equipment::default() },
+        ..ProvisionConfig::default()
+    };
+    w.blocks = Blocks::new(batch(), Provisioner::new(config).unwrap());
+    w.slots = 3;
+    w.queue = vec![Listed {
+        id: "j9".into(),
+        name: "eyas-c1-9".into(),
+        state: BlockState::Running,
+        n_nodes: None,
+        why: String::new(),
+    }];
+    w.go(1);
+    w.nodes = vec![(1, "eyas-c1-9".into())];
+    w.go(1);
+    let node = w.blocks.provisioner().node();
+    assert_eq!((node.slots(), node.gpu_parts), (3, 2 * PARTS));
 }
