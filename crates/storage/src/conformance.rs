@@ -8,6 +8,11 @@
 
 use crate::{Error, ErrorKind, Fence, Home, Listing, Location, Open, Part, Put, Status};
 use std::io::{self, Read};
+use std::sync::LazyLock;
+
+/// As long as all homes allow, with room for what is put before it and for a temporary name.
+static LONG: LazyLock<String> =
+    LazyLock::new(|| [240, 240, 240, 150].map(|n| "long-name-".repeat(n / 10)).join("/"));
 
 /// Name (relative, literal) and content of the objects that the suite reads.
 pub fn objects() -> Vec<Object> {
@@ -17,6 +22,9 @@ pub fn objects() -> Vec<Object> {
         ("a b/c'd\"e?f%41", b"odd name".to_vec()),
         ("-rf", b"leading dash".to_vec()),
         ("line\nbreak é*[1]", b"newline and wildcards".to_vec()),
+        ("plus+and&is=semi;comma,tilde~at@dollar$bang!(1)", b"what queries and forms are made of".to_vec()),
+        ("日本/e\u{301} und é", b"the same letter in two forms, and letters of three bytes".to_vec()),
+        (&LONG, b"a long name".to_vec()),
         ("large", (0..3_000_001u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()),
     ]
 }

@@ -315,7 +315,26 @@ mod tests {
         assert!(home_with.open(&location, Some(5..50_000)).and_then(read).unwrap() == vec![7; 49_995]);
         let error = home().stat(&location).unwrap_err();
         assert_eq!((error.kind(), error.status()), (ErrorKind::Io, Status::Permanent), "{error}");
-        assert!(error.to_string().contains("certificate"), "{error}");
+        assert!(error.to_string().contains("SSL_CERT_FILE=FILE names authorities of your own"), "{error}");
+        // One that is for other names, and one that is an authority's.
+        let refused = |params: rcgen::CertificateParams| {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let made = params.self_signed(&key).unwrap();
+            std::fs::write(&ca_file, made.pem()).unwrap();
+            let front = crate::testserver::TlsFront::start(&server, made.der().clone(), &key.serialize_der());
+            with(&ca_file).unwrap().stat(&front.url("x")).unwrap_err().to_string()
+        };
+        let other = rcgen::CertificateParams::new(["elsewhere.example.org".to_owned()]).unwrap();
+        let error = refused(other);
+        assert!(error.contains("it is for another name than the URL has"), "{error}");
+        let mut authority = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+        authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let error = refused(authority);
+        assert!(error.contains("it is that of an authority (CA:TRUE)"), "{error}");
+        let mut old = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+        old.not_after = rcgen::date_time_ymd(2020, 1, 1);
+        let error = refused(old);
+        assert!(error.contains("it is not valid at this time"), "{error}");
         assert!(with(&empty).unwrap_err().to_string().contains("no certificate"));
         assert_eq!(with(&dir.path().join("none")).unwrap_err().kind(), ErrorKind::NotFound);
     }

@@ -565,6 +565,23 @@ fn unexpected(operation: &'static str, location: &Location, answer: &Response<Bo
     Error::new(ErrorKind::Http(code), Status::Permanent, operation, location, reason)
 }
 
+/// Why TLS refuses a server's certificate, in words for people; `None`: the error is about something else. `error`: what rustls says.
+fn refused_certificate(error: &str) -> Option<String> {
+    let (_, kind) = error.split_once("invalid peer certificate: ")?;
+    let is = |words: &[&str]| words.iter().any(|word| kind.contains(word));
+    Some(if is(&["UnknownIssuer"]) {
+        "this machine does not know who signed it; SSL_CERT_FILE=FILE names authorities of your own".into()
+    } else if is(&["CaUsedAsEndEntity"]) {
+        "it is that of an authority (CA:TRUE), which a server cannot have; make it without, or sign another one with it".into()
+    } else if is(&["NotValidYet", "not valid yet", "not yet valid", "Expired", "expired"]) {
+        format!("it is not valid at this time, or the clock of this machine is off ({kind})")
+    } else if is(&["NotValidForName", "not valid for name"]) {
+        format!("it is for another name than the URL has ({kind})")
+    } else {
+        kind.to_string()
+    })
+}
+
 pub(crate) fn from_body(operation: &'static str, location: &Location, error: io::Error) -> Error {
     from_ureq(operation, location, ureq::Error::from(error))
 }
@@ -576,7 +593,10 @@ pub(crate) fn from_ureq(operation: &'static str, location: impl fmt::Display, er
             // TLS reports an untrusted or wrong certificate as invalid data. Whatever else the network reports, another
             // connection may do better.
             let status = if io.kind() == io::ErrorKind::InvalidData { Permanent } else { Temporary };
-            let reason = format!("the connection failed: {io}");
+            let reason = match refused_certificate(&io.to_string()) {
+                Some(why) => format!("the server's certificate is refused: {why}"),
+                None => format!("the connection failed: {io}"),
+            };
             return Error::new(ErrorKind::Io, status, operation, location, reason).with_source(error);
         }
         ureq::Error::Timeout(_) | ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => {

@@ -217,7 +217,7 @@ fn draw_node(frame: &mut Frame, row: Rect, node: &ExecutorLine) {
     let busy = n_busy(node);
     let name_style = if node.state == NodeState::Connected { Style::new() } else { Style::new().fg(BAD) };
     let mut spans =
-        vec![Span::styled(format!(" {:<name_width$} ", clipped(&clean(&node.name), name_width)), name_style)];
+        vec![Span::styled(format!(" {:<name_width$} ", end_of(&clean(&node.name), name_width)), name_style)];
     if usize::try_from(node.slots).is_ok_and(|n| n <= slots_width) {
         spans.push(coloured("■".repeat(busy as usize), TASKS));
         spans.push(coloured("■".repeat((u64::from(node.slots) - busy) as usize), EMPTY));
@@ -404,6 +404,15 @@ fn bar(width: usize, share: f64, colour: Color) -> [Span<'static>; 2] {
 /// Text from outside, without characters that a terminal would act on.
 fn clean(text: &str) -> String {
     eyas_text::line_of(text).to_string()
+}
+
+/// The end of a text that is too long: the names of nodes of one cluster begin with the same.
+fn end_of(text: &str, width: usize) -> String {
+    let n_chars = text.chars().count();
+    if n_chars <= width {
+        return text.into();
+    }
+    std::iter::once('…').chain(text.chars().skip(n_chars + 1 - width)).collect()
 }
 
 fn clipped(text: &str, width: usize) -> String {

@@ -40,6 +40,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// So many failures in a row say that there is no point in going on.
 pub const FAILURES_MAX: u32 = 3;
+/// A command that takes longer is said to be slow.
+const SLOW_NS: u64 = 10 * S;
 /// Of hosts that are known by name, so many are tried before all are given up.
 const HOSTS_TRIED_MAX: u32 = 20;
 /// The longest wait after commands that failed.
@@ -342,6 +344,13 @@ impl Blocks {
             Some(BlockView { name, id, state, n_nodes: block.n_nodes, why: block.why.clone() })
         };
         self.blocks.iter().filter_map(view).take(n_max).collect()
+    }
+
+    /// What nodes wait for: a command that has run for more than [`SLOW_NS`].
+    pub fn slow_command(&self, now: Timestamp) -> Option<&'static str> {
+        let is_slow = |pace: &Pace| pace.is_under_way && now.since_ns(pace.begun) > SLOW_NS;
+        let commands = [(&self.listings, "list the blocks"), (&self.submissions, "submit a block")];
+        commands.into_iter().find(|(pace, _)| is_slow(pace)).map(|(_, what)| what)
     }
 
     /// Whether the last submission failed, and no listing since then has shown whether its block exists all the same.

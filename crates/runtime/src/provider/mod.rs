@@ -73,6 +73,7 @@ const LIST_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(
 const SUBMIT: &str = "submit a block";
 const LIST: &str = "list the blocks";
 const START: &str = "start a block";
+const SLOW: &str = "wait for a command";
 
 /// Where blocks come from. All calls may block; they come one after the other.
 pub trait Source: Send + 'static {
@@ -336,6 +337,9 @@ impl Provider {
         };
         let mut actions = vec![];
         let result = self.blocks.look(status.now, &seen, &mut actions);
+        let slow = self.blocks.slow_command(status.now);
+        let sentence = slow.map(|what| format!("the command to {what} takes long, and nodes wait for it"));
+        self.set_trouble(SLOW, sentence);
         self.decisions.append(&mut self.blocks.take_decisions());
         for action in actions {
             self.act(action).await?;

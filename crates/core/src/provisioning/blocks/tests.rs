@@ -878,3 +878,17 @@ fn a_node_of_an_earlier_provider_says_nothing_of_the_equipment_of_further_ones()
     let node = w.blocks.provisioner().node();
     assert_eq!((node.slots(), node.gpu_parts), (3, 2 * PARTS));
 }
+
+#[test]
+fn a_command_that_hangs_is_said_to_be_slow() {
+    let mut w = World::new(batch(), 1, 1);
+    let predicted = Predicted::default();
+    let seen = Seen { n_ready: 1, n_running: 0, predicted: &predicted, nodes: &[], sizes: &[] };
+    let mut out = vec![];
+    w.blocks.look(w.now, &seen, &mut out).unwrap();
+    assert_eq!(out, [List]);
+    assert_eq!(w.blocks.slow_command(w.now.plus_ns(5 * S)), None);
+    assert_eq!(w.blocks.slow_command(w.now.plus_ns(11 * S)), Some("list the blocks"));
+    w.blocks.listed(w.now.plus_ns(12 * S), &[]);
+    assert_eq!(w.blocks.slow_command(w.now.plus_ns(30 * S)), None);
+}
