@@ -11,8 +11,7 @@
 
 use crate::args::JoinArgs;
 use crate::dirs::{default_cluster_dir, dispatcher_dir, state_dir};
-use crate::outlived::kept_provider;
-use crate::{Exit, Fault};
+use crate::{Exit, Fault, kept};
 use eyas_runtime::dispatcher::JOIN_FILE;
 use eyas_runtime::locks::{dispatcher_lock, holder_of};
 use eyas_text::shown_path;
@@ -250,7 +249,7 @@ fn none_up_now() -> Fault {
                 true => "`eyas up`".to_string(),
                 false => format!("`eyas up --dir {}`", known.dir.display()),
             };
-            let with = match kept_provider(&dispatcher_dir(&known.dir)) {
+            let with = match kept::provider(&dispatcher_dir(&known.dir)) {
                 Some(kind) => format!(" with the options that it had (--provider {kind} and the others)"),
                 None => String::new(),
             };

@@ -1,7 +1,7 @@
 //! The end of a cluster: its parts end, and what they may leave behind is ended, or named.
 
 use crate::signals::AskedToEnd;
-use crate::{Exit, Fault, outlived};
+use crate::{Exit, Fault, kept, outlived};
 use eyas_runtime::cluster::{LocalCluster, PROVIDER_ENDS_MAX};
 use eyas_runtime::locks::{holder_of, provider_lock};
 use eyas_runtime::provider::left_by;
@@ -90,12 +90,12 @@ pub fn await_provider(dispatcher_dir: &Path, cluster: &str) -> Result<(), Fault>
         }
         std::thread::sleep(PAUSE);
     }
-    let left = match (left_by(dispatcher_dir), outlived::kept_words(dispatcher_dir)) {
+    let left = match (left_by(dispatcher_dir), kept::words(dispatcher_dir)) {
         (Some(left), _) => left,
         (None, Some(words)) => outlived::end_left(&words, cluster, drop)?,
         (None, None) => vec![],
     };
-    outlived::keep_words(dispatcher_dir, None)?;
+    kept::keep(dispatcher_dir, None)?;
     if left.is_empty() {
         return Ok(());
     }

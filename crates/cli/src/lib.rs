@@ -42,6 +42,7 @@ mod home;
 mod homes;
 mod json;
 mod keeper;
+mod kept;
 pub mod local;
 mod logs;
 mod ls;

@@ -9,7 +9,7 @@ use crate::clusters::{self, Kind};
 use crate::print::plural;
 use crate::remains::sweep_homes;
 use crate::runtimes::client_runtime;
-use crate::{Exit, Fault, dirs, ending, local, node, outlived, provide, starting, tmpfs};
+use crate::{Exit, Fault, dirs, ending, kept, local, node, outlived, provide, starting, tmpfs};
 use clap::Args;
 use eyas_client::Client;
 use eyas_core::NodeState;
@@ -66,8 +66,8 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         };
         let was_up = dispatchers.is_empty();
         // The join file goes when a cluster ends in order.
-        let kept = outlived::kept_provider(&plan.dir).filter(|_| !was_up && !elsewhere && join.exists());
-        if let Some(kind) = kept {
+        let killed = kept::provider(&plan.dir).filter(|_| !was_up && !elsewhere && join.exists());
+        if let Some(kind) = killed {
             let message = format!("the cluster in {} was killed; its nodes came from --provider {kind}", shown_path(&dir));
             let hint = "`eyas up` with the options that it had goes on with its work; `eyas down` ends what is left of it, and \
                         then `eyas up` starts it with nodes of this machine";
@@ -80,11 +80,11 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         if plan.provider_args.is_none() {
             // Somebody else decides about the nodes of that cluster, and only the kept words say how its blocks are ended.
             let may_leave = |words: Vec<String>| outlived::may_leave_blocks(&words);
-            let has_blocks = outlived::kept_words(&plan.dir).is_some_and(may_leave);
+            let has_blocks = kept::words(&plan.dir).is_some_and(may_leave);
             if was_up && (has_blocks || client.status().await?.provisioner.is_some()) {
                 return Err(is_up_already(&dir));
             }
-            outlived::keep_words(&plan.dir, None)?;
+            kept::keep(&plan.dir, None)?;
         }
         if plan.provider_args.is_some() {
             // Whoever starts and ends nodes may have been killed alone, or may have outlived the dispatcher.
@@ -96,7 +96,7 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
                 if !elsewhere {
                     await_free_nodes(&dir).await?;
                 }
-                outlived::keep_words(&plan.dir, plan.provider_args.as_deref())?;
+                kept::keep(&plan.dir, plan.provider_args.as_deref())?;
                 cluster.start_provider(&plan)?;
                 has_started_provider = true;
             }
@@ -265,7 +265,7 @@ async fn await_free_nodes(dir: &Path) -> Result<(), Fault> {
 pub fn down(args: JoinArgs) -> Result<Exit, Fault> {
     let path = match clusters::work_join(&args) {
         Ok(path) => path,
-        Err(fault) => clusters::killed_join(outlived::has_kept_words).ok_or(fault)?,
+        Err(fault) => clusters::killed_join(kept::is_kept).ok_or(fault)?,
     };
     client_runtime().block_on(async {
         let mut client = match Client::connect(&path).await {
@@ -316,7 +316,7 @@ fn end_killed(path: &Path) -> Result<Option<Exit>, Fault> {
     let Ok(join) = Join::read(path) else { return Ok(None) };
     let dir = Path::new(&join.dir);
     let is_there = holder_of(&dispatcher_lock(dir)).is_some();
-    if is_there || !outlived::has_kept_words(dir) {
+    if is_there || !kept::is_kept(dir) {
         return Ok(None);
     }
     ending::await_provider(dir, &join.cluster)?;
