@@ -546,11 +546,11 @@ impl Blocks {
         (first..).find(is_free).expect("there are more numbers than nodes")
     }
 
-    /// Which of two numbers is tried first. Behind the last host are those that wait until a host is free.
+    /// Which of two numbers is tried first: the lowest; of hosts one that has failed least. Behind the last host are those that
+    /// wait until a host is free.
     fn order_of(&self, number: u32) -> (bool, u32, u32) {
-        let (is_behind, n_failed) =
-            (number > self.config.number_max, self.failed.get(&number).copied().unwrap_or(0));
-        (is_behind, n_failed, number)
+        let n_failed = self.failed.get(&number).copied().filter(|_| self.has_hosts()).unwrap_or(0);
+        (number > self.config.number_max, n_failed, number)
     }
 
     // ------------------------------------------------------------ what was seen

@@ -892,3 +892,10 @@ fn a_command_that_hangs_is_said_to_be_slow() {
     w.blocks.listed(w.now.plus_ns(12 * S), &[]);
     assert_eq!(w.blocks.slow_command(w.now.plus_ns(30 * S)), None);
 }
+
+#[test]
+fn a_node_of_this_machine_that_fails_is_tried_under_its_own_number() {
+    let mut w = World::new(local(1), 1, 2);
+    let tried = try_hosts(&mut w, |n| n == 1, 0, 60);
+    assert!(w.gave_up.is_some() && tried == [1, 1, 1], "{tried:?}");
+}
