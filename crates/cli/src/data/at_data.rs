@@ -148,8 +148,8 @@ pub fn at_data(args: &AtDataArgs) -> Result<Exit, Fault> {
 
     let work = Work::new()?;
     let on_signal = OnSignal::listen(work.top.clone())?;
-    let from = stage(&opened, &args.inputs, &work.inside, args.explain)?;
-    let status = run(&args.command, &work.inside, &on_signal)?;
+    let from = on_signal.unless_ending(stage(&opened, &args.inputs, &work.inside, args.explain))?;
+    let status = on_signal.unless_ending(run(&args.command, &work.inside, &on_signal))?;
     let program = shown(&args.command[0]);
     if !status.success() {
         let lost = if args.outputs.is_empty() { "" } else { "; no data set was made" };
@@ -157,9 +157,9 @@ pub fn at_data(args: &AtDataArgs) -> Result<Exit, Fault> {
         return Err(Fault::new(exit, format!("{program} ended with {}{lost}", status.text())));
     }
     let Some(site) = site else { return Ok(Exit::Good) };
-    gather(&args.outputs, &work, &args.command[0])?;
+    on_signal.unless_ending(gather(&args.outputs, &work, &args.command[0]))?;
     let made = Made { command: &args.command, from: &from, site: &site, tags: &tags };
-    keep(catalog, caller, args, &work, &made)
+    on_signal.unless_ending(keep(catalog, caller, args, &work, &made))
 }
 
 fn refuse_twins<'a>(option: &str, names: impl Iterator<Item = &'a PathBuf>) -> Result<(), Fault> {
@@ -297,6 +297,12 @@ impl OnSignal {
             }
         });
         Ok(OnSignal(running))
+    }
+
+    /// The same result. An error may only be that the folder is being removed because of a signal; then the lock is held until
+    /// this process is gone, so that it ends as interrupted.
+    fn unless_ending<T>(&self, result: Result<T, Fault>) -> Result<T, Fault> {
+        result.inspect_err(|_| drop(self.lock()))
     }
 
     fn lock(&self) -> MutexGuard<'_, Running> {
