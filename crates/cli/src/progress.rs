@@ -45,7 +45,7 @@ impl Progress {
 
     pub fn show(&mut self, status: &RunStatus) {
         let now = Instant::now();
-        let ended = status.n_done + status.n_failed + status.n_cancelled;
+        let ended = status.n_ended();
         self.mark(now, ended);
         self.show_failures(status);
         self.show_troubles(status);

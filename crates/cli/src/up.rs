@@ -282,9 +282,7 @@ pub fn down(args: JoinArgs) -> Result<Exit, Fault> {
         };
         let join = Join::read(&path).ok();
         let n_unfinished: u64 = match client.status().await {
-            Ok(status) => {
-                status.runs.iter().map(|r| r.n_tasks - (r.n_done + r.n_failed + r.n_cancelled)).sum()
-            }
+            Ok(status) => status.runs.iter().map(|r| r.n_tasks - r.n_ended()).sum(),
             Err(_) => 0,
         };
         client.shut_down().await?;

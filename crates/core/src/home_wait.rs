@@ -162,14 +162,9 @@ impl HomeWait {
 
     /// Whether a transfer that begins now need not try, because its home has been silent for longer than the limit. Gives the home and
     /// what is known of it then. One transfer after the other is let through to see whether the home is back.
-    pub fn refuse(&mut self, now: Timestamp, home: &str) -> Option<Away<'_>> {
-        let limit_ns = self.limit_ns;
-        let (home, known) = self.homes.iter_mut().find(|(name, _)| *name == home)?;
-        let outage = known.outage.as_mut()?;
-        let for_ns = now.since_ns(outage.since);
-        if limit_ns == 0 || for_ns < limit_ns {
-            return None;
-        }
+    pub fn refuse<'a>(&'a mut self, now: Timestamp, home: &'a str) -> Option<Away<'a>> {
+        let for_ns = self.overdue_ns(now, home)?;
+        let outage = self.homes.get_mut(home)?.outage.as_mut()?;
         if now.since_ns(outage.last) >= WAIT_NS_MAX {
             outage.last = now;
             return None;

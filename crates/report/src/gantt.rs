@@ -338,14 +338,10 @@ pub(crate) fn natural(name: &str) -> Vec<(String, u64)> {
     parts
 }
 
-/// The end of a name that is too long for the margin, because names of nodes of one cluster usually begin
-/// alike.
+/// A name as the margin has room for it.
 fn short(name: &str) -> String {
     const CHARS: usize = 11;
-    match name.chars().count() {
-        0..=CHARS => name.into(),
-        n => format!("…{}", name.chars().skip(n - CHARS + 1).collect::<String>()),
-    }
+    eyas_text::end_of(name, CHARS)
 }
 
 #[cfg(test)]

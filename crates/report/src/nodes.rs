@@ -80,7 +80,7 @@ pub fn nodes_story(dir: &Path) -> Result<NodesStory, Error> {
 fn shown_provider(change: ProviderChange, began: Timestamp) -> ShownProvider {
     let sentence = match change.is_back {
         true => "`eyas provider` is back, and nodes come and go again",
-        false => "no node comes or goes any more, as `eyas provider` has been gone for 2 min",
+        false => "no node comes or goes any more, as `eyas provider` has been gone for too long",
     };
     ShownProvider { after_ns: change.at.since_ns(began), is_back: change.is_back, sentence: sentence.into() }
 }

@@ -14,7 +14,7 @@
 //! An input that joined a transfer under way counts as found on the node, as in the live report. A task that runs again, because
 //! a file that it made was lost, counts as done once; its response time counts at each of its ends.
 
-use crate::machine::Machine;
+use crate::machine::{Machine, is_default};
 use crate::workload::Workload;
 use eyas_core::event::{AttemptReport, Source};
 use eyas_core::{CacheOutcome, Outcome, Timestamp};
@@ -42,7 +42,7 @@ pub struct Summary {
     pub n_peer: u64,
     pub n_home: u64,
     /// Inputs that their node made of a packed file, which is counted above.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub n_made: u64,
     /// Bytes that programs were given, by where they came from.
     pub local_bytes: u64,
@@ -98,10 +98,6 @@ impl Summary {
     pub fn home_ratio(&self) -> f64 {
         self.share(self.n_home)
     }
-}
-
-fn is_none(n: &u64) -> bool {
-    *n == 0
 }
 
 /// Tasks that arrived within one minute.

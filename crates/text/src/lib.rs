@@ -146,6 +146,15 @@ fn units(text: &[u8]) -> impl Iterator<Item = Unit> {
     })
 }
 
+/// The text in at most `n_chars_max` characters, of which there is at least one. One that is longer loses its beginning: names of
+/// nodes of one cluster begin alike.
+pub fn end_of(text: &str, n_chars_max: usize) -> String {
+    match text.chars().count() {
+        n if n <= n_chars_max => text.into(),
+        n => std::iter::once('…').chain(text.chars().skip(n - n_chars_max + 1)).collect(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,5 +189,18 @@ mod tests {
         let text = shown(&long).to_string();
         assert_eq!(text, format!("`{}...{}z` (1000151 characters)", "a".repeat(150), "b".repeat(149)));
         assert_eq!(line_of("abcdef").at_most(3).to_string(), "ab...f (6 characters)");
+    }
+
+    #[test]
+    fn the_end_of_a_text_has_room() {
+        let ends = [
+            ("node1", "node1"),
+            ("eyas-1", "eyas-1"),
+            ("eyas-12", "…as-12"),
+            ("日本日本日本日", "…日本日本日"),
+        ];
+        for (text, end) in ends {
+            assert_eq!(end_of(text, 6), end);
+        }
     }
 }

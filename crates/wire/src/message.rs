@@ -672,6 +672,13 @@ pub struct RunStatus {
     pub troubles: Vec<String>,
 }
 
+impl RunStatus {
+    /// Tasks that have ended, however they did.
+    pub fn n_ended(&self) -> u64 {
+        self.n_done + self.n_failed + self.n_cancelled
+    }
+}
+
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
 pub struct ClusterStatus {
     pub cluster: String,

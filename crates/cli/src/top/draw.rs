@@ -1,6 +1,6 @@
 //! The picture of a cluster on a screen of any size: a function of the view and the size alone.
 
-use super::view::{View, n_ended, n_queued};
+use super::view::{View, n_queued};
 use crate::print::{count, last_decision, nodes_of, plural, size, time};
 use eyas_core::NodeState;
 use eyas_wire::message::{ClusterStatus, ExecutorLine, RunStatus};
@@ -147,7 +147,7 @@ fn draw_runs(frame: &mut Frame, area: Rect, view: &View, runs: &[&RunStatus]) {
 }
 
 fn draw_run(frame: &mut Frame, row: Rect, view: &View, run: &RunStatus) {
-    let ended = n_ended(run);
+    let ended = run.n_ended();
     let share = ended as f64 / run.n_tasks.max(1) as f64;
     let rate = view.run_rate(run.run);
     let end = match run.ended {
@@ -216,8 +216,10 @@ fn draw_node(frame: &mut Frame, row: Rect, node: &ExecutorLine) {
     let fill = status.cache_used_bytes as f64 / node.cache_bytes.max(1) as f64;
     let busy = n_busy(node);
     let name_style = if node.state == NodeState::Connected { Style::new() } else { Style::new().fg(BAD) };
-    let mut spans =
-        vec![Span::styled(format!(" {:<name_width$} ", end_of(&clean(&node.name), name_width)), name_style)];
+    let mut spans = vec![Span::styled(
+        format!(" {:<name_width$} ", eyas_text::end_of(&clean(&node.name), name_width)),
+        name_style,
+    )];
     if usize::try_from(node.slots).is_ok_and(|n| n <= slots_width) {
         spans.push(coloured("■".repeat(busy as usize), TASKS));
         spans.push(coloured("■".repeat((u64::from(node.slots) - busy) as usize), EMPTY));
@@ -404,15 +406,6 @@ fn bar(width: usize, share: f64, colour: Color) -> [Span<'static>; 2] {
 /// Text from outside, without characters that a terminal would act on.
 fn clean(text: &str) -> String {
     eyas_text::line_of(text).to_string()
-}
-
-/// The end of a text that is too long: the names of nodes of one cluster begin with the same.
-fn end_of(text: &str, width: usize) -> String {
-    let n_chars = text.chars().count();
-    if n_chars <= width {
-        return text.into();
-    }
-    std::iter::once('…').chain(text.chars().skip(n_chars + 1 - width)).collect()
 }
 
 fn clipped(text: &str, width: usize) -> String {

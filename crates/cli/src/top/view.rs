@@ -41,10 +41,6 @@ pub struct View {
     pub seconds: VecDeque<Second>,
 }
 
-pub fn n_ended(run: &RunStatus) -> u64 {
-    run.n_done + run.n_failed + run.n_cancelled
-}
-
 pub fn n_queued(run: &RunStatus) -> u64 {
     run.n_waiting + run.n_ready
 }
@@ -58,13 +54,13 @@ impl View {
         }
         let mut totals = Totals { at: status.now, ..Totals::default() };
         for run in &status.runs {
-            totals.n_ended += n_ended(run);
+            totals.n_ended += run.n_ended();
             for (sum, bytes) in totals.bytes.iter_mut().zip([run.local_bytes, run.peer_bytes, run.home_bytes])
             {
                 *sum += bytes;
             }
             let marks = self.run_recent.entry(run.run).or_default();
-            marks.push_back((status.now, n_ended(run)));
+            marks.push_back((status.now, run.n_ended()));
             while marks.len() > 2 && status.now.since_ns(marks[1].0) > RATE_NS {
                 marks.pop_front();
             }

@@ -261,7 +261,7 @@ pub struct Blocks {
     n_failures: u32,
     /// When the first of them was over.
     failing_since: Timestamp,
-    /// How often blocks of a number were over before a node of them had joined, since one joined last.
+    /// How often blocks of each host were over before a node of them had joined, since one joined there last.
     failed: BTreeMap<u32, u32>,
     /// When the last submission failed, until a listing that began later has shown whether its block exists all the same.
     in_doubt_since: Option<Timestamp>,
@@ -549,7 +549,7 @@ impl Blocks {
     /// Which of two numbers is tried first: the lowest; of hosts one that has failed least. Behind the last host are those that
     /// wait until a host is free.
     fn order_of(&self, number: u32) -> (bool, u32, u32) {
-        let n_failed = self.failed.get(&number).copied().filter(|_| self.has_hosts()).unwrap_or(0);
+        let n_failed = self.failed.get(&number).copied().unwrap_or(0);
         (number > self.config.number_max, n_failed, number)
     }
 
@@ -663,7 +663,9 @@ impl Blocks {
 
     fn nodes_failed(&mut self, now: Timestamp, number: u32, n_nodes: u32, why: String) {
         let name = self.name(number);
-        *self.failed.entry(number).or_default() += 1;
+        if self.has_hosts() {
+            *self.failed.entry(number).or_default() += 1;
+        }
         // A bad host says nothing of the next one.
         match self.has_untried_host() {
             true => self.provisioner.request_dropped(now, n_nodes),

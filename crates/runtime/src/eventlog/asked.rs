@@ -104,6 +104,7 @@ impl Life {
     }
 }
 
+/// Reads what the event log at `path` has about `task`. Nothing, where it cannot be read.
 pub(crate) fn lines_about(path: &Path, task: TaskId) -> About {
     let needle = format!("\"task\":{task}");
     let Ok(file) = std::fs::File::open(path) else { return About::default() };
@@ -120,20 +121,21 @@ pub(crate) fn lines_about(path: &Path, task: TaskId) -> About {
             continue;
         }
         let life = lives.last_mut().expect("there is one from the beginning");
-        if let Some((executor, name)) = name_in(&line) {
-            life.names.insert(executor, name);
+        if let Some((t, executor, offer)) = joins_in(&line) {
+            life.names.insert(executor.0, offer.name.clone());
+            if offer.attempts.iter().any(|(of, _)| *of == task) {
+                holder = Some(executor.0);
+                life.mention(executor.0);
+                let joined = Line { t, what: What::In(Event::ExecutorJoined { executor, offer }) };
+                if found.len() < EXPLAIN_LINES_MAX {
+                    found.push(serde_json::to_string(&joined).expect("log lines have string keys"));
+                }
+            }
+            continue;
         }
         let is_of_task = line
             .find(&needle)
             .is_some_and(|at| !line[at + needle.len()..].starts_with(|c: char| c.is_ascii_digit()));
-        if let Some(joined) = joined_with(&line, task) {
-            holder = executor_in(&joined);
-            holder.into_iter().for_each(|executor| life.mention(executor));
-            if found.len() < EXPLAIN_LINES_MAX {
-                found.push(joined);
-            }
-            continue;
-        }
         if is_of_task {
             numbers_after(&line, "\"executor\":").for_each(|executor| life.mention(executor));
             numbers_after(&line, "\"from\":").for_each(|executor| life.mention(executor));
@@ -154,51 +156,21 @@ pub(crate) fn lines_about(path: &Path, task: TaskId) -> About {
     About { lines: found, lives: named.collect() }
 }
 
-/// The number and the name of an executor that joins.
-fn name_in(line: &str) -> Option<(u32, String)> {
-    #[derive(serde::Deserialize)]
-    struct Joins {
-        r#in: Joined,
-    }
-    #[derive(serde::Deserialize)]
-    struct Joined {
-        executor_joined: Named,
-    }
-    #[derive(serde::Deserialize)]
-    struct Named {
-        executor: u32,
-        offer: Offered,
-    }
-    #[derive(serde::Deserialize)]
-    struct Offered {
-        name: String,
-    }
-    if !line.contains("{\"executor_joined\":{") {
-        return None;
-    }
-    let Named { executor, offer } = serde_json::from_str::<Joins>(line).ok()?.r#in.executor_joined;
-    Some((executor, offer.name))
-}
-
 /// How lines begin that say what became of an executor.
 const FATES: [&str; 4] =
     ["{\"executor_silent\":{", "{\"executor_leaving\":{", "{\"executor_lost\":{", "{\"forget_executor\":{"];
 
-/// The line of an executor that joins with an attempt of the task, without what its cache holds.
-fn joined_with(line: &str, task: TaskId) -> Option<String> {
+/// When an executor joins, and which, with what it offers besides what its cache holds.
+fn joins_in(line: &str) -> Option<(Timestamp, ExecutorId, Offer)> {
     if !line.contains("{\"executor_joined\":{") {
         return None;
     }
-    let Line { t, what: What::In(Event::ExecutorJoined { executor, offer }) } =
-        serde_json::from_str(line).ok()?
-    else {
-        return None;
-    };
-    if !offer.attempts.iter().any(|(of, _)| *of == task) {
-        return None;
+    match serde_json::from_str(line).ok()? {
+        Line { t, what: What::In(Event::ExecutorJoined { executor, offer }) } => {
+            Some((t, executor, Offer { held: vec![], ..offer }))
+        }
+        _ => None,
     }
-    let offer = Offer { held: vec![], ..offer };
-    serde_json::to_string(&Line { t, what: What::In(Event::ExecutorJoined { executor, offer }) }).ok()
 }
 
 /// The first executor that a line names.
