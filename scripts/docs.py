@@ -24,9 +24,11 @@ are like any other. `...` stands for anything, on a line of its own for any line
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -272,7 +274,16 @@ def run_page(page: Path, eyas: Path, has: str | None = None) -> list[str]:
                         troubles.append(f"{where}: `{command}`: {trouble}")
         finally:
             terminal.run("eyas down")
+            end_processes_in(Path(folder))
     return troubles
+
+
+def end_processes_in(folder: Path) -> None:
+    """Ends what the commands of a page have left running, such as a store."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (process / "cwd").resolve().is_relative_to(folder.resolve()):
+                os.kill(int(process.name), signal.SIGTERM)
 
 
 def main() -> int:

@@ -4,14 +4,14 @@ use crate::access::{Caller, trail};
 use crate::catalog::Catalog;
 use crate::db::{Db, Value, insert, within};
 use crate::error::{Error, Result};
-use crate::folder::{Condition, Folder};
+use crate::folder::Condition;
+use crate::holding::Holding;
 use crate::key::check_label;
 use crate::rows::row_of;
 use crate::sealed::Sealed;
 use crate::sets::{check_path, objects, point_at_newest, put_tags};
-use crate::sites::ReplicaState;
+use crate::sites::{NewSite, ReplicaState};
 use crate::values;
-use std::path::Path;
 
 /// What was found in the folders of sites.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
@@ -47,29 +47,25 @@ impl Catalog {
         })
     }
 
-    /// Makes the catalog anew from a site's folder: its seals become data sets, its objects, each of which is read through,
+    /// Makes the catalog anew from a site: its seals become data sets, its objects, each of which is read through,
     /// replicas. What the catalog knows already stays.
     pub fn rebuild(
         &self,
         caller: &Caller,
-        root: &Path,
-        domain: Option<&str>,
+        site: &dyn Holding,
+        new: &NewSite<'_>,
         now_ms: i64,
     ) -> Result<Rebuilt> {
-        let folder = Folder::open(root)?;
-        let address = root.to_str().ok_or_else(|| {
-            Error::bad(format!("the path {} is not UTF-8; move the folder", eyas_text::shown_path(root)))
-        })?;
-        self.add_site(caller, folder.name(), address, domain, None, now_ms)?;
+        self.add_site(caller, new, now_ms)?;
         let mut rebuilt = Rebuilt::default();
-        let (versions, unreadable) = folder.seals()?;
+        let (versions, unreadable) = site.seals()?;
         rebuilt.unreadable = unreadable;
         for versions in versions.chunks(1000) {
             rebuilt.n_versions += self.adopt(caller, versions, now_ms)?;
         }
         let (mut good, mut bad) = (vec![], vec![]);
-        let objects = folder.objects()?;
-        folder.verify_all(&objects, &mut |n, condition| match condition {
+        let objects = site.objects()?;
+        site.verify_all(&objects, &mut |n, condition| match condition {
             Condition::Good => good.push(objects[n]),
             Condition::Bad => bad.push(objects[n]),
             Condition::Missing => {}
@@ -77,8 +73,8 @@ impl Catalog {
         good.sort_unstable();
         bad.sort_unstable();
         (rebuilt.n_good, rebuilt.n_bad) = (good.len() as u64, bad.len() as u64);
-        self.note_replicas(folder.name(), &good, ReplicaState::Ready, now_ms)?;
-        self.note_replicas(folder.name(), &bad, ReplicaState::Bad, now_ms)?;
+        self.note_replicas(site.name(), &good, ReplicaState::Ready, now_ms)?;
+        self.note_replicas(site.name(), &bad, ReplicaState::Bad, now_ms)?;
         Ok(rebuilt)
     }
 }

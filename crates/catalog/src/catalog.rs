@@ -2,6 +2,7 @@
 
 use crate::db::{Db, Postgres, Sqlite};
 use crate::error::{Error, Result};
+use crate::holding::{Holding, Reach, here};
 use crate::schema;
 use eyas_text::shown;
 use std::path::Path;
@@ -10,6 +11,8 @@ use std::sync::{Mutex, MutexGuard};
 /// A catalog. It may be asked from many threads; requests come one after another.
 pub struct Catalog {
     db: Mutex<Box<dyn Db>>,
+    /// How sites elsewhere are reached.
+    reach: Option<Box<dyn Reach>>,
 }
 
 /// Whether a catalog that is not there is made.
@@ -28,7 +31,7 @@ impl Catalog {
     pub fn init(url: &str, now_ms: i64) -> Result<Catalog> {
         let mut db = connect(url, Make::Yes)?;
         schema::migrate(&mut *db, now_ms)?;
-        Ok(Catalog { db: Mutex::new(db) })
+        Ok(Catalog { db: Mutex::new(db), reach: None })
     }
 
     /// Opens a catalog that [`Catalog::init`] made; an older one is brought up to date.
@@ -41,7 +44,28 @@ impl Catalog {
             )));
         }
         schema::migrate(&mut *db, now_ms)?;
-        Ok(Catalog { db: Mutex::new(db) })
+        Ok(Catalog { db: Mutex::new(db), reach: None })
+    }
+
+    /// The same catalog, which reaches sites that are stores elsewhere in this way.
+    pub fn reaching(self, reach: Box<dyn Reach>) -> Catalog {
+        Catalog { reach: Some(reach), ..self }
+    }
+
+    /// The objects of a site.
+    ///
+    /// # Errors
+    /// There is no such site, or it cannot be reached from here.
+    pub fn holding(&self, site: &str) -> Result<Box<dyn Holding>> {
+        let (address, join) = self.address(site)?;
+        match (join, &self.reach) {
+            (None, _) => Ok(Box::new(here(site, &address)?)),
+            (Some(join), Some(reach)) => reach.reach(site, &join),
+            (Some(_), None) => Err(Error::Conflict(format!(
+                "the site `{site}` is a store at {}, and this program reaches only folders",
+                shown(&address)
+            ))),
+        }
     }
 
     /// The database in words, without a password.

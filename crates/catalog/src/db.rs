@@ -75,6 +75,9 @@ impl Row {
     pub fn maybe_int(&self, column: usize) -> Option<i64> {
         (self.0[column] != Value::Null).then(|| self.int(column))
     }
+    pub fn maybe_text(&self, column: usize) -> Option<String> {
+        (self.0[column] != Value::Null).then(|| self.text(column))
+    }
     pub fn text(&self, column: usize) -> String {
         match &self.0[column] {
             Value::Text(value) => value.clone(),

@@ -40,6 +40,9 @@ pub enum Error {
     /// The database cannot be reached. Trying again can help.
     #[error("cannot reach {database}: {reason}")]
     Away { database: String, reason: String },
+    /// A site elsewhere does not answer. Trying again can help.
+    #[error("the site `{site}` cannot be reached: {reason}")]
+    Unreached { site: String, reason: String },
     /// The database was written by a newer program.
     #[error(
         "{database} has version {found} of the catalog's tables, and this program knows them up to {known}: \
@@ -61,6 +64,23 @@ impl Error {
 
     /// Whether the same request may succeed later, with nothing changed.
     pub fn is_temporary(&self) -> bool {
-        matches!(self, Error::Locked { .. } | Error::Away { .. })
+        matches!(self, Error::Locked { .. } | Error::Away { .. } | Error::Unreached { .. })
+    }
+
+    /// Whether the database itself is in trouble, so that nothing else can be asked of the catalog either.
+    pub fn is_of_database(&self) -> bool {
+        match self {
+            Error::Locked { .. }
+            | Error::Away { .. }
+            | Error::Newer { .. }
+            | Error::Collided { .. }
+            | Error::Database { .. } => true,
+            Error::Query(_)
+            | Error::BadInput(_)
+            | Error::NotFound(_)
+            | Error::Denied(_)
+            | Error::Conflict(_)
+            | Error::Unreached { .. } => false,
+        }
     }
 }

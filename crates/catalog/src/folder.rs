@@ -11,17 +11,18 @@
 //! object that is there after a power cut is whole. Nothing in the folder is trusted: whoever reads an object verifies it.
 
 use crate::error::{Error, Result};
+use crate::holding::{Arrivals, Holding};
 use crate::key::Key;
-use crate::sealed::{File, Sealed};
-use crate::tags::Tag;
+use crate::sealed::Sealed;
 use eyas_data::Digest;
 use eyas_text::shown_path;
+use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
@@ -53,25 +54,6 @@ pub enum Condition {
     /// Other bytes than its digest says.
     Bad,
     Missing,
-}
-
-/// What a seal says of a version.
-#[derive(serde::Serialize, serde::Deserialize)]
-struct Seal {
-    key: String,
-    owner: String,
-    created_ms: i64,
-    copies: u32,
-    tags: std::collections::BTreeMap<String, String>,
-    files: Vec<SealedFile>,
-}
-
-#[derive(serde::Serialize, serde::Deserialize)]
-struct SealedFile {
-    path: String,
-    size_bytes: u64,
-    digest: String,
-    is_executable: bool,
 }
 
 fn io_error(what: &str, path: &Path, error: &io::Error) -> Error {
@@ -129,37 +111,90 @@ impl Folder {
         Ok(Folder { root: root.into(), name: marker.site })
     }
 
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     pub fn path_of(&self, digest: Digest) -> PathBuf {
         let name = digest.to_string();
         self.root.join("objects").join(&name[..2]).join(name)
     }
 
-    /// Begins a batch of objects.
-    pub fn batch(&self) -> Result<Batch<'_>> {
+    fn verify_with(&self, digest: Digest, piece: &mut [u8]) -> Result<Condition> {
+        let path = self.path_of(digest);
+        let mut file = match fs::File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Condition::Missing),
+            Err(error) => return Err(io_error("read", &path, &error)),
+        };
+        match copy_with(&mut file, &mut io::sink(), piece) {
+            Ok((found, _)) => Ok(if found == digest { Condition::Good } else { Condition::Bad }),
+            // A disk that cannot give the bytes back has lost them.
+            Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(Condition::Bad),
+            Err(error) => Err(io_error("read", &path, &error)),
+        }
+    }
+
+    /// Removes what a writer that has ended left of objects that were never whole.
+    pub fn clear_incoming(&self) -> Result<()> {
+        let incoming = self.root.join("incoming");
+        for entry in list(&incoming)?.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let writer = name.split('-').next().and_then(|writer| writer.parse::<u32>().ok());
+            if writer.is_some_and(|writer| !Path::new(&format!("/proc/{writer}")).exists()) {
+                let path = entry.path();
+                fs::remove_file(&path).map_err(|error| io_error("remove", &path, &error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of all objects that are there.
+    pub fn held_bytes(&self) -> Result<u64> {
+        let sizes = self.objects()?.into_iter().map(|digest| self.size_of(digest).unwrap_or(0));
+        Ok(sizes.sum())
+    }
+
+    /// The size of an object in bytes; `None`: it is not there.
+    pub fn size_of(&self, digest: Digest) -> Option<u64> {
+        fs::metadata(self.path_of(digest)).ok().map(|found| found.len())
+    }
+
+    /// The texts of all seals, by the names of their files; one that cannot be read has the reason.
+    pub fn seal_texts(&self) -> Result<Vec<(String, std::result::Result<Vec<u8>, String>)>> {
+        let mut paths: Vec<PathBuf> =
+            list(&self.root.join("seals"))?.flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        let texts = paths.into_iter().map(|path| {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            (name, fs::read(&path).map_err(|error| format!("{}: {error}", shown_path(&path))))
+        });
+        Ok(texts.collect())
+    }
+}
+
+fn list(path: &Path) -> Result<fs::ReadDir> {
+    fs::read_dir(path).map_err(|error| io_error("read", path, &error))
+}
+
+impl Holding for Folder {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn batch(&self) -> Result<Box<dyn Arrivals + '_>> {
         let path = self.root.join("incoming");
         fs::create_dir_all(&path).map_err(|error| io_error("make the folder", &path, &error))?;
-        let mark = format!(
-            "{}-{:x}",
-            std::process::id(),
-            BATCHES.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
-        );
-        Ok(Batch { folder: self, mark, written: vec![] })
+        let mark = format!("{}-{:x}", std::process::id(), BATCHES.fetch_add(1, Ordering::Relaxed));
+        Ok(Box::new(Batch { folder: self, mark, n_begun: 0, written: vec![] }))
     }
 
-    /// Reads an object through and compares it with its name.
-    pub fn verify(&self, digest: Digest) -> Result<Condition> {
-        self.verify_with(digest, &mut vec![0; PIECE])
+    fn open(&self, digest: Digest) -> Result<Option<Box<dyn Read + '_>>> {
+        let path = self.path_of(digest);
+        match fs::File::open(&path) {
+            Ok(file) => Ok(Some(Box::new(file))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(io_error("read", &path, &error)),
+        }
     }
 
-    /// Reads many objects through, several at a time, and calls `found` with the number of each and its condition, in any order.
-    ///
-    /// # Errors
-    /// The site cannot be read; objects that are not begun yet are not read then.
-    pub fn verify_all(&self, digests: &[Digest], found: &mut dyn FnMut(usize, Condition)) -> Result<()> {
+    fn verify_all(&self, digests: &[Digest], found: &mut dyn FnMut(usize, Condition)) -> Result<()> {
         let n_threads = thread::available_parallelism().map_or(1, usize::from).min(READERS_MAX);
         let (next, has_failed) = (AtomicUsize::new(0), AtomicBool::new(false));
         let (sender, receiver) = mpsc::channel();
@@ -184,70 +219,9 @@ impl Folder {
         })
     }
 
-    fn verify_with(&self, digest: Digest, piece: &mut [u8]) -> Result<Condition> {
-        let path = self.path_of(digest);
-        let mut file = match fs::File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Condition::Missing),
-            Err(error) => return Err(io_error("read", &path, &error)),
-        };
-        match copy_with(&mut file, &mut io::sink(), piece) {
-            Ok((found, _)) => Ok(if found == digest { Condition::Good } else { Condition::Bad }),
-            // A disk that cannot give the bytes back has lost them.
-            Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(Condition::Bad),
-            Err(error) => Err(io_error("read", &path, &error)),
-        }
-    }
-
-    /// Copies an object to `target`, which appears whole or not at all.
-    ///
-    /// # Errors
-    /// The object is not there, or its bytes are not what its name says; then nothing appears.
-    pub fn get(&self, digest: Digest, target: &Path, is_executable: bool) -> Result<()> {
-        let path = self.path_of(digest);
-        let mut from = fs::File::open(&path).map_err(|error| io_error("read", &path, &error))?;
-        let part = beside(target);
-        let mode = if is_executable { 0o777 } else { 0o666 };
-        let mut options = fs::OpenOptions::new();
-        let mut to = options
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(&part)
-            .map_err(|error| io_error("write", &part, &error))?;
-        let cannot_copy = |error: io::Error| {
-            let (from, to) = (shown_path(&path), shown_path(target));
-            Error::Conflict(format!("cannot copy {from} to {to}: {error}"))
-        };
-        let copied =
-            copy(&mut from, &mut to).map_err(cannot_copy).and_then(|(found, _)| match found == digest {
-                true => fs::rename(&part, target).map_err(|error| io_error("write", target, &error)),
-                false => Err(Error::Conflict(format!(
-                    "the copy at the site `{}` is damaged: {} has other bytes than its digest says",
-                    self.name,
-                    shown_path(&path)
-                ))),
-            });
-        if copied.is_err() {
-            let _ = fs::remove_file(&part);
-        }
-        copied
-    }
-
-    pub fn remove(&self, digest: Digest) -> Result<()> {
-        let path = self.path_of(digest);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("remove", &path, &error)),
-            _ => Ok(()),
-        }
-    }
-
-    /// The objects that are there, by their names.
-    pub fn objects(&self) -> Result<Vec<Digest>> {
-        let root = self.root.join("objects");
+    fn objects(&self) -> Result<Vec<Digest>> {
         let mut found = vec![];
-        let list = |path: &Path| fs::read_dir(path).map_err(|error| io_error("read", path, &error));
-        for folder in list(&root)?.flatten() {
+        for folder in list(&self.root.join("objects"))?.flatten() {
             for entry in list(&folder.path())?.flatten() {
                 found.extend(entry.file_name().to_str().and_then(|name| name.parse::<Digest>().ok()));
             }
@@ -256,85 +230,60 @@ impl Folder {
         Ok(found)
     }
 
-    /// Writes down what a version is, so that the catalog can be made anew from the sites. Nothing is written where the folder
-    /// says the same already.
-    pub fn seal(&self, sealed: &Sealed) -> Result<()> {
-        let seal = Seal {
-            key: sealed.key.to_string(),
-            owner: sealed.owner.clone(),
-            created_ms: sealed.created_ms,
-            copies: sealed.copies,
-            tags: sealed.tags.iter().map(|tag| (tag.name.clone(), tag.value.clone())).collect(),
-            files: sealed
-                .files
-                .iter()
-                .map(|file| SealedFile {
-                    path: file.path.clone(),
-                    size_bytes: file.size_bytes,
-                    digest: file.digest.to_string(),
-                    is_executable: file.is_executable,
-                })
-                .collect(),
-        };
-        let text = serde_json::to_vec_pretty(&seal).expect("a seal can be written");
-        let path = self.root.join("seals").join(format!("{}.json", sealed.key));
+    fn remove(&self, digests: &[Digest]) -> Result<()> {
+        for digest in digests {
+            let path = self.path_of(*digest);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(io_error("remove", &path, &error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing is written where the folder says the same already.
+    fn seal(&self, key: &Key, text: &[u8]) -> Result<()> {
+        let path = self.root.join("seals").join(format!("{key}.json"));
         match fs::read(&path) {
             Ok(found) if found == text => Ok(()),
-            _ => write_whole(&self.root.join("incoming"), &path, &text),
+            _ => write_whole(&self.root.join("incoming"), &path, text),
         }
     }
 
-    /// The versions of all seals that can be read, and why the others cannot.
-    pub fn seals(&self) -> Result<(Vec<Sealed>, Vec<String>)> {
-        let root = self.root.join("seals");
+    fn seal_digests(&self) -> Result<HashMap<String, Digest>> {
+        let texts = self.seal_texts()?.into_iter();
+        Ok(texts.filter_map(|(key, text)| Some((key, Digest::of(&text.ok()?)))).collect())
+    }
+
+    fn seals(&self) -> Result<(Vec<Sealed>, Vec<String>)> {
         let (mut versions, mut unreadable) = (vec![], vec![]);
-        let entries = fs::read_dir(&root).map_err(|error| io_error("read", &root, &error))?;
-        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-        paths.sort();
-        for path in paths {
-            match fs::read(&path).map_err(|error| error.to_string()).and_then(|text| read_seal(&text)) {
+        for (key, text) in self.seal_texts()? {
+            match text.and_then(|text| Sealed::of_text(&text).map_err(|reason| format!("{key}: {reason}"))) {
                 Ok(version) => versions.push(version),
-                Err(reason) => unreadable.push(format!("{}: {reason}", shown_path(&path))),
+                Err(reason) => unreadable.push(reason),
             }
         }
         Ok((versions, unreadable))
     }
 }
 
-fn read_seal(text: &[u8]) -> std::result::Result<Sealed, String> {
-    let seal: Seal = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-    let key: Key = seal.key.parse().map_err(|error: Error| error.to_string())?;
-    let files = seal.files.into_iter().map(|file| {
-        let digest: Digest =
-            file.digest.parse().map_err(|error: eyas_data::DigestParseError| error.to_string())?;
-        Ok(File { path: file.path, size_bytes: file.size_bytes, digest, is_executable: file.is_executable })
-    });
-    let tags =
-        seal.tags.into_iter().map(|(name, value)| Tag::new(name, value).map_err(|error| error.to_string()));
-    Ok(Sealed {
-        key,
-        owner: seal.owner,
-        created_ms: seal.created_ms,
-        copies: seal.copies,
-        tags: tags.collect::<std::result::Result<_, String>>()?,
-        files: files.collect::<std::result::Result<_, String>>()?,
-    })
-}
+static BATCHES: AtomicU64 = AtomicU64::new(0);
 
-static BATCHES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-
-/// Objects that come together. What is dropped before [`Batch::keep`] leaves nothing.
-pub struct Batch<'a> {
+/// Objects that come together.
+struct Batch<'a> {
     folder: &'a Folder,
     mark: String,
+    n_begun: usize,
     written: Vec<(PathBuf, Digest)>,
 }
 
-impl Batch<'_> {
-    /// Writes an object; returns its digest and size in bytes.
-    pub fn add(&mut self, from: &mut dyn Read) -> io::Result<(Digest, u64)> {
-        let path = self.folder.root.join("incoming").join(format!("{}-{}", self.mark, self.written.len()));
+impl Arrivals for Batch<'_> {
+    fn add(&mut self, from: &mut dyn Read) -> io::Result<(Digest, u64)> {
+        let path = self.folder.root.join("incoming").join(format!("{}-{}", self.mark, self.n_begun));
         let mut to = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        self.n_begun += 1;
         // What fails half-way is removed with the rest.
         self.written.push((path, Digest([0; 32])));
         let (digest, size) = copy(from, &mut to)?;
@@ -343,20 +292,11 @@ impl Batch<'_> {
         Ok((digest, size))
     }
 
-    /// Writes an object that is to have this digest. `Ok(false)`: the bytes were others, or could not be read; nothing is kept of them.
-    pub fn add_copy(&mut self, from: &mut dyn Read, digest: Digest) -> io::Result<bool> {
-        let mut from = Remembering { from, failed: false };
-        let added = self.add(&mut from);
-        if from.failed || added.as_ref().is_ok_and(|(found, _)| *found != digest) {
-            let (path, _) = self.written.pop().expect("it was just written");
-            fs::remove_file(path)?;
-            return Ok(false);
-        }
-        added.map(|_| true)
+    fn undo(&mut self) -> io::Result<()> {
+        self.written.pop().map_or(Ok(()), |(path, _)| fs::remove_file(path))
     }
 
-    /// Flushes all objects to the disk; then they take their places.
-    pub fn keep(mut self) -> io::Result<()> {
+    fn keep(mut self: Box<Self>) -> io::Result<()> {
         let root = fs::File::open(&self.folder.root)?;
         sync_disk(&root)?;
         for (path, digest) in std::mem::take(&mut self.written) {
@@ -382,22 +322,8 @@ impl Drop for Batch<'_> {
     }
 }
 
-/// A reader that remembers whether reading failed, so that it can be told from a failure to write.
-struct Remembering<'a> {
-    from: &'a mut dyn Read,
-    failed: bool,
-}
-
-impl Read for Remembering<'_> {
-    fn read(&mut self, piece: &mut [u8]) -> io::Result<usize> {
-        let read = self.from.read(piece);
-        self.failed |= read.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::Interrupted);
-        read
-    }
-}
-
 /// Copies and hashes; returns the digest and how many bytes there were.
-fn copy(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<(Digest, u64)> {
+pub(crate) fn copy(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<(Digest, u64)> {
     copy_with(from, to, &mut vec![0; PIECE])
 }
 

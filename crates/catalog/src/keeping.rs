@@ -1,17 +1,17 @@
-//! What is done with the copies at sites whose folders are on this machine: verified, made and dropped.
+//! What is done with the copies at sites that can be reached: verified, made and dropped.
 //!
 //! The decision which copies are made is `eyas_core::replication`'s. Here they are carried out.
 
 use crate::access::Caller;
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
-use crate::folder::{BATCH_BYTES, BATCH_FILES, Condition, Folder};
-use crate::sites::{Needed, ReplicaState, SiteState};
+use crate::folder::{BATCH_BYTES, BATCH_FILES, Condition};
+use crate::holding::{Given, Holding, add_copy};
+use crate::sites::{Needed, ReplicaState, Site, SiteState};
 use eyas_core::replication::{self, Copy, Short, SiteNo};
 use eyas_data::Digest;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::Path;
 
 /// What a look at all copies of a site found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
@@ -41,6 +41,8 @@ pub struct Repair {
     pub copied_bytes: u64,
     /// Objects that no version needs any more, and that were removed from sites.
     pub n_removed: u64,
+    /// Copies that were to be made, and were not: a site went away or a source was damaged meanwhile.
+    pub n_not_made: u64,
     /// Files that stay short of copies, with the reason, the worst first.
     pub short: Vec<ShortFile>,
     /// Sites that could not be reached, with the reason.
@@ -70,27 +72,15 @@ pub fn reason_of(reason: Short) -> &'static str {
     }
 }
 
+/// How often a repair is planned where copies could not be made.
+const ROUNDS_MAX: usize = 3;
 /// A site that names no limit may keep this much.
 const NO_LIMIT: u64 = 1 << 60;
 
 impl Catalog {
-    /// The folder of a site, if it is on this machine.
-    pub fn folder(&self, site: &str) -> Result<Folder> {
-        let address = self.address(site)?;
-        let folder = Folder::open(Path::new(&address))?;
-        match folder.name() == site {
-            true => Ok(folder),
-            false => Err(Error::Conflict(format!(
-                "{} is the folder of the site `{}` now, not of `{site}`",
-                eyas_text::shown(&address),
-                folder.name()
-            ))),
-        }
-    }
-
     /// Reads every copy at a site through and notes what it finds. `progress` is called with the bytes that are done.
     pub fn audit(&self, site: &str, now_ms: i64, progress: &mut dyn FnMut(u64)) -> Result<Audit> {
-        let folder = self.folder(site)?;
+        let holding = self.holding(site)?;
         let mut audit = Audit { site: site.into(), ..Audit::default() };
         let mut good = vec![];
         let mut replicas = self.replicas_at(site)?;
@@ -98,7 +88,7 @@ impl Catalog {
         replicas.sort_by_key(|(_, size_bytes, _)| Reverse(*size_bytes));
         let digests: Vec<Digest> = replicas.iter().map(|(digest, ..)| *digest).collect();
         let mut conditions = vec![None; replicas.len()];
-        folder.verify_all(&digests, &mut |n, condition| {
+        holding.verify_all(&digests, &mut |n, condition| {
             conditions[n] = Some(condition);
             progress(replicas[n].1);
         })?;
@@ -119,7 +109,7 @@ impl Catalog {
             }
         }
         let known: HashSet<Digest> = digests.into_iter().collect();
-        audit.foreign = folder.objects()?.into_iter().filter(|digest| !known.contains(digest)).collect();
+        audit.foreign = holding.objects()?.into_iter().filter(|digest| !known.contains(digest)).collect();
         // In the order in which the database has them; a report is in that order, too.
         for digests in [&mut good, &mut audit.bad, &mut audit.missing, &mut audit.foreign] {
             digests.sort_unstable();
@@ -133,36 +123,71 @@ impl Catalog {
     /// Makes the copies that are missing, and drops what is bad, once there is a good copy elsewhere, and what nobody needs.
     pub fn repair(&self, now_ms: i64, progress: &mut dyn FnMut(u64)) -> Result<Repair> {
         let mut repair = Repair::default();
-        let sites = self.sites()?;
-        let mut folders = BTreeMap::new();
-        for (n, site) in sites.iter().enumerate() {
-            match self.folder(&site.name) {
-                Ok(folder) if site.state != SiteState::Gone => {
-                    folders.insert(n, folder);
+        let mut reached = BTreeMap::new();
+        for site in self.sites()?.iter().filter(|site| site.state != SiteState::Gone) {
+            match self.holding(&site.name) {
+                Ok(holding) => {
+                    reached.insert(site.name.clone(), holding);
                 }
-                Ok(_) => {}
-                Err(error) => repair.away.push((site.name.clone(), error.to_string())),
+                Err(error) if !error.is_of_database() => {
+                    repair.away.push((site.name.clone(), error.to_string()));
+                }
+                Err(error) => return Err(error),
             }
         }
-        let takes = |n: usize| sites[n].state == SiteState::Up && folders.contains_key(&n);
-        let counting: Vec<&str> = (0..sites.len()).filter(|&n| takes(n)).map(|n| &*sites[n].name).collect();
+        // What turns out to be damaged or away changes what can be done, so it is planned again.
+        for _ in 0..ROUNDS_MAX {
+            repair.n_not_made = self.make_missing(&mut reached, &mut repair, now_ms, progress)?;
+            if repair.n_not_made == 0 {
+                break;
+            }
+        }
+        repair.short.sort_by_key(|short| {
+            (short.reason != Short::Lost, short.key.clone(), short.n_missing, short.path.clone())
+        });
+        repair.away.extend(self.seal_all(reached.values().map(|holding| &**holding))?);
+        for holding in reached.values() {
+            match self.drop_unneeded(&**holding) {
+                Ok(n_removed) => repair.n_removed += n_removed,
+                // A site that went away in the middle keeps its copies until the next repair.
+                Err(error) if !error.is_of_database() => {
+                    repair.away.push((holding.name().to_owned(), error.to_string()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(repair)
+    }
+
+    /// Makes the copies that are missing at the sites that can be reached; those that cannot any more are taken out. Returns how
+    /// many copies were planned and not made.
+    fn make_missing(
+        &self,
+        reached: &mut BTreeMap<String, Box<dyn Holding>>,
+        repair: &mut Repair,
+        now_ms: i64,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<u64> {
+        let sites = self.sites()?;
+        let takes = |site: &Site| site.state == SiteState::Up && reached.contains_key(&site.name);
+        let counting: Vec<&str> = sites.iter().filter(|site| takes(site)).map(|site| &*site.name).collect();
         let objects = self.short_of_copies(&counting)?;
         let mut domains: Vec<&str> = sites.iter().map(|site| &*site.domain).collect();
         domains.sort_unstable();
         let views: Vec<replication::Site> = sites
             .iter()
-            .enumerate()
-            .map(|(n, site)| replication::Site {
+            .map(|site| replication::Site {
                 domain: domains.partition_point(|domain| *domain < &*site.domain) as u32,
-                takes_copies: takes(n),
+                takes_copies: takes(site),
                 keep_bytes: site.keep_bytes.unwrap_or(NO_LIMIT),
                 used_bytes: site.size_bytes,
             })
             .collect();
-        let number: HashMap<&str, usize> =
+        let number: HashMap<&str, SiteNo> =
             sites.iter().enumerate().map(|(n, site)| (&*site.name, n)).collect();
-        let at = |names: &[String]| -> Vec<usize> {
-            names.iter().map(|name| number[name.as_str()]).filter(|n| folders.contains_key(n)).collect()
+        let at = |names: &[String]| -> Vec<SiteNo> {
+            let there = names.iter().filter(|name| reached.contains_key(*name));
+            there.map(|name| number[name.as_str()]).collect()
         };
         let wanted: Vec<replication::Object> = objects
             .iter()
@@ -176,39 +201,38 @@ impl Catalog {
             })
             .collect();
         let plan = replication::plan(&views, &wanted);
-        for copies in in_batches(plan.copies, &objects) {
-            let to = &folders[&copies[0].to];
-            let made = self.make_copies(to, &copies, &objects, &folders, now_ms);
-            match made {
-                Ok(made) => {
-                    repair.n_copies += made.len() as u64;
-                    let bytes: u64 = made.iter().map(|copy| objects[copy.object].size_bytes).sum();
-                    repair.copied_bytes += bytes;
-                    progress(bytes);
-                }
-                Err(error) => repair.away.push((to.name().to_owned(), error.to_string())),
-            }
-        }
+        repair.short.clear();
         for (object, n_missing, reason) in plan.short {
             let object = &objects[object];
-            repair.short.push(ShortFile {
-                key: object.key.clone(),
-                path: object.path.clone(),
-                n_missing,
-                reason,
-            });
+            let (key, path) = (object.key.clone(), object.path.clone());
+            repair.short.push(ShortFile { key, path, n_missing, reason });
         }
-        repair
-            .short
-            .sort_by_key(|short| (short.reason != Short::Lost, short.key.clone(), short.path.clone()));
-        self.seal_all(folders.values())?;
-        for folder in folders.values() {
-            let unneeded = self.take_unneeded(folder.name())?;
-            unneeded.iter().try_for_each(|digest| folder.remove(*digest))?;
-            self.forget_replicas(folder.name(), &unneeded)?;
-            repair.n_removed += unneeded.len() as u64;
+        let mut n_not_made = 0;
+        for mut copies in in_batches(plan.copies, &objects) {
+            let n_planned = copies.len() as u64;
+            let to = &sites[copies[0].to].name;
+            // A site that went away meanwhile is not asked again.
+            copies.retain(|copy| reached.contains_key(&sites[copy.from].name) && reached.contains_key(to));
+            if copies.is_empty() {
+                n_not_made += n_planned;
+                continue;
+            }
+            let (made, away) = match self.make_copies(&copies, &objects, &sites, reached, now_ms) {
+                Ok(Made { copies, away }) => (copies, away),
+                Err(error) if !error.is_of_database() => (vec![], BTreeMap::from([(copies[0].to, error)])),
+                Err(error) => return Err(error),
+            };
+            let bytes: u64 = made.iter().map(|copy| objects[copy.object].size_bytes).sum();
+            repair.n_copies += made.len() as u64;
+            repair.copied_bytes += bytes;
+            n_not_made += n_planned - made.len() as u64;
+            progress(bytes);
+            for (site, error) in away {
+                reached.remove(&sites[site].name);
+                repair.away.push((sites[site].name.clone(), error.to_string()));
+            }
         }
-        Ok(repair)
+        Ok(n_not_made)
     }
 }
 
@@ -234,55 +258,85 @@ fn in_batches(mut copies: Vec<Copy>, objects: &[Needed]) -> Vec<Vec<Copy>> {
     batches
 }
 
+/// Copies that were made at a site.
+struct Made {
+    copies: Vec<Copy>,
+    /// Sources that went away, with the reason.
+    away: BTreeMap<SiteNo, Error>,
+}
+
 impl Catalog {
-    /// Makes copies at one site; returns those that were made. A source that turns out to be damaged is noted as bad.
+    /// Makes copies at one site. A source that turns out to be damaged is noted as bad.
+    ///
+    /// # Errors
+    /// The site cannot be written.
     fn make_copies(
         &self,
-        to: &Folder,
         copies: &[Copy],
         objects: &[Needed],
-        folders: &BTreeMap<SiteNo, Folder>,
+        sites: &[Site],
+        reached: &BTreeMap<String, Box<dyn Holding>>,
         now_ms: i64,
-    ) -> Result<Vec<Copy>> {
+    ) -> Result<Made> {
+        let to = &reached[&sites[copies[0].to].name];
         let explain = |error: std::io::Error| {
             Error::Conflict(format!("cannot write into the site `{}`: {error}", to.name()))
         };
         let mut batch = to.batch()?;
-        let mut made = vec![];
-        for copy in copies {
-            let digest = objects[copy.object].digest;
-            let from = &folders[&copy.from];
-            let is_whole = match std::fs::File::open(from.path_of(digest)) {
-                Ok(mut bytes) => batch.add_copy(&mut bytes, digest).map_err(explain)?,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
-                // The site itself is in trouble, which says nothing about this copy.
-                Err(error) => {
-                    let site = from.name();
-                    return Err(Error::Conflict(format!("cannot read from the site `{site}`: {error}")));
-                }
-            };
-            match is_whole {
-                true => made.push(*copy),
-                false => {
+        let mut made = Made { copies: vec![], away: BTreeMap::new() };
+        for copy in copies.iter().copied() {
+            if made.away.contains_key(&copy.from) {
+                continue;
+            }
+            let (digest, from) = (objects[copy.object].digest, &reached[&sites[copy.from].name]);
+            match add_copy(&mut *batch, &**from, digest).map_err(explain)? {
+                Given::Whole => made.copies.push(copy),
+                Given::Damaged(_) => {
                     self.note_replicas(from.name(), &[digest], ReplicaState::Bad, now_ms)?;
+                }
+                Given::Away(error) => {
+                    made.away.insert(copy.from, error);
                 }
             }
         }
         batch.keep().map_err(explain)?;
-        let digests: Vec<Digest> = made.iter().map(|copy| objects[copy.object].digest).collect();
+        let digests: Vec<Digest> = made.copies.iter().map(|copy| objects[copy.object].digest).collect();
         self.note_replicas(to.name(), &digests, ReplicaState::Ready, now_ms)?;
         Ok(made)
     }
 
-    /// Has every site say of all versions what they are, so that the catalog can be made anew from any of them.
-    fn seal_all<'a>(&self, folders: impl Iterator<Item = &'a Folder> + Clone) -> Result<()> {
+    /// Drops from a site what nobody needs; returns how many objects those were.
+    fn drop_unneeded(&self, from: &dyn Holding) -> Result<u64> {
+        let unneeded = self.take_unneeded(from.name())?;
+        from.remove(&unneeded)?;
+        self.forget_replicas(from.name(), &unneeded)?;
+        Ok(unneeded.len() as u64)
+    }
+
+    /// Has sites say of all versions what they are, so that the catalog can be made anew from any of them. Returns the sites that
+    /// could not, with the reason.
+    fn seal_all<'a>(&self, sites: impl Iterator<Item = &'a dyn Holding>) -> Result<Vec<(String, String)>> {
         let everybody = Caller { name: "eyas".into(), groups: vec![], is_operator: true };
-        for key in self.committed()? {
-            let sealed = self.sealed(&everybody, &key)?;
-            for folder in folders.clone() {
-                folder.seal(&sealed)?;
+        let mut failed = vec![];
+        let mut sealing = vec![];
+        for site in sites {
+            match site.seal_digests() {
+                Ok(known) => sealing.push((site, known)),
+                Err(error) => failed.push((site.name().to_owned(), error.to_string())),
             }
         }
-        Ok(())
+        for key in self.committed()? {
+            let text = self.sealed(&everybody, &key)?.text();
+            let (digest, name) = (Digest::of(&text), key.to_string());
+            sealing.retain(|(site, known)| {
+                if known.get(&name) == Some(&digest) {
+                    return true;
+                }
+                let sealed = site.seal(&key, &text);
+                failed.extend(sealed.as_ref().err().map(|error| (site.name().to_owned(), error.to_string())));
+                sealed.is_ok()
+            });
+        }
+        Ok(failed)
     }
 }

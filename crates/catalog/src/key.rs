@@ -46,14 +46,14 @@ impl FromStr for Key {
 
 /// # Errors
 /// The label is empty, too long, or has other characters than ASCII letters, digits, `_`, `-` and `.`.
-pub(crate) fn check_label(label: &str) -> Result<()> {
+pub fn check_label(label: &str) -> Result<()> {
     let is_label = label.len() <= LABEL_BYTES_MAX
         && label.starts_with(|c: char| c.is_ascii_alphanumeric())
         && label.bytes().all(|c| c.is_ascii_alphanumeric() || b"_-.".contains(&c));
     match is_label {
         true => Ok(()),
         false => Err(Error::bad(format!(
-            "{} is no label of a data set: a letter or digit, then letters, digits, `_`, `-` or `.`, at most {LABEL_BYTES_MAX}",
+            "{} is no label (of a data set or a site): a letter or digit, then letters, digits, `_`, `-` or `.`, at most {LABEL_BYTES_MAX}",
             shown(label).at_most(80)
         ))),
     }

@@ -9,7 +9,7 @@
 //!
 //! * [`Catalog`]: one type over both databases, SQLite (embedded) and PostgreSQL (`db`, `schema`).
 //! * [`query`]: the language of `find`.
-//! * [`Folder`]: a site's folder on this machine.
+//! * [`Holding`]: what a site can be asked; [`Folder`]: a site's folder on this machine. Stores elsewhere are [`Reach`]ed by the caller.
 //!
 //! Invariants: nothing is committed of which a file has no ready replica. No text from outside gets into a
 //! statement but as a value. Whoever lacks the right to list a data set gets the same answer as if there were none.
@@ -22,6 +22,7 @@ mod catalog;
 mod db;
 mod error;
 mod folder;
+mod holding;
 mod keeping;
 mod key;
 mod put;
@@ -39,11 +40,12 @@ pub use adopt::Rebuilt;
 pub use catalog::Catalog;
 pub use error::{Error, Result};
 pub use folder::{Condition, Folder};
+pub use holding::{Arrivals, Holding, Reach};
 pub use keeping::{Audit, Repair, ShortFile, reason_of};
-pub use key::{Key, label_of};
+pub use key::{Key, check_label, label_of};
 pub use put::{Put, put};
 pub use reading::{Got, Reader};
 pub use sealed::{File, Sealed};
 pub use sets::{DataSet, Draft, Entry, Found, Version, is_plain_path};
-pub use sites::{ReplicaState, Site, SiteState, Whereabouts};
+pub use sites::{NewSite, ReplicaState, Site, SiteState, Whereabouts};
 pub use tags::{Kind, Tag, date_text};

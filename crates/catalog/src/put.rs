@@ -3,7 +3,8 @@
 use crate::access::Caller;
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
-use crate::folder::{BATCH_BYTES, BATCH_FILES, Folder};
+use crate::folder::{BATCH_BYTES, BATCH_FILES};
+use crate::holding::Holding;
 use crate::key::Key;
 use crate::sealed::File;
 use crate::sites::ReplicaState;
@@ -33,29 +34,29 @@ pub struct Put<'a> {
 /// Then nothing is committed.
 pub fn put(
     catalog: &Catalog,
-    folder: &Folder,
+    site: &dyn Holding,
     caller: &Caller,
     what: &Put<'_>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Key> {
     let sources = walk(what.sources)?;
     let draft = catalog.begin(caller, what.label, what.copies, what.now_ms)?;
-    let done =
-        store(catalog, folder, &sources, what.now_ms, progress, &mut |files| catalog.add(&draft, files))
-            .and_then(|()| catalog.commit(caller, &draft, what.tags, what.now_ms));
+    let done = store(catalog, site, &sources, what.now_ms, progress, &mut |files| catalog.add(&draft, files))
+        .and_then(|()| catalog.commit(caller, &draft, what.tags, what.now_ms));
     if let Err(error) = done {
         // The first error is the one to be read.
         let _ = catalog.abandon(&draft);
         return Err(error);
     }
-    folder.seal(&catalog.sealed(caller, &draft.key)?)?;
+    let sealed = catalog.sealed(caller, &draft.key)?;
+    site.seal(&sealed.key, &sealed.text())?;
     Ok(draft.key)
 }
 
 /// Copies the files' bytes into the site in batches. Each is added to the catalog before its copies are noted there.
 fn store(
     catalog: &Catalog,
-    folder: &Folder,
+    site: &dyn Holding,
     sources: &[Source],
     now_ms: i64,
     progress: &mut dyn FnMut(u64, u64),
@@ -64,7 +65,7 @@ fn store(
     let (mut n_files, mut n_bytes) = (0, 0);
     let mut rest = sources;
     while !rest.is_empty() {
-        let mut batch = folder.batch()?;
+        let mut batch = site.batch()?;
         let mut files = vec![];
         let mut batch_bytes = 0;
         while let Some((source, after)) = rest.split_first()
@@ -80,14 +81,11 @@ fn store(
             rest = after;
         }
         batch.keep().map_err(|error| {
-            Error::Conflict(format!(
-                "cannot write into the site `{}`: {error}; nothing was put",
-                folder.name()
-            ))
+            Error::Conflict(format!("cannot write into the site `{}`: {error}; nothing was put", site.name()))
         })?;
         add(&files)?;
         let digests: Vec<_> = files.iter().map(|file| file.digest).collect();
-        catalog.note_replicas(folder.name(), &digests, ReplicaState::Ready, now_ms)?;
+        catalog.note_replicas(site.name(), &digests, ReplicaState::Ready, now_ms)?;
     }
     Ok(())
 }

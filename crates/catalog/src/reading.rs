@@ -3,7 +3,8 @@
 use crate::access::{Caller, Right};
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
-use crate::folder::{Condition, Folder, beside};
+use crate::folder::beside;
+use crate::holding::{self, Given, Holding};
 use crate::key::Key;
 use crate::sealed::File;
 use crate::sites::ReplicaState;
@@ -21,8 +22,8 @@ pub struct Reader<'a> {
     files: Vec<File>,
     /// The sites with a good copy of each object.
     holders: HashMap<Digest, Vec<String>>,
-    /// Their folders, or why there is none on this machine.
-    folders: BTreeMap<String, std::result::Result<Folder, String>>,
+    /// These sites, or why one cannot be reached.
+    reached: BTreeMap<String, std::result::Result<Box<dyn Holding>, String>>,
 }
 
 /// What was copied from sites.
@@ -42,13 +43,13 @@ impl Catalog {
         self.require(caller, key, Right::Read)?;
         let files = self.files(caller, key)?;
         let holders = self.holders(caller, key)?;
-        let mut folders = BTreeMap::new();
+        let mut reached = BTreeMap::new();
         for site in holders.values().flatten() {
-            if !folders.contains_key(site) {
-                folders.insert(site.clone(), self.folder(site).map_err(|error| error.to_string()));
+            if !reached.contains_key(site) {
+                reached.insert(site.clone(), self.holding(site).map_err(|error| error.to_string()));
             }
         }
-        Ok(Reader { catalog: self, key: key.clone(), now_ms, files, holders, folders })
+        Ok(Reader { catalog: self, key: key.clone(), now_ms, files, holders, reached })
     }
 }
 
@@ -71,20 +72,17 @@ impl Reader<'_> {
     pub fn get(&self, file: &File, target: &Path) -> Result<&str> {
         let mut last = None;
         for site in self.holders.get(&file.digest).into_iter().flatten() {
-            let folder = match &self.folders[site] {
-                Ok(folder) => folder,
+            let from = match &self.reached[site] {
+                Ok(from) => from,
                 Err(reason) => {
                     last = Some(Error::NotFound(reason.clone()));
                     continue;
                 }
             };
-            match folder.get(file.digest, target, file.is_executable) {
-                Ok(()) => return Ok(site),
-                Err(error) => {
-                    // Whether it is the copy's fault or the target's, only another look at the copy says.
-                    if folder.verify(file.digest)? == Condition::Good {
-                        return Err(error);
-                    }
+            match holding::get(&**from, file.digest, target, file.is_executable)? {
+                Given::Whole => return Ok(site),
+                Given::Away(error) => last = Some(error),
+                Given::Damaged(error) => {
                     self.catalog.note_replicas(site, &[file.digest], ReplicaState::Bad, self.now_ms)?;
                     last = Some(error);
                 }

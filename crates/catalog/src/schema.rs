@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::values;
 
 /// Each migration's statements. `{key}`, `{text}`, `{real}`, `{bytes}` and `{by_key}` are filled in per database.
-const MIGRATIONS: [&str; 1] = [include_str!("schema/0001-start.sql")];
+const MIGRATIONS: [&str; 2] = [include_str!("schema/0001-start.sql"), include_str!("schema/0002-stores.sql")];
 
 /// The newest version that this program knows.
 pub(crate) const NEWEST: i64 = MIGRATIONS.len() as i64;
@@ -29,8 +29,12 @@ pub(crate) fn version(db: &mut dyn Db) -> Result<i64> {
 /// # Errors
 /// [`Error::Newer`]: a newer program made them.
 pub(crate) fn migrate(db: &mut dyn Db, now_ms: i64) -> Result<()> {
+    migrate_to(db, NEWEST, now_ms)
+}
+
+fn migrate_to(db: &mut dyn Db, newest: i64, now_ms: i64) -> Result<()> {
     let found = version(db)?;
-    if found == NEWEST {
+    if found == newest {
         return Ok(());
     }
     let name = db.name().to_owned();
@@ -40,7 +44,7 @@ pub(crate) fn migrate(db: &mut dyn Db, now_ms: i64) -> Result<()> {
     within(db, |db| {
         let rows = db.query("SELECT coalesce(max(version), 0) FROM eyas_schema", values![])?;
         let dialect = db.dialect();
-        for n in rows[0].int(0)..NEWEST {
+        for n in rows[0].int(0)..newest {
             let sql = MIGRATIONS[n as usize]
                 .replace("{key}", dialect.key)
                 .replace("{text}", dialect.text)
@@ -55,4 +59,35 @@ pub(crate) fn migrate(db: &mut dyn Db, now_ms: i64) -> Result<()> {
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::Caller;
+    use crate::catalog::Catalog;
+    use crate::db::Sqlite;
+    use crate::sites::NewSite;
+
+    /// What an earlier program wrote is there, and what is new can be used.
+    #[test]
+    fn a_catalog_of_the_first_version_is_brought_up_to_date() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("old.db");
+        let mut db = Sqlite::open(&path, true).unwrap();
+        migrate_to(&mut db, 1, 5).unwrap();
+        db.batch(
+            "INSERT INTO site (name, address, domain, state, added_ms, seen_ms) \
+             VALUES ('here', '/disk', 'hall', 'up', 5, 5)",
+        )
+        .unwrap();
+        drop(db);
+        let catalog = Catalog::open(&format!("sqlite:{}", path.display()), 6).unwrap();
+        let new = NewSite { name: "far", address: "far:1", join: Some("{}"), ..NewSite::default() };
+        catalog.add_site(&Caller::user("alice"), &new, 7).unwrap();
+        let sites = catalog.sites().unwrap();
+        let seen: Vec<_> = sites.iter().map(|site| (site.name.as_str(), site.is_store)).collect();
+        assert_eq!(seen, [("far", true), ("here", false)]);
+        assert_eq!(sites[1].domain, "hall");
+    }
 }

@@ -17,8 +17,10 @@ use std::collections::HashMap;
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Site {
     pub name: String,
-    /// How it is reached, e.g. the path of a folder on this machine.
+    /// Where it is: the path of a folder on this machine, or host and port of a store.
     pub address: String,
+    /// Whether it is a store, which is reached over the network.
+    pub is_store: bool,
     /// What it may be lost together with: a room, an institute. A site that is given none is a domain of its own.
     pub domain: String,
     pub state: SiteState,
@@ -79,6 +81,20 @@ impl ReplicaState {
             _ => ReplicaState::Deleting,
         }
     }
+}
+
+/// A site that is added to a catalog.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NewSite<'a> {
+    pub name: &'a str,
+    /// See [`Site::address`].
+    pub address: &'a str,
+    /// The text of the join file of a store. Whoever may read the catalog's database can use that store.
+    pub join: Option<&'a str>,
+    /// What it may be lost together with [default: its name].
+    pub domain: Option<&'a str>,
+    /// Most bytes that it keeps.
+    pub keep_bytes: Option<u64>,
 }
 
 /// A replica of a file, as `where` shows it.
@@ -163,54 +179,57 @@ impl Catalog {
         Ok(short)
     }
 
-    /// Adds a site. An operator's verb: the caller is written down.
+    /// Adds a site. An operator's verb: the caller is written down. A store that is known already gets another address, where
+    /// `new` has one.
     ///
     /// # Errors
-    /// [`Error::Conflict`]: there is a site of that name at another address.
-    pub fn add_site(
-        &self,
-        caller: &Caller,
-        name: &str,
-        address: &str,
-        domain: Option<&str>,
-        keep_bytes: Option<u64>,
-        now_ms: i64,
-    ) -> Result<()> {
+    /// [`Error::Conflict`]: there is another site of that name.
+    pub fn add_site(&self, caller: &Caller, new: &NewSite<'_>, now_ms: i64) -> Result<()> {
+        let NewSite { name, address, join, .. } = *new;
         check_label(name)?;
         within(&mut **self.db(), |db| {
-            let rows = db.query("SELECT address FROM site WHERE name = ?1", values![name])?;
+            let rows = db.query("SELECT address, join_text FROM site WHERE name = ?1", values![name])?;
             if let Some(row) = rows.first() {
-                return match row.text(0) == address {
-                    true => Ok(()),
-                    false => Err(Error::Conflict(format!(
+                let (known, known_join) = (row.text(0), row.maybe_text(1));
+                return match (known == address, &known_join, join) {
+                    (_, Some(_), Some(join)) => {
+                        let sql =
+                            "UPDATE site SET address = ?2, join_text = ?3, seen_ms = ?4 WHERE name = ?1";
+                        db.execute(sql, values![name, address, join, now_ms])?;
+                        trail(db, caller, "site", None, &format!("{name} at {address}"), now_ms)
+                    }
+                    (true, None, None) => Ok(()),
+                    _ => Err(Error::Conflict(format!(
                         "there is a site `{name}` already, at {}: choose another name",
-                        eyas_text::shown(&row.text(0))
+                        eyas_text::shown(&known)
                     ))),
                 };
             }
-            let sql = "INSERT INTO site (name, address, domain, state, keep_bytes, added_ms, seen_ms) \
-                       VALUES (?1, ?2, ?3, 'up', ?4, ?5, ?5)";
-            let keep = keep_bytes.map(|keep| i64::try_from(keep).unwrap_or(i64::MAX));
-            db.execute(sql, values![name, address, domain.unwrap_or(name), keep, now_ms])?;
+            let sql = "INSERT INTO site (name, address, domain, state, keep_bytes, added_ms, seen_ms, join_text) \
+                       VALUES (?1, ?2, ?3, 'up', ?4, ?5, ?5, ?6)";
+            let keep = new.keep_bytes.map(|keep| i64::try_from(keep).unwrap_or(i64::MAX));
+            let domain = new.domain.unwrap_or(name);
+            db.execute(sql, values![name, address, domain, keep, now_ms, join])?;
             trail(db, caller, "site", None, &format!("{name} at {address}"), now_ms)
         })
     }
 
-    /// How a site is reached.
-    pub(crate) fn address(&self, site: &str) -> Result<String> {
+    /// Where a site is, and the join file of its store, if it is one.
+    pub(crate) fn address(&self, site: &str) -> Result<(String, Option<String>)> {
         let db = &mut **self.db();
         let id = site_id(db, site)?;
-        Ok(db.query("SELECT address FROM site WHERE id = ?1", values![id])?[0].text(0))
+        let rows = db.query("SELECT address, join_text FROM site WHERE id = ?1", values![id])?;
+        Ok((rows[0].text(0), rows[0].maybe_text(1)))
     }
 
     /// All sites, by name, with what they hold.
     pub fn sites(&self) -> Result<Vec<Site>> {
         let db = &mut **self.db();
         let sql = "SELECT s.name, s.address, s.domain, s.state, s.keep_bytes, count(o.id), \
-                   CAST(coalesce(sum(o.size_bytes), 0) AS BIGINT) FROM site s \
+                   CAST(coalesce(sum(o.size_bytes), 0) AS BIGINT), s.join_text FROM site s \
                    LEFT JOIN replica r ON r.site_id = s.id AND r.state = 'ready' \
                    LEFT JOIN object o ON o.id = r.object_id \
-                   GROUP BY s.id, s.name, s.address, s.domain, s.state, s.keep_bytes ORDER BY s.name";
+                   GROUP BY s.id, s.name, s.address, s.domain, s.state, s.keep_bytes, s.join_text ORDER BY s.name";
         let rows = db.query(sql, values![])?;
         let sites = rows.iter().map(|row| Site {
             name: row.text(0),
@@ -220,6 +239,7 @@ impl Catalog {
             keep_bytes: row.maybe_int(4).map(|keep| keep as u64),
             n_replicas: row.int(5) as u64,
             size_bytes: row.int(6) as u64,
+            is_store: row.maybe_text(7).is_some(),
         });
         Ok(sites.collect())
     }

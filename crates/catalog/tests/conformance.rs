@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Databases, InFiles, NOW, Server, alice, bob, drafted, file, labels, put, tags};
-use eyas_catalog::{Caller, Catalog, Error, Folder, Key, Put, ReplicaState, Right, SiteState};
+use eyas_catalog::{Caller, Catalog, Error, Folder, Key, NewSite, Put, ReplicaState, Right, SiteState};
 use eyas_data::Digest;
 
 fn key(text: &str) -> Key {
@@ -16,6 +16,10 @@ fn refusal<T>(result: eyas_catalog::Result<T>) -> String {
         Ok(_) => panic!("it was expected to fail"),
         Err(error) => error.to_string(),
     }
+}
+
+fn add_site(catalog: &Catalog, name: &str, address: &str) -> eyas_catalog::Result<()> {
+    catalog.add_site(&alice(), &NewSite { name, address, ..NewSite::default() }, NOW)
 }
 
 fn check_all(databases: &dyn Databases) {
@@ -99,7 +103,7 @@ fn paths_stay_inside(catalog: &Catalog) {
     catalog.add(&draft, &[file("a", "1")]).unwrap();
     assert!(refusal(catalog.add(&draft, &[file("a", "1")])).contains("twice"));
     catalog.add(&draft, &[file("a-b", "1"), file("a/b", "2"), file("größe '\"%_", "3")]).unwrap();
-    catalog.add_site(&alice(), "here", "/disk", None, None, NOW).unwrap();
+    add_site(catalog, "here", "/disk").unwrap();
     let digests = [Digest::of(b"1"), Digest::of(b"2"), Digest::of(b"3")];
     assert_eq!(catalog.note_replicas("here", &digests, ReplicaState::Ready, NOW).unwrap(), 3);
     let said = refusal(catalog.commit(&alice(), &draft, &[], NOW));
@@ -239,11 +243,15 @@ fn removed_sets_leave_their_history(catalog: &Catalog) {
 
 fn replicas_follow_what_sites_say(catalog: &Catalog) {
     put(catalog, &alice(), "x", &[]);
-    catalog.add_site(&alice(), "there", "/other", Some("hall"), Some(1 << 40), NOW).unwrap();
-    assert!(
-        refusal(catalog.add_site(&alice(), "there", "/third", None, None, NOW))
-            .contains("a site `there` already")
-    );
+    let there = NewSite {
+        name: "there",
+        address: "/other",
+        domain: Some("hall"),
+        keep_bytes: Some(1 << 40),
+        join: None,
+    };
+    catalog.add_site(&alice(), &there, NOW).unwrap();
+    assert!(refusal(add_site(catalog, "there", "/third")).contains("a site `there` already"));
     let digest = Digest::of(b"x");
     assert_eq!(
         catalog
@@ -301,7 +309,7 @@ fn repairs_make_what_is_missing(catalog: &Catalog) {
         .iter()
         .map(|name| {
             let path = dir.path().join(name);
-            catalog.add_site(&alice(), name, path.to_str().unwrap(), None, None, NOW).unwrap();
+            add_site(catalog, name, path.to_str().unwrap()).unwrap();
             Folder::make(&path, name).unwrap()
         })
         .collect();

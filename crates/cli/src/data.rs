@@ -1,7 +1,8 @@
 //! `eyas data`: data sets that are kept: put, found, got, shared, audited and repaired. `eyas match` and `eyas at-data`: programs
 //! that run on them.
 //!
-//! The catalog is a database that this program opens itself; its sites are folders on this machine.
+//! The catalog is a database that this program opens itself; its sites are folders on this machine, and stores elsewhere
+//! (`eyas store`).
 
 mod at_data;
 mod keep;
@@ -9,12 +10,14 @@ mod look;
 mod matching;
 mod open;
 mod put;
+mod store;
 
 use crate::{Exit, Fault};
 use clap::{Args, Subcommand};
 
 pub use at_data::{AtDataArgs, at_data};
 pub use matching::{MatchArgs, matching};
+pub use store::{StoreArgs, store};
 
 #[derive(Args)]
 pub struct DataArgs {

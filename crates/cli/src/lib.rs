@@ -190,6 +190,7 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Cp(args) => cp::cp(args),
         Verb::Cat(args) => cat::cat(args),
         Verb::Data(args) => data::data(*args),
+        Verb::Store(args) => data::store(args),
         Verb::Match(args) => data::matching(&args),
         Verb::AtData(args) => data::at_data(&args),
         Verb::Config(args) => config::config(args),

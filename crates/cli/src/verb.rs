@@ -5,7 +5,7 @@ use crate::cancel::CancelArgs;
 use crate::cat::CatArgs;
 use crate::config::ConfigArgs;
 use crate::cp::CpArgs;
-use crate::data::{AtDataArgs, DataArgs, MatchArgs};
+use crate::data::{AtDataArgs, DataArgs, MatchArgs, StoreArgs};
 use crate::dispatcher::DispatcherArgs;
 use crate::executor::ExecutorArgs;
 use crate::forget::ForgetArgs;
@@ -98,6 +98,8 @@ pub enum Verb {
     Cat(CatArgs),
     /// Data sets that are kept: put, found, got, shared, audited and repaired
     Data(Box<DataArgs>),
+    /// Serve a folder of this machine as a site that keeps copies of data sets, for catalogs on other machines
+    Store(StoreArgs),
     /// The label of the newest data set that has certain tags
     Match(MatchArgs),
     /// Run a program on files of data sets; what it makes becomes a data set

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
@@ -112,6 +112,7 @@ impl Reader {
 #[derive(Clone)]
 pub struct Writer {
     frames: mpsc::UnboundedSender<Vec<u8>>,
+    queued: Arc<Queued>,
     /// The sending end is in the task that writes.
     over: watch::Receiver<()>,
 }
@@ -121,15 +122,50 @@ impl Writer {
     pub fn send<T: Serialize>(&self, message: &T) -> bool {
         let mut out = Vec::with_capacity(256);
         frame::encode(message, &mut out);
+        self.queued.n_bytes.fetch_add(out.len(), Ordering::Relaxed);
         self.frames.send(out).is_ok()
+    }
+
+    /// Waits until at most `n_bytes` are queued, so that a sender of much stays as slow as its receiver. `false` when the
+    /// connection is gone.
+    pub async fn room(&self, n_bytes: usize) -> bool {
+        loop {
+            let mut less = std::pin::pin!(self.queued.less.notified());
+            less.as_mut().enable();
+            if self.queued.is_over.load(Ordering::Acquire) {
+                return false;
+            }
+            if self.queued.n_bytes.load(Ordering::Relaxed) <= n_bytes {
+                return true;
+            }
+            less.await;
+        }
     }
 
     /// Gives up the connection and waits until everything queued has left, or cannot leave any more. A clone
     /// that is still held keeps the connection open, and prolongs this wait.
     pub async fn finish(self) {
-        let Writer { frames, mut over } = self;
+        let Writer { frames, mut over, .. } = self;
         drop(frames);
         let _ = over.changed().await;
+    }
+}
+
+/// What a [`Writer`] has queued, and whether its connection is gone.
+#[derive(Default)]
+struct Queued {
+    n_bytes: AtomicUsize,
+    is_over: AtomicBool,
+    less: Notify,
+}
+
+/// Says that the connection is gone when the task that writes ends.
+struct Over(Arc<Queued>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::Release);
+        self.0.less.notify_waiters();
     }
 }
 
@@ -137,6 +173,8 @@ fn split<S: AsyncRead + AsyncWrite + Send + 'static>(stream: S) -> (Reader, Writ
     let (read, mut write) = tokio::io::split(stream);
     let (frames, mut queue) = mpsc::unbounded_channel::<Vec<u8>>();
     let (writing, over) = watch::channel(());
+    let queued = Arc::new(Queued::default());
+    let at_end = Over(queued.clone());
     tokio::spawn(async move {
         let _writing = writing;
         while let Some(frame) = queue.recv().await {
@@ -149,12 +187,14 @@ fn split<S: AsyncRead + AsyncWrite + Send + 'static>(stream: S) -> (Reader, Writ
             if write.write_all(&batch).await.is_err() || write.flush().await.is_err() {
                 return;
             }
+            at_end.0.n_bytes.fetch_sub(batch.len(), Ordering::Relaxed);
+            at_end.0.less.notify_waiters();
         }
         let _ = write.shutdown().await;
     });
     let stream =
         BufReader::with_capacity(READ_AHEAD_BYTES, Box::new(read) as Box<dyn AsyncRead + Send + Unpin>);
-    (Reader { stream, body: vec![] }, Writer { frames, over })
+    (Reader { stream, body: vec![] }, Writer { frames, queued, over })
 }
 
 /// Exchanges preambles; the stream is then ready for frames.
@@ -489,6 +529,31 @@ mod tests {
             let (first, second) = (listener.accept().await.unwrap().0, listener.accept().await.unwrap().0);
             assert!(has_left(&first), "its bytes are still unread");
             assert!(!has_left(&second));
+        });
+    }
+
+    /// A sender that waits for room never has more queued than it wants, and is woken when the other side is gone.
+    #[test]
+    fn a_sender_of_much_is_as_slow_as_its_receiver() {
+        runtime().block_on(async {
+            let (here, there) = tokio::io::duplex(4096);
+            let (_, writer) = split(here);
+            let (mut reader, there) = split(there);
+            let receiving = tokio::spawn(async move {
+                for _ in 0..200 {
+                    let piece: Vec<u8> = reader.next().await.unwrap().unwrap();
+                    assert_eq!(piece.len(), 10_000);
+                }
+                drop((reader, there));
+            });
+            for _ in 0..200 {
+                assert!(writer.room(20_000).await);
+                writer.send(&vec![7_u8; 10_000]);
+                assert!(writer.queued.n_bytes.load(Ordering::Relaxed) <= 20_000 + 10_010);
+            }
+            receiving.await.unwrap();
+            // Nobody reads any more: the pipe is full or broken.
+            while writer.send(&vec![7_u8; 10_000]) && writer.room(20_000).await {}
         });
     }
 

@@ -13,6 +13,7 @@
 //! | [`locks`], [`parent`] | which process uses a directory; a process that ends with the one that started it |
 //! | [`clock`], [`descriptors`], [`files`], [`machine`] | what they share |
 
+pub mod address;
 pub mod clock;
 pub mod cluster;
 pub mod descriptors;

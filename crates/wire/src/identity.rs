@@ -56,6 +56,16 @@ pub enum IdentityError {
          `chmod 600 {path}`"
     )]
     ReadByOthers { path: String, mode: u32 },
+    #[error(
+        "{} is the join file of the store `{store}`; this needs the join file of a dispatcher",
+        eyas_text::shown_path(Path::new(path))
+    )]
+    OfStore { path: String, store: String },
+    #[error(
+        "{} is the join file of a dispatcher; this needs the one that `eyas store` writes",
+        eyas_text::shown_path(Path::new(path))
+    )]
+    OfDispatcher { path: String },
     #[error("cannot make the cluster's certificates: {0}")]
     Certificates(String),
 }
@@ -70,6 +80,9 @@ pub struct Join {
     /// another machine's, which passes connections on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address_here: Option<String>,
+    /// The site's name, where this is the join file of a store and not of a dispatcher.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
     /// The name of this cluster; a new directory makes a new one.
     pub cluster: String,
     /// Directory of the dispatcher on its own machine, for commands that run there.
@@ -197,12 +210,38 @@ impl Identity {
 
 impl Join {
     pub fn new(address: String, cluster: String, dir: String, identity: Identity) -> Join {
-        Join { version: JOIN_VERSION, address, address_here: None, cluster, dir, members: vec![], identity }
+        Join {
+            version: JOIN_VERSION,
+            address,
+            address_here: None,
+            store: None,
+            cluster,
+            dir,
+            members: vec![],
+            identity,
+        }
     }
 
-    /// Reads a join file. A file of this user that others may read is refused, as `ssh` does with a private
+    /// Reads the join file of a dispatcher. A file of this user that others may read is refused, as `ssh` does with a private
     /// key.
     pub fn read(path: &Path) -> Result<Join, IdentityError> {
+        let (join, _) = Join::read_any(path)?;
+        match join.store {
+            None => Ok(join),
+            Some(store) => Err(IdentityError::OfStore { path: path.display().to_string(), store }),
+        }
+    }
+
+    /// Reads the join file of a store, in the same way; gives its text, too.
+    pub fn read_of_store(path: &Path) -> Result<(Join, String), IdentityError> {
+        let (join, text) = Join::read_any(path)?;
+        match join.store {
+            Some(_) => Ok((join, text)),
+            None => Err(IdentityError::OfDispatcher { path: path.display().to_string() }),
+        }
+    }
+
+    fn read_any(path: &Path) -> Result<(Join, String), IdentityError> {
         let name = path.display().to_string();
         let read = || -> io::Result<(String, std::fs::Metadata)> {
             let file = std::fs::File::open(path)?;
@@ -229,7 +268,7 @@ impl Join {
             let why = format!("its version is {}, this eyas reads {JOIN_VERSION}", join.version);
             return Err(IdentityError::Invalid { path: name, why });
         }
-        Ok(join)
+        Ok((join, text))
     }
 
     /// Writes the join file (mode 0600) in one step, so that a process that sees it can use it.

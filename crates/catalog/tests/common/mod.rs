@@ -3,7 +3,7 @@
 // Each test file uses a part of it.
 #![allow(dead_code)]
 
-use eyas_catalog::{Caller, Catalog, Draft, File, ReplicaState, Tag};
+use eyas_catalog::{Caller, Catalog, Draft, File, NewSite, ReplicaState, Tag};
 use eyas_data::Digest;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
@@ -134,7 +134,7 @@ pub fn file(path: &str, bytes: &str) -> File {
 
 /// Begins a version with these files, whose bytes a site `here` has.
 pub fn drafted(catalog: &Catalog, caller: &Caller, label: &str, files: &[File]) -> Draft {
-    catalog.add_site(caller, "here", "/disk", None, None, NOW).unwrap();
+    catalog.add_site(caller, &NewSite { name: "here", address: "/disk", ..NewSite::default() }, NOW).unwrap();
     let draft = catalog.begin(caller, label, None, NOW).unwrap();
     catalog.add(&draft, files).unwrap();
     let digests: Vec<Digest> = files.iter().map(|file| file.digest).collect();

@@ -140,7 +140,7 @@ pub fn at_data(args: &AtDataArgs) -> Result<Exit, Fault> {
     };
     // What cannot be written in the end is refused before the program runs.
     if let Some(site) = &site {
-        catalog.folder(site)?;
+        catalog.holding(site)?;
     }
     if let Some(label) = &args.label {
         catalog.require_writable(caller, label)?;
@@ -443,12 +443,12 @@ fn keep(
     work: &Work,
     made: &Made<'_>,
 ) -> Result<Exit, Fault> {
-    let folder = catalog.folder(made.site)?;
+    let holding = catalog.holding(made.site)?;
     let label = label_or_new(args.label.as_deref())?;
     let sources = [work.outputs.clone()];
     let what =
         Put { sources: &sources, label: &label, copies: args.copies, tags: made.tags, now_ms: now_ms() };
-    let key = eyas_catalog::put(catalog, &folder, caller, &what, &mut |_, _| {}).map_err(|error| {
+    let key = eyas_catalog::put(catalog, &*holding, caller, &what, &mut |_, _| {}).map_err(|error| {
         // A path is said as it would be in the data set. The program has run, so its input was right.
         let below = format!("{}/", work.outputs.display());
         let reason = error.to_string().replace(&below, "");

@@ -5,8 +5,11 @@ use crate::args::some_bytes;
 use crate::print::{plural, size};
 use crate::{Exit, Fault, json};
 use clap::Args;
-use eyas_catalog::{Catalog, Error, Folder, Key, SiteState, reason_of};
+use eyas_catalog::{Catalog, Folder, Holding, Key, NewSite, Rebuilt, SiteState, reason_of};
+use eyas_site::Remote;
 use eyas_text::{line_of, say};
+use eyas_wire::identity::Join;
+use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
@@ -21,77 +24,111 @@ pub struct InitArgs {
 
 pub fn init(db: Option<&str>, args: &InitArgs) -> Result<Exit, Fault> {
     let url = open::url(db)?;
-    let catalog = Catalog::init(&url, now_ms())?;
+    let catalog = open::reaching(Catalog::init(&url, now_ms())?);
     if catalog.sites()?.is_empty() {
         let dir = match &args.dir {
             Some(dir) => dir.clone(),
             None => open::folder()?.join("site"),
         };
-        add(&catalog, &args.site, &dir, None, None)?;
+        let folder = Folder::make(&std::path::absolute(&dir)?, &args.site)?;
+        let (address, _) = located(&dir)?;
+        let new = NewSite { name: folder.name(), address: &address, ..NewSite::default() };
+        catalog.add_site(&caller(), &new, now_ms())?;
     }
     let sites = catalog.sites()?;
     say!("the catalog is {}, with {}", catalog.name(), plural(sites.len() as u64, "site"));
     Ok(Exit::Good)
 }
 
-fn add(
-    catalog: &Catalog,
-    name: &str,
-    dir: &Path,
-    domain: Option<&str>,
-    keep: Option<u64>,
-) -> Result<(), Fault> {
-    let folder = Folder::make(&std::path::absolute(dir)?, name)?;
-    let address = std::fs::canonicalize(dir)?;
-    let address = address.to_str().ok_or_else(|| {
-        crate::fault::bad(format!(
+/// The path of a site's folder, as the catalog keeps it.
+fn located(dir: &Path) -> Result<(String, PathBuf), Fault> {
+    let path = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
+    match path.to_str() {
+        Some(text) => Ok((text.to_owned(), path)),
+        None => Err(crate::fault::bad(format!(
             "the path {} is not UTF-8; choose another folder",
-            eyas_text::shown_path(&address)
-        ))
-    })?;
-    Ok(catalog.add_site(&caller(), folder.name(), address, domain, keep, now_ms())?)
+            eyas_text::shown_path(&path)
+        ))),
+    }
 }
 
-/// The site that is up, is on this machine and has the most room.
+/// A store that is named by its join file, and the text of that file.
+fn store_of(join: &Path) -> Result<(Remote, String), Fault> {
+    let (_, text) = Join::read_of_store(join).map_err(|error| crate::fault::bad(error.to_string()))?;
+    Ok((Remote::connect(&text)?, text))
+}
+
+/// The site that is up, can be reached and has the most room; folders of this machine come before stores elsewhere.
 pub fn roomiest(catalog: &Catalog) -> Result<String, Fault> {
-    let up = catalog.sites()?.into_iter().filter(|site| site.state == SiteState::Up);
-    let here = up.filter(|site| catalog.folder(&site.name).is_ok());
     let room =
         |site: &eyas_catalog::Site| site.keep_bytes.unwrap_or(u64::MAX).saturating_sub(site.size_bytes);
-    let best = here.max_by(|a, b| room(a).cmp(&room(b)).then(b.name.cmp(&a.name)));
-    best.map(|site| site.name).ok_or_else(|| {
-        Fault::new(Exit::BadInput, "the catalog has no site that is up on this machine")
-            .hint("add one: eyas data site NAME FOLDER")
-    })
+    let mut sites = catalog.sites()?;
+    sites.retain(|site| site.state == SiteState::Up);
+    sites.sort_by_key(|site| (site.is_store, Reverse(room(site)), site.name.clone()));
+    let mut reasons = vec![];
+    for site in sites {
+        match catalog.holding(&site.name) {
+            Ok(_) => return Ok(site.name),
+            Err(error) => reasons.push(error.to_string()),
+        }
+    }
+    let message = match reasons.is_empty() {
+        true => "the catalog has no site that is up".to_owned(),
+        false => format!("no site can be reached: {}", reasons.join("; ")),
+    };
+    Err(Fault::new(Exit::BadInput, message).hint("add one: eyas data site NAME FOLDER"))
 }
 
 #[derive(Args)]
 pub struct RebuildArgs {
     /// Folders of sites
-    #[arg(value_name = "FOLDER", required = true)]
+    #[arg(value_name = "FOLDER", required_unless_present = "joins")]
     dirs: Vec<PathBuf>,
+    /// The join file of a store; may be given again
+    #[arg(long = "join", value_name = "FILE")]
+    joins: Vec<PathBuf>,
 }
 
 /// Makes the catalog anew from what its sites have written down.
 pub fn rebuild(db: Option<&str>, args: &RebuildArgs) -> Result<Exit, Fault> {
     let catalog = Catalog::init(&open::url(db)?, now_ms())?;
-    let mut exit = Exit::Good;
+    let mut is_good = true;
     for dir in &args.dirs {
-        let dir = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.clone());
-        let rebuilt = catalog.rebuild(&caller(), &dir, None, now_ms())?;
-        show!(
-            "{}: {} taken over, {} good, {} bad",
-            line_of(&dir.to_string_lossy()),
-            plural(rebuilt.n_versions, "version"),
-            plural(rebuilt.n_good, "object"),
-            rebuilt.n_bad
-        );
-        for unreadable in &rebuilt.unreadable {
-            exit = Exit::TasksFailed;
-            say!("a seal cannot be read: {unreadable}");
-        }
+        let (address, path) = located(dir)?;
+        let folder = Folder::open(&path)?;
+        let new = NewSite { name: folder.name(), address: &address, ..NewSite::default() };
+        let rebuilt = catalog.rebuild(&caller(), &folder, &new, now_ms())?;
+        is_good &= tell_rebuilt(&address, &rebuilt);
     }
-    Ok(exit)
+    for join in &args.joins {
+        let (store, text) = store_of(join)?;
+        let (name, address) = (store.name(), store.address());
+        let new = NewSite {
+            name,
+            address,
+            join: Some(&text),
+            keep_bytes: store.keep_bytes(),
+            ..NewSite::default()
+        };
+        let rebuilt = catalog.rebuild(&caller(), &store, &new, now_ms())?;
+        is_good &= tell_rebuilt(address, &rebuilt);
+    }
+    Ok(if is_good { Exit::Good } else { Exit::TasksFailed })
+}
+
+/// Whether all seals could be read.
+fn tell_rebuilt(site: &str, rebuilt: &Rebuilt) -> bool {
+    show!(
+        "{}: {} taken over, {} good, {} bad",
+        line_of(site),
+        plural(rebuilt.n_versions, "version"),
+        plural(rebuilt.n_good, "object"),
+        rebuilt.n_bad
+    );
+    for unreadable in &rebuilt.unreadable {
+        say!("a seal cannot be read: {unreadable}");
+    }
+    rebuilt.unreadable.is_empty()
 }
 
 #[derive(Args)]
@@ -102,10 +139,14 @@ pub struct SiteArgs {
     /// Its folder, which is made
     #[arg(value_name = "FOLDER")]
     dir: Option<PathBuf>,
+    /// Add the site that `eyas store` serves on another machine and has written this file for; one that is there
+    /// already gets its new address
+    #[arg(long, value_name = "FILE", conflicts_with = "name")]
+    join: Option<PathBuf>,
     /// What it may be lost together with, such as a room; copies are kept apart [default: its name]
     #[arg(long, value_name = "NAME")]
     domain: Option<String>,
-    /// Most bytes that it keeps [default: no limit]
+    /// Most bytes that it keeps [default: no limit, or that of the store]
     #[arg(long, value_name = "BYTES", value_parser = some_bytes)]
     keep: Option<u64>,
     /// Print one JSON value in place of text
@@ -116,7 +157,23 @@ pub struct SiteArgs {
 pub fn site(db: Option<&str>, args: &SiteArgs) -> Result<Exit, Fault> {
     let Opened { catalog, .. } = open(db)?;
     if let (Some(name), Some(dir)) = (&args.name, &args.dir) {
-        add(&catalog, name, dir, args.domain.as_deref(), args.keep)?;
+        let folder = Folder::make(&std::path::absolute(dir)?, name)?;
+        let (address, _) = located(dir)?;
+        let domain = args.domain.as_deref();
+        let new =
+            NewSite { name: folder.name(), address: &address, domain, keep_bytes: args.keep, join: None };
+        catalog.add_site(&caller(), &new, now_ms())?;
+    }
+    if let Some(join) = &args.join {
+        let (store, text) = store_of(join)?;
+        let new = NewSite {
+            name: store.name(),
+            address: store.address(),
+            domain: args.domain.as_deref(),
+            keep_bytes: args.keep.or(store.keep_bytes()),
+            join: Some(&text),
+        };
+        catalog.add_site(&caller(), &new, now_ms())?;
     }
     let sites = catalog.sites()?;
     if args.json {
@@ -182,9 +239,7 @@ pub fn audit(db: Option<&str>, args: &AuditArgs) -> Result<Exit, Fault> {
                 is_good &= audit.bad.is_empty() && audit.missing.is_empty();
                 audits.push(audit);
             }
-            Err(error @ (Error::Locked { .. } | Error::Away { .. } | Error::Database { .. })) => {
-                return Err(error.into());
-            }
+            Err(error) if error.is_of_database() => return Err(error.into()),
             Err(error) => {
                 is_good = false;
                 say!("the site `{name}` was not audited: {error}");
@@ -226,7 +281,8 @@ pub struct RepairArgs {
 pub fn repair(db: Option<&str>, args: &RepairArgs) -> Result<Exit, Fault> {
     let Opened { catalog, now_ms, .. } = open(db)?;
     let repair = catalog.repair(now_ms, &mut |_| {})?;
-    let exit = if repair.short.is_empty() { Exit::Good } else { Exit::TasksFailed };
+    let is_done = repair.short.is_empty() && repair.n_not_made == 0;
+    let exit = if is_done { Exit::Good } else { Exit::TasksFailed };
     if args.json {
         json::write(&repair)?;
         return Ok(exit);
@@ -237,16 +293,28 @@ pub fn repair(db: Option<&str>, args: &RepairArgs) -> Result<Exit, Fault> {
         size(repair.copied_bytes),
         plural(repair.n_removed, "object")
     );
+    if repair.n_not_made > 0 {
+        let n = plural(repair.n_not_made, "copy");
+        say!("{n} could not be made; another `eyas data repair` tries again");
+    }
     for (site, reason) in &repair.away {
         say!("the site `{site}` took no part: {reason}");
     }
-    for short in &repair.short {
+    // Files of one data set that are alike have one line.
+    for alike in
+        repair.short.chunk_by(|a, b| (&a.key, a.n_missing, a.reason) == (&b.key, b.n_missing, b.reason))
+    {
+        let first = &alike[0];
+        let (others, lack) = match alike.len() as u64 - 1 {
+            0 => (String::new(), "lacks"),
+            n => (format!(" and {}", plural(n, "other file")), "lack"),
+        };
         show!(
-            "short: {} of `{}` lacks {}: {}",
-            line_of(&short.path),
-            short.key,
-            plural(u64::from(short.n_missing), "copy"),
-            reason_of(short.reason)
+            "short: {}{others} of `{}` {lack} {}: {}",
+            line_of(&first.path),
+            first.key,
+            plural(u64::from(first.n_missing), "copy"),
+            reason_of(first.reason)
         );
     }
     Ok(exit)

@@ -15,9 +15,9 @@ pub struct Opened {
 impl From<Error> for Fault {
     fn from(error: Error) -> Fault {
         let exit = match error {
-            Error::Locked { .. } | Error::Away { .. } | Error::Database { .. } | Error::Collided { .. } => {
-                Exit::Other
-            }
+            Error::Unreached { .. } => Exit::Other,
+            Error::Newer { .. } => Exit::BadInput,
+            ref error if error.is_of_database() => Exit::Other,
             _ => Exit::BadInput,
         };
         Fault::new(exit, error)
@@ -26,8 +26,13 @@ impl From<Error> for Fault {
 
 pub fn open(db: Option<&str>) -> Result<Opened, Fault> {
     let now_ms = now_ms();
-    let catalog = Catalog::open(&url(db)?, now_ms)?;
+    let catalog = reaching(Catalog::open(&url(db)?, now_ms)?);
     Ok(Opened { catalog, caller: caller(), now_ms })
+}
+
+/// A catalog that reaches stores on other machines, too.
+pub fn reaching(catalog: Catalog) -> Catalog {
+    catalog.reaching(Box::new(eyas_site::Stores))
 }
 
 /// Milliseconds since 1970.

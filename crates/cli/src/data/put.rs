@@ -36,12 +36,12 @@ pub fn put(db: Option<&str>, args: PutArgs) -> Result<Exit, Fault> {
         Some(site) => site,
         None => super::keep::roomiest(&catalog)?,
     };
-    let folder = catalog.folder(&site)?;
+    let holding = catalog.holding(&site)?;
     let label = label_or_new(args.label.as_deref())?;
     let what = Put { sources: &args.sources, label: &label, copies: args.copies, tags: &tags, now_ms };
     let is_live = eyas_text::stderr_is_terminal();
     let mut last = Instant::now();
-    let key = eyas_catalog::put(&catalog, &folder, &caller, &what, &mut |n_files, n_bytes| {
+    let key = eyas_catalog::put(&catalog, &*holding, &caller, &what, &mut |n_files, n_bytes| {
         if is_live && last.elapsed() >= Duration::from_millis(200) {
             last = Instant::now();
             let _ = eyas_text::redraw_line(&format!("{}, {}", plural(n_files, "file"), size(n_bytes)));

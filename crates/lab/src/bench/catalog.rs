@@ -6,7 +6,7 @@
 use super::table::{Row, Table};
 use super::{Common, failed, median, note};
 use clap::Args;
-use eyas_catalog::{Caller, Catalog, File, Folder, Key, Put, Sealed, Tag, put};
+use eyas_catalog::{Caller, Catalog, File, Folder, Key, NewSite, Put, Sealed, Tag, put};
 use eyas_cli::{Exit, Fault};
 use eyas_data::Digest;
 use std::path::{Path, PathBuf};
@@ -148,7 +148,9 @@ fn put_and_audit(
 ) -> Result<(), Fault> {
     let site = dir.join("site");
     let folder = Folder::make(&site, "bench").map_err(failed)?;
-    catalog.add_site(caller, "bench", &site.display().to_string(), None, None, NOW).map_err(failed)?;
+    let address = site.display().to_string();
+    let new = NewSite { name: "bench", address: &address, ..NewSite::default() };
+    catalog.add_site(caller, &new, NOW).map_err(failed)?;
     let small = dir.join("small");
     note("files of 10 KB");
     for n in 0..args.files {

@@ -7,7 +7,6 @@
 //! Not here: the protocol (`eyas-session`), which task runs where ([`eyas_core::dispatcher`]), the bytes of
 //! messages (`eyas-wire`).
 
-mod address;
 mod arrivals;
 mod group;
 mod incarnation;
@@ -16,6 +15,7 @@ mod live;
 mod place;
 mod service;
 
+use crate::address;
 use crate::descriptors;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_journal::{Journal, Notice, Recovered};
@@ -128,7 +128,9 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
         let _ = place::keep(&dir).inspect_err(|e| eprintln!("eyas: {e}"));
     }
 
-    let (listener, bound) = address::listen(&options, &dir).await?;
+    let (listener, bound) = address::listen(&options.listen, &dir)
+        .await
+        .map_err(|source| DispatcherError::Listen { address: options.listen.clone(), source })?;
     let address = options.advertise.clone().unwrap_or_else(|| address::advertised(bound));
     let mut join = Join::new(address, cluster, dir.display().to_string(), identity.clone());
     join.address_here = options.advertise.as_ref().map(|_| address::here(bound).to_string());

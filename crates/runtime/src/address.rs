@@ -1,37 +1,33 @@
-//! Where a dispatcher listens, and the addresses by which others reach it.
+//! Where a service (a dispatcher, a store) listens, and the addresses by which others reach it.
 //!
-//! The port of a dispatcher outlives its process, so that executors find a dispatcher that was started again where it was.
+//! The port of a service outlives its process, so that executors find a dispatcher that was started again where it was.
 //! Nodes of other machines learn an address from a file that somebody has to write anew, over a file system that may show it late. A
 //! restarted dispatcher gives nothing out for [`eyas_core::dispatcher::RETURN_GRACE_NS`]; an executor that finds it only after
 //! that may see its tasks begun elsewhere.
 
-use super::{DispatcherError, DispatcherOptions};
 use crate::machine::host_name;
 use eyas_text::shown_path;
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use tokio::net::TcpListener;
 
 const PORT_FILE: &str = "port";
 
-/// Listens where the options say, and notes the port for the next process.
-pub(super) async fn listen(
-    options: &DispatcherOptions,
-    dir: &Path,
-) -> Result<(TcpListener, SocketAddr), DispatcherError> {
-    let error = |source| DispatcherError::Listen { address: options.listen.clone(), source };
-    let listener = match earlier_listener(options, dir).await {
+/// Listens on `host:port`, and notes the port in `dir` for the next process. Port 0 is the one of the process before, or any.
+pub async fn listen(address: &str, dir: &Path) -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = match earlier_listener(address, dir).await {
         Some(listener) => listener,
-        None => TcpListener::bind(&options.listen).await.map_err(error)?,
+        None => TcpListener::bind(address).await?,
     };
-    let bound = listener.local_addr().map_err(error)?;
+    let bound = listener.local_addr()?;
     keep_port(dir, bound.port());
     Ok((listener, bound))
 }
 
 /// Listens on the port of the process before, where any port will do and that one is free.
-async fn earlier_listener(options: &DispatcherOptions, dir: &Path) -> Option<TcpListener> {
-    let host = options.listen.strip_suffix(":0")?;
+async fn earlier_listener(address: &str, dir: &Path) -> Option<TcpListener> {
+    let host = address.strip_suffix(":0")?;
     let kept: u16 = std::fs::read_to_string(dir.join(PORT_FILE)).ok()?.trim().parse().ok()?;
     TcpListener::bind(format!("{host}:{kept}")).await.ok()
 }
@@ -45,7 +41,7 @@ fn keep_port(dir: &Path, port: u16) {
 }
 
 /// An address that others can connect to: a wildcard address is none.
-pub(super) fn advertised(bound: SocketAddr) -> String {
+pub fn advertised(bound: SocketAddr) -> String {
     match bound.ip().is_unspecified() {
         true => format!("{}:{}", host_name(), bound.port()),
         false => bound.to_string(),
@@ -53,7 +49,7 @@ pub(super) fn advertised(bound: SocketAddr) -> String {
 }
 
 /// The address for processes of this machine.
-pub(super) fn here(mut bound: SocketAddr) -> SocketAddr {
+pub fn here(mut bound: SocketAddr) -> SocketAddr {
     if bound.ip().is_unspecified() {
         bound.set_ip(match bound {
             SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),

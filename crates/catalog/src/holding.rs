@@ -1,0 +1,184 @@
+//! What the catalog asks of a site, wherever its objects lie.
+
+use crate::error::{Error, Result};
+use crate::folder::{Condition, Folder, beside, copy};
+use crate::key::Key;
+use crate::sealed::Sealed;
+use eyas_data::Digest;
+use eyas_text::shown_path;
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// The objects and seals of a site: a folder of this machine, or one that a store elsewhere serves.
+///
+/// Nothing that comes from a site is trusted: whoever reads an object verifies it.
+pub trait Holding: Send + Sync {
+    /// The name of the site.
+    fn name(&self) -> &str;
+
+    /// Begins a batch of objects.
+    fn batch(&self) -> Result<Box<dyn Arrivals + '_>>;
+
+    /// The bytes of an object, unverified; `None`: it is not there.
+    ///
+    /// # Errors
+    /// The site itself cannot be read, which says nothing about the object.
+    fn open(&self, digest: Digest) -> Result<Option<Box<dyn Read + '_>>>;
+
+    /// Reads many objects through where they lie, and calls `found` with the number of each and its condition, in any order.
+    ///
+    /// # Errors
+    /// The site cannot be read; objects that are not begun yet are not read then.
+    fn verify_all(&self, digests: &[Digest], found: &mut dyn FnMut(usize, Condition)) -> Result<()>;
+
+    /// The objects that are there, by their names.
+    fn objects(&self) -> Result<Vec<Digest>>;
+
+    /// Removes objects. What is not there is no error.
+    fn remove(&self, digests: &[Digest]) -> Result<()>;
+
+    /// Writes down what a version is ([`Sealed::text`]), so that the catalog can be made anew from the sites.
+    fn seal(&self, key: &Key, text: &[u8]) -> Result<()>;
+
+    /// The digest of the text of each seal that is there, by its key.
+    fn seal_digests(&self) -> Result<HashMap<String, Digest>>;
+
+    /// The versions of all seals that can be read, and why the others cannot.
+    fn seals(&self) -> Result<(Vec<Sealed>, Vec<String>)>;
+}
+
+/// Objects that come to a site together. What is dropped before [`Arrivals::keep`] leaves nothing.
+pub trait Arrivals {
+    /// Writes an object; returns its digest and size in bytes.
+    fn add(&mut self, from: &mut dyn Read) -> io::Result<(Digest, u64)>;
+
+    /// Takes back the object that was added last.
+    fn undo(&mut self) -> io::Result<()>;
+
+    /// Flushes all objects to the disk; then they take their places.
+    fn keep(self: Box<Self>) -> io::Result<()>;
+}
+
+/// How an attempt to copy an object from a site ended.
+pub(crate) enum Given {
+    Whole,
+    /// The copy is not what it should be, for this reason.
+    Damaged(Error),
+    /// The site cannot be read now, which says nothing about the copy.
+    Away(Error),
+}
+
+/// Copies an object of a site, by a function that copies and hashes bytes and returns their digest.
+///
+/// # Errors
+/// What the function says where it was not reading that failed.
+fn give(
+    from: &dyn Holding,
+    digest: Digest,
+    copy: &mut dyn FnMut(&mut dyn Read) -> io::Result<Digest>,
+) -> io::Result<Given> {
+    let site = from.name();
+    let damaged =
+        |what: &str| Ok(Given::Damaged(Error::Conflict(format!("the copy at the site `{site}` is {what}"))));
+    let mut bytes = match from.open(digest) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return damaged("missing"),
+        Err(error) => return Ok(Given::Away(error)),
+    };
+    let mut bytes = Remembering { from: &mut *bytes, failure: None };
+    match (copy(&mut bytes), bytes.failure) {
+        (Ok(found), _) if found == digest => Ok(Given::Whole),
+        (Ok(_), _) => damaged("damaged: it has other bytes than its digest says"),
+        // A disk that cannot give the bytes back has lost them.
+        (Err(_), Some(failure)) if failure.raw_os_error() == Some(libc::EIO) => {
+            damaged("damaged: the disk cannot read it")
+        }
+        (Err(_), Some(failure)) => {
+            Ok(Given::Away(Error::Unreached { site: site.to_owned(), reason: failure.to_string() }))
+        }
+        (Err(error), None) => Err(error),
+    }
+}
+
+/// Copies an object of a site into a batch. Where it is not whole, nothing is kept of it.
+///
+/// # Errors
+/// The batch cannot be written.
+pub(crate) fn add_copy(to: &mut dyn Arrivals, from: &dyn Holding, digest: Digest) -> io::Result<Given> {
+    let mut has_begun = false;
+    let given = give(from, digest, &mut |bytes| {
+        has_begun = true;
+        to.add(bytes).map(|(found, _)| found)
+    })?;
+    if has_begun && !matches!(given, Given::Whole) {
+        to.undo()?;
+    }
+    Ok(given)
+}
+
+/// Copies an object of a site to `target`, which appears whole or not at all.
+///
+/// # Errors
+/// `target` cannot be written.
+pub(crate) fn get(from: &dyn Holding, digest: Digest, target: &Path, is_executable: bool) -> Result<Given> {
+    let part = beside(target);
+    let mode = if is_executable { 0o777 } else { 0o666 };
+    let written = give(from, digest, &mut |bytes| {
+        let mut to = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&part)?;
+        copy(bytes, &mut to).map(|(found, _)| found)
+    });
+    let written = written.and_then(|given| {
+        if matches!(given, Given::Whole) {
+            fs::rename(&part, target)?;
+        }
+        Ok(given)
+    });
+    if !matches!(written, Ok(Given::Whole)) {
+        let _ = fs::remove_file(&part);
+    }
+    written.map_err(|error| Error::Conflict(format!("cannot write {}: {error}", shown_path(target))))
+}
+
+/// A reader that keeps why reading failed, so that it can be told from a failure to write.
+struct Remembering<'a> {
+    from: &'a mut dyn Read,
+    failure: Option<io::Error>,
+}
+
+impl Read for Remembering<'_> {
+    fn read(&mut self, piece: &mut [u8]) -> io::Result<usize> {
+        match self.from.read(piece) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                let kind = error.kind();
+                self.failure = Some(error);
+                Err(kind.into())
+            }
+            other => other,
+        }
+    }
+}
+
+/// How sites are reached that are not folders of this machine.
+pub trait Reach: Send + Sync {
+    /// The site of this name, whose store has this join file.
+    ///
+    /// # Errors
+    /// It does not answer, or is another site.
+    fn reach(&self, site: &str, join: &str) -> Result<Box<dyn Holding>>;
+}
+
+/// Of sites that are folders of this machine.
+pub(crate) fn here(site: &str, address: &str) -> Result<Folder> {
+    let folder = Folder::open(Path::new(address))?;
+    match folder.name() == site {
+        true => Ok(folder),
+        false => Err(Error::Conflict(format!(
+            "{} is the folder of the site `{}` now, not of `{site}`",
+            eyas_text::shown(address),
+            folder.name()
+        ))),
+    }
+}

@@ -1,0 +1,33 @@
+//! Sites on other machines: a *store* serves the folder of a site, and whoever has its join file uses it as if it were here.
+//!
+//! ```text
+//! catalog's side                      store
+//! TLS with the join file's keys, preamble (eyas-net)
+//! Ask::Site                        →
+//!                                  ← Tell::Site
+//! Ask::Read, Ask::Verify, …        →
+//!                                  ← answers of that request, the last of which ends it
+//! Ask::Begin, Add, Piece…, Whole … →           (a batch; nothing is answered before its end)
+//! Ask::Keep                        →
+//!                                  ← Tell::Done
+//! ```
+//!
+//! * [`Store`]: the side that has the folder.
+//! * [`Remote`]: the side of the catalog; it is an `eyas_catalog::Holding`.
+//!
+//! Objects are sent in pieces, and neither side queues more than a few of them. A batch is sent without waiting for the store, which
+//! hashes what arrives and compares it with what the sender hashed. While a store works on a request it says so every few seconds,
+//! so that a store that hangs is known from one that reads a large object.
+//!
+//! Invariants: a batch whose connection breaks leaves nothing. Nothing in a message names a path: objects are named by digests and
+//! seals by keys.
+//!
+//! Not here: which copies are made (`eyas_core::replication`), and who may read a data set (`eyas_catalog`).
+
+mod pace;
+mod protocol;
+mod remote;
+mod store;
+
+pub use remote::{Remote, Stores};
+pub use store::{Store, StoreOptions};

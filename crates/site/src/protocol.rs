@@ -1,0 +1,100 @@
+//! What the two sides say to each other.
+
+use bytes::Bytes;
+use eyas_catalog::Condition;
+use eyas_data::Digest;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Bytes of an object that are sent at once.
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
+/// Bytes that a sender queues before it waits.
+pub(crate) const QUEUED_BYTES: usize = 2 << 20;
+/// Digests in one message.
+pub(crate) const DIGESTS: usize = 10_000;
+/// How often a store says that it is there.
+pub(crate) const BEAT: Duration = Duration::from_secs(5);
+/// How long a store may say nothing.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// From the catalog's side.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Ask {
+    /// Who are you? The first request.
+    Site,
+    Objects,
+    /// Read these through.
+    Verify(Vec<Digest>),
+    /// The bytes of an object.
+    Read(Digest),
+    Remove(Vec<Digest>),
+    SealDigests,
+    SealTexts,
+    Seal {
+        key: String,
+        text: Bytes,
+    },
+    /// A batch begins; until `Keep`, nothing is answered.
+    Begin,
+    /// An object of the batch begins.
+    Add,
+    Piece(Bytes),
+    /// The object is complete, and the sender has found this digest.
+    Whole(Digest),
+    /// The sender cannot read on: the object that has begun is dropped.
+    Broken,
+    /// The object that was complete last is dropped again.
+    Undo,
+    Keep,
+    Abandon,
+}
+
+/// From the store.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Tell {
+    Site {
+        name: String,
+        keep_bytes: Option<u64>,
+    },
+    Objects(Vec<Digest>),
+    /// The number of an object in the request, and what it turned out to be.
+    Found(u32, Found),
+    Piece(Bytes),
+    /// The object is not there.
+    Missing,
+    SealDigests(Vec<(String, Digest)>),
+    SealTexts(Vec<(String, Result<Bytes, String>)>),
+    /// The request is done.
+    Done,
+    /// The request could not be carried out, for this reason.
+    Failed(String),
+    /// The store is there.
+    Beat,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) enum Found {
+    Good,
+    Bad,
+    Missing,
+}
+
+impl From<Condition> for Found {
+    fn from(condition: Condition) -> Found {
+        match condition {
+            Condition::Good => Found::Good,
+            Condition::Bad => Found::Bad,
+            Condition::Missing => Found::Missing,
+        }
+    }
+}
+
+impl From<Found> for Condition {
+    fn from(found: Found) -> Condition {
+        match found {
+            Found::Good => Condition::Good,
+            Found::Bad => Condition::Bad,
+            Found::Missing => Condition::Missing,
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! The side of the catalog: a store elsewhere, used like a folder of this machine.
+
+use crate::protocol::{Ask, DIGESTS, PIECE_BYTES, QUEUED_BYTES, SILENCE_MAX, Tell};
+use bytes::Bytes;
+use eyas_catalog::{Arrivals, Condition, Error, Holding, Key, Reach, Result, Sealed};
+use eyas_data::Digest;
+use eyas_net::{NetError, Writer};
+use eyas_wire::identity::{Identity, Join};
+use std::collections::HashMap;
+use std::io::{self, Read};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// Answers that have arrived and were not used yet.
+const WAITING: usize = 8;
+
+/// The thread that all connections of this process share.
+fn runtime() -> &'static Runtime {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(|| {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(1).enable_all().build().expect("a runtime with one thread can be made")
+    })
+}
+
+/// Reaches the stores whose join files a catalog has.
+pub struct Stores;
+
+impl Reach for Stores {
+    fn reach(&self, site: &str, join: &str) -> Result<Box<dyn Holding>> {
+        let remote = Remote::connect(join)?;
+        match remote.name == site {
+            true => Ok(Box::new(remote)),
+            false => Err(Error::Conflict(format!(
+                "the store at {} is the site `{}` now, not `{site}`",
+                remote.address, remote.name
+            ))),
+        }
+    }
+}
+
+/// A store elsewhere. Connections are kept for the next request.
+pub struct Remote {
+    name: String,
+    address: String,
+    keep_bytes: Option<u64>,
+    identity: Identity,
+    idle: Mutex<Vec<Link>>,
+}
+
+impl Remote {
+    /// Connects to the store that has written this join file.
+    ///
+    /// # Errors
+    /// The text is no join file of a store; the store does not answer, or does not let us in.
+    pub fn connect(join: &str) -> Result<Remote> {
+        let join: Join = serde_json::from_str(join)
+            .map_err(|error| Error::BadInput(format!("the join file of the store is damaged: {error}")))?;
+        let Some(name) = join.store else {
+            return Err(Error::BadInput(format!(
+                "the join file is of the dispatcher at {}, not of a store: `eyas store` writes the one that is needed",
+                join.address
+            )));
+        };
+        let mut remote = Remote {
+            name,
+            address: join.address,
+            keep_bytes: None,
+            identity: join.identity,
+            idle: Mutex::default(),
+        };
+        let mut link = remote.link()?;
+        link.send(&Ask::Site);
+        match link.next().map_err(|reason| remote.away(reason))? {
+            Tell::Site { name, keep_bytes } => (remote.name, remote.keep_bytes) = (name, keep_bytes),
+            other => return Err(remote.unexpected(other)),
+        }
+        remote.put_back(link);
+        Ok(remote)
+    }
+
+    /// `host:port`
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Most bytes that the store keeps.
+    pub fn keep_bytes(&self) -> Option<u64> {
+        self.keep_bytes
+    }
+
+    fn away(&self, reason: String) -> Error {
+        Error::Unreached { site: self.name.clone(), reason }
+    }
+
+    fn unexpected(&self, tell: Tell) -> Error {
+        match tell {
+            Tell::Failed(reason) => {
+                Error::Conflict(format!("the site `{}` reports: {}", self.name, eyas_text::line_of(&reason)))
+            }
+            _ => self.away("it answers what was not asked".into()),
+        }
+    }
+
+    fn link(&self) -> Result<Link> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        match idle {
+            Some(link) => Ok(link),
+            None => Link::connect(&self.address, &self.identity).map_err(|reason| self.away(reason)),
+        }
+    }
+
+    /// Keeps a connection on which nothing is left unsaid.
+    fn put_back(&self, link: Link) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(link);
+    }
+
+    /// Sends a request, and gives each message of the answer to `take` up to the end.
+    fn ask(&self, ask: &Ask, take: &mut dyn FnMut(Tell) -> Option<Tell>) -> Result<()> {
+        let mut link = self.link()?;
+        link.send(ask);
+        loop {
+            match link.next().map_err(|reason| self.away(reason))? {
+                Tell::Done => break,
+                failed @ Tell::Failed(_) => {
+                    self.put_back(link);
+                    return Err(self.unexpected(failed));
+                }
+                tell => {
+                    if let Some(other) = take(tell) {
+                        return Err(self.unexpected(other));
+                    }
+                }
+            }
+        }
+        self.put_back(link);
+        Ok(())
+    }
+}
+
+impl Holding for Remote {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn batch(&self) -> Result<Box<dyn Arrivals + '_>> {
+        let link = self.link()?;
+        link.send(&Ask::Begin);
+        Ok(Box::new(Batch { site: self, link: Some(link) }))
+    }
+
+    fn open(&self, digest: Digest) -> Result<Option<Box<dyn Read + '_>>> {
+        let mut link = self.link()?;
+        link.send(&Ask::Read(digest));
+        let (piece, is_over) = match link.next().map_err(|reason| self.away(reason))? {
+            Tell::Piece(piece) => (piece, false),
+            Tell::Done => (Bytes::new(), true),
+            Tell::Missing => {
+                self.put_back(link);
+                return Ok(None);
+            }
+            other => return Err(self.unexpected(other)),
+        };
+        let mut object = Object { site: self, link: Some(link), piece };
+        if is_over {
+            object.close();
+        }
+        Ok(Some(Box::new(object)))
+    }
+
+    fn verify_all(&self, digests: &[Digest], found: &mut dyn FnMut(usize, Condition)) -> Result<()> {
+        for (n, digests) in digests.chunks(DIGESTS).enumerate() {
+            let mut n_found = 0;
+            self.ask(&Ask::Verify(digests.to_vec()), &mut |tell| match tell {
+                Tell::Found(at, condition) if (at as usize) < digests.len() => {
+                    n_found += 1;
+                    found(n * DIGESTS + at as usize, condition.into());
+                    None
+                }
+                other => Some(other),
+            })?;
+            if n_found != digests.len() {
+                return Err(self.away(format!("it answered for {n_found} of {} objects", digests.len())));
+            }
+        }
+        Ok(())
+    }
+
+    fn objects(&self) -> Result<Vec<Digest>> {
+        let mut all = vec![];
+        self.ask(&Ask::Objects, &mut |tell| match tell {
+            Tell::Objects(digests) => {
+                all.extend(digests);
+                None
+            }
+            other => Some(other),
+        })?;
+        Ok(all)
+    }
+
+    fn remove(&self, digests: &[Digest]) -> Result<()> {
+        digests.chunks(DIGESTS).try_for_each(|digests| self.ask(&Ask::Remove(digests.to_vec()), &mut Some))
+    }
+
+    fn seal(&self, key: &Key, text: &[u8]) -> Result<()> {
+        let text = Bytes::copy_from_slice(text);
+        self.ask(&Ask::Seal { key: key.to_string(), text }, &mut Some)
+    }
+
+    fn seal_digests(&self) -> Result<HashMap<String, Digest>> {
+        let mut all = HashMap::new();
+        self.ask(&Ask::SealDigests, &mut |tell| match tell {
+            Tell::SealDigests(digests) => {
+                all.extend(digests);
+                None
+            }
+            other => Some(other),
+        })?;
+        Ok(all)
+    }
+
+    fn seals(&self) -> Result<(Vec<Sealed>, Vec<String>)> {
+        let (mut versions, mut unreadable) = (vec![], vec![]);
+        self.ask(&Ask::SealTexts, &mut |tell| match tell {
+            Tell::SealTexts(texts) => {
+                for (key, text) in texts {
+                    match text.and_then(|text| Sealed::of_text(&text)) {
+                        Ok(version) => versions.push(version),
+                        Err(reason) => {
+                            unreadable.push(format!(
+                                "{}: {}",
+                                eyas_text::line_of(&key),
+                                eyas_text::line_of(&reason)
+                            ));
+                        }
+                    }
+                }
+                None
+            }
+            other => Some(other),
+        })?;
+        Ok((versions, unreadable))
+    }
+}
+
+/// An object that is being read.
+struct Object<'a> {
+    site: &'a Remote,
+    /// `None` once the object has ended.
+    link: Option<Link>,
+    piece: Bytes,
+}
+
+impl Object<'_> {
+    fn close(&mut self) {
+        if let Some(link) = self.link.take() {
+            self.site.put_back(link);
+        }
+    }
+}
+
+impl Read for Object<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() {
+            let Some(link) = &mut self.link else { return Ok(0) };
+            match link.next().map_err(io::Error::other)? {
+                Tell::Piece(piece) => self.piece = piece,
+                Tell::Done => self.close(),
+                Tell::Failed(reason) => {
+                    return Err(io::Error::other(eyas_text::line_of(&reason).to_string()));
+                }
+                _ => return Err(io::Error::other("it answers what was not asked")),
+            }
+        }
+        let n = into.len().min(self.piece.len());
+        into[..n].copy_from_slice(&self.piece.split_to(n));
+        Ok(n)
+    }
+}
+
+/// A batch on its way to a store.
+struct Batch<'a> {
+    site: &'a Remote,
+    /// `None` once the batch has ended.
+    link: Option<Link>,
+}
+
+impl Batch<'_> {
+    fn link(&mut self) -> &mut Link {
+        self.link.as_mut().expect("the batch has not ended")
+    }
+}
+
+impl Arrivals for Batch<'_> {
+    fn add(&mut self, from: &mut dyn Read) -> io::Result<(Digest, u64)> {
+        let link = self.link();
+        link.send_slowly(&Ask::Add)?;
+        let mut hasher = blake3::Hasher::new();
+        let mut size_bytes = 0;
+        loop {
+            let mut piece = vec![0; PIECE_BYTES];
+            match from.read(&mut piece) {
+                Ok(0) => break,
+                Ok(n) => {
+                    piece.truncate(n);
+                    hasher.update(&piece);
+                    size_bytes += n as u64;
+                    link.send_slowly(&Ask::Piece(piece.into()))?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    link.send_slowly(&Ask::Broken)?;
+                    return Err(error);
+                }
+            }
+        }
+        let digest = Digest(*hasher.finalize().as_bytes());
+        link.send_slowly(&Ask::Whole(digest))?;
+        Ok((digest, size_bytes))
+    }
+
+    fn undo(&mut self) -> io::Result<()> {
+        self.link().send_slowly(&Ask::Undo)
+    }
+
+    fn keep(mut self: Box<Self>) -> io::Result<()> {
+        let mut link = self.link.take().expect("the batch has not ended");
+        link.send_slowly(&Ask::Keep)?;
+        match link.next().map_err(io::Error::other)? {
+            Tell::Done => {
+                self.site.put_back(link);
+                Ok(())
+            }
+            Tell::Failed(reason) => {
+                self.site.put_back(link);
+                Err(io::Error::other(eyas_text::line_of(&reason).to_string()))
+            }
+            _ => Err(io::Error::other("it answers what was not asked")),
+        }
+    }
+}
+
+/// A connection. It is used by one request at a time.
+struct Link {
+    writer: Writer,
+    answers: mpsc::Receiver<std::result::Result<Tell, String>>,
+    heard: Arc<Mutex<Instant>>,
+}
+
+impl Link {
+    fn connect(address: &str, identity: &Identity) -> std::result::Result<Link, String> {
+        let (mut reader, writer) =
+            runtime().block_on(eyas_net::connect(address, identity)).map_err(in_words)?;
+        let (answered, answers) = mpsc::channel(WAITING);
+        let heard = Arc::new(Mutex::new(Instant::now()));
+        let hearing = heard.clone();
+        runtime().spawn(async move {
+            loop {
+                let next = match reader.next::<Tell>().await {
+                    Ok(Some(Tell::Beat)) => {
+                        *hearing.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+                        continue;
+                    }
+                    Ok(Some(tell)) => Ok(tell),
+                    Ok(None) => Err("it closed the connection".into()),
+                    Err(error) => Err(in_words(error)),
+                };
+                let is_over = next.is_err();
+                if answered.send(next).await.is_err() || is_over {
+                    return;
+                }
+                *hearing.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            }
+        });
+        Ok(Link { writer, answers, heard })
+    }
+
+    fn send(&self, ask: &Ask) {
+        // Whether it arrives, the answer says.
+        self.writer.send(ask);
+    }
+
+    /// Sends when little waits to be sent.
+    fn send_slowly(&mut self, ask: &Ask) -> io::Result<()> {
+        loop {
+            match runtime().block_on(async { timeout(SILENCE_MAX / 3, self.writer.room(QUEUED_BYTES)).await })
+            {
+                Ok(true) => {
+                    self.send(ask);
+                    return Ok(());
+                }
+                Ok(false) => return Err(io::Error::other(self.next().err().unwrap_or_default())),
+                Err(_) if self.silence() < SILENCE_MAX => {}
+                Err(_) => return Err(io::Error::other(silent())),
+            }
+        }
+    }
+
+    fn silence(&self) -> std::time::Duration {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
+    /// The next message, or why there is none.
+    fn next(&mut self) -> std::result::Result<Tell, String> {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        loop {
+            match runtime().block_on(async { timeout(SILENCE_MAX / 3, self.answers.recv()).await }) {
+                Ok(Some(answer)) => return answer,
+                Ok(None) => return Err("the connection was closed".into()),
+                Err(_) if self.silence() < SILENCE_MAX => {}
+                Err(_) => return Err(silent()),
+            }
+        }
+    }
+}
+
+fn silent() -> String {
+    format!("it has said nothing for {} s", SILENCE_MAX.as_secs())
+}
+
+/// What went wrong with a connection. Errors of the network speak of dispatchers.
+fn in_words(error: NetError) -> String {
+    match error {
+        NetError::Connect { address, source } => {
+            format!("nothing answers at {address} ({source}): is `eyas store` running there?")
+        }
+        NetError::NotAMember { address, .. } => format!(
+            "the store at {address} does not accept this join file: `eyas data site --join FILE` takes its new one"
+        ),
+        NetError::NoAnswer { address } | NetError::AtDoor { address, .. } => {
+            format!("what listens at {address} did not answer within 10 s")
+        }
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,452 @@
+//! The side that has the folder: it answers requests, each connection with a thread of its own.
+
+use crate::pace::Pace;
+use crate::protocol::{Ask, BEAT, DIGESTS, PIECE_BYTES, QUEUED_BYTES, Tell};
+use bytes::Bytes;
+use eyas_catalog::{Folder, Holding, Sealed};
+use eyas_data::Digest;
+use eyas_net::{Reader, Writer};
+use eyas_wire::identity::Identity;
+use std::collections::HashSet;
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+/// Connections that are served at a time: each has a thread and a few pieces of memory.
+const CONNECTIONS_MAX: usize = 64;
+/// Connections at a time that have not proved that they know the join file.
+const STRANGERS_MAX: usize = 16;
+/// Requests of a connection that wait for its thread.
+const WAITING: usize = 8;
+
+/// What a store allows.
+#[derive(Debug, Clone, Default)]
+pub struct StoreOptions {
+    /// Most bytes of objects that it keeps.
+    pub keep_bytes: Option<u64>,
+    /// Most bytes of objects per second that it sends and receives.
+    pub rate_bytes_per_s: Option<u64>,
+}
+
+/// Serves the folder of a site.
+pub struct Store {
+    folder: Folder,
+    options: StoreOptions,
+    pace: Option<Pace>,
+    /// Bytes of the objects that are there.
+    held_bytes: AtomicU64,
+    /// Bytes of objects that are on their way.
+    arriving_bytes: AtomicU64,
+    n_connections: AtomicUsize,
+}
+
+impl Store {
+    /// A store of this folder. What unfinished writers left in it is removed.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn new(folder: Folder, options: StoreOptions) -> eyas_catalog::Result<Store> {
+        folder.clear_incoming()?;
+        let held_bytes = AtomicU64::new(folder.held_bytes()?);
+        let pace = options.rate_bytes_per_s.map(Pace::new);
+        Ok(Store {
+            folder,
+            options,
+            pace,
+            held_bytes,
+            arriving_bytes: AtomicU64::new(0),
+            n_connections: AtomicUsize::new(0),
+        })
+    }
+
+    /// Bytes of the objects that it has.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Serves those who have the join file with this identity, until the future is dropped.
+    ///
+    /// # Errors
+    /// The identity is damaged.
+    pub async fn serve(
+        self: Arc<Store>,
+        listener: TcpListener,
+        identity: &Identity,
+    ) -> Result<(), eyas_net::NetError> {
+        let config = identity.server_config()?;
+        let store = self;
+        eyas_net::keep_door(listener, config, STRANGERS_MAX, move |_, _, reader, writer| {
+            converse(store.clone(), reader, writer)
+        })
+        .await;
+        Ok(())
+    }
+
+    /// Takes room for bytes that arrive.
+    fn take_room(&self, n_bytes: u64) -> io::Result<()> {
+        let before = self.held_bytes() + self.arriving_bytes.fetch_add(n_bytes, Ordering::Relaxed);
+        match self.options.keep_bytes {
+            Some(most) if before + n_bytes > most => {
+                take_off(&self.arriving_bytes, n_bytes);
+                Err(io::Error::other(format!("it keeps at most {most} bytes, and has {before}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn slow_down(&self, n_bytes: usize) {
+        if let Some(pace) = &self.pace {
+            thread::sleep(pace.wait(n_bytes, Instant::now()));
+        }
+    }
+}
+
+fn take_off(from: &AtomicU64, n_bytes: u64) {
+    let less = |bytes: u64| Some(bytes.saturating_sub(n_bytes));
+    let _ = from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+}
+
+/// Gives its place back also when serving panics.
+struct Place(Arc<Store>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.n_connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn converse(store: Arc<Store>, mut reader: Reader, writer: Writer) {
+    let n_before = store.n_connections.fetch_add(1, Ordering::Relaxed);
+    let place = Place(store.clone());
+    if n_before >= CONNECTIONS_MAX {
+        let reason = format!("it serves {CONNECTIONS_MAX} connections already: try again later");
+        writer.send(&Tell::Failed(reason));
+        writer.finish().await;
+        return;
+    }
+    let beats = tokio::spawn({
+        let writer = writer.clone();
+        async move {
+            loop {
+                tokio::time::sleep(BEAT).await;
+                if !writer.send(&Tell::Beat) {
+                    return;
+                }
+            }
+        }
+    });
+    let (asks, inbox) = mpsc::channel(WAITING);
+    let handle = Handle::current();
+    let begun = thread::Builder::new().name("site".into()).spawn(move || {
+        Answering { store: &place.0, inbox, writer, handle }.run();
+    });
+    if begun.is_ok() {
+        while let Ok(Some(ask)) = reader.next::<Ask>().await {
+            if asks.send(ask).await.is_err() {
+                break;
+            }
+        }
+    }
+    beats.abort();
+}
+
+/// The answers on one connection.
+struct Answering<'a> {
+    store: &'a Store,
+    inbox: mpsc::Receiver<Ask>,
+    writer: Writer,
+    handle: Handle,
+}
+
+/// The connection is gone.
+struct Gone;
+
+impl Answering<'_> {
+    fn run(mut self) {
+        while let Some(ask) = self.inbox.blocking_recv() {
+            let end = match self.answer(ask) {
+                Ok(end) => end,
+                Err(Stopped::Gone(Gone)) => return,
+                Err(Stopped::Failed(reason)) => Tell::Failed(reason),
+            };
+            if self.send(&end).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Answers one request, all but the last message, which is returned.
+    fn answer(&mut self, ask: Ask) -> Result<Tell, Stopped> {
+        let folder = &self.store.folder;
+        match ask {
+            Ask::Site => {
+                let keep_bytes = self.store.options.keep_bytes;
+                return Ok(Tell::Site { name: folder.name().to_owned(), keep_bytes });
+            }
+            Ask::Objects => {
+                let objects = folder.objects()?;
+                for digests in objects.chunks(DIGESTS) {
+                    self.send(&Tell::Objects(digests.to_vec()))?;
+                }
+                // Others may have removed some.
+                let sizes = objects.iter().filter_map(|digest| folder.size_of(*digest));
+                self.store.held_bytes.store(sizes.sum(), Ordering::Relaxed);
+            }
+            Ask::Verify(digests) => {
+                let mut sent = Ok(());
+                folder.verify_all(&digests, &mut |n, condition| {
+                    if sent.is_ok() {
+                        let n = u32::try_from(n).expect("a request has fewer");
+                        sent = self.send(&Tell::Found(n, condition.into()));
+                    }
+                })?;
+                sent?;
+            }
+            Ask::Read(digest) => return self.read(digest),
+            Ask::Remove(digests) => {
+                let sizes = digests.iter().filter_map(|digest| folder.size_of(*digest));
+                let n_bytes = sizes.sum();
+                folder.remove(&digests)?;
+                take_off(&self.store.held_bytes, n_bytes);
+            }
+            Ask::SealDigests => {
+                let digests: Vec<(String, Digest)> = folder.seal_digests()?.into_iter().collect();
+                for digests in digests.chunks(DIGESTS) {
+                    self.send(&Tell::SealDigests(digests.to_vec()))?;
+                }
+            }
+            Ask::SealTexts => {
+                for (name, text) in folder.seal_texts()? {
+                    self.send(&Tell::SealTexts(vec![(name, text.map(Bytes::from))]))?;
+                }
+            }
+            Ask::Seal { key, text } => {
+                let sealed = Sealed::of_text(&text).map_err(|reason| format!("it is no seal: {reason}"))?;
+                if sealed.key.to_string() != key || sealed.key.version.is_none() {
+                    return Err(Stopped::Failed("the seal is of another version".into()));
+                }
+                folder.seal(&sealed.key, &text)?;
+            }
+            Ask::Begin => self.take_batch()?,
+            Ask::Add | Ask::Piece(_) | Ask::Whole(_) | Ask::Broken | Ask::Undo | Ask::Keep | Ask::Abandon => {
+                return Err(Stopped::Failed("no batch has begun".into()));
+            }
+        }
+        Ok(Tell::Done)
+    }
+
+    fn read(&self, digest: Digest) -> Result<Tell, Stopped> {
+        let Some(mut object) = self.store.folder.open(digest)? else { return Ok(Tell::Missing) };
+        loop {
+            let mut piece = vec![0; PIECE_BYTES];
+            let mut n = 0;
+            while n < piece.len() {
+                match object.read(&mut piece[n..]) {
+                    Ok(0) => break,
+                    Ok(more) => n += more,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(Stopped::Failed(error.to_string())),
+                }
+            }
+            if n == 0 {
+                return Ok(Tell::Done);
+            }
+            piece.truncate(n);
+            self.store.slow_down(n);
+            self.send(&Tell::Piece(piece.into()))?;
+        }
+    }
+
+    /// Receives a batch. A failure is told when the batch ends, as nobody listens before.
+    fn take_batch(&mut self) -> Result<(), Stopped> {
+        let store = self.store;
+        let mut taken = Taken { store, added: vec![], digests: HashSet::new() };
+        let mut batch = store.folder.batch().map_err(|error| error.to_string());
+        // What was begun last is not there, so an `Undo` has nothing to do.
+        let mut is_dropped = false;
+        loop {
+            match self.inbox.blocking_recv() {
+                None => return Err(Gone.into()),
+                Some(Ask::Abandon) => return Ok(()),
+                Some(Ask::Keep) => {
+                    batch?.keep().map_err(|error| error.to_string())?;
+                    store.held_bytes.fetch_add(taken.n_bytes(), Ordering::Relaxed);
+                    return Ok(());
+                }
+                Some(Ask::Add) => {
+                    let mut object = Incoming::new(&mut self.inbox, &mut taken);
+                    let mut reason = None;
+                    if let Ok(batch) = &mut batch {
+                        reason = match (batch.add(&mut object), object.end()) {
+                            (_, None) => return Err(Gone.into()),
+                            (Ok((found, _)), Some(End::Whole(sent))) if found == sent => None,
+                            (Ok(_), Some(_)) => Some("an object changed on its way".into()),
+                            (Err(_), Some(End::Broken)) => batch.undo().err().map(|error| error.to_string()),
+                            (Err(error), Some(End::Whole(_))) => Some(error.to_string()),
+                        };
+                    }
+                    let end = object.end();
+                    is_dropped = matches!(end, Some(End::Broken));
+                    if let Some(reason) = reason {
+                        batch = Err(reason);
+                    }
+                    if end.is_none() {
+                        return Err(Gone.into());
+                    }
+                }
+                Some(Ask::Undo) if is_dropped => is_dropped = false,
+                Some(Ask::Undo) => {
+                    taken.undo();
+                    if let Ok(Err(error)) = batch.as_mut().map(|batch| batch.undo()) {
+                        batch = Err(error.to_string());
+                    }
+                }
+                Some(_) => batch = Err("a batch has only objects in it".into()),
+            }
+        }
+    }
+
+    fn send(&self, tell: &Tell) -> Result<(), Gone> {
+        self.writer.send(tell);
+        match self.handle.block_on(self.writer.room(QUEUED_BYTES)) {
+            true => Ok(()),
+            false => Err(Gone),
+        }
+    }
+}
+
+/// Why a request was not carried out.
+enum Stopped {
+    Gone(Gone),
+    Failed(String),
+}
+
+impl From<Gone> for Stopped {
+    fn from(gone: Gone) -> Stopped {
+        Stopped::Gone(gone)
+    }
+}
+
+impl From<eyas_catalog::Error> for Stopped {
+    fn from(error: eyas_catalog::Error) -> Stopped {
+        Stopped::Failed(error.to_string())
+    }
+}
+
+impl From<String> for Stopped {
+    fn from(reason: String) -> Stopped {
+        Stopped::Failed(reason)
+    }
+}
+
+/// The room that a batch has taken. What is not kept is given back.
+struct Taken<'a> {
+    store: &'a Store,
+    /// The bytes of each object. One that the folder has already, or that came before, takes none.
+    added: Vec<u64>,
+    digests: HashSet<Digest>,
+}
+
+impl Taken<'_> {
+    fn undo(&mut self) {
+        if let Some(n_bytes) = self.added.pop() {
+            take_off(&self.store.arriving_bytes, n_bytes);
+        }
+    }
+
+    /// The object that came last is complete.
+    fn complete(&mut self, digest: Digest) {
+        if !self.digests.insert(digest) || self.store.folder.size_of(digest).is_some() {
+            self.undo();
+            self.added.push(0);
+        }
+    }
+
+    fn n_bytes(&self) -> u64 {
+        self.added.iter().sum()
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        while !self.added.is_empty() {
+            self.undo();
+        }
+    }
+}
+
+/// How the sender ended an object.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Whole(Digest),
+    Broken,
+}
+
+/// The bytes of an object that arrives, up to the message that ends it.
+struct Incoming<'a, 'b> {
+    inbox: &'a mut mpsc::Receiver<Ask>,
+    taken: &'a mut Taken<'b>,
+    piece: Bytes,
+    end: Option<End>,
+    /// The sender is gone, or says what has no place here.
+    is_lost: bool,
+}
+
+impl<'a, 'b> Incoming<'a, 'b> {
+    fn new(inbox: &'a mut mpsc::Receiver<Ask>, taken: &'a mut Taken<'b>) -> Incoming<'a, 'b> {
+        taken.added.push(0);
+        Incoming { inbox, taken, piece: Bytes::new(), end: None, is_lost: false }
+    }
+
+    /// The next piece; `None` at the end.
+    fn next(&mut self) -> Option<Bytes> {
+        if self.is_lost || self.end.is_some() {
+            return None;
+        }
+        match self.inbox.blocking_recv() {
+            Some(Ask::Piece(piece)) => return Some(piece),
+            Some(Ask::Whole(digest)) => {
+                self.end = Some(End::Whole(digest));
+                self.taken.complete(digest);
+            }
+            Some(Ask::Broken) => {
+                self.end = Some(End::Broken);
+                self.taken.undo();
+            }
+            _ => self.is_lost = true,
+        }
+        None
+    }
+
+    /// How the sender ended the object, after all that was sent of it; `None`: it did not.
+    fn end(&mut self) -> Option<End> {
+        while self.next().is_some() {}
+        self.end
+    }
+}
+
+impl Read for Incoming<'_, '_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() {
+            match self.next() {
+                Some(piece) => {
+                    let n_bytes = piece.len();
+                    self.taken.store.slow_down(n_bytes);
+                    self.taken.store.take_room(n_bytes as u64)?;
+                    *self.taken.added.last_mut().expect("it was pushed") += n_bytes as u64;
+                    self.piece = piece;
+                }
+                None if matches!(self.end, Some(End::Whole(_))) => return Ok(0),
+                None => return Err(io::Error::other("the sender did not send the whole object")),
+            }
+        }
+        let n = into.len().min(self.piece.len());
+        into[..n].copy_from_slice(&self.piece.split_to(n));
+        Ok(n)
+    }
+}

@@ -1,0 +1,374 @@
+//! A catalog whose sites are real stores, each served over TLS on loopback.
+
+use eyas_catalog::{Caller, Catalog, Condition, Folder, Holding, Key, NewSite, Put, SiteState};
+use eyas_data::Digest;
+use eyas_site::{Remote, Store, StoreOptions, Stores};
+use eyas_wire::identity::{Identity, Join};
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+const NOW: i64 = 1_800_000_000_000;
+
+fn alice() -> Caller {
+    Caller::user("alice")
+}
+
+/// A store in a folder. It ends when it is dropped; its connections are cut.
+struct Served {
+    path: PathBuf,
+    join: String,
+    address: String,
+    store: Arc<Store>,
+    runtime: Option<Runtime>,
+}
+
+impl Served {
+    fn start(root: &Path, name: &str, options: StoreOptions) -> Served {
+        Served::start_at(root, name, options, "127.0.0.1:0", &Identity::generate().unwrap())
+    }
+
+    fn start_at(root: &Path, name: &str, options: StoreOptions, at: &str, identity: &Identity) -> Served {
+        let path = root.join(name);
+        let folder = Folder::make(&path, name).unwrap();
+        let store = Arc::new(Store::new(folder, options).unwrap());
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let listener = runtime.block_on(TcpListener::bind(at)).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let mut join = Join::new(address.clone(), name.into(), path.display().to_string(), identity.clone());
+        join.store = Some(name.into());
+        let (serving, identity) = (store.clone(), identity.clone());
+        runtime.spawn(async move { serving.serve(listener, &identity).await });
+        let join = serde_json::to_string(&join).unwrap();
+        Served { path, join, address, store, runtime: Some(runtime) }
+    }
+
+    fn remote(&self) -> Remote {
+        Remote::connect(&self.join).unwrap()
+    }
+
+    fn add_to(&self, catalog: &Catalog) {
+        let remote = self.remote();
+        let new = NewSite {
+            name: remote.name(),
+            address: remote.address(),
+            join: Some(&self.join),
+            keep_bytes: remote.keep_bytes(),
+            ..NewSite::default()
+        };
+        catalog.add_site(&alice(), &new, NOW).unwrap();
+    }
+
+    fn end(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(Duration::from_secs(5));
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn catalog(root: &Path) -> Catalog {
+    let url = format!("sqlite:{}", root.join("catalog.db").display());
+    Catalog::init(&url, NOW).unwrap().reaching(Box::new(Stores))
+}
+
+/// Puts files of these names, whose contents begin with their names.
+fn put(catalog: &Catalog, root: &Path, site: &str, files: &[(&str, usize)], copies: u32) -> Key {
+    let source = root.join("source");
+    let _ = fs::remove_dir_all(&source);
+    for (name, n_bytes) in files {
+        let path = source.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content(name, *n_bytes)).unwrap();
+    }
+    let sources = [source];
+    let what = Put { sources: &sources, label: "set", copies: Some(copies), tags: &[], now_ms: NOW };
+    let holding = catalog.holding(site).unwrap();
+    eyas_catalog::put(catalog, &*holding, &alice(), &what, &mut |_, _| {}).unwrap()
+}
+
+fn content(name: &str, n_bytes: usize) -> Vec<u8> {
+    name.bytes().cycle().take(n_bytes).collect()
+}
+
+fn object_path(site: &Path, bytes: &[u8]) -> PathBuf {
+    let name = Digest::of(bytes).to_string();
+    site.join("objects").join(&name[..2]).join(name)
+}
+
+fn damage(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[0] ^= 1;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+/// Files of no bytes, of one, of some pieces and one byte, and below folders.
+const FILES: [(&str, usize); 4] =
+    [("empty", 0), ("one", 1), ("a/large", 3 * (256 << 10) + 1), ("a/b/c", 70_000)];
+
+#[test]
+fn data_is_put_into_stores_copied_between_them_and_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (
+        Served::start(dir.path(), "one", StoreOptions::default()),
+        Served::start(dir.path(), "two", StoreOptions::default()),
+    );
+    let catalog = catalog(dir.path());
+    one.add_to(&catalog);
+    two.add_to(&catalog);
+    let key = put(&catalog, dir.path(), "one", &FILES, 2);
+    assert!(catalog.sites().unwrap().iter().all(|site| site.is_store));
+    let repair = catalog.repair(NOW, &mut |_| {}).unwrap();
+    assert_eq!((repair.n_copies, repair.n_not_made, repair.short.len()), (4, 0, 0), "{repair:?}");
+    assert_eq!(one.store.held_bytes(), two.store.held_bytes());
+
+    // The first site loses one file and has another one damaged; what is read comes from the second one.
+    let large = content("a/large", FILES[2].1);
+    damage(&object_path(&one.path, &large));
+    fs::remove_file(object_path(&one.path, b"o")).unwrap();
+    let target = dir.path().join("got");
+    let got = catalog.reader(&alice(), &key, NOW).unwrap().get_all(&target).unwrap();
+    assert_eq!(got.sites.iter().map(String::as_str).collect::<Vec<_>>(), ["one", "two"]);
+    for (name, n_bytes) in FILES {
+        assert!(fs::read(target.join(name)).unwrap() == content(name, n_bytes), "{name}");
+    }
+    // Both were noted as bad while they were read, and are made anew.
+    let repair = catalog.repair(NOW, &mut |_| {}).unwrap();
+    assert_eq!((repair.n_copies, repair.short.len()), (2, 0), "{repair:?}");
+    let audit = catalog.audit("one", NOW, &mut |_| {}).unwrap();
+    assert_eq!((audit.n_good, audit.bad.len(), audit.missing.len(), audit.foreign.len()), (4, 0, 0, 0));
+
+    // The catalog is lost and made anew from one of the stores.
+    let other = dir.path().join("other");
+    fs::create_dir(&other).unwrap();
+    let anew = self::catalog(&other);
+    let new = NewSite { name: "two", address: &two.address, join: Some(&two.join), ..NewSite::default() };
+    let rebuilt = anew.rebuild(&alice(), &two.remote(), &new, NOW).unwrap();
+    assert_eq!((rebuilt.n_versions, rebuilt.n_good, rebuilt.n_bad), (1, 4, 0));
+    anew.reader(&alice(), &key, NOW).unwrap().get_all(&other.join("got")).unwrap();
+
+    // What nobody needs is removed from the stores, and their room is free again.
+    catalog.remove(&alice(), &"set".parse().unwrap(), NOW).unwrap();
+    assert_eq!(catalog.repair(NOW, &mut |_| {}).unwrap().n_removed, 8);
+    assert_eq!((one.store.held_bytes(), two.remote().objects().unwrap()), (0, vec![]));
+}
+
+#[test]
+fn a_store_that_is_away_is_named_and_comes_back_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let identity = Identity::generate().unwrap();
+    let mut one = Served::start_at(dir.path(), "one", StoreOptions::default(), "127.0.0.1:0", &identity);
+    let two = Served::start(dir.path(), "two", StoreOptions::default());
+    let catalog = catalog(dir.path());
+    one.add_to(&catalog);
+    two.add_to(&catalog);
+    let key = put(&catalog, dir.path(), "one", &FILES, 2);
+    one.end();
+    let error = catalog.audit("one", NOW, &mut |_| {}).unwrap_err();
+    assert!(error.is_temporary());
+    assert!(error.to_string().contains("the site `one` cannot be reached"), "{error}");
+    let error = catalog.reader(&alice(), &key, NOW).unwrap().get_all(&dir.path().join("got")).unwrap_err();
+    assert!(error.to_string().contains("`one` cannot be reached"), "{error}");
+    let repair = catalog.repair(NOW, &mut |_| {}).unwrap();
+    assert_eq!(repair.away.len(), 1, "{repair:?}");
+    assert_eq!((repair.n_copies, repair.short.len()), (0, 4), "{repair:?}");
+    // A site that is away has lost nothing.
+    assert!(catalog.whereabouts(&alice(), &key).unwrap().iter().all(|at| at.site == "one"));
+
+    let address = one.address.clone();
+    let back = Served::start_at(dir.path(), "one", StoreOptions::default(), &address, &identity);
+    let repair = catalog.repair(NOW, &mut |_| {}).unwrap();
+    assert_eq!((repair.n_copies, repair.n_not_made), (4, 0), "{repair:?}");
+    // And at another address, with another key: the new join file is taken.
+    drop(back);
+    let moved = Served::start(dir.path(), "one", StoreOptions::default());
+    moved.add_to(&catalog);
+    assert_eq!(catalog.audit("one", NOW, &mut |_| {}).unwrap().n_good, 4);
+}
+
+#[test]
+fn a_store_keeps_no_more_than_its_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = StoreOptions { keep_bytes: Some(100_000), ..StoreOptions::default() };
+    let one = Served::start(dir.path(), "one", options);
+    let remote = one.remote();
+    let mut batch = remote.batch().unwrap();
+    batch.add(&mut content("x", 90_000).as_slice()).unwrap();
+    batch.add(&mut content("y", 20_000).as_slice()).unwrap();
+    let error = batch.keep().unwrap_err().to_string();
+    assert!(error.contains("it keeps at most 100000 bytes"), "{error}");
+    assert_eq!((remote.objects().unwrap(), one.store.held_bytes()), (vec![], 0));
+    // The connection is good for the next batch, and equal objects count once.
+    for _ in 0..2 {
+        let mut batch = remote.batch().unwrap();
+        batch.add(&mut content("x", 40_000).as_slice()).unwrap();
+        batch.add(&mut content("x", 40_000).as_slice()).unwrap();
+        batch.keep().unwrap();
+        assert_eq!((remote.objects().unwrap().len(), one.store.held_bytes()), (1, 40_000));
+    }
+    remote.remove(&remote.objects().unwrap()).unwrap();
+    assert_eq!((remote.objects().unwrap(), one.store.held_bytes()), (vec![], 0));
+}
+
+/// Gives some bytes and then fails.
+struct Failing(usize);
+
+impl Read for Failing {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.0 == 0 {
+            return Err(io::Error::other("the source is gone"));
+        }
+        let n = self.0.min(into.len());
+        into[..n].fill(7);
+        self.0 -= n;
+        Ok(n)
+    }
+}
+
+#[test]
+fn what_is_taken_back_or_not_kept_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = Served::start(dir.path(), "one", StoreOptions::default());
+    let remote = one.remote();
+    let mut batch = remote.batch().unwrap();
+    let (first, _) = batch.add(&mut b"first".as_slice()).unwrap();
+    batch.add(&mut Failing(300_000)).unwrap_err();
+    batch.undo().unwrap();
+    batch.add(&mut b"second".as_slice()).unwrap();
+    batch.undo().unwrap();
+    let (third, _) = batch.add(&mut b"third".as_slice()).unwrap();
+    batch.keep().unwrap();
+    let mut kept = vec![first, third];
+    kept.sort();
+    assert_eq!((remote.objects().unwrap(), one.store.held_bytes()), (kept, 10));
+    let mut batch = remote.batch().unwrap();
+    batch.add(&mut content("z", 1_000_000).as_slice()).unwrap();
+    drop(batch);
+    let since = Instant::now();
+    while one.store.held_bytes() != 10 || fs::read_dir(one.path.join("incoming")).unwrap().next().is_some() {
+        assert!(since.elapsed() < Duration::from_secs(20), "what was not kept is still there");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(remote.objects().unwrap().len(), 2);
+}
+
+/// Ten thousand digests fit in one request; conditions come back for the right ones.
+#[test]
+fn many_objects_are_verified_where_they_lie() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = Served::start(dir.path(), "one", StoreOptions::default());
+    let remote = one.remote();
+    let mut batch = remote.batch().unwrap();
+    let mut digests: Vec<Digest> =
+        (0..30).map(|n: u32| batch.add(&mut n.to_string().as_bytes()).unwrap().0).collect();
+    batch.keep().unwrap();
+    damage(&object_path(&one.path, b"7"));
+    digests.extend((0..11_000_u32).map(|n| Digest::of(&(n + 1_000_000).to_le_bytes())));
+    let mut found = vec![None; digests.len()];
+    remote
+        .verify_all(&digests, &mut |n, condition| assert_eq!(found[n].replace(condition), None, "{n}"))
+        .unwrap();
+    for (n, condition) in found.into_iter().enumerate() {
+        let expected = match n {
+            7 => Condition::Bad,
+            0..30 => Condition::Good,
+            _ => Condition::Missing,
+        };
+        assert_eq!(condition, Some(expected), "{n}");
+    }
+}
+
+#[test]
+fn only_the_join_file_of_a_store_lets_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (
+        Served::start(dir.path(), "one", StoreOptions::default()),
+        Served::start(dir.path(), "two", StoreOptions::default()),
+    );
+    let refusal = |text: &str| Remote::connect(text).err().expect("it is refused").to_string();
+    let of_one: Join = serde_json::from_str(&one.join).unwrap();
+    let changed = |change: &dyn Fn(&mut Join)| {
+        let mut join = of_one.clone();
+        change(&mut join);
+        serde_json::to_string(&join).unwrap()
+    };
+    let text = refusal(&changed(&|join| join.address.clone_from(&two.address)));
+    assert!(text.contains("does not accept this join file"), "{text}");
+    let text = refusal(&changed(&|join| join.store = None));
+    assert!(text.contains("not of a store"), "{text}");
+    let text = refusal(&changed(&|join| join.address = "127.0.0.1:1".into()));
+    assert!(text.contains("is `eyas store` running there?"), "{text}");
+    assert!(refusal("{}").contains("damaged"), "{}", refusal("{}"));
+    // A catalog that has one store under another's name is answered in words.
+    let catalog = catalog(dir.path());
+    let new = NewSite { name: "three", address: &one.address, join: Some(&one.join), ..NewSite::default() };
+    catalog.add_site(&alice(), &new, NOW).unwrap();
+    let error = catalog.holding("three").err().unwrap().to_string();
+    assert!(error.contains("is the site `one` now, not `three`"), "{error}");
+}
+
+#[test]
+fn a_draining_store_gives_its_copies_to_another_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (
+        Served::start(dir.path(), "one", StoreOptions::default()),
+        Served::start(
+            dir.path(),
+            "two",
+            StoreOptions { rate_bytes_per_s: Some(4 << 20), ..StoreOptions::default() },
+        ),
+    );
+    let catalog = catalog(dir.path());
+    one.add_to(&catalog);
+    two.add_to(&catalog);
+    let key = put(&catalog, dir.path(), "one", &FILES, 1);
+    catalog.set_site_state(&alice(), "one", SiteState::Draining, NOW).unwrap();
+    let since = Instant::now();
+    let repair = catalog.repair(NOW, &mut |_| {}).unwrap();
+    // 857,000 bytes at 4 MiB/s, of which a tenth of a second was saved up.
+    assert!(since.elapsed() >= Duration::from_millis(80), "the rate is kept: {:?}", since.elapsed());
+    assert_eq!((repair.n_copies, repair.short.len()), (4, 0), "{repair:?}");
+    drop(one);
+    catalog.reader(&alice(), &key, NOW).unwrap().get_all(&dir.path().join("got")).unwrap();
+}
+
+/// What a member may say and a catalog never does: the connection is ended or answered, and the store goes on.
+#[test]
+fn a_member_that_says_odd_things_does_not_end_the_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = Served::start(dir.path(), "one", StoreOptions::default());
+    let join: Join = serde_json::from_str(&one.join).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let mut seed = 7_u64;
+    for _ in 0..200 {
+        runtime.block_on(async {
+            let (mut reader, writer) = eyas_net::connect(&one.address, &join.identity).await.unwrap();
+            for _ in 0..4 {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let bytes = seed.to_le_bytes();
+                // The number of a request, and then bytes that stand for its content.
+                writer.send(&(bytes[7] % 18, bytes[6], bytes[5]));
+            }
+            let answer = tokio::time::timeout(Duration::from_millis(20), reader.next::<u64>()).await;
+            drop((answer, writer));
+        });
+    }
+    let remote = one.remote();
+    let mut batch = remote.batch().unwrap();
+    batch.add(&mut b"whole".as_slice()).unwrap();
+    batch.keep().unwrap();
+    assert_eq!(remote.objects().unwrap(), [Digest::of(b"whole")]);
+    assert!(fs::read_dir(one.path.join("seals")).unwrap().next().is_none());
+}

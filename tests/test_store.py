@@ -1,0 +1,187 @@
+"""`eyas store`: sites that real processes serve, with a catalog that keeps copies there, while stores are killed, stopped and limited."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Background, Run, Start, wait_until
+from test_data import objects, spoil, tree
+
+
+class Store:
+    """A store process, which can be started again where it was."""
+
+    def __init__(self, start: Start, folder: Path, *options: str) -> None:
+        self.start_process = start
+        self.folder = folder
+        self.options = options
+        self.process = self.start()
+
+    def start(self) -> Background:
+        place = ("--dir", self.folder, "--name", self.folder.name, "--listen", "127.0.0.1:0")
+        self.process = self.start_process("store", *place, *self.options)
+        self.process.wait_for_text("where the catalog is")
+        return self.process
+
+    @property
+    def join(self) -> Path:
+        return self.folder / "join.json"
+
+
+@pytest.fixture
+def data(run: Run, tmp_path: Path) -> Run:
+    """`eyas data` with a catalog of its own, whose first site `here` is a folder."""
+
+    def call(*args: str | Path, **options: Any) -> Any:
+        return run("data", "--db", f"sqlite:{tmp_path}/catalog.db", *args, **options)
+
+    call("init", "--dir", "here")
+    return call
+
+
+def audited(data: Run, *sites: str) -> dict[str, tuple[int, int, int]]:
+    """By site: how many copies are good, bad and missing."""
+    reports = json.loads(data("audit", "--json", *sites, status=None).stdout)
+    return {
+        report["site"]: (report["n_good"], len(report["bad"]), len(report["missing"])) for report in reports
+    }
+
+
+def test_copies_are_kept_on_other_machines(data: Run, run: Run, start: Start, tmp_path: Path) -> None:
+    far, near = Store(start, tmp_path / "far", "--keep", "1GiB"), Store(start, tmp_path / "near")
+    data("site", "--join", far.join, "--domain", "hall")
+    sites = {site["name"]: site for site in json.loads(data("site", "--join", near.join, "--json").stdout)}
+    assert (sites["far"]["keep_bytes"], sites["far"]["domain"]) == (1 << 30, "hall")
+    assert "secret" not in json.dumps(sites), "the key to a store is not shown"
+    source = tmp_path / "traj"
+    (source / "a b").mkdir(parents=True)
+    for name, n_bytes in [("large", 3_000_000), ("a b/größe", 10), ("empty", 0)]:
+        (source / name).write_bytes(os.urandom(n_bytes))
+    data("put", source, "--label", "adk", "--copies", "3")
+    assert "6 copies made" in data("repair").stdout
+    assert "3 files: far, here, near" in data("where", "adk").stdout
+
+    # A disk damages one copy and loses another; the audit says so, and the repair brings them back.
+    damaged, lost = (path for path in objects(far.folder) if path.stat().st_size > 0)
+    spoil(damaged)
+    lost.unlink()
+    audit = data("audit", "far", status=1).stdout
+    assert "1 good" in audit and "1 bad, 1 missing" in audit, audit
+    assert "2 copies made" in data("repair").stdout
+    assert audited(data) == dict.fromkeys(("far", "here", "near"), (3, 0, 0))
+
+    # The first machine is gone for good: its folder, the catalog and all.
+    (tmp_path / "catalog.db").unlink()
+    assert "3 objects good" in data("rebuild", "--join", near.join).stdout
+    data("get", "adk", "back")
+    assert tree(tmp_path / "back") == tree(source)
+
+    # A program that is not changed runs on data that lies there, and what it makes is put there.
+    done = run(
+        *(
+            "at-data",
+            "--db",
+            f"sqlite:{tmp_path}/catalog.db",
+            "--input",
+            "in=/adk/a b/größe",
+            "--output",
+            "out=out",
+        ),
+        *("--label", "made", "--", "cp", "in", "out"),
+    )
+    assert "at the site `near`" in done.stderr, done.stderr
+    far.process.stop(status=0)
+    near.process.stop(status=0)
+
+
+def test_a_store_that_is_killed_in_the_middle_loses_nothing(data: Run, start: Start, tmp_path: Path) -> None:
+    """Ten kills at random moments of repairs: what was committed stays, what was half there vanishes."""
+    rng = random.Random(1611)
+    # Slow enough to be killed in the middle.
+    store = Store(start, tmp_path / "far", "--rate", "8MB/s")
+    data("site", "--join", store.join)
+    source = tmp_path / "traj"
+    source.mkdir()
+    n_files = 40
+    for n in range(n_files):
+        (source / f"f{n}").write_bytes(rng.randbytes(rng.choice([10, 70_000, 400_000])))
+    data("put", source, "--label", "adk", "--copies", "2")
+    for _ in range(10):
+        repair = start("data", "--db", f"sqlite:{tmp_path}/catalog.db", "repair")
+        time.sleep(rng.uniform(0.0, 0.9))
+        store.process.kill()
+        ended = repair.wait(status=None)
+        assert ended.status in (0, 1), ended
+        if ended.status == 1:
+            assert "took no part" in ended.stderr or "was not" in ended.stderr, ended
+        store.start()
+        assert not list((store.folder / "incoming").iterdir()), "what was half there is gone"
+        known = audited(data)
+        assert known["here"] == (n_files, 0, 0)
+        assert known["far"][1:] == (0, 0), "the catalog knew of no copy that is not there"
+        if known["far"][0] == n_files:
+            # All copies are there; they are made anew.
+            for path in objects(store.folder):
+                path.unlink()
+            data("audit", "far", status=1)
+    data("repair")
+    assert audited(data) == {"here": (n_files, 0, 0), "far": (n_files, 0, 0)}
+
+
+def test_a_full_store_is_said_and_others_are_used(data: Run, start: Start, tmp_path: Path) -> None:
+    small, large = Store(start, tmp_path / "small", "--keep", "100KB"), Store(start, tmp_path / "large")
+    # The catalog believes that there is more room than the store gives.
+    data("site", "--join", small.join, "--keep", "1GB")
+    source = tmp_path / "big"
+    source.write_bytes(os.urandom(300_000))
+    data("put", source, "--label", "big", "--copies", "2")
+    failed = data("repair", status=1)
+    assert "`small` took no part" in failed.stderr and "it keeps at most 100000 bytes" in failed.stderr, (
+        failed
+    )
+    data("site", "--join", large.join)
+    data("repair", status=None)
+    assert audited(data)["large"] == (1, 0, 0)
+
+
+def test_wrong_keys_and_places_are_named(data: Run, run: Run, start: Start, tmp_path: Path) -> None:
+    store = Store(start, tmp_path / "far")
+    text = run("status", "--join", store.join, status=3).stderr
+    assert "is the join file of the store `far`; this needs the join file of a dispatcher" in text, text
+    assert "another `eyas store` serves" in run("store", "--dir", store.folder, status=2).stderr
+    assert (
+        "belongs to the site `far`" in run("store", "--dir", store.folder, "--name", "near", status=2).stderr
+    )
+    store.join.chmod(0o644)
+    assert "chmod 600" in data("site", "--join", store.join, status=2).stderr
+    store.join.chmod(0o600)
+    data("site", "--join", store.join)
+    # It is started again elsewhere with a new key: the old one is refused, and the new file is taken.
+    store.process.kill()
+    (store.folder / "identity.json").unlink()
+    store.start()
+    text = data("audit", "far", status=1).stderr
+    assert "does not accept this join file" in text and "eyas data site --join" in text, text
+    data("site", "--join", store.join)
+    data("audit", "far")
+
+
+@pytest.mark.long
+def test_a_store_that_stands_still_is_given_up(data: Run, start: Start, tmp_path: Path) -> None:
+    store = Store(start, tmp_path / "far")
+    data("site", "--join", store.join)
+    (tmp_path / "x").write_bytes(os.urandom(5_000_000))
+    data("put", "x", "--label", "x", "--copies", "2")
+    store.process.signal(signal.SIGSTOP)
+    ended = data("repair", status=1)
+    assert "`far` took no part" in ended.stderr, ended
+    assert ended.seconds < 90
+    store.process.signal(signal.SIGCONT)
+    wait_until(lambda: data("repair", status=None).status == 0, "the copy is made")
