@@ -8,6 +8,8 @@ a test wants to go wrong is a file in the folder:
     deaf     `list` fails with the text of this file
     stuck    `stop` fails with the text of this file
     hide     `list` leaves out ids that stand in this file
+    reason   `list` says the text of this file of blocks in the queue
+    linger   `list` shows blocks that were stopped or have ended, as Slurm does while a job is completing
     babble   `start` prints the text of this file, and starts nothing
     hang     commands whose names stand in this file do not end
     slow     `stop` takes so many seconds
@@ -213,12 +215,17 @@ def main() -> int:
         for path in sorted(folder.glob("*.block")):
             name, script = path.read_text().splitlines()
             has_begun = (folder / f"{path.stem}.pid").exists()
-            if (folder / f"{path.stem}.stopped").exists() or path.stem in hidden:
+            was_stopped, lingers = (folder / f"{path.stem}.stopped").exists(), (folder / "linger").exists()
+            if path.stem in hidden or (was_stopped and not lingers):
                 continue
-            if not has_begun and not is_held:
+            if not has_begun and not is_held and not was_stopped:
                 spawn(folder, path.stem, script)
+            if was_stopped or (has_begun and lingers and not is_running(folder, path.stem)):
+                print(path.stem, name, "COMPLETING")
+                continue
             state = "RUNNING" if is_running(folder, path.stem) else "ENDED" if has_begun else "PENDING"
-            print(path.stem, name, state)
+            is_told = state == "PENDING" and (folder / "reason").exists()
+            print(path.stem, name, state, (folder / "reason").read_text() if is_told else "")
     elif verb == STOP:
         (folder / f"{args[0]}.stopped").touch()
         if (folder / f"{args[0]}.pid").exists():

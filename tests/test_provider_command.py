@@ -295,6 +295,36 @@ def test_a_provider_that_was_killed_is_started_again_and_takes_its_blocks_over(
     assert not batch.running()
 
 
+@pytest.mark.parametrize("is_killed", [False, True], ids=["in order", "killed before"])
+def test_blocks_that_were_ended_are_not_waited_for_while_they_are_still_listed(
+    batch: Batch, cluster: Cluster, is_killed: bool
+) -> None:
+    """`eyas down`, then `eyas up` at once. A batch system lists a job for a while that was told to end."""
+    up = Up(cluster, batch, "0..1")
+    up.start()
+    up.ask("submit", cluster.list_of([cluster.task("a", "echo x > out")]))
+    up.ask("wait")
+    linger = batch.wish("linger")
+    if is_killed:
+        up.kill("provider")
+    up.down()
+    up.start()
+    began = time.monotonic()
+    up.ask("submit", cluster.list_of([cluster.task("b", "echo y > out")]))
+    up.ask("wait")
+    assert time.monotonic() - began < 20, "a running block is given up after 120 s without a node"
+    cluster.expect(b=b"y\n")
+    first, second = batch.blocks().values()
+    assert (first.rpartition("-")[2], second.rpartition("-")[2]) == ("1", "2"), "no name is used again"
+    wait_until(lambda: re.search(rf"^{first} +ending +b1", up.ask("status"), re.M), "its line")
+    assert "is there from before" not in up.log.read_text()
+    linger.unlink()
+    wait_until(lambda: first not in up.ask("status"), "its end")
+    assert "could not be started" not in up.log.read_text()
+    up.down()
+    assert not batch.running()
+
+
 def killed_at_work(cluster: Cluster, batch: Batch, gate: Path, *parts: str) -> Up:
     """A cluster whose one node runs a task, which the gate lets end, and of whose head these parts were then killed."""
     up = Up(cluster, batch, "0..1")

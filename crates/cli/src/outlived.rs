@@ -43,13 +43,14 @@ pub fn end_left(words: &[String], cluster: &str, haste: impl FnOnce(Haste)) -> R
     let left = if args.provide.provider.is_batch() {
         // The Python process works in the folder, which may be gone.
         std::fs::create_dir_all(share.dir())?;
-        let source = batch::source(cluster, &args.provide, &args.node, launch, share.clone(), dir);
+        let source = batch::source(cluster, &args.provide, &args.node, launch, share.clone(), dir.clone());
         haste(source.haste());
-        end_blocks(source, &prefix)
+        end_blocks(source, &prefix, &dir)
     } else {
-        let source = Commands::new(cluster, command_lines(&args.provide)?, launch, share.clone(), dir);
+        let source =
+            Commands::new(cluster, command_lines(&args.provide)?, launch, share.clone(), dir.clone());
         haste(source.haste());
-        end_blocks(source, &prefix)
+        end_blocks(source, &prefix, &dir)
     };
     share.remove();
     Ok(left)

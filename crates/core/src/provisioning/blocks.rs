@@ -15,9 +15,9 @@
 //!      batch system: as soon as there are fewer, the next one is submitted, and beside as many only after that wait, which
 //!      goes on doubling until such a submission succeeds. A listing that works again after one that failed ends the wait.
 //!   2. *Nothing is lost*: nothing is submitted before the first listing, which finds the blocks of an earlier provider of this
-//!      cluster by their names; they are taken over. After a submission that failed, a listing comes before the next one: the block
-//!      may exist all the same, and is taken over then. A block may be missing from a listing: it is over when `unlisted_max`
-//!      listings in a row, begun after its submission, lack it and no node of it is there.
+//!      cluster by their names; they are taken over, but for those that it has ended itself. After a submission that failed, a
+//!      listing comes before the next one: the block may exist all the same, and is taken over then. A block may be missing from a
+//!      listing: it is over when `unlisted_max` listings in a row, begun after its submission, lack it and no node of it is there.
 //!   3. *Nothing is left*: a block whose nodes have all left is cancelled after `end_within_ns`, and so is a block that waits
 //!      in the queue when no task has waited for the length of an idle node's release, and one that the batch system keeps back
 //!      until a person does something about it. A cancellation that shows no effect is repeated.
@@ -72,6 +72,8 @@ pub struct BlockConfig {
     pub reuses_numbers: bool,
     /// The highest number that a block may have: there are so many hosts.
     pub number_max: u32,
+    /// Earlier providers of this cluster have ended all blocks up to this number; 0: none of them.
+    pub ended_max: u32,
 }
 
 /// How far a block is, as a listing says.
@@ -286,13 +288,14 @@ pub struct Blocks {
 
 impl Blocks {
     pub fn new(config: BlockConfig, provisioner: Provisioner) -> Blocks {
+        let ended_max = config.ended_max;
         Blocks {
             config,
             provisioner,
             blocks: BTreeMap::new(),
             submissions: Pace::default(),
             listings: Pace::default(),
-            next_number: 1,
+            next_number: ended_max.saturating_add(1),
             n_failures: 0,
             failing_since: Timestamp::default(),
             failed: BTreeMap::new(),
@@ -344,6 +347,11 @@ impl Blocks {
             Some(BlockView { name, id, state, n_nodes: block.n_nodes, why: block.why.clone() })
         };
         self.blocks.iter().filter_map(view).take(n_max).collect()
+    }
+
+    /// No block of this cluster that was ever heard of has a higher number.
+    pub fn highest_number(&self) -> u32 {
+        self.next_number - 1
     }
 
     /// What nodes wait for: a command that has run for more than [`SLOW_NS`].
@@ -609,7 +617,8 @@ impl Blocks {
     }
 
     /// A block of an earlier provider of this cluster, or one whose submission failed only in appearance. `None`: it is another
-    /// cluster's, or over, or its submission is not answered yet.
+    /// cluster's, or over, or its submission is not answered yet. A block that was ended brings no node, however long it is
+    /// listed: it is only watched until it is over.
     fn adopt(&mut self, now: Timestamp, line: &Listed) -> Option<u32> {
         let number = self.number_of(&line.name)?;
         self.next_number = self.next_number.max(number + 1);
@@ -618,12 +627,13 @@ impl Blocks {
         if is_another || matches!(line.state, BlockState::Ended(_)) {
             return None;
         }
+        let is_ended = number <= self.config.ended_max;
         let block = Block {
             n_nodes: line
                 .n_nodes
                 .or(wanted.map(|block| block.n_nodes))
                 .unwrap_or(self.config.nodes_per_block),
-            state: State::Queued,
+            state: if is_ended { State::Cancelled { at: now } } else { State::Queued },
             id: Some(line.id.clone()),
             submitted: now,
             is_adopted: wanted.is_none(),
@@ -635,7 +645,9 @@ impl Blocks {
         };
         self.blocks.insert(number, block);
         self.has_had_block = true;
-        self.notices.push(BlockAction::Adopted { name: line.name.clone(), id: line.id.clone() });
+        if !is_ended {
+            self.notices.push(BlockAction::Adopted { name: line.name.clone(), id: line.id.clone() });
+        }
         Some(number)
     }
 

@@ -84,6 +84,7 @@ impl Local {
             end_within_ns: 0,
             reuses_numbers: true,
             number_max: u32::MAX,
+            ended_max: 0,
         }
     }
 }

@@ -16,6 +16,7 @@
 mod batch;
 mod calls;
 mod command;
+mod ended;
 mod haste;
 mod hosts;
 mod launch;
@@ -40,7 +41,7 @@ use crate::locks::{holder_of, provider_lock};
 use crate::parent;
 use eyas_client::Client;
 use eyas_core::provisioning::blocks::{
-    BlockAction, BlockConfig, BlockState, BlockView, Blocks, GaveUp, Listed, Seen,
+    BlockAction, BlockConfig, BlockState, BlockView, Blocks, GaveUp, Listed, Seen, number_of,
 };
 use eyas_core::provisioning::decision::Decision;
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
@@ -165,7 +166,8 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
     });
     let provisioner = Provisioner::new(options.config).map_err(ProviderError::Config)?;
     let _lock = take(&options.lock)?;
-    let left_file = left_file(options.lock.parent().unwrap_or(Path::new(".")));
+    let dispatcher_dir = options.lock.parent().unwrap_or(Path::new("."));
+    let left_file = left_file(dispatcher_dir);
     let _ = std::fs::remove_file(&left_file);
     let client = Client::connect(&options.join).await?;
     if let Some((_, share)) = &options.elsewhere {
@@ -175,11 +177,14 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
             .and_then(|()| sweep::claim(share, dispatcher_dir))
             .map_err(|source| ProviderError::Share { path: share.dir().into(), source })?;
     }
+    // Blocks of this machine end with whoever started them.
+    let ended_max = if options.elsewhere.is_some() { ended::ended_max(dispatcher_dir) } else { 0 };
+    let blocks = BlockConfig { ended_max, ..options.blocks };
     let mut provider = Provider {
         client,
         join: options.join,
         elsewhere: options.elsewhere,
-        blocks: Blocks::new(options.blocks, provisioner),
+        blocks: Blocks::new(blocks, provisioner),
         worker: Worker::start(source),
         haste,
         calls,
@@ -474,6 +479,10 @@ impl Provider {
                 self.note(answer);
             }
         }
+        if self.elsewhere.is_some() {
+            let dispatcher_dir = self.left_file.parent().unwrap_or(Path::new("."));
+            ended::note(dispatcher_dir, self.blocks.highest_number());
+        }
         let all = self.blocks.all();
         let mut left = match all.is_empty() {
             true => vec![],
@@ -498,8 +507,8 @@ impl Provider {
 }
 
 /// Ends the blocks of a cluster whose provider is gone, as far as a listing shows them. `prefix`: what their names begin with.
-/// Gives a sentence for each that may be left.
-pub fn end_blocks(mut source: impl Source, prefix: &str) -> Vec<String> {
+/// `dispatcher_dir`: the folder of the cluster's first dispatcher. Gives a sentence for each that may be left.
+pub fn end_blocks(mut source: impl Source, prefix: &str, dispatcher_dir: &Path) -> Vec<String> {
     let haste = source.haste();
     let mut pauses = LIST_PAUSES.into_iter();
     let all = loop {
@@ -515,6 +524,8 @@ pub fn end_blocks(mut source: impl Source, prefix: &str) -> Vec<String> {
         |line: &&Listed| line.name.starts_with(prefix) && !matches!(line.state, BlockState::Ended(_));
     let there: Vec<_> =
         all.iter().filter(is_there).map(|line| (Some(line.id.clone()), line.name.clone())).collect();
+    let highest = all.iter().filter_map(|line| number_of(prefix, &line.name)).max();
+    ended::note(dispatcher_dir, highest.unwrap_or(0));
     source.end_all(&there, Instant::now() + LEAVE_MAX)
 }
 

@@ -31,6 +31,7 @@ pub fn block_config(cluster: &str, list_every: Duration, nodes_per_block: u32) -
         end_within_ns: list_every_ns.max(10 * S),
         reuses_numbers: false,
         number_max: u32::MAX,
+        ended_max: 0,
     }
 }
 

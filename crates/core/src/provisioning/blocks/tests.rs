@@ -38,6 +38,7 @@ fn batch() -> BlockConfig {
         end_within_ns: 30 * S,
         reuses_numbers: false,
         number_max: u32::MAX,
+        ended_max: 0,
     }
 }
 
@@ -395,6 +396,44 @@ fn blocks_of_an_earlier_provider_are_taken_over_and_those_of_others_are_left_alo
     w.go(40);
     assert_eq!(w.cancelled(), ["j10", "j7"], "the newest first");
     assert_eq!(w.queue[..4], others);
+}
+
+#[test]
+fn blocks_that_an_earlier_provider_has_ended_bring_no_node_and_are_cancelled_until_they_are_over() {
+    let mut w = World::new(BlockConfig { ended_max: 6, ..batch() }, 0, 2);
+    w.n_ready = 100;
+    for (id, name) in [("j5", "eyas-c1-5"), ("j6", "eyas-c1-6"), ("j7", "eyas-c1-7")] {
+        let (id, name, why) = (id.into(), name.into(), String::new());
+        w.queue.push(Listed { id, name, state: BlockState::Running, n_nodes: None, why });
+    }
+    w.go(4);
+    let named = |w: &World, is_of: fn(&BlockAction) -> Option<String>| -> Vec<String> {
+        w.done.iter().filter_map(|(_, action)| is_of(action)).collect()
+    };
+    let adopted = named(&w, |action| match action {
+        BlockAction::Adopted { name, .. } => Some(name.clone()),
+        _ => None,
+    });
+    assert_eq!(adopted, ["eyas-c1-7"], "the others were told to end");
+    let submitted = named(&w, |action| match action {
+        Submit { name, .. } => Some(name.clone()),
+        _ => None,
+    });
+    assert_eq!((submitted, w.submissions()), (vec!["eyas-c1-8".to_string()], vec![0]), "at once");
+    assert_eq!(w.blocks.unseen(9).iter().filter(|block| block.state == "ending").count(), 2);
+    // What is still listed after that was not ended after all.
+    w.go(40);
+    assert_eq!(w.cancelled(), ["j5", "j6"]);
+    assert!(!w.done.iter().any(|(_, action)| matches!(action, BlockAction::Failed { .. })), "{:?}", w.done);
+    assert_eq!((w.blocks.highest_number(), w.gave_up), (8, None));
+}
+
+#[test]
+fn a_provider_whose_predecessor_has_ended_all_uses_no_number_again() {
+    let mut w = World::new(BlockConfig { ended_max: 6, ..batch() }, 1, 1);
+    assert_eq!(w.blocks.highest_number(), 6);
+    w.go(2);
+    assert!(w.done.iter().any(|(_, action)| matches!(action, Submit { number: 7, .. })), "{:?}", w.done);
 }
 
 #[test]
