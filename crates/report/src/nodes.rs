@@ -160,7 +160,13 @@ pub fn sentence(decision: &Decision) -> String {
         Decided::Withdrawn { n_nodes } => format!("took back the request for {}", nodes(*n_nodes)),
     };
     let seen = &decision.seen;
+    // Nothing but tasks for which nodes are too small as far as is known. A node that joins shows how large nodes are.
+    let is_probe = seen.n_too_large > 0 && seen.n_ready == seen.n_too_large && seen.n_running == 0;
     let why = match &decision.why {
+        Why::Tasks { .. } | Why::Work { .. } if is_probe => format!(
+            "to see how large a node is, as {} for one of the expected size",
+            too_large(seen.n_too_large)
+        ),
         Why::BelowMinimum => {
             let is = if seen.nodes_min == 1 { "is" } else { "are" };
             format!("as at least {} {is} to be there", nodes(seen.nodes_min))
@@ -225,16 +231,16 @@ fn seen_in_words(seen: &Basis) -> String {
         text += if n_sized == 1 { ", of unknown length" } else { ", all of unknown length" };
     }
     if seen.n_too_large > 0 {
-        let _ = write!(
-            text,
-            "; beside them {} for a node of the expected size",
-            match seen.n_too_large {
-                1 => "1 task is too large".to_string(),
-                n => format!("{} tasks are too large", units::count(n)),
-            }
-        );
+        let _ = write!(text, "; beside them {} for a node of the expected size", too_large(seen.n_too_large));
     }
     format!("{text}; {there}")
+}
+
+fn too_large(n_tasks: u64) -> String {
+    match n_tasks {
+        1 => "1 task is too large".to_string(),
+        n => format!("{} tasks are too large", units::count(n)),
+    }
 }
 
 fn sizing_in_words(sizing: &Sizing) -> String {
@@ -364,6 +370,24 @@ mod tests {
              A node takes 3.00 s to come, as measured so far; 12 tasks with 2 min 00 s of work are expected to arrive within 6.00 s; \
              the rate that is expected then keeps 2.0 slots busy; what is left then is to start within 3.00 s.\n"
         );
+    }
+
+    #[test]
+    fn a_node_for_a_task_that_is_too_large_is_requested_to_see_how_large_it_is() {
+        let decision = |n_ready, n_running| Decision {
+            at: Timestamp(S),
+            policy: "exponential".into(),
+            what: Decided::Requested { n_nodes: 1 },
+            why: Why::Tasks { n_wanted: 1, tasks_per_slot: 1 },
+            seen: Basis { n_ready, n_too_large: 1, n_running, ..Basis::default() },
+        };
+        assert_eq!(
+            sentence(&decision(1, 0)),
+            "requested 1 node, to see how large a node is, as 1 task is too large for one of the expected size"
+        );
+        for others in [decision(2, 0), decision(1, 1)] {
+            assert!(sentence(&others).contains("as 1 node would give room to each task"));
+        }
     }
 
     #[test]
