@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import re
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from batch import Batch, Up, pid_of
 from harness import ROOT, Eyas, Run, wait_until
 from test_elastic import Elastic
 from weather import Cluster
@@ -69,6 +73,48 @@ def test_a_paper_policy_says_how_many_nodes_the_tasks_want(cluster: Cluster) -> 
     assert "requested 1 node, as at least 1 node is to be there" in text, text
     assert "as 3 nodes would give room to each task, queued or running" in text, text
     up.down()
+
+
+def test_lost_nodes_and_restarts_stand_among_the_decisions(cluster: Cluster, tmp_path: Path) -> None:
+    batch = Batch(tmp_path / "batch")
+    up = Up(cluster, batch, "1..1", lease="3s")
+    up.start()
+    wait_until(lambda: len(up.names()) == 1, "the node")
+    first = up.names()[0]
+    batch.kill("b1")
+
+    def lines() -> list[str]:
+        text = up.ask("explain", "--nodes")
+        return [line for line in text.splitlines() if re.match(r" {1,9}[\d.]+ m?s  ", line)]
+
+    wait_until(
+        lambda: f"  -1  {first} was lost: nothing was heard of it for " in "\n".join(lines()), "its loss"
+    )
+    wait_until(lambda: up.names() not in ([], [first]), "another node")
+    second = up.names()[0]
+    up.kill("dispatcher")
+    up.start()
+    wait_until(lambda: up.names() == [second], "the node to come back")
+    # Somebody else ends it in order.
+    os.killpg(pid_of(batch.folder, "b2"), signal.SIGTERM)
+    # The batch system may show that a block is over before the lease of its node is.
+    starts = [
+        "requested 1 node",
+        "requested 1 node",
+        f"{first} was lost",
+        "the dispatcher was started again, ",
+    ]
+    starts += [f"{second} left: it was told to stop (SIGTERM)", "requested 1 node"]
+    wait_until(lambda: len(lines()) >= len(starts), "all that happened")
+    said = [re.sub(r"^ +[\d.]+ m?s +([-+]\d )? *", "", line) for line in lines()]
+    assert [line.startswith(start) for line, start in zip(said, starts, strict=True)] == [True] * 6, said
+    wait_until(lambda: up.names() not in ([], [second]), "a third node")
+    story = json.loads(up.ask("explain", "--nodes", "--json"))
+    assert ([loss["node"] for loss in story["lost"]], len(story["restarts"])) == ([first, second], 1)
+    up.down()
+    # Nodes that end with their cluster are not lost.
+    story = json.loads(up.eyas.run("explain", "--nodes", "--json", "--dir", up.dir).stdout)
+    assert [loss["node"] for loss in story["lost"]] == [first, second]
 
 
 def test_a_run_whose_nodes_do_not_come_and_go_says_so_in_one_sentence(run: Run, tmp_path: Path) -> None:

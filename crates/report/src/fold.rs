@@ -36,7 +36,7 @@ mod tasks;
 pub use attempts::{Attempts, Held, How};
 pub use ends::End;
 pub use executors::{ExecutorRecord, Executors};
-pub use nodes::{Nodes, NodesDecision, ProviderChange};
+pub use nodes::{Gone, NodeLoss, Nodes, NodesDecision, ProviderChange};
 pub(crate) use runs::newest;
 pub use runs::{RunRecord, Runs};
 pub use tasks::{Array, Tasks};
@@ -248,6 +248,7 @@ impl Fold {
         self.tasks.begin_life();
         self.executors.begin_life();
         self.attempts.begin_life();
+        self.nodes.begin_life();
         self.lives.push(Life {
             eyas_version: header.eyas_version.clone(),
             cluster: header.cluster.clone(),
@@ -286,7 +287,12 @@ impl Fold {
             Event::TaskRevived { task } => self.on_revived(*task, changes),
             Event::ExecutorJoined { executor, offer } => self.on_joined(t, *executor, offer, changes),
             Event::ExecutorSilent { executor } => self.executors.fall_silent(t, *executor),
-            Event::ExecutorLost { executor, .. } => self.on_lost(t, *executor, changes),
+            Event::ExecutorLost { executor, reason } => {
+                self.nodes.note_loss(t, *executor, Some(reason), &self.executors);
+                self.on_lost(t, *executor, changes);
+            }
+            Event::ExecutorDraining { executor } => self.nodes.note_sent_away(*executor),
+            Event::ExecutorLeaving { executor, reason, .. } => self.nodes.note_announced(*executor, reason),
             Event::AttemptEnded { executor, report } => self.on_attempt_ended(t, *executor, report, changes),
             Event::OutputsHome { executor, task, attempt, result } => {
                 let Some(row) = self.executors.find_row(*executor) else { return };
@@ -302,9 +308,7 @@ impl Fold {
             }
             Event::NodesDecided { decision } => self.nodes.note(decision, &self.executors),
             Event::NodesExpected { node } => self.nodes.note_provider(t, node.is_some()),
-            Event::ExecutorDraining { .. }
-            | Event::ExecutorLeaving { .. }
-            | Event::ReplicasChanged { .. }
+            Event::ReplicasChanged { .. }
             | Event::CancelRequested { .. }
             | Event::PrefetchFailed { .. }
             | Event::CacheResized { .. }
@@ -340,7 +344,12 @@ impl Fold {
             Action::ReviveTask { task, .. } => self.on_revived(*task, changes),
             Action::RefuseRun { run, .. } => self.abort(*run, changes),
             Action::EndRun { run } => self.runs.end(t, *run),
-            Action::ForgetExecutor { executor } => self.on_lost(t, *executor, changes),
+            Action::ForgetExecutor { executor } => {
+                self.nodes.note_loss(t, *executor, None, &self.executors);
+                self.on_lost(t, *executor, changes);
+            }
+            Action::SendAway { executor, .. } => self.nodes.note_sent_away(*executor),
+            Action::DrainExecutor { executor, reason } => self.nodes.note_announced(*executor, reason),
             // A rerun makes files anew and is no attempt at its task, which is done.
             Action::RerunTask { .. }
             | Action::CancelAttempt { .. }
@@ -359,9 +368,7 @@ impl Fold {
             | Action::CancelPrefetch { .. }
             | Action::FoundPattern { .. }
             | Action::EndCollective { .. }
-            | Action::TellMember { .. }
-            | Action::SendAway { .. }
-            | Action::DrainExecutor { .. } => {}
+            | Action::TellMember { .. } => {}
         }
     }
 

@@ -1,10 +1,11 @@
 //! Why nodes were requested and released, in words: `eyas explain --nodes`.
 //!
 //! In: the decisions that a log holds ([`crate::fold::Nodes`]). Out: a line and a sentence for each, with the queue, the busy slots and
-//! the predicted work at that time; and a line where nobody could bring nodes any more, or somebody could again.
+//! the predicted work at that time; and between them, in the order of time, a line for each node that was lost, for each dispatcher
+//! process that went on, and where nobody could bring nodes any more, or somebody could again.
 
 use crate::error::Error;
-use crate::fold::{Fold, NodesDecision, ProviderChange};
+use crate::fold::{Fold, Gone, Life, NodeLoss, NodesDecision, ProviderChange};
 use crate::lines::name_of;
 use crate::units;
 use eyas_core::provisioning::decision::{Basis, Decided, Decision, Why};
@@ -35,6 +36,29 @@ pub struct NodesStory {
     pub providers: Vec<ShownProvider>,
     /// Whether there ever was somebody who could bring nodes.
     pub had_provider: bool,
+    /// Nodes that were lost, or left without having been asked to.
+    pub lost: Vec<ShownLoss>,
+    /// When another dispatcher process went on.
+    pub restarts: Vec<ShownRestart>,
+}
+
+/// A node is gone that nobody had asked to leave.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ShownLoss {
+    /// Nanoseconds since [`NodesStory::began`].
+    pub after_ns: u64,
+    pub node: String,
+    /// The same for people.
+    pub sentence: String,
+}
+
+/// The dispatcher was started again.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ShownRestart {
+    /// Nanoseconds since [`NodesStory::began`].
+    pub after_ns: u64,
+    /// The same for people.
+    pub sentence: String,
 }
 
 /// Nobody brings nodes any more, or somebody does again.
@@ -64,8 +88,18 @@ pub struct ShownDecision {
 
 /// Reads the decisions about nodes from the log in the dispatcher's directory `dir`.
 pub fn nodes_story(dir: &Path) -> Result<NodesStory, Error> {
-    const NAMES: [&[u8]; 5] =
-        [b"nodes_decided", b"nodes_expected", b"executor_joined", b"executor_lost", b"forget_executor"];
+    const NAMES: [&[u8]; 10] = [
+        b"nodes_decided",
+        b"nodes_expected",
+        b"executor_joined",
+        b"executor_silent",
+        b"executor_draining",
+        b"executor_leaving",
+        b"executor_lost",
+        b"forget_executor",
+        b"drain_executor",
+        b"send_away",
+    ];
     let mut fold = Fold::of_runs();
     fold.read(dir, |line| name_of(line).is_some_and(|name| NAMES.contains(&name)), |_, _, _| ())?;
     let life = fold.lives.first();
@@ -74,7 +108,31 @@ pub fn nodes_story(dir: &Path) -> Result<NodesStory, Error> {
     let providers = fold.nodes.providers().iter().map(|change| shown_provider(*change, began)).collect();
     let cluster = life.map(|life| life.cluster.clone()).unwrap_or_default();
     let had_provider = fold.nodes.had_provider();
-    Ok(NodesStory { cluster, began, decisions, providers, had_provider })
+    let lost = fold.nodes.losses().iter().map(|loss| shown_loss(loss, began)).collect();
+    let restarts = fold.lives.windows(2).map(|lives| shown_restart(&lives[0], &lives[1], began)).collect();
+    Ok(NodesStory { cluster, began, decisions, providers, had_provider, lost, restarts })
+}
+
+fn shown_loss(loss: &NodeLoss, began: Timestamp) -> ShownLoss {
+    let node = line_of(&loss.name);
+    let sentence = match &loss.how {
+        Gone::Left { reason } => format!("{node} left: {}", line_of(reason)),
+        Gone::Silent { for_ns, announced } => {
+            let sentence =
+                format!("{node} was lost: nothing was heard of it for {}", units::duration(*for_ns));
+            match announced {
+                Some(why) => format!("{sentence}; it had announced its end: {}", line_of(why)),
+                None => sentence,
+            }
+        }
+    };
+    ShownLoss { after_ns: loss.at.since_ns(began), node: loss.name.clone(), sentence }
+}
+
+fn shown_restart(before: &Life, life: &Life, began: Timestamp) -> ShownRestart {
+    let away = units::duration(life.began.since_ns(before.last));
+    let sentence = format!("the dispatcher was started again, {away} after the last word of the one before");
+    ShownRestart { after_ns: life.began.since_ns(began), sentence }
 }
 
 fn shown_provider(change: ProviderChange, began: Timestamp) -> ShownProvider {
@@ -108,16 +166,25 @@ pub fn nodes_lines(story: &NodesStory) -> String {
         let _ = writeln!(text, "{none}");
     }
     let mut before = None;
-    let mut providers = story.providers.iter().peekable();
+    // What nobody decided, with the change in the number of nodes.
+    let lost = story.lost.iter().map(|loss| (loss.after_ns, "-1", &loss.sentence));
+    let restarts = story.restarts.iter().map(|restart| (restart.after_ns, "", &restart.sentence));
+    let providers = story.providers.iter().map(|change| (change.after_ns, "", &change.sentence));
+    let mut others: Vec<_> = restarts.chain(lost).chain(providers).collect();
+    others.sort_by_key(|(after_ns, ..)| *after_ns);
+    let mut others = others.into_iter().peekable();
     let mut tell_until = |after_ns: u64, text: &mut String| {
-        while let Some(change) = providers.next_if(|change| change.after_ns <= after_ns) {
-            let _ = writeln!(text, "\n{:>10}       {}.", units::duration(change.after_ns), change.sentence);
+        while let Some((at, change, sentence)) = others.next_if(|(at, ..)| *at <= after_ns) {
+            let _ = writeln!(text, "\n{:>10}  {change:>3}  {sentence}.", units::duration(at));
         }
     };
     for shown in &story.decisions {
-        tell_until(shown.after_ns, &mut text);
         let Decision { policy, seen, .. } = &shown.decision;
         let settings = (policy, seen.nodes_min, seen.nodes_max);
+        // What the times count from is said before the first of them.
+        if before.is_some() {
+            tell_until(shown.after_ns, &mut text);
+        }
         if before.replace(settings) != Some(settings) {
             let _ = writeln!(
                 text,
@@ -128,6 +195,7 @@ pub fn nodes_lines(story: &NodesStory) -> String {
                 seen.nodes_max
             );
         }
+        tell_until(shown.after_ns, &mut text);
         let names = match shown.released.len() {
             0 => String::new(),
             _ => format!(
@@ -300,6 +368,8 @@ mod tests {
             decisions,
             providers: vec![],
             had_provider: false,
+            lost: vec![],
+            restarts: vec![],
         })
     }
 
@@ -327,6 +397,24 @@ mod tests {
     }
 
     #[test]
+    fn a_node_for_a_task_that_is_too_large_is_requested_to_see_how_large_it_is() {
+        let decision = |n_ready, n_running| Decision {
+            at: Timestamp(S),
+            policy: "exponential".into(),
+            what: Decided::Requested { n_nodes: 1 },
+            why: Why::Tasks { n_wanted: 1, tasks_per_slot: 1 },
+            seen: Basis { n_ready, n_too_large: 1, n_running, ..Basis::default() },
+        };
+        assert_eq!(
+            sentence(&decision(1, 0)),
+            "requested 1 node, to see how large a node is, as 1 task is too large for one of the expected size"
+        );
+        for others in [decision(2, 0), decision(1, 1)] {
+            assert!(sentence(&others).contains("as 1 node would give room to each task"));
+        }
+    }
+
+    #[test]
     fn a_provider_that_was_gone_has_a_line_at_its_time() {
         let decision = Decision {
             at: Timestamp(20 * S),
@@ -344,10 +432,60 @@ mod tests {
             decisions: vec![shown_decision(&decided, Timestamp(0))],
             providers: vec![of(10, false), of(30, true)],
             had_provider: true,
+            lost: vec![],
+            restarts: vec![],
         });
         let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} in\n{text}"));
         assert!(at("10.0 s       no node comes or goes any more") < at("20.0 s   +1  requested 1 node"));
         assert!(at("20.0 s   +1  requested 1 node") < at("30.0 s       `eyas provider` is back"));
+    }
+
+    #[test]
+    fn lost_nodes_and_restarts_have_their_lines_among_the_decisions() {
+        let decision = Decision {
+            at: Timestamp(20 * S),
+            policy: "demand".into(),
+            what: Decided::Requested { n_nodes: 1 },
+            why: Why::BelowMinimum,
+            seen: Basis::default(),
+        };
+        let loss = |s: u64, name: &str, how| {
+            shown_loss(&NodeLoss { at: Timestamp(s * S), name: name.into(), how }, Timestamp(0))
+        };
+        let reason = "it was told to stop (SIGTERM)".into();
+        let announced = Some("its walltime of 1 h is about to end".into());
+        let life = |began: u64, last: u64| Life {
+            eyas_version: String::new(),
+            cluster: "blue".into(),
+            config: Default::default(),
+            began: Timestamp(began * S),
+            last: Timestamp(last * S),
+        };
+        let text = nodes_lines(&NodesStory {
+            cluster: "blue".into(),
+            began: Timestamp(0),
+            decisions: vec![shown_decision(&NodesDecision { decision, released: vec![] }, Timestamp(0))],
+            providers: vec![],
+            had_provider: true,
+            lost: vec![
+                loss(10, "a\u{1b}", Gone::Left { reason }),
+                loss(30, "b", Gone::Silent { for_ns: 60 * S, announced }),
+                loss(31, "c", Gone::Silent { for_ns: 60 * S, announced: None }),
+            ],
+            restarts: vec![shown_restart(&life(0, 12), &life(15, 40), Timestamp(0))],
+        });
+        let lines: Vec<&str> =
+            text.lines().filter(|line| line.starts_with("    ") && !line.contains("busy")).collect();
+        let expected = [
+            "    10.0 s   -1  a\\u{1b} left: it was told to stop (SIGTERM).",
+            "    15.0 s       the dispatcher was started again, 3.00 s after the last word of the one before.",
+            "    20.0 s   +1  requested 1 node, as at least 0 nodes are to be there.",
+            "    30.0 s   -1  b was lost: nothing was heard of it for 60.0 s; it had announced its end: its \
+             walltime of 1 h is about to end.",
+            "    31.0 s   -1  c was lost: nothing was heard of it for 60.0 s.",
+        ];
+        assert_eq!(lines, expected, "\n{text}");
+        assert!(text.starts_with("Nodes of cluster blue"), "{text}");
     }
 
     #[test]
@@ -370,24 +508,6 @@ mod tests {
              A node takes 3.00 s to come, as measured so far; 12 tasks with 2 min 00 s of work are expected to arrive within 6.00 s; \
              the rate that is expected then keeps 2.0 slots busy; what is left then is to start within 3.00 s.\n"
         );
-    }
-
-    #[test]
-    fn a_node_for_a_task_that_is_too_large_is_requested_to_see_how_large_it_is() {
-        let decision = |n_ready, n_running| Decision {
-            at: Timestamp(S),
-            policy: "exponential".into(),
-            what: Decided::Requested { n_nodes: 1 },
-            why: Why::Tasks { n_wanted: 1, tasks_per_slot: 1 },
-            seen: Basis { n_ready, n_too_large: 1, n_running, ..Basis::default() },
-        };
-        assert_eq!(
-            sentence(&decision(1, 0)),
-            "requested 1 node, to see how large a node is, as 1 task is too large for one of the expected size"
-        );
-        for others in [decision(2, 0), decision(1, 1)] {
-            assert!(sentence(&others).contains("as 1 node would give room to each task"));
-        }
     }
 
     #[test]

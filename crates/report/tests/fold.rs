@@ -8,7 +8,7 @@ use eyas_core::event::*;
 use eyas_core::log::{Header, LOG_VERSION};
 use eyas_core::provisioning::decision::{Basis, Decided, Decision};
 use eyas_core::types::*;
-use eyas_report::fold::{Change, End, Fold, How};
+use eyas_report::fold::{Change, End, Fold, Gone, How};
 use eyas_report::lines::Entry;
 use std::sync::Arc;
 
@@ -347,4 +347,40 @@ fn a_released_node_that_has_ended_is_named_and_a_provider_that_was_away_is_told_
     log.event(expects(true));
     let changes: Vec<bool> = log.fold.nodes.providers().iter().map(|change| change.is_back).collect();
     assert_eq!(changes, [false, true]);
+}
+
+#[test]
+fn a_node_that_leaves_without_being_asked_to_is_lost() {
+    let mut log = Log::new();
+    let leaving = |executor: u32, reason: &str| Event::ExecutorLeaving {
+        executor: ExecutorId(executor),
+        within_ns: 1,
+        reason: reason.into(),
+    };
+    let lost = |executor: u32, reason: &str| Event::ExecutorLost {
+        executor: ExecutorId(executor),
+        reason: reason.into(),
+    };
+    log.event(leaving(1, "SIGTERM"));
+    log.event(Event::ExecutorSilent { executor: ExecutorId(1) });
+    log.now += 60 * S;
+    log.action(Action::ForgetExecutor { executor: ExecutorId(1) });
+    let named = |log: &Log| -> Vec<(String, Gone)> {
+        log.fold.nodes.losses().iter().map(|loss| (loss.name.clone(), loss.how.clone())).collect()
+    };
+    let first = ("a".to_string(), Gone::Silent { for_ns: 60 * S, announced: Some("SIGTERM".into()) });
+    assert_eq!(named(&log), std::slice::from_ref(&first));
+    log.event(joined(2, "b", &[]));
+    log.event(Event::ExecutorDraining { executor: ExecutorId(2) });
+    log.event(lost(2, "released, as there was no work for it"));
+    log.event(lost(7, "nobody knows it"));
+    assert_eq!(
+        named(&log),
+        std::slice::from_ref(&first),
+        "one was asked to leave, the other was never there"
+    );
+    log.event(joined(3, "c", &[]));
+    log.event(lost(3, "its walltime is over"));
+    let second = ("c".to_string(), Gone::Left { reason: "its walltime is over".into() });
+    assert_eq!(named(&log), [first, second]);
 }
