@@ -159,3 +159,34 @@ def test_a_cluster_on_the_screen(eyas: Eyas, tmp_path: Path, key: str) -> None:
             assert screen.said.rstrip().endswith("\x1b[?25h") or ALTERNATE_OFF in screen.said
     finally:
         eyas.run("down", status=None)
+
+
+def test_a_dispatcher_that_is_away_is_told_on_top_until_it_is_back(eyas: Eyas) -> None:
+    up = ["up", "--nodes", "1", "--slots", "1", "--cache", "64MiB"]
+    eyas.run(*up)
+
+    def dispatcher() -> int:
+        return next(pid for pid, command in eyas.left_behind() if command.split()[1:2] == ["dispatcher"])
+
+    try:
+        with on_terminal(eyas, "top") as screen:
+            screen.wait_for("eyas top", "node1", "q quits")
+            # One that is there and says nothing.
+            os.kill(dispatcher(), signal.SIGSTOP)
+            screen.wait_for(
+                "eyas top  no answer for ", "trying again: the dispatcher is there and does not", "node1"
+            )
+            os.kill(dispatcher(), signal.SIGCONT)
+            screen.wait_for("eyas top  cluster", "node1", "q quits")
+            # One that is gone, and another one in its place.
+            os.kill(dispatcher(), signal.SIGKILL)
+            screen.wait_for("eyas top  no answer for ", "trying again: ", "node1")
+            said = re.findall(r"no answer for \d+ s", screen.text())
+            while re.findall(r"no answer for \d+ s", screen.text()) == said:
+                assert screen.read(), "the seconds go on"
+            eyas.run(*up)
+            screen.wait_for("eyas top  cluster", "node1", "q quits")
+            screen.press("q")
+            assert screen.ended() == 0
+    finally:
+        eyas.run("down", status=None)

@@ -1,8 +1,9 @@
 //! `eyas top`: a live view of what a cluster is doing, on the whole screen.
 //!
 //! A thread asks the dispatcher for its status twice a second; the screen is drawn from the last answer
-//! and from what was remembered of those before ([`View`]). When the dispatcher goes away the last picture
-//! stays, a line says so, and the thread tries again.
+//! and from what was remembered of those before ([`View`]). When the dispatcher goes away, or does not answer, the
+//! last picture stays and is dimmed, the first row says for how long there was no answer, the last row why, and the
+//! thread tries again.
 //!
 //! Drawing ([`draw`]) is a function of the view and the size alone. Sections give up rows in this order
 //! when the screen is low: charts, nodes, failures; everything is there from 60 × 15.
@@ -18,7 +19,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use view::View;
 
 mod draw;
@@ -26,6 +27,8 @@ mod view;
 
 const POLL: Duration = Duration::from_millis(500);
 const RETRY: Duration = Duration::from_secs(1);
+/// A dispatcher that takes longer for an answer does not answer.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 enum Update {
     Status(Box<ClusterStatus>),
@@ -56,11 +59,16 @@ async fn poll(path: PathBuf, client: Client, updates: mpsc::Sender<Update>) {
     let mut client = Some(client);
     loop {
         let update = match client.as_mut() {
-            Some(connected) => match connected.status().await {
-                Ok(status) => Update::Status(Box::new(status)),
-                Err(e) => {
+            Some(connected) => match tokio::time::timeout(ANSWER_MAX, connected.status()).await {
+                Ok(Ok(status)) => Update::Status(Box::new(status)),
+                Ok(Err(e)) => {
                     client = None;
                     Update::Gone(e.to_string())
+                }
+                // What is left of a late answer would be taken for the next one.
+                Err(_) => {
+                    client = None;
+                    Update::Gone("the dispatcher is there and does not answer".into())
                 }
             },
             None => match Client::connect(&path).await {
@@ -84,7 +92,9 @@ fn show(
     view: &mut View,
     news: &mpsc::Receiver<Update>,
 ) -> std::io::Result<()> {
+    let mut answered = Instant::now();
     loop {
+        view.silent_ns = answered.elapsed().as_nanos() as u64;
         terminal.draw(|frame| draw(frame, view))?;
         // A key, a new size or a tenth of a second; new answers are taken in each case.
         if event::poll(Duration::from_millis(100))?
@@ -99,7 +109,10 @@ fn show(
         }
         for update in news.try_iter() {
             match update {
-                Update::Status(status) => view.take(status),
+                Update::Status(status) => {
+                    answered = Instant::now();
+                    view.take(status);
+                }
                 Update::Gone(why) => view.gone = Some(why),
             }
         }

@@ -1,6 +1,6 @@
 //! The picture of a cluster on a screen of any size: a function of the view and the size alone.
 
-use super::view::{View, n_queued};
+use super::view::{SECOND_NS, View, n_queued};
 use crate::print::{count, last_decision, nodes_of, plural, size, time};
 use eyas_core::NodeState;
 use eyas_wire::message::{ClusterStatus, ExecutorLine, RunStatus};
@@ -31,6 +31,10 @@ fn bold(text: impl Into<String>) -> Span<'static> {
 
 fn coloured(text: impl Into<String>, colour: Color) -> Span<'static> {
     Span::styled(text.into(), Style::new().fg(colour))
+}
+
+fn alarm(text: impl Into<String>) -> Span<'static> {
+    Span::styled(text.into(), Style::new().bg(BAD).fg(Color::Black))
 }
 
 /// Rows of each section for a screen of `height` rows.
@@ -83,15 +87,21 @@ pub fn draw(frame: &mut Frame, view: &View) {
         Constraint::Length(1),
     ])
     .areas(area);
-    header(frame, parts[0], status);
+    header(frame, parts[0], view, status);
     draw_runs(frame, parts[1], view, &runs);
     draw_nodes(frame, parts[2], status);
     draw_charts(frame, parts[3], view);
     draw_failures(frame, parts[4], &failures, &status.runs);
+    if view.gone.is_some() {
+        // What the sections show is how it was.
+        for section in &parts[1..5] {
+            frame.buffer_mut().set_style(*section, Style::new().fg(DIM).add_modifier(Modifier::DIM));
+        }
+    }
     footer(frame, parts[5], view, status);
 }
 
-fn header(frame: &mut Frame, area: Rect, status: &ClusterStatus) {
+fn header(frame: &mut Frame, area: Rect, view: &View, status: &ClusterStatus) {
     let slots: u64 = status.executors.iter().map(|e| u64::from(e.slots)).sum();
     let up = time(status.now.since_ns(status.started));
     let n_nodes = status.executors.len();
@@ -99,8 +109,14 @@ fn header(frame: &mut Frame, area: Rect, status: &ClusterStatus) {
         Some(provisioner) => nodes_of(provisioner, status),
         None => plural(n_nodes as u64, "node"),
     };
+    let silent = match &view.gone {
+        // Whole seconds, so that only they change.
+        Some(_) => alarm(format!(" no answer for {} s ", view.silent_ns / SECOND_NS)),
+        None => Span::default(),
+    };
     let line = Line::from(vec![
         bold(" eyas top "),
+        silent,
         dim(" cluster "),
         Span::raw(status.cluster.clone()),
         dim("  up "),
@@ -365,10 +381,9 @@ fn draw_failures(frame: &mut Frame, area: Rect, failures: &[(&str, &str)], runs:
 
 fn footer(frame: &mut Frame, area: Rect, view: &View, status: &ClusterStatus) {
     let line = match (&view.gone, status.warnings.first()) {
-        (Some(why), _) => Line::from(vec![
-            Span::styled(" no answer ", Style::new().bg(BAD).fg(Color::Black)),
-            coloured(format!(" trying again: {}", clean(why)), BAD),
-        ]),
+        (Some(why), _) => {
+            Line::from(vec![alarm(" no answer "), coloured(format!(" trying again: {}", clean(why)), BAD)])
+        }
         (None, Some(warning)) => Line::from(vec![
             Span::styled(" warning ", Style::new().bg(HOME).fg(Color::Black)),
             Span::raw(format!(" {}", clean(warning))),
@@ -419,7 +434,6 @@ fn clipped(text: &str, width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::view::SECOND_NS;
     use super::*;
     use eyas_core::{AttemptNo, ExecutorId, RunId, TaskId, Timestamp};
     use eyas_wire::message::ExecutorStatus;
@@ -525,11 +539,17 @@ mod tests {
     fn a_dispatcher_that_is_away_is_told_and_the_picture_stays() {
         let mut view = view(2);
         view.gone = Some("the connection was closed".into());
-        let text = drawn(&view, 120, 36);
-        assert!(
-            text.contains("no answer") && text.contains("trying again") && text.contains("node1"),
-            "{text}"
-        );
+        view.silent_ns = 12 * SECOND_NS + 1;
+        for (width, height) in [(120, 36), (60, 15)] {
+            let text = drawn(&view, width, height);
+            let first = text.lines().next().unwrap_or_default();
+            assert!(first.starts_with(" eyas top  no answer for 12 s "), "{text}");
+            let last = text.lines().last().unwrap_or_default();
+            assert!(last.starts_with(" no answer  trying again: the connection was closed"), "{text}");
+            assert!(text.contains("node1"), "{text}");
+        }
+        view.take(status(6, 2));
+        assert!(!drawn(&view, 120, 36).contains("no answer"), "it is there again");
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub struct View {
     pub status: Option<Box<ClusterStatus>>,
     /// Why the last request was not answered.
     pub gone: Option<String>,
+    /// How long ago the last answer came.
+    pub silent_ns: u64,
     /// Totals of the last few seconds, for rates.
     pub recent: VecDeque<Totals>,
     /// Ended tasks of each run in the last few seconds.
