@@ -185,8 +185,12 @@ def test_commands_that_never_work_end_it(
     batch.wish(wish, "no such queue")
     tasks = cluster.list_of([cluster.task("t", "echo x > out")])
     done = run("run", tasks, *batch.options(), "--listen", "127.0.0.1:0", "--nodes", "0..1", status=3)
-    said = f"error: the provider ended: no node can be started, as nobody could {sentence}\n"
+    said = f"warning: nobody could {sentence}\nerror: the provider ended: no node can be started, as the warning above says\n"
     assert said in done.stderr, done
+    assert done.stderr.count("no such queue") == 1, "the reason is said once"
+    assert done.stderr.count("\nhint: `eyas provider check` with the same options tries one node; ") == 1, (
+        done
+    )
     assert len(batch.calls(START if wish == "refuse" else LIST)) >= 3
     assert not batch.blocks()
     # Where a listing has shown that nothing was requested, nothing may be left.

@@ -21,6 +21,7 @@ const WATCH_PARTS: Duration = Duration::from_millis(500);
 /// How long nodes that ended with what started them are given before others take their place.
 const NODES_LEAVE: Duration = Duration::from_secs(2);
 const RESUME_HINT: &str = "the same command with --resume goes on";
+const CHECK_HINT: &str = "`eyas provider check` with the same options tries one node; once that works, the same command with --resume goes on";
 
 /// How a run that was followed ended.
 pub struct End {
@@ -144,6 +145,12 @@ fn look_after(parts: &mut LocalCluster, progress: &mut Progress) -> Result<(), F
             progress.clear();
             eyas_text::say!("note: what starts and ends nodes was killed ({how}), and is started again");
             parts.restart_provider()?;
+        }
+        (Some((name, PartEnd::Said(why))), _) if name == PROVIDER => {
+            let fault = part_ended(&name, &PartEnd::Said(progress.not_said_yet(&why)));
+            let has_check =
+                fault.hint.is_none() && parts.provider_words().is_some_and(outlived::may_leave_blocks);
+            return Err(if has_check { fault.hint(CHECK_HINT) } else { fault });
         }
         (Some((name, why)), _) => return Err(part_ended(&name, &why)),
         (None, _) => {}

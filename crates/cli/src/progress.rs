@@ -101,6 +101,12 @@ impl Progress {
         }
     }
 
+    /// Why a run cannot go on, without the sentence at its end that a warning has already said.
+    pub fn not_said_yet(&self, why: &str) -> String {
+        let said = self.troubles.iter().find_map(|sentence| why.strip_suffix(sentence.as_str()));
+        said.map_or(why.into(), |rest| format!("{rest}the warning above says"))
+    }
+
     fn line(&self, status: &RunStatus, ended: u64, now: Instant) -> String {
         let (first, before) = self.marks.front().copied().unwrap_or((now, ended));
         let seconds = (now - first).as_secs_f64();
@@ -225,5 +231,18 @@ mod tests {
         assert!(progress.line(&working, 50, now).ends_with(", 5.0 s left"));
         let stuck = RunStatus { troubles: vec!["nodes wait for s3://b".into()], ..working };
         assert!(!progress.line(&stuck, 50, now).contains(" left"));
+    }
+
+    #[test]
+    fn what_a_warning_has_said_is_not_said_again_at_the_end() {
+        let mut progress = Progress::new();
+        let said = "nobody could submit a block: no such queue";
+        progress.show_troubles(&RunStatus { troubles: vec![said.into()], ..RunStatus::default() });
+        assert_eq!(
+            progress.not_said_yet(&format!("no node can be started, as {said}")),
+            "no node can be started, as the warning above says"
+        );
+        let other = "no node can be started, as nobody could submit a block: no such account";
+        assert_eq!(progress.not_said_yet(other), other);
     }
 }
