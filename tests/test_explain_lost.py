@@ -60,3 +60,30 @@ def test_a_node_that_was_asked_to_go_is_named_with_the_reason(cluster: Cluster, 
     live = cluster.run("explain", "nap").stdout
     reason = "its executor was lost: it was told to stop (SIGTERM), and its grace period is over"
     assert live.index("Attempt 1 on `first`") < live.index(reason) < live.index("Attempt 2 on `second`")
+
+
+def test_attempts_with_one_number_are_told_apart_by_the_restart_between_them(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """The dispatcher and the node are killed at once, so nobody tells the next dispatcher of the attempt."""
+    gate = tmp_path / "gate"
+    head = cluster.dispatcher()
+    cluster.executor("first")
+    cluster.submit([cluster.task("nap", "echo > out", gate=gate)])
+    cluster.begun("nap")
+    # A log line may reach its file a moment later.
+    wait_until(lambda: '"assign"' in cluster.events(), "the attempt in the log")
+    kill_now(head)
+    kill_now(cluster.executors["first"])
+    cluster.dispatcher()
+    cluster.executor("second")
+    wait_until(lambda: "is running on `second`" in cluster.run("explain", "nap").stdout, "the second attempt")
+    gate.touch()
+    cluster.wait()
+    expected = [
+        "Attempt 1 on `first` (before the dispatcher was started again)",
+        "Attempt 1 on `second` (after the dispatcher was started again)",
+    ]
+    from_folder = cluster.eyas.run("explain", "nap", "--dir", cluster.dir)
+    for said in (cluster.run("explain", "nap").stdout, from_folder.stdout):
+        assert [line for line in said.splitlines() if line.startswith("Attempt ")] == expected, said

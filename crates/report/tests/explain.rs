@@ -152,6 +152,29 @@ Task `a-2` (number 2, run 1) was cancelled, 29 ms after it was submitted, before
 Command: cut 'in put'
 ";
 
+/// The head of a cluster is killed together with its node, so nobody tells the next dispatcher of the attempt.
+#[test]
+fn attempts_with_one_number_are_told_apart_by_the_restart_between_them() {
+    let mut cluster = Cluster::new("first-available", 1, FAIR);
+    cluster.join("n1", 1);
+    cluster.submit("one", vec![map("a", 1, 1, 0)]);
+    for (restart, node) in ["n2", "n3"].into_iter().enumerate() {
+        cluster.go(Some(START.plus_ns(20 * MS)));
+        cluster.restart_without_nodes();
+        cluster.now = START.plus_ns((restart as u64 + 1) * 60 * S);
+        cluster.join(node, 1);
+    }
+    cluster.go(None);
+    let text = explanation(&cluster, "a-0");
+    let headings: Vec<&str> = text.lines().filter(|line| line.starts_with("Attempt")).collect();
+    let expected = [
+        "Attempt 1 on `n1` (before the dispatcher was started again)",
+        "Attempt 1 on `n2` (after the dispatcher was started again)",
+        "Attempt 1 on `n3` (after the dispatcher was started again 2 times)",
+    ];
+    assert_eq!(headings, expected, "\n{text}");
+}
+
 #[test]
 fn a_live_answer_without_names() {
     let out = |t: u64, action: Action| {

@@ -20,7 +20,7 @@ const INPUT_CHARS_MAX: usize = 300;
 
 pub(super) fn tell_attempt(story: &TaskStory, history: &History, i: usize, a: &Attempt, text: &mut String) {
     let is_last = i + 1 == history.attempts.len();
-    let _ = writeln!(text, "Attempt {} on {}", a.attempt, a.executor_name);
+    let _ = writeln!(text, "Attempt {} on {}{}", a.attempt, a.executor_name, history.which(i));
     if let Some(assignment) = &a.assignment {
         why_there(&assignment.why, &a.executor_name, text);
         if assignment.private_inputs {
@@ -45,7 +45,7 @@ pub(super) fn tell_attempt(story: &TaskStory, history: &History, i: usize, a: &A
         _ => false,
     };
     if failed {
-        match story.printed.iter().find(|p| p.attempt == a.attempt) {
+        match history.printed_by(i, &story.printed) {
             Some(printed) => what_it_printed(printed, text),
             None if a.report.as_ref().is_some_and(|r| r.times.started.0 > 0) => {
                 text.push_str("  It printed nothing.\n");

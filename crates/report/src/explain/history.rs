@@ -7,7 +7,7 @@
 use super::TaskStory;
 use crate::units;
 use eyas_core::event::*;
-use eyas_core::log::{Header, Line, What};
+use eyas_core::log::{Header, Line, PrintedLine, What};
 use eyas_core::types::*;
 use eyas_text::{line_of, shown};
 use std::collections::BTreeMap;
@@ -17,6 +17,8 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(super) struct Attempt {
     pub attempt: AttemptNo,
+    /// It was given out by a later dispatcher process than attempts with a lower number here.
+    pub life: usize,
     pub executor: ExecutorId,
     /// As people call it.
     pub executor_name: String,
@@ -79,7 +81,7 @@ pub(super) struct History {
 impl History {
     pub fn of(story: &TaskStory) -> History {
         let mut reader =
-            Reader { story, history: History::default(), executor_names: story.executors.clone() };
+            Reader { story, history: History::default(), executor_names: story.executors.clone(), life: 0 };
         for text in &story.log_lines {
             let line = serde_json::from_str::<Line>(text);
             if let Ok(Line { t, .. }) = &line {
@@ -94,6 +96,29 @@ impl History {
         reader.history
     }
 
+    /// What tells the `i`-th attempt from others that have the same number; empty if there are none. A dispatcher that was started
+    /// again counts attempts anew, unless its journal says how far the one before had come.
+    pub fn which(&self, i: usize) -> String {
+        let a = &self.attempts[i];
+        let is_same = |other: &&Attempt| other.attempt == a.attempt;
+        let first = self.attempts.first().map_or(0, |first| first.life);
+        match (self.attempts.iter().filter(is_same).count(), a.life - first) {
+            (0 | 1, _) => String::new(),
+            (_, 0) => " (before the dispatcher was started again)".into(),
+            (_, 1) => " (after the dispatcher was started again)".into(),
+            (_, n) => format!(" (after the dispatcher was started again {n} times)"),
+        }
+    }
+
+    /// What the `i`-th attempt printed: of those with its number, the last one that was reported has printed last.
+    pub fn printed_by<'a>(&self, i: usize, printed: &'a [PrintedLine]) -> Option<&'a PrintedLine> {
+        let number = self.attempts[i].attempt;
+        let is_later = |other: &&Attempt| other.attempt == number && other.report.is_some();
+        let n_later = self.attempts[i + 1..].iter().filter(is_later).count();
+        let mut of_number = printed.iter().filter(|line| line.attempt == number);
+        of_number.clone().rev().nth(n_later).or_else(|| of_number.next())
+    }
+
     /// The last attempt, if no line yet says how it or the task ended.
     fn open_attempt(&mut self) -> Option<&mut Attempt> {
         self.attempts.last_mut().filter(|a| a.is_open() && self.ended.is_none())
@@ -106,12 +131,16 @@ struct Reader<'a> {
     history: History,
     /// In the life that was read last.
     executor_names: BTreeMap<u32, String>,
+    /// Which life that is, counted from anywhere.
+    life: usize,
 }
 
 impl Reader<'_> {
     /// The names of executors are those of the dispatcher process that wrote the line of time `t`.
     fn enter_life(&mut self, t: Timestamp) {
         let n_begun = self.story.lives.partition_point(|(began, _)| *began <= t);
+        // Headers of lives stand among the lines of some stories only.
+        self.life = if self.story.lives.is_empty() { self.history.n_restarts as usize } else { n_begun };
         let Some((_, names)) = n_begun.checked_sub(1).and_then(|life| self.story.lives.get(life)) else {
             return;
         };
@@ -196,6 +225,7 @@ impl Reader<'_> {
         self.history.ended = None;
         self.history.attempts.push(Attempt {
             attempt: assignment.attempt,
+            life: self.life,
             executor,
             executor_name: self.name_of(executor),
             assigned: Some(t),
@@ -261,6 +291,7 @@ impl Reader<'_> {
             // The assignment is not among the lines; the report is shown all the same.
             self.history.attempts.push(Attempt {
                 attempt: report.attempt,
+                life: self.life,
                 executor,
                 executor_name: self.name_of(executor),
                 objects: self.story.objects.clone(),

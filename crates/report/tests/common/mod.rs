@@ -268,6 +268,13 @@ impl Cluster {
         }
     }
 
+    /// All nodes are killed together with the dispatcher, so nobody tells the one that goes on of their attempts.
+    pub fn restart_without_nodes(&mut self) {
+        self.nodes.clear();
+        self.words.clear();
+        self.restart(b"");
+    }
+
     /// Lets time pass until nothing more happens or `until` is reached.
     pub fn go(&mut self, until: Option<Timestamp>) {
         while let Some(entry) = self.words.first_entry() {
