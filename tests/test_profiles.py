@@ -182,7 +182,7 @@ def test_all_mistakes_are_said_at_once_each_with_its_line(run: Run, tmp_path: Pa
 def test_what_cannot_be_together_is_said_with_the_line_of_the_key(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "eyas.toml"
     file.write_text(
-        '[profile.a]\nslots = 1\nstop = "s"\nprovider = "command"\n\nstart = "x {walltime}"\n'
+        '[profile.a]\nslots = 1\nstop = "s {id}"\nprovider = "command"\n\nstart = "x {walltime}"\n'
         '[profile.b]\nslots = 1\nstart = "x {script}"\nwalltime = "1h"\n'
     )
     done = run("config", "check", status=2)
@@ -199,7 +199,7 @@ def test_what_cannot_be_together_is_said_with_the_line_of_the_key(run: Run, tmp_
 
 def test_keys_of_another_provider_than_the_typed_one_are_not_used(run: Run, tmp_path: Path) -> None:
     (tmp_path / "eyas.toml").write_text(
-        '[profile.p]\nprovider = "command"\nstart = "x {script}"\nlist = "x"\nstop = "x"\nslots = 2\n'
+        '[profile.p]\nprovider = "command"\nstart = "x {script}"\nlist = "x"\nstop = "x {id}"\nslots = 2\n'
     )
     up = run("up", "--profile", "p", "--provider", "local", "--dir", "a")
     said = "note: `start`, `list`, `stop` of profile `p`: not used, as --provider local has no such option\n"

@@ -419,7 +419,7 @@ def test_an_executor_that_is_refused_its_folder_leaves_it_alone(cluster: Cluster
             "error: --provider command needs --start\nhint: it takes the three commands --start, --list and --stop\n",
         ),
         (
-            ["--provider", "command", "--start", "x {nam}", "--list", "l", "--stop", "s"],
+            ["--provider", "command", "--start", "x {nam}", "--list", "l", "--stop", "s {id}"],
             "error: an unknown hole `{nam}` in --start\nhint: did you mean {name}?\n",
         ),
         (["--start", "x"], "error: --start has nothing to say to --provider local\n"),
@@ -429,12 +429,17 @@ def test_an_executor_that_is_refused_its_folder_leaves_it_alone(cluster: Cluster
             "there is no such provider; choose one of local, command, ssh, allocation",
         ),
         (
-            ["--provider", "command", "--start", "x {script} {walltime}", "--list", "l", "--stop", "s"],
+            ["--provider", "command", "--start", "x {script} {walltime}", "--list", "l", "--stop", "s {id}"],
             "error: --start has {walltime}, and nobody says how long a block may live\nhint: --walltime 1h does\n",
         ),
         (
-            ["--provider", "command", "--start", "x {name}", "--list", "l", "--stop", "s"],
+            ["--provider", "command", "--start", "x {name}", "--list", "l", "--stop", "s {id}"],
             "error: --start has neither {script} nor {join}, so it starts no executor\n",
+        ),
+        (
+            ["--provider", "command", "--start", "x {script}", "--list", "l", "--stop", "scancel -u me"],
+            "error: --stop has neither {id} nor {name}, so it cannot end one node\n"
+            "hint: {id} is what --start printed, and {name} the node's name\n",
         ),
         (["--cache", "0"], "invalid value '0' for '--cache <BYTES>': write at least 1 byte, such as 20GiB"),
         (
@@ -451,7 +456,7 @@ def test_an_executor_that_is_refused_its_folder_leaves_it_alone(cluster: Cluster
                 "--list",
                 "l",
                 "--stop",
-                "s",
+                "s {id}",
                 "--dispatchers",
                 "2",
                 "--nodes",

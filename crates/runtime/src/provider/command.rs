@@ -146,6 +146,12 @@ pub fn check_line(which: &str, line: &str) -> Result<(), String> {
     if line.trim().is_empty() {
         return Err(format!("--{which} is empty"));
     }
+    if which == "stop" && !has_hole(line, "id") && !has_hole(line, "name") {
+        let hint = "{id} is what --start printed, and {name} the node's name";
+        return Err(format!(
+            "--stop has neither {{id}} nor {{name}}, so it cannot end one node\nhint: {hint}"
+        ));
+    }
     Ok(())
 }
 
@@ -439,6 +445,8 @@ mod tests {
         let values = [("name", "x"), ("join", "/it's here"), ("walltime", "")];
         assert_eq!(filled(line, &values), r"a x '/it'\''s here' ${name} {print $1} {}'' {a,b}");
         assert_eq!(check_line("start", "sbatch -J {name} {script} > ${HOME}"), Ok(()));
+        assert_eq!(check_line("stop", "scancel --name {name}"), Ok(()));
+        assert_eq!(check_line("stop", "scancel {id}"), Ok(()));
         for (which, line, expect) in [
             ("start", "x {nam}", "an unknown hole `{nam}` in --start\nhint: did you mean {name}?"),
             (
@@ -449,6 +457,12 @@ mod tests {
             ("stop", "x {script}", "an unknown hole `{script}` in --stop\nhint: --stop has {id}, {name}"),
             ("list", "x {id}", "an unknown hole `{id}` in --list\nhint: --list has no holes"),
             ("list", " ", "--list is empty"),
+            (
+                "stop",
+                "scancel -u $USER",
+                "--stop has neither {id} nor {name}, so it cannot end one node\n\
+                 hint: {id} is what --start printed, and {name} the node's name",
+            ),
         ] {
             assert_eq!(check_line(which, line).unwrap_err(), expect);
         }
