@@ -269,6 +269,10 @@ def test_blocks_in_the_queue_that_nobody_needs_any_more_are_cancelled(batch: Bat
         lambda: re.search(rf"^block +state +id +why\n{name} +queued +b1\n", up.ask("status"), re.M),
         "its line",
     )
+    assert "no executor has joined; 1 node is on its way." in up.ask("explain", "t")
+    # What the batch system says of it, as Slurm gives a reason.
+    batch.wish("reason", "Resources")
+    wait_until(lambda: "; 1 node is on its way (Resources)." in up.ask("explain", "t"), "the reason")
     up.ask("cancel", "--all")
     wait_until(lambda: batch.calls(STOP) == [["stop", "b1"]], "the block to be cancelled")
     up.down()

@@ -35,9 +35,21 @@ impl<O: Outside> Session<O> {
         troubles
     }
 
-    /// Why a task waits that could start: the core's reason, and what keeps nodes from coming.
+    /// Why a task waits that could start: the core's reason, nodes that are on their way, and what keeps nodes from coming.
     pub(super) fn why_ready(&self, reason: Option<String>) -> Option<String> {
-        let all: Vec<String> = reason.into_iter().chain(self.provision.troubles(self.now)).collect();
+        let on_their_way = match self.pending_nodes() {
+            (0, _) => None,
+            (n, why) => {
+                let nodes = if n == 1 {
+                    "1 node is on its way".into()
+                } else {
+                    format!("{n} nodes are on their way")
+                };
+                Some(if why.is_empty() { nodes } else { format!("{nodes} ({})", line_of(&why)) })
+            }
+        };
+        let all = reason.into_iter().chain(on_their_way).chain(self.provision.troubles(self.now));
+        let all: Vec<String> = all.collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 
