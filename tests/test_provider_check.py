@@ -104,6 +104,15 @@ def test_a_folder_for_caches_that_cannot_be_written_is_said(eyas: Eyas, commands
     )
 
 
+def test_a_start_that_fails_is_said_without_options_of_batch_systems(
+    eyas: Eyas, commands: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "batch" / "refuse").write_text("no such queue")
+    done = check(eyas, *commands, status=3)
+    said = "error: no node was requested: --start ended with exit status 3: no such queue\nhint: try the command above by hand\n"
+    assert said in done.stderr, done
+
+
 def test_a_bad_line_of_set_up_is_said_with_its_own_output(eyas: Eyas, commands: list[str]) -> None:
     done = check(eyas, *commands, "--setup", "echo 'no such module: blast' >&2; exit 1", status=3)
     assert "it said last: no such module: blast\n" in done.stderr, done

@@ -141,7 +141,7 @@ fn probe(args: &ProviderCheckArgs, prober: &mut Prober, n_nodes: u32) -> Result<
     let left = when_asked_to_end();
     let name = prober.name.clone();
     let submitted = Instant::now();
-    let id = prober.source.submit(&name, n_nodes).map_err(|why| refused(&why))?;
+    let id = prober.source.submit(&name, n_nodes).map_err(|why| refused(args.provide.provider, &why))?;
     crate::show!("submitted   {name}, which the batch system calls {}", line_of(&id));
     let result = follow(args, prober, submitted, n_nodes, &left);
     // Whatever was found, the probe goes.
@@ -329,7 +329,12 @@ fn show_sights(output: &str) {
 }
 
 /// What a submission that was refused means.
-fn refused(why: &str) -> Fault {
+fn refused(provider: ProviderKind, why: &str) -> Fault {
+    if provider == ProviderKind::Command {
+        // The user's command may ask anything, and the options of batch systems are none of its.
+        let message = format!("no node was requested: {}", line_of(why));
+        return Fault::new(Exit::Cluster, message).hint("try the command above by hand");
+    }
     let message = format!("the batch system takes no job: {}", line_of(why));
     let low = why.to_lowercase();
     let hint = if low.contains("time limit") || low.contains("walltime") {
