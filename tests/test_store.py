@@ -185,3 +185,34 @@ def test_a_store_that_stands_still_is_given_up(data: Run, start: Start, tmp_path
     assert ended.seconds < 90
     store.process.signal(signal.SIGCONT)
     wait_until(lambda: data("repair", status=None).status == 0, "the copy is made")
+
+
+def test_copies_are_looked_after_in_the_background(data: Run, start: Start, tmp_path: Path) -> None:
+    """One process makes missing copies, finds damage within its period, and tells when a site goes and comes back."""
+    store = Store(start, tmp_path / "far")
+    data("site", "--join", store.join)
+    catalog = f"sqlite:{tmp_path}/catalog.db"
+    tend = start("data", "--db", catalog, "tend", "--every", "200ms", "--audit-within", "2s")
+    tend.wait_for_text("looking after")
+    (tmp_path / "x").write_bytes(os.urandom(100_000))
+    data("put", "x", "--label", "x", "--copies", "2")
+    tend.wait_for_text("1 copy made")
+    spoil(objects(store.folder)[0])
+    tend.wait_for_text("1 copy at the site `far` turned out to be bad")
+    wait_until(lambda: tend.stderr.count("1 copy made") == 2, "it is replaced", alive=tend)
+    assert audited(data) == {"far": (1, 0, 0), "here": (1, 0, 0)}
+    store.process.kill()
+    tend.wait_for_text("the site `far` took no part")
+    tend.wait_for_text("short: x of `x` lacks 1 copy: there are not enough sites")
+    store.start()
+    tend.wait_for_text("the site `far` is back")
+    tend.wait_for_text("no file is short of copies any more")
+    # What changes is in the seals of both sites, of a tag too, and a seal that is lost comes back after an audit.
+    data("tag", "x", "protein=adk")
+    seals = [site / "seals" / "x@1.json" for site in (store.folder, tmp_path / "here")]
+    wait_until(lambda: all("adk" in seal.read_text() for seal in seals), "the seals have the tag", alive=tend)
+    seals[0].unlink()
+    data("audit")
+    wait_until(seals[0].exists, "the seal is written again", alive=tend)
+    assert tend.stderr.count("took no part") == 1, tend.stderr
+    tend.stop(status=0)

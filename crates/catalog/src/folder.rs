@@ -260,7 +260,9 @@ impl Holding for Folder {
     fn seals(&self) -> Result<(Vec<Sealed>, Vec<String>)> {
         let (mut versions, mut unreadable) = (vec![], vec![]);
         for (key, text) in self.seal_texts()? {
-            match text.and_then(|text| Sealed::of_text(&text).map_err(|reason| format!("{key}: {reason}"))) {
+            match text
+                .and_then(|text| Sealed::of_text(&text).map_err(|reason| format!("{key}.json: {reason}")))
+            {
                 Ok(version) => versions.push(version),
                 Err(reason) => unreadable.push(reason),
             }

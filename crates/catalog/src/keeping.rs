@@ -7,7 +7,8 @@ use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::folder::{BATCH_BYTES, BATCH_FILES, Condition};
 use crate::holding::{Given, Holding, add_copy};
-use crate::sites::{Needed, ReplicaState, Site, SiteState};
+use crate::sites::{Needed, Replica, ReplicaState, Site, SiteState};
+use eyas_core::replication::verification::{self, Verified};
 use eyas_core::replication::{self, Copy, Short, SiteNo};
 use eyas_data::Digest;
 use std::cmp::Reverse;
@@ -72,6 +73,8 @@ pub fn reason_of(reason: Short) -> &'static str {
     }
 }
 
+/// Rows of the trail that may be committed after later ones, by transactions that run at the same time.
+const TRAILS_OPEN: i64 = 50;
 /// How often a repair is planned where copies could not be made.
 const ROUNDS_MAX: usize = 3;
 /// A site that names no limit may keep this much.
@@ -81,37 +84,68 @@ impl Catalog {
     /// Reads every copy at a site through and notes what it finds. `progress` is called with the bytes that are done.
     pub fn audit(&self, site: &str, now_ms: i64, progress: &mut dyn FnMut(u64)) -> Result<Audit> {
         let holding = self.holding(site)?;
+        let replicas = self.replicas_at(site)?;
+        let mut audit = self.verify(&*holding, &replicas, now_ms, progress)?;
+        let known: HashSet<Digest> = replicas.iter().map(|replica| replica.digest).collect();
+        audit.foreign = holding.objects()?.into_iter().filter(|digest| !known.contains(digest)).collect();
+        audit.foreign.sort_unstable();
+        // Seals may be lost as well: the next repair looks at all of them.
+        self.set_sealed_trail(site, 0)?;
+        Ok(audit)
+    }
+
+    /// Reads those copies at a site through whose turn it is ([`verification::due`]), and notes what it finds.
+    pub fn audit_due(&self, site: &str, pace: verification::Pace, now_ms: i64) -> Result<Audit> {
+        let holding = self.holding(site)?;
+        let mut replicas = self.replicas_at(site)?;
+        replicas.retain(|replica| replica.state == ReplicaState::Ready);
+        let verified: Vec<Verified> = replicas
+            .iter()
+            .map(|replica| Verified { size_bytes: replica.size_bytes, at_ms: replica.verified_ms })
+            .collect();
+        let due: Vec<Replica> =
+            verification::due(&verified, pace, now_ms).into_iter().map(|n| replicas[n]).collect();
+        self.verify(&*holding, &due, now_ms, &mut |_| {})
+    }
+
+    /// Reads these copies through and notes what it finds.
+    fn verify(
+        &self,
+        holding: &dyn Holding,
+        replicas: &[Replica],
+        now_ms: i64,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Audit> {
+        let site = holding.name();
         let mut audit = Audit { site: site.into(), ..Audit::default() };
         let mut good = vec![];
-        let mut replicas = self.replicas_at(site)?;
+        let mut replicas = replicas.to_vec();
         // The largest are begun first, so that no reader has one left when the others have ended.
-        replicas.sort_by_key(|(_, size_bytes, _)| Reverse(*size_bytes));
-        let digests: Vec<Digest> = replicas.iter().map(|(digest, ..)| *digest).collect();
+        replicas.sort_by_key(|replica| Reverse(replica.size_bytes));
+        let digests: Vec<Digest> = replicas.iter().map(|replica| replica.digest).collect();
         let mut conditions = vec![None; replicas.len()];
         holding.verify_all(&digests, &mut |n, condition| {
             conditions[n] = Some(condition);
-            progress(replicas[n].1);
+            progress(replicas[n].size_bytes);
         })?;
-        for ((digest, size_bytes, state), condition) in replicas.iter().zip(conditions) {
+        for (replica, condition) in replicas.iter().zip(conditions) {
             match condition.expect("all were read") {
                 Condition::Good => {
                     audit.n_good += 1;
-                    audit.good_bytes += size_bytes;
+                    audit.good_bytes += replica.size_bytes;
                     // What is to be dropped stays so.
-                    if *state != ReplicaState::Deleting {
-                        good.push(*digest);
+                    if replica.state != ReplicaState::Deleting {
+                        good.push(replica.digest);
                     }
                 }
                 // What is on its way, or to be dropped, need not be there.
-                _ if matches!(state, ReplicaState::Creating | ReplicaState::Deleting) => {}
-                Condition::Bad => audit.bad.push(*digest),
-                Condition::Missing => audit.missing.push(*digest),
+                _ if matches!(replica.state, ReplicaState::Creating | ReplicaState::Deleting) => {}
+                Condition::Bad => audit.bad.push(replica.digest),
+                Condition::Missing => audit.missing.push(replica.digest),
             }
         }
-        let known: HashSet<Digest> = digests.into_iter().collect();
-        audit.foreign = holding.objects()?.into_iter().filter(|digest| !known.contains(digest)).collect();
         // In the order in which the database has them; a report is in that order, too.
-        for digests in [&mut good, &mut audit.bad, &mut audit.missing, &mut audit.foreign] {
+        for digests in [&mut good, &mut audit.bad, &mut audit.missing] {
             digests.sort_unstable();
         }
         self.note_replicas(site, &good, ReplicaState::Ready, now_ms)?;
@@ -313,19 +347,24 @@ impl Catalog {
         Ok(unneeded.len() as u64)
     }
 
-    /// Has sites say of all versions what they are, so that the catalog can be made anew from any of them. Returns the sites that
-    /// could not, with the reason.
+    /// Has sites say of all versions what they are, so that the catalog can be made anew from any of them. Only what changed since
+    /// the last time is written. Returns the sites that could not, with the reason.
     fn seal_all<'a>(&self, sites: impl Iterator<Item = &'a dyn Holding>) -> Result<Vec<(String, String)>> {
         let everybody = Caller { name: "eyas".into(), groups: vec![], is_operator: true };
+        let (newest, trails) = self.sealed_trails()?;
         let mut failed = vec![];
         let mut sealing = vec![];
+        let mut since = newest;
         for site in sites {
-            match site.seal_digests() {
+            let sealed = trails.get(site.name()).copied().unwrap_or(0);
+            since = since.min(sealed);
+            // A site of which nothing is known says itself what it has.
+            match if sealed == 0 { site.seal_digests() } else { Ok(HashMap::new()) } {
                 Ok(known) => sealing.push((site, known)),
                 Err(error) => failed.push((site.name().to_owned(), error.to_string())),
             }
         }
-        for key in self.committed()? {
+        for key in self.committed(since - TRAILS_OPEN)? {
             let text = self.sealed(&everybody, &key)?.text();
             let (digest, name) = (Digest::of(&text), key.to_string());
             sealing.retain(|(site, known)| {
@@ -336,6 +375,9 @@ impl Catalog {
                 failed.extend(sealed.as_ref().err().map(|error| (site.name().to_owned(), error.to_string())));
                 sealed.is_ok()
             });
+        }
+        for (site, _) in sealing.iter().filter(|(site, _)| trails.get(site.name()) != Some(&newest)) {
+            self.set_sealed_trail(site.name(), newest)?;
         }
         Ok(failed)
     }

@@ -47,5 +47,5 @@ pub use put::{Put, put};
 pub use reading::{Got, Reader};
 pub use sealed::{File, Sealed};
 pub use sets::{DataSet, Draft, Entry, Found, Version, is_plain_path};
-pub use sites::{NewSite, ReplicaState, Site, SiteState, Whereabouts};
+pub use sites::{NewSite, Replica, ReplicaState, Site, SiteState, Whereabouts};
 pub use tags::{Kind, Tag, date_text};

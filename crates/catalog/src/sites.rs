@@ -97,6 +97,15 @@ pub struct NewSite<'a> {
     pub keep_bytes: Option<u64>,
 }
 
+/// A replica of an object at a site.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replica {
+    pub digest: Digest,
+    pub size_bytes: u64,
+    pub state: ReplicaState,
+    pub verified_ms: Option<i64>,
+}
+
 /// A replica of a file, as `where` shows it.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Whereabouts {
@@ -193,12 +202,13 @@ impl Catalog {
                 let (known, known_join) = (row.text(0), row.maybe_text(1));
                 return match (known == address, &known_join, join) {
                     (_, Some(_), Some(join)) => {
-                        let sql =
-                            "UPDATE site SET address = ?2, join_text = ?3, seen_ms = ?4 WHERE name = ?1";
+                        let sql = "UPDATE site SET address = ?2, join_text = ?3, seen_ms = ?4, sealed_trail = 0 WHERE name = ?1";
                         db.execute(sql, values![name, address, join, now_ms])?;
                         trail(db, caller, "site", None, &format!("{name} at {address}"), now_ms)
                     }
-                    (true, None, None) => Ok(()),
+                    (true, None, None) => db
+                        .execute("UPDATE site SET sealed_trail = 0 WHERE name = ?1", values![name])
+                        .map(|_| ()),
                     _ => Err(Error::Conflict(format!(
                         "there is a site `{name}` already, at {}: choose another name",
                         eyas_text::shown(&known)
@@ -220,6 +230,19 @@ impl Catalog {
         let id = site_id(db, site)?;
         let rows = db.query("SELECT address, join_text FROM site WHERE id = ?1", values![id])?;
         Ok((rows[0].text(0), rows[0].maybe_text(1)))
+    }
+
+    /// The newest row of the trail, and for each site the newest one whose change is in its seals.
+    pub(crate) fn sealed_trails(&self) -> Result<(i64, HashMap<String, i64>)> {
+        let db = &mut **self.db();
+        let newest = db.query("SELECT coalesce(max(id), 0) FROM trail", values![])?[0].int(0);
+        let rows = db.query("SELECT name, sealed_trail FROM site", values![])?;
+        Ok((newest, rows.iter().map(|row| (row.text(0), row.int(1))).collect()))
+    }
+
+    pub(crate) fn set_sealed_trail(&self, site: &str, trail: i64) -> Result<()> {
+        let db = &mut **self.db();
+        db.execute("UPDATE site SET sealed_trail = ?2 WHERE name = ?1", values![site, trail]).map(|_| ())
     }
 
     /// All sites, by name, with what they hold.
@@ -340,15 +363,22 @@ impl Catalog {
         Ok(holders)
     }
 
-    /// What a site should hold and in which state: its replicas with their sizes, by digest.
-    pub fn replicas_at(&self, site: &str) -> Result<Vec<(Digest, u64, ReplicaState)>> {
+    /// What a site should hold, by digest.
+    pub fn replicas_at(&self, site: &str) -> Result<Vec<Replica>> {
         let db = &mut **self.db();
         let site = site_id(db, site)?;
-        let sql = "SELECT o.digest, o.size_bytes, r.state FROM replica r JOIN object o ON o.id = r.object_id \
+        let sql = "SELECT o.digest, o.size_bytes, r.state, r.verified_ms FROM replica r JOIN object o ON o.id = r.object_id \
                    WHERE r.site_id = ?1 ORDER BY o.digest";
         let rows = db.query(sql, values![site])?;
         rows.iter()
-            .map(|row| Ok((digest_of(row, 0)?, row.int(1) as u64, ReplicaState::of(&row.text(2)))))
+            .map(|row| {
+                Ok(Replica {
+                    digest: digest_of(row, 0)?,
+                    size_bytes: row.int(1) as u64,
+                    state: ReplicaState::of(&row.text(2)),
+                    verified_ms: row.maybe_int(3),
+                })
+            })
             .collect()
     }
 

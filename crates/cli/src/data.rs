@@ -11,6 +11,7 @@ mod matching;
 mod open;
 mod put;
 mod store;
+mod tend;
 
 use crate::{Exit, Fault};
 use clap::{Args, Subcommand};
@@ -60,6 +61,8 @@ enum DataVerb {
     Audit(keep::AuditArgs),
     /// Make the copies that are missing, and drop what nobody needs
     Repair(keep::RepairArgs),
+    /// Make and verify copies again and again, until it is ended: repairs as soon as they are needed, and audits in small parts
+    Tend(tend::TendArgs),
     /// Make the catalog anew from the folders of sites, when the catalog is lost
     Rebuild(keep::RebuildArgs),
     /// Have a site give up its copies: others get them, and it gets no more
@@ -84,6 +87,7 @@ pub fn data(args: DataArgs) -> Result<Exit, Fault> {
         DataVerb::Site(args) => keep::site(db, &args),
         DataVerb::Audit(args) => keep::audit(db, &args),
         DataVerb::Repair(args) => keep::repair(db, &args),
+        DataVerb::Tend(args) => tend::tend(db, &args),
         DataVerb::Rebuild(args) => keep::rebuild(db, &args),
         DataVerb::Drain(args) => keep::drain(db, &args),
     }

@@ -231,7 +231,7 @@ impl Holding for Remote {
                         Ok(version) => versions.push(version),
                         Err(reason) => {
                             unreadable.push(format!(
-                                "{}: {}",
+                                "{}.json: {}",
                                 eyas_text::line_of(&key),
                                 eyas_text::line_of(&reason)
                             ));

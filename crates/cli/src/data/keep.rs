@@ -5,7 +5,9 @@ use crate::args::some_bytes;
 use crate::print::{plural, size};
 use crate::{Exit, Fault, json};
 use clap::Args;
-use eyas_catalog::{Catalog, Folder, Holding, Key, NewSite, Rebuilt, SiteState, reason_of};
+use eyas_catalog::{
+    Catalog, Folder, Holding, Key, NewSite, Rebuilt, Repair, ShortFile, SiteState, reason_of,
+};
 use eyas_site::Remote;
 use eyas_text::{line_of, say};
 use eyas_wire::identity::Join;
@@ -300,24 +302,31 @@ pub fn repair(db: Option<&str>, args: &RepairArgs) -> Result<Exit, Fault> {
     for (site, reason) in &repair.away {
         say!("the site `{site}` took no part: {reason}");
     }
-    // Files of one data set that are alike have one line.
-    for alike in
-        repair.short.chunk_by(|a, b| (&a.key, a.n_missing, a.reason) == (&b.key, b.n_missing, b.reason))
-    {
+    for line in short_lines(&repair) {
+        show!("{line}");
+    }
+    Ok(exit)
+}
+
+/// What is short of copies. Files of one data set that are alike have one line.
+pub fn short_lines(repair: &Repair) -> Vec<String> {
+    let alike =
+        |a: &ShortFile, b: &ShortFile| (&a.key, a.n_missing, a.reason) == (&b.key, b.n_missing, b.reason);
+    let lines = repair.short.chunk_by(alike).map(|alike| {
         let first = &alike[0];
         let (others, lack) = match alike.len() as u64 - 1 {
             0 => (String::new(), "lacks"),
             n => (format!(" and {}", plural(n, "other file")), "lack"),
         };
-        show!(
+        format!(
             "short: {}{others} of `{}` {lack} {}: {}",
             line_of(&first.path),
             first.key,
             plural(u64::from(first.n_missing), "copy"),
             reason_of(first.reason)
-        );
-    }
-    Ok(exit)
+        )
+    });
+    lines.collect()
 }
 
 #[derive(Args)]

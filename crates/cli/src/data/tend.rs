@@ -1,0 +1,139 @@
+//! `eyas data tend`: copies are made and verified again and again, in the background.
+
+use super::open::{Opened, now_ms, open};
+use crate::args::{duration, some_bytes};
+use crate::print::{plural, size};
+use crate::runtimes::client_runtime;
+use crate::signals::AskedToEnd;
+use crate::{Exit, Fault};
+use clap::Args;
+use eyas_catalog::{Audit, Catalog, Repair, SiteState};
+use eyas_core::replication::verification::Pace;
+use eyas_text::say;
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+#[derive(Args)]
+pub struct TendArgs {
+    /// Time between two looks
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration)]
+    every: u64,
+    /// Each copy is read through again within this time
+    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = duration)]
+    audit_within: u64,
+    /// Most bytes that are read through at each site in one look [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = some_bytes)]
+    audit_at_most: Option<u64>,
+}
+
+/// Looks until a signal asks it to end, or the database is no catalog any more.
+pub fn tend(db: Option<&str>, args: &TendArgs) -> Result<Exit, Fault> {
+    let Opened { catalog, .. } = open(db)?;
+    let every = Duration::from_nanos(args.every).max(Duration::from_millis(100));
+    let pace = Pace {
+        period_ms: args.audit_within / 1_000_000,
+        look_ms: u64::try_from(every.as_millis()).unwrap_or(u64::MAX),
+        most_bytes: args.audit_at_most,
+    };
+    let n_sites = catalog.sites()?.len() as u64;
+    say!("looking after {} with {}", catalog.name(), plural(n_sites, "site"));
+    client_runtime().block_on(async {
+        let mut asked = AskedToEnd::listen()?;
+        let (failed, failure) = oneshot::channel();
+        // It is ended with the process. Whatever it was writing is no copy before it is whole.
+        thread::Builder::new().name("tend".into()).spawn(move || {
+            let mut tending = Tending { catalog, pace, away: BTreeMap::new(), short: vec![] };
+            loop {
+                if let Err(fault) = tending.look() {
+                    let _ = failed.send(fault);
+                    return;
+                }
+                thread::sleep(every);
+            }
+        })?;
+        tokio::select! {
+            fault = failure => fault.map_or(Ok(Exit::Good), Err),
+            () = asked.next() => Ok(Exit::Good),
+        }
+    })
+}
+
+struct Tending {
+    catalog: Catalog,
+    pace: Pace,
+    /// What was said of each site that is away, so that it is said once.
+    away: BTreeMap<String, String>,
+    /// What was said of files that are short of copies.
+    short: Vec<String>,
+}
+
+impl Tending {
+    fn look(&mut self) -> Result<(), Fault> {
+        match self.audit().and_then(|()| self.repair()) {
+            Err(error) if error.is_temporary() => {
+                say!("{error}; the next look tries again");
+                Ok(())
+            }
+            other => Ok(other?),
+        }
+    }
+
+    fn audit(&mut self) -> eyas_catalog::Result<()> {
+        for site in self.catalog.sites()? {
+            if site.state == SiteState::Gone {
+                continue;
+            }
+            match self.catalog.audit_due(&site.name, self.pace, now_ms()) {
+                Ok(audit) => self.say_audited(&audit),
+                // The repair says it.
+                Err(error) if !error.is_of_database() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn say_audited(&self, audit: &Audit) {
+        for (what, digests) in [("bad", &audit.bad), ("missing", &audit.missing)] {
+            if let Some(first) = digests.first() {
+                let n = plural(digests.len() as u64, "copy");
+                say!("{n} at the site `{}` turned out to be {what}, such as {first}", audit.site);
+            }
+        }
+    }
+
+    fn repair(&mut self) -> eyas_catalog::Result<()> {
+        let repair = self.catalog.repair(now_ms(), &mut |_| {})?;
+        if repair.n_copies > 0 {
+            say!("{} made ({})", plural(repair.n_copies, "copy"), size(repair.copied_bytes));
+        }
+        if repair.n_removed > 0 {
+            say!("{} removed that nobody needs", plural(repair.n_removed, "object"));
+        }
+        self.say_away(&repair);
+        let short = super::keep::short_lines(&repair);
+        if short != self.short {
+            short.iter().for_each(|line| say!("{line}"));
+            if short.is_empty() {
+                say!("no file is short of copies any more");
+            }
+            self.short = short;
+        }
+        Ok(())
+    }
+
+    fn say_away(&mut self, repair: &Repair) {
+        let away: BTreeMap<String, String> = repair.away.iter().cloned().collect();
+        for (site, reason) in &away {
+            if self.away.get(site) != Some(reason) {
+                say!("the site `{site}` took no part: {reason}");
+            }
+        }
+        for site in self.away.keys().filter(|site| !away.contains_key(*site)) {
+            say!("the site `{site}` is back");
+        }
+        self.away = away;
+    }
+}
