@@ -120,6 +120,7 @@ def test_arrows_between_crates_keep_the_rules_of_the_architecture() -> None:
         "net",
         "client",
         "runtime",
+        "site",
         "cli",
         "lab",
         "fuzz",

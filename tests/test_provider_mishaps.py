@@ -27,9 +27,14 @@ def batch(tmp_path: Path) -> Batch:
 
 
 def kill_parts(eyas: Eyas, *parts: str) -> None:
-    """`kill -9` of these parts of every cluster."""
-    for pid, command in list(eyas.left_behind()):
-        if command.split()[1:2] and command.split()[1] in parts:
+    """`kill -9` of these parts of every cluster, which may just be starting."""
+
+    def found() -> list[tuple[int, str]]:
+        return [(pid, words[1]) for pid, command in eyas.left_behind() if len(words := command.split()) > 1]
+
+    wait_until(lambda: all(any(name == part for _, name in found()) for part in parts), f"{parts} to run")
+    for pid, name in found():
+        if name in parts:
             os.kill(pid, signal.SIGKILL)
 
 

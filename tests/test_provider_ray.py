@@ -346,6 +346,7 @@ def test_a_cluster_that_scales_by_itself_grows_for_nodes_that_are_wanted(eyas: E
         none_left(made)
 
 
+@pytest.mark.long  # Ray takes a minute and more to see it.
 def test_a_cluster_whose_control_store_is_killed_costs_no_task(eyas: Eyas, tmp_path: Path) -> None:
     """Ray's own end of it: its nodes wait for the store for a while and end then, with all actors. A new cluster at the address is taken."""
     with ray() as made:

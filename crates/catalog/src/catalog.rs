@@ -2,7 +2,8 @@
 
 use crate::db::{Db, Postgres, Sqlite};
 use crate::error::{Error, Result};
-use crate::holding::{Holding, Reach, here};
+use crate::folder::Folder;
+use crate::holding::{Holding, Reach};
 use crate::schema;
 use eyas_text::shown;
 use std::path::Path;
@@ -101,4 +102,17 @@ fn connect(url: &str, make: Make) -> Result<Box<dyn Db>> {
         return Err(Error::bad("the path of the catalog is missing: write sqlite:PATH".to_owned()));
     }
     Ok(Box::new(Sqlite::open(Path::new(path), make == Make::Yes)?))
+}
+
+/// Of sites that are folders of this machine.
+fn here(site: &str, address: &str) -> Result<Folder> {
+    let folder = Folder::open(Path::new(address))?;
+    match folder.name() == site {
+        true => Ok(folder),
+        false => Err(Error::Conflict(format!(
+            "{} is the folder of the site `{}` now, not of `{site}`",
+            shown(address),
+            folder.name()
+        ))),
+    }
 }

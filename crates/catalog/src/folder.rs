@@ -10,8 +10,9 @@
 //! Objects come in batches: bytes are written and hashed, flushed to the disk, and only then take their places by rename. So an
 //! object that is there after a power cut is whole. Nothing in the folder is trusted: whoever reads an object verifies it.
 
+use crate::copying::{PIECE, copy, copy_with};
 use crate::error::{Error, Result};
-use crate::holding::{Arrivals, Holding};
+use crate::holding::{Arrivals, Condition, Holding};
 use crate::key::Key;
 use crate::sealed::Sealed;
 use eyas_data::Digest;
@@ -30,8 +31,6 @@ const MARKER: &str = "eyas-site.json";
 /// Objects of one batch, which are flushed to the disk together, and bytes after which a batch ends.
 pub(crate) const BATCH_FILES: usize = 5000;
 pub(crate) const BATCH_BYTES: u64 = 4 << 30;
-/// Bytes that are read at once.
-const PIECE: usize = 256 * 1024;
 /// Most objects of a site that are read at once. A disk that turns gains little by more.
 const READERS_MAX: usize = 4;
 
@@ -45,15 +44,6 @@ pub struct Folder {
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Marker {
     site: String,
-}
-
-/// What an object in the folder turned out to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Condition {
-    Good,
-    /// Other bytes than its digest says.
-    Bad,
-    Missing,
 }
 
 fn io_error(what: &str, path: &Path, error: &io::Error) -> Error {
@@ -324,28 +314,6 @@ impl Drop for Batch<'_> {
     }
 }
 
-/// Copies and hashes; returns the digest and how many bytes there were.
-pub(crate) fn copy(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<(Digest, u64)> {
-    copy_with(from, to, &mut vec![0; PIECE])
-}
-
-fn copy_with(from: &mut dyn Read, to: &mut dyn Write, piece: &mut [u8]) -> io::Result<(Digest, u64)> {
-    let mut hasher = blake3::Hasher::new();
-    let mut size = 0;
-    loop {
-        match from.read(piece) {
-            Ok(0) => return Ok((Digest(*hasher.finalize().as_bytes()), size)),
-            Ok(n) => {
-                hasher.update(&piece[..n]);
-                to.write_all(&piece[..n])?;
-                size += n as u64;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
 /// Flushes the file system that a folder lies on.
 fn sync_disk(folder: &fs::File) -> io::Result<()> {
     // SAFETY: the descriptor is open for as long as `folder` lives.
@@ -353,13 +321,6 @@ fn sync_disk(folder: &fs::File) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
-}
-
-/// A name for what is being written, in the same directory, so that a rename puts it into its place.
-pub(crate) fn beside(target: &Path) -> PathBuf {
-    let name = target.file_name().unwrap_or_default().to_string_lossy();
-    let short: String = name.chars().take(40).collect();
-    target.with_file_name(format!(".{short}.{}.part", std::process::id()))
 }
 
 /// Writes a small file so that it appears whole.

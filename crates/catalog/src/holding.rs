@@ -1,7 +1,7 @@
 //! What the catalog asks of a site, wherever its objects lie.
 
+use crate::copying::{beside, copy};
 use crate::error::{Error, Result};
-use crate::folder::{Condition, Folder, beside, copy};
 use crate::key::Key;
 use crate::sealed::Sealed;
 use eyas_data::Digest;
@@ -60,6 +60,15 @@ pub trait Arrivals {
 
     /// Flushes all objects to the disk; then they take their places.
     fn keep(self: Box<Self>) -> io::Result<()>;
+}
+
+/// What an object of a site turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    Good,
+    /// Other bytes than its digest says.
+    Bad,
+    Missing,
 }
 
 /// How an attempt to copy an object from a site ended.
@@ -168,17 +177,4 @@ pub trait Reach: Send + Sync {
     /// # Errors
     /// It does not answer, or is another site.
     fn reach(&self, site: &str, join: &str) -> Result<Box<dyn Holding>>;
-}
-
-/// Of sites that are folders of this machine.
-pub(crate) fn here(site: &str, address: &str) -> Result<Folder> {
-    let folder = Folder::open(Path::new(address))?;
-    match folder.name() == site {
-        true => Ok(folder),
-        false => Err(Error::Conflict(format!(
-            "{} is the folder of the site `{}` now, not of `{site}`",
-            eyas_text::shown(address),
-            folder.name()
-        ))),
-    }
 }

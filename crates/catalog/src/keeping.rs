@@ -5,8 +5,8 @@
 use crate::access::Caller;
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
-use crate::folder::{BATCH_BYTES, BATCH_FILES, Condition};
-use crate::holding::{Given, Holding, add_copy};
+use crate::folder::{BATCH_BYTES, BATCH_FILES};
+use crate::holding::{Condition, Given, Holding, add_copy};
 use crate::sites::{Needed, Replica, ReplicaState, Site, SiteState};
 use eyas_core::replication::verification::{self, Verified};
 use eyas_core::replication::{self, Copy, Short, SiteNo};

@@ -19,6 +19,7 @@
 mod access;
 mod adopt;
 mod catalog;
+mod copying;
 mod db;
 mod error;
 mod folder;
@@ -39,8 +40,8 @@ pub use access::{Caller, Right, Rights, Subject};
 pub use adopt::Rebuilt;
 pub use catalog::Catalog;
 pub use error::{Error, Result};
-pub use folder::{Condition, Folder};
-pub use holding::{Arrivals, Holding, Reach};
+pub use folder::Folder;
+pub use holding::{Arrivals, Condition, Holding, Reach};
 pub use keeping::{Audit, Repair, ShortFile, reason_of};
 pub use key::{Key, check_label, label_of};
 pub use put::{Put, put};

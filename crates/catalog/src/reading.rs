@@ -2,8 +2,8 @@
 
 use crate::access::{Caller, Right};
 use crate::catalog::Catalog;
+use crate::copying::beside;
 use crate::error::{Error, Result};
-use crate::folder::beside;
 use crate::holding::{self, Given, Holding};
 use crate::key::Key;
 use crate::sealed::File;
