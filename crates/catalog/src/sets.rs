@@ -312,7 +312,7 @@ impl Catalog {
         let db = &mut **self.db();
         // What was adopted has no row of its own.
         let sql = "SELECT s.label, v.number FROM version v JOIN data_set s ON s.id = v.set_id \
-                   WHERE v.state = 'committed' AND (?1 <= 0 \
+                   WHERE v.state = 'committed' AND (CAST(?1 AS BIGINT) <= 0 \
                    OR s.id IN (SELECT set_id FROM trail WHERE id > ?1 AND set_id IS NOT NULL) \
                    OR EXISTS (SELECT 1 FROM trail WHERE id > ?1 AND verb = 'adopt')) ORDER BY s.id, v.number";
         let rows = db.query(sql, values![since])?;
