@@ -392,7 +392,14 @@ impl Link {
                     self.send(ask);
                     return Ok(());
                 }
-                Ok(false) => return Err(io::Error::other(self.next().err().unwrap_or_default())),
+                // Why the store has gone, it may have said before.
+                Ok(false) => {
+                    let reason = match self.next() {
+                        Ok(Tell::Failed(reason)) | Err(reason) => reason,
+                        Ok(_) => "the connection was closed".into(),
+                    };
+                    return Err(io::Error::other(reason));
+                }
                 Err(_) if self.silence() < SILENCE_MAX => {}
                 Err(_) => return Err(io::Error::other(silent())),
             }

@@ -12,15 +12,18 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 /// Connections that are served at a time: each has a thread and a few pieces of memory.
 const CONNECTIONS_MAX: usize = 64;
 /// Connections at a time that have not proved that they know the join file.
 const STRANGERS_MAX: usize = 16;
+/// How long a connection may take nothing of what is sent to it, before its place is given to others.
+const DEAF_MAX: Duration = Duration::from_secs(600);
 /// Requests of a connection that wait for its thread.
 const WAITING: usize = 8;
 
@@ -146,10 +149,17 @@ async fn converse(store: Arc<Store>, mut reader: Reader, writer: Writer) {
         Answering { store: &place.0, inbox, writer, handle }.run();
     });
     if begun.is_ok() {
-        while let Ok(Some(ask)) = reader.next::<Ask>().await {
-            if asks.send(ask).await.is_err() {
-                break;
+        // A thread that gives the connection up ends it.
+        let receive = async {
+            while let Ok(Some(ask)) = reader.next::<Ask>().await {
+                if asks.send(ask).await.is_err() {
+                    break;
+                }
             }
+        };
+        tokio::select! {
+            () = receive => {}
+            () = asks.closed() => {}
         }
     }
     beats.abort();
@@ -313,9 +323,10 @@ impl Answering<'_> {
 
     fn send(&self, tell: &Tell) -> Result<(), Gone> {
         self.writer.send(tell);
-        match self.handle.block_on(self.writer.room(QUEUED_BYTES)) {
-            true => Ok(()),
-            false => Err(Gone),
+        let room = async { timeout(DEAF_MAX, self.writer.room(QUEUED_BYTES)).await };
+        match self.handle.block_on(room) {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => Err(Gone),
         }
     }
 }
