@@ -142,10 +142,8 @@ def test_a_full_store_is_said_and_others_are_used(data: Run, start: Start, tmp_p
     source = tmp_path / "big"
     source.write_bytes(os.urandom(300_000))
     data("put", source, "--label", "big", "--copies", "2")
-    failed = data("repair", status=1)
-    assert "`small` took no part" in failed.stderr and "it keeps at most 100000 bytes" in failed.stderr, (
-        failed
-    )
+    assert "the other sites have no room" in data("repair", status=1).stdout
+    assert "it keeps at most 100000 bytes" in data("put", source, "--site", "small", status=4).stderr
     data("site", "--join", large.join)
     data("repair", status=None)
     assert audited(data)["large"] == (1, 0, 0)
@@ -171,6 +169,31 @@ def test_wrong_keys_and_places_are_named(data: Run, run: Run, start: Start, tmp_
     assert "does not accept this join file" in text and "eyas data site --join" in text, text
     data("site", "--join", store.join)
     data("audit", "far")
+
+
+def test_nothing_is_said_to_have_failed_that_was_done(data: Run, start: Start, tmp_path: Path) -> None:
+    """A data set that was committed is a success, also where its site could not write down what it is."""
+    store = Store(start, tmp_path / "far")
+    data("site", "--join", store.join)
+    (tmp_path / "x").write_text("x")
+    (store.folder / "seals").rmdir()
+    (store.folder / "seals").write_text("no directory")
+    done = data("put", "x", "--label", "x", "--site", "far")
+    assert done.stdout == "x\n" and "did not write down" in done.stderr, done
+    (store.folder / "seals").unlink()
+    (store.folder / "seals").mkdir()
+    data("repair")
+    assert (store.folder / "seals" / "x@1.json").exists()
+    data("drain", "far")
+    assert "takes no more" in data("put", "x", "--site", "far", status=2).stderr
+    # The keys of stores are in the catalog, and copies of private data in the sites.
+    private = [tmp_path / "catalog.db", tmp_path / "here", store.folder, store.join]
+    assert [path.stat().st_mode & 0o077 for path in private] == [0] * 4
+    store.process.kill()
+    assert "away" in data("site").stdout
+    assert "`far` cannot be reached" in data("get", "x", "back", status=4).stderr
+    assert "knows no site `nosuch`" in data("audit", "nosuch", status=2).stderr
+    assert "only sites that do not answer have a good copy" in data("repair", status=1).stdout
 
 
 @pytest.mark.long

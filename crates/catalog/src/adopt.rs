@@ -5,6 +5,7 @@ use crate::catalog::Catalog;
 use crate::db::{Db, Value, insert, within};
 use crate::error::{Error, Result};
 use crate::holding::{Condition, Holding};
+use crate::joining::Joining;
 use crate::key::check_label;
 use crate::rows::row_of;
 use crate::sealed::Sealed;
@@ -55,7 +56,7 @@ impl Catalog {
         new: &NewSite<'_>,
         now_ms: i64,
     ) -> Result<Rebuilt> {
-        self.add_site(caller, new, now_ms)?;
+        self.join_site(caller, site, new, Joining::TakesOver, now_ms)?;
         let mut rebuilt = Rebuilt::default();
         let (versions, unreadable) = site.seals()?;
         rebuilt.unreadable = unreadable;

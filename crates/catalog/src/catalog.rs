@@ -2,8 +2,7 @@
 
 use crate::db::{Db, Postgres, Sqlite};
 use crate::error::{Error, Result};
-use crate::folder::Folder;
-use crate::holding::{Holding, Reach};
+use crate::holding::Reach;
 use crate::schema;
 use eyas_text::shown;
 use std::path::Path;
@@ -13,7 +12,7 @@ use std::sync::{Mutex, MutexGuard};
 pub struct Catalog {
     db: Mutex<Box<dyn Db>>,
     /// How sites elsewhere are reached.
-    reach: Option<Box<dyn Reach>>,
+    pub(crate) reach: Option<Box<dyn Reach>>,
 }
 
 /// Whether a catalog that is not there is made.
@@ -53,22 +52,6 @@ impl Catalog {
         Catalog { reach: Some(reach), ..self }
     }
 
-    /// The objects of a site.
-    ///
-    /// # Errors
-    /// There is no such site, or it cannot be reached from here.
-    pub fn holding(&self, site: &str) -> Result<Box<dyn Holding>> {
-        let (address, join) = self.address(site)?;
-        match (join, &self.reach) {
-            (None, _) => Ok(Box::new(here(site, &address)?)),
-            (Some(join), Some(reach)) => reach.reach(site, &join),
-            (Some(_), None) => Err(Error::Conflict(format!(
-                "the site `{site}` is a store at {}, and this program reaches only folders",
-                shown(&address)
-            ))),
-        }
-    }
-
     /// The database in words, without a password.
     pub fn name(&self) -> String {
         self.db().name().to_owned()
@@ -102,17 +85,4 @@ fn connect(url: &str, make: Make) -> Result<Box<dyn Db>> {
         return Err(Error::bad("the path of the catalog is missing: write sqlite:PATH".to_owned()));
     }
     Ok(Box::new(Sqlite::open(Path::new(path), make == Make::Yes)?))
-}
-
-/// Of sites that are folders of this machine.
-fn here(site: &str, address: &str) -> Result<Folder> {
-    let folder = Folder::open(Path::new(address))?;
-    match folder.name() == site {
-        true => Ok(folder),
-        false => Err(Error::Conflict(format!(
-            "{} is the folder of the site `{}` now, not of `{site}`",
-            shown(address),
-            folder.name()
-        ))),
-    }
 }

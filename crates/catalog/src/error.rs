@@ -43,6 +43,9 @@ pub enum Error {
     /// A site elsewhere does not answer. Trying again can help.
     #[error("the site `{site}` cannot be reached: {reason}")]
     Unreached { site: String, reason: String },
+    /// A site could not do what it was asked: its disk is full or cannot be written.
+    #[error("{0}")]
+    Failed(String),
     /// The database was written by a newer program.
     #[error(
         "{database} has version {found} of the catalog's tables, and this program knows them up to {known}: \
@@ -60,6 +63,14 @@ pub enum Error {
 impl Error {
     pub(crate) fn bad(message: impl Into<String>) -> Error {
         Error::BadInput(message.into())
+    }
+
+    /// Why a site cannot be reached, without saying that it cannot.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Error::Unreached { reason, .. } => reason.clone(),
+            other => other.to_string(),
+        }
     }
 
     /// Whether the same request may succeed later, with nothing changed.
@@ -80,6 +91,7 @@ impl Error {
             | Error::NotFound(_)
             | Error::Denied(_)
             | Error::Conflict(_)
+            | Error::Failed(_)
             | Error::Unreached { .. } => false,
         }
     }

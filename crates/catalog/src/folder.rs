@@ -1,7 +1,7 @@
 //! A site's folder: objects by digest, and the seals of the data sets that it holds parts of.
 //!
 //! ```text
-//! FOLDER/eyas-site.json            the site's name
+//! FOLDER/eyas-site.json            the site's name, the folder's number, and the catalog whose site it is
 //! FOLDER/objects/ab/abcdef…        an object, read-only, named by its BLAKE3 digest
 //! FOLDER/incoming/                 what is being written
 //! FOLDER/seals/LABEL@3.json        the label, owner, tags and files of a version: enough to make the catalog anew
@@ -12,7 +12,7 @@
 
 use crate::copying::{PIECE, copy, copy_with};
 use crate::error::{Error, Result};
-use crate::holding::{Arrivals, Condition, Holding};
+use crate::holding::{Arrivals, Condition, Holding, Place};
 use crate::key::Key;
 use crate::sealed::Sealed;
 use eyas_data::Digest;
@@ -21,16 +21,19 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 const MARKER: &str = "eyas-site.json";
 /// Objects of one batch, which are flushed to the disk together, and bytes after which a batch ends.
 pub(crate) const BATCH_FILES: usize = 5000;
 pub(crate) const BATCH_BYTES: u64 = 4 << 30;
+/// When what was left in `incoming` is surely nobody's any more.
+const OLD: Duration = Duration::from_secs(24 * 3600);
 /// Most objects of a site that are read at once. A disk that turns gains little by more.
 const READERS_MAX: usize = 4;
 
@@ -39,11 +42,18 @@ const READERS_MAX: usize = 4;
 pub struct Folder {
     root: PathBuf,
     name: String,
+    place: Place,
 }
 
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Marker {
     site: String,
+    /// A text that no other folder has. An earlier program wrote none.
+    #[serde(default)]
+    id: String,
+    /// The catalog whose site it is.
+    #[serde(default)]
+    catalog: Option<String>,
 }
 
 fn io_error(what: &str, path: &Path, error: &io::Error) -> Error {
@@ -56,7 +66,12 @@ impl Folder {
     /// # Errors
     /// It belongs to another site, has other files in it, or cannot be written.
     pub fn make(root: &Path, name: &str) -> Result<Folder> {
-        fs::create_dir_all(root).map_err(|error| io_error("make the folder", root, &error))?;
+        if !root.exists() {
+            // Who may read a data set, the catalog says, and not whoever can look into the folder.
+            let mut private = fs::DirBuilder::new();
+            private.recursive(true).mode(0o700);
+            private.create(root).map_err(|error| io_error("make the folder", root, &error))?;
+        }
         let is_empty = fs::read_dir(root).map_err(|error| io_error("read", root, &error))?.next().is_none();
         let marker = root.join(MARKER);
         match fs::read(&marker) {
@@ -84,21 +99,20 @@ impl Folder {
             let path = root.join(below);
             fs::create_dir_all(&path).map_err(|error| io_error("make the folder", &path, &error))?;
         }
-        let text = serde_json::to_string(&Marker { site: name.into() }).expect("a name can be written");
-        write_whole(root, &marker, text.as_bytes())?;
+        mark(root, &Marker { site: name.into(), id: random_text()?, catalog: None })?;
         Folder::open(root)
     }
 
     /// Opens a site's folder.
     pub fn open(root: &Path) -> Result<Folder> {
-        let marker = root.join(MARKER);
-        let text = fs::read(&marker).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Error::NotFound(format!("{} is no site's folder", shown_path(root))),
-            _ => io_error("read", &marker, &error),
-        })?;
-        let marker: Marker = serde_json::from_slice(&text)
-            .map_err(|error| Error::Conflict(format!("{} is damaged: {error}", shown_path(&marker))))?;
-        Ok(Folder { root: root.into(), name: marker.site })
+        let Marker { site, id, catalog } = marker_of(root)?;
+        let place = Place { folder_id: id, catalog, free_bytes: free_bytes(root)? };
+        Ok(Folder { root: root.into(), name: site, place })
+    }
+
+    /// The same folder as it is now.
+    pub fn again(&self) -> Result<Folder> {
+        Folder::open(&self.root)
     }
 
     pub fn path_of(&self, digest: Digest) -> PathBuf {
@@ -108,28 +122,31 @@ impl Folder {
 
     fn verify_with(&self, digest: Digest, piece: &mut [u8]) -> Result<Condition> {
         let path = self.path_of(digest);
-        let mut file = match fs::File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Condition::Missing),
+        let mut file = match open_object(&path) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Ok(Condition::Missing),
+            Err(error) if is_of_object(&error) => return Ok(Condition::Bad),
             Err(error) => return Err(io_error("read", &path, &error)),
         };
         match copy_with(&mut file, &mut io::sink(), piece) {
             Ok((found, _)) => Ok(if found == digest { Condition::Good } else { Condition::Bad }),
-            // A disk that cannot give the bytes back has lost them.
-            Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(Condition::Bad),
+            Err(error) if is_of_object(&error) => Ok(Condition::Bad),
             Err(error) => Err(io_error("read", &path, &error)),
         }
     }
 
-    /// Removes what a writer that has ended left of objects that were never whole.
-    pub fn clear_incoming(&self) -> Result<()> {
+    /// Removes what a writer that has ended left of objects that were never whole, and that has not changed for `age`.
+    pub fn clear_incoming(&self, age: Duration) -> Result<()> {
         let incoming = self.root.join("incoming");
         for entry in list(&incoming)?.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let writer = name.split('-').next().and_then(|writer| writer.parse::<u32>().ok());
-            if writer.is_some_and(|writer| !Path::new(&format!("/proc/{writer}")).exists()) {
+            let changed = entry.metadata().and_then(|found| found.modified()).ok();
+            let is_old = changed.and_then(|at| at.elapsed().ok()).is_some_and(|since| since >= age);
+            let has_ended = writer.is_some_and(|writer| !Path::new(&format!("/proc/{writer}")).exists());
+            if has_ended && (is_old || age.is_zero()) {
                 let path = entry.path();
-                fs::remove_file(&path).map_err(|error| io_error("remove", &path, &error))?;
+                remove_whatever(&path).map_err(|error| io_error("remove", &path, &error))?;
             }
         }
         Ok(())
@@ -159,6 +176,78 @@ impl Folder {
     }
 }
 
+/// Opens an object; `None`: there is nothing of its name.
+fn open_object(path: &Path) -> io::Result<Option<fs::File>> {
+    // A pipe without a writer is opened at once, too, and is then seen to be no file.
+    let opened =
+        fs::OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+    match opened {
+        Ok(file) if file.metadata()?.is_file() => Ok(Some(file)),
+        Ok(_) => Err(io::ErrorKind::InvalidData.into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether an error says that this object is lost, and nothing about the site: a disk that cannot give its bytes back, something
+/// else in its place, no right to read it.
+fn is_of_object(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EIO | libc::ELOOP | libc::ENXIO | libc::ENOTDIR))
+        || matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied)
+}
+
+/// Removes a file, or what has taken its place.
+fn remove_whatever(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn marker_of(root: &Path) -> Result<Marker> {
+    let path = root.join(MARKER);
+    let text = fs::read(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Error::NotFound(format!("{} is no site's folder", shown_path(root))),
+        _ => io_error("read", &path, &error),
+    })?;
+    serde_json::from_slice(&text)
+        .map_err(|error| Error::Conflict(format!("{} is damaged: {error}", shown_path(&path))))
+}
+
+fn mark(root: &Path, marker: &Marker) -> Result<()> {
+    let text = serde_json::to_string(marker).expect("names can be written");
+    write_whole(root, &root.join(MARKER), text.as_bytes())
+}
+
+/// 128 bits that nobody can guess, in hexadecimal digits.
+pub(crate) fn random_text() -> Result<String> {
+    let mut bytes = [0; 16];
+    // SAFETY: the buffer has room for the bytes that are asked for.
+    match unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) } {
+        16 => Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+        _ => Err(Error::Conflict(format!("no random number: {}", io::Error::last_os_error()))),
+    }
+}
+
+/// Bytes that a user without special rights may still write to the disk of a folder.
+fn free_bytes(root: &Path) -> Result<u64> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(root.as_os_str().as_bytes())
+        .map_err(|error| Error::bad(format!("{} is no path: {error}", shown_path(root))))?;
+    let mut found = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: the path ends in NUL, and the structure is filled where the answer is 0.
+    match unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) } {
+        0 => {
+            // SAFETY: as above.
+            let found = unsafe { found.assume_init() };
+            Ok(found.f_bavail.saturating_mul(found.f_frsize))
+        }
+        _ => Err(io_error("look at", root, &io::Error::last_os_error())),
+    }
+}
+
 fn list(path: &Path) -> Result<fs::ReadDir> {
     fs::read_dir(path).map_err(|error| io_error("read", path, &error))
 }
@@ -168,7 +257,20 @@ impl Holding for Folder {
         &self.name
     }
 
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn claim(&self, catalog: &str) -> Result<String> {
+        let marker = marker_of(&self.root)?;
+        let id = if marker.id.is_empty() { random_text()? } else { marker.id };
+        let claimed = Marker { site: marker.site, id: id.clone(), catalog: Some(catalog.into()) };
+        mark(&self.root, &claimed).map(|()| id)
+    }
+
     fn batch(&self) -> Result<Box<dyn Arrivals + '_>> {
+        // What writers of days ago have left is of no use to anybody; younger ones may be of another machine.
+        self.clear_incoming(OLD)?;
         let path = self.root.join("incoming");
         fs::create_dir_all(&path).map_err(|error| io_error("make the folder", &path, &error))?;
         let mark = format!("{}-{:x}", std::process::id(), BATCHES.fetch_add(1, Ordering::Relaxed));
@@ -177,9 +279,11 @@ impl Holding for Folder {
 
     fn open(&self, digest: Digest) -> Result<Option<Box<dyn Read + '_>>> {
         let path = self.path_of(digest);
-        match fs::File::open(&path) {
-            Ok(file) => Ok(Some(Box::new(file))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        match open_object(&path) {
+            Ok(Some(file)) => Ok(Some(Box::new(file))),
+            Ok(None) => Ok(None),
+            // What cannot be read is no copy.
+            Err(error) if is_of_object(&error) => Ok(None),
             Err(error) => Err(io_error("read", &path, &error)),
         }
     }
@@ -223,12 +327,7 @@ impl Holding for Folder {
     fn remove(&self, digests: &[Digest]) -> Result<()> {
         for digest in digests {
             let path = self.path_of(*digest);
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(io_error("remove", &path, &error));
-                }
-                _ => {}
-            }
+            remove_whatever(&path).map_err(|error| io_error("remove", &path, &error))?;
         }
         Ok(())
     }
@@ -240,6 +339,11 @@ impl Holding for Folder {
             Ok(found) if found == text => Ok(()),
             _ => write_whole(&self.root.join("incoming"), &path, text),
         }
+    }
+
+    fn unseal(&self, key: &Key) -> Result<()> {
+        let path = self.root.join("seals").join(format!("{key}.json"));
+        remove_whatever(&path).map_err(|error| io_error("remove", &path, &error))
     }
 
     fn seal_digests(&self) -> Result<HashMap<String, Digest>> {
@@ -297,6 +401,11 @@ impl Arrivals for Batch<'_> {
             match fs::rename(&path, &target) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     fs::create_dir_all(folder)?;
+                    fs::rename(&path, &target)?;
+                }
+                // Something that is no object is in its place.
+                Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                    remove_whatever(&target)?;
                     fs::rename(&path, &target)?;
                 }
                 other => other?,
@@ -373,13 +482,25 @@ mod tests {
     }
 
     #[test]
-    fn a_site_that_cannot_be_read_is_an_error() {
+    fn what_is_no_file_is_no_copy() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::make(&dir.path().join("site"), "here").unwrap();
         let digests: Vec<Digest> = (0..50).map(|n| Digest::of(format!("{n}").as_bytes())).collect();
         // A directory where an object belongs.
         fs::create_dir_all(folder.path_of(digests[7])).unwrap();
-        let error = folder.verify_all(&digests, &mut |_, _| {}).unwrap_err().to_string();
-        assert!(error.contains("cannot read"), "{error}");
+        let mut bad = vec![];
+        let mut found = |n, condition| match condition {
+            Condition::Bad => bad.push(n),
+            other => assert_eq!(other, Condition::Missing),
+        };
+        folder.verify_all(&digests, &mut found).unwrap();
+        assert_eq!(bad, [7]);
+        // It makes way for a good one.
+        let mut batch = folder.batch().unwrap();
+        batch.add(&mut "7".as_bytes()).unwrap();
+        batch.keep().unwrap();
+        folder
+            .verify_all(&digests[7..8], &mut |_, condition| assert_eq!(condition, Condition::Good))
+            .unwrap();
     }
 }

@@ -19,6 +19,12 @@ pub trait Holding: Send + Sync {
     /// The name of the site.
     fn name(&self) -> &str;
 
+    /// Which folder it is, whose, and how much room it had when it was reached.
+    fn place(&self) -> &Place;
+
+    /// Makes it this catalog's; whether it was another one's, the caller has looked. Returns its `folder_id`.
+    fn claim(&self, catalog: &str) -> Result<String>;
+
     /// Begins a batch of objects.
     fn batch(&self) -> Result<Box<dyn Arrivals + '_>>;
 
@@ -43,11 +49,25 @@ pub trait Holding: Send + Sync {
     /// Writes down what a version is ([`Sealed::text`]), so that the catalog can be made anew from the sites.
     fn seal(&self, key: &Key, text: &[u8]) -> Result<()>;
 
+    /// Removes the seal of a version that was removed. Where there is none, that is no error.
+    fn unseal(&self, key: &Key) -> Result<()>;
+
     /// The digest of the text of each seal that is there, by its key.
     fn seal_digests(&self) -> Result<HashMap<String, Digest>>;
 
     /// The versions of all seals that can be read, and why the others cannot.
     fn seals(&self) -> Result<(Vec<Sealed>, Vec<String>)>;
+}
+
+/// A site as it was found.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Place {
+    /// A text that no other folder of a site has, so that one is not taken for another of the same name.
+    pub folder_id: String,
+    /// The catalog whose site it is; `None`: none's yet.
+    pub catalog: Option<String>,
+    /// Bytes that it has room for.
+    pub free_bytes: u64,
 }
 
 /// Objects that come to a site together. What is dropped before [`Arrivals::keep`] leaves nothing.
@@ -97,13 +117,13 @@ fn give(
         Ok(None) => return damaged("missing"),
         Err(error) => return Ok(Given::Away(error)),
     };
-    let mut bytes = Remembering { from: &mut *bytes, failure: None };
+    let mut bytes = Remembering::new(&mut *bytes);
     match (copy(&mut bytes), bytes.failure) {
         (Ok(found), _) if found == digest => Ok(Given::Whole),
         (Ok(_), _) => damaged("damaged: it has other bytes than its digest says"),
         // A disk that cannot give the bytes back has lost them.
         (Err(_), Some(failure)) if failure.raw_os_error() == Some(libc::EIO) => {
-            damaged("damaged: the disk cannot read it")
+            damaged("damaged: its disk cannot read it")
         }
         (Err(_), Some(failure)) => {
             Ok(Given::Away(Error::Unreached { site: site.to_owned(), reason: failure.to_string() }))
@@ -152,9 +172,15 @@ pub(crate) fn get(from: &dyn Holding, digest: Digest, target: &Path, is_executab
 }
 
 /// A reader that keeps why reading failed, so that it can be told from a failure to write.
-struct Remembering<'a> {
+pub(crate) struct Remembering<'a> {
     from: &'a mut dyn Read,
-    failure: Option<io::Error>,
+    pub(crate) failure: Option<io::Error>,
+}
+
+impl<'a> Remembering<'a> {
+    pub(crate) fn new(from: &'a mut dyn Read) -> Remembering<'a> {
+        Remembering { from, failure: None }
+    }
 }
 
 impl Read for Remembering<'_> {

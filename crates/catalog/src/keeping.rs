@@ -26,6 +26,9 @@ pub struct Audit {
     /// Copies that the catalog knows and the site has not got.
     #[serde(serialize_with = "as_texts")]
     pub missing: Vec<Digest>,
+    /// Copies that the site has and the catalog did not know of; they are among the good ones.
+    #[serde(serialize_with = "as_texts")]
+    pub found: Vec<Digest>,
     /// Objects that the site has and no data set needs.
     #[serde(serialize_with = "as_texts")]
     pub foreign: Vec<Digest>,
@@ -68,6 +71,7 @@ fn as_reason<S: serde::Serializer>(reason: &Short, serializer: S) -> std::result
 pub fn reason_of(reason: Short) -> &'static str {
     match reason {
         Short::Lost => "no site has a good copy",
+        Short::Away => "only sites that do not answer have a good copy",
         Short::TooFewSites => "there are not enough sites",
         Short::NoRoom => "the other sites have no room",
     }
@@ -89,9 +93,41 @@ impl Catalog {
         let known: HashSet<Digest> = replicas.iter().map(|replica| replica.digest).collect();
         audit.foreign = holding.objects()?.into_iter().filter(|digest| !known.contains(digest)).collect();
         audit.foreign.sort_unstable();
+        audit.found = self.take_in(&*holding, &audit.foreign, now_ms)?;
+        audit.n_good += audit.found.len() as u64;
+        audit.foreign.retain(|digest| audit.found.binary_search(digest).is_err());
         // Seals may be lost as well: the next repair looks at all of them.
         self.set_sealed_trail(site, 0)?;
         Ok(audit)
+    }
+
+    /// Reads objects through that the catalog does not know to be at this site, and notes those that a version needs. Returns the
+    /// good ones, in their order.
+    fn take_in(&self, holding: &dyn Holding, unknown: &[Digest], now_ms: i64) -> Result<Vec<Digest>> {
+        let needed = self.needed(unknown)?;
+        let mut good = vec![];
+        holding.verify_all(&needed, &mut |n, condition| {
+            if condition == Condition::Good {
+                good.push(needed[n]);
+            }
+        })?;
+        good.sort_unstable();
+        self.note_replicas(holding.name(), &good, ReplicaState::Ready, now_ms)?;
+        Ok(good)
+    }
+
+    /// Compares what the catalog knows of a site that came, or came back, with what is there.
+    fn take_stock(&self, holding: &dyn Holding, now_ms: i64) -> Result<()> {
+        let there: HashSet<Digest> = holding.objects()?.into_iter().collect();
+        let replicas = self.replicas_at(holding.name())?;
+        let known: HashSet<Digest> = replicas.iter().map(|replica| replica.digest).collect();
+        let is_lost =
+            |replica: &&Replica| replica.state == ReplicaState::Ready && !there.contains(&replica.digest);
+        let lost: Vec<Digest> = replicas.iter().filter(is_lost).map(|replica| replica.digest).collect();
+        self.forget_replicas(holding.name(), &lost)?;
+        let mut unknown: Vec<Digest> = there.difference(&known).copied().collect();
+        unknown.sort_unstable();
+        self.take_in(holding, &unknown, now_ms).map(|_| ())
     }
 
     /// Reads those copies at a site through whose turn it is ([`verification::due`]), and notes what it finds.
@@ -158,18 +194,28 @@ impl Catalog {
     pub fn repair(&self, now_ms: i64, progress: &mut dyn FnMut(u64)) -> Result<Repair> {
         let mut repair = Repair::default();
         let mut reached = BTreeMap::new();
-        for site in self.sites()?.iter().filter(|site| site.state != SiteState::Gone) {
-            match self.holding(&site.name) {
+        let (_, sealed) = self.sealed_trails()?;
+        for site in self.sites()?.into_iter().filter(|site| site.state != SiteState::Gone) {
+            let holding = self.holding(&site.name).and_then(|holding| {
+                // Nobody has looked at all of it since it came.
+                if sealed.get(&site.name) == Some(&0) {
+                    self.take_stock(&*holding, now_ms)?;
+                }
+                Ok(holding)
+            });
+            match holding {
                 Ok(holding) => {
-                    reached.insert(site.name.clone(), holding);
+                    let room = site.size_bytes.saturating_add(holding.place().free_bytes);
+                    let keep_bytes = site.keep_bytes.unwrap_or(NO_LIMIT).min(room);
+                    reached.insert(site.name, Reached { holding, keep_bytes, is_full: false });
                 }
                 Err(error) if !error.is_of_database() => {
-                    repair.away.push((site.name.clone(), error.to_string()));
+                    repair.away.push((site.name, error.reason()));
                 }
                 Err(error) => return Err(error),
             }
         }
-        // What turns out to be damaged or away changes what can be done, so it is planned again.
+        // What turns out to be damaged, full or away changes what can be done, so it is planned again.
         for _ in 0..ROUNDS_MAX {
             repair.n_not_made = self.make_missing(&mut reached, &mut repair, now_ms, progress)?;
             if repair.n_not_made == 0 {
@@ -179,13 +225,13 @@ impl Catalog {
         repair.short.sort_by_key(|short| {
             (short.reason != Short::Lost, short.key.clone(), short.n_missing, short.path.clone())
         });
-        repair.away.extend(self.seal_all(reached.values().map(|holding| &**holding))?);
-        for holding in reached.values() {
+        repair.away.extend(self.seal_all(reached.values().map(|site| &*site.holding))?);
+        for Reached { holding, .. } in reached.values() {
             match self.drop_unneeded(&**holding) {
                 Ok(n_removed) => repair.n_removed += n_removed,
                 // A site that went away in the middle keeps its copies until the next repair.
                 Err(error) if !error.is_of_database() => {
-                    repair.away.push((holding.name().to_owned(), error.to_string()));
+                    repair.away.push((holding.name().to_owned(), error.reason()));
                 }
                 Err(error) => return Err(error),
             }
@@ -197,7 +243,7 @@ impl Catalog {
     /// many copies were planned and not made.
     fn make_missing(
         &self,
-        reached: &mut BTreeMap<String, Box<dyn Holding>>,
+        reached: &mut BTreeMap<String, Reached>,
         repair: &mut Repair,
         now_ms: i64,
         progress: &mut dyn FnMut(u64),
@@ -213,7 +259,12 @@ impl Catalog {
             .map(|site| replication::Site {
                 domain: domains.partition_point(|domain| *domain < &*site.domain) as u32,
                 takes_copies: takes(site),
-                keep_bytes: site.keep_bytes.unwrap_or(NO_LIMIT),
+                // What could not be written once is not tried again in this repair.
+                keep_bytes: match reached.get(&site.name) {
+                    Some(reached) if reached.is_full => 0,
+                    Some(reached) => reached.keep_bytes,
+                    None => 0,
+                },
                 used_bytes: site.size_bytes,
             })
             .collect();
@@ -229,6 +280,7 @@ impl Catalog {
                 size_bytes: object.size_bytes,
                 wanted: object.copies,
                 ready: at(&object.ready),
+                is_away: object.ready.iter().any(|name| !reached.contains_key(name)),
                 coming: vec![],
                 // A copy is written over a bad one by a rename.
                 barred: vec![],
@@ -245,15 +297,21 @@ impl Catalog {
         for mut copies in in_batches(plan.copies, &objects) {
             let n_planned = copies.len() as u64;
             let to = &sites[copies[0].to].name;
-            // A site that went away meanwhile is not asked again.
-            copies.retain(|copy| reached.contains_key(&sites[copy.from].name) && reached.contains_key(to));
+            // A site that went away or is full meanwhile is not asked again.
+            let takes = reached.get(to).is_some_and(|site| !site.is_full);
+            copies.retain(|copy| takes && reached.contains_key(&sites[copy.from].name));
             if copies.is_empty() {
                 n_not_made += n_planned;
                 continue;
             }
             let (made, away) = match self.make_copies(&copies, &objects, &sites, reached, now_ms) {
                 Ok(Made { copies, away }) => (copies, away),
-                Err(error) if !error.is_of_database() => (vec![], BTreeMap::from([(copies[0].to, error)])),
+                // It may still be read.
+                Err(error) if !error.is_of_database() => {
+                    repair.away.push((to.clone(), error.reason()));
+                    reached.entry(to.clone()).and_modify(|site| site.is_full = true);
+                    (vec![], BTreeMap::new())
+                }
                 Err(error) => return Err(error),
             };
             let bytes: u64 = made.iter().map(|copy| objects[copy.object].size_bytes).sum();
@@ -263,7 +321,7 @@ impl Catalog {
             progress(bytes);
             for (site, error) in away {
                 reached.remove(&sites[site].name);
-                repair.away.push((sites[site].name.clone(), error.to_string()));
+                repair.away.push((sites[site].name.clone(), error.reason()));
             }
         }
         Ok(n_not_made)
@@ -292,6 +350,15 @@ fn in_batches(mut copies: Vec<Copy>, objects: &[Needed]) -> Vec<Vec<Copy>> {
     batches
 }
 
+/// A site that a repair has reached.
+struct Reached {
+    holding: Box<dyn Holding>,
+    /// Most bytes that it can keep, by the catalog's limit, its own and its disk's.
+    keep_bytes: u64,
+    /// It could not be written to.
+    is_full: bool,
+}
+
 /// Copies that were made at a site.
 struct Made {
     copies: Vec<Copy>,
@@ -309,12 +376,12 @@ impl Catalog {
         copies: &[Copy],
         objects: &[Needed],
         sites: &[Site],
-        reached: &BTreeMap<String, Box<dyn Holding>>,
+        reached: &BTreeMap<String, Reached>,
         now_ms: i64,
     ) -> Result<Made> {
-        let to = &reached[&sites[copies[0].to].name];
+        let to = &reached[&sites[copies[0].to].name].holding;
         let explain = |error: std::io::Error| {
-            Error::Conflict(format!("cannot write into the site `{}`: {error}", to.name()))
+            Error::Failed(format!("cannot write into the site `{}`: {error}", to.name()))
         };
         let mut batch = to.batch()?;
         let mut made = Made { copies: vec![], away: BTreeMap::new() };
@@ -322,7 +389,7 @@ impl Catalog {
             if made.away.contains_key(&copy.from) {
                 continue;
             }
-            let (digest, from) = (objects[copy.object].digest, &reached[&sites[copy.from].name]);
+            let (digest, from) = (objects[copy.object].digest, &reached[&sites[copy.from].name].holding);
             match add_copy(&mut *batch, &**from, digest).map_err(explain)? {
                 Given::Whole => made.copies.push(copy),
                 Given::Damaged(_) => {
@@ -361,18 +428,34 @@ impl Catalog {
             // A site of which nothing is known says itself what it has.
             match if sealed == 0 { site.seal_digests() } else { Ok(HashMap::new()) } {
                 Ok(known) => sealing.push((site, known)),
-                Err(error) => failed.push((site.name().to_owned(), error.to_string())),
+                Err(error) => failed.push((site.name().to_owned(), error.reason())),
             }
         }
-        for key in self.committed(since - TRAILS_OPEN)? {
-            let text = self.sealed(&everybody, &key)?.text();
+        for key in self.versions("removed", since - TRAILS_OPEN)? {
+            let name = key.to_string();
+            sealing.retain(|(site, known)| {
+                if trails.get(site.name()) == Some(&0) && !known.contains_key(&name) {
+                    return true;
+                }
+                let done = site.unseal(&key);
+                failed.extend(done.as_ref().err().map(|error| (site.name().to_owned(), error.reason())));
+                done.is_ok()
+            });
+        }
+        for key in self.versions("committed", since - TRAILS_OPEN)? {
+            let text = match self.sealed(&everybody, &key) {
+                Ok(sealed) => sealed.text(),
+                // It was removed meanwhile.
+                Err(Error::NotFound(_)) => continue,
+                Err(error) => return Err(error),
+            };
             let (digest, name) = (Digest::of(&text), key.to_string());
             sealing.retain(|(site, known)| {
                 if known.get(&name) == Some(&digest) {
                     return true;
                 }
                 let sealed = site.seal(&key, &text);
-                failed.extend(sealed.as_ref().err().map(|error| (site.name().to_owned(), error.to_string())));
+                failed.extend(sealed.as_ref().err().map(|error| (site.name().to_owned(), error.reason())));
                 sealed.is_ok()
             });
         }

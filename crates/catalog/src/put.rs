@@ -4,7 +4,7 @@ use crate::access::Caller;
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::folder::{BATCH_BYTES, BATCH_FILES};
-use crate::holding::Holding;
+use crate::holding::{Holding, Remembering};
 use crate::key::Key;
 use crate::sealed::File;
 use crate::sites::ReplicaState;
@@ -27,6 +27,15 @@ pub struct Put<'a> {
     pub now_ms: i64,
 }
 
+/// A data set that was put.
+#[derive(Debug)]
+pub struct Done {
+    /// With its version.
+    pub key: Key,
+    /// Why the site did not write down what the version is.
+    pub unsealed: Option<Error>,
+}
+
 /// Puts files into a site and commits them as a version. `progress` is called with the files and bytes that are done.
 ///
 /// # Errors
@@ -38,7 +47,7 @@ pub fn put(
     caller: &Caller,
     what: &Put<'_>,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Key> {
+) -> Result<Done> {
     let sources = walk(what.sources)?;
     let draft = catalog.begin(caller, what.label, what.copies, what.now_ms)?;
     let done = store(catalog, site, &sources, what.now_ms, progress, &mut |files| catalog.add(&draft, files))
@@ -48,9 +57,9 @@ pub fn put(
         let _ = catalog.abandon(&draft);
         return Err(error);
     }
+    // The data set is there, whatever becomes of the seal; the next repair writes it again.
     let sealed = catalog.sealed(caller, &draft.key)?;
-    site.seal(&sealed.key, &sealed.text())?;
-    Ok(draft.key)
+    Ok(Done { unsealed: site.seal(&sealed.key, &sealed.text()).err(), key: draft.key })
 }
 
 /// Copies the files' bytes into the site in batches. Each is added to the catalog before its copies are noted there.
@@ -72,7 +81,7 @@ fn store(
             && files.len() < BATCH_FILES
             && batch_bytes < BATCH_BYTES
         {
-            let file = read(source, &mut |from| batch.add(from))?;
+            let file = read(source, site.name(), &mut |from| batch.add(from))?;
             batch_bytes += file.size_bytes;
             n_files += 1;
             n_bytes += file.size_bytes;
@@ -81,7 +90,7 @@ fn store(
             rest = after;
         }
         batch.keep().map_err(|error| {
-            Error::Conflict(format!("cannot write into the site `{}`: {error}; nothing was put", site.name()))
+            Error::Failed(format!("cannot write into the site `{}`: {error}; nothing was put", site.name()))
         })?;
         add(&files)?;
         let digests: Vec<_> = files.iter().map(|file| file.digest).collect();
@@ -98,13 +107,24 @@ struct Source {
 
 fn read(
     source: &Source,
+    site: &str,
     add: &mut dyn FnMut(&mut dyn Read) -> io::Result<(eyas_data::Digest, u64)>,
 ) -> Result<File> {
     let explain =
         |error: io::Error| Error::Conflict(format!("cannot put {}: {error}", shown_path(&source.path)));
     let mut from = fs::File::open(&source.path).map_err(explain)?;
     let before = from.metadata().map_err(explain)?;
-    let (digest, size_bytes) = add(&mut from).map_err(explain)?;
+    let mut reading = Remembering::new(&mut from);
+    let added = add(&mut reading);
+    let (digest, size_bytes) = match (added, reading.failure) {
+        (Ok(added), _) => added,
+        (Err(_), Some(failure)) => return Err(explain(failure)),
+        (Err(error), None) => {
+            return Err(Error::Failed(format!(
+                "cannot write into the site `{site}`: {error}; nothing was put"
+            )));
+        }
+    };
     let after = fs::metadata(&source.path).map_err(explain)?;
     if stamp(&before) != stamp(&after) || size_bytes != before.len() {
         return Err(Error::Conflict(format!(

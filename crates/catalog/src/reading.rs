@@ -23,7 +23,7 @@ pub struct Reader<'a> {
     /// The sites with a good copy of each object.
     holders: HashMap<Digest, Vec<String>>,
     /// These sites, or why one cannot be reached.
-    reached: BTreeMap<String, std::result::Result<Box<dyn Holding>, String>>,
+    reached: BTreeMap<String, std::result::Result<Box<dyn Holding>, Error>>,
 }
 
 /// What was copied from sites.
@@ -46,7 +46,7 @@ impl Catalog {
         let mut reached = BTreeMap::new();
         for site in holders.values().flatten() {
             if !reached.contains_key(site) {
-                reached.insert(site.clone(), self.holding(site).map_err(|error| error.to_string()));
+                reached.insert(site.clone(), self.holding(site));
             }
         }
         Ok(Reader { catalog: self, key: key.clone(), now_ms, files, holders, reached })
@@ -74,8 +74,8 @@ impl Reader<'_> {
         for site in self.holders.get(&file.digest).into_iter().flatten() {
             let from = match &self.reached[site] {
                 Ok(from) => from,
-                Err(reason) => {
-                    last = Some(Error::NotFound(reason.clone()));
+                Err(error) => {
+                    last = Some(Error::Unreached { site: site.clone(), reason: error.reason() });
                     continue;
                 }
             };

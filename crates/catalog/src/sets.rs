@@ -305,17 +305,17 @@ impl Catalog {
         Ok(Sealed { key, owner, created_ms: set.newest.created_ms, copies: set.copies, tags, files })
     }
 
-    /// The keys of all committed versions, in the order in which their data sets were made.
+    /// The keys of all versions in a state, in the order in which their data sets were made.
     ///
     /// `since`: only those of data sets of which the trail says something after this row.
-    pub(crate) fn committed(&self, since: i64) -> Result<Vec<Key>> {
+    pub(crate) fn versions(&self, state: &str, since: i64) -> Result<Vec<Key>> {
         let db = &mut **self.db();
         // What was adopted has no row of its own.
         let sql = "SELECT s.label, v.number FROM version v JOIN data_set s ON s.id = v.set_id \
-                   WHERE v.state = 'committed' AND (CAST(?1 AS BIGINT) <= 0 \
+                   WHERE v.state = ?2 AND (CAST(?1 AS BIGINT) <= 0 \
                    OR s.id IN (SELECT set_id FROM trail WHERE id > ?1 AND set_id IS NOT NULL) \
                    OR EXISTS (SELECT 1 FROM trail WHERE id > ?1 AND verb = 'adopt')) ORDER BY s.id, v.number";
-        let rows = db.query(sql, values![since])?;
+        let rows = db.query(sql, values![since, state])?;
         let key = |row: &Row| Key { label: row.text(0), version: u32::try_from(row.int(1)).ok() };
         Ok(rows.iter().map(key).collect())
     }

@@ -95,6 +95,18 @@ pub struct NewSite<'a> {
     pub domain: Option<&'a str>,
     /// Most bytes that it keeps.
     pub keep_bytes: Option<u64>,
+    /// See [`crate::Place::folder_id`].
+    pub folder_id: Option<&'a str>,
+    /// Whether it takes the place of another folder that had its name.
+    pub replaces: bool,
+}
+
+/// Where a site is.
+pub(crate) struct Address {
+    pub(crate) address: String,
+    /// The join file of its store, if it is one.
+    pub(crate) join: Option<String>,
+    pub(crate) folder_id: Option<String>,
 }
 
 /// A replica of an object at a site.
@@ -197,23 +209,28 @@ impl Catalog {
         let NewSite { name, address, join, .. } = *new;
         check_label(name)?;
         within(&mut **self.db(), |db| {
-            let rows = db.query("SELECT address, join_text FROM site WHERE name = ?1", values![name])?;
-            if let Some(row) = rows.first() {
-                let (known, known_join) = (row.text(0), row.maybe_text(1));
-                return match (known == address, &known_join, join) {
-                    (_, Some(_), Some(join)) => {
-                        let sql = "UPDATE site SET address = ?2, join_text = ?3, seen_ms = ?4, sealed_trail = 0 WHERE name = ?1";
-                        db.execute(sql, values![name, address, join, now_ms])?;
-                        trail(db, caller, "site", None, &format!("{name} at {address}"), now_ms)
-                    }
-                    (true, None, None) => db
-                        .execute("UPDATE site SET sealed_trail = 0 WHERE name = ?1", values![name])
-                        .map(|_| ()),
-                    _ => Err(Error::Conflict(format!(
-                        "there is a site `{name}` already, at {}: choose another name",
-                        eyas_text::shown(&known)
-                    ))),
+            let sql = "SELECT address, join_text, folder_id, domain, keep_bytes FROM site WHERE name = ?1";
+            if let Some(row) = db.query(sql, values![name])?.first() {
+                let (known, known_join, known_folder) = (row.text(0), row.maybe_text(1), row.maybe_text(2));
+                let is_same = match (known_folder.as_deref(), new.folder_id) {
+                    (Some(known), Some(new)) => known == new,
+                    // One of them was never looked at.
+                    _ => (known.as_str(), known_join.as_deref()) == (address, join),
                 };
+                if !is_same && !new.replaces {
+                    return Err(Error::Conflict(format!(
+                        "there is a site `{name}` already, at {}, and this is another folder: choose another name, or \
+                         say --replace if that one is gone for good",
+                        eyas_text::shown(&known)
+                    )));
+                }
+                let (domain, kept) = (row.text(3), row.maybe_int(4));
+                let sql = "UPDATE site SET address = ?2, join_text = ?3, seen_ms = ?4, sealed_trail = 0, \
+                           domain = ?5, keep_bytes = ?6 WHERE name = ?1";
+                let domain = new.domain.unwrap_or(&domain);
+                let keep = new.keep_bytes.map(|keep| i64::try_from(keep).unwrap_or(i64::MAX)).or(kept);
+                db.execute(sql, values![name, address, join, now_ms, domain, keep])?;
+                return trail(db, caller, "site", None, &format!("{name} at {address}"), now_ms);
             }
             let sql = "INSERT INTO site (name, address, domain, state, keep_bytes, added_ms, seen_ms, join_text) \
                        VALUES (?1, ?2, ?3, 'up', ?4, ?5, ?5, ?6)";
@@ -224,12 +241,29 @@ impl Catalog {
         })
     }
 
-    /// Where a site is, and the join file of its store, if it is one.
-    pub(crate) fn address(&self, site: &str) -> Result<(String, Option<String>)> {
+    pub(crate) fn address(&self, site: &str) -> Result<Address> {
         let db = &mut **self.db();
         let id = site_id(db, site)?;
-        let rows = db.query("SELECT address, join_text FROM site WHERE id = ?1", values![id])?;
-        Ok((rows[0].text(0), rows[0].maybe_text(1)))
+        let rows = db.query("SELECT address, join_text, folder_id FROM site WHERE id = ?1", values![id])?;
+        let row = &rows[0];
+        Ok(Address { address: row.text(0), join: row.maybe_text(1), folder_id: row.maybe_text(2) })
+    }
+
+    pub(crate) fn set_folder_id(&self, site: &str, folder_id: &str) -> Result<()> {
+        let db = &mut **self.db();
+        db.execute("UPDATE site SET folder_id = ?2 WHERE name = ?1", values![site, folder_id]).map(|_| ())
+    }
+
+    /// A text that no other catalog has.
+    pub fn id(&self) -> Result<String> {
+        within(&mut **self.db(), |db| {
+            if let Some(row) = db.query("SELECT id FROM catalog_id", values![])?.first() {
+                return Ok(row.text(0));
+            }
+            let id = crate::folder::random_text()?;
+            db.execute("INSERT INTO catalog_id (id) VALUES (?1)", values![id.as_str()])?;
+            Ok(id)
+        })
     }
 
     /// The newest row of the trail, and for each site the newest one whose change is in its seals.
@@ -363,6 +397,26 @@ impl Catalog {
         Ok(holders)
     }
 
+    /// Those of the objects that are in a file of some version.
+    pub(crate) fn needed(&self, digests: &[Digest]) -> Result<Vec<Digest>> {
+        let db = &mut **self.db();
+        let mut needed = vec![];
+        for digests in digests.chunks(500) {
+            let places: Vec<String> = (1..=digests.len()).map(|n| format!("?{n}")).collect();
+            let sql = format!(
+                "SELECT digest FROM object o WHERE digest IN ({}) \
+                 AND EXISTS (SELECT 1 FROM file f WHERE f.object_id = o.id)",
+                places.join(", ")
+            );
+            let asked: Vec<Value> =
+                digests.iter().map(|digest| digest.as_bytes().as_slice().into()).collect();
+            for row in db.query(&sql, &asked)? {
+                needed.push(digest_of(&row, 0)?);
+            }
+        }
+        Ok(needed)
+    }
+
     /// What a site should hold, by digest.
     pub fn replicas_at(&self, site: &str) -> Result<Vec<Replica>> {
         let db = &mut **self.db();
@@ -389,6 +443,13 @@ impl Catalog {
             let site = site_id(db, site)?;
             let sql = "UPDATE replica SET state = 'deleting' WHERE site_id = ?1 AND state <> 'creating' \
                        AND NOT EXISTS (SELECT 1 FROM file f WHERE f.object_id = replica.object_id)";
+            db.execute(sql, values![site])?;
+            // A bad copy is dropped once there are as many good ones as there should be.
+            let sql = "UPDATE replica SET state = 'deleting' WHERE site_id = ?1 AND state = 'bad' AND \
+                       (SELECT count(*) FROM replica g JOIN site t ON t.id = g.site_id WHERE g.object_id = replica.object_id \
+                       AND g.state = 'ready' AND t.state <> 'gone') >= \
+                       (SELECT max(s.copies) FROM file f JOIN version v ON v.id = f.version_id AND v.state = 'committed' \
+                       JOIN data_set s ON s.id = v.set_id WHERE f.object_id = replica.object_id)";
             db.execute(sql, values![site])?;
             let sql = "SELECT o.digest FROM replica r JOIN object o ON o.id = r.object_id \
                        WHERE r.site_id = ?1 AND r.state = 'deleting'";

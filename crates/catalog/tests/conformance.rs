@@ -248,7 +248,7 @@ fn replicas_follow_what_sites_say(catalog: &Catalog) {
         address: "/other",
         domain: Some("hall"),
         keep_bytes: Some(1 << 40),
-        join: None,
+        ..NewSite::default()
     };
     catalog.add_site(&alice(), &there, NOW).unwrap();
     assert!(refusal(add_site(catalog, "there", "/third")).contains("a site `there` already"));

@@ -43,6 +43,8 @@ pub struct Object {
     pub wanted: u32,
     /// Sites with a good copy.
     pub ready: Vec<SiteNo>,
+    /// Whether a site that does not answer has a good copy.
+    pub is_away: bool,
     /// Sites that are getting one.
     pub coming: Vec<SiteNo>,
     /// Sites that may not get one, as their copy was found to be bad and is still there.
@@ -62,6 +64,8 @@ pub struct Copy {
 pub enum Short {
     /// No site has a good copy.
     Lost,
+    /// Only sites that do not answer have one.
+    Away,
     /// All sites that may have a copy have one.
     TooFewSites,
     /// The sites without one have no room.
@@ -90,7 +94,7 @@ pub fn plan(sites: &[Site], objects: &[Object]) -> Plan {
         for i in 0..missing {
             let left = (missing - i) as u32;
             if object.ready.is_empty() {
-                plan.short.push((n, left, Short::Lost));
+                plan.short.push((n, left, if object.is_away { Short::Away } else { Short::Lost }));
                 break;
             }
             match target(sites, &used, object, &having) {
@@ -163,7 +167,7 @@ mod tests {
     }
 
     fn object(wanted: u32, ready: &[SiteNo]) -> Object {
-        Object { size_bytes: 10, wanted, ready: ready.into(), coming: vec![], barred: vec![] }
+        Object { size_bytes: 10, wanted, ready: ready.into(), is_away: false, coming: vec![], barred: vec![] }
     }
 
     fn check(
@@ -212,6 +216,8 @@ mod tests {
     fn what_cannot_be_done_is_said() {
         let sites = [site(0), site(1)];
         check(&sites, &[object(3, &[])], &[], &[(0, 3, Short::Lost)]);
+        let away = Object { is_away: true, ..object(3, &[]) };
+        check(&sites, &[away], &[], &[(0, 3, Short::Away)]);
         check(&sites, &[object(3, &[0])], &[(0, 0, 1)], &[(0, 1, Short::TooFewSites)]);
         let full = [site(0), Site { used_bytes: ROOM - 9, ..site(1) }];
         check(&full, &[object(2, &[0])], &[], &[(0, 1, Short::NoRoom)]);
@@ -250,6 +256,7 @@ mod tests {
                     size_bytes: rng.below(20),
                     wanted: rng.below(4) as u32,
                     ready: some(&mut rng, 3),
+                    is_away: rng.below(2) == 0,
                     coming: some(&mut rng, 6),
                     barred: some(&mut rng, 8),
                 })

@@ -1,7 +1,7 @@
 //! What the two sides say to each other.
 
 use bytes::Bytes;
-use eyas_catalog::Condition;
+use eyas_catalog::{Condition, Place};
 use eyas_data::Digest;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -34,6 +34,9 @@ pub(crate) enum Ask {
         key: String,
         text: Bytes,
     },
+    Unseal(String),
+    /// From now on the folder is this catalog's.
+    Claim(String),
     /// A batch begins; until `Keep`, nothing is answered.
     Begin,
     /// An object of the batch begins.
@@ -55,7 +58,10 @@ pub(crate) enum Tell {
     Site {
         name: String,
         keep_bytes: Option<u64>,
+        place: Place,
     },
+    /// The number of the folder.
+    Claimed(String),
     Objects(Vec<Digest>),
     /// The number of an object in the request, and what it turned out to be.
     Found(u32, Found),

@@ -2,7 +2,7 @@
 
 use crate::protocol::{Ask, DIGESTS, PIECE_BYTES, QUEUED_BYTES, SILENCE_MAX, Tell};
 use bytes::Bytes;
-use eyas_catalog::{Arrivals, Condition, Error, Holding, Key, Reach, Result, Sealed};
+use eyas_catalog::{Arrivals, Condition, Error, Holding, Key, Place, Reach, Result, Sealed};
 use eyas_data::Digest;
 use eyas_net::{NetError, Writer};
 use eyas_wire::identity::{Identity, Join};
@@ -47,6 +47,7 @@ pub struct Remote {
     name: String,
     address: String,
     keep_bytes: Option<u64>,
+    place: Place,
     identity: Identity,
     idle: Mutex<Vec<Link>>,
 }
@@ -69,13 +70,16 @@ impl Remote {
             name,
             address: join.address,
             keep_bytes: None,
+            place: Place { folder_id: String::new(), catalog: None, free_bytes: 0 },
             identity: join.identity,
             idle: Mutex::default(),
         };
         let mut link = remote.link()?;
         link.send(&Ask::Site);
         match link.next().map_err(|reason| remote.away(reason))? {
-            Tell::Site { name, keep_bytes } => (remote.name, remote.keep_bytes) = (name, keep_bytes),
+            Tell::Site { name, keep_bytes, place } => {
+                (remote.name, remote.keep_bytes, remote.place) = (name, keep_bytes, place);
+            }
             other => return Err(remote.unexpected(other)),
         }
         remote.put_back(link);
@@ -144,6 +148,26 @@ impl Remote {
 impl Holding for Remote {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn claim(&self, catalog: &str) -> Result<String> {
+        let mut link = self.link()?;
+        link.send(&Ask::Claim(catalog.into()));
+        match link.next().map_err(|reason| self.away(reason))? {
+            Tell::Claimed(folder_id) => {
+                self.put_back(link);
+                Ok(folder_id)
+            }
+            other => Err(self.unexpected(other)),
+        }
+    }
+
+    fn unseal(&self, key: &Key) -> Result<()> {
+        self.ask(&Ask::Unseal(key.to_string()), &mut Some)
     }
 
     fn batch(&self) -> Result<Box<dyn Arrivals + '_>> {

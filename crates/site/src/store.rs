@@ -54,7 +54,7 @@ impl Store {
     /// # Errors
     /// The folder cannot be read.
     pub fn new(folder: Folder, options: StoreOptions) -> eyas_catalog::Result<Store> {
-        folder.clear_incoming()?;
+        folder.clear_incoming(Duration::ZERO)?;
         let held_bytes = AtomicU64::new(folder.held_bytes()?);
         let pace = options.rate_bytes_per_s.map(Pace::new);
         Ok(Store {
@@ -196,7 +196,13 @@ impl Answering<'_> {
         match ask {
             Ask::Site => {
                 let keep_bytes = self.store.options.keep_bytes;
-                return Ok(Tell::Site { name: folder.name().to_owned(), keep_bytes });
+                // Whose it is may have changed since the store began.
+                let mut place = folder.again()?.place().clone();
+                if let Some(most) = keep_bytes {
+                    let taken = self.store.held_bytes() + self.store.arriving_bytes.load(Ordering::Relaxed);
+                    place.free_bytes = place.free_bytes.min(most.saturating_sub(taken));
+                }
+                return Ok(Tell::Site { name: folder.name().to_owned(), keep_bytes, place });
             }
             Ask::Objects => {
                 let objects = folder.objects()?;
@@ -241,6 +247,12 @@ impl Answering<'_> {
                     return Err(Stopped::Failed("the seal is of another version".into()));
                 }
                 folder.seal(&sealed.key, &text)?;
+            }
+            Ask::Unseal(key) => {
+                folder.unseal(&key.parse()?)?;
+            }
+            Ask::Claim(catalog) => {
+                return Ok(Tell::Claimed(folder.claim(eyas_text::line_of(&catalog).to_string().as_str())?));
             }
             Ask::Begin => self.take_batch()?,
             Ask::Add | Ask::Piece(_) | Ask::Whole(_) | Ask::Broken | Ask::Undo | Ask::Keep | Ask::Abandon => {

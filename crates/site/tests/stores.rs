@@ -1,6 +1,6 @@
 //! A catalog whose sites are real stores, each served over TLS on loopback.
 
-use eyas_catalog::{Caller, Catalog, Condition, Folder, Holding, Key, NewSite, Put, SiteState};
+use eyas_catalog::{Caller, Catalog, Condition, Folder, Holding, Joining, Key, NewSite, Put, SiteState};
 use eyas_data::Digest;
 use eyas_site::{Remote, Store, StoreOptions, Stores};
 use eyas_wire::identity::{Identity, Join};
@@ -62,7 +62,7 @@ impl Served {
             keep_bytes: remote.keep_bytes(),
             ..NewSite::default()
         };
-        catalog.add_site(&alice(), &new, NOW).unwrap();
+        catalog.join_site(&alice(), &remote, &new, Joining::Comes, NOW).unwrap();
     }
 
     fn end(&mut self) {
@@ -95,7 +95,7 @@ fn put(catalog: &Catalog, root: &Path, site: &str, files: &[(&str, usize)], copi
     let sources = [source];
     let what = Put { sources: &sources, label: "set", copies: Some(copies), tags: &[], now_ms: NOW };
     let holding = catalog.holding(site).unwrap();
-    eyas_catalog::put(catalog, &*holding, &alice(), &what, &mut |_, _| {}).unwrap()
+    eyas_catalog::put(catalog, &*holding, &alice(), &what, &mut |_, _| {}).unwrap().key
 }
 
 fn content(name: &str, n_bytes: usize) -> Vec<u8> {
@@ -159,10 +159,12 @@ fn data_is_put_into_stores_copied_between_them_and_read_back() {
     assert_eq!((rebuilt.n_versions, rebuilt.n_good, rebuilt.n_bad), (1, 4, 0));
     anew.reader(&alice(), &key, NOW).unwrap().get_all(&other.join("got")).unwrap();
 
-    // What nobody needs is removed from the stores, and their room is free again.
+    // What nobody needs is removed from the stores, and their room is free again; not from the one that was taken over.
     catalog.remove(&alice(), &"set".parse().unwrap(), NOW).unwrap();
-    assert_eq!(catalog.repair(NOW, &mut |_| {}).unwrap().n_removed, 8);
-    assert_eq!((one.store.held_bytes(), two.remote().objects().unwrap()), (0, vec![]));
+    let repair = catalog.repair(NOW, &mut |_| {}).unwrap();
+    assert_eq!((repair.n_removed, repair.away.len()), (4, 1), "{repair:?}");
+    assert_eq!((one.store.held_bytes(), one.remote().objects().unwrap()), (0, vec![]));
+    assert_eq!(two.remote().objects().unwrap().len(), 4);
 }
 
 #[test]
@@ -371,4 +373,154 @@ fn a_member_that_says_odd_things_does_not_end_the_store() {
     batch.keep().unwrap();
     assert_eq!(remote.objects().unwrap(), [Digest::of(b"whole")]);
     assert!(fs::read_dir(one.path.join("seals")).unwrap().next().is_none());
+}
+
+/// Another catalog may not use a store, unless it takes it over because the first one is lost.
+#[test]
+fn a_store_belongs_to_one_catalog() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = Served::start(dir.path(), "one", StoreOptions::default());
+    let first = catalog(dir.path());
+    one.add_to(&first);
+    let key = put(&first, dir.path(), "one", &FILES, 1);
+    let other = dir.path().join("other");
+    fs::create_dir(&other).unwrap();
+    let second = catalog(&other);
+    let remote = one.remote();
+    let new = NewSite { name: "one", address: &one.address, join: Some(&one.join), ..NewSite::default() };
+    let refused = second.join_site(&alice(), &remote, &new, Joining::Comes, NOW).unwrap_err().to_string();
+    assert!(refused.contains("belongs to another catalog"), "{refused}");
+    assert_eq!(second.sites().unwrap(), []);
+    second.rebuild(&alice(), &remote, &new, NOW).unwrap();
+    second.reader(&alice(), &key, NOW).unwrap().get_all(&other.join("got")).unwrap();
+    // The first one may not remove what is not its own any more.
+    let refused = first.holding("one").err().unwrap().to_string();
+    assert!(refused.contains("belongs to another catalog"), "{refused}");
+}
+
+/// A store of the same name with another folder is not taken for the one that is known.
+#[test]
+fn another_folder_of_the_same_name_replaces_nothing_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (dir.path().join("a"), dir.path().join("b"));
+    let mut one = Served::start(&first, "one", StoreOptions::default());
+    let two = Served::start(dir.path(), "two", StoreOptions::default());
+    let catalog = catalog(dir.path());
+    one.add_to(&catalog);
+    two.add_to(&catalog);
+    let key = put(&catalog, dir.path(), "one", &FILES, 2);
+    catalog.repair(NOW, &mut |_| {}).unwrap();
+    let empty = Served::start(&second, "one", StoreOptions::default());
+    let remote = empty.remote();
+    let new = NewSite { name: "one", address: &empty.address, join: Some(&empty.join), ..NewSite::default() };
+    let refused = catalog.join_site(&alice(), &remote, &new, Joining::Comes, NOW).unwrap_err().to_string();
+    assert!(refused.contains("this is another folder") && refused.contains("--replace"), "{refused}");
+    assert_eq!(catalog.audit("one", NOW, &mut |_| {}).unwrap().n_good, 4);
+    // The disk is gone for good: the new folder takes its place, and the repair sees that it is empty.
+    one.end();
+    catalog.join_site(&alice(), &remote, &new, Joining::Replaces, NOW).unwrap();
+    let repair = catalog.repair(NOW, &mut |_| {}).unwrap();
+    assert_eq!((repair.n_copies, repair.short.len()), (4, 0), "{repair:?}");
+    assert_eq!(catalog.audit("one", NOW, &mut |_| {}).unwrap().n_good, 4);
+    drop(two);
+    catalog.reader(&alice(), &key, NOW).unwrap().get_all(&dir.path().join("got")).unwrap();
+}
+
+/// A copy that was missing and is there again is a copy again.
+#[test]
+fn copies_that_come_back_are_taken_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = Served::start(dir.path(), "one", StoreOptions::default());
+    let catalog = catalog(dir.path());
+    one.add_to(&catalog);
+    let key = put(&catalog, dir.path(), "one", &FILES, 1);
+    fs::rename(one.path.join("objects"), dir.path().join("aside")).unwrap();
+    fs::create_dir(one.path.join("objects")).unwrap();
+    assert_eq!(catalog.audit("one", NOW, &mut |_| {}).unwrap().missing.len(), 4);
+    fs::remove_dir(one.path.join("objects")).unwrap();
+    fs::rename(dir.path().join("aside"), one.path.join("objects")).unwrap();
+    // One of them is damaged: it stays what it is.
+    damage(&object_path(&one.path, b"o"));
+    let audit = catalog.audit("one", NOW, &mut |_| {}).unwrap();
+    assert_eq!((audit.n_good, audit.found.len(), audit.foreign.len()), (3, 3, 1), "{audit:?}");
+    let repair = catalog.repair(NOW, &mut |_| {}).unwrap();
+    assert_eq!(repair.short.len(), 1, "{repair:?}");
+    damage(&object_path(&one.path, b"o"));
+    catalog.audit("one", NOW, &mut |_| {}).unwrap();
+    catalog.reader(&alice(), &key, NOW).unwrap().get_all(&dir.path().join("got")).unwrap();
+}
+
+/// What is no file is no copy, holds nothing up, and makes way for a good one.
+#[test]
+fn odd_things_in_the_place_of_objects_are_bad_copies() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (
+        Served::start(dir.path(), "one", StoreOptions::default()),
+        Served::start(dir.path(), "two", StoreOptions::default()),
+    );
+    let catalog = catalog(dir.path());
+    one.add_to(&catalog);
+    two.add_to(&catalog);
+    put(&catalog, dir.path(), "one", &FILES, 2);
+    catalog.repair(NOW, &mut |_| {}).unwrap();
+    let place = |n: usize| {
+        let path = object_path(&one.path, &content(FILES[n].0, FILES[n].1));
+        fs::remove_file(&path).unwrap();
+        path
+    };
+    let fifo = std::ffi::CString::new(place(1).to_str().unwrap()).unwrap();
+    // SAFETY: the path ends in NUL.
+    assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+    let directory = place(2);
+    fs::create_dir(&directory).unwrap();
+    fs::write(directory.join("x"), "x").unwrap();
+    std::os::unix::fs::symlink("/etc/hostname", place(3)).unwrap();
+    let audit = catalog.audit("one", NOW, &mut |_| {}).unwrap();
+    assert_eq!((audit.n_good, audit.bad.len(), audit.missing.len()), (1, 3, 0), "{audit:?}");
+    assert_eq!(catalog.repair(NOW, &mut |_| {}).unwrap().n_copies, 3);
+    assert_eq!(catalog.audit("one", NOW, &mut |_| {}).unwrap().n_good, 4);
+}
+
+/// A site that has no room gets what fits, and others get the rest; a bad copy goes once there are enough good ones.
+#[test]
+fn a_store_without_room_keeps_nothing_from_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = Served::start(dir.path(), "one", StoreOptions::default());
+    let limit = StoreOptions { keep_bytes: Some(100_000), ..StoreOptions::default() };
+    let small = Served::start(dir.path(), "small", limit);
+    let catalog = catalog(dir.path());
+    one.add_to(&catalog);
+    small.add_to(&catalog);
+    let key = put(&catalog, dir.path(), "one", &FILES, 2);
+    let repair = catalog.repair(NOW, &mut |_| {}).unwrap();
+    assert_eq!((repair.n_copies, repair.n_not_made, repair.away.len()), (3, 0, 0), "{repair:?}");
+    let reasons: Vec<_> = repair.short.iter().map(|short| eyas_catalog::reason_of(short.reason)).collect();
+    assert_eq!(reasons, ["the other sites have no room"]);
+
+    let two = Served::start(dir.path(), "two", StoreOptions::default());
+    two.add_to(&catalog);
+    catalog.repair(NOW, &mut |_| {}).unwrap();
+    // A bad copy at a site that gets no new ones goes away, too.
+    catalog.set_copies(&alice(), &key, 1, NOW).unwrap();
+    damage(&object_path(&small.path, b"o"));
+    assert_eq!(catalog.audit("small", NOW, &mut |_| {}).unwrap().bad.len(), 1);
+    catalog.repair(NOW, &mut |_| {}).unwrap();
+    let audit = catalog.audit("small", NOW, &mut |_| {}).unwrap();
+    assert_eq!((audit.bad.len(), audit.foreign.len()), (0, 0), "{audit:?}");
+    assert!(!object_path(&small.path, b"o").exists());
+}
+
+/// Sites that are rebuilt from do not bring back what was removed.
+#[test]
+fn what_was_removed_stays_removed_when_the_catalog_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = Served::start(dir.path(), "one", StoreOptions::default());
+    let first = catalog(dir.path());
+    one.add_to(&first);
+    put(&first, dir.path(), "one", &FILES, 1);
+    first.repair(NOW, &mut |_| {}).unwrap();
+    assert_eq!(fs::read_dir(one.path.join("seals")).unwrap().count(), 1);
+    first.remove(&alice(), &"set".parse().unwrap(), NOW).unwrap();
+    first.repair(NOW, &mut |_| {}).unwrap();
+    assert_eq!(fs::read_dir(one.path.join("seals")).unwrap().count(), 0);
 }

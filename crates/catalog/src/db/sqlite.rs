@@ -4,6 +4,7 @@ use super::{Db, Dialect, PATIENCE, Row, Value};
 use crate::error::{Error, Result};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// File systems of a network, by `statfs`'s number, on which the locks of SQLite's log do not hold: NFS, SMB (three numbers), Lustre, GPFS, BeeGFS,
@@ -46,6 +47,11 @@ impl Sqlite {
             return Err(Error::NotFound(format!(
                 "there is no catalog at {name}: `eyas data init` makes one"
             )));
+        }
+        if may_make {
+            // The keys of stores are in it. SQLite gives its other files the same mode.
+            // Where that fails, SQLite says why.
+            let _ = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE

@@ -448,7 +448,7 @@ fn keep(
     let sources = [work.outputs.clone()];
     let what =
         Put { sources: &sources, label: &label, copies: args.copies, tags: made.tags, now_ms: now_ms() };
-    let key = eyas_catalog::put(catalog, &*holding, caller, &what, &mut |_, _| {}).map_err(|error| {
+    let done = eyas_catalog::put(catalog, &*holding, caller, &what, &mut |_, _| {}).map_err(|error| {
         // A path is said as it would be in the data set. The program has run, so its input was right.
         let below = format!("{}/", work.outputs.display());
         let reason = error.to_string().replace(&below, "");
@@ -456,8 +456,9 @@ fn keep(
         Fault::new(exit, format!("{reason}; no data set was made"))
     })?;
     let from = if made.from.is_empty() { String::new() } else { format!(" on {}", made.from.join(", ")) };
+    let key = &done.key;
     let detail = format!("version {} by {}{from}", key.version.unwrap_or(0), made.command.join(" "));
-    catalog.note(caller, &key, "at-data", &detail, now_ms())?;
-    say_put(catalog, caller, &key, made.site)?;
+    catalog.note(caller, key, "at-data", &detail, now_ms())?;
+    say_put(catalog, caller, &done, made.site)?;
     Ok(Exit::Good)
 }

@@ -6,10 +6,10 @@ use crate::print::{plural, size};
 use crate::{Exit, Fault, json};
 use clap::Args;
 use eyas_catalog::{
-    Catalog, Folder, Holding, Key, NewSite, Rebuilt, Repair, ShortFile, SiteState, reason_of,
+    Catalog, Folder, Holding, Joining, Key, NewSite, Rebuilt, Repair, ShortFile, SiteState, reason_of,
 };
 use eyas_site::Remote;
-use eyas_text::{line_of, say};
+use eyas_text::{line_of, say, shown_path};
 use eyas_wire::identity::Join;
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub fn init(db: Option<&str>, args: &InitArgs) -> Result<Exit, Fault> {
         let folder = Folder::make(&std::path::absolute(&dir)?, &args.site)?;
         let (address, _) = located(&dir)?;
         let new = NewSite { name: folder.name(), address: &address, ..NewSite::default() };
-        catalog.add_site(&caller(), &new, now_ms())?;
+        catalog.join_site(&caller(), &folder, &new, Joining::Comes, now_ms())?;
     }
     let sites = catalog.sites()?;
     say!("the catalog is {}, with {}", catalog.name(), plural(sites.len() as u64, "site"));
@@ -57,7 +57,12 @@ fn located(dir: &Path) -> Result<(String, PathBuf), Fault> {
 /// A store that is named by its join file, and the text of that file.
 fn store_of(join: &Path) -> Result<(Remote, String), Fault> {
     let (_, text) = Join::read_of_store(join).map_err(|error| crate::fault::bad(error.to_string()))?;
-    Ok((Remote::connect(&text)?, text))
+    let connected = Remote::connect(&text);
+    Ok((
+        connected
+            .map_err(|error| Fault::from(error).hint(format!("the join file is {}", shown_path(join))))?,
+        text,
+    ))
 }
 
 /// The site that is up, can be reached and has the most room; folders of this machine come before stores elsewhere.
@@ -145,6 +150,9 @@ pub struct SiteArgs {
     /// already gets its new address
     #[arg(long, value_name = "FILE", conflicts_with = "name")]
     join: Option<PathBuf>,
+    /// Let it take the place of the site of its name, whose folder is gone for good
+    #[arg(long)]
+    replace: bool,
     /// What it may be lost together with, such as a room; copies are kept apart [default: its name]
     #[arg(long, value_name = "NAME")]
     domain: Option<String>,
@@ -158,13 +166,19 @@ pub struct SiteArgs {
 
 pub fn site(db: Option<&str>, args: &SiteArgs) -> Result<Exit, Fault> {
     let Opened { catalog, .. } = open(db)?;
+    let how = if args.replace { Joining::Replaces } else { Joining::Comes };
     if let (Some(name), Some(dir)) = (&args.name, &args.dir) {
         let folder = Folder::make(&std::path::absolute(dir)?, name)?;
         let (address, _) = located(dir)?;
         let domain = args.domain.as_deref();
-        let new =
-            NewSite { name: folder.name(), address: &address, domain, keep_bytes: args.keep, join: None };
-        catalog.add_site(&caller(), &new, now_ms())?;
+        let new = NewSite {
+            name: folder.name(),
+            address: &address,
+            domain,
+            keep_bytes: args.keep,
+            ..NewSite::default()
+        };
+        catalog.join_site(&caller(), &folder, &new, how, now_ms())?;
     }
     if let Some(join) = &args.join {
         let (store, text) = store_of(join)?;
@@ -174,20 +188,31 @@ pub fn site(db: Option<&str>, args: &SiteArgs) -> Result<Exit, Fault> {
             domain: args.domain.as_deref(),
             keep_bytes: args.keep.or(store.keep_bytes()),
             join: Some(&text),
+            ..NewSite::default()
         };
-        catalog.add_site(&caller(), &new, now_ms())?;
+        catalog.join_site(&caller(), &store, &new, how, now_ms())?;
     }
     let sites = catalog.sites()?;
     if args.json {
         json::write(&sites)?;
         return Ok(Exit::Good);
     }
-    for site in sites {
+    // Stores are asked all at once: one that is away answers late.
+    let answers: Vec<bool> = std::thread::scope(|scope| {
+        let ask = |name: String| {
+            let catalog = &catalog;
+            scope.spawn(move || catalog.holding(&name).is_ok())
+        };
+        let asked: Vec<_> = sites.iter().map(|site| ask(site.name.clone())).collect();
+        asked.into_iter().map(|answer| answer.join().unwrap_or(false)).collect()
+    });
+    for (site, answers) in sites.into_iter().zip(answers) {
         let keep = site.keep_bytes.map_or("no limit".to_owned(), size);
         let state = match site.state {
+            SiteState::Gone => "gone",
+            _ if !answers => "away",
             SiteState::Up => "up",
             SiteState::Draining => "draining",
-            SiteState::Gone => "gone",
         };
         show!(
             "{:<12} {state:<8} {:>14} {:>10} of {keep:<10} {:<12} {}",
@@ -218,7 +243,7 @@ pub fn copies(db: Option<&str>, args: &CopiesArgs) -> Result<Exit, Fault> {
 
 #[derive(Args)]
 pub struct AuditArgs {
-    /// Sites; without any, all that are on this machine
+    /// Sites; without any, all
     #[arg(value_name = "SITE")]
     sites: Vec<String>,
     /// Print one JSON value in place of text
@@ -229,9 +254,10 @@ pub struct AuditArgs {
 pub fn audit(db: Option<&str>, args: &AuditArgs) -> Result<Exit, Fault> {
     let Opened { catalog, now_ms, .. } = open(db)?;
     let mut names = args.sites.clone();
+    let sites = catalog.sites()?;
     if names.is_empty() {
-        let sites = catalog.sites()?.into_iter().filter(|site| site.state != SiteState::Gone);
-        names = sites.map(|site| site.name).collect();
+        let sites = sites.iter().filter(|site| site.state != SiteState::Gone);
+        names = sites.map(|site| site.name.clone()).collect();
     }
     let mut audits = vec![];
     let mut is_good = true;
@@ -242,6 +268,7 @@ pub fn audit(db: Option<&str>, args: &AuditArgs) -> Result<Exit, Fault> {
                 audits.push(audit);
             }
             Err(error) if error.is_of_database() => return Err(error.into()),
+            Err(error) if !sites.iter().any(|site| site.name == *name) => return Err(error.into()),
             Err(error) => {
                 is_good = false;
                 say!("the site `{name}` was not audited: {error}");
@@ -261,9 +288,12 @@ pub fn audit(db: Option<&str>, args: &AuditArgs) -> Result<Exit, Fault> {
                 audit.missing.len(),
                 audit.foreign.len()
             );
-            for (what, digests) in
-                [("bad", &audit.bad), ("missing", &audit.missing), ("foreign", &audit.foreign)]
-            {
+            for (what, digests) in [
+                ("bad", &audit.bad),
+                ("missing", &audit.missing),
+                ("found", &audit.found),
+                ("foreign", &audit.foreign),
+            ] {
                 for digest in digests {
                     show!("  {what:<8} {digest}");
                 }

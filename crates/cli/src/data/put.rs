@@ -5,7 +5,7 @@ use crate::fault::bad;
 use crate::print::{plural, size};
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_catalog::{Caller, Catalog, Key, Put, Rights, Subject, Tag, label_of};
+use eyas_catalog::{Caller, Catalog, Done, Key, Put, Rights, Site, SiteState, Subject, Tag, label_of};
 use eyas_text::{say, shown, shown_path};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -36,12 +36,18 @@ pub fn put(db: Option<&str>, args: PutArgs) -> Result<Exit, Fault> {
         Some(site) => site,
         None => super::keep::roomiest(&catalog)?,
     };
+    let is_draining = |known: &Site| known.name == site && known.state != SiteState::Up;
+    if catalog.sites()?.iter().any(is_draining) {
+        return Err(bad(format!(
+            "the site `{site}` gives up its copies and takes no more: name another one"
+        )));
+    }
     let holding = catalog.holding(&site)?;
     let label = label_or_new(args.label.as_deref())?;
     let what = Put { sources: &args.sources, label: &label, copies: args.copies, tags: &tags, now_ms };
     let is_live = eyas_text::stderr_is_terminal();
     let mut last = Instant::now();
-    let key = eyas_catalog::put(&catalog, &*holding, &caller, &what, &mut |n_files, n_bytes| {
+    let done = eyas_catalog::put(&catalog, &*holding, &caller, &what, &mut |n_files, n_bytes| {
         if is_live && last.elapsed() >= Duration::from_millis(200) {
             last = Instant::now();
             let _ = eyas_text::redraw_line(&format!("{}, {}", plural(n_files, "file"), size(n_bytes)));
@@ -50,12 +56,16 @@ pub fn put(db: Option<&str>, args: PutArgs) -> Result<Exit, Fault> {
     if is_live {
         let _ = eyas_text::clear_line();
     }
-    say_put(&catalog, &caller, &key?, &site)?;
+    say_put(&catalog, &caller, &done?, &site)?;
     Ok(Exit::Good)
 }
 
 /// Says what was put, and prints the label alone on standard output.
-pub fn say_put(catalog: &Catalog, caller: &Caller, key: &Key, site: &str) -> Result<(), Fault> {
+pub fn say_put(catalog: &Catalog, caller: &Caller, done: &Done, site: &str) -> Result<(), Fault> {
+    let key = &done.key;
+    if let Some(error) = &done.unsealed {
+        say!("the site did not write down what the version is ({error}); `eyas data repair` tries again");
+    }
     let set = catalog.show(caller, key)?;
     let version = set.versions.iter().find(|version| Some(version.number) == key.version);
     let version = version.expect("it was just committed");

@@ -63,10 +63,21 @@ pub fn store(args: StoreArgs) -> Result<Exit, Fault> {
     let cannot = |error: eyas_wire::identity::IdentityError| Fault::new(Exit::Other, error);
     let identity = Identity::load_or_generate(&dir.join("identity.json")).map_err(cannot)?;
     let join_path = args.join.unwrap_or_else(|| dir.join("join.json"));
+    let port_before = Join::read_of_store(&join_path)
+        .ok()
+        .and_then(|(join, _)| join.address.rsplit_once(':')?.1.parse::<u16>().ok());
     service_runtime().block_on(async {
         let (listener, bound) = places::listen(&args.listen, &dir)
             .await
             .map_err(|error| Fault::new(Exit::Other, format!("cannot listen on {}: {error}", args.listen)))?;
+        // A catalog knows a store by its port.
+        if let (Some(before), true) = (port_before, args.listen.ends_with(":0"))
+            && before != bound.port()
+        {
+            say!(
+                "the port {before} that it had is not free: catalogs find it again after `eyas data site --join` with its new file"
+            );
+        }
         let address = args.advertise.unwrap_or_else(|| places::advertised(bound));
         let mut join = Join::new(address, name.clone(), dir.display().to_string(), identity.clone());
         join.store = Some(name.clone());
