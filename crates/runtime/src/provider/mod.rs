@@ -177,8 +177,10 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
             .and_then(|()| sweep::claim(share, dispatcher_dir))
             .map_err(|source| ProviderError::Share { path: share.dir().into(), source })?;
     }
-    // Blocks of this machine end with whoever started them.
-    let ended_max = if options.elsewhere.is_some() { ended::ended_max(dispatcher_dir) } else { 0 };
+    // Blocks of this machine end with whoever started them. Hosts have their numbers for good, so one that was ended has
+    // another block later.
+    let is_numbered_once = options.elsewhere.is_some() && options.blocks.number_max == u32::MAX;
+    let ended_max = if is_numbered_once { ended::ended_max(dispatcher_dir) } else { 0 };
     let blocks = BlockConfig { ended_max, ..options.blocks };
     let mut provider = Provider {
         client,
