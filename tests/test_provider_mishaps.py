@@ -27,15 +27,14 @@ def batch(tmp_path: Path) -> Batch:
 
 
 def kill_parts(eyas: Eyas, *parts: str) -> None:
-    """`kill -9` of these parts of every cluster, which may just be starting."""
+    """`kill -9` of these parts of every cluster."""
+    for pid in running_parts(eyas, *parts):
+        os.kill(pid, signal.SIGKILL)
 
-    def found() -> list[tuple[int, str]]:
-        return [(pid, words[1]) for pid, command in eyas.left_behind() if len(words := command.split()) > 1]
 
-    wait_until(lambda: all(any(name == part for _, name in found()) for part in parts), f"{parts} to run")
-    for pid, name in found():
-        if name in parts:
-            os.kill(pid, signal.SIGKILL)
+def running_parts(eyas: Eyas, *parts: str) -> list[int]:
+    named = [(pid, command.split()[1:2]) for pid, command in eyas.left_behind()]
+    return [pid for pid, name in named if name and name[0] in parts]
 
 
 def run_with(eyas: Eyas, batch: Batch, tasks: Path, *options: str, lease: str = "60s") -> Background:
@@ -72,6 +71,8 @@ def test_a_provider_that_is_killed_again_and_again_ends_the_run_and_leaves_nothi
         kill_parts(eyas, "provider")
         starts.append(len(starts) + 1)
         wait_until(lambda: running.stderr.count("is started again") == len(starts), "the next start")
+        # The note comes before the process.
+        wait_until(lambda: running_parts(eyas, "provider"), "the next provider")
     kill_parts(eyas, "provider")
     done = running.wait(status=3)
     said = "error: the provider ended: signal: 9 (SIGKILL)\nhint: the same command with --resume goes on\n"
