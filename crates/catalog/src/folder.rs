@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -185,15 +185,24 @@ fn open_object(path: &Path) -> io::Result<Option<fs::File>> {
         Ok(file) if file.metadata()?.is_file() => Ok(Some(file)),
         Ok(_) => Err(io::ErrorKind::InvalidData.into()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        // Its owner should be able to read it. That somebody else may not says nothing about it.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && is_ours(path) => {
+            Err(io::ErrorKind::InvalidData.into())
+        }
         Err(error) => Err(error),
     }
 }
 
+fn is_ours(path: &Path) -> bool {
+    // SAFETY: it takes nothing and cannot fail.
+    fs::symlink_metadata(path).is_ok_and(|found| found.uid() == unsafe { libc::geteuid() })
+}
+
 /// Whether an error says that this object is lost, and nothing about the site: a disk that cannot give its bytes back, something
-/// else in its place, no right to read it.
+/// else in its place.
 fn is_of_object(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EIO | libc::ELOOP | libc::ENXIO | libc::ENOTDIR))
-        || matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied)
+        || error.kind() == io::ErrorKind::InvalidData
 }
 
 /// Removes a file, or what has taken its place.
@@ -223,29 +232,15 @@ fn mark(root: &Path, marker: &Marker) -> Result<()> {
 
 /// 128 bits that nobody can guess, in hexadecimal digits.
 pub(crate) fn random_text() -> Result<String> {
-    let mut bytes = [0; 16];
-    // SAFETY: the buffer has room for the bytes that are asked for.
-    match unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) } {
-        16 => Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
-        _ => Err(Error::Conflict(format!("no random number: {}", io::Error::last_os_error()))),
-    }
+    let bytes: [u8; 16] =
+        eyas_data::random_bytes().map_err(|error| Error::Failed(format!("no random number: {error}")))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Bytes that a user without special rights may still write to the disk of a folder.
+/// Bytes that this user may still write to the disk of a folder. One that does not say has room.
 fn free_bytes(root: &Path) -> Result<u64> {
-    use std::os::unix::ffi::OsStrExt;
-    let path = std::ffi::CString::new(root.as_os_str().as_bytes())
-        .map_err(|error| Error::bad(format!("{} is no path: {error}", shown_path(root))))?;
-    let mut found = std::mem::MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: the path ends in NUL, and the structure is filled where the answer is 0.
-    match unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) } {
-        0 => {
-            // SAFETY: as above.
-            let found = unsafe { found.assume_init() };
-            Ok(found.f_bavail.saturating_mul(found.f_frsize))
-        }
-        _ => Err(io_error("look at", root, &io::Error::last_os_error())),
-    }
+    let folder = fs::File::open(root).map_err(|error| io_error("open", root, &error))?;
+    Ok(eyas_storage::free_bytes(&folder).unwrap_or(u64::MAX))
 }
 
 fn list(path: &Path) -> Result<fs::ReadDir> {

@@ -75,8 +75,7 @@ impl Catalog {
             "" => None,
             folder_id => Some(folder_id),
         };
-        let replaces = new.replaces || how == Joining::Replaces;
-        self.add_site(caller, &NewSite { folder_id, replaces, ..*new }, now_ms)?;
+        self.put_site(caller, new, folder_id, how == Joining::Replaces, now_ms)?;
         self.set_folder_id(new.name, &holding.claim(&id)?)
     }
 

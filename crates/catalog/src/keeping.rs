@@ -118,8 +118,9 @@ impl Catalog {
 
     /// Compares what the catalog knows of a site that came, or came back, with what is there.
     fn take_stock(&self, holding: &dyn Holding, now_ms: i64) -> Result<()> {
-        let there: HashSet<Digest> = holding.objects()?.into_iter().collect();
+        // What comes while this looks is in the list of objects at least, and so is not taken for lost.
         let replicas = self.replicas_at(holding.name())?;
+        let there: HashSet<Digest> = holding.objects()?.into_iter().collect();
         let known: HashSet<Digest> = replicas.iter().map(|replica| replica.digest).collect();
         let is_lost =
             |replica: &&Replica| replica.state == ReplicaState::Ready && !there.contains(&replica.digest);
@@ -205,15 +206,20 @@ impl Catalog {
             });
             match holding {
                 Ok(holding) => {
-                    let room = site.size_bytes.saturating_add(holding.place().free_bytes);
-                    let keep_bytes = site.keep_bytes.unwrap_or(NO_LIMIT).min(room);
-                    reached.insert(site.name, Reached { holding, keep_bytes, is_full: false });
+                    reached.insert(site.name, Reached { holding, keep_bytes: 0 });
                 }
                 Err(error) if !error.is_of_database() => {
                     repair.away.push((site.name, error.reason()));
                 }
                 Err(error) => return Err(error),
             }
+        }
+        // The room is beside what a site was found to have.
+        for site in self.sites()? {
+            reached.entry(site.name).and_modify(|reached| {
+                let room = site.size_bytes.saturating_add(reached.holding.place().free_bytes);
+                reached.keep_bytes = site.keep_bytes.unwrap_or(NO_LIMIT).min(room);
+            });
         }
         // What turns out to be damaged, full or away changes what can be done, so it is planned again.
         for _ in 0..ROUNDS_MAX {
@@ -259,12 +265,7 @@ impl Catalog {
             .map(|site| replication::Site {
                 domain: domains.partition_point(|domain| *domain < &*site.domain) as u32,
                 takes_copies: takes(site),
-                // What could not be written once is not tried again in this repair.
-                keep_bytes: match reached.get(&site.name) {
-                    Some(reached) if reached.is_full => 0,
-                    Some(reached) => reached.keep_bytes,
-                    None => 0,
-                },
+                keep_bytes: reached.get(&site.name).map_or(0, |reached| reached.keep_bytes),
                 used_bytes: site.size_bytes,
             })
             .collect();
@@ -298,7 +299,7 @@ impl Catalog {
             let n_planned = copies.len() as u64;
             let to = &sites[copies[0].to].name;
             // A site that went away or is full meanwhile is not asked again.
-            let takes = reached.get(to).is_some_and(|site| !site.is_full);
+            let takes = reached.get(to).is_some_and(|site| site.keep_bytes > 0);
             copies.retain(|copy| takes && reached.contains_key(&sites[copy.from].name));
             if copies.is_empty() {
                 n_not_made += n_planned;
@@ -306,10 +307,10 @@ impl Catalog {
             }
             let (made, away) = match self.make_copies(&copies, &objects, &sites, reached, now_ms) {
                 Ok(Made { copies, away }) => (copies, away),
-                // It may still be read.
+                // It may still be read, and is not written to again in this repair.
                 Err(error) if !error.is_of_database() => {
                     repair.away.push((to.clone(), error.reason()));
-                    reached.entry(to.clone()).and_modify(|site| site.is_full = true);
+                    reached.entry(to.clone()).and_modify(|site| site.keep_bytes = 0);
                     (vec![], BTreeMap::new())
                 }
                 Err(error) => return Err(error),
@@ -353,10 +354,8 @@ fn in_batches(mut copies: Vec<Copy>, objects: &[Needed]) -> Vec<Vec<Copy>> {
 /// A site that a repair has reached.
 struct Reached {
     holding: Box<dyn Holding>,
-    /// Most bytes that it can keep, by the catalog's limit, its own and its disk's.
+    /// Most bytes that it can keep, by the catalog's limit, its own and its disk's; 0: it could not be written to.
     keep_bytes: u64,
-    /// It could not be written to.
-    is_full: bool,
 }
 
 /// Copies that were made at a site.

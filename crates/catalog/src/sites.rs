@@ -95,10 +95,6 @@ pub struct NewSite<'a> {
     pub domain: Option<&'a str>,
     /// Most bytes that it keeps.
     pub keep_bytes: Option<u64>,
-    /// See [`crate::Place::folder_id`].
-    pub folder_id: Option<&'a str>,
-    /// Whether it takes the place of another folder that had its name.
-    pub replaces: bool,
 }
 
 /// Where a site is.
@@ -206,18 +202,30 @@ impl Catalog {
     /// # Errors
     /// [`Error::Conflict`]: there is another site of that name.
     pub fn add_site(&self, caller: &Caller, new: &NewSite<'_>, now_ms: i64) -> Result<()> {
+        self.put_site(caller, new, None, false, now_ms)
+    }
+
+    /// As [`Catalog::add_site`], of a folder that was looked at; `replaces`: it takes the place of another one that had its name.
+    pub(crate) fn put_site(
+        &self,
+        caller: &Caller,
+        new: &NewSite<'_>,
+        folder_id: Option<&str>,
+        replaces: bool,
+        now_ms: i64,
+    ) -> Result<()> {
         let NewSite { name, address, join, .. } = *new;
         check_label(name)?;
         within(&mut **self.db(), |db| {
             let sql = "SELECT address, join_text, folder_id, domain, keep_bytes FROM site WHERE name = ?1";
             if let Some(row) = db.query(sql, values![name])?.first() {
                 let (known, known_join, known_folder) = (row.text(0), row.maybe_text(1), row.maybe_text(2));
-                let is_same = match (known_folder.as_deref(), new.folder_id) {
+                let is_same = match (known_folder.as_deref(), folder_id) {
                     (Some(known), Some(new)) => known == new,
                     // One of them was never looked at.
                     _ => (known.as_str(), known_join.as_deref()) == (address, join),
                 };
-                if !is_same && !new.replaces {
+                if !is_same && !replaces {
                     return Err(Error::Conflict(format!(
                         "there is a site `{name}` already, at {}, and this is another folder: choose another name, or \
                          say --replace if that one is gone for good",
@@ -256,9 +264,17 @@ impl Catalog {
 
     /// A text that no other catalog has.
     pub fn id(&self) -> Result<String> {
-        within(&mut **self.db(), |db| {
-            if let Some(row) = db.query("SELECT id FROM catalog_id", values![])?.first() {
-                return Ok(row.text(0));
+        let known = |db: &mut dyn Db| -> Result<Option<String>> {
+            Ok(db.query("SELECT id FROM catalog_id", values![])?.first().map(|row| row.text(0)))
+        };
+        let db = &mut **self.db();
+        // Each look at a site asks for it, and takes no lock for that.
+        if let Some(id) = known(db)? {
+            return Ok(id);
+        }
+        within(db, |db| {
+            if let Some(id) = known(db)? {
+                return Ok(id);
             }
             let id = crate::folder::random_text()?;
             db.execute("INSERT INTO catalog_id (id) VALUES (?1)", values![id.as_str()])?;

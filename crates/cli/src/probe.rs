@@ -132,16 +132,7 @@ fn try_scratch(dir: &Path) -> std::io::Result<()> {
 }
 
 fn free_bytes(dir: &Path) -> u64 {
-    use std::os::unix::ffi::OsStrExt;
-    let Ok(path) = std::ffi::CString::new(dir.as_os_str().as_bytes()) else { return 0 };
-    // SAFETY: the path is a C string, and the place for the answer is ours.
-    unsafe {
-        let mut found: libc::statvfs = std::mem::zeroed();
-        match libc::statvfs(path.as_ptr(), &mut found) {
-            0 => (found.f_bavail as u64).saturating_mul(found.f_frsize as u64),
-            _ => 0,
-        }
-    }
+    std::fs::File::open(dir).ok().and_then(|folder| eyas_storage::free_bytes(&folder)).unwrap_or(0)
 }
 
 /// What is wrong with a node: one sentence, and what to do about it.

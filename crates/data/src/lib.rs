@@ -28,3 +28,13 @@ pub use peer::{
     TicketKey,
 };
 pub use store::{Dropped, Incoming, LinkAbility, Reservation, Store, Stored, Usage};
+
+/// Bytes from the operating system that nobody can guess; at most 256.
+pub fn random_bytes<const N: usize>() -> std::io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    // SAFETY: the buffer is as long as said and lives through the call.
+    match unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), N, 0) } {
+        n if n == N as isize => Ok(bytes),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}

@@ -3,7 +3,7 @@
 use crate::pace::Pace;
 use crate::protocol::{Ask, BEAT, DIGESTS, PIECE_BYTES, QUEUED_BYTES, Tell};
 use bytes::Bytes;
-use eyas_catalog::{Folder, Holding, Sealed};
+use eyas_catalog::{Arrivals, Folder, Holding, Sealed};
 use eyas_data::Digest;
 use eyas_net::{Reader, Writer};
 use eyas_wire::identity::Identity;
@@ -114,10 +114,10 @@ fn take_off(from: &AtomicU64, n_bytes: u64) {
     let _ = from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
 }
 
-/// Gives its place back also when serving panics.
-struct Place(Arc<Store>);
+/// A connection that is counted, also when serving it panics.
+struct Counted(Arc<Store>);
 
-impl Drop for Place {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.n_connections.fetch_sub(1, Ordering::Relaxed);
     }
@@ -125,7 +125,7 @@ impl Drop for Place {
 
 async fn converse(store: Arc<Store>, mut reader: Reader, writer: Writer) {
     let n_before = store.n_connections.fetch_add(1, Ordering::Relaxed);
-    let place = Place(store.clone());
+    let counted = Counted(store.clone());
     if n_before >= CONNECTIONS_MAX {
         let reason = format!("it serves {CONNECTIONS_MAX} connections already: try again later");
         writer.send(&Tell::Failed(reason));
@@ -146,7 +146,7 @@ async fn converse(store: Arc<Store>, mut reader: Reader, writer: Writer) {
     let (asks, inbox) = mpsc::channel(WAITING);
     let handle = Handle::current();
     let begun = thread::Builder::new().name("site".into()).spawn(move || {
-        Answering { store: &place.0, inbox, writer, handle }.run();
+        Answering { store: &counted.0, inbox, writer, handle }.run();
     });
     if begun.is_ok() {
         // A thread that gives the connection up ends it.
@@ -265,21 +265,12 @@ impl Answering<'_> {
     fn read(&self, digest: Digest) -> Result<Tell, Stopped> {
         let Some(mut object) = self.store.folder.open(digest)? else { return Ok(Tell::Missing) };
         loop {
-            let mut piece = vec![0; PIECE_BYTES];
-            let mut n = 0;
-            while n < piece.len() {
-                match object.read(&mut piece[n..]) {
-                    Ok(0) => break,
-                    Ok(more) => n += more,
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(Stopped::Failed(error.to_string())),
-                }
-            }
-            if n == 0 {
+            let mut piece = Vec::with_capacity(PIECE_BYTES);
+            let read = object.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut piece);
+            if read.map_err(|error| error.to_string())? == 0 {
                 return Ok(Tell::Done);
             }
-            piece.truncate(n);
-            self.store.slow_down(n);
+            self.store.slow_down(piece.len());
             self.send(&Tell::Piece(piece.into()))?;
         }
     }
@@ -302,31 +293,22 @@ impl Answering<'_> {
                 }
                 Some(Ask::Add) => {
                     let mut object = Incoming::new(&mut self.inbox, &mut taken);
-                    let mut reason = None;
-                    if let Ok(batch) = &mut batch {
-                        reason = match (batch.add(&mut object), object.end()) {
-                            (_, None) => return Err(Gone.into()),
-                            (Ok((found, _)), Some(End::Whole(sent))) if found == sent => None,
-                            (Ok(_), Some(_)) => Some("an object changed on its way".into()),
-                            (Err(_), Some(End::Broken)) => batch.undo().err().map(|error| error.to_string()),
-                            (Err(error), Some(End::Whole(_))) => Some(error.to_string()),
-                        };
-                    }
-                    let end = object.end();
-                    is_dropped = matches!(end, Some(End::Broken));
-                    if let Some(reason) = reason {
-                        batch = Err(reason);
-                    }
-                    if end.is_none() {
-                        return Err(Gone.into());
-                    }
+                    let added = batch.as_mut().ok().map(|batch| batch.add(&mut object));
+                    let Some(end) = object.end() else { return Err(Gone.into()) };
+                    is_dropped = matches!(end, End::Broken);
+                    let failure = match (added, end) {
+                        (None, _) => None,
+                        (Some(Ok((found, _))), End::Whole(sent)) if found == sent => None,
+                        (Some(Ok(_)), _) => Some("an object changed on its way".into()),
+                        (Some(Err(_)), End::Broken) => undo(&mut batch),
+                        (Some(Err(error)), End::Whole(_)) => Some(error.to_string()),
+                    };
+                    batch = failure.map_or(batch, Err);
                 }
                 Some(Ask::Undo) if is_dropped => is_dropped = false,
                 Some(Ask::Undo) => {
                     taken.undo();
-                    if let Ok(Err(error)) = batch.as_mut().map(|batch| batch.undo()) {
-                        batch = Err(error.to_string());
-                    }
+                    batch = undo(&mut batch).map_or(batch, Err);
                 }
                 Some(_) => batch = Err("a batch has only objects in it".into()),
             }
@@ -341,6 +323,11 @@ impl Answering<'_> {
             Ok(false) | Err(_) => Err(Gone),
         }
     }
+}
+
+/// Takes back what was added last to a batch that has not failed; why that cannot be done.
+fn undo(batch: &mut Result<Box<dyn Arrivals + '_>, String>) -> Option<String> {
+    batch.as_mut().ok()?.undo().err().map(|error| error.to_string())
 }
 
 /// Why a request was not carried out.

@@ -93,12 +93,7 @@ pub fn label_or_new(label: Option<&str>) -> Result<String, Fault> {
 
 /// 64 bits that nobody can guess.
 pub fn random() -> Result<u64, Fault> {
-    let mut bytes = [0; 8];
-    // SAFETY: the buffer has room for the eight bytes that are asked for.
-    match unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) } {
-        8 => Ok(u64::from_ne_bytes(bytes)),
-        _ => Err(std::io::Error::last_os_error().into()),
-    }
+    Ok(u64::from_ne_bytes(eyas_data::random_bytes()?))
 }
 
 pub fn tags_of(texts: &[String]) -> Result<Vec<Tag>, Fault> {

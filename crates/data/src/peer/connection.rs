@@ -279,7 +279,7 @@ impl Connection {
     pub(super) fn greet(&mut self, key: &TicketKey, client_id: u32) -> Result<u32> {
         const OPERATION: &str = "greet a peer";
         let lost = |e| Error::net(OPERATION, "the connection ended during the hello", e);
-        let client_nonce = nonce().map_err(lost)?;
+        let client_nonce = crate::random_bytes().map_err(lost)?;
 
         let mut hello = [0; CLIENT_HELLO_BYTES];
         put_hello(&mut hello, &client_nonce, client_id);
@@ -320,7 +320,7 @@ impl Connection {
         let mut take = Take { bytes: &rest };
         let client_nonce = take.take();
         let client_id = u32::from_le_bytes(take.take());
-        let server_nonce = nonce().map_err(lost)?;
+        let server_nonce = crate::random_bytes().map_err(lost)?;
         let hello = Hello { client_nonce, server_nonce, client_id, server_id };
 
         let mut ours = [0; SERVER_HELLO_BYTES];
@@ -415,13 +415,4 @@ fn check_prefix(prefix: &[u8; PREFIX_BYTES], operation: &'static str) -> Result<
 
 fn wrong_secret(operation: &'static str) -> Error {
     Error::new(ErrorKind::WrongSecret, operation, "it does not have the secret of this cluster")
-}
-
-fn nonce() -> io::Result<[u8; 32]> {
-    let mut bytes = [0u8; 32];
-    // SAFETY: the buffer is as long as said and lives through the call.
-    match unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) } {
-        32 => Ok(bytes),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
