@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import ROOT, Eyas, Run, Start
@@ -42,3 +43,14 @@ def lab(eyas: Eyas) -> Run:
 @pytest.fixture
 def start(eyas: Eyas) -> Start:
     return eyas.start
+
+
+@pytest.fixture
+def data(run: Run, tmp_path: Path) -> Run:
+    """`eyas data` with a catalog of its own and a site `here` in it, which is a folder."""
+
+    def call(*args: str | Path, **options: Any) -> Any:
+        return run("data", "--db", f"sqlite:{tmp_path}/catalog.db", *args, **options)
+
+    call("init", "--dir", "here")
+    return call

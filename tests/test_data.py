@@ -7,21 +7,9 @@ import os
 import shutil
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from harness import Run, wait_until
-
-
-@pytest.fixture
-def data(run: Run, tmp_path: Path) -> Run:
-    """`eyas data` with a catalog of its own and a site `here` in it."""
-
-    def call(*args: str | Path, **options: Any) -> Any:
-        return run("data", "--db", f"sqlite:{tmp_path}/catalog.db", *args, **options)
-
-    call("init", "--dir", "here")
-    return call
 
 
 def tree(folder: Path) -> dict[str, bytes]:

@@ -8,7 +8,6 @@ import random
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from harness import Background, Run, Start, wait_until
@@ -33,17 +32,6 @@ class Store:
     @property
     def join(self) -> Path:
         return self.folder / "join.json"
-
-
-@pytest.fixture
-def data(run: Run, tmp_path: Path) -> Run:
-    """`eyas data` with a catalog of its own, whose first site `here` is a folder."""
-
-    def call(*args: str | Path, **options: Any) -> Any:
-        return run("data", "--db", f"sqlite:{tmp_path}/catalog.db", *args, **options)
-
-    call("init", "--dir", "here")
-    return call
 
 
 def audited(data: Run, *sites: str) -> dict[str, tuple[int, int, int]]:

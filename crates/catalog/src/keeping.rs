@@ -419,29 +419,34 @@ impl Catalog {
         let everybody = Caller { name: "eyas".into(), groups: vec![], is_operator: true };
         let (newest, trails) = self.sealed_trails()?;
         let mut failed = vec![];
+        let sites: Vec<&dyn Holding> = sites.collect();
+        let sealed_at = |site: &&dyn Holding| trails.get(site.name()).copied().unwrap_or(0);
+        let since = sites.iter().map(sealed_at).min().unwrap_or(newest) - TRAILS_OPEN;
         let mut sealing = vec![];
-        let mut since = newest;
         for site in sites {
-            let sealed = trails.get(site.name()).copied().unwrap_or(0);
-            since = since.min(sealed);
-            // A site of which nothing is known says itself what it has.
-            match if sealed == 0 { site.seal_digests() } else { Ok(HashMap::new()) } {
+            // Where all versions are looked at, each site says first what it has.
+            match if since <= 0 { site.seal_digests().map(Some) } else { Ok(None) } {
                 Ok(known) => sealing.push((site, known)),
                 Err(error) => failed.push((site.name().to_owned(), error.reason())),
             }
         }
-        for key in self.versions("removed", since - TRAILS_OPEN)? {
-            let name = key.to_string();
-            sealing.retain(|(site, known)| {
-                if trails.get(site.name()) == Some(&0) && !known.contains_key(&name) {
-                    return true;
+        let mut at_all = |work: &dyn Fn(&dyn Holding, Option<&HashMap<String, Digest>>) -> Result<()>| {
+            sealing.retain(|(site, known)| match work(*site, known.as_ref()) {
+                Ok(()) => true,
+                Err(error) => {
+                    failed.push((site.name().to_owned(), error.reason()));
+                    false
                 }
-                let done = site.unseal(&key);
-                failed.extend(done.as_ref().err().map(|error| (site.name().to_owned(), error.reason())));
-                done.is_ok()
+            });
+        };
+        for key in self.versions("removed", since)? {
+            let name = key.to_string();
+            at_all(&|site, known| match known.is_some_and(|known| !known.contains_key(&name)) {
+                true => Ok(()),
+                false => site.unseal(&key),
             });
         }
-        for key in self.versions("committed", since - TRAILS_OPEN)? {
+        for key in self.versions("committed", since)? {
             let text = match self.sealed(&everybody, &key) {
                 Ok(sealed) => sealed.text(),
                 // It was removed meanwhile.
@@ -449,13 +454,9 @@ impl Catalog {
                 Err(error) => return Err(error),
             };
             let (digest, name) = (Digest::of(&text), key.to_string());
-            sealing.retain(|(site, known)| {
-                if known.get(&name) == Some(&digest) {
-                    return true;
-                }
-                let sealed = site.seal(&key, &text);
-                failed.extend(sealed.as_ref().err().map(|error| (site.name().to_owned(), error.reason())));
-                sealed.is_ok()
+            at_all(&|site, known| match known.and_then(|known| known.get(&name)) == Some(&digest) {
+                true => Ok(()),
+                false => site.seal(&key, &text),
             });
         }
         for (site, _) in sealing.iter().filter(|(site, _)| trails.get(site.name()) != Some(&newest)) {

@@ -414,8 +414,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_provider_that_was_gone_has_a_line_at_its_time() {
+    /// A node was requested at 20 s.
+    fn requested() -> NodesDecision {
         let decision = Decision {
             at: Timestamp(20 * S),
             policy: "demand".into(),
@@ -423,7 +423,12 @@ mod tests {
             why: Why::BelowMinimum,
             seen: Basis::default(),
         };
-        let decided = NodesDecision { decision, released: vec![] };
+        NodesDecision { decision, released: vec![] }
+    }
+
+    #[test]
+    fn a_provider_that_was_gone_has_a_line_at_its_time() {
+        let decided = requested();
         let of =
             |s: u64, is_back| shown_provider(ProviderChange { at: Timestamp(s * S), is_back }, Timestamp(0));
         let text = nodes_lines(&NodesStory {
@@ -442,13 +447,7 @@ mod tests {
 
     #[test]
     fn lost_nodes_and_restarts_have_their_lines_among_the_decisions() {
-        let decision = Decision {
-            at: Timestamp(20 * S),
-            policy: "demand".into(),
-            what: Decided::Requested { n_nodes: 1 },
-            why: Why::BelowMinimum,
-            seen: Basis::default(),
-        };
+        let decision = requested().decision;
         let loss = |s: u64, name: &str, how| {
             shown_loss(&NodeLoss { at: Timestamp(s * S), name: name.into(), how }, Timestamp(0))
         };

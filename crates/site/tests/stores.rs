@@ -1,9 +1,13 @@
 //! A catalog whose sites are real stores, each served over TLS on loopback.
 
-use eyas_catalog::{Caller, Catalog, Condition, Folder, Holding, Joining, Key, NewSite, Put, SiteState};
+use eyas_catalog::{
+    Arrivals, Caller, Catalog, Condition, Folder, Holding, Joining, Key, NewSite, Place, Put, Reach, Sealed,
+    SiteState,
+};
 use eyas_data::Digest;
 use eyas_site::{Remote, Store, StoreOptions, Stores};
 use eyas_wire::identity::{Identity, Join};
+use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -83,6 +87,15 @@ fn catalog(root: &Path) -> Catalog {
     Catalog::init(&url, NOW).unwrap().reaching(Box::new(Stores))
 }
 
+/// Stores `one` and `two`, and a catalog whose sites they are.
+fn two_stores(root: &Path) -> (Served, Served, Catalog) {
+    let start = |name| Served::start(root, name, StoreOptions::default());
+    let (one, two, catalog) = (start("one"), start("two"), catalog(root));
+    one.add_to(&catalog);
+    two.add_to(&catalog);
+    (one, two, catalog)
+}
+
 /// Puts files of these names, whose contents begin with their names.
 fn put(catalog: &Catalog, root: &Path, site: &str, files: &[(&str, usize)], copies: u32) -> Key {
     let source = root.join("source");
@@ -121,13 +134,7 @@ const FILES: [(&str, usize); 4] =
 #[test]
 fn data_is_put_into_stores_copied_between_them_and_read_back() {
     let dir = tempfile::tempdir().unwrap();
-    let (one, two) = (
-        Served::start(dir.path(), "one", StoreOptions::default()),
-        Served::start(dir.path(), "two", StoreOptions::default()),
-    );
-    let catalog = catalog(dir.path());
-    one.add_to(&catalog);
-    two.add_to(&catalog);
+    let (one, two, catalog) = two_stores(dir.path());
     let key = put(&catalog, dir.path(), "one", &FILES, 2);
     assert!(catalog.sites().unwrap().iter().all(|site| site.is_store));
     let repair = catalog.repair(NOW, &mut |_| {}).unwrap();
@@ -454,13 +461,7 @@ fn copies_that_come_back_are_taken_in() {
 #[test]
 fn odd_things_in_the_place_of_objects_are_bad_copies() {
     let dir = tempfile::tempdir().unwrap();
-    let (one, two) = (
-        Served::start(dir.path(), "one", StoreOptions::default()),
-        Served::start(dir.path(), "two", StoreOptions::default()),
-    );
-    let catalog = catalog(dir.path());
-    one.add_to(&catalog);
-    two.add_to(&catalog);
+    let (one, _two, catalog) = two_stores(dir.path());
     put(&catalog, dir.path(), "one", &FILES, 2);
     catalog.repair(NOW, &mut |_| {}).unwrap();
     let place = |n: usize| {
@@ -523,4 +524,82 @@ fn what_was_removed_stays_removed_when_the_catalog_is_made_anew() {
     first.remove(&alice(), &"set".parse().unwrap(), NOW).unwrap();
     first.repair(NOW, &mut |_| {}).unwrap();
     assert_eq!(fs::read_dir(one.path.join("seals")).unwrap().count(), 0);
+}
+
+/// A folder in which somebody puts a file while its objects are listed.
+struct Busy {
+    folder: Folder,
+    meanwhile: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Holding for Busy {
+    fn objects(&self) -> eyas_catalog::Result<Vec<Digest>> {
+        let listed = self.folder.objects();
+        (self.meanwhile)();
+        listed
+    }
+    fn name(&self) -> &str {
+        self.folder.name()
+    }
+    fn place(&self) -> &Place {
+        self.folder.place()
+    }
+    fn claim(&self, catalog: &str) -> eyas_catalog::Result<String> {
+        self.folder.claim(catalog)
+    }
+    fn batch(&self) -> eyas_catalog::Result<Box<dyn Arrivals + '_>> {
+        self.folder.batch()
+    }
+    fn open(&self, digest: Digest) -> eyas_catalog::Result<Option<Box<dyn Read + '_>>> {
+        self.folder.open(digest)
+    }
+    fn verify_all(
+        &self,
+        digests: &[Digest],
+        found: &mut dyn FnMut(usize, Condition),
+    ) -> eyas_catalog::Result<()> {
+        self.folder.verify_all(digests, found)
+    }
+    fn remove(&self, digests: &[Digest]) -> eyas_catalog::Result<()> {
+        self.folder.remove(digests)
+    }
+    fn seal(&self, key: &Key, text: &[u8]) -> eyas_catalog::Result<()> {
+        self.folder.seal(key, text)
+    }
+    fn unseal(&self, key: &Key) -> eyas_catalog::Result<()> {
+        self.folder.unseal(key)
+    }
+    fn seal_digests(&self) -> eyas_catalog::Result<HashMap<String, Digest>> {
+        self.folder.seal_digests()
+    }
+    fn seals(&self) -> eyas_catalog::Result<(Vec<Sealed>, Vec<String>)> {
+        self.folder.seals()
+    }
+}
+
+struct ReachBusy(PathBuf);
+
+impl Reach for ReachBusy {
+    fn reach(&self, _: &str, _: &str) -> eyas_catalog::Result<Box<dyn Holding>> {
+        let (root, folder) = (self.0.clone(), Folder::open(&self.0.join("one"))?);
+        let meanwhile = move || {
+            let url = format!("sqlite:{}", root.join("catalog.db").display());
+            let catalog = Catalog::open(&url, NOW).unwrap().reaching(Box::new(ReachBusy(root.clone())));
+            put(&catalog, &root, "one", &FILES, 1);
+        };
+        Ok(Box::new(Busy { folder, meanwhile: Box::new(meanwhile) }))
+    }
+}
+
+/// What is put while a site that came is compared with the catalog is not taken for lost.
+#[test]
+fn what_is_put_while_stock_is_taken_is_not_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    Folder::make(&dir.path().join("one"), "one").unwrap();
+    let catalog = catalog(dir.path()).reaching(Box::new(ReachBusy(dir.path().into())));
+    let new = NewSite { name: "one", address: "busy", join: Some("{}"), ..NewSite::default() };
+    catalog.add_site(&alice(), &new, NOW).unwrap();
+    catalog.repair(NOW, &mut |_| {}).unwrap();
+    let held = catalog.sites().unwrap()[0].n_replicas;
+    assert_eq!(held, 4, "the copies that came are known");
 }

@@ -188,7 +188,6 @@ pub fn site(db: Option<&str>, args: &SiteArgs) -> Result<Exit, Fault> {
             domain: args.domain.as_deref(),
             keep_bytes: args.keep.or(store.keep_bytes()),
             join: Some(&text),
-            ..NewSite::default()
         };
         catalog.join_site(&caller(), &store, &new, how, now_ms())?;
     }
