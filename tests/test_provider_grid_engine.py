@@ -270,6 +270,7 @@ def test_a_time_limit_that_is_shorter_than_a_task_costs_no_retry_and_is_said(
     batch.empty()
 
 
+@pytest.mark.long  # Grid Engine's clients wait half a minute for it.
 def test_a_master_that_is_down_for_a_while_stops_nothing(
     batch: GridEngine, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -17,14 +17,15 @@ from test_data import objects, spoil, tree
 class Store:
     """A store process, which can be started again where it was."""
 
-    def __init__(self, start: Start, folder: Path, *options: str) -> None:
+    def __init__(self, start: Start, folder: Path, *options: str, listen: str = "127.0.0.1") -> None:
         self.start_process = start
         self.folder = folder
+        self.listen = listen
         self.options = options
         self.process = self.start()
 
     def start(self) -> Background:
-        place = ("--dir", self.folder, "--name", self.folder.name, "--listen", "127.0.0.1:0")
+        place = ("--dir", self.folder, "--name", self.folder.name, "--listen", f"{self.listen}:0")
         self.process = self.start_process("store", *place, *self.options)
         self.process.wait_for_text("where the catalog is")
         return self.process

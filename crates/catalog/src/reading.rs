@@ -1,15 +1,20 @@
 //! From a version to files on this machine: every byte is verified, and a copy that turns out to be damaged is noted.
 
-use crate::access::{Caller, Right};
+use crate::access::{Caller, Right, known, require};
 use crate::catalog::Catalog;
 use crate::copying::beside;
+use crate::db::Db;
 use crate::error::{Error, Result};
 use crate::holding::{self, Given, Holding};
 use crate::key::Key;
+use crate::rows::{digest_of, row_of, version_of};
 use crate::sealed::File;
-use crate::sites::ReplicaState;
+use crate::sites::Site;
+use crate::sites::{ReplicaState, SiteState};
+use crate::values;
 use eyas_data::Digest;
 use eyas_text::{shown, shown_path};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
@@ -34,7 +39,129 @@ pub struct Got {
     pub sites: BTreeSet<String>,
 }
 
+/// A file that a caller may read, and the sites with a good copy of it: folders first.
+pub(crate) struct Readable {
+    pub(crate) file: File,
+    pub(crate) holders: Vec<Holder>,
+}
+
+/// A site with a copy.
+pub(crate) struct Holder {
+    pub(crate) name: String,
+    /// See [`Site::address`].
+    pub(crate) address: String,
+    pub(crate) is_store: bool,
+}
+
+impl Holder {
+    pub(crate) fn of(site: &Site) -> Holder {
+        Holder { name: site.name.clone(), address: site.address.clone(), is_store: site.is_store }
+    }
+
+    /// The name or address of the machine of a store; `None` for a folder.
+    pub(crate) fn host(&self) -> Option<&str> {
+        let (host, _) = self.address.rsplit_once(':').filter(|_| self.is_store)?;
+        Some(host.trim_matches(['[', ']']))
+    }
+}
+
+/// The files of a version, or the one at a path.
+fn files_of(db: &mut dyn Db, version_id: i64, path: Option<&str>) -> Result<Vec<(i64, File)>> {
+    let sql = "SELECT o.id, f.path, o.size_bytes, o.digest, f.is_executable FROM file f \
+               JOIN object o ON o.id = f.object_id WHERE f.version_id = ?1 AND f.path = ?2";
+    let all = "SELECT o.id, f.path, o.size_bytes, o.digest, f.is_executable FROM file f \
+               JOIN object o ON o.id = f.object_id WHERE f.version_id = ?1 LIMIT 2";
+    let rows = match path {
+        Some(path) => db.query(sql, values![version_id, path])?,
+        None => db.query(all, values![version_id])?,
+    };
+    let file = |row: &crate::db::Row| {
+        let (path, digest, is_executable) = (row.text(1), digest_of(row, 3)?, row.int(4) != 0);
+        Ok((row.int(0), File { path, size_bytes: row.int(2) as u64, digest, is_executable }))
+    };
+    rows.iter().map(file).collect()
+}
+
 impl Catalog {
+    /// A file of a version, for reading.
+    ///
+    /// # Errors
+    /// The caller has not got the right to read it, or there is none.
+    pub(crate) fn readable(&self, caller: &Caller, key: &Key, path: &str) -> Result<Readable> {
+        let db = &mut **self.db();
+        let set = known(db, caller, &key.label)?;
+        require(db, caller, &set, Right::Read)?;
+        let (version_id, _) = version_of(db, &set, key)?;
+        let Some((object_id, file)) = files_of(db, version_id, Some(path))?.pop() else {
+            return Err(Error::NotFound(format!(
+                "`{key}` has no file {}: `eyas data ls {key}` lists them",
+                shown(path)
+            )));
+        };
+        let sql = "SELECT s.name, s.address, s.join_text FROM replica r JOIN site s ON s.id = r.site_id \
+                   WHERE r.object_id = ?1 AND r.state = 'ready' AND s.state <> 'gone' ORDER BY s.name";
+        let rows = db.query(sql, values![object_id])?;
+        let mut holders: Vec<Holder> = rows
+            .iter()
+            .map(|row| Holder {
+                name: row.text(0),
+                address: row.text(1),
+                is_store: row.maybe_text(2).is_some(),
+            })
+            .collect();
+        holders.sort_by_key(|holder| holder.is_store);
+        Ok(Readable { file, holders })
+    }
+
+    /// The file that the newest version has and no other; `None`: there is no version yet.
+    ///
+    /// # Errors
+    /// The newest version has other files.
+    pub(crate) fn only_file(&self, caller: &Caller, key: &Key, path: &str) -> Result<Option<File>> {
+        let db = &mut **self.db();
+        let Some(set) = row_of(db, &key.label)?.filter(|set| set.newest > 0 && !set.is_removed) else {
+            return Ok(None);
+        };
+        require(db, caller, &set, Right::Write)?;
+        let (version_id, number) = version_of(db, &set, key)?;
+        let mut files = files_of(db, version_id, None)?;
+        match (files.pop(), files.pop()) {
+            (Some((_, file)), None) if file.path == path => Ok(Some(file)),
+            _ => Err(Error::Conflict(format!(
+                "version {number} of `{}` has other files, and what a run writes is a data set of one file: choose \
+                 another label",
+                key.label
+            ))),
+        }
+    }
+
+    /// The site that is up, can be reached and has the most room. Those that are `near` come first, and then folders.
+    pub fn roomiest(&self, near: &dyn Fn(&Site) -> bool) -> Result<String> {
+        let room = |site: &Site| site.keep_bytes.unwrap_or(u64::MAX).saturating_sub(site.size_bytes);
+        let mut sites = self.sites()?;
+        sites.retain(|site| site.state == SiteState::Up);
+        sites.sort_by_key(|site| (!near(site), site.is_store, Reverse(room(site)), site.name.clone()));
+        let mut reasons = vec![];
+        for site in sites {
+            match self.holding(&site.name) {
+                Ok(_) => return Ok(site.name),
+                Err(error) => reasons.push(error),
+            }
+        }
+        if reasons.is_empty() {
+            let why = "the catalog has no site that is up: `eyas data site NAME FOLDER` adds one";
+            return Err(Error::Conflict(why.into()));
+        }
+        if let [_] = &reasons[..] {
+            return Err(reasons.remove(0));
+        }
+        let texts: Vec<String> = reasons.iter().map(Error::to_string).collect();
+        Err(match reasons.iter().any(Error::is_temporary) {
+            true => Error::Failed(format!("no site can be reached: {}", texts.join("; "))),
+            false => Error::Conflict(format!("no site can be reached: {}", texts.join("; "))),
+        })
+    }
+
     /// Begins to read a version.
     ///
     /// # Errors

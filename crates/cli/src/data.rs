@@ -5,6 +5,7 @@
 //! (`eyas store`).
 
 mod at_data;
+mod home;
 mod keep;
 mod look;
 mod matching;
@@ -17,6 +18,7 @@ use crate::{Exit, Fault};
 use clap::{Args, Subcommand};
 
 pub use at_data::{AtDataArgs, at_data};
+pub use home::provide;
 pub use matching::{MatchArgs, matching};
 pub use store::{StoreArgs, store};
 

@@ -118,7 +118,10 @@ fn live_with<A: Parser>(
     run: impl FnOnce(A) -> Result<Exit, Fault>,
 ) -> ExitCode {
     match A::try_parse_from(words) {
-        Ok(arguments) => end(declared::declare().and_then(|()| run(arguments))),
+        Ok(arguments) => {
+            data::provide();
+            end(declared::declare().and_then(|()| run(arguments)))
+        }
         Err(e) => {
             tell_usage(&e);
             ExitCode::from(if e.use_stderr() { Exit::BadInput as u8 } else { 0 })

@@ -14,7 +14,7 @@
 //!
 //! The canonical text is appended to a text of the caller, because a million locations are written one behind the other.
 
-use crate::scheme::KindNo;
+use crate::scheme::{DATA, KindNo};
 use std::borrow::Cow;
 use std::fmt::Write;
 
@@ -47,7 +47,7 @@ pub enum Spelling {
     Url,
 }
 
-/// A text of the form `scheme://rest`, as a user wrote it.
+/// A text of the form `scheme://rest` or `data:rest`, as a user wrote it.
 #[derive(Clone, Copy, Debug)]
 pub struct Url<'t> {
     pub scheme: &'t str,
@@ -59,7 +59,11 @@ impl<'t> Url<'t> {
     #[inline]
     pub fn split(text: &'t str) -> Option<Url<'t>> {
         let (scheme, rest) = text.split_once(':')?;
-        let rest = rest.strip_prefix("//")?;
+        let rest = match rest.strip_prefix("//") {
+            Some(rest) => rest,
+            None if scheme.eq_ignore_ascii_case(DATA) => return Some(Url { scheme, rest }),
+            None => return None,
+        };
         let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
             && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+.-".contains(c));
         is_scheme.then_some(Url { scheme, rest })
@@ -89,7 +93,9 @@ impl<'t> Url<'t> {
     pub(crate) fn split_pattern(self) -> Option<(String, String)> {
         let kind = KindNo::find(self.scheme)?.get();
         let (authority, path) = self.rest.split_once('/')?;
-        let at = path.find(['*', '?', '['])?;
+        // Behind a `?` are the tags of a data set.
+        let marks: &[char] = if kind.has_tags() { &['*', '['] } else { &['*', '?', '['] };
+        let at = path.find(marks)?;
         if !kind.capabilities().list || !kind.schemes_are_urls() {
             return None;
         }

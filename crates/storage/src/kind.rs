@@ -23,6 +23,11 @@ pub(crate) trait Kind: Sync {
         false
     }
 
+    /// Whether a `?` in its URLs begins tags, also where its homes can list; elsewhere it is a pattern's.
+    fn has_tags(&self) -> bool {
+        false
+    }
+
     /// Whether its homes know on which hosts their objects lie ([`Home::places`]).
     fn knows_places(&self) -> bool {
         false

@@ -9,7 +9,7 @@
 
 use crate::kind::Kind;
 use crate::scheme::KindNo;
-use crate::{az, command, file, gs, http, s3, sftp, webdav, webhdfs};
+use crate::{az, command, data, file, gs, http, s3, sftp, webdav, webhdfs};
 
 /// All kinds, each on its line. The first one is the kind of plain paths.
 static KINDS: &[&dyn Kind] = &[
@@ -21,6 +21,7 @@ static KINDS: &[&dyn Kind] = &[
     &webdav::Shares,
     &webhdfs::Hdfs,
     &sftp::Hosts,
+    &data::Data,
     &command::Commands,
     #[cfg(test)]
     &crate::memory::Memory,

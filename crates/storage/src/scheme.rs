@@ -3,6 +3,9 @@
 //! No place of eyas outside this crate knows a scheme. Task lists and workflow files ask [`crate::canonical`] what a URL means.
 //! What a number stands for is in the list of all kinds ([`crate::kinds`]).
 
+/// The scheme of files of data sets. Alone of all it may stand without the two slashes: `data:LABEL/PATH`.
+pub(crate) const DATA: &str = "data";
+
 /// The place of a kind in the list of all kinds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct KindNo(u8);

@@ -11,6 +11,7 @@
 //! already, and a list of millions can afford only 12 bytes per id or output. When two hashes are equal, the
 //! strings themselves are compared, so a collision costs time but never refuses a good list.
 
+use crate::dataset;
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::file::File;
 use crate::fold::{Chunk, Shape};
@@ -20,6 +21,7 @@ use eyas_core::array::{Command, Pattern, Piece, STDERR_NAME, STDOUT_NAME, TaskAr
 use eyas_core::is_directory;
 use eyas_core::location::is_made_tree;
 use hashbrown::{DefaultHashBuilder, HashTable};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
@@ -679,16 +681,17 @@ fn check_promise(task: &Task<'_>, location: &str) -> Pushed {
 
 /// Appends the strings of `task` to `chunk`, in the order of its slots, each checked.
 fn push_task(chunk: &mut Chunk, task: &Task<'_>, number: u64, id_prefix: &str, base: &str) -> Pushed {
-    match &task.id {
+    let id: Cow<'_, str> = match &task.id {
         Some(id) => {
             if id.is_empty() || id.chars().any(char::is_control) {
                 let why = if id.is_empty() { "is empty" } else { "holds control characters" };
                 return Err(bad(id, Error::invalid(format!("the `id` {why}")).field("id")));
             }
-            push_text(chunk, "id", id)?;
+            Cow::Borrowed(id)
         }
-        None => push_text(chunk, "id", &format!("{id_prefix}{number}"))?,
-    }
+        None => format!("{id_prefix}{number}").into(),
+    };
+    push_text(chunk, "id", &id)?;
     match &task.command {
         Command::Exec(argv) => {
             if argv.first().is_none_or(|program| program.is_empty()) {
@@ -704,7 +707,15 @@ fn push_task(chunk: &mut Chunk, task: &Task<'_>, number: u64, id_prefix: &str, b
         }
     }
     task.inputs.iter().try_for_each(|file| push_file(chunk, "inputs", file, base))?;
-    task.outputs.iter().try_for_each(|file| push_file(chunk, "outputs", file, base))?;
+    for file in &task.outputs {
+        match dataset::whole(task, file, &id, base)? {
+            Some(location) => {
+                let whole = File { location: location.into(), name: file.name.clone() };
+                push_file(chunk, "outputs", &whole, base)?;
+            }
+            None => push_file(chunk, "outputs", file, base)?,
+        }
+    }
     let mut names: BTreeSet<&str> = BTreeSet::new();
     for (name, value) in &task.env {
         let why = if name.is_empty() {

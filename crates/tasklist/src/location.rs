@@ -202,7 +202,7 @@ mod tests {
             ("run:../x/", "leads out of the run"),
             (
                 "GOPHER://bucket/key",
-                "the scheme `gopher` of `GOPHER://bucket/key` is unknown\nhint: known are a plain path, run:, file://, http://, https://, s3://, gs://, az://, dav://, davs://, webhdfs://, swebhdfs:// and sftp://",
+                "the scheme `gopher` of `GOPHER://bucket/key` is unknown\nhint: known are a plain path, run:, file://, http://, https://, s3://, gs://, az://, dav://, davs://, webhdfs://, swebhdfs://, sftp:// and data://",
             ),
             ("file://host/a", "three slashes"),
             ("file:///a%zz", "%25"),

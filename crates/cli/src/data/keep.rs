@@ -11,7 +11,6 @@ use eyas_catalog::{
 use eyas_site::Remote;
 use eyas_text::{line_of, say, shown_path};
 use eyas_wire::identity::Join;
-use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
@@ -67,23 +66,7 @@ fn store_of(join: &Path) -> Result<(Remote, String), Fault> {
 
 /// The site that is up, can be reached and has the most room; folders of this machine come before stores elsewhere.
 pub fn roomiest(catalog: &Catalog) -> Result<String, Fault> {
-    let room =
-        |site: &eyas_catalog::Site| site.keep_bytes.unwrap_or(u64::MAX).saturating_sub(site.size_bytes);
-    let mut sites = catalog.sites()?;
-    sites.retain(|site| site.state == SiteState::Up);
-    sites.sort_by_key(|site| (site.is_store, Reverse(room(site)), site.name.clone()));
-    let mut reasons = vec![];
-    for site in sites {
-        match catalog.holding(&site.name) {
-            Ok(_) => return Ok(site.name),
-            Err(error) => reasons.push(error.to_string()),
-        }
-    }
-    let message = match reasons.is_empty() {
-        true => "the catalog has no site that is up".to_owned(),
-        false => format!("no site can be reached: {}", reasons.join("; ")),
-    };
-    Err(Fault::new(Exit::BadInput, message).hint("add one: eyas data site NAME FOLDER"))
+    Ok(catalog.roomiest(&|_| false)?)
 }
 
 #[derive(Args)]
