@@ -3,6 +3,7 @@
 //! ```text
 //! FOLDER/eyas-site.json            the site's name, the folder's number, and the catalog whose site it is
 //! FOLDER/objects/ab/abcdef…        an object, read-only, named by its BLAKE3 digest
+//! FOLDER/groups/abcdef…            the values of an object's groups, for who reads a part of it
 //! FOLDER/incoming/                 what is being written
 //! FOLDER/seals/LABEL@3.json        the label, owner, tags and files of a version: enough to make the catalog anew
 //! ```
@@ -15,13 +16,14 @@ use crate::error::{Error, Result};
 use crate::holding::{Arrivals, Condition, Holding, Place};
 use crate::key::Key;
 use crate::sealed::Sealed;
-use eyas_data::Digest;
+use eyas_data::{Digest, Groups};
 use eyas_text::shown_path;
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -34,6 +36,8 @@ pub(crate) const BATCH_FILES: usize = 5000;
 pub(crate) const BATCH_BYTES: u64 = 4 << 30;
 /// When what was left in `incoming` is surely nobody's any more.
 const OLD: Duration = Duration::from_secs(24 * 3600);
+/// Objects of so many bytes have their groups kept; smaller ones are read through again.
+const KEPT_FROM_BYTES: u64 = 8 << 20;
 /// Most objects of a site that are read at once. A disk that turns gains little by more.
 const READERS_MAX: usize = 4;
 
@@ -273,14 +277,59 @@ impl Holding for Folder {
     }
 
     fn open(&self, digest: Digest) -> Result<Option<Box<dyn Read + '_>>> {
+        Ok(self.file(digest)?.map(|file| Box::new(file) as Box<dyn Read>))
+    }
+
+    /// They are kept in the folder once somebody has asked for them, as reading a large object through for each of its parts takes
+    /// long. What is kept is compared with the digest, like what comes from elsewhere.
+    fn groups(&self, digest: Digest, size_bytes: u64) -> Result<Option<Vec<[u8; 32]>>> {
+        let path = self.root.join("groups").join(digest.to_string());
+        let kept = fs::read(&path).ok().map(|kept| kept.as_chunks().0.to_vec());
+        if let Some(kept) = kept.filter(|kept| Groups::check(digest, size_bytes, kept.clone()).is_some()) {
+            return Ok(Some(kept));
+        }
+        let Some(mut file) = self.file(digest)? else { return Ok(None) };
+        let groups = match Groups::read(&mut file, size_bytes) {
+            Ok(groups) => groups,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof || is_of_object(&error) => {
+                return Ok(Some(vec![]));
+            }
+            Err(error) => return Err(io_error("read", &self.path_of(digest), &error)),
+        };
+        if groups.digest() == digest && size_bytes >= KEPT_FROM_BYTES {
+            // Without it, the next one reads the object through again.
+            let _ = fs::create_dir_all(self.root.join("groups"));
+            let _ = write_whole(&self.root.join("incoming"), &path, groups.values().as_flattened());
+        }
+        Ok(Some(groups.values().to_vec()))
+    }
+
+    fn file(&self, digest: Digest) -> Result<Option<fs::File>> {
         let path = self.path_of(digest);
         match open_object(&path) {
-            Ok(Some(file)) => Ok(Some(Box::new(file))),
-            Ok(None) => Ok(None),
+            Ok(found) => Ok(found),
             // What cannot be read is no copy.
             Err(error) if is_of_object(&error) => Ok(None),
             Err(error) => Err(io_error("read", &path, &error)),
         }
+    }
+
+    fn read_at(&self, digest: Digest, range: Range<u64>) -> Result<Option<Vec<u8>>> {
+        let path = self.path_of(digest);
+        let Some(file) = self.file(digest)? else { return Ok(None) };
+        let mut part = vec![0; usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0)];
+        let mut n_read = 0;
+        while n_read < part.len() {
+            match file.read_at(&mut part[n_read..], range.start + n_read as u64) {
+                Ok(0) => break,
+                Ok(n) => n_read += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_of_object(&error) => return Ok(None),
+                Err(error) => return Err(io_error("read", &path, &error)),
+            }
+        }
+        part.truncate(n_read);
+        Ok(Some(part))
     }
 
     fn verify_all(&self, digests: &[Digest], found: &mut dyn FnMut(usize, Condition)) -> Result<()> {
@@ -323,6 +372,7 @@ impl Holding for Folder {
         for digest in digests {
             let path = self.path_of(*digest);
             remove_whatever(&path).map_err(|error| io_error("remove", &path, &error))?;
+            let _ = fs::remove_file(self.root.join("groups").join(digest.to_string()));
         }
         Ok(())
     }

@@ -4,11 +4,12 @@ use crate::copying::{beside, copy};
 use crate::error::{Error, Result};
 use crate::key::Key;
 use crate::sealed::Sealed;
-use eyas_data::Digest;
+use eyas_data::{Digest, Groups};
 use eyas_text::shown_path;
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -33,6 +34,45 @@ pub trait Holding: Send + Sync {
     /// # Errors
     /// The site itself cannot be read, which says nothing about the object.
     fn open(&self, digest: Digest) -> Result<Option<Box<dyn Read + '_>>>;
+
+    /// The chaining values of an object's groups ([`Groups`]), by whoever reads it through; `None`: it is not there. What they are worth,
+    /// [`Groups::check`] says. There is none of an object of another size.
+    ///
+    /// # Errors
+    /// The site cannot be read.
+    fn groups(&self, digest: Digest, size_bytes: u64) -> Result<Option<Vec<[u8; 32]>>> {
+        let Some(mut from) = self.open(digest)? else { return Ok(None) };
+        match Groups::read(&mut *from, size_bytes) {
+            Ok(groups) => Ok(Some(groups.values().to_vec())),
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) =>
+            {
+                Ok(Some(vec![]))
+            }
+            Err(error) => Err(self.broken(&error)),
+        }
+    }
+
+    /// A part of an object, unverified; it is shorter where the object ends before. `None`: the object is not there.
+    fn read_at(&self, digest: Digest, range: Range<u64>) -> Result<Option<Vec<u8>>> {
+        let Some(mut from) = self.open(digest)? else { return Ok(None) };
+        let mut part = vec![];
+        io::copy(&mut (&mut *from).take(range.start), &mut io::sink())
+            .and_then(|_| (&mut *from).take(range.end.saturating_sub(range.start)).read_to_end(&mut part))
+            .map_err(|error| self.broken(&error))?;
+        Ok(Some(part))
+    }
+
+    /// The object itself, where it is a file of this machine, unverified.
+    fn file(&self, digest: Digest) -> Result<Option<fs::File>> {
+        let _ = digest;
+        Ok(None)
+    }
+
+    /// What a failure to read says.
+    fn broken(&self, error: &io::Error) -> Error {
+        Error::Unreached { site: self.name().to_owned(), reason: error.to_string() }
+    }
 
     /// Reads many objects through where they lie, and calls `found` with the number of each and its condition, in any order.
     ///

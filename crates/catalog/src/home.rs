@@ -10,11 +10,10 @@
 //!
 //! The catalog is opened when it is asked first, in each process by itself, and anew when it was away.
 
-use crate::access::Caller;
-use crate::catalog::Catalog;
 use crate::error::{Error, Result};
-use crate::holding::Holding;
+use crate::holding::{Condition, Holding};
 use crate::key::Key;
+use crate::parts::{Access, Known};
 use crate::reading::{Holder, Readable};
 use crate::sealed::File;
 use crate::sites::ReplicaState;
@@ -25,7 +24,6 @@ use eyas_storage::{
     Put, Stat, Status,
 };
 use eyas_text::shown;
-use std::collections::HashMap;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -39,12 +37,6 @@ const PIECE_BYTES: usize = 256 << 10;
 /// Pieces that are read ahead.
 const PIECES_AHEAD: usize = 8;
 
-/// What is needed to ask a catalog.
-pub struct Access {
-    pub catalog: Catalog,
-    pub caller: Caller,
-}
-
 /// The home of data sets.
 pub struct DataHome {
     open: Box<dyn Fn() -> Result<Access> + Send + Sync>,
@@ -53,24 +45,6 @@ pub struct DataHome {
     /// The names of this machine, as sites may call it, its own name first. They are asked for when they are needed.
     hosts: LazyLock<Vec<String>, Box<dyn FnOnce() -> Vec<String> + Send>>,
     known: Mutex<Option<Arc<Known>>>,
-}
-
-/// A catalog that was opened, and the sites that were reached.
-struct Known {
-    access: Access,
-    sites: Mutex<HashMap<String, Arc<dyn Holding>>>,
-}
-
-impl Known {
-    fn reach(&self, site: &str) -> Result<Arc<dyn Holding>> {
-        let mut sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = sites.get(site) {
-            return Ok(known.clone());
-        }
-        let reached: Arc<dyn Holding> = self.access.catalog.holding(site)?.into();
-        sites.insert(site.into(), reached.clone());
-        Ok(reached)
-    }
 }
 
 impl DataHome {
@@ -96,7 +70,7 @@ impl DataHome {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             if known.is_none() {
                 let access = (self.open)()?;
-                *known = Some(Arc::new(Known { access, sites: Mutex::default() }));
+                *known = Some(Arc::new(Known::new(access)));
             }
             Ok(known.clone().expect("it was just opened"))
         };
@@ -481,11 +455,25 @@ impl Pump {
         if Digest(*hasher.finalize().as_bytes()) == digest && self.sent_bytes == size_bytes {
             return Brought::Whole;
         }
-        // Bytes of two sites cannot be told apart.
-        if is_first {
-            self.note_bad(&site);
+        match is_first {
+            true => self.note_bad(&site),
+            // Bytes of several sites cannot be told apart, so each is asked to read its copy through.
+            false => (0..=n).for_each(|n| self.verify(n)),
         }
         Brought::Wrong(broken("damaged: it has other bytes than its digest says"))
+    }
+
+    /// Has a site read its copy through, and notes what it says.
+    fn verify(&self, n: usize) {
+        let site = &self.readable.holders[n].name;
+        let digest = self.readable.file.digest;
+        let mut is_good = true;
+        let verified = self.known.reach(site).and_then(|reached| {
+            reached.verify_all(&[digest], &mut |_, found| is_good = matches!(found, Condition::Good))
+        });
+        if verified.is_ok() && !is_good {
+            self.note_bad(site);
+        }
     }
 
     fn note_bad(&self, site: &str) {

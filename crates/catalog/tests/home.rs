@@ -1,10 +1,10 @@
 //! Data sets as home storage: what is read is right or an error, and what is written is a data set or nothing.
 
 use eyas_catalog::{
-    Access, Arrivals, Caller, Catalog, Condition, DataHome, Folder, Holding, Key, NewSite, Place, Put, Reach,
-    Result, Sealed,
+    Access, Arrivals, Caller, Catalog, Condition, DataHome, Folder, Holding, Key, Known, NewSite, Place, Put,
+    Reach, Result, Sealed,
 };
-use eyas_data::Digest;
+use eyas_data::{Digest, GROUP_BYTES, n_groups};
 use eyas_storage::{ErrorKind, Fence, Home, Listing, Location, Put as Write, Status};
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -330,4 +330,39 @@ fn files_are_listed_and_their_places_known() {
         (places[0].range.clone(), &*places[0].hosts),
         (0..5, &["one.example".to_owned(), "::2".to_owned()][..])
     );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    /// The same of parts of a file, in any order.
+    #[test]
+    fn no_wrong_byte_is_ever_read_of_a_part(
+        size in prop_oneof![0..2000usize, 60_000..70_000usize, 300_000..500_000usize],
+        breaks in prop::array::uniform2(prop::option::of(0..500_000u64)),
+        is_damaged in prop::array::uniform2(prop::bool::weighted(0.3)),
+        wanted in prop::collection::vec((0..8u64, 1..8u64), 1..10),
+    ) {
+        let scene = Scene::new();
+        let (bytes, paths) = scene.put("set", "x", size);
+        for (n, site) in ["one", "two"].into_iter().enumerate() {
+            if let Some(at) = breaks[n] {
+                scene.breaks.lock().unwrap().insert(site.into(), at);
+            }
+            if is_damaged[n] && size > 0 {
+                damage(&paths[n]);
+            }
+        }
+        let known = Arc::new(Known::new(Access { catalog: scene.catalog(), caller: alice() }));
+        let parts = known.parts(&"set".parse().unwrap(), "x", &|_| false, || NOW).unwrap();
+        let is_good = |n: usize| (!is_damaged[n] || size == 0) && breaks[n].is_none_or(|at| at > size as u64);
+        for (first, n) in wanted {
+            let first = first.min(n_groups(size as u64) - 1);
+            let end = (first + n).min(n_groups(size as u64));
+            let expect = (first * GROUP_BYTES) as usize..((end * GROUP_BYTES) as usize).min(size);
+            match parts.read(first..end) {
+                Ok(part) => prop_assert!(part == bytes[expect]),
+                Err(error) => prop_assert!(!is_good(0) && !is_good(1), "a good copy was there: {error}"),
+            }
+        }
+    }
 }

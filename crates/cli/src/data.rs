@@ -4,12 +4,14 @@
 //! The catalog is a database that this program opens itself; its sites are folders on this machine, and stores elsewhere
 //! (`eyas store`).
 
+mod access;
 mod at_data;
 mod home;
 mod keep;
 mod look;
 mod matching;
 mod open;
+mod program;
 mod put;
 mod store;
 mod tend;
@@ -17,6 +19,7 @@ mod tend;
 use crate::{Exit, Fault};
 use clap::{Args, Subcommand};
 
+pub use access::{AccessArgs, MountArgs, access, mount};
 pub use at_data::{AtDataArgs, at_data};
 pub use home::provide;
 pub use matching::{MatchArgs, matching};

@@ -196,6 +196,8 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Store(args) => data::store(args),
         Verb::Match(args) => data::matching(&args),
         Verb::AtData(args) => data::at_data(&args),
+        Verb::Access(args) => data::access(&args),
+        Verb::Mount(args) => data::mount(&args),
         Verb::Config(args) => config::config(args),
         Verb::Dispatcher(args) => dispatcher::dispatcher(args),
         Verb::Executor(args) => executor::executor(args),

@@ -5,7 +5,7 @@ use crate::cancel::CancelArgs;
 use crate::cat::CatArgs;
 use crate::config::ConfigArgs;
 use crate::cp::CpArgs;
-use crate::data::{AtDataArgs, DataArgs, MatchArgs, StoreArgs};
+use crate::data::{AccessArgs, AtDataArgs, DataArgs, MatchArgs, MountArgs, StoreArgs};
 use crate::dispatcher::DispatcherArgs;
 use crate::executor::ExecutorArgs;
 use crate::forget::ForgetArgs;
@@ -104,6 +104,10 @@ pub enum Verb {
     Match(MatchArgs),
     /// Run a program on files of data sets; what it makes becomes a data set
     AtData(Box<AtDataArgs>),
+    /// Run a program that opens data sets where they are, as /eyas/KEY/PATH; what it writes below /eyas/new becomes a data set
+    Access(AccessArgs),
+    /// Show a data set, or all of them, as a directory
+    Mount(MountArgs),
     /// Options that are kept in `eyas.toml`
     Config(ConfigArgs),
     /// The part that holds the queue and decides who runs what

@@ -16,12 +16,14 @@
 pub mod bench;
 mod digest;
 mod error;
+mod groups;
 mod halt;
 pub mod peer;
 pub mod store;
 
 pub use digest::{Digest, DigestParseError};
 pub use error::{Error, ErrorKind, Result, Status};
+pub use groups::{GROUP_BYTES, Groups, n_groups};
 pub use halt::Halt;
 pub use peer::{
     ClientTls, FetchEnd, FetchItem, PeerClient, PeerClientOptions, PeerServer, PeerServerOptions, Ticket,

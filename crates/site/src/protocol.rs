@@ -50,6 +50,10 @@ pub(crate) enum Ask {
     Undo,
     Keep,
     Abandon,
+    /// The chaining values of the groups of an object of this size, read through.
+    Groups(Digest, u64),
+    /// So many bytes of an object from a place on.
+    ReadAt(Digest, u64, u32),
 }
 
 /// From the store.
@@ -76,6 +80,7 @@ pub(crate) enum Tell {
     Failed(String),
     /// The store is there.
     Beat,
+    Groups(Vec<[u8; 32]>),
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]

@@ -3,11 +3,12 @@
 use crate::protocol::{Ask, DIGESTS, PIECE_BYTES, QUEUED_BYTES, SILENCE_MAX, Tell};
 use bytes::Bytes;
 use eyas_catalog::{Arrivals, Condition, Error, Holding, Key, Place, Reach, Result, Sealed};
-use eyas_data::Digest;
+use eyas_data::{Digest, n_groups};
 use eyas_net::{NetError, Writer};
 use eyas_wire::identity::{Identity, Join};
 use std::collections::HashMap;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 use tokio::runtime::Runtime;
@@ -110,11 +111,13 @@ impl Remote {
     }
 
     fn link(&self) -> Result<Link> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        match idle {
-            Some(link) => Ok(link),
-            None => Link::connect(&self.address, &self.identity).map_err(|reason| self.away(reason)),
+        while let Some(link) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+            // Nothing is said on a connection that waits, but that it is over.
+            if link.answers.is_empty() && !link.answers.is_closed() {
+                return Ok(link);
+            }
         }
+        Link::connect(&self.address, &self.identity).map_err(|reason| self.away(reason))
     }
 
     /// Keeps a connection on which nothing is left unsaid.
@@ -124,11 +127,20 @@ impl Remote {
 
     /// Sends a request, and gives each message of the answer to `take` up to the end.
     fn ask(&self, ask: &Ask, take: &mut dyn FnMut(Tell) -> Option<Tell>) -> Result<()> {
+        match self.ask_for_one(ask, take)? {
+            true => Ok(()),
+            false => Err(self.unexpected(Tell::Missing)),
+        }
+    }
+
+    /// The same for one object; whether it is there.
+    fn ask_for_one(&self, ask: &Ask, take: &mut dyn FnMut(Tell) -> Option<Tell>) -> Result<bool> {
         let mut link = self.link()?;
         link.send(ask);
-        loop {
+        let is_there = loop {
             match link.next().map_err(|reason| self.away(reason))? {
-                Tell::Done => break,
+                Tell::Done => break true,
+                Tell::Missing => break false,
                 failed @ Tell::Failed(_) => {
                     self.put_back(link);
                     return Err(self.unexpected(failed));
@@ -139,9 +151,9 @@ impl Remote {
                     }
                 }
             }
-        }
+        };
         self.put_back(link);
-        Ok(())
+        Ok(is_there)
     }
 }
 
@@ -193,6 +205,31 @@ impl Holding for Remote {
             object.close();
         }
         Ok(Some(Box::new(object)))
+    }
+
+    fn groups(&self, digest: Digest, size_bytes: u64) -> Result<Option<Vec<[u8; 32]>>> {
+        let mut all = vec![];
+        self.ask_for_one(&Ask::Groups(digest, size_bytes), &mut |tell| match tell {
+            Tell::Groups(values) if (all.len() + values.len()) as u64 <= n_groups(size_bytes) => {
+                all.extend(values);
+                None
+            }
+            other => Some(other),
+        })
+        .map(|is_there| is_there.then_some(all))
+    }
+
+    fn read_at(&self, digest: Digest, range: Range<u64>) -> Result<Option<Vec<u8>>> {
+        let most = u32::try_from(range.end.saturating_sub(range.start)).unwrap_or(u32::MAX);
+        let mut part = Vec::with_capacity(most as usize);
+        self.ask_for_one(&Ask::ReadAt(digest, range.start, most), &mut |tell| match tell {
+            Tell::Piece(piece) if part.len() + piece.len() <= most as usize => {
+                part.extend_from_slice(&piece);
+                None
+            }
+            other => Some(other),
+        })
+        .map(|is_there| is_there.then_some(part))
     }
 
     fn verify_all(&self, digests: &[Digest], found: &mut dyn FnMut(usize, Condition)) -> Result<()> {

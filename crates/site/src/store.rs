@@ -9,6 +9,7 @@ use eyas_net::{Reader, Writer};
 use eyas_wire::identity::Identity;
 use std::collections::HashSet;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
@@ -224,6 +225,15 @@ impl Answering<'_> {
                 sent?;
             }
             Ask::Read(digest) => return self.read(digest),
+            Ask::Groups(digest, size_bytes) => {
+                let Some(values) = folder.groups(digest, size_bytes)? else { return Ok(Tell::Missing) };
+                for values in values.chunks(DIGESTS) {
+                    self.send(&Tell::Groups(values.to_vec()))?;
+                }
+            }
+            Ask::ReadAt(digest, start, length) => {
+                return self.read_at(digest, start..start + u64::from(length));
+            }
             Ask::Remove(digests) => {
                 let sizes = digests.iter().filter_map(|digest| folder.size_of(*digest));
                 let n_bytes = sizes.sum();
@@ -273,6 +283,23 @@ impl Answering<'_> {
             self.store.slow_down(piece.len());
             self.send(&Tell::Piece(piece.into()))?;
         }
+    }
+
+    fn read_at(&self, digest: Digest, range: Range<u64>) -> Result<Tell, Stopped> {
+        let mut start = range.start;
+        while start < range.end {
+            let end = range.end.min(start + PIECE_BYTES as u64);
+            let Some(piece) = self.store.folder.read_at(digest, start..end)? else {
+                return Ok(Tell::Missing);
+            };
+            if piece.is_empty() {
+                break;
+            }
+            start += piece.len() as u64;
+            self.store.slow_down(piece.len());
+            self.send(&Tell::Piece(piece.into()))?;
+        }
+        Ok(Tell::Done)
     }
 
     /// Receives a batch. A failure is told when the batch ends, as nobody listens before.

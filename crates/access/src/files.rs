@@ -1,0 +1,342 @@
+//! What the kernel asks of the file system, and the answers.
+
+use crate::groups::{Kept, OpenFile};
+use crate::names::{Kind, Names, Node, ROOT, Set};
+use eyas_catalog::{Access, Error, Key, Known};
+use eyas_text::{say, shown};
+use fuser::{
+    BackgroundSession, BackingId, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenAccMode, OpenFlags, ReplyAttr,
+    ReplyData, ReplyDirectory, ReplyEntry, ReplyOpen, Request, Session,
+};
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, UNIX_EPOCH};
+
+/// What was said once holds until the end: versions never change, and a name means one version.
+const FOR_EVER: Duration = Duration::from_secs(3600 * 24 * 365);
+/// Labels that the root shows.
+const LABELS_MAX: u64 = 100_000;
+/// Requests that are answered at a time.
+const THREADS: usize = 4;
+/// Files of this machine up to this size are compared as a whole when they are opened first.
+const WHOLE_MAX_BYTES: u64 = 1 << 30;
+/// How many file systems may lie on one another where the kernel passes reads through.
+const STACKED_MAX: u32 = 2;
+/// Most bytes that the kernel asks for ahead.
+const AHEAD_BYTES: u32 = 1 << 20;
+
+/// How the file system is made.
+pub struct Options {
+    /// What its root is: a data set, or with `None` all of them, by their labels.
+    pub key: Option<Key>,
+    /// A directory in the root in which nothing is, so that another one can be mounted there.
+    pub empty: Option<String>,
+    /// Memory for parts of files, in bytes.
+    pub memory_bytes: u64,
+    /// The names and addresses of this machine, as stores may call it.
+    pub hosts: Vec<String>,
+    /// The time in milliseconds since 1970.
+    pub now_ms: fn() -> i64,
+}
+
+/// The data sets of a catalog as files.
+pub struct DataFiles {
+    known: Arc<Known>,
+    names: RwLock<Names>,
+    opened: Mutex<HashMap<u64, Arc<OpenFile>>>,
+    kept: Kept,
+    hosts: Vec<String>,
+    now_ms: fn() -> i64,
+    /// Files of which it was said that they cannot be read.
+    said: Mutex<HashSet<u64>>,
+    owner: (u32, u32),
+    /// Whether the kernel reads files of this machine by itself.
+    passes_through: AtomicBool,
+}
+
+impl DataFiles {
+    /// # Errors
+    /// The data set that shall be the root is not there.
+    pub fn new(access: Access, options: Options) -> eyas_catalog::Result<DataFiles> {
+        let mut names = match &options.key {
+            Some(key) => Names::of_set(&Set::of(&access.catalog, &access.caller, key)?),
+            None => Names::of_labels(),
+        };
+        if let Some(name) = &options.empty {
+            names.add_directory(ROOT, name, (options.now_ms)());
+        }
+        Ok(DataFiles {
+            known: Arc::new(Known::new(access)),
+            names: RwLock::new(names),
+            opened: Mutex::default(),
+            kept: Kept::new(options.memory_bytes),
+            hosts: options.hosts,
+            now_ms: options.now_ms,
+            said: Mutex::default(),
+            // SAFETY: they take nothing and cannot fail.
+            owner: unsafe { (libc::geteuid(), libc::getegid()) },
+            passes_through: AtomicBool::new(false),
+        })
+    }
+
+    /// What is known of a number.
+    fn node<T>(&self, number: u64, of: impl FnOnce(&Node) -> T) -> Result<T, Errno> {
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        names.get(number).map(of).ok_or(Errno::ENOENT)
+    }
+
+    fn attributes(&self, number: u64) -> Result<FileAttr, Errno> {
+        let (uid, gid) = self.owner;
+        self.node(number, |node| {
+            let changed = UNIX_EPOCH + Duration::from_millis(node.changed_ms.max(0) as u64);
+            let (kind, perm, size, nlink) = match &node.kind {
+                Kind::Labels(_) | Kind::Directory(_) => (FileType::Directory, 0o555, 0, 2),
+                Kind::File(_, file) if file.is_executable => {
+                    (FileType::RegularFile, 0o555, file.size_bytes, 1)
+                }
+                Kind::File(_, file) => (FileType::RegularFile, 0o444, file.size_bytes, 1),
+            };
+            FileAttr {
+                ino: INodeNo(number),
+                size,
+                blocks: size.div_ceil(512),
+                atime: changed,
+                mtime: changed,
+                ctime: changed,
+                crtime: changed,
+                kind,
+                perm,
+                nlink,
+                uid,
+                gid,
+                rdev: 0,
+                blksize: 1 << 16,
+                flags: 0,
+            }
+        })
+    }
+
+    fn find(&self, parent: u64, name: &str) -> Result<u64, Errno> {
+        let is_root = {
+            let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(number) = names.child(parent, name) {
+                return Ok(number);
+            }
+            parent == ROOT && matches!(names.get(ROOT).map(|root| &root.kind), Some(Kind::Labels(_)))
+        };
+        let key: Key = name.parse().ok().filter(|_| is_root).ok_or(Errno::ENOENT)?;
+        let Access { catalog, caller } = &self.known.access;
+        let set = Set::of(catalog, caller, &key).map_err(|error| self.explain(ROOT, name, &error))?;
+        Ok(self.names.write().unwrap_or_else(PoisonError::into_inner).add_key(name, &set))
+    }
+
+    fn opened(&self, number: u64) -> Result<Arc<OpenFile>, Errno> {
+        if let Some(file) = self.opened.lock().unwrap_or_else(PoisonError::into_inner).get(&number) {
+            return Ok(file.clone());
+        }
+        let (key, file) = match self.node(number, |node| node.kind.clone())? {
+            Kind::File(key, file) => (key, file),
+            Kind::Labels(_) | Kind::Directory(_) => return Err(Errno::EISDIR),
+        };
+        let is_near = |host: &str| self.hosts.iter().any(|own| own == host);
+        let parts = self.known.parts(&key, &file.path, &is_near, self.now_ms);
+        let parts = parts.map_err(|error| self.explain(number, &file.path, &error))?;
+        let opened = Arc::new(OpenFile::new(number, parts));
+        let mut all = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(all.entry(number).or_insert(opened).clone())
+    }
+
+    /// The file for the kernel itself, where it is on this machine: it is compared with its digest here, as a whole, and the kernel
+    /// reads it without asking again. A large one is compared in parts, as they are read.
+    fn backing(&self, file: &OpenFile, reply: &ReplyOpen) -> Option<BackingId> {
+        if !self.passes_through.load(Ordering::Relaxed) || file.parts.file().size_bytes > WHOLE_MAX_BYTES {
+            return None;
+        }
+        let backing = reply.open_backing(&file.parts.whole()?);
+        // Only root may have the kernel do so.
+        self.passes_through.fetch_and(backing.is_ok(), Ordering::Relaxed);
+        backing.ok()
+    }
+
+    /// The number of an error for the program. What no number can say is printed, once for each file.
+    fn explain(&self, number: u64, name: &str, error: &Error) -> Errno {
+        match error {
+            Error::NotFound(_) if number == ROOT => return Errno::ENOENT,
+            Error::Denied(_) => return Errno::EACCES,
+            _ => {}
+        }
+        if self.said.lock().unwrap_or_else(PoisonError::into_inner).insert(number) {
+            say!("{} cannot be read: {error}", shown(name));
+        }
+        Errno::EIO
+    }
+
+    /// The names in a directory, with numbers and kinds.
+    fn list(&self, number: u64) -> Result<Vec<(u64, FileType, String)>, Errno> {
+        let mut found = self.node(number, |node| {
+            vec![
+                (number, FileType::Directory, ".".to_owned()),
+                (node.parent, FileType::Directory, "..".to_owned()),
+            ]
+        })?;
+        let (known, is_labels) = {
+            let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+            let (children, is_labels) = match &names.get(number).ok_or(Errno::ENOENT)?.kind {
+                Kind::Labels(children) => (children, true),
+                Kind::Directory(children) => (children, false),
+                Kind::File(..) => return Err(Errno::ENOTDIR),
+            };
+            let kind = |number: u64| match names.get(number).map(|node| &node.kind) {
+                Some(Kind::File(..)) => FileType::RegularFile,
+                _ => FileType::Directory,
+            };
+            let known: Vec<_> =
+                children.iter().map(|(name, &number)| (number, kind(number), name.clone())).collect();
+            (known, is_labels)
+        };
+        if is_labels {
+            let Access { catalog, caller } = &self.known.access;
+            let sets =
+                catalog.find(caller, None, LABELS_MAX).map_err(|error| self.explain(ROOT, "/", &error))?;
+            let labels: HashSet<&str> = sets.iter().map(|set| &*set.label).collect();
+            // The directory for others, and none of the names with a version that were looked up.
+            let own = known.iter().filter(|(_, _, name)| !labels.contains(&**name) && !name.contains('@'));
+            found.extend(own.cloned());
+            let known: HashMap<&str, u64> =
+                known.iter().map(|(number, _, name)| (&**name, *number)).collect();
+            for (n, set) in sets.iter().enumerate() {
+                // A number that no name has yet.
+                let number = known.get(&*set.label).copied().unwrap_or((1 << 40) + n as u64);
+                found.push((number, FileType::Directory, set.label.clone()));
+            }
+        } else {
+            found.extend(known);
+        }
+        Ok(found)
+    }
+}
+
+impl Filesystem for DataFiles {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // What an older kernel cannot do is done without.
+        let _ = config.set_max_readahead(AHEAD_BYTES);
+        let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_READ | InitFlags::FUSE_PARALLEL_DIROPS);
+        let passes_through = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
+            && config.set_max_stack_depth(STACKED_MAX).is_ok();
+        self.passes_through.store(passes_through, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = name.to_str().ok_or(Errno::ENOENT).and_then(|name| self.find(parent.0, name));
+        match found.and_then(|number| self.attributes(number)) {
+            Ok(attributes) => reply.entry(&FOR_EVER, &attributes, Generation(0)),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.attributes(number.0) {
+            Ok(attributes) => reply.attr(&FOR_EVER, &attributes),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if flags.acc_mode() != OpenAccMode::O_RDONLY {
+            return reply.error(Errno::EROFS);
+        }
+        let file = match self.opened(number.0) {
+            Ok(file) => file,
+            Err(error) => return reply.error(error),
+        };
+        match file.backing.get_or_init(|| self.backing(&file, &reply)) {
+            Some(backing) => reply.opened_passthrough(FileHandle(0), FopenFlags::empty(), backing),
+            // What the kernel has of the file is right for ever.
+            None => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let read = self.opened(number.0).and_then(|file| {
+            file.read(&self.kept, offset, u64::from(size)).map_err(|error| {
+                let name = self.node(number.0, |node| match &node.kind {
+                    Kind::File(key, file) => format!("{key}/{}", file.path),
+                    Kind::Labels(_) | Kind::Directory(_) => String::new(),
+                });
+                self.explain(number.0, &name.unwrap_or_default(), &error)
+            })
+        });
+        match read {
+            Ok(bytes) => reply.data(&bytes),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn readdir(&self, _: &Request, number: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let all = match self.list(number.0) {
+            Ok(all) => all,
+            Err(error) => return reply.error(error),
+        };
+        for (n, (number, kind, name)) in (1..).zip(all).skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
+            if reply.add(INodeNo(number), n, kind, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+}
+
+/// A file system that is mounted, until this is dropped.
+pub struct Mount(BackgroundSession);
+
+impl Mount {
+    /// Whether somebody else has taken it away.
+    pub fn has_ended(&self) -> bool {
+        self.0.guard.is_finished()
+    }
+
+    /// Takes it away from a directory, also where programs still are in it: they see errors from then on.
+    pub fn end(self, directory: &Path) {
+        if let Ok(path) = CString::new(directory.as_os_str().as_bytes()) {
+            // SAFETY: the text lives until the call is over. Where it fails, dropping the session tries in its own way.
+            unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+        }
+    }
+}
+
+/// Mounts the file system at a directory, and answers the kernel from other threads from then on.
+///
+/// # Errors
+/// There is no `/dev/fuse`, this user may not mount, or the directory is not there.
+pub fn mount(files: DataFiles, directory: &Path) -> io::Result<Mount> {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::RO,
+        MountOption::NoSuid,
+        MountOption::NoDev,
+        MountOption::NoAtime,
+        MountOption::DefaultPermissions,
+        MountOption::FSName("eyas".into()),
+        MountOption::Subtype("eyas".into()),
+    ];
+    config.n_threads = Some(THREADS);
+    config.clone_fd = true;
+    Session::new(files, directory, &config)?.spawn().map(Mount)
+}

@@ -1,0 +1,158 @@
+//! Verified groups of files: how many are read at once, and how many are kept.
+//!
+//! A group is [`eyas_data::GROUP_BYTES`]. A program that reads on where it stopped gets twice as many groups at once each time, up
+//! to [`AHEAD_MAX`]; one that reads here and there gets what it asked for. The groups that were used longest ago are dropped first.
+
+use eyas_catalog::{PartReader, Result};
+use eyas_data::{GROUP_BYTES, n_groups};
+use fuser::BackingId;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Most groups that are read at once, 4 MiB.
+const AHEAD_MAX: u64 = 64;
+
+/// A file that was opened.
+pub(crate) struct OpenFile {
+    number: u64,
+    pub(crate) parts: PartReader,
+    /// The file on this machine that the kernel reads by itself, once it was tried.
+    pub(crate) backing: OnceLock<Option<BackingId>>,
+    reading: Mutex<Reading>,
+}
+
+/// How a file is being read. Whoever reads from a site holds it, so that nothing is read twice at a time.
+struct Reading {
+    /// The group behind those that were read last.
+    next: u64,
+    /// How many groups are read at once.
+    n_ahead: u64,
+}
+
+impl OpenFile {
+    pub(crate) fn new(number: u64, parts: PartReader) -> OpenFile {
+        let reading = Mutex::new(Reading { next: 0, n_ahead: 1 });
+        OpenFile { number, parts, backing: OnceLock::new(), reading }
+    }
+
+    /// So many bytes from a place on, or fewer where the file ends.
+    pub(crate) fn read(&self, kept: &Kept, start: u64, n_bytes: u64) -> Result<Vec<u8>> {
+        let size_bytes = self.parts.file().size_bytes;
+        let end = start.saturating_add(n_bytes).min(size_bytes);
+        let mut bytes = Vec::with_capacity(usize::try_from(end.saturating_sub(start)).unwrap_or(0));
+        let mut at = start;
+        while at < end {
+            let n = at / GROUP_BYTES;
+            let group = self.group(kept, n, end.div_ceil(GROUP_BYTES))?;
+            let first = n * GROUP_BYTES;
+            let part = (at - first) as usize..(end - first).min(group.len() as u64) as usize;
+            at = first + part.end as u64;
+            bytes.extend_from_slice(&group[part]);
+        }
+        Ok(bytes)
+    }
+
+    /// The `n`-th group; those before `end` are wanted, too.
+    fn group(&self, kept: &Kept, n: u64, end: u64) -> Result<Arc<[u8]>> {
+        if let Some(group) = kept.get(self.number, n) {
+            return Ok(group);
+        }
+        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever held it before may have brought it.
+        if let Some(group) = kept.get(self.number, n) {
+            return Ok(group);
+        }
+        reading.n_ahead = if n == reading.next { (reading.n_ahead * 2).min(AHEAD_MAX) } else { 1 };
+        let n_wanted = (end - n).max(reading.n_ahead).min(kept.most_groups());
+        let end = (n + n_wanted).min(n_groups(self.parts.file().size_bytes));
+        let bytes = self.parts.read(n..end)?;
+        let mut first = None;
+        for (group, bytes) in (n..end).zip(bytes.chunks(GROUP_BYTES as usize)) {
+            let bytes: Arc<[u8]> = bytes.into();
+            first.get_or_insert_with(|| bytes.clone());
+            kept.put(self.number, group, bytes);
+        }
+        reading.next = end;
+        Ok(first.unwrap_or_else(|| Arc::new([])))
+    }
+}
+
+/// Groups of all files, in a bounded memory.
+pub(crate) struct Kept {
+    most_bytes: u64,
+    groups: Mutex<Groups>,
+}
+
+#[derive(Default)]
+struct Groups {
+    /// By file and group, with when it was used last.
+    known: HashMap<(u64, u64), (Arc<[u8]>, u64)>,
+    by_use: BTreeMap<u64, (u64, u64)>,
+    n_uses: u64,
+    n_bytes: u64,
+}
+
+impl Kept {
+    pub(crate) fn new(most_bytes: u64) -> Kept {
+        Kept { most_bytes, groups: Mutex::default() }
+    }
+
+    /// Most groups that may be brought at once, so that the first is still there when the last one comes.
+    fn most_groups(&self) -> u64 {
+        (self.most_bytes / GROUP_BYTES / 4).max(1)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Groups> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, file: u64, group: u64) -> Option<Arc<[u8]>> {
+        let groups = &mut *self.lock();
+        let (bytes, used) = groups.known.get_mut(&(file, group))?;
+        groups.by_use.remove(used);
+        groups.n_uses += 1;
+        *used = groups.n_uses;
+        groups.by_use.insert(groups.n_uses, (file, group));
+        Some(bytes.clone())
+    }
+
+    fn put(&self, file: u64, group: u64, bytes: Arc<[u8]>) {
+        let groups = &mut *self.lock();
+        groups.n_uses += 1;
+        groups.n_bytes += bytes.len() as u64;
+        groups.by_use.insert(groups.n_uses, (file, group));
+        if let Some((before, used)) = groups.known.insert((file, group), (bytes, groups.n_uses)) {
+            groups.n_bytes -= before.len() as u64;
+            groups.by_use.remove(&used);
+        }
+        while groups.n_bytes > self.most_bytes
+            && let Some((_, oldest)) = groups.by_use.pop_first()
+            && let Some((dropped, _)) = groups.known.remove(&oldest)
+        {
+            groups.n_bytes -= dropped.len() as u64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_group_that_was_used_longest_ago_goes() {
+        let kept = Kept::new(30);
+        let bytes = |n: u8| -> Arc<[u8]> { vec![n; 10].into() };
+        for n in 0..3 {
+            kept.put(1, n, bytes(n as u8));
+        }
+        assert_eq!(kept.get(1, 0), Some(bytes(0)));
+        kept.put(2, 0, bytes(9));
+        assert_eq!(kept.get(1, 1), None, "it was used longest ago");
+        assert!(kept.get(1, 0).is_some() && kept.get(1, 2).is_some() && kept.get(2, 0).is_some());
+        // What is put again counts once.
+        kept.put(2, 0, bytes(8));
+        assert_eq!(kept.get(2, 0), Some(bytes(8)));
+        let groups = kept.lock();
+        assert_eq!((groups.n_bytes, groups.by_use.len(), groups.known.len()), (30, 3, 3));
+    }
+}

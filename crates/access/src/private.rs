@@ -1,0 +1,121 @@
+//! A view of the machine's files that only this process and what it starts have.
+//!
+//! The kernel's mount namespaces give it, without root through a namespace of users in which this user keeps its number. The new
+//! root is a file system in memory, in which each name of the machine's root is mounted where it was, and one more directory is
+//! made. With the last process in it the view is gone, however that process ends.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::ptr::null;
+
+/// Where the new root is put together. Each machine has it, and what is in it is seen again in the end.
+const BASE: &str = "/tmp";
+
+/// Gives this process a view of its own, in which the directory `/name` is there. Has to be called before the process has other
+/// threads.
+///
+/// # Errors
+/// The machine does not allow it, and for which step.
+pub fn enter(name: &str) -> io::Result<()> {
+    let here = std::env::current_dir()?;
+    step("make a view of its own", leave_the_others())?;
+    // What is mounted from now on stays here.
+    step("keep its mounts to itself", mount(None, Path::new("/"), None, libc::MS_REC | libc::MS_PRIVATE))?;
+    if !Path::new("/").join(name).is_dir() {
+        put_together(name)?;
+        std::env::set_current_dir(&here)?;
+    }
+    Ok(())
+}
+
+/// Shows a directory at another place, which has to be a directory, too.
+///
+/// # Errors
+/// One of them is not there.
+pub fn bind(from: &Path, to: &Path) -> io::Result<()> {
+    mount(Some(from), to, None, libc::MS_BIND)
+}
+
+fn step<T>(what: &str, result: io::Result<T>) -> io::Result<T> {
+    result.map_err(|error| io::Error::new(error.kind(), format!("this process cannot {what}: {error}")))
+}
+
+fn leave_the_others() -> io::Result<()> {
+    // SAFETY: these calls take nothing and cannot fail.
+    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+    let others = if uid == 0 { 0 } else { libc::CLONE_NEWUSER };
+    // SAFETY: a plain call.
+    checked(unsafe { libc::unshare(libc::CLONE_NEWNS | others) })?;
+    if uid != 0 {
+        fs::write("/proc/self/setgroups", "deny")?;
+        fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
+        fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
+    }
+    Ok(())
+}
+
+/// Makes a root with all that is in the present one, and a directory `name`.
+fn put_together(name: &str) -> io::Result<()> {
+    let base = Path::new(BASE);
+    step("make a file system in memory", mount(Some(Path::new("tmpfs")), base, Some("tmpfs"), 0))?;
+    let (new, old) = (base.join("new"), base.join("old"));
+    fs::create_dir(&new)?;
+    fs::create_dir(&old)?;
+    // Only what is a mount can become a root.
+    bind(&new, &new)?;
+    step("change its root", pivot(base, &old))?;
+    std::env::set_current_dir("/")?;
+    let (new, old) = (PathBuf::from("/new"), PathBuf::from("/old"));
+    for entry in fs::read_dir(&old)? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), new.join(entry.file_name()));
+        let kind = entry.file_type()?;
+        if kind.is_symlink() {
+            std::os::unix::fs::symlink(fs::read_link(&from)?, &to)?;
+            continue;
+        }
+        match kind.is_dir() {
+            true => fs::create_dir(&to)?,
+            false => drop(fs::File::create(&to)?),
+        }
+        let shown = mount(Some(&from), &to, None, libc::MS_BIND | libc::MS_REC);
+        step(&format!("show {}", from.display()), shown)?;
+    }
+    fs::create_dir(new.join(name))?;
+    std::env::set_current_dir(&new)?;
+    // The old root comes to lie over the new one, and is taken away.
+    step("change its root", pivot(Path::new("."), Path::new(".")))?;
+    // SAFETY: the text ends in a NUL byte.
+    checked(unsafe { libc::umount2(c".".as_ptr(), libc::MNT_DETACH) })?;
+    std::env::set_current_dir("/")
+}
+
+fn text(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)
+}
+
+fn mount(from: Option<&Path>, to: &Path, kind: Option<&str>, flags: libc::c_ulong) -> io::Result<()> {
+    let from = from.map(text).transpose()?;
+    let kind = kind.map(|kind| text(Path::new(kind))).transpose()?;
+    let to = text(to)?;
+    let pointer = |text: &Option<CString>| text.as_ref().map_or(null(), |text| text.as_ptr());
+    // SAFETY: all texts live until the call is over and end in a NUL byte; the others may be null.
+    checked(unsafe { libc::mount(pointer(&from), to.as_ptr(), pointer(&kind), flags, null()) })
+}
+
+fn pivot(new: &Path, old: &Path) -> io::Result<()> {
+    let (new, old) = (text(new)?, text(old)?);
+    // SAFETY: both texts live until the call is over and end in a NUL byte.
+    let status = unsafe { libc::syscall(libc::SYS_pivot_root, new.as_ptr(), old.as_ptr()) };
+    checked(if status == 0 { 0 } else { -1 })
+}
+
+fn checked(status: libc::c_int) -> io::Result<()> {
+    match status {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,151 @@
+//! Parts of a file of a data set, each verified before it is given: what a program reads that opens the file where it is.
+//!
+//! The chaining values of the file's groups come from any site that gives some which make up the file's digest
+//! ([`Groups::check`]). Then each group is compared with its value. A copy that gives other bytes is noted as bad, and the next
+//! site is asked. Nothing that a site says is trusted.
+
+use crate::access::Caller;
+use crate::catalog::Catalog;
+use crate::error::{Error, Result};
+use crate::holding::Holding;
+use crate::key::Key;
+use crate::reading::{Holder, Readable};
+use crate::sealed::File;
+use crate::sites::ReplicaState;
+use eyas_data::Groups;
+use std::collections::HashMap;
+use std::fs;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A catalog that was opened for somebody.
+pub struct Access {
+    pub catalog: Catalog,
+    pub caller: Caller,
+}
+
+/// A catalog that was opened, and the sites that were reached.
+pub struct Known {
+    pub access: Access,
+    sites: Mutex<HashMap<String, Arc<dyn Holding>>>,
+}
+
+impl Known {
+    pub fn new(access: Access) -> Known {
+        Known { access, sites: Mutex::default() }
+    }
+
+    /// A site, which stays reached.
+    pub(crate) fn reach(&self, site: &str) -> Result<Arc<dyn Holding>> {
+        let mut sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = sites.get(site) {
+            return Ok(known.clone());
+        }
+        let reached: Arc<dyn Holding> = self.access.catalog.holding(site)?.into();
+        sites.insert(site.into(), reached.clone());
+        Ok(reached)
+    }
+
+    /// A file for reading in parts. Copies on this machine come first: folders, and what `is_near` says of the host of a store.
+    ///
+    /// # Errors
+    /// The caller has not got the right to read it, or there is none.
+    pub fn parts(
+        self: &Arc<Known>,
+        key: &Key,
+        path: &str,
+        is_near: &dyn Fn(&str) -> bool,
+        now_ms: fn() -> i64,
+    ) -> Result<PartReader> {
+        let mut readable = self.access.catalog.readable(&self.access.caller, key, path)?;
+        readable.holders.sort_by_key(|holder| holder.host().is_some_and(|host| !is_near(host)));
+        Ok(PartReader { known: self.clone(), readable, groups: Mutex::new(None), now_ms })
+    }
+}
+
+/// Reads parts of one file.
+pub struct PartReader {
+    known: Arc<Known>,
+    readable: Readable,
+    groups: Mutex<Option<Arc<Groups>>>,
+    now_ms: fn() -> i64,
+}
+
+impl PartReader {
+    pub fn file(&self) -> &File {
+        &self.readable.file
+    }
+
+    /// The bytes of these groups, which are the file's.
+    ///
+    /// # Errors
+    /// No site gives them: why the last one did not.
+    pub fn read(&self, wanted: Range<u64>) -> Result<Vec<u8>> {
+        let groups = self.groups()?;
+        let bytes = groups.range(wanted.start).start..groups.range(wanted.end.saturating_sub(1)).end;
+        if bytes.is_empty() {
+            return Ok(vec![]);
+        }
+        self.ask_each("the part", |from| {
+            let Some(part) = from.read_at(self.readable.file.digest, bytes.clone())? else { return Ok(None) };
+            let is_good = wanted.clone().all(|n| {
+                let Range { start, end } = groups.range(n);
+                let (start, end) = (start - bytes.start, end - bytes.start);
+                let group = part.get(start as usize..end as usize);
+                group.is_some_and(|group| groups.is_group(n, group))
+            });
+            Ok((is_good && part.len() as u64 == bytes.end - bytes.start).then_some(part))
+        })
+    }
+
+    /// The file itself, where a folder of this machine has it and its bytes are right now.
+    pub fn whole(&self) -> Option<fs::File> {
+        let File { digest, size_bytes, .. } = self.readable.file;
+        self.readable.holders.iter().filter(|holder| !holder.is_store).find_map(|holder| {
+            let mut file = self.known.reach(&holder.name).and_then(|reached| reached.file(digest)).ok()??;
+            let groups = Groups::read(&mut file, size_bytes).ok()?;
+            (groups.digest() == digest).then_some(file)
+        })
+    }
+
+    /// The groups of the file; they are asked for once.
+    fn groups(&self) -> Result<Arc<Groups>> {
+        let mut known = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(groups) = &*known {
+            return Ok(groups.clone());
+        }
+        let File { digest, size_bytes, .. } = self.readable.file;
+        let groups = match Groups::check(digest, size_bytes, vec![]) {
+            // A file of one group needs no values.
+            Some(groups) => groups,
+            None => self.ask_each("the file", |from| {
+                let values = from.groups(digest, size_bytes)?;
+                Ok(values.and_then(|values| Groups::check(digest, size_bytes, values)))
+            })?,
+        };
+        Ok(known.insert(Arc::new(groups)).clone())
+    }
+
+    /// What the first site gives of which something good comes; one that gives nothing has no good copy.
+    fn ask_each<T>(&self, what: &str, ask: impl Fn(&dyn Holding) -> Result<Option<T>>) -> Result<T> {
+        let mut last = None;
+        for Holder { name: site, .. } in &self.readable.holders {
+            let answer = self.known.reach(site).and_then(|reached| ask(&*reached));
+            match answer {
+                Ok(Some(good)) => return Ok(good),
+                Ok(None) => {
+                    let why = format!(
+                        "the copy at the site `{site}` is damaged or missing: {what} is not as its digest says"
+                    );
+                    last = Some(Error::Conflict(why));
+                    let digest = self.readable.file.digest;
+                    // An audit finds it, too.
+                    let catalog = &self.known.access.catalog;
+                    let _ = catalog.note_replicas(site, &[digest], ReplicaState::Bad, (self.now_ms)());
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| Error::NotFound("no site has a good copy of it".into())))
+    }
+}

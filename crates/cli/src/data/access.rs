@@ -1,0 +1,206 @@
+//! `eyas access` and `eyas mount`: files of data sets under names that every program can open.
+//!
+//! With `access` the names `/eyas/KEY/path` exist for one program and what it starts, and what it writes below `/eyas/new` becomes a
+//! data set. With `mount` a data set, or all of them, are a directory for everybody of this user. Either way a byte is verified before
+//! a program sees it.
+
+use super::open::{Opened, now_ms, open};
+use super::program::{OnSignal, Temporary, run};
+use super::put::{label_or_new, say_put, tags_of};
+use crate::args::some_bytes;
+use crate::fault::bad;
+use crate::print::reason;
+use crate::runtimes::client_runtime;
+use crate::signals::AskedToEnd;
+use crate::{Exit, Fault};
+use clap::Args;
+use eyas_access::{DataFiles, Mount, Options};
+use eyas_catalog::{Access, Key, Put};
+use eyas_runtime::machine::{host_name, names_of_host};
+use eyas_text::{say, shown, shown_path};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where a program sees data sets, and where it writes new ones.
+const ROOT: &str = "eyas";
+const NEW: &str = "new";
+/// How often a mount that waits for its end is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+#[derive(Args)]
+pub struct AccessArgs {
+    /// The catalog: sqlite:PATH or postgres://USER@HOST/DATABASE; without it catalog.db in $XDG_DATA_HOME/eyas
+    #[arg(long, value_name = "URL", env = "EYAS_DATA", hide_env_values = true)]
+    db: Option<String>,
+    /// A tag of the data set that is made of /eyas/new (may be given more than once)
+    #[arg(long = "tag", value_name = "NAME=VALUE")]
+    tags: Vec<String>,
+    /// The label of that data set; one that is there gets a new version. Without it, a new one is made up
+    #[arg(long)]
+    label: Option<String>,
+    /// How many copies of it there should be; `eyas data repair` makes them [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    copies: Option<u32>,
+    /// The site that gets it [default: the one with most room that is up]
+    #[arg(long, value_name = "SITE")]
+    site: Option<String>,
+    /// Memory for parts of files that were read
+    #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = some_bytes)]
+    memory: u64,
+    /// The program and its arguments, which may name /eyas/KEY/PATH, /eyas/KEY@VERSION/PATH and /eyas/new/PATH
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+#[derive(Args)]
+pub struct MountArgs {
+    /// The catalog: sqlite:PATH or postgres://USER@HOST/DATABASE; without it catalog.db in $XDG_DATA_HOME/eyas
+    #[arg(long, value_name = "URL", env = "EYAS_DATA", hide_env_values = true)]
+    db: Option<String>,
+    /// Memory for parts of files that were read
+    #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = some_bytes)]
+    memory: u64,
+    /// LABEL, LABEL@VERSION, or / for all data sets, each in a directory of its label
+    #[arg(value_name = "KEY")]
+    key: String,
+    /// An empty directory
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
+    let tags = tags_of(&args.tags)?;
+    has_fuse()?;
+    // First of all, as later there are threads.
+    eyas_access::enter(ROOT).map_err(|error| {
+        let message = format!("no program can be shown data sets on this machine: {}", reason(&error));
+        Fault::new(Exit::Other, message)
+            .hint("`eyas at-data` gives a program copies of the files that it names")
+    })?;
+    let Opened { catalog, caller, .. } = open(args.db.as_deref())?;
+    // What cannot be written in the end is refused before the program runs.
+    let site = match &args.site {
+        Some(site) => Some(site.clone()),
+        None => super::keep::roomiest(&catalog).ok(),
+    };
+    if let (Some(site), true) = (&site, args.site.is_some()) {
+        catalog.holding(site)?;
+    }
+    if let Some(label) = &args.label {
+        catalog.require_writable(&caller, label)?;
+    }
+    let temporary = Temporary::new("access")?;
+    let new = temporary.folder(NEW)?;
+    let root = Path::new("/").join(ROOT);
+    let options = options(None, Some(NEW.into()), args.memory);
+    let files = DataFiles::new(Access { catalog, caller }, options)?;
+    let mounted = mounted(files, &root)?;
+    eyas_access::bind(&new, &root.join(NEW)).map_err(|error| cannot_mount(&root.join(NEW), &error))?;
+
+    let on_signal = OnSignal::listen(temporary.path.clone())?;
+    let here = std::env::current_dir()?;
+    let ended = on_signal.unless_ending(run(&args.command, &here, &on_signal))?;
+    drop(mounted);
+    let program = shown(&args.command[0]);
+    let has_written = fs::read_dir(&new)?.next().is_some();
+    if !ended.success() {
+        let lost = if has_written { "; no data set was made" } else { "" };
+        let exit = if ended.asked { Exit::Interrupted } else { Exit::TasksFailed };
+        return Err(Fault::new(exit, format!("{program} ended with {}{lost}", ended.text())));
+    }
+    if !has_written {
+        if args.label.is_some() || !tags.is_empty() {
+            return Err(Fault::new(
+                Exit::TasksFailed,
+                format!("{program} wrote nothing below /{ROOT}/{NEW}; no data set was made"),
+            ));
+        }
+        return Ok(Exit::Good);
+    }
+    // The connection from before may have been idle for days.
+    let Opened { catalog, caller, .. } = open(args.db.as_deref())?;
+    let site = site.map_or_else(|| super::keep::roomiest(&catalog), Ok)?;
+    let holding = catalog.holding(&site)?;
+    let label = label_or_new(args.label.as_deref())?;
+    let sources = [new.clone()];
+    let what = Put { sources: &sources, label: &label, copies: args.copies, tags: &tags, now_ms: now_ms() };
+    let done = on_signal.unless_ending(
+        eyas_catalog::put(&catalog, &*holding, &caller, &what, &mut |_, _| {}).map_err(|error| {
+            // A path is said as the program knows it.
+            let text = error.to_string().replace(&new.display().to_string(), &format!("/{ROOT}/{NEW}"));
+            let exit = if error.is_temporary() { Exit::Other } else { Exit::TasksFailed };
+            Fault::new(exit, format!("{text}; no data set was made"))
+        }),
+    )?;
+    let detail = format!("version {} by {}", done.key.version.unwrap_or(0), args.command.join(" "));
+    catalog.note(&caller, &done.key, "access", &detail, now_ms())?;
+    say_put(&catalog, &caller, &done, &site)?;
+    Ok(Exit::Good)
+}
+
+pub fn mount(args: &MountArgs) -> Result<Exit, Fault> {
+    has_fuse()?;
+    let key = match args.key.as_str() {
+        "/" => None,
+        key => Some(key.strip_prefix('/').unwrap_or(key).parse::<Key>()?),
+    };
+    let is_empty = fs::read_dir(&args.directory).map(|mut entries| entries.next().is_none());
+    match is_empty {
+        Ok(true) => {}
+        Ok(false) => {
+            return Err(bad(format!(
+                "{} has files in it: name an empty directory",
+                shown_path(&args.directory)
+            )));
+        }
+        Err(error) => return Err(cannot_mount(&args.directory, &error)),
+    }
+    let Opened { catalog, caller, .. } = open(args.db.as_deref())?;
+    let files = DataFiles::new(Access { catalog, caller }, options(key.clone(), None, args.memory))?;
+    let runtime = client_runtime();
+    let mut asked_to_end = {
+        let _guard = runtime.enter();
+        AskedToEnd::listen()?
+    };
+    let mounted = mounted(files, &args.directory)?;
+    let what = key.map_or("all data sets are".to_owned(), |key| format!("`{key}` is"));
+    say!("{what} at {}, until this command is ended", shown_path(&args.directory));
+    while !mounted.has_ended() {
+        let asked = runtime.block_on(async { tokio::time::timeout(LOOK, asked_to_end.next()).await });
+        if asked.is_ok() {
+            break;
+        }
+    }
+    mounted.end(&args.directory);
+    Ok(Exit::Good)
+}
+
+fn options(key: Option<Key>, empty: Option<String>, memory_bytes: u64) -> Options {
+    Options { key, empty, memory_bytes, hosts: names_of_host(&host_name()), now_ms }
+}
+
+/// # Errors
+/// The kernel has no file systems in user space for this user.
+fn has_fuse() -> Result<(), Fault> {
+    let device = Path::new("/dev/fuse");
+    let opened = fs::OpenOptions::new().read(true).write(true).open(device);
+    opened.map(drop).map_err(|error| {
+        let message = format!(
+            "data sets cannot be shown as files on this machine: {}: {}",
+            shown_path(device),
+            reason(&error)
+        );
+        Fault::new(Exit::Other, message)
+            .hint("`eyas at-data` gives a program copies of the files that it names")
+    })
+}
+
+fn mounted(files: DataFiles, directory: &Path) -> Result<Mount, Fault> {
+    eyas_access::mount(files, directory).map_err(|error| cannot_mount(directory, &error))
+}
+
+fn cannot_mount(directory: &Path, error: &io::Error) -> Fault {
+    Fault::new(Exit::Other, format!("cannot mount at {}: {}", shown_path(directory), reason(error)))
+}

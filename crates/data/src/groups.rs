@@ -1,0 +1,197 @@
+//! Parts of an object, each of which can be compared with the object's digest by itself.
+//!
+//! BLAKE3 hashes a tree: the digest of the whole is made of the chaining values of its subtrees. An object is cut into groups of
+//! [`GROUP_BYTES`], and [`Groups`] has the chaining value of each. Whoever has them, from whomever, can check that they give the
+//! digest, and then each group that arrives by its own value. So a part of an object is verified without the rest.
+//!
+//! Source: the BLAKE3 paper (O'Connor, Aumasson, Neves, Wilcox-O'Hearn), §2.1, and `blake3::hazmat`. A group is a power of two of chunks
+//! (1 KiB), hence a whole subtree wherever it lies.
+
+use crate::digest::Digest;
+use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
+use std::io::{self, Read};
+use std::ops::Range;
+
+/// Bytes of a group; the last one of an object may have fewer.
+pub const GROUP_BYTES: u64 = 64 << 10;
+
+/// The chaining values of an object's groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Groups {
+    size_bytes: u64,
+    /// Empty where the object is one group, whose value is the digest itself.
+    values: Vec<ChainingValue>,
+    digest: Digest,
+}
+
+/// How many groups an object has.
+pub fn n_groups(size_bytes: u64) -> u64 {
+    size_bytes.div_ceil(GROUP_BYTES).max(1)
+}
+
+impl Groups {
+    /// Reads an object through, whose size in bytes is known.
+    ///
+    /// # Errors
+    /// It cannot be read, or has another size.
+    pub fn read(from: &mut dyn Read, size_bytes: u64) -> io::Result<Groups> {
+        let mut group = vec![0; usize::try_from(GROUP_BYTES.min(size_bytes)).unwrap_or(0)];
+        let mut values = vec![];
+        let mut whole = None;
+        for n in 0..n_groups(size_bytes) {
+            let bytes = &mut group[..Groups::range_of(n, size_bytes).count()];
+            from.read_exact(bytes)?;
+            match size_bytes > GROUP_BYTES {
+                true => values.push(value_of(n, bytes)),
+                false => whole = Some(Digest::of(bytes)),
+            }
+        }
+        if from.read(&mut [0])? > 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is longer than it should be"));
+        }
+        let digest = whole.unwrap_or_else(|| root(&values));
+        Ok(Groups { size_bytes, values, digest })
+    }
+
+    /// The groups of the object of this digest, by values that somebody says are theirs. `None`: they are not.
+    pub fn check(digest: Digest, size_bytes: u64, values: Vec<[u8; 32]>) -> Option<Groups> {
+        if size_bytes <= GROUP_BYTES {
+            return values.is_empty().then_some(Groups { size_bytes, values, digest });
+        }
+        let is_it = values.len() as u64 == n_groups(size_bytes) && root(&values) == digest;
+        is_it.then_some(Groups { size_bytes, values, digest })
+    }
+
+    /// The digest of the whole object.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// The chaining values, for [`Groups::check`].
+    pub fn values(&self) -> &[[u8; 32]] {
+        &self.values
+    }
+
+    /// The bytes of a group.
+    pub fn range(&self, n: u64) -> Range<u64> {
+        Groups::range_of(n, self.size_bytes)
+    }
+
+    fn range_of(n: u64, size_bytes: u64) -> Range<u64> {
+        (n * GROUP_BYTES).min(size_bytes)..((n + 1) * GROUP_BYTES).min(size_bytes)
+    }
+
+    /// Whether these are the bytes of the `n`-th group.
+    pub fn is_group(&self, n: u64, bytes: &[u8]) -> bool {
+        let range = self.range(n);
+        if bytes.len() as u64 != range.end - range.start {
+            return false;
+        }
+        match self.values.get(usize::try_from(n).unwrap_or(usize::MAX)) {
+            Some(value) => value_of(n, bytes) == *value,
+            None => n == 0 && self.values.is_empty() && Digest::of(bytes) == self.digest,
+        }
+    }
+}
+
+fn value_of(n: u64, bytes: &[u8]) -> ChainingValue {
+    blake3::Hasher::new().set_input_offset(n * GROUP_BYTES).update(bytes).finalize_non_root()
+}
+
+/// The digest of an object of two groups and more.
+fn root(values: &[ChainingValue]) -> Digest {
+    let (left, right) = values.split_at(left_of(values.len()));
+    Digest(*merge_subtrees_root(&subtree(left), &subtree(right), Mode::Hash).as_bytes())
+}
+
+fn subtree(values: &[ChainingValue]) -> ChainingValue {
+    match values {
+        [value] => *value,
+        values => {
+            let (left, right) = values.split_at(left_of(values.len()));
+            merge_subtrees_non_root(&subtree(left), &subtree(right), Mode::Hash)
+        }
+    }
+}
+
+/// How many of `n` groups are in the left subtree: the largest power of two that is less than `n`.
+fn left_of(n: usize) -> usize {
+    n.div_ceil(2).next_power_of_two()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(size: u64) -> Vec<u8> {
+        (0..size).map(|n| (n * n % 251) as u8).collect()
+    }
+
+    #[test]
+    fn groups_give_the_digest_of_the_whole() {
+        let group = GROUP_BYTES;
+        for size in [
+            0,
+            1,
+            1024,
+            1025,
+            group - 1,
+            group,
+            group + 1,
+            2 * group,
+            3 * group + 7,
+            9 * group,
+            64 * group + 1,
+        ] {
+            let bytes = bytes(size);
+            let groups = Groups::read(&mut &*bytes, size).unwrap();
+            assert_eq!(groups.digest(), Digest::of(&bytes), "{size}");
+            let known = Groups::check(Digest::of(&bytes), size, groups.values().to_vec()).unwrap();
+            assert_eq!(known, groups);
+            for n in 0..n_groups(size) {
+                let range = groups.range(n);
+                let mut part = bytes[range.start as usize..range.end as usize].to_vec();
+                assert!(groups.is_group(n, &part), "{size} {n}");
+                assert!(!groups.is_group(n + 1, &part) || part.is_empty());
+                if let Some(byte) = part.last_mut() {
+                    *byte ^= 1;
+                    assert!(!groups.is_group(n, &part), "{size} {n}");
+                    part.pop();
+                    assert!(!groups.is_group(n, &part), "{size} {n}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn values_of_another_object_are_refused() {
+        let bytes = bytes(5 * GROUP_BYTES + 3);
+        let size = bytes.len() as u64;
+        let digest = Digest::of(&bytes);
+        let groups = Groups::read(&mut &*bytes, size).unwrap();
+        for n in 0..6 {
+            let mut values = groups.values().to_vec();
+            values[n][0] ^= 1;
+            assert_eq!(Groups::check(digest, size, values), None);
+        }
+        assert_eq!(Groups::check(digest, size, groups.values()[1..].to_vec()), None);
+        assert_eq!(Groups::check(digest, size, vec![]), None);
+        assert_eq!(Groups::check(digest, 3 * GROUP_BYTES, groups.values().to_vec()), None);
+        assert_eq!(Groups::check(digest, 10, groups.values().to_vec()), None);
+        let mut swapped = groups.values().to_vec();
+        swapped.swap(0, 1);
+        assert_eq!(Groups::check(digest, size, swapped), None);
+    }
+
+    #[test]
+    fn another_size_is_an_error() {
+        let bytes = bytes(GROUP_BYTES + 5);
+        for size in [0, 5, GROUP_BYTES, GROUP_BYTES + 4, GROUP_BYTES + 6, 3 * GROUP_BYTES] {
+            assert!(Groups::read(&mut &*bytes, size).is_err(), "{size}");
+        }
+    }
+}

@@ -1,0 +1,284 @@
+"""`eyas access` and `eyas mount`: programs that are not changed open files of data sets where they are."""
+
+from __future__ import annotations
+
+import hashlib
+import lzma
+import os
+import signal
+import sqlite3
+import subprocess
+from pathlib import Path
+
+import pytest
+from harness import Eyas, Run, Start, need_path, need_program, wait_until
+from test_data import objects, spoil, tree
+from test_store import Store
+
+
+@pytest.fixture(autouse=True)
+def catalog(data: Run, eyas: Eyas, tmp_path: Path) -> None:
+    """The catalog of `data` is that of every process, as it is with one in its usual place."""
+    del data
+    need_path("/dev/fuse", "the kernel's module fuse")
+    eyas.env["EYAS_DATA"] = f"sqlite:{tmp_path}/catalog.db"
+
+
+def put(data: Run, folder: Path, label: str, *options: str) -> None:
+    data("put", folder, "--label", label, *options)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A tree with files of all kinds."""
+    source = tmp_path / "source"
+    (source / "a b" / "deep").mkdir(parents=True)
+    (source / "empty").touch()
+    (source / "text").write_text("".join(f"{n}\n" for n in range(1000)))
+    (source / "a b" / "größe %?").write_bytes(os.urandom(70_001))
+    (source / "a b" / "deep" / "large").write_bytes(os.urandom(3_000_001))
+    script = source / "script"
+    script.write_text('#!/bin/sh\necho "$1" from a script\n')
+    script.chmod(0o755)
+    return source
+
+
+def test_programs_read_what_is_elsewhere(data: Run, run: Run, files: Path, tmp_path: Path) -> None:
+    put(data, files, "set")
+    shell = """
+        cd /eyas/set && cp -r . "$1/copy" && find . -type f | sort && sha256sum 'a b/deep/large'
+        tail -n 1 text; dd if='a b/deep/large' bs=1 skip=2999999 status=none | wc -c
+        ./script hello & wait; test -x script; test ! -x text
+        cat /eyas/set@1/text | head -n 1; test -d ../set/'a b'/.. && ls /eyas
+        ! echo x > text; ! rm text; ! mkdir new; ! cat /eyas/set/none; ! cat /eyas/other/none; ls /eyas/set@2
+    """
+    done = run("access", "--", "sh", "-c", shell, "sh", tmp_path, status=1)
+    assert tree(tmp_path / "copy") == tree(files)
+    lines = done.stdout.splitlines()
+    assert lines[:5] == ["./a b/deep/large", "./a b/größe %?", "./empty", "./script", "./text"]
+    assert lines[5].split()[0] == hashlib.sha256((files / "a b/deep/large").read_bytes()).hexdigest()
+    assert lines[6:] == ["999", "2", "hello from a script", "0", "new", "set"]
+    assert done.stderr.count("Read-only file system") == 3 and done.stderr.count("No such file") == 3, done
+    assert "ended with exit status 2" in done.stderr, "ls says 2 where there is no such file"
+
+
+PYTHON = """
+import mmap, random, sqlite3, sys, threading
+path, seed = sys.argv[1], int(sys.argv[2])
+expected = open(sys.argv[3], "rb").read()
+def read(seed):
+    rng = random.Random(seed)
+    with open(path, "rb", buffering=0) as file:
+        for _ in range(200):
+            start, size = rng.randrange(len(expected)), rng.choice([1, 4096, 100_000])
+            file.seek(start)
+            assert file.read(size) == expected[start:start + size]
+threads = [threading.Thread(target=read, args=[seed + n]) for n in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+    assert mapped[:] == expected
+print("right")
+"""
+
+
+@pytest.mark.parametrize("where", ["folder", "store"])
+def test_any_part_is_right(
+    data: Run, run: Run, start: Start, files: Path, tmp_path: Path, where: str
+) -> None:
+    """Many threads read here and there, through the kernel's own cache and through a map of the file."""
+    site = "here"
+    if where == "store":
+        data("site", "--join", Store(start, tmp_path / "far").join)
+        site = "far"
+    put(data, files, "set", "--site", site)
+    original = files / "a b/deep/large"
+    path = "/eyas/set/a b/deep/large"
+    assert run("access", "--", "python3", "-c", PYTHON, path, "7", original).stdout == "right\n"
+
+
+def test_databases_and_biology_run_on_it(data: Run, run: Run, tmp_path: Path) -> None:
+    """SQLite reads a database, BLAST searches in one, and prodigal finds the genes that it finds elsewhere."""
+    prodigal, blast, make = (need_program(name) for name in ("prodigal", "blastp", "makeblastdb"))
+    examples = need_path("/usr/share/doc/kleborate/examples/data", "kleborate-examples")
+    source = tmp_path / "source"
+    source.mkdir()
+    with sqlite3.connect(source / "numbers.db") as database:
+        database.execute("create table squares (n, square)")
+        database.executemany("insert into squares values (?, ?)", ((n, n * n) for n in range(5000)))
+    genome = lzma.decompress(min(examples.glob("*.fna.xz")).read_bytes())[:300_000]
+    (source / "genome.fna").write_bytes(genome)
+    plain = subprocess.run(
+        [prodigal, "-i", source / "genome.fna", "-a", source / "proteins.faa", "-q", "-f", "gff"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    subprocess.run(
+        [make, "-in", "proteins.faa", "-dbtype", "prot"], cwd=source, check=True, stdout=subprocess.DEVNULL
+    )
+    put(data, source, "set")
+
+    query = "import sqlite3; print(sqlite3.connect('file:/eyas/set/numbers.db?mode=ro', uri=True).execute('select sum(square) from squares where n > 4000').fetchone()[0])"
+    squares = run("access", "--", "python3", "-c", query)
+    assert int(squares.stdout) == sum(n * n for n in range(4001, 5000))
+    genes = run("access", "--", prodigal, "-i", "/eyas/set/genome.fna", "-q", "-f", "gff")
+
+    def found(text: str) -> list[str]:
+        return [line for line in text.splitlines() if not line.startswith("#")]
+
+    assert found(genes.stdout) == found(plain) and found(plain)
+    (tmp_path / "query.faa").write_text(
+        ">one\n" + (source / "proteins.faa").read_text().split(">")[1].split("\n", 1)[1]
+    )
+    search = ("-query", tmp_path / "query.faa", "-outfmt", "6")
+    expected = subprocess.run(
+        [blast, *search, "-db", source / "proteins.faa"], check=True, capture_output=True, text=True
+    ).stdout
+    hits = run("access", "--", blast, *search, "-db", "/eyas/set/proteins.faa")
+    assert hits.stdout == expected and expected
+
+
+def test_what_is_written_becomes_a_data_set(data: Run, run: Run, files: Path, tmp_path: Path) -> None:
+    put(data, files, "set")
+    made = run(
+        "access",
+        *("--label", "result", "--tag", "kind=result", "--"),
+        *(
+            "sh",
+            "-c",
+            "mkdir /eyas/new/a; wc -l < /eyas/set/text > /eyas/new/a/part; mv /eyas/new/a/part /eyas/new/a/n",
+        ),
+    )
+    assert made.stdout == "result\n"
+    assert data("ls", "result").stdout == "a/n\n"
+    assert run("cat", "data:result/a/n").stdout == "1000\n"
+    assert "access   version 1 by sh -c" in data("history", "result").stdout
+
+    def n_sets() -> int:
+        return len(data("find", "-q").stdout.split())
+
+    failed = run("access", "--", "sh", "-c", "echo x > /eyas/new/x; exit 3", status=1)
+    assert "ended with exit status 3; no data set was made" in failed.stderr
+    nothing = run("access", "--tag", "a=b", "--", "true", status=1)
+    assert "`true` wrote nothing below /eyas/new; no data set was made" in nothing.stderr
+    link = run("access", "--", "ln", "-s", "/etc/passwd", "/eyas/new/link", status=1)
+    assert "`/eyas/new/link` is a symbolic link" in link.stderr
+    assert run("access", "--", "true").stdout == ""
+    assert n_sets() == 2
+    assert not list((tmp_path / "t").glob("eyas-*")), "its folders are gone"
+    absent = run("access", "--", "/no/program", status=2)
+    assert "cannot run `/no/program`" in absent.stderr
+
+
+def test_a_store_that_dies_is_replaced_by_another_copy(data: Run, start: Start, tmp_path: Path) -> None:
+    """While a program is in the middle of a file; the other copy has the rest."""
+    content = os.urandom(8_000_000)
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "x").write_bytes(content)
+    stores = [Store(start, tmp_path / name, "--rate", "3MB/s") for name in ("one", "two")]
+    for store in stores:
+        data("site", "--join", store.join)
+    put(data, tmp_path / "source", "set", "--site", "one", "--copies", "2")
+    data("drain", "here")
+    data("repair")
+    reading = start("access", "--", "cp", "/eyas/set/x", tmp_path / "copy")
+    wait_until(
+        lambda: (tmp_path / "copy").exists() and (tmp_path / "copy").stat().st_size > 500_000, "some bytes"
+    )
+    stores[0].process.kill()
+    reading.wait()
+    assert (tmp_path / "copy").read_bytes() == content
+    # With the other one gone as well, the program is told so, and the user why.
+    stores[1].process.kill()
+    done = start("access", "--", "sha256sum", "/eyas/set/x").wait(status=1)
+    assert "Input/output error" in done.stderr
+    assert "`set@1/x` cannot be read" in done.stderr or "cannot be reached" in done.stderr, done
+
+
+@pytest.mark.parametrize("where", ["folder", "store"])
+def test_a_damaged_copy_is_never_read(data: Run, run: Run, start: Start, tmp_path: Path, where: str) -> None:
+    content = {"small": os.urandom(5000), "large": os.urandom(500_000)}
+    source = tmp_path / "source"
+    source.mkdir()
+    for name, text in content.items():
+        (source / name).write_bytes(text)
+    first = tmp_path / "here"
+    site: tuple[str, ...] = ()
+    if where == "store":
+        first = tmp_path / "far"
+        data("site", "--join", Store(start, first).join)
+        site = ("--site", "far")
+    put(data, source, "set", *site)
+    for path in objects(first):
+        spoil(path)
+    alone = run("access", "--", "cat", "/eyas/set/small", "/eyas/set/large", status=1)
+    # Blocks that are right may have been printed; none that is wrong.
+    assert alone.stderr.count("Input/output error") == 2 and "damaged" in alone.stderr, alone
+    assert "has no good copy" not in alone.stderr
+    data("rm", "set")
+    put(data, source, "other", "--copies", "2")
+    data("site", "shelf", tmp_path / "shelf")
+    data("repair")
+    for path in objects(tmp_path / "here"):
+        spoil(path)
+    copied = run("access", "--", "cp", "-r", "/eyas/other", tmp_path / "copy")
+    assert not copied.stderr
+    assert tree(tmp_path / "copy") == content
+
+
+def test_a_signal_ends_program_and_view(data: Run, start: Start, files: Path, tmp_path: Path) -> None:
+    put(data, files, "set")
+    for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 130)):
+        running = start("access", "--", "sh", "-c", "echo begun; cat /eyas/set/text > /eyas/new/x; sleep 60")
+        running.wait_for_text("begun")
+        running.signal(number)
+        assert "no data set was made" in running.wait(status=status).stderr
+    assert data("find", "-q").stdout == "set\n"
+    assert not list((tmp_path / "t").glob("eyas-access*"))
+
+
+def mounts() -> list[str]:
+    return [
+        line.split()[1] for line in Path("/proc/mounts").read_text().splitlines() if line.startswith("eyas ")
+    ]
+
+
+def test_a_mount_ends_with_its_command(
+    data: Run, run: Run, start: Start, files: Path, tmp_path: Path
+) -> None:
+    put(data, files, "set")
+    place = tmp_path / "place"
+    place.mkdir()
+    for number, key in ((signal.SIGINT, "set@1"), (signal.SIGTERM, "/")):
+        mounted = start("mount", key, place)
+        mounted.wait_for_text("until this command is ended")
+        shown = place / "set" if key == "/" else place
+        assert tree(shown) == tree(files)
+        assert shown.joinpath("script").stat().st_mode & 0o777 == 0o555
+        with shown.joinpath("text").open():
+            # Somebody is in it.
+            mounted.signal(number)
+            mounted.wait()
+        assert str(place) not in mounts() and not list(place.iterdir())
+    mounted = start("mount", "set", place)
+    mounted.wait_for_text("until this command is ended")
+    subprocess.run(["umount", place], check=True)
+    mounted.wait()
+
+    full = run("mount", "set", files, status=2)
+    assert "has files in it: name an empty directory" in full.stderr
+    assert "there is no data set `none`" in run("mount", "none", place, status=2).stderr
+    assert "cannot mount at" in run("mount", "set", tmp_path / "none", status=4).stderr
+
+
+def test_many_names_are_shown_at_once(data: Run, run: Run, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for n in range(10_000):
+        (source / f"{n:05}").write_text(str(n))
+    put(data, source, "set")
+    shell = "ls /eyas/set | wc -l; cat /eyas/set/* | sha256sum"
+    done = run("access", "--", "sh", "-c", shell)
+    expected = hashlib.sha256("".join(str(n) for n in range(10_000)).encode()).hexdigest()
+    assert done.stdout.split() == ["10000", expected, "-"]
