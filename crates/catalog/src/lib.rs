@@ -18,6 +18,7 @@
 
 mod access;
 mod adopt;
+mod carried;
 mod catalog;
 mod copying;
 mod db;
@@ -41,6 +42,7 @@ mod tags;
 
 pub use access::{Caller, Right, Rights, Subject};
 pub use adopt::Rebuilt;
+pub use carried::{CarriedFile, CarriedSite, Fetcher};
 pub use catalog::Catalog;
 pub use error::{Error, Result};
 pub use folder::Folder;

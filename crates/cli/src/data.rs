@@ -20,7 +20,7 @@ use crate::{Exit, Fault};
 use clap::{Args, Subcommand};
 
 pub use access::{AccessArgs, MountArgs, access, mount};
-pub use at_data::{AtDataArgs, at_data};
+pub use at_data::{AtDataArgs, AtDataJobArgs, at_data, at_data_job};
 pub use home::provide;
 pub use matching::{MatchArgs, matching};
 pub use store::{StoreArgs, store};

@@ -196,6 +196,7 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Store(args) => data::store(args),
         Verb::Match(args) => data::matching(&args),
         Verb::AtData(args) => data::at_data(&args),
+        Verb::AtDataJob(args) => data::at_data_job(&args),
         Verb::Access(args) => data::access(&args),
         Verb::Mount(args) => data::mount(&args),
         Verb::Config(args) => config::config(args),

@@ -5,7 +5,7 @@ use crate::cancel::CancelArgs;
 use crate::cat::CatArgs;
 use crate::config::ConfigArgs;
 use crate::cp::CpArgs;
-use crate::data::{AccessArgs, AtDataArgs, DataArgs, MatchArgs, MountArgs, StoreArgs};
+use crate::data::{AccessArgs, AtDataArgs, AtDataJobArgs, DataArgs, MatchArgs, MountArgs, StoreArgs};
 use crate::dispatcher::DispatcherArgs;
 use crate::executor::ExecutorArgs;
 use crate::forget::ForgetArgs;
@@ -104,6 +104,9 @@ pub enum Verb {
     Match(MatchArgs),
     /// Run a program on files of data sets; what it makes becomes a data set
     AtData(Box<AtDataArgs>),
+    /// What a batch job of `eyas at-data` does on its host
+    #[command(hide = true)]
+    AtDataJob(AtDataJobArgs),
     /// Run a program that opens data sets where they are, as /eyas/KEY/PATH; what it writes below /eyas/new becomes a data set
     Access(AccessArgs),
     /// Show a data set, or all of them, as a directory

@@ -1,0 +1,146 @@
+//! `eyas at-data-job`: what a batch job of `eyas at-data` does when it has arrived on its host.
+//!
+//! Source: *Late Resolution* (`Wozniak06` §III-C.4): "determine the host this task is occupying; locate all required files, and prefer
+//! locations that are on this host".
+
+use super::Output;
+use super::outputs::gather;
+use super::plan::{self, Fetched, Plan, PlannedInput, Report};
+use super::program::{OnSignal, run};
+use super::work::Work;
+use crate::print::reason;
+use crate::{Exit, Fault};
+use clap::Args;
+use eyas_catalog::{CarriedFile, Fetcher};
+use eyas_data::Digest;
+use eyas_runtime::machine::host_name;
+use eyas_text::{shown, shown_path};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+pub struct AtDataJobArgs {
+    /// The plan that `eyas at-data` wrote
+    #[arg(value_name = "PLAN")]
+    plan: PathBuf,
+}
+
+/// Does what the plan says, and writes a report beside it.
+pub fn at_data_job(args: &AtDataJobArgs) -> Result<Exit, Fault> {
+    let plan: Plan = plan::read(&args.plan)?;
+    let host = std::env::var("SLURMD_NODENAME").unwrap_or_else(|_| host_name());
+    let mut report = Report { host, fetched: vec![], damaged: vec![], fault: None };
+    let done = carry_out(&plan, &mut report);
+    report.fault = done.err().map(|fault| (fault.exit as i32, fault.message, fault.hint));
+    let ended = if report.fault.is_some() { Exit::TasksFailed } else { Exit::Good };
+    plan::write(&args.plan.with_file_name("report.json"), &report)?;
+    Ok(ended)
+}
+
+fn carry_out(plan: &Plan, report: &mut Report) -> Result<(), Fault> {
+    let folder = match std::env::temp_dir() {
+        folder if folder.is_dir() => folder,
+        // The variable came from another machine.
+        _ => PathBuf::from("/tmp"),
+    };
+    let work = Work::below(&folder, "the variable TMPDIR of the job names a folder on its host")?;
+    let on_signal = OnSignal::listen(work.top.clone(), || {})?;
+    on_signal.unless_ending(stage(plan, &work.inside, report))?;
+    let status = on_signal.unless_ending(run(&plan.command, &plan.here, &work.inside, &on_signal))?;
+    let program = &plan.command[0];
+    if !status.success() {
+        return Err(Fault::new(
+            Exit::TasksFailed,
+            format!("{} ended with {}", shown(program), status.text()),
+        ));
+    }
+    let outputs: Vec<Output> =
+        plan.outputs.iter().map(|(name, path)| Output { name: name.clone(), path: path.clone() }).collect();
+    on_signal.unless_ending(gather(&outputs, &work, program))?;
+    let copied = copy_tree(&work.outputs, &plan.gathered).map_err(|error| {
+        Fault::new(
+            Exit::Other,
+            format!("cannot copy the outputs to {}: {}", shown_path(&plan.gathered), reason(&error)),
+        )
+    });
+    on_signal.unless_ending(copied)
+}
+
+/// Copies the inputs to where the program finds them.
+fn stage(plan: &Plan, folder: &Path, report: &mut Report) -> Result<(), Fault> {
+    let mut fetcher = Fetcher::new(&eyas_site::Stores, &plan.sites);
+    for input in &plan.inputs {
+        let mut fetched =
+            Fetched { text: input.text.clone(), sites: BTreeSet::new(), near_bytes: 0, far_bytes: 0 };
+        let top = folder.join(&input.name);
+        make_folder(if input.is_file { parent_of(&top) } else { &top })?;
+        for file in &input.files {
+            let target = target_of(input, file, &top);
+            make_folder(parent_of(&target))?;
+            let order = order_of(plan, file, &report.host);
+            let mut damaged: Vec<(String, Digest)> = vec![];
+            let site = fetcher.get(file, &order, &target, &mut |site| {
+                damaged.push((site.to_owned(), file.digest));
+            });
+            report.damaged.extend(damaged);
+            let site = site?;
+            match is_on(plan, site, &report.host) {
+                true => fetched.near_bytes += file.size_bytes,
+                false => fetched.far_bytes += file.size_bytes,
+            }
+            fetched.sites.insert(site.to_owned());
+        }
+        report.fetched.push(fetched);
+    }
+    Ok(())
+}
+
+fn target_of(input: &PlannedInput, file: &CarriedFile, top: &Path) -> PathBuf {
+    match input.is_file {
+        true => top.to_owned(),
+        false => top.join(&file.path),
+    }
+}
+
+fn parent_of(path: &Path) -> &Path {
+    path.parent().expect("it lies in the folder of the program")
+}
+
+/// The sites of a file, those on the preferred host first: the host of the job, or the one for which everything was settled.
+fn order_of<'p>(plan: &Plan, file: &'p CarriedFile, host: &str) -> Vec<&'p str> {
+    let preferred = plan.settled_for.as_deref().unwrap_or(host);
+    let mut order: Vec<&str> = file.sites.iter().map(String::as_str).collect();
+    order.sort_by_key(|site| !is_on(plan, site, preferred));
+    order
+}
+
+fn is_on(plan: &Plan, site: &str, host: &str) -> bool {
+    plan.hosts_of.get(site).is_some_and(|hosts| hosts.contains(host))
+}
+
+fn make_folder(path: &Path) -> Result<(), Fault> {
+    fs::create_dir_all(path).map_err(|error| {
+        Fault::new(Exit::Other, format!("cannot make the folder {}: {}", shown_path(path), reason(&error)))
+    })
+}
+
+/// Copies files and directories into a directory that is there. There are no other kinds, or the copy fails.
+fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            fs::create_dir(&target)?;
+            copy_tree(&source, &target)?;
+        } else if kind.is_file() {
+            fs::copy(&source, &target)?;
+        } else {
+            let what = format!("{} is neither a file nor a directory", shown_path(&source));
+            return Err(io::Error::other(what));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! The program of `eyas at-data`: started, watched, and ended when this command is asked to end.
+
+use super::work::remove_in_use;
+use crate::fault::bad;
+use crate::print::reason;
+use crate::runtimes::client_runtime;
+use crate::signals::AskedToEnd;
+use crate::{Exit, Fault};
+use eyas_text::{say, shown};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a program may take to end when it is asked to, before it is killed.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+/// How often the program is looked at.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What ^C and the signal of a batch system do: while the program runs, they end it; before and after, they end this command,
+/// whose folder is removed first.
+pub struct OnSignal(Arc<Mutex<Running>>);
+
+#[derive(Default)]
+pub struct Running {
+    /// The program's process, until it has been waited for.
+    pid: Option<u32>,
+    /// When the program was asked to end.
+    asked: Option<Instant>,
+}
+
+impl OnSignal {
+    /// Listens for signals. `leave` does what else is to be done before this command ends, before `top` is removed.
+    pub fn listen(top: PathBuf, leave: impl Fn() + Send + 'static) -> Result<OnSignal, Fault> {
+        let running = Arc::new(Mutex::new(Running::default()));
+        let shared = running.clone();
+        let runtime = client_runtime();
+        let mut asked_to_end = {
+            let _guard = runtime.enter();
+            AskedToEnd::listen()?
+        };
+        std::thread::spawn(move || {
+            loop {
+                runtime.block_on(asked_to_end.next());
+                let mut running = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(pid) = running.pid else {
+                    leave();
+                    remove_in_use(&top);
+                    say!("interrupted");
+                    std::process::exit(Exit::Interrupted as i32);
+                };
+                running.asked.get_or_insert_with(Instant::now);
+                // SAFETY: a plain call; nobody has waited for the process yet, so the number is still its own.
+                unsafe { libc::kill(pid as libc::pid_t, libc::SIGTERM) };
+            }
+        });
+        Ok(OnSignal(running))
+    }
+
+    /// The same result. An error may only be that the folder is being removed because of a signal; then the lock is held until
+    /// this process is gone, so that it ends as interrupted.
+    pub fn unless_ending<T>(&self, result: Result<T, Fault>) -> Result<T, Fault> {
+        result.inspect_err(|_| drop(self.lock()))
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Running> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How a program ended, and whether it was asked to.
+pub struct Ended {
+    pub status: ExitStatus,
+    pub asked: bool,
+}
+
+impl Ended {
+    pub fn success(&self) -> bool {
+        self.status.success() && !self.asked
+    }
+
+    pub fn text(&self) -> String {
+        match (self.status.code(), self.status.signal()) {
+            (Some(code), _) => format!("exit status {code}"),
+            (None, Some(signal)) => format!("signal {signal}"),
+            (None, None) => self.status.to_string(),
+        }
+    }
+}
+
+/// Runs a program in a folder, with the standard streams of this command. Processes that it leaves behind are ended.
+/// `here` is where a program that is named by a path is looked for.
+pub fn run(command: &[String], here: &Path, folder: &Path, on_signal: &OnSignal) -> Result<Ended, Fault> {
+    let (program, arguments) = command.split_first().expect("clap asks for one word");
+    // A program that is named by a path from here is meant, also where it runs in another folder.
+    let path = match program.contains('/') && !folder.join(program).exists() {
+        true => here.join(program),
+        false => PathBuf::from(program),
+    };
+    eyas_runner::reaper::become_reaper()?;
+    let mut running = on_signal.lock();
+    let mut child = Command::new(&path).args(arguments).current_dir(folder).spawn().map_err(|error| {
+        let fault = bad(format!("cannot run {}: {}", shown(program), reason(&error)));
+        match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                fault.hint("name a program that is on the PATH, or a path with a slash")
+            }
+            _ => fault,
+        }
+    })?;
+    running.pid = Some(child.id());
+    drop(running);
+    loop {
+        let mut running = on_signal.lock();
+        if let Some(status) = child.try_wait()? {
+            running.pid = None;
+            let asked = running.asked.is_some();
+            drop(running);
+            eyas_runner::reaper::end_strays(&[], END_PATIENCE);
+            return Ok(Ended { status, asked });
+        }
+        if running.asked.is_some_and(|asked| asked.elapsed() > END_PATIENCE) {
+            child.kill()?;
+        }
+        drop(running);
+        std::thread::sleep(LOOK);
+    }
+}

@@ -1,0 +1,329 @@
+//! Modes *scheduled* and *late*: the program runs as a job of Slurm, on hosts that hold its inputs or near them.
+//!
+//! The command that waits has the catalog. It settles what the inputs are, ranks the hosts, and gives the job a plan with the copies of
+//! each file; the job cannot open the catalog, which may be a file of another machine. The outputs come back to the command, which
+//! commits them. So whatever becomes of the job, a data set is made of all outputs or not at all.
+//!
+//! Source: `Wozniak06` §III-C.2 (*scheduled*, SCRD) and §III-C.4 (*late*, Multiple Name Resolution).
+
+use super::inputs::settle;
+use super::outputs::{Made, keep};
+use super::plan::{self, Plan, PlannedInput, Report};
+use super::program::OnSignal;
+use super::slurm::{self, Node, State};
+use super::work::Work;
+use super::{AtDataArgs, Mode};
+use crate::data::open::{Opened, now_ms};
+use crate::fault::bad;
+use crate::print::{plural, size};
+use crate::{Exit, Fault};
+use eyas_catalog::{CarriedFile, CarriedSite, ReplicaState, Tag};
+use eyas_core::replication::nearness::{Host, Ranked, rank};
+use eyas_runtime::machine::host_name;
+use eyas_text::{line_of, say, shown};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often Slurm is asked about the job.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a job of mode *late* waits for the hosts that it prefers.
+const PREFER: Duration = Duration::from_secs(5);
+/// How long a report may take to come through a network's file system once the job has ended.
+const ARRIVAL: Duration = Duration::from_secs(10);
+
+pub fn submitted(
+    args: &AtDataArgs,
+    opened: &Opened,
+    site: Option<String>,
+    tags: &[Tag],
+) -> Result<Exit, Fault> {
+    let mut sites = BTreeMap::new();
+    let inputs = planned(args, opened, &mut sites)?;
+    let nodes = slurm::nodes()?;
+    let hosts_of: BTreeMap<String, BTreeSet<String>> =
+        sites.iter().map(|(name, site)| (name.clone(), hosts_of(site, &nodes))).collect();
+    let answering: BTreeSet<&str> =
+        sites.keys().map(String::as_str).filter(|site| opened.catalog.holding(site).is_ok()).collect();
+    let order = ranking(&inputs, &nodes, &hosts_of, &answering);
+    if args.explain {
+        for ranked in &order {
+            say!("host {}: {ranked}", ranked.host.name);
+        }
+    }
+    let aim = Aim::choose(args.mode, &order, &nodes)?;
+
+    let hint = "the option --spool names another folder, which this machine and the hosts of the jobs share";
+    let spool = std::path::absolute(args.spool.as_deref().unwrap_or(Path::new(".")))?;
+    let work = Work::below(&spool, hint)?;
+    let job: Arc<Mutex<Option<String>>> = Arc::default();
+    let cancelled = job.clone();
+    let on_signal = OnSignal::listen(work.top.clone(), move || {
+        if let Some(job) = &*cancelled.lock().unwrap_or_else(PoisonError::into_inner) {
+            slurm::cancel(job);
+        }
+    })?;
+    let plan = Plan {
+        inputs,
+        outputs: args.outputs.iter().map(|output| (output.name.clone(), output.path.clone())).collect(),
+        command: args.command.clone(),
+        here: std::env::current_dir()?,
+        gathered: work.outputs.clone(),
+        sites,
+        hosts_of,
+        settled_for: aim.settled_for.clone(),
+    };
+    let plan_path = work.top.join("plan.json");
+    on_signal.unless_ending(plan::write(&plan_path, &plan))?;
+    let id = {
+        // A signal waits until the job has a number by which it can be cancelled.
+        let _held = on_signal.lock();
+        let id = slurm::submit(&options(args, &aim, &work.top), &script(&plan_path)?)?;
+        *job.lock().unwrap_or_else(PoisonError::into_inner) = Some(id.clone());
+        id
+    };
+    if args.explain {
+        say!("job {id} is submitted{}", aim.text());
+    }
+    let report = on_signal.unless_ending(wait(&id, &aim, &work.top));
+    // From here on there is no job to be cancelled.
+    *job.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    let report = report?;
+    bring_back(&work.top)?;
+    for (site, digest) in &report.damaged {
+        opened.catalog.note_replicas(site, &[*digest], ReplicaState::Bad, now_ms())?;
+    }
+    if args.explain {
+        say_report(&id, &report);
+    }
+    if let Some((exit, message, hint)) = report.fault {
+        let message = match message.ends_with("no data set was made") || args.outputs.is_empty() {
+            true => message,
+            false => format!("{message}; no data set was made"),
+        };
+        let fault = Fault::new(exit_of(exit), format!("job {id} on {}: {message}", report.host));
+        return Err(hint.into_iter().fold(fault, Fault::hint));
+    }
+    let Some(site) = site else { return Ok(Exit::Good) };
+    let from: Vec<String> = report.fetched.into_iter().map(|fetched| fetched.text).collect();
+    let made = Made { command: &args.command, from: &from, site: &site, tags };
+    on_signal.unless_ending(keep(&opened.catalog, &opened.caller, args, &work, &made))
+}
+
+/// The inputs with the copies of their files.
+fn planned(
+    args: &AtDataArgs,
+    opened: &Opened,
+    sites: &mut BTreeMap<String, CarriedSite>,
+) -> Result<Vec<PlannedInput>, Fault> {
+    let mut inputs = vec![];
+    for (input, key) in args.inputs.iter().zip(settle(opened, &args.inputs)?) {
+        let mut files = opened.catalog.carry(&opened.caller, &key, sites)?;
+        if let Some(path) = &input.path {
+            files.retain(|file| file.path == *path);
+            if files.is_empty() {
+                let what = format!("`{key}` has no file {}: `eyas data ls {key}` lists them", shown(path));
+                return Err(bad(what));
+            }
+        }
+        let path = input.path.as_ref().map(|path| format!("/{path}")).unwrap_or_default();
+        let text = format!("/{key}{path} as {}", input.name.display());
+        inputs.push(PlannedInput { name: input.name.clone(), text, is_file: input.path.is_some(), files });
+    }
+    Ok(inputs)
+}
+
+/// The nodes on whose host a site is. A folder is on this machine; a store is where its address says.
+fn hosts_of(site: &CarriedSite, nodes: &[Node]) -> BTreeSet<String> {
+    let mut own: Vec<String> = match &site.join {
+        None => vec![host_name()],
+        Some(_) => {
+            let host = site.address.rsplit_once(':').map_or(site.address.as_str(), |(host, _)| host);
+            vec![host.trim_matches(['[', ']']).to_owned()]
+        }
+    };
+    if let Some((short, _)) = own[0].split_once('.')
+        && own[0].parse::<IpAddr>().is_err()
+    {
+        own.push(short.to_owned());
+    }
+    let is_named = |node: &&Node| node.names.iter().any(|name| own.contains(name));
+    let named: BTreeSet<String> = nodes.iter().filter(is_named).map(|node| node.name.clone()).collect();
+    if !named.is_empty() {
+        return named;
+    }
+    let addresses = |name: &str| -> BTreeSet<IpAddr> {
+        let found = (name, 0).to_socket_addrs().into_iter().flatten();
+        found.map(|address| address.ip()).collect()
+    };
+    let wanted = addresses(&own[0]);
+    let is_there = |node: &&Node| node.names.iter().any(|name| !addresses(name).is_disjoint(&wanted));
+    nodes.iter().filter(is_there).map(|node| node.name.clone()).collect()
+}
+
+/// The nodes in order of preference.
+fn ranking(
+    inputs: &[PlannedInput],
+    nodes: &[Node],
+    hosts_of: &BTreeMap<String, BTreeSet<String>>,
+    answering: &BTreeSet<&str>,
+) -> Vec<Ranked> {
+    let files: Vec<&CarriedFile> = inputs.iter().flat_map(|input| &input.files).collect();
+    let hosts = nodes.iter().map(|node| {
+        let is_here =
+            |site: &String| answering.contains(site.as_str()) && hosts_of[site].contains(&node.name);
+        let held = files.iter().filter(|file| file.sites.iter().any(is_here));
+        Host {
+            name: node.name.clone(),
+            held_bytes: held.map(|file| file.size_bytes).sum(),
+            takes_programs: node.takes_jobs,
+            n_busy: node.n_busy,
+        }
+    });
+    rank(hosts.collect(), files.iter().map(|file| file.size_bytes).sum())
+}
+
+/// The hosts that a job is aimed at.
+struct Aim {
+    /// What says so to `sbatch`; `None`: any host will do.
+    option: Option<String>,
+    hosts: Vec<String>,
+    /// Whether the job may start elsewhere after a while.
+    is_soft: bool,
+    settled_for: Option<String>,
+}
+
+impl Aim {
+    fn choose(mode: Mode, order: &[Ranked], nodes: &[Node]) -> Result<Aim, Fault> {
+        let best = order.first().ok_or_else(|| bad("Slurm has no nodes".to_owned()))?;
+        let is_soft = mode == Mode::Late;
+        let is_aimed = |ranked: &&Ranked| match is_soft {
+            true => ranked.host.takes_programs && ranked.moved_bytes == best.moved_bytes,
+            false => ranked.holds_all(),
+        };
+        let hosts: Vec<String> =
+            order.iter().filter(is_aimed).map(|ranked| ranked.host.name.clone()).collect();
+        if hosts.is_empty() && !is_soft {
+            let what = format!(
+                "no host of Slurm holds all inputs and takes jobs now; the nearest is {}, which {best}",
+                best.host.name
+            );
+            return Err(bad(what).hint("--mode late runs the job near its inputs, and moves what is missing"));
+        }
+        let settled_for = hosts.first().filter(|_| !is_soft).cloned();
+        let option = match (hosts.len(), nodes.len()) {
+            (0, _) => None,
+            (n, all) if n == all => None,
+            (1, _) => Some(format!("--nodelist={}", hosts[0])),
+            // Slurm takes a list of nodes as nodes that a job needs all of, so the others are excluded.
+            _ => {
+                let others = nodes.iter().map(|node| node.name.as_str());
+                let others: Vec<&str> =
+                    others.filter(|name| !hosts.iter().any(|host| host == name)).collect();
+                Some(format!("--exclude={}", others.join(",")))
+            }
+        };
+        Ok(Aim { option, hosts, is_soft, settled_for })
+    }
+
+    fn text(&self) -> String {
+        match (&self.option, self.is_soft) {
+            (None, _) => ", for any host".to_owned(),
+            (Some(_), false) => format!(", for {} only", self.hosts.join(", ")),
+            (Some(_), true) => {
+                format!(", for {} if it starts there within {} s", self.hosts.join(", "), PREFER.as_secs())
+            }
+        }
+    }
+}
+
+fn options(args: &AtDataArgs, aim: &Aim, top: &Path) -> Vec<String> {
+    let file = |name: &str| top.join(name).display().to_string();
+    let mut options = vec![
+        "--job-name=eyas-at-data".to_owned(),
+        "--ntasks=1".to_owned(),
+        "--no-requeue".to_owned(),
+        format!("--chdir={}", top.display()),
+        format!("--output={}", file("stdout")),
+        format!("--error={}", file("stderr")),
+    ];
+    options.extend(aim.option.clone());
+    options.extend(args.submit_options.iter().cloned());
+    options
+}
+
+fn script(plan: &Path) -> Result<String, Fault> {
+    let quoted = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', r"'\''"));
+    let program = std::env::current_exe()?;
+    Ok(format!("#!/bin/sh\nexec {} at-data-job {}\n", quoted(&program), quoted(plan)))
+}
+
+/// Waits until the job has ended, and gives its report.
+fn wait(id: &str, aim: &Aim, top: &Path) -> Result<Report, Fault> {
+    let submitted = Instant::now();
+    let (mut is_released, mut is_silent) = (!aim.is_soft || aim.option.is_none(), false);
+    let ended = loop {
+        match slurm::state(id) {
+            Ok(State::Ended(how)) => break Some(how),
+            Ok(State::Unknown) => break None,
+            Ok(State::Waits) if !is_released && submitted.elapsed() >= PREFER => {
+                slurm::release(id);
+                is_released = true;
+            }
+            Ok(_) if is_silent => {
+                is_silent = false;
+                say!("Slurm answers again");
+            }
+            Ok(_) => {}
+            Err(fault) if !is_silent => {
+                is_silent = true;
+                say!("Slurm does not answer, and job {id} is waited for: {}", fault.message);
+            }
+            Err(_) => {}
+        }
+        std::thread::sleep(LOOK);
+    };
+    let path = top.join("report.json");
+    let asked = Instant::now();
+    while !path.exists() && asked.elapsed() < ARRIVAL && ended.as_deref() == Some("COMPLETED") {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    if path.exists() {
+        return plan::read(&path);
+    }
+    // What the job has said is the best that there is to find out why.
+    bring_back(top)?;
+    let how = ended.map_or("is not known to Slurm any more".to_owned(), |how| format!("ended as {how}"));
+    Err(Fault::new(Exit::TasksFailed, format!("job {id} {how} and left no report; no data set was made")))
+}
+
+/// Prints what the job has printed.
+fn bring_back(top: &Path) -> Result<(), Fault> {
+    let printed = |name: &str| fs::read(top.join(name)).unwrap_or_default();
+    std::io::stdout().write_all(&printed("stdout"))?;
+    std::io::stdout().flush()?;
+    std::io::stderr().write_all(&printed("stderr"))?;
+    Ok(())
+}
+
+fn say_report(id: &str, report: &Report) {
+    say!("job {id} ran on {}", report.host);
+    for fetched in &report.fetched {
+        let sites = fetched.sites.iter().cloned().collect::<Vec<_>>().join(", ");
+        let n_sites = plural(fetched.sites.len() as u64, "site");
+        let text = line_of(&fetched.text);
+        let (near, far) = (size(fetched.near_bytes), size(fetched.far_bytes));
+        say!("input {text}: {near} from this host, {far} over the network, from {n_sites}: {sites}");
+    }
+}
+
+fn exit_of(number: i32) -> Exit {
+    [Exit::BadInput, Exit::Cluster, Exit::Other, Exit::Interrupted]
+        .into_iter()
+        .find(|exit| *exit as i32 == number)
+        .unwrap_or(Exit::TasksFailed)
+}
