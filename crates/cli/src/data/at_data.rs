@@ -12,6 +12,7 @@ mod job;
 mod outputs;
 mod plan;
 mod program;
+mod script;
 mod slurm;
 mod submitted;
 mod work;
@@ -32,7 +33,7 @@ use work::Work;
 
 pub use job::{AtDataJobArgs, at_data_job};
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct AtDataArgs {
     /// The catalog: sqlite:PATH or postgres://USER@HOST/DATABASE; without it catalog.db in $XDG_DATA_HOME/eyas
     #[arg(long, value_name = "URL", env = "EYAS_DATA", hide_env_values = true)]
@@ -65,11 +66,15 @@ pub struct AtDataArgs {
     /// An option for sbatch, as --submit-option=--partition=long (may be given more than once)
     #[arg(long = "submit-option", value_name = "OPTION", allow_hyphen_values = true)]
     submit_options: Vec<String>,
+    /// A batch script in place of a command: lines `#EYAS --input NAME=/KEY/PATH ...` say what it reads and makes, lines
+    /// `#SBATCH` are for Slurm
+    #[arg(long, value_name = "FILE", conflicts_with = "command")]
+    script: Option<PathBuf>,
     /// Say how near each host is, and from which site each input comes
     #[arg(long)]
     explain: bool,
     /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, required_unless_present = "script", value_name = "COMMAND")]
     command: Vec<String>,
 }
 
@@ -137,11 +142,13 @@ fn relative(text: &str) -> Result<PathBuf, String> {
 }
 
 pub fn at_data(args: &AtDataArgs) -> Result<Exit, Fault> {
-    if args.mode == Mode::Local && (args.spool.is_some() || !args.submit_options.is_empty()) {
-        return Err(bad(
-            "--spool and --submit-option are for jobs: add --mode late or --mode scheduled".to_owned()
-        ));
+    let is_for_jobs = args.spool.is_some() || !args.submit_options.is_empty() || args.script.is_some();
+    if args.mode == Mode::Local && is_for_jobs {
+        let what = "--spool, --submit-option and --script are for jobs: add --mode late or --mode scheduled";
+        return Err(bad(what.to_owned()));
     }
+    let with_lines = args.script.as_deref().map(|path| script::with_lines(args, path)).transpose()?;
+    let args = with_lines.as_ref().unwrap_or(args);
     refuse_twins("--input", args.inputs.iter().map(|input| &input.name))?;
     refuse_twins("--output", args.outputs.iter().map(|output| &output.path))?;
     refuse_twins("--output", args.outputs.iter().map(|output| &output.name))?;

@@ -10,6 +10,7 @@ use super::inputs::settle;
 use super::outputs::{Made, keep};
 use super::plan::{self, Plan, PlannedInput, Report};
 use super::program::OnSignal;
+use super::script::lines_for_slurm;
 use super::slurm::{self, Node, State};
 use super::work::Work;
 use super::{AtDataArgs, Mode};
@@ -25,6 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::net::{IpAddr, ToSocketAddrs};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -55,7 +57,11 @@ pub fn submitted(
             say!("host {}: {ranked}", ranked.host.name);
         }
     }
-    let aim = Aim::choose(args.mode, &order, &nodes)?;
+    let mut aim = Aim::choose(args.mode, &order, &nodes)?;
+    if aim.is_soft && args.submit_options.iter().any(|option| names_hosts(option)) {
+        // The user has chosen the hosts.
+        aim.option = None;
+    }
 
     let hint = "the option --spool names another folder, which this machine and the hosts of the jobs share";
     let spool = std::path::absolute(args.spool.as_deref().unwrap_or(Path::new(".")))?;
@@ -70,7 +76,7 @@ pub fn submitted(
     let plan = Plan {
         inputs,
         outputs: args.outputs.iter().map(|output| (output.name.clone(), output.path.clone())).collect(),
-        command: args.command.clone(),
+        command: command(args, &work.top)?,
         here: std::env::current_dir()?,
         gathered: work.outputs.clone(),
         sites,
@@ -82,7 +88,7 @@ pub fn submitted(
     let id = {
         // A signal waits until the job has a number by which it can be cancelled.
         let _held = on_signal.lock();
-        let id = slurm::submit(&options(args, &aim, &work.top), &script(&plan_path)?)?;
+        let id = slurm::submit(&options(args, &aim, &work.top), &script(args, &plan_path)?)?;
         *job.lock().unwrap_or_else(PoisonError::into_inner) = Some(id.clone());
         id
     };
@@ -104,6 +110,10 @@ pub fn submitted(
         let message = match message.ends_with("no data set was made") || args.outputs.is_empty() {
             true => message,
             false => format!("{message}; no data set was made"),
+        };
+        let message = match args.script {
+            Some(_) => message.replace(&plan.command[0], &args.command[0]),
+            None => message,
         };
         let fault = Fault::new(exit_of(exit), format!("job {id} on {}: {message}", report.host));
         return Err(hint.into_iter().fold(fault, Fault::hint));
@@ -245,7 +255,6 @@ fn options(args: &AtDataArgs, aim: &Aim, top: &Path) -> Vec<String> {
     let file = |name: &str| top.join(name).display().to_string();
     let mut options = vec![
         "--job-name=eyas-at-data".to_owned(),
-        "--ntasks=1".to_owned(),
         "--no-requeue".to_owned(),
         format!("--chdir={}", top.display()),
         format!("--output={}", file("stdout")),
@@ -256,10 +265,25 @@ fn options(args: &AtDataArgs, aim: &Aim, top: &Path) -> Vec<String> {
     options
 }
 
-fn script(plan: &Path) -> Result<String, Fault> {
+/// Whether an option for sbatch says on which hosts a job may run.
+fn names_hosts(option: &str) -> bool {
+    ["--nodelist", "-w", "--exclude", "-x"].iter().any(|name| option.starts_with(name))
+}
+
+/// The command as the job runs it. A batch script travels with the job.
+fn command(args: &AtDataArgs, top: &Path) -> Result<Vec<String>, Fault> {
+    let Some(script) = &args.script else { return Ok(args.command.clone()) };
+    let copy = top.join("script");
+    fs::copy(script, &copy)?;
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o700))?;
+    Ok(vec![copy.display().to_string()])
+}
+
+fn script(args: &AtDataArgs, plan: &Path) -> Result<String, Fault> {
     let quoted = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', r"'\''"));
+    let lines = args.script.as_deref().map(lines_for_slurm).transpose()?.unwrap_or_default();
     let program = std::env::current_exe()?;
-    Ok(format!("#!/bin/sh\nexec {} at-data-job {}\n", quoted(&program), quoted(plan)))
+    Ok(format!("#!/bin/sh\n{lines}exec {} at-data-job {}\n", quoted(&program), quoted(plan)))
 }
 
 /// Waits until the job has ended, and gives its report.
