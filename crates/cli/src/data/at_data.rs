@@ -11,13 +11,13 @@ mod inputs;
 mod job;
 mod outputs;
 mod plan;
-mod program;
 mod script;
 mod slurm;
 mod submitted;
 mod work;
 
 use super::open::{Opened, open};
+use super::program::{OnSignal, run};
 use super::put::tags_of;
 use crate::fault::bad;
 use crate::{Exit, Fault};
@@ -26,7 +26,6 @@ use eyas_catalog::{Key, Tag, is_plain_path};
 use eyas_text::{shown, shown_path};
 use inputs::stage;
 use outputs::{Made, gather, keep};
-use program::{OnSignal, run};
 use std::path::PathBuf;
 use std::str::FromStr;
 use work::Work;
@@ -176,10 +175,9 @@ pub fn at_data(args: &AtDataArgs) -> Result<Exit, Fault> {
 
 fn local(args: &AtDataArgs, opened: &Opened, site: Option<String>, tags: &[Tag]) -> Result<Exit, Fault> {
     let work = Work::new()?;
-    let on_signal = OnSignal::listen(work.top.clone(), || {})?;
+    let on_signal = OnSignal::listen(work.top.path.clone())?;
     let from = on_signal.unless_ending(stage(opened, &args.inputs, &work.inside, args.explain))?;
-    let here = std::env::current_dir()?;
-    let status = on_signal.unless_ending(run(&args.command, &here, &work.inside, &on_signal))?;
+    let status = on_signal.unless_ending(run(&args.command, &work.inside, &on_signal))?;
     let program = shown(&args.command[0]);
     if !status.success() {
         let lost = if args.outputs.is_empty() { "" } else { "; no data set was made" };

@@ -28,9 +28,15 @@ pub struct Temporary {
 impl Temporary {
     /// `verb` is the command's, for its name.
     pub fn new(verb: &str) -> Result<Temporary, Fault> {
+        let hint = "the variable TMPDIR names another folder for temporary files";
+        Temporary::below(&std::env::temp_dir(), verb, hint)
+    }
+
+    /// The same in another folder; `hint` says how a user chooses that one.
+    pub fn below(folder: &Path, verb: &str, hint: &str) -> Result<Temporary, Fault> {
         let name = format!("eyas-{verb}-{}-{:016x}", std::process::id(), random()?);
-        let made = Temporary { path: std::env::temp_dir().join(name) };
-        make(&made.path)?;
+        let made = Temporary { path: folder.join(name) };
+        make(&made.path).map_err(|fault| fault.hint(hint))?;
         Ok(made)
     }
 
@@ -52,7 +58,6 @@ impl Drop for Temporary {
 fn make(path: &Path) -> Result<(), Fault> {
     fs::DirBuilder::new().mode(0o700).create(path).map_err(|error| {
         Fault::new(Exit::Other, format!("cannot make the folder {}: {}", shown_path(path), reason(&error)))
-            .hint("the variable TMPDIR names another folder for temporary files")
     })
 }
 
@@ -61,7 +66,7 @@ fn make(path: &Path) -> Result<(), Fault> {
 pub struct OnSignal(Arc<Mutex<Running>>);
 
 #[derive(Default)]
-struct Running {
+pub struct Running {
     /// The program's process, until it has been waited for.
     pid: Option<u32>,
     /// When the program was asked to end.
@@ -70,6 +75,11 @@ struct Running {
 
 impl OnSignal {
     pub fn listen(top: PathBuf) -> Result<OnSignal, Fault> {
+        OnSignal::listen_and(top, || {})
+    }
+
+    /// The same; `leave` does what else is to be done when this command ends, before `top` is removed.
+    pub fn listen_and(top: PathBuf, leave: impl Fn() + Send + 'static) -> Result<OnSignal, Fault> {
         let running = Arc::new(Mutex::new(Running::default()));
         let shared = running.clone();
         let runtime = client_runtime();
@@ -82,6 +92,7 @@ impl OnSignal {
                 runtime.block_on(asked_to_end.next());
                 let mut running = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let Some(pid) = running.pid else {
+                    leave();
                     remove_in_use(&top);
                     say!("interrupted");
                     std::process::exit(Exit::Interrupted as i32);
@@ -100,7 +111,8 @@ impl OnSignal {
         result.inspect_err(|_| drop(self.lock()))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Running> {
+    /// Signals wait as long as this is held.
+    pub fn lock(&self) -> MutexGuard<'_, Running> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -137,9 +149,18 @@ impl Ended {
 
 /// Runs a program in a folder, with the standard streams of this command. Processes that it leaves behind are ended.
 pub fn run(command: &[String], folder: &Path, on_signal: &OnSignal) -> Result<Ended, Fault> {
+    run_from(command, &std::env::current_dir()?, folder, on_signal)
+}
+
+/// The same. A program that is named by a path is looked for from `here`.
+pub fn run_from(
+    command: &[String],
+    here: &Path,
+    folder: &Path,
+    on_signal: &OnSignal,
+) -> Result<Ended, Fault> {
     let (program, arguments) = command.split_first().expect("clap asks for one word");
     // A program that is named by a path from here is meant, also where it runs in another folder.
-    let here = std::env::current_dir()?;
     let path = match program.contains('/') && !folder.join(program).exists() {
         true => here.join(program),
         false => PathBuf::from(program),

@@ -6,8 +6,8 @@
 use super::Output;
 use super::outputs::gather;
 use super::plan::{self, Fetched, Plan, PlannedInput, Report};
-use super::program::{OnSignal, run};
 use super::work::Work;
+use crate::data::program::{OnSignal, run_from};
 use crate::print::reason;
 use crate::{Exit, Fault};
 use clap::Args;
@@ -46,9 +46,9 @@ fn carry_out(plan: &Plan, report: &mut Report) -> Result<(), Fault> {
         _ => PathBuf::from("/tmp"),
     };
     let work = Work::below(&folder, "the variable TMPDIR of the job names a folder on its host")?;
-    let on_signal = OnSignal::listen(work.top.clone(), || {})?;
+    let on_signal = OnSignal::listen(work.top.path.clone())?;
     on_signal.unless_ending(stage(plan, &work.inside, report))?;
-    let status = on_signal.unless_ending(run(&plan.command, &plan.here, &work.inside, &on_signal))?;
+    let status = on_signal.unless_ending(run_from(&plan.command, &plan.here, &work.inside, &on_signal))?;
     let program = &plan.command[0];
     if !status.success() {
         return Err(Fault::new(

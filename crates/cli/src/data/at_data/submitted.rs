@@ -9,12 +9,12 @@
 use super::inputs::settle;
 use super::outputs::{Made, keep};
 use super::plan::{self, Plan, PlannedInput, Report};
-use super::program::OnSignal;
 use super::script::lines_for_slurm;
 use super::slurm::{self, Node, State};
 use super::work::Work;
 use super::{AtDataArgs, Mode};
 use crate::data::open::{Opened, now_ms};
+use crate::data::program::OnSignal;
 use crate::fault::bad;
 use crate::print::{plural, size};
 use crate::{Exit, Fault};
@@ -68,7 +68,7 @@ pub fn submitted(
     let work = Work::below(&spool, hint)?;
     let job: Arc<Mutex<Option<String>>> = Arc::default();
     let cancelled = job.clone();
-    let on_signal = OnSignal::listen(work.top.clone(), move || {
+    let on_signal = OnSignal::listen_and(work.top.path.clone(), move || {
         if let Some(job) = &*cancelled.lock().unwrap_or_else(PoisonError::into_inner) {
             slurm::cancel(job);
         }
@@ -76,30 +76,30 @@ pub fn submitted(
     let plan = Plan {
         inputs,
         outputs: args.outputs.iter().map(|output| (output.name.clone(), output.path.clone())).collect(),
-        command: command(args, &work.top)?,
+        command: command(args, &work.top.path)?,
         here: std::env::current_dir()?,
         gathered: work.outputs.clone(),
         sites,
         hosts_of,
         settled_for: aim.settled_for.clone(),
     };
-    let plan_path = work.top.join("plan.json");
+    let plan_path = work.top.path.join("plan.json");
     on_signal.unless_ending(plan::write(&plan_path, &plan))?;
     let id = {
         // A signal waits until the job has a number by which it can be cancelled.
         let _held = on_signal.lock();
-        let id = slurm::submit(&options(args, &aim, &work.top), &script(args, &plan_path)?)?;
+        let id = slurm::submit(&options(args, &aim, &work.top.path), &script(args, &plan_path)?)?;
         *job.lock().unwrap_or_else(PoisonError::into_inner) = Some(id.clone());
         id
     };
     if args.explain {
         say!("job {id} is submitted{}", aim.text());
     }
-    let report = on_signal.unless_ending(wait(&id, &aim, &work.top));
+    let report = on_signal.unless_ending(wait(&id, &aim, &work.top.path));
     // From here on there is no job to be cancelled.
     *job.lock().unwrap_or_else(PoisonError::into_inner) = None;
     let report = report?;
-    bring_back(&work.top)?;
+    bring_back(&work.top.path)?;
     for (site, digest) in &report.damaged {
         opened.catalog.note_replicas(site, &[*digest], ReplicaState::Bad, now_ms())?;
     }
@@ -328,9 +328,9 @@ fn wait(id: &str, aim: &Aim, top: &Path) -> Result<Report, Fault> {
 /// Prints what the job has printed.
 fn bring_back(top: &Path) -> Result<(), Fault> {
     let printed = |name: &str| fs::read(top.join(name)).unwrap_or_default();
-    std::io::stdout().write_all(&printed("stdout"))?;
-    std::io::stdout().flush()?;
-    std::io::stderr().write_all(&printed("stderr"))?;
+    // What a program prints is its own, as where it has the streams of this command.
+    eyas_text::printed_stdout().write_all(&printed("stdout"))?;
+    eyas_text::printed_stderr().write_all(&printed("stderr"))?;
     Ok(())
 }
 
