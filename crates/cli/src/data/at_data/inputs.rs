@@ -1,7 +1,7 @@
 //! Names like `/KEY/path` on their way to files that a program reads.
 
 use super::super::open::Opened;
-use super::Input;
+use super::args::Input;
 use crate::print::reason;
 use crate::{Exit, Fault};
 use eyas_catalog::Key;

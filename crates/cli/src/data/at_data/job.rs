@@ -3,7 +3,7 @@
 //! Source: *Late Resolution* (`Wozniak06` §III-C.4): "determine the host this task is occupying; locate all required files, and prefer
 //! locations that are on this host".
 
-use super::Output;
+use super::args::Output;
 use super::outputs::gather;
 use super::plan::{self, Fetched, Plan, PlannedInput, Report};
 use super::work::Work;

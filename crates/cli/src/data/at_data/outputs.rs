@@ -2,8 +2,8 @@
 
 use super::super::open::now_ms;
 use super::super::put::{label_or_new, say_put};
+use super::args::{AtDataArgs, Output};
 use super::work::Work;
-use super::{AtDataArgs, Output};
 use crate::print::reason;
 use crate::{Exit, Fault};
 use eyas_catalog::{Caller, Catalog, Put, Tag};

@@ -3,7 +3,7 @@
 //! Source: `Wozniak06` §III-B ("simple extensions to the syntax of these job scheduler scripts may be preprocessed by the `Run` client")
 //! and §III-C.2. Deviation: names in the script itself are not replaced; the script finds each input under its `NAME`.
 
-use super::{AtDataArgs, Input, Output};
+use super::args::{AtDataArgs, Input, Output};
 use crate::Fault;
 use crate::fault::bad;
 use crate::print::reason;

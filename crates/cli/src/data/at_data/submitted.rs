@@ -6,13 +6,13 @@
 //!
 //! Source: `Wozniak06` §III-C.2 (*scheduled*, SCRD) and §III-C.4 (*late*, Multiple Name Resolution).
 
+use super::args::{AtDataArgs, Mode};
 use super::inputs::settle;
 use super::outputs::{Made, keep};
 use super::plan::{self, Plan, PlannedInput, Report};
 use super::script::lines_for_slurm;
 use super::slurm::{self, Node, State};
 use super::work::Work;
-use super::{AtDataArgs, Mode};
 use crate::data::open::{Opened, now_ms};
 use crate::data::program::OnSignal;
 use crate::fault::bad;
