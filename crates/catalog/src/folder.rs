@@ -288,8 +288,8 @@ impl Holding for Folder {
         if let Some(kept) = kept.filter(|kept| Groups::check(digest, size_bytes, kept.clone()).is_some()) {
             return Ok(Some(kept));
         }
-        let Some(mut file) = self.file(digest)? else { return Ok(None) };
-        let groups = match Groups::read(&mut file, size_bytes) {
+        let Some(file) = self.file(digest)? else { return Ok(None) };
+        let groups = match Groups::read_file(&file, size_bytes) {
             Ok(groups) => groups,
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof || is_of_object(&error) => {
                 return Ok(Some(vec![]));

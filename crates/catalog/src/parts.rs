@@ -102,8 +102,8 @@ impl PartReader {
     pub fn whole(&self) -> Option<fs::File> {
         let File { digest, size_bytes, .. } = self.readable.file;
         self.readable.holders.iter().filter(|holder| !holder.is_store).find_map(|holder| {
-            let mut file = self.known.reach(&holder.name).and_then(|reached| reached.file(digest)).ok()??;
-            let groups = Groups::read(&mut file, size_bytes).ok()?;
+            let file = self.known.reach(&holder.name).and_then(|reached| reached.file(digest)).ok()??;
+            let groups = Groups::read_file(&file, size_bytes).ok()?;
             (groups.digest() == digest).then_some(file)
         })
     }

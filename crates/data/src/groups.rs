@@ -9,8 +9,12 @@
 
 use crate::digest::Digest;
 use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
+use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 /// Bytes of a group; the last one of an object may have fewer.
 pub const GROUP_BYTES: u64 = 64 << 10;
@@ -23,6 +27,10 @@ pub struct Groups {
     values: Vec<ChainingValue>,
     digest: Digest,
 }
+
+/// Bytes that a thread reads at once, a multiple of [`GROUP_BYTES`]; and most threads.
+const SPAN_BYTES: u64 = 4 << 20;
+const THREADS_MAX: usize = 4;
 
 /// How many groups an object has.
 pub fn n_groups(size_bytes: u64) -> u64 {
@@ -50,6 +58,50 @@ impl Groups {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it is longer than it should be"));
         }
         let digest = whole.unwrap_or_else(|| root(&values));
+        Ok(Groups { size_bytes, values, digest })
+    }
+
+    /// The same for a file, by several threads.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn read_file(file: &File, size_bytes: u64) -> io::Result<Groups> {
+        let n_spans = size_bytes.div_ceil(SPAN_BYTES);
+        let n_threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        if n_spans < 2 || n_threads < 2 {
+            return Groups::read(&mut { file }, size_bytes);
+        }
+        if file.metadata()?.len() != size_bytes {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it has another size"));
+        }
+        let next = AtomicU64::new(0);
+        let read = || {
+            let mut span = vec![0; SPAN_BYTES as usize];
+            let mut found = vec![];
+            loop {
+                let n = next.fetch_add(1, Ordering::Relaxed);
+                let start = n * SPAN_BYTES;
+                if n >= n_spans {
+                    return Ok(found);
+                }
+                let bytes = &mut span[..SPAN_BYTES.min(size_bytes - start) as usize];
+                file.read_exact_at(bytes, start)?;
+                let first = start / GROUP_BYTES;
+                let groups = (first..).zip(bytes.chunks(GROUP_BYTES as usize));
+                found.push((n, groups.map(|(n, group)| value_of(n, group)).collect()));
+            }
+        };
+        let mut spans: Vec<(u64, Vec<ChainingValue>)> = vec![];
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..n_threads).map(|_| scope.spawn(read)).collect();
+            threads.into_iter().try_for_each(|thread| {
+                let found: io::Result<_> = thread.join().expect("reading does not panic");
+                found.map(|found| spans.extend::<Vec<_>>(found))
+            })
+        })?;
+        spans.sort_unstable_by_key(|(n, _)| *n);
+        let values: Vec<ChainingValue> = spans.into_iter().flat_map(|(_, values)| values).collect();
+        let digest = root(&values);
         Ok(Groups { size_bytes, values, digest })
     }
 
@@ -164,6 +216,21 @@ mod tests {
                     assert!(!groups.is_group(n, &part), "{size} {n}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn several_threads_find_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        for size in [0, 5, SPAN_BYTES, SPAN_BYTES + 1, 3 * SPAN_BYTES, 3 * SPAN_BYTES + GROUP_BYTES + 9] {
+            let path = dir.path().join(size.to_string());
+            let bytes = bytes(size);
+            std::fs::write(&path, &bytes).unwrap();
+            let file = File::open(&path).unwrap();
+            let expect = Groups::read(&mut &*bytes, size).unwrap();
+            assert_eq!(Groups::read_file(&file, size).unwrap(), expect, "{size}");
+            assert!(Groups::read_file(&file, size + 1).is_err());
+            assert!(size == 0 || Groups::read_file(&File::open(&path).unwrap(), size - 1).is_err());
         }
     }
 

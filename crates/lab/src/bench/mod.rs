@@ -10,6 +10,7 @@
 //! `eyas_data::bench`, `eyas_journal::bench`); and judging a figure, which the reader does: targets are
 //! printed beside it.
 
+mod access;
 mod app;
 mod catalog;
 mod choose;
@@ -88,6 +89,8 @@ enum Bench {
     Once(once::OnceArgs),
     /// A catalog of kept data with many data sets: queries, and files put and audited beside plain tools
     Catalog(catalog::CatalogArgs),
+    /// Data sets that programs open where they are, beside the same files without eyas (needs FUSE)
+    Access(access::AccessArgs),
     /// Reading files of one size from the local disk, from limited shared storage and from caches, with and without a
     /// wrapper script
     Files(files::FilesArgs),
@@ -166,6 +169,7 @@ pub fn bench(args: BenchArgs) -> Result<Exit, Fault> {
         Bench::Pairs(args) => pairs::bench(&args),
         Bench::Once(args) => once::bench(&args),
         Bench::Catalog(args) => catalog::bench(&args),
+        Bench::Access(args) => access::bench(&args),
         Bench::Where(args) => whereabouts::bench(&args),
         Bench::Files(args) => files::bench(&args),
         Bench::Predict(args) => predict::bench(&args),

@@ -1,0 +1,271 @@
+//! `eyas-lab bench access`: files of data sets that a program opens where they are, beside the same files without eyas.
+//!
+//! One file lies at a site of this machine, one at a store on loopback. Times of whole commands have all in them: the start of the
+//! program, the view of the files, the comparison with the digest. Files are read from the page cache, and once more when it
+//! has nothing of them.
+
+use super::table::{Row, Table};
+use super::{Common, Random, failed, median, note};
+use clap::Args;
+use eyas_catalog::{Caller, Catalog, Holding, Key};
+use eyas_cli::{Exit, Fault, local};
+use eyas_data::Digest;
+use eyas_site::{Remote, Stores};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+#[derive(Args)]
+pub struct AccessArgs {
+    /// Megabytes of the file that is read from its beginning to its end
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    megabytes: u64,
+    /// Reads of 4 KiB at random places
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
+    reads: u32,
+    /// Number of times that each is measured; figures are medians
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
+    times: u32,
+    #[command(flatten)]
+    common: Common,
+}
+
+const PIECE: u64 = 4096;
+/// How long a process may take to begin.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub fn bench(args: &AccessArgs) -> Result<Exit, Fault> {
+    args.common.run(|dir| {
+        let scene = Scene::new(dir, args.megabytes)?;
+        let mut table =
+            Table::new(format!("a file of {} MB, folder and store on this machine", args.megabytes));
+        sequential(&scene, args, &mut table)?;
+        random(&scene, args, &mut table)?;
+        search(&scene, args, &mut table)?;
+        Ok(table)
+    })
+}
+
+/// A catalog with the site `here`, which has the data set `near`, and the store `far`, which has `far`.
+struct Scene {
+    dir: PathBuf,
+    plain: PathBuf,
+    _store: Running,
+}
+
+/// A process that ends with this value.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // SAFETY: a plain call; nobody has waited for the process yet.
+        unsafe { libc::kill(self.0.id() as libc::pid_t, libc::SIGTERM) };
+        let _ = self.0.wait();
+    }
+}
+
+impl Scene {
+    fn new(dir: &Path, megabytes: u64) -> Result<Scene, Fault> {
+        note("making the files");
+        let plain = dir.join("plain");
+        noise(&plain, megabytes)?;
+        let scene = |store| Scene { dir: dir.to_owned(), plain: plain.clone(), _store: store };
+        let mut store = eyas(dir)?;
+        store.args(["store", "--name", "far", "--listen", "127.0.0.1:0", "--dir"]).arg(dir.join("far"));
+        let scene = scene(Running(store.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?));
+        let join = dir.join("far/join.json");
+        wait_for(|| join.exists(), "the store")?;
+        scene.run(&["data", "init", "--dir", "here"])?;
+        scene.run(&["data", "site", "--join", "far/join.json"])?;
+        scene.run(&["data", "put", "plain", "--label", "near", "--site", "here"])?;
+        let far = dir.join("of-far");
+        std::fs::create_dir(&far)?;
+        noise(&far.join("plain"), megabytes.min(256))?;
+        scene.run(&["data", "put", "of-far", "--label", "far", "--site", "far"])?;
+        Ok(scene)
+    }
+
+    fn run(&self, words: &[&str]) -> Result<(), Fault> {
+        let done = eyas(&self.dir)?.args(words).current_dir(&self.dir).output().map_err(failed)?;
+        match done.status.success() {
+            true => Ok(()),
+            false => {
+                Err(failed(format!("eyas {}: {}", words.join(" "), String::from_utf8_lossy(&done.stderr))))
+            }
+        }
+    }
+
+    /// The object of the data set at the site of this machine.
+    fn object(&self) -> Result<PathBuf, Fault> {
+        let digest = Digest::of(&std::fs::read(&self.plain)?).to_string();
+        Ok(self.dir.join("here/objects").join(&digest[..2]).join(digest))
+    }
+}
+
+fn eyas(dir: &Path) -> Result<Command, Fault> {
+    let mut command = Command::new(local::program()?);
+    command.env("EYAS_DATA", format!("sqlite:{}", dir.join("catalog.db").display())).current_dir(dir);
+    Ok(command)
+}
+
+/// Writes a file of random bytes, on the disk.
+fn noise(path: &Path, megabytes: u64) -> Result<(), Fault> {
+    let mut random = blake3::Hasher::new().update(&megabytes.to_le_bytes()).finalize_xof();
+    let mut file = File::create(path)?;
+    let mut piece = vec![0; 1_000_000];
+    for _ in 0..megabytes {
+        random.fill(&mut piece);
+        file.write_all(&piece)?;
+    }
+    Ok(file.sync_all()?)
+}
+
+fn wait_for(is_there: impl Fn() -> bool, what: &str) -> Result<(), Fault> {
+    let began = Instant::now();
+    while !is_there() {
+        if began.elapsed() > PATIENCE {
+            return Err(failed(format!("{what} did not begin within {} s", PATIENCE.as_secs())));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// Takes a file out of the page cache.
+fn forget(path: &Path) -> Result<(), Fault> {
+    let file = File::open(path)?;
+    // SAFETY: the descriptor is open until the call is over.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    Ok(())
+}
+
+/// Runs a command of the shell; how long it took, in milliseconds.
+fn timed(mut command: Command, line: &str) -> Result<f64, Fault> {
+    let began = Instant::now();
+    let done = command.args(["sh", "-c", line]).stdout(Stdio::null()).output().map_err(failed)?;
+    match done.status.success() {
+        true => Ok(began.elapsed().as_secs_f64() * 1e3),
+        false => Err(failed(format!("`{line}`: {}", String::from_utf8_lossy(&done.stderr)))),
+    }
+}
+
+/// The same in the folder of the benchmark, without eyas and through it.
+fn plainly(scene: &Scene) -> Command {
+    let mut env = Command::new("env");
+    env.current_dir(&scene.dir);
+    env
+}
+
+fn through(scene: &Scene) -> Result<Command, Fault> {
+    let mut command = eyas(&scene.dir)?;
+    command.args(["access", "--"]);
+    Ok(command)
+}
+
+fn sequential(scene: &Scene, args: &AccessArgs, table: &mut Table) -> Result<(), Fault> {
+    let object = scene.object()?;
+    let mut times: [Vec<f64>; 6] = Default::default();
+    for n in 0..args.times {
+        note(&format!("from beginning to end, time {} of {}", n + 1, args.times));
+        let plain = |line: &str| timed(plainly(scene), line);
+        let ours = |line: &str| timed(through(scene)?, line);
+        let once = ours("cat /eyas/near/plain")?;
+        times[0].push(plain("cat plain")?);
+        times[1].push(once);
+        times[2].push(plain("cat plain; cat plain; cat plain")? - times[0].last().copied().unwrap_or(0.0));
+        times[3].push(ours("cat /eyas/near/plain; cat /eyas/near/plain; cat /eyas/near/plain")? - once);
+        forget(&scene.plain)?;
+        times[4].push(plain("cat plain")?);
+        forget(&object)?;
+        times[5].push(ours("cat /eyas/near/plain")?);
+    }
+    let [plain, ours, plain_again, again, plain_disk, disk] = times.map(|times| median(&times));
+    let mut row = |what: &str, ours: f64, plain: f64| {
+        let row = Row::new(what, ours, "ms");
+        table.row(row.target("0.70", "0.95").against_by("without eyas", plain, plain / ours));
+    };
+    row("read once, all of the command, from memory", ours, plain);
+    row("the same, from the disk", disk, plain_disk);
+    row("read twice more by the same command", again, plain_again);
+    Ok(())
+}
+
+fn random(scene: &Scene, args: &AccessArgs, table: &mut Table) -> Result<(), Fault> {
+    note("here and there at the store");
+    let place = scene.dir.join("shown");
+    std::fs::create_dir(&place)?;
+    let mut mount = eyas(&scene.dir)?;
+    mount.args(["mount", "far", "shown"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let _mount = Running(mount.spawn()?);
+    wait_for(|| place.join("plain").exists(), "the mount")?;
+    let file = File::open(place.join("plain"))?;
+    let size = file.metadata()?.len();
+    let join = std::fs::read_to_string(scene.dir.join("far/join.json"))?;
+    let remote = Remote::connect(&join).map_err(failed)?;
+    let url = format!("sqlite:{}", scene.dir.join("catalog.db").display());
+    let now_ms = 1_800_000_000_000;
+    let catalog = Catalog::open(&url, now_ms).map_err(failed)?.reaching(Box::new(Stores));
+    let caller = Caller { name: "bench".into(), groups: vec![], is_operator: true };
+    let key: Key = "far".parse().map_err(failed)?;
+    let digest = catalog.files(&caller, &key).map_err(failed)?[0].digest;
+    let mut places = Random(1);
+    let mut piece = vec![0; PIECE as usize];
+    // The first part waits until the store has read the object through.
+    let began = Instant::now();
+    file.read_exact_at(&mut piece, 0)?;
+    table.row(Row::new("the first part at a store", began.elapsed().as_secs_f64() * 1e3, "ms"));
+    let (mut ours, mut bare) = (vec![], vec![]);
+    for _ in 0..args.reads {
+        let at = places.next() % (size / PIECE) * PIECE;
+        let began = Instant::now();
+        file.read_exact_at(&mut piece, at)?;
+        ours.push(began.elapsed().as_secs_f64() * 1e3);
+        let at = places.next() % (size / PIECE) * PIECE;
+        let began = Instant::now();
+        remote.read_at(digest, at..at + PIECE).map_err(failed)?;
+        bare.push(began.elapsed().as_secs_f64() * 1e3);
+    }
+    let (ours, bare) = (median(&ours), median(&bare));
+    let row = Row::new("4 KiB here and there at a store", ours, "ms").target("1.3", "1.1");
+    table.row(row.against_by("the bare request", bare, ours / bare));
+    Ok(())
+}
+
+/// A search of BLAST in a database of random proteins.
+fn search(scene: &Scene, args: &AccessArgs, table: &mut Table) -> Result<(), Fault> {
+    let has = |program: &str| Command::new(program).arg("-version").stdout(Stdio::null()).status().is_ok();
+    if !has("blastp") || !has("makeblastdb") {
+        table.note(
+            "A search is left out: `blastp` and `makeblastdb` (package ncbi-blast+) are not there."
+                .to_owned(),
+        );
+        return Ok(());
+    }
+    note("searching with BLAST");
+    let mut random = Random(7);
+    let mut proteins = String::new();
+    for n in 0..20_000 {
+        let letters = (0..350).map(|_| char::from(b"ACDEFGHIKLMNPQRSTVWY"[(random.next() % 20) as usize]));
+        proteins += &format!(">p{n}\n{}\n", letters.collect::<String>());
+    }
+    let folder = scene.dir.join("proteins");
+    std::fs::create_dir(&folder)?;
+    std::fs::write(folder.join("all"), &proteins)?;
+    let query: String = proteins.lines().take(20).map(|line| format!("{line}\n")).collect();
+    std::fs::write(scene.dir.join("query"), query)?;
+    timed(plainly(scene), "makeblastdb -in proteins/all -dbtype prot")?;
+    scene.run(&["data", "put", "proteins", "--label", "proteins", "--site", "here"])?;
+    let (mut ours, mut plain) = (vec![], vec![]);
+    for _ in 0..args.times {
+        plain.push(timed(plainly(scene), "blastp -query query -db proteins/all")?);
+        ours.push(timed(through(scene)?, "blastp -query query -db /eyas/proteins/all")?);
+    }
+    let (ours, plain) = (median(&ours), median(&plain));
+    let row = Row::new("a search of BLAST in 7 MB of proteins", ours, "ms").target("1.1", "1.03");
+    table.row(row.against_by("without eyas", plain, ours / plain));
+    Ok(())
+}
