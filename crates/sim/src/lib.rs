@@ -11,10 +11,12 @@
 //! | [`machine`] | what a cluster is made of; the papers' machines |
 //! | [`workload`] | what is submitted, and when |
 //! | [`outcome`] | what came out |
+//! | [`durability`] | a catalog over years, beside the Markov chain |
 //! | [`predict`] | a machine as a recorded run saw it, and how long work takes on machines like it |
 //! | [`experiment`] | the papers' evaluation as a list of runs, and ours beside it |
 
 mod agenda;
+pub mod durability;
 pub mod experiment;
 pub mod fluid;
 pub mod group;
