@@ -38,6 +38,7 @@ mod schema;
 mod sealed;
 mod sets;
 mod sites;
+mod standing;
 mod tags;
 
 pub use access::{Caller, Right, Rights, Subject};
@@ -57,4 +58,5 @@ pub use reading::{Got, Reader};
 pub use sealed::{File, Sealed};
 pub use sets::{DataSet, Draft, Entry, Found, Version, is_plain_path};
 pub use sites::{NewSite, Replica, ReplicaState, Site, SiteState, Whereabouts};
+pub use standing::{Act, ShortSet, SiteStanding, Standing};
 pub use tags::{Kind, Tag, date_text};

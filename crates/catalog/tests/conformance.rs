@@ -33,6 +33,7 @@ fn check_all(databases: &dyn Databases) {
     replicas_follow_what_sites_say(&databases.catalog("replicas"));
     many_files_and_pages(&databases.catalog("many"));
     repairs_make_what_is_missing(&databases.catalog("repairs"));
+    how_it_stands_is_seen(&databases.catalog("standing"));
     a_catalog_is_made_once_and_newer_ones_are_refused(databases);
     several_at_a_time(databases);
 }
@@ -45,6 +46,32 @@ fn in_files() {
 #[test]
 fn on_a_server() {
     check_all(&Server::start());
+}
+
+/// Without reaching any site, as these are none: what is short, what is bad, what was done, and who may see that.
+fn how_it_stands_is_seen(catalog: &Catalog) {
+    put(catalog, &alice(), "one", &[]);
+    put(catalog, &alice(), "two", &[]);
+    catalog.note_replicas("here", &[Digest::of(b"two")], ReplicaState::Bad, NOW + 5).unwrap();
+    let standing = catalog.standing(NOW).unwrap();
+    let [here] = &standing.sites[..] else { panic!("{standing:?}") };
+    assert!(here.away.as_ref().is_some_and(|why| why.contains("no site's folder")), "{here:?}");
+    assert_eq!((here.n_bad, here.oldest_verified_ms, here.n_made, here.n_verified), (1, Some(NOW), 1, 1));
+    assert_eq!(here.room_bytes, None);
+    let short: Vec<_> =
+        standing.short.iter().map(|s| (&*s.key, s.n_files, s.n_missing, s.n_without)).collect();
+    assert_eq!(short, [("one", 1, 1, 1), ("two", 1, 1, 1)], "no site answers");
+    assert_eq!(catalog.standing(NOW + 1).unwrap().sites[0].n_made, 0);
+
+    let done = |caller: &Caller, limit| -> Vec<(String, Option<String>)> {
+        let acts = catalog.recent(caller, limit).unwrap();
+        acts.into_iter().map(|act| (act.entry.verb, act.label)).collect()
+    };
+    let alices = done(&alice(), 100);
+    assert_eq!(alices[0], ("put".into(), Some("two".into())));
+    assert!(alices.contains(&("site".into(), None)), "{alices:?}");
+    assert_eq!(done(&alice(), 1).len(), 1);
+    assert!(done(&bob(), 100).iter().all(|(_, label)| label.is_none()), "he may not list them");
 }
 
 fn versions_never_change(catalog: &Catalog) {

@@ -15,6 +15,7 @@ mod program;
 mod put;
 mod store;
 mod tend;
+mod top;
 
 use crate::{Exit, Fault};
 use clap::{Args, Subcommand};
@@ -68,6 +69,8 @@ enum DataVerb {
     Repair(keep::RepairArgs),
     /// Make and verify copies again and again, until it is ended: repairs as soon as they are needed, and audits in small parts
     Tend(tend::TendArgs),
+    /// A live view of sites, of what is short of copies, and of what was done last
+    Top(top::TopArgs),
     /// Make the catalog anew from the folders of sites, when the catalog is lost
     Rebuild(keep::RebuildArgs),
     /// Have a site give up its copies: others get them, and it gets no more
@@ -93,6 +96,7 @@ pub fn data(args: DataArgs) -> Result<Exit, Fault> {
         DataVerb::Audit(args) => keep::audit(db, &args),
         DataVerb::Repair(args) => keep::repair(db, &args),
         DataVerb::Tend(args) => tend::tend(db, &args),
+        DataVerb::Top(args) => top::top(db, &args),
         DataVerb::Rebuild(args) => keep::rebuild(db, &args),
         DataVerb::Drain(args) => keep::drain(db, &args),
     }

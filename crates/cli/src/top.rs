@@ -15,14 +15,15 @@ use crate::{Exit, Fault, clusters};
 use draw::draw;
 use eyas_client::Client;
 use eyas_wire::message::ClusterStatus;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use std::io::IsTerminal;
+use ratatui::Frame;
+use screen::Screen;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use view::View;
 
-mod draw;
+pub(crate) mod draw;
+pub(crate) mod screen;
 mod view;
 
 const POLL: Duration = Duration::from_millis(500);
@@ -36,7 +37,7 @@ enum Update {
 }
 
 pub fn top(args: JoinArgs) -> Result<Exit, Fault> {
-    if !eyas_text::stdout_is_terminal() || !std::io::stdin().is_terminal() {
+    if !screen::is_terminal() {
         return Err(Fault::new(Exit::BadInput, "`eyas top` needs a terminal to draw on")
             .hint("`eyas status` prints the same once"));
     }
@@ -49,10 +50,8 @@ pub fn top(args: JoinArgs) -> Result<Exit, Fault> {
     let (updates, news) = mpsc::channel();
     std::thread::spawn(move || runtime.block_on(poll(path, client, updates)));
 
-    let mut terminal = ratatui::try_init()?;
-    let result = show(&mut terminal, &mut view, &news);
-    ratatui::restore();
-    result.map(|()| Exit::Good).map_err(Fault::from)
+    screen::show(&mut Watched { view, answered: Instant::now() }, &news)?;
+    Ok(Exit::Good)
 }
 
 async fn poll(path: PathBuf, client: Client, updates: mpsc::Sender<Update>) {
@@ -87,34 +86,27 @@ async fn poll(path: PathBuf, client: Client, updates: mpsc::Sender<Update>) {
     }
 }
 
-fn show(
-    terminal: &mut ratatui::DefaultTerminal,
-    view: &mut View,
-    news: &mpsc::Receiver<Update>,
-) -> std::io::Result<()> {
-    let mut answered = Instant::now();
-    loop {
-        view.silent_ns = answered.elapsed().as_nanos() as u64;
-        terminal.draw(|frame| draw(frame, view))?;
-        // A key, a new size or a tenth of a second; new answers are taken in each case.
-        if event::poll(Duration::from_millis(100))?
-            && let Event::Key(key) = event::read()?
-            && key.kind == KeyEventKind::Press
-        {
-            match key.code {
-                KeyCode::Char('q') | KeyCode::Esc => return Ok(()),
-                KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Ok(()),
-                _ => {}
+/// What a cluster is doing, and when it last said so.
+struct Watched {
+    view: View,
+    answered: Instant,
+}
+
+impl Screen for Watched {
+    type News = Update;
+
+    fn take(&mut self, update: Update) {
+        match update {
+            Update::Status(status) => {
+                self.answered = Instant::now();
+                self.view.take(status);
             }
+            Update::Gone(why) => self.view.gone = Some(why),
         }
-        for update in news.try_iter() {
-            match update {
-                Update::Status(status) => {
-                    answered = Instant::now();
-                    view.take(status);
-                }
-                Update::Gone(why) => view.gone = Some(why),
-            }
-        }
+    }
+
+    fn draw(&mut self, frame: &mut Frame) {
+        self.view.silent_ns = self.answered.elapsed().as_nanos() as u64;
+        draw(frame, &self.view);
     }
 }

@@ -10,6 +10,7 @@ extern crate eyas_cli;
 
 mod bench;
 mod chaos;
+mod durability;
 mod homes;
 mod repro;
 mod worlds;
@@ -34,6 +35,8 @@ enum Verb {
     Repro(repro::ReproArgs),
     /// Simulates worlds full of faults, each drawn from its seed, and checks every promise in them
     Chaos(chaos::ChaosArgs),
+    /// Simulates catalogs over ten years, and sets how many files they lose beside the Markov chain
+    Durability(durability::DurabilityArgs),
     /// Checks every promise of home storage at a real home, below a place in which it may do as it likes
     Homes(homes::HomesArgs),
     /// Compares a placement policy with others on random machines and workloads
@@ -49,6 +52,7 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::Bench(args) => bench::bench(args),
         Verb::Repro(args) => repro::repro(args),
         Verb::Chaos(args) => chaos::chaos(&args),
+        Verb::Durability(args) => durability::durability(&args),
         Verb::Homes(args) => homes::homes(&args),
         Verb::Worlds(args) => worlds::compare_all(&args),
     }

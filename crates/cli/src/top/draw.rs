@@ -15,25 +15,25 @@ const ID_WIDTH_MAX: usize = 60;
 
 const LOCAL: Color = Color::Indexed(71);
 const PEER: Color = Color::Indexed(74);
-const HOME: Color = Color::Indexed(173);
+pub(crate) const HOME: Color = Color::Indexed(173);
 const TASKS: Color = Color::Indexed(110);
-const DIM: Color = Color::Indexed(245);
-const BAD: Color = Color::Indexed(167);
+pub(crate) const DIM: Color = Color::Indexed(245);
+pub(crate) const BAD: Color = Color::Indexed(167);
 const EMPTY: Color = Color::Indexed(238);
 
-fn dim(text: impl Into<String>) -> Span<'static> {
+pub(crate) fn dim(text: impl Into<String>) -> Span<'static> {
     Span::styled(text.into(), Style::new().fg(DIM))
 }
 
-fn bold(text: impl Into<String>) -> Span<'static> {
+pub(crate) fn bold(text: impl Into<String>) -> Span<'static> {
     Span::styled(text.into(), Style::new().add_modifier(Modifier::BOLD))
 }
 
-fn coloured(text: impl Into<String>, colour: Color) -> Span<'static> {
+pub(crate) fn coloured(text: impl Into<String>, colour: Color) -> Span<'static> {
     Span::styled(text.into(), Style::new().fg(colour))
 }
 
-fn alarm(text: impl Into<String>) -> Span<'static> {
+pub(crate) fn alarm(text: impl Into<String>) -> Span<'static> {
     Span::styled(text.into(), Style::new().bg(BAD).fg(Color::Black))
 }
 
@@ -66,7 +66,7 @@ impl Rows {
     }
 }
 
-pub fn draw(frame: &mut Frame, view: &View) {
+pub(super) fn draw(frame: &mut Frame, view: &View) {
     let area = frame.area();
     let Some(status) = &view.status else { return };
     let failures: Vec<(&str, &str)> = status
@@ -130,7 +130,7 @@ fn header(frame: &mut Frame, area: Rect, view: &View, status: &ClusterStatus) {
 }
 
 /// A section's first row: its name, then `right` after a line. Gives the rows below it.
-fn title(frame: &mut Frame, area: Rect, name: &str, right: Vec<Span<'static>>) -> Rect {
+pub(crate) fn title(frame: &mut Frame, area: Rect, name: &str, right: Vec<Span<'static>>) -> Rect {
     let [head, rest] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
     let right_width: usize = right.iter().map(Span::width).sum();
     let used = name.chars().count() + right_width + 5;
@@ -419,7 +419,7 @@ fn bar(width: usize, share: f64, colour: Color) -> [Span<'static>; 2] {
 }
 
 /// Text from outside, without characters that a terminal would act on.
-fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     eyas_text::line_of(text).to_string()
 }
 
