@@ -202,6 +202,10 @@ impl Catalog {
                 if sealed.get(&site.name) == Some(&0) {
                     self.take_stock(&*holding, now_ms)?;
                 }
+                let again = self.needed_again(&site.name)?;
+                if !again.is_empty() {
+                    self.verify(&*holding, &again, now_ms, &mut |_| {})?;
+                }
                 Ok(holding)
             });
             match holding {

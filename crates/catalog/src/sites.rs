@@ -452,6 +452,27 @@ impl Catalog {
             .collect()
     }
 
+    /// The replicas at a site that were to be dropped and still are there, as the site went away, while a version needs them again.
+    /// Nobody knows what they are, so they are bad until they were read.
+    pub(crate) fn needed_again(&self, site: &str) -> Result<Vec<Replica>> {
+        let db = &mut **self.db();
+        let site = site_id(db, site)?;
+        let sql = "SELECT o.digest, o.size_bytes, r.verified_ms FROM replica r JOIN object o ON o.id = r.object_id \
+                   WHERE r.site_id = ?1 AND r.state = 'deleting' \
+                   AND EXISTS (SELECT 1 FROM file f WHERE f.object_id = r.object_id) ORDER BY o.digest";
+        let rows = db.query(sql, values![site])?;
+        rows.iter()
+            .map(|row| {
+                Ok(Replica {
+                    digest: digest_of(row, 0)?,
+                    size_bytes: row.int(1) as u64,
+                    state: ReplicaState::Bad,
+                    verified_ms: row.maybe_int(2),
+                })
+            })
+            .collect()
+    }
+
     /// Marks a site's replicas that no version needs any more as deleting, and returns them. A draft that adds such a file later has
     /// to put its bytes again before it can be committed.
     pub fn take_unneeded(&self, site: &str) -> Result<Vec<Digest>> {
@@ -459,6 +480,10 @@ impl Catalog {
             let site = site_id(db, site)?;
             let sql = "UPDATE replica SET state = 'deleting' WHERE site_id = ?1 AND state <> 'creating' \
                        AND NOT EXISTS (SELECT 1 FROM file f WHERE f.object_id = replica.object_id)";
+            db.execute(sql, values![site])?;
+            // What is needed again since it was marked is no more to be dropped than a bad copy is.
+            let sql = "UPDATE replica SET state = 'bad' WHERE site_id = ?1 AND state = 'deleting' \
+                       AND EXISTS (SELECT 1 FROM file f WHERE f.object_id = replica.object_id)";
             db.execute(sql, values![site])?;
             // A bad copy is dropped once there are as many good ones as there should be.
             let sql = "UPDATE replica SET state = 'deleting' WHERE site_id = ?1 AND state = 'bad' AND \

@@ -41,22 +41,16 @@ fn alice() -> Caller {
     Caller::user("alice")
 }
 
+/// In memory where there is such a folder, as nothing has to outlive a power cut.
+fn folder() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
 /// Lives through the life of a seed; the error is what went wrong, after what was done.
 fn live(seed: u64) -> Result<(), String> {
-    let folder = tempfile::tempdir().unwrap();
-    let world = World::default();
-    let url = format!("sqlite:{}", folder.path().join("catalog.db").display());
-    let catalog = Catalog::init(&url, 0).unwrap().reaching(Box::new(world.clone()));
-    let mut life = Life {
-        rng: Rng::new(seed),
-        folder: folder.path(),
-        catalog,
-        world,
-        now_ms: 1_800_000_000_000,
-        n_made: 0,
-        sets: BTreeMap::new(),
-        trace: vec![],
-    };
+    let folder = folder();
+    let mut life = Life::new(seed, folder.path());
     let n_sites = 2 + life.rng.below(4);
     for n in 0..n_sites {
         life.add_site(&format!("s{n}"));
@@ -65,7 +59,22 @@ fn live(seed: u64) -> Result<(), String> {
     lived.map_err(|what| format!("seed {seed}: {what}, after\n{}", life.trace.join("\n")))
 }
 
-impl Life<'_> {
+impl<'a> Life<'a> {
+    fn new(seed: u64, folder: &'a Path) -> Life<'a> {
+        let world = World::default();
+        let url = format!("sqlite:{}", folder.join("catalog.db").display());
+        let catalog = Catalog::init(&url, 0).unwrap().reaching(Box::new(world.clone()));
+        Life {
+            rng: Rng::new(seed),
+            folder,
+            catalog,
+            world,
+            now_ms: 1_800_000_000_000,
+            n_made: 0,
+            sets: BTreeMap::new(),
+            trace: vec![],
+        }
+    }
     fn name(&mut self) -> String {
         let disks = self.world.disks();
         let n = self.rng.below(disks.sites.len() as u64) as usize;
@@ -283,11 +292,47 @@ fn no_committed_file_is_lost_while_one_good_copy_exists() {
     let given = std::env::var("EYAS_LIVES").ok();
     let seeds = match given.as_deref().and_then(|text| text.split_once("..")) {
         Some((from, end)) => from.parse().unwrap()..end.parse().unwrap(),
-        None => 0..40,
+        None => 0..100,
     };
     for seed in seeds {
         if let Err(what) = live(seed) {
             panic!("{what}");
         }
     }
+}
+
+/// The removal of a data set's copies breaks off, and its bytes are put again elsewhere and lost there: the copy that was to be
+/// dropped is the only one, and is kept.
+#[test]
+fn what_was_to_be_dropped_and_is_needed_again_is_kept() {
+    let folder = folder();
+    let mut life = Life::new(1, folder.path());
+    for name in ["s0", "s1"] {
+        life.add_site(name);
+        life.world.disks().sites.get_mut(name).unwrap().free_bytes = 1 << 30;
+    }
+    let source = folder.path().join("x");
+    std::fs::write(&source, "bytes").unwrap();
+    for (label, site) in [("first", "s0"), ("second", "s1")] {
+        let what = Put {
+            sources: std::slice::from_ref(&source),
+            label,
+            copies: Some(2),
+            tags: &[],
+            now_ms: life.now_ms,
+        };
+        let holding = life.catalog.holding(site).unwrap();
+        put(&life.catalog, &*holding, &alice(), &what, &mut |_, _| {}).unwrap();
+        if label == "first" {
+            life.catalog.remove(&alice(), &"first".parse().unwrap(), life.now_ms).unwrap();
+            assert_eq!(life.catalog.take_unneeded("s0").unwrap(), [Digest::of(b"bytes")]);
+        }
+    }
+    life.world.disks().needed = [Digest::of(b"bytes")].into();
+    life.world.disks().sites.get_mut("s1").unwrap().objects.clear();
+    life.catalog.audit("s1", life.now_ms, &mut |_| {}).unwrap();
+    let repair = life.catalog.repair(life.now_ms, &mut |_| {}).unwrap();
+    assert_eq!((repair.n_copies, repair.n_removed, repair.short), (1, 0, vec![]));
+    assert_eq!(life.check(), Ok(()));
+    assert_eq!(life.world.disks().n_good(&Digest::of(b"bytes")), 2);
 }
