@@ -35,9 +35,10 @@ fuzz: ## mutated inputs of all that reads files or messages; SECONDS=3600 SEED=2
 	@sh scripts/need.sh cargo cc
 	cargo run --release --quiet -p eyas-fuzz -- --seconds $(SECONDS) --seed $(SEED) --out target/fuzz
 
-hunt: ## fault worlds of every kind, going on after a finding; WORLDS=50600 SEED=26000000 make hunt
+hunt: ## fault worlds of every kind, going on after a finding, and lives of catalogs; WORLDS=50600 SEED=26000000 make hunt
 	@sh scripts/need.sh cargo cc
 	cargo run --release --quiet -p eyas-testkit --example hunt -- $(SEED) $(WORLDS)
+	EYAS_LIVES=$(SEED)..$$(($(SEED) + $(WORLDS))) cargo test --release --quiet -p eyas-catalog --test lives
 
 check: $(VENV)/.apps $(VENV)/.test ## formatters and linters, changing nothing
 	@sh scripts/need.sh cargo cc

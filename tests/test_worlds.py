@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 
 import pytest
-from harness import Run
+from harness import ROOT, Run
 
 N_WORLDS = int(os.environ.get("EYAS_WORLDS", "10000"))
 FROM = int(os.environ.get("EYAS_FROM", "1000000"))
@@ -43,3 +44,12 @@ def test_many_worlds_keep_the_promises(lab: Run, kind: tuple[str, ...]) -> None:
         n = min(CHUNK, FROM + N_WORLDS - first)
         done = lab("chaos", *kind, "--seeds", str(n), "--from", str(first), timeout=7200)
         assert f"{n} worlds: all promises kept" in done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_many_lives_of_a_catalog_lose_no_file() -> None:
+    """500 catalogs whose sites fail (crates/catalog/tests/lives.rs); a failure names its seed."""
+    command = ["cargo", "test", "--locked", "--release", "--quiet", "-p", "eyas-catalog", "--test", "lives"]
+    environment = os.environ | {"EYAS_LIVES": f"{FROM}..{FROM + 500}"}
+    subprocess.run(command, cwd=ROOT, env=environment, check=True)
