@@ -139,7 +139,8 @@ impl<'a> Life<'a> {
                         disks.sites.get_mut(&site).unwrap().objects.iter_mut().nth(nth).unwrap();
                     let digest = *digest;
                     match bytes.first_mut() {
-                        Some(first) => *first ^= 1,
+                        // Another value each time: what was flipped twice would be whole again.
+                        Some(first) => *first = first.wrapping_add(1),
                         None => bytes.push(0),
                     }
                     drop(disks);
