@@ -1,6 +1,6 @@
 //! What the catalog believes: which sites answer, and which copies it takes for good.
 
-use super::Options;
+use super::options::Options;
 use eyas_core::replication::verification::{self, Pace, Verified};
 use eyas_core::replication::{self, Copy, Object, Site};
 

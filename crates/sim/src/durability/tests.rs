@@ -2,6 +2,7 @@
 
 use super::markov::Chain;
 use super::*;
+use eyas_core::replication::verification::Pace;
 
 const DAY_S: f64 = 86_400.0;
 

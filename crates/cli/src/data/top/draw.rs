@@ -1,6 +1,6 @@
 //! The picture of a catalog on a screen of any size: a function of the view and the size alone.
 
-use super::{Picture, SITES_HEAD, act_row, short_row, site_row, state};
+use super::rows::{Picture, SITES_HEAD, act_row, short_row, site_row, state};
 use crate::print::plural;
 use crate::top::draw::{BAD, DIM, HOME, alarm, bold, clean, coloured, dim, title};
 use crate::top::screen::Screen;

@@ -1,8 +1,9 @@
 //! What is printed and drawn of a catalog.
 
-use super::draw::draw;
-use super::*;
-use eyas_catalog::{Entry, Site};
+use super::draw::{View, draw};
+use super::lines;
+use super::rows::{Picture, SITES_HEAD, age};
+use eyas_catalog::{Act, Entry, ShortSet, Site, SiteStanding, SiteState, Standing};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
