@@ -282,3 +282,49 @@ def test_many_names_are_shown_at_once(data: Run, run: Run, tmp_path: Path) -> No
     done = run("access", "--", "sh", "-c", shell)
     expected = hashlib.sha256("".join(str(n) for n in range(10_000)).encode()).hexdigest()
     assert done.stdout.split() == ["10000", expected, "-"]
+
+
+def test_damage_that_comes_later_is_seen(data: Run, run: Run, tmp_path: Path) -> None:
+    """A file that was right when it was opened first is compared again where it has changed."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "x").write_bytes(os.urandom(3_000_000))
+    put(data, source, "set")
+    [path] = objects(tmp_path / "here")
+    path.chmod(0o644)
+    shell = 'head -c 5 /eyas/set/x > /dev/null; printf Y | dd of="$1" bs=1 seek=2000000 conv=notrunc status=none; cp /eyas/set/x "$1.copy"'
+    done = run("access", "--label", "wrong", "--", "sh", "-c", shell, "sh", path, status=1)
+    assert "Input/output error" in done.stderr and "damaged" in done.stderr, done
+
+
+def test_what_would_be_lost_is_refused(data: Run, run: Run, files: Path, tmp_path: Path) -> None:
+    put(data, files, "set")
+    root = run("access", "--", "sh", "-c", "echo x > /lost", status=1)
+    assert "Read-only file system" in root.stderr
+    # A program that goes on although it could not read makes nothing.
+    for path in objects(tmp_path / "here"):
+        if path.stat().st_size > 0:
+            spoil(path)
+    shell = "cat /eyas/set/text | sort > /eyas/new/x; exit 0"
+    unread = run("access", "--label", "bad", "--", "sh", "-c", shell, status=1)
+    assert "ended well, but 1 file could not be read; no data set was made" in unread.stderr
+    # What was written stays where only the put fails.
+    kept = run("access", "--", "sh", "-c", "echo hours > /eyas/new/a; ln -s a /eyas/new/b", status=1)
+    [line] = [line for line in kept.stderr.splitlines() if "wrote is in" in line]
+    assert (Path(line.split("`")[-2]) / "a").read_text() == "hours\n"
+    assert data("find", "-q").stdout == "set\n"
+
+
+def test_a_closed_terminal_leaves_nothing(data: Run, start: Start, files: Path, tmp_path: Path) -> None:
+    put(data, files, "set")
+    running = start("access", "--", "sh", "-c", "echo begun; sleep 60")
+    running.wait_for_text("begun")
+    running.signal(signal.SIGHUP)
+    running.wait(status=130)
+    assert not list((tmp_path / "t").glob("eyas-access*"))
+    # Nor does the command's own violent end leave the program.
+    running = start("access", "--", "sh", "-c", "echo begun $$; exec sleep 61")
+    running.wait_for_text("begun")
+    program = int(running.stdout.split()[1])
+    running.kill()
+    wait_until(lambda: not Path(f"/proc/{program}").exists(), "the program's end")

@@ -1,6 +1,6 @@
 //! What the kernel asks of the file system, and the answers.
 
-use crate::groups::{Kept, OpenFile};
+use crate::groups::{Backing, Kept, OpenFile, Stamp};
 use crate::names::{Kind, Names, Node, ROOT, Set};
 use eyas_catalog::{Access, Error, Key, Known};
 use eyas_text::{say, shown};
@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// What was said once holds until the end: versions never change, and a name means one version.
 const FOR_EVER: Duration = Duration::from_secs(3600 * 24 * 365);
@@ -26,6 +26,8 @@ const LABELS_MAX: u64 = 100_000;
 const THREADS: usize = 4;
 /// Files of this machine up to this size are compared as a whole when they are opened first.
 const WHOLE_MAX_BYTES: u64 = 1 << 30;
+/// For how long a file that was compared as a whole is opened without comparing it again.
+const COMPARED_FOR: Duration = Duration::from_secs(60);
 /// How many file systems may lie on one another where the kernel passes reads through.
 const STACKED_MAX: u32 = 2;
 /// Most bytes that the kernel asks for ahead.
@@ -54,7 +56,7 @@ pub struct DataFiles {
     hosts: Vec<String>,
     now_ms: fn() -> i64,
     /// Files of which it was said that they cannot be read.
-    said: Mutex<HashSet<u64>>,
+    said: Arc<Mutex<HashSet<u64>>>,
     owner: (u32, u32),
     /// Whether the kernel reads files of this machine by itself.
     passes_through: AtomicBool,
@@ -78,7 +80,7 @@ impl DataFiles {
             kept: Kept::new(options.memory_bytes),
             hosts: options.hosts,
             now_ms: options.now_ms,
-            said: Mutex::default(),
+            said: Arc::default(),
             // SAFETY: they take nothing and cannot fail.
             owner: unsafe { (libc::geteuid(), libc::getegid()) },
             passes_through: AtomicBool::new(false),
@@ -154,14 +156,42 @@ impl DataFiles {
 
     /// The file for the kernel itself, where it is on this machine: it is compared with its digest here, as a whole, and the kernel
     /// reads it without asking again. A large one is compared in parts, as they are read.
-    fn backing(&self, file: &OpenFile, reply: &ReplyOpen) -> Option<BackingId> {
+    ///
+    /// Whoever opens it later has it compared again where it has changed, or where the last time is long ago.
+    fn backing(&self, file: &OpenFile, reply: &ReplyOpen) -> Option<Arc<BackingId>> {
         if !self.passes_through.load(Ordering::Relaxed) || file.parts.file().size_bytes > WHOLE_MAX_BYTES {
             return None;
         }
-        let backing = reply.open_backing(&file.parts.whole()?);
-        // Only root may have the kernel do so.
-        self.passes_through.fetch_and(backing.is_ok(), Ordering::Relaxed);
-        backing.ok()
+        let mut backing = file.backing.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *backing {
+            Backing::Never => None,
+            Backing::Of(id, whole, stamp, compared) => {
+                if Stamp::of(whole) == Some(*stamp) && compared.elapsed() < COMPARED_FOR {
+                    return Some(id.clone());
+                }
+                // The kernel reads one file or none under a name: another copy is read in parts.
+                if Stamp::of(whole) == Some(*stamp) && file.parts.is_whole(whole) {
+                    *compared = Instant::now();
+                    return Some(id.clone());
+                }
+                *backing = Backing::Never;
+                None
+            }
+            Backing::Untried => {
+                let opened = file.parts.whole().and_then(|whole| {
+                    let id = reply.open_backing(&whole);
+                    // Only root may have the kernel do so.
+                    self.passes_through.fetch_and(id.is_ok(), Ordering::Relaxed);
+                    Some((Arc::new(id.ok()?), Stamp::of(&whole)?, whole))
+                });
+                let Some((id, stamp, whole)) = opened else {
+                    *backing = Backing::Never;
+                    return None;
+                };
+                *backing = Backing::Of(id.clone(), whole, stamp, Instant::now());
+                Some(id)
+            }
+        }
     }
 
     /// The number of an error for the program. What no number can say is printed, once for each file.
@@ -256,8 +286,8 @@ impl Filesystem for DataFiles {
             Ok(file) => file,
             Err(error) => return reply.error(error),
         };
-        match file.backing.get_or_init(|| self.backing(&file, &reply)) {
-            Some(backing) => reply.opened_passthrough(FileHandle(0), FopenFlags::empty(), backing),
+        match self.backing(&file, &reply) {
+            Some(backing) => reply.opened_passthrough(FileHandle(0), FopenFlags::empty(), &backing),
             // What the kernel has of the file is right for ever.
             None => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
         }
@@ -304,12 +334,20 @@ impl Filesystem for DataFiles {
 }
 
 /// A file system that is mounted, until this is dropped.
-pub struct Mount(BackgroundSession);
+pub struct Mount {
+    session: BackgroundSession,
+    said: Arc<Mutex<HashSet<u64>>>,
+}
 
 impl Mount {
+    /// How many files could not be read by a program that wanted to.
+    pub fn n_unread(&self) -> usize {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Whether somebody else has taken it away.
     pub fn has_ended(&self) -> bool {
-        self.0.guard.is_finished()
+        self.session.guard.is_finished()
     }
 
     /// Takes it away from a directory, also where programs still are in it: they see errors from then on.
@@ -338,5 +376,7 @@ pub fn mount(files: DataFiles, directory: &Path) -> io::Result<Mount> {
     ];
     config.n_threads = Some(THREADS);
     config.clone_fd = true;
-    Session::new(files, directory, &config)?.spawn().map(Mount)
+    let said = files.said.clone();
+    let session = Session::new(files, directory, &config)?.spawn()?;
+    Ok(Mount { session, said })
 }

@@ -7,7 +7,10 @@ use eyas_catalog::{PartReader, Result};
 use eyas_data::{GROUP_BYTES, n_groups};
 use fuser::BackingId;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// Most groups that are read at once, 4 MiB.
 const AHEAD_MAX: u64 = 64;
@@ -16,9 +19,29 @@ const AHEAD_MAX: u64 = 64;
 pub(crate) struct OpenFile {
     number: u64,
     pub(crate) parts: PartReader,
-    /// The file on this machine that the kernel reads by itself, once it was tried.
-    pub(crate) backing: OnceLock<Option<BackingId>>,
+    /// The file on this machine that the kernel reads by itself.
+    pub(crate) backing: Mutex<Backing>,
     reading: Mutex<Reading>,
+}
+
+/// A file of this machine that the kernel may read by itself.
+pub(crate) enum Backing {
+    Untried,
+    /// It was right when it was compared, and has not changed since where its stamp is the same.
+    Of(Arc<BackingId>, fs::File, Stamp, Instant),
+    /// The kernel asks for each part.
+    Never,
+}
+
+/// Size and times of a file: they change with its bytes, unless its disk changes them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp(u64, i64, i64, i64, i64);
+
+impl Stamp {
+    pub(crate) fn of(file: &fs::File) -> Option<Stamp> {
+        let of = file.metadata().ok()?;
+        Some(Stamp(of.size(), of.mtime(), of.mtime_nsec(), of.ctime(), of.ctime_nsec()))
+    }
 }
 
 /// How a file is being read. Whoever reads from a site holds it, so that nothing is read twice at a time.
@@ -32,7 +55,7 @@ struct Reading {
 impl OpenFile {
     pub(crate) fn new(number: u64, parts: PartReader) -> OpenFile {
         let reading = Mutex::new(Reading { next: 0, n_ahead: 1 });
-        OpenFile { number, parts, backing: OnceLock::new(), reading }
+        OpenFile { number, parts, backing: Mutex::new(Backing::Untried), reading }
     }
 
     /// So many bytes from a place on, or fewer where the file ends.

@@ -90,7 +90,10 @@ fn put_together(name: &str) -> io::Result<()> {
     step("change its root", pivot(Path::new("."), Path::new(".")))?;
     // SAFETY: the text ends in a NUL byte.
     checked(unsafe { libc::umount2(c".".as_ptr(), libc::MNT_DETACH) })?;
-    std::env::set_current_dir("/")
+    std::env::set_current_dir("/")?;
+    // What a program wrote there would be lost; it shall be told so.
+    let read_only = libc::MS_REMOUNT | libc::MS_BIND | libc::MS_RDONLY;
+    step("protect its root", mount(None, Path::new("/"), None, read_only))
 }
 
 fn text(path: &Path) -> io::Result<CString> {

@@ -126,7 +126,7 @@ impl DataHome {
         let done = catalog
             .add(&draft, std::slice::from_ref(file))
             .and_then(|()| catalog.note_replicas(site, &[file.digest], ReplicaState::Ready, now_ms))
-            .and_then(|_| catalog.commit(caller, &draft, tags, now_ms));
+            .and_then(|_| catalog.commit_alone(caller, &draft, &file.path, tags, now_ms));
         if let Err(error) = done {
             // The first error is the one to be read.
             let _ = catalog.abandon(&draft);
@@ -270,9 +270,8 @@ fn at_home(operation: &'static str, location: &Location, error: &Error) -> eyas_
         Error::Denied(_) => (ErrorKind::PermissionDenied, Status::Permanent),
         Error::BadInput(_) | Error::Query(_) => (ErrorKind::InvalidName, Status::Permanent),
         Error::Conflict(_) => (ErrorKind::Io, Status::Permanent),
-        Error::Failed(_) | Error::Newer { .. } | Error::Database { .. } => {
-            (ErrorKind::Io, Status::Persistent)
-        }
+        // Somebody has to do something first, and waiting for an answer would not help.
+        Error::Failed(_) | Error::Newer { .. } | Error::Database { .. } => (ErrorKind::Io, Status::Permanent),
         Error::Locked { .. } | Error::Away { .. } | Error::Unreached { .. } | Error::Collided { .. } => {
             (ErrorKind::Io, Status::Temporary)
         }

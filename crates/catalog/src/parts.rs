@@ -100,12 +100,17 @@ impl PartReader {
 
     /// The file itself, where a folder of this machine has it and its bytes are right now.
     pub fn whole(&self) -> Option<fs::File> {
-        let File { digest, size_bytes, .. } = self.readable.file;
+        let File { digest, .. } = self.readable.file;
         self.readable.holders.iter().filter(|holder| !holder.is_store).find_map(|holder| {
             let file = self.known.reach(&holder.name).and_then(|reached| reached.file(digest)).ok()??;
-            let groups = Groups::read_file(&file, size_bytes).ok()?;
-            (groups.digest() == digest).then_some(file)
+            self.is_whole(&file).then_some(file)
         })
+    }
+
+    /// Whether a file has the right bytes now.
+    pub fn is_whole(&self, file: &fs::File) -> bool {
+        let File { digest, size_bytes, .. } = self.readable.file;
+        Groups::read_file(file, size_bytes).is_ok_and(|groups| groups.digest() == digest)
     }
 
     /// The groups of the file; they are asked for once.
@@ -146,6 +151,10 @@ impl PartReader {
                 Err(error) => last = Some(error),
             }
         }
-        Err(last.unwrap_or_else(|| Error::NotFound("no site has a good copy of it".into())))
+        Err(last.unwrap_or_else(|| {
+            let why =
+                "no site has a good copy of it; `eyas data audit` takes copies back that are right again";
+            Error::NotFound(why.into())
+        }))
     }
 }

@@ -9,8 +9,10 @@ use crate::holding::{self, Given, Holding};
 use crate::key::Key;
 use crate::rows::{digest_of, row_of, version_of};
 use crate::sealed::File;
+use crate::sets::Draft;
 use crate::sites::Site;
 use crate::sites::{ReplicaState, SiteState};
+use crate::tags::Tag;
 use crate::values;
 use eyas_data::Digest;
 use eyas_text::{shown, shown_path};
@@ -82,6 +84,24 @@ fn files_of(db: &mut dyn Db, version_id: i64, path: Option<&str>) -> Result<Vec<
     rows.iter().map(file).collect()
 }
 
+/// See [`Catalog::only_file`].
+fn only_file(db: &mut dyn Db, caller: &Caller, key: &Key, path: &str) -> Result<Option<File>> {
+    let Some(set) = row_of(db, &key.label)?.filter(|set| set.newest > 0 && !set.is_removed) else {
+        return Ok(None);
+    };
+    require(db, caller, &set, Right::Write)?;
+    let (version_id, number) = version_of(db, &set, key)?;
+    let mut files = files_of(db, version_id, None)?;
+    match (files.pop(), files.pop()) {
+        (Some((_, file)), None) if file.path == path => Ok(Some(file)),
+        _ => Err(Error::Conflict(format!(
+            "version {number} of `{}` has other files, and what a run writes is a data set of one file: choose \
+                 another label",
+            key.label
+        ))),
+    }
+}
+
 impl Catalog {
     /// A file of a version, for reading.
     ///
@@ -118,21 +138,23 @@ impl Catalog {
     /// # Errors
     /// The newest version has other files.
     pub(crate) fn only_file(&self, caller: &Caller, key: &Key, path: &str) -> Result<Option<File>> {
-        let db = &mut **self.db();
-        let Some(set) = row_of(db, &key.label)?.filter(|set| set.newest > 0 && !set.is_removed) else {
-            return Ok(None);
-        };
-        require(db, caller, &set, Right::Write)?;
-        let (version_id, number) = version_of(db, &set, key)?;
-        let mut files = files_of(db, version_id, None)?;
-        match (files.pop(), files.pop()) {
-            (Some((_, file)), None) if file.path == path => Ok(Some(file)),
-            _ => Err(Error::Conflict(format!(
-                "version {number} of `{}` has other files, and what a run writes is a data set of one file: choose \
-                 another label",
-                key.label
-            ))),
-        }
+        only_file(&mut **self.db(), caller, key, path)
+    }
+
+    /// Commits a version of one file, where no version with other files came in between.
+    ///
+    /// # Errors
+    /// As [`Catalog::commit`] and [`Catalog::only_file`].
+    pub(crate) fn commit_alone(
+        &self,
+        caller: &Caller,
+        draft: &Draft,
+        path: &str,
+        tags: &[Tag],
+        now_ms: i64,
+    ) -> Result<()> {
+        let newest = Key { label: draft.key.label.clone(), version: None };
+        self.commit_if(caller, draft, tags, now_ms, &|db| only_file(db, caller, &newest, path).map(|_| ()))
     }
 
     /// The site that is up, can be reached and has the most room. Those that are `near` come first, and then folders.

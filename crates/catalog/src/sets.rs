@@ -190,8 +190,21 @@ impl Catalog {
     /// # Errors
     /// [`Error::Conflict`]: there is no file, a file has no ready replica, or a path is a file and a directory.
     pub fn commit(&self, caller: &Caller, draft: &Draft, tags: &[Tag], now_ms: i64) -> Result<()> {
+        self.commit_if(caller, draft, tags, now_ms, &|_| Ok(()))
+    }
+
+    /// The same, if `check` allows it, which is asked in the same transaction.
+    pub(crate) fn commit_if(
+        &self,
+        caller: &Caller,
+        draft: &Draft,
+        tags: &[Tag],
+        now_ms: i64,
+        check: &dyn Fn(&mut dyn Db) -> Result<()>,
+    ) -> Result<()> {
         within(&mut **self.db(), |db| {
             require_open(db, draft)?;
+            check(db)?;
             let sql = "SELECT f.path FROM file f WHERE f.version_id = ?1 AND NOT EXISTS (SELECT 1 FROM replica r \
                        WHERE r.object_id = f.object_id AND r.state = 'ready') ORDER BY f.path LIMIT 1";
             if let Some(row) = db.query(sql, values![draft.version_id])?.first() {

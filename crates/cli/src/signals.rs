@@ -3,18 +3,38 @@
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// ^C, and the signal of a batch system. Not the signal of a closed terminal: catching it would undo `nohup`.
-pub struct AskedToEnd([Signal; 2]);
+pub struct AskedToEnd([Signal; 2], Option<Signal>);
 
 impl AskedToEnd {
     pub fn listen() -> std::io::Result<AskedToEnd> {
-        Ok(AskedToEnd([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?]))
+        Ok(AskedToEnd([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?], None))
+    }
+
+    /// The same, and the signal of a closed terminal where it is not ignored: for commands that would leave something behind.
+    pub fn listen_to_all() -> std::io::Result<AskedToEnd> {
+        let AskedToEnd(both, _) = AskedToEnd::listen()?;
+        let mut before = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: the place is valid; nothing is changed.
+        let is_ignored = unsafe {
+            libc::sigaction(libc::SIGHUP, std::ptr::null(), before.as_mut_ptr()) == 0
+                && before.assume_init().sa_sigaction == libc::SIG_IGN
+        };
+        let hangup = if is_ignored { None } else { Some(signal(SignalKind::hangup())?) };
+        Ok(AskedToEnd(both, hangup))
     }
 
     pub async fn next(&mut self) {
-        let [interrupt, terminate] = &mut self.0;
+        let AskedToEnd([interrupt, terminate], hangup) = self;
+        let hung_up = async {
+            match hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
+            _ = hung_up => {}
         }
     }
 }

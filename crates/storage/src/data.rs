@@ -62,6 +62,13 @@ impl DataPlace {
     }
 }
 
+/// The label of the data set that a canonical location names a file of; `None`: it is at another home.
+pub fn label_of(location: &str) -> Option<&str> {
+    let rest = location.strip_prefix(DATA)?.strip_prefix("://")?;
+    let (key, _) = rest.split_once('/')?;
+    Some(key.split_once('@').map_or(key, |(label, _)| label))
+}
+
 /// An output that is to become a data set and is written without its path: `data:?TAG=VALUE` or `data:LABEL?TAG=VALUE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewData<'t> {

@@ -66,7 +66,7 @@ mod xml;
 pub use chaos::{Chaos, ChaosConfig, ChaosCounts};
 pub use command::{COMMANDS, Declared, PRESETS, declare};
 pub use config::HomesConfig;
-pub use data::{DATA_CAPABILITIES, DataPlace, NewData, provide_data};
+pub use data::{DATA_CAPABILITIES, DataPlace, NewData, label_of, provide_data};
 pub use error::{Error, ErrorKind, Result, Status};
 pub use file::{FileHome, free_bytes, url_of_path};
 pub use homes::Homes;

@@ -161,6 +161,8 @@ pub(crate) struct Builder {
     open: Vec<Open>,
     ids: HashTable<Entry>,
     outputs: HashTable<Entry>,
+    /// Labels of data sets that outputs become, with the place of the task.
+    labels: BTreeMap<String, (u32, u32)>,
     hasher: DefaultHashBuilder,
     /// The task that promises each file: its bundle and place.
     promises: BTreeMap<String, (u32, u32)>,
@@ -182,6 +184,7 @@ impl Builder {
             open: Vec::new(),
             ids: HashTable::new(),
             outputs: HashTable::new(),
+            labels: BTreeMap::new(),
             hasher: DefaultHashBuilder::default(),
             promises: BTreeMap::new(),
             n_tasks: 0,
@@ -228,6 +231,17 @@ impl Builder {
                     first: self.origin(first.bundle, first.place / n_outputs),
                 });
             }
+        }
+        for k in 0..task.outputs.len() {
+            let chunk = &self.open[at].chunk;
+            let location = chunk.get(place as usize, chunk.shape.output_slot() + 2 * k);
+            // A data set of one file has one writer, whatever its path and its tags are.
+            let Some(label) = eyas_storage::label_of(location) else { continue };
+            if let Some(&(bundle, place)) = self.labels.get(label) {
+                let location = format!("data:{label}");
+                return Err(Refused::SameOutput { location, first: self.origin(bundle, place) });
+            }
+            self.labels.insert(label.to_owned(), (bundle, place));
         }
         for location in &task.promises {
             check_promise(task, location)?;

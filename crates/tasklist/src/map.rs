@@ -274,6 +274,12 @@ impl<'a> Text<'a> {
     }
 
     /// The text for a hole; `in_command`: a file's name in the sandbox is used in place of its path.
+    /// Whether this part is taken from the text of a URL as it is; names of files are decoded.
+    fn is_encoded(&self, part: Part) -> bool {
+        let is_name = matches!(part, Part::Name | Part::Stem | Part::NameNoEnding);
+        !is_name && self.location.is_some_and(location::is_url)
+    }
+
     fn part(&self, part: Part, in_command: bool) -> String {
         let whole = |text: &str| match self.location {
             Some(_) if in_command => dashed(text),
@@ -341,7 +347,15 @@ impl Making<'_> {
         let mut outputs: Vec<File<'t>> = Vec::with_capacity(templates.out.len());
         for template in &templates.out {
             let mut location = String::new();
-            location::push_location(&mut location, &template::fill(template, &value), base)?;
+            let text = match template::fill(template, &|_| String::new()) {
+                bare if location::is_url(&bare) => template::fill(template, &|hole| match hole {
+                    // It is a part of a URL already.
+                    Hole::Column { column, part } if texts[column].is_encoded(part) => value(hole),
+                    _ => encoded(&value(hole)),
+                }),
+                _ => template::fill(template, &value),
+            };
+            location::push_location(&mut location, &text, base)?;
             let mut name = location::file_name(&location).into_owned();
             while inputs.iter().chain(&outputs).any(|f| f.name.as_deref() == Some(&name)) {
                 name.insert_str(0, "out-");
@@ -538,6 +552,11 @@ const RANGE_TASKS_MAX: u64 = 1_000_000_000_000;
 const MARK: &str = "\u{1}";
 /// The form of the mark in a URL.
 const MARK_IN_URL: &str = "%01";
+
+/// What a hole gives, as a part of a URL: its marks mean themselves.
+fn encoded(text: &str) -> String {
+    text.replace('%', "%25").replace('?', "%3F").replace('&', "%26")
+}
 
 fn location_pattern(template: &[Segment<Hole>], base: &str) -> Result<Pattern> {
     let n_holes = template.iter().filter(|s| matches!(s, Segment::Hole(_))).count();

@@ -1,7 +1,7 @@
 //! Files of data sets as inputs and outputs.
 
 use eyas_core::array::{TaskArray, TaskSpec};
-use eyas_tasklist::{ReadOptions, TaskList, read};
+use eyas_tasklist::{MapSpec, ReadOptions, TaskList, map, read};
 use std::path::Path;
 
 fn tasks(list: &TaskList) -> Vec<TaskSpec> {
@@ -90,4 +90,45 @@ fn a_task_may_read_what_another_one_writes() {
         ],
     );
     assert_eq!(list.unwrap().n_dependencies, 2);
+}
+
+#[test]
+fn a_label_has_one_writer() {
+    for (first, second) in [
+        (r#"{"n": "data:result/x"}"#, r#"{"n": "data:result/y"}"#),
+        (r#"{"n": "data:result?a=b"}"#, r#"{"n": "data:result?a=c"}"#),
+    ] {
+        let line =
+            |id: &str, outputs: &str| format!(r#"{{"id": "{id}", "command": "x", "outputs": {outputs}}}"#);
+        let error = list_in("/base", &[&line("a", first), &line("b", second)]).map(drop).unwrap_err();
+        assert!(error.contains("`data:result`") && error.contains("`a`"), "{error}");
+    }
+    let both = r#"{"id": "a", "command": "x", "outputs": {"n": "data:one/x", "m": "data:one/y"}}"#;
+    assert!(list_in("/base", &[both]).is_err());
+}
+
+/// Names of files are not read as parts of a URL.
+#[test]
+fn what_a_map_puts_into_a_location_means_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["50%.txt", "a%41", "x?a=b", "c d&e"] {
+        std::fs::write(dir.path().join(name), "").unwrap();
+    }
+    let spec = MapSpec {
+        paths: vec!["*".into()],
+        out: vec!["data:{index}/{name}?of={name}".into()],
+        command: vec!["x".into()],
+        base_dir: dir.path().into(),
+        ..MapSpec::default()
+    };
+    let mut found: Vec<String> =
+        tasks(&map(&spec, None).unwrap()).into_iter().map(|mut task| task.outputs.remove(0).1).collect();
+    found.sort();
+    let expect = [
+        "data://0/50%25.txt?of=50%25.txt",
+        "data://1/a%2541?of=a%2541",
+        "data://2/c%20d%26e?of=c%20d%26e",
+        "data://3/x%3Fa%3Db?of=x%3Fa=b",
+    ];
+    assert_eq!(found, expect);
 }

@@ -71,6 +71,11 @@ fn connect(config: &Config, name: &str) -> Result<Client> {
         Some(code) if *code == SqlState::INVALID_CATALOG_NAME => {
             Error::NotFound(format!("{name} does not exist: create it with `createdb`"))
         }
+        // The library says so of what it was given, before it asks the server.
+        None if error.to_string().starts_with("invalid configuration") => Error::Denied(format!(
+            "{name} cannot be asked: {}; a password comes from the URL or from the variable PGPASSWORD",
+            reason(&error)
+        )),
         _ => Error::Away { database: name.into(), reason: reason(&error) },
     })
 }

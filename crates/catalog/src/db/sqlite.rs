@@ -80,10 +80,9 @@ fn explain(name: &str, error: rusqlite::Error) -> Error {
             ErrorCode::NotADatabase => {
                 Error::bad(format!("{database} is a file, but not an eyas catalog; choose another path"))
             }
-            ErrorCode::CannotOpen => Error::Away {
-                database,
-                reason: "the file cannot be opened; does its folder exist, and may you write there?".into(),
-            },
+            ErrorCode::CannotOpen => Error::Failed(format!(
+                "{database} cannot be opened; does its folder exist, and may you read and write there?"
+            )),
             _ => Error::Database { database, reason: message.clone().unwrap_or_else(|| error.to_string()) },
         },
         _ => Error::Database { database, reason: error.to_string() },

@@ -9,13 +9,13 @@ use super::program::{OnSignal, Temporary, run};
 use super::put::{label_or_new, say_put, tags_of};
 use crate::args::some_bytes;
 use crate::fault::bad;
-use crate::print::reason;
+use crate::print::{plural, reason};
 use crate::runtimes::client_runtime;
 use crate::signals::AskedToEnd;
 use crate::{Exit, Fault};
 use clap::Args;
 use eyas_access::{DataFiles, Mount, Options};
-use eyas_catalog::{Access, Key, Put};
+use eyas_catalog::{Access, Key, Put, Tag};
 use eyas_runtime::machine::{host_name, names_of_host};
 use eyas_text::{say, shown, shown_path};
 use std::fs;
@@ -102,13 +102,19 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
     let on_signal = OnSignal::listen(temporary.path.clone())?;
     let here = std::env::current_dir()?;
     let ended = on_signal.unless_ending(run(&args.command, &here, &on_signal))?;
+    let n_unread = mounted.n_unread();
     drop(mounted);
     let program = shown(&args.command[0]);
     let has_written = fs::read_dir(&new)?.next().is_some();
+    let lost = if has_written { "; no data set was made" } else { "" };
     if !ended.success() {
-        let lost = if has_written { "; no data set was made" } else { "" };
         let exit = if ended.asked { Exit::Interrupted } else { Exit::TasksFailed };
         return Err(Fault::new(exit, format!("{program} ended with {}{lost}", ended.text())));
+    }
+    if n_unread > 0 {
+        let what = plural(n_unread as u64, "file");
+        let message = format!("{program} ended well, but {what} could not be read{lost}");
+        return Err(Fault::new(Exit::TasksFailed, message));
     }
     if !has_written {
         if args.label.is_some() || !tags.is_empty() {
@@ -119,21 +125,33 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
         }
         return Ok(Exit::Good);
     }
+    let made = make(args, &tags, site, &new);
+    if made.is_err() {
+        // The program has done its work.
+        say!("what {program} wrote is in {}", shown_path(&new));
+        temporary.keep();
+    }
+    on_signal.unless_ending(made)
+}
+
+/// Makes a data set of what the program has written.
+fn make(args: &AccessArgs, tags: &[Tag], site: Option<String>, new: &Path) -> Result<Exit, Fault> {
+    // The program has run, so its input was right, and the catalog was there.
+    let failed = |error: eyas_catalog::Error| {
+        // A path is said as the program knows it.
+        let text = error.to_string().replace(&new.display().to_string(), &format!("/{ROOT}/{NEW}"));
+        let exit = if error.is_temporary() { Exit::Other } else { Exit::TasksFailed };
+        Fault::new(exit, format!("{text}; no data set was made"))
+    };
     // The connection from before may have been idle for days.
-    let Opened { catalog, caller, .. } = open(args.db.as_deref())?;
-    let site = site.map_or_else(|| super::keep::roomiest(&catalog), Ok)?;
-    let holding = catalog.holding(&site)?;
+    let Opened { catalog, caller, .. } = open(args.db.as_deref())
+        .map_err(|fault| Fault::new(Exit::Other, format!("{}; no data set was made", fault.message)))?;
+    let site = site.map_or_else(|| catalog.roomiest(&|_| false), Ok).map_err(failed)?;
+    let holding = catalog.holding(&site).map_err(failed)?;
     let label = label_or_new(args.label.as_deref())?;
-    let sources = [new.clone()];
-    let what = Put { sources: &sources, label: &label, copies: args.copies, tags: &tags, now_ms: now_ms() };
-    let done = on_signal.unless_ending(
-        eyas_catalog::put(&catalog, &*holding, &caller, &what, &mut |_, _| {}).map_err(|error| {
-            // A path is said as the program knows it.
-            let text = error.to_string().replace(&new.display().to_string(), &format!("/{ROOT}/{NEW}"));
-            let exit = if error.is_temporary() { Exit::Other } else { Exit::TasksFailed };
-            Fault::new(exit, format!("{text}; no data set was made"))
-        }),
-    )?;
+    let sources = [new.to_owned()];
+    let what = Put { sources: &sources, label: &label, copies: args.copies, tags, now_ms: now_ms() };
+    let done = eyas_catalog::put(&catalog, &*holding, &caller, &what, &mut |_, _| {}).map_err(failed)?;
     let detail = format!("version {} by {}", done.key.version.unwrap_or(0), args.command.join(" "));
     catalog.note(&caller, &done.key, "access", &detail, now_ms())?;
     say_put(&catalog, &caller, &done, &site)?;
@@ -162,7 +180,7 @@ pub fn mount(args: &MountArgs) -> Result<Exit, Fault> {
     let runtime = client_runtime();
     let mut asked_to_end = {
         let _guard = runtime.enter();
-        AskedToEnd::listen()?
+        AskedToEnd::listen_to_all()?
     };
     let mounted = mounted(files, &args.directory)?;
     let what = key.map_or("all data sets are".to_owned(), |key| format!("`{key}` is"));

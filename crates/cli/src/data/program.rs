@@ -9,7 +9,7 @@ use crate::{Exit, Fault};
 use eyas_text::{say, shown, shown_path};
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,6 +38,11 @@ impl Temporary {
         let made = Temporary { path: folder.join(name) };
         make(&made.path).map_err(|fault| fault.hint(hint))?;
         Ok(made)
+    }
+
+    /// Leaves the folder where it is.
+    pub fn keep(self) {
+        std::mem::forget(self);
     }
 
     /// A new folder in it.
@@ -85,7 +90,7 @@ impl OnSignal {
         let runtime = client_runtime();
         let mut asked_to_end = {
             let _guard = runtime.enter();
-            AskedToEnd::listen()?
+            AskedToEnd::listen_to_all()?
         };
         std::thread::spawn(move || {
             loop {
@@ -167,7 +172,17 @@ pub fn run_from(
     };
     eyas_runner::reaper::become_reaper()?;
     let mut running = on_signal.lock();
-    let mut child = Command::new(&path).args(arguments).current_dir(folder).spawn().map_err(|error| {
+    let mut command = Command::new(&path);
+    command.args(arguments).current_dir(folder);
+    // SAFETY: a plain system call, after which the process goes on as it was.
+    unsafe {
+        command.pre_exec(|| {
+            // Without this command nobody would have what the program makes. It is the main thread that starts it.
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+            Ok(())
+        });
+    }
+    let mut child = command.spawn().map_err(|error| {
         let fault = bad(format!("cannot run {}: {}", shown(program), reason(&error)));
         match error.kind() {
             std::io::ErrorKind::NotFound => {
