@@ -328,3 +328,23 @@ def test_a_closed_terminal_leaves_nothing(data: Run, start: Start, files: Path, 
     program = int(running.stdout.split()[1])
     running.kill()
     wait_until(lambda: not Path(f"/proc/{program}").exists(), "the program's end")
+
+
+def test_files_that_were_closed_hold_nothing(data: Run, eyas: Eyas, tmp_path: Path) -> None:
+    """A program may read more files, one after another, than a process may have open."""
+    source = tmp_path / "source"
+    source.mkdir()
+    for n in range(1500):
+        (source / str(n)).write_text(str(n))
+    put(data, source, "set")
+    limited = ("prlimit", "--nofile=700:700", eyas.path)
+    shell = "cat /eyas/set/* | wc -c"
+    done = subprocess.run(
+        [*limited, "access", "--", "sh", "-c", shell],
+        env=eyas.env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout) == sum(len(str(n)) for n in range(1500)), done

@@ -1,20 +1,20 @@
 //! What the kernel asks of the file system, and the answers.
 
-use crate::groups::{Backing, Kept, OpenFile, Stamp};
+use crate::groups::{Backing, Kept, OpenFile, OpenFiles, Stamp};
 use crate::names::{Kind, Names, Node, ROOT, Set};
 use eyas_catalog::{Access, Error, Key, Known};
 use eyas_text::{say, shown};
 use fuser::{
     BackgroundSession, BackingId, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
     Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenAccMode, OpenFlags, ReplyAttr,
-    ReplyData, ReplyDirectory, ReplyEntry, ReplyOpen, Request, Session,
+    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, Request, Session,
 };
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -47,11 +47,17 @@ pub struct Options {
     pub now_ms: fn() -> i64,
 }
 
+/// The names in a directory, with numbers and kinds.
+type Listed = Vec<(u64, FileType, String)>;
+
 /// The data sets of a catalog as files.
 pub struct DataFiles {
     known: Arc<Known>,
     names: RwLock<Names>,
-    opened: Mutex<HashMap<u64, Arc<OpenFile>>>,
+    opened: Mutex<OpenFiles>,
+    /// The names of the directories that are being listed, as they were when listing began.
+    listed: Mutex<HashMap<u64, Arc<Listed>>>,
+    n_listed: AtomicU64,
     kept: Kept,
     hosts: Vec<String>,
     now_ms: fn() -> i64,
@@ -77,6 +83,8 @@ impl DataFiles {
             known: Arc::new(Known::new(access)),
             names: RwLock::new(names),
             opened: Mutex::default(),
+            listed: Mutex::default(),
+            n_listed: AtomicU64::new(0),
             kept: Kept::new(options.memory_bytes),
             hosts: options.hosts,
             now_ms: options.now_ms,
@@ -139,8 +147,8 @@ impl DataFiles {
     }
 
     fn opened(&self, number: u64) -> Result<Arc<OpenFile>, Errno> {
-        if let Some(file) = self.opened.lock().unwrap_or_else(PoisonError::into_inner).get(&number) {
-            return Ok(file.clone());
+        if let Some(file) = self.opened.lock().unwrap_or_else(PoisonError::into_inner).get(number) {
+            return Ok(file);
         }
         let (key, file) = match self.node(number, |node| node.kind.clone())? {
             Kind::File(key, file) => (key, file),
@@ -150,8 +158,7 @@ impl DataFiles {
         let parts = self.known.parts(&key, &file.path, &is_near, self.now_ms);
         let parts = parts.map_err(|error| self.explain(number, &file.path, &error))?;
         let opened = Arc::new(OpenFile::new(number, parts));
-        let mut all = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(all.entry(number).or_insert(opened).clone())
+        Ok(self.opened.lock().unwrap_or_else(PoisonError::into_inner).put(number, opened))
     }
 
     /// The file for the kernel itself, where it is on this machine: it is compared with its digest here, as a whole, and the kernel
@@ -208,7 +215,7 @@ impl DataFiles {
     }
 
     /// The names in a directory, with numbers and kinds.
-    fn list(&self, number: u64) -> Result<Vec<(u64, FileType, String)>, Errno> {
+    fn list(&self, number: u64) -> Result<Listed, Errno> {
         let mut found = self.node(number, |node| {
             vec![
                 (number, FileType::Directory, ".".to_owned()),
@@ -286,6 +293,7 @@ impl Filesystem for DataFiles {
             Ok(file) => file,
             Err(error) => return reply.error(error),
         };
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).hold(number.0, &file);
         match self.backing(&file, &reply) {
             Some(backing) => reply.opened_passthrough(FileHandle(0), FopenFlags::empty(), &backing),
             // What the kernel has of the file is right for ever.
@@ -319,13 +327,42 @@ impl Filesystem for DataFiles {
         }
     }
 
-    fn readdir(&self, _: &Request, number: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let all = match self.list(number.0) {
-            Ok(all) => all,
-            Err(error) => return reply.error(error),
-        };
-        for (n, (number, kind, name)) in (1..).zip(all).skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
-            if reply.add(INodeNo(number), n, kind, name) {
+    fn release(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        _: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).let_go(number.0);
+        reply.ok();
+    }
+
+    fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.list(number.0) {
+            Ok(all) => {
+                let handle = self.n_listed.fetch_add(1, Ordering::Relaxed);
+                self.listed.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, Arc::new(all));
+                reply.opened(FileHandle(handle), FopenFlags::empty());
+            }
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
+        reply.ok();
+    }
+
+    fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner).get(&handle.0).cloned();
+        let Some(all) = listed else { return reply.error(Errno::EBADF) };
+        let rest = all.iter().enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX));
+        for (n, (number, kind, name)) in rest {
+            if reply.add(INodeNo(*number), n as u64 + 1, *kind, name) {
                 break;
             }
         }

@@ -6,7 +6,7 @@
 use eyas_catalog::{PartReader, Result};
 use eyas_data::{GROUP_BYTES, n_groups};
 use fuser::BackingId;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,6 +22,52 @@ pub(crate) struct OpenFile {
     /// The file on this machine that the kernel reads by itself.
     pub(crate) backing: Mutex<Backing>,
     reading: Mutex<Reading>,
+}
+
+/// Files that were opened, by number. Some that nobody has open any more stay, so that who comes again need not have them compared
+/// again; each may hold a file of this machine.
+#[derive(Default)]
+pub(crate) struct OpenFiles {
+    known: HashMap<u64, (Arc<OpenFile>, u64)>,
+    idle: VecDeque<u64>,
+}
+
+/// Most files that stay.
+const IDLE_MAX: usize = 256;
+
+impl OpenFiles {
+    pub(crate) fn get(&self, number: u64) -> Option<Arc<OpenFile>> {
+        self.known.get(&number).map(|(file, _)| file.clone())
+    }
+
+    /// Adds a file; if it is known, that one counts.
+    pub(crate) fn put(&mut self, number: u64, file: Arc<OpenFile>) -> Arc<OpenFile> {
+        self.known.entry(number).or_insert((file, 0)).0.clone()
+    }
+
+    /// Somebody has it open, once more.
+    pub(crate) fn hold(&mut self, number: u64, file: &Arc<OpenFile>) {
+        self.known.entry(number).or_insert_with(|| (file.clone(), 0)).1 += 1;
+    }
+
+    /// Somebody has closed it.
+    pub(crate) fn let_go(&mut self, number: u64) {
+        let Some((_, n_open)) = self.known.get_mut(&number) else { return };
+        *n_open = n_open.saturating_sub(1);
+        if *n_open > 0 {
+            return;
+        }
+        self.idle.push_back(number);
+        while self.idle.len() > IDLE_MAX
+            && let Some(oldest) = self.idle.pop_front()
+        {
+            // It may have been opened again, or stand behind in the queue once more.
+            let is_idle = self.known.get(&oldest).is_some_and(|(_, n_open)| *n_open == 0);
+            if is_idle && !self.idle.contains(&oldest) {
+                self.known.remove(&oldest);
+            }
+        }
+    }
 }
 
 /// A file of this machine that the kernel may read by itself.

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::holding::{Condition, Holding};
 use crate::key::Key;
 use crate::parts::{Access, Known};
+use crate::put::end;
 use crate::reading::{Holder, Readable};
 use crate::sealed::File;
 use crate::sites::ReplicaState;
@@ -113,8 +114,7 @@ impl DataHome {
         let tags = place.tags.iter().map(|tag| Tag::parse(tag)).collect::<Result<_>>()?;
         catalog.require_writable(caller, &key.label)?;
         let before = catalog.only_file(caller, &key, &place.path)?;
-        let site = catalog.roomiest(&|site| self.is_near(&Holder::of(site)))?;
-        let holding = known.reach(&site)?;
+        let (site, holding) = known.target(&|site| self.is_near(&Holder::of(site)), (self.now_ms)())?;
         Ok(Prepared { known: known.clone(), label: key.label, tags, before, site, holding })
     }
 
@@ -127,16 +127,7 @@ impl DataHome {
             .add(&draft, std::slice::from_ref(file))
             .and_then(|()| catalog.note_replicas(site, &[file.digest], ReplicaState::Ready, now_ms))
             .and_then(|_| catalog.commit_alone(caller, &draft, &file.path, tags, now_ms));
-        if let Err(error) = done {
-            // The first error is the one to be read.
-            let _ = catalog.abandon(&draft);
-            return Err(error);
-        }
-        // The data set is there, whatever becomes of the seal; the next repair writes it again.
-        if let Ok(sealed) = catalog.sealed(caller, &draft.key) {
-            let _ = holding.seal(&sealed.key, &sealed.text());
-        }
-        Ok(())
+        end(catalog, &**holding, caller, draft, done).map(|_| ())
     }
 }
 
@@ -182,6 +173,8 @@ impl Home for DataHome {
             .ask("write", location, |known, place| Ok((self.prepare(known, place)?, place.path.clone())))?;
         let site = &prepared.site;
         let failed = |error: &io::Error| {
+            // The next one may have more room.
+            prepared.known.forget_target();
             let error =
                 Error::Failed(format!("cannot write into the site `{site}`: {error}; nothing was put"));
             at_home("write", location, &error)

@@ -11,7 +11,7 @@ use crate::holding::Holding;
 use crate::key::Key;
 use crate::reading::{Holder, Readable};
 use crate::sealed::File;
-use crate::sites::ReplicaState;
+use crate::sites::{ReplicaState, Site};
 use eyas_data::Groups;
 use std::collections::HashMap;
 use std::fs;
@@ -28,11 +28,16 @@ pub struct Access {
 pub struct Known {
     pub access: Access,
     sites: Mutex<HashMap<String, Arc<dyn Holding>>>,
+    /// The site that gets what is written, and when it was chosen.
+    target: Mutex<Option<(String, i64)>>,
 }
+
+/// For how long the site that was chosen last gets what is written, in milliseconds.
+const CHOSEN_FOR_MS: i64 = 10_000;
 
 impl Known {
     pub fn new(access: Access) -> Known {
-        Known { access, sites: Mutex::default() }
+        Known { access, sites: Mutex::default(), target: Mutex::default() }
     }
 
     /// A site, which stays reached.
@@ -44,6 +49,29 @@ impl Known {
         let reached: Arc<dyn Holding> = self.access.catalog.holding(site)?.into();
         sites.insert(site.into(), reached.clone());
         Ok(reached)
+    }
+
+    /// The site that gets what is written, those that are `near` first. It is chosen anew every ten seconds.
+    pub(crate) fn target(
+        &self,
+        near: &dyn Fn(&Site) -> bool,
+        now_ms: i64,
+    ) -> Result<(String, Arc<dyn Holding>)> {
+        let mut target = self.target.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((site, at_ms)) = &*target
+            && (0..CHOSEN_FOR_MS).contains(&(now_ms - at_ms))
+        {
+            return Ok((site.clone(), self.reach(site)?));
+        }
+        let found =
+            self.access.catalog.first_reached(near, &|site| Ok((site.to_owned(), self.reach(site)?)))?;
+        *target = Some((found.0.clone(), now_ms));
+        Ok(found)
+    }
+
+    /// The next one that asks has the site chosen anew.
+    pub(crate) fn forget_target(&self) {
+        *self.target.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// A file for reading in parts. Copies on this machine come first: folders, and what `is_near` says of the host of a store.

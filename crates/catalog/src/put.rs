@@ -7,9 +7,11 @@ use crate::folder::{BATCH_BYTES, BATCH_FILES};
 use crate::holding::{Holding, Remembering};
 use crate::key::Key;
 use crate::sealed::File;
-use crate::sites::ReplicaState;
+use crate::sets::Draft;
+use crate::sites::{ReplicaState, Site, SiteState};
 use crate::tags::Tag;
 use eyas_text::shown_path;
+use std::cmp::Reverse;
 use std::fs::{self, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -52,6 +54,57 @@ pub fn put(
     let draft = catalog.begin(caller, what.label, what.copies, what.now_ms)?;
     let done = store(catalog, site, &sources, what.now_ms, progress, &mut |files| catalog.add(&draft, files))
         .and_then(|()| catalog.commit(caller, &draft, what.tags, what.now_ms));
+    end(catalog, site, caller, draft, done)
+}
+
+impl Catalog {
+    /// The site that is up, can be reached and has the most room; folders come before stores.
+    pub fn roomiest(&self) -> Result<String> {
+        self.first_reached(&|_| false, &|site| self.holding(site).map(|_| site.to_owned()))
+    }
+
+    /// What `reach` makes of the first site that it can reach: those that are `near` come first, then folders, then those with
+    /// more room. It looks at all replicas, so it is nothing for each file.
+    ///
+    /// # Errors
+    /// There is no site that is up, or none can be reached, for these reasons.
+    pub(crate) fn first_reached<T>(
+        &self,
+        near: &dyn Fn(&Site) -> bool,
+        reach: &dyn Fn(&str) -> Result<T>,
+    ) -> Result<T> {
+        let room = |site: &Site| site.keep_bytes.unwrap_or(u64::MAX).saturating_sub(site.size_bytes);
+        let mut sites = self.sites()?;
+        sites.retain(|site| site.state == SiteState::Up);
+        sites.sort_by_key(|site| (!near(site), site.is_store, Reverse(room(site)), site.name.clone()));
+        let mut reasons = vec![];
+        for site in sites {
+            match reach(&site.name) {
+                Ok(reached) => return Ok(reached),
+                Err(error) => reasons.push(error),
+            }
+        }
+        if reasons.is_empty() {
+            let why = "the catalog has no site that is up: `eyas data site NAME FOLDER` adds one";
+            return Err(Error::Conflict(why.into()));
+        }
+        if let [_] = &reasons[..] {
+            return Err(reasons.remove(0));
+        }
+        let texts: Vec<String> = reasons.iter().map(Error::to_string).collect();
+        let text = format!("no site can be reached: {}", texts.join("; "));
+        Err(if reasons.iter().any(Error::is_temporary) { Error::Failed(text) } else { Error::Conflict(text) })
+    }
+}
+
+/// Ends a draft: where something failed it is given up, and else the site writes down what the version is.
+pub(crate) fn end(
+    catalog: &Catalog,
+    site: &dyn Holding,
+    caller: &Caller,
+    draft: Draft,
+    done: Result<()>,
+) -> Result<Done> {
     if let Err(error) = done {
         // The first error is the one to be read.
         let _ = catalog.abandon(&draft);

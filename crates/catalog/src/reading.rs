@@ -10,13 +10,12 @@ use crate::key::Key;
 use crate::rows::{digest_of, row_of, version_of};
 use crate::sealed::File;
 use crate::sets::Draft;
+use crate::sites::ReplicaState;
 use crate::sites::Site;
-use crate::sites::{ReplicaState, SiteState};
 use crate::tags::Tag;
 use crate::values;
 use eyas_data::Digest;
 use eyas_text::{shown, shown_path};
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
@@ -155,33 +154,6 @@ impl Catalog {
     ) -> Result<()> {
         let newest = Key { label: draft.key.label.clone(), version: None };
         self.commit_if(caller, draft, tags, now_ms, &|db| only_file(db, caller, &newest, path).map(|_| ()))
-    }
-
-    /// The site that is up, can be reached and has the most room. Those that are `near` come first, and then folders.
-    pub fn roomiest(&self, near: &dyn Fn(&Site) -> bool) -> Result<String> {
-        let room = |site: &Site| site.keep_bytes.unwrap_or(u64::MAX).saturating_sub(site.size_bytes);
-        let mut sites = self.sites()?;
-        sites.retain(|site| site.state == SiteState::Up);
-        sites.sort_by_key(|site| (!near(site), site.is_store, Reverse(room(site)), site.name.clone()));
-        let mut reasons = vec![];
-        for site in sites {
-            match self.holding(&site.name) {
-                Ok(_) => return Ok(site.name),
-                Err(error) => reasons.push(error),
-            }
-        }
-        if reasons.is_empty() {
-            let why = "the catalog has no site that is up: `eyas data site NAME FOLDER` adds one";
-            return Err(Error::Conflict(why.into()));
-        }
-        if let [_] = &reasons[..] {
-            return Err(reasons.remove(0));
-        }
-        let texts: Vec<String> = reasons.iter().map(Error::to_string).collect();
-        Err(match reasons.iter().any(Error::is_temporary) {
-            true => Error::Failed(format!("no site can be reached: {}", texts.join("; "))),
-            false => Error::Conflict(format!("no site can be reached: {}", texts.join("; "))),
-        })
     }
 
     /// Begins to read a version.

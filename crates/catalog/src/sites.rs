@@ -5,7 +5,7 @@
 
 use crate::access::{Caller, known, trail};
 use crate::catalog::Catalog;
-use crate::db::{Db, Value, insert, within};
+use crate::db::{Db, Row, Value, insert, within};
 use crate::error::{Error, Result};
 use crate::key::{Key, check_label};
 use crate::rows::{digest_of, version_of};
@@ -112,6 +112,18 @@ pub struct Replica {
     pub size_bytes: u64,
     pub state: ReplicaState,
     pub verified_ms: Option<i64>,
+}
+
+impl Replica {
+    /// From the columns digest, size, state and time of verification.
+    fn of(row: &Row) -> Result<Replica> {
+        Ok(Replica {
+            digest: digest_of(row, 0)?,
+            size_bytes: row.int(1) as u64,
+            state: ReplicaState::of(&row.text(2)),
+            verified_ms: row.maybe_int(3),
+        })
+    }
 }
 
 /// A replica of a file, as `where` shows it.
@@ -439,17 +451,7 @@ impl Catalog {
         let site = site_id(db, site)?;
         let sql = "SELECT o.digest, o.size_bytes, r.state, r.verified_ms FROM replica r JOIN object o ON o.id = r.object_id \
                    WHERE r.site_id = ?1 ORDER BY o.digest";
-        let rows = db.query(sql, values![site])?;
-        rows.iter()
-            .map(|row| {
-                Ok(Replica {
-                    digest: digest_of(row, 0)?,
-                    size_bytes: row.int(1) as u64,
-                    state: ReplicaState::of(&row.text(2)),
-                    verified_ms: row.maybe_int(3),
-                })
-            })
-            .collect()
+        db.query(sql, values![site])?.iter().map(Replica::of).collect()
     }
 
     /// The replicas at a site that were to be dropped and still are there, as the site went away, while a version needs them again.
@@ -457,20 +459,10 @@ impl Catalog {
     pub(crate) fn needed_again(&self, site: &str) -> Result<Vec<Replica>> {
         let db = &mut **self.db();
         let site = site_id(db, site)?;
-        let sql = "SELECT o.digest, o.size_bytes, r.verified_ms FROM replica r JOIN object o ON o.id = r.object_id \
+        let sql = "SELECT o.digest, o.size_bytes, 'bad', r.verified_ms FROM replica r JOIN object o ON o.id = r.object_id \
                    WHERE r.site_id = ?1 AND r.state = 'deleting' \
                    AND EXISTS (SELECT 1 FROM file f WHERE f.object_id = r.object_id) ORDER BY o.digest";
-        let rows = db.query(sql, values![site])?;
-        rows.iter()
-            .map(|row| {
-                Ok(Replica {
-                    digest: digest_of(row, 0)?,
-                    size_bytes: row.int(1) as u64,
-                    state: ReplicaState::Bad,
-                    verified_ms: row.maybe_int(2),
-                })
-            })
-            .collect()
+        db.query(sql, values![site])?.iter().map(Replica::of).collect()
     }
 
     /// Marks a site's replicas that no version needs any more as deleting, and returns them. A draft that adds such a file later has

@@ -146,7 +146,7 @@ fn make(args: &AccessArgs, tags: &[Tag], site: Option<String>, new: &Path) -> Re
     // The connection from before may have been idle for days.
     let Opened { catalog, caller, .. } = open(args.db.as_deref())
         .map_err(|fault| Fault::new(Exit::Other, format!("{}; no data set was made", fault.message)))?;
-    let site = site.map_or_else(|| catalog.roomiest(&|_| false), Ok).map_err(failed)?;
+    let site = site.map_or_else(|| catalog.roomiest(), Ok).map_err(failed)?;
     let holding = catalog.holding(&site).map_err(failed)?;
     let label = label_or_new(args.label.as_deref())?;
     let sources = [new.to_owned()];

@@ -66,7 +66,7 @@ fn store_of(join: &Path) -> Result<(Remote, String), Fault> {
 
 /// The site that is up, can be reached and has the most room; folders of this machine come before stores elsewhere.
 pub fn roomiest(catalog: &Catalog) -> Result<String, Fault> {
-    Ok(catalog.roomiest(&|_| false)?)
+    Ok(catalog.roomiest()?)
 }
 
 #[derive(Args)]
