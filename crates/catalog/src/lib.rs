@@ -54,7 +54,7 @@ pub use keeping::{Audit, Repair, ShortFile, reason_of};
 pub use key::{Key, check_label, label_of};
 pub use parts::{Access, Known, PartReader};
 pub use put::{Done, Put, put};
-pub use reading::{Got, Reader};
+pub use reading::{Got, Reader, host_of};
 pub use sealed::{File, Sealed};
 pub use sets::{DataSet, Draft, Entry, Found, Version, is_plain_path};
 pub use sites::{NewSite, Replica, ReplicaState, Site, SiteState, Whereabouts};

@@ -46,6 +46,11 @@ pub(crate) struct Readable {
     pub(crate) holders: Vec<Holder>,
 }
 
+/// The host of a store's address, `host:port`.
+pub fn host_of(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']'])
+}
+
 /// A site with a copy.
 pub(crate) struct Holder {
     pub(crate) name: String,
@@ -61,8 +66,7 @@ impl Holder {
 
     /// The name or address of the machine of a store; `None` for a folder.
     pub(crate) fn host(&self) -> Option<&str> {
-        let (host, _) = self.address.rsplit_once(':').filter(|_| self.is_store)?;
-        Some(host.trim_matches(['[', ']']))
+        self.is_store.then(|| host_of(&self.address))
     }
 }
 

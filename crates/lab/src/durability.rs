@@ -105,24 +105,7 @@ fn audits(days: f64) -> Pace {
 /// Losses that are seen often enough to be compared with the chain.
 fn often() -> Vec<Row> {
     let repair_s = 12.0 * HOUR_S;
-    let base = |copies| Options {
-        n_sites: 8,
-        n_domains: 8,
-        room_bytes: 1 << 50,
-        n_files: 1,
-        file_bytes: FILE_BYTES,
-        copies,
-        site_life_s: Some(42.0 * DAY_S),
-        domain_life_s: None,
-        replaced_after_s: 0.0,
-        away_every_s: None,
-        away_for_s: 0.0,
-        noticed_after_s: 0.0,
-        copy_life_s: None,
-        copying: Copying::Random { mean_s: repair_s },
-        audit: None,
-        lasts_s: LASTS_S,
-    };
+    let base = |copies| Options::as_the_chain_assumes(copies, 42.0 * DAY_S, repair_s, LASTS_S);
     let row = |what: &str, options| Row { what: what.into(), options, repair_s };
     let damaged = |audit| Options { copy_life_s: Some(YEAR_S), audit, ..base(3) };
     let bandwidth = |n_files| Options {

@@ -437,8 +437,6 @@ mod tests {
     use super::*;
     use eyas_core::{AttemptNo, ExecutorId, RunId, TaskId, Timestamp};
     use eyas_wire::message::ExecutorStatus;
-    use ratatui::Terminal;
-    use ratatui::backend::TestBackend;
 
     fn status(second: u64, n_nodes: u32) -> Box<ClusterStatus> {
         let node = |i: u32| ExecutorLine {
@@ -480,11 +478,7 @@ mod tests {
     }
 
     fn drawn(view: &View, width: u16, height: u16) -> String {
-        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal in memory");
-        terminal.draw(|frame| draw(frame, view)).expect("drawing in memory");
-        let buffer = terminal.backend().buffer();
-        let row = |y| (0..width).map(move |x| buffer[(x, y)].symbol()).collect::<String>();
-        (0..height).map(row).map(|line| line.trim_end().to_string() + "\n").collect()
+        crate::top::screen::drawn(|frame| draw(frame, view), width, height)
     }
 
     fn view(n_nodes: u32) -> View {

@@ -15,6 +15,17 @@ pub(crate) trait Screen {
     fn draw(&mut self, frame: &mut Frame);
 }
 
+/// What is drawn on a screen of this size, for tests.
+#[cfg(test)]
+pub(crate) fn drawn(draw: impl FnOnce(&mut Frame), width: u16, height: u16) -> String {
+    use ratatui::{Terminal, backend::TestBackend};
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal in memory");
+    terminal.draw(draw).expect("drawing in memory");
+    let buffer = terminal.backend().buffer();
+    let row = |y| (0..width).map(move |x| buffer[(x, y)].symbol()).collect::<String>();
+    (0..height).map(row).map(|line| line.trim_end().to_string() + "\n").collect()
+}
+
 /// Whether there is a terminal to draw on, and a keyboard.
 pub(crate) fn is_terminal() -> bool {
     eyas_text::stdout_is_terminal() && std::io::stdin().is_terminal()

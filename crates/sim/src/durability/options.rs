@@ -42,3 +42,28 @@ pub struct Options {
     /// How long the catalog is watched.
     pub lasts_s: f64,
 }
+
+impl Options {
+    /// What a Markov chain assumes: eight sites that are lost alone, at once known and replaced, and one file of 1 GiB. Nothing else
+    /// goes wrong. Times in seconds: the mean life of a site, the mean time of a repair, how long it lasts.
+    pub fn as_the_chain_assumes(copies: u32, site_life_s: f64, repair_s: f64, lasts_s: f64) -> Options {
+        Options {
+            n_sites: 8,
+            n_domains: 8,
+            room_bytes: 1 << 50,
+            n_files: 1,
+            file_bytes: 1 << 30,
+            copies,
+            site_life_s: Some(site_life_s),
+            domain_life_s: None,
+            replaced_after_s: 0.0,
+            away_every_s: None,
+            away_for_s: 0.0,
+            noticed_after_s: 0.0,
+            copy_life_s: None,
+            copying: Copying::Random { mean_s: repair_s },
+            audit: None,
+            lasts_s,
+        }
+    }
+}

@@ -8,24 +8,9 @@ const DAY_S: f64 = 86_400.0;
 
 /// Sites that are lost alone, at once known and replaced; nothing else goes wrong.
 fn as_the_chain_assumes(copies: u32, site_life_days: f64, repair_days: f64) -> Options {
-    Options {
-        n_sites: 8,
-        n_domains: 8,
-        room_bytes: 1 << 40,
-        n_files: 1,
-        file_bytes: 1 << 20,
-        copies,
-        site_life_s: Some(site_life_days * DAY_S),
-        domain_life_s: None,
-        replaced_after_s: 0.0,
-        away_every_s: None,
-        away_for_s: 0.0,
-        noticed_after_s: 0.0,
-        copy_life_s: None,
-        copying: Copying::Random { mean_s: repair_days * DAY_S },
-        audit: None,
-        lasts_s: 3650.0 * DAY_S,
-    }
+    let options =
+        Options::as_the_chain_assumes(copies, site_life_days * DAY_S, repair_days * DAY_S, 3650.0 * DAY_S);
+    Options { room_bytes: 1 << 40, file_bytes: 1 << 20, ..options }
 }
 
 fn lost(options: &Options, n: u64) -> Estimate {

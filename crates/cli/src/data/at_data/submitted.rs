@@ -18,7 +18,7 @@ use crate::data::program::OnSignal;
 use crate::fault::bad;
 use crate::print::{plural, size};
 use crate::{Exit, Fault};
-use eyas_catalog::{CarriedFile, CarriedSite, ReplicaState, Tag};
+use eyas_catalog::{CarriedFile, CarriedSite, ReplicaState, Tag, host_of};
 use eyas_core::replication::nearness::{Host, Ranked, rank};
 use eyas_runtime::machine::host_name;
 use eyas_text::{line_of, say, shown};
@@ -151,10 +151,7 @@ fn planned(
 fn hosts_of(site: &CarriedSite, nodes: &[Node]) -> BTreeSet<String> {
     let mut own: Vec<String> = match &site.join {
         None => vec![host_name()],
-        Some(_) => {
-            let host = site.address.rsplit_once(':').map_or(site.address.as_str(), |(host, _)| host);
-            vec![host.trim_matches(['[', ']']).to_owned()]
-        }
+        Some(_) => vec![host_of(&site.address).to_owned()],
     };
     if let Some((short, _)) = own[0].split_once('.')
         && own[0].parse::<IpAddr>().is_err()

@@ -4,8 +4,6 @@ use super::draw::{View, draw};
 use super::lines;
 use super::rows::{Picture, SITES_HEAD, age};
 use eyas_catalog::{Act, Entry, ShortSet, Site, SiteStanding, SiteState, Standing};
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
 
 const NOW: i64 = 1_800_000_000_000;
 
@@ -44,11 +42,7 @@ fn picture(n_sites: usize) -> Picture {
 }
 
 fn drawn(view: &View, width: u16, height: u16) -> String {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal in memory");
-    terminal.draw(|frame| draw(frame, view)).expect("drawing in memory");
-    let buffer = terminal.backend().buffer();
-    let row = |y| (0..width).map(move |x| buffer[(x, y)].symbol()).collect::<String>();
-    (0..height).map(row).map(|line| line.trim_end().to_string() + "\n").collect()
+    crate::top::screen::drawn(|frame| draw(frame, view), width, height)
 }
 
 #[test]
