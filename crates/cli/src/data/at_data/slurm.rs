@@ -140,7 +140,19 @@ fn ask(words: &[&str], input: Option<&str>) -> Result<String, Fault> {
     }
     let said = String::from_utf8_lossy(&done.stderr);
     let exit = if words[0] == "sbatch" { Exit::BadInput } else { Exit::Cluster };
-    Err(Fault::new(exit, format!("`{}` refused: {}", words[0], line_of(said.trim()))))
+    let fault = Fault::new(exit, format!("`{}` refused: {}", words[0], line_of(reason_of(&said))));
+    Err(match said.contains("configuration source") {
+        true => {
+            fault.hint("this machine belongs to no Slurm cluster: `sinfo` shows the cluster where it does")
+        }
+        false => fault,
+    })
+}
+
+/// What a command of Slurm said at last, which is why it gave up; without the command's name.
+fn reason_of(said: &str) -> &str {
+    let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+    last.split_once(": fatal: ").or_else(|| last.split_once(": error: ")).map_or(last, |(_, reason)| reason)
 }
 
 #[cfg(test)]
@@ -161,6 +173,21 @@ mod tests {
             assert!(!node.expect("it is a node").takes_jobs, "{state}");
         }
         assert_eq!(node_of("slurm_load_node error"), None);
+    }
+
+    #[test]
+    fn the_last_line_says_why() {
+        let said = "scontrol: error: fetch_config: DNS SRV lookup failed\n\
+                    scontrol: fatal: Could not establish a configuration source\n\n";
+        assert_eq!(reason_of(said), "Could not establish a configuration source");
+        let said =
+            "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed: no";
+        assert_eq!(reason_of(said), "Batch job submission failed: no");
+        assert_eq!(
+            reason_of("slurm_load_jobs error: Invalid job id specified"),
+            "slurm_load_jobs error: Invalid job id specified"
+        );
+        assert_eq!(reason_of(""), "");
     }
 
     #[test]
