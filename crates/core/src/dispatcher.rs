@@ -16,7 +16,8 @@
 //! Invariants, checked by [`Dispatcher::sanity_check`]:
 //!   1. every task of a started run is in exactly one of these places, and the run's counts say so;
 //!   2. an executor's assigned cpus and memory are the sums over its reserved, not yet landing attempts;
-//!   3. while the backlog is not empty the queue is full, and no backlog task goes before a task of the queue;
+//!   3. while the backlog is not empty the queue is full, and no backlog task goes before a task of the queue; where
+//!      several users share the cluster, `shares` has the rule;
 //!   4. catalog and queue agree on every replica.
 //!
 //! Why only the first tasks: policies look at a fixed number of tasks, counted and not timed, so that a run
@@ -39,7 +40,7 @@
 //! | field | what it knows |
 //! |---|---|
 //! | `work` | what was submitted: runs, tasks, and the catalog of the objects that they name (`workload`, `tasks`, `additions`) |
-//! | `schedule` | who runs what: ready tasks, attempts, executors with their `resources` and `walltimes`, and run times |
+//! | `schedule` | who runs what: ready tasks, attempts, executors with their `resources` and `walltimes`, run times, and what users have had (`shares`) |
 //! | `waits` | tasks that wait for another task (`submissions`) |
 //! | `intermediates` | files that stay on the nodes (with `promises`, `revivals` and `rescue`) |
 //! | `residents` | files of home that lie on the nodes' own disks |
@@ -78,6 +79,7 @@ mod resources;
 mod revivals;
 mod run_times;
 mod schedule;
+mod shares;
 mod submissions;
 mod tasks;
 mod walltimes;
@@ -87,6 +89,7 @@ pub use additions::{Upstream, find_circle, has_ended, nobody_writes, was_dropped
 pub use forget::KeepRuns;
 pub use moves::CollectiveMode;
 pub use revivals::REVIVALS_MAX;
+pub use shares::UserShare;
 pub use walltimes::{drain_before_ns, stop_before_ns};
 pub use workload::Workload;
 
@@ -108,6 +111,7 @@ use self::resources::Resources;
 use self::revivals::Missing;
 use self::run_times::RunTimes;
 use self::schedule::Schedule;
+use self::shares::Shares;
 use self::submissions::Waits;
 use self::tasks::{ArrayState, End, Ends, TaskTable};
 use self::walltimes::Walltimes;
@@ -228,6 +232,7 @@ pub struct RunState {
     pub failures: VecDeque<(TaskId, Failure)>,
     /// The whole run was cancelled, and so is every task that is added to it later.
     pub cancelled: bool,
+    owner: OwnerId,
     arrays: Vec<ArrayId>,
     /// Set for a submission into another run: the run that its tasks are added to.
     into: Option<RunId>,
@@ -346,6 +351,8 @@ impl Dispatcher {
                 | Event::RunAborted { .. }
                 | Event::RunLinked { .. }
                 | Event::RunPatterns { .. }
+                | Event::RunOwned { .. }
+                | Event::WeightSet { .. }
                 | Event::TaskRestored { .. }
                 | Event::TaskRevived { .. }
                 | Event::AttemptGivenUp { .. }
@@ -467,6 +474,13 @@ impl Dispatcher {
             Event::RunPatterns { run, patterns } => {
                 self.exchange.on_run_patterns(&mut self.work, run, patterns)
             }
+            Event::RunOwned { run, owner } => {
+                let owner = self.schedule.shares.number(&owner);
+                if let Some(state) = self.work.runs.get_mut(&run).filter(|run| !run.started) {
+                    state.owner = owner;
+                }
+            }
+            Event::WeightSet { user, weight } => self.schedule.shares.set_weight(&user, weight),
             Event::MemberConnected { member } => self.exchange.on_member_connected(&self.work, member),
             Event::MemberSilent { member } => self.exchange.on_member_silent(member),
             Event::MemberTold { member, messages } => self.on_member_told(now, member, messages, out),

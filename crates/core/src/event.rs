@@ -130,6 +130,10 @@ pub enum Event {
     RunLinked { run: RunId, links: RunLinks },
     /// The patterns of the whole run that an open run is a part of. Comes before the part's tasks.
     RunPatterns { run: RunId, patterns: RunPatterns },
+    /// An open run belongs to this user, with whom others share the cluster. Comes before its tasks.
+    RunOwned { run: RunId, owner: String },
+    /// How much of the cluster a user may have, compared with others: a user of weight 2 twice as much as one of weight 1.
+    WeightSet { user: String, weight: u32 },
     /// Our own connection to another dispatcher of the group is up, for the first time or again; no message
     /// has been sent on it.
     MemberConnected { member: MemberId },

@@ -36,6 +36,8 @@ id!(/// What one submission makes: the unit that a user waits for, cancels and r
     RunId(u32));
 id!(/// One folded group of tasks, see [`crate::array::TaskArray`].
     ArrayId(u32));
+id!(/// A user whose runs share the cluster with those of others, as numbered by one dispatcher; 0: nobody in particular.
+    OwnerId(u32));
 id!(/// One dispatcher of a group, counted from 0 (people count from 1).
     MemberId(u32));
 id!(/// The event that made an action necessary; actions and messages carry it for explanations.

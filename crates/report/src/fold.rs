@@ -327,6 +327,8 @@ impl Fold {
             | Event::RunRestored { .. }
             | Event::RunLinked { .. }
             | Event::RunPatterns { .. }
+            | Event::RunOwned { .. }
+            | Event::WeightSet { .. }
             | Event::MemberConnected { .. }
             | Event::MemberSilent { .. }
             | Event::MemberTold { .. }

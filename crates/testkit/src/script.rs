@@ -315,6 +315,17 @@ impl Cluster {
         run
     }
 
+    /// A whole submission of a user: one array for all tasks that are like the first one.
+    pub fn run_of(&mut self, owner: &str, arrays: &[Arc<TaskArray>]) -> RunId {
+        let run = self.open(&[]);
+        self.feed(Event::RunOwned { run, owner: owner.into() });
+        for array in arrays {
+            self.feed(Event::ArrayAdded { run, array: array.clone() });
+        }
+        self.feed(Event::RunCommitted { run });
+        run
+    }
+
     pub fn cancel(&mut self, run: RunId, task: Option<u64>) -> &mut Cluster {
         self.feed(Event::CancelRequested { run, task: task.map(TaskId) });
         self

@@ -220,7 +220,7 @@ impl Schedule {
 }
 
 impl Ready {
-    fn has_idle_slot(&self) -> bool {
+    pub(super) fn has_idle_slot(&self) -> bool {
         self.queue.n_slots_active() < self.queue.n_slots_total()
     }
 }
@@ -301,7 +301,8 @@ impl Dispatcher {
         {
             Some(unfit.in_words())
         } else if !self.schedule.ready.queue.contains(self.work.tasks.key_of(task)) {
-            Some(format!("{} tasks are before it in the queue", self.schedule.ready.queue.len()))
+            let shared = self.schedule.shares.why_not(self.work.owner_of(task));
+            shared.or(Some(format!("{} tasks are before it in the queue", self.schedule.ready.queue.len())))
         } else {
             self.schedule.why_not_now(&self.work, task)
         };
@@ -384,6 +385,24 @@ impl Dispatcher {
             + self.schedule.ready.queue.heap_bytes()
     }
 
+    fn check_shares(&self, ready: &BTreeSet<TaskId>) {
+        let mut counts: BTreeMap<OwnerId, (u64, u64, u64)> = BTreeMap::new();
+        for task in ready {
+            let (n_ready, n_queued, _) = counts.entry(self.work.owner_of(*task)).or_default();
+            *n_ready += 1;
+            *n_queued += u64::from(self.schedule.ready.queue.contains(self.work.tasks.key_of(*task)));
+        }
+        for (task, r) in &self.schedule.attempts.reserved {
+            counts.entry(self.work.owner_of(*task)).or_default().2 += u64::from(r.cpus.max(1));
+        }
+        self.schedule.shares.check(&counts);
+    }
+
+    /// What each user has of the cluster; the first is nobody in particular.
+    pub fn user_shares(&self) -> impl Iterator<Item = UserShare> {
+        self.schedule.shares.all()
+    }
+
     /// Checks the invariants of the module's header; panics when one is broken. For tests.
     pub fn sanity_check(&self) {
         self.work.catalog.sanity_check();
@@ -399,10 +418,11 @@ impl Dispatcher {
         let queued = sizes.flat_map(|size| self.schedule.ready.queue.tasks_of_size(size)).map(|key| key.task);
         let mut ready: BTreeSet<TaskId> = queued.collect();
         assert_eq!(ready.len(), self.schedule.ready.queue.len(), "tasks are queued once");
-        for (key, segment) in &self.schedule.ready.backlog {
+        let is_shared = self.schedule.shares.turn.is_some();
+        for (key, segment) in self.schedule.ready.backlog.iter() {
             assert_eq!(self.work.tasks.locate(key.task), (segment.array, segment.start));
             assert!(
-                self.schedule.ready.queue.last().is_none_or(|last| last < *key),
+                is_shared || self.schedule.ready.queue.last().is_none_or(|last| last < *key),
                 "{key:?} goes before the queue"
             );
             for i in segment.start..segment.end {
@@ -411,6 +431,7 @@ impl Dispatcher {
             }
         }
         assert_eq!(ready.len() as u64, self.schedule.ready.n_tasks);
+        self.check_shares(&ready);
         assert_eq!(self.schedule.run_times.n_ready(), self.schedule.ready.n_tasks);
         for (run, state) in self.work.runs.iter().filter(|(_, r)| r.started) {
             let of_run = |task: &&TaskId| self.work.tasks.run_of(**task) == *run;

@@ -56,7 +56,7 @@ impl Schedule {
         let mut aside = vec![];
         let mut other = (*executor, kept);
         while aside.len() < ASIDE_MAX && self.attempts.reads_arriving(work, other.0, other.1) {
-            self.ready.queue.leave(&work.catalog, other.1.key);
+            self.leave_queue(work, other.1.key);
             aside.push(other.1.key);
             match (self.ready.queue.place(&work.catalog, now, picks), &picks[..]) {
                 (Ok(executor), [pick]) => other = (executor, *pick),
@@ -298,6 +298,7 @@ impl Dispatcher {
         if self.schedule.attempts.settle_hold(now, out) {
             return;
         }
+        self.schedule.begin_placing(&self.work, now);
         loop {
             self.schedule.refill(&mut self.work, now);
             self.settle_residents(now, out);
@@ -325,6 +326,9 @@ impl Dispatcher {
                     self.schedule.ready.picks = picks;
                     if let Some((executor, pick)) = self.schedule.ready.find_stranded(&self.work) {
                         self.assign(now, executor, &pick, out);
+                        continue;
+                    }
+                    if self.schedule.let_guests_in(&mut self.work, now) {
                         continue;
                     }
                     self.schedule.ready.unplaced = Some(unplaced);

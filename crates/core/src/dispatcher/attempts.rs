@@ -271,6 +271,9 @@ impl Dispatcher {
             e.learn(now, &report);
         });
         self.schedule.ready.queue.learnt(&self.work.catalog, executor, &report.inputs, report.times.run_ns());
+        if let Some(run_ns) = report.times.run_ns() {
+            self.schedule.shares.ran(self.work.owner_of(task), cpus, run_ns);
+        }
         self.moves.learn_links(executor, &report.inputs);
         self.moves.learn_network(
             &self.config,

@@ -172,6 +172,11 @@ impl Executors {
         }
     }
 
+    /// The slots of an executor that its attempts take.
+    fn taken(&self, e: &ExecutorState) -> u32 {
+        e.cpus_assigned + self.resources.slots_in_parts(e)
+    }
+
     /// Whether an executor has no attempt and could be given one.
     pub(super) fn is_idle(&self, executor: ExecutorId) -> bool {
         self.by_id.get(&executor).is_some_and(|e| {
@@ -289,6 +294,7 @@ impl Schedule {
         let r = self.attempts.reserved.remove(&task).expect("an assigned task is reserved");
         self.run_times.not_reserved(work.tasks.stage_of(task), work.tasks.size_of(task));
         self.hold_elsewhere(work, r.needs);
+        self.shares.not_held(work.owner_of(task), r.cpus, r.given_at);
         let run = work.run_mut(work.tasks.run_of(task));
         run.n_reserved -= 1;
         run.n_landing -= u64::from(r.landing);
@@ -306,6 +312,7 @@ impl Schedule {
 
     pub(super) fn reserve(&mut self, work: &mut Workload, task: TaskId, r: Reserved) {
         self.attempts.n_given += 1;
+        self.shares.held(work.owner_of(task), r.cpus, r.given_at);
         let run = work.run_mut(work.tasks.run_of(task));
         run.n_reserved += 1;
         for output in &r.outputs {
@@ -421,22 +428,36 @@ impl Schedule {
         }
     }
 
-    /// Takes back attempts that wait behind full slots while other slots are idle; the last given goes first.
-    /// An executor ignores this for an attempt whose program has begun.
-    pub(super) fn recall(&mut self, out: &mut Vec<Action>) {
-        if self.ready.n_tasks > 0 || self.attempts.hold_until.is_some() {
+    /// Takes back attempts that wait behind full slots: while other slots are idle, and long ones of users whose turn it is not
+    /// where several share the cluster.
+    pub(super) fn recall(&mut self, work: &Workload, out: &mut Vec<Action>) {
+        if self.attempts.hold_until.is_some() {
             return;
         }
+        if self.ready.n_tasks > 0 {
+            return self.recall_some(work, u32::MAX, out, |shares, owner| shares.makes_way(owner));
+        }
         let takes_new = |e: &&ExecutorState| e.is_connected() && e.sick_until.is_none();
-        let taken = |e: &ExecutorState| e.cpus_assigned + self.executors.resources.slots_in_parts(e);
-        let idle = |e: &ExecutorState| e.offer.slots.saturating_sub(taken(e));
-        let mut n_idle: u32 = self.executors.by_id.values().filter(takes_new).map(idle).sum();
-        if n_idle == 0 {
+        let idle = |e: &ExecutorState| e.offer.slots.saturating_sub(self.executors.taken(e));
+        let n_idle: u32 = self.executors.by_id.values().filter(takes_new).map(idle).sum();
+        self.recall_some(work, n_idle, out, |_, _| true);
+    }
+
+    /// Takes back attempts of some users that wait behind full slots, of at most `n_slots` slots; the last given goes first. An
+    /// executor ignores this for an attempt whose program has begun.
+    fn recall_some(
+        &mut self,
+        work: &Workload,
+        mut n_slots: u32,
+        out: &mut Vec<Action>,
+        of: impl Fn(&Shares, OwnerId) -> bool,
+    ) {
+        if n_slots == 0 || self.ready.n_tasks > 0 && self.shares.turn.is_none() {
             return;
         }
         let mut asked = vec![];
         for (executor, e) in &self.executors.by_id {
-            let mut surplus = taken(e).saturating_sub(e.offer.slots);
+            let mut surplus = self.executors.taken(e).saturating_sub(e.offer.slots);
             if surplus == 0 || e.silent_since.is_some() {
                 continue;
             }
@@ -445,15 +466,16 @@ impl Schedule {
                 .keys()
                 .map(|task| (*task, &self.attempts.reserved[task]))
                 .filter(|(_, r)| !r.landing && !r.cancelling && !r.recalled && r.needs.is_none())
+                .filter(|(task, _)| of(&self.shares, work.owner_of(*task)))
                 .map(|(task, r)| (r.given, task, r.cpus))
                 .collect();
             waiting.sort_unstable_by(|a, b| b.cmp(a));
             for (_, task, cpus) in waiting {
-                if cpus > surplus || cpus > n_idle {
+                if cpus > surplus || cpus > n_slots {
                     break;
                 }
                 surplus -= cpus;
-                n_idle -= cpus;
+                n_slots -= cpus;
                 asked.push((*executor, task));
             }
         }
@@ -763,7 +785,7 @@ impl Dispatcher {
         for executor in well {
             self.schedule.change_load(&self.work, executor, |e| e.sick_until = None);
         }
-        self.schedule.recall(out);
+        self.schedule.recall(&self.work, out);
         self.balance(now, out);
         self.forget_stale(out);
         self.forgotten.forget_old_runs(&self.work, &self.config, &self.exchange, &self.leftovers, now, out);

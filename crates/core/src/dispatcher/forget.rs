@@ -190,7 +190,7 @@ impl Ready {
         for id in work.runs.values_mut().flat_map(|run| &mut run.arrays) {
             *id = numbers[id.0 as usize];
         }
-        for segment in self.backlog.values_mut() {
+        for segment in self.backlog.segments_mut() {
             segment.array = numbers[segment.array.0 as usize];
         }
     }

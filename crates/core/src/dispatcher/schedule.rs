@@ -1,4 +1,4 @@
-//! Who runs what: the ready tasks, the executors, the attempts that they have, and how long tasks take.
+//! Who runs what: the ready tasks, the executors, the attempts that they have, how long tasks take, and what users have had.
 //!
 //! The room of an executor depends on all four: on what it offers, on the attempts that it has, on whether
 //! more tasks are ready than there are slots, and on how long a task of each stage takes. A function that
@@ -9,6 +9,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `ready` | tasks enter and leave the queue |
+//! | `shares` | whose tasks are in the queue, where several users share the cluster |
 //! | `assign` | which executor gets which task, and how much room an executor has |
 //! | `executors` | attempts begin and end to take room; attempts are taken back |
 //! | `resources` | needs are held; a node is kept for a task that was passed too often |
@@ -24,6 +25,7 @@ pub(super) struct Schedule {
     pub(super) attempts: Attempts,
     pub(super) executors: Executors,
     pub(super) run_times: RunTimes,
+    pub(super) shares: Shares,
 }
 
 impl Schedule {
@@ -34,6 +36,7 @@ impl Schedule {
             attempts: Attempts::default(),
             executors: Executors { resources, ..Executors::default() },
             run_times: RunTimes::default(),
+            shares: Shares::default(),
         }
     }
 }

@@ -190,6 +190,7 @@ impl Dispatcher {
     /// their inputs.
     pub(super) fn enqueue(&mut self, now: Timestamp, run: RunId, arrays: &[ArrayId], out: &mut Vec<Action>) {
         let mut failed = vec![];
+        let owner = self.work.runs[&run].owner;
         for id in arrays {
             let a = &self.work.tasks.arrays[id.0 as usize];
             let (array, base) = (a.array.clone(), a.base);
@@ -217,7 +218,8 @@ impl Dispatcher {
                     (true, None) => start = Some(i),
                     (false, Some(s)) => {
                         let key = QueueKey { priority, task: TaskId(base.0 + u64::from(s)) };
-                        self.schedule.ready.backlog.insert(key, Segment { array: *id, start: s, end: i });
+                        let segment = Segment { array: *id, start: s, end: i };
+                        self.schedule.ready.backlog.insert(owner, key, segment);
                         self.schedule.count_ready(&mut self.work, run, *id, u64::from(i - s));
                         start = None;
                     }
@@ -226,11 +228,13 @@ impl Dispatcher {
             }
         }
         // Tasks of the backlog that go before tasks of the queue take their places.
-        while let (Some((first, _)), Some(last)) =
-            (self.schedule.ready.backlog.first_key_value(), self.schedule.ready.queue.last())
-            && *first < last
+        self.schedule.look_again(owner);
+        while self.schedule.shares.turn.is_none()
+            && let (Some(first), Some(last)) =
+                (self.schedule.ready.backlog.first(), self.schedule.ready.queue.last())
+            && first < last
         {
-            self.schedule.ready.fold(&self.work, last);
+            self.schedule.fold(&self.work, last);
         }
         for (task, message) in failed {
             let failure = Failure { kind: FailureKind::InputUnavailable, message };

@@ -352,7 +352,7 @@ impl Schedule {
             }
         }
         for (key, ..) in &again {
-            self.ready.queue.leave(&work.catalog, *key);
+            self.leave_queue(work, *key);
         }
         for (key, array, i) in again {
             self.unfold(work, now, key, array, i);

@@ -46,6 +46,11 @@ impl Workload {
         self.tasks.run_of(task)
     }
 
+    /// The user whose run `task` belongs to.
+    pub(super) fn owner_of(&self, task: TaskId) -> OwnerId {
+        self.runs.get(&self.tasks.run_of(task)).map_or(OwnerId::default(), |run| run.owner)
+    }
+
     /// All that is known of the task, with its locations in the catalog's form.
     pub fn task_spec(&self, task: TaskId) -> TaskSpec {
         let (array, i) = self.tasks.locate(task);
