@@ -77,6 +77,7 @@ mod tell;
 mod tmpfs;
 mod top;
 mod up;
+mod user;
 mod verb;
 mod wait;
 mod walltime;
@@ -199,6 +200,7 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
         Verb::AtDataJob(args) => data::at_data_job(&args),
         Verb::Access(args) => data::access(&args),
         Verb::Mount(args) => data::mount(&args),
+        Verb::User(args) => user::user(args),
         Verb::Config(args) => config::config(args),
         Verb::Dispatcher(args) => dispatcher::dispatcher(args),
         Verb::Executor(args) => executor::executor(args),

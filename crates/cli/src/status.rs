@@ -158,9 +158,10 @@ fn write_status(status: &ClusterStatus) -> Result<(), Fault> {
         "run", "tasks", "waiting", "placed", "done", "failed", "cancelled"
     )?;
     for r in &status.runs {
+        let owner = if r.owner.is_empty() { String::new() } else { format!(" ({})", line_of(&r.owner)) };
         writeln!(
             out,
-            "{:>4} {:>12} {:>10} {:>10} {:>10} {:>8} {:>9}  {}",
+            "{:>4} {:>12} {:>10} {:>10} {:>10} {:>8} {:>9}  {}{owner}",
             r.run.0,
             count(r.n_tasks),
             count(r.n_waiting + r.n_ready),

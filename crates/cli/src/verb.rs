@@ -20,6 +20,7 @@ use crate::submit::SubmitArgs;
 use crate::tasks::TasksArgs;
 use crate::tell::{ExplainArgs, ReplayArgs, ReportArgs, TopologyArgs};
 use crate::up::UpArgs;
+use crate::user::UserArgs;
 use crate::wait::WaitArgs;
 use crate::workflow::{ConvertArgs, ExportArgs, GraphArgs};
 use crate::{bench, pairs, predict, sim};
@@ -111,6 +112,8 @@ pub enum Verb {
     Access(AccessArgs),
     /// Show a data set, or all of them, as a directory
     Mount(MountArgs),
+    /// Who shares the cluster with its owner: users, their rights, and their part of it
+    User(UserArgs),
     /// Options that are kept in `eyas.toml`
     Config(ConfigArgs),
     /// The part that holds the queue and decides who runs what

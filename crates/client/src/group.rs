@@ -389,7 +389,10 @@ impl Shared {
             }
             RequestBody::Prints { run, which, from } => self.prints(run, which, from).await,
             // The first dispatcher asks the others, and they follow it.
-            body @ RequestBody::Forget { .. } => self.ask(0, body).await,
+            body @ (RequestBody::Forget { .. }
+            | RequestBody::Users
+            | RequestBody::SetUser { .. }
+            | RequestBody::RemoveUser { .. }) => self.ask(0, body).await,
             RequestBody::Shutdown => first_of(self.ask_all(&RequestBody::Shutdown).await),
             body @ RequestBody::Demand { .. } => demand(self.ask_all(&body).await),
             RequestBody::Drain { executor } => {

@@ -17,6 +17,7 @@ use eyas_core::{ExecutorId, RunId};
 use eyas_net::{self as net, NetError, Reader, Writer};
 use eyas_wire::identity::Join;
 use eyas_wire::message::*;
+use eyas_wire::users::{ClusterRights, UserKey};
 use group::Group;
 use std::path::Path;
 use std::sync::Arc;
@@ -172,6 +173,34 @@ impl Client {
         match self.ask(RequestBody::Forget { runs }).await? {
             ReplyBody::Forgotten { .. } => Ok(()),
             _ => Err(makes_no_sense("a wish to forget runs")),
+        }
+    }
+
+    /// The users of the cluster, as far as the one who asks may see them, and its owner with an empty name.
+    pub async fn users(&mut self) -> Result<Vec<UserLine>, NetError> {
+        self.ask_users(RequestBody::Users).await
+    }
+
+    /// Lets a new user in (`key` given), or changes what a known one may do; returns when that is durable.
+    pub async fn set_user(
+        &mut self,
+        name: &str,
+        key: Option<UserKey>,
+        rights: Option<ClusterRights>,
+        weight: Option<u32>,
+    ) -> Result<Vec<UserLine>, NetError> {
+        self.ask_users(RequestBody::SetUser { name: name.into(), key, rights, weight }).await
+    }
+
+    /// Takes a user's key back, and closes their connections; returns when that is durable.
+    pub async fn remove_user(&mut self, name: &str) -> Result<Vec<UserLine>, NetError> {
+        self.ask_users(RequestBody::RemoveUser { name: name.into() }).await
+    }
+
+    async fn ask_users(&mut self, body: RequestBody) -> Result<Vec<UserLine>, NetError> {
+        match self.ask(body).await? {
+            ReplyBody::Users(lines) => Ok(lines),
+            _ => Err(makes_no_sense("a question about users")),
         }
     }
 

@@ -8,6 +8,7 @@
 use eyas_wire::frame::{self, FrameError, PREAMBLE_BYTES};
 use eyas_wire::identity::{Identity, IdentityError};
 use eyas_wire::message::{Hello, Welcome};
+use eyas_wire::users::UserKey;
 pub use rustls::ClientConfig;
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
@@ -50,7 +51,7 @@ pub enum NetError {
     Connect { address: String, source: io::Error },
     #[error(
         "the dispatcher at {address} does not let this join file in ({why}); \
-         it belongs to another cluster or to an earlier one"
+         it belongs to another cluster or to an earlier one, or to a user whose key was taken back"
     )]
     NotAMember { address: String, why: String },
     #[error(
@@ -80,9 +81,15 @@ pub enum NetError {
 pub struct Reader {
     stream: BufReader<Box<dyn AsyncRead + Send + Unpin>>,
     body: Vec<u8>,
+    peer: Option<UserKey>,
 }
 
 impl Reader {
+    /// The key of the certificate of the side that connected to us.
+    pub fn peer(&self) -> Option<UserKey> {
+        self.peer
+    }
+
     /// The next frame, or `None` when the other side closed the connection between two frames.
     pub async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, NetError> {
         let mut header = [0; 4];
@@ -194,7 +201,7 @@ fn split<S: AsyncRead + AsyncWrite + Send + 'static>(stream: S) -> (Reader, Writ
     });
     let stream =
         BufReader::with_capacity(READ_AHEAD_BYTES, Box::new(read) as Box<dyn AsyncRead + Send + Unpin>);
-    (Reader { stream, body: vec![] }, Writer { frames, queued, over })
+    (Reader { stream, body: vec![], peer: None }, Writer { frames, queued, over })
 }
 
 /// Exchanges preambles; the stream is then ready for frames.
@@ -436,7 +443,10 @@ async fn accept(tcp: TcpStream, config: Arc<rustls::ServerConfig>) -> Result<(Re
         greet(&mut tls).await.map(|()| tls)
     };
     let tls = timeout(HANDSHAKE_MAX, attempt).await.map_err(|_| NetError::Closed)??;
-    Ok(split(tls))
+    let certificate = tls.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let peer = certificate.map(|certificate| UserKey::of(certificate));
+    let (reader, writer) = split(tls);
+    Ok((Reader { peer, ..reader }, writer))
 }
 
 impl Reader {

@@ -11,6 +11,7 @@ use eyas_core::event::*;
 use eyas_core::*;
 use eyas_session::dispatcher::{Answer, Input, Options, Outside, Permission, Record, Seq, Session, Survey};
 use eyas_wire::message::*;
+use eyas_wire::users::UserKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -179,6 +180,8 @@ impl Outside for Shell {
     fn permit(&self, permission: &Permission) -> Permit {
         Permit { expires_unix_ms: permission.expires_unix_ms, mac: [0; 32] }
     }
+
+    fn know_users(&mut self, _: Vec<UserKey>) {}
 
     fn keep_addresses(&mut self, _: &[String]) {}
 
@@ -521,7 +524,7 @@ impl Process {
                 FromNode::Hello(hello) => {
                     let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
                     let hello = Hello::Executor(*hello);
-                    self.handle(now, Input::Connected { connection: life, peer, hello });
+                    self.handle(now, Input::Connected { connection: life, peer, hello, user: None });
                 }
                 FromNode::Drain => {
                     self.say(now, life, &mut said);
@@ -548,7 +551,10 @@ impl Process {
         self.n_clients += 1;
         let connection = CLIENTS + self.n_clients;
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 2));
-        self.handle(now, Input::Connected { connection, peer, hello: Hello::Client { name: String::new() } });
+        self.handle(
+            now,
+            Input::Connected { connection, peer, hello: Hello::Client { name: String::new() }, user: None },
+        );
         connection
     }
 
@@ -557,7 +563,7 @@ impl Process {
         self.clients.insert(life);
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 2));
         let hello = Hello::Client { name: String::new() };
-        self.handle(now, Input::Connected { connection: life, peer, hello });
+        self.handle(now, Input::Connected { connection: life, peer, hello, user: None });
     }
 
     /// A client sends a request.
@@ -707,7 +713,7 @@ impl Process {
     pub fn on_member_connected(&mut self, now: Timestamp, life: u64, member: MemberId, n_members: u32) {
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 3));
         let hello = Hello::Member { member, n_members, addresses: vec![] };
-        self.handle(now, Input::Connected { connection: life, peer, hello });
+        self.handle(now, Input::Connected { connection: life, peer, hello, user: None });
     }
 
     pub fn on_member(&mut self, now: Timestamp, life: u64, message: FromMember) {

@@ -5,14 +5,20 @@
 //! member; no other gets past the TLS handshake. There is nothing to configure and no way to turn it off.
 //! Data-plane tickets are signed with a key derived from the same secret.
 
+use crate::users::{KnownKeys, UserKey};
 use eyas_text::line_of;
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 use rustls::client::Resumption;
+use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::time_provider::TimeProvider;
-use rustls::{ClientConfig, RootCertStore, ServerConfig, server::WebPkiClientVerifier};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
+    server::WebPkiClientVerifier,
+};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -83,6 +89,9 @@ pub struct Join {
     /// The site's name, where this is the join file of a store and not of a dispatcher.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
+    /// The user's name, where this is the join file of a user and not the cluster's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// The name of this cluster; a new directory makes a new one.
     pub cluster: String,
     /// Directory of the dispatcher on its own machine, for commands that run there.
@@ -146,6 +155,11 @@ impl Identity {
 
     /// For the side that listens: accepts only members.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>, IdentityError> {
+        self.server_config_with(Arc::default())
+    }
+
+    /// For the side that listens: accepts members, and users whose keys are known.
+    pub fn server_config_with(&self, users: Arc<KnownKeys>) -> Result<Arc<ServerConfig>, IdentityError> {
         let bad =
             |e: &dyn std::fmt::Display| IdentityError::Certificates(line_of(&e.to_string()).to_string());
         let (chain, key, roots) = self.parts()?;
@@ -153,6 +167,7 @@ impl Identity {
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
             .build()
             .map_err(|e| bad(&e))?;
+        let verifier = Arc::new(MembersAndUsers { members: verifier, users });
         let mut config = ServerConfig::builder_with_details(provider, Arc::new(WithinValidity))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|e| bad(&e))?
@@ -178,6 +193,28 @@ impl Identity {
             .map_err(|e| bad(&e))?;
         config.resumption = Resumption::disabled();
         Ok(Arc::new(config))
+    }
+
+    /// A new user's identity: it can talk to this cluster's dispatchers, which have to know its key. It has nothing of the cluster's
+    /// secret.
+    pub fn for_user(&self) -> Result<Identity, IdentityError> {
+        let bad = |e: rcgen::Error| IdentityError::Certificates(line_of(&e.to_string()).to_string());
+        let key = KeyPair::generate().map_err(bad)?;
+        let mut user = CertificateParams::new(vec![]).map_err(bad)?;
+        user.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate_pem = user.self_signed(&key).map_err(bad)?.pem();
+        Ok(Identity {
+            secret: String::new(),
+            authority_pem: self.authority_pem.clone(),
+            certificate_pem,
+            key_pem: key.serialize_pem(),
+        })
+    }
+
+    /// The digest of this identity's certificate.
+    pub fn key(&self) -> Result<UserKey, IdentityError> {
+        let (chain, ..) = self.parts()?;
+        Ok(UserKey::of(&chain[0]))
     }
 
     /// The name that a member's certificate is checked for.
@@ -208,6 +245,54 @@ impl Identity {
     }
 }
 
+/// Lets members in by the cluster's authority, and users by the digests of their certificates.
+#[derive(Debug)]
+struct MembersAndUsers {
+    members: Arc<dyn ClientCertVerifier>,
+    users: Arc<KnownKeys>,
+}
+
+impl ClientCertVerifier for MembersAndUsers {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        // A user's certificate has no authority, so none is named.
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        match self.users.has(&UserKey::of(end_entity)) {
+            true => Ok(ClientCertVerified::assertion()),
+            false => self.members.verify_client_cert(end_entity, intermediates, now),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.members.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.members.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.members.supported_verify_schemes()
+    }
+}
+
 impl Join {
     pub fn new(address: String, cluster: String, dir: String, identity: Identity) -> Join {
         Join {
@@ -215,6 +300,7 @@ impl Join {
             address,
             address_here: None,
             store: None,
+            user: None,
             cluster,
             dir,
             members: vec![],
@@ -230,6 +316,13 @@ impl Join {
             None => Ok(join),
             Some(store) => Err(IdentityError::OfStore { path: path.display().to_string(), store }),
         }
+    }
+
+    /// The join file of a new user, and their key.
+    pub fn for_user(&self, name: &str) -> Result<(Join, UserKey), IdentityError> {
+        let identity = self.identity.for_user()?;
+        let key = identity.key()?;
+        Ok((Join { user: Some(name.into()), identity, ..self.clone() }, key))
     }
 
     /// Reads the join file of a store, in the same way; gives its text, too.
@@ -304,9 +397,12 @@ mod tests {
 
     /// Does a TLS handshake and one byte each way over loopback; says whether both sides agreed.
     fn handshake(server: &Identity, client: &Identity) -> io::Result<()> {
+        handshake_with(server.server_config().unwrap(), client)
+    }
+
+    fn handshake_with(config: Arc<ServerConfig>, client: &Identity) -> io::Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
-        let config = server.server_config().unwrap();
         let accept = std::thread::spawn(move || -> io::Result<()> {
             let (tcp, _) = listener.accept()?;
             let mut tls = rustls::StreamOwned::new(rustls::ServerConnection::new(config).unwrap(), tcp);
@@ -329,6 +425,24 @@ mod tests {
         let (ours, theirs) = (Identity::generate().unwrap(), Identity::generate().unwrap());
         handshake(&ours, &ours).unwrap();
         assert!(handshake(&ours, &theirs).is_err(), "another cluster's member is refused");
+    }
+
+    #[test]
+    fn a_user_gets_in_while_the_key_is_known_and_is_no_member() {
+        let cluster = Identity::generate().unwrap();
+        let (user, users) = (cluster.for_user().unwrap(), Arc::new(KnownKeys::default()));
+        assert!(user.secret().is_empty() && user.key().unwrap() != cluster.key().unwrap());
+        let config = || cluster.server_config_with(users.clone()).unwrap();
+        assert!(handshake_with(config(), &user).is_err(), "nobody knows the key yet");
+        users.set([user.key().unwrap()]);
+        handshake_with(config(), &user).unwrap();
+        handshake_with(config(), &cluster).unwrap();
+        assert!(handshake_with(config(), &Identity::generate().unwrap()).is_err());
+        assert!(handshake_with(config(), &cluster.for_user().unwrap()).is_err(), "another user's");
+        assert!(handshake(&cluster, &user).is_err(), "nodes let no users in");
+        assert!(handshake(&user, &cluster).is_err(), "a user is nobody's server");
+        users.set([]);
+        assert!(handshake_with(config(), &user).is_err(), "the key was taken back");
     }
 
     #[test]

@@ -7,3 +7,4 @@
 pub mod frame;
 pub mod identity;
 pub mod message;
+pub mod users;

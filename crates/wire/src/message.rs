@@ -6,6 +6,7 @@
 //! The layout is postcard's: adding, removing or reordering anything here needs a new
 //! [`crate::frame::PROTOCOL`]; a golden test holds the bytes of one message of each kind.
 
+use crate::users::{ClusterRights, UserKey};
 use eyas_core::array::{TaskArray, TaskSpec};
 use eyas_core::collective::BatchId;
 use eyas_core::dispatcher::Upstream;
@@ -479,6 +480,19 @@ pub enum RequestBody {
     Forget {
         runs: Vec<RunId>,
     },
+    /// Answered with `Users`.
+    Users,
+    /// Lets a new user in (`key` given), or changes what a known one may do. Answered with `Users` when that is durable.
+    SetUser {
+        name: String,
+        key: Option<UserKey>,
+        rights: Option<ClusterRights>,
+        weight: Option<u32>,
+    },
+    /// Takes a user's key back. Answered with `Users` when that is durable.
+    RemoveUser {
+        name: String,
+    },
 }
 
 /// Tasks that are added to a run while it goes on.
@@ -557,6 +571,23 @@ pub enum ReplyBody {
     /// The submission can come to nothing: the dispatcher process that opened it was killed. The client may not
     /// have noticed that yet.
     OpenerGone,
+    /// The users whom the one who asks may see, and the cluster's owner with an empty name.
+    Users(Vec<UserLine>),
+}
+
+/// What a user may do, and what they have of the cluster.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct UserLine {
+    pub name: String,
+    pub rights: ClusterRights,
+    pub weight: u32,
+    /// Runs that go on.
+    pub n_runs: u64,
+    pub n_ready: u64,
+    /// Slots for which tasks of the user were given out and have not ended.
+    pub n_slots: u64,
+    /// Slot-nanoseconds, of which half counts after an hour.
+    pub used_slot_ns: u64,
 }
 
 /// The provisioner's settings, for users to see.
@@ -670,6 +701,9 @@ pub struct RunStatus {
     pub pending_why: String,
     /// Why nodes do not come or go, and which homes nodes wait for, in sentences.
     pub troubles: Vec<String>,
+    /// The user whose run it is; empty: the cluster's owner's.
+    #[serde(default)]
+    pub owner: String,
 }
 
 impl RunStatus {

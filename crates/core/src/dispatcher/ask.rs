@@ -398,6 +398,11 @@ impl Dispatcher {
         self.schedule.shares.check(&counts);
     }
 
+    /// The user whose run it is; an empty name: nobody in particular. `None`: there is no such run.
+    pub fn owner_of(&self, run: RunId) -> Option<&str> {
+        self.work.runs.get(&run).map(|state| self.schedule.shares.name_of(state.owner))
+    }
+
     /// What each user has of the cluster; the first is nobody in particular.
     pub fn user_shares(&self) -> impl Iterator<Item = UserShare> {
         self.schedule.shares.all()

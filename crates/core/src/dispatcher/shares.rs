@@ -267,6 +267,10 @@ impl Shares {
         ))
     }
 
+    pub(super) fn name_of(&self, owner: OwnerId) -> &str {
+        self.users.get(owner.0 as usize).map_or("", |user| &user.name)
+    }
+
     pub(super) fn all(&self) -> impl Iterator<Item = UserShare> {
         self.users.iter().map(|u| UserShare {
             name: u.name.clone(),

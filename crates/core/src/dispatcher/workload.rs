@@ -69,16 +69,16 @@ impl Workload {
         self.tasks.user_id(task)
     }
 
-    /// Finds a task by the user's name for it, in the newest run that has a task of that name. Looks through
-    /// all tasks.
-    pub fn find_task(&self, run: Option<RunId>, user_id: &str) -> Option<TaskId> {
+    /// Finds a task by the user's name for it, in the newest run of those that `of` lets through that has a task of that name. Looks
+    /// through all tasks.
+    pub fn find_task(&self, run: Option<RunId>, user_id: &str, of: impl Fn(RunId) -> bool) -> Option<TaskId> {
         let mut text = String::new();
         for a in self
             .tasks
             .arrays
             .iter()
             .rev()
-            .filter(|a| run.is_none_or(|r| r == a.run) && self.runs.contains_key(&a.run))
+            .filter(|a| run.is_none_or(|r| r == a.run) && self.runs.contains_key(&a.run) && of(a.run))
         {
             for i in 0..a.array.n_tasks {
                 text.clear();

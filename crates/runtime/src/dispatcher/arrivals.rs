@@ -8,6 +8,7 @@ use eyas_core::MemberId;
 use eyas_net::{Reader, Writer};
 use eyas_session::dispatcher::Input;
 use eyas_wire::message::{FromExecutor, FromMember, Hello, Request};
+use eyas_wire::users::UserKey;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
@@ -16,14 +17,15 @@ const TICK: Duration = Duration::from_millis(250);
 
 /// The session's inputs, some with the connection that they came on.
 pub(super) enum Arrival {
-    Connected { connection: u64, peer: SocketAddr, hello: Hello, writer: Writer },
+    Connected { connection: u64, peer: SocketAddr, hello: Hello, user: Option<UserKey>, writer: Writer },
     MemberReached { member: MemberId, writer: Writer },
     MemberLost { member: MemberId },
     Session(Input),
 }
 
-/// One member's connection, from its hello to its end.
+/// One connection, from its hello to its end. `own`: the key that all members have.
 pub(super) async fn serve(
+    own: UserKey,
     connection: u64,
     peer: SocketAddr,
     (mut reader, writer): (Reader, Writer),
@@ -32,7 +34,8 @@ pub(super) async fn serve(
     let Ok(Some(hello)) = reader.first::<Hello>().await else { return };
     let is_executor = matches!(hello, Hello::Executor(_));
     let is_member = matches!(hello, Hello::Member { .. });
-    if arrivals.send(Arrival::Connected { connection, peer, hello, writer }).await.is_err() {
+    let user = reader.peer().filter(|key| *key != own);
+    if arrivals.send(Arrival::Connected { connection, peer, hello, user, writer }).await.is_err() {
         return;
     }
     loop {

@@ -12,6 +12,7 @@ use eyas_journal::{ErrorKind, Health, Journal};
 use eyas_net::Writer;
 use eyas_session::dispatcher::{Answer, Outside, Permission, Record, Seq, Survey, with_live};
 use eyas_wire::message::*;
+use eyas_wire::users::{KnownKeys, UserKey};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -38,6 +39,8 @@ pub(super) struct Live {
     pub(super) links: BTreeMap<MemberId, Writer>,
     /// The addresses of the group's dispatchers, and the tasks that have to be sent them.
     pub(super) whereabouts: Option<Whereabouts>,
+    /// Users who are let in.
+    pub(super) users: Arc<KnownKeys>,
     /// Where in the file the output of each task is.
     printed: Arc<Mutex<Index>>,
 }
@@ -53,6 +56,7 @@ impl Live {
             writers: HashMap::new(),
             links: BTreeMap::new(),
             whereabouts: None,
+            users: Arc::default(),
             printed: Arc::default(),
         }
     }
@@ -235,6 +239,10 @@ impl Outside for Live {
         let ticket =
             Ticket::issue(&self.ticket_key, digest, size_bytes, holder_id, requester_id, expires_unix_ms);
         Permit { expires_unix_ms, mac: ticket.mac }
+    }
+
+    fn know_users(&mut self, keys: Vec<UserKey>) {
+        self.users.set(keys);
     }
 
     fn keep_addresses(&mut self, addresses: &[String]) {

@@ -139,11 +139,12 @@ pub async fn run(options: DispatcherOptions) -> Result<(), DispatcherError> {
         service.join_group(options, given_join.as_ref(), &mut join, &arrivals)?;
     }
 
-    let server_config = identity.server_config()?;
+    let server_config = identity.server_config_with(service.known_users())?;
+    let own = identity.key()?;
     let strangers_max = descriptors.share(8, 16, STRANGERS_MAX);
     let served = arrivals.clone();
     tokio::spawn(net::keep_door(listener, server_config, strangers_max, move |connection, peer, r, w| {
-        arrivals::serve(connection, peer, (r, w), served.clone())
+        arrivals::serve(own, connection, peer, (r, w), served.clone())
     }));
     arrivals::tick(arrivals.clone());
     incarnation.keep_renewed();

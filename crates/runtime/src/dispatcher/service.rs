@@ -12,7 +12,9 @@ use eyas_data::peer::TicketKey;
 use eyas_journal::{Journal, Notice, Recovered};
 use eyas_session::dispatcher::{Input, Options, Record, Session};
 use eyas_wire::identity::{Identity, Join};
+use eyas_wire::users::KnownKeys;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -103,6 +105,11 @@ impl Service {
         Ok(())
     }
 
+    /// Users who are let in, as the session has them at each time.
+    pub(super) fn known_users(&mut self) -> Arc<KnownKeys> {
+        self.session.outside_mut().users.clone()
+    }
+
     /// `notices` arrive on a channel of their own that is never full: the journal must not wait for the loop
     /// while the loop waits for the journal.
     pub async fn run(
@@ -143,9 +150,9 @@ impl Service {
     fn take(&mut self, arrival: Arrival) {
         let live = self.session.outside_mut();
         let input = match arrival {
-            Arrival::Connected { connection, peer, hello, writer } => {
+            Arrival::Connected { connection, peer, hello, user, writer } => {
                 live.writers.insert(connection, writer);
-                Input::Connected { connection, peer, hello }
+                Input::Connected { connection, peer, hello, user }
             }
             Arrival::MemberReached { member, writer } => {
                 live.links.insert(member, writer);

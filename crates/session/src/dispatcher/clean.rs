@@ -25,6 +25,18 @@ struct Reading {
 }
 
 impl Reading {
+    /// Whether a record is about the dispatcher's processes or its users.
+    fn is_of_no_run(record: &Record<'_>) -> bool {
+        matches!(
+            record,
+            Record::Began { .. }
+                | Record::GivesNothing { .. }
+                | Record::GivesOut { .. }
+                | Record::UserSet { .. }
+                | Record::UserRemoved { .. }
+        )
+    }
+
     /// The submission that `record` is about, if it is about one.
     fn take(&mut self, record: &Record<'_>) -> Option<usize> {
         let of_run = |run: &RunId| self.by_number.get(run).copied();
@@ -50,7 +62,8 @@ impl Reading {
             | Record::RunPrepared { run }
             | Record::RunOpenedAt { run, .. }
             | Record::RunEndedAt { run, .. }
-            | Record::RunPatterns { run, .. } => of_run(run),
+            | Record::RunPatterns { run, .. }
+            | Record::RunOwned { run, .. } => of_run(run),
             Record::TaskEnded { task, .. }
             | Record::TaskRevived { task }
             | Record::AttemptGivenUp { task, .. } => {
@@ -62,7 +75,11 @@ impl Reading {
                 self.n_tasks = self.n_tasks.max(*n_tasks);
                 None
             }
-            Record::Began { .. } | Record::GivesNothing { .. } | Record::GivesOut { .. } => None,
+            Record::Began { .. }
+            | Record::GivesNothing { .. }
+            | Record::GivesOut { .. }
+            | Record::UserSet { .. }
+            | Record::UserRemoved { .. } => None,
         }
     }
 }
@@ -120,9 +137,7 @@ impl Cleaning {
         let base = self.reading.n_tasks;
         let is_kept = match (self.reading.take(record), record) {
             (Some(submission), _) => !self.is_gone[submission],
-            (None, record) => {
-                matches!(record, Record::Began { .. } | Record::GivesNothing { .. } | Record::GivesOut { .. })
-            }
+            (None, record) => Reading::is_of_no_run(record),
         };
         if !is_kept {
             return Ok(());

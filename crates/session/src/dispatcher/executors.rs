@@ -46,6 +46,8 @@ impl Executors {
 #[derive(Default)]
 pub(super) struct Connection {
     pub(super) executor: Option<ExecutorId>,
+    /// The user whose connection it is; `None`: a member's.
+    pub(super) user: Option<String>,
     /// Collected for an executor, sent as one frame.
     pub(super) out: Vec<ToExecutor>,
     /// The connection is listed in [`Sending::due`], or in [`Sending::waiting`].

@@ -16,6 +16,7 @@
 //! | [`members`] | what one dispatcher of a group tells the others |
 //! | [`forget`], [`forget_parts`], [`clean`], [`names`] | that memory and journal need not grow with the runs that have ended |
 //! | [`provision`] | that a node which was asked to leave ends when it has nothing left |
+//! | [`users`] | that nobody does what they have no right to |
 //! | [`requests`], [`status`], [`prints`] | answers to clients |
 //! | [`recover`] | that a later process of the same journal owes what this one did |
 
@@ -35,6 +36,7 @@ mod recover;
 mod requests;
 mod status;
 mod submissions;
+mod users;
 
 pub use clean::{Cleaning, Survey};
 pub use outside::{Answer, Outside, Permission, Seq};
@@ -48,6 +50,7 @@ use eyas_core::event::*;
 use eyas_core::*;
 use eyas_text::{line_of, shown};
 use eyas_wire::message::*;
+use eyas_wire::users::UserKey;
 use forget::Forgetting;
 use forget_parts::ForgettingParts;
 use members::Group;
@@ -58,6 +61,7 @@ use status::Watch;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use submissions::{Adding, Submissions};
+use users::{User, Users};
 
 /// How often an executor says that it is there.
 pub const HEARTBEAT_NS: u64 = 1_000_000_000;
@@ -72,6 +76,8 @@ pub enum Input {
         connection: u64,
         peer: SocketAddr,
         hello: Hello,
+        /// The key of a connection that is no member's.
+        user: Option<UserKey>,
     },
     Disconnected {
         connection: u64,
@@ -150,6 +156,7 @@ pub struct Session<O> {
     executors: Executors,
     next_run: u32,
     submissions: Submissions,
+    users: Users,
     recording: Recording,
     watches: Vec<Watch>,
     warning: Option<String>,
@@ -188,6 +195,7 @@ impl<O: Outside> Session<O> {
             executors: Executors::new(now),
             next_run: 1,
             submissions: Submissions::default(),
+            users: Users::default(),
             recording: Recording::default(),
             watches: vec![],
             warning: None,
@@ -257,7 +265,9 @@ impl<O: Outside> Session<O> {
     pub fn handle(&mut self, now: Timestamp, input: Input) {
         self.now = now;
         match input {
-            Input::Connected { connection, peer, hello } => self.on_connected(connection, peer, hello),
+            Input::Connected { connection, peer, hello, user } => {
+                self.on_connected(connection, peer, hello, user)
+            }
             Input::Disconnected { connection } => self.on_disconnected(connection),
             Input::FromExecutor { connection, batch } => {
                 let Some(executor) = self.connections.get(&connection).and_then(|c| c.executor) else {
@@ -308,8 +318,20 @@ impl<O: Outside> Session<O> {
         self.outside.flush();
     }
 
-    fn on_connected(&mut self, connection: u64, peer: SocketAddr, hello: Hello) {
-        self.connections.insert(connection, Connection::default());
+    fn on_connected(&mut self, connection: u64, peer: SocketAddr, hello: Hello, user: Option<UserKey>) {
+        let user = match user.map(|key| self.user_with(&key)).transpose() {
+            Ok(user) => user,
+            Err(reason) => return self.outside.welcome(connection, Welcome::Refused { reason }),
+        };
+        if let (Some(name), Hello::Executor(_) | Hello::Member { .. }) = (&user, &hello) {
+            let reason = format!(
+                "this is the join file of user {}, which opens the cluster to their commands; nodes and dispatchers need the \
+                 cluster's own",
+                shown(name)
+            );
+            return self.outside.welcome(connection, Welcome::Refused { reason });
+        }
+        self.connections.insert(connection, Connection { user, ..Connection::default() });
         match hello {
             Hello::Executor(hello) => self.on_executor(connection, peer, hello),
             Hello::Client { .. } => {

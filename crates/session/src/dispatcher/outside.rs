@@ -4,6 +4,7 @@ use super::Record;
 use eyas_core::event::{Action, Event};
 use eyas_core::{MemberId, RunId, TaskId, Timestamp};
 use eyas_wire::message::*;
+use eyas_wire::users::UserKey;
 
 /// Where a record is in the journal: larger for later ones.
 pub type Seq = u64;
@@ -74,6 +75,9 @@ pub trait Outside {
 
     /// The proof of a permission.
     fn permit(&self, permission: &Permission) -> Permit;
+
+    /// Whom the driver lets in beside members, in place of those before.
+    fn know_users(&mut self, keys: Vec<UserKey>);
 
     /// Where the dispatchers of the group are has changed: it is to be kept, and those who connect to them are to hear of it.
     fn keep_addresses(&mut self, addresses: &[String]);

@@ -5,7 +5,7 @@
 //! for a while.
 
 use super::*;
-use eyas_core::dispatcher::TaskState;
+use eyas_core::dispatcher::{RunState, TaskState};
 
 /// How long an executor has to say what a program has printed so far.
 const LOOK_NS: u64 = 5_000_000_000;
@@ -121,7 +121,10 @@ impl<O: Outside> Session<O> {
         which: WhichTasks,
         from: u64,
     ) {
-        let newest = || self.core.work().runs().filter(|(_, r)| r.committed).map(|(run, _)| run).last();
+        let newest = || {
+            let seen = |(run, r): &(RunId, &RunState)| r.committed && self.may_see(connection, *run);
+            self.core.work().runs().filter(seen).map(|(run, _)| run).last()
+        };
         let found = run.or_else(newest).filter(|run| self.core.work().find_run(*run).is_some());
         let Some(run) = found else {
             let reason = run.map_or("nothing was submitted".into(), |run| self.no_run(run));

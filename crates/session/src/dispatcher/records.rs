@@ -5,6 +5,7 @@ use eyas_core::group::RunLinks;
 use eyas_core::pattern::RunPatterns;
 use eyas_core::{AttemptNo, Digest, Outcome, RunId, TaskId, Timestamp};
 use eyas_wire::message::Addition;
+use eyas_wire::users::{ClusterRights, UserKey};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -97,6 +98,21 @@ pub enum Record<'a> {
     },
     GivesOut {
         incarnation: u64,
+    },
+    /// The run is a user's; it comes after the run was opened.
+    RunOwned {
+        run: RunId,
+        owner: String,
+    },
+    /// A user is let in, with these rights and this part of the cluster; the latest of a name counts.
+    UserSet {
+        name: String,
+        key: UserKey,
+        rights: ClusterRights,
+        weight: u32,
+    },
+    UserRemoved {
+        name: String,
     },
 }
 

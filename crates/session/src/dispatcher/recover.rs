@@ -100,6 +100,11 @@ impl<O: Outside> Session<O> {
             Record::RunOpenedAt { run, at } => {
                 self.reading.times.insert(run, (at, None));
             }
+            Record::RunOwned { run, owner } => self.feed(Event::RunOwned { run, owner }),
+            Record::UserSet { name, key, rights, weight } => {
+                self.keep_user(name, User { key, rights, weight })
+            }
+            Record::UserRemoved { name } => self.drop_user(&name),
             Record::RunEndedAt { run, at } => {
                 if let Some((_, ended)) = self.reading.times.get_mut(&run) {
                     *ended = Some(at);
@@ -113,6 +118,7 @@ impl<O: Outside> Session<O> {
     /// whether it was brought here from elsewhere, so that nothing is known of what they had given out.
     pub fn end_recovery(&mut self, now: Timestamp, is_placed: bool) -> bool {
         self.now = now;
+        self.tell_known_users();
         let Reading { committed, open, cancelled, times, began, gave_nothing } =
             std::mem::take(&mut self.reading);
         for run in open {

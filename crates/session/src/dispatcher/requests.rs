@@ -7,6 +7,9 @@ use eyas_core::dispatcher::TaskState;
 impl<O: Outside> Session<O> {
     pub(super) fn on_request(&mut self, connection: u64, request: Request) {
         let number = request.number;
+        if let Some(reason) = self.why_not_allowed(connection, &request.body) {
+            return self.refuse(connection, number, reason);
+        }
         match &request.body {
             RequestBody::OpenRun { .. } => return self.on_open(connection, request),
             RequestBody::JoinRun { .. } => return self.on_join_run(connection, request),
@@ -23,16 +26,16 @@ impl<O: Outside> Session<O> {
                 }
             }
             RequestBody::Status => {
-                let status = self.status();
+                let status = self.status(connection);
                 self.answer(connection, number, Answer::Logged(ReplyBody::Status(Box::new(status))));
             }
             RequestBody::WatchRun { run, interval_ns } => self.on_watch(connection, number, run, interval_ns),
             RequestBody::Cancel { run, task } => self.on_cancel(connection, number, run, task),
-            RequestBody::Explain { run, task } => match self.find(run, &task) {
+            RequestBody::Explain { run, task } => match self.find(connection, run, &task) {
                 Ok(task) => self.explain(connection, number, task),
                 Err(reason) => self.refuse(connection, number, reason),
             },
-            RequestBody::Logs { run, task } => match self.find(run, &task) {
+            RequestBody::Logs { run, task } => match self.find(connection, run, &task) {
                 Ok(task) => self.on_logs(connection, number, task),
                 Err(reason) => self.refuse(connection, number, reason),
             },
@@ -54,14 +57,26 @@ impl<O: Outside> Session<O> {
             }
             RequestBody::PrepareRun { run } => self.on_prepare_run(connection, number, run),
             RequestBody::Forget { runs } => self.on_forget(connection, number, runs),
+            RequestBody::Users => self.on_users(connection, number),
+            RequestBody::SetUser { name, key, rights, weight } => {
+                self.on_set_user(connection, number, name, key, rights, weight)
+            }
+            RequestBody::RemoveUser { name } => self.on_remove_user(connection, number, &name),
         }
     }
 
     fn on_cancel(&mut self, connection: u64, number: u64, run: Option<RunId>, task: Option<TaskName>) {
-        let task = match task.map(|name| self.find(run, &name)).transpose() {
+        let task = match task.map(|name| self.find(connection, run, &name)).transpose() {
             Ok(task) => task,
             Err(reason) => return self.refuse(connection, number, reason),
         };
+        if let Some(of) =
+            task.map(|task| self.core.work().run_of(task)).filter(|of| !self.may_cancel(connection, *of))
+        {
+            let named = RequestBody::Cancel { run: Some(of), task: None };
+            let reason = self.why_not_allowed(connection, &named).unwrap_or_default();
+            return self.refuse(connection, number, reason);
+        }
         let runs: Vec<RunId> = match (task, run) {
             (Some(task), _) => vec![self.core.work().run_of(task)],
             (None, Some(run)) if self.core.work().find_run(run).is_some() => vec![run],
@@ -69,9 +84,7 @@ impl<O: Outside> Session<O> {
                 let reason = self.no_run(run);
                 return self.refuse(connection, number, reason);
             }
-            (None, None) => {
-                self.core.work().runs().filter(|(_, r)| r.ended.is_none()).map(|(id, _)| id).collect()
-            }
+            (None, None) => self.runs_to_cancel(connection),
         };
         let left = |core: &Dispatcher, run: &RunId| {
             let r = core.work().find_run(*run).expect("it was just looked up");
@@ -86,11 +99,14 @@ impl<O: Outside> Session<O> {
         self.reply(connection, number, ReplyBody::Cancelled { n_tasks });
     }
 
-    fn find(&self, run: Option<RunId>, name: &TaskName) -> Result<TaskId, String> {
+    /// A task among those that the connection's user may see.
+    fn find(&self, connection: u64, run: Option<RunId>, name: &TaskName) -> Result<TaskId, String> {
+        let work = self.core.work();
+        let sees = |run: RunId| self.may_see(connection, run);
         match name {
-            TaskName::Number(task) if self.core.work().has_task(*task) => Ok(*task),
+            TaskName::Number(task) if work.has_task(*task) && sees(work.run_of(*task)) => Ok(*task),
             TaskName::Number(task) => Err(format!("there is no task number {task}")),
-            TaskName::User(id) => self.core.work().find_task(run, id).ok_or_else(|| match run {
+            TaskName::User(id) => work.find_task(run, id, sees).ok_or_else(|| match run {
                 Some(run) => format!("run {run} has no task {id}", id = shown(id)),
                 None => format!("no run has a task {id}", id = shown(id)),
             }),

@@ -123,6 +123,7 @@ impl<O: Outside> Session<O> {
             n_nodes_pending,
             pending_why,
             troubles: self.troubles(),
+            owner: self.core.owner_of(run).unwrap_or_default().to_owned(),
         }
     }
 
@@ -145,7 +146,8 @@ impl<O: Outside> Session<O> {
         status
     }
 
-    pub(super) fn status(&self) -> ClusterStatus {
+    /// For the user of a connection.
+    pub(super) fn status(&self, connection: u64) -> ClusterStatus {
         let executors = self.core.executors().map(|(id, offer, n_assigned, state)| ExecutorLine {
             executor: id,
             name: offer.name.clone(),
@@ -169,7 +171,7 @@ impl<O: Outside> Session<O> {
                 .core
                 .work()
                 .runs()
-                .filter(|(_, r)| r.committed)
+                .filter(|(run, r)| r.committed && self.may_see(connection, *run))
                 .map(|(run, _)| self.run_status(run))
                 .collect(),
             executors: executors.collect(),

@@ -114,6 +114,11 @@ impl<O: Outside> Session<O> {
         self.journal(&Record::RunOpened { run, name: name.clone(), keep, into: into.clone() }, None);
         self.submissions.adding.extend(into.map(|addition| (run, Adding { addition, sealed: false })));
         self.feed(Event::RunOpened { run, name, keep, into: whole });
+        let owner = self.user_of(connection).filter(|_| whole.is_none()).map(str::to_owned);
+        if let Some(owner) = owner {
+            self.journal(&Record::RunOwned { run, owner: owner.clone() }, None);
+            self.feed(Event::RunOwned { run, owner });
+        }
         if whole.is_none() {
             let at = self.core.work().find_run(run).expect("it was just opened").opened;
             self.journal(&Record::RunOpenedAt { run, at }, None);

@@ -45,7 +45,7 @@ impl World {
                 assert!(core.is_accepted(run), "promise 1: the first member has lost {run:?}");
             }
             for id in plan.shares.get(m).into_iter().flatten() {
-                let is_in = |run| core.work().find_task(run, id).is_some();
+                let is_in = |run| core.work().find_task(run, id, |_| true).is_some();
                 let is_there = is_in(Some(run)) || (is_in_doubt && is_in(None));
                 assert!(is_there, "promise 1: member {m} has lost {id} of {run:?}");
             }
