@@ -16,6 +16,7 @@ Written to --out, a file of numpy.load:
     middles     numbers of the frames that are middles, the largest cluster first
     cluster_of  (n_frames,) for each frame the index of its middle in `middles`; (n,) with --sampled-only
     distance    the same shape: its RMSD from there
+    cutoff      --cutoff
 """
 
 from __future__ import annotations
@@ -102,6 +103,7 @@ def main() -> int:
             middles=np.array(rows) * args.every,
             cluster_of=to_middles.argmin(axis=1),
             distance=to_middles.min(axis=1),
+            cutoff=args.cutoff,
         )
     print(f"{len(frames)} frames, {len(rows)} clusters")
     return 0
