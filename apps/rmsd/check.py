@@ -77,12 +77,16 @@ def compare(name: str, result: Path, folder: Path) -> dict[str, int]:
         said = found["distance"][k]
         is_nearest = distances[found["cluster_of"][k]] <= min(distances) + TOLERANCE_ANGSTROM
         if not is_nearest or abs(said - min(distances)) > TOLERANCE_ANGSTROM:
-            raise CheckError(f"{name}: frame {i} is {said:.4f} from its middle, the loop finds {min(distances):.4f}")
+            raise CheckError(
+                f"{name}: frame {i} is {said:.4f} from its middle, the loop finds {min(distances):.4f}"
+            )
     return {"pairs_equal": len(numbers) ** 2, "frames_equal": len(assigned), "clusters": len(middles)}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Check clusters of trajectories against a plain double loop.")
+    parser = argparse.ArgumentParser(
+        description="Check clusters of trajectories against a plain double loop."
+    )
     parser.add_argument("--results", type=Path, required=True, help="folder of adk-000.npz, ...")
     parser.add_argument("--data", type=Path, required=True, help="folder that make_data.py wrote")
     args = parser.parse_args()

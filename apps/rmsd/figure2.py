@@ -97,7 +97,10 @@ class Client:
         self.name = host.name
         self.target = folder / f"copy-{host.name}"
         self.agent = subprocess.Popen(
-            host.command(sys.executable, "-c", AGENT), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            host.command(sys.executable, "-c", AGENT),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def begin(self, way: Way, megabytes: int) -> None:
@@ -184,7 +187,11 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
             steps += [["put", files, "--label", "files", "--site", site]]
             for step in steps:
                 done = subprocess.run(
-                    server.command(args.eyas, "data", *step), env=env, capture_output=True, text=True, check=False
+                    server.command(args.eyas, "data", *step),
+                    env=env,
+                    capture_output=True,
+                    text=True,
+                    check=False,
                 )
                 if done.returncode != 0:
                     raise HostError(f"`eyas data {step[0]}`: {done.stderr.strip()}")
@@ -295,12 +302,19 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="measure, and write the numbers here")
     parser.add_argument("--draw", type=Path, help="draw these numbers, which an earlier run wrote")
     parser.add_argument("--svg", type=Path, help="the figure, an SVG or PNG file")
-    parser.add_argument("--eyas", type=Path, default=shutil.which("eyas"), help="the program eyas [on the PATH]")
+    parser.add_argument(
+        "--eyas", type=Path, default=shutil.which("eyas"), help="the program eyas [on the PATH]"
+    )
     parser.add_argument("--dir", type=Path, help="folder for the files, 20 GB [the temporary one]")
     parser.add_argument("--megabytes", nargs="+", type=int, default=[1, 4, 16, 64, 256, 1024, 2048])
     parser.add_argument("--large-times", type=int, default=1, help="how often more than 256 MB are read [1]")
     parser.add_argument("--clients", nargs="+", type=int, default=[1, 2, 4, 8, 16])
-    parser.add_argument("--crowd-megabytes", type=int, default=128, help="of the file for many clients; 500 in the paper [128]")
+    parser.add_argument(
+        "--crowd-megabytes",
+        type=int,
+        default=128,
+        help="of the file for many clients; 500 in the paper [128]",
+    )
     args = parser.parse_args()
     if (args.out is None) == (args.draw is None):
         parser.error("say --out FILE to measure, or --draw FILE")

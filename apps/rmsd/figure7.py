@@ -155,7 +155,9 @@ class Lab:
         digests: dict[str, set[str]] = {}
         n = 0
         for catalog in ("central", "spread"):
-            for label in self.data(self.head, catalog, "find", "files = 1", "-q", "--limit", "100000").split():
+            for label in self.data(
+                self.head, catalog, "find", "files = 1", "-q", "--limit", "100000"
+            ).split():
                 target = self.folder / "compared"
                 self.data(self.head, catalog, "get", f"{label}/rmsd.npz", target)
                 digests.setdefault(label.split("-")[2], set()).add(target.read_bytes().hex())
@@ -263,7 +265,12 @@ def draw(measured: dict[str, Any], target: Path) -> None:
             axis.bar(places, middle, 0.25, yerr=spread, color=colours[model], label=said[model], capsize=2)
             for place, value in zip(places, middle, strict=True):
                 axis.annotate(
-                    f"{value:.0f}", (place, value), (0, 2), textcoords="offset points", ha="center", fontsize=7
+                    f"{value:.0f}",
+                    (place, value),
+                    (0, 2),
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize=7,
                 )
         part = measured["configurations"][name]
         axis.set_xticks(range(len(sizes)), [f"{n}\n({p} in the paper)" for n, p in paper_of(sizes)])
@@ -292,19 +299,33 @@ def draw_ratios(axis: Any, measured: dict[str, Any], colours: dict[str, str]) ->
     found = medians(measured, "internet")
     sizes = sorted({n for _, n in found})
     for k, model in enumerate(("staging", "remote")):
-        ratios = [statistics.median(found[model, n]) / statistics.median(found["collocation", n]) for n in sizes]
+        ratios = [
+            statistics.median(found[model, n]) / statistics.median(found["collocation", n]) for n in sizes
+        ]
         for i, ratio in enumerate(ratios):
             place = i + (k - 0.5) * 0.44
             paper = axis.bar(
                 place - 0.1, PAPER_SPEEDUP, 0.19, color="white", edgecolor=colours[model], hatch="///"
             )
-            axis.annotate("> 2", (place - 0.1, PAPER_SPEEDUP), (0, 2), textcoords="offset points", ha="center", fontsize=7)
+            axis.annotate(
+                "> 2",
+                (place - 0.1, PAPER_SPEEDUP),
+                (0, 2),
+                textcoords="offset points",
+                ha="center",
+                fontsize=7,
+            )
             ours = axis.bar(place + 0.1, ratio, 0.19, color=colours[model])
             axis.annotate(
-                f"{ratio:.1f}", (place + 0.1, ratio), (0, 2), textcoords="offset points", ha="center", fontsize=7
+                f"{ratio:.1f}",
+                (place + 0.1, ratio),
+                (0, 2),
+                textcoords="offset points",
+                ha="center",
+                fontsize=7,
             )
             if i == 0 and k == 0:
-                axis.legend([paper, ours], ["the paper: \"greater than 2\"", "ours"], fontsize=8)
+                axis.legend([paper, ours], ['the paper: "greater than 2"', "ours"], fontsize=8)
     axis.set_xticks(range(len(sizes)), [f"{n}\n({p} in the paper)" for n, p in paper_of(sizes)])
     axis.set_xlabel("executions")
     axis.set_ylabel("times as long as collocation")
@@ -326,19 +347,31 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Staging, remote access and collocation: figure 7 of Wozniak06.")
+    parser = argparse.ArgumentParser(
+        description="Staging, remote access and collocation: figure 7 of Wozniak06."
+    )
     parser.add_argument("--out", type=Path, help="measure, and write the numbers here")
     parser.add_argument("--draw", type=Path, help="draw these numbers, which an earlier run wrote")
     parser.add_argument("--svg", type=Path, help="the figure, an SVG or PNG file")
-    parser.add_argument("--eyas", type=Path, default=shutil.which("eyas"), help="the program eyas [on the PATH]")
-    parser.add_argument("--dir", type=Path, help="folder for stores and copies, several GB [the temporary one]")
-    parser.add_argument("--configurations", nargs="+", choices=("cluster", "internet"), default=["cluster", "internet"])
+    parser.add_argument(
+        "--eyas", type=Path, default=shutil.which("eyas"), help="the program eyas [on the PATH]"
+    )
+    parser.add_argument(
+        "--dir", type=Path, help="folder for stores and copies, several GB [the temporary one]"
+    )
+    parser.add_argument(
+        "--configurations", nargs="+", choices=("cluster", "internet"), default=["cluster", "internet"]
+    )
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--processors", nargs="+", type=int, default=[2, 4, 8], help="[2 4 8]")
     parser.add_argument("--executions", type=int, default=4, help="of each processor; 10 in the paper [4]")
     parser.add_argument("--cluster-megabytes", type=int, default=350, help="of a trajectory [350]")
-    parser.add_argument("--internet-megabytes", type=int, default=24, help="of a trajectory; 350 in the paper [24]")
-    parser.add_argument("--internet-rate", type=int, default=INTERNET_BYTES_PER_S, help="bytes/s of a link [1000000]")
+    parser.add_argument(
+        "--internet-megabytes", type=int, default=24, help="of a trajectory; 350 in the paper [24]"
+    )
+    parser.add_argument(
+        "--internet-rate", type=int, default=INTERNET_BYTES_PER_S, help="bytes/s of a link [1000000]"
+    )
     parser.add_argument("--rounds", type=int, default=1, help="how often each bar is measured [1]")
     args = parser.parse_args()
     if (args.out is None) == (args.draw is None):
