@@ -37,7 +37,13 @@ def kept(rmsd: App, start: Start) -> App:
     for number in range(N_TRAJECTORIES):
         folder = rmsd.folder / f"store-{number}"
         rmsd.eyas.run("data", "site", "--join", Store(start, folder).join)
-        what = [rmsd.data / f"adk-{number:03d}", "--label", f"adk-{number:03d}", "--site", folder.name]
+        what: list[str | Path] = [
+            rmsd.data / f"adk-{number:03d}",
+            "--label",
+            f"adk-{number:03d}",
+            "--site",
+            folder.name,
+        ]
         rmsd.eyas.run("data", "put", *what, "--tag", "protein=adk", "--tag", f"trajectory={number}")
     return rmsd
 
@@ -89,8 +95,8 @@ def test_wrong_results_are_refused(rmsd: App) -> None:
     rmsd.program("rmsd.py", *files, "--out", found / "adk-000.npz", *EVERY, "--cutoff", "0.6")
     whole = rmsd.checked("found", "--data", rmsd.data)
     (rmsd.folder / "part").mkdir()
-    sampled = ["--out", rmsd.folder / "part" / "adk-000.npz", *EVERY, "--cutoff", "0.6", "--sampled-only"]
-    rmsd.program("rmsd.py", *files, *sampled)
+    sampled = [*EVERY, "--cutoff", "0.6", "--sampled-only"]
+    rmsd.program("rmsd.py", *files, "--out", rmsd.folder / "part" / "adk-000.npz", *sampled)
     assert rmsd.checked("part", "--data", rmsd.data) == {**whole, "frames_equal": 6}
     good = dict(np.load(found / "adk-000.npz"))
 
@@ -126,7 +132,7 @@ def test_what_figure_7_measures_is_equal_in_all_models(rmsd: App) -> None:
         pytest.skip("only root makes network namespaces")
     out, svg = rmsd.folder / "figure7.json", rmsd.folder / "figure7.svg"
     sizes = ["--processors", "2", "--executions", "1", "--internet-megabytes", "2"]
-    measured = ["--configurations", "internet", "--eyas", str(rmsd.eyas.path), "--dir", rmsd.folder]
+    measured = ["--configurations", "internet", "--eyas", str(rmsd.eyas.path), "--dir", str(rmsd.folder)]
     rmsd.program("figure7.py", "--out", out, "--svg", svg, *sizes, *measured)
     found = json.loads(out.read_text())["configurations"]["internet"]
     assert found["results_equal"] == 6

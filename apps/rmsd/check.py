@@ -16,7 +16,7 @@ import sys
 import warnings
 from pathlib import Path
 
-import MDAnalysis as mda
+import MDAnalysis as mda  # type: ignore[import-untyped]
 import numpy as np
 
 TOLERANCE_ANGSTROM = 5e-4

@@ -182,7 +182,7 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
             write_file(files / f"{megabytes}MB", megabytes)
         for catalog, site in (("served", "server"), ("own", "here")):
             env = {**os.environ, "EYAS_DATA": f"sqlite:{folder}/{catalog}.db"}
-            steps = [["init", "--dir", folder / f"site-{catalog}"]]
+            steps: list[list[str | Path]] = [["init", "--dir", folder / f"site-{catalog}"]]
             steps += [["site", "--join", join]] if site == "server" else []
             steps += [["put", files, "--label", "files", "--site", site]]
             for step in steps:
@@ -248,7 +248,8 @@ def draw(measured: dict[str, Any], target: Path) -> None:
     matplotlib.rcParams["svg.hashsalt"] = "eyas"
     colours = {way.name: way.colour for way in ways(Path(), Path(), "", True)}
     said = {"eyas": "eyas, a store", "folder": "eyas, a folder", "plain": "plain cat, cp", "chirp": "Chirp"}
-    figure, axes = plt.subplots(1, 3, figsize=(14.5, 4.8), sharey=False)
+    figure, axes = plt.subplots(1, 3, figsize=(14.5, 5.2))
+    axes[1].sharey(axes[0])
     link = measured["link_bytes_per_s"] / 1e6
     for axis, place in zip(axes, ("local", "network")):
         for name, colour in colours.items():
@@ -267,33 +268,38 @@ def draw(measured: dict[str, Any], target: Path) -> None:
         axis.set_xlabel("size of the file (MB)")
         axis.set_ylabel("observed bandwidth (MB/s)")
         axis.set_title("on the server's own host" if place == "local" else "over the network, 1 Gbit/s")
-        # What the text of the paper says of its left frame.
+        axis.axhline(link, color="black", lw=0.8, ls=":")
+        axis.text(1, link * 1.04, "1 Gbit/s, also the paper's switch", fontsize=7)
+    # What the text of the paper says of its left frame.
+    for axis in axes[:2]:
         axis.axvspan(2, 100, color="#dddddd", alpha=0.5, lw=0)
         axis.axvspan(500, 2000, color="#f3d9c9", alpha=0.6, lw=0)
-        axis.axhline(link, color="black", lw=0.8, ls=":")
-    axes[0].text(14, axes[0].get_ylim()[0] * 1.15, "paper: local\nclearly better", ha="center", fontsize=7)
-    axes[0].text(1000, axes[0].get_ylim()[0] * 1.15, "paper:\nslower", ha="center", fontsize=7)
-    axes[0].legend(fontsize=7, loc="upper left")
-    axes[1].legend(fontsize=7, loc="upper left")
-    axes[0].text(1, link, "the paper's switch", fontsize=7, va="bottom")
+        high = axis.get_xaxis_transform()
+        axis.text(
+            14, 0.98, "paper: local is\nclearly better", ha="center", va="top", fontsize=7, transform=high
+        )
+        axis.text(1000, 0.98, "paper:\nslower", ha="center", va="top", fontsize=7, transform=high)
     axis = axes[2]
     for name, colour in colours.items():
         for to, line in (("memory", "-"), ("disk", "--")):
             rows = [row for row in measured["crowds"] if (row["way"], row["to"]) == (name, to)]
             if rows:
                 ys = [measured["crowd_megabytes"] / statistics.mean(row["seconds"]) for row in rows]
-                xs = [row["n_clients"] for row in rows]
-                axis.plot(xs, ys, line, marker=".", color=colour, label=f"{said[name]}, to {to}")
+                axis.plot([row["n_clients"] for row in rows], ys, line, marker=".", color=colour)
     counts = sorted({row["n_clients"] for row in measured["crowds"]})
-    axis.plot(counts, [link / n for n in counts], ":", color="black", lw=0.8, label="1 Gbit/s by the clients")
+    axis.plot(counts, [link / n for n in counts], ":", color="black", lw=0.8)
+    axis.text(counts[-1], link / counts[-1] * 0.8, "1 Gbit/s by the clients", ha="right", fontsize=7)
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     axis.set_xticks(counts, [str(n) for n in counts])
+    axis.set_yticks([5, 10, 20, 50, 100], ["5", "10", "20", "50", "100"])
+    axis.minorticks_off()
     axis.set_xlabel("clients at once")
     axis.set_ylabel("observed bandwidth of a client (MB/s)")
     axis.set_title(f"many clients, one server, {measured['crowd_megabytes']} MB")
-    axis.legend(fontsize=7)
-    figure.tight_layout()
+    lines, names = axes[0].get_legend_handles_labels()
+    figure.legend(lines, names, fontsize=8, loc="lower center", ncols=len(names))
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
     figure.savefig(target, metadata={"Date": None} if target.suffix == ".svg" else None)
 
 

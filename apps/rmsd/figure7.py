@@ -2,7 +2,7 @@
 """Figure 7 of Wozniak06: how long a batch takes where data is staged, read over the network, or on the host that computes.
 
     figure7.py --out figure7.json [--eyas eyas] [--dir DIR] [--configurations cluster internet]
-    figure7.py --draw figure7.json --svg figure7.svg
+    figure7.py --draw figure7.json --svg figure7.svg    # several files: their configurations side by side
 
 Each host is a network namespace of this machine with a link of its own (hosts.py), one store and one processor; each store holds one
 trajectory. One more host, `central`, has a store with all of them. Links carry 1 Gbit/s in the cluster, as the paper's switch did. In
@@ -87,7 +87,7 @@ class Lab:
 
     def execute(self, model: str, host: Host, number: int, label: str) -> float:
         """One execution of rmsd.py on a host with the trajectory of this number; seconds."""
-        program = [sys.executable, HERE / "rmsd.py"]
+        program: list[str | Path] = [sys.executable, HERE / "rmsd.py"]
         sampled = ["--every", str(self.every)]
         key = f"/adk-{number:03d}"
         site = "central" if model == "staging" else host.name
@@ -195,7 +195,13 @@ def configuration(name: str, args: argparse.Namespace, folder: Path) -> dict[str
         options = ["--megabytes", str(megabytes), "--trajectories", str(len(members))]
         run([sys.executable, HERE / "make_data.py", "--out", made, *options])
         for number, member in enumerate(members):
-            what = [made / f"adk-{number:03d}", "--label", f"adk-{number:03d}", "--tag", "protein=adk"]
+            what: list[str | Path] = [
+                made / f"adk-{number:03d}",
+                "--label",
+                f"adk-{number:03d}",
+                "--tag",
+                "protein=adk",
+            ]
             lab.data(head, "central", "put", *what, "--site", "central")
             lab.data(head, "spread", "put", *what, "--site", member.name)
         shutil.rmtree(made)
@@ -351,7 +357,9 @@ def main() -> int:
         description="Staging, remote access and collocation: figure 7 of Wozniak06."
     )
     parser.add_argument("--out", type=Path, help="measure, and write the numbers here")
-    parser.add_argument("--draw", type=Path, help="draw these numbers, which an earlier run wrote")
+    parser.add_argument(
+        "--draw", type=Path, nargs="+", help="draw what earlier runs wrote, one figure of all"
+    )
     parser.add_argument("--svg", type=Path, help="the figure, an SVG or PNG file")
     parser.add_argument(
         "--eyas", type=Path, default=shutil.which("eyas"), help="the program eyas [on the PATH]"
@@ -375,7 +383,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1, help="how often each bar is measured [1]")
     args = parser.parse_args()
     if (args.out is None) == (args.draw is None):
-        parser.error("say --out FILE to measure, or --draw FILE")
+        parser.error("say --out FILE to measure, or --draw FILE ...")
     if args.out and args.eyas is None:
         parser.error("there is no program eyas on the PATH: say --eyas")
     try:
@@ -383,7 +391,9 @@ def main() -> int:
             measured = measure(args)
             args.out.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
         else:
-            measured = json.loads(args.draw.read_text(encoding="utf-8"))
+            measured = {"configurations": {}}
+            for path in args.draw:
+                measured["configurations"] |= json.loads(path.read_text(encoding="utf-8"))["configurations"]
         if args.svg:
             draw(measured, args.svg)
     except (OSError, HostError) as error:

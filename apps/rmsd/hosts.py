@@ -120,7 +120,16 @@ def bytes_sent(all_hosts: Sequence[Host]) -> int:
 def store(eyas: Path, host: Host, folder: Path, *options: str) -> Iterator[Path]:
     """`eyas store` on a host, which keeps its objects in a folder; gives its join file."""
     folder.mkdir(parents=True, exist_ok=True)
-    words = ["store", "--dir", folder, "--name", host.name, "--listen", f"{host.address}:0", *options]
+    words: list[str | Path] = [
+        "store",
+        "--dir",
+        folder,
+        "--name",
+        host.name,
+        "--listen",
+        f"{host.address}:0",
+        *options,
+    ]
     join = folder / "join.json"
     with (folder.parent / f"{host.name}.log").open("w") as log:
         running = subprocess.Popen(host.command(eyas, *words), stdout=log, stderr=log)

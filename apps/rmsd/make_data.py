@@ -49,7 +49,8 @@ def perturbed(frame: np.ndarray, random: np.random.Generator) -> np.ndarray:
     centre = frame.mean(axis=0)
     shift = random.uniform(-SHIFT_ANGSTROM, SHIFT_ANGSTROM, size=3)
     noise = random.normal(scale=SPREAD_ANGSTROM, size=frame.shape)
-    return ((frame - centre) @ random_rotation(random).T + centre + shift + noise).astype(np.float32)
+    turned: np.ndarray = (frame - centre) @ random_rotation(random).T + centre
+    return (turned + shift + noise).astype(np.float32)
 
 
 def titled(psf: str, seed: int, number: int) -> str:
@@ -64,8 +65,8 @@ def titled(psf: str, seed: int, number: int) -> str:
 
 def make(args: argparse.Namespace) -> dict[str, int]:
     try:
-        import MDAnalysis as mda
-        from MDAnalysisTests.datafiles import DCD, PSF
+        import MDAnalysis as mda  # type: ignore[import-untyped]
+        from MDAnalysisTests.datafiles import DCD, PSF  # type: ignore[import-untyped]
     except ImportError as error:
         raise DataError(
             f"{error.name} cannot be imported\nhint: pip install MDAnalysis MDAnalysisTests"

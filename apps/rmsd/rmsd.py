@@ -35,7 +35,7 @@ class TrajectoryError(Exception):
 
 def read_frames(topology: str, trajectory: str, step: int) -> np.ndarray:
     """C-alpha atoms of every step-th frame, (n, n_atoms, 3) in angstrom, each frame with its centre at zero."""
-    import MDAnalysis as mda
+    import MDAnalysis as mda  # type: ignore[import-untyped]
 
     # About a reader that will change, and a topology without masses.
     warnings.filterwarnings("ignore", module="MDAnalysis")
@@ -44,12 +44,13 @@ def read_frames(topology: str, trajectory: str, step: int) -> np.ndarray:
     if not len(atoms):
         raise TrajectoryError(f"{topology} has no atoms with the name CA")
     frames = np.array([atoms.positions for _ in universe.trajectory[::step]], dtype=np.float64)
-    return frames - frames.mean(axis=1, keepdims=True)
+    centred: np.ndarray = frames - frames.mean(axis=1, keepdims=True)
+    return centred
 
 
 def rmsd(a: np.ndarray, b: np.ndarray) -> float:
     """RMSD of two frames with their centres at zero, in angstrom."""
-    from MDAnalysis.lib.qcprot import CalcRMSDRotationalMatrix
+    from MDAnalysis.lib.qcprot import CalcRMSDRotationalMatrix  # type: ignore[import-untyped]
 
     return float(CalcRMSDRotationalMatrix(a, b, len(a), None, None))
 
