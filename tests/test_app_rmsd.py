@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from app import App, Json
-from harness import Eyas, Start, need_path, need_program
+from harness import Eyas, Start, lacking, need_path, need_program
 from test_store import Store
 
 N_TRAJECTORIES = 2
@@ -129,7 +129,7 @@ def test_what_figure_7_measures_is_equal_in_all_models(rmsd: App) -> None:
     need_program("nsenter", "util-linux")
     need_program("tc", "iproute2")
     if os.geteuid() != 0:
-        pytest.skip("only root makes network namespaces")
+        lacking("only root makes network namespaces")
     out, svg = rmsd.folder / "figure7.json", rmsd.folder / "figure7.svg"
     sizes = ["--processors", "2", "--executions", "1", "--internet-megabytes", "2"]
     measured = ["--configurations", "internet", "--eyas", str(rmsd.eyas.path), "--dir", str(rmsd.folder)]
