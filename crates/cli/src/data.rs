@@ -6,12 +6,14 @@
 
 mod access;
 mod at_data;
+mod dead;
 mod home;
 mod hub;
 mod keep;
 mod look;
 mod matching;
 mod open;
+mod outputs;
 mod program;
 mod put;
 mod store;
@@ -24,6 +26,7 @@ use clap::{Args, Subcommand};
 pub use access::{AccessArgs, MountArgs, access, mount};
 pub use at_data::{AtDataArgs, AtDataJobArgs, at_data, at_data_job};
 pub use home::provide;
+pub use outputs::check_outputs;
 pub use matching::{MatchArgs, matching};
 pub use store::{StoreArgs, store};
 

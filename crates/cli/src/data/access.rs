@@ -5,6 +5,7 @@
 //! a program sees it.
 
 use super::open::{Opened, now_ms, open};
+use super::dead::refuse_dead;
 use super::program::{OnSignal, Temporary, run};
 use super::put::{label_or_new, say_put, tags_of};
 use crate::args::some_bytes;
@@ -108,7 +109,8 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
     let has_written = fs::read_dir(&new)?.next().is_some();
     let lost = if has_written { "; no data set was made" } else { "" };
     if !ended.success() {
-        let exit = if ended.asked { Exit::Interrupted } else { Exit::TasksFailed };
+        // A program that was asked to end may end well, and its work is not done.
+        let exit = if ended.asked { Exit::Interrupted } else { Exit::Own(ended.code()) };
         return Err(Fault::new(exit, format!("{program} ended with {}{lost}", ended.text())));
     }
     if n_unread > 0 {
@@ -160,6 +162,7 @@ fn make(args: &AccessArgs, tags: &[Tag], site: Option<String>, new: &Path) -> Re
 
 pub fn mount(args: &MountArgs) -> Result<Exit, Fault> {
     has_fuse()?;
+    refuse_dead(&args.directory)?;
     let key = match args.key.as_str() {
         "/" => None,
         key => Some(key.strip_prefix('/').unwrap_or(key).parse::<Key>()?),
