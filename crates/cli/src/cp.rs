@@ -64,7 +64,9 @@ fn refuse_larger_sets<'l>(targets: impl Iterator<Item = &'l Location>) -> Result
     let mut labels = BTreeSet::new();
     for label in targets.filter_map(|target| label_of(target.as_str())) {
         if !labels.insert(label) {
-            let message = format!("several files would become the data set `{label}`, and each would replace the one before");
+            let message = format!(
+                "several files would become the data set `{label}`, and each would replace the one before"
+            );
             return Err(Fault::new(Exit::BadInput, message)
                 .hint(format!("`eyas data put FILE... --label {label}` makes one data set of them")));
         }

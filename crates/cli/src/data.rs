@@ -26,8 +26,8 @@ use clap::{Args, Subcommand};
 pub use access::{AccessArgs, MountArgs, access, mount};
 pub use at_data::{AtDataArgs, AtDataJobArgs, at_data, at_data_job};
 pub use home::provide;
-pub use outputs::check_outputs;
 pub use matching::{MatchArgs, matching};
+pub use outputs::check_outputs;
 pub use store::{StoreArgs, store};
 
 #[derive(Args)]

@@ -147,8 +147,7 @@ impl Identity {
 
     /// For the side that listens: accepts only members.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>, IdentityError> {
-        let bad =
-            |e: &dyn std::fmt::Display| IdentityError::Damaged(line_of(&e.to_string()).to_string());
+        let bad = |e: &dyn std::fmt::Display| IdentityError::Damaged(line_of(&e.to_string()).to_string());
         let (chain, key, roots) = self.parts()?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
@@ -167,8 +166,7 @@ impl Identity {
 
     /// For the side that connects: proves membership, and talks only to members.
     pub fn client_config(&self) -> Result<Arc<ClientConfig>, IdentityError> {
-        let bad =
-            |e: &dyn std::fmt::Display| IdentityError::Damaged(line_of(&e.to_string()).to_string());
+        let bad = |e: &dyn std::fmt::Display| IdentityError::Damaged(line_of(&e.to_string()).to_string());
         let (chain, key, roots) = self.parts()?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_details(provider, Arc::new(WithinValidity))

@@ -4,8 +4,8 @@
 //! data set. With `mount` a data set, or all of them, are a directory for everybody of this user. Either way a byte is verified before
 //! a program sees it.
 
-use super::open::{Opened, now_ms, open};
 use super::dead::refuse_dead;
+use super::open::{Opened, now_ms, open};
 use super::program::{OnSignal, Temporary, run};
 use super::put::{label_or_new, say_put, tags_of};
 use crate::args::some_bytes;

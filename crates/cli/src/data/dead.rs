@@ -13,6 +13,9 @@ pub fn refuse_dead(path: &Path) -> Result<(), Fault> {
     let absolute = std::path::absolute(path)?;
     // The outermost one is the mount.
     let Some(at) = absolute.ancestors().filter(|path| is_dead(path)).last() else { return Ok(()) };
-    let message = format!("{} is a mount whose program is gone, such as an `eyas mount` that was killed", shown_path(at));
+    let message = format!(
+        "{} is a mount whose program is gone, such as an `eyas mount` that was killed",
+        shown_path(at)
+    );
     Err(bad(message).hint(format!("`fusermount3 -u {0}` takes it away, or `umount {0}`", at.display())))
 }

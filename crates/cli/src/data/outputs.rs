@@ -32,7 +32,11 @@ pub fn check_outputs(list: &TaskList, is_here: bool) -> Result<(), Fault> {
                 }
                 let refuse = |error: &dyn std::fmt::Display| {
                     let id = array.fill(&array.template.id, i);
-                    bad(format!("task {}: the output {} cannot be written: {error}", shown(&id), shown(&text)))
+                    bad(format!(
+                        "task {}: the output {} cannot be written: {error}",
+                        shown(&id),
+                        shown(&text)
+                    ))
                 };
                 let location: Location = text.parse().map_err(|error: eyas_storage::Error| refuse(&error))?;
                 let place = DataPlace::of(&location).ok_or_else(|| refuse(&"it is no file of a data set"))?;

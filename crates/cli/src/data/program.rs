@@ -146,7 +146,7 @@ impl Drop for Unfinished {
 /// Removes a file, or a folder in which another thread may still make files.
 fn remove_in_use(top: &Path) {
     for _ in 0..100 {
-        let _ = if top.is_dir() { eyas_runner::sandbox::remove_tree(top) } else { fs::remove_file(top) };
+        let _ = eyas_runner::sandbox::remove_tree(top);
         if !top.exists() {
             return;
         }

@@ -7,7 +7,9 @@ use crate::fault::bad;
 use crate::print::{plural, size};
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_catalog::{Caller, Catalog, Done, Folder, Key, Put, Rights, Site, SiteState, Subject, Tag, label_of};
+use eyas_catalog::{
+    Caller, Catalog, Done, Folder, Key, Put, Rights, Site, SiteState, Subject, Tag, label_of,
+};
 use eyas_text::{say, shown, shown_path};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

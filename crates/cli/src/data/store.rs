@@ -136,9 +136,9 @@ fn wait_at_hub(store: Arc<Store>, ready: &Ready, hub: &Path) -> Result<Exit, Fau
 /// Serves those who come here.
 fn listen(store: Arc<Store>, ready: Ready, at: &str, advertise: Option<String>) -> Result<Exit, Fault> {
     let Ready { dir, join_path, .. } = &ready;
-    let port_before = Join::read_of_store(join_path)
-        .ok()
-        .and_then(|(join, _)| join.address.rsplit_once(':')?.1.parse::<u16>().ok().filter(|_| join.through.is_none()));
+    let port_before = Join::read_of_store(join_path).ok().and_then(|(join, _)| {
+        join.address.rsplit_once(':')?.1.parse::<u16>().ok().filter(|_| join.through.is_none())
+    });
     service_runtime().block_on(async {
         let (listener, bound) = places::listen(at, dir)
             .await

@@ -251,7 +251,8 @@ impl Hub {
         let waited = timeout(ANSWER_MAX, answered).await;
         let met = &mut *self.lock();
         met.knocks.remove(&number);
-        let is_here = met.stores.get_mut(&key).map(|present| present.n_waiting = present.n_waiting.saturating_sub(1));
+        let is_here =
+            met.stores.get_mut(&key).map(|present| present.n_waiting = present.n_waiting.saturating_sub(1));
         match waited {
             Ok(Ok(stream)) => Ok(Answered { stream, counted }),
             _ if is_here.is_none() => Err(No::NotHere),
