@@ -138,7 +138,7 @@ def test_what_can_never_be_written_is_refused_before_it_runs(
         for verb in ("run", "map"):
             words: tuple[str | Path, ...] = ("run", tasks)
             if verb == "map":
-                if "?" in location:
+                if "?" in location or location.endswith("/"):
                     continue
                 words = (
                     "map",

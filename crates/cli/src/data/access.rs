@@ -50,7 +50,8 @@ pub struct AccessArgs {
     /// Memory for parts of files that were read
     #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = some_bytes)]
     memory: u64,
-    /// The program and its arguments, which may name /eyas/KEY/PATH, /eyas/KEY@VERSION/PATH and /eyas/new/PATH
+    /// The program and its arguments, which may name /eyas/KEY/PATH, /eyas/KEY@VERSION/PATH and /eyas/new/PATH. The command ends with
+    /// the program's exit status, or with 128 and the number of the signal that ended it
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }

@@ -1,5 +1,6 @@
 //! Verbs that keep the copies: sites, audit, repair.
 
+use super::dead::refuse_dead;
 use super::open::{self, Opened, caller, now_ms, open};
 use crate::args::some_bytes;
 use crate::print::{plural, size};
@@ -160,6 +161,7 @@ pub fn site(db: Option<&str>, args: &SiteArgs) -> Result<Exit, Fault> {
     let Opened { catalog, .. } = open(db)?;
     let how = if args.replace { Joining::Replaces } else { Joining::Comes };
     if let (Some(name), Some(dir)) = (&args.name, &args.dir) {
+        refuse_dead(dir)?;
         let folder = Folder::make(&std::path::absolute(dir)?, name)?;
         let (address, _) = located(dir)?;
         let domain = args.domain.as_deref();

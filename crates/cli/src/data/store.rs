@@ -1,5 +1,6 @@
 //! `eyas store`: a folder of this machine keeps copies of data sets for catalogs on other machines.
 
+use super::dead::refuse_dead;
 use crate::args::{address, host_port, rate, some_bytes};
 use crate::fault::bad;
 use crate::print::{plural, size};
@@ -49,6 +50,7 @@ pub struct StoreArgs {
 
 /// Serves until a signal asks it to end.
 pub fn store(args: StoreArgs) -> Result<Exit, Fault> {
+    refuse_dead(&args.dir)?;
     let dir = std::path::absolute(&args.dir)?;
     let folder = match Folder::open(&dir) {
         // The name that a folder has stays, where no other is asked for.

@@ -193,8 +193,11 @@ impl Hub {
 
     /// Keeps the connection of a store until the store is gone.
     async fn keep(&self, key: MeetingKey, name: &str, from: SocketAddr, mut stream: Stream) {
-        // Nothing else is said of it to people.
-        let name = eyas_text::line_of(name).to_string();
+        // It is what people hear of the store.
+        if eyas_catalog::check_label(name).is_err() {
+            return;
+        }
+        let name = name.to_owned();
         let refusal = {
             let met = self.lock();
             match met.stores.contains_key(&key) {
