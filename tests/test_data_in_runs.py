@@ -154,7 +154,7 @@ def test_what_can_never_be_written_is_refused_before_it_runs(
         assert not ran.exists(), location
     # Each task of an array is looked at.
     names = [
-        {"id": n, "command": "echo > n", "outputs": {"n": f"data:a/{n}?{n}=1"}} for n in ("x", "y", "size")
+        {"id": n, "command": "echo > n", "outputs": {"n": f"data:?{n}=1"}} for n in ("x", "y", "size")
     ]
     assert (
         "task `size`: the output" in run("run", write_list(tmp_path / "many.jsonl", *names), status=2).stderr
@@ -215,9 +215,10 @@ def test_a_damaged_copy_is_no_input(data: Run, run: Run, tmp_path: Path) -> None
         run("cp", f"data:o-{name}/o", tmp_path / "back")
         assert (tmp_path / "back").read_bytes() == expected
         (tmp_path / "back").unlink()
-    for path in objects(tmp_path / "shelf"):
+    # What was made has the same bytes, so that its site has a good copy again.
+    for path in [*objects(tmp_path / "shelf"), *objects(tmp_path / "here")]:
         spoil(path)
-    data("rm", "o-small", "o-large")
+    list_of.write_text(list_of.read_text().replace("data:o-", "data:p-"))
     failed = failures(run("run", list_of, status=1))
     assert set(failed) == set(content), failed
 
