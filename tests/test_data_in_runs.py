@@ -153,9 +153,7 @@ def test_what_can_never_be_written_is_refused_before_it_runs(
             assert reason in refused.stderr, (location, refused)
         assert not ran.exists(), location
     # Each task of an array is looked at.
-    names = [
-        {"id": n, "command": "echo > n", "outputs": {"n": f"data:?{n}=1"}} for n in ("x", "y", "size")
-    ]
+    names = [{"id": n, "command": "echo > n", "outputs": {"n": f"data:?{n}=1"}} for n in ("x", "y", "size")]
     assert (
         "task `size`: the output" in run("run", write_list(tmp_path / "many.jsonl", *names), status=2).stderr
     )

@@ -1,6 +1,5 @@
 //! A program that is run for the user, with the standard streams of the command; and a folder that vanishes with the command.
 
-use super::put::random;
 use crate::fault::bad;
 use crate::print::reason;
 use crate::runtimes::client_runtime;
@@ -34,7 +33,11 @@ impl Temporary {
 
     /// The same in another folder; `hint` says how a user chooses that one.
     pub fn below(folder: &Path, verb: &str, hint: &str) -> Result<Temporary, Fault> {
-        let name = format!("eyas-{verb}-{}-{:016x}", std::process::id(), random()?);
+        let name = format!(
+            "eyas-{verb}-{}-{:016x}",
+            std::process::id(),
+            u64::from_ne_bytes(eyas_data::random_bytes()?)
+        );
         let made = Temporary { path: folder.join(name) };
         make(&made.path).map_err(|fault| fault.hint(hint))?;
         Ok(made)

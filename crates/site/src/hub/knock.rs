@@ -64,7 +64,7 @@ impl No {
                 "its hub at {hub} has no connection of a store with this key: is `eyas store --hub` running, and is this \
                  its newest join file?"
             ),
-            No::NoAnswer => format!("it is connected to its hub at {hub}, and did not answer within 10 s"),
+            No::Silent => format!("it is connected to its hub at {hub}, and did not answer within 10 s"),
             No::Busy => format!("too many connections wait for it at its hub at {hub}: try again later"),
             No::Taken => format!(
                 "its hub at {hub} has a connection of a store with this key already: is another copy of the folder served?"

@@ -103,7 +103,7 @@ enum No {
     /// No store of this key is connected.
     NotHere,
     /// The store is connected, and does not answer.
-    NoAnswer,
+    Silent,
     /// Too many knock at the store.
     Busy,
     /// A store of this key is connected already.
@@ -259,7 +259,7 @@ impl Hub {
         match waited {
             Ok(Ok(stream)) => Ok(Answered { stream, counted }),
             _ if is_here.is_none() => Err(No::NotHere),
-            _ => Err(No::NoAnswer),
+            _ => Err(No::Silent),
         }
     }
 
