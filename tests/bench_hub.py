@@ -59,7 +59,7 @@ def digest_of(path: Path) -> str:
 
 def measure(folder: Path, eyas: Path, megabytes: int, n_small: int, rounds: int) -> dict[str, list[float]]:
     """Seconds of each round, by what was done and over which way."""
-    data = [eyas, "data", "--db", f"sqlite:{folder}/catalog.db"]
+    data: list[str | Path] = [eyas, "data", "--db", f"sqlite:{folder}/catalog.db"]
 
     def call(*words: str | Path) -> float:
         begun = time.monotonic()

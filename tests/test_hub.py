@@ -49,7 +49,16 @@ class Place:
         return self.folder / "hub" / "hub.json"
 
     def start_store(self, name: str, folder: Path, *options: str, connects: bool = True) -> Background:
-        words = ("store", "--dir", folder, "--name", name, "--hub", self.hub_json, *options)
+        words: tuple[str | Path, ...] = (
+            "store",
+            "--dir",
+            folder,
+            "--name",
+            name,
+            "--hub",
+            self.hub_json,
+            *options,
+        )
         store = self.eyas.start(*words, program=self.on(self.far))
         store.wait_for_text("is connected to its hub" if connects else "where the catalog is")
         return store
