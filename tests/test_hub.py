@@ -8,6 +8,7 @@ import random
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -200,6 +201,40 @@ def test_only_those_with_the_keys_come_through(place: Place, tmp_path: Path) -> 
     assert "does not accept the key" in text, "the catalog has the old join file"
     place.data("site", "--join", far / "join.json")
     place.data("get", "x", tmp_path / "yes")
+
+
+def memory_has(pid: int, mark: bytes) -> bool:
+    """Whether these bytes are anywhere in the memory that a process may write."""
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            if line.split()[1].startswith("rw"):
+                start, end = (int(number, 16) for number in line.split()[0].split("-"))
+                with suppress(OSError):
+                    memory.seek(start)
+                    if mark in memory.read(end - start):
+                        return True
+    return False
+
+
+def test_the_hub_sees_no_plain_byte(place: Place, tmp_path: Path) -> None:
+    """While a file passes, its bytes are in the memory of the store, and not in that of the hub."""
+    hub = place.start_hub()
+    far = tmp_path / "far"
+    store = place.start_store("far", far, "--rate", "2MB/s")
+    place.data("site", "--join", far / "join.json")
+    mark = b"what nobody else may read"
+    (tmp_path / "x").write_bytes(mark * 400_000)
+    putting = place.eyas.start(
+        *("data", "--db", f"sqlite:{tmp_path}/catalog.db", "put", tmp_path / "x", "--site", "far"),
+        program=place.on(place.catalog),
+    )
+    wait_until(lambda: memory_has(store.pid, mark), "bytes of the file come", alive=putting)
+    for _ in range(20):
+        assert not memory_has(hub.pid, mark)
+    assert putting.is_alive(), "it was still passing"
+    secret = json.loads((far / "identity.json").read_text())
+    assert not any(memory_has(hub.pid, key[40:100].encode()) for key in (secret["key_pem"], secret["secret"]))
+    putting.stop()
 
 
 def test_strangers_keep_nobody_out(place: Place, tmp_path: Path) -> None:
