@@ -52,7 +52,7 @@ def test_programs_read_what_is_elsewhere(data: Run, run: Run, files: Path, tmp_p
         cat /eyas/set@1/text | head -n 1; test -d ../set/'a b'/.. && ls /eyas
         ! echo x > text; ! rm text; ! mkdir new; ! cat /eyas/set/none; ! cat /eyas/other/none; ls /eyas/set@2
     """
-    done = run("access", "--", "sh", "-c", shell, "sh", tmp_path, status=1)
+    done = run("access", "--", "sh", "-c", shell, "sh", tmp_path, status=2)
     assert tree(tmp_path / "copy") == tree(files)
     lines = done.stdout.splitlines()
     assert lines[:5] == ["./a b/deep/large", "./a b/größe %?", "./empty", "./script", "./text"]
@@ -158,7 +158,7 @@ def test_what_is_written_becomes_a_data_set(data: Run, run: Run, files: Path, tm
     def n_sets() -> int:
         return len(data("find", "-q").stdout.split())
 
-    failed = run("access", "--", "sh", "-c", "echo x > /eyas/new/x; exit 3", status=1)
+    failed = run("access", "--", "sh", "-c", "echo x > /eyas/new/x; exit 3", status=3)
     assert "ended with exit status 3; no data set was made" in failed.stderr
     nothing = run("access", "--tag", "a=b", "--", "true", status=1)
     assert "`true` wrote nothing below /eyas/new; no data set was made" in nothing.stderr
@@ -299,7 +299,7 @@ def test_damage_that_comes_later_is_seen(data: Run, run: Run, tmp_path: Path) ->
 
 def test_what_would_be_lost_is_refused(data: Run, run: Run, files: Path, tmp_path: Path) -> None:
     put(data, files, "set")
-    root = run("access", "--", "sh", "-c", "echo x > /lost", status=1)
+    root = run("access", "--", "sh", "-c", "echo x > /lost || exit 1", status=1)
     assert "Read-only file system" in root.stderr
     # A program that goes on although it could not read makes nothing.
     for path in objects(tmp_path / "here"):
@@ -328,6 +328,64 @@ def test_a_closed_terminal_leaves_nothing(data: Run, start: Start, files: Path, 
     program = int(running.stdout.split()[1])
     running.kill()
     wait_until(lambda: not Path(f"/proc/{program}").exists(), "the program's end")
+
+
+def test_the_end_of_the_program_is_that_of_the_command(data: Run, run: Run, files: Path) -> None:
+    put(data, files, "set")
+    for command, status in [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -KILL $$", 137)]:
+        run("access", "--", "sh", "-c", command, status=status)
+    run("access", "--", "grep", "-q", "nosuch", "/eyas/set/text", status=1)
+    run("access", "--", "nosuchprogram", status=2)
+
+
+def test_a_data_set_that_is_removed_meanwhile_is_not_called_damaged(
+    data: Run, start: Start, tmp_path: Path
+) -> None:
+    """What was not read yet is gone with the data set, and the message says that."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "x").write_bytes(os.urandom(3_000_000))
+    store = Store(start, tmp_path / "far")
+    data("site", "--join", store.join)
+    put(data, source, "set", "--site", "far")
+    shell = (
+        "exec 3< /eyas/set/x; echo begun; while [ ! -e removed ]; do sleep 0.05; done; cat <&3 > /dev/null"
+    )
+    reading = start("access", "--memory", "64KiB", "--", "sh", "-c", shell)
+    reading.wait_for_text("begun")
+    data("rm", "set")
+    data("repair")
+    assert not objects(store.folder)
+    (tmp_path / "removed").touch()
+    ended = reading.wait(status=1)
+    assert "the data set `set@1` has been removed" in ended.stderr, ended
+    assert "damaged" not in ended.stderr, ended
+
+
+def test_a_mount_whose_command_was_killed_is_named(
+    data: Run, run: Run, start: Start, files: Path, tmp_path: Path
+) -> None:
+    put(data, files, "set")
+    place = tmp_path / "place"
+    place.mkdir()
+    mounting = start("mount", "set", place)
+    mounting.wait_for_text("is at")
+    mounting.kill()
+    try:
+        for words in (
+            ("mount", "set", place),
+            ("data", "put", place),
+            ("data", "put", place / "text"),
+            ("data", "get", "set", place / "new"),
+            ("data", "site", "new", place / "new"),
+        ):
+            text = run(*words, status=2).stderr
+            assert f"`{place}` is a mount whose program is gone" in text, (words, text)
+            assert f"`fusermount3 -u {place}` takes it away, or `umount {place}`" in text, text
+    finally:
+        subprocess.run(["umount", place], check=True)
+    run("data", "get", "set", place / "new")
+    assert tree(place / "new") == tree(files)
 
 
 def test_files_that_were_closed_hold_nothing(data: Run, eyas: Eyas, tmp_path: Path) -> None:

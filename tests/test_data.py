@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import threading
 from pathlib import Path
 
 import pytest
-from harness import Run, wait_until
+from harness import Run, Start, wait_until
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -211,6 +212,51 @@ def test_bad_input_is_named(data: Run, run: Run, traj: Path, tmp_path: Path) -> 
     assert "is nobody" in refused("acl", key, "bo=r")
     gone = run("data", "--db", "sqlite:no/such/folder/x.db", "find", status=2).stderr
     assert "`eyas data init` makes one" in gone
+
+
+def test_what_an_interrupted_put_had_written_goes(data: Run, start: Start, tmp_path: Path) -> None:
+    """At once after a signal that asks for its end, and after `kill -9` with the next put into that site."""
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(20 << 30)
+    (tmp_path / "small").write_text("small")
+    incoming = tmp_path / "here" / "incoming"
+    words = ("data", "--db", f"sqlite:{tmp_path}/catalog.db", "put", tmp_path / "large", "--label", "large")
+    for number, is_left in [(signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGKILL, True)]:
+        putting = start(*words)
+        wait_until(lambda: any(path.stat().st_size for path in incoming.iterdir()), "bytes", alive=putting)
+        putting.signal(number)
+        ended = putting.wait(status=None)
+        assert ended.status == (-signal.SIGKILL if is_left else 130), ended
+        assert bool(list(incoming.iterdir())) == is_left
+    data("put", "small")
+    assert not list(incoming.iterdir())
+    # What a writer of another machine writes now is left alone.
+    (incoming / "4194304-0123456789ab-0-0").write_text("on its way")
+    data("put", "small", "--label", "again")
+    assert len(list(incoming.iterdir())) == 1
+
+
+def test_a_first_version_that_fails_leaves_no_label(data: Run, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("x")
+    incoming = tmp_path / "here" / "incoming"
+    incoming.rmdir()
+    incoming.write_text("no directory")
+    data("put", "x", "--label", "x", status=None)
+    assert "there is no data set `x`" in data("show", "x", status=2).stderr
+    incoming.unlink()
+    incoming.mkdir()
+    assert "as version 1 of `x`" in data("put", "x", "--label", "x").stderr
+
+
+def test_a_seal_that_is_a_directory_is_written_again(data: Run, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("x")
+    data("put", "x", "--label", "x")
+    seal = tmp_path / "here" / "seals" / "x@1.json"
+    seal.unlink()
+    (seal / "below").mkdir(parents=True)
+    data("audit")
+    data("repair")
+    assert seal.is_file() and json.loads(seal.read_text())["key"] == "x@1"
 
 
 def test_a_file_that_changes_while_it_is_put_is_refused(data: Run, tmp_path: Path) -> None:

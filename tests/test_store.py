@@ -185,6 +185,43 @@ def test_nothing_is_said_to_have_failed_that_was_done(data: Run, start: Start, t
     assert "only sites that do not answer have a good copy" in data("repair", status=1).stdout
 
 
+def test_an_interrupted_get_leaves_nothing(data: Run, start: Start, tmp_path: Path) -> None:
+    store = Store(start, tmp_path / "far", "--rate", "4MB/s")
+    data("site", "--join", store.join)
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "x").write_bytes(os.urandom(12_000_000))
+    data("put", source, "--label", "set", "--site", "far")
+    for key in ("set", "set/x"):
+        getting = start("data", "--db", f"sqlite:{tmp_path}/catalog.db", "get", key, "back")
+        wait_until(lambda: list(tmp_path.glob(".back.*.part")), "it has begun", alive=getting)
+        getting.signal(signal.SIGINT)
+        getting.wait(status=130)
+        assert not list(tmp_path.glob("*back*")) and not list(tmp_path.glob(".back*"))
+
+
+def test_sites_say_whether_they_answer_and_damaged_keys_are_named(
+    data: Run, start: Start, tmp_path: Path
+) -> None:
+    store = Store(start, tmp_path / "far")
+    data("site", "--join", store.join)
+
+    def answers() -> dict[str, bool]:
+        return {site["name"]: site["answers"] for site in json.loads(data("site", "--json").stdout)}
+
+    assert answers() == {"far": True, "here": True}
+    store.process.kill()
+    assert answers() == {"far": False, "here": True}
+    join = json.loads(store.join.read_text())
+    for part in ("certificate_pem", "authority_pem", "key_pem"):
+        damaged = tmp_path / "damaged.json"
+        damaged.write_text(json.dumps({**join, part: join[part].replace("M", "!", 3)}))
+        damaged.chmod(0o600)
+        text = data("site", "--join", damaged, status=4).stderr
+        assert "a certificate or the key in the join file is damaged" in text, text
+        assert "bring the file anew" in text and "cannot make" not in text, text
+
+
 @pytest.mark.long
 def test_a_store_that_stands_still_is_given_up(data: Run, start: Start, tmp_path: Path) -> None:
     store = Store(start, tmp_path / "far")

@@ -34,7 +34,7 @@ pub(crate) fn copy_with(
 }
 
 /// A name for what is being written, in the same directory, so that a rename puts it into its place.
-pub(crate) fn beside(target: &Path) -> PathBuf {
+pub fn beside(target: &Path) -> PathBuf {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     let short: String = name.chars().take(40).collect();
     target.with_file_name(format!(".{short}.{}.part", std::process::id()))

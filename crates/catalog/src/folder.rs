@@ -26,7 +26,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -139,21 +139,34 @@ impl Folder {
         }
     }
 
-    /// Removes what a writer that has ended left of objects that were never whole, and that has not changed for `age`.
+    /// Removes what writers left that have ended, of objects that were never whole. A writer that may be of another machine, as its
+    /// number says nothing here, has ended when nothing changed for `age`.
     pub fn clear_incoming(&self, age: Duration) -> Result<()> {
         let incoming = self.root.join("incoming");
         for entry in list(&incoming)?.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            let writer = name.split('-').next().and_then(|writer| writer.parse::<u32>().ok());
+            let mut parts = name.split('-');
+            let writer = parts.next().and_then(|writer| writer.parse::<u32>().ok());
+            let is_of_here = parts.next() == Some(here());
             let changed = entry.metadata().and_then(|found| found.modified()).ok();
             let is_old = changed.and_then(|at| at.elapsed().ok()).is_some_and(|since| since >= age);
             let has_ended = writer.is_some_and(|writer| !Path::new(&format!("/proc/{writer}")).exists());
-            if has_ended && (is_old || age.is_zero()) {
+            if has_ended && (is_of_here || is_old || age.is_zero()) {
                 let path = entry.path();
                 remove_whatever(&path).map_err(|error| io_error("remove", &path, &error))?;
             }
         }
         Ok(())
+    }
+
+    /// Removes what this process has not written whole, for its end.
+    pub fn clear_own_incoming(&self) {
+        let own = format!("{}-{}-", std::process::id(), here());
+        for entry in list(&self.root.join("incoming")).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&own) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
     }
 
     /// Bytes of all objects that are there.
@@ -268,11 +281,11 @@ impl Holding for Folder {
     }
 
     fn batch(&self) -> Result<Box<dyn Arrivals + '_>> {
-        // What writers of days ago have left is of no use to anybody; younger ones may be of another machine.
+        // What writers of another machine may have left is of no use to anybody after a day.
         self.clear_incoming(OLD)?;
         let path = self.root.join("incoming");
         fs::create_dir_all(&path).map_err(|error| io_error("make the folder", &path, &error))?;
-        let mark = format!("{}-{:x}", std::process::id(), BATCHES.fetch_add(1, Ordering::Relaxed));
+        let mark = writer_mark();
         Ok(Box::new(Batch { folder: self, mark, n_begun: 0, written: vec![] }))
     }
 
@@ -382,7 +395,12 @@ impl Holding for Folder {
         let path = self.root.join("seals").join(format!("{key}.json"));
         match fs::read(&path) {
             Ok(found) if found == text => Ok(()),
-            _ => write_whole(&self.root.join("incoming"), &path, text),
+            _ => {
+                if path.is_dir() {
+                    remove_whatever(&path).map_err(|error| io_error("remove", &path, &error))?;
+                }
+                write_whole(&self.root.join("incoming"), &path, text)
+            }
         }
     }
 
@@ -410,7 +428,24 @@ impl Holding for Folder {
     }
 }
 
-static BATCHES: AtomicU64 = AtomicU64::new(0);
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
+
+/// The first part of the names in `incoming` of one writer: its process, where the number of that process is its own, and a number.
+fn writer_mark() -> String {
+    format!("{}-{}-{:x}", std::process::id(), here(), WRITTEN.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A text for the start of this machine and the view of processes that this one has: within them a process's number is one process's.
+fn here() -> &'static str {
+    static HERE: OnceLock<String> = OnceLock::new();
+    HERE.get_or_init(|| {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let space = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        let mut digest = Digest::of(format!("{boot}{}", space.display()).as_bytes()).to_string();
+        digest.truncate(12);
+        digest
+    })
+}
 
 /// Objects that come together.
 struct Batch<'a> {
@@ -480,11 +515,7 @@ fn sync_disk(folder: &fs::File) -> io::Result<()> {
 /// Writes a small file so that it appears whole.
 fn write_whole(incoming: &Path, target: &Path, bytes: &[u8]) -> Result<()> {
     let explain = |error: io::Error| io_error("write", target, &error);
-    let part = incoming.join(format!(
-        ".{}.{}.part",
-        target.file_name().unwrap_or_default().to_string_lossy(),
-        std::process::id()
-    ));
+    let part = incoming.join(format!("{}.part", writer_mark()));
     let mut file = fs::File::create(&part).map_err(explain)?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(explain)?;
     fs::rename(&part, target).map_err(explain)

@@ -17,6 +17,7 @@ use crate::parts::{Access, Known};
 use crate::put::end;
 use crate::reading::{Holder, Readable};
 use crate::sealed::File;
+use crate::sets::check_path;
 use crate::sites::ReplicaState;
 use crate::tags::Tag;
 use eyas_data::Digest;
@@ -86,6 +87,13 @@ impl DataHome {
     fn readable(&self, operation: &'static str, location: &Location) -> AtHome<(Arc<Known>, Readable)> {
         self.ask(operation, location, |known, place| {
             let Access { catalog, caller } = &known.access;
+            if place.path.is_empty() || place.path.ends_with('/') {
+                let inside = if place.path.is_empty() { String::new() } else { format!(" {}", shown(&place.path)) };
+                return Err(Error::bad(format!(
+                    "it is a directory{inside} of the data set `{0}`, and no file: `eyas data ls {0}` lists the files",
+                    place.key
+                )));
+            }
             let mut readable = catalog.readable(caller, &place.key.parse()?, &place.path)?;
             readable.holders.sort_by_key(|holder| !self.is_near(holder));
             Ok((known.clone(), readable))
@@ -104,14 +112,7 @@ impl DataHome {
     /// What has to be known before a byte is written: who gets the file, and what is there now.
     fn prepare(&self, known: &Arc<Known>, place: &DataPlace) -> Result<Prepared> {
         let Access { catalog, caller } = &known.access;
-        let key: Key = place.key.parse()?;
-        if key.version.is_some() {
-            return Err(Error::bad(format!(
-                "a version never changes; write data:{}/PATH without `@`, which makes a new one",
-                key.label
-            )));
-        }
-        let tags = place.tags.iter().map(|tag| Tag::parse(tag)).collect::<Result<_>>()?;
+        let (key, tags) = written(place)?;
         catalog.require_writable(caller, &key.label)?;
         let before = catalog.only_file(caller, &key, &place.path)?;
         let (site, holding) = known.target(&|site| self.is_near(&Holder::of(site)), (self.now_ms)())?;
@@ -249,6 +250,40 @@ impl Home for DataHome {
             false => Ok(vec![Place { range: 0..readable.file.size_bytes, hosts }]),
         }
     }
+}
+
+/// What a place says that is written to: its data set, without a version, and tags.
+///
+/// # Errors
+/// Nothing can ever be written there: the label, the path or a tag is wrong, or it names a version.
+pub fn written(place: &DataPlace) -> Result<(Key, Vec<Tag>)> {
+    let key: Key = place.key.parse()?;
+    if key.version.is_some() {
+        return Err(Error::bad(format!(
+            "a version never changes; write data:{}/PATH without `@`, which makes a new one",
+            key.label
+        )));
+    }
+    if place.path.is_empty() || place.path.ends_with('/') {
+        return Err(Error::bad(format!(
+            "{} names a directory of `{}`, and what is written is one file: write data:{1}/PATH",
+            shown(&format!("data:{}/{}", key.label, place.path)),
+            key.label
+        )));
+    }
+    check_path(&place.path)?;
+    let mut tags: Vec<Tag> = vec![];
+    for text in &place.tags {
+        let tag = Tag::parse(text)?;
+        if tags.iter().any(|other| other.name == tag.name) {
+            return Err(Error::bad(format!(
+                "the tag `{}` is given twice; a data set has one value of it",
+                tag.name
+            )));
+        }
+        tags.push(tag);
+    }
+    Ok((key, tags))
 }
 
 fn stat_of(file: &File) -> Stat {

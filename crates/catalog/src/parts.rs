@@ -87,13 +87,15 @@ impl Known {
     ) -> Result<PartReader> {
         let mut readable = self.access.catalog.readable(&self.access.caller, key, path)?;
         readable.holders.sort_by_key(|holder| holder.host().is_some_and(|host| !is_near(host)));
-        Ok(PartReader { known: self.clone(), readable, groups: Mutex::new(None), now_ms })
+        let (key, groups) = (key.clone(), Mutex::new(None));
+        Ok(PartReader { known: self.clone(), key, readable, groups, now_ms })
     }
 }
 
 /// Reads parts of one file.
 pub struct PartReader {
     known: Arc<Known>,
+    key: Key,
     readable: Readable,
     groups: Mutex<Option<Arc<Groups>>>,
     now_ms: fn() -> i64,
@@ -159,6 +161,17 @@ impl PartReader {
         Ok(known.insert(Arc::new(groups)).clone())
     }
 
+    /// A site drops what no data set needs, so that a copy is missing says nothing about the site once the data set is removed.
+    fn require_there(&self) -> Result<()> {
+        let Access { catalog, caller } = &self.known.access;
+        match catalog.readable(caller, &self.key, &self.readable.file.path) {
+            Err(Error::NotFound(_)) => {
+                Err(Error::NotFound(format!("the data set `{}` has been removed meanwhile", self.key)))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What the first site gives of which something good comes; one that gives nothing has no good copy.
     fn ask_each<T>(&self, what: &str, ask: impl Fn(&dyn Holding) -> Result<Option<T>>) -> Result<T> {
         let mut last = None;
@@ -167,6 +180,7 @@ impl PartReader {
             match answer {
                 Ok(Some(good)) => return Ok(good),
                 Ok(None) => {
+                    self.require_there()?;
                     let why = format!(
                         "the copy at the site `{site}` is damaged or missing: {what} is not as its digest says"
                     );

@@ -46,8 +46,11 @@ pub(crate) struct Readable {
     pub(crate) holders: Vec<Holder>,
 }
 
-/// The host of a store's address, `host:port`.
+/// The host of a store's address: `host:port`, or `host through host:port` where a hub is between.
 pub fn host_of(address: &str) -> &str {
+    if let Some((host, _hub)) = address.split_once(" through ") {
+        return host;
+    }
     address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']'])
 }
 

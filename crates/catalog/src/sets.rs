@@ -244,13 +244,22 @@ impl Catalog {
         })
     }
 
-    /// Gives a draft up; its files are forgotten.
+    /// Gives a draft up; its files are forgotten. Nobody has seen its number, so the next draft may have it, and the label of a data set
+    /// that would have begun with it is free again.
     pub fn abandon(&self, draft: &Draft) -> Result<()> {
         within(&mut **self.db(), |db| {
-            let sql = "UPDATE version SET state = 'removed' WHERE id = ?1 AND state = 'open'";
-            if db.execute(sql, values![draft.version_id])? > 0 {
-                db.execute("DELETE FROM file WHERE version_id = ?1", values![draft.version_id])?;
+            let sql = "SELECT 1 FROM version WHERE id = ?1 AND state = 'open'";
+            if db.query(sql, values![draft.version_id])?.is_empty() {
+                return Ok(());
             }
+            db.execute("DELETE FROM file WHERE version_id = ?1", values![draft.version_id])?;
+            db.execute("DELETE FROM version WHERE id = ?1", values![draft.version_id])?;
+            let sql = "DELETE FROM data_set WHERE id = ?1 AND newest = 0 AND removed_ms IS NULL \
+                       AND NOT EXISTS (SELECT 1 FROM version WHERE set_id = ?1) \
+                       AND NOT EXISTS (SELECT 1 FROM tag WHERE set_id = ?1) \
+                       AND NOT EXISTS (SELECT 1 FROM acl WHERE set_id = ?1) \
+                       AND NOT EXISTS (SELECT 1 FROM trail WHERE set_id = ?1)";
+            db.execute(sql, values![draft.set_id])?;
             Ok(())
         })
     }

@@ -98,12 +98,17 @@ fn versions_never_change(catalog: &Catalog) {
     assert_eq!(catalog.files(&alice(), &key("adk")).unwrap(), [file("a", "333")]);
     assert!(refusal(catalog.files(&alice(), &key("adk@3"))).contains("no version 3"));
 
-    // A draft that is given up leaves its number unused, and nothing else.
+    // A draft that is given up leaves nothing: its number is the next one's.
     let third = drafted(catalog, &alice(), "adk", &[file("a", "4444")]);
     catalog.abandon(&third).unwrap();
     assert!(catalog.commit(&alice(), &third, &[], NOW).is_err());
-    assert_eq!(catalog.begin(&alice(), "adk", None, NOW).unwrap().key, key("adk@4"));
+    assert_eq!(catalog.begin(&alice(), "adk", None, NOW).unwrap().key, key("adk@3"));
     assert_eq!(catalog.show(&alice(), &key("adk")).unwrap().newest.version, 2);
+
+    // The first one that fails does not keep the label: version 1 is the first that is committed, also of somebody else.
+    let failed = drafted(catalog, &alice(), "fresh", &[file("a", "55555")]);
+    catalog.abandon(&failed).unwrap();
+    assert_eq!(catalog.begin(&bob(), "fresh", None, NOW).unwrap().key, key("fresh@1"));
 }
 
 fn nothing_is_committed_without_a_copy(catalog: &Catalog) {

@@ -8,6 +8,7 @@
 //! Within a task, relative paths that lead into its sandbox are refused, because the sandbox is removed when
 //! the task ends.
 
+use crate::data::check_outputs;
 use crate::print::plural;
 use crate::replaces::{self, ReplaceArgs};
 use crate::running::nothing_to_do;
@@ -75,6 +76,7 @@ pub fn add(args: &Asked<'_>, join: &Path, run: RunId) -> Result<Exit, Fault> {
         eyas_text::say!("there are no tasks: nothing to add");
         return nothing_to_do(args.json);
     }
+    check_outputs(&list, false)?;
     replaces::check(&list, args.replace, args.files.stand_ins)?;
     let addition = Addition { run, token, digest };
     let name = args.tasks.display().to_string();

@@ -3,9 +3,9 @@
 use crate::homes::{self, Moving};
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_storage::{Homes, Listing, Location};
+use eyas_storage::{Homes, Listing, Location, label_of};
 use eyas_text::shown;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 #[derive(Args)]
@@ -29,10 +29,12 @@ pub fn cp(args: CpArgs) -> Result<Exit, Fault> {
     }
     let into = args.recursive || sources.len() > 1 || homes::names_a_directory(&args.target);
     // The location of a directory as one object ends in `/`, that of files in it does not.
-    let target = homes::location(match args.target.trim_end_matches('/') {
+    let bare = homes::location(match args.target.trim_end_matches('/') {
         "" => "/",
         bare => bare,
-    })?;
+    });
+    // A data set has a `/` behind its label in any case.
+    let target = bare.or_else(|_| homes::location(&args.target))?;
     let mut copies: BTreeMap<Location, Location> = BTreeMap::new();
     for (source, name) in sources {
         let to = if into { target.join(&name).map_err(homes::fault)? } else { target.clone() };
@@ -41,6 +43,7 @@ pub fn cp(args: CpArgs) -> Result<Exit, Fault> {
             return Err(Fault::new(Exit::BadInput, message));
         }
     }
+    refuse_larger_sets(copies.keys())?;
     let copies: Vec<(Location, Location)> = copies.into_iter().collect();
     let moving = Moving::new(copies.len());
     homes::each(copies.len(), &|n| {
@@ -54,6 +57,21 @@ pub fn cp(args: CpArgs) -> Result<Exit, Fault> {
     })?;
     moving.end();
     Ok(Exit::Good)
+}
+
+/// What is written into a data set file by file is a data set of one file.
+fn refuse_larger_sets<'l>(targets: impl Iterator<Item = &'l Location>) -> Result<(), Fault> {
+    let mut labels = BTreeSet::new();
+    for label in targets.filter_map(|target| label_of(target.as_str())) {
+        if !labels.insert(label) {
+            let message = format!(
+                "several files would become the data set `{label}`, and each would replace the one before"
+            );
+            return Err(Fault::new(Exit::BadInput, message)
+                .hint(format!("`eyas data put FILE... --label {label}` makes one data set of them")));
+        }
+    }
+    Ok(())
 }
 
 /// The objects that a word stands for, each with its name in a target directory.

@@ -6,11 +6,14 @@
 
 mod access;
 mod at_data;
+mod dead;
 mod home;
+mod hub;
 mod keep;
 mod look;
 mod matching;
 mod open;
+mod outputs;
 mod program;
 mod put;
 mod store;
@@ -24,6 +27,7 @@ pub use access::{AccessArgs, MountArgs, access, mount};
 pub use at_data::{AtDataArgs, AtDataJobArgs, at_data, at_data_job};
 pub use home::provide;
 pub use matching::{MatchArgs, matching};
+pub use outputs::check_outputs;
 pub use store::{StoreArgs, store};
 
 #[derive(Args)]
@@ -63,6 +67,8 @@ enum DataVerb {
     Rm(put::RmArgs),
     /// Add a folder as a site, or list the sites
     Site(keep::SiteArgs),
+    /// Serve as the place where stores that nobody can reach (`eyas store --hub`) and catalogs meet
+    Hub(hub::HubArgs),
     /// Read every copy through, and say what is bad, missing or foreign
     Audit(keep::AuditArgs),
     /// Make the copies that are missing, and drop what nobody needs
@@ -93,6 +99,7 @@ pub fn data(args: DataArgs) -> Result<Exit, Fault> {
         DataVerb::Acl(args) => put::acl(db, &args),
         DataVerb::Rm(args) => put::rm(db, &args),
         DataVerb::Site(args) => keep::site(db, &args),
+        DataVerb::Hub(args) => hub::hub(args),
         DataVerb::Audit(args) => keep::audit(db, &args),
         DataVerb::Repair(args) => keep::repair(db, &args),
         DataVerb::Tend(args) => tend::tend(db, &args),

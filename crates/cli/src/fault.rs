@@ -6,17 +6,34 @@ use crate::print::reason;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Exit {
     /// All tasks ended well.
-    Good = 0,
+    Good,
     /// Some task failed or was cancelled.
-    TasksFailed = 1,
+    TasksFailed,
     /// The input is wrong; nothing was started.
-    BadInput = 2,
+    BadInput,
     /// The cluster cannot be reached, refused, or went away.
-    Cluster = 3,
+    Cluster,
     /// Anything else went wrong.
-    Other = 4,
+    Other,
     /// Ended by ^C.
-    Interrupted = 130,
+    Interrupted,
+    /// As the program ended that the command ran, as a shell says it: its exit status, or 128 and the number of the signal.
+    Own(u8),
+}
+
+impl Exit {
+    /// The exit status of the process.
+    pub fn code(self) -> u8 {
+        match self {
+            Exit::Good => 0,
+            Exit::TasksFailed => 1,
+            Exit::BadInput => 2,
+            Exit::Cluster => 3,
+            Exit::Other => 4,
+            Exit::Interrupted => 130,
+            Exit::Own(code) => code,
+        }
+    }
 }
 
 /// An error with the exit code that it should give, and what to do about it.

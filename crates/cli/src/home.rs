@@ -1,9 +1,10 @@
 //! `eyas home check`: what a home can do from this machine, tried, with latencies and bandwidths.
 
+use crate::fault::bad;
 use crate::print::{size, time};
 use crate::{Exit, Fault, homes};
 use clap::{Args, Subcommand};
-use eyas_storage::{Error, ErrorKind, Homes, Listing, Location, Status};
+use eyas_storage::{DataPlace, Error, ErrorKind, Homes, Listing, Location, Status};
 use eyas_text::line_of;
 use serde::Serialize;
 use std::io::{self, Read};
@@ -68,7 +69,15 @@ fn check(args: &CheckArgs) -> Result<Exit, Fault> {
     let place = homes::location(&args.place)?;
     let can = homes.get(&place).capabilities();
     let mut checked = Checked { home: can.name, place: place.to_string(), rows: vec![] };
-    match can.write {
+    // What is written there stays for good: a label is never given again.
+    let is_kept = DataPlace::of(&place);
+    if let Some(DataPlace { path, .. }) = &is_kept
+        && (path.is_empty() || path.ends_with('/'))
+    {
+        return Err(bad(format!("{place} names no file"))
+            .hint("name a file of a data set, such as data:LABEL/PATH: it is read, and nothing is written, as data sets stay"));
+    }
+    match can.write && is_kept.is_none() {
         true => writable(&homes, &place, args.size << 20, &mut checked.rows)?,
         false => {
             checked.rows.push(Row::absent("write"));
@@ -209,7 +218,7 @@ fn wrong(location: &Location, reason: &str) -> Error {
 /// Of a home that only reads, the place is a file.
 fn readable(homes: &Homes, place: &Location, rows: &mut Vec<Row>) {
     let Some(stat) = attempt(rows, "stat", N_REQUESTS, 0, || homes.stat(place)) else { return };
-    if stat.size_bytes > 0 {
+    if stat.size_bytes > 0 && homes.get(place).capabilities().read_range {
         attempt(rows, "read a range", N_REQUESTS, 0, || read_to_end(homes, place, Some(0..1)));
     }
     attempt(rows, "read, bandwidth", 1, stat.size_bytes.max(1), || read_to_end(homes, place, None));

@@ -125,7 +125,7 @@ fn live_with<A: Parser>(
         }
         Err(e) => {
             tell_usage(&e);
-            ExitCode::from(if e.use_stderr() { Exit::BadInput as u8 } else { 0 })
+            ExitCode::from(if e.use_stderr() { Exit::BadInput.code() } else { 0 })
         }
     }
 }
@@ -133,16 +133,16 @@ fn live_with<A: Parser>(
 /// The exit status of a command; an error is printed.
 fn end(result: Result<Exit, Fault>) -> ExitCode {
     match result {
-        Ok(exit) => ExitCode::from(exit as u8),
+        Ok(exit) => ExitCode::from(exit.code()),
         // A reader that has seen enough (`eyas status | head`) ends the program quietly. SIGPIPE could
         // do that, but it would also end a dispatcher whose peer vanishes.
-        Err(fault) if fault.nobody_reads => ExitCode::from(fault.exit as u8),
+        Err(fault) if fault.nobody_reads => ExitCode::from(fault.exit.code()),
         Err(fault) => {
             eyas_text::say!("error: {}", fault.message);
             if let Some(hint) = fault.hint {
                 eyas_text::say!("hint: {hint}");
             }
-            ExitCode::from(fault.exit as u8)
+            ExitCode::from(fault.exit.code())
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `eyas map`: one command over files, parameters and tables, as tasks.
 
 use crate::args::{ClusterArgs, ResumeArgs, bytes, duration};
+use crate::data::check_outputs;
 use crate::equipment::{self, Amount};
 use crate::hints::{self, MapWords};
 use crate::print::{plural, reason};
@@ -202,6 +203,8 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
         }
         return Ok(Exit::Good);
     }
+    let is_here = args.join.is_none() && !args.cluster.provide.is_elsewhere();
+    check_outputs(&request.list, is_here)?;
     replaces::check(&request.list, args.replace, false)?;
     let is_default = prints_nothing_else && !args.json && !args.no_print && !args.cluster.policy.no_event_log;
     let prints = args.print || is_default;

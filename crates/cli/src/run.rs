@@ -1,6 +1,7 @@
 //! `eyas run`: a list of tasks or of commands, or a workflow, on a cluster.
 
 use crate::args::{ClusterArgs, ProvideArgs, ResumeArgs};
+use crate::data::check_outputs;
 use crate::replaces::{self, ReplaceArgs};
 use crate::resume::Origin;
 use crate::running::{RunRequest, nothing_to_do, run_list, say_hints, what_is_left};
@@ -44,6 +45,8 @@ pub fn run(args: RunArgs) -> Result<Exit, Fault> {
     match what_is_left(list, Origin::File(args.tasks), &args.resume, args.join.as_deref())? {
         Some(request) => {
             let request = RunRequest { keep: args.keep, prints, ..request };
+            let is_here = args.join.is_none() && !cluster.provide.is_elsewhere();
+            check_outputs(&request.list, is_here)?;
             replaces::check(&request.list, args.replace, args.files.stand_ins)?;
             say_hints(&request.list)?;
             run_list(request, args.join.as_deref(), &cluster, args.json)

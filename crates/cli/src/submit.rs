@@ -3,6 +3,7 @@
 use crate::add::{Asked, add};
 use crate::args::{JoinArgs, ResumeArgs};
 use crate::connect::connect;
+use crate::data::check_outputs;
 use crate::print::plural;
 use crate::replaces::{self, ReplaceArgs};
 use crate::resume::Origin;
@@ -71,6 +72,7 @@ pub fn submit(args: SubmitArgs) -> Result<Exit, Fault> {
     let left = what_is_left(list, Origin::File(args.tasks), &args.resume, Some(&path))?;
     let Some(request) = left else { return nothing_to_do(args.json) };
     let request = RunRequest { keep: args.keep, ..request };
+    check_outputs(&request.list, false)?;
     replaces::check(&request.list, args.replace, args.files.stand_ins)?;
     say_hints(&request.list)?;
     client_runtime().block_on(async {

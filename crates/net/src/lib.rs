@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
-use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
 /// How long a new connection may take until both sides have spoken, however the bytes come.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
@@ -92,25 +92,76 @@ impl Reader {
 
     /// The next frame, or `None` when the other side closed the connection between two frames.
     pub async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, NetError> {
-        let mut header = [0; 4];
-        match self.stream.read_exact(&mut header).await {
-            Ok(_) => {}
-            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-            Err(e) => return Err(e.into()),
-        }
-        let n_bytes = frame::body_len(header)?;
-        // Memory is allocated for the bytes that arrive, not for the bytes that are announced.
-        self.body.clear();
-        self.body.reserve(n_bytes.min(1 << 20));
-        (&mut self.stream).take(n_bytes as u64).read_to_end(&mut self.body).await?;
-        if self.body.len() < n_bytes {
-            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-        }
-        let message = frame::decode(&self.body)?;
+        let message = read_frame(&mut self.stream, &mut self.body).await?;
         if self.body.capacity() > KEPT_BYTES {
             self.body = Vec::new();
         }
-        Ok(Some(message))
+        Ok(message)
+    }
+}
+
+/// The next frame of a stream, read into `body`; `None` when the other side closed it between two frames.
+async fn read_frame<S: AsyncRead + Unpin, T: DeserializeOwned>(
+    stream: &mut S,
+    body: &mut Vec<u8>,
+) -> Result<Option<T>, NetError> {
+    let mut header = [0; 4];
+    match stream.read_exact(&mut header).await {
+        Ok(_) => {}
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(e) => return Err(e.into()),
+    }
+    let n_bytes = frame::body_len(header)?;
+    // Memory is allocated for the bytes that arrive, not for the bytes that are announced.
+    body.clear();
+    body.reserve(n_bytes.min(1 << 20));
+    stream.take(n_bytes as u64).read_to_end(body).await?;
+    if body.len() < n_bytes {
+        return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+    }
+    Ok(Some(frame::decode(body)?))
+}
+
+/// A connection of members that one task uses, frame by frame. Its TLS can be taken off, and then the two ends of the TCP
+/// connection may speak something else.
+pub struct Stream(TlsStream<TcpStream>);
+
+impl Stream {
+    /// Sends a frame, and waits until the system has it.
+    pub async fn send<T: Serialize>(&mut self, message: &T) -> Result<(), NetError> {
+        let mut out = Vec::with_capacity(256);
+        frame::encode(message, &mut out);
+        self.0.write_all(&out).await?;
+        Ok(self.0.flush().await?)
+    }
+
+    /// As [`Reader::next`].
+    pub async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, NetError> {
+        read_frame(&mut self.0, &mut vec![]).await
+    }
+
+    /// As [`Reader::first`].
+    pub async fn first<T: DeserializeOwned>(&mut self) -> Result<Option<T>, NetError> {
+        timeout(HANDSHAKE_MAX, self.next()).await.map_err(|_| NetError::Closed)?
+    }
+
+    pub fn split(self) -> (Reader, Writer) {
+        let certificate = match &self.0 {
+            TlsStream::Server(stream) => stream.get_ref().1.peer_certificates().and_then(<[_]>::first),
+            TlsStream::Client(_) => None,
+        };
+        let peer = certificate.map(|certificate| UserKey::of(certificate));
+        let (reader, writer) = split(self.0);
+        (Reader { peer, ..reader }, writer)
+    }
+
+    /// Takes TLS off. What the other side has sent without TLS is lost if it was sent before this side had read its last
+    /// frame: the caller guarantees that nothing was.
+    pub fn into_tcp(self) -> TcpStream {
+        match self.0 {
+            TlsStream::Client(stream) => stream.into_inner().0,
+            TlsStream::Server(stream) => stream.into_inner().0,
+        }
     }
 }
 
@@ -228,6 +279,15 @@ pub async fn connect_from(
     address: &str,
     config: Arc<rustls::ClientConfig>,
 ) -> Result<(Reader, Writer), NetError> {
+    connect_stream(source, address, config).await.map(Stream::split)
+}
+
+/// As [`connect_from`]; the connection is not split.
+pub async fn connect_stream(
+    source: Option<IpAddr>,
+    address: &str,
+    config: Arc<rustls::ClientConfig>,
+) -> Result<Stream, NetError> {
     let connector = TlsConnector::from(config);
     let mut last = None;
     let attempt = async {
@@ -286,10 +346,25 @@ async fn connect_once(
     source: Option<IpAddr>,
     address: &str,
     connector: &TlsConnector,
-) -> Result<(Reader, Writer), NetError> {
+) -> Result<Stream, NetError> {
     let tcp = connect_tcp(source, address)
         .await
         .map_err(|source| NetError::Connect { address: address.into(), source })?;
+    enter_over(tcp, address, connector).await
+}
+
+/// As [`connect`], over a TCP connection that somebody else has made; `address` is its other end's, for errors.
+pub async fn connect_over(
+    tcp: TcpStream,
+    address: &str,
+    config: Arc<rustls::ClientConfig>,
+) -> Result<Stream, NetError> {
+    let connector = TlsConnector::from(config);
+    let entered = timeout(HANDSHAKE_MAX, enter_over(tcp, address, &connector)).await;
+    entered.unwrap_or_else(|_| Err(NetError::NoAnswer { address: address.into() }))
+}
+
+async fn enter_over(tcp: TcpStream, address: &str, connector: &TlsConnector) -> Result<Stream, NetError> {
     tcp.set_nodelay(true)?;
     // TLS gives the reason for a refusal. A connection that only ends gives none.
     let shown_out = |e: io::Error| match e.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
@@ -304,7 +379,7 @@ async fn connect_once(
             Err(why) if why.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => Err(shown_out(why)),
             _ => Err(shown_out(e)),
         },
-        other => other.map(|()| split(tls)),
+        other => other.map(|()| Stream(tls.into())),
     }
 }
 
@@ -317,6 +392,23 @@ pub async fn keep_door<S, F>(
     serve: S,
 ) where
     S: Fn(u64, SocketAddr, Reader, Writer) -> F + Clone + Send + 'static,
+    F: Future<Output = ()> + Send,
+{
+    let split = move |connection, peer, stream: Stream| {
+        let (reader, writer) = stream.split();
+        serve(connection, peer, reader, writer)
+    };
+    keep_door_of_streams(listener, config, strangers_max, split).await;
+}
+
+/// As [`keep_door`]; connections are not split.
+pub async fn keep_door_of_streams<S, F>(
+    listener: TcpListener,
+    config: Arc<rustls::ServerConfig>,
+    strangers_max: usize,
+    serve: S,
+) where
+    S: Fn(u64, SocketAddr, Stream) -> F + Clone + Send + 'static,
     F: Future<Output = ()> + Send,
 {
     // SAFETY: the descriptor is open as long as `listener`. A second call of `listen` only changes the length of the queue.
@@ -354,8 +446,8 @@ pub async fn keep_door<S, F>(
                 if !at_door.left(connection, met.is_ok()) {
                     return;
                 }
-                if let Ok((reader, writer)) = met {
-                    serve(connection, peer, reader, writer).await;
+                if let Ok(stream) = met {
+                    serve(connection, peer, stream).await;
                 }
             })
             .abort_handle()
@@ -435,18 +527,15 @@ impl Strangers {
     }
 }
 
-/// Accepts a member; any other connection is an error.
-async fn accept(tcp: TcpStream, config: Arc<rustls::ServerConfig>) -> Result<(Reader, Writer), NetError> {
+/// Accepts a member; any other connection is an error, and one that has not proved itself within [`HANDSHAKE_MAX`].
+pub async fn accept(tcp: TcpStream, config: Arc<rustls::ServerConfig>) -> Result<Stream, NetError> {
     tcp.set_nodelay(true)?;
     let attempt = async {
         let mut tls = TlsAcceptor::from(config).accept(tcp).await?;
         greet(&mut tls).await.map(|()| tls)
     };
     let tls = timeout(HANDSHAKE_MAX, attempt).await.map_err(|_| NetError::Closed)??;
-    let certificate = tls.get_ref().1.peer_certificates().and_then(<[_]>::first);
-    let peer = certificate.map(|certificate| UserKey::of(certificate));
-    let (reader, writer) = split(tls);
-    Ok((Reader { peer, ..reader }, writer))
+    Ok(Stream(tls.into()))
 }
 
 impl Reader {
@@ -496,7 +585,7 @@ mod tests {
                 let (address, connector) =
                     (address.clone(), TlsConnector::from(identity.client_config().unwrap()));
                 all.spawn(async move {
-                    let (mut reader, writer) = connect_once(None, &address, &connector).await?;
+                    let (mut reader, writer) = connect_once(None, &address, &connector).await?.split();
                     let number = reader.next::<u64>().await?;
                     drop(writer);
                     Ok::<_, NetError>(number)

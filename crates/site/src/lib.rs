@@ -14,6 +14,7 @@
 //!
 //! * [`Store`]: the side that has the folder.
 //! * [`Remote`]: the side of the catalog; it is an `eyas_catalog::Holding`.
+//! * [`Hub`]: where the two meet when the store cannot be reached.
 //!
 //! Objects are sent in pieces, and neither side queues more than a few of them. A batch is sent without waiting for the store, which
 //! hashes what arrives and compares it with what the sender hashed. While a store works on a request it says so every few seconds,
@@ -24,10 +25,12 @@
 //!
 //! Not here: which copies are made (`eyas_core::replication`), and who may read a data set (`eyas_catalog`).
 
+mod hub;
 mod pace;
 mod protocol;
 mod remote;
 mod store;
 
+pub use hub::{AtHub, Hub, Seen};
 pub use remote::{Remote, Stores};
 pub use store::{Store, StoreOptions};

@@ -49,8 +49,15 @@ pub struct Remote {
     address: String,
     keep_bytes: Option<u64>,
     place: Place,
-    identity: Identity,
+    route: Route,
     idle: Mutex<Vec<Link>>,
+}
+
+/// How a store is reached.
+struct Route {
+    identity: Identity,
+    /// The hub at which the store waits, if it has no address of its own.
+    hub: Option<Box<Join>>,
 }
 
 impl Remote {
@@ -72,7 +79,7 @@ impl Remote {
             address: join.address,
             keep_bytes: None,
             place: Place { folder_id: String::new(), catalog: None, free_bytes: 0 },
-            identity: join.identity,
+            route: Route { identity: join.identity, hub: join.through },
             idle: Mutex::default(),
         };
         let mut link = remote.link()?;
@@ -117,7 +124,7 @@ impl Remote {
                 return Ok(link);
             }
         }
-        Link::connect(&self.address, &self.identity).map_err(|reason| self.away(reason))
+        Link::connect(&self.address, &self.route).map_err(|reason| self.away(reason))
     }
 
     /// Keeps a connection on which nothing is left unsaid.
@@ -412,9 +419,14 @@ struct Link {
 }
 
 impl Link {
-    fn connect(address: &str, identity: &Identity) -> std::result::Result<Link, String> {
-        let (mut reader, writer) =
-            runtime().block_on(eyas_net::connect(address, identity)).map_err(in_words)?;
+    fn connect(address: &str, route: &Route) -> std::result::Result<Link, String> {
+        let connecting = async {
+            match &route.hub {
+                None => eyas_net::connect(address, &route.identity).await.map_err(in_words),
+                Some(hub) => crate::hub::knock(hub, address, &route.identity).await,
+            }
+        };
+        let (mut reader, writer) = runtime().block_on(connecting)?;
         let (answered, answers) = mpsc::channel(WAITING);
         let heard = Arc::new(Mutex::new(Instant::now()));
         let hearing = heard.clone();
@@ -490,7 +502,7 @@ fn silent() -> String {
 }
 
 /// What went wrong with a connection. Errors of the network speak of dispatchers.
-fn in_words(error: NetError) -> String {
+pub(crate) fn in_words(error: NetError) -> String {
     match error {
         NetError::Connect { address, source } => {
             format!("nothing answers at {address} ({source}): is `eyas store` running there?")

@@ -68,6 +68,11 @@ impl Store {
         })
     }
 
+    /// The name of the site.
+    pub fn name(&self) -> &str {
+        self.folder.name()
+    }
+
     /// Bytes of the objects that it has.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Ordering::Relaxed)
@@ -124,7 +129,7 @@ impl Drop for Counted {
     }
 }
 
-async fn converse(store: Arc<Store>, mut reader: Reader, writer: Writer) {
+pub(crate) async fn converse(store: Arc<Store>, mut reader: Reader, writer: Writer) {
     let n_before = store.n_connections.fetch_add(1, Ordering::Relaxed);
     let counted = Counted(store.clone());
     if n_before >= CONNECTIONS_MAX {

@@ -62,16 +62,12 @@ pub enum IdentityError {
          `chmod 600 {path}`"
     )]
     ReadByOthers { path: String, mode: u32 },
+    #[error("{} is the join file of {kind}; this needs {needed}", eyas_text::shown_path(Path::new(path)))]
+    OfAnother { path: String, kind: String, needed: &'static str },
     #[error(
-        "{} is the join file of the store `{store}`; this needs the join file of a dispatcher",
-        eyas_text::shown_path(Path::new(path))
+        "a certificate or the key in the join file is damaged ({0}): bring the file anew from where it was written"
     )]
-    OfStore { path: String, store: String },
-    #[error(
-        "{} is the join file of a dispatcher; this needs the one that `eyas store` writes",
-        eyas_text::shown_path(Path::new(path))
-    )]
-    OfDispatcher { path: String },
+    Damaged(String),
     #[error("cannot make the cluster's certificates: {0}")]
     Certificates(String),
 }
@@ -92,6 +88,12 @@ pub struct Join {
     /// The user's name, where this is the join file of a user and not the cluster's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// Whether this is the join file of a hub, at which stores wait for those who want to reach them.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_hub: bool,
+    /// The join file of the hub through which this store is reached. It has no address of its own then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub through: Option<Box<Join>>,
     /// The name of this cluster; a new directory makes a new one.
     pub cluster: String,
     /// Directory of the dispatcher on its own machine, for commands that run there.
@@ -142,8 +144,7 @@ impl Identity {
     fn parts(
         &self,
     ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>, RootCertStore), IdentityError> {
-        let bad =
-            |e: &dyn std::fmt::Display| IdentityError::Certificates(line_of(&e.to_string()).to_string());
+        let bad = |e: &dyn std::fmt::Display| IdentityError::Damaged(line_of(&e.to_string()).to_string());
         let certificate =
             CertificateDer::from_pem_slice(self.certificate_pem.as_bytes()).map_err(|e| bad(&e))?;
         let key = PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes()).map_err(|e| bad(&e))?;
@@ -160,8 +161,7 @@ impl Identity {
 
     /// For the side that listens: accepts members, and users whose keys are known.
     pub fn server_config_with(&self, users: Arc<KnownKeys>) -> Result<Arc<ServerConfig>, IdentityError> {
-        let bad =
-            |e: &dyn std::fmt::Display| IdentityError::Certificates(line_of(&e.to_string()).to_string());
+        let bad = |e: &dyn std::fmt::Display| IdentityError::Damaged(line_of(&e.to_string()).to_string());
         let (chain, key, roots) = self.parts()?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
@@ -181,8 +181,7 @@ impl Identity {
 
     /// For the side that connects: proves membership, and talks only to members.
     pub fn client_config(&self) -> Result<Arc<ClientConfig>, IdentityError> {
-        let bad =
-            |e: &dyn std::fmt::Display| IdentityError::Certificates(line_of(&e.to_string()).to_string());
+        let bad = |e: &dyn std::fmt::Display| IdentityError::Damaged(line_of(&e.to_string()).to_string());
         let (chain, key, roots) = self.parts()?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_details(provider, Arc::new(WithinValidity))
@@ -301,6 +300,8 @@ impl Join {
             address_here: None,
             store: None,
             user: None,
+            is_hub: false,
+            through: None,
             cluster,
             dir,
             members: vec![],
@@ -312,10 +313,8 @@ impl Join {
     /// key.
     pub fn read(path: &Path) -> Result<Join, IdentityError> {
         let (join, _) = Join::read_any(path)?;
-        match join.store {
-            None => Ok(join),
-            Some(store) => Err(IdentityError::OfStore { path: path.display().to_string(), store }),
-        }
+        join.must_be(join.store.is_none() && !join.is_hub, path, "the join file of a dispatcher")?;
+        Ok(join)
     }
 
     /// The join file of a new user, and their key.
@@ -328,10 +327,25 @@ impl Join {
     /// Reads the join file of a store, in the same way; gives its text, too.
     pub fn read_of_store(path: &Path) -> Result<(Join, String), IdentityError> {
         let (join, text) = Join::read_any(path)?;
-        match join.store {
-            Some(_) => Ok((join, text)),
-            None => Err(IdentityError::OfDispatcher { path: path.display().to_string() }),
-        }
+        join.must_be(join.store.is_some(), path, "the one that `eyas store` writes")?;
+        Ok((join, text))
+    }
+
+    /// Reads the join file of a hub, in the same way.
+    pub fn read_of_hub(path: &Path) -> Result<Join, IdentityError> {
+        let (join, _) = Join::read_any(path)?;
+        join.must_be(join.is_hub, path, "the one that `eyas data hub` writes")?;
+        Ok(join)
+    }
+
+    fn must_be(&self, is: bool, path: &Path, needed: &'static str) -> Result<(), IdentityError> {
+        let kind = match &self.store {
+            _ if is => return Ok(()),
+            Some(store) => format!("the store `{}`", line_of(store)),
+            None if self.is_hub => "a hub".into(),
+            None => "a dispatcher".into(),
+        };
+        Err(IdentityError::OfAnother { path: path.display().to_string(), kind, needed })
     }
 
     fn read_any(path: &Path) -> Result<(Join, String), IdentityError> {
@@ -368,6 +382,10 @@ impl Join {
     pub fn write(&self, path: &Path) -> Result<(), IdentityError> {
         write_private(path, &serde_json::to_vec_pretty(self).expect("plain strings"))
     }
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 fn write_private(path: &Path, bytes: &[u8]) -> Result<(), IdentityError> {

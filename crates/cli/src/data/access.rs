@@ -4,6 +4,7 @@
 //! data set. With `mount` a data set, or all of them, are a directory for everybody of this user. Either way a byte is verified before
 //! a program sees it.
 
+use super::dead::refuse_dead;
 use super::open::{Opened, now_ms, open};
 use super::program::{OnSignal, Temporary, run};
 use super::put::{label_or_new, say_put, tags_of};
@@ -49,7 +50,8 @@ pub struct AccessArgs {
     /// Memory for parts of files that were read
     #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = some_bytes)]
     memory: u64,
-    /// The program and its arguments, which may name /eyas/KEY/PATH, /eyas/KEY@VERSION/PATH and /eyas/new/PATH
+    /// The program and its arguments, which may name /eyas/KEY/PATH, /eyas/KEY@VERSION/PATH and /eyas/new/PATH. The command ends with
+    /// the program's exit status, or with 128 and the number of the signal that ended it
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -108,7 +110,8 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
     let has_written = fs::read_dir(&new)?.next().is_some();
     let lost = if has_written { "; no data set was made" } else { "" };
     if !ended.success() {
-        let exit = if ended.asked { Exit::Interrupted } else { Exit::TasksFailed };
+        // A program that was asked to end may end well, and its work is not done.
+        let exit = if ended.asked { Exit::Interrupted } else { Exit::Own(ended.code()) };
         return Err(Fault::new(exit, format!("{program} ended with {}{lost}", ended.text())));
     }
     if n_unread > 0 {
@@ -160,6 +163,7 @@ fn make(args: &AccessArgs, tags: &[Tag], site: Option<String>, new: &Path) -> Re
 
 pub fn mount(args: &MountArgs) -> Result<Exit, Fault> {
     has_fuse()?;
+    refuse_dead(&args.directory)?;
     let key = match args.key.as_str() {
         "/" => None,
         key => Some(key.strip_prefix('/').unwrap_or(key).parse::<Key>()?),

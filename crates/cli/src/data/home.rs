@@ -19,7 +19,7 @@ pub fn provide() {
     eyas_storage::provide_data(Box::new(|| HOME.clone()));
 }
 
-fn access() -> eyas_catalog::Result<Access> {
+pub fn access() -> eyas_catalog::Result<Access> {
     let db = std::env::var(VARIABLE).ok().filter(|url| !url.is_empty());
     let url = url(db.as_deref()).map_err(|fault| Error::Conflict(fault.message))?;
     let catalog = Catalog::open(&url, now_ms()).map_err(|error| match error {

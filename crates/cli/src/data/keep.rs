@@ -1,12 +1,13 @@
 //! Verbs that keep the copies: sites, audit, repair.
 
+use super::dead::refuse_dead;
 use super::open::{self, Opened, caller, now_ms, open};
 use crate::args::some_bytes;
 use crate::print::{plural, size};
 use crate::{Exit, Fault, json};
 use clap::Args;
 use eyas_catalog::{
-    Catalog, Folder, Holding, Joining, Key, NewSite, Rebuilt, Repair, ShortFile, SiteState, reason_of,
+    Catalog, Folder, Holding, Joining, Key, NewSite, Rebuilt, Repair, ShortFile, Site, SiteState, reason_of,
 };
 use eyas_site::Remote;
 use eyas_text::{line_of, say, shown_path};
@@ -147,10 +148,20 @@ pub struct SiteArgs {
     json: bool,
 }
 
+/// A site as `--json` prints it.
+#[derive(serde::Serialize)]
+struct Listed {
+    #[serde(flatten)]
+    site: Site,
+    /// Whether it can be reached now, and is the site that the catalog knows.
+    answers: bool,
+}
+
 pub fn site(db: Option<&str>, args: &SiteArgs) -> Result<Exit, Fault> {
     let Opened { catalog, .. } = open(db)?;
     let how = if args.replace { Joining::Replaces } else { Joining::Comes };
     if let (Some(name), Some(dir)) = (&args.name, &args.dir) {
+        refuse_dead(dir)?;
         let folder = Folder::make(&std::path::absolute(dir)?, name)?;
         let (address, _) = located(dir)?;
         let domain = args.domain.as_deref();
@@ -175,10 +186,6 @@ pub fn site(db: Option<&str>, args: &SiteArgs) -> Result<Exit, Fault> {
         catalog.join_site(&caller(), &store, &new, how, now_ms())?;
     }
     let sites = catalog.sites()?;
-    if args.json {
-        json::write(&sites)?;
-        return Ok(Exit::Good);
-    }
     // Stores are asked all at once: one that is away answers late.
     let answers: Vec<bool> = std::thread::scope(|scope| {
         let ask = |name: String| {
@@ -188,6 +195,11 @@ pub fn site(db: Option<&str>, args: &SiteArgs) -> Result<Exit, Fault> {
         let asked: Vec<_> = sites.iter().map(|site| ask(site.name.clone())).collect();
         asked.into_iter().map(|answer| answer.join().unwrap_or(false)).collect()
     });
+    if args.json {
+        let all = sites.into_iter().zip(answers).map(|(site, answers)| Listed { site, answers });
+        json::write(&all.collect::<Vec<_>>())?;
+        return Ok(Exit::Good);
+    }
     for (site, answers) in sites.into_iter().zip(answers) {
         let keep = site.keep_bytes.map_or("no limit".to_owned(), size);
         let state = match site.state {

@@ -1,6 +1,5 @@
 //! A program that is run for the user, with the standard streams of the command; and a folder that vanishes with the command.
 
-use super::put::random;
 use crate::fault::bad;
 use crate::print::reason;
 use crate::runtimes::client_runtime;
@@ -34,7 +33,11 @@ impl Temporary {
 
     /// The same in another folder; `hint` says how a user chooses that one.
     pub fn below(folder: &Path, verb: &str, hint: &str) -> Result<Temporary, Fault> {
-        let name = format!("eyas-{verb}-{}-{:016x}", std::process::id(), random()?);
+        let name = format!(
+            "eyas-{verb}-{}-{:016x}",
+            std::process::id(),
+            u64::from_ne_bytes(eyas_data::random_bytes()?)
+        );
         let made = Temporary { path: folder.join(name) };
         make(&made.path).map_err(|fault| fault.hint(hint))?;
         Ok(made)
@@ -76,6 +79,8 @@ pub struct Running {
     pid: Option<u32>,
     /// When the program was asked to end.
     asked: Option<Instant>,
+    /// Nothing is unfinished any more.
+    is_whole: bool,
 }
 
 impl OnSignal {
@@ -97,10 +102,12 @@ impl OnSignal {
                 runtime.block_on(asked_to_end.next());
                 let mut running = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let Some(pid) = running.pid else {
-                    leave();
-                    remove_in_use(&top);
+                    if !running.is_whole {
+                        leave();
+                        remove_in_use(&top);
+                    }
                     say!("interrupted");
-                    std::process::exit(Exit::Interrupted as i32);
+                    std::process::exit(Exit::Interrupted.code().into());
                 };
                 running.asked.get_or_insert_with(Instant::now);
                 // SAFETY: a plain call; nobody has waited for the process yet, so the number is still its own.
@@ -122,10 +129,28 @@ impl OnSignal {
     }
 }
 
-/// Removes a folder in which another thread may still make files.
+/// What this command would leave half done: a signal that asks it to end has that removed first.
+pub struct Unfinished(OnSignal);
+
+impl Unfinished {
+    /// The file or folder at `path` is unfinished, and what `remove` takes away.
+    pub fn new(path: PathBuf, remove: impl Fn() + Send + 'static) -> Result<Unfinished, Fault> {
+        OnSignal::listen_and(path, remove).map(Unfinished)
+    }
+}
+
+impl Drop for Unfinished {
+    /// What is whole stays. A signal that is being answered ends this process.
+    fn drop(&mut self) {
+        self.0.lock().is_whole = true;
+    }
+}
+
+/// Removes a file, or a folder in which another thread may still make files.
 fn remove_in_use(top: &Path) {
     for _ in 0..100 {
-        if eyas_runner::sandbox::remove_tree(top).is_ok() && !top.exists() {
+        let _ = eyas_runner::sandbox::remove_tree(top);
+        if !top.exists() {
             return;
         }
         std::thread::sleep(LOOK);
@@ -141,6 +166,12 @@ pub struct Ended {
 impl Ended {
     pub fn success(&self) -> bool {
         self.status.success() && !self.asked
+    }
+
+    /// As a shell says how it ended: its exit status, or 128 and the number of the signal.
+    pub fn code(&self) -> u8 {
+        let signal = self.status.signal().map(|signal| 128 + signal);
+        self.status.code().or(signal).and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
     }
 
     pub fn text(&self) -> String {

@@ -1,13 +1,17 @@
 //! Verbs that change a data set or copy it to here.
 
+use super::dead::refuse_dead;
 use super::open::{Opened, open};
+use super::program::Unfinished;
 use crate::fault::bad;
 use crate::print::{plural, size};
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_catalog::{Caller, Catalog, Done, Key, Put, Rights, Site, SiteState, Subject, Tag, label_of};
+use eyas_catalog::{
+    Caller, Catalog, Done, Folder, Key, Put, Rights, Site, SiteState, Subject, Tag, label_of,
+};
 use eyas_text::{say, shown, shown_path};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 #[derive(Args)]
@@ -42,8 +46,17 @@ pub fn put(db: Option<&str>, args: PutArgs) -> Result<Exit, Fault> {
             "the site `{site}` gives up its copies and takes no more: name another one"
         )));
     }
+    args.sources.iter().try_for_each(|source| refuse_dead(source))?;
     let holding = catalog.holding(&site)?;
     let label = label_or_new(args.label.as_deref())?;
+    // A store drops by itself what was on its way.
+    let folder = catalog.sites()?.into_iter().find(|known| known.name == site && !known.is_store);
+    let folder = folder.and_then(|known| Folder::open(Path::new(&known.address)).ok());
+    let _unfinished = Unfinished::new(PathBuf::new(), move || {
+        if let Some(folder) = &folder {
+            folder.clear_own_incoming();
+        }
+    })?;
     let what = Put { sources: &args.sources, label: &label, copies: args.copies, tags: &tags, now_ms };
     let is_live = eyas_text::stderr_is_terminal();
     let mut last = Instant::now();
@@ -127,10 +140,12 @@ pub fn get(db: Option<&str>, args: &GetArgs) -> Result<Exit, Fault> {
         Some((key, path)) => (key.parse::<Key>()?, Some(path)),
         None => (args.key.parse::<Key>()?, None),
     };
+    refuse_dead(&args.target)?;
     let reader = catalog.reader(&caller, &key, now_ms)?;
     if std::fs::symlink_metadata(&args.target).is_ok() {
         return Err(bad(format!("{} is there already; nothing was copied", shown_path(&args.target))));
     }
+    let _unfinished = Unfinished::new(eyas_catalog::beside(&args.target), || {})?;
     if let Some(path) = path {
         reader.get(reader.file(path)?, &args.target)?;
         return Ok(Exit::Good);

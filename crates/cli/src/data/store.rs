@@ -1,5 +1,6 @@
 //! `eyas store`: a folder of this machine keeps copies of data sets for catalogs on other machines.
 
+use super::dead::refuse_dead;
 use crate::args::{address, host_port, rate, some_bytes};
 use crate::fault::bad;
 use crate::print::{plural, size};
@@ -10,9 +11,9 @@ use clap::Args;
 use eyas_catalog::{Folder, Holding};
 use eyas_runtime::address as places;
 use eyas_runtime::machine::host_name;
-use eyas_site::{Store, StoreOptions};
+use eyas_site::{AtHub, Store, StoreOptions};
 use eyas_text::{say, shown_path};
-use eyas_wire::identity::{Identity, Join};
+use eyas_wire::identity::{Identity, IdentityError, Join};
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,6 +36,10 @@ pub struct StoreArgs {
     /// Most bytes per second that it sends and receives, such as 1MB/s [default: no limit]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<u64>,
+    /// Listen nowhere, and keep a connection out to the hub that has written this file (`eyas data hub`): for a machine that nobody
+    /// can reach
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "advertise"])]
+    hub: Option<PathBuf>,
     /// Address to listen on; port 0 picks a free one, which stays the same when the store is started again
     #[arg(long, default_value = "0.0.0.0:0", value_name = "HOST:PORT", value_parser = host_port)]
     listen: String,
@@ -45,6 +50,7 @@ pub struct StoreArgs {
 
 /// Serves until a signal asks it to end.
 pub fn store(args: StoreArgs) -> Result<Exit, Fault> {
+    refuse_dead(&args.dir)?;
     let dir = std::path::absolute(&args.dir)?;
     let folder = match Folder::open(&dir) {
         // The name that a folder has stays, where no other is asked for.
@@ -55,44 +61,104 @@ pub fn store(args: StoreArgs) -> Result<Exit, Fault> {
             Folder::make(&dir, &name)?
         }
     };
-    let _lock = lock(&dir)?;
+    let _lock = lock(&dir, "store.lock", "eyas store")?;
     let name = folder.name().to_owned();
     let n_objects = folder.objects()?.len() as u64;
     let options = StoreOptions { keep_bytes: args.keep, rate_bytes_per_s: args.rate };
     let store = Arc::new(Store::new(folder, options)?);
-    let cannot = |error: eyas_wire::identity::IdentityError| Fault::new(Exit::Other, error);
     let identity = Identity::load_or_generate(&dir.join("identity.json")).map_err(cannot)?;
     let join_path = args.join.unwrap_or_else(|| dir.join("join.json"));
-    let port_before = Join::read_of_store(&join_path)
-        .ok()
-        .and_then(|(join, _)| join.address.rsplit_once(':')?.1.parse::<u16>().ok());
+    let holds = format!(
+        "it has {} of {}, of at most {}",
+        plural(n_objects, "object"),
+        size(store.held_bytes()),
+        args.keep.map_or("what the disk holds".to_owned(), size)
+    );
+    let ready = Ready { dir, name, identity, join_path, holds };
+    match args.hub {
+        Some(hub) => wait_at_hub(store, &ready, &hub),
+        None => listen(store, ready, &args.listen, args.advertise),
+    }
+}
+
+/// A store that can be served.
+struct Ready {
+    dir: PathBuf,
+    name: String,
+    identity: Identity,
+    join_path: PathBuf,
+    /// What it has and may keep.
+    holds: String,
+}
+
+impl Ready {
+    /// Its join file with this address, which is not written yet.
+    fn join(&self, address: String) -> Join {
+        let dir = self.dir.display().to_string();
+        let mut join = Join::new(address, self.name.clone(), dir, self.identity.clone());
+        join.store = Some(self.name.clone());
+        join
+    }
+
+    fn say_ready(&self, way: &str) {
+        say!("the site `{}` {way}; {}", self.name, self.holds);
+        say!("where the catalog is: eyas data site --join {}", shown_path(&self.join_path));
+    }
+}
+
+fn cannot(error: IdentityError) -> Fault {
+    Fault::new(Exit::Other, error)
+}
+
+/// Serves those who come to a hub.
+fn wait_at_hub(store: Arc<Store>, ready: &Ready, hub: &Path) -> Result<Exit, Fault> {
+    let hub = Join::read_of_hub(hub).map_err(|error| bad(error.to_string()))?;
+    // The host is where the copies are, for who asks which machine is close to them.
+    let mut join = ready.join(format!("{} through {}", host_name(), hub.address));
+    join.through = Some(Box::new(hub.clone()));
+    join.write(&ready.join_path).map_err(cannot)?;
     service_runtime().block_on(async {
-        let (listener, bound) = places::listen(&args.listen, &dir)
+        let mut asked = AskedToEnd::listen()?;
+        ready.say_ready(&format!("is reached through the hub at {}", hub.address));
+        let tell = |now: &AtHub| match now {
+            AtHub::Connected => say!("the site `{}` is connected to its hub", ready.name),
+            AtHub::Away(reason) => {
+                say!("the site `{}` is not connected: {reason}; it tries again by itself", ready.name);
+            }
+        };
+        tokio::select! {
+            served = store.serve_through(&hub, &ready.identity, &tell) => {
+                served.map_err(|error| Fault::new(Exit::Other, error)).map(|()| Exit::Good)
+            }
+            () = asked.next() => Ok(Exit::Good),
+        }
+    })
+}
+
+/// Serves those who come here.
+fn listen(store: Arc<Store>, ready: Ready, at: &str, advertise: Option<String>) -> Result<Exit, Fault> {
+    let Ready { dir, join_path, .. } = &ready;
+    let port_before = Join::read_of_store(join_path).ok().and_then(|(join, _)| {
+        join.address.rsplit_once(':')?.1.parse::<u16>().ok().filter(|_| join.through.is_none())
+    });
+    service_runtime().block_on(async {
+        let (listener, bound) = places::listen(at, dir)
             .await
-            .map_err(|error| Fault::new(Exit::Other, format!("cannot listen on {}: {error}", args.listen)))?;
+            .map_err(|error| Fault::new(Exit::Other, format!("cannot listen on {at}: {error}")))?;
         // A catalog knows a store by its port.
-        if let (Some(before), true) = (port_before, args.listen.ends_with(":0"))
+        if let (Some(before), true) = (port_before, at.ends_with(":0"))
             && before != bound.port()
         {
             say!(
                 "the port {before} that it had is not free: catalogs find it again after `eyas data site --join` with its new file"
             );
         }
-        let address = args.advertise.unwrap_or_else(|| places::advertised(bound));
-        let mut join = Join::new(address, name.clone(), dir.display().to_string(), identity.clone());
-        join.store = Some(name.clone());
-        join.write(&join_path).map_err(cannot)?;
+        let join = ready.join(advertise.unwrap_or_else(|| places::advertised(bound)));
+        join.write(join_path).map_err(cannot)?;
         let mut asked = AskedToEnd::listen()?;
-        say!(
-            "the site `{name}` answers at {}; it has {} of {}, of at most {}",
-            join.address,
-            plural(n_objects, "object"),
-            size(store.held_bytes()),
-            args.keep.map_or("what the disk holds".to_owned(), size)
-        );
-        say!("where the catalog is: eyas data site --join {}", shown_path(&join_path));
+        ready.say_ready(&format!("answers at {}", join.address));
         tokio::select! {
-            served = store.serve(listener, &identity) => {
+            served = store.serve(listener, &ready.identity) => {
                 served.map_err(|error| Fault::new(Exit::Other, error)).map(|()| Exit::Good)
             }
             () = asked.next() => Ok(Exit::Good),
@@ -106,9 +172,9 @@ fn label_like(host: &str) -> String {
     host.chars().map(allowed).collect()
 }
 
-/// One process serves a folder. The lock is the kernel's, and ends with the process.
-fn lock(dir: &Path) -> Result<File, Fault> {
-    let path = dir.join("store.lock");
+/// One process serves a folder; `command` is the one that does. The lock is the kernel's, and ends with the process.
+pub fn lock(dir: &Path, name: &str, command: &str) -> Result<File, Fault> {
+    let path = dir.join(name);
     let cannot = |error: std::io::Error| {
         Fault::new(
             Exit::Other,
@@ -119,7 +185,7 @@ fn lock(dir: &Path) -> Result<File, Fault> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
-            Err(bad(format!("another `eyas store` serves {} already", shown_path(dir))))
+            Err(bad(format!("another `{command}` serves {} already", shown_path(dir))))
         }
         Err(TryLockError::Error(error)) => Err(cannot(error)),
     }

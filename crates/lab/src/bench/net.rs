@@ -440,7 +440,7 @@ impl Cleaner {
             remove_namespaces(|pid| pid == std::process::id());
             // A node may still be ending; files that it leaves are in the folder for temporary files.
             let _ = eyas_runner::sandbox::remove_tree(&dir);
-            std::process::exit(Exit::Interrupted as i32);
+            std::process::exit(Exit::Interrupted.code().into());
         })?;
         Ok(cleaner)
     }

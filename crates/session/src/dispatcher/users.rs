@@ -238,7 +238,10 @@ impl<O: Outside> Session<O> {
         lines
             .insert(String::new(), UserLine { rights: ClusterRights::ALL, weight: 1, ..UserLine::default() });
         for share in self.core.user_shares() {
-            // Runs of a user who was removed go on.
+            // Of a user who was removed, what runs is still theirs.
+            if !lines.contains_key(&*share.name) && share.n_ready + share.n_slots == 0 {
+                continue;
+            }
             let line = lines.entry(share.name.to_string()).or_default();
             (line.n_ready, line.n_slots, line.used_slot_ns) =
                 (share.n_ready, share.n_slots, share.used_slot_ns);

@@ -33,7 +33,7 @@ pub fn at_data_job(args: &AtDataJobArgs) -> Result<Exit, Fault> {
     let host = std::env::var("SLURMD_NODENAME").unwrap_or_else(|_| host_name());
     let mut report = Report { host, fetched: vec![], damaged: vec![], fault: None };
     let done = carry_out(&plan, &mut report);
-    report.fault = done.err().map(|fault| (fault.exit as i32, fault.message, fault.hint));
+    report.fault = done.err().map(|fault| (fault.exit.code().into(), fault.message, fault.hint));
     let ended = if report.fault.is_some() { Exit::TasksFailed } else { Exit::Good };
     plan::write(&args.plan.with_file_name("report.json"), &report)?;
     Ok(ended)

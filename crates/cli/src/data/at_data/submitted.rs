@@ -345,6 +345,6 @@ fn say_report(id: &str, report: &Report) {
 fn exit_of(number: i32) -> Exit {
     [Exit::BadInput, Exit::Cluster, Exit::Other, Exit::Interrupted]
         .into_iter()
-        .find(|exit| *exit as i32 == number)
+        .find(|exit| i32::from(exit.code()) == number)
         .unwrap_or(Exit::TasksFailed)
 }
