@@ -19,8 +19,9 @@ const NAME: &str = "eyas-bench";
 /// Bytes that a link may send at once after silence. With fewer, the timer of the bucket would limit the
 /// rate.
 const BURST: &str = "256kb";
-/// Runs a command with the hosts file `$0`. `ip netns exec` would hide the control groups of this machine.
-const WITH_HOSTS: &str = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
+/// Runs a command with the hosts file `$0` under the host's name `$1`, which the tools of Globus look up. `ip netns exec` would
+/// hide the control groups of this machine.
+const AS_HOST: &str = "mount --bind \"$0\" /etc/hosts && hostname \"$1\" && shift && exec \"$@\"";
 
 pub fn address_of(machine: u32) -> Ipv4Addr {
     let [high, low] = u16::try_from(machine + 10).expect("a few machines").to_be_bytes();
@@ -77,7 +78,8 @@ impl Spaces {
     pub fn command(&self, machine: u32, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", name(&machine)));
-        command.args(["unshare", "--mount", "sh", "-c", WITH_HOSTS]).arg(&self.hosts).arg(program);
+        command.args(["unshare", "--uts", "--mount", "sh", "-c", AS_HOST]).arg(&self.hosts);
+        command.arg(format!("x{machine}")).arg(program);
         // SAFETY: the closure only calls functions that are safe after a fork, and `set` is initialised by sigemptyset before
         // it is used. The signals that the cleaner waits for are blocked in this process, and would stay so in the command.
         unsafe {

@@ -73,7 +73,8 @@ pub fn run(tuple: &Tuple, spaces: &Spaces, places: &Places<'_>, dir: &Path) -> R
         command.args(["--name", &name, "--host", &name, "--host", &address.to_string()]);
         // The namespaces are a network that nobody else is on.
         command.args(["--data-listen", &format!("{address}:0"), "--data-plane", "signed"]);
-        command.args(["--slots", &slots.to_string()]);
+        // A server that does not answer is a fault of the benchmark, which is better known soon.
+        command.args(["--slots", &slots.to_string(), "--home-wait", "10s"]);
         if let Some(layout) = &found.in_place {
             command.arg("--home-local").arg(layout.join(&name));
         }
