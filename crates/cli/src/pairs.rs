@@ -24,7 +24,9 @@ use crate::running::{self, run_list, what_is_left};
 use crate::{Exit, Fault, connect, map, runtimes};
 use clap::Args;
 use eyas_core::array::{Command as TaskCommand, GatherHint, Hint, Hints, TaskSpec};
-use eyas_core::pairs::{self, Chunk, Item, Machine, PAIR_NS_ASSUMED, Refusal, Shape, Sizes, TILE_NS_MAX, Tiling};
+use eyas_core::pairs::{
+    self, Chunk, Item, Machine, PAIR_NS_ASSUMED, Refusal, Shape, Sizes, TILE_NS_MAX, Tiling,
+};
 use eyas_storage::{Homes, HomesConfig, Location};
 use eyas_tasklist::{FileSet, TaskList, find_set, fold_tasks, name_of_file};
 use eyas_text::{shown, shown_path};

@@ -814,9 +814,11 @@ def main() -> int:
             live = Live({name: Path(path) for name, _, path in pairs})
             n_drawn = draw_into(Path(what), live, live_figures(live.names))
         elif is_template:
+            # That module knows this one by its name, under which this is another copy when it is run as a program.
+            from eyas import figures as named
             from eyas.figures_pairs import Template, template_figures
 
-            n_drawn = draw_into(Path(words[1]), Template(Path(what)), template_figures())
+            n_drawn = named.draw_into(Path(words[1]), Template(Path(what)), template_figures())
         else:
             n_drawn = draw_all(Path(what))
     except ModuleNotFoundError as error:

@@ -44,7 +44,12 @@ class Template(Results):
 
 
 def curve(
-    access: str, machines: str, replicas: int = 1, chunk: int = 287, assignments: int = 8, compares: bool = False
+    access: str,
+    machines: str,
+    replicas: int = 1,
+    chunk: int = 287,
+    assignments: int = 8,
+    compares: bool = False,
 ) -> Curve:
     return {
         "access": access,
@@ -67,7 +72,9 @@ def lines(axes: Any, results: Template, curves: Sequence[tuple[str, Curve]], tit
         middle = [t for _, (t, _, _) in found]
         around = [[t - least for _, (t, least, _) in found], [most - t for _, (t, _, most) in found]]
         workers = [n for n, _ in found]
-        axes.errorbar(workers, middle, yerr=around, marker="o", ms=3, lw=1.2, capsize=2, color=f"C{i}", label=label)
+        axes.errorbar(
+            workers, middle, yerr=around, marker="o", ms=3, lw=1.2, capsize=2, color=f"C{i}", label=label
+        )
     if not n_drawn:
         raise Missing(title)
     finish(axes, title, "t_c (s)")
@@ -106,7 +113,9 @@ def local(axes: Any, results: Template) -> None:
 
 
 def gridftp(axes: Any, results: Template) -> None:
-    curves = [(f"{machines}, GridFTP", curve("gridftp", machines)) for machines in ("C1", "C2", "C3", "C4", "C5")]
+    curves = [
+        (f"{machines}, GridFTP", curve("gridftp", machines)) for machines in ("C1", "C2", "C3", "C4", "C5")
+    ]
     curves += [(f"{machines}, placed by data", curve("placed", machines)) for machines in ("C4", "C5")]
     lines(axes, results, curves, "(b) 287 MB, GridFTP")
 
@@ -176,7 +185,9 @@ def parts(axes: Any, results: Template) -> None:
         ("compute", "#5aa469", "t_compute"),
         ("rest", "#dddddd", "t_rest"),
     ]
-    found = [(named(m, r), results.times(curve("hdfs", m, r, chunk=144, compares=True)).get(2)) for m, r in STORED]
+    found = [
+        (named(m, r), results.times(curve("hdfs", m, r, chunk=144, compares=True)).get(2)) for m, r in STORED
+    ]
     rows = [(name, times) for name, times in found if times]
     if not rows:
         raise Missing("parts")
@@ -229,7 +240,9 @@ def template_figures() -> dict[str, Draw]:
         "miceli-fig-4": two(one_and_two, three),
         "miceli-fig-5": two(null, parts),
         "miceli-fig-6": two(
-            differences(whole_less_half, "(a) (t_c(287 MB) \u2212 t_c(144 MB)) \u00d7 N_w", "\u0394t_c \u00d7 N_w (s)"),
+            differences(
+                whole_less_half, "(a) (t_c(287 MB) \u2212 t_c(144 MB)) \u00d7 N_w", "\u0394t_c \u00d7 N_w (s)"
+            ),
             differences(overhead, "(b) 2 \u00d7 t_c(144 MB) \u2212 t_c(287 MB)", "t_OH (s)"),
         ),
         "miceli-fig-7": two(lowest, three_machines),

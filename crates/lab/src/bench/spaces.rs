@@ -189,10 +189,9 @@ fn ip(arguments: &[&str]) -> Result<(), Fault> {
 
 /// Runs a tool of iproute2 and gives its output.
 fn tool(program: &str, arguments: &[&str]) -> Result<String, Fault> {
-    let output =
-        Command::new(program).args(arguments).stdin(Stdio::null()).output().map_err(|e| {
-            failed(format!("cannot run `{program}`: {e}")).hint("`ip` and `tc` are in the package iproute2")
-        })?;
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().map_err(|e| {
+        failed(format!("cannot run `{program}`: {e}")).hint("`ip` and `tc` are in the package iproute2")
+    })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }

@@ -62,9 +62,9 @@ struct Claims<'a> {
 impl Claims<'_> {
     /// t_c of one curve beside that of another one.
     fn beside(&mut self, what: &str, ours: Curve, beside: &'static str, other: Curve, paper: &'static str) {
-        let both = COUNTS.iter().filter_map(|n| {
-            Some((ours.find(self.outcomes, *n)?.t_c, other.find(self.outcomes, *n)?.t_c))
-        });
+        let both = COUNTS
+            .iter()
+            .filter_map(|n| Some((ours.find(self.outcomes, *n)?.t_c, other.find(self.outcomes, *n)?.t_c)));
         let (ours, others): (Vec<f64>, Vec<f64>) = both.unzip();
         if ours.is_empty() {
             return;
@@ -145,8 +145,7 @@ fn figure_5(claims: &mut Claims<'_>) {
         let name = format!("5: {machines:?}, r = {replicas}, genomes compared");
         claims.beside(&name, compared, "only read", null, "above 1, by overhead");
     }
-    let all: Vec<Times> =
-        claims.outcomes.0.values().filter(|o| o.tuple.compares).map(|o| o.times).collect();
+    let all: Vec<Times> = claims.outcomes.0.values().filter(|o| o.tuple.compares).map(|o| o.times).collect();
     if !all.is_empty() {
         let of = |part: fn(&Times) -> f64| median(&all.iter().map(part).collect::<Vec<f64>>());
         let row = Row::new("5: t_compute, all configurations", of(|t| t.t_compute), "s");

@@ -25,6 +25,7 @@ use run::Times;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::time::Instant;
 use tuple::{Access, FIGURES, Tuple, experiments};
 
 /// Machine 0 has the dispatcher, the client and the name node, and the paper's machines are 1 to 3.
@@ -42,6 +43,9 @@ pub struct TemplateArgs {
     /// How often each experiment is run; the figures are medians
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
     rounds: u32,
+    /// Begin no further experiment after so many minutes; each is run once in any case
+    #[arg(long, value_name = "N")]
+    minutes: Option<u64>,
     /// Files are smaller than the paper's by this factor
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     scale: u64,
@@ -121,7 +125,8 @@ pub fn bench(args: &TemplateArgs) -> Result<Exit, Fault> {
     })
 }
 
-/// The rounds are outermost, so that a busy minute of the machine falls on all experiments.
+/// The rounds are outermost, so that a busy minute of the machine falls on all experiments. Before them each server is used once,
+/// because the first requests of a JVM take seconds.
 fn measure(
     args: &TemplateArgs,
     dir: &std::path::Path,
@@ -132,8 +137,22 @@ fn measure(
     let spaces = Spaces::make(dir, N_MACHINES, args.link)?;
     let mut places = Places::make(&spaces, dir, scale, &args.hadoop, tuples)?;
     let mut all: BTreeMap<Tuple, Vec<Times>> = BTreeMap::new();
+    let mut used = BTreeSet::new();
+    for tuple in tuples {
+        if !matches!(tuple.access, Access::Local | Access::Placed)
+            && used.insert((tuple.access, tuple.machines.that_store()))
+        {
+            note(&format!("warming up: {tuple}"));
+            run::run(tuple, &spaces, &places, &dir.join("run"))?;
+        }
+    }
+    let begun = Instant::now();
+    let is_late = || args.minutes.is_some_and(|n| begun.elapsed().as_secs() >= 60 * n);
     for round in 1..=rounds {
         for tuple in tuples {
+            if round > 1 && is_late() {
+                break;
+            }
             places.check()?;
             let times = run::run(tuple, &spaces, &places, &dir.join("run"))?;
             note(&format!("round {round} of {rounds}: {tuple}: {:.2} s", times.t_c));
@@ -152,8 +171,20 @@ fn measure(
 fn sheet(outcomes: &Outcomes) -> String {
     let mut text = format!(
         "{:5} {:12} {:6} {:>3} {:>2} {:>3}  {:>6} {:>13} {:>7} {:>6} {:>6} {:>9} {:>6} {:>8}\n",
-        "M_c", "fs, m", "c_s", "N_c", "r", "N_w", "t_c", "least, most", "t_setup", "t_x", "t_I/O", "t_compute",
-        "t_rest", "links MB"
+        "M_c",
+        "fs, m",
+        "c_s",
+        "N_c",
+        "r",
+        "N_w",
+        "t_c",
+        "least, most",
+        "t_setup",
+        "t_x",
+        "t_I/O",
+        "t_compute",
+        "t_rest",
+        "links MB"
     );
     for Outcome { tuple, times, all_t_c } in outcomes.0.values() {
         let (least, most) = (all_t_c[0], all_t_c[all_t_c.len() - 1]);

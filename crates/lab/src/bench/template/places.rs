@@ -46,7 +46,12 @@ pub struct Part<'a> {
 
 impl<'a> Part<'a> {
     /// `command` is one that `spaces` made. What it prints goes to `log`.
-    pub fn start(spaces: &'a Spaces, name: &str, command: &mut Command, log: PathBuf) -> Result<Part<'a>, Fault> {
+    pub fn start(
+        spaces: &'a Spaces,
+        name: &str,
+        command: &mut Command,
+        log: PathBuf,
+    ) -> Result<Part<'a>, Fault> {
         let out = std::fs::File::create(&log)?;
         let child = command
             .stdin(Stdio::null())
@@ -146,9 +151,8 @@ pub fn lacks(access: Access, hadoop: &Path) -> Option<String> {
     }
     let is_hdfs = matches!(access, Access::Hdfs | Access::HdfsPlaced);
     let has_classes = std::fs::read_dir(hadoop).is_ok_and(|mut files| files.next().is_some());
-    (is_hdfs && !has_classes).then(|| {
-        format!("Hadoop's classes are not in {} (--hadoop says where they are)", hadoop.display())
-    })
+    (is_hdfs && !has_classes)
+        .then(|| format!("Hadoop's classes are not in {} (--hadoop says where they are)", hadoop.display()))
 }
 
 impl<'a> Places<'a> {
@@ -238,7 +242,11 @@ impl<'a> Places<'a> {
     pub fn locate(&self, tuple: &Tuple) -> Found {
         let layout = self.layout(tuple);
         let on_disk = |is_first, n| {
-            layout.join(format!("x{}", tuple.machine_of(n))).join(file_name(is_first, n)).display().to_string()
+            layout
+                .join(format!("x{}", tuple.machine_of(n)))
+                .join(file_name(is_first, n))
+                .display()
+                .to_string()
         };
         let chunk = tuple.chunk.megabytes();
         let mut env = vec![("EYAS_HOMES", self.dir.join("eyas.toml").display().to_string())];
@@ -286,7 +294,9 @@ impl<'a> Places<'a> {
         let name = format!("GridFTP on x{machine}");
         let log = self.dir.join(format!("gridftp-{machine}.log"));
         let mut part = Part::start(self.spaces, &name, &mut command, log)?;
-        part.wait(&|| Ok(self.curl(machine, &["-sSI", &format!("ftp://{address}:{GRIDFTP_PORT}/")]).is_ok()))?;
+        part.wait(&|| {
+            Ok(self.curl(machine, &["-sSI", &format!("ftp://{address}:{GRIDFTP_PORT}/")]).is_ok())
+        })?;
         self.parts.push(part);
         Ok(())
     }
@@ -439,7 +449,9 @@ impl<'a> Places<'a> {
         let output = command.args(["--noproxy", "*"]).args(arguments).stdin(Stdio::null()).output()?;
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-            false => Err(failed(format!("`curl` failed: {}", String::from_utf8_lossy(&output.stderr).trim()))),
+            false => {
+                Err(failed(format!("`curl` failed: {}", String::from_utf8_lossy(&output.stderr).trim())))
+            }
         }
     }
 

@@ -61,8 +61,7 @@ pub fn run(tuple: &Tuple, spaces: &Spaces, places: &Places<'_>, dir: &Path) -> R
     let mut dispatcher = at(0);
     dispatcher.args(["dispatcher", "--listen", &format!("{}:0", address_of(0))]).arg("--dir").arg(&state);
     dispatcher.args(["--placement", tuple.access.placement()]);
-    let mut dispatcher =
-        Part::start(spaces, "the dispatcher", &mut dispatcher, dir.join("dispatcher.log"))?;
+    let mut dispatcher = Part::start(spaces, "the dispatcher", &mut dispatcher, dir.join("dispatcher.log"))?;
     dispatcher.wait(&|| Ok(join.is_file()))?;
     let mut executors = vec![];
     let workers = tuple.machines.workers(tuple.workers);
