@@ -77,8 +77,8 @@ def lines(axes: Any, results: Template, curves: Sequence[tuple[str, Curve]], tit
         )
     if not n_drawn:
         raise Missing(title)
-    finish(axes, title, "t_c (s)")
     axes.set_ylim(0, None)
+    finish(axes, title, "t_c (s)")
 
 
 def finish(axes: Any, title: str, ylabel: str) -> None:
@@ -86,7 +86,10 @@ def finish(axes: Any, title: str, ylabel: str) -> None:
     axes.minorticks_off()
     axes.set_title(title, fontsize=9)
     axes.set(xlabel="workers N_w", ylabel=ylabel)
-    axes.legend(fontsize=6)
+    # Room for the legend above all lines.
+    least, most = axes.get_ylim()
+    axes.set_ylim(least, most + 0.3 * (most - least))
+    axes.legend(fontsize=6, ncols=2, loc="upper center")
 
 
 def named(machines: str, replicas: int) -> str:
