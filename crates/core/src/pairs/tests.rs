@@ -78,7 +78,7 @@ fn small_tiles_come_last_and_have_a_lower_priority() {
     assert!(priorities[8..].iter().all(|p| *p == -2));
     let pairs = |tile: &Tile| tile.n_pairs(Shape::Two);
     assert!(tiling.tiles[8..].iter().map(pairs).max() < tiling.tiles[4..8].iter().map(pairs).min());
-    let grid = super::grid(&sizes, 10, &machine(4, 1, 1 << 30, 1)).unwrap();
+    let grid = super::grid(&sizes, Chunk { rows: 10, columns: 10 }, &machine(4, 1, 1 << 30, 1)).unwrap();
     assert_eq!((grid.n_of.block, grid.tiles.len(), grid.priority(15)), (16, 16, 0));
 }
 
