@@ -297,6 +297,14 @@ impl<'a> Places<'a> {
         part.wait(&|| {
             Ok(self.curl(machine, &["-sSI", &format!("ftp://{address}:{GRIDFTP_PORT}/")]).is_ok())
         })?;
+        let hosts = self.dir.join("hosts");
+        if self
+            .curl(machine, &["-sSI", &format!("ftp://{address}:{GRIDFTP_PORT}/{}", hosts.display())])
+            .is_err()
+        {
+            let text = format!("GridFTP, which runs as `nobody`, cannot read below `{}`", self.dir.display());
+            return Err(failed(text).hint("choose a folder that everybody may open, with --dir"));
+        }
         self.parts.push(part);
         Ok(())
     }
