@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from harness import Run, need_program
+from harness import ROOT, Run, need_program
 
 
 @pytest.fixture(autouse=True)
@@ -55,3 +57,15 @@ def test_figure_3_is_measured_and_its_time_is_split(lab: Run, tmp_path: Path) ->
 def test_a_figure_is_asked_for(lab: Run) -> None:
     assert "--figure" in lab("bench", "template", status=2).stderr
     assert "3..=7" in lab("bench", "template", "--figure", "2", status=2).stderr
+
+
+def test_the_figures_of_the_page_are_drawn_from_its_numbers(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    numbers = ROOT / "docs" / "results" / "all-pairs.json"
+    command = [sys.executable, "-m", "eyas.figures", "--template", str(tmp_path), str(numbers)]
+    env = os.environ | {"PYTHONPATH": str(ROOT / "python" / "src")}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=120)
+    assert done.stdout == "5 figures\n", done
+    drawn = sorted(path.name for path in tmp_path.iterdir())
+    assert drawn == [f"miceli-fig-{n}.svg" for n in range(3, 8)]
+    assert "C4, r = 2" in (tmp_path / "miceli-fig-4.svg").read_text()
