@@ -9,7 +9,7 @@ store and a Chirp server with the same files. Each way to a file is tried on the
 
     eyas to memory     `eyas access -- cat /eyas/KEY/file`, whose output is thrown away
     eyas to disk       `eyas data get KEY/file`
-    chirp to memory    `chirp_get` to /dev/null
+    chirp to memory    `chirp_get` to standard output, which nobody reads
     chirp to disk      `chirp_get` to a file
     folder to memory   the first one, where the site is a folder and not a store (local only)
     cat, cp            of a plain file (local only)
@@ -84,7 +84,7 @@ def ways(eyas: Path, folder: Path, address: str, with_chirp: bool) -> list[Way]:
     if with_chirp:
         chirp = ("chirp_get", "-a", "address", f"{address}:{CHIRP_PORT}", "/{size}")
         listed += [
-            Way("chirp", False, False, (*chirp, "/dev/null"), "#b24a3b"),
+            Way("chirp", False, False, (*chirp, "-"), "#b24a3b"),
             Way("chirp", True, False, (*chirp, "{target}"), "#b24a3b"),
         ]
     return listed

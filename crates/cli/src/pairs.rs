@@ -24,7 +24,9 @@ use crate::running::{self, run_list, what_is_left};
 use crate::{Exit, Fault, connect, map, runtimes};
 use clap::Args;
 use eyas_core::array::{Command as TaskCommand, GatherHint, Hint, Hints, TaskSpec};
-use eyas_core::pairs::{self, Item, Machine, PAIR_NS_ASSUMED, Refusal, Shape, Sizes, TILE_NS_MAX, Tiling};
+use eyas_core::pairs::{
+    self, Chunk, Item, Machine, PAIR_NS_ASSUMED, Refusal, Shape, Sizes, TILE_NS_MAX, Tiling,
+};
 use eyas_storage::{Homes, HomesConfig, Location};
 use eyas_tasklist::{FileSet, TaskList, find_set, fold_tasks, name_of_file};
 use eyas_text::{shown, shown_path};
@@ -65,9 +67,10 @@ pub struct PairsArgs {
     /// A pair that fails fails its task, and so the run [default: only its own cell stays empty]
     #[arg(long)]
     pub strict: bool,
-    /// Items of each set in one task; a task computes all pairs of them [default: chosen by caches, sizes and slots]
-    #[arg(long, value_name = "ITEMS", value_parser = clap::value_parser!(u32).range(1..))]
-    pub chunk: Option<u32>,
+    /// Items of each set in one task, such as 20, or of the first and of the second, such as 1x40; a task computes all pairs of
+    /// them [default: chosen by caches, sizes and slots]
+    #[arg(long, value_name = "ITEMS", value_parser = chunk)]
+    pub chunk: Option<Chunk>,
     /// How long the program takes for a pair, for the choice of tasks [default: 100ms is assumed]
     #[arg(long, value_name = "TIME", value_parser = crate::args::duration)]
     pub pair_time: Option<u64>,
@@ -309,7 +312,7 @@ impl Sets {
     }
 
     /// What the tiles of a plan are made for: the same sets give the same text.
-    fn digest(&self, chunk: Option<u32>) -> String {
+    fn digest(&self, chunk: Option<Chunk>) -> String {
         let mut hasher = blake3::Hasher::new();
         for set in [Some(&self.a), self.b.as_ref()] {
             hasher.update(b"\0\0");
@@ -319,7 +322,11 @@ impl Sets {
                 hasher.update(b"\0");
             }
         }
-        hasher.update(format!("{:?} {chunk:?}", self.sizes.shape()).as_bytes());
+        let chunk = match chunk {
+            Some(Chunk { rows, columns }) if rows != columns => format!("{rows}x{columns}"),
+            square => format!("{:?}", square.map(|chunk| chunk.rows)),
+        };
+        hasher.update(format!("{:?} {chunk}", self.sizes.shape()).as_bytes());
         hasher.finalize().to_hex()[..32].to_owned()
     }
 
@@ -445,6 +452,15 @@ fn refused(refusal: Refusal, sets: &Sets) -> Fault {
         ))
         .hint("give a smaller --chunk or a larger --cache, or leave out --chunk"),
         Refusal::TooMany => bad("the sets have more than 4,503,599,627,370,496 pairs"),
+    }
+}
+
+/// Reads `20` or `1x40`.
+fn chunk(text: &str) -> Result<Chunk, String> {
+    let (rows, columns) = text.split_once('x').unwrap_or((text, text));
+    match (rows.parse(), columns.parse()) {
+        (Ok(rows @ 1..), Ok(columns @ 1..)) => Ok(Chunk { rows, columns }),
+        _ => Err("a chunk is a number of items, such as 20, or two such numbers, such as 1x40".into()),
     }
 }
 

@@ -2,7 +2,8 @@
 
 `python -m eyas.figures DIR` draws the results of `eyas-lab repro`, `python -m eyas.figures --reports DIR NAME=report.json ...`
 draws live runs from the JSON files of `eyas report`: each run's course (as figures 17 to 23), and all of them side by side (figures 24 to
-28); the first run is what the others are compared with.
+28); the first run is what the others are compared with. `python -m eyas.figures --template DIR FILE` draws what `eyas-lab bench template`
+wrote (`eyas.figures_pairs`).
 
 In: `DIR/results.json` and `DIR/timings.json`, as `eyas-lab repro` writes them. Out: `DIR/figures/*.svg`, each a few tens of
 kilobytes, the same bytes from the same results and the same matplotlib. A figure whose experiments were not run is left
@@ -801,15 +802,23 @@ def draw_into(target: Path, results: Results, all_of: dict[str, Draw]) -> int:
 def main() -> int:
     words = sys.argv[1:]
     is_live = words[:1] == ["--reports"]
-    if not words or (len(words) > 1 and not (is_live and len(words) > 2)):
-        print("usage: python -m eyas.figures DIR | --reports DIR NAME=report.json ...", file=sys.stderr)
+    is_template = words[:1] == ["--template"] and len(words) == 3
+    if not words or (len(words) > 1 and not (is_live and len(words) > 2) and not is_template):
+        usage = "DIR | --reports DIR NAME=report.json ... | --template DIR template.json"
+        print(f"usage: python -m eyas.figures {usage}", file=sys.stderr)
         return 2
-    what = words[1] if is_live else words[0]
+    what = words[1] if is_live else words[-1]
     try:
         if is_live:
             pairs = (word.partition("=") for word in words[2:])
             live = Live({name: Path(path) for name, _, path in pairs})
             n_drawn = draw_into(Path(what), live, live_figures(live.names))
+        elif is_template:
+            # That module knows this one by its name, under which this is another copy when it is run as a program.
+            from eyas import figures as named
+            from eyas.figures_pairs import Template, template_figures
+
+            n_drawn = named.draw_into(Path(words[1]), Template(Path(what)), template_figures())
         else:
             n_drawn = draw_all(Path(what))
     except ModuleNotFoundError as error:
@@ -817,6 +826,7 @@ def main() -> int:
         return 1
     except (OSError, KeyError, ValueError, ZeroDivisionError) as error:
         wrote = "eyas report writes of a run with tasks" if is_live else "eyas-lab repro writes"
+        wrote = "eyas-lab bench template writes" if is_template else wrote
         print(f"error: {what} does not hold what {wrote}: {error!r}", file=sys.stderr)
         return 1
     print(f"{n_drawn} figures")

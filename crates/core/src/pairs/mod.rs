@@ -251,18 +251,29 @@ fn is_worth(machine: &Machine, n_pairs: u64) -> bool {
     n_pairs.saturating_mul(machine.pair_ns) >= WORTH_A_TASK * TASK_NS * u64::from(KEPT_BACK)
 }
 
-/// Tiles of `chunk` × `chunk` items, at the edges of fewer, row by row.
-pub fn grid(sizes: &Sizes, chunk: u32, machine: &Machine) -> Result<Tiling, Refusal> {
+/// How many items of each set a tile of a plain grid has, each at least 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Chunk {
+    pub rows: u32,
+    pub columns: u32,
+}
+
+impl Chunk {
+    /// The parts of a side of `whole` items that are `step` long; the last one may be shorter.
+    fn parts(whole: u32, step: u32) -> impl Iterator<Item = (u32, u32)> {
+        let step = step.max(1);
+        (0..whole).step_by(step as usize).map(move |start| (start, start.saturating_add(step).min(whole)))
+    }
+}
+
+/// Tiles of the size of `chunk`, at the edges of fewer items, row by row.
+pub fn grid(sizes: &Sizes, chunk: Chunk, machine: &Machine) -> Result<Tiling, Refusal> {
     let (whole, _) = check(sizes)?;
     let shape = sizes.shape();
-    let starts = |end: u32| (0..end).step_by(chunk.max(1) as usize);
-    let end = |start: u32, end: u32| start.saturating_add(chunk.max(1)).min(end);
     let mut tiles = vec![];
-    for row in starts(whole.rows.1) {
-        for column in starts(whole.columns.1) {
-            let rect =
-                Rect { rows: (row, end(row, whole.rows.1)), columns: (column, end(column, whole.columns.1)) };
-            let rect = rect.trimmed(shape);
+    for rows in Chunk::parts(whole.rows.1, chunk.rows) {
+        for columns in Chunk::parts(whole.columns.1, chunk.columns) {
+            let rect = Rect { rows, columns }.trimmed(shape);
             if rect.n_pairs(shape) == 0 {
                 continue;
             }

@@ -6,8 +6,8 @@ fn plan(sizes: &Sizes, machine: &Machine) -> Result<Vec<Tile>, Refusal> {
     super::plan(sizes, machine).map(|tiling| tiling.tiles)
 }
 
-fn grid(sizes: &Sizes, chunk: u32, machine: &Machine) -> Result<Vec<Tile>, Refusal> {
-    super::grid(sizes, chunk, machine).map(|tiling| tiling.tiles)
+fn grid(sizes: &Sizes, (rows, columns): (u32, u32), machine: &Machine) -> Result<Vec<Tile>, Refusal> {
+    super::grid(sizes, Chunk { rows, columns }, machine).map(|tiling| tiling.tiles)
 }
 
 fn machine(n_nodes: u32, n_slots: u32, cache_bytes: u64, pair_ns: u64) -> Machine {
@@ -78,7 +78,7 @@ fn small_tiles_come_last_and_have_a_lower_priority() {
     assert!(priorities[8..].iter().all(|p| *p == -2));
     let pairs = |tile: &Tile| tile.n_pairs(Shape::Two);
     assert!(tiling.tiles[8..].iter().map(pairs).max() < tiling.tiles[4..8].iter().map(pairs).min());
-    let grid = super::grid(&sizes, 10, &machine(4, 1, 1 << 30, 1)).unwrap();
+    let grid = super::grid(&sizes, Chunk { rows: 10, columns: 10 }, &machine(4, 1, 1 << 30, 1)).unwrap();
     assert_eq!((grid.n_of.block, grid.tiles.len(), grid.priority(15)), (16, 16, 0));
 }
 
@@ -137,17 +137,21 @@ fn what_cannot_be_planned_is_refused() {
     assert_eq!(plan(&Sizes::own(&[], true), &machine), Err(Refusal::Empty { is_first: true }));
     let refused = plan(&Sizes::two(&[10, 60], &[50]), &machine).unwrap_err();
     assert_eq!(refused, Refusal::TooLarge { row: 1, column: 0, bytes: 110, cache_bytes: 100 });
-    let refused = grid(&Sizes::two(&[10; 8], &[10; 8]), 8, &machine).unwrap_err();
+    let refused = grid(&Sizes::two(&[10; 8], &[10; 8]), (8, 8), &machine).unwrap_err();
     assert_eq!(refused, Refusal::ChunkTooLarge { bytes: 160, cache_bytes: 100 });
 }
 
 #[test]
 fn a_grid_has_the_chunk_size_that_was_given() {
     let sizes = Sizes::two(&[1; 5], &[1; 3]);
-    let tiles = grid(&sizes, 2, &machine(1, 1, 100, 1)).unwrap();
+    let tiles = grid(&sizes, (2, 2), &machine(1, 1, 100, 1)).unwrap();
     check_tiles(&sizes, &tiles);
     assert_eq!(tiles.len(), 6);
     assert_eq!(tiles[5].rects, [Rect { rows: (4, 5), columns: (2, 3) }]);
+    let tiles = grid(&sizes, (1, 3), &machine(1, 1, 100, 1)).unwrap();
+    check_tiles(&sizes, &tiles);
+    assert_eq!(tiles.len(), 5);
+    assert_eq!(tiles[4].rects, [Rect { rows: (4, 5), columns: (0, 3) }]);
 }
 
 proptest! {
@@ -159,7 +163,7 @@ proptest! {
         (n_nodes, n_slots) in (1u32..9, 1u32..4),
         cache_bytes in 60u64..4000,
         pair_ns in prop::sample::select(vec![0, 1_000_000, 100_000_000, 400_000_000_000]),
-        chunk in 1u32..9,
+        chunk in (1u32..9, 1u32..9),
     ) {
         let sizes = match kind {
             0 => Sizes::two(&a, &b),

@@ -34,8 +34,10 @@ mod runs;
 mod scale;
 mod scale_nodes;
 mod sites;
+mod spaces;
 mod store;
 mod table;
+mod template;
 mod transfer;
 mod whereabouts;
 mod workflow;
@@ -105,9 +107,15 @@ enum Bench {
     Provision(provision::ProvisionArgs),
     /// A real application step by step: all files through home, files on the nodes, placement by data
     App(app::AppArgs),
+    /// All-Pairs on machines with slow links between them, over folders, GridFTP, HDFS and S3 (needs root): the benchmark
+    /// template of Miceli10 and its figures 3 to 7
+    Template(template::TemplateArgs),
     /// One node of `multicast` or `gather`
     #[command(hide = true)]
     NetNode(net::NodeArgs),
+    /// The program of a pair of `template`
+    #[command(hide = true)]
+    TemplatePair(template::PairArgs),
     /// A process of emulated executors of `scale`
     #[command(hide = true)]
     ScaleNodes(scale_nodes::NodesArgs),
@@ -177,6 +185,8 @@ pub fn bench(args: BenchArgs) -> Result<Exit, Fault> {
         Bench::App(args) => app::bench(&args),
         Bench::Multicast(args) => collective::multicast(&args),
         Bench::Gather(args) => collective::gather(&args),
+        Bench::Template(args) => template::bench(&args),
+        Bench::TemplatePair(args) => template::pair(&args),
         Bench::NetNode(args) => net::node(&args),
     }
 }

@@ -1,13 +1,13 @@
-//! A private network on this machine for benchmarks: namespaces on a bridge, links of a given rate, and in
-//! each namespace one process with a cache that serves and fetches over the real data plane.
+//! Nodes on a private network of this machine for benchmarks: on each machine of [`Spaces`] one process with a cache that serves
+//! and fetches over the real data plane.
 //!
-//! Both ends of each link are shaped (token bucket), so a node has the rate once in and once out. A delay,
-//! if asked for, is made by a relay in front of each node's server, which holds each answer's bytes back
+//! A delay, if asked for, is made by a relay in front of each node's server, which holds each answer's bytes back
 //! for that long, because not every kernel has a queue that delays. The relay costs processor time.
 //!
 //! Not here: the measurements.
 
 use super::failed;
+use super::spaces::{self, Spaces};
 use eyas_cli::{Exit, Fault};
 use eyas_data::{
     Digest, FetchEnd, FetchItem, PeerClient, PeerClientOptions, PeerServer, PeerServerOptions, Store, Ticket,
@@ -18,20 +18,15 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-const NAME: &str = "eyas-bench";
 const PORT: u16 = 7700;
 /// The port where a node sends as many bytes as a client asks for, for [`Command::Plain`].
 const PLAIN_PORT: u16 = 7701;
 /// More streams than any node of a benchmark serves at the same time, because this limit is not measured.
 const STREAMS_MAX: usize = 256;
-/// Bytes that a link may send at once after silence. With fewer, the timer of the bucket would limit the
-/// rate.
-const BURST: &str = "256kb";
 
 /// The bytes that a bare stream gives to the kernel, or takes from it, per call.
 const PLAIN_BLOCK_BYTES: usize = 256 << 10;
@@ -93,8 +88,7 @@ fn key() -> TicketKey {
 }
 
 fn address_of(node: u32) -> SocketAddrV4 {
-    let [high, low] = u16::try_from(node + 10).expect("a few nodes").to_be_bytes();
-    SocketAddrV4::new(Ipv4Addr::new(10, 77, high, low), PORT)
+    SocketAddrV4::new(spaces::address_of(node), PORT)
 }
 
 /// One node, in its namespace: carries out the commands on standard input until there are no more.
@@ -282,7 +276,7 @@ pub struct Shape {
 /// Nodes in namespaces. Dropping the value removes all of them.
 pub struct Net {
     nodes: Vec<Node>,
-    cleaner: Cleaner,
+    spaces: Spaces,
 }
 
 struct Node {
@@ -294,39 +288,13 @@ struct Node {
 impl Net {
     /// Builds the network and starts the nodes, whose caches are below `dir`.
     pub fn start(dir: &Path, shape: &Shape) -> Result<Net, Fault> {
-        // SAFETY: no arguments, no effects.
-        if unsafe { libc::geteuid() } != 0 {
-            return Err(Fault::new(Exit::Other, "this benchmark makes network namespaces, so it needs root"));
-        }
-        remove_left_overs();
-        let cleaner = Cleaner::start(dir)?;
-        let mut net = Net { nodes: vec![], cleaner };
-        let name = |n: &dyn std::fmt::Display| format!("{NAME}-{}-{n}", std::process::id());
-        let bridge = name(&"bridge");
-        ip(&["netns", "add", &bridge])?;
-        ip(&["-n", &bridge, "link", "add", "br0", "type", "bridge"])?;
-        ip(&["-n", &bridge, "link", "set", "br0", "up"])?;
+        let spaces = Spaces::make(dir, shape.n_nodes, shape.link_mbit)?;
+        let mut net = Net { nodes: vec![], spaces };
         let program = std::env::current_exe()?;
         for n in 0..shape.n_nodes {
-            let (namespace, end) = (name(&n), format!("ve{n}"));
-            ip(&["netns", "add", &namespace])?;
-            ip(&[
-                "-n", &bridge, "link", "add", &end, "type", "veth", "peer", "name", "eth0", "netns",
-                &namespace,
-            ])?;
-            ip(&["-n", &bridge, "link", "set", &end, "master", "br0", "up"])?;
-            ip(&["-n", &namespace, "addr", "add", &format!("{}/16", address_of(n).ip()), "dev", "eth0"])?;
-            ip(&["-n", &namespace, "link", "set", "eth0", "up"])?;
-            ip(&["-n", &namespace, "link", "set", "lo", "up"])?;
-            let rate = format!("{}mbit", shape.link_mbit);
-            for (namespace, device) in [(&namespace, "eth0"), (&bridge, end.as_str())] {
-                let shaper = ["tbf", "rate", &rate, "burst", BURST, "latency", "50ms"];
-                let arguments = [&["-n", namespace, "qdisc", "add", "dev", device, "root"], &shaper[..]];
-                tool("tc", &arguments.concat())?;
-            }
-            let mut child = std::process::Command::new("ip")
-                .args(["netns", "exec", &namespace])
-                .arg(&program)
+            let mut child = net
+                .spaces
+                .command(n, &program)
                 .args(["bench", "net-node", "--id", &n.to_string()])
                 .args(["--listen", &address_of(n).to_string()])
                 .args(["--cache-bytes", &shape.cache_bytes.to_string()])
@@ -337,7 +305,7 @@ impl Net {
                 .stdout(Stdio::piped())
                 .spawn()
                 .map_err(|e| failed(format!("cannot start a node: {e}")))?;
-            net.cleaner.shared.pids().push(child.id());
+            net.spaces.watch(child.id());
             let input = child.stdin.take();
             let output = BufReader::new(child.stdout.take().expect("piped above"));
             net.nodes.push(Node { child, input, output });
@@ -379,104 +347,14 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        // The cleaner has killed the nodes and is about to end this process. Talking to the nodes would
-        // only give errors.
-        while self.cleaner.shared.interrupted.load(Ordering::SeqCst) {
-            thread::park();
-        }
+        self.spaces.stop_if_interrupted();
         for node in &mut self.nodes {
             node.input = None;
         }
         for node in &mut self.nodes {
             // The node ends when its input does; a node that cannot be waited for is gone.
             let _ = node.child.wait();
-        }
-        self.cleaner.shared.pids().clear();
-        remove_namespaces(|pid| pid == std::process::id());
-    }
-}
-
-/// Removes nodes, namespaces and files when a signal ends this process.
-struct Cleaner {
-    shared: Arc<CleanerShared>,
-}
-
-struct CleanerShared {
-    interrupted: AtomicBool,
-    pids: Mutex<Vec<u32>>,
-}
-
-impl CleanerShared {
-    fn pids(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
-        self.pids.lock().expect("only pushes happen under this lock")
-    }
-}
-
-impl Cleaner {
-    fn start(dir: &Path) -> Result<Cleaner, Fault> {
-        let shared = Arc::new(CleanerShared { interrupted: AtomicBool::new(false), pids: Mutex::default() });
-        // SAFETY: `set` is initialised by sigemptyset before it is used. The mask is changed in this
-        // thread, from which the one that waits and all later ones inherit it.
-        let set = unsafe {
-            let mut set = std::mem::zeroed();
-            libc::sigemptyset(&raw mut set);
-            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-                libc::sigaddset(&raw mut set, signal);
-            }
-            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
-            set
-        };
-        let cleaner = Cleaner { shared: Arc::clone(&shared) };
-        let dir = dir.to_path_buf();
-        thread::Builder::new().name("bench-clean".into()).spawn(move || {
-            let mut signal = 0;
-            // SAFETY: both variables are alive through the call.
-            while unsafe { libc::sigwait(&raw const set, &raw mut signal) } != 0 {}
-            shared.interrupted.store(true, Ordering::SeqCst);
-            for pid in shared.pids().iter() {
-                // SAFETY: no memory is involved. The processes are children that nobody has waited for.
-                unsafe { libc::kill((*pid).cast_signed(), libc::SIGKILL) };
-            }
-            remove_namespaces(|pid| pid == std::process::id());
-            // A node may still be ending; files that it leaves are in the folder for temporary files.
-            let _ = eyas_runner::sandbox::remove_tree(&dir);
-            std::process::exit(Exit::Interrupted.code().into());
-        })?;
-        Ok(cleaner)
-    }
-}
-
-fn ip(arguments: &[&str]) -> Result<(), Fault> {
-    tool("ip", arguments).map(drop)
-}
-
-/// Runs a tool of iproute2 and gives its output.
-fn tool(program: &str, arguments: &[&str]) -> Result<String, Fault> {
-    let output =
-        std::process::Command::new(program).args(arguments).stdin(Stdio::null()).output().map_err(|e| {
-            failed(format!("cannot run `{program}`: {e}")).hint("`ip` and `tc` are in the package iproute2")
-        })?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(failed(format!("`{program} {}` failed: {}", arguments.join(" "), said.trim())))
-}
-
-/// Removes the namespaces of benchmarks that have ended.
-fn remove_left_overs() {
-    remove_namespaces(|pid| !Path::new(&format!("/proc/{pid}")).exists());
-}
-
-/// Removes the namespaces of those benchmarks (by process id) for which `whose` is true, as far as
-/// possible.
-fn remove_namespaces(whose: impl Fn(u32) -> bool) {
-    let Ok(list) = tool("ip", &["netns", "list"]) else { return };
-    for name in list.lines().filter_map(|line| line.split_whitespace().next()) {
-        let pid = name.strip_prefix(NAME).and_then(|rest| rest.strip_prefix('-')?.split('-').next());
-        if pid.and_then(|pid| pid.parse().ok()).is_some_and(&whose) {
-            // The next benchmark tries again.
-            let _ = ip(&["netns", "del", name]);
+            self.spaces.forget(node.child.id());
         }
     }
 }

@@ -8,6 +8,9 @@ pub struct Table {
     title: String,
     rows: Vec<Row>,
     notes: Vec<String>,
+    /// What programs may want beside the rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<serde_json::Value>,
 }
 
 /// One figure and the reference that it is compared with.
@@ -22,6 +25,9 @@ pub struct Row {
     ratio: Option<f64>,
     /// The target that must be reached, and the one that is hoped for.
     target: Option<(&'static str, &'static str)>,
+    /// What the paper says of the ratio.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paper: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -32,7 +38,7 @@ struct Reference {
 
 impl Row {
     pub fn new(what: impl Into<String>, value: f64, unit: &'static str) -> Row {
-        Row { what: what.into(), value, unit, reference: None, ratio: None, target: None }
+        Row { what: what.into(), value, unit, reference: None, ratio: None, target: None, paper: None }
     }
 
     /// Compares with a figure of the same unit. A reference of 0 gives no ratio, as for a stage that took
@@ -55,6 +61,12 @@ impl Row {
         self
     }
 
+    /// In place of a target: what a paper says of the ratio, or of the value if there is no ratio.
+    pub fn paper(mut self, said: &'static str) -> Row {
+        self.paper = Some(said);
+        self
+    }
+
     fn cells(&self) -> [String; 5] {
         [
             self.what.clone(),
@@ -63,7 +75,11 @@ impl Row {
                 .as_ref()
                 .map_or(String::new(), |r| format!("{} {}", r.what, with_unit(r.value, self.unit))),
             self.ratio.map_or(String::new(), |r| format!("{r:.2}")),
-            self.target.map_or(String::new(), |(must, aim)| format!("{must}; {aim}")),
+            match (self.target, self.paper) {
+                (Some((must, aim)), _) => format!("{must}; {aim}"),
+                (None, Some(said)) => format!("paper: {said}"),
+                (None, None) => String::new(),
+            },
         ]
     }
 }
@@ -88,7 +104,7 @@ const HEADS: [&str; 5] = ["what", "measured", "reference", "ratio", "must; aim"]
 
 impl Table {
     pub fn new(title: impl Into<String>) -> Table {
-        Table { title: title.into(), rows: vec![], notes: vec![] }
+        Table { title: title.into(), rows: vec![], notes: vec![], details: None }
     }
 
     pub fn row(&mut self, row: Row) {
@@ -97,6 +113,10 @@ impl Table {
 
     pub fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
+    }
+
+    pub fn details(&mut self, details: serde_json::Value) {
+        self.details = Some(details);
     }
 
     pub fn text(&self) -> String {
