@@ -210,3 +210,21 @@ def test_a_program_that_is_interrupted_leaves_nothing(
     assert not Path(f"/proc/{mark.read_text().strip()}").exists()
     assert n_sets(run, env) == 1
     assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_a_copy_on_this_machine_is_read_before_another(
+    run: Run, start: Start, env: dict[str, str], tmp_path: Path
+) -> None:
+    """Sites were read in the order of their names. A store on a loopback address is on no host that has a name."""
+    store = start("store", "--dir", tmp_path / "away", "--name", "aaa", "--listen", "127.0.0.1:0")
+    store.wait_for_text("where the catalog is")
+    run("data", "site", "--join", tmp_path / "away" / "join.json", env=env)
+    run("data", "copies", "acid", "2", env=env)
+    run("data", "repair", env=env)
+    assert "aaa, here" in run("data", "where", "acid", env=env).stdout
+    read = run("at-data", "--input", "in=/acid", "--explain", "--", "cat", "in/hcl", env=env)
+    assert "from the site here (on this machine)" in read.stderr
+    for copy in objects(tmp_path / "here"):
+        spoil(copy)
+    other = run("at-data", "--input", "in=/acid", "--explain", "--", "cat", "in/hcl", env=env)
+    assert "from the site aaa (over the network)" in other.stderr

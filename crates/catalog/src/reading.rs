@@ -30,6 +30,8 @@ pub struct Reader<'a> {
     holders: HashMap<Digest, Vec<String>>,
     /// These sites, or why one cannot be reached.
     reached: BTreeMap<String, std::result::Result<Box<dyn Holding>, Error>>,
+    /// Those of them that are on this machine.
+    near: BTreeSet<String>,
 }
 
 /// What was copied from sites.
@@ -177,11 +179,34 @@ impl Catalog {
                 reached.insert(site.clone(), self.holding(site));
             }
         }
-        Ok(Reader { catalog: self, key: key.clone(), now_ms, files, holders, reached })
+        Ok(Reader { catalog: self, key: key.clone(), now_ms, files, holders, reached, near: BTreeSet::new() })
     }
 }
 
 impl Reader<'_> {
+    /// Has copies on this machine read before others: those in folders, and those of stores on hosts that `is_near` knows.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn near_first(mut self, is_near: &dyn Fn(&str) -> bool) -> Result<Self> {
+        let rows = self.catalog.db().query("SELECT name, address, join_text FROM site", values![])?;
+        let sites = rows.iter().map(|row| Holder {
+            name: row.text(0),
+            address: row.text(1),
+            is_store: row.maybe_text(2).is_some(),
+        });
+        self.near = sites.filter(|site| site.host().is_none_or(is_near)).map(|site| site.name).collect();
+        for sites in self.holders.values_mut() {
+            sites.sort_by_key(|site| !self.near.contains(site));
+        }
+        Ok(self)
+    }
+
+    /// Whether a site is on this machine, as far as [`Reader::near_first`] found.
+    pub fn is_near(&self, site: &str) -> bool {
+        self.near.contains(site)
+    }
+
     /// The files, by path.
     pub fn files(&self) -> &[File] {
         &self.files

@@ -10,6 +10,7 @@ use clap::Args;
 use eyas_catalog::{
     Caller, Catalog, Done, Folder, Key, Put, Rights, Site, SiteState, Subject, Tag, label_of,
 };
+use eyas_runtime::machine::{host_name, names_of_host};
 use eyas_text::{say, shown, shown_path};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -141,7 +142,9 @@ pub fn get(db: Option<&str>, args: &GetArgs) -> Result<Exit, Fault> {
         None => (args.key.parse::<Key>()?, None),
     };
     refuse_dead(&args.target)?;
-    let reader = catalog.reader(&caller, &key, now_ms)?;
+    let names = names_of_host(&host_name());
+    let reader =
+        catalog.reader(&caller, &key, now_ms)?.near_first(&|host| names.iter().any(|own| own == host))?;
     if std::fs::symlink_metadata(&args.target).is_ok() {
         return Err(bad(format!("{} is there already; nothing was copied", shown_path(&args.target))));
     }
