@@ -128,7 +128,8 @@ def test_nothing_is_made_by_a_program_that_fails(run: Run, env: dict[str, str], 
         (("--output", "a=/etc/passwd", "--", "touch", "a"), 2, "is no name of a file"),
         (("--output", "a=x", "--output", "b=x", "--", "touch", "a", "b"), 2, "--output names `x` twice"),
         (("--tag", "a=b", "--", "true"), 2, "--output"),
-        (("--mode", "remote", "--", "true"), 2, "possible values: local, scheduled, late"),
+        (("--mode", "elsewhere", "--", "true"), 2, "possible values: local, scheduled, remote, late"),
+        (("--mode", "remote", "--", "true"), 2, "name one with --input"),
         (("--spool", ".", "--", "true"), 2, "are for jobs: add --mode late"),
     ]:
         done = run("at-data", *words, env=env, status=status)

@@ -21,16 +21,18 @@
 //! so that a store that hangs is known from one that reads a large object.
 //!
 //! Invariants: a batch whose connection breaks leaves nothing. Nothing in a message names a path: objects are named by digests and
-//! seals by keys.
+//! seals by keys. What a program made has paths below a folder, and the catalog's side takes no other ones.
 //!
 //! Not here: which copies are made (`eyas_core::replication`), and who may read a data set (`eyas_catalog`).
 
 mod hub;
 mod pace;
+mod programs;
 mod protocol;
 mod remote;
 mod store;
 
 pub use hub::{AtHub, Hub, Seen};
-pub use remote::{Remote, Stores};
+pub use programs::Programs;
+pub use remote::{Ran, Remote, Stores};
 pub use store::{Store, StoreOptions};

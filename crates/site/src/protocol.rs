@@ -54,6 +54,10 @@ pub(crate) enum Ask {
     Groups(Digest, u64),
     /// So many bytes of an object from a place on.
     ReadAt(Digest, u64, u32),
+    /// How many programs do you run, and how many may you?
+    Programs,
+    /// Run a program by this plan.
+    Run(Bytes),
 }
 
 /// From the store.
@@ -81,6 +85,17 @@ pub(crate) enum Tell {
     /// The store is there.
     Beat,
     Groups(Vec<[u8; 32]>),
+    /// Programs that run, and that may; `None`: it runs none for others.
+    Programs(Option<(u32, u32)>),
+    /// What a program has printed, and whether as an error.
+    Printed(bool, Bytes),
+    /// How the program ended; what it made follows.
+    Report(Bytes),
+    /// A file that the program made begins; its pieces follow.
+    Output {
+        path: String,
+        is_executable: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]

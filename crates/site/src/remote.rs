@@ -2,13 +2,16 @@
 
 use crate::protocol::{Ask, DIGESTS, PIECE_BYTES, QUEUED_BYTES, SILENCE_MAX, Tell};
 use bytes::Bytes;
-use eyas_catalog::{Arrivals, Condition, Error, Holding, Key, Place, Reach, Result, Sealed};
+use eyas_catalog::{Arrivals, Condition, Error, Holding, Key, Place, Reach, Result, Sealed, is_plain_path};
 use eyas_data::{Digest, n_groups};
 use eyas_net::{NetError, Writer};
 use eyas_wire::identity::{Identity, Join};
 use std::collections::HashMap;
-use std::io::{self, Read};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 use tokio::runtime::Runtime;
@@ -41,6 +44,17 @@ impl Reach for Stores {
             ))),
         }
     }
+}
+
+/// Where a program printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ran {
+    ToStdout,
+    ToStderr,
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> Error {
+    Error::Conflict(format!("cannot write {}: {error}", eyas_text::shown_path(path)))
 }
 
 /// A store elsewhere. Connections are kept for the next request.
@@ -102,6 +116,66 @@ impl Remote {
     /// Most bytes that the store keeps.
     pub fn keep_bytes(&self) -> Option<u64> {
         self.keep_bytes
+    }
+
+    /// How many programs the store runs, and how many it may; `None`: it runs none for others.
+    ///
+    /// # Errors
+    /// The store does not answer.
+    pub fn programs(&self) -> Result<Option<(u32, u32)>> {
+        let mut link = self.link()?;
+        link.send(&Ask::Programs);
+        match link.next().map_err(|reason| self.away(reason))? {
+            Tell::Programs(counts) => {
+                self.put_back(link);
+                Ok(counts)
+            }
+            other => Err(self.unexpected(other)),
+        }
+    }
+
+    /// Has the store run a program by a plan. What it prints is given to `printed`, as an error or not, and what it made is put below
+    /// `outputs`. Returns its report. The store ends the program if this process ends before.
+    ///
+    /// # Errors
+    /// The store does not answer, runs no program now, or lost the program; a file cannot be written here.
+    pub fn run(&self, plan: Vec<u8>, outputs: &Path, printed: &mut dyn FnMut(Ran, &[u8])) -> Result<Vec<u8>> {
+        let mut link = self.link()?;
+        link.send(&Ask::Run(plan.into()));
+        let (mut report, mut file) = (None, None);
+        loop {
+            match link.next().map_err(|reason| self.away(reason))? {
+                Tell::Printed(is_error, piece) => {
+                    printed(if is_error { Ran::ToStderr } else { Ran::ToStdout }, &piece);
+                }
+                Tell::Report(found) => report = Some(found.to_vec()),
+                Tell::Output { path, is_executable } => {
+                    file = Some(self.output(outputs, &path, is_executable)?);
+                }
+                Tell::Piece(piece) => {
+                    let Some((file, path)) = &mut file else {
+                        return Err(self.unexpected(Tell::Piece(piece)));
+                    };
+                    file.write_all(&piece).map_err(|error| cannot_write(path, &error))?;
+                }
+                Tell::Done => break,
+                other => return Err(self.unexpected(other)),
+            }
+        }
+        self.put_back(link);
+        report.ok_or_else(|| self.away("it answers without a report of the program".into()))
+    }
+
+    /// A new file below `outputs`.
+    fn output(&self, outputs: &Path, path: &str, is_executable: bool) -> Result<(File, PathBuf)> {
+        if !is_plain_path(path) {
+            return Err(self.away(format!("it names {} as an output", eyas_text::shown(path))));
+        }
+        let path = outputs.join(path);
+        let mode = if is_executable { 0o755 } else { 0o644 };
+        let made = fs::create_dir_all(path.parent().expect("it is below"))
+            .and_then(|()| fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&path));
+        made.map_err(|error| cannot_write(&path, &error)).map(|file| (file, path))
     }
 
     fn away(&self, reason: String) -> Error {

@@ -1,6 +1,7 @@
 //! The side that has the folder: it answers requests, each connection with a thread of its own.
 
 use crate::pace::Pace;
+use crate::programs::Programs;
 use crate::protocol::{Ask, BEAT, DIGESTS, PIECE_BYTES, QUEUED_BYTES, Tell};
 use bytes::Bytes;
 use eyas_catalog::{Arrivals, Folder, Holding, Sealed};
@@ -29,12 +30,14 @@ const DEAF_MAX: Duration = Duration::from_secs(600);
 const WAITING: usize = 8;
 
 /// What a store allows.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct StoreOptions {
     /// Most bytes of objects that it keeps.
     pub keep_bytes: Option<u64>,
     /// Most bytes of objects per second that it sends and receives.
     pub rate_bytes_per_s: Option<u64>,
+    /// That it runs programs for those who have its join file.
+    pub programs: Option<Programs>,
 }
 
 /// Serves the folder of a site.
@@ -42,6 +45,7 @@ pub struct Store {
     folder: Folder,
     options: StoreOptions,
     pace: Option<Pace>,
+    pub(crate) programs: Option<Programs>,
     /// Bytes of the objects that are there.
     held_bytes: AtomicU64,
     /// Bytes of objects that are on their way.
@@ -54,14 +58,16 @@ impl Store {
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub fn new(folder: Folder, options: StoreOptions) -> eyas_catalog::Result<Store> {
+    pub fn new(folder: Folder, mut options: StoreOptions) -> eyas_catalog::Result<Store> {
         folder.clear_incoming(Duration::ZERO)?;
         let held_bytes = AtomicU64::new(folder.held_bytes()?);
         let pace = options.rate_bytes_per_s.map(Pace::new);
+        let programs = options.programs.take();
         Ok(Store {
             folder,
             options,
             pace,
+            programs,
             held_bytes,
             arriving_bytes: AtomicU64::new(0),
             n_connections: AtomicUsize::new(0),
@@ -108,7 +114,7 @@ impl Store {
         }
     }
 
-    fn slow_down(&self, n_bytes: usize) {
+    pub(crate) fn slow_down(&self, n_bytes: usize) {
         if let Some(pace) = &self.pace {
             thread::sleep(pace.wait(n_bytes, Instant::now()));
         }
@@ -172,7 +178,7 @@ pub(crate) async fn converse(store: Arc<Store>, mut reader: Reader, writer: Writ
 }
 
 /// The answers on one connection.
-struct Answering<'a> {
+pub(crate) struct Answering<'a> {
     store: &'a Store,
     inbox: mpsc::Receiver<Ask>,
     writer: Writer,
@@ -180,9 +186,18 @@ struct Answering<'a> {
 }
 
 /// The connection is gone.
-struct Gone;
+pub(crate) struct Gone;
 
-impl Answering<'_> {
+impl<'a> Answering<'a> {
+    pub(crate) fn store(&self) -> &'a Store {
+        self.store
+    }
+
+    /// What the other side asks next.
+    pub(crate) fn inbox(&mut self) -> &mut mpsc::Receiver<Ask> {
+        &mut self.inbox
+    }
+
     fn run(mut self) {
         while let Some(ask) = self.inbox.blocking_recv() {
             let end = match self.answer(ask) {
@@ -270,6 +285,10 @@ impl Answering<'_> {
                 return Ok(Tell::Claimed(folder.claim(eyas_text::line_of(&catalog).to_string().as_str())?));
             }
             Ask::Begin => self.take_batch()?,
+            Ask::Programs => {
+                return Ok(Tell::Programs(self.store.programs.as_ref().map(Programs::counts)));
+            }
+            Ask::Run(plan) => return self.run_program(&plan),
             Ask::Add | Ask::Piece(_) | Ask::Whole(_) | Ask::Broken | Ask::Undo | Ask::Keep | Ask::Abandon => {
                 return Err(Stopped::Failed("no batch has begun".into()));
             }
@@ -347,7 +366,7 @@ impl Answering<'_> {
         }
     }
 
-    fn send(&self, tell: &Tell) -> Result<(), Gone> {
+    pub(crate) fn send(&self, tell: &Tell) -> Result<(), Gone> {
         self.writer.send(tell);
         let room = async { timeout(DEAF_MAX, self.writer.room(QUEUED_BYTES)).await };
         match self.handle.block_on(room) {
@@ -363,7 +382,7 @@ fn undo(batch: &mut Result<Box<dyn Arrivals + '_>, String>) -> Option<String> {
 }
 
 /// Why a request was not carried out.
-enum Stopped {
+pub(crate) enum Stopped {
     Gone(Gone),
     Failed(String),
 }

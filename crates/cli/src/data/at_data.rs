@@ -3,7 +3,7 @@
 //! Mode *local* (`LCRD`, local computation on remote data, `Wozniak06` §III-C.1): names like `/KEY/path` are resolved to
 //! copies, the files are put under the names that the program knows into a new folder, and the program runs there on this
 //! machine. Each byte of an input is verified while it is copied. Modes *scheduled* and *late* run it as a job of Slurm
-//! ([`submitted`]).
+//! ([`submitted`]), mode *remote* at a site ([`remote`]).
 //!
 //! Nothing is kept of a program that fails: a data set comes into being with all its outputs, or not at all.
 
@@ -12,6 +12,7 @@ mod inputs;
 mod job;
 mod outputs;
 mod plan;
+mod remote;
 mod script;
 mod slurm;
 mod submitted;
@@ -35,7 +36,7 @@ pub use job::{AtDataJobArgs, at_data_job};
 
 pub fn at_data(args: &AtDataArgs) -> Result<Exit, Fault> {
     let is_for_jobs = args.spool.is_some() || !args.submit_options.is_empty() || args.script.is_some();
-    if args.mode == Mode::Local && is_for_jobs {
+    if matches!(args.mode, Mode::Local | Mode::Remote) && is_for_jobs {
         let what = "--spool, --submit-option and --script are for jobs: add --mode late or --mode scheduled";
         return Err(bad(what.to_owned()));
     }
@@ -49,6 +50,7 @@ pub fn at_data(args: &AtDataArgs) -> Result<Exit, Fault> {
     let Opened { catalog, caller, .. } = &opened;
     let site = match (&args.site, args.outputs.is_empty()) {
         (_, true) => None,
+        (None, false) if args.mode == Mode::Remote => None,
         (Some(site), false) => Some(site.clone()),
         (None, false) => Some(super::keep::roomiest(catalog)?),
     };
@@ -62,6 +64,7 @@ pub fn at_data(args: &AtDataArgs) -> Result<Exit, Fault> {
 
     match args.mode {
         Mode::Local => local(args, &opened, site, &tags),
+        Mode::Remote => remote::remote(args, &opened, site, &tags),
         Mode::Scheduled | Mode::Late => submitted::submitted(args, &opened, site, &tags),
     }
 }

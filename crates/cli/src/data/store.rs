@@ -11,7 +11,7 @@ use clap::Args;
 use eyas_catalog::{Folder, Holding};
 use eyas_runtime::address as places;
 use eyas_runtime::machine::host_name;
-use eyas_site::{AtHub, Store, StoreOptions};
+use eyas_site::{AtHub, Programs, Store, StoreOptions};
 use eyas_text::{say, shown_path};
 use eyas_wire::identity::{Identity, IdentityError, Join};
 use std::fs::{File, TryLockError};
@@ -36,6 +36,10 @@ pub struct StoreArgs {
     /// Most bytes per second that it sends and receives, such as 1MB/s [default: no limit]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<u64>,
+    /// Run up to so many programs at a time, as this user, for those who have the join file (`eyas at-data --mode remote`) [default:
+    /// none]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    programs: Option<u32>,
     /// Listen nowhere, and keep a connection out to the hub that has written this file (`eyas data hub`): for a machine that nobody
     /// can reach
     #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "advertise"])]
@@ -64,7 +68,8 @@ pub fn store(args: StoreArgs) -> Result<Exit, Fault> {
     let _lock = lock(&dir, "store.lock", "eyas store")?;
     let name = folder.name().to_owned();
     let n_objects = folder.objects()?.len() as u64;
-    let options = StoreOptions { keep_bytes: args.keep, rate_bytes_per_s: args.rate };
+    let programs = args.programs.map(|n_max| programs(n_max, &dir, &name)).transpose()?;
+    let options = StoreOptions { keep_bytes: args.keep, rate_bytes_per_s: args.rate, programs };
     let store = Arc::new(Store::new(folder, options)?);
     let identity = Identity::load_or_generate(&dir.join("identity.json")).map_err(cannot)?;
     let join_path = args.join.unwrap_or_else(|| dir.join("join.json"));
@@ -79,6 +84,18 @@ pub fn store(args: StoreArgs) -> Result<Exit, Fault> {
         Some(hub) => wait_at_hub(store, &ready, &hub),
         None => listen(store, ready, &args.listen, args.advertise),
     }
+}
+
+/// Programs that this store runs for others, by `eyas at-data-job` in folders below its own.
+fn programs(n_max: u32, dir: &Path, name: &str) -> Result<Programs, Fault> {
+    let program = std::env::current_exe()?;
+    let mut command = vec![program.into_os_string(), "at-data-job".into(), "--site".into(), name.into()];
+    command.extend(["--objects".into(), dir.as_os_str().to_owned()]);
+    let folder = dir.join("programs");
+    Programs::new(n_max, command, folder.clone()).map_err(|error| {
+        let reason = crate::print::reason(&error);
+        Fault::new(Exit::Other, format!("cannot make the folder {}: {reason}", shown_path(&folder)))
+    })
 }
 
 /// A store that can be served.

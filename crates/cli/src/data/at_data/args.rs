@@ -27,7 +27,7 @@ pub struct AtDataArgs {
     /// How many copies of the new data set there should be; `eyas data repair` makes them [default: 1]
     #[arg(long, value_name = "N", requires = "outputs", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub copies: Option<u32>,
-    /// The site that gets the outputs [default: the one with most room that is up]
+    /// The site that gets the outputs [default: the one with most room that is up; in mode remote the one at which the program ran]
     #[arg(long, value_name = "SITE", requires = "outputs")]
     pub site: Option<String>,
     /// Where the program runs
@@ -57,6 +57,8 @@ pub enum Mode {
     Local,
     /// As a job of Slurm, on a host that holds all inputs
     Scheduled,
+    /// At a site that holds inputs and runs programs (`eyas store --programs`), as the user of its store
+    Remote,
     /// As a job of Slurm, near the inputs if that host is free soon; names are resolved again where the job starts
     Late,
 }

@@ -11,7 +11,7 @@ use crate::data::program::{OnSignal, run_from};
 use crate::print::reason;
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_catalog::{CarriedFile, Fetcher};
+use eyas_catalog::{CarriedFile, CarriedSite, Fetcher};
 use eyas_data::Digest;
 use eyas_runtime::machine::host_name;
 use eyas_text::{shown, shown_path};
@@ -25,22 +25,41 @@ pub struct AtDataJobArgs {
     /// The plan that `eyas at-data` wrote
     #[arg(value_name = "PLAN")]
     plan: PathBuf,
+    /// The site of the store that runs this
+    #[arg(long, value_name = "SITE", requires = "folder")]
+    site: Option<String>,
+    /// The folder of that store, whose objects are read where they are
+    #[arg(long, value_name = "DIR", requires = "site")]
+    objects: Option<PathBuf>,
+    /// The folder in which the program works; what it makes goes into `outputs` there
+    #[arg(long, value_name = "DIR", requires = "site")]
+    folder: Option<PathBuf>,
 }
 
 /// Does what the plan says, and writes a report beside it.
 pub fn at_data_job(args: &AtDataJobArgs) -> Result<Exit, Fault> {
-    let plan: Plan = plan::read(&args.plan)?;
-    let host = std::env::var("SLURMD_NODENAME").unwrap_or_else(|_| host_name());
+    let mut plan: Plan = plan::read(&args.plan)?;
+    let host = match &args.site {
+        Some(site) => site.clone(),
+        None => std::env::var("SLURMD_NODENAME").unwrap_or_else(|_| host_name()),
+    };
+    if let Some(folder) = &args.folder {
+        (plan.gathered, plan.here) = (folder.join("outputs"), folder.clone());
+    }
+    if let (Some(site), Some(objects)) = (&args.site, &args.objects) {
+        let own = CarriedSite { address: objects.display().to_string(), join: None };
+        plan.sites.insert(site.clone(), own);
+    }
     let mut report = Report { host, fetched: vec![], damaged: vec![], fault: None };
-    let done = carry_out(&plan, &mut report);
+    let done = carry_out(&plan, args.folder.as_deref(), &mut report);
     report.fault = done.err().map(|fault| (fault.exit.code().into(), fault.message, fault.hint));
     let ended = if report.fault.is_some() { Exit::TasksFailed } else { Exit::Good };
     plan::write(&args.plan.with_file_name("report.json"), &report)?;
     Ok(ended)
 }
 
-fn carry_out(plan: &Plan, report: &mut Report) -> Result<(), Fault> {
-    let folder = match std::env::temp_dir() {
+fn carry_out(plan: &Plan, folder: Option<&Path>, report: &mut Report) -> Result<(), Fault> {
+    let folder = match folder.map_or_else(std::env::temp_dir, Path::to_owned) {
         folder if folder.is_dir() => folder,
         // The variable came from another machine.
         _ => PathBuf::from("/tmp"),

@@ -100,32 +100,55 @@ pub fn submitted(
     *job.lock().unwrap_or_else(PoisonError::into_inner) = None;
     let report = report?;
     bring_back(&work.top.path)?;
-    for (site, digest) in &report.damaged {
-        opened.catalog.note_replicas(site, &[*digest], ReplicaState::Bad, now_ms())?;
+    let ran = Ran { who: format!("job {id}"), command: &plan.command, site, tags };
+    on_signal.unless_ending(ran.take(args, opened, &work, report))
+}
+
+/// A program that ran elsewhere, whose outputs are here.
+pub struct Ran<'a> {
+    /// What ran it, for people: `job 7`
+    pub who: String,
+    pub command: &'a [String],
+    pub site: Option<String>,
+    pub tags: &'a [Tag],
+}
+
+impl Ran<'_> {
+    /// Takes what its report says, and makes a data set of the outputs unless it failed.
+    pub fn take(
+        self,
+        args: &AtDataArgs,
+        opened: &Opened,
+        work: &Work,
+        report: Report,
+    ) -> Result<Exit, Fault> {
+        for (site, digest) in &report.damaged {
+            opened.catalog.note_replicas(site, &[*digest], ReplicaState::Bad, now_ms())?;
+        }
+        if args.explain {
+            say_report(&self.who, &report);
+        }
+        if let Some((exit, message, hint)) = report.fault {
+            let message = match message.ends_with("no data set was made") || args.outputs.is_empty() {
+                true => message,
+                false => format!("{message}; no data set was made"),
+            };
+            let message = match args.script {
+                Some(_) => message.replace(&self.command[0], &args.command[0]),
+                None => message,
+            };
+            let fault = Fault::new(exit_of(exit), format!("{} on {}: {message}", self.who, report.host));
+            return Err(hint.into_iter().fold(fault, Fault::hint));
+        }
+        let Some(site) = self.site else { return Ok(Exit::Good) };
+        let from: Vec<String> = report.fetched.into_iter().map(|fetched| fetched.text).collect();
+        let made = Made { command: &args.command, from: &from, site: &site, tags: self.tags };
+        keep(&opened.catalog, &opened.caller, args, work, &made)
     }
-    if args.explain {
-        say_report(&id, &report);
-    }
-    if let Some((exit, message, hint)) = report.fault {
-        let message = match message.ends_with("no data set was made") || args.outputs.is_empty() {
-            true => message,
-            false => format!("{message}; no data set was made"),
-        };
-        let message = match args.script {
-            Some(_) => message.replace(&plan.command[0], &args.command[0]),
-            None => message,
-        };
-        let fault = Fault::new(exit_of(exit), format!("job {id} on {}: {message}", report.host));
-        return Err(hint.into_iter().fold(fault, Fault::hint));
-    }
-    let Some(site) = site else { return Ok(Exit::Good) };
-    let from: Vec<String> = report.fetched.into_iter().map(|fetched| fetched.text).collect();
-    let made = Made { command: &args.command, from: &from, site: &site, tags };
-    on_signal.unless_ending(keep(&opened.catalog, &opened.caller, args, &work, &made))
 }
 
 /// The inputs with the copies of their files.
-fn planned(
+pub fn planned(
     args: &AtDataArgs,
     opened: &Opened,
     sites: &mut BTreeMap<String, CarriedSite>,
@@ -331,8 +354,8 @@ fn bring_back(top: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-fn say_report(id: &str, report: &Report) {
-    say!("job {id} ran on {}", report.host);
+fn say_report(who: &str, report: &Report) {
+    say!("{who} ran on {}", report.host);
     for fetched in &report.fetched {
         let sites = fetched.sites.iter().cloned().collect::<Vec<_>>().join(", ");
         let n_sites = plural(fetched.sites.len() as u64, "site");

@@ -1,0 +1,278 @@
+//! Programs that a store runs for those who have its join file: mode *remote* of `eyas at-data`.
+//!
+//! Each has a folder of its own below the store's, with a plan that the store does not read, and is run by a command of the store's
+//! own program, which knows the plan. What it prints is sent on at once. At its end its report and what it made are sent, and the
+//! folder is removed. When the connection breaks, the program is ended: nobody would have what it makes.
+//!
+//! Source: *Remote* (`Wozniak06` §III-C.3, RCRD).
+
+use crate::protocol::{PIECE_BYTES, Tell};
+use crate::store::{Answering, Gone, Stopped};
+use eyas_text::line_of;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read as _, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::error::TryRecvError;
+
+/// How often a program is looked at that prints nothing.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a program may take to end when it is asked to.
+const END_PATIENCE: Duration = Duration::from_secs(15);
+/// The largest report.
+const REPORT_BYTES_MAX: u64 = 64 << 20;
+
+/// That a store runs programs, and how.
+#[derive(Debug)]
+pub struct Programs {
+    /// How many at a time.
+    n_max: u32,
+    /// The command; the path of a plan and of its folder follow.
+    command: Vec<OsString>,
+    /// Where the folders of programs are made.
+    folder: PathBuf,
+    n_running: AtomicU32,
+}
+
+impl Programs {
+    /// `folder` is made, and emptied of what an earlier store left there.
+    ///
+    /// # Errors
+    /// The folder cannot be made or emptied.
+    pub fn new(n_max: u32, command: Vec<OsString>, folder: PathBuf) -> io::Result<Programs> {
+        match fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        fs::DirBuilder::new().mode(0o700).create(&folder)?;
+        Ok(Programs { n_max, command, folder, n_running: AtomicU32::new(0) })
+    }
+
+    /// How many run now, and how many may.
+    pub(crate) fn counts(&self) -> (u32, u32) {
+        (self.n_running.load(Ordering::Relaxed).min(self.n_max), self.n_max)
+    }
+
+    fn take_place(&self) -> Result<Place<'_>, Stopped> {
+        let place = |n: u32| (n < self.n_max).then_some(n + 1);
+        let taken = self.n_running.fetch_update(Ordering::Relaxed, Ordering::Relaxed, place);
+        taken.map(|_| Place(&self.n_running)).map_err(|_| {
+            let programs = if self.n_max == 1 { "program" } else { "programs" };
+            Stopped::Failed(format!(
+                "it runs {} {programs} already, and no more: try again later",
+                self.n_max
+            ))
+        })
+    }
+
+    /// A new folder with a plan in it, and one for outputs.
+    fn folder_for(&self, plan: &[u8]) -> io::Result<Work> {
+        let name = format!("{:016x}", u64::from_ne_bytes(eyas_data::random_bytes()?));
+        let work = Work(self.folder.join(name));
+        let mut make = fs::DirBuilder::new();
+        make.mode(0o700).create(&work.0)?;
+        make.create(work.outputs())?;
+        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(work.plan());
+        file.and_then(|mut file| file.write_all(plan))?;
+        Ok(work)
+    }
+
+    fn start(&self, work: &Work) -> io::Result<Child> {
+        let (program, arguments) = self.command.split_first().expect("it names a program");
+        let mut command = Command::new(program);
+        command.args(arguments).arg(work.plan()).arg("--folder").arg(&work.0).current_dir(&work.0);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        // SAFETY: a plain system call, after which the process goes on as it was.
+        unsafe {
+            command.pre_exec(|| {
+                // The thread that starts it lives as long as the connection.
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+                Ok(())
+            });
+        }
+        command.spawn()
+    }
+}
+
+/// The place that a program has among those that may run.
+struct Place<'a>(&'a AtomicU32);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The folder of a program; it vanishes.
+struct Work(PathBuf);
+
+impl Work {
+    fn plan(&self) -> PathBuf {
+        self.0.join("plan.json")
+    }
+    fn report(&self) -> PathBuf {
+        self.0.join("report.json")
+    }
+    fn outputs(&self) -> PathBuf {
+        self.0.join("outputs")
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        // What cannot be removed now is removed when the store begins again.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A program that is running; it is ended when it is dropped.
+struct Running(Child);
+
+impl Running {
+    fn group(&self) -> libc::pid_t {
+        self.0.id().cast_signed()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        let asked = Instant::now();
+        // The command ends the program that it runs.
+        // SAFETY: no memory is involved, and nobody has waited for the process, so the number is its own.
+        unsafe { libc::kill(self.group(), libc::SIGTERM) };
+        while asked.elapsed() < END_PATIENCE {
+            if matches!(self.0.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            thread::sleep(LOOK);
+        }
+        // SAFETY: as above; a group's number is that of the process which leads it.
+        unsafe { libc::kill(-self.group(), libc::SIGKILL) };
+        let _ = self.0.wait();
+    }
+}
+
+impl Answering<'_> {
+    /// Runs a program by a plan.
+    pub(crate) fn run_program(&mut self, plan: &[u8]) -> Result<Tell, Stopped> {
+        let Some(programs) = &self.store().programs else {
+            return Err(Stopped::Failed("it runs no programs; `eyas store --programs N` lets it".into()));
+        };
+        let _place = programs.take_place()?;
+        let failed = |what: &str, error: &io::Error| Stopped::Failed(format!("{what}: {error}"));
+        let work =
+            programs.folder_for(plan).map_err(|e| failed("it cannot make a folder for the program", &e))?;
+        let child = programs.start(&work).map_err(|e| failed("it cannot run programs", &e))?;
+        let mut running = Running(child);
+        let printed = listen(&mut running.0);
+        loop {
+            match printed.recv_timeout(LOOK) {
+                Ok((is_error, piece)) => self.send(&Tell::Printed(is_error, piece.into()))?,
+                Err(RecvTimeoutError::Timeout) => {}
+                // All ends of the pipes are closed. A process that the program left behind may hold one; its group is ended with it.
+                Err(RecvTimeoutError::Disconnected) => thread::sleep(LOOK),
+            }
+            match self.inbox().try_recv() {
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) | Ok(_) => return Err(Gone.into()),
+            }
+            if running.0.try_wait().map_err(|e| failed("it lost the program", &e))?.is_some() {
+                break;
+            }
+        }
+        // SAFETY: as in `Running::drop`; where nothing is left of the group, that is no harm.
+        unsafe { libc::kill(-running.group(), libc::SIGKILL) };
+        while let Ok((is_error, piece)) = printed.recv_timeout(LOOK) {
+            self.send(&Tell::Printed(is_error, piece.into()))?;
+        }
+        let report =
+            read_report(&work.report()).map_err(|e| failed("the program ended and left no report", &e))?;
+        self.send(&Tell::Report(report.into()))?;
+        self.send_outputs(&work.outputs())?;
+        Ok(Tell::Done)
+    }
+
+    fn send_outputs(&self, folder: &Path) -> Result<(), Stopped> {
+        let failed =
+            |error: io::Error| Stopped::Failed(format!("it cannot read what the program made: {error}"));
+        for path in files_below(folder).map_err(failed)? {
+            let file = fs::File::open(&path).map_err(failed)?;
+            let is_executable = file.metadata().map_err(failed)?.mode() & 0o100 != 0;
+            let name = path.strip_prefix(folder).expect("it is below");
+            let Some(name) = name.to_str() else {
+                let name = name.display().to_string();
+                return Err(Stopped::Failed(format!(
+                    "the program made {}, whose name is no text",
+                    line_of(&name)
+                )));
+            };
+            self.send(&Tell::Output { path: name.to_owned(), is_executable })?;
+            loop {
+                let mut piece = Vec::with_capacity(PIECE_BYTES);
+                if (&file).take(PIECE_BYTES as u64).read_to_end(&mut piece).map_err(failed)? == 0 {
+                    break;
+                }
+                self.store().slow_down(piece.len());
+                self.send(&Tell::Piece(piece.into()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a program prints: whether as an error, and a piece of it.
+fn listen(child: &mut Child) -> Receiver<(bool, Vec<u8>)> {
+    let (sender, printed) = sync_channel(4);
+    if let Some(stdout) = child.stdout.take() {
+        pass_on(stdout, false, sender.clone());
+    }
+    if let Some(stderr) = child.stderr.take() {
+        pass_on(stderr, true, sender);
+    }
+    printed
+}
+
+fn pass_on(mut from: impl io::Read + Send + 'static, is_error: bool, to: SyncSender<(bool, Vec<u8>)>) {
+    thread::spawn(move || {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(n @ 1..) = from.read(&mut buffer) {
+            if to.send((is_error, buffer[..n].to_vec())).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+fn read_report(path: &Path) -> io::Result<Vec<u8>> {
+    let mut report = vec![];
+    fs::File::open(path)?.take(REPORT_BYTES_MAX).read_to_end(&mut report)?;
+    Ok(report)
+}
+
+/// All files below a folder, which holds files and folders only.
+fn files_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let (mut files, mut folders) = (vec![], vec![folder.to_owned()]);
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            match kind.is_dir() {
+                true => folders.push(entry.path()),
+                false if kind.is_file() => files.push(entry.path()),
+                false => return Err(io::Error::other("a data set has files only")),
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}

@@ -1,0 +1,168 @@
+"""`eyas at-data --mode remote`: programs that run at a site, by its store, while copies are damaged and processes are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from harness import Run, Start, wait_until
+from test_data import objects, spoil
+from test_store import Store
+
+COUNT = ("--input", "in=/adk/frames.txt", "--output", "n=count")
+WORDS = ("--", "sh", "-c", "wc -l < in > n; pwd; echo counted >&2")
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    return {"EYAS_DATA": f"sqlite:{tmp_path}/catalog.db", "TMPDIR": str(tmp_path / "tmp")}
+
+
+@pytest.fixture
+def near(run: Run, start: Start, env: dict[str, str], tmp_path: Path) -> Store:
+    """A store that runs a program, with the only copy of a data set."""
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "traj").mkdir()
+    (tmp_path / "traj" / "frames.txt").write_text("".join(f"{n}\n" for n in range(90)))
+    run("data", "init", "--dir", tmp_path / "here", env=env)
+    store = Store(start, tmp_path / "near", "--programs", "1")
+    run("data", "site", "--join", store.join, env=env)
+    run("data", "put", tmp_path / "traj", "--label", "adk", "--site", "near", env=env)
+    return store
+
+
+def at_data(*words: object) -> tuple[object, ...]:
+    return ("at-data", "--mode", "remote", *words)
+
+
+def sets(run: Run, env: dict[str, str]) -> set[str]:
+    return set(run("data", "find", "-q", env=env).stdout.split())
+
+
+def test_a_program_runs_at_the_site_that_has_its_input(
+    run: Run, env: dict[str, str], near: Store, tmp_path: Path
+) -> None:
+    done = run(*at_data("--explain", *COUNT, "--label", "n", *WORDS), env=env)
+    where, label = done.stdout.split()
+    assert Path(where).is_relative_to(near.folder / "programs") and label == "n"
+    assert "site near: holds all inputs (260 B); no processor is in use" in done.stderr
+    assert "260 B from this host, 0 B over the network, from 1 site: near" in done.stderr
+    assert "counted" in done.stderr
+    run("data", "get", "n", "got", env=env)
+    assert (tmp_path / "got" / "count").read_text() == "90\n"
+    assert "near" in run("data", "where", "n", env=env).stdout
+    assert not list((near.folder / "programs").iterdir())
+    history = run("data", "history", "n", env=env).stdout
+    assert "on /adk@1/frames.txt as in" in history
+
+
+def test_what_a_program_makes_comes_back_as_it_is(
+    run: Run, env: dict[str, str], near: Store, tmp_path: Path
+) -> None:
+    script = (
+        "mkdir -p d/e; : > d/empty; head -c 3000000 /dev/urandom > d/e/large;"
+        " printf '#!/bin/sh\\n' > d/run; chmod +x d/run; sha256sum < d/e/large; printf '\\001\\377'"
+    )
+    made = ("--input", "in=/adk", "--output", "d=made", "--label", "d", "--", "sh", "-c", script)
+    done = run(*at_data(*made), env=env)
+    run("data", "get", "d", "got", env=env)
+    got = tmp_path / "got" / "made"
+    assert sorted(str(path.relative_to(got)) for path in got.rglob("*") if path.is_file()) == [
+        "e/large",
+        "empty",
+        "run",
+    ]
+    assert (got / "empty").stat().st_size == 0 and os.access(got / "run", os.X_OK)
+    assert (got / "e" / "large").stat().st_size == 3_000_000
+    assert "\x01" in done.stdout
+
+
+def test_a_program_that_fails_makes_nothing(run: Run, env: dict[str, str], near: Store) -> None:
+    failed = run(*at_data(*COUNT, "--", "sh", "-c", "echo x > n; echo why >&2; exit 3"), env=env, status=1)
+    assert "the program on near: `sh` ended with exit status 3; no data set was made" in failed.stderr
+    assert "why" in failed.stderr
+    lacks = run(*at_data(*COUNT, "--", "true"), env=env, status=1)
+    assert "`true` made no `n`, which --output names; no data set was made" in lacks.stderr
+    absent = run(*at_data(*COUNT, "--", "no-such-program"), env=env, status=2)
+    assert "cannot run `no-such-program`" in absent.stderr
+    assert sets(run, env) == {"adk"}
+    assert not list((near.folder / "programs").iterdir())
+
+
+def test_sites_that_are_busy_or_run_nothing_are_passed_over(
+    run: Run, start: Start, env: dict[str, str], near: Store, tmp_path: Path
+) -> None:
+    shelf = Store(start, tmp_path / "shelf")
+    run("data", "site", "--join", shelf.join, env=env)
+    run("data", "copies", "adk", "2", env=env)
+    run("data", "repair", env=env)
+    # The folder `here` may have got the second copy; a third one is at the shelf for certain.
+    run("data", "copies", "adk", "3", env=env)
+    run("data", "repair", env=env)
+    mark = tmp_path / "begun"
+    first = start(*at_data(*COUNT, "--", "sh", "-c", f"echo > {mark}; sleep 600"), env=env)
+    wait_until(mark.exists, "the first program's begin")
+    busy = run(*at_data(*COUNT, *WORDS), env=env, status=2)
+    assert "no site that holds inputs runs the program now" in busy.stderr
+    for why in ("`near` runs as many as it may, 1", "`shelf` runs no programs", "`here` is a folder"):
+        assert why in busy.stderr, busy
+    shelf.process.stop()
+    shelf.options = ("--programs", "2")
+    shelf.start()
+    done = run(*at_data("--explain", *COUNT, *WORDS), env=env)
+    assert Path(done.stdout.split()[0]).is_relative_to(shelf.folder)
+    # Whoever leaves has the program ended.
+    first.signal(signal.SIGINT)
+    assert first.wait(60, 130)
+    wait_until(lambda: not list((near.folder / "programs").iterdir()), "the first program's folder to vanish")
+    assert Path(run(*at_data(*COUNT, *WORDS), env=env).stdout.split()[0]).is_relative_to(near.folder)
+
+
+@pytest.mark.parametrize("who", ["client", "store"])
+def test_a_kill_leaves_no_program_and_no_data_set(
+    run: Run, start: Start, env: dict[str, str], near: Store, tmp_path: Path, who: str
+) -> None:
+    mark = tmp_path / "pid"
+    script = f"setsid sleep 601 & echo $! > {mark}.new; mv {mark}.new {mark}; exec sleep 600"
+    going = start(*at_data(*COUNT, "--", "sh", "-c", script), env=env)
+    wait_until(mark.exists, "the program's begin")
+    (going.process if who == "client" else near.process.process).kill()
+    ended = going.wait(60, status=None)
+    assert ended.status != 0
+    if who == "store":
+        assert "near" in ended.stderr, ended
+    pid = int(mark.read_text())
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), "all of the program to end", 30)
+    assert sets(run, env) == {"adk"}
+    if who == "store":
+        near.start()
+    wait_until(lambda: not list((near.folder / "programs").iterdir()), "the program's folder to vanish")
+    assert run(*at_data(*COUNT, *WORDS), env=env)
+
+
+def test_a_damaged_copy_at_the_site_is_not_read(
+    run: Run, start: Start, env: dict[str, str], near: Store, tmp_path: Path
+) -> None:
+    run("data", "copies", "adk", "2", env=env)
+    run("data", "repair", env=env)
+    for copy in objects(near.folder):
+        spoil(copy)
+    # The other copy is in a folder, which the store finds because it is on the same machine.
+    done = run(*at_data("--explain", *COUNT, *WORDS), env=env)
+    assert "0 B from this host, 260 B over the network, from 1 site: here" in done.stderr
+    assert "1 bad" in run("data", "audit", "near", env=env, status=None).stdout
+
+
+def test_what_the_mode_does_not_take_is_refused(run: Run, env: dict[str, str], near: Store) -> None:
+    cases = (
+        (at_data("--", "true"), "name one with --input"),
+        (at_data(*COUNT, "--spool", ".", "--", "true"), "--spool, --submit-option and --script are for jobs"),
+        (at_data("--input", "in=/no", "--", "true"), "no"),
+    )
+    for words, said in cases:
+        assert said in run(*words, env=env, status=2).stderr
+    near.process.stop()
+    away = run(*at_data(*COUNT, *WORDS), env=env, status=2)
+    assert "no site that holds inputs runs the program now" in away.stderr and "near" in away.stderr
