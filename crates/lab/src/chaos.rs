@@ -37,7 +37,8 @@ pub struct ChaosArgs {
     /// smaller than what tasks need; `scratch`, programs that fill their disk together; `forget`, ended runs that are
     /// forgotten; `equal`, files of the same bytes, which a cache keeps once; `walltimes`, nodes that end at their walltime; `owners`, files on the own disks of nodes; `warm`,
     /// nodes that begin with what another cluster has left on their disks; `resources`, tasks that need gpus and licences; `provided`, a
-    /// large node that comes only when a provider brings it, and a provider that is killed.
+    /// large node that comes only when a provider brings it, and a provider that is killed; `users`, runs of several users who share
+    /// the cluster.
     /// `--groups` takes `uneven` and `forget`
     #[arg(long, value_name = "KIND,...", value_delimiter = ',', value_parser = Options::KINDS)]
     with: Vec<String>,

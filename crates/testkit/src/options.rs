@@ -108,6 +108,8 @@ pub struct Options {
     /// Nodes begin with what executors of other clusters have left on their disks: files as home has them, as home had them,
     /// and damaged ones.
     pub warm: bool,
+    /// Runs belong to several users of different weights, who share the cluster.
+    pub users: bool,
     /// Nodes have gpus and named resources, the cluster has others, and tasks need some of them, or a part of a cpu.
     pub resources: bool,
     /// The node that is large enough for many tasks of an uneven world comes only when a provider brings it, and the
@@ -199,6 +201,7 @@ impl Options {
             walltime_ns_max: 0,
             equal: false,
             warm: false,
+            users: false,
             resources: false,
             faults_until_ns: 60 * S,
         }
@@ -325,7 +328,7 @@ impl Options {
 
     /// The kinds that can be added to a world. Each is drawn from a generator of its own, so that what a seed
     /// finds without the kind is found again.
-    pub const KINDS: [&str; 12] = [
+    pub const KINDS: [&str; 13] = [
         "uneven",
         "stops",
         "clocks",
@@ -338,6 +341,7 @@ impl Options {
         "warm",
         "owners",
         "provided",
+        "users",
     ];
 
     /// The same world with one of [`Options::KINDS`] added. `None`: there is no such kind.
@@ -402,6 +406,7 @@ impl Options {
                 }
             }
             "equal" => Options { equal: true, ..self },
+            "users" => Options { users: true, n_runs: self.n_runs.max(3 + r.below(6)), ..self },
             "warm" => Options {
                 warm: true,
                 n_node_kills: self.n_node_kills.max(1 + r.below(6)),

@@ -242,6 +242,8 @@ pub struct News {
 const CLEAN_AFTER_TASKS: u64 = 5;
 /// The error of the disk under a full journal.
 pub const NO_SPACE: &str = "no space left on the disk";
+/// Users who share the cluster, where they do.
+const USERS: [&str; 3] = ["ada", "bo", "cy"];
 /// Numbers of clients' connections begin here; the world's own connections have smaller numbers.
 const CLIENTS: u64 = 1 << 40;
 
@@ -636,6 +638,47 @@ impl Process {
     /// A client submits a run. It is accepted when its record is durable. `Err`: why it is refused.
     pub fn submit(&mut self, now: Timestamp, arrays: &[Arc<TaskArray>], keep: bool) -> Result<RunId, String> {
         let client = self.connect_client(now);
+        self.submit_by(now, client, arrays, keep)
+    }
+
+    /// One of a few users submits a run; which one, `n` says.
+    pub fn submit_as(
+        &mut self,
+        now: Timestamp,
+        n: u64,
+        arrays: &[Arc<TaskArray>],
+        keep: bool,
+    ) -> Result<RunId, String> {
+        let n = n % USERS.len() as u64;
+        let (name, key) = (USERS[n as usize], UserKey([n as u8; 32]));
+        let owner = self.connect_client(now);
+        let set = RequestBody::SetUser {
+            name: name.into(),
+            key: Some(key),
+            rights: None,
+            weight: Some(1 + n as u32),
+        };
+        // The journal may have the user from an earlier process.
+        if let Err(why) = self.ask(now, owner, set)
+            && !why.contains("already")
+        {
+            return Err(why);
+        }
+        self.n_clients += 1;
+        let connection = CLIENTS + self.n_clients;
+        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 2));
+        let hello = Hello::Client { name: String::new() };
+        self.handle(now, Input::Connected { connection, peer, hello, user: Some(key) });
+        self.submit_by(now, connection, arrays, keep)
+    }
+
+    fn submit_by(
+        &mut self,
+        now: Timestamp,
+        client: u64,
+        arrays: &[Arc<TaskArray>],
+        keep: bool,
+    ) -> Result<RunId, String> {
         let run = self.open(now, client, RequestBody::OpenRun { name: "a run".into(), keep, into: None })?;
         let filled = self.fill(now, client, run, arrays.iter().cloned());
         let done = filled.and_then(|()| self.ask(now, client, RequestBody::CommitRun { run }));

@@ -102,7 +102,7 @@ pub(super) struct Recording {
 
 impl Recording {
     /// The journal has taken a record under this number, on which an effect may wait.
-    fn append(&mut self, seq: Seq, effect: Option<Effect>) {
+    pub(super) fn append(&mut self, seq: Seq, effect: Option<Effect>) {
         self.appended = seq;
         self.effects.extend(effect.map(|effect| (seq, effect)));
     }

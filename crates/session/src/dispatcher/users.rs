@@ -193,8 +193,9 @@ impl<O: Outside> Session<O> {
             weight: weight.unwrap_or(before.weight),
         };
         let User { key, rights, weight } = user;
-        self.journal(&Record::UserSet { name: name.clone(), key, rights, weight }, None);
-        self.outside.flush();
+        if let Err(why) = self.record_user(&Record::UserSet { name: name.clone(), key, rights, weight }) {
+            return self.refuse(connection, number, why);
+        }
         self.keep_user(name, user);
         self.tell_known_users();
         self.on_users(connection, number);
@@ -205,8 +206,9 @@ impl<O: Outside> Session<O> {
             let reason = self.no_user(name);
             return self.refuse(connection, number, reason);
         }
-        self.journal(&Record::UserRemoved { name: name.into() }, None);
-        self.outside.flush();
+        if let Err(why) = self.record_user(&Record::UserRemoved { name: name.into() }) {
+            return self.refuse(connection, number, why);
+        }
         self.drop_user(name);
         self.tell_known_users();
         // Nobody keeps a door open with a key that was taken back.
@@ -215,6 +217,16 @@ impl<O: Outside> Session<O> {
             self.on_disconnected(gone);
         }
         self.on_users(connection, number);
+    }
+
+    /// Has the journal keep a change of users, before anybody is told of it. `Err`: why it cannot.
+    fn record_user(&mut self, record: &Record<'_>) -> Result<(), String> {
+        let stalled = self.warning.clone();
+        let appended = stalled.map_or_else(|| self.outside.try_append(record), Err);
+        let seq = appended.map_err(|why| format!("users cannot be changed now: {why}"))?;
+        self.recording.append(seq, None);
+        self.outside.flush();
+        Ok(())
     }
 
     fn no_user(&self, name: &str) -> String {

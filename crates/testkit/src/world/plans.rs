@@ -174,7 +174,13 @@ impl World {
         let keep = self.plans[plan].keep;
         let arrays = self.plans[plan].arrays.clone();
         let mut run = Err(String::new());
-        self.with_process(|process, now| run = process.submit(now, &arrays, keep));
+        let users = self.o.users;
+        self.with_process(|process, now| {
+            run = match users {
+                true => process.submit_as(now, plan as u64, &arrays, keep),
+                false => process.submit(now, &arrays, keep),
+            }
+        });
         self.plans[plan].state = match run {
             Ok(run) => {
                 self.run_since.insert(run, self.now);
