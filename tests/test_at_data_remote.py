@@ -106,7 +106,7 @@ def test_sites_that_are_busy_or_run_nothing_are_passed_over(
     wait_until(mark.exists, "the first program's begin")
     busy = run(*at_data(*COUNT, *WORDS), env=env, status=2)
     assert "no site that holds inputs runs the program now" in busy.stderr
-    for why in ("`near` runs as many as it may, 1", "`shelf` runs no programs", "`here` is a folder"):
+    for why in ("`near` runs as many as it may, 1", "`shelf` runs no programs"):
         assert why in busy.stderr, busy
     shelf.process.stop()
     shelf.options = ("--programs", "2")
@@ -145,13 +145,14 @@ def test_a_kill_leaves_no_program_and_no_data_set(
 def test_a_damaged_copy_at_the_site_is_not_read(
     run: Run, start: Start, env: dict[str, str], near: Store, tmp_path: Path
 ) -> None:
-    run("data", "copies", "adk", "2", env=env)
+    shelf = Store(start, tmp_path / "shelf")
+    run("data", "site", "--join", shelf.join, env=env)
+    run("data", "copies", "adk", "3", env=env)
     run("data", "repair", env=env)
     for copy in objects(near.folder):
         spoil(copy)
-    # The other copy is in a folder, which the store finds because it is on the same machine.
     done = run(*at_data("--explain", *COUNT, *WORDS), env=env)
-    assert "0 B from this host, 260 B over the network, from 1 site: here" in done.stderr
+    assert "0 B from this host, 260 B over the network, from 1 site: shelf" in done.stderr
     assert "1 bad" in run("data", "audit", "near", env=env, status=None).stdout
 
 
@@ -163,6 +164,9 @@ def test_what_the_mode_does_not_take_is_refused(run: Run, env: dict[str, str], n
     )
     for words, said in cases:
         assert said in run(*words, env=env, status=2).stderr
+    run("data", "put", "traj", "--label", "own", "--site", "here", env=env)
+    own = run(*at_data("--input", "in=/adk", "--input", "own=/own", "--", "true"), env=env, status=2)
+    assert "has no copy at a store, only in folders of this machine (`here`)" in own.stderr
     near.process.stop()
     away = run(*at_data(*COUNT, *WORDS), env=env, status=2)
     assert "no site that holds inputs runs the program now" in away.stderr and "near" in away.stderr

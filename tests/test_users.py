@@ -117,6 +117,16 @@ def test_what_a_user_may_not_do_names_the_right(run: Run, shared: Shared) -> Non
     run("cancel", "--join", ada, "--run", "1")
 
 
+def test_a_users_task_gets_no_key_of_the_cluster(run: Run, shared: Shared) -> None:
+    """Tasks that add tasks get the cluster's own join file, with which they could do everything."""
+    ada = shared.add("ada")
+    tasks = shared.folder / "adder.jsonl"
+    tasks.write_text('{"id": "adder", "dynamic": true, "command": "eyas user set ada --rights operate"}\n')
+    refused = run("submit", "--join", ada, tasks, status=2)
+    assert "tasks that add tasks (`dynamic`) are the cluster's owner's" in refused.stderr
+    assert shared.users(shared.owner)["ada"]["rights"] == ["submit"]
+
+
 def test_a_user_is_no_node(run: Run, start: Start, shared: Shared) -> None:
     ada = shared.add("ada", "--rights", "operate")
     node = start("executor", "--join", ada, "--dir", shared.folder / "node")

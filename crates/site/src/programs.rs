@@ -6,7 +6,7 @@
 //!
 //! Source: *Remote* (`Wozniak06` §III-C.3, RCRD).
 
-use crate::protocol::{PIECE_BYTES, Tell};
+use crate::protocol::{Ask, PIECE_BYTES, SILENCE_MAX, Tell};
 use crate::store::{Answering, Gone, Stopped};
 use eyas_text::line_of;
 use std::ffi::OsString;
@@ -60,16 +60,10 @@ impl Programs {
         (self.n_running.load(Ordering::Relaxed).min(self.n_max), self.n_max)
     }
 
-    fn take_place(&self) -> Result<Place<'_>, Stopped> {
+    fn take_place(&self) -> Option<Place<'_>> {
         let place = |n: u32| (n < self.n_max).then_some(n + 1);
         let taken = self.n_running.fetch_update(Ordering::Relaxed, Ordering::Relaxed, place);
-        taken.map(|_| Place(&self.n_running)).map_err(|_| {
-            let programs = if self.n_max == 1 { "program" } else { "programs" };
-            Stopped::Failed(format!(
-                "it runs {} {programs} already, and no more: try again later",
-                self.n_max
-            ))
-        })
+        taken.is_ok().then_some(Place(&self.n_running))
     }
 
     /// A new folder with a plan in it, and one for outputs.
@@ -168,13 +162,15 @@ impl Answering<'_> {
         let Some(programs) = &self.store().programs else {
             return Err(Stopped::Failed("it runs no programs; `eyas store --programs N` lets it".into()));
         };
-        let _place = programs.take_place()?;
+        let Some(_place) = programs.take_place() else { return Ok(Tell::Busy) };
         let failed = |what: &str, error: &io::Error| Stopped::Failed(format!("{what}: {error}"));
         let work =
             programs.folder_for(plan).map_err(|e| failed("it cannot make a folder for the program", &e))?;
         let child = programs.start(&work).map_err(|e| failed("it cannot run programs", &e))?;
         let mut running = Running(child);
         let printed = listen(&mut running.0);
+        // A network that is cut says nothing of it.
+        let mut heard = Instant::now();
         loop {
             match printed.recv_timeout(LOOK) {
                 Ok((is_error, piece)) => self.send(&Tell::Printed(is_error, piece.into()))?,
@@ -183,8 +179,9 @@ impl Answering<'_> {
                 Err(RecvTimeoutError::Disconnected) => thread::sleep(LOOK),
             }
             match self.inbox().try_recv() {
-                Err(TryRecvError::Empty) => {}
-                Err(TryRecvError::Disconnected) | Ok(_) => return Err(Gone.into()),
+                Ok(Ask::Alive) => heard = Instant::now(),
+                Err(TryRecvError::Empty) if heard.elapsed() < SILENCE_MAX => {}
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) | Ok(_) => return Err(Gone.into()),
             }
             if running.0.try_wait().map_err(|e| failed("it lost the program", &e))?.is_some() {
                 break;

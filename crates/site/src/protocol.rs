@@ -58,6 +58,8 @@ pub(crate) enum Ask {
     Programs,
     /// Run a program by this plan.
     Run(Bytes),
+    /// Whoever waits for the program is there.
+    Alive,
 }
 
 /// From the store.
@@ -87,6 +89,8 @@ pub(crate) enum Tell {
     Groups(Vec<[u8; 32]>),
     /// Programs that run, and that may; `None`: it runs none for others.
     Programs(Option<(u32, u32)>),
+    /// As many programs run as may.
+    Busy,
     /// What a program has printed, and whether as an error.
     Printed(bool, Bytes),
     /// How the program ended; what it made follows.

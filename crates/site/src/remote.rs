@@ -1,6 +1,6 @@
 //! The side of the catalog: a store elsewhere, used like a folder of this machine.
 
-use crate::protocol::{Ask, DIGESTS, PIECE_BYTES, QUEUED_BYTES, SILENCE_MAX, Tell};
+use crate::protocol::{Ask, BEAT, DIGESTS, PIECE_BYTES, QUEUED_BYTES, SILENCE_MAX, Tell};
 use bytes::Bytes;
 use eyas_catalog::{Arrivals, Condition, Error, Holding, Key, Place, Reach, Result, Sealed, is_plain_path};
 use eyas_data::{Digest, n_groups};
@@ -43,6 +43,15 @@ impl Reach for Stores {
                 remote.address, remote.name
             ))),
         }
+    }
+}
+
+/// Says that this side is there, until it is dropped.
+struct Alive(tokio::task::JoinHandle<()>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -135,19 +144,33 @@ impl Remote {
     }
 
     /// Has the store run a program by a plan. What it prints is given to `printed`, as an error or not, and what it made is put below
-    /// `outputs`. Returns its report. The store ends the program if this process ends before.
+    /// `outputs`. Returns its report; `None`: as many programs run there as may. The store ends the program if this process ends, or is
+    /// cut off from it.
     ///
     /// # Errors
     /// The store does not answer, runs no program now, or lost the program; a file cannot be written here.
-    pub fn run(&self, plan: Vec<u8>, outputs: &Path, printed: &mut dyn FnMut(Ran, &[u8])) -> Result<Vec<u8>> {
+    pub fn run(
+        &self,
+        plan: Vec<u8>,
+        outputs: &Path,
+        printed: &mut dyn FnMut(Ran, &[u8]),
+    ) -> Result<Option<Vec<u8>>> {
         let mut link = self.link()?;
         link.send(&Ask::Run(plan.into()));
+        let writer = link.writer.clone();
+        let _alive = Alive(runtime().spawn(async move {
+            loop {
+                tokio::time::sleep(BEAT).await;
+                writer.send(&Ask::Alive);
+            }
+        }));
         let (mut report, mut file) = (None, None);
         loop {
             match link.next().map_err(|reason| self.away(reason))? {
                 Tell::Printed(is_error, piece) => {
                     printed(if is_error { Ran::ToStderr } else { Ran::ToStdout }, &piece);
                 }
+                Tell::Busy => return Ok(None),
                 Tell::Report(found) => report = Some(found.to_vec()),
                 Tell::Output { path, is_executable } => {
                     file = Some(self.output(outputs, &path, is_executable)?);
@@ -162,8 +185,9 @@ impl Remote {
                 other => return Err(self.unexpected(other)),
             }
         }
-        self.put_back(link);
-        report.ok_or_else(|| self.away("it answers without a report of the program".into()))
+        // What was said to keep the program going may still be answered on this connection, so it is used no more.
+        let report = report.ok_or_else(|| self.away("it answers without a report of the program".into()))?;
+        Ok(Some(report))
     }
 
     /// A new file below `outputs`.

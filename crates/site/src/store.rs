@@ -289,6 +289,8 @@ impl<'a> Answering<'a> {
                 return Ok(Tell::Programs(self.store.programs.as_ref().map(Programs::counts)));
             }
             Ask::Run(plan) => return self.run_program(&plan),
+            // The program has ended meanwhile.
+            Ask::Alive => return Ok(Tell::Beat),
             Ask::Add | Ask::Piece(_) | Ask::Whole(_) | Ask::Broken | Ask::Undo | Ask::Keep | Ask::Abandon => {
                 return Err(Stopped::Failed("no batch has begun".into()));
             }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// The options of `eyas-lab chaos` for each kind of world.
-const KINDS: [&str; 42] = [
+const KINDS: [&str; 45] = [
     "",
     "--workflows",
     "--calm",

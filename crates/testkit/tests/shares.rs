@@ -267,6 +267,20 @@ fn use_of_the_past_counts_and_is_forgotten() {
     assert!(left < MS, "{left} slot-ns are left");
 }
 
+/// Ten hours alone are not ten hours of waiting.
+#[test]
+fn whoever_had_the_cluster_alone_for_long_does_not_wait_for_as_long() {
+    let mut w = World::new("affinity", 1, 4);
+    w.submit("ada", 5_000, &task("a"), 60_000 * MS);
+    w.run_for(10 * 3_600_000 * MS);
+    w.submit("bo", 3_000, &task("b"), 60_000 * MS);
+    let before = w.had("ada");
+    w.run_for(2_400_000 * MS);
+    let (ada, bo) = (w.had("ada") - before, w.had("bo"));
+    // Ten minutes of all slots are Bo's alone; of the other thirty each has a half.
+    assert!(ada > 0.25 * (ada + bo) && bo > ada, "ada {ada}, bo {bo}");
+}
+
 #[test]
 fn one_user_has_the_whole_queue_again_when_the_others_are_gone() {
     let mut w = World::new("affinity", 1, 2);

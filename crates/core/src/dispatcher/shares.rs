@@ -25,6 +25,9 @@ const HALF_LIFE_NS: u64 = 3_600_000_000_000;
 const DECAY_STEPS: u64 = 16;
 /// What one step leaves of it: the 16th root of a half.
 const DECAY: f64 = 0.957_603_280_698_573_7;
+/// A user who comes is at most this far behind another one, as time of all slots: whoever had the cluster alone for long waits for a
+/// newcomer's tasks, and not for hours.
+const BEHIND_MAX_NS: f64 = 600e9;
 /// How long a task is expected to run as long as no task has ended.
 const RUN_NS_ASSUMED: u64 = 10_000_000_000;
 /// What waits behind full slots is taken back for the user whose turn it is if it is expected to run for at least this long.
@@ -53,6 +56,8 @@ struct Share {
     given_ns: u128,
     /// Slot-nanoseconds of attempts that have ended, decayed.
     used: f64,
+    /// What is added to what the user is compared by, so that they began not too far behind the others; decayed, too.
+    handicap: f64,
     /// Smoothed run time.
     run_ns: Option<u64>,
     /// When the user last had a task that was ready or given out.
@@ -69,6 +74,7 @@ impl Share {
             held: 0,
             given_ns: 0,
             used: 0.0,
+            handicap: 0.0,
             run_ns: None,
             active: None,
         }
@@ -114,6 +120,7 @@ pub(super) struct Shares {
     decayed: Timestamp,
     /// Smoothed run time of all tasks.
     run_ns: Option<u64>,
+    n_slots: u64,
     pub(super) turn: Option<Turn>,
 }
 
@@ -148,6 +155,14 @@ impl Shares {
 
     pub(super) fn ready(&mut self, owner: OwnerId, n: u64) {
         let now = self.now;
+        self.share_mut(owner);
+        let comes = |user: &Share| user.n_ready + user.held == 0;
+        if self.users.len() > 1 && comes(&self.users[owner.0 as usize]) {
+            let others = self.users.iter().filter(|user| !comes(user)).map(|user| self.standing(user));
+            let least = others.fold(0.0, f64::max) - BEHIND_MAX_NS * self.n_slots as f64;
+            let own = self.standing(&self.users[owner.0 as usize]);
+            self.users[owner.0 as usize].handicap += (least - own).max(0.0);
+        }
         let share = self.share_mut(owner);
         (share.n_ready, share.active) = (share.n_ready + n, Some(now));
     }
@@ -197,7 +212,7 @@ impl Shares {
     fn standing(&self, user: &Share) -> f64 {
         let since_ns = (u128::from(user.held) * u128::from(self.now.0)).saturating_sub(user.given_ns);
         let running = (user.held as f64 * self.expected_ns(user) as f64).max(since_ns as f64);
-        (user.used + running) / f64::from(user.weight)
+        (user.used + running) / f64::from(user.weight) + user.handicap
     }
 
     /// Whether tasks of a user that wait behind full slots are taken back for the user whose turn it is.
@@ -214,7 +229,7 @@ impl Shares {
         if n_steps > 0 {
             self.decayed = self.decayed.plus_ns(n_steps * step_ns);
             let left = (0..n_steps.min(64 * DECAY_STEPS)).fold(1.0, |left, _| left * DECAY);
-            self.users.iter_mut().for_each(|u| u.used *= left);
+            self.users.iter_mut().for_each(|u| (u.used, u.handicap) = (u.used * left, u.handicap * left));
         }
     }
 
@@ -296,6 +311,7 @@ impl Schedule {
     /// Before tasks are given out: time has passed, and guests make room.
     pub(super) fn begin_placing(&mut self, work: &Workload, now: Timestamp) {
         self.shares.pass(now);
+        self.shares.n_slots = self.ready.queue.n_slots_total();
         let Some(Turn { owner, guests_since: Some(since), .. }) = self.shares.turn else { return };
         if now.since_ns(since) >= GUEST_NS && self.ready.has_idle_slot() {
             self.fold_where(work, |other| other != owner);

@@ -247,6 +247,11 @@ impl<O: Outside> Session<O> {
             self.submissions.refused.insert(run, format!("a group of tasks is malformed: {why}"));
             return;
         }
+        if array.template.dynamic && self.user_of(connection).is_some() {
+            let reason = "tasks that add tasks (`dynamic`) are the cluster's owner's: they would get the cluster's own key";
+            self.submissions.refused.insert(run, reason.into());
+            return self.refuse(connection, number, reason.into());
+        }
         if self.journal_submission(run, &Record::ArrayAdded { run, array: Cow::Borrowed(&array) }) {
             self.feed(Event::ArrayAdded { run, array });
         }

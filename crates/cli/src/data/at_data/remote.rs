@@ -33,7 +33,10 @@ pub fn remote(args: &AtDataArgs, opened: &Opened, site: Option<String>, tags: &[
     }
     let mut sites = BTreeMap::new();
     let inputs = planned(args, opened, &mut sites)?;
-    let (at, store) = choose(&inputs, &sites, args.explain)?;
+    // A folder of this machine is not there for a program elsewhere.
+    sites.retain(|_, site| site.join.is_some());
+    refuse_unreachable(&inputs, &sites)?;
+    let candidates = choose(&inputs, &sites, args.explain)?;
 
     let work = Work::new()?;
     let on_signal = OnSignal::listen(work.top.path.clone())?;
@@ -49,14 +52,25 @@ pub fn remote(args: &AtDataArgs, opened: &Opened, site: Option<String>, tags: &[
         settled_for: None,
     };
     let text = serde_json::to_vec(&plan).expect("a plan is plain");
-    let ran = store.run(text, &work.outputs, &mut |to, piece| {
-        // Whoever reads no more of it wants the data set all the same.
-        let _ = match to {
-            Ran::ToStdout => eyas_text::printed_stdout().write_all(piece),
-            Ran::ToStderr => eyas_text::printed_stderr().write_all(piece),
+    let mut ran = None;
+    for (at, store) in candidates {
+        let printed = &mut |to, piece: &[u8]| {
+            // Whoever reads no more of it wants the data set all the same.
+            let _ = match to {
+                Ran::ToStdout => eyas_text::printed_stdout().write_all(piece),
+                Ran::ToStderr => eyas_text::printed_stderr().write_all(piece),
+            };
         };
-    });
-    let report = on_signal.unless_ending(ran.map_err(Fault::from))?;
+        let report = store.run(text.clone(), &work.outputs, printed).map_err(Fault::from);
+        // Others may have taken the last place since it was asked for.
+        if let Some(report) = on_signal.unless_ending(report)? {
+            ran = Some((at, report));
+            break;
+        }
+    }
+    let Some((at, report)) = ran else {
+        return Err(bad("all sites that hold inputs run as many programs as they may: try again later"));
+    };
     let report: Report = serde_json::from_slice(&report).map_err(|error| {
         Fault::new(Exit::Other, format!("the report of the site `{at}` cannot be read: {error}"))
     })?;
@@ -65,22 +79,46 @@ pub fn remote(args: &AtDataArgs, opened: &Opened, site: Option<String>, tags: &[
     on_signal.unless_ending(ended.take(args, opened, &work, report))
 }
 
-/// The site at which the program runs, and its store.
+/// Refuses where a file has no copy at a store.
+fn refuse_unreachable(inputs: &[PlannedInput], sites: &BTreeMap<String, CarriedSite>) -> Result<(), Fault> {
+    for input in inputs {
+        for file in &input.files {
+            if !file.sites.is_empty() && !file.sites.iter().any(|site| sites.contains_key(site)) {
+                let folders = file.sites.iter().map(|site| shown(site).to_string()).collect::<Vec<_>>();
+                let what = format!(
+                    "{} of {} has no copy at a store, only in folders of this machine ({}), which a program elsewhere cannot read",
+                    shown(&file.path),
+                    shown(&input.text),
+                    folders.join(", ")
+                );
+                let hint = "`eyas data copies LABEL 2` and `eyas data repair` make a copy at a store; --mode local runs the program here";
+                return Err(bad(what).hint(hint));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The sites at which the program may run, with their stores, the best first.
 fn choose(
     inputs: &[PlannedInput],
     sites: &BTreeMap<String, CarriedSite>,
     explain: bool,
-) -> Result<(String, Remote), Fault> {
+) -> Result<Vec<(String, Remote)>, Fault> {
     let files: Vec<&CarriedFile> = inputs.iter().flat_map(|input| &input.files).collect();
+    // All at once: one that does not answer takes its time.
+    let asked: Vec<(&String, Result<_, eyas_catalog::Error>)> = std::thread::scope(|scope| {
+        let ask = |site: &CarriedSite| {
+            let join = site.join.clone().unwrap_or_default();
+            scope.spawn(move || Remote::connect(&join).and_then(|store| Ok((store.programs()?, store))))
+        };
+        let asking: Vec<_> = sites.iter().map(|(name, site)| (name, ask(site))).collect();
+        asking.into_iter().map(|(name, asked)| (name, asked.join().expect("it does not panic"))).collect()
+    });
     let mut stores = BTreeMap::new();
     let mut why_not = vec![];
     let mut hosts = vec![];
-    for (name, site) in sites {
-        let Some(join) = &site.join else {
-            why_not.push(format!("{} is a folder", shown(name)));
-            continue;
-        };
-        let asked = Remote::connect(join).and_then(|store| Ok((store.programs()?, store)));
+    for (name, asked) in asked {
         let (n_busy, n_max, store) = match asked {
             Ok((Some((n_busy, n_max)), store)) => (n_busy, n_max, store),
             Ok((None, _)) => {
@@ -105,13 +143,15 @@ fn choose(
         order.iter().for_each(|ranked| say!("site {}: {ranked}", ranked.host.name));
         why_not.iter().for_each(|why| say!("{why}"));
     }
-    let chosen = order.into_iter().find(|ranked| ranked.host.takes_programs);
-    let store = chosen.and_then(|ranked| stores.remove_entry(&ranked.host.name));
-    store.ok_or_else(|| {
+    let able = order.into_iter().filter(|ranked| ranked.host.takes_programs);
+    let able: Vec<_> = able.filter_map(|ranked| stores.remove_entry(&ranked.host.name)).collect();
+    if able.is_empty() {
         let what = match why_not.is_empty() {
             true => "no site holds the inputs".to_owned(),
             false => format!("no site that holds inputs runs the program now: {}", why_not.join("; ")),
         };
-        bad(what).hint("`eyas store --programs 2` lets a store run programs; --mode local runs this one here")
-    })
+        let hint = "`eyas store --programs 2` lets a store run programs; --mode local runs this one here";
+        return Err(bad(what).hint(hint));
+    }
+    Ok(able)
 }
