@@ -306,7 +306,9 @@ def test_a_quota_is_kept_by_every_way_into_the_catalog(data: Run, run: Run, tmp_
     data("put", "both", "--label", "again")
     assert used() == 600
 
-    too_much = f"`{user}` may have 1000 B of data in this catalog and has 600 B, and `%s` would add at least 600 B"
+    too_much = (
+        f"`{user}` may have 1000 B of data in this catalog and has 600 B, and `%s` would add at least 600 B"
+    )
     before = objects(tmp_path / "here")
     for label in ("second", "again"):
         refused = data("put", "two", "one", "--label", label, status=2).stderr
