@@ -11,7 +11,7 @@
 //! * [`query`]: the language of `find`.
 //! * [`Holding`]: what a site can be asked; [`Folder`]: a site's folder on this machine. Stores elsewhere are [`Reach`]ed by the caller.
 //!
-//! Invariants: nothing is committed of which a file has no ready replica. No text from outside gets into a
+//! Invariants: nothing is committed of which a file has no ready replica, or that is more than its owner may have. No text from outside gets into a
 //! statement but as a value. Whoever lacks the right to list a data set gets the same answer as if there were none.
 //!
 //! Not here: sockets, clocks (each call takes the time), and any decision about when and where copies are made.
