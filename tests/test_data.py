@@ -283,3 +283,70 @@ def test_a_file_that_changes_while_it_is_put_is_refused(data: Run, tmp_path: Pat
     assert "no data set" in data("show", "growing", status=2).stderr
     assert not list((tmp_path / "here" / "incoming").iterdir()), "half an object is left"
     data("put", growing, "--label", "growing")
+
+
+def test_a_quota_is_kept_by_every_way_into_the_catalog(data: Run, run: Run, tmp_path: Path) -> None:
+    db = {"EYAS_DATA": f"sqlite:{tmp_path}/catalog.db"}
+    for name, byte in {"one": b"1", "two": b"2"}.items():
+        (tmp_path / name).write_bytes(byte * 600)
+    key = data("put", "one").stdout.strip()
+    user = json.loads(data("show", key, "--json").stdout)["owner"]
+    listed = data("quota", f"user:{user}", "1000").stdout
+    assert listed.splitlines()[0].split() == [f"user:{user}", "600", "B", "of", "1000", "B"]
+
+    def used() -> int:
+        [usage] = json.loads(data("quota", "--json").stdout)["users"]
+        assert (usage["user"], usage["allowed_bytes"], usage["is_own"]) == (user, 1000, True)
+        return int(usage["used_bytes"])
+
+    # The same bytes again are no more bytes, under whatever label and path.
+    data("put", "one", "--label", "again")
+    (tmp_path / "both").mkdir()
+    shutil.copy(tmp_path / "one", tmp_path / "both" / "x")
+    data("put", "both", "--label", "again")
+    assert used() == 600
+
+    too_much = (
+        f"`{user}` may have 1000 B of data in this catalog and has 600 B, and `%s` would add at least 600 B"
+    )
+    before = objects(tmp_path / "here")
+    for label in ("second", "again"):
+        refused = data("put", "two", "one", "--label", label, status=2).stderr
+        assert too_much % label in refused and f"eyas data quota user:{user} BYTES" in refused
+    program = ["--label", "made", "--output", "out=out", "--", "sh", "-c", "head -c 600 /dev/zero > out"]
+    assert too_much % "made" in run("at-data", *program, env=db, status=1).stderr
+    (tmp_path / "tasks.jsonl").write_text(
+        json.dumps(
+            {
+                "id": "t",
+                "command": "head -c 600 /dev/zero > out",
+                "outputs": {"out": "data:result/out"},
+            }
+        )
+    )
+    said = run("run", "tasks.jsonl", env=db, status=1)
+    assert too_much % "result" in said.stderr + said.stdout
+    assert objects(tmp_path / "here") == before, "nothing of what was refused is kept"
+    found = {found["label"]: found["version"] for found in json.loads(data("find", "--json").stdout)}
+    assert found == {key: 1, "again": 2}
+    assert used() == 600
+
+    # Room comes from a removal, once no data set has the bytes, or from a larger quota.
+    data("rm", key)
+    assert used() == 600
+    data("rm", "again")
+    assert used() == 0
+    data("put", "two", "--label", "second")
+    data("quota", "everyone", "5")
+    data("quota", f"user:{user}", "none")
+    quotas = json.loads(data("quota", "--json").stdout)
+    assert quotas == {
+        "everyone_bytes": 5,
+        "users": [{"user": user, "used_bytes": 600, "allowed_bytes": 5, "is_own": False}],
+    }
+    assert "may have 5 B" in data("put", "one", "--label", "third", status=2).stderr
+    data("quota", "everyone", "none")
+    data("put", "one", "--label", "third")
+    assert json.loads(data("quota", "--json").stdout)["users"][0]["used_bytes"] == 1200
+    assert "is nobody" in data("quota", "bo", "5", status=2).stderr
+    assert "is a group" in data("quota", "group:md", "5", status=2).stderr

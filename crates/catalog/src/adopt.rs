@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::holding::{Condition, Holding};
 use crate::joining::Joining;
 use crate::key::check_label;
+use crate::quotas::count_in_anyway;
 use crate::rows::row_of;
 use crate::sealed::Sealed;
 use crate::sets::{check_path, objects, point_at_newest, put_tags};
@@ -26,7 +27,7 @@ pub struct Rebuilt {
 
 impl Catalog {
     /// Takes versions over that the catalog has not got, all or none; returns how many those were. Tags of a data set that is there
-    /// already stay as they are. Whether there are copies is not asked.
+    /// already stay as they are. Whether there are copies is not asked, nor whether it is more than an owner may have.
     ///
     /// # Errors
     /// A path or a label is wrong, or a data set of that label belongs to somebody else.
@@ -135,6 +136,7 @@ fn adopt_one(db: &mut dyn Db, sealed: &Sealed) -> Result<bool> {
             "ON CONFLICT DO NOTHING",
         )?;
     }
+    count_in_anyway(db, set_id, version_id)?;
     point_at_newest(db, set_id)?;
     Ok(true)
 }

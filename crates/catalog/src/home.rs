@@ -196,6 +196,10 @@ impl Home for DataHome {
         let is_executable = put.mode.is_some_and(|mode| mode & 0o100 != 0);
         let file = File { path, size_bytes, digest, is_executable };
         if prepared.before.as_ref() != Some(&file) {
+            self.ask("write", location, |known, _| {
+                let Access { catalog, caller } = &known.access;
+                catalog.require_room(caller, &prepared.label, std::slice::from_ref(&file))
+            })?;
             batch.keep().map_err(|error| failed(&error))?;
             self.ask("write", location, |_, _| self.commit(&prepared, &file))?;
         }

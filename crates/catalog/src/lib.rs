@@ -11,7 +11,7 @@
 //! * [`query`]: the language of `find`.
 //! * [`Holding`]: what a site can be asked; [`Folder`]: a site's folder on this machine. Stores elsewhere are [`Reach`]ed by the caller.
 //!
-//! Invariants: nothing is committed of which a file has no ready replica. No text from outside gets into a
+//! Invariants: nothing is committed of which a file has no ready replica, or that is more than its owner may have. No text from outside gets into a
 //! statement but as a value. Whoever lacks the right to list a data set gets the same answer as if there were none.
 //!
 //! Not here: sockets, clocks (each call takes the time), and any decision about when and where copies are made.
@@ -32,6 +32,7 @@ mod key;
 mod parts;
 mod put;
 pub mod query;
+mod quotas;
 mod reading;
 mod rows;
 mod schema;
@@ -55,6 +56,7 @@ pub use keeping::{Audit, Repair, ShortFile, reason_of};
 pub use key::{Key, check_label, label_of};
 pub use parts::{Access, Known, PartReader};
 pub use put::{Done, Put, put};
+pub use quotas::{Quotas, Usage};
 pub use reading::{Got, Reader, host_of};
 pub use sealed::{File, Sealed};
 pub use sets::{DataSet, Draft, Entry, Found, Version, is_plain_path};

@@ -10,8 +10,10 @@ use crate::sealed::File;
 use crate::sets::Draft;
 use crate::sites::{ReplicaState, Site, SiteState};
 use crate::tags::Tag;
+use eyas_data::Digest;
 use eyas_text::shown_path;
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -41,7 +43,8 @@ pub struct Done {
 /// Puts files into a site and commits them as a version. `progress` is called with the files and bytes that are done.
 ///
 /// # Errors
-/// A source is not there, is neither a file nor a directory, or changes while it is read; the caller may not write the data set.
+/// A source is not there, is neither a file nor a directory, or changes while it is read; the caller may not write the data set, or
+/// it is more than its owner may have.
 /// Then nothing is committed.
 pub fn put(
     catalog: &Catalog,
@@ -51,6 +54,8 @@ pub fn put(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Done> {
     let sources = walk(what.sources)?;
+    catalog.require_writable(caller, what.label)?;
+    require_room(catalog, caller, what.label, &sources)?;
     let draft = catalog.begin(caller, what.label, what.copies, what.now_ms)?;
     let done = store(catalog, site, &sources, what.now_ms, progress, &mut |files| catalog.add(&draft, files))
         .and_then(|()| catalog.commit(caller, &draft, what.tags, what.now_ms));
@@ -113,6 +118,39 @@ pub(crate) fn end(
     // The data set is there, whatever becomes of the seal; the next repair writes it again.
     let sealed = catalog.sealed(caller, &draft.key)?;
     Ok(Done { unsealed: site.seal(&sealed.key, &sealed.text()).err(), key: draft.key })
+}
+
+/// Refuses files that are too much for the owner of the data set before a byte of them is copied. Where they would be too much if all
+/// their bytes were new, they are read to see which are, until that is too much.
+fn require_room(catalog: &Catalog, caller: &Caller, label: &str, sources: &[Source]) -> Result<()> {
+    let Some(room) = catalog.room(caller, label)? else { return Ok(()) };
+    let explain = |source: &Source, error: io::Error| {
+        Error::Conflict(format!("cannot put {}: {error}", shown_path(&source.path)))
+    };
+    let mut n_bytes = 0;
+    for source in sources {
+        n_bytes += fs::metadata(&source.path).map_err(|error| explain(source, error))?.len();
+    }
+    if n_bytes <= room.free_bytes() {
+        return Ok(());
+    }
+    let mut seen = HashSet::new();
+    let mut added_bytes = 0;
+    for sources in sources.chunks(BATCH_FILES) {
+        let mut objects = BTreeMap::new();
+        for source in sources {
+            let mut hasher = blake3::Hasher::new();
+            let mut from = fs::File::open(&source.path).map_err(|error| explain(source, error))?;
+            let size_bytes = io::copy(&mut from, &mut hasher).map_err(|error| explain(source, error))?;
+            let digest = Digest(*hasher.finalize().as_bytes());
+            if seen.insert(digest) {
+                objects.insert(digest, size_bytes);
+            }
+        }
+        added_bytes += catalog.new_bytes(&room, &objects)?;
+        room.require(added_bytes, label)?;
+    }
+    Ok(())
 }
 
 /// Copies the files' bytes into the site in batches. Each is added to the catalog before its copies are noted there.

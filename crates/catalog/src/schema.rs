@@ -7,7 +7,11 @@ use crate::error::{Error, Result};
 use crate::values;
 
 /// Each migration's statements. `{key}`, `{text}`, `{real}`, `{bytes}` and `{by_key}` are filled in per database.
-const MIGRATIONS: [&str; 2] = [include_str!("schema/0001-start.sql"), include_str!("schema/0002-stores.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("schema/0001-start.sql"),
+    include_str!("schema/0002-stores.sql"),
+    include_str!("schema/0003-quotas.sql"),
+];
 
 /// The newest version that this program knows.
 pub(crate) const NEWEST: i64 = MIGRATIONS.len() as i64;
@@ -78,7 +82,15 @@ mod tests {
         migrate_to(&mut db, 1, 5).unwrap();
         db.batch(
             "INSERT INTO site (name, address, domain, state, added_ms, seen_ms) \
-             VALUES ('here', '/disk', 'hall', 'up', 5, 5)",
+             VALUES ('here', '/disk', 'hall', 'up', 5, 5); \
+             INSERT INTO data_set (id, label, owner, created_ms, copies, newest, n_files, size_bytes) \
+             VALUES (1, 'x', 'bob', 5, 1, 2, 2, 40), (2, 'y', 'bob', 5, 1, 1, 1, 30); \
+             INSERT INTO version (id, set_id, number, state, created_ms, n_files, size_bytes) \
+             VALUES (1, 1, 1, 'removed', 5, 1, 7), (2, 1, 2, 'committed', 5, 3, 70), (3, 2, 1, 'committed', 5, 1, 30), \
+             (4, 2, 2, 'open', 5, 0, 0); \
+             INSERT INTO object (id, digest, size_bytes) VALUES (1, x'01', 10), (2, x'02', 30), (3, x'03', 500); \
+             INSERT INTO file (version_id, path, object_id, is_executable) \
+             VALUES (2, 'a', 1, 0), (2, 'b', 2, 0), (2, 'c', 2, 0), (3, 'a', 2, 0), (4, 'a', 3, 0)",
         )
         .unwrap();
         drop(db);
@@ -89,5 +101,12 @@ mod tests {
         let seen: Vec<_> = sites.iter().map(|site| (site.name.as_str(), site.is_store)).collect();
         assert_eq!(seen, [("far", true), ("here", false)]);
         assert_eq!(sites[1].domain, "hall");
+        let used = |catalog: &Catalog| catalog.quotas().unwrap().users.first().map(|user| user.used_bytes);
+        assert_eq!(used(&catalog), Some(40), "each object of committed versions once");
+        let bob = Caller::user("bob");
+        catalog.remove(&bob, &"x".parse().unwrap(), 8).unwrap();
+        assert_eq!(used(&catalog), Some(30), "one of them is also in another data set");
+        catalog.remove(&bob, &"y@1".parse().unwrap(), 9).unwrap();
+        assert_eq!(used(&catalog), None);
     }
 }

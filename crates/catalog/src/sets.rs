@@ -9,6 +9,7 @@ use crate::db::{Db, Row, Value, insert, within};
 use crate::error::{Error, Result};
 use crate::key::{Key, check_label};
 use crate::query;
+use crate::quotas::{count_in, count_out};
 use crate::rows::{SetRow, digest_of, row_of, unknown, version_of};
 use crate::sealed::{File, Sealed};
 use crate::tags::Tag;
@@ -189,6 +190,7 @@ impl Catalog {
     ///
     /// # Errors
     /// [`Error::Conflict`]: there is no file, a file has no ready replica, or a path is a file and a directory.
+    /// [`Error::Denied`]: it is more than the data set's owner may have.
     pub fn commit(&self, caller: &Caller, draft: &Draft, tags: &[Tag], now_ms: i64) -> Result<()> {
         self.commit_if(caller, draft, tags, now_ms, &|_| Ok(()))
     }
@@ -236,6 +238,7 @@ impl Catalog {
             check_tree(db, draft)?;
             let sql = "UPDATE version SET state = 'committed', committed_ms = ?2, n_files = ?3, size_bytes = ?4 WHERE id = ?1";
             db.execute(sql, values![draft.version_id, now_ms, n_files, size_bytes])?;
+            count_in(db, draft.set_id, draft.version_id)?;
             point_at_newest(db, draft.set_id)?;
             put_tags(db, draft.set_id, tags)?;
             let detail =
@@ -406,6 +409,11 @@ impl Catalog {
                 }
                 None => (None, "all versions".into()),
             };
+            let sql =
+                "SELECT id FROM version WHERE set_id = ?1 AND state = 'committed' AND (id = ?2 OR ?2 = 0)";
+            for row in db.query(sql, values![set.id, which.unwrap_or(0)])? {
+                count_out(db, &set.owner, row.int(0))?;
+            }
             let sql = "DELETE FROM file WHERE version_id IN (SELECT id FROM version WHERE set_id = ?1 \
                        AND state = 'committed' AND (id = ?2 OR ?2 = 0))";
             db.execute(sql, values![set.id, which.unwrap_or(0)])?;

@@ -16,6 +16,7 @@ mod open;
 mod outputs;
 mod program;
 mod put;
+mod quota;
 mod store;
 mod tend;
 mod top;
@@ -63,6 +64,8 @@ enum DataVerb {
     Copies(keep::CopiesArgs),
     /// Show or set who may do what with a data set
     Acl(put::AclArgs),
+    /// Show how much data each user has and may have, or set how much
+    Quota(quota::QuotaArgs),
     /// Remove a data set, or one version of it
     Rm(put::RmArgs),
     /// Add a folder as a site, or list the sites
@@ -97,6 +100,7 @@ pub fn data(args: DataArgs) -> Result<Exit, Fault> {
         DataVerb::Tag(args) => put::tag(db, &args),
         DataVerb::Copies(args) => keep::copies(db, &args),
         DataVerb::Acl(args) => put::acl(db, &args),
+        DataVerb::Quota(args) => quota::quotas(db, &args),
         DataVerb::Rm(args) => put::rm(db, &args),
         DataVerb::Site(args) => keep::site(db, &args),
         DataVerb::Hub(args) => hub::hub(args),

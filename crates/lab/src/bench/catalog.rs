@@ -1,12 +1,15 @@
 //! `eyas-lab bench catalog`: a catalog with many data sets: how long `find` takes, and how fast files are put and audited.
 //!
 //! Data sets come in as versions that are taken over (`Catalog::adopt`), each with ten tags and one file. Queries are asked with values
-//! that change, so that no answer is ready. Files are put from a folder on the same disk, beside `cp -r` and a flush.
+//! that change, so that no answer is ready. Versions of 100 files are committed and removed, of the owner of all these data sets, who has
+//! a quota, and of one who has no others. Files are put from a folder on the same disk, beside `cp -r` and a flush.
 
 use super::table::{Row, Table};
 use super::{Common, failed, median, note};
 use clap::Args;
-use eyas_catalog::{Caller, Catalog, File, Folder, Key, NewSite, Put, Sealed, Tag, put};
+use eyas_catalog::{
+    Caller, Catalog, File, Folder, Key, NewSite, Put, ReplicaState, Sealed, Subject, Tag, put,
+};
 use eyas_cli::{Exit, Fault};
 use eyas_data::Digest;
 use std::path::{Path, PathBuf};
@@ -34,6 +37,8 @@ pub struct CatalogArgs {
 const NOW: i64 = 1_800_000_000_000;
 /// Queries of each kind; the figure is their median.
 const QUERIES: u32 = 21;
+/// Files of a version that is committed.
+const COMMIT_FILES: u32 = 100;
 /// Large files that are audited.
 const LARGE_FILES: u32 = 16;
 /// Data sets that are taken over in one transaction.
@@ -65,6 +70,7 @@ pub fn bench(args: &CatalogArgs) -> Result<Exit, Fault> {
             "/s",
         ));
         find(&catalog, &caller, &mut table)?;
+        commit(&catalog, &caller, &mut table)?;
         put_and_audit(&catalog, &caller, args, dir, &mut table)?;
         Ok(table)
     })
@@ -136,6 +142,51 @@ fn find(catalog: &Catalog, caller: &Caller, table: &mut Table) -> Result<(), Fau
     table.row(ask("two of half that exclude each other", &|n| {
         format!("half = v{} and not half = v{}", n % 2, n % 2)
     })?);
+    Ok(())
+}
+
+/// Commits and removes versions of files that are at a site already, so that the database alone is measured.
+fn commit(catalog: &Catalog, caller: &Caller, table: &mut Table) -> Result<(), Fault> {
+    let new = NewSite { name: "elsewhere", address: "/elsewhere", ..NewSite::default() };
+    catalog.add_site(caller, &new, NOW).map_err(failed)?;
+    let everyone = "everyone".parse::<Subject>().map_err(failed)?;
+    catalog.set_quota(caller, &everyone, Some(1 << 50), NOW).map_err(failed)?;
+    let newcomer = Caller::user("newcomer");
+    let (mut committed, mut removed) = ([vec![], vec![]], [vec![], vec![]]);
+    for n in 0..QUERIES {
+        // In turn, so that both have the same weather.
+        for (who, caller) in [caller, &newcomer].into_iter().enumerate() {
+            let label = format!("{}-{n}", caller.name);
+            let files: Vec<File> = (0..COMMIT_FILES)
+                .map(|file| {
+                    let text = format!("{label}/{file}");
+                    let digest = Digest::of(text.as_bytes());
+                    File {
+                        path: file.to_string(),
+                        size_bytes: text.len() as u64,
+                        digest,
+                        is_executable: false,
+                    }
+                })
+                .collect();
+            let digests: Vec<Digest> = files.iter().map(|file| file.digest).collect();
+            let draft = catalog.begin(caller, &label, None, NOW).map_err(failed)?;
+            catalog.add(&draft, &files).map_err(failed)?;
+            catalog.note_replicas("elsewhere", &digests, ReplicaState::Ready, NOW).map_err(failed)?;
+            let began = Instant::now();
+            catalog.commit(caller, &draft, &[], NOW).map_err(failed)?;
+            committed[who].push(began.elapsed().as_secs_f64() * 1e3);
+            let began = Instant::now();
+            catalog.remove(caller, &Key { label, version: None }, NOW).map_err(failed)?;
+            removed[who].push(began.elapsed().as_secs_f64() * 1e3);
+        }
+    }
+    for (what, [owner, newcomer]) in [("committed", committed), ("removed", removed)] {
+        let what = format!("a version of {COMMIT_FILES} files {what}, of the owner of all, with a quota");
+        table.row(
+            Row::new(what, median(&owner), "ms").against("of an owner without data sets", median(&newcomer)),
+        );
+    }
     Ok(())
 }
 
