@@ -13,12 +13,7 @@ pub struct Catalog {
     db: Mutex<Box<dyn Db>>,
     /// How sites elsewhere are reached.
     pub(crate) reach: Option<Box<dyn Reach>>,
-    /// Batches of copies that a repair makes at the same time.
-    pub(crate) copying_at_once: usize,
 }
-
-/// Enough that one batch is flushed or asked for while others move, also between few sites.
-const COPYING_AT_ONCE: usize = 4;
 
 /// Whether a catalog that is not there is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +31,7 @@ impl Catalog {
     pub fn init(url: &str, now_ms: i64) -> Result<Catalog> {
         let mut db = connect(url, Make::Yes)?;
         schema::migrate(&mut *db, now_ms)?;
-        Ok(Catalog { db: Mutex::new(db), reach: None, copying_at_once: COPYING_AT_ONCE })
+        Ok(Catalog { db: Mutex::new(db), reach: None })
     }
 
     /// Opens a catalog that [`Catalog::init`] made; an older one is brought up to date.
@@ -49,17 +44,12 @@ impl Catalog {
             )));
         }
         schema::migrate(&mut *db, now_ms)?;
-        Ok(Catalog { db: Mutex::new(db), reach: None, copying_at_once: COPYING_AT_ONCE })
+        Ok(Catalog { db: Mutex::new(db), reach: None })
     }
 
     /// The same catalog, which reaches sites that are stores elsewhere in this way.
     pub fn reaching(self, reach: Box<dyn Reach>) -> Catalog {
         Catalog { reach: Some(reach), ..self }
-    }
-
-    /// The same catalog, whose repairs copy so many batches at the same time: at least 1, which gives the same order each time.
-    pub fn copying_at_once(self, n: usize) -> Catalog {
-        Catalog { copying_at_once: n.max(1), ..self }
     }
 
     /// The database in words, without a password.

@@ -13,8 +13,6 @@ use eyas_core::replication::{self, Copy, Short, SiteNo};
 use eyas_data::Digest;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
-use std::thread;
 
 /// What a look at all copies of a site found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
@@ -300,130 +298,61 @@ impl Catalog {
             let (key, path) = (object.key.clone(), object.path.clone());
             repair.short.push(ShortFile { key, path, n_missing, reason });
         }
-        let n_planned = plan.copies.len() as u64;
-        let batches = in_batches(plan.copies, &objects, self.copying_at_once);
-        let n_threads = self.copying_at_once.min(batches.len());
-        let batches = Mutex::new(batches.into_iter());
-        let making = Mutex::new(Making::default());
-        let at_sites: &BTreeMap<String, Reached> = reached;
-        let copy_batches = |done: mpsc::Sender<u64>| {
-            loop {
-                let next = lock(&batches).next();
-                let Some(mut copies) = next else { return };
-                let to = copies[0].to;
-                {
-                    let making = lock(&making);
-                    if making.failed.is_some() {
-                        return;
-                    }
-                    // A site that went away or is full meanwhile is not asked again.
-                    let takes = at_sites.get(&sites[to].name).is_some_and(|site| site.keep_bytes > 0)
-                        && !making.unwritable.contains_key(&to);
-                    copies
-                        .retain(|copy| takes && ![copy.from, to].iter().any(|n| making.away.contains_key(n)));
-                }
-                if copies.is_empty() {
-                    continue;
-                }
-                let made = self.make_copies(&copies, &objects, &sites, at_sites, now_ms);
-                let mut making = lock(&making);
-                match made {
-                    Ok(Made { copies, away }) => {
-                        let bytes: u64 = copies.iter().map(|copy| objects[copy.object].size_bytes).sum();
-                        making.n_copies += copies.len() as u64;
-                        making.n_bytes += bytes;
-                        making.away.extend(away);
-                        // Nobody hears of it if another thread has panicked.
-                        let _ = done.send(bytes);
-                    }
-                    // It may still be read, and is not written to again in this repair.
-                    Err(error) if !error.is_of_database() => drop(making.unwritable.insert(to, error)),
-                    Err(error) => making.failed = Some(error),
-                }
+        let mut n_not_made = 0;
+        for mut copies in in_batches(plan.copies, &objects) {
+            let n_planned = copies.len() as u64;
+            let to = &sites[copies[0].to].name;
+            // A site that went away or is full meanwhile is not asked again.
+            let takes = reached.get(to).is_some_and(|site| site.keep_bytes > 0);
+            copies.retain(|copy| takes && reached.contains_key(&sites[copy.from].name));
+            if copies.is_empty() {
+                n_not_made += n_planned;
+                continue;
             }
-        };
-        let (done, copied) = mpsc::channel();
-        thread::scope(|scope| {
-            for done in vec![done; n_threads] {
-                scope.spawn(|| copy_batches(done));
+            let (made, away) = match self.make_copies(&copies, &objects, &sites, reached, now_ms) {
+                Ok(Made { copies, away }) => (copies, away),
+                // It may still be read, and is not written to again in this repair.
+                Err(error) if !error.is_of_database() => {
+                    repair.away.push((to.clone(), error.reason()));
+                    reached.entry(to.clone()).and_modify(|site| site.keep_bytes = 0);
+                    (vec![], BTreeMap::new())
+                }
+                Err(error) => return Err(error),
+            };
+            let bytes: u64 = made.iter().map(|copy| objects[copy.object].size_bytes).sum();
+            repair.n_copies += made.len() as u64;
+            repair.copied_bytes += bytes;
+            n_not_made += n_planned - made.len() as u64;
+            progress(bytes);
+            for (site, error) in away {
+                reached.remove(&sites[site].name);
+                repair.away.push((sites[site].name.clone(), error.reason()));
             }
-            copied.into_iter().for_each(progress);
-        });
-        let making = making.into_inner().unwrap_or_else(PoisonError::into_inner);
-        repair.n_copies += making.n_copies;
-        repair.copied_bytes += making.n_bytes;
-        for (site, error) in making.unwritable {
-            reached.entry(sites[site].name.clone()).and_modify(|site| site.keep_bytes = 0);
-            repair.away.push((sites[site].name.clone(), error.reason()));
         }
-        for (site, error) in making.away {
-            reached.remove(&sites[site].name);
-            repair.away.push((sites[site].name.clone(), error.reason()));
-        }
-        match making.failed {
-            Some(error) => Err(error),
-            None => Ok(n_planned - making.n_copies),
-        }
+        Ok(n_not_made)
     }
 }
 
-/// What the threads that copy have done together.
-#[derive(Default)]
-struct Making {
-    n_copies: u64,
-    n_bytes: u64,
-    /// Sites that could not be written to, with the reason.
-    unwritable: BTreeMap<SiteNo, Error>,
-    /// Sites that could not be read, with the reason.
-    away: BTreeMap<SiteNo, Error>,
-    /// The database failed, so nothing more is copied.
-    failed: Option<Error>,
-}
-
-/// What a thread that panicked has left is still true: it is changed in one step.
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A batch of one of several threads is not made smaller than this, as each batch is flushed.
-const PART_BYTES: u64 = 64 << 20;
-/// The same in files.
-const PART_FILES: usize = 500;
-
-/// Copies that are written together: for one site, and not too many of them. Where several batches are copied at once, there are
-/// enough of them for all threads to the end, and neighbours are for different sites.
-fn in_batches(mut copies: Vec<Copy>, objects: &[Needed], at_once: usize) -> Vec<Vec<Copy>> {
-    let all_bytes: u64 = copies.iter().map(|copy| objects[copy.object].size_bytes).sum();
-    let (most_bytes, most_files) = match at_once {
-        1 => (BATCH_BYTES, BATCH_FILES),
-        n => (
-            (all_bytes / (2 * n as u64)).clamp(PART_BYTES, BATCH_BYTES),
-            (copies.len() / (2 * n)).clamp(PART_FILES, BATCH_FILES),
-        ),
-    };
+/// Copies that are written together: for one site, and not too many of them.
+fn in_batches(mut copies: Vec<Copy>, objects: &[Needed]) -> Vec<Vec<Copy>> {
     // What has fewest copies stays first at each site.
     copies.sort_by_key(|copy| copy.to);
-    let mut batches: Vec<(usize, Vec<Copy>)> = vec![];
+    let mut batches: Vec<Vec<Copy>> = vec![];
     let mut batch_bytes = 0;
     for copy in copies {
         let size_bytes = objects[copy.object].size_bytes;
-        let nth = match batches.last_mut() {
-            Some((nth, last)) if last[0].to == copy.to => {
-                if last.len() < most_files && batch_bytes < most_bytes {
-                    last.push(copy);
-                    batch_bytes += size_bytes;
-                    continue;
-                }
-                *nth + 1
+        match batches.last_mut() {
+            Some(last) if last[0].to == copy.to && last.len() < BATCH_FILES && batch_bytes < BATCH_BYTES => {
+                last.push(copy);
+                batch_bytes += size_bytes;
             }
-            _ => 0,
-        };
-        batches.push((nth, vec![copy]));
-        batch_bytes = size_bytes;
+            _ => {
+                batches.push(vec![copy]);
+                batch_bytes = size_bytes;
+            }
+        }
     }
-    // The first batches of all sites, then the second ones, and so on.
-    batches.sort_by_key(|(nth, _)| *nth);
-    batches.into_iter().map(|(_, batch)| batch).collect()
+    batches
 }
 
 /// A site that a repair has reached.
