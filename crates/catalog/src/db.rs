@@ -166,6 +166,12 @@ fn random_part() -> f64 {
     RandomState::new().hash_one(()) as f64 / u64::MAX as f64
 }
 
+/// The places of so many values in a statement, `?1, ?2`.
+pub(crate) fn places(n: usize) -> String {
+    let places: Vec<String> = (1..=n).map(|n| format!("?{n}")).collect();
+    places.join(", ")
+}
+
 /// Most rows that one statement inserts.
 const ROWS_AT_ONCE: usize = 500;
 

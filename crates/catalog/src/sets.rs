@@ -5,7 +5,7 @@
 
 use crate::access::{Caller, Right, known, require, trail};
 use crate::catalog::Catalog;
-use crate::db::{Db, Row, Value, insert, within};
+use crate::db::{Db, Row, Value, insert, places, within};
 use crate::error::{Error, Result};
 use crate::key::{Key, check_label};
 use crate::query;
@@ -16,7 +16,7 @@ use crate::tags::Tag;
 use crate::values;
 use eyas_data::Digest;
 use eyas_text::shown;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Most files of one version.
 const FILES_MAX: i64 = 10_000_000;
@@ -239,8 +239,8 @@ impl Catalog {
             let sql = "UPDATE version SET state = 'committed', committed_ms = ?2, n_files = ?3, size_bytes = ?4 WHERE id = ?1";
             db.execute(sql, values![draft.version_id, now_ms, n_files, size_bytes])?;
             count_in(db, draft.set_id, draft.version_id)?;
-            point_at_newest(db, draft.set_id)?;
-            put_tags(db, draft.set_id, tags)?;
+            point_at_newest(db, &[draft.set_id])?;
+            put_tags(db, &[(draft.set_id, tags)])?;
             let detail =
                 format!("version {}: {n_files} files, {size_bytes} bytes", draft.key.version.unwrap_or(0));
             trail(db, caller, "put", Some(draft.set_id), &detail, now_ms)
@@ -367,7 +367,7 @@ impl Catalog {
         within(&mut **self.db(), |db| {
             let set = known(db, caller, &key.label)?;
             require(db, caller, &set, Right::Write)?;
-            put_tags(db, set.id, tags)?;
+            put_tags(db, &[(set.id, tags)])?;
             for name in away {
                 let sql = "DELETE FROM tag WHERE set_id = ?1 AND name_id = (SELECT id FROM tag_name WHERE name = ?2)";
                 if db.execute(sql, values![set.id, name.as_str()])? == 0 {
@@ -419,7 +419,7 @@ impl Catalog {
             db.execute(sql, values![set.id, which.unwrap_or(0)])?;
             let sql = "UPDATE version SET state = 'removed' WHERE set_id = ?1 AND state = 'committed' AND (id = ?2 OR ?2 = 0)";
             db.execute(sql, values![set.id, which.unwrap_or(0)])?;
-            point_at_newest(db, set.id)?;
+            point_at_newest(db, &[set.id])?;
             let sql = "UPDATE data_set SET removed_ms = ?2 WHERE id = ?1 AND newest = 0";
             db.execute(sql, values![set.id, now_ms])?;
             trail(db, caller, "remove", Some(set.id), &detail, now_ms)
@@ -461,15 +461,17 @@ fn require_open(db: &mut dyn Db, draft: &Draft) -> Result<()> {
 }
 
 /// The rows' ids of the files' objects, which are made where they are new.
-pub(crate) fn objects(db: &mut dyn Db, files: &[File]) -> Result<HashMap<Digest, i64>> {
-    let sizes: BTreeMap<Digest, u64> = files.iter().map(|file| (file.digest, file.size_bytes)).collect();
+pub(crate) fn objects<'a>(
+    db: &mut dyn Db,
+    files: impl IntoIterator<Item = &'a File>,
+) -> Result<HashMap<Digest, i64>> {
+    let sizes: BTreeMap<Digest, u64> = files.into_iter().map(|file| (file.digest, file.size_bytes)).collect();
     let rows: Vec<Vec<Value>> = sizes
         .iter()
         .map(|(digest, size)| vec![digest.as_bytes().as_slice().into(), (*size as i64).into()])
         .collect();
     insert(db, "object", &["digest", "size_bytes"], &rows, "ON CONFLICT DO NOTHING")?;
-    let places: Vec<String> = (1..=rows.len()).map(|n| format!("?{n}")).collect();
-    let sql = format!("SELECT id, digest, size_bytes FROM object WHERE digest IN ({})", places.join(", "));
+    let sql = format!("SELECT id, digest, size_bytes FROM object WHERE digest IN ({})", places(rows.len()));
     let digests: Vec<Value> = rows.into_iter().map(|mut row| row.remove(0)).collect();
     let mut ids = HashMap::new();
     for row in db.query(&sql, &digests)? {
@@ -505,28 +507,49 @@ fn check_tree(db: &mut dyn Db, draft: &Draft) -> Result<()> {
     Ok(())
 }
 
-/// Has the data set's row say what its newest committed version is.
-pub(crate) fn point_at_newest(db: &mut dyn Db, set_id: i64) -> Result<()> {
-    let sql = "SELECT number, n_files, size_bytes FROM version WHERE set_id = ?1 AND state = 'committed' \
-               ORDER BY number DESC LIMIT 1";
-    let rows = db.query(sql, values![set_id])?;
-    let (newest, n_files, size_bytes) =
-        rows.first().map_or((0, 0, 0), |row| (row.int(0), row.int(1), row.int(2)));
-    let sql = "UPDATE data_set SET newest = ?2, n_files = ?3, size_bytes = ?4 WHERE id = ?1";
-    db.execute(sql, values![set_id, newest, n_files, size_bytes])?;
+/// Has the data sets' rows say what their newest committed versions are.
+pub(crate) fn point_at_newest(db: &mut dyn Db, set_ids: &[i64]) -> Result<()> {
+    let of_newest = |column: &str| {
+        format!(
+            "{column} = coalesce((SELECT v.{} FROM version v WHERE v.set_id = data_set.id AND v.state = 'committed' \
+             ORDER BY v.number DESC LIMIT 1), 0)",
+            if column == "newest" { "number" } else { column }
+        )
+    };
+    let set = ["newest", "n_files", "size_bytes"].map(of_newest).join(", ");
+    for set_ids in set_ids.chunks(500) {
+        let values: Vec<Value> = set_ids.iter().map(|id| (*id).into()).collect();
+        db.execute(&format!("UPDATE data_set SET {set} WHERE id IN ({})", places(set_ids.len())), &values)?;
+    }
     Ok(())
 }
 
-pub(crate) fn put_tags(db: &mut dyn Db, set_id: i64, tags: &[Tag]) -> Result<()> {
-    for tag in tags {
-        let sql = "INSERT INTO tag_name (name) VALUES (?1) ON CONFLICT DO NOTHING";
-        db.execute(sql, values![tag.name.as_str()])?;
-        let sql = "INSERT INTO tag (set_id, name_id, text, kind, number) \
-                   SELECT ?1, id, ?3, ?4, ?5 FROM tag_name WHERE name = ?2 \
-                   ON CONFLICT (set_id, name_id) DO UPDATE SET text = excluded.text, kind = excluded.kind, number = excluded.number";
-        let kind = tag.kind();
-        db.execute(sql, values![set_id, tag.name.as_str(), tag.value.as_str(), kind.name(), kind.number()])?;
+/// Gives data sets tags, in place of those of the same names.
+pub(crate) fn put_tags(db: &mut dyn Db, of_sets: &[(i64, &[Tag])]) -> Result<()> {
+    let names: BTreeSet<&str> =
+        of_sets.iter().flat_map(|(_, tags)| tags.iter().map(|tag| &*tag.name)).collect();
+    let rows: Vec<Vec<Value>> = names.into_iter().map(|name| vec![name.into()]).collect();
+    insert(db, "tag_name", &["name"], &rows, "ON CONFLICT DO NOTHING")?;
+    let names: Vec<Value> = rows.into_iter().flatten().collect();
+    let mut ids = HashMap::new();
+    for names in names.chunks(500) {
+        let sql = format!("SELECT name, id FROM tag_name WHERE name IN ({})", places(names.len()));
+        ids.extend(db.query(&sql, names)?.iter().map(|row| (row.text(0), row.int(1))));
     }
+    // A name that is given twice has its last value.
+    let mut rows = BTreeMap::new();
+    for (set_id, tags) in of_sets {
+        for tag in *tags {
+            let (name_id, kind) = (ids[&tag.name], tag.kind());
+            let (text, number) = (tag.value.as_str().into(), kind.number().into());
+            let row: Vec<Value> = vec![(*set_id).into(), name_id.into(), text, kind.name().into(), number];
+            rows.insert((*set_id, name_id), row);
+        }
+    }
+    let columns = ["set_id", "name_id", "text", "kind", "number"];
+    let tail = "ON CONFLICT (set_id, name_id) DO UPDATE SET text = excluded.text, kind = excluded.kind, \
+                number = excluded.number";
+    insert(db, "tag", &columns, &rows.into_values().collect::<Vec<_>>(), tail)?;
     Ok(())
 }
 
@@ -534,10 +557,9 @@ pub(crate) fn put_tags(db: &mut dyn Db, set_id: i64, tags: &[Tag]) -> Result<()>
 fn with_tags(db: &mut dyn Db, rows: &[Row]) -> Result<Vec<Found>> {
     let mut tags: HashMap<i64, BTreeMap<String, String>> = HashMap::new();
     for rows in rows.chunks(500) {
-        let places: Vec<String> = (1..=rows.len()).map(|n| format!("?{n}")).collect();
         let sql = format!(
             "SELECT t.set_id, n.name, t.text FROM tag t JOIN tag_name n ON n.id = t.name_id WHERE t.set_id IN ({})",
-            places.join(", ")
+            places(rows.len())
         );
         let ids: Vec<Value> = rows.iter().map(|row| row.int(0).into()).collect();
         for row in db.query(&sql, &ids)? {

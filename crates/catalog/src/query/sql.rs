@@ -42,9 +42,10 @@ pub(crate) fn predicate(expr: &Expr, values: &mut Values) -> String {
                 Some(condition) => format!(" AND CASE WHEN {condition} THEN 1 ELSE 0 END = 1"),
                 None => String::new(),
             };
+            // PostgreSQL takes an EXISTS of an `and` for a join, and begins it with all rows of the tag.
             format!(
-                "EXISTS (SELECT 1 FROM tag t WHERE t.set_id = s.id \
-                 AND t.name_id = (SELECT id FROM tag_name WHERE name = {name}){condition})"
+                "((SELECT 1 FROM tag t WHERE t.set_id = s.id \
+                 AND t.name_id = (SELECT id FROM tag_name WHERE name = {name}){condition}) IS NOT NULL)"
             )
         }
         Expr::Test { field, check } => of_field(field, check, values),

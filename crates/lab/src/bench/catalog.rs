@@ -24,6 +24,9 @@ pub struct CatalogArgs {
     /// The database, which has to be empty: postgres://USER@HOST/DATABASE [default: a file of SQLite]
     #[arg(long, value_name = "URL")]
     db: Option<String>,
+    /// The database has the data sets of an earlier run of this benchmark: only queries are asked
+    #[arg(long, requires = "db")]
+    filled: bool,
     /// Files of 10 KB that are put
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     files: u32,
@@ -49,14 +52,20 @@ pub fn bench(args: &CatalogArgs) -> Result<Exit, Fault> {
         let url = args.db.clone().unwrap_or_else(|| format!("sqlite:{}", dir.join("catalog.db").display()));
         let caller = Caller::user("bench");
         let catalog = Catalog::init(&url, NOW).map_err(failed)?;
-        if !catalog.find(&caller, None, 1).map_err(failed)?.is_empty() {
-            return Err(failed(format!(
-                "{} has data sets: this benchmark fills an empty catalog",
-                catalog.name()
-            )));
+        let has_sets = !catalog.find(&caller, None, 1).map_err(failed)?.is_empty();
+        if has_sets != args.filled {
+            let reason = match has_sets {
+                true => "has data sets: this benchmark fills an empty catalog, or takes one that it filled with --filled",
+                false => "has no data sets: run this benchmark without --filled first",
+            };
+            return Err(failed(format!("{} {reason}", catalog.name())));
         }
         let mut table =
             Table::new(format!("{} data sets with ten tags each in {}", args.sets, catalog.name()));
+        if args.filled {
+            find(&catalog, &caller, &mut table)?;
+            return Ok(table);
+        }
         let began = Instant::now();
         for first in (0..args.sets).step_by(AT_ONCE as usize) {
             note(&format!("{first} of {} data sets", args.sets));
@@ -190,6 +199,46 @@ fn commit(catalog: &Catalog, caller: &Caller, table: &mut Table) -> Result<(), F
     Ok(())
 }
 
+/// Copies a folder with `cp -r` and flushes the disk; how many seconds that took.
+fn plain_copy(dir: &Path, source: &Path, name: &str) -> Result<f64, Fault> {
+    let began = Instant::now();
+    let copied = Command::new("cp").arg("-r").arg(source).arg(dir.join(name)).status()?;
+    let flushed = Command::new("sync").arg("-f").arg(dir).status()?;
+    match copied.success() && flushed.success() {
+        true => Ok(began.elapsed().as_secs_f64()),
+        false => Err(failed("cp or sync failed")),
+    }
+}
+
+/// Files put with two copies, which a put and a repair make, in a catalog of their own in SQLite: a repair looks at all files of a
+/// catalog.
+fn put_twice(caller: &Caller, args: &CatalogArgs, dir: &Path, small: &Path) -> Result<Row, Fault> {
+    let plain = plain_copy(dir, small, "first")? + plain_copy(dir, small, "second")?;
+    let catalog = Catalog::init(&format!("sqlite:{}", dir.join("two.db").display()), NOW).map_err(failed)?;
+    let mut folders = vec![];
+    for name in ["one", "two"] {
+        let site = dir.join(name);
+        folders.push(Folder::make(&site, name).map_err(failed)?);
+        let address = site.display().to_string();
+        catalog
+            .add_site(caller, &NewSite { name, address: &address, ..NewSite::default() }, NOW)
+            .map_err(failed)?;
+    }
+    let sources: [PathBuf; 1] = [small.into()];
+    let what = Put { sources: &sources, label: "small", copies: Some(2), tags: &[], now_ms: NOW };
+    let began = Instant::now();
+    put(&catalog, &folders[0], caller, &what, &mut |_, _| {}).map_err(failed)?;
+    let repair = catalog.repair(NOW, &mut |_| {}).map_err(failed)?;
+    let rate = f64::from(args.files) / began.elapsed().as_secs_f64();
+    if repair.n_copies != u64::from(args.files) {
+        return Err(failed(format!("the repair made {} copies of {} files", repair.n_copies, args.files)));
+    }
+    let row = Row::new("files of 10 KB put, and their second copies made by a repair", rate, "/s");
+    Ok(row
+        .target("2,000/s", "10,000/s")
+        .against("cp -r twice, each with a flush", f64::from(args.files) / plain))
+}
+
 fn put_and_audit(
     catalog: &Catalog,
     caller: &Caller,
@@ -217,13 +266,7 @@ fn put_and_audit(
         let n_bytes = args.megabytes * 1_000_000 / u64::from(LARGE_FILES);
         std::fs::write(large.join(n.to_string()), vec![n as u8; n_bytes as usize])?;
     }
-    let began = Instant::now();
-    let copied = Command::new("cp").arg("-r").arg(&small).arg(dir.join("copy")).status()?;
-    let flushed = Command::new("sync").arg("-f").arg(dir).status()?;
-    if !copied.success() || !flushed.success() {
-        return Err(failed("cp or sync failed"));
-    }
-    let plain = f64::from(args.files) / began.elapsed().as_secs_f64();
+    let plain = f64::from(args.files) / plain_copy(dir, &small, "copy")?;
     let put_one = |label: &str, source: &Path| -> Result<f64, Fault> {
         let sources: [PathBuf; 1] = [source.into()];
         let what = Put { sources: &sources, label, copies: None, tags: &[], now_ms: NOW };
@@ -234,6 +277,7 @@ fn put_and_audit(
     let row =
         Row::new("files of 10 KB put, one copy", f64::from(args.files) / put_one("small", &small)?, "/s");
     table.row(row.target("2,000/s", "10,000/s").against("cp -r and a flush", plain));
+    table.row(put_twice(caller, args, dir, &small)?);
     put_one("large", &large)?;
     let began = Instant::now();
     let audit = catalog.audit("bench", NOW, &mut |_| {}).map_err(failed)?;

@@ -7,6 +7,7 @@
 //! Not here: choosing a shape, which the core does.
 
 use super::net::{Answer, Command, How, Net, Shape, Source};
+use super::spaces::Busy;
 use super::table::{Row, Table};
 use super::{Common, failed, median, note};
 use clap::Args;
@@ -89,28 +90,6 @@ fn measure(net: &mut Net, work: impl FnOnce(&mut Net) -> Result<(), Fault>) -> R
     work(net)?;
     let wall_s = start.elapsed().as_secs_f64();
     Ok(Cost { wall_s, cpu_s: (net.cpu() - cpu).as_secs_f64(), busy: Busy::now().share_since(&busy) })
-}
-
-/// Processor time of the machine, in ticks.
-struct Busy {
-    busy: u64,
-    all: u64,
-}
-
-impl Busy {
-    fn now() -> Busy {
-        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-        let first = stat.lines().next().unwrap_or_default();
-        // The columns are user nice system idle iowait irq softirq steal; the columns after these are
-        // contained in them.
-        let ticks: Vec<u64> = first.split_whitespace().skip(1).take(8).flat_map(str::parse).collect();
-        let all = ticks.iter().sum();
-        Busy { busy: all - ticks.iter().skip(3).take(2).sum::<u64>(), all }
-    }
-
-    fn share_since(&self, before: &Busy) -> f64 {
-        (self.busy - before.busy) as f64 / (self.all - before.all).max(1) as f64
-    }
 }
 
 fn add_rows(table: &mut Table, what: &str, costs: &[Cost], ideal_s: f64, target: Option<[&'static str; 2]>) {

@@ -30,6 +30,7 @@ mod pairs;
 mod predict;
 mod promise;
 mod provision;
+mod repair;
 mod runs;
 mod scale;
 mod scale_nodes;
@@ -91,6 +92,9 @@ enum Bench {
     Once(once::OnceArgs),
     /// A catalog of kept data with many data sets: queries, and files put and audited beside plain tools
     Catalog(catalog::CatalogArgs),
+    /// Making the copies anew that a lost site had, between stores on links of 400 Mbit/s, in network namespaces (needs
+    /// root), beside the link and rsync
+    Repair(repair::RepairArgs),
     /// Data sets that programs open where they are, beside the same files without eyas (needs FUSE)
     Access(access::AccessArgs),
     /// Reading files of one size from the local disk, from limited shared storage and from caches, with and without a
@@ -177,6 +181,7 @@ pub fn bench(args: BenchArgs) -> Result<Exit, Fault> {
         Bench::Pairs(args) => pairs::bench(&args),
         Bench::Once(args) => once::bench(&args),
         Bench::Catalog(args) => catalog::bench(&args),
+        Bench::Repair(args) => repair::bench(&args),
         Bench::Access(args) => access::bench(&args),
         Bench::Where(args) => whereabouts::bench(&args),
         Bench::Files(args) => files::bench(&args),

@@ -10,15 +10,18 @@ use eyas_cli::{Exit, Fault};
 use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 const NAME: &str = "eyas-bench";
 /// Bytes that a link may send at once after silence. With fewer, the timer of the bucket would limit the
 /// rate.
 const BURST: &str = "256kb";
+/// The longest wait for a server to answer. A JVM beside ten others needs its time on two processors.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 /// Runs a command with the hosts file `$0` under the host's name `$1`, which the tools of Globus look up. `ip netns exec` would
 /// hide the control groups of this machine.
 const AS_HOST: &str = "mount --bind \"$0\" /etc/hosts && hostname \"$1\" && shift && exec \"$@\"";
@@ -126,6 +129,103 @@ impl Drop for Spaces {
     fn drop(&mut self) {
         self.stop_if_interrupted();
         remove_namespaces(|pid| pid == std::process::id());
+    }
+}
+
+/// A process on a machine; dropping it ends the process.
+pub struct Part<'a> {
+    spaces: &'a Spaces,
+    name: String,
+    log: PathBuf,
+    child: Child,
+}
+
+impl<'a> Part<'a> {
+    /// `command` is one that `spaces` made. What it prints goes to `log`.
+    pub fn start(
+        spaces: &'a Spaces,
+        name: &str,
+        command: &mut Command,
+        log: PathBuf,
+    ) -> Result<Part<'a>, Fault> {
+        let out = std::fs::File::create(&log)?;
+        let child = command
+            .stdin(Stdio::null())
+            .stderr(out.try_clone()?)
+            .stdout(out)
+            .spawn()
+            .map_err(|e| failed(format!("cannot start {name}: {e}")))?;
+        spaces.watch(child.id());
+        Ok(Part { spaces, name: name.into(), log, child })
+    }
+
+    /// An error, with the last lines that it printed, if the process has ended.
+    pub fn check(&mut self) -> Result<(), Fault> {
+        let Some(status) = self.child.try_wait()? else { return Ok(()) };
+        let said = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let last: Vec<&str> = said.lines().rev().take(5).collect();
+        let last: Vec<&str> = last.into_iter().rev().collect();
+        Err(failed(format!("{} ended with {status}: {}", self.name, last.join("; "))))
+    }
+
+    /// Kills the process at once: it cannot write or say anything any more.
+    pub fn kill(self) {
+        // SAFETY: no memory is involved. The process is a child that nobody has waited for.
+        unsafe { libc::kill(self.child.id().cast_signed(), libc::SIGKILL) };
+    }
+
+    /// Waits until `is_ready`.
+    pub fn wait(&mut self, is_ready: &dyn Fn() -> Result<bool, Fault>) -> Result<(), Fault> {
+        let begun = Instant::now();
+        while !is_ready()? {
+            self.check()?;
+            if begun.elapsed() > PATIENCE {
+                return Err(failed(format!("{} was not ready after {} s", self.name, PATIENCE.as_secs())));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Part<'_> {
+    fn drop(&mut self) {
+        self.spaces.stop_if_interrupted();
+        // SAFETY: no memory is involved. The process is a child that nobody has waited for.
+        unsafe { libc::kill(self.child.id().cast_signed(), libc::SIGTERM) };
+        let begun = Instant::now();
+        while let Ok(None) = self.child.try_wait() {
+            if begun.elapsed() > Duration::from_secs(10) {
+                // It hangs. If it cannot be killed either, nobody can do more.
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.spaces.forget(self.child.id());
+    }
+}
+
+/// Processor time of the machine, in ticks.
+pub struct Busy {
+    busy: u64,
+    all: u64,
+}
+
+impl Busy {
+    pub fn now() -> Busy {
+        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let first = stat.lines().next().unwrap_or_default();
+        // The columns are user nice system idle iowait irq softirq steal; the columns after these are
+        // contained in them.
+        let ticks: Vec<u64> = first.split_whitespace().skip(1).take(8).flat_map(str::parse).collect();
+        let all = ticks.iter().sum();
+        Busy { busy: all - ticks.iter().skip(3).take(2).sum::<u64>(), all }
+    }
+
+    pub fn share_since(&self, before: &Busy) -> f64 {
+        (self.busy - before.busy) as f64 / (self.all - before.all).max(1) as f64
     }
 }
 

@@ -9,7 +9,7 @@
 //!
 //! A server whose program is not there makes its experiments [`Places::lacks`].
 
-use super::super::spaces::{Spaces, address_of};
+use super::super::spaces::{PATIENCE, Part, Spaces, address_of};
 use super::super::{failed, note};
 use super::genome;
 use super::tuple::{Access, Chunk, Machines, Tuple};
@@ -18,14 +18,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 const GRIDFTP_PORT: u16 = 2811;
 const S3_PORT: u16 = 5000;
 const BUCKET: &str = "genomes";
-/// The longest wait for a server to answer. A JVM beside ten others needs its time on two processors.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How eyas reaches GridFTP. `curl` asks for size and time, which the tools of Globus do not show.
 const GRIDFTP_HOME: &str = r#"[home.gridftp]
@@ -35,75 +33,6 @@ stat   = "curl -sSI ftp://{host}//{path} | tr -d '\\r' | sed -n 's/^Content-Leng
 list   = "curl -sSl ftp://{host}//{path}/"
 remove = "curl -sS -Q '-DELE '/{path} ftp://{host}/"
 "#;
-
-/// A process on a machine; dropping it ends the process.
-pub struct Part<'a> {
-    spaces: &'a Spaces,
-    name: String,
-    log: PathBuf,
-    child: Child,
-}
-
-impl<'a> Part<'a> {
-    /// `command` is one that `spaces` made. What it prints goes to `log`.
-    pub fn start(
-        spaces: &'a Spaces,
-        name: &str,
-        command: &mut Command,
-        log: PathBuf,
-    ) -> Result<Part<'a>, Fault> {
-        let out = std::fs::File::create(&log)?;
-        let child = command
-            .stdin(Stdio::null())
-            .stderr(out.try_clone()?)
-            .stdout(out)
-            .spawn()
-            .map_err(|e| failed(format!("cannot start {name}: {e}")))?;
-        spaces.watch(child.id());
-        Ok(Part { spaces, name: name.into(), log, child })
-    }
-
-    /// An error, with the last lines that it printed, if the process has ended.
-    pub fn check(&mut self) -> Result<(), Fault> {
-        let Some(status) = self.child.try_wait()? else { return Ok(()) };
-        let said = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let last: Vec<&str> = said.lines().rev().take(5).collect();
-        let last: Vec<&str> = last.into_iter().rev().collect();
-        Err(failed(format!("{} ended with {status}: {}", self.name, last.join("; "))))
-    }
-
-    /// Waits until `is_ready`.
-    pub fn wait(&mut self, is_ready: &dyn Fn() -> Result<bool, Fault>) -> Result<(), Fault> {
-        let begun = Instant::now();
-        while !is_ready()? {
-            self.check()?;
-            if begun.elapsed() > PATIENCE {
-                return Err(failed(format!("{} was not ready after {} s", self.name, PATIENCE.as_secs())));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Part<'_> {
-    fn drop(&mut self) {
-        self.spaces.stop_if_interrupted();
-        // SAFETY: no memory is involved. The process is a child that nobody has waited for.
-        unsafe { libc::kill(self.child.id().cast_signed(), libc::SIGTERM) };
-        let begun = Instant::now();
-        while let Ok(None) = self.child.try_wait() {
-            if begun.elapsed() > Duration::from_secs(10) {
-                // It hangs. If it cannot be killed either, nobody can do more.
-                let _ = self.child.kill();
-                let _ = self.child.wait();
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        self.spaces.forget(self.child.id());
-    }
-}
 
 /// Where a run finds its files, and what its processes need to reach them.
 pub struct Found {

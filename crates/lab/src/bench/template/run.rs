@@ -14,9 +14,9 @@
 //! received, with headers and all traffic of eyas.
 
 use super::super::failed;
-use super::super::spaces::{Spaces, address_of};
+use super::super::spaces::{Part, Spaces, address_of};
 use super::genome;
-use super::places::{Part, Places};
+use super::places::Places;
 use super::tuple::Tuple;
 use eyas_cli::Fault;
 use eyas_core::event::{Action, Event};
