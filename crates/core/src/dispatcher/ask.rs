@@ -301,7 +301,8 @@ impl Dispatcher {
         {
             Some(unfit.in_words())
         } else if !self.schedule.ready.queue.contains(self.work.tasks.key_of(task)) {
-            let shared = self.schedule.shares.why_not(self.work.owner_of(task));
+            let is_full = self.schedule.ready.queue.is_full();
+            let shared = self.schedule.shares.why_not(self.work.owner_of(task)).filter(|_| !is_full);
             shared.or(Some(format!("{} tasks are before it in the queue", self.schedule.ready.queue.len())))
         } else {
             self.schedule.why_not_now(&self.work, task)

@@ -40,8 +40,6 @@ const LOOK_MAX: usize = 4096;
 /// For so long after a user's last task, the queue is still kept short for the others: taking a long queue apart and putting it together
 /// again for each task of somebody who submits one now and then would cost more than it gives.
 const REST_NS: u64 = 600_000_000_000;
-/// Guests make room for the user whose turn it is after this time.
-const GUEST_NS: u64 = 20_000_000;
 
 /// What is known of one user.
 #[derive(Debug)]
@@ -106,8 +104,8 @@ pub(super) struct Turn {
     look: usize,
     /// Whether the owner's first tasks are no longer those of the queue.
     stale: bool,
-    /// Since when tasks of other users are in the queue.
-    guests_since: Option<Timestamp>,
+    /// Whether tasks of other users are in the queue.
+    has_guests: bool,
 }
 
 /// All users that have had runs. See the module's header.
@@ -261,7 +259,7 @@ impl Shares {
     fn begin(&mut self, owner: OwnerId, n_slots: u64) {
         let n_given = TURN_NS * n_slots as f64 / self.expected_ns(&self.users[owner.0 as usize]) as f64;
         let look = ((LOOK_FACTOR * n_given) as usize).clamp(LOOK_MIN, LOOK_MAX);
-        self.turn = Some(Turn { owner, look, stale: false, guests_since: None });
+        self.turn = Some(Turn { owner, look, stale: false, has_guests: false });
     }
 
     fn n_queued(&self, owner: OwnerId) -> u64 {
@@ -301,21 +299,22 @@ impl Shares {
         for (id, u) in (0..).map(OwnerId).zip(&self.users) {
             let expected = counts.get(&id).copied().unwrap_or_default();
             assert_eq!((u.n_ready, u.n_queued, u.held), expected, "user `{}`", u.name);
-            let is_in = self.turn.as_ref().is_none_or(|t| t.owner == id || t.guests_since.is_some());
+            let is_in = self.turn.as_ref().is_none_or(|t| t.owner == id || t.has_guests);
             assert!(is_in || u.n_queued == 0, "tasks of `{}` are in the queue in another's turn", u.name);
         }
     }
 }
 
 impl Schedule {
-    /// Before tasks are given out: time has passed, and guests make room.
+    /// Before tasks are given out: time has passed, and guests leave when no slot is idle, so that the next one is offered to the user
+    /// whose turn it is first. While slots are idle they stay: a task that waits for its inputs would begin to wait anew.
     pub(super) fn begin_placing(&mut self, work: &Workload, now: Timestamp) {
         self.shares.pass(now);
         self.shares.n_slots = self.ready.queue.n_slots_total();
-        let Some(Turn { owner, guests_since: Some(since), .. }) = self.shares.turn else { return };
-        if now.since_ns(since) >= GUEST_NS && self.ready.has_idle_slot() {
+        let Some(Turn { owner, has_guests: true, .. }) = self.shares.turn else { return };
+        if !self.ready.has_idle_slot() {
             self.fold_where(work, |other| other != owner);
-            self.shares.turn.as_mut().expect("it is somebody's turn").guests_since = None;
+            self.shares.turn.as_mut().expect("it is somebody's turn").has_guests = false;
         }
     }
 
@@ -335,25 +334,36 @@ impl Schedule {
             self.fold_where(work, |_| true);
             self.shares.begin(next, n_slots);
         }
-        let look = self.shares.turn.as_ref().map_or(0, |turn| turn.look) as u64;
+        let look = self.shares.turn.as_ref().map_or(0, |turn| turn.look as u64).min(self.most_queued());
         let n_more = look.saturating_sub(self.shares.n_queued(next));
         self.unfold_of(work, now, next, n_more);
         true
     }
 
-    /// Where slots are idle for which the user whose turn it is has no task: tasks of the next user enter. `false`: there are none.
+    /// Where slots are idle for which no task of the queue is: further tasks enter, of the user who has fewest in the queue first.
+    /// `false`: there are none.
     pub(super) fn let_guests_in(&mut self, work: &mut Workload, now: Timestamp) -> bool {
         let Some(Turn { owner, .. }) = self.shares.turn else { return false };
         let n_idle = self.ready.queue.n_slots_total() - self.ready.queue.n_slots_active();
         if n_idle == 0 {
             return false;
         }
-        let waits = |id: &OwnerId| *id != owner && self.shares.n_queued(*id) == 0;
-        let Some(guest) = self.shares.in_order().into_iter().find(waits) else { return false };
+        let waits = |id: &OwnerId| {
+            self.ready.backlog.first_of(*id).is_some() && self.shares.n_queued(*id) < self.most_queued()
+        };
+        let waiting = self.shares.in_order().into_iter().filter(waits);
+        let Some(next) = waiting.min_by_key(|id| self.shares.n_queued(*id)) else { return false };
         let turn = self.shares.turn.as_mut().expect("it is somebody's turn");
-        turn.guests_since = turn.guests_since.or(Some(now));
-        self.unfold_of(work, now, guest, n_idle);
-        self.shares.n_queued(guest) > 0
+        turn.has_guests |= next != owner;
+        // Twice as many each time, as those that are there do not fit.
+        let before = self.shares.n_queued(next);
+        self.unfold_of(work, now, next, n_idle.max(before));
+        self.shares.n_queued(next) > before
+    }
+
+    /// How many tasks of one user may be in the queue: those that do not fit leave room in it for others'.
+    fn most_queued(&self) -> u64 {
+        LOOK_MAX.min(self.ready.queue.capacity() / 3).max(1) as u64
     }
 
     /// Up to `n` further tasks of a user enter the queue.
