@@ -33,7 +33,7 @@ def near(run: Run, start: Start, env: dict[str, str], tmp_path: Path) -> Store:
     return store
 
 
-def at_data(*words: object) -> tuple[object, ...]:
+def at_data(*words: str) -> tuple[str, ...]:
     return ("at-data", "--mode", "remote", *words)
 
 
@@ -164,7 +164,8 @@ def test_what_the_mode_does_not_take_is_refused(run: Run, env: dict[str, str], n
     )
     for words, said in cases:
         assert said in run(*words, env=env, status=2).stderr
-    run("data", "put", "traj", "--label", "own", "--site", "here", env=env)
+    Path(env["TMPDIR"], "own").write_text("of this machine\n")
+    run("data", "put", Path(env["TMPDIR"], "own"), "--label", "own", "--site", "here", env=env)
     own = run(*at_data("--input", "in=/adk", "--input", "own=/own", "--", "true"), env=env, status=2)
     assert "has no copy at a store, only in folders of this machine (`here`)" in own.stderr
     near.process.stop()
