@@ -114,7 +114,7 @@ def a_task_reads_and_writes(
 @needs("sshd", "ssh", "rsync", "rclone")
 @pytest.mark.usefixtures("master")
 @pytest.mark.parametrize(
-    "preset", ["ssh", *(pytest.param(slow, marks=pytest.mark.long) for slow in ("rsync", "rclone"))]
+    "preset", [pytest.param(slow, marks=pytest.mark.long) for slow in ("ssh", "rsync", "rclone")]
 )
 def test_a_host_of_ssh_keeps_every_promise(
     run: Run, lab: Run, box: dict[str, str], tmp_path: Path, preset: str
