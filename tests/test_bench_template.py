@@ -10,14 +10,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from harness import ROOT, Run, need_program
+from harness import ROOT, Run, lacking, need_program
 
 
 @pytest.fixture(autouse=True)
 def _needs_namespaces() -> None:
     need_program("ip", "iproute2")
     if os.geteuid() != 0:
-        pytest.skip("network namespaces need root")
+        lacking("network namespaces need root")
 
 
 def test_figure_3_is_measured_and_its_time_is_split(lab: Run, tmp_path: Path) -> None:
