@@ -105,6 +105,7 @@ def test_what_a_user_may_not_do_names_the_right(run: Run, shared: Shared) -> Non
             "is the join file of user `guest`",
         ),
         (("down", "--join", guest), "the right `operate` is missing"),
+        (("cancel", "--join", guest, "--run", "999"), "there is no run 999"),
     )
     for command, words in cases:
         refused = run(*command, status=None)

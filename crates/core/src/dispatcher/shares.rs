@@ -238,17 +238,15 @@ impl Shares {
         self.users.len() > 1 && self.users.iter().filter(is_active).nth(1).is_some()
     }
 
-    /// The users with ready tasks, whose use is the least first.
-    fn in_order(&self) -> Vec<OwnerId> {
+    /// The users with ready tasks, each with what they are compared by.
+    fn contenders(&self) -> impl Iterator<Item = (f64, OwnerId)> {
         let ids = (0..).map(OwnerId).zip(&self.users).filter(|(_, u)| u.n_ready > 0);
-        let mut ids: Vec<(f64, OwnerId)> = ids.map(|(id, u)| (self.standing(u), id)).collect();
-        ids.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        ids.into_iter().map(|(_, id)| id).collect()
+        ids.map(|(id, u)| (self.standing(u), id))
     }
 
     /// Whose turn it should be, with `n_slots` in the cluster: it passes on only with a distance, as every change of it costs a while.
     fn next(&self, n_slots: u64) -> Option<OwnerId> {
-        let first = *self.in_order().first()?;
+        let (_, first) = self.contenders().min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))?;
         let Some(turn) = &self.turn else { return Some(first) };
         let (present, least) = (&self.users[turn.owner.0 as usize], &self.users[first.0 as usize]);
         let allowance = TURN_NS * n_slots as f64 / f64::from(present.weight);
@@ -348,11 +346,13 @@ impl Schedule {
         if n_idle == 0 {
             return false;
         }
-        let waits = |id: &OwnerId| {
+        let waits = |(_, id): &(f64, OwnerId)| {
             self.ready.backlog.first_of(*id).is_some() && self.shares.n_queued(*id) < self.most_queued()
         };
-        let waiting = self.shares.in_order().into_iter().filter(waits);
-        let Some(next) = waiting.min_by_key(|id| self.shares.n_queued(*id)) else { return false };
+        let waiting =
+            self.shares.contenders().filter(waits).map(|(at, id)| (self.shares.n_queued(id), at, id));
+        let first = waiting.min_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
+        let Some((_, _, next)) = first else { return false };
         let turn = self.shares.turn.as_mut().expect("it is somebody's turn");
         turn.has_guests |= next != owner;
         // Twice as many each time, as those that are there do not fit.

@@ -75,11 +75,12 @@ impl<O: Outside> Session<O> {
         self.owns(connection, run) || self.rights_of(connection).see
     }
 
-    /// Whether the run is the connection's user's, or the connection is the owner's, to whom all are.
+    /// Whether the run is the connection's user's, or the connection is the owner's, to whom all are. Of a run that is not there it is
+    /// said elsewhere that there is none.
     fn owns(&self, connection: u64, run: RunId) -> bool {
         match self.user_of(connection) {
             None => true,
-            Some(name) => self.core.owner_of(run) == Some(name),
+            Some(name) => self.core.owner_of(run).is_none_or(|owner| owner == name),
         }
     }
 
@@ -144,8 +145,7 @@ impl<O: Outside> Session<O> {
     /// The runs that a cancellation without a run means: those of the connection's user that go on, and others' too with the right.
     pub(super) fn runs_to_cancel(&self, connection: u64) -> Vec<RunId> {
         let all = self.core.work().runs().filter(|(_, r)| r.ended.is_none()).map(|(id, _)| id);
-        let may = |run: &RunId| self.owns(connection, *run) || self.rights_of(connection).cancel;
-        all.filter(may).collect()
+        all.filter(|run| self.may_cancel(connection, *run)).collect()
     }
 
     /// Whether the user may cancel tasks of the run that they did not name.
