@@ -41,6 +41,15 @@ def sets(run: Run, env: dict[str, str]) -> set[str]:
     return set(run("data", "find", "-q", env=env).stdout.split())
 
 
+def with_shelf(run: Run, start: Start, env: dict[str, str], tmp_path: Path) -> Store:
+    """Another store, which runs no programs. All three sites have a copy then."""
+    shelf = Store(start, tmp_path / "shelf")
+    run("data", "site", "--join", shelf.join, env=env)
+    run("data", "copies", "adk", "3", env=env)
+    run("data", "repair", env=env)
+    return shelf
+
+
 def test_a_program_runs_at_the_site_that_has_its_input(
     run: Run, env: dict[str, str], near: Store, tmp_path: Path
 ) -> None:
@@ -94,13 +103,7 @@ def test_a_program_that_fails_makes_nothing(run: Run, env: dict[str, str], near:
 def test_sites_that_are_busy_or_run_nothing_are_passed_over(
     run: Run, start: Start, env: dict[str, str], near: Store, tmp_path: Path
 ) -> None:
-    shelf = Store(start, tmp_path / "shelf")
-    run("data", "site", "--join", shelf.join, env=env)
-    run("data", "copies", "adk", "2", env=env)
-    run("data", "repair", env=env)
-    # The folder `here` may have got the second copy; a third one is at the shelf for certain.
-    run("data", "copies", "adk", "3", env=env)
-    run("data", "repair", env=env)
+    shelf = with_shelf(run, start, env, tmp_path)
     mark = tmp_path / "begun"
     first = start(*at_data(*COUNT, "--", "sh", "-c", f"echo > {mark}; sleep 600"), env=env)
     wait_until(mark.exists, "the first program's begin")
@@ -145,10 +148,7 @@ def test_a_kill_leaves_no_program_and_no_data_set(
 def test_a_damaged_copy_at_the_site_is_not_read(
     run: Run, start: Start, env: dict[str, str], near: Store, tmp_path: Path
 ) -> None:
-    shelf = Store(start, tmp_path / "shelf")
-    run("data", "site", "--join", shelf.join, env=env)
-    run("data", "copies", "adk", "3", env=env)
-    run("data", "repair", env=env)
+    with_shelf(run, start, env, tmp_path)
     for copy in objects(near.folder):
         spoil(copy)
     done = run(*at_data("--explain", *COUNT, *WORDS), env=env)

@@ -1,7 +1,8 @@
 //! The catalog that a command means, who asks, and what time it is.
 
 use crate::{Exit, Fault};
-use eyas_catalog::{Caller, Catalog, Error};
+use eyas_catalog::{Caller, Catalog, Error, Key, Reader};
+use eyas_runtime::machine::{host_name, names_of_host};
 use eyas_text::shown_path;
 use std::path::PathBuf;
 
@@ -10,6 +11,15 @@ pub struct Opened {
     pub catalog: Catalog,
     pub caller: Caller,
     pub now_ms: i64,
+}
+
+impl Opened {
+    /// Begins to read a version; copies on this machine come first.
+    pub fn reader(&self, key: &Key) -> Result<Reader<'_>, Fault> {
+        let names = names_of_host(&host_name());
+        let reader = self.catalog.reader(&self.caller, key, self.now_ms)?;
+        Ok(reader.near_first(&|host| names.iter().any(|own| own == host))?)
+    }
 }
 
 impl From<Error> for Fault {

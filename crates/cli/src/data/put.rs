@@ -10,7 +10,6 @@ use clap::Args;
 use eyas_catalog::{
     Caller, Catalog, Done, Folder, Key, Put, Rights, Site, SiteState, Subject, Tag, label_of,
 };
-use eyas_runtime::machine::{host_name, names_of_host};
 use eyas_text::{say, shown, shown_path};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -136,15 +135,13 @@ pub struct GetArgs {
 }
 
 pub fn get(db: Option<&str>, args: &GetArgs) -> Result<Exit, Fault> {
-    let Opened { catalog, caller, now_ms } = open(db)?;
+    let opened = open(db)?;
     let (key, path) = match args.key.split_once('/') {
         Some((key, path)) => (key.parse::<Key>()?, Some(path)),
         None => (args.key.parse::<Key>()?, None),
     };
     refuse_dead(&args.target)?;
-    let names = names_of_host(&host_name());
-    let reader =
-        catalog.reader(&caller, &key, now_ms)?.near_first(&|host| names.iter().any(|own| own == host))?;
+    let reader = opened.reader(&key)?;
     if std::fs::symlink_metadata(&args.target).is_ok() {
         return Err(bad(format!("{} is there already; nothing was copied", shown_path(&args.target))));
     }

@@ -5,7 +5,6 @@ use super::args::Input;
 use crate::print::reason;
 use crate::{Exit, Fault};
 use eyas_catalog::Key;
-use eyas_runtime::machine::{host_name, names_of_host};
 use eyas_text::{line_of, say, shown_path};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,12 +12,9 @@ use std::path::Path;
 
 /// Puts copies of the inputs under their names into a folder. Gives what each one is, with its version.
 pub fn stage(opened: &Opened, inputs: &[Input], folder: &Path, explain: bool) -> Result<Vec<String>, Fault> {
-    let Opened { catalog, caller, now_ms } = opened;
-    let names = names_of_host(&host_name());
     let mut from = vec![];
     for (input, key) in inputs.iter().zip(settle(opened, inputs)?) {
-        let reader =
-            catalog.reader(caller, &key, *now_ms)?.near_first(&|host| names.iter().any(|own| own == host))?;
+        let reader = opened.reader(&key)?;
         let target = folder.join(&input.name);
         let parent = target.parent().expect("it lies in the folder");
         fs::create_dir_all(parent).map_err(|error| {
