@@ -5,6 +5,7 @@
 //! FOLDER/objects/ab/abcdef…        an object, read-only, named by its BLAKE3 digest
 //! FOLDER/groups/abcdef…            the values of an object's groups, for who reads a part of it
 //! FOLDER/incoming/                 what is being written
+//! FOLDER/aside/abcdef…-BY          what is about to be removed, see [`Holding::set_aside`]
 //! FOLDER/seals/LABEL@3.json        the label, owner, tags and files of a version: enough to make the catalog anew
 //! ```
 //!
@@ -13,7 +14,7 @@
 
 use crate::copying::{PIECE, copy, copy_with};
 use crate::error::{Error, Result};
-use crate::holding::{Arrivals, Condition, Holding, Place};
+use crate::holding::{Arrivals, Aside, Condition, Holding, Place};
 use crate::key::Key;
 use crate::sealed::Sealed;
 use eyas_data::{Digest, Groups};
@@ -169,10 +170,20 @@ impl Folder {
         }
     }
 
-    /// Bytes of all objects that are there.
+    /// Bytes of all objects that are there, and of those that are set aside.
     pub fn held_bytes(&self) -> Result<u64> {
         let sizes = self.objects()?.into_iter().map(|digest| self.size_of(digest).unwrap_or(0));
-        Ok(sizes.sum())
+        let aside = self.aside()?.into_iter().map(|aside| self.size_aside(&aside));
+        Ok(sizes.chain(aside).sum())
+    }
+
+    /// The size in bytes of an object that is set aside; 0: it is not there any more.
+    pub fn size_aside(&self, aside: &Aside) -> u64 {
+        fs::metadata(self.path_aside(aside)).map_or(0, |found| found.len())
+    }
+
+    fn path_aside(&self, aside: &Aside) -> PathBuf {
+        self.root.join("aside").join(format!("{}-{}", aside.digest, aside.by))
     }
 
     /// The size of an object in bytes; `None`: it is not there.
@@ -230,6 +241,20 @@ fn remove_whatever(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// Gives what is set aside its place again, if there is nothing in it.
+fn put_back(aside: &Path, place: &Path) -> Result<()> {
+    let explain = |error: io::Error| io_error("put back", place, &error);
+    match fs::hard_link(aside, place) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !aside.exists() => return Ok(()),
+        // A file system without links, or no file: whoever verifies it will say so.
+        Err(_) if fs::symlink_metadata(place).is_err() => return fs::rename(aside, place).map_err(explain),
+        Err(error) => return Err(explain(error)),
+    }
+    remove_whatever(aside).map_err(explain)
 }
 
 fn marker_of(root: &Path) -> Result<Marker> {
@@ -381,11 +406,48 @@ impl Holding for Folder {
         Ok(found)
     }
 
-    fn remove(&self, digests: &[Digest]) -> Result<()> {
+    fn set_aside(&self, digests: &[Digest]) -> Result<()> {
+        if digests.is_empty() {
+            return Ok(());
+        }
+        let to = self.root.join("aside");
+        fs::create_dir_all(&to).map_err(|error| io_error("make the folder", &to, &error))?;
+        let by = random_text()?;
         for digest in digests {
             let path = self.path_of(*digest);
+            match fs::rename(&path, self.path_aside(&Aside { digest: *digest, by: by.clone() })) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                other => other.map_err(|error| io_error("remove", &path, &error))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn aside(&self) -> Result<Vec<Aside>> {
+        let path = self.root.join("aside");
+        let entries = match fs::read_dir(&path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
+            Err(error) => return Err(io_error("read", &path, &error)),
+        };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let aside_of = |name: String| {
+            let (digest, by) = name.split_once('-')?;
+            Some(Aside { digest: digest.parse().ok()?, by: by.to_owned() })
+        };
+        Ok(names.filter_map(aside_of).collect())
+    }
+
+    fn settle(&self, unneeded: &[Aside], needed: &[Aside]) -> Result<()> {
+        for aside in needed {
+            put_back(&self.path_aside(aside), &self.path_of(aside.digest))?;
+        }
+        for aside in unneeded {
+            let path = self.path_aside(aside);
             remove_whatever(&path).map_err(|error| io_error("remove", &path, &error))?;
-            let _ = fs::remove_file(self.root.join("groups").join(digest.to_string()));
+            if !self.path_of(aside.digest).exists() {
+                let _ = fs::remove_file(self.root.join("groups").join(aside.digest.to_string()));
+            }
         }
         Ok(())
     }

@@ -83,8 +83,16 @@ pub trait Holding: Send + Sync {
     /// The objects that are there, by their names.
     fn objects(&self) -> Result<Vec<Digest>>;
 
-    /// Removes objects. What is not there is no error.
-    fn remove(&self, digests: &[Digest]) -> Result<()>;
+    /// Takes objects out of their places, so that nobody finds them there, and keeps their bytes until [`Holding::settle`]. What is not
+    /// there is no error.
+    fn set_aside(&self, digests: &[Digest]) -> Result<()>;
+
+    /// What is set aside, by whomever.
+    fn aside(&self) -> Result<Vec<Aside>>;
+
+    /// Ends what [`Holding::set_aside`] began: removes what is `unneeded`, and puts what is `needed` back where nothing has come to its
+    /// place meanwhile. What is not there any more is no error.
+    fn settle(&self, unneeded: &[Aside], needed: &[Aside]) -> Result<()>;
 
     /// Writes down what a version is ([`Sealed::text`]), so that the catalog can be made anew from the sites.
     fn seal(&self, key: &Key, text: &[u8]) -> Result<()>;
@@ -108,6 +116,14 @@ pub struct Place {
     pub catalog: Option<String>,
     /// Bytes that it has room for.
     pub free_bytes: u64,
+}
+
+/// An object that is set aside.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Aside {
+    pub digest: Digest,
+    /// Who set it aside: a text that nobody else uses, so that none ends what another one has begun later.
+    pub by: String,
 }
 
 /// Objects that come to a site together. What is dropped before [`Arrivals::keep`] leaves nothing.

@@ -119,13 +119,15 @@ impl DataHome {
         Ok(Prepared { known: known.clone(), label: key.label, tags, before, site, holding })
     }
 
-    /// Makes a version of a file whose bytes are at the site.
-    fn commit(&self, prepared: &Prepared, file: &File) -> Result<()> {
+    /// Makes a version of a file whose bytes have come to the site and take their place by `keep`.
+    fn commit(&self, prepared: &Prepared, file: &File, keep: impl FnOnce() -> Result<()>) -> Result<()> {
         let Prepared { known, label, tags, site, holding, .. } = prepared;
         let (Access { catalog, caller }, now_ms) = (&known.access, (self.now_ms)());
         let draft = catalog.begin(caller, label, None, now_ms)?;
         let done = catalog
             .add(&draft, std::slice::from_ref(file))
+            .and_then(|()| catalog.expect(site, &[file.digest], now_ms))
+            .and_then(|()| keep())
             .and_then(|()| catalog.note_replicas(site, &[file.digest], ReplicaState::Ready, now_ms))
             .and_then(|_| catalog.commit_alone(caller, &draft, &file.path, tags, now_ms));
         end(catalog, &**holding, caller, draft, done).map(|_| ())
@@ -173,12 +175,10 @@ impl Home for DataHome {
         let (prepared, path) = self
             .ask("write", location, |known, place| Ok((self.prepare(known, place)?, place.path.clone())))?;
         let site = &prepared.site;
-        let failed = |error: &io::Error| {
+        let failed = |error: io::Error| {
             // The next one may have more room.
             prepared.known.forget_target();
-            let error =
-                Error::Failed(format!("cannot write into the site `{site}`: {error}; nothing was put"));
-            at_home("write", location, &error)
+            Error::Failed(format!("cannot write into the site `{site}`: {error}; nothing was put"))
         };
         let given_up =
             |why| eyas_storage::Error::new(ErrorKind::GivenUp, Status::Permanent, "write", location, why);
@@ -190,7 +190,7 @@ impl Home for DataHome {
             (_, Some(Stopped::Source(error))) => {
                 return Err(eyas_storage::Error::from_read("write", location, error));
             }
-            (added, None) => added.map_err(|error| failed(&error))?,
+            (added, None) => added.map_err(|error| at_home("write", location, &failed(error)))?,
         };
         put.fence.may_appear().map_err(given_up)?;
         let is_executable = put.mode.is_some_and(|mode| mode & 0o100 != 0);
@@ -198,10 +198,9 @@ impl Home for DataHome {
         if prepared.before.as_ref() != Some(&file) {
             self.ask("write", location, |known, _| {
                 let Access { catalog, caller } = &known.access;
-                catalog.require_room(caller, &prepared.label, std::slice::from_ref(&file))
+                catalog.require_room(caller, &prepared.label, std::slice::from_ref(&file))?;
+                self.commit(&prepared, &file, || batch.keep().map_err(failed))
             })?;
-            batch.keep().map_err(|error| failed(&error))?;
-            self.ask("write", location, |_, _| self.commit(&prepared, &file))?;
         }
         Ok(stat_of(&file))
     }

@@ -6,7 +6,7 @@ use crate::access::Caller;
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::folder::{BATCH_BYTES, BATCH_FILES};
-use crate::holding::{Condition, Given, Holding, add_copy};
+use crate::holding::{Aside, Condition, Given, Holding, add_copy};
 use crate::sites::{Needed, Replica, ReplicaState, Site, SiteState};
 use eyas_core::replication::verification::{self, Verified};
 use eyas_core::replication::{self, Copy, Short, SiteNo};
@@ -198,6 +198,8 @@ impl Catalog {
         let (_, sealed) = self.sealed_trails()?;
         for site in self.sites()?.into_iter().filter(|site| site.state != SiteState::Gone) {
             let holding = self.holding(&site.name).and_then(|holding| {
+                // An earlier repair may have been cut short.
+                self.settle_aside(&*holding)?;
                 // Nobody has looked at all of it since it came.
                 if sealed.get(&site.name) == Some(&0) {
                     self.take_stock(&*holding, now_ms)?;
@@ -403,8 +405,9 @@ impl Catalog {
                 }
             }
         }
-        batch.keep().map_err(explain)?;
         let digests: Vec<Digest> = made.copies.iter().map(|copy| objects[copy.object].digest).collect();
+        self.expect(to.name(), &digests, now_ms)?;
+        batch.keep().map_err(explain)?;
         self.note_replicas(to.name(), &digests, ReplicaState::Ready, now_ms)?;
         Ok(made)
     }
@@ -412,9 +415,28 @@ impl Catalog {
     /// Drops from a site what nobody needs; returns how many objects those were.
     fn drop_unneeded(&self, from: &dyn Holding) -> Result<u64> {
         let unneeded = self.take_unneeded(from.name())?;
-        from.remove(&unneeded)?;
-        self.forget_replicas(from.name(), &unneeded)?;
-        Ok(unneeded.len() as u64)
+        from.set_aside(&unneeded)?;
+        self.settle_aside(from)?;
+        // What was not there at all is forgotten, too.
+        let needed = self.forget_unneeded(from.name(), &unneeded)?;
+        Ok((unneeded.len() - needed.len()) as u64)
+    }
+
+    /// Removes what a site has set aside, and puts back what somebody has begun to need since it was found to be unneeded.
+    ///
+    /// Why two steps: between the catalog's answer and the removal of the bytes any time may pass, in which the same bytes may be put
+    /// again. A put tells the catalog of its files before their bytes take their places ([`Catalog::expect`]). So bytes that came before
+    /// they were set aside are known to be needed when the catalog is asked again, and bytes that come later are not touched.
+    fn settle_aside(&self, site: &dyn Holding) -> Result<()> {
+        let aside = site.aside()?;
+        if aside.is_empty() {
+            return Ok(());
+        }
+        let digests: Vec<Digest> = aside.iter().map(|aside| aside.digest).collect();
+        let needed = self.forget_unneeded(site.name(), &digests)?;
+        let (needed, unneeded): (Vec<Aside>, Vec<Aside>) =
+            aside.into_iter().partition(|aside| needed.contains(&aside.digest));
+        site.settle(&unneeded, &needed)
     }
 
     /// Has sites say of all versions what they are, so that the catalog can be made anew from any of them. Only what changed since

@@ -153,7 +153,7 @@ fn require_room(catalog: &Catalog, caller: &Caller, label: &str, sources: &[Sour
     Ok(())
 }
 
-/// Copies the files' bytes into the site in batches. Each is added to the catalog before its copies are noted there.
+/// Copies the files' bytes into the site in batches. Each is added to the catalog before its bytes take their places.
 fn store(
     catalog: &Catalog,
     site: &dyn Holding,
@@ -180,11 +180,13 @@ fn store(
             files.push(file);
             rest = after;
         }
+        // The catalog knows that they are needed before they are there, so that no repair removes them.
+        add(&files)?;
+        let digests: Vec<_> = files.iter().map(|file| file.digest).collect();
+        catalog.expect(site.name(), &digests, now_ms)?;
         batch.keep().map_err(|error| {
             Error::Failed(format!("cannot write into the site `{}`: {error}; nothing was put", site.name()))
         })?;
-        add(&files)?;
-        let digests: Vec<_> = files.iter().map(|file| file.digest).collect();
         catalog.note_replicas(site.name(), &digests, ReplicaState::Ready, now_ms)?;
     }
     Ok(())

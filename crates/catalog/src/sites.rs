@@ -11,7 +11,7 @@ use crate::key::{Key, check_label};
 use crate::rows::{digest_of, version_of};
 use crate::values;
 use eyas_data::Digest;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A place that keeps copies.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -54,6 +54,12 @@ impl SiteState {
         }
     }
 }
+
+/// A condition on a row `replica`: there are as many good copies of its object as the versions that need it should have.
+const ENOUGH_ELSEWHERE: &str = "(SELECT count(*) FROM replica g JOIN site t ON t.id = g.site_id \
+    WHERE g.object_id = replica.object_id AND g.state = 'ready' AND t.state <> 'gone') >= \
+    (SELECT max(s.copies) FROM file f JOIN version v ON v.id = f.version_id AND v.state = 'committed' \
+    JOIN data_set s ON s.id = v.set_id WHERE f.object_id = replica.object_id)";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -349,6 +355,20 @@ impl Catalog {
         state: ReplicaState,
         now_ms: i64,
     ) -> Result<u64> {
+        let tail = "ON CONFLICT (object_id, site_id) DO UPDATE SET state = excluded.state, \
+                    verified_ms = coalesce(excluded.verified_ms, replica.verified_ms)";
+        self.put_replicas(site, digests, state, now_ms, tail)
+    }
+
+    /// The same; `tail` says what becomes of a replica that is known.
+    fn put_replicas(
+        &self,
+        site: &str,
+        digests: &[Digest],
+        state: ReplicaState,
+        now_ms: i64,
+        tail: &str,
+    ) -> Result<u64> {
         within(&mut **self.db(), |db| {
             let site = site_id(db, site)?;
             let verified = (state == ReplicaState::Ready).then_some(now_ms);
@@ -372,8 +392,6 @@ impl Catalog {
                     })
                     .collect();
                 let columns = ["object_id", "site_id", "state", "made_ms", "verified_ms"];
-                let tail = "ON CONFLICT (object_id, site_id) DO UPDATE SET state = excluded.state, \
-                            verified_ms = coalesce(excluded.verified_ms, replica.verified_ms)";
                 n_noted += insert(db, "replica", &columns, &rows, tail)?;
             }
             Ok(n_noted)
@@ -454,23 +472,55 @@ impl Catalog {
         db.query(sql, values![site])?.iter().map(Replica::of).collect()
     }
 
-    /// The replicas at a site that were to be dropped and still are there, as the site went away, while a version needs them again.
-    /// Nobody knows what they are, so they are bad until they were read.
+    /// The replicas at a site that a version needs and of which nobody knows what they are, so they are bad until they were read: those that
+    /// were to be dropped and still are there, as the site went away, and those that were coming when somebody was cut short.
     pub(crate) fn needed_again(&self, site: &str) -> Result<Vec<Replica>> {
         let db = &mut **self.db();
         let site = site_id(db, site)?;
         let sql = "SELECT o.digest, o.size_bytes, 'bad', r.verified_ms FROM replica r JOIN object o ON o.id = r.object_id \
-                   WHERE r.site_id = ?1 AND r.state = 'deleting' \
+                   WHERE r.site_id = ?1 AND r.state IN ('deleting', 'creating') \
                    AND EXISTS (SELECT 1 FROM file f WHERE f.object_id = r.object_id) ORDER BY o.digest";
         db.query(sql, values![site])?.iter().map(Replica::of).collect()
     }
 
-    /// Marks a site's replicas that no version needs any more as deleting, and returns them. A draft that adds such a file later has
-    /// to put its bytes again before it can be committed.
+    /// Says that objects of which files are known are about to come to a site: from now on nobody removes them there. Who puts bytes says so before
+    /// the bytes take their places.
+    pub fn expect(&self, site: &str, digests: &[Digest], now_ms: i64) -> Result<()> {
+        let tail = "ON CONFLICT (object_id, site_id) DO UPDATE SET state = excluded.state \
+                    WHERE replica.state IN ('bad', 'deleting')";
+        self.put_replicas(site, digests, ReplicaState::Creating, now_ms, tail).map(|_| ())
+    }
+
+    /// Forgets those of these replicas at a site that no version needs, or that were to be dropped though one does, as there are
+    /// enough good ones elsewhere. Returns the objects of the others.
+    pub(crate) fn forget_unneeded(&self, site: &str, digests: &[Digest]) -> Result<HashSet<Digest>> {
+        within(&mut **self.db(), |db| {
+            let site = site_id(db, site)?;
+            let mut needed = HashSet::new();
+            for digest in digests {
+                let of = values![site, digest.as_bytes().as_slice()];
+                let sql = format!(
+                    "DELETE FROM replica WHERE site_id = ?1 AND object_id = (SELECT id FROM object WHERE digest = ?2) \
+                     AND (NOT EXISTS (SELECT 1 FROM file f WHERE f.object_id = replica.object_id) \
+                     OR (state = 'deleting' AND {ENOUGH_ELSEWHERE}))"
+                );
+                let is_unneeded = db.execute(&sql, of)? > 0;
+                let sql =
+                    "SELECT 1 FROM file f JOIN object o ON o.id = f.object_id WHERE o.digest = ?1 LIMIT 1";
+                if !is_unneeded && !db.query(sql, values![digest.as_bytes().as_slice()])?.is_empty() {
+                    needed.insert(*digest);
+                }
+            }
+            Ok(needed)
+        })
+    }
+
+    /// Marks a site's replicas that no version needs any more as deleting, and returns them. They may be needed again before their bytes
+    /// are removed, so who removes them asks once more.
     pub fn take_unneeded(&self, site: &str) -> Result<Vec<Digest>> {
         within(&mut **self.db(), |db| {
             let site = site_id(db, site)?;
-            let sql = "UPDATE replica SET state = 'deleting' WHERE site_id = ?1 AND state <> 'creating' \
+            let sql = "UPDATE replica SET state = 'deleting' WHERE site_id = ?1 AND state <> 'deleting' \
                        AND NOT EXISTS (SELECT 1 FROM file f WHERE f.object_id = replica.object_id)";
             db.execute(sql, values![site])?;
             // What is needed again since it was marked is no more to be dropped than a bad copy is.
@@ -478,12 +528,10 @@ impl Catalog {
                        AND EXISTS (SELECT 1 FROM file f WHERE f.object_id = replica.object_id)";
             db.execute(sql, values![site])?;
             // A bad copy is dropped once there are as many good ones as there should be.
-            let sql = "UPDATE replica SET state = 'deleting' WHERE site_id = ?1 AND state = 'bad' AND \
-                       (SELECT count(*) FROM replica g JOIN site t ON t.id = g.site_id WHERE g.object_id = replica.object_id \
-                       AND g.state = 'ready' AND t.state <> 'gone') >= \
-                       (SELECT max(s.copies) FROM file f JOIN version v ON v.id = f.version_id AND v.state = 'committed' \
-                       JOIN data_set s ON s.id = v.set_id WHERE f.object_id = replica.object_id)";
-            db.execute(sql, values![site])?;
+            let sql = format!(
+                "UPDATE replica SET state = 'deleting' WHERE site_id = ?1 AND state = 'bad' AND {ENOUGH_ELSEWHERE}"
+            );
+            db.execute(&sql, values![site])?;
             let sql = "SELECT o.digest FROM replica r JOIN object o ON o.id = r.object_id \
                        WHERE r.site_id = ?1 AND r.state = 'deleting'";
             db.query(sql, values![site])?.iter().map(|row| digest_of(row, 0)).collect()

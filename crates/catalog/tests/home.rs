@@ -1,8 +1,8 @@
 //! Data sets as home storage: what is read is right or an error, and what is written is a data set or nothing.
 
 use eyas_catalog::{
-    Access, Arrivals, Caller, Catalog, Condition, DataHome, Folder, Holding, Key, Known, NewSite, Place, Put,
-    Reach, Result, Sealed,
+    Access, Arrivals, Aside, Caller, Catalog, Condition, DataHome, Folder, Holding, Key, Known, NewSite,
+    Place, Put, Reach, Result, Sealed,
 };
 use eyas_data::{Digest, GROUP_BYTES, n_groups};
 use eyas_storage::{ErrorKind, Fence, Home, Listing, Location, Put as Write, Status};
@@ -69,8 +69,14 @@ impl Holding for Brittle {
     fn objects(&self) -> Result<Vec<Digest>> {
         self.folder.objects()
     }
-    fn remove(&self, digests: &[Digest]) -> Result<()> {
-        self.folder.remove(digests)
+    fn set_aside(&self, digests: &[Digest]) -> Result<()> {
+        self.folder.set_aside(digests)
+    }
+    fn aside(&self) -> Result<Vec<Aside>> {
+        self.folder.aside()
+    }
+    fn settle(&self, unneeded: &[Aside], needed: &[Aside]) -> Result<()> {
+        self.folder.settle(unneeded, needed)
     }
     fn seal(&self, key: &Key, text: &[u8]) -> Result<()> {
         self.folder.seal(key, text)

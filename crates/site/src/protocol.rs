@@ -1,7 +1,7 @@
 //! What the two sides say to each other.
 
 use bytes::Bytes;
-use eyas_catalog::{Condition, Place};
+use eyas_catalog::{Aside, Condition, Place};
 use eyas_data::Digest;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -27,7 +27,12 @@ pub(crate) enum Ask {
     Verify(Vec<Digest>),
     /// The bytes of an object.
     Read(Digest),
-    Remove(Vec<Digest>),
+    SetAside(Vec<Digest>),
+    Aside,
+    Settle {
+        unneeded: Vec<Aside>,
+        needed: Vec<Aside>,
+    },
     SealDigests,
     SealTexts,
     Seal {
@@ -73,6 +78,7 @@ pub(crate) enum Tell {
     /// The number of the folder.
     Claimed(String),
     Objects(Vec<Digest>),
+    Aside(Vec<Aside>),
     /// The number of an object in the request, and what it turned out to be.
     Found(u32, Found),
     Piece(Bytes),

@@ -2,7 +2,9 @@
 
 use crate::protocol::{Ask, BEAT, DIGESTS, PIECE_BYTES, QUEUED_BYTES, SILENCE_MAX, Tell};
 use bytes::Bytes;
-use eyas_catalog::{Arrivals, Condition, Error, Holding, Key, Place, Reach, Result, Sealed, is_plain_path};
+use eyas_catalog::{
+    Arrivals, Aside, Condition, Error, Holding, Key, Place, Reach, Result, Sealed, is_plain_path,
+};
 use eyas_data::{Digest, n_groups};
 use eyas_net::{NetError, Writer};
 use eyas_wire::identity::{Identity, Join};
@@ -367,8 +369,28 @@ impl Holding for Remote {
         Ok(all)
     }
 
-    fn remove(&self, digests: &[Digest]) -> Result<()> {
-        digests.chunks(DIGESTS).try_for_each(|digests| self.ask(&Ask::Remove(digests.to_vec()), &mut Some))
+    fn set_aside(&self, digests: &[Digest]) -> Result<()> {
+        digests.chunks(DIGESTS).try_for_each(|digests| self.ask(&Ask::SetAside(digests.to_vec()), &mut Some))
+    }
+
+    fn aside(&self) -> Result<Vec<Aside>> {
+        let mut all = vec![];
+        self.ask(&Ask::Aside, &mut |tell| match tell {
+            Tell::Aside(aside) => {
+                all.extend(aside);
+                None
+            }
+            other => Some(other),
+        })?;
+        Ok(all)
+    }
+
+    fn settle(&self, unneeded: &[Aside], needed: &[Aside]) -> Result<()> {
+        let settle = |unneeded: &[Aside], needed: &[Aside]| {
+            self.ask(&Ask::Settle { unneeded: unneeded.to_vec(), needed: needed.to_vec() }, &mut Some)
+        };
+        needed.chunks(DIGESTS).try_for_each(|needed| settle(&[], needed))?;
+        unneeded.chunks(DIGESTS).try_for_each(|unneeded| settle(unneeded, &[]))
     }
 
     fn seal(&self, key: &Key, text: &[u8]) -> Result<()> {

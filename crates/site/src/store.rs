@@ -254,10 +254,19 @@ impl<'a> Answering<'a> {
             Ask::ReadAt(digest, start, length) => {
                 return self.read_at(digest, start..start + u64::from(length));
             }
-            Ask::Remove(digests) => {
-                let sizes = digests.iter().filter_map(|digest| folder.size_of(*digest));
-                let n_bytes = sizes.sum();
-                folder.remove(&digests)?;
+            Ask::SetAside(digests) => folder.set_aside(&digests)?,
+            Ask::Aside => {
+                for aside in folder.aside()?.chunks(DIGESTS) {
+                    self.send(&Tell::Aside(aside.to_vec()))?;
+                }
+            }
+            Ask::Settle { unneeded, needed } => {
+                // They come from elsewhere, and become names of files.
+                if unneeded.iter().chain(&needed).any(|aside| aside.by.contains('/')) {
+                    return Err(Stopped::Failed("what is set aside has no such name".into()));
+                }
+                let n_bytes = unneeded.iter().map(|aside| folder.size_aside(aside)).sum();
+                folder.settle(&unneeded, &needed)?;
                 take_off(&self.store.held_bytes, n_bytes);
             }
             Ask::SealDigests => {

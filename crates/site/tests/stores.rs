@@ -1,8 +1,8 @@
 //! A catalog whose sites are real stores, each served over TLS on loopback.
 
 use eyas_catalog::{
-    Arrivals, Caller, Catalog, Condition, Folder, Holding, Joining, Key, NewSite, Place, Put, Reach, Sealed,
-    SiteState,
+    Arrivals, Aside, Caller, Catalog, Condition, Folder, Holding, Joining, Key, NewSite, Place, Put, Reach,
+    Sealed, SiteState,
 };
 use eyas_data::Digest;
 use eyas_site::{Remote, Store, StoreOptions, Stores};
@@ -227,7 +227,8 @@ fn a_store_keeps_no_more_than_its_limit() {
         batch.keep().unwrap();
         assert_eq!((remote.objects().unwrap().len(), one.store.held_bytes()), (1, 40_000));
     }
-    remote.remove(&remote.objects().unwrap()).unwrap();
+    remote.set_aside(&remote.objects().unwrap()).unwrap();
+    remote.settle(&remote.aside().unwrap(), &[]).unwrap();
     assert_eq!((remote.objects().unwrap(), one.store.held_bytes()), (vec![], 0));
 }
 
@@ -560,8 +561,14 @@ impl Holding for Busy {
     ) -> eyas_catalog::Result<()> {
         self.folder.verify_all(digests, found)
     }
-    fn remove(&self, digests: &[Digest]) -> eyas_catalog::Result<()> {
-        self.folder.remove(digests)
+    fn set_aside(&self, digests: &[Digest]) -> eyas_catalog::Result<()> {
+        self.folder.set_aside(digests)
+    }
+    fn aside(&self) -> eyas_catalog::Result<Vec<Aside>> {
+        self.folder.aside()
+    }
+    fn settle(&self, unneeded: &[Aside], needed: &[Aside]) -> eyas_catalog::Result<()> {
+        self.folder.settle(unneeded, needed)
     }
     fn seal(&self, key: &Key, text: &[u8]) -> eyas_catalog::Result<()> {
         self.folder.seal(key, text)

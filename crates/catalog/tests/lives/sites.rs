@@ -1,10 +1,14 @@
 //! Sites in memory, which fail as they are told to, and which know what the catalog does to good copies.
 
-use eyas_catalog::{Arrivals, Condition, Error, Holding, Key, Place, Reach, Result, Sealed};
+use eyas_catalog::{Arrivals, Aside, Condition, Error, Holding, Key, Place, Reach, Result, Sealed};
 use eyas_data::Digest;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Read};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+
+/// The number of the next object that is set aside.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// What is at a site.
 #[derive(Default)]
@@ -13,6 +17,7 @@ pub struct Site {
     pub catalog: Option<String>,
     pub objects: BTreeMap<Digest, Vec<u8>>,
     pub seals: HashMap<String, Vec<u8>>,
+    pub aside: Vec<(Aside, Vec<u8>)>,
     pub answers: bool,
     pub free_bytes: u64,
     /// So many requests and objects later it stops to answer, in the middle of what it is doing.
@@ -135,19 +140,41 @@ impl Holding for Remote {
         self.at(|site| site.objects.keys().copied().collect())
     }
 
-    fn remove(&self, digests: &[Digest]) -> Result<()> {
+    fn set_aside(&self, digests: &[Digest]) -> Result<()> {
         for digest in digests {
-            let was_good = self.at(|site| {
-                let was_good = site.is_good(digest);
-                site.objects.remove(digest);
-                was_good
+            self.at(|site| {
+                let by = NEXT.fetch_add(1, Ordering::Relaxed).to_string();
+                let bytes = site.objects.remove(digest);
+                site.aside.extend(bytes.map(|bytes| (Aside { digest: *digest, by }, bytes)));
             })?;
+        }
+        Ok(())
+    }
+
+    fn aside(&self) -> Result<Vec<Aside>> {
+        self.at(|site| site.aside.iter().map(|(aside, _)| aside.clone()).collect())
+    }
+
+    fn settle(&self, unneeded: &[Aside], needed: &[Aside]) -> Result<()> {
+        let take = |site: &mut Site, aside: &Aside| {
+            let n = site.aside.iter().position(|(found, _)| found == aside)?;
+            Some(site.aside.swap_remove(n).1)
+        };
+        for aside in needed {
+            self.at(|site| {
+                let bytes = take(site, aside);
+                bytes.map(|bytes| site.objects.entry(aside.digest).or_insert(bytes).len())
+            })?;
+        }
+        for aside in unneeded {
+            let bytes = self.at(|site| take(site, aside))?;
+            let was_good = bytes.is_some_and(|bytes| Digest::of(&bytes) == aside.digest);
             let mut disks = self.world.disks();
-            if was_good && disks.needed.contains(digest) {
-                let n_left = disks.n_good(digest);
+            if was_good && disks.needed.contains(&aside.digest) {
+                let n_left = disks.n_good(&aside.digest);
                 disks.violation.get_or_insert(format!(
-                    "a good copy of {digest} was removed from `{}` though a data set needs it; {n_left} are left",
-                    self.name
+                    "a good copy of {} was removed from `{}` though a data set needs it; {n_left} are left",
+                    aside.digest, self.name
                 ));
             }
         }
