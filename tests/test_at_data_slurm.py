@@ -3,58 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import shlex
 import signal
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import Eyas, Finished, wait_until
+from at_data_lab import Lab, input_line, lab_of
+from harness import wait_until
 from slurm import Slurm, slurm_of_hosts
-
-SIZE = 200_000
-
-
-class Lab:
-    """A head with a catalog, and the nodes `c2`, `c3`, `c4`, each with a store of its name."""
-
-    def __init__(self, batch: Slurm, eyas: Eyas, folder: Path) -> None:
-        self.batch, self.eyas, self.folder = batch, eyas, folder
-        self.stores = {}
-        self.data("init", "--dir", "here")
-        for name in ("c2", "c3", "c4"):
-            # The program of `eyas` is a script that runs it on the head; a store runs on its node.
-            host = batch.host_of(name)
-            script = folder / f"store-on-{name}"
-            binary = shlex.quote(os.environ["EYAS_ON_HOSTS"])
-            script.write_text(f'#!/bin/sh\nexec {host.enter} {binary} "$@"\n')
-            script.chmod(0o755)
-            place = ("--dir", folder / name, "--name", name, "--listen", f"{host.address}:0")
-            self.stores[name] = eyas.start("store", *place, program=script, cwd=folder)
-            self.stores[name].wait_for_text("where the catalog is")
-            self.data("site", "--join", folder / name / "join.json")
-
-    def data(self, *words: str | Path) -> Finished:
-        return self.eyas.run("data", *words, cwd=self.folder)
-
-    def put(self, label: str, site: str) -> bytes:
-        """A data set with one file, and its only copy at this site."""
-        content = os.urandom(SIZE)
-        (self.folder / label).write_bytes(content)
-        self.data("put", label, "--label", label, "--site", site)
-        return content
-
-    def at_data(self, mode: str, *words: str, status: int = 0) -> Finished:
-        command = ("at-data", "--mode", mode, "--explain", *words)
-        return self.eyas.run(*command, cwd=self.folder, status=status)
-
-    def left_over(self) -> list[str]:
-        """Folders of jobs and of waiting commands."""
-        tmp = Path(self.eyas.env["TMPDIR"])
-        return [path.name for where in (self.folder, tmp) for path in where.glob("eyas-at-data-*")]
 
 
 @pytest.fixture(scope="module")
@@ -64,26 +21,9 @@ def batch() -> Iterator[Slurm]:
 
 
 @pytest.fixture
-def lab(batch: Slurm, eyas_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    program = tmp_path / "eyas"
-    program.write_text(f'#!/bin/sh\nexec {batch.hosts[0].enter} {shlex.quote(str(eyas_path))} "$@"\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("EYAS_ON_HOSTS", str(eyas_path))
-    eyas = Eyas(program, tmp_path / ".eyas-test", uuid.uuid4().hex)
-    eyas.env |= {**batch.env, "EYAS_DATA": f"sqlite:{tmp_path}/catalog.db"}
-    try:
-        yield Lab(batch, eyas, tmp_path)
-        batch.clear()
-    finally:
-        eyas.end()
-
-
-def input_line(done: Finished) -> tuple[str, str, str]:
-    """Of `--explain`: the host of the job, and what came from it and over the network."""
-    host = re.search(r"job \d+ ran on (\S+)", done.stderr)
-    moved = re.search(r"as \S+: (.+) from this host, (.+) over the network", done.stderr)
-    assert host and moved, done
-    return host[1], moved[1], moved[2]
+def lab(batch: Slurm, eyas_path: Path, tmp_path: Path) -> Iterator[Lab]:
+    with lab_of(batch, ("c2", "c3", "c4"), eyas_path, tmp_path) as made:
+        yield made
 
 
 def test_a_job_goes_to_where_its_data_is(lab: Lab) -> None:
@@ -99,22 +39,22 @@ def test_a_job_goes_to_where_its_data_is(lab: Lab) -> None:
     assert not lab.left_over()
 
 
-def test_late_goes_elsewhere_and_scheduled_names_the_nearest(lab: Lab) -> None:
+def test_late_goes_elsewhere_and_scheduled_names_the_nearest(lab: Lab, batch: Slurm) -> None:
     lab.put("f1", "here")
     words = ("--input", "in=/f1/f1", "--", "sh", "-c", "cmp in " + shlex.quote(str(lab.folder / "f1")))
     refused = lab.at_data("scheduled", *words, status=2)
     assert "no host of Slurm holds all inputs and takes jobs now; the nearest is c1" in refused.stderr
     lab.put("f2", "c3")
     # The only processor of c3 is taken, so the job starts on another host after a while and fetches its input from c3.
-    lab.batch.ask("sbatch", "--nodelist=c3", "--output=/dev/null", "--wrap=sleep 60")
-    wait_until(lambda: any("RUNNING" in line for line in lab.batch.queue()), "the other job to run")
+    batch.ask("sbatch", "--nodelist=c3", "--output=/dev/null", "--wrap=sleep 60")
+    wait_until(lambda: any("RUNNING" in line for line in batch.queue()), "the other job to run")
     words = ("--input", "in=/f2/f2", "--", "cmp", "in", str(lab.folder / "f2"))
     host, near, far = input_line(lab.at_data("late", *words))
     assert host != "c3" and (near, far) == ("0 B", "195.3 KiB")
     assert not lab.left_over()
 
 
-def test_nothing_is_left_of_jobs_that_fail(lab: Lab) -> None:
+def test_nothing_is_left_of_jobs_that_fail(lab: Lab, batch: Slurm) -> None:
     lab.put("f1", "c2")
     sets = lab.data("find", "-q").stdout
     out = ("--input", "in=/f1/f1", "--output", "a=a", "--output", "b=b")
@@ -127,24 +67,24 @@ def test_nothing_is_left_of_jobs_that_fail(lab: Lab) -> None:
 
     # ^C cancels the job, which ends its program and removes what it has.
     waiting = lab.eyas.start("at-data", "--mode", "late", *out, "--", "sh", "-c", "sleep 300", cwd=lab.folder)
-    wait_until(lambda: any("RUNNING" in line for line in lab.batch.queue()), "the job to run")
+    wait_until(lambda: any("RUNNING" in line for line in batch.queue()), "the job to run")
     wait_until(lambda: len(lab.left_over()) == 2, "the folders of the command and of its job")
     waiting.signal(signal.SIGINT)
     assert waiting.wait(status=130).stdout == ""
-    wait_until(lambda: not lab.batch.queue(), "an empty queue")
+    wait_until(lambda: not batch.queue(), "an empty queue")
     assert not lab.left_over()
 
     # So does whoever cancels the job.
     waiting = lab.eyas.start("at-data", "--mode", "late", *out, "--", "sh", "-c", "sleep 300", cwd=lab.folder)
     wait_until(lambda: len(lab.left_over()) == 2, "the folders of the command and of its job")
-    lab.batch.ask("scancel", *[line.split()[0] for line in lab.batch.queue()])
+    batch.ask("scancel", *[line.split()[0] for line in batch.queue()])
     assert "no data set was made" in waiting.wait(status=1).stderr
     wait_until(lambda: not lab.left_over(), "all folders to be removed")
     assert lab.data("find", "-q").stdout == sets
     assert json.loads(lab.data("audit", "--json").stdout)
 
 
-def test_figure_6(lab: Lab) -> None:
+def test_figure_6(lab: Lab, batch: Slurm) -> None:
     """`Wozniak06`, figure 6: f1 is on c3, f2 on c3 and c4; the scheduler puts the job of f2 on c3 and the job of f1 on c4.
 
     Names that were resolved for good when the jobs were submitted cost two accesses over the network (SCRD), names that are
@@ -158,8 +98,8 @@ def test_figure_6(lab: Lab) -> None:
     def over_the_network(mode: str) -> int:
         moved = []
         # While something runs on c3, the job of f2 is meant for c4.
-        lab.batch.ask("sbatch", "--nodelist=c3", "--output=/dev/null", "--wrap=sleep 4")
-        wait_until(lambda: any("RUNNING" in line for line in lab.batch.queue()), "the other job to run")
+        batch.ask("sbatch", "--nodelist=c3", "--output=/dev/null", "--wrap=sleep 4")
+        wait_until(lambda: any("RUNNING" in line for line in batch.queue()), "the other job to run")
         for label, node in (("f2", "c3"), ("f1", "c4")):
             words = ("--input", f"in=/{label}/{label}", "--", "cmp", "in", str(lab.folder / label))
             done = lab.at_data(mode, f"--submit-option=--nodelist={node}", *words)

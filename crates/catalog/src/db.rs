@@ -5,6 +5,7 @@
 
 mod postgres;
 mod sqlite;
+mod tls;
 
 use crate::error::{Error, Result};
 use std::hash::{BuildHasher, RandomState};

@@ -3,14 +3,15 @@
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// ^C, and the signal of a batch system. Not the signal of a closed terminal: catching it would undo `nohup`.
-pub struct AskedToEnd([Signal; 2], Option<Signal>);
+pub struct AskedToEnd([Signal; 2], [Option<Signal>; 2]);
 
 impl AskedToEnd {
     pub fn listen() -> std::io::Result<AskedToEnd> {
-        Ok(AskedToEnd([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?], None))
+        Ok(AskedToEnd([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?], [None, None]))
     }
 
-    /// The same, and the signal of a closed terminal where it is not ignored: for commands that would leave something behind.
+    /// The same, the signal by which Grid Engine announces that it will kill a job, and the one of a closed terminal where it is not
+    /// ignored: for commands that would leave something behind.
     pub fn listen_to_all() -> std::io::Result<AskedToEnd> {
         let AskedToEnd(both, _) = AskedToEnd::listen()?;
         let mut before = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
@@ -20,21 +21,23 @@ impl AskedToEnd {
                 && before.assume_init().sa_sigaction == libc::SIG_IGN
         };
         let hangup = if is_ignored { None } else { Some(signal(SignalKind::hangup())?) };
-        Ok(AskedToEnd(both, hangup))
+        Ok(AskedToEnd(both, [hangup, Some(signal(SignalKind::user_defined2())?)]))
     }
 
     pub async fn next(&mut self) {
-        let AskedToEnd([interrupt, terminate], hangup) = self;
-        let hung_up = async {
-            match hangup {
-                Some(hangup) => hangup.recv().await,
-                None => std::future::pending().await,
-            }
-        };
+        let AskedToEnd([interrupt, terminate], [hangup, announcement]) = self;
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
-            _ = hung_up => {}
+            () = next_of(hangup) => {}
+            () = next_of(announcement) => {}
         }
+    }
+}
+
+async fn next_of(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
     }
 }

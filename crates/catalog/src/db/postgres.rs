@@ -1,10 +1,11 @@
 //! A database for many users: a PostgreSQL server.
 
+use super::tls::Tls;
 use super::{Db, Dialect, Row, Value};
 use crate::error::{Error, Result};
 use postgres::error::SqlState;
 use postgres::types::{IsNull, ToSql, Type, to_sql_checked};
-use postgres::{Client, Config, NoTls, Statement};
+use postgres::{Client, Config, Statement};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ const STATEMENTS_MAX: usize = 200;
 
 pub(crate) struct Postgres {
     config: Config,
+    tls: Tls,
     client: Client,
     /// The server and the database in words, without the password.
     name: String,
@@ -23,6 +25,7 @@ pub(crate) struct Postgres {
 impl Postgres {
     /// Connects to the server that a `postgres://` URL names. The password may also come from the variable PGPASSWORD.
     pub(crate) fn open(url: &str) -> Result<Postgres> {
+        let (url, tls) = Tls::of_url(url)?;
         let mut config: Config = url.parse().map_err(|error: postgres::Error| {
             Error::bad(format!("the URL of the PostgreSQL server is wrong: {}", reason(&error)))
         })?;
@@ -31,21 +34,21 @@ impl Postgres {
         {
             config.password(password);
         }
-        config.connect_timeout(CONNECT_TIMEOUT).application_name("eyas");
+        config.connect_timeout(CONNECT_TIMEOUT).application_name("eyas").ssl_mode(tls.mode());
         let host = config.get_hosts().first().map_or("this machine".to_owned(), |host| match host {
             postgres::config::Host::Tcp(name) => name.clone(),
             postgres::config::Host::Unix(path) => path.display().to_string(),
         });
         let name = format!("the database `{}` at {host}", config.get_dbname().unwrap_or("postgres"));
-        let client = connect(&config, &name)?;
-        Ok(Postgres { config, client, name, statements: HashMap::new() })
+        let client = connect(&config, &tls, &name)?;
+        Ok(Postgres { config, tls, client, name, statements: HashMap::new() })
     }
 
     /// The connection, made anew if the server was away since.
     fn ready(&mut self) -> Result<()> {
         if self.client.is_closed() {
             self.statements.clear();
-            self.client = connect(&self.config, &self.name)?;
+            self.client = connect(&self.config, &self.tls, &self.name)?;
         }
         Ok(())
     }
@@ -63,8 +66,8 @@ impl Postgres {
     }
 }
 
-fn connect(config: &Config, name: &str) -> Result<Client> {
-    config.connect(NoTls).map_err(|error| match error.code() {
+fn connect(config: &Config, tls: &Tls, name: &str) -> Result<Client> {
+    config.connect(tls.connector()?).map_err(|error| match error.code() {
         Some(code) if *code == SqlState::INVALID_PASSWORD => {
             Error::Denied(format!("{name} refuses the user or the password: {}", reason(&error)))
         }
@@ -76,8 +79,19 @@ fn connect(config: &Config, name: &str) -> Result<Client> {
             "{name} cannot be asked: {}; a password comes from the URL or from the variable PGPASSWORD",
             reason(&error)
         )),
+        None if is_of_encryption(&error) => Error::Denied(format!(
+            "{name} cannot be asked over an encrypted connection: {}; `sslmode` and `sslrootcert` in the URL say what is asked of it",
+            reason(&error)
+        )),
         _ => Error::Away { database: name.into(), reason: reason(&error) },
     })
+}
+
+/// Whether the two sides cannot agree on encryption, and not the network is to blame.
+fn is_of_encryption(error: &postgres::Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    error.to_string().starts_with("error performing TLS handshake")
+        && source.is_none_or(|error| error.kind() == std::io::ErrorKind::InvalidData)
 }
 
 /// A statement with its values as this server numbers them, `$1` for `?1`.

@@ -43,6 +43,11 @@ pub struct Server {
 
 impl Server {
     pub fn start() -> Server {
+        Server::start_with(|_| "-c listen_addresses=''".to_owned())
+    }
+
+    /// The same; `prepare` gets the folder of its data, and returns further options.
+    pub fn start_with(prepare: impl FnOnce(&Path) -> String) -> Server {
         let programs = programs().expect(
             "PostgreSQL's programs initdb and pg_ctl are not installed: this test needs the package `postgresql`",
         );
@@ -63,7 +68,8 @@ impl Server {
         );
         // Nothing is kept, so nothing is flushed.
         let options = format!(
-            "-c listen_addresses='' -c unix_socket_directories='{socket}' -c fsync=off -c max_connections=20"
+            "{} -c unix_socket_directories='{socket}' -c fsync=off -c max_connections=20",
+            prepare(&data)
         );
         let log = server.folder.path().join("log");
         server.run("pg_ctl", &["-D", text(&data), "-l", text(&log), "-o", &options, "-w", "start"]);

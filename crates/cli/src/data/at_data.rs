@@ -2,17 +2,19 @@
 //!
 //! Mode *local* (`LCRD`, local computation on remote data, `Wozniak06` §III-C.1): names like `/KEY/path` are resolved to
 //! copies, the files are put under the names that the program knows into a new folder, and the program runs there on this
-//! machine. Each byte of an input is verified while it is copied. Modes *scheduled* and *late* run it as a job of Slurm
+//! machine. Each byte of an input is verified while it is copied. Modes *scheduled* and *late* run it as a job of Slurm or Grid Engine
 //! ([`submitted`]), mode *remote* at a site ([`remote`]).
 //!
 //! Nothing is kept of a program that fails: a data set comes into being with all its outputs, or not at all.
 
 mod args;
+mod grid_engine;
 mod inputs;
 mod job;
 mod outputs;
 mod plan;
 mod remote;
+mod scheduler;
 mod script;
 mod slurm;
 mod submitted;
@@ -35,9 +37,12 @@ pub use args::AtDataArgs;
 pub use job::{AtDataJobArgs, at_data_job};
 
 pub fn at_data(args: &AtDataArgs) -> Result<Exit, Fault> {
-    let is_for_jobs = args.spool.is_some() || !args.submit_options.is_empty() || args.script.is_some();
+    let is_for_jobs = args.spool.is_some()
+        || args.scheduler.is_some()
+        || !args.submit_options.is_empty()
+        || args.script.is_some();
     if matches!(args.mode, Mode::Local | Mode::Remote) && is_for_jobs {
-        let what = "--spool, --submit-option and --script are for jobs: add --mode late or --mode scheduled";
+        let what = "--spool, --scheduler, --submit-option and --script are for jobs: add --mode late or --mode scheduled";
         return Err(bad(what.to_owned()));
     }
     let with_lines = args.script.as_deref().map(|path| script::with_lines(args, path)).transpose()?;

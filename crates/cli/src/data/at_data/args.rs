@@ -1,5 +1,6 @@
 //! The options of `eyas at-data`.
 
+use super::scheduler::Kind;
 use clap::{Args, ValueEnum};
 use eyas_catalog::{Key, is_plain_path};
 use eyas_text::shown;
@@ -36,11 +37,14 @@ pub struct AtDataArgs {
     /// A folder that this machine and the hosts of the jobs share, for what travels with a job [default: this folder]
     #[arg(long, value_name = "DIR")]
     pub spool: Option<PathBuf>,
-    /// An option for sbatch, as --submit-option=--partition=long (may be given more than once)
+    /// The batch system that runs the jobs [default: Grid Engine where SGE_ROOT is set, else Slurm]
+    #[arg(long, value_enum)]
+    pub scheduler: Option<Kind>,
+    /// An option for sbatch or qsub, as --submit-option=--partition=long or --submit-option='-q long.q' (may be given more than once)
     #[arg(long = "submit-option", value_name = "OPTION", allow_hyphen_values = true)]
     pub submit_options: Vec<String>,
     /// A batch script in place of a command: lines `#EYAS --input NAME=/KEY/PATH ...` say what it reads and makes, lines
-    /// `#SBATCH` are for Slurm
+    /// `#SBATCH` are for Slurm, lines `#$` for Grid Engine
     #[arg(long, value_name = "FILE", conflicts_with = "command")]
     pub script: Option<PathBuf>,
     /// Say how near each host is, and from which site each input comes
@@ -55,11 +59,11 @@ pub struct AtDataArgs {
 pub enum Mode {
     /// On this machine, in a folder with copies of the inputs
     Local,
-    /// As a job of Slurm, on a host that holds all inputs
+    /// As a job of Slurm or Grid Engine, on a host that holds all inputs
     Scheduled,
     /// At a site that holds inputs and runs programs (`eyas store --programs`), as the user of its store
     Remote,
-    /// As a job of Slurm, near the inputs if that host is free soon; names are resolved again where the job starts
+    /// As a job of Slurm or Grid Engine, near the inputs if that host is free soon; names are resolved again where the job starts
     Late,
 }
 

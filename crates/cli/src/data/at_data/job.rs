@@ -41,7 +41,7 @@ pub fn at_data_job(args: &AtDataJobArgs) -> Result<Exit, Fault> {
     let mut plan: Plan = plan::read(&args.plan)?;
     let host = match &args.site {
         Some(site) => site.clone(),
-        None => std::env::var("SLURMD_NODENAME").unwrap_or_else(|_| host_name()),
+        None => node_name(),
     };
     if let Some(folder) = &args.folder {
         (plan.gathered, plan.here) = (folder.join("outputs"), folder.clone());
@@ -56,6 +56,12 @@ pub fn at_data_job(args: &AtDataJobArgs) -> Result<Exit, Fault> {
     let ended = if report.fault.is_some() { Exit::TasksFailed } else { Exit::Good };
     plan::write(&args.plan.with_file_name("report.json"), &report)?;
     Ok(ended)
+}
+
+/// The name that the batch system has for this host.
+fn node_name() -> String {
+    let variable = if std::env::var_os("SGE_ROOT").is_some() { "HOSTNAME" } else { "SLURMD_NODENAME" };
+    std::env::var(variable).unwrap_or_else(|_| host_name())
 }
 
 fn carry_out(plan: &Plan, folder: Option<&Path>, report: &mut Report) -> Result<(), Fault> {

@@ -30,10 +30,10 @@ struct Line {
     site: Option<String>,
 }
 
-/// The lines `#SBATCH` of a script, which Slurm reads.
-pub fn lines_for_slurm(script: &Path) -> Result<String, Fault> {
+/// The lines of a script that are for a batch system, which begin with `directive`.
+pub fn lines_for(directive: &str, script: &Path) -> Result<String, Fault> {
     let text = read(script)?;
-    let lines = text.lines().filter(|line| line.starts_with("#SBATCH"));
+    let lines = text.lines().filter(|line| line.starts_with(directive));
     Ok(lines.map(|line| format!("{line}\n")).collect())
 }
 

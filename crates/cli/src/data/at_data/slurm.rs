@@ -1,27 +1,96 @@
-//! Slurm as `eyas at-data` uses it: its nodes, and one job that is submitted, looked at and cancelled.
+//! Slurm as `eyas at-data` uses it.
 
-use crate::fault::bad;
-use crate::{Exit, Fault};
-use eyas_text::line_of;
+use super::scheduler::{self, Job, Node, Refusal, Scheduler, State, Target};
+use crate::Fault;
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::process::{Command, Stdio};
 
-/// A node as `scontrol show node` tells it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Node {
-    pub name: String,
-    /// Its name, its host's name and its address, as far as they differ.
-    pub names: Vec<String>,
-    /// Whether jobs can start on it.
-    pub takes_jobs: bool,
-    pub n_busy: u32,
-}
+/// How long a job waits for hosts that it only prefers, in seconds.
+const PREFER_S: u64 = 5;
 
-/// All nodes of the cluster, by name.
-pub fn nodes() -> Result<Vec<Node>, Fault> {
-    let text = ask(&["scontrol", "--oneliner", "show", "node"], None)?;
-    Ok(text.lines().filter_map(node_of).collect())
+pub struct Slurm;
+
+impl Scheduler for Slurm {
+    fn name(&self) -> &'static str {
+        "Slurm"
+    }
+
+    fn nodes(&self) -> Result<Vec<Node>, Fault> {
+        let text = ask(&["scontrol", "--oneliner", "show", "node"], None)?;
+        Ok(text.lines().filter_map(node_of).collect())
+    }
+
+    fn aim(&self, target: &Target) -> Vec<String> {
+        match (target.hosts, target.all.len()) {
+            ([], _) => vec![],
+            (hosts, all) if hosts.len() == all => vec![],
+            ([host], _) => vec![format!("--nodelist={host}")],
+            // Slurm takes a list of nodes as nodes that a job needs all of, so the others are excluded.
+            (hosts, _) => {
+                let others = target.all.iter().map(|node| &*node.name);
+                let others: Vec<&str> =
+                    others.filter(|name| !hosts.iter().any(|host| host == name)).collect();
+                vec![format!("--exclude={}", others.join(","))]
+            }
+        }
+    }
+
+    fn soft_words(&self) -> String {
+        format!("if it starts there within {PREFER_S} s")
+    }
+
+    fn names_hosts(&self, options: &[String]) -> bool {
+        let names = |option: &String| {
+            ["--nodelist", "-w", "--exclude", "-x"].iter().any(|name| option.starts_with(name))
+        };
+        options.iter().any(names)
+    }
+
+    fn directive(&self) -> &'static str {
+        "#SBATCH"
+    }
+
+    fn submit(&self, job: &Job) -> Result<String, Fault> {
+        let file = |name: &str| job.folder.join(name).display().to_string();
+        let own = [
+            "--job-name=eyas-at-data".to_owned(),
+            "--no-requeue".to_owned(),
+            format!("--chdir={}", job.folder.display()),
+            format!("--output={}", file("stdout")),
+            format!("--error={}", file("stderr")),
+        ];
+        let mut words = vec!["sbatch", "--parsable"];
+        words.extend(own.iter().chain(job.aim).chain(job.options).map(String::as_str));
+        let text = ask(&words, Some(job.script))?;
+        // `42;cluster` where there are several clusters.
+        Ok(text.trim().split(';').next().unwrap_or_default().to_owned())
+    }
+
+    fn release(&self, job: &str) {
+        let target = format!("JobId={job}");
+        for what in ["ReqNodeList=", "ExcNodeList="] {
+            let _ = ask(&["scontrol", "update", &target, what], None);
+        }
+    }
+
+    fn state(&self, job: &str) -> Result<State, Fault> {
+        match ask(&["scontrol", "--oneliner", "show", "job", job], None) {
+            Ok(text) => Ok(state_of(&text)),
+            Err(refusal) if refusal.said.contains("Invalid job id") => Ok(State::Gone),
+            Err(refusal) => Err(refusal.fault),
+        }
+    }
+
+    fn cancel(&self, job: &str) {
+        // The batch step is asked first, as it removes what it has on its host.
+        let _ = ask(&["scancel", "--quiet", "--full", "--signal=TERM", job], None);
+        for _ in 0..60 {
+            match self.state(job) {
+                Ok(State::Runs) => std::thread::sleep(std::time::Duration::from_millis(200)),
+                _ => break,
+            }
+        }
+        let _ = ask(&["scancel", "--quiet", job], None);
+    }
 }
 
 fn node_of(line: &str) -> Option<Node> {
@@ -51,57 +120,6 @@ fn fields_of(line: &str) -> BTreeMap<&str, &str> {
     fields
 }
 
-/// Submits a job whose script is given on the standard input; returns its number.
-pub fn submit(options: &[String], script: &str) -> Result<String, Fault> {
-    let mut words = vec!["sbatch", "--parsable"];
-    words.extend(options.iter().map(String::as_str));
-    let text = ask(&words, Some(script))?;
-    // `42;cluster` where there are several clusters.
-    Ok(text.trim().split(';').next().unwrap_or_default().to_owned())
-}
-
-/// Lets a job that waits start on any host. A job that has started meanwhile is left as it is.
-pub fn release(job: &str) {
-    let target = format!("JobId={job}");
-    for what in ["ReqNodeList=", "ExcNodeList="] {
-        let _ = ask(&["scontrol", "update", &target, what], None);
-    }
-}
-
-/// Asks a job to end, or removes one that waits.
-pub fn cancel(job: &str) {
-    // The batch step is asked first, as it removes what it has on its host.
-    let _ = ask(&["scancel", "--quiet", "--full", "--signal=TERM", job], None);
-    for _ in 0..60 {
-        match state(job) {
-            Ok(State::Runs) => std::thread::sleep(std::time::Duration::from_millis(200)),
-            _ => break,
-        }
-    }
-    let _ = ask(&["scancel", "--quiet", job], None);
-}
-
-/// What Slurm says of a job.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum State {
-    Waits,
-    Runs,
-    /// It ended, in Slurm's words.
-    Ended(String),
-    /// Slurm has forgotten it.
-    Unknown,
-}
-
-/// # Errors
-/// Slurm does not answer; it may later.
-pub fn state(job: &str) -> Result<State, Fault> {
-    match ask(&["scontrol", "--oneliner", "show", "job", job], None) {
-        Ok(text) => Ok(state_of(&text)),
-        Err(fault) if fault.message.contains("Invalid job id") => Ok(State::Unknown),
-        Err(fault) => Err(fault),
-    }
-}
-
 fn state_of(text: &str) -> State {
     let fields = fields_of(text);
     match fields.get("JobState").copied().unwrap_or_default() {
@@ -109,43 +127,24 @@ fn state_of(text: &str) -> State {
         "RUNNING" | "COMPLETING" | "SUSPENDED" | "STOPPED" | "SIGNALING" | "STAGE_OUT" | "RESIZING" => {
             State::Runs
         }
+        "COMPLETED" => State::Ended,
         ended => {
             let why = match fields.get("Reason").copied() {
                 None | Some("None") => String::new(),
                 Some(reason) => format!(" ({reason})"),
             };
-            State::Ended(format!("{ended}{why}"))
+            State::Failed(format!("{ended}{why}"))
         }
     }
 }
 
-/// Runs a command of Slurm. Passwords of the catalog's database do not travel with a job.
-fn ask(words: &[&str], input: Option<&str>) -> Result<String, Fault> {
-    let mut command = Command::new(words[0]);
-    command.args(&words[1..]).env_remove("EYAS_DATA").env_remove("PGPASSWORD");
-    command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|error| {
-        bad(format!("cannot run `{}`, a command of Slurm: {}", words[0], crate::print::reason(&error))).hint(
-            "--mode late and --mode scheduled need Slurm's commands on the PATH; --mode local needs none",
-        )
-    })?;
-    if let (Some(text), Some(mut stdin)) = (input, child.stdin.take()) {
-        // A command that does not read its script says why itself.
-        let _ = stdin.write_all(text.as_bytes());
-    }
-    let done = child.wait_with_output()?;
-    if done.status.success() {
-        return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
-    }
-    let said = String::from_utf8_lossy(&done.stderr);
-    let exit = if words[0] == "sbatch" { Exit::BadInput } else { Exit::Cluster };
-    let fault = Fault::new(exit, format!("`{}` refused: {}", words[0], line_of(reason_of(&said))));
-    Err(match said.contains("configuration source") {
-        true => {
-            fault.hint("this machine belongs to no Slurm cluster: `sinfo` shows the cluster where it does")
+fn ask(words: &[&str], input: Option<&str>) -> Result<String, Refusal> {
+    scheduler::ask("Slurm", words, input, reason_of).map_err(|mut refusal| {
+        if refusal.said.contains("configuration source") {
+            let hint = "this machine belongs to no Slurm cluster: `sinfo` shows the cluster where it does";
+            refusal.fault = refusal.fault.hint(hint);
         }
-        false => fault,
+        refusal
     })
 }
 
@@ -195,8 +194,8 @@ mod tests {
         assert_eq!(state_of("JobId=1 JobState=PENDING Reason=Resources"), State::Waits);
         assert_eq!(state_of("JobId=1 JobState=COMPLETING Reason=None"), State::Runs);
         let failed = state_of("JobId=1 JobState=NODE_FAIL Reason=None Dependency=(null)");
-        assert_eq!(failed, State::Ended("NODE_FAIL".to_owned()));
+        assert_eq!(failed, State::Failed("NODE_FAIL".to_owned()));
         let late = state_of("JobId=1 JobState=TIMEOUT Reason=TimeLimit");
-        assert_eq!(late, State::Ended("TIMEOUT (TimeLimit)".to_owned()));
+        assert_eq!(late, State::Failed("TIMEOUT (TimeLimit)".to_owned()));
     }
 }

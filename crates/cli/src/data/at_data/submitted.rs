@@ -1,4 +1,4 @@
-//! Modes *scheduled* and *late*: the program runs as a job of Slurm, on hosts that hold its inputs or near them.
+//! Modes *scheduled* and *late*: the program runs as a job of a batch system, on hosts that hold its inputs or near them.
 //!
 //! The command that waits has the catalog. It settles what the inputs are, ranks the hosts, and gives the job a plan with the copies of
 //! each file; the job cannot open the catalog, which may be a file of another machine. The outputs come back to the command, which
@@ -10,8 +10,8 @@ use super::args::{AtDataArgs, Mode};
 use super::inputs::settle;
 use super::outputs::{Made, keep};
 use super::plan::{self, Plan, PlannedInput, Report};
-use super::script::lines_for_slurm;
-use super::slurm::{self, Node, State};
+use super::scheduler::{Job, Node, Scheduler, State, Target, scheduler};
+use super::script::lines_for;
 use super::work::Work;
 use crate::data::open::{Opened, now_ms};
 use crate::data::program::OnSignal;
@@ -31,9 +31,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often Slurm is asked about the job.
+/// How often the batch system is asked about the job.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a job of mode *late* waits for the hosts that it prefers.
+/// How long a job of mode *late* waits for the hosts that it prefers, where it would not start elsewhere by itself.
 const PREFER: Duration = Duration::from_secs(5);
 /// How long a report may take to come through a network's file system once the job has ended.
 const ARRIVAL: Duration = Duration::from_secs(10);
@@ -46,7 +46,8 @@ pub fn submitted(
 ) -> Result<Exit, Fault> {
     let mut sites = BTreeMap::new();
     let inputs = planned(args, opened, &mut sites)?;
-    let nodes = slurm::nodes()?;
+    let scheduler: Arc<dyn Scheduler> = scheduler(args.scheduler).into();
+    let nodes = scheduler.nodes()?;
     let hosts_of: BTreeMap<String, BTreeSet<String>> =
         sites.iter().map(|(name, site)| (name.clone(), hosts_of(site, &nodes))).collect();
     let answering: BTreeSet<&str> =
@@ -57,20 +58,20 @@ pub fn submitted(
             say!("host {}: {ranked}", ranked.host.name);
         }
     }
-    let mut aim = Aim::choose(args.mode, &order, &nodes)?;
-    if aim.is_soft && args.submit_options.iter().any(|option| names_hosts(option)) {
+    let mut aim = Aim::choose(args.mode, &order, &nodes, &*scheduler)?;
+    if aim.is_soft && scheduler.names_hosts(&args.submit_options) {
         // The user has chosen the hosts.
-        aim.option = None;
+        aim.options.clear();
     }
 
     let hint = "the option --spool names another folder, which this machine and the hosts of the jobs share";
     let spool = std::path::absolute(args.spool.as_deref().unwrap_or(Path::new(".")))?;
     let work = Work::below(&spool, hint)?;
     let job: Arc<Mutex<Option<String>>> = Arc::default();
-    let cancelled = job.clone();
+    let (cancelled, canceller) = (job.clone(), scheduler.clone());
     let on_signal = OnSignal::listen_and(work.top.path.clone(), move || {
         if let Some(job) = &*cancelled.lock().unwrap_or_else(PoisonError::into_inner) {
-            slurm::cancel(job);
+            canceller.cancel(job);
         }
     })?;
     let plan = Plan {
@@ -88,14 +89,16 @@ pub fn submitted(
     let id = {
         // A signal waits until the job has a number by which it can be cancelled.
         let _held = on_signal.lock();
-        let id = slurm::submit(&options(args, &aim, &work.top.path), &script(args, &plan_path)?)?;
+        let script = script(args, &plan_path, scheduler.directive())?;
+        let (folder, options) = (&work.top.path, &args.submit_options);
+        let id = scheduler.submit(&Job { folder, aim: &aim.options, options, script: &script })?;
         *job.lock().unwrap_or_else(PoisonError::into_inner) = Some(id.clone());
         id
     };
     if args.explain {
-        say!("job {id} is submitted{}", aim.text());
+        say!("job {id} is submitted{}", aim.text(&*scheduler));
     }
-    let report = on_signal.unless_ending(wait(&id, &aim, &work.top.path));
+    let report = on_signal.unless_ending(wait(&id, &aim, &work.top.path, &*scheduler));
     // From here on there is no job to be cancelled.
     *job.lock().unwrap_or_else(PoisonError::into_inner) = None;
     let report = report?;
@@ -219,8 +222,8 @@ fn ranking(
 
 /// The hosts that a job is aimed at.
 struct Aim {
-    /// What says so to `sbatch`; `None`: any host will do.
-    option: Option<String>,
+    /// What says so to the batch system; none: any host will do.
+    options: Vec<String>,
     hosts: Vec<String>,
     /// Whether the job may start elsewhere after a while.
     is_soft: bool,
@@ -228,8 +231,9 @@ struct Aim {
 }
 
 impl Aim {
-    fn choose(mode: Mode, order: &[Ranked], nodes: &[Node]) -> Result<Aim, Fault> {
-        let best = order.first().ok_or_else(|| bad("Slurm has no nodes".to_owned()))?;
+    fn choose(mode: Mode, order: &[Ranked], nodes: &[Node], scheduler: &dyn Scheduler) -> Result<Aim, Fault> {
+        let system = scheduler.name();
+        let best = order.first().ok_or_else(|| bad(format!("{system} has no nodes")))?;
         let is_soft = mode == Mode::Late;
         let is_aimed = |ranked: &&Ranked| match is_soft {
             true => ranked.host.takes_programs && ranked.moved_bytes == best.moved_bytes,
@@ -239,55 +243,23 @@ impl Aim {
             order.iter().filter(is_aimed).map(|ranked| ranked.host.name.clone()).collect();
         if hosts.is_empty() && !is_soft {
             let what = format!(
-                "no host of Slurm holds all inputs and takes jobs now; the nearest is {}, which {best}",
+                "no host of {system} holds all inputs and takes jobs now; the nearest is {}, which {best}",
                 best.host.name
             );
             return Err(bad(what).hint("--mode late runs the job near its inputs, and moves what is missing"));
         }
         let settled_for = hosts.first().filter(|_| !is_soft).cloned();
-        let option = match (hosts.len(), nodes.len()) {
-            (0, _) => None,
-            (n, all) if n == all => None,
-            (1, _) => Some(format!("--nodelist={}", hosts[0])),
-            // Slurm takes a list of nodes as nodes that a job needs all of, so the others are excluded.
-            _ => {
-                let others = nodes.iter().map(|node| node.name.as_str());
-                let others: Vec<&str> =
-                    others.filter(|name| !hosts.iter().any(|host| host == name)).collect();
-                Some(format!("--exclude={}", others.join(",")))
-            }
-        };
-        Ok(Aim { option, hosts, is_soft, settled_for })
+        let options = scheduler.aim(&Target { hosts: &hosts, all: nodes, is_soft });
+        Ok(Aim { options, hosts, is_soft, settled_for })
     }
 
-    fn text(&self) -> String {
-        match (&self.option, self.is_soft) {
-            (None, _) => ", for any host".to_owned(),
-            (Some(_), false) => format!(", for {} only", self.hosts.join(", ")),
-            (Some(_), true) => {
-                format!(", for {} if it starts there within {} s", self.hosts.join(", "), PREFER.as_secs())
-            }
+    fn text(&self, scheduler: &dyn Scheduler) -> String {
+        match (self.options.is_empty(), self.is_soft) {
+            (true, _) => ", for any host".to_owned(),
+            (false, false) => format!(", for {} only", self.hosts.join(", ")),
+            (false, true) => format!(", for {} {}", self.hosts.join(", "), scheduler.soft_words()),
         }
     }
-}
-
-fn options(args: &AtDataArgs, aim: &Aim, top: &Path) -> Vec<String> {
-    let file = |name: &str| top.join(name).display().to_string();
-    let mut options = vec![
-        "--job-name=eyas-at-data".to_owned(),
-        "--no-requeue".to_owned(),
-        format!("--chdir={}", top.display()),
-        format!("--output={}", file("stdout")),
-        format!("--error={}", file("stderr")),
-    ];
-    options.extend(aim.option.clone());
-    options.extend(args.submit_options.iter().cloned());
-    options
-}
-
-/// Whether an option for sbatch says on which hosts a job may run.
-fn names_hosts(option: &str) -> bool {
-    ["--nodelist", "-w", "--exclude", "-x"].iter().any(|name| option.starts_with(name))
 }
 
 /// The command as the job runs it. A batch script travels with the job.
@@ -299,33 +271,33 @@ fn command(args: &AtDataArgs, top: &Path) -> Result<Vec<String>, Fault> {
     Ok(vec![copy.display().to_string()])
 }
 
-fn script(args: &AtDataArgs, plan: &Path) -> Result<String, Fault> {
+fn script(args: &AtDataArgs, plan: &Path, directive: &str) -> Result<String, Fault> {
     let quoted = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', r"'\''"));
-    let lines = args.script.as_deref().map(lines_for_slurm).transpose()?.unwrap_or_default();
+    let lines = args.script.as_deref().map(|path| lines_for(directive, path)).transpose()?;
+    let lines = lines.unwrap_or_default();
     let program = std::env::current_exe()?;
     Ok(format!("#!/bin/sh\n{lines}exec {} at-data-job {}\n", quoted(&program), quoted(plan)))
 }
 
 /// Waits until the job has ended, and gives its report.
-fn wait(id: &str, aim: &Aim, top: &Path) -> Result<Report, Fault> {
-    let submitted = Instant::now();
-    let (mut is_released, mut is_silent) = (!aim.is_soft || aim.option.is_none(), false);
+fn wait(id: &str, aim: &Aim, top: &Path, scheduler: &dyn Scheduler) -> Result<Report, Fault> {
+    let (submitted, system) = (Instant::now(), scheduler.name());
+    let (mut is_released, mut is_silent) = (!aim.is_soft || aim.options.is_empty(), false);
     let ended = loop {
-        match slurm::state(id) {
-            Ok(State::Ended(how)) => break Some(how),
-            Ok(State::Unknown) => break None,
+        match scheduler.state(id) {
             Ok(State::Waits) if !is_released && submitted.elapsed() >= PREFER => {
-                slurm::release(id);
+                scheduler.release(id);
                 is_released = true;
             }
+            Ok(state @ (State::Ended | State::Failed(_) | State::Gone)) => break state,
             Ok(_) if is_silent => {
                 is_silent = false;
-                say!("Slurm answers again");
+                say!("{system} answers again");
             }
             Ok(_) => {}
             Err(fault) if !is_silent => {
                 is_silent = true;
-                say!("Slurm does not answer, and job {id} is waited for: {}", fault.message);
+                say!("{system} does not answer, and job {id} is waited for: {}", fault.message);
             }
             Err(_) => {}
         }
@@ -333,7 +305,8 @@ fn wait(id: &str, aim: &Aim, top: &Path) -> Result<Report, Fault> {
     };
     let path = top.join("report.json");
     let asked = Instant::now();
-    while !path.exists() && asked.elapsed() < ARRIVAL && ended.as_deref() == Some("COMPLETED") {
+    let may_have_reported = !matches!(ended, State::Failed(_));
+    while !path.exists() && asked.elapsed() < ARRIVAL && may_have_reported {
         std::thread::sleep(Duration::from_millis(100));
     }
     if path.exists() {
@@ -341,7 +314,15 @@ fn wait(id: &str, aim: &Aim, top: &Path) -> Result<Report, Fault> {
     }
     // What the job has said is the best that there is to find out why.
     bring_back(top)?;
-    let how = ended.map_or("is not known to Slurm any more".to_owned(), |how| format!("ended as {how}"));
+    let how = match ended {
+        State::Failed(how) => {
+            // It may still be in the queue.
+            scheduler.cancel(id);
+            format!("ended as {how}")
+        }
+        State::Gone => format!("is not known to {system} any more"),
+        _ => "ended".to_owned(),
+    };
     Err(Fault::new(Exit::TasksFailed, format!("job {id} {how} and left no report; no data set was made")))
 }
 

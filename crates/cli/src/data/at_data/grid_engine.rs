@@ -1,0 +1,183 @@
+//! Grid Engine as `eyas at-data` uses it.
+
+use super::scheduler::{self, Job, Node, Refusal, Scheduler, State, Target};
+use crate::Fault;
+use crate::data::open::caller;
+use eyas_text::line_of;
+use std::collections::BTreeMap;
+
+pub struct GridEngine;
+
+impl Scheduler for GridEngine {
+    fn name(&self) -> &'static str {
+        "Grid Engine"
+    }
+
+    fn nodes(&self) -> Result<Vec<Node>, Fault> {
+        Ok(nodes_of(&ask(&["qstat", "-f", "-xml"], None)?))
+    }
+
+    /// What is soft is a wish: the job starts on these hosts if one is free, and else elsewhere at once.
+    fn aim(&self, target: &Target) -> Vec<String> {
+        if target.hosts.is_empty() || target.hosts.len() == target.all.len() {
+            return vec![];
+        }
+        let kind = if target.is_soft { "-soft" } else { "-hard" };
+        let hosts = format!("hostname={}", target.hosts.join("|"));
+        [kind, "-l", &hosts, "-hard"].map(str::to_owned).to_vec()
+    }
+
+    fn soft_words(&self) -> String {
+        "if there is a free slot".to_owned()
+    }
+
+    /// `-l hostname=…`, `-l h=…`, or a queue of one host.
+    fn names_hosts(&self, options: &[String]) -> bool {
+        let words = || options.iter().flat_map(|option| option.split_whitespace());
+        let names = |word: &str| {
+            let word = word.trim_start_matches("-l").trim_start_matches("-q");
+            word.contains('@')
+                || word.split(',').any(|part| part.starts_with("hostname=") || part.starts_with("h="))
+        };
+        words().any(names)
+    }
+
+    fn directive(&self) -> &'static str {
+        "#$"
+    }
+
+    fn submit(&self, job: &Job) -> Result<String, Fault> {
+        let folder = job.folder.display().to_string();
+        let (stdout, stderr) = (format!("{folder}/stdout"), format!("{folder}/stderr"));
+        // It is told before it is killed (-notify), and is not run again where its host fails.
+        let mut words = vec!["qsub", "-terse", "-N", "eyas-at-data", "-S", "/bin/sh", "-r", "n", "-notify"];
+        words.extend(["-wd", &folder, "-o", &stdout, "-e", &stderr]);
+        words.extend(job.aim.iter().map(String::as_str));
+        // An option and its value may stand in one text.
+        words.extend(job.options.iter().flat_map(|option| option.split_whitespace()));
+        let text = ask(&words, Some(job.script))?;
+        Ok(text.trim().to_owned())
+    }
+
+    fn state(&self, job: &str) -> Result<State, Fault> {
+        let listed = ask(&["qstat", "-u", &caller().name], None)?;
+        match state_of(&listed, job) {
+            State::Failed(state) => {
+                let why = ask(&["qstat", "-j", job], None).ok().and_then(|text| error_of(&text));
+                Ok(State::Failed(why.map_or(state.clone(), |why| format!("{state}: {why}"))))
+            }
+            state => Ok(state),
+        }
+    }
+
+    fn cancel(&self, job: &str) {
+        let _ = ask(&["qdel", job], None);
+    }
+}
+
+/// The hosts of `qstat -f -xml`, which has an element for each queue on each host.
+fn nodes_of(text: &str) -> Vec<Node> {
+    let mut nodes: BTreeMap<&str, Node> = BTreeMap::new();
+    for queue in text.split("<Queue-List>").skip(1) {
+        // Jobs in it have states, too.
+        let queue = queue.split("<job_list").next().unwrap_or_default();
+        let value = |name: &str| {
+            let (_, rest) = queue.split_once(&format!("<{name}>"))?;
+            rest.split_once("</").map(|(value, _)| value.trim())
+        };
+        let Some((_, host)) = value("name").and_then(|name| name.split_once('@')) else { continue };
+        if !value("qtype").is_some_and(|kinds| kinds.contains('B')) {
+            continue;
+        }
+        let node = nodes.entry(host).or_insert_with(|| {
+            let short = host.split('.').next().unwrap_or(host);
+            let names =
+                if short == host { vec![host.to_owned()] } else { vec![host.to_owned(), short.to_owned()] };
+            Node { name: host.to_owned(), names, takes_jobs: false, n_busy: 0 }
+        });
+        // Whatever is said of its state (alarm, unknown, disabled, error, suspended), nothing starts there now.
+        let is_well = value("state").is_none_or(str::is_empty) && value("arch") != Some("NA");
+        node.takes_jobs |= is_well;
+        node.n_busy += value("slots_used").and_then(|n| n.parse().ok()).unwrap_or(0);
+    }
+    nodes.into_values().collect()
+}
+
+/// The state of a job in the table of `qstat`.
+fn state_of(text: &str, job: &str) -> State {
+    let rows = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let Some(row) = rows.into_iter().find(|row| row.first() == Some(&job)) else { return State::Gone };
+    match row.get(4).copied().unwrap_or_default() {
+        state if state.contains('E') => State::Failed(state.to_owned()),
+        state if state.contains('w') || state.contains('h') => State::Waits,
+        _ => State::Runs,
+    }
+}
+
+/// `error reason    1:          …`, of `qstat -j`.
+fn error_of(text: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with("error reason"))?;
+    let (_, reason) = line.split_once(':')?;
+    Some(line_of(reason.trim()).to_string())
+}
+
+fn ask(words: &[&str], input: Option<&str>) -> Result<String, Refusal> {
+    scheduler::ask("Grid Engine", words, input, reason_of).map_err(|mut refusal| {
+        if refusal.said.contains("SGE_ROOT") || refusal.said.contains("act_qmaster") {
+            let hint = "this machine belongs to no cluster of Grid Engine, or its settings.sh was not read: `qhost` shows \
+                        the cluster where it does";
+            refusal.fault = refusal.fault.hint(hint);
+        }
+        refusal
+    })
+}
+
+/// `Unable to run job: …`, of which the first line says why.
+fn reason_of(said: &str) -> &str {
+    let first = said.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    first.strip_prefix("Unable to run job: ").or(first.strip_prefix("error: ")).unwrap_or(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_those_of_all_queues() {
+        let queue = |name: &str, used: u32, rest: &str| {
+            format!(
+                "<Queue-List>\n<name>{name}</name>\n<qtype>BIP</qtype>\n<slots_used>{used}</slots_used>\n{rest}\n\
+                 <job_list state=\"running\">\n<state>r</state>\n</job_list>\n</Queue-List>\n"
+            )
+        };
+        let text = [
+            queue("all.q@n1.lab", 2, "<arch>lx-amd64</arch>"),
+            queue("all.q@n2", 0, "<arch>lx-amd64</arch><state>au</state>"),
+            queue("long.q@n1.lab", 1, "<arch>lx-amd64</arch><state>d</state>"),
+            queue("all.q@n3", 0, "<arch>NA</arch>"),
+        ];
+        let found = nodes_of(&text.concat());
+        let seen: Vec<_> = found.iter().map(|node| (&*node.name, node.takes_jobs, node.n_busy)).collect();
+        assert_eq!(seen, [("n1.lab", true, 3), ("n2", false, 0), ("n3", false, 0)]);
+        assert_eq!(found[0].names, ["n1.lab", "n1"]);
+    }
+
+    #[test]
+    fn a_job_waits_runs_or_has_an_error() {
+        let table = "job-ID  prior   name  user  state submit/start at  queue  slots\n---\n\
+                     4 0.75 f root r 11/27/2026 15:06:17 all.q@g2 1\n5 0.5 f root qw 11/27/2026 15:06:17 1\n\
+                     9 0.25 z root Eqw 11/27/2026 15:06:23 1\n12 0.2 z root dr 11/27/2026 15:06:23 all.q@g2 1\n";
+        let states = ["4", "5", "9", "12", "1"].map(|job| state_of(table, job));
+        let failed = State::Failed("Eqw".to_owned());
+        assert_eq!(states, [State::Runs, State::Waits, failed, State::Runs, State::Gone]);
+    }
+
+    #[test]
+    fn options_name_hosts_or_not() {
+        let names = |options: &[&str]| {
+            GridEngine.names_hosts(&options.iter().map(|&option| option.to_owned()).collect::<Vec<_>>())
+        };
+        assert!(names(&["-l hostname=g1"]) && names(&["-l", "h_rt=60,h=g1"]) && names(&["-q all.q@g1"]));
+        assert!(!names(&["-l h_rt=60", "-q", "long.q", "-P", "lab"]));
+    }
+}
