@@ -35,6 +35,24 @@ pub trait Holding: Send + Sync {
     /// The site itself cannot be read, which says nothing about the object.
     fn open(&self, digest: Digest) -> Result<Option<Box<dyn Read + '_>>>;
 
+    /// The same for whoever makes a copy: it does not count as read.
+    fn open_to_copy(&self, digest: Digest) -> Result<Option<Box<dyn Read + '_>>> {
+        self.open(digest)
+    }
+
+    /// Notes bytes that a reader has taken of objects. Where the site counts them by itself, nothing is done.
+    fn note_reads(&self, read: &HashMap<Digest, u64>) {
+        let _ = read;
+    }
+
+    /// The bytes that readers have taken of each object since this was asked last. What is lost on the way is lost.
+    ///
+    /// # Errors
+    /// The site cannot be read.
+    fn take_reads(&self) -> Result<HashMap<Digest, u64>> {
+        Ok(HashMap::new())
+    }
+
     /// The chaining values of an object's groups ([`Groups`]), by whoever reads it through; `None`: it is not there. What they are worth,
     /// [`Groups::check`] says. There is none of an object of another size.
     ///
@@ -100,7 +118,7 @@ pub trait Holding: Send + Sync {
 }
 
 /// A site as it was found.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Place {
     /// A text that no other folder of a site has, so that one is not taken for another of the same name.
     pub folder_id: String,
@@ -108,6 +126,8 @@ pub struct Place {
     pub catalog: Option<String>,
     /// Bytes that it has room for.
     pub free_bytes: u64,
+    /// Most bytes of objects that it sends and receives per second; `None`: it has no limit.
+    pub rate_bytes_per_s: Option<u64>,
 }
 
 /// Objects that come to a site together. What is dropped before [`Arrivals::keep`] leaves nothing.
@@ -140,19 +160,19 @@ pub(crate) enum Given {
     Away(Error),
 }
 
-/// Copies an object of a site, by a function that copies and hashes bytes and returns their digest.
+/// Copies an object that was opened at a site, by a function that copies and hashes bytes and returns their digest.
 ///
 /// # Errors
 /// What the function says where it was not reading that failed.
 fn give(
-    from: &dyn Holding,
+    site: &str,
+    opened: Result<Option<Box<dyn Read + '_>>>,
     digest: Digest,
     copy: &mut dyn FnMut(&mut dyn Read) -> io::Result<Digest>,
 ) -> io::Result<Given> {
-    let site = from.name();
     let damaged =
         |what: &str| Ok(Given::Damaged(Error::Conflict(format!("the copy at the site `{site}` is {what}"))));
-    let mut bytes = match from.open(digest) {
+    let mut bytes = match opened {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return damaged("missing"),
         Err(error) => return Ok(Given::Away(error)),
@@ -178,7 +198,7 @@ fn give(
 /// The batch cannot be written.
 pub(crate) fn add_copy(to: &mut dyn Arrivals, from: &dyn Holding, digest: Digest) -> io::Result<Given> {
     let mut has_begun = false;
-    let given = give(from, digest, &mut |bytes| {
+    let given = give(from.name(), from.open_to_copy(digest), digest, &mut |bytes| {
         has_begun = true;
         to.add(bytes).map(|(found, _)| found)
     })?;
@@ -195,7 +215,7 @@ pub(crate) fn add_copy(to: &mut dyn Arrivals, from: &dyn Holding, digest: Digest
 pub(crate) fn get(from: &dyn Holding, digest: Digest, target: &Path, is_executable: bool) -> Result<Given> {
     let part = beside(target);
     let mode = if is_executable { 0o777 } else { 0o666 };
-    let written = give(from, digest, &mut |bytes| {
+    let written = give(from.name(), from.open(digest), digest, &mut |bytes| {
         let mut to = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&part)?;
         copy(bytes, &mut to).map(|(found, _)| found)
     });

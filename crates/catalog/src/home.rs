@@ -26,6 +26,7 @@ use eyas_storage::{
     Put, Stat, Status,
 };
 use eyas_text::shown;
+use std::collections::HashMap;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -484,6 +485,8 @@ impl Pump {
             }
         }
         if Digest(*hasher.finalize().as_bytes()) == digest && self.sent_bytes == size_bytes {
+            // Where another site began, it counts what it gave as well.
+            reached.note_reads(&HashMap::from([(digest, size_bytes)]));
             return Brought::Whole;
         }
         match is_first {

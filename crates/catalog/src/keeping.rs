@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::folder::{BATCH_BYTES, BATCH_FILES};
 use crate::holding::{Condition, Given, Holding, add_copy};
 use crate::sites::{Needed, Replica, ReplicaState, Site, SiteState};
+use crate::spare::room_of;
 use eyas_core::replication::verification::{self, Verified};
 use eyas_core::replication::{self, Copy, Short, SiteNo};
 use eyas_data::Digest;
@@ -82,7 +83,7 @@ const TRAILS_OPEN: i64 = 50;
 /// How often a repair is planned where copies could not be made.
 const ROUNDS_MAX: usize = 3;
 /// A site that names no limit may keep this much.
-const NO_LIMIT: u64 = 1 << 60;
+pub(crate) const NO_LIMIT: u64 = 1 << 60;
 
 impl Catalog {
     /// Reads every copy at a site through and notes what it finds. `progress` is called with the bytes that are done.
@@ -220,10 +221,9 @@ impl Catalog {
         }
         // The room is beside what a site was found to have.
         for site in self.sites()? {
-            reached.entry(site.name).and_modify(|reached| {
-                let room = site.size_bytes.saturating_add(reached.holding.place().free_bytes);
-                reached.keep_bytes = site.keep_bytes.unwrap_or(NO_LIMIT).min(room);
-            });
+            if let Some(reached) = reached.get_mut(&site.name) {
+                reached.keep_bytes = room_of(&site, &*reached.holding);
+            }
         }
         // What turns out to be damaged, full or away changes what can be done, so it is planned again.
         for _ in 0..ROUNDS_MAX {
@@ -293,43 +293,67 @@ impl Catalog {
             .collect();
         let plan = replication::plan(&views, &wanted);
         repair.short.clear();
+        let mut without_room = vec![];
         for (object, n_missing, reason) in plan.short {
             let object = &objects[object];
+            if reason == Short::NoRoom {
+                without_room.push(object);
+            }
             let (key, path) = (object.key.clone(), object.path.clone());
             repair.short.push(ShortFile { key, path, n_missing, reason });
         }
-        let mut n_not_made = 0;
-        for mut copies in in_batches(plan.copies, &objects) {
-            let n_planned = copies.len() as u64;
+        let n_planned = plan.copies.len() as u64;
+        let away = &mut repair.away;
+        let made = self.carry_out(plan.copies, &objects, &sites, reached, away, now_ms, progress)?;
+        repair.n_copies += made.len() as u64;
+        repair.copied_bytes += made.iter().map(|copy| objects[copy.object].size_bytes).sum::<u64>();
+        let mut n_not_made = n_planned - made.len() as u64;
+        // What is asked for comes before what is spare: then it is planned again.
+        if !without_room.is_empty() && self.make_way_for(&without_room, reached, now_ms, away)? > 0 {
+            n_not_made += 1;
+        }
+        Ok(n_not_made)
+    }
+
+    /// Makes planned copies; returns those that were made. Sites that cannot be reached any more are taken out, with the reason in `away`.
+    #[expect(clippy::too_many_arguments, reason = "a plan, what it speaks of, and what becomes of both")]
+    pub(crate) fn carry_out(
+        &self,
+        copies: Vec<Copy>,
+        objects: &[Needed],
+        sites: &[Site],
+        reached: &mut BTreeMap<String, Reached>,
+        away: &mut Vec<(String, String)>,
+        now_ms: i64,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Vec<Copy>> {
+        let mut all = vec![];
+        for mut copies in in_batches(copies, objects) {
             let to = &sites[copies[0].to].name;
             // A site that went away or is full meanwhile is not asked again.
             let takes = reached.get(to).is_some_and(|site| site.keep_bytes > 0);
             copies.retain(|copy| takes && reached.contains_key(&sites[copy.from].name));
             if copies.is_empty() {
-                n_not_made += n_planned;
                 continue;
             }
-            let (made, away) = match self.make_copies(&copies, &objects, &sites, reached, now_ms) {
-                Ok(Made { copies, away }) => (copies, away),
+            let made = match self.make_copies(&copies, objects, sites, reached, now_ms) {
+                Ok(made) => made,
                 // It may still be read, and is not written to again in this repair.
                 Err(error) if !error.is_of_database() => {
-                    repair.away.push((to.clone(), error.reason()));
+                    away.push((to.clone(), error.reason()));
                     reached.entry(to.clone()).and_modify(|site| site.keep_bytes = 0);
-                    (vec![], BTreeMap::new())
+                    continue;
                 }
                 Err(error) => return Err(error),
             };
-            let bytes: u64 = made.iter().map(|copy| objects[copy.object].size_bytes).sum();
-            repair.n_copies += made.len() as u64;
-            repair.copied_bytes += bytes;
-            n_not_made += n_planned - made.len() as u64;
-            progress(bytes);
-            for (site, error) in away {
+            progress(made.copies.iter().map(|copy| objects[copy.object].size_bytes).sum());
+            for (site, error) in made.away {
                 reached.remove(&sites[site].name);
-                repair.away.push((sites[site].name.clone(), error.reason()));
+                away.push((sites[site].name.clone(), error.reason()));
             }
+            all.extend(made.copies);
         }
-        Ok(n_not_made)
+        Ok(all)
     }
 }
 
@@ -356,10 +380,10 @@ fn in_batches(mut copies: Vec<Copy>, objects: &[Needed]) -> Vec<Vec<Copy>> {
 }
 
 /// A site that a repair has reached.
-struct Reached {
-    holding: Box<dyn Holding>,
+pub(crate) struct Reached {
+    pub(crate) holding: Box<dyn Holding>,
     /// Most bytes that it can keep, by the catalog's limit, its own and its disk's; 0: it could not be written to.
-    keep_bytes: u64,
+    pub(crate) keep_bytes: u64,
 }
 
 /// Copies that were made at a site.

@@ -19,6 +19,7 @@ use eyas_text::{shown, shown_path};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 /// A version that a caller reads.
 pub struct Reader<'a> {
@@ -32,6 +33,8 @@ pub struct Reader<'a> {
     reached: BTreeMap<String, std::result::Result<Box<dyn Holding>, Error>>,
     /// Those of them that are on this machine.
     near: BTreeSet<String>,
+    /// Bytes that each site gave of each object.
+    read: Mutex<BTreeMap<String, HashMap<Digest, u64>>>,
 }
 
 /// What was copied from sites.
@@ -179,7 +182,8 @@ impl Catalog {
                 reached.insert(site.clone(), self.holding(site));
             }
         }
-        Ok(Reader { catalog: self, key: key.clone(), now_ms, files, holders, reached, near: BTreeSet::new() })
+        let (near, read) = (BTreeSet::new(), Mutex::default());
+        Ok(Reader { catalog: self, key: key.clone(), now_ms, files, holders, reached, near, read })
     }
 }
 
@@ -233,7 +237,11 @@ impl Reader<'_> {
                 }
             };
             match holding::get(&**from, file.digest, target, file.is_executable)? {
-                Given::Whole => return Ok(site),
+                Given::Whole => {
+                    let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+                    *read.entry(site.clone()).or_default().entry(file.digest).or_default() += file.size_bytes;
+                    return Ok(site);
+                }
                 Given::Away(error) => last = Some(error),
                 Given::Damaged(error) => {
                     self.catalog.note_replicas(site, &[file.digest], ReplicaState::Bad, self.now_ms)?;
@@ -276,6 +284,18 @@ impl Reader<'_> {
             }
         }
         Ok(got)
+    }
+}
+
+/// Sites are told what was read when the reader has ended.
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        let read = self.read.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (site, read) in std::mem::take(read) {
+            if let Some(Ok(from)) = self.reached.get(&site) {
+                from.note_reads(&read);
+            }
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::query::sql::Values;
 use crate::sets::Entry;
 use crate::sites::{Site, SiteState};
+use crate::spare::SpareSet;
 use crate::values;
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,6 +17,8 @@ pub struct Standing {
     pub sites: Vec<SiteStanding>,
     /// What has fewer good copies at sites that answer than it should, by key.
     pub short: Vec<ShortSet>,
+    /// What has more good copies than it asks for, by key.
+    pub spare: Vec<SpareSet>,
 }
 
 /// A site as it is now.
@@ -105,7 +108,10 @@ impl Catalog {
                 .any(|name| sites.iter().any(|site| site.site.name == *name && site.away.is_none()));
             set.n_without += u64::from(!can_be_read);
         }
-        Ok(Standing { sites, short: short.into_values().collect() })
+        let up = sites.iter().filter(|s| s.site.state == SiteState::Up);
+        let up: Vec<String> = up.map(|s| s.site.name.clone()).collect();
+        let spare = self.spare_sets(&up)?;
+        Ok(Standing { sites, short: short.into_values().collect(), spare })
     }
 
     fn replica_counts(&self, since_ms: i64) -> Result<HashMap<String, Counted>> {

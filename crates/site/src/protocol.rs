@@ -60,6 +60,10 @@ pub(crate) enum Ask {
     Run(Bytes),
     /// Whoever waits for the program is there.
     Alive,
+    /// The bytes of an object, for a copy: it does not count as read.
+    Copy(Digest),
+    /// How much was read of which objects since the last time?
+    Reads,
 }
 
 /// From the store.
@@ -100,6 +104,8 @@ pub(crate) enum Tell {
         path: String,
         is_executable: bool,
     },
+    /// Objects with the bytes that were read of them.
+    Reads(Vec<(Digest, u64)>),
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]

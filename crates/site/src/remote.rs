@@ -101,7 +101,7 @@ impl Remote {
             name,
             address: join.address,
             keep_bytes: None,
-            place: Place { folder_id: String::new(), catalog: None, free_bytes: 0 },
+            place: Place::default(),
             route: Route { identity: join.identity, hub: join.through },
             idle: Mutex::default(),
         };
@@ -260,6 +260,26 @@ impl Remote {
         self.put_back(link);
         Ok(is_there)
     }
+
+    /// Asks for the bytes of an object; `None`: it is not there.
+    fn begin_object(&self, ask: &Ask) -> Result<Option<Box<dyn Read + '_>>> {
+        let mut link = self.link()?;
+        link.send(ask);
+        let (piece, is_over) = match link.next().map_err(|reason| self.away(reason))? {
+            Tell::Piece(piece) => (piece, false),
+            Tell::Done => (Bytes::new(), true),
+            Tell::Missing => {
+                self.put_back(link);
+                return Ok(None);
+            }
+            other => return Err(self.unexpected(other)),
+        };
+        let mut object = Object { site: self, link: Some(link), piece };
+        if is_over {
+            object.close();
+        }
+        Ok(Some(Box::new(object)))
+    }
 }
 
 impl Holding for Remote {
@@ -294,22 +314,23 @@ impl Holding for Remote {
     }
 
     fn open(&self, digest: Digest) -> Result<Option<Box<dyn Read + '_>>> {
-        let mut link = self.link()?;
-        link.send(&Ask::Read(digest));
-        let (piece, is_over) = match link.next().map_err(|reason| self.away(reason))? {
-            Tell::Piece(piece) => (piece, false),
-            Tell::Done => (Bytes::new(), true),
-            Tell::Missing => {
-                self.put_back(link);
-                return Ok(None);
+        self.begin_object(&Ask::Read(digest))
+    }
+
+    fn open_to_copy(&self, digest: Digest) -> Result<Option<Box<dyn Read + '_>>> {
+        self.begin_object(&Ask::Copy(digest))
+    }
+
+    fn take_reads(&self) -> Result<HashMap<Digest, u64>> {
+        let mut all = HashMap::new();
+        self.ask(&Ask::Reads, &mut |tell| match tell {
+            Tell::Reads(read) => {
+                all.extend(read);
+                None
             }
-            other => return Err(self.unexpected(other)),
-        };
-        let mut object = Object { site: self, link: Some(link), piece };
-        if is_over {
-            object.close();
-        }
-        Ok(Some(Box::new(object)))
+            other => Some(other),
+        })?;
+        Ok(all)
     }
 
     fn groups(&self, digest: Digest, size_bytes: u64) -> Result<Option<Vec<[u8; 32]>>> {

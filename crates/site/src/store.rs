@@ -8,11 +8,11 @@ use eyas_catalog::{Arrivals, Folder, Holding, Sealed};
 use eyas_data::Digest;
 use eyas_net::{Reader, Writer};
 use eyas_wire::identity::Identity;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
@@ -26,6 +26,8 @@ const CONNECTIONS_MAX: usize = 64;
 const STRANGERS_MAX: usize = 16;
 /// How long a connection may take nothing of what is sent to it, before its place is given to others.
 const DEAF_MAX: Duration = Duration::from_secs(600);
+/// Objects whose reading is counted until somebody asks.
+const COUNTED_MAX: usize = 100_000;
 /// Requests of a connection that wait for its thread.
 const WAITING: usize = 8;
 
@@ -51,6 +53,8 @@ pub struct Store {
     /// Bytes of objects that are on their way.
     arriving_bytes: AtomicU64,
     n_connections: AtomicUsize,
+    /// Bytes that were given of each object since somebody asked.
+    read: Mutex<HashMap<Digest, u64>>,
 }
 
 impl Store {
@@ -71,6 +75,7 @@ impl Store {
             held_bytes,
             arriving_bytes: AtomicU64::new(0),
             n_connections: AtomicUsize::new(0),
+            read: Mutex::default(),
         })
     }
 
@@ -112,6 +117,25 @@ impl Store {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Counts bytes of an object that were given to a reader.
+    fn count_read(&self, digest: Digest, n_bytes: u64) {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if n_bytes > 0 && (read.len() < COUNTED_MAX || read.contains_key(&digest)) {
+            *read.entry(digest).or_default() += n_bytes;
+        }
+    }
+
+    /// What was read since the last time: what this process gave, and what programs on this machine took from the folder.
+    fn take_reads(&self) -> eyas_catalog::Result<Vec<(Digest, u64)>> {
+        let mut read = self.folder.take_reads()?;
+        let given = std::mem::take(&mut *self.read.lock().unwrap_or_else(PoisonError::into_inner));
+        for (digest, n_bytes) in given {
+            let sum = read.entry(digest).or_default();
+            *sum = sum.saturating_add(n_bytes);
+        }
+        Ok(read.into_iter().collect())
     }
 
     pub(crate) fn slow_down(&self, n_bytes: usize) {
@@ -219,6 +243,7 @@ impl<'a> Answering<'a> {
                 let keep_bytes = self.store.options.keep_bytes;
                 // Whose it is may have changed since the store began.
                 let mut place = folder.again()?.place().clone();
+                place.rate_bytes_per_s = self.store.options.rate_bytes_per_s;
                 if let Some(most) = keep_bytes {
                     let taken = self.store.held_bytes() + self.store.arriving_bytes.load(Ordering::Relaxed);
                     place.free_bytes = place.free_bytes.min(most.saturating_sub(taken));
@@ -244,7 +269,13 @@ impl<'a> Answering<'a> {
                 })?;
                 sent?;
             }
-            Ask::Read(digest) => return self.read(digest),
+            Ask::Read(digest) => return self.read(digest, true),
+            Ask::Copy(digest) => return self.read(digest, false),
+            Ask::Reads => {
+                for read in self.store.take_reads()?.chunks(DIGESTS) {
+                    self.send(&Tell::Reads(read.to_vec()))?;
+                }
+            }
             Ask::Groups(digest, size_bytes) => {
                 let Some(values) = folder.groups(digest, size_bytes)? else { return Ok(Tell::Missing) };
                 for values in values.chunks(DIGESTS) {
@@ -298,13 +329,16 @@ impl<'a> Answering<'a> {
         Ok(Tell::Done)
     }
 
-    fn read(&self, digest: Digest) -> Result<Tell, Stopped> {
+    fn read(&self, digest: Digest, is_counted: bool) -> Result<Tell, Stopped> {
         let Some(mut object) = self.store.folder.open(digest)? else { return Ok(Tell::Missing) };
         loop {
             let mut piece = Vec::with_capacity(PIECE_BYTES);
             let read = object.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut piece);
             if read.map_err(|error| error.to_string())? == 0 {
                 return Ok(Tell::Done);
+            }
+            if is_counted {
+                self.store.count_read(digest, piece.len() as u64);
             }
             self.store.slow_down(piece.len());
             self.send(&Tell::Piece(piece.into()))?;
@@ -322,6 +356,7 @@ impl<'a> Answering<'a> {
                 break;
             }
             start += piece.len() as u64;
+            self.store.count_read(digest, piece.len() as u64);
             self.store.slow_down(piece.len());
             self.send(&Tell::Piece(piece.into()))?;
         }

@@ -71,6 +71,7 @@ impl Reach for World {
             folder_id: site.folder_id.clone(),
             catalog: site.catalog.clone(),
             free_bytes: site.free_bytes,
+            rate_bytes_per_s: None,
         })?;
         Ok(Box::new(Remote { world: self.clone(), name: site.into(), place }))
     }
