@@ -40,6 +40,28 @@ pub trait Holding: Send + Sync {
         self.open(digest)
     }
 
+    /// A permit with which another site may fetch these objects from this one by itself; `None`: this site gives none.
+    fn permit(&self, digests: &[Digest]) -> Result<Option<Permit>> {
+        let _ = digests;
+        Ok(None)
+    }
+
+    /// Has this site fetch objects from the one that has given a permit, and calls `found` with the number of each that came to an end:
+    /// [`Condition::Good`] is kept here now, the others are not as they should be there. Nothing is said of an object that did not come.
+    /// `Ok(false)`: this site cannot do that.
+    ///
+    /// # Errors
+    /// The sites do not reach each other, or this one cannot keep the objects.
+    fn fetch(
+        &self,
+        from: &Permit,
+        digests: &[Digest],
+        found: &mut dyn FnMut(usize, Condition),
+    ) -> Result<bool> {
+        let _ = (from, digests, found);
+        Ok(false)
+    }
+
     /// Notes bytes that a reader has taken of objects. Where the site counts them by itself, nothing is done.
     fn note_reads(&self, read: &HashMap<Digest, u64>) {
         let _ = read;
@@ -115,6 +137,15 @@ pub trait Holding: Send + Sync {
 
     /// The versions of all seals that can be read, and why the others cannot.
     fn seals(&self) -> Result<(Vec<Sealed>, Vec<String>)>;
+}
+
+/// What lets another site fetch certain objects from a site, for a few minutes.
+#[derive(Debug, Clone)]
+pub struct Permit {
+    /// Where the site is reached.
+    pub address: String,
+    /// A key that opens these objects and nothing else.
+    pub key: Vec<u8>,
 }
 
 /// A site as it was found.

@@ -15,7 +15,7 @@ use crate::holding::{Condition, Holding};
 use crate::key::Key;
 use crate::parts::{Access, Known};
 use crate::put::end;
-use crate::reading::{Holder, Readable};
+use crate::reading::{Holder, Readable, turn_of};
 use crate::sealed::File;
 use crate::sets::check_path;
 use crate::sites::ReplicaState;
@@ -96,7 +96,10 @@ impl DataHome {
                 )));
             }
             let mut readable = catalog.readable(caller, &place.key.parse()?, &place.path)?;
-            readable.holders.sort_by_key(|holder| !self.is_near(holder));
+            readable.holders.sort_by_key(|holder| {
+                let is_near = self.is_near(holder);
+                (!is_near, if is_near { 0 } else { turn_of(&holder.name) })
+            });
             Ok((known.clone(), readable))
         })
     }

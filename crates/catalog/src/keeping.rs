@@ -13,7 +13,9 @@ use eyas_core::replication::verification::{self, Verified};
 use eyas_core::replication::{self, Copy, Short, SiteNo};
 use eyas_data::Digest;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::mpsc;
+use std::thread;
 
 /// What a look at all copies of a site found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
@@ -327,7 +329,7 @@ impl Catalog {
         now_ms: i64,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Vec<Copy>> {
-        let mut all = vec![];
+        let (mut all, copies) = self.fetch_all(copies, objects, sites, reached, now_ms, progress)?;
         for mut copies in in_batches(copies, objects) {
             let to = &sites[copies[0].to].name;
             // A site that went away or is full meanwhile is not asked again.
@@ -394,6 +396,117 @@ struct Made {
 }
 
 impl Catalog {
+    /// Has stores fetch copies from each other, all of them at the same time. Returns the copies that were made, and those that have to
+    /// be made in another way: a site is a folder, waits at a hub, or is not reached from the other one.
+    fn fetch_all(
+        &self,
+        copies: Vec<Copy>,
+        objects: &[Needed],
+        sites: &[Site],
+        reached: &BTreeMap<String, Reached>,
+        now_ms: i64,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(Vec<Copy>, Vec<Copy>)> {
+        let mut to_fetch: BTreeMap<SiteNo, Vec<Vec<Copy>>> = BTreeMap::new();
+        let mut others = vec![];
+        for batch in in_batches(copies, objects) {
+            let is_store = |site: SiteNo| sites[site].is_store && reached.contains_key(&sites[site].name);
+            let (fetched, rest): (Vec<Copy>, Vec<Copy>) =
+                batch.into_iter().partition(|copy| is_store(copy.from) && is_store(copy.to));
+            others.extend(rest);
+            if let Some(copy) = fetched.first() {
+                to_fetch.entry(copy.to).or_default().push(fetched);
+            }
+        }
+        let (made, all_made) = mpsc::channel();
+        let fetched: Vec<Result<(Vec<Copy>, Vec<Copy>)>> = thread::scope(|scope| {
+            let fetch = |batches: Vec<Vec<Copy>>| {
+                let made = made.clone();
+                scope.spawn(move || self.fetch_at(batches, objects, sites, reached, now_ms, &made))
+            };
+            let fetching: Vec<_> = to_fetch.into_values().map(fetch).collect();
+            drop(made);
+            all_made.iter().for_each(|n_bytes| progress(n_bytes));
+            fetching.into_iter().map(|fetched| fetched.join().expect("a fetch does not panic")).collect()
+        });
+        let mut all: Vec<Copy> = vec![];
+        for fetched in fetched {
+            let (copies, rest) = fetched?;
+            all.extend(copies);
+            others.extend(rest);
+        }
+        Ok((all, others))
+    }
+
+    /// Has one store fetch batches of copies. Returns those that were made, and those that have to be made in another way.
+    fn fetch_at(
+        &self,
+        batches: Vec<Vec<Copy>>,
+        objects: &[Needed],
+        sites: &[Site],
+        reached: &BTreeMap<String, Reached>,
+        now_ms: i64,
+        made_bytes: &mpsc::Sender<u64>,
+    ) -> Result<(Vec<Copy>, Vec<Copy>)> {
+        let (mut made, mut others) = (vec![], vec![]);
+        // Stores that this one does not reach, so that it tries once.
+        let mut cut_off = BTreeSet::new();
+        for batch in batches {
+            let mut by_source: BTreeMap<SiteNo, Vec<Copy>> = BTreeMap::new();
+            for copy in batch {
+                by_source.entry(copy.from).or_default().push(copy);
+            }
+            for (from, copies) in by_source {
+                if cut_off.contains(&from) {
+                    others.extend(copies);
+                    continue;
+                }
+                let (to, from_site) = (&reached[&sites[copies[0].to].name], &reached[&sites[from].name]);
+                let (to, from_site) = (&*to.holding, &*from_site.holding);
+                let digests: Vec<Digest> = copies.iter().map(|copy| objects[copy.object].digest).collect();
+                let mut conditions = vec![None; copies.len()];
+                let fetched = from_site.permit(&digests).and_then(|permit| match permit {
+                    Some(permit) => {
+                        to.fetch(&permit, &digests, &mut |n, condition| conditions[n] = Some(condition))
+                    }
+                    None => Ok(false),
+                });
+                match fetched {
+                    Ok(true) => {}
+                    Err(error) if error.is_of_database() => return Err(error),
+                    // What that store said before is not kept there for sure, and it is asked in the other way.
+                    Ok(false) | Err(_) => {
+                        cut_off.insert(from);
+                        conditions.fill(None);
+                    }
+                }
+                let (mut good, mut doubted) = (vec![], vec![]);
+                for ((copy, digest), condition) in copies.into_iter().zip(digests).zip(conditions) {
+                    match condition {
+                        Some(Condition::Good) => {
+                            good.push(digest);
+                            let _ = made_bytes.send(objects[copy.object].size_bytes);
+                            made.push(copy);
+                        }
+                        // What one store says of another one's copy, the other one says itself.
+                        Some(Condition::Bad | Condition::Missing) => {
+                            doubted.push(digest);
+                            others.push(copy);
+                        }
+                        None => others.push(copy),
+                    }
+                }
+                good.sort_unstable();
+                self.note_replicas(to.name(), &good, ReplicaState::Ready, now_ms)?;
+                match self.read_through(from_site, &doubted, now_ms) {
+                    Err(error) if error.is_of_database() => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        Ok((made, others))
+    }
+
     /// Makes copies at one site. A source that turns out to be damaged is noted as bad.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::holding::Holding;
 use crate::key::Key;
-use crate::reading::{Holder, Readable};
+use crate::reading::{Holder, Readable, turn_of};
 use crate::sealed::File;
 use crate::sites::{ReplicaState, Site};
 use eyas_data::Groups;
@@ -86,7 +86,10 @@ impl Known {
         now_ms: fn() -> i64,
     ) -> Result<PartReader> {
         let mut readable = self.access.catalog.readable(&self.access.caller, key, path)?;
-        readable.holders.sort_by_key(|holder| holder.host().is_some_and(|host| !is_near(host)));
+        readable.holders.sort_by_key(|holder| {
+            let is_far = holder.host().is_some_and(|host| !is_near(host));
+            (is_far, if is_far { turn_of(&holder.name) } else { 0 })
+        });
         let (key, groups) = (key.clone(), Mutex::new(None));
         let (read, whole_at) = (Mutex::default(), Mutex::default());
         Ok(PartReader { known: self.clone(), key, readable, groups, now_ms, read, whole_at })

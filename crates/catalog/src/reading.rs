@@ -18,8 +18,9 @@ use eyas_data::Digest;
 use eyas_text::{shown, shown_path};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
+use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// A version that a caller reads.
 pub struct Reader<'a> {
@@ -57,6 +58,13 @@ pub fn host_of(address: &str) -> &str {
         return host;
     }
     address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']'])
+}
+
+/// The place of a site among those on other machines, in the order in which this process asks them. Each process has an order of its
+/// own, so that readers spread over all copies.
+pub(crate) fn turn_of(site: &str) -> u64 {
+    static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    SEED.hash_one(site)
 }
 
 /// A site with a copy.
@@ -188,7 +196,8 @@ impl Catalog {
 }
 
 impl Reader<'_> {
-    /// Has copies on this machine read before others: those in folders, and those of stores on hosts that `is_near` knows.
+    /// Has copies on this machine read before others: those in folders, and those of stores on hosts that `is_near` knows. The others are
+    /// asked in an order of this process's own.
     ///
     /// # Errors
     /// The catalog cannot be read.
@@ -201,7 +210,10 @@ impl Reader<'_> {
         });
         self.near = sites.filter(|site| site.host().is_none_or(is_near)).map(|site| site.name).collect();
         for sites in self.holders.values_mut() {
-            sites.sort_by_key(|site| !self.near.contains(site));
+            sites.sort_by_key(|site| {
+                let is_near = self.near.contains(site);
+                (!is_near, if is_near { 0 } else { turn_of(site) })
+            });
         }
         Ok(self)
     }

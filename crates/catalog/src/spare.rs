@@ -294,7 +294,12 @@ impl Catalog {
     }
 
     /// Has a site read objects through, and notes what it finds; the good ones.
-    fn read_through(&self, holding: &dyn Holding, digests: &[Digest], now_ms: i64) -> Result<Vec<Digest>> {
+    pub(crate) fn read_through(
+        &self,
+        holding: &dyn Holding,
+        digests: &[Digest],
+        now_ms: i64,
+    ) -> Result<Vec<Digest>> {
         let (mut good, mut bad, mut missing) = (vec![], vec![], vec![]);
         holding.verify_all(digests, &mut |n, condition| match condition {
             Condition::Good => good.push(digests[n]),

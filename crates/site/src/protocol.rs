@@ -64,6 +64,14 @@ pub(crate) enum Ask {
     Copy(Digest),
     /// How much was read of which objects since the last time?
     Reads,
+    /// A key with which another store may copy these objects.
+    Permit(Vec<Digest>),
+    /// Copy objects from the store at this address, with the key of a permit.
+    Fetch {
+        address: String,
+        key: Bytes,
+        digests: Vec<Digest>,
+    },
 }
 
 /// From the store.
@@ -106,6 +114,7 @@ pub(crate) enum Tell {
     },
     /// Objects with the bytes that were read of them.
     Reads(Vec<(Digest, u64)>),
+    Permit(Bytes),
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]

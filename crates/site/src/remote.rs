@@ -2,7 +2,9 @@
 
 use crate::protocol::{Ask, BEAT, DIGESTS, PIECE_BYTES, QUEUED_BYTES, SILENCE_MAX, Tell};
 use bytes::Bytes;
-use eyas_catalog::{Arrivals, Condition, Error, Holding, Key, Place, Reach, Result, Sealed, is_plain_path};
+use eyas_catalog::{
+    Arrivals, Condition, Error, Holding, Key, Permit, Place, Reach, Result, Sealed, is_plain_path,
+};
 use eyas_data::{Digest, n_groups};
 use eyas_net::{NetError, Writer};
 use eyas_wire::identity::{Identity, Join};
@@ -319,6 +321,41 @@ impl Holding for Remote {
 
     fn open_to_copy(&self, digest: Digest) -> Result<Option<Box<dyn Read + '_>>> {
         self.begin_object(&Ask::Copy(digest))
+    }
+
+    /// A store at a hub has no address at which others reach it.
+    fn permit(&self, digests: &[Digest]) -> Result<Option<Permit>> {
+        if self.route.hub.is_some() {
+            return Ok(None);
+        }
+        let mut key = None;
+        let mut link = self.link()?;
+        link.send(&Ask::Permit(digests.to_vec()));
+        match link.next().map_err(|reason| self.away(reason))? {
+            Tell::Permit(given) => key = Some(given.to_vec()),
+            Tell::Failed(_) => {}
+            other => return Err(self.unexpected(other)),
+        }
+        self.put_back(link);
+        Ok(key.map(|key| Permit { address: self.address.clone(), key }))
+    }
+
+    fn fetch(
+        &self,
+        from: &Permit,
+        digests: &[Digest],
+        found: &mut dyn FnMut(usize, Condition),
+    ) -> Result<bool> {
+        let (address, key) = (from.address.clone(), Bytes::copy_from_slice(&from.key));
+        let ask = Ask::Fetch { address, key, digests: digests.to_vec() };
+        self.ask(&ask, &mut |tell| match tell {
+            Tell::Found(at, condition) if (at as usize) < digests.len() => {
+                found(at as usize, condition.into());
+                None
+            }
+            other => Some(other),
+        })?;
+        Ok(true)
     }
 
     fn take_reads(&self) -> Result<HashMap<Digest, u64>> {

@@ -1,6 +1,7 @@
 //! The side that has the folder: it answers requests, each connection with a thread of its own.
 
 use crate::pace::Pace;
+use crate::permits::{May, Permits};
 use crate::programs::Programs;
 use crate::protocol::{Ask, BEAT, DIGESTS, PIECE_BYTES, QUEUED_BYTES, Tell};
 use bytes::Bytes;
@@ -44,7 +45,7 @@ pub struct StoreOptions {
 
 /// Serves the folder of a site.
 pub struct Store {
-    folder: Folder,
+    pub(crate) folder: Folder,
     options: StoreOptions,
     pace: Option<Pace>,
     pub(crate) programs: Option<Programs>,
@@ -55,6 +56,7 @@ pub struct Store {
     n_connections: AtomicUsize,
     /// Bytes that were given of each object since somebody asked.
     read: Mutex<HashMap<Digest, u64>>,
+    pub(crate) permits: Permits,
 }
 
 impl Store {
@@ -76,6 +78,7 @@ impl Store {
             arriving_bytes: AtomicU64::new(0),
             n_connections: AtomicUsize::new(0),
             read: Mutex::default(),
+            permits: Permits::default(),
         })
     }
 
@@ -98,13 +101,19 @@ impl Store {
         listener: TcpListener,
         identity: &Identity,
     ) -> Result<(), eyas_net::NetError> {
-        let config = identity.server_config()?;
+        self.permits.serve_with(identity)?;
+        let config = identity.server_config_with(self.permits.keys.clone())?;
         let store = self;
         eyas_net::keep_door(listener, config, STRANGERS_MAX, move |_, _, reader, writer| {
             converse(store.clone(), reader, writer)
         })
         .await;
         Ok(())
+    }
+
+    /// Counts bytes of objects that are there now.
+    pub(crate) fn count_held(&self, n_bytes: u64) {
+        self.held_bytes.fetch_add(n_bytes, Ordering::Relaxed);
     }
 
     /// Takes room for bytes that arrive.
@@ -162,6 +171,7 @@ impl Drop for Counted {
 pub(crate) async fn converse(store: Arc<Store>, mut reader: Reader, writer: Writer) {
     let n_before = store.n_connections.fetch_add(1, Ordering::Relaxed);
     let counted = Counted(store.clone());
+    let Some(may) = store.permits.of(reader.peer(), Instant::now()) else { return };
     if n_before >= CONNECTIONS_MAX {
         let reason = format!("it serves {CONNECTIONS_MAX} connections already: try again later");
         writer.send(&Tell::Failed(reason));
@@ -182,7 +192,7 @@ pub(crate) async fn converse(store: Arc<Store>, mut reader: Reader, writer: Writ
     let (asks, inbox) = mpsc::channel(WAITING);
     let handle = Handle::current();
     let begun = thread::Builder::new().name("site".into()).spawn(move || {
-        Answering { store: &counted.0, inbox, writer, handle }.run();
+        Answering { store: &counted.0, inbox, writer, handle, may }.run();
     });
     if begun.is_ok() {
         // A thread that gives the connection up ends it.
@@ -207,6 +217,7 @@ pub(crate) struct Answering<'a> {
     inbox: mpsc::Receiver<Ask>,
     writer: Writer,
     handle: Handle,
+    may: May,
 }
 
 /// The connection is gone.
@@ -215,6 +226,10 @@ pub(crate) struct Gone;
 impl<'a> Answering<'a> {
     pub(crate) fn store(&self) -> &'a Store {
         self.store
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
     }
 
     /// What the other side asks next.
@@ -238,6 +253,11 @@ impl<'a> Answering<'a> {
     /// Answers one request, all but the last message, which is returned.
     fn answer(&mut self, ask: Ask) -> Result<Tell, Stopped> {
         let folder = &self.store.folder;
+        if let May::Copy(digests) = &self.may
+            && !matches!(&ask, Ask::Copy(digest) if digests.contains(digest))
+        {
+            return Err(Stopped::Failed("the permit is for copying other objects".into()));
+        }
         match ask {
             Ask::Site => {
                 let keep_bytes = self.store.options.keep_bytes;
@@ -271,6 +291,11 @@ impl<'a> Answering<'a> {
             }
             Ask::Read(digest) => return self.read(digest, true),
             Ask::Copy(digest) => return self.read(digest, false),
+            Ask::Permit(digests) => {
+                let key = self.store.permits.give(digests, Instant::now())?;
+                return Ok(Tell::Permit(key.into()));
+            }
+            Ask::Fetch { address, key, digests } => self.fetch(&address, &key, &digests)?,
             Ask::Reads => {
                 for read in self.store.take_reads()?.chunks(DIGESTS) {
                     self.send(&Tell::Reads(read.to_vec()))?;
@@ -366,7 +391,7 @@ impl<'a> Answering<'a> {
     /// Receives a batch. A failure is told when the batch ends, as nobody listens before.
     fn take_batch(&mut self) -> Result<(), Stopped> {
         let store = self.store;
-        let mut taken = Taken { store, added: vec![], digests: HashSet::new() };
+        let mut taken = Taken::new(store);
         let mut batch = store.folder.batch().map_err(|error| error.to_string());
         // What was begun last is not there, so an `Undo` has nothing to do.
         let mut is_dropped = false;
@@ -376,7 +401,7 @@ impl<'a> Answering<'a> {
                 Some(Ask::Abandon) => return Ok(()),
                 Some(Ask::Keep) => {
                     batch?.keep().map_err(|error| error.to_string())?;
-                    store.held_bytes.fetch_add(taken.n_bytes(), Ordering::Relaxed);
+                    store.count_held(taken.n_bytes());
                     return Ok(());
                 }
                 Some(Ask::Add) => {
@@ -443,29 +468,48 @@ impl From<String> for Stopped {
 }
 
 /// The room that a batch has taken. What is not kept is given back.
-struct Taken<'a> {
+pub(crate) struct Taken<'a> {
     store: &'a Store,
     /// The bytes of each object. One that the folder has already, or that came before, takes none.
     added: Vec<u64>,
     digests: HashSet<Digest>,
 }
 
-impl Taken<'_> {
-    fn undo(&mut self) {
+impl<'a> Taken<'a> {
+    pub(crate) fn new(store: &'a Store) -> Taken<'a> {
+        Taken { store, added: vec![], digests: HashSet::new() }
+    }
+
+    /// Another object begins.
+    pub(crate) fn begin(&mut self) {
+        self.added.push(0);
+    }
+
+    /// Takes room for bytes of the object that began last.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn take(&mut self, n_bytes: u64) -> io::Result<()> {
+        self.store.take_room(n_bytes)?;
+        *self.added.last_mut().expect("an object has begun") += n_bytes;
+        Ok(())
+    }
+
+    pub(crate) fn undo(&mut self) {
         if let Some(n_bytes) = self.added.pop() {
             take_off(&self.store.arriving_bytes, n_bytes);
         }
     }
 
     /// The object that came last is complete.
-    fn complete(&mut self, digest: Digest) {
+    pub(crate) fn complete(&mut self, digest: Digest) {
         if !self.digests.insert(digest) || self.store.folder.size_of(digest).is_some() {
             self.undo();
             self.added.push(0);
         }
     }
 
-    fn n_bytes(&self) -> u64 {
+    pub(crate) fn n_bytes(&self) -> u64 {
         self.added.iter().sum()
     }
 }
@@ -497,7 +541,7 @@ struct Incoming<'a, 'b> {
 
 impl<'a, 'b> Incoming<'a, 'b> {
     fn new(inbox: &'a mut mpsc::Receiver<Ask>, taken: &'a mut Taken<'b>) -> Incoming<'a, 'b> {
-        taken.added.push(0);
+        taken.begin();
         Incoming { inbox, taken, piece: Bytes::new(), end: None, is_lost: false }
     }
 
@@ -535,8 +579,7 @@ impl Read for Incoming<'_, '_> {
                 Some(piece) => {
                     let n_bytes = piece.len();
                     self.taken.store.slow_down(n_bytes);
-                    self.taken.store.take_room(n_bytes as u64)?;
-                    *self.taken.added.last_mut().expect("it was pushed") += n_bytes as u64;
+                    self.taken.take(n_bytes as u64)?;
                     self.piece = piece;
                 }
                 None if matches!(self.end, Some(End::Whole(_))) => return Ok(0),
