@@ -166,13 +166,13 @@ impl Catalog {
         self.needed_where(counting, |n_copies| format!("{n_copies} < max(s.copies)"))
     }
 
-    /// The objects that committed versions need and that have more good copies at these sites than they should.
-    pub(crate) fn with_spares(&self, counting: &[String]) -> Result<Vec<Needed>> {
-        let counting: Vec<&str> = counting.iter().map(String::as_str).collect();
-        self.needed_where(&counting, has_spares)
+    /// The objects that committed versions need and that have fewer or more good copies at these sites than they should.
+    pub(crate) fn with_other_copies(&self, counting: &[&str]) -> Result<Vec<Needed>> {
+        let condition = |n_copies: &str| format!("{n_copies} < max(s.copies) OR {}", has_spares(n_copies));
+        self.needed_where(counting, condition)
     }
 
-    /// The same, and those of which readers took something lately.
+    /// The objects that committed versions need and that have more good copies at these sites than they should, and those of which readers took something lately.
     pub(crate) fn with_spares_or_readings(&self, counting: &[String]) -> Result<Vec<Needed>> {
         let counting: Vec<&str> = counting.iter().map(String::as_str).collect();
         let was_read = "EXISTS (SELECT 1 FROM reading g WHERE g.object_id = o.id)";

@@ -50,6 +50,18 @@ pub struct SpareSet {
     pub size_bytes: u64,
 }
 
+impl SpareSet {
+    /// Counts the spare copies of an object that has so many good ones.
+    pub(crate) fn count(sets: &mut BTreeMap<String, SpareSet>, object: &Needed, n_good: u64) {
+        let n_spare = n_good.saturating_sub(u64::from(object.copies.max(1)));
+        let key = &object.key;
+        let none = || SpareSet { key: key.clone(), n_copies: 0, size_bytes: 0 };
+        let set = sets.entry(key.clone()).or_insert_with(none);
+        set.n_copies += n_spare;
+        set.size_bytes += n_spare * object.size_bytes;
+    }
+}
+
 /// The sites and objects that matter for spare copies, as the core sees them.
 struct View {
     sites: Vec<Site>,
@@ -98,13 +110,12 @@ impl Catalog {
 
     /// Drops spare copies at a site until there is room for files and folders that are about to be put there, as far as that goes. A put needs it
     /// only where the set point of free space is less than what it brings.
-    pub fn make_room_for(&self, site: &str, sources: &[PathBuf], now_ms: i64) -> Result<()> {
+    pub fn make_room_for(&self, holding: &dyn Holding, sources: &[PathBuf], now_ms: i64) -> Result<()> {
         let n_bytes = sources.iter().map(|source| bytes_below(source)).fold(0, u64::saturating_add);
+        let site = holding.name();
         let Some(known) = self.sites()?.into_iter().find(|known| known.name == site) else { return Ok(()) };
-        // What is wrong with the site, the put says.
-        let Ok(holding) = self.holding(site) else { return Ok(()) };
-        let free = room_of(&known, &*holding).saturating_sub(known.size_bytes);
-        if free >= n_bytes || self.spare_sets(&self.names_up()?)?.is_empty() {
+        let free = room_of(&known, holding).saturating_sub(known.size_bytes);
+        if free >= n_bytes {
             return Ok(());
         }
         let mut away = vec![];
@@ -167,11 +178,6 @@ impl Catalog {
             }
         }
         Ok(reached)
-    }
-
-    fn names_up(&self) -> Result<Vec<String>> {
-        let sites = self.sites()?.into_iter().filter(|site| site.state == SiteState::Up);
-        Ok(sites.map(|site| site.name).collect())
     }
 
     fn view(&self, reached: &BTreeMap<String, Reached>, half_life_ms: u64, now_ms: i64) -> Result<View> {
@@ -405,20 +411,6 @@ impl Catalog {
         let db = &mut **self.db();
         let oldest = now_ms.saturating_sub(age_ms);
         db.execute("DELETE FROM reading WHERE at_ms < ?1", values![oldest]).map(|_| ())
-    }
-
-    /// Data sets with more copies at these sites than they ask for, by key.
-    pub(crate) fn spare_sets(&self, up: &[String]) -> Result<Vec<SpareSet>> {
-        let mut sets: BTreeMap<String, SpareSet> = BTreeMap::new();
-        for object in self.with_spares(up)? {
-            let n_ready = object.ready.iter().filter(|name| up.contains(name)).count() as u64;
-            let n_spare = n_ready.saturating_sub(u64::from(object.copies.max(1)));
-            let Needed { key, size_bytes, .. } = object;
-            let set = sets.entry(key.clone()).or_insert_with(|| SpareSet { key, n_copies: 0, size_bytes: 0 });
-            set.n_copies += n_spare;
-            set.size_bytes += n_spare * size_bytes;
-        }
-        Ok(sets.into_values().collect())
     }
 }
 

@@ -62,6 +62,14 @@ impl Permits {
         Ok(serde_json::to_vec(&identity).expect("plain strings"))
     }
 
+    /// The connection that was made with a key is over: it is for one.
+    pub(crate) fn end(&self, key: Option<UserKey>) {
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        if key.is_some_and(|key| given.remove(&key).is_some()) {
+            self.keys.set(given.keys().copied());
+        }
+    }
+
     /// What the holder of a key may do; `None`: nothing any more.
     pub(crate) fn of(&self, key: Option<UserKey>, now: Instant) -> Option<May> {
         let (_, own) = self.own.get()?;
@@ -95,6 +103,13 @@ mod tests {
         // It has nothing of the key of the store.
         assert!(given.secret().is_empty());
         assert!(permits.of(Some(key), start + VALID_FOR).is_none());
+        // It is for one connection.
+        permits.end(own.key().ok());
+        assert!(permits.of(Some(key), start).is_some());
+        permits.end(Some(key));
+        assert!(permits.of(Some(key), start).is_none() && !permits.keys.has(&key));
+        let again: Identity = serde_json::from_slice(&permits.give(vec![a], start).unwrap()).unwrap();
+        let key = again.key().unwrap();
         permits.give(vec![b], start + VALID_FOR).unwrap();
         assert!(!permits.keys.has(&key), "the door does not let it in any more");
         for _ in 1..PERMITS_MAX {

@@ -171,7 +171,8 @@ impl Drop for Counted {
 pub(crate) async fn converse(store: Arc<Store>, mut reader: Reader, writer: Writer) {
     let n_before = store.n_connections.fetch_add(1, Ordering::Relaxed);
     let counted = Counted(store.clone());
-    let Some(may) = store.permits.of(reader.peer(), Instant::now()) else { return };
+    let key = reader.peer();
+    let Some(may) = store.permits.of(key, Instant::now()) else { return };
     if n_before >= CONNECTIONS_MAX {
         let reason = format!("it serves {CONNECTIONS_MAX} connections already: try again later");
         writer.send(&Tell::Failed(reason));
@@ -193,6 +194,7 @@ pub(crate) async fn converse(store: Arc<Store>, mut reader: Reader, writer: Writ
     let handle = Handle::current();
     let begun = thread::Builder::new().name("site".into()).spawn(move || {
         Answering { store: &counted.0, inbox, writer, handle, may }.run();
+        counted.0.permits.end(key);
     });
     if begun.is_ok() {
         // A thread that gives the connection up ends it.
