@@ -318,7 +318,6 @@ impl Catalog {
     }
 
     /// Makes planned copies; returns those that were made. Sites that cannot be reached any more are taken out, with the reason in `away`.
-    #[expect(clippy::too_many_arguments, reason = "a plan, what it speaks of, and what becomes of both")]
     pub(crate) fn carry_out(
         &self,
         copies: Vec<Copy>,

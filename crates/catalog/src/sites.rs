@@ -172,7 +172,8 @@ impl Catalog {
         self.needed_where(counting, condition)
     }
 
-    /// The objects that committed versions need and that have more good copies at these sites than they should, and those of which readers took something lately.
+    /// The objects that committed versions need and that have more good copies at these sites than they should, and those of which
+    /// readers took something lately.
     pub(crate) fn with_spares_or_readings(&self, counting: &[String]) -> Result<Vec<Needed>> {
         let counting: Vec<&str> = counting.iter().map(String::as_str).collect();
         let was_read = "EXISTS (SELECT 1 FROM reading g WHERE g.object_id = o.id)";
