@@ -295,7 +295,10 @@ impl Filesystem for DataFiles {
         };
         self.opened.lock().unwrap_or_else(PoisonError::into_inner).hold(number.0, &file);
         match self.backing(&file, &reply) {
-            Some(backing) => reply.opened_passthrough(FileHandle(0), FopenFlags::empty(), &backing),
+            Some(backing) => {
+                file.parts.count_whole();
+                reply.opened_passthrough(FileHandle(0), FopenFlags::empty(), &backing);
+            }
             // What the kernel has of the file is right for ever.
             None => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
         }
@@ -337,8 +340,16 @@ impl Filesystem for DataFiles {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner).let_go(number.0);
+        let file = {
+            let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+            let file = opened.get(number.0);
+            opened.let_go(number.0);
+            file
+        };
         reply.ok();
+        if let Some(file) = file {
+            file.parts.note_reads();
+        }
     }
 
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {

@@ -12,7 +12,7 @@ use crate::holding::{self, Given, Holding, Reach};
 use crate::key::Key;
 use eyas_data::Digest;
 use eyas_text::shown;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 /// A file, and the sites with a good copy of it.
@@ -97,7 +97,10 @@ impl<'a> Fetcher<'a> {
                     last = Some(Error::Unreached { site: name.to_owned(), reason: error.reason() });
                 }
                 Ok(from) => match holding::get(from, file.digest, target, file.is_executable)? {
-                    Given::Whole => return Ok(name),
+                    Given::Whole => {
+                        from.note_reads(&HashMap::from([(file.digest, file.size_bytes)]));
+                        return Ok(name);
+                    }
                     Given::Away(error) => last = Some(error),
                     Given::Damaged(error) => {
                         damaged(name);

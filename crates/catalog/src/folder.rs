@@ -6,6 +6,7 @@
 //! FOLDER/groups/abcdef…            the values of an object's groups, for who reads a part of it
 //! FOLDER/incoming/                 what is being written
 //! FOLDER/aside/abcdef…-BY          what is about to be removed, see [`Holding::set_aside`]
+//! FOLDER/reads                     what readers have taken since somebody asked
 //! FOLDER/seals/LABEL@3.json        the label, owner, tags and files of a version: enough to make the catalog anew
 //! ```
 //!
@@ -16,6 +17,7 @@ use crate::copying::{PIECE, copy, copy_with};
 use crate::error::{Error, Result};
 use crate::holding::{Arrivals, Aside, Condition, Holding, Place};
 use crate::key::Key;
+use crate::reads;
 use crate::sealed::Sealed;
 use eyas_data::{Digest, Groups};
 use eyas_text::shown_path;
@@ -111,7 +113,7 @@ impl Folder {
     /// Opens a site's folder.
     pub fn open(root: &Path) -> Result<Folder> {
         let Marker { site, id, catalog } = marker_of(root)?;
-        let place = Place { folder_id: id, catalog, free_bytes: free_bytes(root)? };
+        let place = Place { folder_id: id, catalog, free_bytes: free_bytes(root)?, rate_bytes_per_s: None };
         Ok(Folder { root: root.into(), name: site, place })
     }
 
@@ -393,6 +395,16 @@ impl Holding for Folder {
             drop(sender);
             receiver.iter().try_for_each(|(n, condition)| condition.map(|condition| found(n, condition)))
         })
+    }
+
+    fn note_reads(&self, read: &HashMap<Digest, u64>) {
+        reads::append(&self.root.join("reads"), read);
+    }
+
+    fn take_reads(&self) -> Result<HashMap<Digest, u64>> {
+        let file = self.root.join("reads");
+        let taken = self.root.join("incoming").join(format!("{}-reads", writer_mark()));
+        reads::take(&file, &taken).map_err(|error| io_error("take away", &file, &error))
     }
 
     fn objects(&self) -> Result<Vec<Digest>> {

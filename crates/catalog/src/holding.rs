@@ -35,6 +35,46 @@ pub trait Holding: Send + Sync {
     /// The site itself cannot be read, which says nothing about the object.
     fn open(&self, digest: Digest) -> Result<Option<Box<dyn Read + '_>>>;
 
+    /// The same for whoever makes a copy: it does not count as read.
+    fn open_to_copy(&self, digest: Digest) -> Result<Option<Box<dyn Read + '_>>> {
+        self.open(digest)
+    }
+
+    /// A permit with which another site may fetch these objects from this one by itself; `None`: this site gives none.
+    fn permit(&self, digests: &[Digest]) -> Result<Option<Permit>> {
+        let _ = digests;
+        Ok(None)
+    }
+
+    /// Has this site fetch objects from the one that has given a permit, and calls `found` with the number of each that came to an end:
+    /// [`Condition::Good`] is kept here now, the others are not as they should be there. Nothing is said of an object that did not come.
+    /// `Ok(false)`: this site cannot do that.
+    ///
+    /// # Errors
+    /// The sites do not reach each other, or this one cannot keep the objects.
+    fn fetch(
+        &self,
+        from: &Permit,
+        digests: &[Digest],
+        found: &mut dyn FnMut(usize, Condition),
+    ) -> Result<bool> {
+        let _ = (from, digests, found);
+        Ok(false)
+    }
+
+    /// Notes bytes that a reader has taken of objects. Where the site counts them by itself, nothing is done.
+    fn note_reads(&self, read: &HashMap<Digest, u64>) {
+        let _ = read;
+    }
+
+    /// The bytes that readers have taken of each object since this was asked last. What is lost on the way is lost.
+    ///
+    /// # Errors
+    /// The site cannot be read.
+    fn take_reads(&self) -> Result<HashMap<Digest, u64>> {
+        Ok(HashMap::new())
+    }
+
     /// The chaining values of an object's groups ([`Groups`]), by whoever reads it through; `None`: it is not there. What they are worth,
     /// [`Groups::check`] says. There is none of an object of another size.
     ///
@@ -107,8 +147,17 @@ pub trait Holding: Send + Sync {
     fn seals(&self) -> Result<(Vec<Sealed>, Vec<String>)>;
 }
 
+/// What lets another site fetch certain objects from a site, for a few minutes.
+#[derive(Debug, Clone)]
+pub struct Permit {
+    /// Where the site is reached.
+    pub address: String,
+    /// A key that opens these objects and nothing else.
+    pub key: Vec<u8>,
+}
+
 /// A site as it was found.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Place {
     /// A text that no other folder of a site has, so that one is not taken for another of the same name.
     pub folder_id: String,
@@ -116,6 +165,8 @@ pub struct Place {
     pub catalog: Option<String>,
     /// Bytes that it has room for.
     pub free_bytes: u64,
+    /// Most bytes of objects that it sends and receives per second; `None`: it has no limit.
+    pub rate_bytes_per_s: Option<u64>,
 }
 
 /// An object that is set aside.
@@ -156,19 +207,19 @@ pub(crate) enum Given {
     Away(Error),
 }
 
-/// Copies an object of a site, by a function that copies and hashes bytes and returns their digest.
+/// Copies an object that was opened at a site, by a function that copies and hashes bytes and returns their digest.
 ///
 /// # Errors
 /// What the function says where it was not reading that failed.
 fn give(
-    from: &dyn Holding,
+    site: &str,
+    opened: Result<Option<Box<dyn Read + '_>>>,
     digest: Digest,
     copy: &mut dyn FnMut(&mut dyn Read) -> io::Result<Digest>,
 ) -> io::Result<Given> {
-    let site = from.name();
     let damaged =
         |what: &str| Ok(Given::Damaged(Error::Conflict(format!("the copy at the site `{site}` is {what}"))));
-    let mut bytes = match from.open(digest) {
+    let mut bytes = match opened {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return damaged("missing"),
         Err(error) => return Ok(Given::Away(error)),
@@ -194,7 +245,7 @@ fn give(
 /// The batch cannot be written.
 pub(crate) fn add_copy(to: &mut dyn Arrivals, from: &dyn Holding, digest: Digest) -> io::Result<Given> {
     let mut has_begun = false;
-    let given = give(from, digest, &mut |bytes| {
+    let given = give(from.name(), from.open_to_copy(digest), digest, &mut |bytes| {
         has_begun = true;
         to.add(bytes).map(|(found, _)| found)
     })?;
@@ -211,7 +262,7 @@ pub(crate) fn add_copy(to: &mut dyn Arrivals, from: &dyn Holding, digest: Digest
 pub(crate) fn get(from: &dyn Holding, digest: Digest, target: &Path, is_executable: bool) -> Result<Given> {
     let part = beside(target);
     let mode = if is_executable { 0o777 } else { 0o666 };
-    let written = give(from, digest, &mut |bytes| {
+    let written = give(from.name(), from.open(digest), digest, &mut |bytes| {
         let mut to = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&part)?;
         copy(bytes, &mut to).map(|(found, _)| found)
     });

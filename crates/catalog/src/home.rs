@@ -15,7 +15,7 @@ use crate::holding::{Condition, Holding};
 use crate::key::Key;
 use crate::parts::{Access, Known};
 use crate::put::end;
-use crate::reading::{Holder, Readable};
+use crate::reading::{Holder, Readable, turn_of};
 use crate::sealed::File;
 use crate::sets::check_path;
 use crate::sites::ReplicaState;
@@ -26,6 +26,7 @@ use eyas_storage::{
     Put, Stat, Status,
 };
 use eyas_text::shown;
+use std::collections::HashMap;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -95,7 +96,10 @@ impl DataHome {
                 )));
             }
             let mut readable = catalog.readable(caller, &place.key.parse()?, &place.path)?;
-            readable.holders.sort_by_key(|holder| !self.is_near(holder));
+            readable.holders.sort_by_key(|holder| {
+                let is_near = self.is_near(holder);
+                (!is_near, if is_near { 0 } else { turn_of(&holder.name) })
+            });
             Ok((known.clone(), readable))
         })
     }
@@ -483,6 +487,8 @@ impl Pump {
             }
         }
         if Digest(*hasher.finalize().as_bytes()) == digest && self.sent_bytes == size_bytes {
+            // Where another site began, it counts what it gave as well.
+            reached.note_reads(&HashMap::from([(digest, size_bytes)]));
             return Brought::Whole;
         }
         match is_first {

@@ -8,11 +8,14 @@ use crate::error::{Error, Result};
 use crate::folder::{BATCH_BYTES, BATCH_FILES};
 use crate::holding::{Aside, Condition, Given, Holding, add_copy};
 use crate::sites::{Needed, Replica, ReplicaState, Site, SiteState};
+use crate::spare::room_of;
 use eyas_core::replication::verification::{self, Verified};
 use eyas_core::replication::{self, Copy, Short, SiteNo};
 use eyas_data::Digest;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::mpsc;
+use std::thread;
 
 /// What a look at all copies of a site found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
@@ -82,7 +85,7 @@ const TRAILS_OPEN: i64 = 50;
 /// How often a repair is planned where copies could not be made.
 const ROUNDS_MAX: usize = 3;
 /// A site that names no limit may keep this much.
-const NO_LIMIT: u64 = 1 << 60;
+pub(crate) const NO_LIMIT: u64 = 1 << 60;
 
 impl Catalog {
     /// Reads every copy at a site through and notes what it finds. `progress` is called with the bytes that are done.
@@ -155,7 +158,7 @@ impl Catalog {
     ) -> Result<Audit> {
         let site = holding.name();
         let mut audit = Audit { site: site.into(), ..Audit::default() };
-        let mut good = vec![];
+        let (mut good, mut lost) = (vec![], vec![]);
         let mut replicas = replicas.to_vec();
         // The largest are begun first, so that no reader has one left when the others have ended.
         replicas.sort_by_key(|replica| Reverse(replica.size_bytes));
@@ -175,8 +178,11 @@ impl Catalog {
                         good.push(replica.digest);
                     }
                 }
-                // What is on its way, or to be dropped, need not be there.
-                _ if matches!(replica.state, ReplicaState::Creating | ReplicaState::Deleting) => {}
+                // What is to be dropped need not be there. What comes is written over what is there.
+                _ if replica.state == ReplicaState::Deleting => {}
+                Condition::Bad if replica.state == ReplicaState::Creating => {}
+                // It was on its way, or still is: then whoever puts it notes it again.
+                Condition::Missing if replica.state == ReplicaState::Creating => lost.push(replica.digest),
                 Condition::Bad => audit.bad.push(replica.digest),
                 Condition::Missing => audit.missing.push(replica.digest),
             }
@@ -188,6 +194,7 @@ impl Catalog {
         self.note_replicas(site, &good, ReplicaState::Ready, now_ms)?;
         self.note_replicas(site, &audit.bad, ReplicaState::Bad, now_ms)?;
         self.forget_replicas(site, &audit.missing)?;
+        self.forget_replicas(site, &lost)?;
         Ok(audit)
     }
 
@@ -222,10 +229,9 @@ impl Catalog {
         }
         // The room is beside what a site was found to have.
         for site in self.sites()? {
-            reached.entry(site.name).and_modify(|reached| {
-                let room = site.size_bytes.saturating_add(reached.holding.place().free_bytes);
-                reached.keep_bytes = site.keep_bytes.unwrap_or(NO_LIMIT).min(room);
-            });
+            if let Some(reached) = reached.get_mut(&site.name) {
+                reached.keep_bytes = room_of(&site, &*reached.holding);
+            }
         }
         // What turns out to be damaged, full or away changes what can be done, so it is planned again.
         for _ in 0..ROUNDS_MAX {
@@ -295,43 +301,66 @@ impl Catalog {
             .collect();
         let plan = replication::plan(&views, &wanted);
         repair.short.clear();
+        let mut without_room = vec![];
         for (object, n_missing, reason) in plan.short {
             let object = &objects[object];
+            if reason == Short::NoRoom {
+                without_room.push(object);
+            }
             let (key, path) = (object.key.clone(), object.path.clone());
             repair.short.push(ShortFile { key, path, n_missing, reason });
         }
-        let mut n_not_made = 0;
-        for mut copies in in_batches(plan.copies, &objects) {
-            let n_planned = copies.len() as u64;
+        let n_planned = plan.copies.len() as u64;
+        let away = &mut repair.away;
+        let made = self.carry_out(plan.copies, &objects, &sites, reached, away, now_ms, progress)?;
+        repair.n_copies += made.len() as u64;
+        repair.copied_bytes += made.iter().map(|copy| objects[copy.object].size_bytes).sum::<u64>();
+        let mut n_not_made = n_planned - made.len() as u64;
+        // What is asked for comes before what is spare: then it is planned again.
+        if !without_room.is_empty() && self.make_way_for(&without_room, reached, now_ms, away)? > 0 {
+            n_not_made += 1;
+        }
+        Ok(n_not_made)
+    }
+
+    /// Makes planned copies; returns those that were made. Sites that cannot be reached any more are taken out, with the reason in `away`.
+    pub(crate) fn carry_out(
+        &self,
+        copies: Vec<Copy>,
+        objects: &[Needed],
+        sites: &[Site],
+        reached: &mut BTreeMap<String, Reached>,
+        away: &mut Vec<(String, String)>,
+        now_ms: i64,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Vec<Copy>> {
+        let (mut all, copies) = self.fetch_all(copies, objects, sites, reached, now_ms, progress)?;
+        for mut copies in in_batches(copies, objects) {
             let to = &sites[copies[0].to].name;
             // A site that went away or is full meanwhile is not asked again.
             let takes = reached.get(to).is_some_and(|site| site.keep_bytes > 0);
             copies.retain(|copy| takes && reached.contains_key(&sites[copy.from].name));
             if copies.is_empty() {
-                n_not_made += n_planned;
                 continue;
             }
-            let (made, away) = match self.make_copies(&copies, &objects, &sites, reached, now_ms) {
-                Ok(Made { copies, away }) => (copies, away),
+            let made = match self.make_copies(&copies, objects, sites, reached, now_ms) {
+                Ok(made) => made,
                 // It may still be read, and is not written to again in this repair.
                 Err(error) if !error.is_of_database() => {
-                    repair.away.push((to.clone(), error.reason()));
+                    away.push((to.clone(), error.reason()));
                     reached.entry(to.clone()).and_modify(|site| site.keep_bytes = 0);
-                    (vec![], BTreeMap::new())
+                    continue;
                 }
                 Err(error) => return Err(error),
             };
-            let bytes: u64 = made.iter().map(|copy| objects[copy.object].size_bytes).sum();
-            repair.n_copies += made.len() as u64;
-            repair.copied_bytes += bytes;
-            n_not_made += n_planned - made.len() as u64;
-            progress(bytes);
-            for (site, error) in away {
+            progress(made.copies.iter().map(|copy| objects[copy.object].size_bytes).sum());
+            for (site, error) in made.away {
                 reached.remove(&sites[site].name);
-                repair.away.push((sites[site].name.clone(), error.reason()));
+                away.push((sites[site].name.clone(), error.reason()));
             }
+            all.extend(made.copies);
         }
-        Ok(n_not_made)
+        Ok(all)
     }
 }
 
@@ -358,10 +387,10 @@ fn in_batches(mut copies: Vec<Copy>, objects: &[Needed]) -> Vec<Vec<Copy>> {
 }
 
 /// A site that a repair has reached.
-struct Reached {
-    holding: Box<dyn Holding>,
+pub(crate) struct Reached {
+    pub(crate) holding: Box<dyn Holding>,
     /// Most bytes that it can keep, by the catalog's limit, its own and its disk's; 0: it could not be written to.
-    keep_bytes: u64,
+    pub(crate) keep_bytes: u64,
 }
 
 /// Copies that were made at a site.
@@ -372,6 +401,118 @@ struct Made {
 }
 
 impl Catalog {
+    /// Has stores fetch copies from each other, all of them at the same time. Returns the copies that were made, and those that have to
+    /// be made in another way: a site is a folder, waits at a hub, or is not reached from the other one.
+    fn fetch_all(
+        &self,
+        copies: Vec<Copy>,
+        objects: &[Needed],
+        sites: &[Site],
+        reached: &BTreeMap<String, Reached>,
+        now_ms: i64,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(Vec<Copy>, Vec<Copy>)> {
+        let mut to_fetch: BTreeMap<SiteNo, Vec<Vec<Copy>>> = BTreeMap::new();
+        let mut others = vec![];
+        for batch in in_batches(copies, objects) {
+            let is_store = |site: SiteNo| sites[site].is_store && reached.contains_key(&sites[site].name);
+            let (fetched, rest): (Vec<Copy>, Vec<Copy>) =
+                batch.into_iter().partition(|copy| is_store(copy.from) && is_store(copy.to));
+            others.extend(rest);
+            if let Some(copy) = fetched.first() {
+                to_fetch.entry(copy.to).or_default().push(fetched);
+            }
+        }
+        let (made, all_made) = mpsc::channel();
+        let fetched: Vec<Result<(Vec<Copy>, Vec<Copy>)>> = thread::scope(|scope| {
+            let fetch = |batches: Vec<Vec<Copy>>| {
+                let made = made.clone();
+                scope.spawn(move || self.fetch_at(batches, objects, sites, reached, now_ms, &made))
+            };
+            let fetching: Vec<_> = to_fetch.into_values().map(fetch).collect();
+            drop(made);
+            all_made.iter().for_each(|n_bytes| progress(n_bytes));
+            fetching.into_iter().map(|fetched| fetched.join().expect("a fetch does not panic")).collect()
+        });
+        let mut all: Vec<Copy> = vec![];
+        for fetched in fetched {
+            let (copies, rest) = fetched?;
+            all.extend(copies);
+            others.extend(rest);
+        }
+        Ok((all, others))
+    }
+
+    /// Has one store fetch batches of copies. Returns those that were made, and those that have to be made in another way.
+    fn fetch_at(
+        &self,
+        batches: Vec<Vec<Copy>>,
+        objects: &[Needed],
+        sites: &[Site],
+        reached: &BTreeMap<String, Reached>,
+        now_ms: i64,
+        made_bytes: &mpsc::Sender<u64>,
+    ) -> Result<(Vec<Copy>, Vec<Copy>)> {
+        let (mut made, mut others) = (vec![], vec![]);
+        // Stores that this one does not reach, so that it tries once.
+        let mut cut_off = BTreeSet::new();
+        for batch in batches {
+            let mut by_source: BTreeMap<SiteNo, Vec<Copy>> = BTreeMap::new();
+            for copy in batch {
+                by_source.entry(copy.from).or_default().push(copy);
+            }
+            for (from, copies) in by_source {
+                if cut_off.contains(&from) {
+                    others.extend(copies);
+                    continue;
+                }
+                let (to, from_site) = (&reached[&sites[copies[0].to].name], &reached[&sites[from].name]);
+                let (to, from_site) = (&*to.holding, &*from_site.holding);
+                let digests: Vec<Digest> = copies.iter().map(|copy| objects[copy.object].digest).collect();
+                let mut conditions = vec![None; copies.len()];
+                self.expect(to.name(), &digests, now_ms)?;
+                let fetched = from_site.permit(&digests).and_then(|permit| match permit {
+                    Some(permit) => {
+                        to.fetch(&permit, &digests, &mut |n, condition| conditions[n] = Some(condition))
+                    }
+                    None => Ok(false),
+                });
+                match fetched {
+                    Ok(true) => {}
+                    Err(error) if error.is_of_database() => return Err(error),
+                    // What that store said before is not kept there for sure, and it is asked in the other way.
+                    Ok(false) | Err(_) => {
+                        cut_off.insert(from);
+                        conditions.fill(None);
+                    }
+                }
+                let (mut good, mut doubted) = (vec![], vec![]);
+                for ((copy, digest), condition) in copies.into_iter().zip(digests).zip(conditions) {
+                    match condition {
+                        Some(Condition::Good) => {
+                            good.push(digest);
+                            let _ = made_bytes.send(objects[copy.object].size_bytes);
+                            made.push(copy);
+                        }
+                        // What one store says of another one's copy, the other one says itself.
+                        Some(Condition::Bad | Condition::Missing) => {
+                            doubted.push(digest);
+                            others.push(copy);
+                        }
+                        None => others.push(copy),
+                    }
+                }
+                good.sort_unstable();
+                self.note_replicas(to.name(), &good, ReplicaState::Ready, now_ms)?;
+                match self.read_through(from_site, &doubted, now_ms) {
+                    Err(error) if error.is_of_database() => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        Ok((made, others))
+    }
+
     /// Makes copies at one site. A source that turns out to be damaged is noted as bad.
     ///
     /// # Errors
@@ -415,11 +556,16 @@ impl Catalog {
     /// Drops from a site what nobody needs; returns how many objects those were.
     fn drop_unneeded(&self, from: &dyn Holding) -> Result<u64> {
         let unneeded = self.take_unneeded(from.name())?;
-        from.set_aside(&unneeded)?;
+        let needed = self.remove_unneeded(from, &unneeded)?;
+        Ok((unneeded.len() - needed.len()) as u64)
+    }
+
+    /// Removes objects at a site that are marked as deleting; returns those that were needed again, and stay.
+    pub(crate) fn remove_unneeded(&self, from: &dyn Holding, marked: &[Digest]) -> Result<HashSet<Digest>> {
+        from.set_aside(marked)?;
         self.settle_aside(from)?;
         // What was not there at all is forgotten, too.
-        let needed = self.forget_unneeded(from.name(), &unneeded)?;
-        Ok((unneeded.len() - needed.len()) as u64)
+        self.forget_unneeded(from.name(), marked)
     }
 
     /// Removes what a site has set aside, and puts back what somebody has begun to need since it was found to be unneeded.

@@ -9,7 +9,7 @@ use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::holding::Holding;
 use crate::key::Key;
-use crate::reading::{Holder, Readable};
+use crate::reading::{Holder, Readable, turn_of};
 use crate::sealed::File;
 use crate::sites::{ReplicaState, Site};
 use eyas_data::Groups;
@@ -86,9 +86,13 @@ impl Known {
         now_ms: fn() -> i64,
     ) -> Result<PartReader> {
         let mut readable = self.access.catalog.readable(&self.access.caller, key, path)?;
-        readable.holders.sort_by_key(|holder| holder.host().is_some_and(|host| !is_near(host)));
+        readable.holders.sort_by_key(|holder| {
+            let is_far = holder.host().is_some_and(|host| !is_near(host));
+            (is_far, if is_far { turn_of(&holder.name) } else { 0 })
+        });
         let (key, groups) = (key.clone(), Mutex::new(None));
-        Ok(PartReader { known: self.clone(), key, readable, groups, now_ms })
+        let (read, whole_at) = (Mutex::default(), Mutex::default());
+        Ok(PartReader { known: self.clone(), key, readable, groups, now_ms, read, whole_at })
     }
 }
 
@@ -99,9 +103,47 @@ pub struct PartReader {
     readable: Readable,
     groups: Mutex<Option<Arc<Groups>>>,
     now_ms: fn() -> i64,
+    /// Bytes that each site gave and was not told of yet.
+    read: Mutex<HashMap<String, u64>>,
+    /// The site whose file the kernel reads by itself.
+    whole_at: Mutex<Option<String>>,
+}
+
+impl Drop for PartReader {
+    fn drop(&mut self) {
+        self.note_reads();
+    }
 }
 
 impl PartReader {
+    /// Tells the sites what was read of the file: whenever somebody has closed it, and in the end.
+    pub fn note_reads(&self) {
+        let read = std::mem::take(&mut *self.read.lock().unwrap_or_else(PoisonError::into_inner));
+        for (site, n_bytes) in read {
+            if let Ok(reached) = self.known.reach(&site) {
+                reached.note_reads(&HashMap::from([(self.readable.file.digest, n_bytes)]));
+            }
+        }
+    }
+
+    /// Counts the file as read through: the kernel reads it by itself, and nobody knows how much of it.
+    pub fn count_whole(&self) {
+        let site = self.whole_at.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(site) = site {
+            self.count(&site, self.readable.file.size_bytes);
+        }
+    }
+
+    fn count(&self, site: &str, n_bytes: u64) {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        match read.get_mut(site) {
+            Some(sum) => *sum += n_bytes,
+            None => {
+                read.insert(site.to_owned(), n_bytes);
+            }
+        }
+    }
+
     pub fn file(&self) -> &File {
         &self.readable.file
     }
@@ -116,7 +158,7 @@ impl PartReader {
         if bytes.is_empty() {
             return Ok(vec![]);
         }
-        self.ask_each("the part", |from| {
+        self.ask_each("the part", bytes.end - bytes.start, |from| {
             let Some(part) = from.read_at(self.readable.file.digest, bytes.clone())? else { return Ok(None) };
             let is_good = wanted.clone().all(|n| {
                 let Range { start, end } = groups.range(n);
@@ -133,7 +175,11 @@ impl PartReader {
         let File { digest, .. } = self.readable.file;
         self.readable.holders.iter().filter(|holder| !holder.is_store).find_map(|holder| {
             let file = self.known.reach(&holder.name).and_then(|reached| reached.file(digest)).ok()??;
-            self.is_whole(&file).then_some(file)
+            let is_whole = self.is_whole(&file);
+            if is_whole {
+                *self.whole_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(holder.name.clone());
+            }
+            is_whole.then_some(file)
         })
     }
 
@@ -153,7 +199,7 @@ impl PartReader {
         let groups = match Groups::check(digest, size_bytes, vec![]) {
             // A file of one group needs no values.
             Some(groups) => groups,
-            None => self.ask_each("the file", |from| {
+            None => self.ask_each("the file", 0, |from| {
                 let values = from.groups(digest, size_bytes)?;
                 Ok(values.and_then(|values| Groups::check(digest, size_bytes, values)))
             })?,
@@ -172,13 +218,21 @@ impl PartReader {
         }
     }
 
-    /// What the first site gives of which something good comes; one that gives nothing has no good copy.
-    fn ask_each<T>(&self, what: &str, ask: impl Fn(&dyn Holding) -> Result<Option<T>>) -> Result<T> {
+    /// What the first site gives of which something good comes; one that gives nothing has no good copy. `n_bytes` count as read there.
+    fn ask_each<T>(
+        &self,
+        what: &str,
+        n_bytes: u64,
+        ask: impl Fn(&dyn Holding) -> Result<Option<T>>,
+    ) -> Result<T> {
         let mut last = None;
         for Holder { name: site, .. } in &self.readable.holders {
             let answer = self.known.reach(site).and_then(|reached| ask(&*reached));
             match answer {
-                Ok(Some(good)) => return Ok(good),
+                Ok(Some(good)) => {
+                    self.count(site, n_bytes);
+                    return Ok(good);
+                }
                 Ok(None) => {
                     self.require_there()?;
                     let why = format!(

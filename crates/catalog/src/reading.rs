@@ -18,7 +18,9 @@ use eyas_data::Digest;
 use eyas_text::{shown, shown_path};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
+use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// A version that a caller reads.
 pub struct Reader<'a> {
@@ -32,6 +34,8 @@ pub struct Reader<'a> {
     reached: BTreeMap<String, std::result::Result<Box<dyn Holding>, Error>>,
     /// Those of them that are on this machine.
     near: BTreeSet<String>,
+    /// Bytes that each site gave of each object.
+    read: Mutex<BTreeMap<String, HashMap<Digest, u64>>>,
 }
 
 /// What was copied from sites.
@@ -54,6 +58,13 @@ pub fn host_of(address: &str) -> &str {
         return host;
     }
     address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']'])
+}
+
+/// The place of a site among those on other machines, in the order in which this process asks them. Each process has an order of its
+/// own, so that readers spread over all copies.
+pub(crate) fn turn_of(site: &str) -> u64 {
+    static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    SEED.hash_one(site)
 }
 
 /// A site with a copy.
@@ -179,12 +190,14 @@ impl Catalog {
                 reached.insert(site.clone(), self.holding(site));
             }
         }
-        Ok(Reader { catalog: self, key: key.clone(), now_ms, files, holders, reached, near: BTreeSet::new() })
+        let (near, read) = (BTreeSet::new(), Mutex::default());
+        Ok(Reader { catalog: self, key: key.clone(), now_ms, files, holders, reached, near, read })
     }
 }
 
 impl Reader<'_> {
-    /// Has copies on this machine read before others: those in folders, and those of stores on hosts that `is_near` knows.
+    /// Has copies on this machine read before others: those in folders, and those of stores on hosts that `is_near` knows. The others are
+    /// asked in an order of this process's own.
     ///
     /// # Errors
     /// The catalog cannot be read.
@@ -197,7 +210,10 @@ impl Reader<'_> {
         });
         self.near = sites.filter(|site| site.host().is_none_or(is_near)).map(|site| site.name).collect();
         for sites in self.holders.values_mut() {
-            sites.sort_by_key(|site| !self.near.contains(site));
+            sites.sort_by_key(|site| {
+                let is_near = self.near.contains(site);
+                (!is_near, if is_near { 0 } else { turn_of(site) })
+            });
         }
         Ok(self)
     }
@@ -233,7 +249,11 @@ impl Reader<'_> {
                 }
             };
             match holding::get(&**from, file.digest, target, file.is_executable)? {
-                Given::Whole => return Ok(site),
+                Given::Whole => {
+                    let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+                    *read.entry(site.clone()).or_default().entry(file.digest).or_default() += file.size_bytes;
+                    return Ok(site);
+                }
                 Given::Away(error) => last = Some(error),
                 Given::Damaged(error) => {
                     self.catalog.note_replicas(site, &[file.digest], ReplicaState::Bad, self.now_ms)?;
@@ -276,6 +296,18 @@ impl Reader<'_> {
             }
         }
         Ok(got)
+    }
+}
+
+/// Sites are told what was read when the reader has ended.
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        let read = self.read.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (site, read) in std::mem::take(read) {
+            if let Some(Ok(from)) = self.reached.get(&site) {
+                from.note_reads(&read);
+            }
+        }
     }
 }
 

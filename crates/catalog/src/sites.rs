@@ -161,10 +161,34 @@ pub(crate) struct Needed {
     pub(crate) path: String,
 }
 
+fn has_spares(n_copies: &str) -> String {
+    format!("{n_copies} > 1 AND {n_copies} > max(s.copies)")
+}
+
 impl Catalog {
     /// The objects that committed versions need and that have fewer good copies than they should, where copies at the sites
     /// `counting` count. The database looks for them, as nearly all objects of a large catalog have what they need.
     pub(crate) fn short_of_copies(&self, counting: &[&str]) -> Result<Vec<Needed>> {
+        self.needed_where(counting, |n_copies| format!("{n_copies} < max(s.copies)"))
+    }
+
+    /// The objects that committed versions need and that have fewer or more good copies at these sites than they should.
+    pub(crate) fn with_other_copies(&self, counting: &[&str]) -> Result<Vec<Needed>> {
+        let condition = |n_copies: &str| format!("{n_copies} < max(s.copies) OR {}", has_spares(n_copies));
+        self.needed_where(counting, condition)
+    }
+
+    /// The objects that committed versions need and that have more good copies at these sites than they should, and those of which
+    /// readers took something lately.
+    pub(crate) fn with_spares_or_readings(&self, counting: &[String]) -> Result<Vec<Needed>> {
+        let counting: Vec<&str> = counting.iter().map(String::as_str).collect();
+        let was_read = "EXISTS (SELECT 1 FROM reading g WHERE g.object_id = o.id)";
+        self.needed_where(&counting, |n_copies| format!("{} OR {was_read}", has_spares(n_copies)))
+    }
+
+    /// The objects that committed versions need and for which a condition holds. It is made of an expression for the number of good
+    /// copies at the sites `counting`.
+    fn needed_where(&self, counting: &[&str], condition: impl Fn(&str) -> String) -> Result<Vec<Needed>> {
         let db = &mut **self.db();
         let n_copies = match counting.len() {
             0 => "0".to_owned(),
@@ -181,7 +205,8 @@ impl Catalog {
             "SELECT o.id, o.digest, o.size_bytes, max(s.copies), min(s.label), min(f.path) FROM file f \
              JOIN version v ON v.id = f.version_id AND v.state = 'committed' \
              JOIN data_set s ON s.id = v.set_id JOIN object o ON o.id = f.object_id \
-             GROUP BY o.id, o.digest, o.size_bytes HAVING {n_copies} < max(s.copies) ORDER BY o.id"
+             GROUP BY o.id, o.digest, o.size_bytes HAVING {} ORDER BY o.id",
+            condition(&n_copies)
         );
         let counting: Vec<Value> = counting.iter().map(|name| (*name).into()).collect();
         let mut short = vec![];
@@ -477,8 +502,8 @@ impl Catalog {
     pub(crate) fn needed_again(&self, site: &str) -> Result<Vec<Replica>> {
         let db = &mut **self.db();
         let site = site_id(db, site)?;
-        let sql = "SELECT o.digest, o.size_bytes, 'bad', r.verified_ms FROM replica r JOIN object o ON o.id = r.object_id \
-                   WHERE r.site_id = ?1 AND r.state IN ('deleting', 'creating') \
+        let sql = "SELECT o.digest, o.size_bytes, CASE r.state WHEN 'deleting' THEN 'bad' ELSE r.state END, r.verified_ms \
+                   FROM replica r JOIN object o ON o.id = r.object_id WHERE r.site_id = ?1 AND r.state IN ('deleting', 'creating') \
                    AND EXISTS (SELECT 1 FROM file f WHERE f.object_id = r.object_id) ORDER BY o.digest";
         db.query(sql, values![site])?.iter().map(Replica::of).collect()
     }

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::query::sql::Values;
 use crate::sets::Entry;
 use crate::sites::{Site, SiteState};
+use crate::spare::SpareSet;
 use crate::values;
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,6 +17,8 @@ pub struct Standing {
     pub sites: Vec<SiteStanding>,
     /// What has fewer good copies at sites that answer than it should, by key.
     pub short: Vec<ShortSet>,
+    /// What has more good copies at sites that answer than it asks for, by key.
+    pub spare: Vec<SpareSet>,
 }
 
 /// A site as it is now.
@@ -87,9 +90,14 @@ impl Catalog {
         let answering = sites.iter().filter(|s| s.site.state == SiteState::Up && s.away.is_none());
         let counting: Vec<&str> = answering.map(|s| &*s.site.name).collect();
         let mut short: BTreeMap<String, ShortSet> = BTreeMap::new();
-        for object in self.short_of_copies(&counting)? {
+        let mut spare: BTreeMap<String, SpareSet> = BTreeMap::new();
+        for object in self.with_other_copies(&counting)? {
             let is_there = |name: &&String| counting.contains(&name.as_str());
             let n_good = object.ready.iter().filter(is_there).count() as u64;
+            if n_good > u64::from(object.copies) {
+                SpareSet::count(&mut spare, &object, n_good);
+                continue;
+            }
             let set = short.entry(object.key.clone()).or_insert_with(|| ShortSet {
                 key: object.key,
                 n_files: 0,
@@ -105,7 +113,8 @@ impl Catalog {
                 .any(|name| sites.iter().any(|site| site.site.name == *name && site.away.is_none()));
             set.n_without += u64::from(!can_be_read);
         }
-        Ok(Standing { sites, short: short.into_values().collect() })
+        let (short, spare) = (short.into_values().collect(), spare.into_values().collect());
+        Ok(Standing { sites, short, spare })
     }
 
     fn replica_counts(&self, since_ms: i64) -> Result<HashMap<String, Counted>> {

@@ -4,7 +4,7 @@
 //! copy, of a removal or of an audit, come back with what they had, lose their objects or their whole folder, and bits of their copies
 //! flip. Meanwhile data sets are put and removed, sites are drained, and the clock is set a year forwards or back. What is checked:
 //!
-//! * at each removal: no good copy of a file that a committed data set needs is removed;
+//! * at each removal of a good copy of a file that a committed data set needs: as many other good ones as it asks for are left;
 //! * after each put: what was committed can be found, and what was not cannot;
 //! * at the end, when nothing fails any more: each committed file of which any site had a good copy left can be read with its bytes,
 //!   and has as many good copies as it should, as far as there are sites.
@@ -13,11 +13,12 @@
 mod sites;
 
 use eyas_catalog::{Caller, Catalog, Joining, Key, NewSite, Put, SiteState, put};
+use eyas_core::replication::spare::Goals;
 use eyas_core::replication::verification::Pace;
 use eyas_core::rng::Rng;
 use eyas_data::Digest;
 use sites::{Site, World};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 const DAY_MS: i64 = 86_400_000;
@@ -107,7 +108,7 @@ impl<'a> Life<'a> {
 
     fn step(&mut self) -> Result<(), String> {
         let site = self.name();
-        match self.rng.below(22) {
+        match self.rng.below(25) {
             0..=4 => self.put(&site)?,
             5 => self.remove_a_set(),
             6..=9 => self.repair(),
@@ -160,6 +161,7 @@ impl<'a> Life<'a> {
                     self.say("which replaces it");
                 }
             }
+            22..=24 => self.spare(),
             20 => {
                 let state = if self.rng.below(2) == 0 { SiteState::Draining } else { SiteState::Up };
                 self.catalog.set_site_state(&alice(), &site, state, self.now_ms).unwrap();
@@ -225,13 +227,48 @@ impl<'a> Life<'a> {
     }
 
     fn note_needed(&self) {
-        let files = self.sets.values().flat_map(|(files, _)| files.values());
-        self.world.disks().needed = files.map(|bytes| Digest::of(bytes)).collect();
+        let digests = |(files, copies): &(BTreeMap<String, Vec<u8>>, u32)| {
+            files.values().map(|bytes| (Digest::of(bytes), *copies)).collect::<Vec<_>>()
+        };
+        let files = self.sets.values().flat_map(digests);
+        let mut needed = HashMap::new();
+        for (digest, copies) in files {
+            let most: &mut u32 = needed.entry(digest).or_default();
+            *most = copies.max(*most);
+        }
+        self.world.disks().needed = needed;
     }
 
     fn repair(&mut self) {
         let repaired = self.catalog.repair(self.now_ms, &mut |_| {});
         self.say(format!("repair: {repaired:?}"));
+    }
+
+    /// Somebody reads some files much, and spare copies are looked after.
+    fn spare(&mut self) {
+        {
+            let mut disks = self.world.disks();
+            let mut needed: Vec<Digest> = disks.needed.keys().copied().collect();
+            needed.sort_unstable();
+            for digest in needed {
+                if self.rng.below(3) == 0 {
+                    let n_bytes = 700 * self.rng.below(40);
+                    let holder = disks.sites.values_mut().find(|site| site.objects.contains_key(&digest));
+                    if let Some(site) = holder {
+                        site.read.insert(digest, n_bytes);
+                    }
+                }
+            }
+        }
+        let goals = Goals {
+            free_part: 0.1,
+            reads_per_copy: 2.0,
+            spare_bytes_max: 1000 * self.rng.below(10),
+            copies_max: 4,
+            made_bytes_max: u64::MAX,
+        };
+        let spared = self.catalog.spare(&goals, DAY_MS as u64, self.now_ms);
+        self.say(format!("spare copies: {spared:?}"));
     }
 
     /// Nothing fails any more, and everything has to be made good that can be.
@@ -251,7 +288,7 @@ impl<'a> Life<'a> {
         }
         let had: Vec<Digest> = {
             let disks = self.world.disks();
-            disks.needed.iter().copied().filter(|digest| disks.n_good(digest) > 0).collect()
+            disks.needed.keys().copied().filter(|digest| disks.n_good(digest) > 0).collect()
         };
         for name in &names {
             let audited = self.catalog.audit(name, self.now_ms, &mut |_| {});
@@ -329,7 +366,7 @@ fn what_was_to_be_dropped_and_is_needed_again_is_kept() {
             assert_eq!(life.catalog.take_unneeded("s0").unwrap(), [Digest::of(b"bytes")]);
         }
     }
-    life.world.disks().needed = [Digest::of(b"bytes")].into();
+    life.world.disks().needed = [(Digest::of(b"bytes"), 2)].into();
     life.world.disks().sites.get_mut("s1").unwrap().objects.clear();
     life.catalog.audit("s1", life.now_ms, &mut |_| {}).unwrap();
     let repair = life.catalog.repair(life.now_ms, &mut |_| {}).unwrap();

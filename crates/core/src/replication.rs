@@ -15,6 +15,7 @@
 //! to be dropped.
 
 pub mod nearness;
+pub mod spare;
 pub mod verification;
 
 use std::collections::BTreeMap;

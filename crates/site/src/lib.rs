@@ -12,6 +12,18 @@
 //!                                  ← Tell::Done
 //! ```
 //!
+//! Stores also fetch objects from each other, when the catalog's side says so:
+//!
+//! ```text
+//! catalog's side              store that has them          store that gets them
+//! Ask::Permit(digests)      →
+//!                           ← Tell::Permit(key)
+//! Ask::Fetch(address, key)  →                              →
+//!                                                        ← TLS with that key, Ask::Copy, …
+//!                             pieces                     →
+//!                           ←                            ← Tell::Found, once all are on its disk
+//! ```
+//!
 //! * [`Store`]: the side that has the folder.
 //! * [`Remote`]: the side of the catalog; it is an `eyas_catalog::Holding`.
 //! * [`Hub`]: where the two meet when the store cannot be reached.
@@ -20,13 +32,15 @@
 //! hashes what arrives and compares it with what the sender hashed. While a store works on a request it says so every few seconds,
 //! so that a store that hangs is known from one that reads a large object.
 //!
-//! Invariants: a batch whose connection breaks leaves nothing. Nothing in a message names a path: objects are named by digests and
+//! Invariants: a batch whose connection breaks leaves nothing. A permit's key reads the objects for which it was made, and does nothing else. Nothing in a message names a path: objects are named by digests and
 //! seals by keys. What a program made has paths below a folder, and the catalog's side takes no other ones.
 //!
 //! Not here: which copies are made (`eyas_core::replication`), and who may read a data set (`eyas_catalog`).
 
+mod fetching;
 mod hub;
 mod pace;
+mod permits;
 mod programs;
 mod protocol;
 mod remote;

@@ -65,6 +65,18 @@ pub(crate) enum Ask {
     Run(Bytes),
     /// Whoever waits for the program is there.
     Alive,
+    /// The bytes of an object, for a copy: it does not count as read.
+    Copy(Digest),
+    /// How much was read of which objects since the last time?
+    Reads,
+    /// A key with which another store may copy these objects.
+    Permit(Vec<Digest>),
+    /// Copy objects from the store at this address, with the key of a permit.
+    Fetch {
+        address: String,
+        key: Bytes,
+        digests: Vec<Digest>,
+    },
 }
 
 /// From the store.
@@ -106,6 +118,9 @@ pub(crate) enum Tell {
         path: String,
         is_executable: bool,
     },
+    /// Objects with the bytes that were read of them.
+    Reads(Vec<(Digest, u64)>),
+    Permit(Bytes),
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use crate::protocol::{Ask, BEAT, DIGESTS, PIECE_BYTES, QUEUED_BYTES, SILENCE_MAX, Tell};
 use bytes::Bytes;
 use eyas_catalog::{
-    Arrivals, Aside, Condition, Error, Holding, Key, Place, Reach, Result, Sealed, is_plain_path,
+    Arrivals, Aside, Condition, Error, Holding, Key, Permit, Place, Reach, Result, Sealed, is_plain_path,
 };
 use eyas_data::{Digest, n_groups};
 use eyas_net::{NetError, Writer};
@@ -103,7 +103,7 @@ impl Remote {
             name,
             address: join.address,
             keep_bytes: None,
-            place: Place { folder_id: String::new(), catalog: None, free_bytes: 0 },
+            place: Place::default(),
             route: Route { identity: join.identity, hub: join.through },
             idle: Mutex::default(),
         };
@@ -262,6 +262,26 @@ impl Remote {
         self.put_back(link);
         Ok(is_there)
     }
+
+    /// Asks for the bytes of an object; `None`: it is not there.
+    fn begin_object(&self, ask: &Ask) -> Result<Option<Box<dyn Read + '_>>> {
+        let mut link = self.link()?;
+        link.send(ask);
+        let (piece, is_over) = match link.next().map_err(|reason| self.away(reason))? {
+            Tell::Piece(piece) => (piece, false),
+            Tell::Done => (Bytes::new(), true),
+            Tell::Missing => {
+                self.put_back(link);
+                return Ok(None);
+            }
+            other => return Err(self.unexpected(other)),
+        };
+        let mut object = Object { site: self, link: Some(link), piece };
+        if is_over {
+            object.close();
+        }
+        Ok(Some(Box::new(object)))
+    }
 }
 
 impl Holding for Remote {
@@ -296,22 +316,58 @@ impl Holding for Remote {
     }
 
     fn open(&self, digest: Digest) -> Result<Option<Box<dyn Read + '_>>> {
-        let mut link = self.link()?;
-        link.send(&Ask::Read(digest));
-        let (piece, is_over) = match link.next().map_err(|reason| self.away(reason))? {
-            Tell::Piece(piece) => (piece, false),
-            Tell::Done => (Bytes::new(), true),
-            Tell::Missing => {
-                self.put_back(link);
-                return Ok(None);
-            }
-            other => return Err(self.unexpected(other)),
-        };
-        let mut object = Object { site: self, link: Some(link), piece };
-        if is_over {
-            object.close();
+        self.begin_object(&Ask::Read(digest))
+    }
+
+    fn open_to_copy(&self, digest: Digest) -> Result<Option<Box<dyn Read + '_>>> {
+        self.begin_object(&Ask::Copy(digest))
+    }
+
+    /// A store at a hub has no address at which others reach it.
+    fn permit(&self, digests: &[Digest]) -> Result<Option<Permit>> {
+        if self.route.hub.is_some() {
+            return Ok(None);
         }
-        Ok(Some(Box::new(object)))
+        let mut key = None;
+        let mut link = self.link()?;
+        link.send(&Ask::Permit(digests.to_vec()));
+        match link.next().map_err(|reason| self.away(reason))? {
+            Tell::Permit(given) => key = Some(given.to_vec()),
+            Tell::Failed(_) => {}
+            other => return Err(self.unexpected(other)),
+        }
+        self.put_back(link);
+        Ok(key.map(|key| Permit { address: self.address.clone(), key }))
+    }
+
+    fn fetch(
+        &self,
+        from: &Permit,
+        digests: &[Digest],
+        found: &mut dyn FnMut(usize, Condition),
+    ) -> Result<bool> {
+        let (address, key) = (from.address.clone(), Bytes::copy_from_slice(&from.key));
+        let ask = Ask::Fetch { address, key, digests: digests.to_vec() };
+        self.ask(&ask, &mut |tell| match tell {
+            Tell::Found(at, condition) if (at as usize) < digests.len() => {
+                found(at as usize, condition.into());
+                None
+            }
+            other => Some(other),
+        })?;
+        Ok(true)
+    }
+
+    fn take_reads(&self) -> Result<HashMap<Digest, u64>> {
+        let mut all = HashMap::new();
+        self.ask(&Ask::Reads, &mut |tell| match tell {
+            Tell::Reads(read) => {
+                all.extend(read);
+                None
+            }
+            other => Some(other),
+        })?;
+        Ok(all)
     }
 
     fn groups(&self, digest: Digest, size_bytes: u64) -> Result<Option<Vec<[u8; 32]>>> {

@@ -1,6 +1,7 @@
 //! The side that has the folder: it answers requests, each connection with a thread of its own.
 
 use crate::pace::Pace;
+use crate::permits::{May, Permits};
 use crate::programs::Programs;
 use crate::protocol::{Ask, BEAT, DIGESTS, PIECE_BYTES, QUEUED_BYTES, Tell};
 use bytes::Bytes;
@@ -8,11 +9,11 @@ use eyas_catalog::{Arrivals, Folder, Holding, Sealed};
 use eyas_data::Digest;
 use eyas_net::{Reader, Writer};
 use eyas_wire::identity::Identity;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
@@ -26,6 +27,8 @@ const CONNECTIONS_MAX: usize = 64;
 const STRANGERS_MAX: usize = 16;
 /// How long a connection may take nothing of what is sent to it, before its place is given to others.
 const DEAF_MAX: Duration = Duration::from_secs(600);
+/// Objects whose reading is counted until somebody asks.
+const COUNTED_MAX: usize = 100_000;
 /// Requests of a connection that wait for its thread.
 const WAITING: usize = 8;
 
@@ -42,7 +45,7 @@ pub struct StoreOptions {
 
 /// Serves the folder of a site.
 pub struct Store {
-    folder: Folder,
+    pub(crate) folder: Folder,
     options: StoreOptions,
     pace: Option<Pace>,
     pub(crate) programs: Option<Programs>,
@@ -51,6 +54,9 @@ pub struct Store {
     /// Bytes of objects that are on their way.
     arriving_bytes: AtomicU64,
     n_connections: AtomicUsize,
+    /// Bytes that were given of each object since somebody asked.
+    read: Mutex<HashMap<Digest, u64>>,
+    pub(crate) permits: Permits,
 }
 
 impl Store {
@@ -71,6 +77,8 @@ impl Store {
             held_bytes,
             arriving_bytes: AtomicU64::new(0),
             n_connections: AtomicUsize::new(0),
+            read: Mutex::default(),
+            permits: Permits::default(),
         })
     }
 
@@ -93,13 +101,19 @@ impl Store {
         listener: TcpListener,
         identity: &Identity,
     ) -> Result<(), eyas_net::NetError> {
-        let config = identity.server_config()?;
+        self.permits.serve_with(identity)?;
+        let config = identity.server_config_with(self.permits.keys.clone())?;
         let store = self;
         eyas_net::keep_door(listener, config, STRANGERS_MAX, move |_, _, reader, writer| {
             converse(store.clone(), reader, writer)
         })
         .await;
         Ok(())
+    }
+
+    /// Counts bytes of objects that are there now.
+    pub(crate) fn count_held(&self, n_bytes: u64) {
+        self.held_bytes.fetch_add(n_bytes, Ordering::Relaxed);
     }
 
     /// Takes room for bytes that arrive.
@@ -112,6 +126,25 @@ impl Store {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Counts bytes of an object that were given to a reader.
+    fn count_read(&self, digest: Digest, n_bytes: u64) {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if n_bytes > 0 && (read.len() < COUNTED_MAX || read.contains_key(&digest)) {
+            *read.entry(digest).or_default() += n_bytes;
+        }
+    }
+
+    /// What was read since the last time: what this process gave, and what programs on this machine took from the folder.
+    fn take_reads(&self) -> eyas_catalog::Result<Vec<(Digest, u64)>> {
+        let mut read = self.folder.take_reads()?;
+        let given = std::mem::take(&mut *self.read.lock().unwrap_or_else(PoisonError::into_inner));
+        for (digest, n_bytes) in given {
+            let sum = read.entry(digest).or_default();
+            *sum = sum.saturating_add(n_bytes);
+        }
+        Ok(read.into_iter().collect())
     }
 
     pub(crate) fn slow_down(&self, n_bytes: usize) {
@@ -138,6 +171,8 @@ impl Drop for Counted {
 pub(crate) async fn converse(store: Arc<Store>, mut reader: Reader, writer: Writer) {
     let n_before = store.n_connections.fetch_add(1, Ordering::Relaxed);
     let counted = Counted(store.clone());
+    let key = reader.peer();
+    let Some(may) = store.permits.of(key, Instant::now()) else { return };
     if n_before >= CONNECTIONS_MAX {
         let reason = format!("it serves {CONNECTIONS_MAX} connections already: try again later");
         writer.send(&Tell::Failed(reason));
@@ -158,7 +193,8 @@ pub(crate) async fn converse(store: Arc<Store>, mut reader: Reader, writer: Writ
     let (asks, inbox) = mpsc::channel(WAITING);
     let handle = Handle::current();
     let begun = thread::Builder::new().name("site".into()).spawn(move || {
-        Answering { store: &counted.0, inbox, writer, handle }.run();
+        Answering { store: &counted.0, inbox, writer, handle, may }.run();
+        counted.0.permits.end(key);
     });
     if begun.is_ok() {
         // A thread that gives the connection up ends it.
@@ -183,6 +219,7 @@ pub(crate) struct Answering<'a> {
     inbox: mpsc::Receiver<Ask>,
     writer: Writer,
     handle: Handle,
+    may: May,
 }
 
 /// The connection is gone.
@@ -191,6 +228,10 @@ pub(crate) struct Gone;
 impl<'a> Answering<'a> {
     pub(crate) fn store(&self) -> &'a Store {
         self.store
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
     }
 
     /// What the other side asks next.
@@ -214,11 +255,17 @@ impl<'a> Answering<'a> {
     /// Answers one request, all but the last message, which is returned.
     fn answer(&mut self, ask: Ask) -> Result<Tell, Stopped> {
         let folder = &self.store.folder;
+        if let May::Copy(digests) = &self.may
+            && !matches!(&ask, Ask::Copy(digest) if digests.contains(digest))
+        {
+            return Err(Stopped::Failed("the permit is for copying other objects".into()));
+        }
         match ask {
             Ask::Site => {
                 let keep_bytes = self.store.options.keep_bytes;
                 // Whose it is may have changed since the store began.
                 let mut place = folder.again()?.place().clone();
+                place.rate_bytes_per_s = self.store.options.rate_bytes_per_s;
                 if let Some(most) = keep_bytes {
                     let taken = self.store.held_bytes() + self.store.arriving_bytes.load(Ordering::Relaxed);
                     place.free_bytes = place.free_bytes.min(most.saturating_sub(taken));
@@ -244,7 +291,18 @@ impl<'a> Answering<'a> {
                 })?;
                 sent?;
             }
-            Ask::Read(digest) => return self.read(digest),
+            Ask::Read(digest) => return self.read(digest, true),
+            Ask::Copy(digest) => return self.read(digest, false),
+            Ask::Permit(digests) => {
+                let key = self.store.permits.give(digests, Instant::now())?;
+                return Ok(Tell::Permit(key.into()));
+            }
+            Ask::Fetch { address, key, digests } => self.fetch(&address, &key, &digests)?,
+            Ask::Reads => {
+                for read in self.store.take_reads()?.chunks(DIGESTS) {
+                    self.send(&Tell::Reads(read.to_vec()))?;
+                }
+            }
             Ask::Groups(digest, size_bytes) => {
                 let Some(values) = folder.groups(digest, size_bytes)? else { return Ok(Tell::Missing) };
                 for values in values.chunks(DIGESTS) {
@@ -307,13 +365,16 @@ impl<'a> Answering<'a> {
         Ok(Tell::Done)
     }
 
-    fn read(&self, digest: Digest) -> Result<Tell, Stopped> {
+    fn read(&self, digest: Digest, is_counted: bool) -> Result<Tell, Stopped> {
         let Some(mut object) = self.store.folder.open(digest)? else { return Ok(Tell::Missing) };
         loop {
             let mut piece = Vec::with_capacity(PIECE_BYTES);
             let read = object.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut piece);
             if read.map_err(|error| error.to_string())? == 0 {
                 return Ok(Tell::Done);
+            }
+            if is_counted {
+                self.store.count_read(digest, piece.len() as u64);
             }
             self.store.slow_down(piece.len());
             self.send(&Tell::Piece(piece.into()))?;
@@ -331,6 +392,7 @@ impl<'a> Answering<'a> {
                 break;
             }
             start += piece.len() as u64;
+            self.store.count_read(digest, piece.len() as u64);
             self.store.slow_down(piece.len());
             self.send(&Tell::Piece(piece.into()))?;
         }
@@ -340,7 +402,7 @@ impl<'a> Answering<'a> {
     /// Receives a batch. A failure is told when the batch ends, as nobody listens before.
     fn take_batch(&mut self) -> Result<(), Stopped> {
         let store = self.store;
-        let mut taken = Taken { store, added: vec![], digests: HashSet::new() };
+        let mut taken = Taken::new(store);
         let mut batch = store.folder.batch().map_err(|error| error.to_string());
         // What was begun last is not there, so an `Undo` has nothing to do.
         let mut is_dropped = false;
@@ -350,7 +412,7 @@ impl<'a> Answering<'a> {
                 Some(Ask::Abandon) => return Ok(()),
                 Some(Ask::Keep) => {
                     batch?.keep().map_err(|error| error.to_string())?;
-                    store.held_bytes.fetch_add(taken.n_bytes(), Ordering::Relaxed);
+                    store.count_held(taken.n_bytes());
                     return Ok(());
                 }
                 Some(Ask::Add) => {
@@ -417,29 +479,48 @@ impl From<String> for Stopped {
 }
 
 /// The room that a batch has taken. What is not kept is given back.
-struct Taken<'a> {
+pub(crate) struct Taken<'a> {
     store: &'a Store,
     /// The bytes of each object. One that the folder has already, or that came before, takes none.
     added: Vec<u64>,
     digests: HashSet<Digest>,
 }
 
-impl Taken<'_> {
-    fn undo(&mut self) {
+impl<'a> Taken<'a> {
+    pub(crate) fn new(store: &'a Store) -> Taken<'a> {
+        Taken { store, added: vec![], digests: HashSet::new() }
+    }
+
+    /// Another object begins.
+    pub(crate) fn begin(&mut self) {
+        self.added.push(0);
+    }
+
+    /// Takes room for bytes of the object that began last.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn take(&mut self, n_bytes: u64) -> io::Result<()> {
+        self.store.take_room(n_bytes)?;
+        *self.added.last_mut().expect("an object has begun") += n_bytes;
+        Ok(())
+    }
+
+    pub(crate) fn undo(&mut self) {
         if let Some(n_bytes) = self.added.pop() {
             take_off(&self.store.arriving_bytes, n_bytes);
         }
     }
 
     /// The object that came last is complete.
-    fn complete(&mut self, digest: Digest) {
+    pub(crate) fn complete(&mut self, digest: Digest) {
         if !self.digests.insert(digest) || self.store.folder.size_of(digest).is_some() {
             self.undo();
             self.added.push(0);
         }
     }
 
-    fn n_bytes(&self) -> u64 {
+    pub(crate) fn n_bytes(&self) -> u64 {
         self.added.iter().sum()
     }
 }
@@ -471,7 +552,7 @@ struct Incoming<'a, 'b> {
 
 impl<'a, 'b> Incoming<'a, 'b> {
     fn new(inbox: &'a mut mpsc::Receiver<Ask>, taken: &'a mut Taken<'b>) -> Incoming<'a, 'b> {
-        taken.added.push(0);
+        taken.begin();
         Incoming { inbox, taken, piece: Bytes::new(), end: None, is_lost: false }
     }
 
@@ -509,8 +590,7 @@ impl Read for Incoming<'_, '_> {
                 Some(piece) => {
                     let n_bytes = piece.len();
                     self.taken.store.slow_down(n_bytes);
-                    self.taken.store.take_room(n_bytes as u64)?;
-                    *self.taken.added.last_mut().expect("it was pushed") += n_bytes as u64;
+                    self.taken.take(n_bytes as u64)?;
                     self.piece = piece;
                 }
                 None if matches!(self.end, Some(End::Whole(_))) => return Ok(0),

@@ -1,8 +1,8 @@
 //! A catalog whose sites are real stores, each served over TLS on loopback.
 
 use eyas_catalog::{
-    Arrivals, Aside, Caller, Catalog, Condition, Folder, Holding, Joining, Key, NewSite, Place, Put, Reach,
-    Sealed, SiteState,
+    Arrivals, Aside, Caller, Catalog, Condition, Folder, Holding, Joining, Key, NewSite, Permit, Place, Put,
+    Reach, Sealed, SiteState,
 };
 use eyas_data::Digest;
 use eyas_site::{Remote, Store, StoreOptions, Stores};
@@ -609,4 +609,103 @@ fn what_is_put_while_stock_is_taken_is_not_forgotten() {
     catalog.repair(NOW, &mut |_| {}).unwrap();
     let held = catalog.sites().unwrap()[0].n_replicas;
     assert_eq!(held, 4, "the copies that came are known");
+}
+
+/// What a store fetches from another one: the good objects are kept, and what is not as it should be is told.
+#[test]
+fn a_store_copies_from_another_one_what_its_permit_allows() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two, _catalog) = two_stores(dir.path());
+    let (from, to) = (one.remote(), two.remote());
+    let mut batch = from.batch().unwrap();
+    let contents: Vec<Vec<u8>> = FILES.iter().map(|(name, n_bytes)| content(name, *n_bytes)).collect();
+    let mut digests: Vec<Digest> =
+        contents.iter().map(|bytes| batch.add(&mut bytes.as_slice()).unwrap().0).collect();
+    batch.keep().unwrap();
+    damage(&object_path(&one.path, &contents[3]));
+    let secret = digests.pop().unwrap();
+    digests.extend([Digest::of(b"nowhere"), secret]);
+    let fetch = |permit: &Permit, digests: &[Digest]| {
+        let mut found = vec![None; digests.len()];
+        to.fetch(permit, digests, &mut |n, condition| assert_eq!(found[n].replace(condition), None))
+            .map(|is_done| (is_done, found))
+    };
+    let permit = from.permit(&digests).unwrap().unwrap();
+    let expected =
+        [Condition::Good, Condition::Good, Condition::Good, Condition::Missing, Condition::Bad].map(Some);
+    assert_eq!(fetch(&permit, &digests).unwrap(), (true, expected.to_vec()));
+    let mut kept = digests[..3].to_vec();
+    kept.sort();
+    assert_eq!(to.objects().unwrap(), kept);
+    let n_bytes: usize = contents[..3].iter().map(Vec::len).sum();
+    assert_eq!(two.store.held_bytes(), n_bytes as u64);
+    assert_eq!(fs::read_dir(two.path.join("incoming")).unwrap().count(), 0);
+    assert_eq!(from.take_reads().unwrap(), HashMap::new(), "a copy is no reading");
+
+    // Nothing else can be done with the permit: no other object, no other request.
+    to.set_aside(&to.objects().unwrap()).unwrap();
+    to.settle(&to.aside().unwrap(), &[]).unwrap();
+    let narrow = || from.permit(&digests[1..2]).unwrap().unwrap();
+    assert_eq!(fetch(&narrow(), &digests[1..3]).unwrap(), (true, vec![Some(Condition::Good), None]));
+    let mut join: Join = serde_json::from_str(&one.join).unwrap();
+    join.identity = serde_json::from_slice(&narrow().key).unwrap();
+    let refused = Remote::connect(&serde_json::to_string(&join).unwrap()).err().unwrap().to_string();
+    assert!(refused.contains("the permit is for copying"), "{refused}");
+    assert_eq!(from.objects().unwrap().len(), 4);
+
+    // A store that cannot be reached, and a permit of another store.
+    let away = Permit { address: "127.0.0.1:1".into(), ..permit.clone() };
+    let error = fetch(&away, &digests).unwrap_err().to_string();
+    assert!(error.contains("does not reach 127.0.0.1:1"), "{error}");
+    let error = fetch(&Permit { address: two.address.clone(), ..permit }, &digests).unwrap_err().to_string();
+    assert!(error.contains("does not accept"), "{error}");
+}
+
+/// The limits of both stores hold when they copy from each other.
+#[test]
+fn a_store_fetches_no_more_and_no_faster_than_its_limits() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = Served::start(dir.path(), "one", StoreOptions::default());
+    let limits = StoreOptions {
+        keep_bytes: Some(1_000_000),
+        rate_bytes_per_s: Some(1_000_000),
+        ..StoreOptions::default()
+    };
+    let two = Served::start(dir.path(), "two", limits);
+    let (from, to) = (one.remote(), two.remote());
+    let mut batch = from.batch().unwrap();
+    let small = batch.add(&mut content("s", 600_000).as_slice()).unwrap().0;
+    let large = batch.add(&mut content("l", 1_100_000).as_slice()).unwrap().0;
+    batch.keep().unwrap();
+    let since = Instant::now();
+    let permit = || from.permit(&[small, large]).unwrap().unwrap();
+    to.fetch(&permit(), &[small], &mut |_, _| {}).unwrap();
+    assert!(since.elapsed() > Duration::from_millis(400), "{:?}", since.elapsed());
+    let error = to.fetch(&permit(), &[large], &mut |_, _| {}).unwrap_err().to_string();
+    assert!(error.contains("it keeps at most 1000000 bytes"), "{error}");
+    assert_eq!((to.objects().unwrap(), two.store.held_bytes()), (vec![small], 600_000));
+    assert_eq!(to.place().rate_bytes_per_s, Some(1_000_000));
+}
+
+/// What readers take is counted once, whole or in parts; copies and audits are not.
+#[test]
+fn a_store_counts_what_it_gives_to_readers() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, _two, catalog) = two_stores(dir.path());
+    let key = put(&catalog, dir.path(), "one", &FILES, 2);
+    catalog.repair(NOW, &mut |_| {}).unwrap();
+    catalog.audit("one", NOW, &mut |_| {}).unwrap();
+    let remote = one.remote();
+    assert_eq!(remote.take_reads().unwrap(), HashMap::new());
+    let large = Digest::of(&content("a/large", FILES[2].1));
+    remote.read_at(large, 5..1005).unwrap();
+    remote.groups(large, FILES[2].1 as u64).unwrap();
+    let reader = catalog.reader(&alice(), &key, NOW).unwrap();
+    reader.get(reader.file("a/b/c").unwrap(), &dir.path().join("got")).unwrap();
+    // A program on the machine of the store reads its folder.
+    let folder = Folder::open(&one.path).unwrap();
+    folder.note_reads(&HashMap::from([(large, 30)]));
+    let expected = HashMap::from([(large, 1030), (Digest::of(&content("a/b/c", 70_000)), 70_000)]);
+    assert_eq!(remote.take_reads().unwrap(), expected);
+    assert_eq!(remote.take_reads().unwrap(), HashMap::new());
 }

@@ -2,7 +2,7 @@
 
 use eyas_catalog::{Arrivals, Aside, Condition, Error, Holding, Key, Place, Reach, Result, Sealed};
 use eyas_data::Digest;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,6 +18,8 @@ pub struct Site {
     pub objects: BTreeMap<Digest, Vec<u8>>,
     pub seals: HashMap<String, Vec<u8>>,
     pub aside: Vec<(Aside, Vec<u8>)>,
+    /// What was read since somebody asked.
+    pub read: HashMap<Digest, u64>,
     pub answers: bool,
     pub free_bytes: u64,
     /// So many requests and objects later it stops to answer, in the middle of what it is doing.
@@ -35,7 +37,8 @@ impl Site {
 pub struct Disks {
     pub sites: BTreeMap<String, Site>,
     /// The objects of committed data sets.
-    pub needed: HashSet<Digest>,
+    /// With how many copies each should have.
+    pub needed: HashMap<Digest, u32>,
     /// What the catalog did that it must never do.
     pub violation: Option<String>,
 }
@@ -76,6 +79,7 @@ impl Reach for World {
             folder_id: site.folder_id.clone(),
             catalog: site.catalog.clone(),
             free_bytes: site.free_bytes,
+            rate_bytes_per_s: None,
         })?;
         Ok(Box::new(Remote { world: self.clone(), name: site.into(), place }))
     }
@@ -136,6 +140,10 @@ impl Holding for Remote {
         Ok(())
     }
 
+    fn take_reads(&self) -> Result<HashMap<Digest, u64>> {
+        self.at(|site| std::mem::take(&mut site.read))
+    }
+
     fn objects(&self) -> Result<Vec<Digest>> {
         self.at(|site| site.objects.keys().copied().collect())
     }
@@ -170,11 +178,16 @@ impl Holding for Remote {
             let bytes = self.at(|site| take(site, aside))?;
             let was_good = bytes.is_some_and(|bytes| Digest::of(&bytes) == aside.digest);
             let mut disks = self.world.disks();
-            if was_good && disks.needed.contains(&aside.digest) {
-                let n_left = disks.n_good(&aside.digest);
+            let digest = &aside.digest;
+            let wanted = disks.needed.get(digest).copied();
+            if was_good
+                && let Some(wanted) = wanted
+                && disks.n_good(digest) < wanted as usize
+            {
+                let n_left = disks.n_good(digest);
                 disks.violation.get_or_insert(format!(
-                    "a good copy of {} was removed from `{}` though a data set needs it; {n_left} are left",
-                    aside.digest, self.name
+                    "a good copy of {digest} was removed from `{}` though a data set needs {wanted}; {n_left} are left",
+                    self.name
                 ));
             }
         }

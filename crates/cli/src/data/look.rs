@@ -4,9 +4,9 @@ use super::open::{Opened, open};
 use crate::print::{count, plural, size};
 use crate::{Exit, Fault, json};
 use clap::Args;
-use eyas_catalog::{Found, Key, ReplicaState, date_text};
+use eyas_catalog::{Found, Key, ReplicaState, SiteState, date_text};
 use eyas_text::line_of;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 #[derive(Args)]
 pub struct FindArgs {
@@ -140,6 +140,18 @@ pub fn whereabouts(db: Option<&str>, args: &KeyArgs) -> Result<Exit, Fault> {
         json::write(&replicas)?;
         return Ok(Exit::Good);
     }
+    let copies = catalog.show(&caller, &args.key)?.copies;
+    let up: HashSet<String> = catalog
+        .sites()?
+        .into_iter()
+        .filter(|site| site.state == SiteState::Up)
+        .map(|site| site.name)
+        .collect();
+    let mut n_good: BTreeMap<&str, u64> = BTreeMap::new();
+    for replica in &replicas {
+        let counts = replica.state == ReplicaState::Ready && up.contains(&replica.site);
+        *n_good.entry(&replica.path).or_default() += u64::from(counts);
+    }
     // One line for all files that are at the same sites.
     let mut sites_of: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for replica in &replicas {
@@ -154,7 +166,11 @@ pub fn whereabouts(db: Option<&str>, args: &KeyArgs) -> Result<Exit, Fault> {
     let files = catalog.files(&caller, &args.key)?;
     let mut alike: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for file in &files {
-        let sites = sites_of.get(&*file.path).map(|sites| sites.join(", ")).unwrap_or_default();
+        let mut sites = sites_of.get(&*file.path).map(|sites| sites.join(", ")).unwrap_or_default();
+        let n_good = n_good.get(&*file.path).copied().unwrap_or(0);
+        if let n_spare @ 1.. = n_good.saturating_sub(u64::from(copies)) {
+            sites += &format!(" ({n_spare} more than asked for)");
+        }
         alike.entry(sites).or_default().push(&file.path);
     }
     for (sites, paths) in alike {

@@ -57,6 +57,7 @@ pub fn put(db: Option<&str>, args: PutArgs) -> Result<Exit, Fault> {
             folder.clear_own_incoming();
         }
     })?;
+    catalog.make_room_for(&*holding, &args.sources, now_ms)?;
     let what = Put { sources: &args.sources, label: &label, copies: args.copies, tags: &tags, now_ms };
     let is_live = eyas_text::stderr_is_terminal();
     let mut last = Instant::now();

@@ -1,13 +1,14 @@
 //! `eyas data tend`: copies are made and verified again and again, in the background.
 
 use super::open::{Opened, now_ms, open};
-use crate::args::{duration, some_bytes};
+use crate::args::{duration, rate, some_bytes};
 use crate::print::{plural, size};
 use crate::runtimes::client_runtime;
 use crate::signals::AskedToEnd;
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_catalog::{Audit, Catalog, Repair, SiteState};
+use eyas_catalog::{Audit, Catalog, Repair, SiteState, Spared};
+use eyas_core::replication::spare::Goals;
 use eyas_core::replication::verification::Pace;
 use eyas_text::say;
 use std::collections::BTreeMap;
@@ -26,6 +27,69 @@ pub struct TendArgs {
     /// Most bytes that are read through at each site in one look [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = some_bytes)]
     audit_at_most: Option<u64>,
+    #[command(flatten)]
+    spare: SpareArgs,
+}
+
+/// What is read much gets more copies than its data sets ask for.
+#[derive(Args)]
+struct SpareArgs {
+    /// Most bytes of spare copies: what is read much gets more copies than its data sets ask for, and loses them again when
+    /// it is read less [default: none are made or dropped]
+    #[arg(long = "spare", value_name = "BYTES", value_parser = some_bytes)]
+    most_bytes: Option<u64>,
+    /// How often each copy is to be read through: a file gets a spare copy when all of them are read more often
+    #[arg(long, value_name = "N", default_value_t = 4, requires = "most_bytes", value_parser = clap::value_parser!(u32).range(1..))]
+    reads_per_copy: u32,
+    /// What was read counts half after this time
+    #[arg(long, value_name = "TIME", default_value = "1d", requires = "most_bytes", value_parser = duration)]
+    half_life: u64,
+    /// Most copies of a file, the spare ones among them
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "most_bytes", value_parser = clap::value_parser!(u32).range(1..))]
+    spare_copies: u32,
+    /// Most bytes of spare copies that are made per second, such as 10MB/s [default: no limit]
+    #[arg(long, value_name = "RATE", requires = "most_bytes", value_parser = rate)]
+    spare_rate: Option<u64>,
+    /// The part of each site's room that spare copies leave free, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 10, requires = "most_bytes", value_parser = clap::value_parser!(u8).range(0..=100))]
+    keep_free: u8,
+}
+
+impl SpareArgs {
+    fn spares(&self, look: Duration) -> Option<Spares> {
+        Some(Spares {
+            goals: Goals {
+                free_part: f64::from(self.keep_free) / 100.0,
+                reads_per_copy: f64::from(self.reads_per_copy),
+                spare_bytes_max: self.most_bytes?,
+                copies_max: self.spare_copies,
+                made_bytes_max: u64::MAX,
+            },
+            half_life_ms: (self.half_life / 1_000_000).max(1),
+            look_bytes: self.spare_rate.map(|rate| rate as f64 * look.as_secs_f64()),
+            allowed_bytes: 0.0,
+        })
+    }
+}
+
+/// How spare copies are looked after.
+struct Spares {
+    goals: Goals,
+    half_life_ms: u64,
+    /// Bytes of copies that each look adds to what may be made; `None`: there is no limit.
+    look_bytes: Option<f64>,
+    /// Bytes that may be made now. Below 0 after a copy that was larger.
+    allowed_bytes: f64,
+}
+
+impl Spares {
+    /// The goals of the next look.
+    fn next(&mut self) -> Goals {
+        let Some(look_bytes) = self.look_bytes else { return self.goals };
+        // What was not used is not saved up.
+        self.allowed_bytes = (self.allowed_bytes + look_bytes).min(look_bytes);
+        Goals { made_bytes_max: self.allowed_bytes.max(0.0).ceil() as u64, ..self.goals }
+    }
 }
 
 /// Looks until a signal asks it to end, or the database is no catalog any more.
@@ -37,6 +101,7 @@ pub fn tend(db: Option<&str>, args: &TendArgs) -> Result<Exit, Fault> {
         look_ms: u64::try_from(every.as_millis()).unwrap_or(u64::MAX),
         most_bytes: args.audit_at_most,
     };
+    let spares = args.spare.spares(every);
     let n_sites = catalog.sites()?.len() as u64;
     say!("looking after {} with {}", catalog.name(), plural(n_sites, "site"));
     client_runtime().block_on(async {
@@ -44,7 +109,7 @@ pub fn tend(db: Option<&str>, args: &TendArgs) -> Result<Exit, Fault> {
         let (failed, failure) = oneshot::channel();
         // It is ended with the process. Whatever it was writing is no copy before it is whole.
         thread::Builder::new().name("tend".into()).spawn(move || {
-            let mut tending = Tending { catalog, pace, away: BTreeMap::new(), short: vec![] };
+            let mut tending = Tending { catalog, pace, spares, away: BTreeMap::new(), short: vec![] };
             loop {
                 if let Err(fault) = tending.look() {
                     let _ = failed.send(fault);
@@ -63,6 +128,7 @@ pub fn tend(db: Option<&str>, args: &TendArgs) -> Result<Exit, Fault> {
 struct Tending {
     catalog: Catalog,
     pace: Pace,
+    spares: Option<Spares>,
     /// What was said of each site that is away, so that it is said once.
     away: BTreeMap<String, String>,
     /// What was said of files that are short of copies.
@@ -71,7 +137,7 @@ struct Tending {
 
 impl Tending {
     fn look(&mut self) -> Result<(), Fault> {
-        match self.audit().and_then(|()| self.repair()) {
+        match self.audit().and_then(|()| self.repair()).and_then(|()| self.spare()) {
             Err(error) if error.is_temporary() => {
                 say!("{error}; the next look tries again");
                 Ok(())
@@ -120,6 +186,21 @@ impl Tending {
                 say!("no file is short of copies any more");
             }
             self.short = short;
+        }
+        Ok(())
+    }
+
+    fn spare(&mut self) -> eyas_catalog::Result<()> {
+        let Some(spares) = &mut self.spares else { return Ok(()) };
+        let goals = spares.next();
+        let spared = self.catalog.spare(&goals, spares.half_life_ms, now_ms())?;
+        spares.allowed_bytes -= spared.made_bytes as f64;
+        let Spared { n_made, made_bytes, n_dropped, dropped_bytes, .. } = spared;
+        // Sites that are away, the repair names.
+        for (what, n, n_bytes) in [("made", n_made, made_bytes), ("dropped", n_dropped, dropped_bytes)] {
+            if n > 0 {
+                say!("{} {what} ({})", plural(n, "spare copy"), size(n_bytes));
+            }
         }
         Ok(())
     }

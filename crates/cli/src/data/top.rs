@@ -12,7 +12,7 @@ use crate::{Exit, Fault};
 use clap::Args;
 use draw::View;
 use eyas_catalog::{Caller, Catalog};
-use rows::{Picture, SITES_HEAD, act_row, short_row, site_row};
+use rows::{Picture, SITES_HEAD, act_row, short_row, site_row, spare_row};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -74,6 +74,7 @@ fn lines(picture: &Picture) -> Vec<String> {
         true => lines.push("no file is short of copies".into()),
         false => lines.extend(picture.standing.short.iter().map(|set| format!("short: {}", short_row(set)))),
     }
+    lines.extend(picture.standing.spare.iter().map(|set| format!("spare: {}", spare_row(set))));
     lines.push(String::new());
     lines.extend(picture.acts.iter().take(N_ACTS_ONCE).map(act_row));
     lines

@@ -38,7 +38,8 @@ impl Store {
         identity: &Identity,
         tell: &(dyn Fn(&AtHub) + Sync),
     ) -> Result<(), NetError> {
-        let config = identity.server_config()?;
+        self.permits.serve_with(identity)?;
+        let config = identity.server_config_with(self.permits.keys.clone())?;
         hub.identity.client_config()?;
         let waiting = Waiting {
             store: self,

@@ -79,6 +79,7 @@ pub fn keep(
     let holding = catalog.holding(made.site)?;
     let label = label_or_new(args.label.as_deref())?;
     let sources = [work.outputs.clone()];
+    catalog.make_room_for(&*holding, &sources, now_ms())?;
     let what =
         Put { sources: &sources, label: &label, copies: args.copies, tags: made.tags, now_ms: now_ms() };
     let done = eyas_catalog::put(catalog, &*holding, caller, &what, &mut |_, _| {}).map_err(|error| {

@@ -104,10 +104,15 @@ fn draw_sites(frame: &mut Frame, area: Rect, view: &View) {
 fn draw_short(frame: &mut Frame, area: Rect, view: &View) {
     let short = &view.picture.standing.short;
     let n_missing: u64 = short.iter().map(|set| set.n_missing).sum();
-    let right = match n_missing {
-        0 => vec![dim("none ")],
-        n => vec![coloured(format!("{} ", plural(n, "copy")), BAD)],
-    };
+    let mut right = vec![];
+    let n_spare: u64 = view.picture.standing.spare.iter().map(|set| set.n_copies).sum();
+    if n_spare > 0 {
+        right.push(dim(format!("{} more than asked for  ", plural(n_spare, "copy"))));
+    }
+    right.push(match n_missing {
+        0 => dim("none "),
+        n => coloured(format!("{} ", plural(n, "copy")), BAD),
+    });
     let rest = title(frame, area, "Short of copies", right);
     for (row, set) in rest.rows().zip(short) {
         let style = if set.n_without > 0 { Style::new().fg(BAD) } else { Style::new() };

@@ -1,7 +1,7 @@
 //! A catalog at one time, and what one row says of a site, of what is short of copies, and of what was done.
 
 use crate::print::{plural, size};
-use eyas_catalog::{Act, ShortSet, SiteStanding, SiteState, Standing, date_text};
+use eyas_catalog::{Act, ShortSet, SiteStanding, SiteState, SpareSet, Standing, date_text};
 use eyas_text::line_of;
 
 /// A catalog at one time.
@@ -54,6 +54,15 @@ pub(super) fn short_row(set: &ShortSet) -> String {
         plural(set.n_files, "file"),
         set.key,
         plural(set.n_missing, "copy")
+    )
+}
+
+pub(super) fn spare_row(set: &SpareSet) -> String {
+    format!(
+        "`{}` has {} more than it asks for ({})",
+        set.key,
+        plural(set.n_copies, "copy"),
+        size(set.size_bytes)
     )
 }
 

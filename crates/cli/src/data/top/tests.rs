@@ -3,7 +3,7 @@
 use super::draw::{View, draw};
 use super::lines;
 use super::rows::{Picture, SITES_HEAD, age};
-use eyas_catalog::{Act, Entry, ShortSet, Site, SiteStanding, SiteState, Standing};
+use eyas_catalog::{Act, Entry, ShortSet, Site, SiteStanding, SiteState, SpareSet, Standing};
 
 const NOW: i64 = 1_800_000_000_000;
 
@@ -36,7 +36,11 @@ fn picture(n_sites: usize) -> Picture {
     let acts = vec![Act { label: Some("adk".into()), entry }];
     Picture {
         at_ms: NOW,
-        standing: Standing { sites, short: vec![set("adk", 3, 0), set("ubq", 1, 1)] },
+        standing: Standing {
+            sites,
+            short: vec![set("adk", 3, 0), set("ubq", 1, 1)],
+            spare: vec![SpareSet { key: "pka".into(), n_copies: 4, size_bytes: 5 << 20 }],
+        },
         acts,
     }
 }
@@ -60,6 +64,7 @@ fn rows_stand_in_their_columns() {
     assert!(lines.contains(&"short: 3 files of `adk` lack 3 copies".into()), "{lines:?}");
     let ubq = "short: 1 file of `ubq` lacks 3 copies; of 1 file no site that answers has a good copy";
     assert!(lines.contains(&ubq.into()), "{lines:?}");
+    assert!(lines.contains(&"spare: `pka` has 4 copies more than it asks for (5.0 MiB)".into()), "{lines:?}");
     assert!(lines.last().expect("there are some").ends_with("alice       put      adk  2 files"));
 }
 
@@ -67,7 +72,18 @@ fn rows_stand_in_their_columns() {
 fn everything_is_on_a_small_screen_and_any_size_is_drawn() {
     let mut view = View { name: "sqlite:c.db".into(), picture: picture(2), gone: None };
     let text = drawn(&view, 80, 15);
-    for part in ["eyas data top", "s0", "far", "1 away", "adk", "ubq", "Done last", "2 files", "q quits"] {
+    for part in [
+        "eyas data top",
+        "s0",
+        "far",
+        "1 away",
+        "adk",
+        "ubq",
+        "4 copies more",
+        "Done last",
+        "2 files",
+        "q quits",
+    ] {
         assert!(text.contains(part), "no `{part}` in\n{text}");
     }
     view.gone = Some("the database is away".into());
