@@ -7,8 +7,8 @@ use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::folder::{BATCH_BYTES, BATCH_FILES};
 use crate::holding::{Condition, Given, Holding, add_copy};
+use crate::reached::{Reached, room_of};
 use crate::sites::{Needed, Replica, ReplicaState, Site, SiteState};
-use crate::spare::room_of;
 use eyas_core::replication::verification::{self, Verified};
 use eyas_core::replication::{self, Copy, Short, SiteNo};
 use eyas_data::Digest;
@@ -86,8 +86,6 @@ const TRAILS_OPEN: i64 = 50;
 const ROUNDS_MAX: usize = 3;
 /// Pairs of stores that copy from each other at the same time.
 const FETCHES_MAX: usize = 16;
-/// A site that names no limit may keep this much.
-pub(crate) const NO_LIMIT: u64 = 1 << 60;
 
 impl Catalog {
     /// Reads every copy at a site through and notes what it finds. `progress` is called with the bytes that are done.
@@ -380,13 +378,6 @@ fn in_batches(mut copies: Vec<Copy>, objects: &[Needed]) -> Vec<Vec<Copy>> {
         }
     }
     batches
-}
-
-/// A site that a repair has reached.
-pub(crate) struct Reached {
-    pub(crate) holding: Box<dyn Holding>,
-    /// Most bytes that it can keep, by the catalog's limit, its own and its disk's; 0: it could not be written to.
-    pub(crate) keep_bytes: u64,
 }
 
 /// Copies that were made at a site.
