@@ -33,6 +33,7 @@ mod parts;
 mod put;
 pub mod query;
 mod quotas;
+mod reached;
 mod reading;
 mod reads;
 mod rows;

@@ -11,7 +11,7 @@ use crate::catalog::Catalog;
 use crate::db::{Value, insert, places, within};
 use crate::error::Result;
 use crate::holding::{Condition, Holding};
-use crate::keeping::{NO_LIMIT, Reached};
+use crate::reached::{Reached, room_of};
 use crate::rows::digest_of;
 use crate::sites::{Needed, ReplicaState, Site, SiteState};
 use crate::values;
@@ -411,12 +411,6 @@ impl Catalog {
         let oldest = now_ms.saturating_sub(age_ms);
         db.execute("DELETE FROM reading WHERE at_ms < ?1", values![oldest]).map(|_| ())
     }
-}
-
-/// Most bytes that a site can keep: by its limit, and by what it has and its disk has room for.
-pub(crate) fn room_of(site: &Site, holding: &dyn Holding) -> u64 {
-    let room = site.size_bytes.saturating_add(holding.place().free_bytes);
-    site.keep_bytes.unwrap_or(NO_LIMIT).min(room)
 }
 
 /// Bytes of a file, or of all files in a folder. What cannot be read counts nothing: whoever puts it says so.
