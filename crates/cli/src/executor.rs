@@ -98,6 +98,7 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     if !args.until_stdin_closes {
         tmpfs::say_so(&std::path::absolute(&dir)?, args.node.cache);
     }
+    let system_users = node::system_users(&args.node).map_err(|e| Fault::new(Exit::BadInput, e))?;
     let gpu_names = match args.node.gpu_names.is_empty() {
         true => equipment::gpu_names(args.node.gpus, 0, 1),
         false => args.node.gpu_names,
@@ -132,6 +133,7 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         walltime: walltime::of(args.walltime, args.walltime_end),
         grace: Duration::from_nanos(args.node.grace),
         home_wait: Duration::from_nanos(args.node.home_wait),
+        system_users,
     };
     let keeper = (args.remove_dir || scratch.is_some()).then(|| keeper::start(&remove)).transpose()?;
     if let Some(scratch) = &scratch {
