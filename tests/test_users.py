@@ -148,6 +148,8 @@ def test_a_key_that_was_taken_back_opens_nothing(run: Run, start: Start, shared:
     assert "1 run of ada goes on" in gone.stderr
     ended = waits.wait(status=None)
     assert ended.status != 0
+    assert "a user whose key was taken back" in ended.stderr and "lost the dispatcher: the" not in ended.stderr
+    assert "DecryptError" not in ended.stderr, ended
     refused = run("status", "--join", ada, status=3)
     assert "a user whose key was taken back" in refused.stderr
     assert "there is no user `ada`" in run("user", "remove", "ada", "--join", shared.owner, status=2).stderr
