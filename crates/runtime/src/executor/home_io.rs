@@ -108,7 +108,13 @@ pub(super) fn open_at_home(
         Err(e) if is_nobody(account) => {
             Err(TransferError { kind: TransferErrorKind::GivenUp, message: e.to_string() })
         }
-        Err(e) => Err(home_error(&e)),
+        Err(e) => {
+            let TransferError { kind, message } = home_error(&e);
+            let name = shown(&account.name.to_string()).to_string();
+            let message =
+                format!("{message}; it is read as the task's system user {name} with the id {}", account.uid);
+            Err(TransferError { kind, message })
+        }
     }
 }
 
