@@ -343,6 +343,36 @@ def test_a_restart_goes_on_as_the_same_system_user(node: Node) -> None:
     assert {(home / str(i)).read_text() for i in range(5)} == {f"{uid}\n"}
 
 
+def test_files_that_are_read_in_place_and_folders(node: Node) -> None:
+    node.up("--home-local", node.home)
+    ada, bo = node.add("ada"), node.add("bo")
+    ids = node.id_of(ada), node.id_of(bo)
+    home = node.home_of("ada", ids[0])
+    for name in ("x", "d/y"):
+        (home / name).parent.mkdir(exist_ok=True)
+        (home / name).write_text(name)
+    for path in (home / "x", home / "d", home / "d" / "y"):
+        path.chmod(0o700)
+        os.chown(path, ids[0], ids[0])
+    task: dict[str, object] = {"command": "cat x d/y; echo mine > d/y", "inputs": {"x": f"{home}/x", "d": f"{home}/d/"}}
+    assert node.printed(ada, **task) == "xd/y"  # type: ignore[arg-type]
+    assert (home / "d" / "y").read_text() == "d/y"
+    home.chmod(0o755)
+    for path in (home / "x", home / "d"):
+        path.chmod(0o755)
+    # One file in the folder is still Ada's alone.
+    refused = node.do(bo, task, status=1)
+    assert "may not read" in refused.stderr, refused
+    (home / "d" / "y").chmod(0o644)
+    assert node.printed(bo, **task) == "xd/y"  # type: ignore[arg-type]
+
+
+def test_tasks_that_add_tasks_do_not_run(node: Node) -> None:
+    node.up()
+    refused = node.do(node.owner, {"command": "cat $EYAS_JOIN", "dynamic": True, "retries": 0}, status=1)
+    assert "needs the cluster's key, and no program gets that" in refused.stderr, refused
+
+
 def test_an_account_of_the_machine(node: Node) -> None:
     """A user with an account has its ids and its files."""
     import pwd

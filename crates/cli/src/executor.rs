@@ -161,6 +161,10 @@ fn scratch_of(root: &Path, args: &ExecutorArgs) -> Result<Scratch, Fault> {
     let fail = |what: &str, dir: &Path, e: std::io::Error| {
         Fault::new(Exit::Cluster, format!("cannot {what} {}: {}", shown_path(dir), reason(&e)))
     };
+    if !args.node.system_users.is_empty() {
+        // A folder that is made only now has to let others pass.
+        std::fs::create_dir_all(root).map_err(|e| fail("make", root, e))?;
+    }
     let scratch = Scratch::claim(&options).map_err(|e| fail("use the folder for caches", root, e))?;
     if let Some(link) = &args.dir {
         let make = || {

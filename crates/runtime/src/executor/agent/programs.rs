@@ -40,6 +40,12 @@ impl Agent {
                 let failure = Failure { kind: FailureKind::Node, message: why.clone() };
                 self.node.fail_unstarted(id, failure)
             }
+            Some(Ok(_)) if attempt.spec.dynamic => {
+                let message = "a task that adds tasks needs the cluster's key, and no program gets that on a node with \
+                               --system-users"
+                    .to_string();
+                self.node.fail_unstarted(id, Failure { kind: FailureKind::NotStarted, message })
+            }
             Some(Ok(account)) if !attempt.user.is_empty() && uses_home(&attempt.spec) => {
                 let (inputs, spec, user) = (self.inputs.clone(), attempt.spec.clone(), attempt.user.clone());
                 let account = account.clone();
