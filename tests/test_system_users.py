@@ -202,7 +202,10 @@ def test_nobody_reads_another_users_files(node: Node) -> None:
     secret = node.file(node.home, "secret", "of root", 0)
     for path in (private, secret, node.owner):
         refused = node.do(bo, {"command": "cat in", "inputs": {"in": str(path)}}, status=1)
-        ways = (f"the user `bo` may not read `{path}` on this node", f"cannot read `{path}`: permission denied")
+        ways = (
+            f"the user `bo` may not read `{path}` on this node",
+            f"cannot read `{path}`: permission denied",
+        )
         assert any(way in refused.stderr for way in ways) and "system user `bo`" in refused.stderr, refused
     refused = node.do(bo, {"command": "echo x > x", "outputs": {"x": str(node.home / "ada" / "x")}}, status=1)
     assert "ermission denied" in refused.stderr, refused
@@ -262,7 +265,11 @@ def test_outputs_are_what_their_user_may_read(node: Node) -> None:
     assert (home / "out" / "moved").read_text() == (home / "out" / "copy").read_text() == "of ada"
     assert (home / "out" / "sub" / "d" / "y").readlink() == Path("x")
     assert all(path.lstat().st_uid == uid for path in (home / "out").rglob("*"))
-    for what in (f"ln -s {secret} x", f"ln {secret} x; ls x", f"mkdir d; ln -s {node.folder} d/e; ln -s d/e/root.json x"):
+    for what in (
+        f"ln -s {secret} x",
+        f"ln {secret} x; ls x",
+        f"mkdir d; ln -s {node.folder} d/e; ln -s d/e/root.json x",
+    ):
         node.do(ada, {"command": what, "outputs": {"x": f"{home}/x"}}, status=1)
         assert not (home / "x").exists()
 
@@ -283,7 +290,9 @@ def test_another_program_of_the_user_cannot_lead_root_astray(node: Node) -> None
     makes = f"mkdir -p sub/x; printf mine > sub/x/{secret.name}; pwd > {node.notes}/pwd$EYAS_TASK; sleep 0.01"
     node.submit(ada, {"command": swap})
     node.note("begun")
-    tasks = [{"command": makes, "outputs": {f"sub/x/{secret.name}": f"{home}/{i}"}, "retries": 0} for i in range(n)]
+    tasks = [
+        {"command": makes, "outputs": {f"sub/x/{secret.name}": f"{home}/{i}"}, "retries": 0} for i in range(n)
+    ]
     node.submit(ada, *tasks)
     owned = node.run("wait", "--join", ada, "--run", "3", status=None)
     (node.notes / "go").touch()
@@ -312,7 +321,9 @@ def test_packed_inputs_are_made_for_those_who_may_read_them(node: Node) -> None:
     refused = node.do(bo, {"command": "true"} | task, status=1)
     assert "may not read" in refused.stderr, refused
     packed.chmod(0o644)
-    assert node.printed(bo, "cat t/x; rm -f t/x; echo x > t/y || echo no", **task).startswith("in the archive")
+    assert node.printed(bo, "cat t/x; rm -f t/x; echo x > t/y || echo no", **task).startswith(
+        "in the archive"
+    )
     assert not (Path(tree) / "y").exists()
     # A transform would run as root.
     transform = {"from": str(packed), "make": ["sh", "-c", 'id -u > "$2"', "-", "{in}", "{out}"]}
@@ -354,7 +365,10 @@ def test_files_that_are_read_in_place_and_folders(node: Node) -> None:
     for path in (home / "x", home / "d", home / "d" / "y"):
         path.chmod(0o700)
         os.chown(path, ids[0], ids[0])
-    task: dict[str, object] = {"command": "cat x d/y; echo mine > d/y", "inputs": {"x": f"{home}/x", "d": f"{home}/d/"}}
+    task: dict[str, object] = {
+        "command": "cat x d/y; echo mine > d/y",
+        "inputs": {"x": f"{home}/x", "d": f"{home}/d/"},
+    }
     assert node.printed(ada, **task) == "xd/y"  # type: ignore[arg-type]
     assert (home / "d" / "y").read_text() == "d/y"
     home.chmod(0o755)
@@ -398,7 +412,10 @@ def test_what_cannot_be_done_is_said_at_the_start(eyas: Eyas, folder: Path, tmp_
         (("--system-users", "65000-65600"), "has the id 65534 in it"),
         (("--system-users", "ada=games"), "needs a range of ids, too"),
         (("--system-users", IDS, "--system-users", IDS), "is the second one for the same users"),
-        (("--system-users", IDS, "--system-users", "ada=no-such-account"), "this machine has no such account"),
+        (
+            ("--system-users", IDS, "--system-users", "ada=no-such-account"),
+            "this machine has no such account",
+        ),
         (("--system-users", IDS, "--system-users", "ada=root"), "programs of a user are not run as root"),
     )
     for options, words in cases:
@@ -411,8 +428,20 @@ def test_what_cannot_be_done_is_said_at_the_start(eyas: Eyas, folder: Path, tmp_
     program = folder / "eyas"
     shutil.copy(eyas.path, program)
     not_root = subprocess.run(
-        ["setpriv", "--reuid", "1234", "--regid", "1234", "--clear-groups"]
-        + [str(program), "up", "--dir", str(folder / "mine"), "--system-users", IDS],
+        [
+            "setpriv",
+            "--reuid",
+            "1234",
+            "--regid",
+            "1234",
+            "--clear-groups",
+            str(program),
+            "up",
+            "--dir",
+            str(folder / "mine"),
+            "--system-users",
+            IDS,
+        ],
         capture_output=True,
         text=True,
         env={"PATH": os.environ["PATH"], "HOME": str(folder)},
@@ -420,8 +449,19 @@ def test_what_cannot_be_done_is_said_at_the_start(eyas: Eyas, folder: Path, tmp_
     )
     assert not_root.returncode == 2 and "needs an executor that runs as root" in not_root.stderr
     no_right = subprocess.run(
-        ["setpriv", "--bounding-set", "-setuid", "--inh-caps", "-setuid"]
-        + [str(program), "up", "--dir", str(folder / "mine"), "--system-users", IDS],
+        [
+            "setpriv",
+            "--bounding-set",
+            "-setuid",
+            "--inh-caps",
+            "-setuid",
+            str(program),
+            "up",
+            "--dir",
+            str(folder / "mine"),
+            "--system-users",
+            IDS,
+        ],
         capture_output=True,
         text=True,
         env={"PATH": os.environ["PATH"], "HOME": str(folder)},
