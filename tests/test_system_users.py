@@ -10,9 +10,12 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import Eyas, Finished, lacking, wait_until
+
+Task = dict[str, Any]
 
 FIRST, LAST = 81_000, 81_019
 IDS = f"{FIRST}-{LAST}"
@@ -68,7 +71,7 @@ class Node:
         self.run("user", "add", name, "--out", out, "--join", self.owner)
         return out
 
-    def submit(self, join: Path, *tasks: dict[str, object]) -> None:
+    def submit(self, join: Path, *tasks: Task) -> None:
         self.n_lists += 1
         path = self.folder / f"tasks{self.n_lists}.jsonl"
         path.write_text("".join(json.dumps({"id": f"t{i}"} | task) + "\n" for i, task in enumerate(tasks)))
@@ -77,11 +80,11 @@ class Node:
     def wait(self, join: Path, status: int = 0) -> Finished:
         return self.run("wait", "--join", join, status=status)
 
-    def do(self, join: Path, *tasks: dict[str, object], status: int = 0) -> Finished:
+    def do(self, join: Path, *tasks: Task, status: int = 0) -> Finished:
         self.submit(join, *tasks)
         return self.wait(join, status)
 
-    def printed(self, join: Path, command: str, **more: object) -> str:
+    def printed(self, join: Path, command: str, **more: Any) -> str:
         """What one program prints."""
         self.do(join, {"command": command} | more)
         return self.run("logs", "--join", join, "t0").stdout
@@ -313,7 +316,7 @@ def test_packed_inputs_are_made_for_those_who_may_read_them(node: Node) -> None:
         archive.add(node.folder / "x", "x")
     packed.chmod(0o600)
     os.chown(packed, ids[0], ids[0])
-    task = {"inputs": {"t": {"from": str(packed), "unpack": "tar"}}}
+    task: Task = {"inputs": {"t": {"from": str(packed), "unpack": "tar"}}}
     text = node.printed(ada, f"cat t/x; readlink -f t > {node.notes}/tree", **task)
     assert text.startswith("in the archive")
     tree = node.note("tree").strip()
@@ -338,7 +341,7 @@ def test_a_restart_goes_on_as_the_same_system_user(node: Node) -> None:
     uid = node.id_of(ada)
     home = node.home_of("ada", uid)
     waits = f"until [ -e {node.notes}/go ]; do sleep 0.02; done"
-    tasks = [
+    tasks: list[Task] = [
         {"command": f"touch {node.notes}/{i}; {waits}; id -u > out", "outputs": {"out": f"{home}/{i}"}}
         for i in range(5)
     ]
@@ -365,11 +368,11 @@ def test_files_that_are_read_in_place_and_folders(node: Node) -> None:
     for path in (home / "x", home / "d", home / "d" / "y"):
         path.chmod(0o700)
         os.chown(path, ids[0], ids[0])
-    task: dict[str, object] = {
+    task: Task = {
         "command": "cat x d/y; echo mine > d/y",
         "inputs": {"x": f"{home}/x", "d": f"{home}/d/"},
     }
-    assert node.printed(ada, **task) == "xd/y"  # type: ignore[arg-type]
+    assert node.printed(ada, **task) == "xd/y"
     assert (home / "d" / "y").read_text() == "d/y"
     home.chmod(0o755)
     for path in (home / "x", home / "d"):
@@ -378,7 +381,7 @@ def test_files_that_are_read_in_place_and_folders(node: Node) -> None:
     refused = node.do(bo, task, status=1)
     assert "may not read" in refused.stderr, refused
     (home / "d" / "y").chmod(0o644)
-    assert node.printed(bo, **task) == "xd/y"  # type: ignore[arg-type]
+    assert node.printed(bo, **task) == "xd/y"
 
 
 def test_tasks_that_add_tasks_do_not_run(node: Node) -> None:
