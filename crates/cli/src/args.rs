@@ -197,7 +197,7 @@ pub struct NodeArgs {
     /// Run the programs of each user as a system user of their own, so that none can read another's files on the node:
     /// a range of ids that belong to nobody, such as 70000-70099, and USER=ACCOUNT for each user who has an account of
     /// the machine (may be given more than once); the executor has to be root's [default: as whoever started the executor]
-    #[arg(long, value_name = "IDS|USER=ACCOUNT", value_parser = values::system_users)]
+    #[arg(long, value_name = "IDS", value_parser = values::system_users)]
     pub system_users: Vec<SystemUser>,
 }
 

@@ -106,6 +106,19 @@ fn set_groups(groups: &[u32]) -> io::Result<()> {
     sys::check(result as libc::c_int).map(drop)
 }
 
+/// Gives this process, and the programs that it starts from now on, a session keyring of their own. The kernel lets whoever has
+/// inherited one use its keys, whatever their ids are; those of root may be Kerberos tickets.
+pub(crate) fn leave_keys() -> io::Result<()> {
+    const JOIN_SESSION_KEYRING: libc::c_long = 1;
+    // SAFETY: without a name, the call reads no memory.
+    let result = unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, 0) };
+    match sys::check(result as libc::c_int) {
+        // Where there are no keys, or nobody may use any, nothing is to be left.
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EACCES)) => Ok(()),
+        result => result.map(drop),
+    }
+}
+
 /// Takes the ids of an account for good, without capabilities and without a way to new ones, as the last step before a program is
 /// executed. Makes plain system calls only, so that it may be called where memory is shared with another process. Returns an
 /// error number, or 0.

@@ -12,7 +12,7 @@
 //!
 //! The set-up of a sandbox is synchronous, but the socket is read between the blocks of a long copy.
 
-use crate::account::Account;
+use crate::account::{Account, leave_keys};
 use crate::capture::Capture;
 use crate::error::Error;
 use crate::exec_args::ExecArgs;
@@ -476,7 +476,7 @@ impl Slot {
         };
         let free_bytes = sys::room(sandbox.fd.as_raw_fd()).map(|(free_bytes, _)| free_bytes);
         times.setup_done_ns = sys::monotonic_ns();
-        if let Err(error) = self.divide_streams(account) {
+        if let Err(error) = self.divide_users(account) {
             let SetupError { kind, message } =
                 SetupError::new("cannot make pipes for what it prints".into(), &error);
             self.pool.give_back(sandbox);
@@ -539,18 +539,23 @@ impl Slot {
         }
     }
 
-    /// Two users never have the same pipes: a process of one of them could keep an end, and print into the output of the other one's
+    /// Two users never have the same keyring, or the same pipes: a process of one of them could keep an end, and print into the output of the other one's
     /// programs.
-    fn divide_streams(&mut self, account: Option<&Account>) -> io::Result<()> {
+    fn divide_users(&mut self, account: Option<&Account>) -> io::Result<()> {
         let uid = account.map(|account| account.uid);
         if uid == self.streams_of {
             return Ok(());
         }
+        if account.is_some() {
+            leave_keys()?;
+        }
         let (stdout, stdout_write) = pipe()?;
         let (stderr, stderr_write) = pipe()?;
         self.spawner = Spawner::new(stdout_write, stderr_write)?;
-        (self.stdout, self.stderr, self.streams_of) = (stdout, stderr, uid);
-        account.map_or(Ok(()), |account| self.spawner.give_streams(account))
+        (self.stdout, self.stderr, self.streams_of) = (stdout, stderr, None);
+        account.map_or(Ok(()), |account| self.spawner.give_streams(account))?;
+        self.streams_of = uid;
+        Ok(())
     }
 
     fn spawn(&mut self, spec: &RunSpec, sandbox: &Sandbox) -> Result<libc::pid_t, NotStarted> {
