@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import tarfile
@@ -153,6 +154,13 @@ def test_each_user_has_an_id_and_no_rights_beside(node: Node) -> None:
     )
     assert {"to stdout", "ada", "none 3"} <= set(text.splitlines()), text
     assert node.id_of(ada) == ids[0], "a user's id stays"
+    # The kernel's keys, which whoever inherits a keyring may use.
+    keyctl = 250 if platform.machine() == "x86_64" else 219
+    look = f"import ctypes; print(ctypes.CDLL(None).syscall({keyctl}, 0, -3, 0))"
+    own = subprocess.run(["python3", "-c", look], capture_output=True, text=True, check=True).stdout.strip()
+    keyring = f"python3 -c '{look}'"
+    rings = [node.printed(join, keyring).strip() for join in (ada, bo)]
+    assert own == "-1" or len({own, *rings}) == 3, (own, rings)
 
 
 def test_nobody_reads_another_users_files(node: Node) -> None:
