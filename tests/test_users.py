@@ -148,6 +148,10 @@ def test_a_key_that_was_taken_back_opens_nothing(run: Run, start: Start, shared:
     assert "1 run of ada goes on" in gone.stderr
     ended = waits.wait(status=None)
     assert ended.status != 0
+    assert (
+        "a user whose key was taken back" in ended.stderr and "error: lost the dispatcher" not in ended.stderr
+    )
+    assert "DecryptError" not in ended.stderr, ended
     refused = run("status", "--join", ada, status=3)
     assert "a user whose key was taken back" in refused.stderr
     assert "there is no user `ada`" in run("user", "remove", "ada", "--join", shared.owner, status=2).stderr
@@ -186,6 +190,26 @@ def test_two_users_share_the_slots_by_their_weights(run: Run, shared: Shared) ->
     users = shared.users(shared.owner)
     assert users["bo"]["used_slot_s"] > users["ada"]["used_slot_s"] > 0
     run("cancel", "--join", ada, "--run", "1")
+
+
+def test_explain_names_other_users_only_to_those_who_may_see_them(run: Run, shared: Shared) -> None:
+    ada, bo = shared.add("ada"), shared.add("bo")
+    run("submit", "--join", ada, shared.tasks("a", 40, "sleep 600"))
+    run("submit", "--join", bo, shared.tasks("b", 40, "sleep 600"))
+
+    def says(words: str) -> bool:
+        texts = [
+            run("explain", f"{name[0]}39", "--join", join).stdout for name, join in (("ada", ada), ("bo", bo))
+        ]
+        assert not any(f"user `{name}`" in text for name, text in zip(("bo", "ada"), texts, strict=True)), (
+            texts
+        )
+        return any(words in text for text in texts)
+
+    wait_until(lambda: says("slots go to another user first"), "somebody to have the turn")
+    texts = [run("explain", task, "--join", shared.owner).stdout for task in ("a39", "b39")]
+    assert any("slots go to user `" in text for text in texts), texts
+    run("cancel", "--all", "--join", shared.owner)
 
 
 def test_bad_names_and_files(run: Run, shared: Shared) -> None:

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 mod values;
 
-pub use values::{BatchOption, Nodes, ProviderKind, bytes, duration, rate, task_name};
+pub use values::{BatchOption, Nodes, ProviderKind, SystemUser, bytes, duration, rate, task_name};
 pub(crate) use values::{address, host_port, nodes, some_bytes};
 
 #[derive(Args, Clone, Default)]
@@ -194,6 +194,11 @@ pub struct NodeArgs {
     /// more than once)
     #[arg(long, value_name = "DIR")]
     pub home_local: Vec<PathBuf>,
+    /// Run the programs of each user as a system user of their own, so that none can read another's files on the node:
+    /// a range of ids that belong to nobody, such as 70000-70099, and USER=ACCOUNT for each user who has an account of
+    /// the machine (may be given more than once); the executor has to be root's [default: as whoever started the executor]
+    #[arg(long, value_name = "IDS", value_parser = values::system_users)]
+    pub system_users: Vec<SystemUser>,
 }
 
 /// What the dispatcher decides by.

@@ -14,8 +14,20 @@ pub const PATIENCE: Duration = Duration::from_secs(15);
 const PATIENCE_ENDED: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Why there is no connection.
+pub struct Unconnected {
+    pub fault: Fault,
+    /// The dispatcher answered, and does not know the key of the join file.
+    pub is_refused: bool,
+}
+
 /// Connects; waits for a dispatcher that does not answer, as it may be restarting.
 pub async fn connect(join: &Path) -> Result<Client, Fault> {
+    try_to_connect(join).await.map_err(|unconnected| unconnected.fault)
+}
+
+/// As [`connect`], for whoever has to know why there is no connection.
+pub async fn try_to_connect(join: &Path) -> Result<Client, Unconnected> {
     let begun = Instant::now();
     let mut has_said = false;
     loop {
@@ -24,12 +36,13 @@ pub async fn connect(join: &Path) -> Result<Client, Fault> {
             Err(e) => e,
         };
         let patience = patience_with(&e, join);
+        let is_refused = matches!(e, NetError::NotAMember { .. });
         let mut fault = Fault::from(e);
         if begun.elapsed() >= patience {
             if has_said {
                 fault.message += &format!("; waited {} s", begun.elapsed().as_secs());
             }
-            return Err(fault);
+            return Err(Unconnected { fault, is_refused });
         }
         if !std::mem::replace(&mut has_said, true) {
             eyas_text::say!(

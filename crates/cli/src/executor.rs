@@ -98,6 +98,7 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     if !args.until_stdin_closes {
         tmpfs::say_so(&std::path::absolute(&dir)?, args.node.cache);
     }
+    let system_users = node::system_users(&args.node).map_err(|e| Fault::new(Exit::BadInput, e))?;
     let gpu_names = match args.node.gpu_names.is_empty() {
         true => equipment::gpu_names(args.node.gpus, 0, 1),
         false => args.node.gpu_names,
@@ -132,6 +133,7 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         walltime: walltime::of(args.walltime, args.walltime_end),
         grace: Duration::from_nanos(args.node.grace),
         home_wait: Duration::from_nanos(args.node.home_wait),
+        system_users,
     };
     let keeper = (args.remove_dir || scratch.is_some()).then(|| keeper::start(&remove)).transpose()?;
     if let Some(scratch) = &scratch {
@@ -159,6 +161,10 @@ fn scratch_of(root: &Path, args: &ExecutorArgs) -> Result<Scratch, Fault> {
     let fail = |what: &str, dir: &Path, e: std::io::Error| {
         Fault::new(Exit::Cluster, format!("cannot {what} {}: {}", shown_path(dir), reason(&e)))
     };
+    if !args.node.system_users.is_empty() {
+        // A folder that is made only now has to let others pass.
+        std::fs::create_dir_all(root).map_err(|e| fail("make", root, e))?;
+    }
     let scratch = Scratch::claim(&options).map_err(|e| fail("use the folder for caches", root, e))?;
     if let Some(link) = &args.dir {
         let make = || {

@@ -1,6 +1,6 @@
 //! A run that goes on is followed to its end: its progress, what its tasks print, and the parts of its own cluster.
 
-use crate::connect::connect;
+use crate::connect::{Unconnected, try_to_connect};
 use crate::logs::InOrder;
 use crate::progress::Progress;
 use crate::signals::AskedToEnd;
@@ -75,9 +75,11 @@ pub async fn follow(
                         progress.clear();
                         eyas_text::say!("note: lost the dispatcher: {e}");
                         client = tokio::select! {
-                            connected = connect(join) => match connected {
+                            connected = try_to_connect(join) => match connected {
                                 Ok(client) => client,
-                                Err(fault) => return Err(gone(fault.message, None).await),
+                                // The dispatcher is there: waiting for it is of no use.
+                                Err(Unconnected { fault, is_refused: true }) => return Err(fault),
+                                Err(Unconnected { fault, .. }) => return Err(gone(fault.message, None).await),
                             },
                             () = asked_to_end.next() => return Ok(End::interrupted(last, false)),
                         };

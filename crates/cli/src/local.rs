@@ -2,14 +2,17 @@
 
 use crate::args::{ClusterArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
 use crate::dirs::{dispatcher_dir, dispatcher_dir_of};
-use crate::node::{check_eviction, check_node, executor_arguments, node_arguments, node_name};
+use crate::node::{NODE, check_eviction, check_node, executor_arguments, node_arguments, node_name};
 use crate::print::reason;
 use crate::{Exit, Fault, equipment, provide, starting};
 use eyas_core::dispatcher::{CollectiveMode, DispatcherConfig, KeepRuns};
 use eyas_core::placement;
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
 use eyas_runtime::cluster::{LocalCluster, Plan};
+use eyas_runtime::executor::system_users::check_folder;
 use eyas_text::shown_path;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// First argument of a slot process.
@@ -116,6 +119,7 @@ pub fn is_shaped(cluster: &ClusterArgs) -> bool {
         || !node.resources.is_empty()
         || !policy.cluster_resources.is_empty()
         || !node.home_local.is_empty()
+        || !node.system_users.is_empty()
         || provide.node_dir.is_some()
         || policy.home_streams.is_some()
         || policy.home_rate.is_some()
@@ -155,9 +159,19 @@ pub fn plan(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<(Plan, Pat
         Fault::new(Exit::Other, format!("cannot use the directory {}: {}", shown_path(dir), reason(&e)))
     };
     let dispatcher = dispatcher_dir(dir);
+    let is_new = !dispatcher.exists();
     std::fs::create_dir_all(&dispatcher).map_err(fail)?;
+    if is_new {
+        // What is known of all users' runs is the owner's alone.
+        std::fs::set_permissions(&dispatcher, Permissions::from_mode(0o700)).map_err(fail)?;
+    }
     let dir = dir.canonicalize().map_err(fail)?;
     let dispatcher = dispatcher_dir(&dir);
+    if !args.node.system_users.is_empty() && !args.provide.is_elsewhere() && args.provide.node_dir.is_none() {
+        check_folder(&dir.join(NODE)).map_err(|e| Fault::new(Exit::BadInput, e))?;
+        // Programs reach the nodes' folders by this one.
+        let_through(&dir).map_err(fail)?;
+    }
     let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let slots = args.node.slots.unwrap_or((processors / args.nodes.max).max(1));
     let memory =
@@ -205,6 +219,12 @@ pub fn plan(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<(Plan, Pat
         plan.provider_args = Some(provide::arguments(&join, &dir, args, node_arguments(&node)));
     }
     Ok((plan, dir))
+}
+
+/// Lets others pass through a folder, and see no more of it than before.
+fn let_through(dir: &Path) -> std::io::Result<()> {
+    let mode = std::fs::metadata(dir)?.permissions().mode() & 0o7777;
+    std::fs::set_permissions(dir, Permissions::from_mode(mode | 0o011))
 }
 
 /// The settings that decide how many nodes a local cluster has. `slots` are those of one node.

@@ -364,11 +364,20 @@ pub async fn connect_over(
     entered.unwrap_or_else(|_| Err(NetError::NoAnswer { address: address.into() }))
 }
 
+/// Why TLS failed. What the other side said by an alert has a name that means something to programmers only.
+fn in_words(e: &io::Error) -> String {
+    let text = e.to_string();
+    match text.starts_with("received fatal alert") {
+        true => "its key is not known there".into(),
+        false => text,
+    }
+}
+
 async fn enter_over(tcp: TcpStream, address: &str, connector: &TlsConnector) -> Result<Stream, NetError> {
     tcp.set_nodelay(true)?;
     // TLS gives the reason for a refusal. A connection that only ends gives none.
     let shown_out = |e: io::Error| match e.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
-        true => NetError::NotAMember { address: address.into(), why: e.to_string() },
+        true => NetError::NotAMember { address: address.into(), why: in_words(&e) },
         false => NetError::AtDoor { address: address.into(), source: e },
     };
     let mut tls = connector.connect(Identity::server_name(), tcp).await.map_err(shown_out)?;

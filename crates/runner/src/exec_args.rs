@@ -91,6 +91,13 @@ impl ExecArgs {
         for name in SANDBOX_NAMES.into_iter().filter(|name| !is_set_by_task(name)) {
             push(&mut self.env_at, &[name, b"=", sandbox]);
         }
+        let of_account = spec.account.as_ref().map(|account| {
+            let home = account.home.as_ref().map_or(sandbox, |home| &home[..]);
+            [(&b"HOME"[..], home), (b"USER", &account.name[..]), (b"LOGNAME", &account.name[..])]
+        });
+        for (name, value) in of_account.into_iter().flatten().filter(|(name, _)| !is_set_by_task(name)) {
+            push(&mut self.env_at, &[name, b"=", value]);
+        }
         let strings = &self.strings;
         let pointer = |&at: &usize| strings[at..].as_ptr().cast::<libc::c_char>();
         self.argv.clear();
@@ -100,7 +107,8 @@ impl ExecArgs {
         self.envp.extend(self.env_at.iter().map(pointer));
         let inherited = self.base_env.iter().filter(|(name_bytes, entry)| {
             let name = &entry.as_bytes()[..*name_bytes];
-            !SANDBOX_NAMES.contains(&name) && !is_set_by_task(name)
+            let is_of_account = of_account.is_some_and(|own| own.iter().any(|(own, _)| *own == name));
+            !SANDBOX_NAMES.contains(&name) && !is_of_account && !is_set_by_task(name)
         });
         self.envp.extend(inherited.map(|(_, entry)| entry.as_ptr()));
         self.envp.push(std::ptr::null());
@@ -141,6 +149,7 @@ mod tests {
             capture: CaptureLimits::default(),
             keep_sandbox: false,
             tee: [None, None],
+            account: None,
         };
         assert_eq!(args.program_and_path(&spec), (&b"x"[..], &b"/base"[..]));
         let (argv, envp) = args.build(&spec, b"/box").unwrap();

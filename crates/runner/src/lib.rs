@@ -20,8 +20,12 @@
 //! Why a process per slot: starting a program from the executor itself would copy its page tables or
 //! serialise all starts in one place, and only a process can be the reaper of its descendants.
 //!
+//! A program runs as the executor's system user, or as the [`account::Account`] that its spec names, which then has its sandbox
+//! for itself.
+//!
 //! Not here: where inputs come from, hashing and moving outputs, retries (the executor in `eyas-runtime`).
 
+pub mod account;
 pub mod bench;
 mod capture;
 mod error;
@@ -37,6 +41,7 @@ mod stage;
 mod sys;
 pub mod tree;
 
+pub use account::Account;
 pub use error::{Error, ErrorKind, Status};
 pub use handle::{SlotHandle, spawn_slot};
 pub use protocol::{

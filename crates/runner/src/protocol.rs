@@ -8,6 +8,7 @@
 //! runs them one after the other), `Cancel` and `Release` by key. A report that names a sandbox which is not
 //! `kept` has to be answered by `Release` once the outputs have been taken out of it.
 
+use crate::account::Account;
 use crate::error::{Error, Status};
 use postcard::ser_flavors::Flavor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -163,6 +164,8 @@ pub struct RunSpec {
     /// Files in the sandbox that also get everything that the program prints: for standard output and for
     /// standard error.
     pub tee: [Option<ByteString>; 2],
+    /// The system user that the program runs as. `None`: that of the slot process.
+    pub account: Option<Account>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -184,6 +187,8 @@ pub struct Input {
     /// The task starts this file as a program, so it gets its own copy with the execute bits set: a link
     /// would share the mode of the cached object.
     pub executable: bool,
+    /// The source lies at home, where only what the program's account may read is read.
+    pub at_home: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -511,6 +516,7 @@ mod tests {
                 source: "/c/1".into(),
                 mode: InputMode::Link,
                 executable: true,
+                at_home: false,
             }],
             outputs: vec!["o".into()],
             walltime_ns: Some(1),
@@ -518,6 +524,13 @@ mod tests {
             capture: CaptureLimits::default(),
             keep_sandbox: false,
             tee: [None, Some("log".into())],
+            account: Some(Account {
+                uid: 70_000,
+                gid: 70_000,
+                groups: vec![5],
+                name: "ada".into(),
+                home: None,
+            }),
         }
     }
 

@@ -7,6 +7,7 @@
 //! Removal never follows a symbolic link, and uses a constant number of descriptors and no recursion:
 //! directories more than one level down are first renamed to the top, so depth does not matter.
 
+use crate::account::Account;
 use crate::error::Error;
 use crate::sys;
 use std::ffi::{CStr, CString, OsStr};
@@ -29,6 +30,7 @@ pub(crate) struct Sandbox {
     path_c: CString,
     pub fd: OwnedFd,
     id: (libc::dev_t, libc::ino_t),
+    is_given: bool,
 }
 
 impl Sandbox {
@@ -38,7 +40,21 @@ impl Sandbox {
         let fd =
             sys::open_at(libc::AT_FDCWD, &path_c, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW, 0)?;
         let stat = sys::stat_fd(fd.as_fd())?;
-        Ok(Self { path, path_c, fd, id: (stat.st_dev, stat.st_ino) })
+        Ok(Self { path, path_c, fd, id: (stat.st_dev, stat.st_ino), is_given: false })
+    }
+
+    /// The account has the sandbox from now on, and nobody else but root. Until then it cannot reach anything in it.
+    pub fn give(&mut self, account: &Account) -> io::Result<()> {
+        sys::give(self.fd.as_fd(), account)?;
+        self.is_given = true;
+        Ok(())
+    }
+
+    /// No account has the sandbox any more.
+    fn take_back(&mut self) {
+        if std::mem::take(&mut self.is_given) {
+            take_over(self.fd.as_fd());
+        }
     }
 
     /// Whether this is still the directory that was made, under its name, with its mode.
@@ -75,7 +91,8 @@ impl Pool {
 
     /// Empties the directory for the next task, or removes it. A directory that cannot be removed stays for
     /// [`clean_leftovers`].
-    pub fn give_back(&mut self, sandbox: Sandbox) {
+    pub fn give_back(&mut self, mut sandbox: Sandbox) {
+        sandbox.take_back();
         let unchanged = sandbox.is_unchanged();
         let empty = unchanged
             && (sys::is_empty_dir(sandbox.fd.as_fd()).unwrap_or(false)
@@ -156,11 +173,25 @@ fn open_for_removal(parent: libc::c_int, name: &CStr) -> io::Result<OwnedFd> {
         }
         other => other,
     }?;
-    if sys::stat_fd(dir.as_fd())?.st_mode & 0o700 != 0o700 {
+    let stat = sys::stat_fd(dir.as_fd())?;
+    // SAFETY: a plain query.
+    if stat.st_uid != unsafe { libc::geteuid() } {
+        take_over(dir.as_fd());
+    } else if stat.st_mode & 0o700 != 0o700 {
         // SAFETY: no memory is involved. A failure shows when the entries are removed.
         unsafe { libc::fchmod(dir.as_raw_fd(), 0o700) };
     }
     Ok(dir)
+}
+
+/// Keeps the owner of a directory, another user, from adding to it while it is emptied. Only root succeeds, and only root may remove
+/// what is another user's.
+fn take_over(dir: BorrowedFd<'_>) {
+    // SAFETY: no memory is involved. A failure shows when the entries are removed.
+    unsafe {
+        libc::fchown(dir.as_raw_fd(), libc::geteuid(), libc::getegid());
+        libc::fchmod(dir.as_raw_fd(), SANDBOX_MODE);
+    }
 }
 
 /// Removes everything in `top`. The caller ensures that no entries are added at the same time.

@@ -12,6 +12,7 @@
 //!
 //! The set-up of a sandbox is synchronous, but the socket is read between the blocks of a long copy.
 
+use crate::account::{Account, leave_keys};
 use crate::capture::Capture;
 use crate::error::Error;
 use crate::exec_args::ExecArgs;
@@ -29,7 +30,7 @@ use std::collections::VecDeque;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 
@@ -185,6 +186,8 @@ struct Slot {
     children: OwnedFd,
     stdout: OwnedFd,
     stderr: OwnedFd,
+    /// The user whose programs had the streams last.
+    streams_of: Option<u32>,
     config: SlotConfig,
     pid: u32,
     decoder: Decoder,
@@ -248,6 +251,7 @@ impl Slot {
             children,
             stdout,
             stderr,
+            streams_of: None,
             pid: std::process::id(),
             decoder,
             buffer,
@@ -446,7 +450,7 @@ impl Slot {
     fn start(&mut self, queued: Queued) {
         let Queued { spec, received_ns } = queued;
         let mut times = Times { received_ns, begun_ns: sys::monotonic_ns(), ..Times::default() };
-        let sandbox = match self.pool.take() {
+        let mut sandbox = match self.pool.take() {
             Ok(sandbox) => sandbox,
             Err(error) => {
                 let place = format!("cannot make a sandbox in {}", shown_bytes(&self.config.sandbox_root.0));
@@ -455,7 +459,9 @@ impl Slot {
             }
         };
         self.preparing = Some((spec.key, false));
-        let prepared = stage::prepare(&sandbox, &spec.inputs, &spec.outputs, &mut || self.still_wanted());
+        let account = spec.account.as_ref();
+        let prepared =
+            stage::prepare(&sandbox, &spec.inputs, &spec.outputs, account, &mut || self.still_wanted());
         self.preparing = None;
         let staged = match prepared {
             Ok(staged) => staged,
@@ -470,6 +476,12 @@ impl Slot {
         };
         let free_bytes = sys::room(sandbox.fd.as_raw_fd()).map(|(free_bytes, _)| free_bytes);
         times.setup_done_ns = sys::monotonic_ns();
+        if let Err(error) = self.divide_users(account) {
+            let SetupError { kind, message } =
+                SetupError::new("cannot make pipes for what it prints".into(), &error);
+            self.pool.give_back(sandbox);
+            return self.report_unstarted(spec.key, times, ExitKind::SetupFailed { kind, message });
+        }
         self.spawner.reset_streams();
         let limits = spec.capture;
         let limits = crate::CaptureLimits {
@@ -485,6 +497,12 @@ impl Slot {
                 self.pool.give_back(sandbox);
                 return self.report_unstarted(spec.key, times, ExitKind::SetupFailed { kind, message });
             }
+        }
+        if let Some(Err(error)) = account.map(|account| sandbox.give(account)) {
+            let what = "cannot give the sandbox to its system user".to_string();
+            let SetupError { kind, message } = SetupError::new(what, &error);
+            self.pool.give_back(sandbox);
+            return self.report_unstarted(spec.key, times, ExitKind::SetupFailed { kind, message });
         }
         match self.spawn(&spec, &sandbox) {
             Ok(pid) => {
@@ -521,6 +539,25 @@ impl Slot {
         }
     }
 
+    /// Two users never have the same keyring, or the same pipes: a process of one of them could keep an end, and print into the output of the other one's
+    /// programs.
+    fn divide_users(&mut self, account: Option<&Account>) -> io::Result<()> {
+        let uid = account.map(|account| account.uid);
+        if uid == self.streams_of {
+            return Ok(());
+        }
+        if account.is_some() {
+            leave_keys()?;
+        }
+        let (stdout, stdout_write) = pipe()?;
+        let (stderr, stderr_write) = pipe()?;
+        self.spawner = Spawner::new(stdout_write, stderr_write)?;
+        (self.stdout, self.stderr, self.streams_of) = (stdout, stderr, None);
+        account.map_or(Ok(()), |account| self.spawner.give_streams(account))?;
+        self.streams_of = uid;
+        Ok(())
+    }
+
     fn spawn(&mut self, spec: &RunSpec, sandbox: &Sandbox) -> Result<libc::pid_t, NotStarted> {
         let file = self.find_program(spec, sandbox)?;
         let (pid_or_errno, file) = match (self.execute(&file, spec, sandbox)?, &spec.program) {
@@ -548,7 +585,8 @@ impl Slot {
         sandbox: &Sandbox,
     ) -> Result<Result<libc::pid_t, i32>, NotStarted> {
         let (argv, envp) = self.exec_args.build(spec, sandbox.path.as_os_str().as_bytes())?;
-        let outcome = self.spawner.spawn(file, argv, envp, sandbox.fd.as_raw_fd());
+        let account = spec.account.as_ref();
+        let outcome = self.spawner.spawn(file, argv, envp, sandbox.fd.as_raw_fd(), account);
         Ok(outcome.map_err(|error| error.raw_os_error().unwrap_or(0)))
     }
 
@@ -653,8 +691,11 @@ impl Slot {
             }
             None => ExitKind::Exited(libc::WEXITSTATUS(status)),
         };
-        let mut outputs: Vec<_> =
-            spec.outputs.iter().map(|name| stage::inspect_output(&sandbox, name)).collect();
+        let mut outputs: Vec<_> = spec
+            .outputs
+            .iter()
+            .map(|name| stage::inspect_output(&sandbox, name, spec.account.as_ref()))
+            .collect();
         for (copy, capture) in spec.tee.iter().zip([&mut self.capture_out, &mut self.capture_err]) {
             let error = capture.end_copy();
             let at = copy.as_ref().and_then(|copy| spec.outputs.iter().position(|name| name == copy));
@@ -828,6 +869,9 @@ fn open_copies(spec: &RunSpec, sandbox: &Sandbox) -> Result<[Option<std::fs::Fil
         let failed = |error| {
             SetupError::new(format!("cannot make {}, for what it prints", shown_bytes(&name.0)), &error)
         };
+        let opened = opened.and_then(|file| {
+            spec.account.as_ref().map_or(Ok(()), |account| sys::give(file.as_fd(), account)).map(|()| file)
+        });
         *copy = Some(std::fs::File::from(opened.map_err(failed)?));
     }
     Ok(copies)

@@ -8,10 +8,11 @@
 //! nothing and cannot unwind. We sleep meanwhile. All signal dispositions are the default ones in the slot
 //! process, so no handler can run in the child.
 
+use crate::account::{Account, become_forever};
 use crate::sys;
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 const STACK_BYTES: usize = 64 << 10;
 
@@ -29,7 +30,16 @@ struct Request {
     envp: *const *const libc::c_char,
     sandbox: RawFd,
     streams: [RawFd; 3],
+    account: Option<Ids>,
     errno: libc::c_int,
+}
+
+/// The ids of an [`Account`].
+struct Ids {
+    uid: u32,
+    gid: u32,
+    groups: *const u32,
+    n_groups: usize,
 }
 
 impl Spawner {
@@ -53,6 +63,11 @@ impl Spawner {
         Ok(Self { stack, null, stdout, stderr })
     }
 
+    /// The streams belong to the account from now on, so that its programs may open them by name, as `/dev/stderr`.
+    pub fn give_streams(&self, account: &Account) -> io::Result<()> {
+        [&self.stdout, &self.stderr].into_iter().try_for_each(|fd| sys::give(fd.as_fd(), account))
+    }
+
     /// Undoes what a program did to the streams it shares with the next one, such as O_NONBLOCK.
     pub fn reset_streams(&self) {
         for fd in [&self.stdout, &self.stderr] {
@@ -64,13 +79,15 @@ impl Spawner {
     /// Starts `program` in a new process group with `sandbox` as its working directory. When this returns
     /// a process id, the program is executing. The error is that of `execve` (or of what precedes it).
     ///
-    /// `argv` and `envp` are NULL-terminated arrays of NUL-terminated strings.
+    /// * `argv` and `envp`: NULL-terminated arrays of NUL-terminated strings.
+    /// * `account`: the system user that the program runs as, without capabilities. `None`: that of this process.
     pub fn spawn(
         &self,
         program: &CStr,
         argv: &[*const libc::c_char],
         envp: &[*const libc::c_char],
         sandbox: RawFd,
+        account: Option<&Account>,
     ) -> io::Result<libc::pid_t> {
         assert!(argv.last().is_some_and(|p| p.is_null()) && envp.last().is_some_and(|p| p.is_null()));
         let mut request = Request {
@@ -79,6 +96,12 @@ impl Spawner {
             envp: envp.as_ptr(),
             sandbox,
             streams: [self.null.as_raw_fd(), self.stdout.as_raw_fd(), self.stderr.as_raw_fd()],
+            account: account.map(|Account { uid, gid, groups, .. }| Ids {
+                uid: *uid,
+                gid: *gid,
+                groups: groups.as_ptr(),
+                n_groups: groups.len(),
+            }),
             errno: 0,
         };
         let request_ptr: *mut Request = &mut request;
@@ -89,6 +112,12 @@ impl Spawner {
             let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
             sys::check(libc::clone(child_main, stack_top, flags, request_ptr.cast()))?
         };
+        if account.is_some() {
+            // While the child shared our memory and was another user's process, the kernel kept that user's other processes
+            // from looking into it. It goes on doing so until it is told that the time is over.
+            // SAFETY: no memory is involved.
+            unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) };
+        }
         // SAFETY: the child has left our memory; the place is ours again. Volatile, because the compiler
         // does not know who wrote to it.
         let errno = unsafe { (&raw const (*request_ptr).errno).read_volatile() };
@@ -116,6 +145,14 @@ extern "C" fn child_main(request: *mut libc::c_void) -> libc::c_int {
         if libc::fchdir((*request).sandbox) < 0 {
             (*request).errno = *libc::__errno_location();
             libc::_exit(127);
+        }
+        if let Some(Ids { uid, gid, groups, n_groups }) = &(*request).account {
+            (*request).errno = become_forever(*uid, *gid, *groups, *n_groups);
+            if (*request).errno != 0 {
+                libc::_exit(127);
+            }
+            // A change of ids takes this back.
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         }
         let mut none = std::mem::MaybeUninit::uninit();
         libc::sigemptyset(none.as_mut_ptr());

@@ -9,9 +9,15 @@
 //! A directory (its name ends in `/`) is made anew for each task, from the object or from a directory at
 //! home; no other task shares it.
 //!
+//! Where the program runs as a system user of its own, what is made here is that user's, and a cached object stays root's:
+//! the program reads it through its link, and can neither write to it nor change its mode. The user gets the sandbox when
+//! it is ready (`Sandbox::give`), so no process of the user can be in the way before. From then on names in it are
+//! followed only with the rights of the user.
+//!
 //! Everything here is readable for its owner alone: an input that others may not read at home is not readable
 //! on a node.
 
+use crate::account::{Account, ReadAs};
 use crate::protocol::{ByteString, Input, InputMode, LinkKind, OutputState, SetupKind};
 use crate::sandbox::{DOUBT_PREFIX, Sandbox};
 use crate::sys;
@@ -20,7 +26,7 @@ use eyas_text::shown_bytes;
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
 /// Bytes copied between two checks of whether the copy is still wanted.
@@ -110,11 +116,12 @@ impl SetupError {
 }
 
 /// Makes the parent directories of all names and puts the inputs in place, as long as the sandbox is
-/// `wanted`.
+/// `wanted`. What is made belongs to `account`, if there is one.
 pub fn prepare(
     sandbox: &Sandbox,
     inputs: &[Input],
     outputs: &[ByteString],
+    account: Option<&Account>,
     wanted: &mut dyn FnMut() -> bool,
 ) -> Result<Staged, Unprepared> {
     let mut staged = Staged::default();
@@ -126,7 +133,7 @@ pub fn prepare(
         };
         let (bare, is_directory) = bare(&input.name);
         let name = checked_name(bare, "input")?;
-        make_parents(dir, bare, &mut parent_made).map_err(|error| failed(&error))?;
+        make_parents(dir, bare, account, &mut parent_made).map_err(|error| failed(&error))?;
         let source = sys::c_string(&input.source).map_err(|error| failed(&error))?;
         let stat = sys::stat_at(libc::AT_FDCWD, &source, 0).map_err(|error| SetupError {
             kind: if error.kind() == io::ErrorKind::NotFound {
@@ -142,8 +149,8 @@ pub fn prepare(
         })?;
         let placed = match is_directory {
             true if input.mode == InputMode::Shared => share(dir, &name, &source),
-            true => place_directory(sandbox, bare, &stat, input, wanted),
-            false => place(dir, &name, &source, input, wanted),
+            true => place_directory(sandbox, bare, &stat, input, account, wanted),
+            false => place(dir, &name, &source, input, account, wanted),
         };
         let Some(kind) = placed.map_err(|error| failed(&error))? else {
             return Err(Unprepared::GivenUp);
@@ -154,7 +161,7 @@ pub fn prepare(
     for output in outputs {
         let (bare, _) = bare(output);
         checked_name(bare, "output")?;
-        make_parents(dir, bare, &mut parent_made).map_err(|error| {
+        make_parents(dir, bare, account, &mut parent_made).map_err(|error| {
             SetupError::new(
                 format!("cannot make the directory of output {output}", output = shown_bytes(&output.0)),
                 &error,
@@ -186,8 +193,10 @@ fn place_directory(
     name: &[u8],
     stat: &libc::stat,
     input: &Input,
+    account: Option<&Account>,
     wanted: &mut dyn FnMut() -> bool,
 ) -> io::Result<Option<LinkKind>> {
+    let reader = account.filter(|_| input.at_home);
     match sys::mkdir_at(sandbox.fd.as_raw_fd(), &sys::c_string(name)?, 0o700) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
@@ -199,12 +208,24 @@ fn place_directory(
         InputMode::Copy | InputMode::Shared => Modes { file: 0o600, program: 0o700, directory: 0o700 },
     };
     let unpacked = match stat.st_mode & libc::S_IFMT {
-        libc::S_IFDIR => Tree::of(source)
-            .and_then(|tree| unpack(&mut Packed::new(source, tree), &into, modes, false, wanted)),
+        libc::S_IFDIR => {
+            let tree = {
+                let _acting = reader.map(Account::act).transpose()?;
+                Tree::of(source)
+            };
+            tree.and_then(|tree| {
+                let bytes = Packed::new(source, tree);
+                let mut bytes = ReadAs { account: reader.cloned(), bytes };
+                unpack(&mut bytes, &into, modes, false, wanted)
+            })
+        }
         _ => unpack(&mut File::open(source)?, &into, modes, false, wanted),
     };
     match unpacked {
-        Ok(()) => Ok(Some(LinkKind::Copy)),
+        Ok(()) => {
+            account.map_or(Ok(()), |account| give_tree(&into, account))?;
+            Ok(Some(LinkKind::Copy))
+        }
         Err(eyas_folder::Error::GivenUp) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -216,6 +237,7 @@ fn place(
     name: &CStr,
     source: &CStr,
     input: &Input,
+    account: Option<&Account>,
     wanted: &mut dyn FnMut() -> bool,
 ) -> io::Result<Option<LinkKind>> {
     if input.mode == InputMode::Link && !input.executable {
@@ -234,7 +256,7 @@ fn place(
         (false, InputMode::Copy) => 0o600,
         (false, InputMode::Link | InputMode::Shared) => 0o400,
     };
-    copy(source, dir, name, mode, wanted)
+    copy(source, dir, name, mode, account, input.at_home, wanted)
 }
 
 /// Copies by reference if the file system supports that, else byte by byte inside the kernel.
@@ -243,11 +265,17 @@ fn copy(
     dir: RawFd,
     name: &CStr,
     mode: libc::mode_t,
+    account: Option<&Account>,
+    at_home: bool,
     wanted: &mut dyn FnMut() -> bool,
 ) -> io::Result<Option<LinkKind>> {
-    let from = File::from(sys::open_at(libc::AT_FDCWD, source, libc::O_RDONLY, 0)?);
+    let from = {
+        let _acting = account.filter(|_| at_home).map(Account::act).transpose()?;
+        File::from(sys::open_at(libc::AT_FDCWD, source, libc::O_RDONLY, 0)?)
+    };
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
     let mut to = File::from(sys::open_at(dir, name, flags, mode)?);
+    account.map_or(Ok(()), |account| sys::give(to.as_fd(), account))?;
     // SAFETY: both descriptors are open for the time of the call.
     if unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd()) } == 0 {
         return Ok(Some(LinkKind::Reflink));
@@ -279,7 +307,12 @@ fn checked_name(name: &[u8], what: &str) -> Result<CString, SetupError> {
 }
 
 /// Makes the directories above `name`, except those of the previous name, which are `made`.
-fn make_parents<'a>(dir: RawFd, name: &'a [u8], made: &mut &'a [u8]) -> io::Result<()> {
+fn make_parents<'a>(
+    dir: RawFd,
+    name: &'a [u8],
+    account: Option<&Account>,
+    made: &mut &'a [u8],
+) -> io::Result<()> {
     let Some(end) = name.iter().rposition(|&b| b == b'/') else { return Ok(()) };
     let parent = &name[..end];
     if parent == *made {
@@ -287,17 +320,38 @@ fn make_parents<'a>(dir: RawFd, name: &'a [u8], made: &mut &'a [u8]) -> io::Resu
     }
     let ends = parent.iter().enumerate().filter(|&(_, &b)| b == b'/').map(|(i, _)| i);
     for end in ends.chain([parent.len()]) {
-        match sys::mkdir_at(dir, &sys::c_string(&parent[..end])?, 0o700) {
+        let parent = sys::c_string(&parent[..end])?;
+        match sys::mkdir_at(dir, &parent, 0o700) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
+            Err(_) => {}
+            Ok(()) => sys::give_at(dir, &parent, account)?,
         }
     }
     *made = parent;
     Ok(())
 }
 
-/// The state of a declared output. Its name was accepted by [`prepare`]; no process of the task is alive.
-pub fn inspect_output(sandbox: &Sandbox, name: &ByteString) -> OutputState {
+/// Makes the account the owner of a directory and of all that is in it, which nobody but root can reach.
+fn give_tree(root: &std::path::Path, account: &Account) -> io::Result<()> {
+    let mut left = vec![root.to_path_buf()];
+    while let Some(path) = left.pop() {
+        if std::fs::symlink_metadata(&path)?.is_dir() {
+            for entry in std::fs::read_dir(&path)? {
+                left.push(entry?.path());
+            }
+        }
+        sys::give_at(libc::AT_FDCWD, &sys::c_string(path.as_os_str().as_bytes())?, Some(account))?;
+    }
+    Ok(())
+}
+
+/// The state of a declared output, as `account` sees it. Its name was accepted by [`prepare`]; no process of the task is alive,
+/// but other processes of the account may be.
+pub fn inspect_output(sandbox: &Sandbox, name: &ByteString, account: Option<&Account>) -> OutputState {
+    let _acting = match account.map(Account::act).transpose() {
+        Ok(acting) => acting,
+        Err(error) => return OutputState::NotAFile { what: format!("unreadable ({error})") },
+    };
     if let (bare, true) = bare(name) {
         return inspect_directory(sandbox, bare);
     }

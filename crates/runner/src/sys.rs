@@ -1,5 +1,6 @@
 //! Small wrappers around system calls that the other modules share.
 
+use crate::account::Account;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
@@ -96,6 +97,19 @@ pub fn mkdir_at(dir: RawFd, path: &CStr, mode: libc::mode_t) -> io::Result<()> {
 pub fn unlink_at(dir: RawFd, path: &CStr, flags: libc::c_int) -> io::Result<()> {
     // SAFETY: `path` is NUL-terminated.
     check(unsafe { libc::unlinkat(dir, path.as_ptr(), flags) }).map(drop)
+}
+
+/// Makes the account the owner of an open file.
+pub fn give(file: BorrowedFd<'_>, account: &Account) -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    check(unsafe { libc::fchown(file.as_raw_fd(), account.uid, account.gid) }).map(drop)
+}
+
+/// Makes the account, if there is one, the owner of `path`, and not of what a link there leads to.
+pub fn give_at(dir: RawFd, path: &CStr, account: Option<&Account>) -> io::Result<()> {
+    let Some(Account { uid, gid, .. }) = account else { return Ok(()) };
+    // SAFETY: `path` is NUL-terminated.
+    check(unsafe { libc::fchownat(dir, path.as_ptr(), *uid, *gid, libc::AT_SYMLINK_NOFOLLOW) }).map(drop)
 }
 
 /// Returns whether a process existed that could get the signal.

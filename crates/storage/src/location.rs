@@ -5,7 +5,7 @@
 
 use crate::canonical::{self, Refusal, Spelling, Url};
 use crate::error::{Error, ErrorKind, Result, Status};
-use crate::scheme::{KindNo, schemes};
+use crate::scheme::{DATA, KindNo, schemes};
 use eyas_text::shown;
 use std::fmt;
 use std::path::Path;
@@ -104,6 +104,12 @@ impl Location {
     /// The canonical text, as displayed: an absolute path or a URL.
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+
+    /// Whether its home is reached by programs and files of this machine's, with whatever rights this process has: data sets, and homes
+    /// that the user has declared. Plain paths are something else.
+    pub fn is_by_programs_of_machine(&self) -> bool {
+        self.scheme() == DATA || self.kind.get().schemes_are_declared()
     }
 
     fn is_path(&self) -> bool {

@@ -241,6 +241,8 @@ pub struct AssignTask {
     pub spec: TaskSpec,
     /// For each source of each input, in order: when the permission to fetch there ends, and its proof.
     pub permits: Vec<Permit>,
+    /// The user whose run it is; empty: the cluster's owner.
+    pub user: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]

@@ -49,6 +49,37 @@ pub fn nodes(text: &str) -> Result<Nodes, String> {
     }
 }
 
+/// A part of `--system-users`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SystemUser {
+    Ids { first: u32, last: u32 },
+    Account { user: String, account: String },
+}
+
+impl std::fmt::Display for SystemUser {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            SystemUser::Ids { first, last } => write!(f, "{first}-{last}"),
+            SystemUser::Account { user, account } => write!(f, "{user}={account}"),
+        }
+    }
+}
+
+pub fn system_users(text: &str) -> Result<SystemUser, String> {
+    if let Some((user, account)) = text.split_once('=') {
+        if let Some(why) = eyas_wire::users::why_no_name(user) {
+            return Err(why);
+        }
+        return match account.is_empty() {
+            true => Err(format!("write an account of the machine behind `{user}=`")),
+            false => Ok(SystemUser::Account { user: user.into(), account: account.into() }),
+        };
+    }
+    let ids = text.split_once('-').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+    let (first, last) = ids.ok_or("write a range of ids, such as 70000-70099, or USER=ACCOUNT")?;
+    Ok(SystemUser::Ids { first, last })
+}
+
 /// Where nodes come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub enum ProviderKind {

@@ -74,6 +74,7 @@ impl Cluster {
                 memory: None,
                 eviction: "lru".into(),
                 home_local: vec![],
+                system_users: vec![],
             },
             policy: PolicyArgs {
                 keep_runs: None,

@@ -73,6 +73,7 @@ impl Lab {
             capture: CaptureLimits::default(),
             keep_sandbox: false,
             tee: [None, None],
+            account: None,
         }
     }
 
@@ -148,7 +149,13 @@ impl Lab {
 }
 
 pub fn link(name: &str, source: &Path) -> Input {
-    Input { name: name.into(), source: source.into(), mode: InputMode::Link, executable: false }
+    Input {
+        name: name.into(),
+        source: source.into(),
+        mode: InputMode::Link,
+        executable: false,
+        at_home: false,
+    }
 }
 
 /// A number of seconds to sleep that no other process on this machine sleeps for.

@@ -41,7 +41,7 @@ use self::printing::Printing;
 use self::space::Space;
 use self::writes::Writes;
 use super::slots::Slots;
-use super::{DataPlane, ExecutorError, ExecutorOptions, LastTry};
+use super::{DataPlane, ExecutorError, ExecutorOptions, LastTry, system_users};
 use crate::{clock, descriptors};
 use eyas_core::array::TaskSpec;
 use eyas_core::cache::CacheConfig;
@@ -89,6 +89,8 @@ pub struct Agent {
     /// Stops everything that threads of this process do.
     halt: Halt,
     leaving: Leaving,
+    /// Where programs have system users of their own.
+    system_users: Option<system_users::Pool>,
     /// For work that reports later.
     inputs: Inputs,
     /// Why this executor ends, once it does.
@@ -104,6 +106,10 @@ impl Agent {
         options.join = std::path::absolute(&options.join).unwrap_or(options.join);
         let path = directory::make(&options)?;
         let Join { identity, .. } = Join::read(&options.join)?;
+        let system_users = options.system_users.clone();
+        let system_users =
+            system_users.map(|users| system_users::Pool::new(users, identity.secret())).transpose();
+        let system_users = system_users.map_err(ExecutorError::Config)?;
         let directory = Directory::take_over(path, &options)?;
         let mut node = Node::new(core_config(&options))?;
         let (objects, held) = Objects::open(&directory, &options, inputs.clone())?;
@@ -151,6 +157,7 @@ impl Agent {
             counters: Counters::default(),
             halt,
             leaving: Leaving::new(options.walltime, options.grace),
+            system_users,
             stop: None,
         };
         eyas_text::say!(
@@ -248,6 +255,7 @@ impl Agent {
                 self.take_end(*report, false);
             }
             Input::LookedBefore { start } => self.start_after_look(&start),
+            Input::Allowed { start, refusal } => self.start_if_allowed(*start, refusal),
             Input::EndHeld { report } => self.take_end(*report, true),
             Input::Event(event) => self.on_event(event),
             Input::BrokenOff { object, begun, event } => {
@@ -293,9 +301,9 @@ impl Agent {
         let (core, book) = (&self.node.core, &mut self.objects.book);
         match self.connection.hear(message, core, book, HOME_STREAMS_MAX, has_attempt) {
             Order::Feed(events) => events.into_iter().for_each(|event| self.node.feed(event)),
-            Order::Begin { assignment, spec, permits } => {
+            Order::Begin { assignment, spec, permits, user } => {
                 self.peers.permit(permits);
-                self.begin(assignment, spec);
+                self.begin(assignment, spec, user);
             }
             Order::Prefetch { permits, event } => {
                 self.peers.permit(permits);
@@ -321,8 +329,10 @@ impl Agent {
         }
     }
 
-    fn begin(&mut self, assignment: Box<Assignment>, spec: TaskSpec) {
-        self.attempts.begin(&assignment, spec, self.connection.incarnation(), self.halt.child());
+    fn begin(&mut self, assignment: Box<Assignment>, spec: TaskSpec, user: String) {
+        let account = self.system_users.as_mut().map(|pool| pool.account(&user));
+        let incarnation = self.connection.incarnation();
+        self.attempts.begin(&assignment, spec, (user, account), incarnation, self.halt.child());
         self.node.feed(NodeEvent::Assigned { assignment });
     }
 
@@ -465,7 +475,16 @@ impl Agent {
         };
         let location = self.objects.location(object).to_string();
         let packed = packed.and_then(|packed| self.objects.find_digest(packed));
-        let read = HomeRead { target, object, location, known, size_bytes, private, is_watched, packed };
+        let reader = match (&self.system_users, target) {
+            (None, _) => None,
+            (_, Target::Private { task, attempt, .. }) => self
+                .attempts
+                .find((task, attempt))
+                .map_or_else(|| Some(system_users::nobody()), |a| a.at_home()),
+            (_, Target::Cache(object)) => self.attempts.reader_of(object),
+        };
+        let read =
+            HomeRead { target, object, location, known, size_bytes, private, is_watched, packed, reader };
         self.home.read(read, self.objects.store.clone());
     }
 
@@ -475,7 +494,8 @@ impl Agent {
             attempt.cached_outputs.push(output);
         }
         let (at, halt) = (attempt.output_path(output), attempt.halt.clone());
-        self.objects.keep_output(id, output, at, cache_bytes, halt);
+        let account = attempt.account().cloned();
+        self.objects.keep_output(id, output, at, cache_bytes, account, halt);
     }
 
     fn land(&mut self, id: AttemptId, output: u32, object: ObjectId, is_cached: bool) {
@@ -495,6 +515,8 @@ impl Agent {
             mode: attempt.output_mode(output),
             incarnation: attempt.incarnation,
             is_repeated: attempt.is_repeated,
+            owner: attempt.account().filter(|_| cached_as.is_none()).cloned(),
+            writer: attempt.at_home(),
             halt: attempt.halt.clone(),
         });
     }
@@ -607,5 +629,8 @@ fn start_slots(options: &ExecutorOptions, sandboxes: &Path, inputs: Inputs) -> R
     // Only programs that may add tasks get the variables that lead to the secret, even if this process has
     // them itself.
     config.base_env.retain(|(name, _)| !is_for_adders(name));
+    if options.system_users.is_some() {
+        config.base_env.retain(|(name, _)| system_users::is_for_others(name));
+    }
     Ok(Slots::start(options.slots, options.exe.clone(), options.slot_args.clone(), config, inputs)?)
 }

@@ -1,11 +1,14 @@
 //! Bytes between home storage, the cache and private files, hashed on the way; and errors in the core's
 //! terms.
 
+use super::system_users::is_nobody;
 use eyas_core::event::*;
 use eyas_core::*;
 use eyas_data::{ErrorKind as DataErrorKind, Halt, Incoming, Store};
 use eyas_folder::{Packed, Tree};
-use eyas_storage::{ErrorKind as StorageErrorKind, Homes, Location, Version};
+use eyas_runner::Account;
+use eyas_runner::account::ReadAs;
+use eyas_storage::{ErrorKind as StorageErrorKind, Homes, Location, Opened, Version};
 use eyas_text::shown;
 use std::fs::File;
 use std::io::{Read, Write as _};
@@ -33,7 +36,7 @@ pub(super) fn given_up() -> TransferError {
 
 /// A file that no other user may read, whatever the rights of the original are. It is never a file that
 /// exists already.
-fn private_file(path: &Path) -> std::io::Result<File> {
+pub(super) fn private_file(path: &Path) -> std::io::Result<File> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
         _ => {}
@@ -74,9 +77,61 @@ pub(super) fn data_error(e: &eyas_data::Error) -> TransferError {
     TransferError { kind, message: e.to_string() }
 }
 
+/// Opens an object at home with the rights of `reader`, or with those of this process. At a network home, everybody has the rights that
+/// the credentials of this process give.
+pub(super) fn open_at_home(
+    homes: &Homes,
+    location: &Location,
+    reader: Option<&Account>,
+) -> Result<Opened, TransferError> {
+    let Some(account) = reader else { return homes.open(location, None).map_err(|e| home_error(&e)) };
+    if location.is_by_programs_of_machine() {
+        return Err(TransferError {
+            kind: TransferErrorKind::Unavailable,
+            message: by_programs(location.as_str()),
+        });
+    }
+    if location.path().is_none() {
+        return homes.open(location, None).map_err(|e| home_error(&e));
+    }
+    let opened = {
+        let _acting = account.act().map_err(|e| disk_error("act as the user of a task", &e))?;
+        homes.open(location, None)
+    };
+    match opened {
+        Ok(opened) => {
+            // Of a directory, files are opened while it is read.
+            let reader = Box::new(ReadAs { account: Some(account.clone()), bytes: opened.reader });
+            Ok(Opened { reader, ..opened })
+        }
+        // It is not known yet whose task will need the object. Who comes for it reads it with their own rights.
+        Err(e) if is_nobody(account) => {
+            Err(TransferError { kind: TransferErrorKind::GivenUp, message: e.to_string() })
+        }
+        Err(e) => {
+            let TransferError { kind, message } = home_error(&e);
+            let name = shown(&account.name.to_string()).to_string();
+            let message =
+                format!("{message}; it is read as the task's system user {name} with the id {}", account.uid);
+            Err(TransferError { kind, message })
+        }
+    }
+}
+
+/// Why a user's task cannot use a location on a node with `--system-users`.
+pub(super) fn by_programs(location: &str) -> String {
+    format!(
+        "{} is reached by programs of the node with its own rights, so on a node with --system-users only tasks of the \
+         cluster's owner may use it",
+        shown(location)
+    )
+}
+
 /// Reads an object from home into the cache or into a private file, hashing on the way.
 ///
 /// `moved` is called with the number of bytes that have arrived, piece by piece.
+///
+/// `reader`: see [`open_at_home`].
 ///
 /// If the digest is known, it alone decides whether home's bytes changed: a task that runs twice writes the
 /// same bytes twice, with another stamp the second time. If the size differs, nothing need be read.
@@ -89,11 +144,12 @@ pub(super) fn read_home(
     size_bytes: u64,
     private: Option<&Path>,
     by_file: bool,
+    reader: Option<&Account>,
     halt: &Halt,
     moved: &mut dyn FnMut(u64),
 ) -> Result<Fetched, TransferError> {
     let location = parse(text)?;
-    let mut opened = homes.open(&location, None).map_err(|e| home_error(&e))?;
+    let mut opened = open_at_home(homes, &location, reader)?;
     let version = version_of(&opened.stat);
     let other = known.filter(|k| !k.version.stamp.is_empty() && k.version != version);
     let new_version = opened.stat.version.clone();
@@ -247,14 +303,48 @@ pub(super) fn open_object(path: &Path) -> std::io::Result<(Box<dyn Read>, u64)> 
     Ok((Box::new(file), size_bytes))
 }
 
-/// Hashes an output and moves it into the cache, or only hashes it. A directory is packed on its way.
+/// The bytes of an output in a sandbox that may have other processes of `account` in it, and their number: whatever such a process
+/// puts in the place of the output, only what the account may read is read.
+pub(super) fn open_output(path: &Path, account: &Account) -> std::io::Result<(Box<dyn Read>, u64)> {
+    let _acting = account.act()?;
+    if path.is_dir() {
+        let (bytes, size_bytes) = open_object(path)?;
+        return Ok((Box::new(ReadAs { account: Some(account.clone()), bytes }), size_bytes));
+    }
+    let file = open_output_file(path)?;
+    let size_bytes = file.metadata()?.len();
+    Ok((Box::new(file), size_bytes))
+}
+
+fn is_dir(path: &Path, account: Option<&Account>) -> bool {
+    account.map(Account::act).transpose().is_ok_and(|_acting| path.is_dir())
+}
+
+/// A regular file that is no link. The caller acts as whoever owns the sandbox.
+fn open_output_file(path: &Path) -> std::io::Result<File> {
+    let file = File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is no file any more")),
+    }
+}
+
+/// Hashes an output and puts it into the cache, or only hashes it. A directory is packed on its way.
+///
+/// `account`: the system user of the program, if it has one of its own. Then the output is copied: a process of that user may
+/// have the file open or mapped, and would write to the cache.
 pub(super) fn keep_output(
     store: &Store,
     path: &Path,
     n_links: u64,
     cache_bytes: Option<u64>,
+    account: Option<&Account>,
     halt: &Halt,
 ) -> Result<Fetched, TransferError> {
+    let open = |path: &Path| match account {
+        Some(account) => open_output(path, account),
+        None => open_object(path),
+    };
     let fetched = |stored: eyas_data::Stored| Fetched {
         digest: Digest(stored.digest.into()),
         size_bytes: stored.size,
@@ -263,8 +353,8 @@ pub(super) fn keep_output(
     match cache_bytes {
         Some(size) => {
             let reservation = store.reserve(size).map_err(|e| data_error(&e))?.until(halt);
-            if path.is_dir() {
-                let (mut bytes, _) = open_object(path).map_err(|e| disk_error("read an output", &e))?;
+            if is_dir(path, account) {
+                let (mut bytes, _) = open(path).map_err(|e| disk_error("read an output", &e))?;
                 let mut incoming = store.begin(reservation);
                 let mut block = vec![0; PIECE_BYTES];
                 loop {
@@ -275,9 +365,16 @@ pub(super) fn keep_output(
                 }
                 return incoming.finish(None).map(fetched).map_err(|e| data_error(&e));
             }
-            if n_links > 1 {
+            if n_links > 1 || account.is_some() {
                 // Another process can still write to this file.
-                let file = File::open(path).map_err(|e| disk_error("read an output", &e))?;
+                let file = {
+                    let acting = account.map(Account::act).transpose();
+                    acting.and_then(|_acting| match account {
+                        Some(_) => open_output_file(path),
+                        None => File::open(path),
+                    })
+                };
+                let file = file.map_err(|e| disk_error("read an output", &e))?;
                 let mut incoming = store.begin(reservation);
                 incoming.fill_from_file(&file).map_err(|e| data_error(&e))?;
                 return incoming.finish(None).map(fetched).map_err(|e| data_error(&e));
@@ -285,7 +382,7 @@ pub(super) fn keep_output(
             store.adopt(path, reservation).map(fetched).map_err(|e| data_error(&e))
         }
         None => {
-            let (mut file, _) = open_object(path).map_err(|e| disk_error("read an output", &e))?;
+            let (mut file, _) = open(path).map_err(|e| disk_error("read an output", &e))?;
             let mut hasher = blake3::Hasher::new();
             let (mut block, mut size_bytes) = (vec![0; PIECE_BYTES], 0);
             loop {
@@ -323,6 +420,7 @@ mod tests {
             1 << 20,
             None,
             true,
+            None,
             &Halt::default(),
             &mut |_| {},
         )

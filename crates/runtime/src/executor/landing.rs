@@ -7,9 +7,10 @@
 //!
 //! Not here: which output goes when ([`eyas_core::executor`]), and how home takes it (`eyas-storage`).
 
-use super::home_io::{disk_error, home_error, open_object, parse, version_of};
+use super::home_io::{by_programs, disk_error, home_error, open_object, open_output, parse, version_of};
 use eyas_core::event::{TransferError, TransferErrorKind};
 use eyas_core::{Digest, HomeVersion};
+use eyas_runner::Account;
 use eyas_storage::{Fence, Homes, Part, Put};
 use eyas_text::shown;
 use std::io::{self, Read};
@@ -21,6 +22,10 @@ pub struct Landing<'a> {
     pub mode: Option<u32>,
     pub part: Part,
     pub fence: &'a dyn Fence,
+    /// The system user who owns the sandbox that the output is in. `None`: it is in the cache, or in a sandbox of this process's user.
+    pub owner: Option<&'a Account>,
+    /// Whose rights count at home. `None`: those of this process.
+    pub writer: Option<&'a Account>,
 }
 
 /// Writes the file or directory `path` to `home`, and gives the version that home reports then.
@@ -36,7 +41,11 @@ pub fn bring_home(
     expected: Option<Digest>,
     landing: Landing,
 ) -> Result<HomeVersion, TransferError> {
-    let output = open_object(path).map_err(|e| disk_error("read the output", &e))?;
+    let output = match landing.owner {
+        Some(account) => open_output(path, account),
+        None => open_object(path),
+    };
+    let output = output.map_err(|e| disk_error("read the output", &e))?;
     bring(homes, home, output, expected, landing)
 }
 
@@ -50,9 +59,20 @@ fn bring(
 ) -> Result<HomeVersion, TransferError> {
     let location = parse(home)?;
     let mut body = Verified { source, hasher: blake3::Hasher::new(), expected, wrong: false, failed: None };
-    let Landing { mode, part, fence } = landing;
+    let Landing { mode, part, fence, owner: _, writer } = landing;
     let put = Put { size_hint_bytes: Some(size_bytes), mode, part, fence };
-    let written = homes.put(&location, &mut body, &put);
+    if writer.is_some() && location.is_by_programs_of_machine() {
+        return Err(TransferError { kind: TransferErrorKind::Unavailable, message: by_programs(home) });
+    }
+    let written = {
+        // Only a path is a matter of this machine's rights.
+        let _acting = writer
+            .filter(|_| location.path().is_some())
+            .map(Account::act)
+            .transpose()
+            .map_err(|e| disk_error("act as the user of a task", &e))?;
+        homes.put(&location, &mut body, &put)
+    };
     if body.wrong {
         let message = format!(
             "the bytes for {home} are not those that were cached; the copy on this node was changed",
@@ -98,7 +118,7 @@ mod tests {
 
     /// A landing without a rival.
     fn free() -> Landing<'static> {
-        Landing { mode: None, part: Part::default(), fence: &eyas_storage::Open }
+        Landing { mode: None, part: Part::default(), fence: &eyas_storage::Open, owner: None, writer: None }
     }
 
     /// Larger than any one read on the way.
@@ -194,10 +214,12 @@ mod tests {
         let store = eyas_data::Store::open(&scene.dir.path().join("cache"), 1 << 24).unwrap();
         let (halt, size_bytes) = (eyas_data::Halt::default(), bytes.len() as u64);
         for cache_bytes in [None, Some(size_bytes)] {
-            let kept = super::super::home_io::keep_output(&store, &made, 1, cache_bytes, &halt).unwrap();
+            let kept =
+                super::super::home_io::keep_output(&store, &made, 1, cache_bytes, None, &halt).unwrap();
             assert_eq!((kept.digest, kept.size_bytes), (digest, size_bytes));
         }
-        let too_small = super::super::home_io::keep_output(&store, &made, 1, Some(size_bytes - 1), &halt);
+        let too_small =
+            super::super::home_io::keep_output(&store, &made, 1, Some(size_bytes - 1), None, &halt);
         assert!(too_small.is_err(), "it takes no more than was asked for");
         for from in [made, store.path_of(&digest.0.into())] {
             let home = scene.dir.path().join("home/made/");

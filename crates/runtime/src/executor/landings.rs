@@ -14,6 +14,7 @@ use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -35,7 +36,10 @@ impl Landings {
     /// Also gives the parts that an earlier process has left. The notes belong to this process as long as it
     /// has them open.
     pub fn open(dir: &Path) -> io::Result<(Landings, Vec<PathBuf>)> {
-        let file = OpenOptions::new().create(true).read(true).append(true).open(dir.join(FILE))?;
+        let file =
+            OpenOptions::new().create(true).read(true).append(true).mode(0o600).open(dir.join(FILE))?;
+        // The notes of earlier versions could be read by everybody who could reach them.
+        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
         // A process that sweeps this directory is done in a moment.
         file.lock()?;
         Landings::read(file)

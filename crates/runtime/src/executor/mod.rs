@@ -23,6 +23,7 @@ mod origins;
 mod rights;
 pub mod scratch;
 mod slots;
+pub mod system_users;
 mod watch;
 
 use crate::parent;
@@ -70,6 +71,8 @@ pub struct ExecutorOptions {
     pub grace: Duration,
     /// A home that is away is waited for this long.
     pub home_wait: Duration,
+    /// Programs run as system users of their own. `None`: as that of this process.
+    pub system_users: Option<system_users::SystemUsers>,
 }
 
 /// The time of a process that a batch system ends.

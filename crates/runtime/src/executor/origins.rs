@@ -1,6 +1,7 @@
 //! The origins of the cached bytes, in a small file beside the cache, so that a restarted executor knows
 //! where its objects came from.
 
+use super::home_io::private_file;
 use eyas_core::event::Fetched;
 use eyas_core::{Digest, HomeVersion, ObjectId};
 use eyas_session::executor::Book;
@@ -47,7 +48,7 @@ impl Origins {
         }
         let (book, objects) = Book::restore(held, known);
         let fresh = path.with_extension("tmp");
-        let mut origins = Origins { out: BufWriter::new(File::create(&fresh)?) };
+        let mut origins = Origins { out: BufWriter::new(private_file(&fresh)?) };
         for (object, bytes) in &objects {
             if let Some(version) = &bytes.version {
                 origins.note(book.location(*object), bytes.digest, version);

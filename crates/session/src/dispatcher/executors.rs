@@ -407,7 +407,8 @@ impl<O: Outside> Session<O> {
         let spec = self.core.work().task_spec(assignment.task);
         self.tell_sources(executor, &assignment.inputs);
         let permits = self.permits(executor, &assignment.inputs);
-        self.tell(executor, ToExecutor::Assign(Box::new(AssignTask { assignment, spec, permits })));
+        let user = self.core.owner_of(assignment.run).unwrap_or_default().to_string();
+        self.tell(executor, ToExecutor::Assign(Box::new(AssignTask { assignment, spec, permits, user })));
     }
 
     /// The permission of `executor` to fetch each input from each of its sources, in order.

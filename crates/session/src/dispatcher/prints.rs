@@ -89,7 +89,9 @@ impl<O: Outside> Session<O> {
         let (state, reason) = match self.core.task_state(task) {
             TaskState::Submitting => (PrintedState::Queued, None),
             TaskState::Waiting { .. } => (PrintedState::Queued, Some(self.core.waits_for(task))),
-            TaskState::Ready { reason } => (PrintedState::Queued, self.why_ready(reason)),
+            TaskState::Ready { reason } => {
+                (PrintedState::Queued, self.why_ready(self.without_names(connection, reason)))
+            }
             TaskState::Reserved { landing: true, .. } => (PrintedState::Running, None),
             TaskState::Reserved { .. } => match &live {
                 Some((true, _)) => (PrintedState::Running, None),

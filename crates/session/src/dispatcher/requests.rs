@@ -116,7 +116,9 @@ impl<O: Outside> Session<O> {
     fn explain(&mut self, connection: u64, number: u64, task: TaskId) {
         let (state, reason) = match self.core.task_state(task) {
             TaskState::Waiting { .. } => (TaskPhase::Waiting, Some(self.core.waits_for(task))),
-            TaskState::Ready { reason } => (TaskPhase::Ready, self.why_ready(reason)),
+            TaskState::Ready { reason } => {
+                (TaskPhase::Ready, self.why_ready(self.without_names(connection, reason)))
+            }
             TaskState::Reserved { executor, landing: true, .. } => {
                 (TaskPhase::Landing, self.home_that_node_waits_for(executor))
             }

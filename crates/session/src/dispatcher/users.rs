@@ -84,6 +84,20 @@ impl<O: Outside> Session<O> {
         }
     }
 
+    /// A reason without the names of other users, unless the connection's user may see their runs.
+    pub(super) fn without_names(&self, connection: u64, reason: Option<String>) -> Option<String> {
+        if self.rights_of(connection).see {
+            return reason;
+        }
+        let myself = self.user_of(connection).unwrap_or_default();
+        let others = self.core.user_shares().filter(|share| !share.name.is_empty() && *share.name != *myself);
+        reason.map(|reason| {
+            others.fold(reason, |text, other| {
+                text.replace(&format!("user {}", shown(&other.name)), "another user")
+            })
+        })
+    }
+
     /// Why the connection's user may not do what is asked, as a sentence; `None` if they may.
     pub(super) fn why_not_allowed(&self, connection: u64, body: &RequestBody) -> Option<String> {
         let user = self.user_of(connection)?;

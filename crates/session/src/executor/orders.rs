@@ -19,7 +19,8 @@ pub enum Order {
     /// Feed the state machine these events, in this order. There may be none.
     Feed(Vec<NodeEvent>),
     /// Keep what this new attempt needs, and feed the state machine [`NodeEvent::Assigned`].
-    Begin { assignment: Box<Assignment>, spec: TaskSpec, permits: Permits },
+    /// `user`: whose task it is; empty: the cluster's owner.
+    Begin { assignment: Box<Assignment>, spec: TaskSpec, permits: Permits, user: String },
     /// Keep the permissions, and feed the state machine the event.
     Prefetch { permits: Permits, event: NodeEvent },
     /// Keep to this share of home storage, and feed the state machine the event.
@@ -55,7 +56,7 @@ impl DispatcherLink {
     ) -> Order {
         let event = match message {
             ToExecutor::Assign(assign) => {
-                let AssignTask { mut assignment, spec, permits } = *assign;
+                let AssignTask { mut assignment, spec, permits, user } = *assign;
                 if has_attempt(assignment.task, assignment.attempt) {
                     return Order::Feed(vec![]);
                 }
@@ -66,7 +67,7 @@ impl DispatcherLink {
                     book.pair(ours, *output);
                     *output = ours;
                 }
-                return Order::Begin { assignment, spec, permits };
+                return Order::Begin { assignment, spec, permits, user };
             }
             ToExecutor::Prefetch { batch, mut inputs, locations, permits } => {
                 let permits = adopt_inputs(book, &mut inputs, locations.iter(), permits);
@@ -242,6 +243,7 @@ mod tests {
                 ..TaskSpec::new("t".into(), Command::Shell("true".into()))
             },
             permits: vec![permit(1), permit(2)],
+            user: "ada".into(),
         }
     }
 
@@ -249,7 +251,8 @@ mod tests {
     fn an_assignment_gets_the_executors_own_numbers_and_only_known_bytes_have_permits() {
         let mut s = welcomed();
         let order = s.hear(ToExecutor::Assign(Box::new(assign())));
-        let Order::Begin { assignment, permits, .. } = order else { panic!("{order:?}") };
+        let Order::Begin { assignment, permits, user, .. } = order else { panic!("{order:?}") };
+        assert_eq!(user, "ada");
         let [a, b, c] = ["a", "b", "c"].map(|location| s.book.intern(location));
         assert_eq!(assignment.inputs.iter().map(|i| i.object).collect::<Vec<_>>(), [a, b]);
         assert_eq!(assignment.outputs, [c]);

@@ -1,11 +1,13 @@
 //! What the agent knows of each attempt on this node beyond the state machine.
 
 use super::{AttemptId, runner};
+use crate::executor::system_users::nobody;
 use crate::executor::watch::Watched;
 use eyas_core::array::TaskSpec;
 use eyas_core::event::Assignment;
 use eyas_core::*;
 use eyas_data::Halt;
+use eyas_runner::Account;
 use rustc_hash::FxHashMap;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +15,10 @@ use std::path::{Path, PathBuf};
 pub(super) struct Attempt {
     pub(super) spec: TaskSpec,
     pub(super) run: RunId,
+    /// Empty: the cluster's owner.
+    pub(super) user: String,
+    /// The system user that its program runs as, where programs have some. `Err`: why the user has none, as a sentence.
+    pub(super) account: Option<Result<Account, String>>,
     pub(super) inputs: Vec<ObjectId>,
     pub(super) outputs: Vec<ObjectId>,
     /// The number by which slot processes know the attempt.
@@ -46,6 +52,17 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
+    /// The system user that its program runs as; `None`: that of this process.
+    pub(super) fn account(&self) -> Option<&Account> {
+        self.account.as_ref()?.as_ref().ok()
+    }
+
+    /// Whose rights count for files at home. `None`: those of this process, which the cluster's owner has everywhere.
+    pub(super) fn at_home(&self) -> Option<Account> {
+        let account = self.account.as_ref().filter(|_| !self.user.is_empty())?;
+        Some(account.clone().unwrap_or_else(|_| nobody()))
+    }
+
     /// The program has ended, and its outputs are as `report` says.
     pub(super) fn program_ended(&mut self, report: &mut runner::RunReport) {
         self.run_spec = None;
@@ -100,7 +117,14 @@ pub(super) struct Attempts {
 
 impl Attempts {
     /// The dispatcher process `incarnation` has assigned an attempt.
-    pub(super) fn begin(&mut self, assignment: &Assignment, spec: TaskSpec, incarnation: u64, halt: Halt) {
+    pub(super) fn begin(
+        &mut self,
+        assignment: &Assignment,
+        spec: TaskSpec,
+        (user, account): (String, Option<Result<Account, String>>),
+        incarnation: u64,
+        halt: Halt,
+    ) {
         let id = (assignment.task, assignment.attempt);
         self.n_keys += 1;
         let key = self.n_keys;
@@ -109,6 +133,8 @@ impl Attempts {
             inputs: assignment.inputs.iter().map(|i| i.object).collect(),
             outputs: assignment.outputs.clone(),
             run: assignment.run,
+            user,
+            account,
             spec,
             key,
             slot: None,
@@ -152,6 +178,14 @@ impl Attempts {
 
     pub(super) fn find_by_key_mut(&mut self, key: u64) -> Option<&mut Attempt> {
         self.find_mut(self.find_id(key)?)
+    }
+
+    /// Whose rights count when an object is read that these attempts wait for. `None`: those of this process.
+    pub(super) fn reader_of(&self, object: ObjectId) -> Option<Account> {
+        let waiting = self.by_id.iter().filter(|(_, attempt)| attempt.inputs.contains(&object));
+        // The owner's attempts come first, then the oldest.
+        let first = waiting.min_by_key(|(id, attempt)| (!attempt.user.is_empty(), **id));
+        first.map_or_else(|| Some(nobody()), |(_, attempt)| attempt.at_home())
     }
 
     pub(super) fn remove(&mut self, id: AttemptId) -> Option<Box<Attempt>> {

@@ -7,6 +7,7 @@
 use super::{AttemptId, ExecutorError, ExecutorOptions};
 use crate::executor::landings::Landings;
 use crate::executor::made::trees::{self, Trees};
+use crate::executor::system_users::{check_folder, let_pass};
 use eyas_data::{LinkAbility, Store};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -38,18 +39,25 @@ impl Directory {
     /// Takes over the directory `path`, which [`make`] gave. Errors: another executor lives there, or the disk refuses.
     pub(super) fn take_over(path: PathBuf, options: &ExecutorOptions) -> Result<Directory, ExecutorError> {
         let dir_error = dir_error(options);
+        let for_others = options.system_users.is_some();
         let store = Store::open(&path, options.cache_bytes)?;
         let sandboxes = path.join("sandbox");
         let private = PrivateCopies { dir: path.join("private") };
         for dir in [&sandboxes, &private.dir] {
             own_dir(dir).map_err(dir_error)?;
         }
+        if for_others {
+            check_folder(&path).map_err(ExecutorError::Config)?;
+            for dir in [&path, &sandboxes, &private.dir] {
+                let_pass(dir).map_err(dir_error)?;
+            }
+        }
         let (landings, left_at_home) = Landings::open(&path).map_err(dir_error)?;
         eyas_runner::reaper::end_inhabitants(&sandboxes);
         eyas_runner::sandbox::clean_leftovers(&sandboxes, |_| false)?;
         private.clear().map_err(dir_error)?;
         say_how_inputs_are_linked(&path, store.links_to(&sandboxes)?);
-        let trees = Trees::open(&path).map_err(dir_error)?;
+        let trees = Trees::open(&path, for_others).map_err(dir_error)?;
         Ok(Directory { path, store, sandboxes, private, trees, landings, left_at_home })
     }
 }

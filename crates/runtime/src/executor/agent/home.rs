@@ -18,6 +18,7 @@ use eyas_core::home_share::{HomeReport, HomeShare, HomeUse};
 use eyas_core::home_wait::Tries;
 use eyas_core::*;
 use eyas_data::{Halt, Store};
+use eyas_runner::Account;
 use eyas_storage::{Homes, HomesConfig, Part};
 use eyas_text::shown;
 use eyas_wire::message::HomeAway;
@@ -43,6 +44,8 @@ pub(super) struct HomeRead {
     pub(super) is_watched: bool,
     /// The cached object that this one is made of.
     pub(super) packed: Option<Digest>,
+    /// Whose rights count. `None`: those of this process.
+    pub(super) reader: Option<Account>,
 }
 
 /// One output that is to be brought home.
@@ -58,6 +61,10 @@ pub(super) struct HomeWrite {
     /// The dispatcher process that gave the attempt out.
     pub(super) incarnation: u64,
     pub(super) is_repeated: bool,
+    /// The system user whose sandbox the output is in, unless it is cached.
+    pub(super) owner: Option<Account>,
+    /// Whose rights count at home. `None`: those of this process.
+    pub(super) writer: Option<Account>,
     pub(super) halt: Halt,
 }
 
@@ -238,7 +245,8 @@ impl Home {
         let (homes, inputs, halt) = (self.homes.clone(), self.inputs.clone(), self.halt.clone());
         let by_file = self.share.bytes_per_s.is_none();
         let (trees, waits) = (self.trees.clone(), self.waits.clone());
-        let HomeRead { target, object, location, known, size_bytes, private, is_watched, packed } = read;
+        let HomeRead { target, object, location, known, size_bytes, private, is_watched, packed, reader } =
+            read;
         let source = Source::Home;
         let stops = self.halt.child();
         self.reads.insert(target, stops.clone());
@@ -249,7 +257,8 @@ impl Home {
             let make_it = move || {
                 let (known, private) = (known.as_ref(), private.as_deref());
                 let wanted = Wanted { location: &location, packed, known, room_bytes: size_bytes, private };
-                make(&Shop { homes: &homes, store: &store, trees: &trees, halt: &halt }, &wanted)
+                let reader = reader.as_ref();
+                make(&Shop { homes: &homes, store: &store, trees: &trees, halt: &halt, reader }, &wanted)
             };
             if asks_home {
                 waits.patiently(asked_of(&of).0, Tries::of_input(), &stops, make_it, done);
@@ -270,7 +279,10 @@ impl Home {
                 let mut progress = Progress::new(is_watched);
                 let mut seen = |n_bytes| progress.moved(n_bytes, &say);
                 let (known, private) = (known.as_ref(), private.as_deref());
-                read_home(&homes, &store, &location, known, size_bytes, private, by_file, &halt, &mut seen)
+                let reader = reader.as_ref();
+                read_home(
+                    &homes, &store, &location, known, size_bytes, private, by_file, reader, &halt, &mut seen,
+                )
             };
             match read() {
                 // The file may only have been touched while it was read: a second reading and its digest
@@ -291,7 +303,8 @@ impl Home {
 
     pub(super) fn write(&self, write: HomeWrite) {
         let (homes, inputs, waits) = (self.homes.clone(), self.inputs.clone(), self.waits.clone());
-        let HomeWrite { id, output, location, path, cached_as, mode, incarnation, is_repeated, halt } = write;
+        let HomeWrite { id, output, location, path, cached_as, mode, incarnation, is_repeated, .. } = write;
+        let HomeWrite { owner, writer, halt, .. } = write;
         let (task, attempt) = id;
         let stops = halt.clone();
         let fence = LandingFence { rights: self.rights.clone(), halt, landings: self.landings.clone() };
@@ -305,7 +318,8 @@ impl Home {
         let bring = move || match &path {
             None => Err(temporary("the output is gone")),
             Some(path) => {
-                let landing = Landing { mode, part, fence: &fence };
+                let (owner, writer) = (owner.as_ref(), writer.as_ref());
+                let landing = Landing { mode, part, fence: &fence, owner, writer };
                 bring_home(&homes, &location, path, cached_as, landing)
             }
         };

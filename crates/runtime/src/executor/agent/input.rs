@@ -67,6 +67,11 @@ pub enum Input {
     LookedBefore {
         start: Box<Start>,
     },
+    /// It is known whether the user of an attempt that is to start may have its inputs; if not, why.
+    Allowed {
+        start: Box<Start>,
+        refusal: Option<String>,
+    },
     /// A program was ended by a signal a moment ago, and what it did to its inputs is known.
     EndHeld {
         report: Box<runner::RunReport>,

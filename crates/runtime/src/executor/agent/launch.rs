@@ -56,6 +56,7 @@ impl Launch<'_> {
             },
             keep_sandbox: false,
             tee: [STDOUT_NAME, STDERR_NAME].map(|name| named_output(task, name)),
+            account: self.attempt.account().cloned(),
         })
     }
 
@@ -74,6 +75,8 @@ impl Launch<'_> {
                 source: runner::ByteString::from(self.source(i, location, staged).as_path()),
                 mode: self.mode(i, location, staged),
                 executable: is_program(task, name),
+                // The owner's files are read with the rights of this process.
+                at_home: matches!(staged, Staged::InPlace(_)) && !self.attempt.user.is_empty(),
             });
         }
         inputs
@@ -100,7 +103,8 @@ impl Launch<'_> {
         let may_be_linked = match staged {
             // Linked only if writes through the link are noticed.
             Staged::Cached(_) => self.attempt.watched.iter().any(|(input, _)| *input == i),
-            Staged::Private => true,
+            // A file of this process's user is no good to a program of another one.
+            Staged::Private => self.attempt.account().is_none(),
             // Files at home must never be written through a link.
             Staged::InPlace(_) | Staged::Unneeded => false,
         };

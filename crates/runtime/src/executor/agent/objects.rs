@@ -15,6 +15,7 @@ use eyas_core::event::*;
 use eyas_core::executor::Executor;
 use eyas_core::*;
 use eyas_data::{Halt, Store};
+use eyas_runner::Account;
 use eyas_session::executor::Book;
 use eyas_text::shown;
 use std::path::PathBuf;
@@ -88,20 +89,23 @@ impl Objects {
     }
 
     /// Puts an output of an attempt into the cache, or only hashes it where `cache_bytes` is `None`. `at`: where the output is,
-    /// and how many names that file has.
+    /// and how many names that file has. `account`: the system user of the program, if it has one of its own.
     pub(super) fn keep_output(
         &self,
         (task, attempt): AttemptId,
         output: u32,
         at: Option<(PathBuf, u64)>,
         cache_bytes: Option<u64>,
+        account: Option<Account>,
         halt: Halt,
     ) {
         let (store, inputs) = (self.store.clone(), self.inputs.clone());
         tokio::task::spawn_blocking(move || {
             let result = match at {
                 None => Err(temporary("the output is gone")),
-                Some((path, n_links)) => keep_output(&store, &path, n_links, cache_bytes, &halt),
+                Some((path, n_links)) => {
+                    keep_output(&store, &path, n_links, cache_bytes, account.as_ref(), &halt)
+                }
             };
             send_event(&inputs, NodeEvent::OutputStored { task, attempt, output, result });
         });
@@ -283,7 +287,7 @@ mod tests {
         let keep = |name: &str| {
             let path = dir.path().join(name);
             std::fs::write(&path, "the same bytes").unwrap();
-            keep_output(&store, &path, 1, Some(64), &Halt::default()).unwrap()
+            keep_output(&store, &path, 1, Some(64), None, &Halt::default()).unwrap()
         };
         let (first, second) = (keep("first"), keep("second"));
         assert_eq!(first.digest, second.digest);

@@ -7,9 +7,15 @@ use super::input::{Input, Start};
 use super::launch::Launch;
 use super::{Agent, AttemptId, ExecutorError, runner};
 use crate::clock;
-use eyas_core::Timestamp;
+use crate::executor::home_io::by_programs;
+use crate::executor::made::why_not_for_users;
+use crate::executor::system_users::{let_in, may_read};
+use eyas_core::array::TaskSpec;
 use eyas_core::event::*;
-use eyas_core::{Failure, FailureKind};
+use eyas_core::location::is_made_tree;
+use eyas_core::{Failure, FailureKind, Made, RUN_FILE, Timestamp};
+use eyas_runner::Account;
+use eyas_text::shown;
 use std::time::Duration;
 
 /// How long a program may wait behind another one while a slot is idle.
@@ -28,11 +34,52 @@ impl Agent {
         gpus: Vec<u32>,
     ) {
         let attempt = self.attempts.find_mut(id).expect("an attempt that starts has been assigned");
+        let start = Start { id, key: attempt.key, staged, has_private_inputs, gpus };
+        match &attempt.account {
+            Some(Err(why)) => {
+                let failure = Failure { kind: FailureKind::Node, message: why.clone() };
+                self.node.fail_unstarted(id, failure)
+            }
+            Some(Ok(_)) if attempt.spec.dynamic => {
+                let message = "a task that adds tasks needs the cluster's key, and no program gets that on a node with \
+                               --system-users"
+                    .to_string();
+                self.node.fail_unstarted(id, Failure { kind: FailureKind::NotStarted, message })
+            }
+            Some(Ok(account)) if !attempt.user.is_empty() && uses_home(&attempt.spec) => {
+                let (inputs, spec, user) = (self.inputs.clone(), attempt.spec.clone(), attempt.user.clone());
+                let account = account.clone();
+                tokio::task::spawn_blocking(move || {
+                    let refusal = why_not_allowed(&user, &account, &spec);
+                    let _ = inputs.send(Input::Allowed { start: Box::new(start), refusal });
+                });
+            }
+            _ => self.start_allowed(start),
+        }
+    }
+
+    /// It is known whether the user of an attempt may have its inputs. `refusal`: why not, as a sentence.
+    pub(super) fn start_if_allowed(&mut self, start: Start, refusal: Option<String>) {
+        let Some(attempt) = self.attempts.find(start.id).filter(|attempt| attempt.key == start.key) else {
+            return;
+        };
+        match refusal {
+            Some(message) if !attempt.is_killed => {
+                self.node.fail_unstarted(start.id, Failure { kind: FailureKind::InputUnavailable, message })
+            }
+            _ if attempt.is_killed => self.end_before_begun(start.id),
+            _ => self.start_allowed(start),
+        }
+    }
+
+    fn start_allowed(&mut self, start: Start) {
+        let Start { id, key, staged, has_private_inputs, gpus } = start;
+        let attempt = self.attempts.find_mut(id).expect("an attempt that starts has been assigned");
         // The watch begins before the look at the inputs, so that a write after the look is noticed.
         if !has_private_inputs {
             self.writes.begin(attempt, &staged, &self.objects);
         }
-        let (key, halt) = (attempt.key, attempt.halt.clone());
+        let halt = attempt.halt.clone();
         self.writes.hear(&self.objects.store);
         let start = Start { id, key, staged, has_private_inputs, gpus };
         match self.objects.doubted(&start.staged) {
@@ -47,11 +94,15 @@ impl Agent {
             return;
         };
         if attempt.is_killed {
-            let message = "the program was ended on this node before it began".to_string();
-            return self.node.fail_unstarted(start.id, Failure { kind: FailureKind::Node, message });
+            return self.end_before_begun(start.id);
         }
         self.writes.hear(&self.objects.store);
         self.launch(start);
+    }
+
+    fn end_before_begun(&mut self, id: AttemptId) {
+        let message = "the program was ended on this node before it began".to_string();
+        self.node.fail_unstarted(id, Failure { kind: FailureKind::Node, message });
     }
 
     fn launch(&mut self, start: &Start) {
@@ -64,6 +115,12 @@ impl Agent {
         if attempt.trees.is_empty() {
             attempt.trees = self.objects.hold_trees(staged);
         }
+        if let Err(error) = self.let_into_trees(id, staged) {
+            let message =
+                format!("cannot let the system user of the program into a tree that it needs: {error}");
+            return self.node.fail_unstarted(id, Failure { kind: FailureKind::Node, message });
+        }
+        let attempt = self.attempts.find(id).expect("an attempt that starts has been assigned");
         let launch = Launch {
             id,
             attempt,
@@ -82,9 +139,26 @@ impl Agent {
         let Some(spec) = launch.find_spec() else {
             return self.node.end_at_once(id, attempt.outputs.len());
         };
+        let attempt = self.attempts.find_mut(id).expect("an attempt that starts has been assigned");
         attempt.slot = Some(self.slots.run(spec.clone(), self.node.core.takes_parts()));
         attempt.run_spec = Some(spec);
         attempt.written_before_bytes = self.space.written_bytes();
+    }
+
+    /// Lets the system user of an attempt's program, if it has one of its own, into the trees among its inputs.
+    fn let_into_trees(&self, id: AttemptId, staged: &[Staged]) -> std::io::Result<()> {
+        let Some(attempt) = self.attempts.find(id) else { return Ok(()) };
+        let Some(account) = attempt.account() else { return Ok(()) };
+        for (i, ((_, location), staged)) in (0..).zip(attempt.spec.inputs.iter().zip(staged)) {
+            let path = match staged {
+                _ if !is_made_tree(location) => continue,
+                Staged::Cached(object) => self.objects.find_digest(*object).map(|d| self.objects.path_of(d)),
+                Staged::Private => Some(self.private.path(id, i)),
+                Staged::InPlace(_) | Staged::Unneeded => continue,
+            };
+            path.map_or(Ok(()), |path| let_in(&path, account))?;
+        }
+        Ok(())
     }
 
     /// Ends the program of an attempt, if it was handed to a slot.
@@ -227,6 +301,43 @@ impl Agent {
         self.objects.release_trees(&attempt.trees);
         self.private.remove_all(id, attempt.inputs.len() as u32);
     }
+}
+
+/// Whether files at home are among the inputs or outputs.
+fn uses_home(task: &TaskSpec) -> bool {
+    task.inputs.iter().chain(&task.outputs).any(|(_, location)| !location.starts_with(RUN_FILE))
+}
+
+/// Why the task of a user may not have its inputs or outputs, as a sentence; `None` if it may. What is in the cache was read with the
+/// rights of somebody, and not of everybody.
+fn why_not_allowed(user: &str, account: &Account, task: &TaskSpec) -> Option<String> {
+    let of_task =
+        task.inputs.iter().map(|(_, at)| (at, true)).chain(task.outputs.iter().map(|(_, at)| (at, false)));
+    for (text, is_input) in of_task {
+        if let Some(why) = why_not_for_users(text) {
+            return Some(why);
+        }
+        let text = Made::of(text).map_or(&**text, |made| made.packed);
+        let Ok(location) = eyas_storage::Location::parse(text, std::path::Path::new("/")) else { continue };
+        if text.starts_with(RUN_FILE) {
+            continue;
+        }
+        if location.is_by_programs_of_machine() {
+            return Some(by_programs(text));
+        }
+        if let (true, Some(path)) = (is_input, location.path())
+            && let Err(error) = may_read(account, path)
+        {
+            return Some(format!(
+                "the user {user} may not read {text} on this node, as its system user {name} with the id {id}: {error}",
+                user = shown(user),
+                text = shown(text),
+                name = shown(&account.name.to_string()),
+                id = account.uid
+            ));
+        }
+    }
+    None
 }
 
 fn size_of_output(state: &runner::OutputState) -> Option<u64> {

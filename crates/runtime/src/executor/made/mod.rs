@@ -23,6 +23,7 @@ use eyas_core::event::*;
 use eyas_core::recipe::Recipe;
 use eyas_core::{Digest, Made};
 use eyas_data::{Halt, Store};
+use eyas_runner::Account;
 use eyas_storage::Homes;
 use eyas_text::shown;
 use packed::Packed;
@@ -53,6 +54,8 @@ pub(super) struct Shop<'a> {
     pub store: &'a Store,
     pub trees: &'a Trees,
     pub halt: &'a Halt,
+    /// Whose rights count. `None`: those of this process.
+    pub reader: Option<&'a Account>,
 }
 
 /// Makes an object. An error says in one sentence what cannot be made of what, and why.
@@ -62,6 +65,9 @@ pub(super) fn make(shop: &Shop<'_>, wanted: &Wanted<'_>) -> Result<Fetched, Tran
     else {
         return Err(unmakeable(format!("this node does not know how {} is made", shown(wanted.location))));
     };
+    if shop.reader.is_some() && runs_programs(&recipe) {
+        return Err(unmakeable(only_for_owner(wanted.location)));
+    }
     if let Some(aside) = shop.trees.take_aside(wanted.location) {
         if wanted.known.is_none_or(|known| known.digest == aside.digest()) {
             return keep(shop, wanted, aside);
@@ -92,8 +98,13 @@ pub(super) fn make(shop: &Shop<'_>, wanted: &Wanted<'_>) -> Result<Fetched, Tran
             let of = packed.digest()?;
             let path = work.path.clone();
             let aside = match is_tree {
-                true => Aside::tree(work.keep(), derived(&recipe, of), packed.version())
-                    .map_err(|e| disk_error("look at what was made", &e))?,
+                true => Aside::tree(
+                    work.keep(),
+                    derived(&recipe, of),
+                    packed.version(),
+                    shop.trees.are_for_others(),
+                )
+                .map_err(|e| disk_error("look at what was made", &e))?,
                 false => {
                     let file = path.join(transform::RESULT);
                     Aside::of_file(work.keep(), &file, packed.version(), shop.halt)
@@ -116,6 +127,26 @@ pub(super) fn make(shop: &Shop<'_>, wanted: &Wanted<'_>) -> Result<Fetched, Tran
         }
         _ => Ok(Fetched { version: packed.version(), ..fetched }),
     }
+}
+
+/// Whether something is made by a program of the user's, which this process would run with its own rights.
+fn runs_programs(recipe: &Recipe) -> bool {
+    matches!(recipe, Recipe::Command(_) | Recipe::Environment)
+}
+
+/// Why a user's task cannot have the object at this location on a node with `--system-users`, as a sentence; `None` if it can.
+pub(super) fn why_not_for_users(location: &str) -> Option<String> {
+    let recipe = Recipe::parse(Made::of(location)?.recipe)?;
+    runs_programs(&recipe).then(|| only_for_owner(location))
+}
+
+fn only_for_owner(location: &str) -> String {
+    let packed = Made::of(location).map_or(location, |made| made.packed);
+    format!(
+        "what is made of {} is made by a program with the node's own rights, so on a node with --system-users only tasks of \
+         the cluster's owner may have it; unpack it in the task instead",
+        shown(packed)
+    )
 }
 
 fn changed(made: &Made<'_>) -> TransferError {

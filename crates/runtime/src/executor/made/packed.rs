@@ -1,10 +1,11 @@
 //! The packed file while something is made of it: from this node's cache, or from home.
 
 use super::Shop;
-use crate::executor::home_io::{data_error, disk_error, given_up, home_error, parse, version_of};
+use crate::executor::home_io::{self, data_error, disk_error, given_up, home_error, parse, version_of};
 use eyas_core::event::{TransferError, TransferErrorKind};
 use eyas_core::{Digest, HomeVersion, RUN_FILE};
 use eyas_data::Halt;
+use eyas_runner::Account;
 use eyas_storage::Homes;
 use eyas_text::shown;
 use std::fs::File;
@@ -23,7 +24,7 @@ pub(super) struct Packed<'a> {
 
 enum From<'a> {
     Cache { digest: Digest, path: PathBuf },
-    Home { homes: &'a Homes, hasher: Box<blake3::Hasher>, version: HomeVersion },
+    Home { homes: &'a Homes, reader: Option<&'a Account>, hasher: Box<blake3::Hasher>, version: HomeVersion },
 }
 
 impl<'a> Packed<'a> {
@@ -43,8 +44,8 @@ impl<'a> Packed<'a> {
             let message = format!("{} is not on this node any more", shown(location));
             return Err(TransferError { kind: TransferErrorKind::NotHeld, message });
         }
-        let (bytes, version) = open_at_home(shop.homes, location)?;
-        let from = From::Home { homes: shop.homes, hasher: Box::default(), version };
+        let (bytes, version) = open_at_home(shop.homes, location, shop.reader)?;
+        let from = From::Home { homes: shop.homes, reader: shop.reader, hasher: Box::default(), version };
         Ok(Packed { location, bytes, from, halt, failed: None })
     }
 
@@ -77,16 +78,18 @@ impl<'a> Packed<'a> {
     pub fn rewind(&mut self) -> io::Result<()> {
         match &mut self.from {
             From::Cache { path, .. } => self.bytes = Box::new(File::open(path)?),
-            From::Home { homes, hasher, version } => match open_at_home(homes, self.location) {
-                Ok((bytes, now)) => {
-                    (self.bytes, *version) = (bytes, now);
-                    **hasher = blake3::Hasher::new();
+            From::Home { homes, reader, hasher, version } => {
+                match open_at_home(homes, self.location, *reader) {
+                    Ok((bytes, now)) => {
+                        (self.bytes, *version) = (bytes, now);
+                        **hasher = blake3::Hasher::new();
+                    }
+                    Err(error) => {
+                        self.failed = Some(error);
+                        return Err(io::Error::other("it cannot be read"));
+                    }
                 }
-                Err(error) => {
-                    self.failed = Some(error);
-                    return Err(io::Error::other("it cannot be read"));
-                }
-            },
+            }
         }
         Ok(())
     }
@@ -115,8 +118,9 @@ pub(in crate::executor) fn of_run() -> HomeVersion {
 fn open_at_home<'a>(
     homes: &Homes,
     location: &str,
+    reader: Option<&Account>,
 ) -> Result<(Box<dyn Read + 'a>, HomeVersion), TransferError> {
-    let opened = homes.open(&parse(location)?, None).map_err(|e| home_error(&e))?;
+    let opened = home_io::open_at_home(homes, &parse(location)?, reader)?;
     let version = version_of(&opened.stat);
     Ok((Box::new(opened.reader), version))
 }

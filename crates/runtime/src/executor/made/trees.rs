@@ -13,6 +13,7 @@
 //! names, sizes and times of what is in it: as often as costs little ([`LOOKS_PART`]), and not in the way of a program.
 //! What Python keeps in `__pycache__` does not count.
 
+use crate::executor::system_users::let_pass;
 use eyas_core::{Digest, HomeVersion};
 use eyas_data::Halt;
 use std::collections::BTreeMap;
@@ -42,6 +43,7 @@ pub(in crate::executor) struct Trees {
 
 struct Shared {
     dir: PathBuf,
+    for_others: bool,
     next: AtomicU64,
     state: Mutex<State>,
 }
@@ -105,8 +107,9 @@ impl Aside {
         (path, number): (PathBuf, u64),
         digest: Digest,
         version: Option<HomeVersion>,
+        for_others: bool,
     ) -> io::Result<Aside> {
-        protect(&path)?;
+        protect(&path, for_others)?;
         let Seen { size_bytes, stamp } = Seen::of(&path)?;
         Ok(Aside { path, number, file: None, digest, size_bytes, version, stamp })
     }
@@ -169,7 +172,9 @@ impl Aside {
 
 impl Trees {
     /// For the executor that lives in `dir`. What an earlier one has left is removed, on a thread of its own.
-    pub fn open(dir: &Path) -> io::Result<Trees> {
+    ///
+    /// `for_others`: programs run as other system users. Then a tree is readable for whoever may enter its top folder.
+    pub fn open(dir: &Path, for_others: bool) -> io::Result<Trees> {
         let dir = dir.join("made");
         let old = dir.with_extension("old");
         let make = |path: &Path| fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
@@ -178,8 +183,13 @@ impl Trees {
             fs::rename(&dir, old.join(format!("{}", std::process::id())))?;
         }
         make(&dir)?;
+        if for_others {
+            let_pass(&dir)?;
+        }
         std::thread::spawn(move || remove(&old));
-        Ok(Trees { shared: Arc::new(Shared { dir, next: AtomicU64::new(1), state: Mutex::default() }) })
+        Ok(Trees {
+            shared: Arc::new(Shared { dir, for_others, next: AtomicU64::new(1), state: Mutex::default() }),
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -192,6 +202,11 @@ impl Trees {
         let path = self.shared.dir.join(number.to_string());
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
         Ok(Work { path, number, is_kept: false })
+    }
+
+    /// Whether trees are for other system users, see [`Trees::open`].
+    pub(super) fn are_for_others(&self) -> bool {
+        self.shared.for_others
     }
 
     /// A name for something that is needed beside a folder of [`Trees::begin`].
@@ -350,8 +365,9 @@ fn walk(root: &Path, each: &mut dyn FnMut(&Path, &fs::Metadata) -> io::Result<()
     Ok(())
 }
 
-/// Takes away the rights to write to everything in `root`, and gives its owner the rights to read.
-fn protect(root: &Path) -> io::Result<()> {
+/// Takes away the rights to write to everything in `root`, and gives its owner the rights to read. Where it is `for_others`, all may read
+/// what is in `root`, and `root` itself keeps them out unless its access list lets them in.
+fn protect(root: &Path, for_others: bool) -> io::Result<()> {
     let mut left = vec![root.to_path_buf()];
     while let Some(path) = left.pop() {
         let meta = fs::symlink_metadata(&path)?;
@@ -365,7 +381,14 @@ fn protect(root: &Path) -> io::Result<()> {
             }
         }
         let may_run = is_dir || meta.mode() & 0o100 != 0;
-        fs::set_permissions(&path, fs::Permissions::from_mode(if may_run { 0o500 } else { 0o400 }))?;
+        let mode = match (for_others, may_run) {
+            (true, _) if path == root => 0o550,
+            (true, true) => 0o555,
+            (true, false) => 0o444,
+            (false, true) => 0o500,
+            (false, false) => 0o400,
+        };
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
     }
     Ok(())
 }
@@ -399,13 +422,13 @@ mod tests {
         let work = trees.begin().unwrap();
         fs::create_dir(work.path.join("d")).unwrap();
         fs::write(work.path.join("d/x"), "x").unwrap();
-        Aside::tree(work.keep(), Digest([digest; 32]), None).unwrap()
+        Aside::tree(work.keep(), Digest([digest; 32]), None, false).unwrap()
     }
 
     #[test]
     fn a_tree_stays_as_long_as_somebody_has_it() {
         let dir = tempfile::tempdir().unwrap();
-        let trees = Trees::open(dir.path()).unwrap();
+        let trees = Trees::open(dir.path(), false).unwrap();
         let digest = Digest([1; 32]);
         trees.add(made(&trees, 1));
         let path = trees.path_of(&digest).unwrap();
@@ -426,7 +449,7 @@ mod tests {
     #[test]
     fn a_look_finds_what_was_written() {
         let dir = tempfile::tempdir().unwrap();
-        let trees = Trees::open(dir.path()).unwrap();
+        let trees = Trees::open(dir.path(), false).unwrap();
         let digest = Digest([1; 32]);
         trees.add(made(&trees, 1));
         let (path, number) = (trees.path_of(&digest).unwrap(), trees.hold(&digest).unwrap());
@@ -448,10 +471,10 @@ mod tests {
     #[test]
     fn what_an_earlier_executor_left_is_gone() {
         let dir = tempfile::tempdir().unwrap();
-        let trees = Trees::open(dir.path()).unwrap();
+        let trees = Trees::open(dir.path(), false).unwrap();
         trees.add(made(&trees, 1));
         let path = trees.path_of(&Digest([1; 32])).unwrap();
-        let again = Trees::open(dir.path()).unwrap();
+        let again = Trees::open(dir.path(), false).unwrap();
         assert!(!path.exists() && !again.has(&Digest([1; 32])));
     }
 }
