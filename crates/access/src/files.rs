@@ -1,8 +1,9 @@
 //! What the kernel asks of the file system, and the answers.
 
+use crate::compared::{Began, Compared};
 use crate::groups::{Backing, Kept, OpenFile, OpenFiles, Stamp};
 use crate::names::{Kind, Names, Node, ROOT, Set};
-use eyas_catalog::{Access, Error, Key, Known};
+use eyas_catalog::{Access, Error, Key, Known, PartReader};
 use eyas_text::{say, shown};
 use fuser::{
     BackgroundSession, BackingId, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
@@ -11,6 +12,7 @@ use fuser::{
 };
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, OsStr};
+use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -41,6 +43,8 @@ pub struct Options {
     pub empty: Option<String>,
     /// Memory for parts of files, in bytes.
     pub memory_bytes: u64,
+    /// Which files of this machine were compared as a whole lately; `None`: each command compares them anew.
+    pub compared: Option<Compared>,
     /// The names and addresses of this machine, as stores may call it.
     pub hosts: Vec<String>,
     /// The time in milliseconds since 1970.
@@ -59,6 +63,7 @@ pub struct DataFiles {
     listed: Mutex<HashMap<u64, Arc<Listed>>>,
     n_listed: AtomicU64,
     kept: Kept,
+    compared: Option<Compared>,
     hosts: Vec<String>,
     now_ms: fn() -> i64,
     /// Files of which it was said that they cannot be read.
@@ -86,6 +91,7 @@ impl DataFiles {
             listed: Mutex::default(),
             n_listed: AtomicU64::new(0),
             kept: Kept::new(options.memory_bytes),
+            compared: options.compared,
             hosts: options.hosts,
             now_ms: options.now_ms,
             said: Arc::default(),
@@ -164,7 +170,7 @@ impl DataFiles {
     /// The file for the kernel itself, where it is on this machine: it is compared with its digest here, as a whole, and the kernel
     /// reads it without asking again. A large one is compared in parts, as they are read.
     ///
-    /// Whoever opens it later has it compared again where it has changed, or where the last time is long ago.
+    /// Whoever opens it later has it compared again where it has changed, or where the last time is long ago ([`Compared`]).
     fn backing(&self, file: &OpenFile, reply: &ReplyOpen) -> Option<Arc<BackingId>> {
         if !self.passes_through.load(Ordering::Relaxed) || file.parts.file().size_bytes > WHOLE_MAX_BYTES {
             return None;
@@ -177,7 +183,7 @@ impl DataFiles {
                     return Some(id.clone());
                 }
                 // The kernel reads one file or none under a name: another copy is read in parts.
-                if Stamp::of(whole) == Some(*stamp) && file.parts.is_whole(whole) {
+                if Stamp::of(whole) == Some(*stamp) && self.is_whole(&file.parts, whole) {
                     *compared = Instant::now();
                     return Some(id.clone());
                 }
@@ -185,7 +191,7 @@ impl DataFiles {
                 None
             }
             Backing::Untried => {
-                let opened = file.parts.whole().and_then(|whole| {
+                let opened = file.parts.whole(&|whole| self.is_whole(&file.parts, whole)).and_then(|whole| {
                     let id = reply.open_backing(&whole);
                     // Only root may have the kernel do so.
                     self.passes_through.fetch_and(id.is_ok(), Ordering::Relaxed);
@@ -199,6 +205,20 @@ impl DataFiles {
                 Some(id)
             }
         }
+    }
+
+    /// Whether a file of this machine has the right bytes: somebody has compared it lately, or it is compared now.
+    fn is_whole(&self, parts: &PartReader, whole: &fs::File) -> bool {
+        let digest = parts.file().digest;
+        if self.compared.as_ref().is_some_and(|compared| compared.knows(whole, digest)) {
+            return true;
+        }
+        let began = Began::now(whole);
+        let is_whole = parts.is_whole(whole);
+        if let (true, Some(compared), Ok(began)) = (is_whole, &self.compared, began) {
+            compared.note(whole, digest, &began);
+        }
+        is_whole
     }
 
     /// The number of an error for the program. What no number can say is printed, once for each file.

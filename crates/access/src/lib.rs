@@ -5,6 +5,7 @@
 //!
 //! * `names`: the tree of labels, versions, directories and files, and the numbers by which the kernel knows them.
 //! * `groups`: verified groups of files, kept in a bounded memory, and how many are read at once.
+//! * `compared`: which files of this machine were compared as a whole lately, by any process of this user.
 //! * `files`: what the kernel asks ([`DataFiles`]).
 //! * `private`: a view of all files that only this process and what it starts have, with one more directory in its root.
 //!
@@ -12,10 +13,12 @@
 //!
 //! Not here: writing. What a program writes goes to a directory of this machine, of which the caller makes a data set.
 
+mod compared;
 mod files;
 mod groups;
 mod names;
 mod private;
 
+pub use compared::Compared;
 pub use files::{DataFiles, Mount, Options, mount};
 pub use private::{bind, enter};

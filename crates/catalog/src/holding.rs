@@ -4,7 +4,7 @@ use crate::copying::{beside, copy};
 use crate::error::{Error, Result};
 use crate::key::Key;
 use crate::sealed::Sealed;
-use eyas_data::{Digest, Groups};
+use eyas_data::{BLOCK_BYTES, Digest, GROUP_BYTES, Groups, values_of_blocks};
 use eyas_text::shown_path;
 use std::collections::HashMap;
 use std::fs;
@@ -63,6 +63,17 @@ pub trait Holding: Send + Sync {
         Ok(Some(part))
     }
 
+    /// Some blocks of an object's `n`-th group, from the `first`-th one on, and the values of the group's other blocks
+    /// ([`Groups::are_blocks`]), both unverified. `None`: the object is not there.
+    fn read_blocks(&self, digest: Digest, n: u64, blocks: Range<usize>) -> Result<Option<Blocks>> {
+        // Somebody else may have said the number.
+        let Some(end) = n.checked_add(1).and_then(|next| next.checked_mul(GROUP_BYTES)) else {
+            return Ok(Some(Blocks { bytes: vec![], others: vec![] }));
+        };
+        let group = self.read_at(digest, end - GROUP_BYTES..end)?;
+        Ok(group.map(|group| Blocks::of_group(n, &group, blocks)))
+    }
+
     /// The object itself, where it is a file of this machine, unverified.
     fn file(&self, digest: Digest) -> Result<Option<fs::File>> {
         let _ = digest;
@@ -97,6 +108,25 @@ pub trait Holding: Send + Sync {
 
     /// The versions of all seals that can be read, and why the others cannot.
     fn seals(&self) -> Result<(Vec<Sealed>, Vec<String>)>;
+}
+
+/// Blocks of a group, and what is needed to verify them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocks {
+    pub bytes: Vec<u8>,
+    /// The values of the group's other blocks, in their order.
+    pub others: Vec<[u8; 32]>,
+}
+
+impl Blocks {
+    /// Blocks of a group that has these bytes; fewer where it ends before them.
+    pub fn of_group(n: u64, group: &[u8], blocks: Range<usize>) -> Blocks {
+        let place = |block: usize| group.len().min(block.saturating_mul(BLOCK_BYTES as usize));
+        let (start, end) = (place(blocks.start), place(blocks.end).max(place(blocks.start)));
+        let mut others = values_of_blocks(n, 0, &group[..start]);
+        others.extend(values_of_blocks(n, blocks.end, &group[end..]));
+        Blocks { bytes: group[start..end].to_vec(), others }
+    }
 }
 
 /// A site as it was found.

@@ -4,6 +4,9 @@
 //! [`GROUP_BYTES`], and [`Groups`] has the chaining value of each. Whoever has them, from whomever, can check that they give the
 //! digest, and then each group that arrives by its own value. So a part of an object is verified without the rest.
 //!
+//! A group is cut into blocks of [`BLOCK_BYTES`] in the same way: with the chaining values of the group's other blocks
+//! ([`values_of_blocks`]), a block is compared with the value of its group without their bytes.
+//!
 //! Source: the BLAKE3 paper (O'Connor, Aumasson, Neves, Wilcox-O'Hearn), §2.1, and `blake3::hazmat`. A group is a power of two of chunks
 //! (1 KiB), hence a whole subtree wherever it lies.
 
@@ -18,6 +21,14 @@ use std::thread;
 
 /// Bytes of a group; the last one of an object may have fewer.
 pub const GROUP_BYTES: u64 = 64 << 10;
+/// Bytes of a block, the smallest part that is verified by itself; the last one of a group may have fewer.
+pub const BLOCK_BYTES: u64 = 4 << 10;
+
+/// The chaining values of the blocks of an object's `n`-th group from the `first`-th one on, which have these bytes.
+pub fn values_of_blocks(n: u64, first: usize, bytes: &[u8]) -> Vec<[u8; 32]> {
+    let starts = (n * GROUP_BYTES + first as u64 * BLOCK_BYTES..).step_by(BLOCK_BYTES as usize);
+    starts.zip(bytes.chunks(BLOCK_BYTES as usize)).map(|(start, block)| value_at(start, block)).collect()
+}
 
 /// The chaining values of an object's groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +40,7 @@ pub struct Groups {
 }
 
 /// Bytes that a thread reads at once, a multiple of [`GROUP_BYTES`]; and most threads.
-const SPAN_BYTES: u64 = 4 << 20;
+const SPAN_BYTES: u64 = 1 << 20;
 const THREADS_MAX: usize = 4;
 
 /// How many groups an object has.
@@ -148,10 +159,31 @@ impl Groups {
             None => n == 0 && self.values.is_empty() && Digest::of(bytes) == self.digest,
         }
     }
+
+    /// Whether these are the bytes of the blocks from the `first`-th one on of the `n`-th group, by the values that somebody says the
+    /// group's other blocks have, in their order. An object of one group has no values: it is compared as a whole.
+    pub fn are_blocks(&self, n: u64, first: usize, bytes: &[u8], others: &[[u8; 32]]) -> bool {
+        let Some(value) = self.values.get(usize::try_from(n).unwrap_or(usize::MAX)) else { return false };
+        let Range { start, end } = self.range(n);
+        let n_blocks = (end - start).div_ceil(BLOCK_BYTES) as usize;
+        let n_given = bytes.len().div_ceil(BLOCK_BYTES as usize);
+        // A block that is cut short has another value, unless it is the group's last one.
+        if n_given == 0 || first + n_given > n_blocks || others.len() != n_blocks - n_given {
+            return false;
+        }
+        let mut values = others.to_vec();
+        values.splice(first..first, values_of_blocks(n, first, bytes));
+        subtree(&values) == *value
+    }
 }
 
 fn value_of(n: u64, bytes: &[u8]) -> ChainingValue {
-    blake3::Hasher::new().set_input_offset(n * GROUP_BYTES).update(bytes).finalize_non_root()
+    value_at(n * GROUP_BYTES, bytes)
+}
+
+/// The chaining value of a subtree whose bytes begin at `start` in the object.
+fn value_at(start: u64, bytes: &[u8]) -> ChainingValue {
+    blake3::Hasher::new().set_input_offset(start).update(bytes).finalize_non_root()
 }
 
 /// The digest of an object of two groups and more.
@@ -252,6 +284,43 @@ mod tests {
         let mut swapped = groups.values().to_vec();
         swapped.swap(0, 1);
         assert_eq!(Groups::check(digest, size, swapped), None);
+    }
+
+    #[test]
+    fn blocks_are_verified_without_the_rest_of_their_group() {
+        let block = BLOCK_BYTES as usize;
+        for size in [GROUP_BYTES + 1, 2 * GROUP_BYTES, 3 * GROUP_BYTES + 5 * BLOCK_BYTES + 7] {
+            let bytes = bytes(size);
+            let groups = Groups::read(&mut &*bytes, size).unwrap();
+            for n in 0..n_groups(size) {
+                let Range { start, end } = groups.range(n);
+                let group = &bytes[start as usize..end as usize];
+                let all = values_of_blocks(n, 0, group);
+                for first in 0..all.len() {
+                    for end in first + 1..=all.len() {
+                        let part = &group[first * block..(end * block).min(group.len())];
+                        let others = [&all[..first], &all[end..]].concat();
+                        assert!(groups.are_blocks(n, first, part, &others), "{size} {n} {first} {end}");
+                    }
+                }
+                let (part, others) = (&group[..block.min(group.len())], &all[1..]);
+                assert!(!groups.are_blocks(n + 1, 0, part, others) && !groups.are_blocks(n, 1, part, others));
+                assert!(!groups.are_blocks(n, 0, &part[1..], others) && !groups.are_blocks(n, 0, &[], &all));
+                let mut other = part.to_vec();
+                other[0] ^= 1;
+                assert!(!groups.are_blocks(n, 0, &other, others));
+                if let [first, ..] = others {
+                    let mut lie = others.to_vec();
+                    lie[0][5] ^= 1;
+                    assert!(
+                        !groups.are_blocks(n, 0, part, &lie) && !groups.are_blocks(n, 0, part, &lie[1..])
+                    );
+                    assert!(!groups.are_blocks(n, 0, part, &[others, &[*first]].concat()));
+                }
+            }
+        }
+        let one = Groups::read(&mut &[7_u8; 9000][..], 9000).unwrap();
+        assert!(!one.are_blocks(0, 0, &[7; 9000], &[]), "it has no values of groups");
     }
 
     #[test]

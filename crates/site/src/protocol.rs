@@ -60,6 +60,8 @@ pub(crate) enum Ask {
     Run(Bytes),
     /// Whoever waits for the program is there.
     Alive,
+    /// So many blocks of an object's group, from a block on: the number of the group, that of the first block, how many.
+    ReadBlocks(Digest, u64, u8, u8),
 }
 
 /// From the store.
@@ -100,6 +102,8 @@ pub(crate) enum Tell {
         path: String,
         is_executable: bool,
     },
+    /// Blocks of a group, and the values of its other blocks.
+    Blocks(Bytes, Vec<[u8; 32]>),
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use crate::pace::Pace;
 use crate::programs::Programs;
 use crate::protocol::{Ask, BEAT, DIGESTS, PIECE_BYTES, QUEUED_BYTES, Tell};
 use bytes::Bytes;
-use eyas_catalog::{Arrivals, Folder, Holding, Sealed};
+use eyas_catalog::{Arrivals, Blocks, Folder, Holding, Sealed};
 use eyas_data::Digest;
 use eyas_net::{Reader, Writer};
 use eyas_wire::identity::Identity;
@@ -253,6 +253,15 @@ impl<'a> Answering<'a> {
             }
             Ask::ReadAt(digest, start, length) => {
                 return self.read_at(digest, start..start + u64::from(length));
+            }
+            Ask::ReadBlocks(digest, n, first, n_blocks) => {
+                let first = usize::from(first);
+                let blocks = first..first + usize::from(n_blocks);
+                let Some(Blocks { bytes, others }) = folder.read_blocks(digest, n, blocks)? else {
+                    return Ok(Tell::Missing);
+                };
+                self.store.slow_down(bytes.len());
+                return Ok(Tell::Blocks(bytes.into(), others));
             }
             Ask::Remove(digests) => {
                 let sizes = digests.iter().filter_map(|digest| folder.size_of(*digest));

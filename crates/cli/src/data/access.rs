@@ -15,7 +15,7 @@ use crate::runtimes::client_runtime;
 use crate::signals::AskedToEnd;
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_access::{DataFiles, Mount, Options};
+use eyas_access::{Compared, DataFiles, Mount, Options};
 use eyas_catalog::{Access, Key, Put, Tag};
 use eyas_runtime::machine::{host_name, names_of_host};
 use eyas_text::{say, shown, shown_path};
@@ -200,7 +200,16 @@ pub fn mount(args: &MountArgs) -> Result<Exit, Fault> {
 }
 
 fn options(key: Option<Key>, empty: Option<String>, memory_bytes: u64) -> Options {
-    Options { key, empty, memory_bytes, hosts: names_of_host(&host_name()), now_ms }
+    let compared = compared_file().and_then(|path| Compared::open(&path).ok());
+    Options { key, empty, memory_bytes, compared, hosts: names_of_host(&host_name()), now_ms }
+}
+
+/// Where it is noted which files were compared with their digest: it may be removed at any time.
+fn compared_file() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let caches = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
+    // The specification has relative paths ignored.
+    caches.is_absolute().then(|| caches.join("eyas/compared"))
 }
 
 /// # Errors
