@@ -13,6 +13,7 @@
 //!
 //! File systems of other machines may have other rules, so only those of disks are remembered ([`is_of_disk`]).
 
+use eyas_catalog::PartReader;
 use eyas_data::Digest;
 use std::fs::{self, File};
 use std::io;
@@ -61,7 +62,7 @@ impl Compared {
     }
 
     /// Whether a file was compared with this digest lately and has not changed since.
-    pub fn knows(&self, file: &File, digest: Digest) -> bool {
+    fn knows(&self, file: &File, digest: Digest) -> bool {
         let mut found = [0; RECORD_BYTES];
         let Ok(of) = Of::file(file) else { return false };
         if self.records.read_exact_at(&mut found, place(digest)).is_err() {
@@ -74,7 +75,7 @@ impl Compared {
     }
 
     /// Notes that a file has the bytes of this digest, where it was read through from `began` on.
-    pub fn note(&self, file: &File, digest: Digest, began: &Began) {
+    fn note(&self, file: &File, digest: Digest, began: &Began) {
         let Ok(of) = Of::file(file) else { return };
         if of != began.of || !began.is_settled || !is_of_disk(file) {
             return;
@@ -98,8 +99,22 @@ impl Compared {
     }
 }
 
+/// Whether a file of this machine has the right bytes: it was compared lately, or it is compared now.
+pub(crate) fn is_whole(compared: Option<&Compared>, parts: &PartReader, whole: &File) -> bool {
+    let digest = parts.file().digest;
+    if compared.is_some_and(|compared| compared.knows(whole, digest)) {
+        return true;
+    }
+    let began = Began::now(whole);
+    let is_whole = parts.is_whole(whole);
+    if let (true, Some(compared), Ok(began)) = (is_whole, compared, began) {
+        compared.note(whole, digest, &began);
+    }
+    is_whole
+}
+
 /// A file when somebody begins to read it through.
-pub struct Began {
+struct Began {
     of: Of,
     at_ns: u64,
     is_settled: bool,
@@ -108,7 +123,7 @@ pub struct Began {
 impl Began {
     /// # Errors
     /// The kernel does not say what the file is.
-    pub fn now(file: &File) -> io::Result<Began> {
+    fn now(file: &File) -> io::Result<Began> {
         let of = Of::file(file)?;
         let [.., mtime, mtime_ns, ctime, ctime_ns] = of.0;
         let changed = [(mtime, mtime_ns), (ctime, ctime_ns)];

@@ -1,10 +1,10 @@
 //! What the kernel asks of the file system, and the answers.
 
-use crate::compared::{Began, Compared};
+use crate::compared::{Compared, is_whole};
 use crate::groups::{Backing, Kept, OpenFile, OpenFiles, Stamp};
 use crate::names::{Kind, Names, Node, ROOT, Set};
-use eyas_catalog::{Access, Error, Key, Known, PartReader};
-use eyas_text::{say, shown};
+use crate::said::Said;
+use eyas_catalog::{Access, Error, Key, Known};
 use fuser::{
     BackgroundSession, BackingId, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
     Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenAccMode, OpenFlags, ReplyAttr,
@@ -12,7 +12,6 @@ use fuser::{
 };
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, OsStr};
-use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -67,7 +66,7 @@ pub struct DataFiles {
     hosts: Vec<String>,
     now_ms: fn() -> i64,
     /// Files of which it was said that they cannot be read.
-    said: Arc<Mutex<HashSet<u64>>>,
+    said: Said,
     owner: (u32, u32),
     /// Whether the kernel reads files of this machine by itself.
     passes_through: AtomicBool,
@@ -94,7 +93,7 @@ impl DataFiles {
             compared: options.compared,
             hosts: options.hosts,
             now_ms: options.now_ms,
-            said: Arc::default(),
+            said: Said::default(),
             // SAFETY: they take nothing and cannot fail.
             owner: unsafe { (libc::geteuid(), libc::getegid()) },
             passes_through: AtomicBool::new(false),
@@ -183,7 +182,7 @@ impl DataFiles {
                     return Some(id.clone());
                 }
                 // The kernel reads one file or none under a name: another copy is read in parts.
-                if Stamp::of(whole) == Some(*stamp) && self.is_whole(&file.parts, whole) {
+                if Stamp::of(whole) == Some(*stamp) && is_whole(self.compared.as_ref(), &file.parts, whole) {
                     *compared = Instant::now();
                     return Some(id.clone());
                 }
@@ -191,12 +190,15 @@ impl DataFiles {
                 None
             }
             Backing::Untried => {
-                let opened = file.parts.whole(&|whole| self.is_whole(&file.parts, whole)).and_then(|whole| {
-                    let id = reply.open_backing(&whole);
-                    // Only root may have the kernel do so.
-                    self.passes_through.fetch_and(id.is_ok(), Ordering::Relaxed);
-                    Some((Arc::new(id.ok()?), Stamp::of(&whole)?, whole))
-                });
+                let opened = file
+                    .parts
+                    .whole(&|whole| is_whole(self.compared.as_ref(), &file.parts, whole))
+                    .and_then(|whole| {
+                        let id = reply.open_backing(&whole);
+                        // Only root may have the kernel do so.
+                        self.passes_through.fetch_and(id.is_ok(), Ordering::Relaxed);
+                        Some((Arc::new(id.ok()?), Stamp::of(&whole)?, whole))
+                    });
                 let Some((id, stamp, whole)) = opened else {
                     *backing = Backing::Never;
                     return None;
@@ -207,31 +209,9 @@ impl DataFiles {
         }
     }
 
-    /// Whether a file of this machine has the right bytes: somebody has compared it lately, or it is compared now.
-    fn is_whole(&self, parts: &PartReader, whole: &fs::File) -> bool {
-        let digest = parts.file().digest;
-        if self.compared.as_ref().is_some_and(|compared| compared.knows(whole, digest)) {
-            return true;
-        }
-        let began = Began::now(whole);
-        let is_whole = parts.is_whole(whole);
-        if let (true, Some(compared), Ok(began)) = (is_whole, &self.compared, began) {
-            compared.note(whole, digest, &began);
-        }
-        is_whole
-    }
-
     /// The number of an error for the program. What no number can say is printed, once for each file.
     fn explain(&self, number: u64, name: &str, error: &Error) -> Errno {
-        match error {
-            Error::NotFound(_) if number == ROOT => return Errno::ENOENT,
-            Error::Denied(_) => return Errno::EACCES,
-            _ => {}
-        }
-        if self.said.lock().unwrap_or_else(PoisonError::into_inner).insert(number) {
-            say!("{} cannot be read: {error}", shown(name));
-        }
-        Errno::EIO
+        Errno::from_i32(self.said.errno(number, name, number == ROOT, error))
     }
 
     /// The names in a directory, with numbers and kinds.
@@ -393,13 +373,13 @@ impl Filesystem for DataFiles {
 /// A file system that is mounted, until this is dropped.
 pub struct Mount {
     session: BackgroundSession,
-    said: Arc<Mutex<HashSet<u64>>>,
+    said: Said,
 }
 
 impl Mount {
     /// How many files could not be read by a program that wanted to.
     pub fn n_unread(&self) -> usize {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.said.n()
     }
 
     /// Whether somebody else has taken it away.

@@ -6,7 +6,7 @@
 
 use super::dead::refuse_dead;
 use super::open::{Opened, now_ms, open};
-use super::program::{OnSignal, Temporary, run};
+use super::program::{OnSignal, Temporary, run_beginning};
 use super::put::{label_or_new, say_put, tags_of};
 use crate::args::some_bytes;
 use crate::fault::bad;
@@ -15,7 +15,7 @@ use crate::runtimes::client_runtime;
 use crate::signals::AskedToEnd;
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_access::{Compared, DataFiles, Mount, Options};
+use eyas_access::{Compared, DataFiles, Filter, Mount, Notified, Options};
 use eyas_catalog::{Access, Key, Put, Tag};
 use eyas_runtime::machine::{host_name, names_of_host};
 use eyas_text::{say, shown, shown_path};
@@ -50,10 +50,41 @@ pub struct AccessArgs {
     /// Memory for parts of files that were read
     #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = some_bytes)]
     memory: u64,
+    /// How the program is shown data sets: by a file system of the machine, or by calls that wait until a file is complete
+    /// [default: fuse where the machine allows it, else seccomp]
+    #[arg(long, value_name = "WAY")]
+    by: Option<By>,
+    /// Say which way is taken, and why
+    #[arg(long)]
+    explain: bool,
     /// The program and its arguments, which may name /eyas/KEY/PATH, /eyas/KEY@VERSION/PATH and /eyas/new/PATH. The command ends with
     /// the program's exit status, or with 128 and the number of the signal that ended it
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
+}
+
+/// How a program is shown data sets.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum By {
+    /// A file system: parts of files come when they are read (needs /dev/fuse)
+    Fuse,
+    /// Calls of the program that open a file wait until all of it is there (needs Linux 5.14)
+    Seccomp,
+}
+
+/// The data sets that a program is shown.
+enum Shown {
+    Mounted(Mount),
+    Notified(Notified),
+}
+
+impl Shown {
+    fn n_unread(&self) -> usize {
+        match self {
+            Shown::Mounted(mounted) => mounted.n_unread(),
+            Shown::Notified(notified) => notified.n_unread(),
+        }
+    }
 }
 
 #[derive(Args)]
@@ -74,7 +105,7 @@ pub struct MountArgs {
 
 pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
     let tags = tags_of(&args.tags)?;
-    has_fuse()?;
+    let by = choose(args)?;
     // First of all, as later there are threads.
     eyas_access::enter(ROOT).map_err(|error| {
         let message = format!("no program can be shown data sets on this machine: {}", reason(&error));
@@ -97,15 +128,34 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
     let new = temporary.folder(NEW)?;
     let root = Path::new("/").join(ROOT);
     let options = options(None, Some(NEW.into()), args.memory);
-    let files = DataFiles::new(Access { catalog, caller }, options)?;
-    let mounted = mounted(files, &root)?;
+    let access = Access { catalog, caller };
+    let cannot_show = |error: io::Error| cannot_mount(&root, &error);
+    let (shown_sets, filter) = match by {
+        By::Fuse => (Shown::Mounted(mounted(DataFiles::new(access, options)?, &root)?), None),
+        By::Seccomp => {
+            let view = temporary.folder("view")?;
+            fs::create_dir(view.join(NEW))?;
+            eyas_access::bind_read_only(&view, &root).map_err(cannot_show)?;
+            let (notified, filter) = Notified::begin(access, options, &view, &root)?;
+            (Shown::Notified(notified), Some(filter))
+        }
+    };
     eyas_access::bind(&new, &root.join(NEW)).map_err(|error| cannot_mount(&root.join(NEW), &error))?;
 
-    let on_signal = OnSignal::listen(temporary.path.clone())?;
+    // A directory at which something is shown cannot be removed.
+    let hide = move || {
+        if by == By::Seccomp {
+            eyas_access::unbind(&root)
+        }
+    };
+    let on_signal = OnSignal::listen_and(temporary.path.clone(), hide.clone())?;
     let here = std::env::current_dir()?;
-    let ended = on_signal.unless_ending(run(&args.command, &here, &on_signal))?;
-    let n_unread = mounted.n_unread();
-    drop(mounted);
+    let begin = move || filter.as_ref().map_or(Ok(()), Filter::put_on);
+    let ended = run_beginning(&args.command, &here, &here, &on_signal, begin);
+    let n_unread = shown_sets.n_unread();
+    drop(shown_sets);
+    hide();
+    let ended = on_signal.unless_ending(ended)?;
     let program = shown(&args.command[0]);
     let has_written = fs::read_dir(&new)?.next().is_some();
     let lost = if has_written { "; no data set was made" } else { "" };
@@ -226,6 +276,28 @@ fn has_fuse() -> Result<(), Fault> {
         Fault::new(Exit::Other, message)
             .hint("`eyas at-data` gives a program copies of the files that it names")
     })
+}
+
+/// The way in which a program is shown data sets, which is said where it was asked for or is not the usual one.
+fn choose(args: &AccessArgs) -> Result<By, Fault> {
+    let fuse = has_fuse();
+    let (by, why) = match (args.by, fuse) {
+        (Some(By::Fuse), fuse) => {
+            fuse?;
+            (By::Fuse, "as you asked".to_owned())
+        }
+        (Some(By::Seccomp), _) => (By::Seccomp, "as you asked".to_owned()),
+        (None, Ok(())) => (By::Fuse, "as this machine allows it".to_owned()),
+        (None, Err(fault)) => (By::Seccomp, format!("as {}", fault.message)),
+    };
+    let way = match by {
+        By::Fuse => "by FUSE, so parts of files come when they are read",
+        By::Seccomp => "by seccomp, so a file comes as a whole when it is opened",
+    };
+    if args.explain || (by == By::Seccomp && args.by.is_none()) {
+        say!("the program sees data sets {way}: {why}");
+    }
+    Ok(by)
 }
 
 fn mounted(files: DataFiles, directory: &Path) -> Result<Mount, Fault> {
