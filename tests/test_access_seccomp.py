@@ -219,7 +219,7 @@ def test_a_path_that_changes_during_the_call_never_gives_wrong_bytes_unnoticed(
     put(data, source, "set")
     done = run(*ACCESS, "--", program, status=None)
     if done.stdout.startswith("zeros"):
-        assert done.status == 1 and "was read before its bytes were there" in done.stderr, done
+        assert done.status == 1 and "was opened before its bytes were there" in done.stderr, done
     else:
         assert done.stdout == "never\n" and done.status == 0, done
 

@@ -8,7 +8,7 @@
 //! * `compared`: which files of this machine were compared as a whole lately, by any process of this user.
 //! * `said`: what could not be read, and the errors that programs see.
 //! * `files`: what the kernel asks ([`DataFiles`]).
-//! * `seccomp`, `skeleton`, `notified`: the same names without FUSE, for one program and what it starts ([`Notified`]): its calls that name
+//! * `seccomp`, `skeleton`, `watch`, `notified`: the same names without FUSE, for one program and what it starts ([`Notified`]): its calls that name
 //!   a path wait until a file that they open is complete.
 //! * `private`: a view of all files that only this process and what it starts have, with one more directory in its root.
 //!
@@ -25,6 +25,7 @@ mod private;
 mod said;
 mod seccomp;
 mod skeleton;
+mod watch;
 
 pub use compared::Compared;
 pub use files::{DataFiles, Mount, Options, mount};

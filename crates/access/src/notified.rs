@@ -47,6 +47,8 @@ impl Notified {
     pub fn begin(access: Access, options: Options, view: &Path, at: &Path) -> io::Result<(Notified, Filter)> {
         let skeleton = Arc::new(Skeleton::new(access, options, view)?);
         let (filter, from) = Filter::new()?;
+        let watched = skeleton.clone();
+        thread::Builder::new().name("watch".into()).spawn(move || watched.watch())?;
         let answers = Answers { skeleton: skeleton.clone(), at: at.to_owned() };
         thread::Builder::new().name("calls".into()).spawn(move || {
             if let Err(error) = answers.give_all(&from) {

@@ -2,7 +2,7 @@
 //!
 //! A data set's directory is made when somebody names it, and its directories and files with it. A file has holes for bytes until
 //! [`Skeleton::fill`] has written verified ones. Whoever reads a hole would read zeros, so every way to open a file has to come here
-//! first; one that did not is found in the end by the time of the last read ([`Skeleton::n_read_too_early`]).
+//! first; one that did not is found out ([`crate::watch`]).
 //!
 //! The numbers that the disk gives to directories and files tell which of them a program has found, by whatever name.
 
@@ -10,11 +10,14 @@ use crate::compared::{Compared, is_whole};
 use crate::files::Options;
 use crate::names::Set;
 use crate::said::Said;
+use crate::watch::{Early, Watch};
 use eyas_catalog::{Access, File, Key, Known};
 use eyas_data::n_groups;
+use eyas_text::shown;
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs;
-use std::io;
+use std::io::{self, Seek};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -36,6 +39,7 @@ pub(crate) struct Skeleton {
     /// Directories of data sets, by number: what they are called, and whether all is in them.
     tops: RwLock<HashMap<u64, (String, bool)>>,
     files: RwLock<HashMap<u64, Arc<Entry>>>,
+    watch: Watch,
     compared: Option<Compared>,
     hosts: Vec<String>,
     now_ms: fn() -> i64,
@@ -77,6 +81,7 @@ pub(crate) enum Found {
 impl Skeleton {
     /// A tree in a directory, without any data set yet.
     pub(crate) fn new(access: Access, options: Options, root: &Path) -> io::Result<Skeleton> {
+        fs::set_permissions(root, fs::Permissions::from_mode(0o755))?;
         let found = fs::metadata(root)?;
         Ok(Skeleton {
             known: Arc::new(Known::new(access)),
@@ -87,6 +92,7 @@ impl Skeleton {
             names: Mutex::default(),
             tops: RwLock::default(),
             files: RwLock::default(),
+            watch: Watch::new()?,
             compared: options.compared,
             hosts: options.hosts,
             now_ms: options.now_ms,
@@ -192,6 +198,7 @@ impl Skeleton {
     fn make_all(&self, name: &str, set: &Set, has_top: bool) -> io::Result<()> {
         let top = if has_top { self.root.join(name) } else { self.make_top(name)? };
         let mut directories = vec![top.clone()];
+        let mut below: HashMap<PathBuf, Vec<(OsString, u64)>> = HashMap::new();
         for file in &set.files {
             let path = top.join(&file.path);
             let mut missing = vec![];
@@ -210,6 +217,11 @@ impl Skeleton {
             made.set_len(file.size_bytes)?;
             set_times(&made, set.committed_ms)?;
             let number = made.metadata()?.ino();
+            if let (true, Some(directory), Some(name)) =
+                (file.size_bytes > 0, path.parent(), path.file_name())
+            {
+                below.entry(directory.to_owned()).or_default().push((name.to_owned(), number));
+            }
             let entry = Entry {
                 number,
                 key: set.key.clone(),
@@ -220,8 +232,10 @@ impl Skeleton {
             };
             self.files.write().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::new(entry));
         }
-        // Only now, as making a file changes its directory.
+        // Only now, as making a file changes its directory, and is no opening that counts.
         for directory in directories {
+            let files = below.remove(&directory).unwrap_or_default();
+            self.watch.add(&directory, files.iter().map(|(name, number)| (&**name, *number)))?;
             let made = fs::File::open(&directory)?;
             made.set_permissions(fs::Permissions::from_mode(0o555))?;
             set_times(&made, set.committed_ms)?;
@@ -260,11 +274,16 @@ impl Skeleton {
         let is_near = |host: &str| self.hosts.iter().any(|own| own == host);
         let parts = self.known.parts(key, &file.path, &is_near, self.now_ms);
         let parts = parts.map_err(|error| self.said.errno(*number, &name, false, &error))?;
-        let to = open_to_fill(path).map_err(unwritten)?;
+        let mode = if file.is_executable { 0o555 } else { 0o444 };
+        let to = open_to_fill(path, mode).map_err(unwritten)?;
         let filled = (|| {
             if let Some(mut whole) = parts.whole(&|whole| is_whole(self.compared.as_ref(), &parts, whole)) {
-                let n_bytes = io::copy(&mut whole, &mut &to).map_err(unwritten)?;
-                return if n_bytes == file.size_bytes { Ok(()) } else { Err(libc::EIO) };
+                // Whoever compared it may have read it to its end.
+                let copied = whole.rewind().and_then(|()| io::copy(&mut whole, &mut &to));
+                let is_all = |n: u64| {
+                    if n == file.size_bytes { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+                };
+                return copied.and_then(is_all).map_err(unwritten);
             }
             let n_all = n_groups(file.size_bytes);
             let mut n = 0;
@@ -283,25 +302,33 @@ impl Skeleton {
             // Nothing of it stays.
             let _ = to.set_len(0).and_then(|()| to.set_len(file.size_bytes));
         }
-        let mode = if file.is_executable { 0o555 } else { 0o444 };
         let as_before = to.set_permissions(fs::Permissions::from_mode(mode));
         as_before.and_then(|()| set_times(&to, entry.changed_ms)).map_err(unwritten)?;
         filled
     }
 
-    /// How many files could not be read. Those count, too, that were read before they had their bytes, by a call that did not come here:
-    /// the program has read zeros.
+    /// How many files could not be read. Those count, too, that were opened before they had their bytes, by a call that did not come here:
+    /// the program may have read zeros.
     pub(crate) fn n_unread(&self) -> usize {
+        let Early { numbers, has_lost } = self.watch.early();
         let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
-        for entry in files.values() {
-            let is_full = *entry.is_full.lock().unwrap_or_else(PoisonError::into_inner);
-            if !is_full && fs::metadata(&entry.path).is_ok_and(|found| found.atime() != 0) {
-                let text =
-                    format!("`{}/{}` was read before its bytes were there", entry.key, entry.file.path);
-                self.said.say(entry.number, &text);
-            }
+        for entry in numbers.iter().filter_map(|number| files.get(number)) {
+            let name = format!("{}/{}", entry.key, entry.file.path);
+            self.said.say(entry.number, &format!("{} was opened before its bytes were there", shown(&name)));
+        }
+        if has_lost {
+            let text =
+                "files were opened faster than they could be watched, so some may have been opened too early";
+            self.said.say(u64::MAX, text);
         }
         self.said.n()
+    }
+
+    /// Takes in what is seen of files that are opened, as long as this process lives.
+    pub(crate) fn watch(&self) {
+        while self.watch.wait() {
+            self.watch.take();
+        }
     }
 }
 
@@ -311,11 +338,12 @@ fn make_directory(path: &Path) -> io::Result<()> {
 }
 
 /// Opens a file for its bytes, which may be written by nobody.
-fn open_to_fill(path: &Path) -> io::Result<fs::File> {
+fn open_to_fill(path: &Path, mode: u32) -> io::Result<fs::File> {
+    // Whoever watches sees by it that the opening that follows is this one.
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     let open = || fs::OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(path);
     match open() {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            let mode = fs::metadata(path)?.mode();
             fs::set_permissions(path, fs::Permissions::from_mode(mode | 0o200))?;
             open()
         }
@@ -323,7 +351,7 @@ fn open_to_fill(path: &Path) -> io::Result<fs::File> {
     }
 }
 
-/// Sets when a file was changed, and that it was never read.
+/// Sets when a file was changed.
 fn set_times(file: &fs::File, changed_ms: i64) -> io::Result<()> {
     let changed_ms = changed_ms.max(1);
     let changed = libc::timespec { tv_sec: changed_ms / 1000, tv_nsec: (changed_ms % 1000) * 1_000_000 };

@@ -66,9 +66,9 @@ pub struct AccessArgs {
 /// How a program is shown data sets.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum By {
-    /// A file system: parts of files come when they are read (needs /dev/fuse)
+    // A file system: parts of files come when they are read.
     Fuse,
-    /// Calls of the program that open a file wait until all of it is there (needs Linux 5.14)
+    // Calls of the program that open a file wait until all of it is there.
     Seccomp,
 }
 

@@ -104,11 +104,12 @@ impl Scene {
         scene.run(&["data", "site", "--join", "slow/join.json"])?;
         scene.run(&["data", "put", "plain", "--label", "near", "--site", "here"])?;
         scene.put = Instant::now();
-        let far = dir.join("of-far");
-        std::fs::create_dir(&far)?;
-        noise(&far.join("plain"), megabytes.min(256))?;
-        for name in ["far", "slow"] {
-            scene.run(&["data", "put", "of-far", "--label", name, "--site", name])?;
+        // Other bytes each, or one store would be read in place of the other.
+        for (n, name) in (1..).zip(["far", "slow"]) {
+            let source = dir.join(format!("of-{name}"));
+            std::fs::create_dir(&source)?;
+            noise(&source.join("plain"), megabytes.min(256) + n)?;
+            scene.run(&["data", "put", &format!("of-{name}"), "--label", name, "--site", name])?;
         }
         Ok(scene)
     }
