@@ -332,5 +332,5 @@ def test_it_is_chosen_where_there_is_no_fuse(data: Run, eyas: Eyas, run: Run, fi
     assert "sees data sets by seccomp" in chosen.stderr and "`/dev/fuse`" in chosen.stderr
     assert "`/dev/fuse`" in without_fuse("--by", "fuse", status=4).stderr
     asked = run(*ACCESS, "--explain", "--", "true")
-    assert "by seccomp, so a file comes as a whole when it is opened: as you asked" in asked.stderr
+    assert "by seccomp, as you asked for it: a file comes as a whole when it is opened" in asked.stderr
     assert run(*ACCESS, "--", "true").stderr == ""

@@ -196,6 +196,8 @@ impl Skeleton {
     }
 
     fn make_all(&self, name: &str, set: &Set, has_top: bool) -> io::Result<()> {
+        // Who finds one of the files meanwhile waits until all of them are known and watched.
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
         let top = if has_top { self.root.join(name) } else { self.make_top(name)? };
         let mut directories = vec![top.clone()];
         let mut below: HashMap<PathBuf, Vec<(OsString, u64)>> = HashMap::new();
@@ -230,12 +232,12 @@ impl Skeleton {
                 changed_ms: set.committed_ms,
                 is_full: Mutex::new(file.size_bytes == 0),
             };
-            self.files.write().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::new(entry));
+            files.insert(number, Arc::new(entry));
         }
         // Only now, as making a file changes its directory, and is no opening that counts.
         for directory in directories {
-            let files = below.remove(&directory).unwrap_or_default();
-            self.watch.add(&directory, files.iter().map(|(name, number)| (&**name, *number)))?;
+            let watched = below.remove(&directory).unwrap_or_default();
+            self.watch.add(&directory, watched.iter().map(|(name, number)| (&**name, *number)))?;
             let made = fs::File::open(&directory)?;
             made.set_permissions(fs::Permissions::from_mode(0o555))?;
             set_times(&made, set.committed_ms)?;

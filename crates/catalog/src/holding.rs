@@ -4,7 +4,7 @@ use crate::copying::{beside, copy};
 use crate::error::{Error, Result};
 use crate::key::Key;
 use crate::sealed::Sealed;
-use eyas_data::{BLOCK_BYTES, Digest, GROUP_BYTES, Groups, values_of_blocks};
+use eyas_data::{BLOCK_BYTES, Digest, GROUP_BYTES, Groups, values_beside};
 use eyas_text::shown_path;
 use std::collections::HashMap;
 use std::fs;
@@ -63,12 +63,12 @@ pub trait Holding: Send + Sync {
         Ok(Some(part))
     }
 
-    /// Some blocks of an object's `n`-th group, from the `first`-th one on, and the values of the group's other blocks
-    /// ([`Groups::are_blocks`]), both unverified. `None`: the object is not there.
+    /// Some blocks of an object's `n`-th group, and the values of what is beside them ([`Groups::is_part`]), both
+    /// unverified. `None`: the object is not there.
     fn read_blocks(&self, digest: Digest, n: u64, blocks: Range<usize>) -> Result<Option<Blocks>> {
         // Somebody else may have said the number.
         let Some(end) = n.checked_add(1).and_then(|next| next.checked_mul(GROUP_BYTES)) else {
-            return Ok(Some(Blocks { bytes: vec![], others: vec![] }));
+            return Ok(Some(Blocks { bytes: vec![], beside: vec![] }));
         };
         let group = self.read_at(digest, end - GROUP_BYTES..end)?;
         Ok(group.map(|group| Blocks::of_group(n, &group, blocks)))
@@ -114,8 +114,8 @@ pub trait Holding: Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocks {
     pub bytes: Vec<u8>,
-    /// The values of the group's other blocks, in their order.
-    pub others: Vec<[u8; 32]>,
+    /// The values of what is beside them in the group ([`values_beside`]).
+    pub beside: Vec<[u8; 32]>,
 }
 
 impl Blocks {
@@ -123,9 +123,7 @@ impl Blocks {
     pub fn of_group(n: u64, group: &[u8], blocks: Range<usize>) -> Blocks {
         let place = |block: usize| group.len().min(block.saturating_mul(BLOCK_BYTES as usize));
         let (start, end) = (place(blocks.start), place(blocks.end).max(place(blocks.start)));
-        let mut others = values_of_blocks(n, 0, &group[..start]);
-        others.extend(values_of_blocks(n, blocks.end, &group[end..]));
-        Blocks { bytes: group[start..end].to_vec(), others }
+        Blocks { bytes: group[start..end].to_vec(), beside: values_beside(n, group, &(start..end)) }
     }
 }
 

@@ -147,7 +147,7 @@ impl PartReader {
                 return Ok(None);
             };
             let is_good = part.bytes.len() as u64 == wanted.end - wanted.start
-                && groups.are_blocks(n, blocks.start, &part.bytes, &part.others);
+                && groups.is_part(n, blocks.start * BLOCK_BYTES as usize, &part.bytes, &part.beside);
             Ok(is_good.then_some(part.bytes))
         })
     }

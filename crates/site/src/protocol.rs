@@ -102,7 +102,7 @@ pub(crate) enum Tell {
         path: String,
         is_executable: bool,
     },
-    /// Blocks of a group, and the values of its other blocks.
+    /// Blocks of a group, and the values of what is beside them.
     Blocks(Bytes, Vec<[u8; 32]>),
 }
 

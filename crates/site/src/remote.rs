@@ -346,7 +346,7 @@ impl Holding for Remote {
         // One message is all of the answer.
         let answer = link.next().map_err(|reason| self.away(reason))?;
         let answer = match answer {
-            Tell::Blocks(bytes, others) => Ok(Some(Blocks { bytes: bytes.into(), others })),
+            Tell::Blocks(bytes, beside) => Ok(Some(Blocks { bytes: bytes.into(), beside })),
             Tell::Missing => Ok(None),
             failed @ Tell::Failed(_) => Err(self.unexpected(failed)),
             other => return Err(self.unexpected(other)),

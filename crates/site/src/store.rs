@@ -257,11 +257,11 @@ impl<'a> Answering<'a> {
             Ask::ReadBlocks(digest, n, first, n_blocks) => {
                 let first = usize::from(first);
                 let blocks = first..first + usize::from(n_blocks);
-                let Some(Blocks { bytes, others }) = folder.read_blocks(digest, n, blocks)? else {
+                let Some(Blocks { bytes, beside }) = folder.read_blocks(digest, n, blocks)? else {
                     return Ok(Tell::Missing);
                 };
                 self.store.slow_down(bytes.len());
-                return Ok(Tell::Blocks(bytes.into(), others));
+                return Ok(Tell::Blocks(bytes.into(), beside));
             }
             Ask::Remove(digests) => {
                 let sizes = digests.iter().filter_map(|digest| folder.size_of(*digest));

@@ -189,11 +189,12 @@ fn a_few_blocks_come_without_the_rest_of_their_group() {
     let blocks = remote.read_blocks(digest, 1, 2..5).unwrap().unwrap();
     let start = (GROUP_BYTES + 2 * BLOCK_BYTES) as usize;
     assert!(blocks.bytes == large[start..start + 3 * BLOCK_BYTES as usize]);
-    assert_eq!(blocks.others.len(), 13);
-    assert!(groups.are_blocks(1, 2, &blocks.bytes, &blocks.others));
+    assert_eq!(blocks.beside.len(), 4, "blocks 0 and 1, 5, 6 and 7, and 8 to 15");
+    let block = BLOCK_BYTES as usize;
+    assert!(groups.is_part(1, 2 * block, &blocks.bytes, &blocks.beside));
     // The last group has one byte.
     let last = remote.read_blocks(digest, 12, 0..1).unwrap().unwrap();
-    assert!(groups.are_blocks(12, 0, &last.bytes, &last.others));
+    assert!(groups.is_part(12, 0, &last.bytes, &last.beside));
     // What is not there is none, and does the store no harm.
     for (n, blocks) in [(12, 1..2), (13, 0..1), (1 << 40, 0..1), (u64::MAX, 0..255), (1, 200..255)] {
         let none = remote.read_blocks(digest, n, blocks).ok().flatten();
@@ -203,7 +204,7 @@ fn a_few_blocks_come_without_the_rest_of_their_group() {
     damage(&object_path(&store.path, &large));
     let damaged = remote.read_blocks(digest, 0, 3..4).unwrap().unwrap();
     assert!(
-        !groups.are_blocks(0, 3, &damaged.bytes, &damaged.others),
+        !groups.is_part(0, 3 * block, &damaged.bytes, &damaged.beside),
         "another block of the group is damaged"
     );
 }

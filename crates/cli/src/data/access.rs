@@ -27,6 +27,8 @@ use std::time::Duration;
 /// Where a program sees data sets, and where it writes new ones.
 const ROOT: &str = "eyas";
 const NEW: &str = "new";
+/// The kernel's door to file systems in user space.
+const FUSE: &str = "/dev/fuse";
 /// How often a mount that waits for its end is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -262,40 +264,43 @@ fn compared_file() -> Option<PathBuf> {
     caches.is_absolute().then(|| caches.join("eyas/compared"))
 }
 
+fn open_fuse() -> io::Result<()> {
+    fs::OpenOptions::new().read(true).write(true).open(FUSE).map(drop)
+}
+
 /// # Errors
 /// The kernel has no file systems in user space for this user.
 fn has_fuse() -> Result<(), Fault> {
-    let device = Path::new("/dev/fuse");
-    let opened = fs::OpenOptions::new().read(true).write(true).open(device);
-    opened.map(drop).map_err(|error| {
+    open_fuse().map_err(|error| {
         let message = format!(
             "data sets cannot be shown as files on this machine: {}: {}",
-            shown_path(device),
+            shown_path(Path::new(FUSE)),
             reason(&error)
         );
         Fault::new(Exit::Other, message)
-            .hint("`eyas at-data` gives a program copies of the files that it names")
+            .hint("`eyas access` shows them to one program without it; `eyas at-data` gives a program copies of files")
     })
 }
 
-/// The way in which a program is shown data sets, which is said where it was asked for or is not the usual one.
+/// The way in which a program is shown data sets. It is said where somebody wants to know, or where it is not the usual one.
 fn choose(args: &AccessArgs) -> Result<By, Fault> {
-    let fuse = has_fuse();
-    let (by, why) = match (args.by, fuse) {
-        (Some(By::Fuse), fuse) => {
-            fuse?;
-            (By::Fuse, "as you asked".to_owned())
+    let (by, why) = match (args.by, open_fuse()) {
+        (Some(By::Fuse), _) => {
+            has_fuse()?;
+            (By::Fuse, "you asked for it".to_owned())
         }
-        (Some(By::Seccomp), _) => (By::Seccomp, "as you asked".to_owned()),
-        (None, Ok(())) => (By::Fuse, "as this machine allows it".to_owned()),
-        (None, Err(fault)) => (By::Seccomp, format!("as {}", fault.message)),
-    };
-    let way = match by {
-        By::Fuse => "by FUSE, so parts of files come when they are read",
-        By::Seccomp => "by seccomp, so a file comes as a whole when it is opened",
+        (Some(By::Seccomp), _) => (By::Seccomp, "you asked for it".to_owned()),
+        (None, Ok(())) => (By::Fuse, "this machine allows it".to_owned()),
+        (None, Err(error)) => {
+            (By::Seccomp, format!("{} cannot be used ({})", shown_path(Path::new(FUSE)), reason(&error)))
+        }
     };
     if args.explain || (by == By::Seccomp && args.by.is_none()) {
-        say!("the program sees data sets {way}: {why}");
+        let (way, what) = match by {
+            By::Fuse => ("FUSE", "parts of a file come when they are read"),
+            By::Seccomp => ("seccomp", "a file comes as a whole when it is opened"),
+        };
+        say!("the program sees data sets by {way}, as {why}: {what}");
     }
     Ok(by)
 }
