@@ -1,9 +1,10 @@
 //! What the kernel asks of the file system, and the answers.
 
+use crate::compared::{Compared, is_whole};
 use crate::groups::{Backing, Kept, OpenFile, OpenFiles, Stamp};
 use crate::names::{Kind, Names, Node, ROOT, Set};
+use crate::said::Said;
 use eyas_catalog::{Access, Error, Key, Known};
-use eyas_text::{say, shown};
 use fuser::{
     BackgroundSession, BackingId, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
     Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenAccMode, OpenFlags, ReplyAttr,
@@ -41,6 +42,8 @@ pub struct Options {
     pub empty: Option<String>,
     /// Memory for parts of files, in bytes.
     pub memory_bytes: u64,
+    /// Which files of this machine were compared as a whole lately; `None`: each command compares them anew.
+    pub compared: Option<Compared>,
     /// The names and addresses of this machine, as stores may call it.
     pub hosts: Vec<String>,
     /// The time in milliseconds since 1970.
@@ -59,10 +62,11 @@ pub struct DataFiles {
     listed: Mutex<HashMap<u64, Arc<Listed>>>,
     n_listed: AtomicU64,
     kept: Kept,
+    compared: Option<Compared>,
     hosts: Vec<String>,
     now_ms: fn() -> i64,
     /// Files of which it was said that they cannot be read.
-    said: Arc<Mutex<HashSet<u64>>>,
+    said: Said,
     owner: (u32, u32),
     /// Whether the kernel reads files of this machine by itself.
     passes_through: AtomicBool,
@@ -86,9 +90,10 @@ impl DataFiles {
             listed: Mutex::default(),
             n_listed: AtomicU64::new(0),
             kept: Kept::new(options.memory_bytes),
+            compared: options.compared,
             hosts: options.hosts,
             now_ms: options.now_ms,
-            said: Arc::default(),
+            said: Said::default(),
             // SAFETY: they take nothing and cannot fail.
             owner: unsafe { (libc::geteuid(), libc::getegid()) },
             passes_through: AtomicBool::new(false),
@@ -164,7 +169,7 @@ impl DataFiles {
     /// The file for the kernel itself, where it is on this machine: it is compared with its digest here, as a whole, and the kernel
     /// reads it without asking again. A large one is compared in parts, as they are read.
     ///
-    /// Whoever opens it later has it compared again where it has changed, or where the last time is long ago.
+    /// Whoever opens it later has it compared again where it has changed, or where the last time is long ago ([`Compared`]).
     fn backing(&self, file: &OpenFile, reply: &ReplyOpen) -> Option<Arc<BackingId>> {
         if !self.passes_through.load(Ordering::Relaxed) || file.parts.file().size_bytes > WHOLE_MAX_BYTES {
             return None;
@@ -177,7 +182,7 @@ impl DataFiles {
                     return Some(id.clone());
                 }
                 // The kernel reads one file or none under a name: another copy is read in parts.
-                if Stamp::of(whole) == Some(*stamp) && file.parts.is_whole(whole) {
+                if Stamp::of(whole) == Some(*stamp) && is_whole(self.compared.as_ref(), &file.parts, whole) {
                     *compared = Instant::now();
                     return Some(id.clone());
                 }
@@ -185,12 +190,15 @@ impl DataFiles {
                 None
             }
             Backing::Untried => {
-                let opened = file.parts.whole().and_then(|whole| {
-                    let id = reply.open_backing(&whole);
-                    // Only root may have the kernel do so.
-                    self.passes_through.fetch_and(id.is_ok(), Ordering::Relaxed);
-                    Some((Arc::new(id.ok()?), Stamp::of(&whole)?, whole))
-                });
+                let opened = file
+                    .parts
+                    .whole(&|whole| is_whole(self.compared.as_ref(), &file.parts, whole))
+                    .and_then(|whole| {
+                        let id = reply.open_backing(&whole);
+                        // Only root may have the kernel do so.
+                        self.passes_through.fetch_and(id.is_ok(), Ordering::Relaxed);
+                        Some((Arc::new(id.ok()?), Stamp::of(&whole)?, whole))
+                    });
                 let Some((id, stamp, whole)) = opened else {
                     *backing = Backing::Never;
                     return None;
@@ -203,15 +211,7 @@ impl DataFiles {
 
     /// The number of an error for the program. What no number can say is printed, once for each file.
     fn explain(&self, number: u64, name: &str, error: &Error) -> Errno {
-        match error {
-            Error::NotFound(_) if number == ROOT => return Errno::ENOENT,
-            Error::Denied(_) => return Errno::EACCES,
-            _ => {}
-        }
-        if self.said.lock().unwrap_or_else(PoisonError::into_inner).insert(number) {
-            say!("{} cannot be read: {error}", shown(name));
-        }
-        Errno::EIO
+        Errno::from_i32(self.said.errno(number, name, number == ROOT, error))
     }
 
     /// The names in a directory, with numbers and kinds.
@@ -384,13 +384,13 @@ impl Filesystem for DataFiles {
 /// A file system that is mounted, until this is dropped.
 pub struct Mount {
     session: BackgroundSession,
-    said: Arc<Mutex<HashSet<u64>>>,
+    said: Said,
 }
 
 impl Mount {
     /// How many files could not be read by a program that wanted to.
     pub fn n_unread(&self) -> usize {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.said.n()
     }
 
     /// Whether somebody else has taken it away.

@@ -2,9 +2,12 @@
 //!
 //! A group is [`eyas_data::GROUP_BYTES`]. A program that reads on where it stopped gets twice as many groups at once each time, up
 //! to [`AHEAD_MAX`]; one that reads here and there gets what it asked for. The groups that were used longest ago are dropped first.
+//!
+//! Where the file is at a store, the first few bytes that are read of a group come without the rest of it, and the group when it is
+//! read a second time: over a network a group takes longer than the round trip.
 
 use eyas_catalog::{PartReader, Result};
-use eyas_data::{GROUP_BYTES, n_groups};
+use eyas_data::{BLOCK_BYTES, GROUP_BYTES, n_groups};
 use fuser::BackingId;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs;
@@ -14,6 +17,9 @@ use std::time::Instant;
 
 /// Most groups that are read at once, 4 MiB.
 const AHEAD_MAX: u64 = 64;
+
+/// Most bytes that come without the rest of their group.
+const FEW_BYTES: u64 = 16 << 10;
 
 /// A file that was opened.
 pub(crate) struct OpenFile {
@@ -96,11 +102,30 @@ struct Reading {
     next: u64,
     /// How many groups are read at once.
     n_ahead: u64,
+    /// A bit for each group that a few bytes were read of without the rest.
+    begun: Vec<u64>,
+}
+
+impl Reading {
+    /// Notes that a few bytes of a group are read without the rest; `false`: the program reads on where it stopped, or has been in
+    /// the group before, so the group itself is wanted.
+    fn begin(&mut self, n: u64) -> bool {
+        let (word, bit) = ((n / 64) as usize, 1 << (n % 64));
+        if n == self.next {
+            return false;
+        }
+        if self.begun.len() <= word {
+            self.begun.resize(word + 1, 0);
+        }
+        let is_first = self.begun[word] & bit == 0;
+        self.begun[word] |= bit;
+        is_first
+    }
 }
 
 impl OpenFile {
     pub(crate) fn new(number: u64, parts: PartReader) -> OpenFile {
-        let reading = Mutex::new(Reading { next: 0, n_ahead: 1 });
+        let reading = Mutex::new(Reading { next: 0, n_ahead: 1, begun: vec![] });
         OpenFile { number, parts, backing: Mutex::new(Backing::Untried), reading }
     }
 
@@ -108,6 +133,9 @@ impl OpenFile {
     pub(crate) fn read(&self, kept: &Kept, start: u64, n_bytes: u64) -> Result<Vec<u8>> {
         let size_bytes = self.parts.file().size_bytes;
         let end = start.saturating_add(n_bytes).min(size_bytes);
+        if let Some(few) = self.few(kept, start, end)? {
+            return Ok(few);
+        }
         let mut bytes = Vec::with_capacity(usize::try_from(end.saturating_sub(start)).unwrap_or(0));
         let mut at = start;
         while at < end {
@@ -119,6 +147,23 @@ impl OpenFile {
             bytes.extend_from_slice(&group[part]);
         }
         Ok(bytes)
+    }
+
+    /// A few bytes of a file at a store, where that is all that is wanted of their group now. The kernel keeps them.
+    fn few(&self, kept: &Kept, start: u64, end: u64) -> Result<Option<Vec<u8>>> {
+        let n = start / GROUP_BYTES;
+        let is_few = start.is_multiple_of(BLOCK_BYTES)
+            && start < end
+            && self.parts.file().size_bytes > GROUP_BYTES
+            && end - start <= FEW_BYTES
+            && end <= (n + 1) * GROUP_BYTES
+            && (end.is_multiple_of(BLOCK_BYTES) || end == self.parts.file().size_bytes)
+            && self.parts.is_elsewhere();
+        let is_wanted = || self.reading.lock().unwrap_or_else(PoisonError::into_inner).begin(n);
+        if !is_few || kept.has(self.number, n) || !is_wanted() {
+            return Ok(None);
+        }
+        self.parts.read_blocks(start..end).map(Some)
     }
 
     /// The `n`-th group; those before `end` are wanted, too.
@@ -183,6 +228,10 @@ impl Kept {
         *used = groups.n_uses;
         groups.by_use.insert(groups.n_uses, (file, group));
         Some(bytes.clone())
+    }
+
+    fn has(&self, file: u64, group: u64) -> bool {
+        self.lock().known.contains_key(&(file, group))
     }
 
     fn put(&self, file: u64, group: u64, bytes: Arc<[u8]>) {

@@ -113,8 +113,8 @@ impl Names {
 /// A version of a data set, with its files.
 pub(crate) struct Set {
     pub(crate) key: Arc<Key>,
-    committed_ms: i64,
-    files: Vec<File>,
+    pub(crate) committed_ms: i64,
+    pub(crate) files: Vec<File>,
 }
 
 impl Set {

@@ -39,6 +39,38 @@ pub fn bind(from: &Path, to: &Path) -> io::Result<()> {
     mount(Some(from), to, None, libc::MS_BIND)
 }
 
+/// The same, and nothing can be written there.
+///
+/// # Errors
+/// One of them is not there.
+pub fn bind_read_only(from: &Path, to: &Path) -> io::Result<()> {
+    bind(from, to)?;
+    // SAFETY: all of it are numbers, for which zero is a value.
+    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+    let path = text(to)?;
+    // SAFETY: the text ends in a NUL byte, and the kernel writes where it may.
+    checked(unsafe { libc::statvfs(path.as_ptr(), &mut found) })?;
+    // What somebody with more rights has forbidden there stays so, or the kernel refuses.
+    let kept = [
+        (libc::ST_NOSUID, libc::MS_NOSUID),
+        (libc::ST_NODEV, libc::MS_NODEV),
+        (libc::ST_NOEXEC, libc::MS_NOEXEC),
+        (libc::ST_NOATIME, libc::MS_NOATIME),
+        (libc::ST_NODIRATIME, libc::MS_NODIRATIME),
+        (libc::ST_RELATIME, libc::MS_RELATIME),
+    ];
+    let kept = kept.iter().filter(|(flag, _)| found.f_flag & flag != 0).fold(0, |all, (_, flag)| all | flag);
+    mount(None, to, None, libc::MS_REMOUNT | libc::MS_BIND | libc::MS_RDONLY | kept)
+}
+
+/// Takes away what was shown at a place, and below it, also where programs still are in it.
+pub fn unbind(at: &Path) {
+    if let Ok(path) = text(at) {
+        // SAFETY: the text lives until the call is over. Where nothing is there, nothing is to be done.
+        unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+    }
+}
+
 fn step<T>(what: &str, result: io::Result<T>) -> io::Result<T> {
     result.map_err(|error| io::Error::new(error.kind(), format!("this process cannot {what}: {error}")))
 }

@@ -4,7 +4,7 @@ use crate::copying::{beside, copy};
 use crate::error::{Error, Result};
 use crate::key::Key;
 use crate::sealed::Sealed;
-use eyas_data::{Digest, Groups};
+use eyas_data::{BLOCK_BYTES, Digest, GROUP_BYTES, Groups, values_beside};
 use eyas_text::shown_path;
 use std::collections::HashMap;
 use std::fs;
@@ -103,6 +103,17 @@ pub trait Holding: Send + Sync {
         Ok(Some(part))
     }
 
+    /// Some blocks of an object's `n`-th group, and the values of what is beside them ([`Groups::is_part`]), both
+    /// unverified. `None`: the object is not there.
+    fn read_blocks(&self, digest: Digest, n: u64, blocks: Range<usize>) -> Result<Option<Blocks>> {
+        // Somebody else may have said the number.
+        let Some(end) = n.checked_add(1).and_then(|next| next.checked_mul(GROUP_BYTES)) else {
+            return Ok(Some(Blocks { bytes: vec![], beside: vec![] }));
+        };
+        let group = self.read_at(digest, end - GROUP_BYTES..end)?;
+        Ok(group.map(|group| Blocks::of_group(n, &group, blocks)))
+    }
+
     /// The object itself, where it is a file of this machine, unverified.
     fn file(&self, digest: Digest) -> Result<Option<fs::File>> {
         let _ = digest;
@@ -154,6 +165,23 @@ pub struct Permit {
     pub address: String,
     /// A key that opens these objects and nothing else.
     pub key: Vec<u8>,
+}
+
+/// Blocks of a group, and what is needed to verify them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocks {
+    pub bytes: Vec<u8>,
+    /// The values of what is beside them in the group ([`values_beside`]).
+    pub beside: Vec<[u8; 32]>,
+}
+
+impl Blocks {
+    /// Blocks of a group that has these bytes; fewer where it ends before them.
+    pub fn of_group(n: u64, group: &[u8], blocks: Range<usize>) -> Blocks {
+        let place = |block: usize| group.len().min(block.saturating_mul(BLOCK_BYTES as usize));
+        let (start, end) = (place(blocks.start), place(blocks.end).max(place(blocks.start)));
+        Blocks { bytes: group[start..end].to_vec(), beside: values_beside(n, group, &(start..end)) }
+    }
 }
 
 /// A site as it was found.

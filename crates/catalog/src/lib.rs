@@ -52,7 +52,7 @@ pub use catalog::Catalog;
 pub use copying::beside;
 pub use error::{Error, Result};
 pub use folder::Folder;
-pub use holding::{Arrivals, Aside, Condition, Holding, Permit, Place, Reach};
+pub use holding::{Arrivals, Aside, Blocks, Condition, Holding, Permit, Place, Reach};
 pub use home::{DataHome, written};
 pub use joining::Joining;
 pub use keeping::{Audit, Repair, ShortFile, reason_of};

@@ -12,7 +12,7 @@ use crate::key::Key;
 use crate::reading::{Holder, Readable, turn_of};
 use crate::sealed::File;
 use crate::sites::{ReplicaState, Site};
-use eyas_data::Groups;
+use eyas_data::{BLOCK_BYTES, GROUP_BYTES, Groups};
 use std::collections::HashMap;
 use std::fs;
 use std::ops::Range;
@@ -170,16 +170,45 @@ impl PartReader {
         })
     }
 
-    /// The file itself, where a folder of this machine has it and its bytes are right now.
-    pub fn whole(&self) -> Option<fs::File> {
+    /// A few bytes within one group, without the rest of it: whole blocks, or up to the end of the file.
+    ///
+    /// # Errors
+    /// As [`PartReader::read`].
+    pub fn read_blocks(&self, wanted: Range<u64>) -> Result<Vec<u8>> {
+        let groups = self.groups()?;
+        let n = wanted.start / GROUP_BYTES;
+        if groups.values().is_empty() || wanted.is_empty() {
+            let group = self.read(n..n + 1)?;
+            let place = |at: u64| group.len().min((at - n * GROUP_BYTES) as usize);
+            return Ok(group[place(wanted.start)..place(wanted.end)].to_vec());
+        }
+        let block = |at: u64| ((at - n * GROUP_BYTES) / BLOCK_BYTES) as usize;
+        let blocks = block(wanted.start)..block(wanted.end + BLOCK_BYTES - 1);
+        self.ask_each("the part", wanted.end - wanted.start, |from| {
+            let Some(part) = from.read_blocks(self.readable.file.digest, n, blocks.clone())? else {
+                return Ok(None);
+            };
+            let is_good = part.bytes.len() as u64 == wanted.end - wanted.start
+                && groups.is_part(n, blocks.start * BLOCK_BYTES as usize, &part.bytes, &part.beside);
+            Ok(is_good.then_some(part.bytes))
+        })
+    }
+
+    /// Whether the copy that is read first is at a store.
+    pub fn is_elsewhere(&self) -> bool {
+        self.readable.holders.first().is_some_and(|holder| holder.is_store)
+    }
+
+    /// The file itself, where a folder of this machine has it and `is_right` says so, for which [`PartReader::is_whole`] is.
+    pub fn whole(&self, is_right: &dyn Fn(&fs::File) -> bool) -> Option<fs::File> {
         let File { digest, .. } = self.readable.file;
         self.readable.holders.iter().filter(|holder| !holder.is_store).find_map(|holder| {
             let file = self.known.reach(&holder.name).and_then(|reached| reached.file(digest)).ok()??;
-            let is_whole = self.is_whole(&file);
-            if is_whole {
+            let is_taken = is_right(&file);
+            if is_taken {
                 *self.whole_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(holder.name.clone());
             }
-            is_whole.then_some(file)
+            is_taken.then_some(file)
         })
     }
 

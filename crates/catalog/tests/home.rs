@@ -4,7 +4,7 @@ use eyas_catalog::{
     Access, Arrivals, Aside, Caller, Catalog, Condition, DataHome, Folder, Holding, Key, Known, NewSite,
     Place, Put, Reach, Result, Sealed,
 };
-use eyas_data::{Digest, GROUP_BYTES, n_groups};
+use eyas_data::{BLOCK_BYTES, Digest, GROUP_BYTES, n_groups};
 use eyas_storage::{ErrorKind, Fence, Home, Listing, Location, Put as Write, Status};
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -372,7 +372,15 @@ proptest! {
             let end = (first + n).min(n_groups(size as u64));
             let expect = (first * GROUP_BYTES) as usize..((end * GROUP_BYTES) as usize).min(size);
             match parts.read(first..end) {
-                Ok(part) => prop_assert!(part == bytes[expect]),
+                Ok(part) => prop_assert!(part == bytes[expect.clone()]),
+                Err(error) => prop_assert!(!has_good, "a good copy was there: {error}"),
+            }
+            // Some blocks of the first group.
+            let start = (expect.start as u64 + n * BLOCK_BYTES).min(size as u64) / BLOCK_BYTES * BLOCK_BYTES;
+            let group_end = ((start / GROUP_BYTES + 1) * GROUP_BYTES).min(size as u64);
+            let few = start..(start + n.min(3) * BLOCK_BYTES).min(group_end);
+            match parts.read_blocks(few.clone()) {
+                Ok(part) => prop_assert!(part == bytes[few.start as usize..few.end as usize]),
                 Err(error) => prop_assert!(!has_good, "a good copy was there: {error}"),
             }
         }

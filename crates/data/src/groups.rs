@@ -4,6 +4,9 @@
 //! [`GROUP_BYTES`], and [`Groups`] has the chaining value of each. Whoever has them, from whomever, can check that they give the
 //! digest, and then each group that arrives by its own value. So a part of an object is verified without the rest.
 //!
+//! A group is cut into blocks of [`BLOCK_BYTES`] in the same way: with the chaining values of the subtrees beside it
+//! ([`values_beside`]), a block is compared with the value of its group without their bytes.
+//!
 //! Source: the BLAKE3 paper (O'Connor, Aumasson, Neves, Wilcox-O'Hearn), §2.1, and `blake3::hazmat`. A group is a power of two of chunks
 //! (1 KiB), hence a whole subtree wherever it lies.
 
@@ -18,6 +21,30 @@ use std::thread;
 
 /// Bytes of a group; the last one of an object may have fewer.
 pub const GROUP_BYTES: u64 = 64 << 10;
+/// Bytes of a block, the smallest part that is verified by itself; the last one of a group may have fewer.
+pub const BLOCK_BYTES: u64 = 4 << 10;
+
+/// The chaining values by which some bytes of an object's `n`-th group are verified without the others ([`Groups::is_part`]): those of
+/// the largest subtrees that have none of them, in their order. `wanted` counts from the group's beginning.
+pub fn values_beside(n: u64, group: &[u8], wanted: &Range<usize>) -> Vec<[u8; 32]> {
+    fn add(start: u64, first: usize, bytes: &[u8], wanted: &Range<usize>, values: &mut Vec<ChainingValue>) {
+        if first + bytes.len() <= wanted.start || wanted.end <= first {
+            values.push(value_at(start + first as u64, bytes));
+        } else if bytes.len() > BLOCK_BYTES as usize {
+            let (left, right) = bytes.split_at(left_bytes(bytes.len()));
+            add(start, first, left, wanted, values);
+            add(start, first + left.len(), right, wanted, values);
+        }
+    }
+    let mut values = vec![];
+    add(n * GROUP_BYTES, 0, group, wanted, &mut values);
+    values
+}
+
+/// How many bytes of a subtree of more than one block are in its left half.
+fn left_bytes(n_bytes: usize) -> usize {
+    left_of(n_bytes.div_ceil(BLOCK_BYTES as usize)) * BLOCK_BYTES as usize
+}
 
 /// The chaining values of an object's groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +56,7 @@ pub struct Groups {
 }
 
 /// Bytes that a thread reads at once, a multiple of [`GROUP_BYTES`]; and most threads.
-const SPAN_BYTES: u64 = 4 << 20;
+const SPAN_BYTES: u64 = 1 << 20;
 const THREADS_MAX: usize = 4;
 
 /// How many groups an object has.
@@ -148,10 +175,62 @@ impl Groups {
             None => n == 0 && self.values.is_empty() && Digest::of(bytes) == self.digest,
         }
     }
+
+    /// Whether these are bytes of the `n`-th group, from a place in it on, by the values that somebody says are beside them
+    /// ([`values_beside`]). They are whole blocks, or go to the group's end. An object of one group is compared as a whole only.
+    pub fn is_part(&self, n: u64, first: usize, bytes: &[u8], beside: &[[u8; 32]]) -> bool {
+        let Some(value) = self.values.get(usize::try_from(n).unwrap_or(usize::MAX)) else { return false };
+        let Range { start, end } = self.range(n);
+        let n_bytes = (end - start) as usize;
+        let last = first.saturating_add(bytes.len());
+        let is_whole = |place: usize| place.is_multiple_of(BLOCK_BYTES as usize) || place == n_bytes;
+        if bytes.is_empty() || last > n_bytes || !is_whole(first) || !is_whole(last) {
+            return false;
+        }
+        let part = Part { start, first, bytes };
+        let mut beside = beside.iter();
+        part.value(0, n_bytes, &mut beside) == Some(*value) && beside.next().is_none()
+    }
+}
+
+/// Bytes of a group whose others are known by values.
+struct Part<'a> {
+    /// Where the group begins in the object.
+    start: u64,
+    /// Where the bytes begin in the group.
+    first: usize,
+    bytes: &'a [u8],
+}
+
+impl Part<'_> {
+    /// The chaining value of the subtree that has `n_bytes` of the group from `at` on.
+    fn value(
+        &self,
+        at: usize,
+        n_bytes: usize,
+        beside: &mut std::slice::Iter<'_, ChainingValue>,
+    ) -> Option<ChainingValue> {
+        let (end, last) = (at + n_bytes, self.first + self.bytes.len());
+        if end <= self.first || last <= at {
+            return beside.next().copied();
+        }
+        if self.first <= at && end <= last {
+            return Some(value_at(self.start + at as u64, &self.bytes[at - self.first..end - self.first]));
+        }
+        // A block is in the part or beside it.
+        let left = left_bytes(n_bytes);
+        let values = (self.value(at, left, beside)?, self.value(at + left, n_bytes - left, beside)?);
+        Some(merge_subtrees_non_root(&values.0, &values.1, Mode::Hash))
+    }
 }
 
 fn value_of(n: u64, bytes: &[u8]) -> ChainingValue {
-    blake3::Hasher::new().set_input_offset(n * GROUP_BYTES).update(bytes).finalize_non_root()
+    value_at(n * GROUP_BYTES, bytes)
+}
+
+/// The chaining value of a subtree whose bytes begin at `start` in the object.
+fn value_at(start: u64, bytes: &[u8]) -> ChainingValue {
+    blake3::Hasher::new().set_input_offset(start).update(bytes).finalize_non_root()
 }
 
 /// The digest of an object of two groups and more.
@@ -252,6 +331,50 @@ mod tests {
         let mut swapped = groups.values().to_vec();
         swapped.swap(0, 1);
         assert_eq!(Groups::check(digest, size, swapped), None);
+    }
+
+    #[test]
+    fn blocks_are_verified_without_the_rest_of_their_group() {
+        let block = BLOCK_BYTES as usize;
+        for size in [GROUP_BYTES + 1, 2 * GROUP_BYTES, 3 * GROUP_BYTES + 5 * BLOCK_BYTES + 7] {
+            let bytes = bytes(size);
+            let groups = Groups::read(&mut &*bytes, size).unwrap();
+            for n in 0..n_groups(size) {
+                let Range { start, end } = groups.range(n);
+                let group = &bytes[start as usize..end as usize];
+                let n_blocks = group.len().div_ceil(block);
+                for first in 0..n_blocks {
+                    for end in first + 1..=n_blocks {
+                        let wanted = first * block..(end * block).min(group.len());
+                        let (part, beside) = (&group[wanted.clone()], values_beside(n, group, &wanted));
+                        assert!(groups.is_part(n, wanted.start, part, &beside), "{size} {n} {wanted:?}");
+                        assert!(beside.len() <= 8, "two paths through a tree of four levels");
+                        check_lies(&groups, n, wanted.start, part, &beside);
+                    }
+                }
+            }
+        }
+        let one = Groups::read(&mut &[7_u8; 9000][..], 9000).unwrap();
+        assert!(!one.is_part(0, 0, &[7; 9000], &[]), "it has no values of groups");
+    }
+
+    /// Whatever differs from what is right is refused.
+    fn check_lies(groups: &Groups, n: u64, first: usize, part: &[u8], beside: &[[u8; 32]]) {
+        let is_part = |n, first, part: &[u8], beside: &[[u8; 32]]| groups.is_part(n, first, part, beside);
+        assert!(!is_part(n + 1, first, part, beside) || part.is_empty());
+        assert!(!is_part(n, first + BLOCK_BYTES as usize, part, beside));
+        assert!(!is_part(n, first, &part[1..], beside) && !is_part(n, first + 1, &part[1..], beside));
+        assert!(!is_part(n, first, &part[..part.len() - 1], beside));
+        assert!(!is_part(n, first, &[], beside) && !is_part(n, usize::MAX, part, beside));
+        let mut other = part.to_vec();
+        *other.last_mut().unwrap() ^= 1;
+        assert!(!is_part(n, first, &other, beside));
+        assert!(!is_part(n, first, part, &[beside, &[[0; 32]]].concat()));
+        if let [.., last] = beside {
+            let mut lie = beside.to_vec();
+            *lie.last_mut().unwrap() = last.map(|byte| byte ^ 1);
+            assert!(!is_part(n, first, part, &lie) && !is_part(n, first, part, &beside[1..]));
+        }
     }
 
     #[test]

@@ -77,6 +77,8 @@ pub(crate) enum Ask {
         key: Bytes,
         digests: Vec<Digest>,
     },
+    /// So many blocks of an object's group, from a block on: the number of the group, that of the first block, how many.
+    ReadBlocks(Digest, u64, u8, u8),
 }
 
 /// From the store.
@@ -121,6 +123,8 @@ pub(crate) enum Tell {
     /// Objects with the bytes that were read of them.
     Reads(Vec<(Digest, u64)>),
     Permit(Bytes),
+    /// Blocks of a group, and the values of what is beside them.
+    Blocks(Bytes, Vec<[u8; 32]>),
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]

@@ -3,7 +3,8 @@
 use crate::protocol::{Ask, BEAT, DIGESTS, PIECE_BYTES, QUEUED_BYTES, SILENCE_MAX, Tell};
 use bytes::Bytes;
 use eyas_catalog::{
-    Arrivals, Aside, Condition, Error, Holding, Key, Permit, Place, Reach, Result, Sealed, is_plain_path,
+    Arrivals, Aside, Blocks, Condition, Error, Holding, Key, Permit, Place, Reach, Result, Sealed,
+    is_plain_path,
 };
 use eyas_data::{Digest, n_groups};
 use eyas_net::{NetError, Writer};
@@ -393,6 +394,22 @@ impl Holding for Remote {
             other => Some(other),
         })
         .map(|is_there| is_there.then_some(part))
+    }
+
+    fn read_blocks(&self, digest: Digest, n: u64, blocks: Range<usize>) -> Result<Option<Blocks>> {
+        let small = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
+        let mut link = self.link()?;
+        link.send(&Ask::ReadBlocks(digest, n, small(blocks.start), small(blocks.len())));
+        // One message is all of the answer.
+        let answer = link.next().map_err(|reason| self.away(reason))?;
+        let answer = match answer {
+            Tell::Blocks(bytes, beside) => Ok(Some(Blocks { bytes: bytes.into(), beside })),
+            Tell::Missing => Ok(None),
+            failed @ Tell::Failed(_) => Err(self.unexpected(failed)),
+            other => return Err(self.unexpected(other)),
+        };
+        self.put_back(link);
+        answer
     }
 
     fn verify_all(&self, digests: &[Digest], found: &mut dyn FnMut(usize, Condition)) -> Result<()> {

@@ -5,7 +5,7 @@ use crate::permits::{May, Permits};
 use crate::programs::Programs;
 use crate::protocol::{Ask, BEAT, DIGESTS, PIECE_BYTES, QUEUED_BYTES, Tell};
 use bytes::Bytes;
-use eyas_catalog::{Arrivals, Folder, Holding, Sealed};
+use eyas_catalog::{Arrivals, Blocks, Folder, Holding, Sealed};
 use eyas_data::Digest;
 use eyas_net::{Reader, Writer};
 use eyas_wire::identity::Identity;
@@ -311,6 +311,16 @@ impl<'a> Answering<'a> {
             }
             Ask::ReadAt(digest, start, length) => {
                 return self.read_at(digest, start..start + u64::from(length));
+            }
+            Ask::ReadBlocks(digest, n, first, n_blocks) => {
+                let first = usize::from(first);
+                let blocks = first..first + usize::from(n_blocks);
+                let Some(Blocks { bytes, beside }) = folder.read_blocks(digest, n, blocks)? else {
+                    return Ok(Tell::Missing);
+                };
+                self.store.slow_down(bytes.len());
+                self.store.count_read(digest, bytes.len() as u64);
+                return Ok(Tell::Blocks(bytes.into(), beside));
             }
             Ask::SetAside(digests) => folder.set_aside(&digests)?,
             Ask::Aside => {

@@ -4,7 +4,7 @@ use eyas_catalog::{
     Arrivals, Aside, Caller, Catalog, Condition, Folder, Holding, Joining, Key, NewSite, Permit, Place, Put,
     Reach, Sealed, SiteState,
 };
-use eyas_data::Digest;
+use eyas_data::{BLOCK_BYTES, Digest, GROUP_BYTES, Groups};
 use eyas_site::{Remote, Store, StoreOptions, Stores};
 use eyas_wire::identity::{Identity, Join};
 use std::collections::HashMap;
@@ -172,6 +172,41 @@ fn data_is_put_into_stores_copied_between_them_and_read_back() {
     assert_eq!((repair.n_removed, repair.away.len()), (4, 1), "{repair:?}");
     assert_eq!((one.store.held_bytes(), one.remote().objects().unwrap()), (0, vec![]));
     assert_eq!(two.remote().objects().unwrap().len(), 4);
+}
+
+#[test]
+fn a_few_blocks_come_without_the_rest_of_their_group() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Served::start(dir.path(), "one", StoreOptions::default());
+    let catalog = catalog(dir.path());
+    store.add_to(&catalog);
+    put(&catalog, dir.path(), "one", &FILES, 1);
+    let large = content("a/large", FILES[2].1);
+    let (digest, size) = (Digest::of(&large), large.len() as u64);
+    let remote = store.remote();
+    let values = remote.groups(digest, size).unwrap().unwrap();
+    let groups = Groups::check(digest, size, values).unwrap();
+    let blocks = remote.read_blocks(digest, 1, 2..5).unwrap().unwrap();
+    let start = (GROUP_BYTES + 2 * BLOCK_BYTES) as usize;
+    assert!(blocks.bytes == large[start..start + 3 * BLOCK_BYTES as usize]);
+    assert_eq!(blocks.beside.len(), 4, "blocks 0 and 1, 5, 6 and 7, and 8 to 15");
+    let block = BLOCK_BYTES as usize;
+    assert!(groups.is_part(1, 2 * block, &blocks.bytes, &blocks.beside));
+    // The last group has one byte.
+    let last = remote.read_blocks(digest, 12, 0..1).unwrap().unwrap();
+    assert!(groups.is_part(12, 0, &last.bytes, &last.beside));
+    // What is not there is none, and does the store no harm.
+    for (n, blocks) in [(12, 1..2), (13, 0..1), (1 << 40, 0..1), (u64::MAX, 0..255), (1, 200..255)] {
+        let none = remote.read_blocks(digest, n, blocks).ok().flatten();
+        assert!(none.is_none_or(|blocks| blocks.bytes.is_empty()), "{n}");
+    }
+    assert_eq!(remote.read_blocks(Digest::of(b"none"), 0, 0..1).unwrap(), None);
+    damage(&object_path(&store.path, &large));
+    let damaged = remote.read_blocks(digest, 0, 3..4).unwrap().unwrap();
+    assert!(
+        !groups.is_part(0, 3 * block, &damaged.bytes, &damaged.beside),
+        "another block of the group is damaged"
+    );
 }
 
 #[test]

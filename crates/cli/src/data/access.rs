@@ -6,7 +6,7 @@
 
 use super::dead::refuse_dead;
 use super::open::{Opened, now_ms, open};
-use super::program::{OnSignal, Temporary, run};
+use super::program::{OnSignal, Temporary, run_beginning};
 use super::put::{label_or_new, say_put, tags_of};
 use crate::args::some_bytes;
 use crate::fault::bad;
@@ -15,7 +15,7 @@ use crate::runtimes::client_runtime;
 use crate::signals::AskedToEnd;
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_access::{DataFiles, Mount, Options};
+use eyas_access::{Compared, DataFiles, Filter, Mount, Notified, Options};
 use eyas_catalog::{Access, Key, Put, Tag};
 use eyas_runtime::machine::{host_name, names_of_host};
 use eyas_text::{say, shown, shown_path};
@@ -27,6 +27,8 @@ use std::time::Duration;
 /// Where a program sees data sets, and where it writes new ones.
 const ROOT: &str = "eyas";
 const NEW: &str = "new";
+/// The kernel's door to file systems in user space.
+const FUSE: &str = "/dev/fuse";
 /// How often a mount that waits for its end is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -50,10 +52,41 @@ pub struct AccessArgs {
     /// Memory for parts of files that were read
     #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = some_bytes)]
     memory: u64,
+    /// How the program is shown data sets: by a file system of the machine, or by calls that wait until a file is complete
+    /// [default: fuse where the machine allows it, else seccomp]
+    #[arg(long, value_name = "WAY")]
+    by: Option<By>,
+    /// Say which way is taken, and why
+    #[arg(long)]
+    explain: bool,
     /// The program and its arguments, which may name /eyas/KEY/PATH, /eyas/KEY@VERSION/PATH and /eyas/new/PATH. The command ends with
     /// the program's exit status, or with 128 and the number of the signal that ended it
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
+}
+
+/// How a program is shown data sets.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum By {
+    // A file system: parts of files come when they are read.
+    Fuse,
+    // Calls of the program that open a file wait until all of it is there.
+    Seccomp,
+}
+
+/// The data sets that a program is shown.
+enum Shown {
+    Mounted(Mount),
+    Notified(Notified),
+}
+
+impl Shown {
+    fn n_unread(&self) -> usize {
+        match self {
+            Shown::Mounted(mounted) => mounted.n_unread(),
+            Shown::Notified(notified) => notified.n_unread(),
+        }
+    }
 }
 
 #[derive(Args)]
@@ -74,7 +107,7 @@ pub struct MountArgs {
 
 pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
     let tags = tags_of(&args.tags)?;
-    has_fuse()?;
+    let by = choose(args)?;
     // First of all, as later there are threads.
     eyas_access::enter(ROOT).map_err(|error| {
         let message = format!("no program can be shown data sets on this machine: {}", reason(&error));
@@ -97,15 +130,34 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
     let new = temporary.folder(NEW)?;
     let root = Path::new("/").join(ROOT);
     let options = options(None, Some(NEW.into()), args.memory);
-    let files = DataFiles::new(Access { catalog, caller }, options)?;
-    let mounted = mounted(files, &root)?;
+    let access = Access { catalog, caller };
+    let cannot_show = |error: io::Error| cannot_mount(&root, &error);
+    let (shown_sets, filter) = match by {
+        By::Fuse => (Shown::Mounted(mounted(DataFiles::new(access, options)?, &root)?), None),
+        By::Seccomp => {
+            let view = temporary.folder("view")?;
+            fs::create_dir(view.join(NEW))?;
+            eyas_access::bind_read_only(&view, &root).map_err(cannot_show)?;
+            let (notified, filter) = Notified::begin(access, options, &view, &root)?;
+            (Shown::Notified(notified), Some(filter))
+        }
+    };
     eyas_access::bind(&new, &root.join(NEW)).map_err(|error| cannot_mount(&root.join(NEW), &error))?;
 
-    let on_signal = OnSignal::listen(temporary.path.clone())?;
+    // A directory at which something is shown cannot be removed.
+    let hide = move || {
+        if by == By::Seccomp {
+            eyas_access::unbind(&root)
+        }
+    };
+    let on_signal = OnSignal::listen_and(temporary.path.clone(), hide.clone())?;
     let here = std::env::current_dir()?;
-    let ended = on_signal.unless_ending(run(&args.command, &here, &on_signal))?;
-    let n_unread = mounted.n_unread();
-    drop(mounted);
+    let begin = move || filter.as_ref().map_or(Ok(()), Filter::put_on);
+    let ended = run_beginning(&args.command, &here, &here, &on_signal, begin);
+    let n_unread = shown_sets.n_unread();
+    drop(shown_sets);
+    hide();
+    let ended = on_signal.unless_ending(ended)?;
     let program = shown(&args.command[0]);
     let has_written = fs::read_dir(&new)?.next().is_some();
     let lost = if has_written { "; no data set was made" } else { "" };
@@ -201,23 +253,57 @@ pub fn mount(args: &MountArgs) -> Result<Exit, Fault> {
 }
 
 fn options(key: Option<Key>, empty: Option<String>, memory_bytes: u64) -> Options {
-    Options { key, empty, memory_bytes, hosts: names_of_host(&host_name()), now_ms }
+    let compared = compared_file().and_then(|path| Compared::open(&path).ok());
+    Options { key, empty, memory_bytes, compared, hosts: names_of_host(&host_name()), now_ms }
+}
+
+/// Where it is noted which files were compared with their digest: it may be removed at any time.
+fn compared_file() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let caches = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
+    // The specification has relative paths ignored.
+    caches.is_absolute().then(|| caches.join("eyas/compared"))
+}
+
+fn open_fuse() -> io::Result<()> {
+    fs::OpenOptions::new().read(true).write(true).open(FUSE).map(drop)
 }
 
 /// # Errors
 /// The kernel has no file systems in user space for this user.
 fn has_fuse() -> Result<(), Fault> {
-    let device = Path::new("/dev/fuse");
-    let opened = fs::OpenOptions::new().read(true).write(true).open(device);
-    opened.map(drop).map_err(|error| {
+    open_fuse().map_err(|error| {
         let message = format!(
             "data sets cannot be shown as files on this machine: {}: {}",
-            shown_path(device),
+            shown_path(Path::new(FUSE)),
             reason(&error)
         );
         Fault::new(Exit::Other, message)
-            .hint("`eyas at-data` gives a program copies of the files that it names")
+            .hint("`eyas access` shows them to one program without it; `eyas at-data` gives a program copies of files")
     })
+}
+
+/// The way in which a program is shown data sets. It is said where somebody wants to know, or where it is not the usual one.
+fn choose(args: &AccessArgs) -> Result<By, Fault> {
+    let (by, why) = match (args.by, open_fuse()) {
+        (Some(By::Fuse), _) => {
+            has_fuse()?;
+            (By::Fuse, "you asked for it".to_owned())
+        }
+        (Some(By::Seccomp), _) => (By::Seccomp, "you asked for it".to_owned()),
+        (None, Ok(())) => (By::Fuse, "this machine allows it".to_owned()),
+        (None, Err(error)) => {
+            (By::Seccomp, format!("{} cannot be used ({})", shown_path(Path::new(FUSE)), reason(&error)))
+        }
+    };
+    if args.explain || (by == By::Seccomp && args.by.is_none()) {
+        let (way, what) = match by {
+            By::Fuse => ("FUSE", "parts of a file come when they are read"),
+            By::Seccomp => ("seccomp", "a file comes as a whole when it is opened"),
+        };
+        say!("the program sees data sets by {way}, as {why}: {what}");
+    }
+    Ok(by)
 }
 
 fn mounted(files: DataFiles, directory: &Path) -> Result<Mount, Fault> {

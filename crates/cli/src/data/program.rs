@@ -195,6 +195,17 @@ pub fn run_from(
     folder: &Path,
     on_signal: &OnSignal,
 ) -> Result<Ended, Fault> {
+    run_beginning(command, here, folder, on_signal, || Ok(()))
+}
+
+/// The same. `begin` is called in the new process before the program; it may make plain system calls only.
+pub fn run_beginning(
+    command: &[String],
+    here: &Path,
+    folder: &Path,
+    on_signal: &OnSignal,
+    begin: impl Fn() -> std::io::Result<()> + Send + Sync + 'static,
+) -> Result<Ended, Fault> {
     let (program, arguments) = command.split_first().expect("clap asks for one word");
     // A program that is named by a path from here is meant, also where it runs in another folder.
     let path = match program.contains('/') && !folder.join(program).exists() {
@@ -205,12 +216,12 @@ pub fn run_from(
     let mut running = on_signal.lock();
     let mut command = Command::new(&path);
     command.args(arguments).current_dir(folder);
-    // SAFETY: a plain system call, after which the process goes on as it was.
+    // SAFETY: plain system calls, after which the process goes on as it was.
     unsafe {
-        command.pre_exec(|| {
+        command.pre_exec(move || {
             // Without this command nobody would have what the program makes. It is the main thread that starts it.
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
-            Ok(())
+            begin()
         });
     }
     let mut child = command.spawn().map_err(|error| {

@@ -1,9 +1,11 @@
 //! `eyas-lab bench access`: files of data sets that a program opens where they are, beside the same files without eyas.
 //!
-//! One file lies at a site of this machine, one at a store on loopback. Times of whole commands have all in them: the start of the
-//! program, the view of the files, the comparison with the digest. Files are read from the page cache, and once more when it
-//! has nothing of them.
+//! One file lies at a site of this machine, one at a store on loopback, one at a store behind a relay that holds each answer back. Times of
+//! whole commands have all in them: the start of the program, the view of the files, the comparison with the digest. Files are read
+//! from the page cache, and once more when it has nothing of them; by the first command that reads them, and by one that comes within an
+//! hour, for which the comparison is remembered.
 
+use super::net::relay;
 use super::table::{Row, Table};
 use super::{Common, Random, failed, median, note};
 use clap::Args;
@@ -12,11 +14,13 @@ use eyas_cli::{Exit, Fault, local};
 use eyas_data::Digest;
 use eyas_site::{Remote, Stores};
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 #[derive(Args)]
@@ -27,6 +31,9 @@ pub struct AccessArgs {
     /// Reads of 4 KiB at random places
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
     reads: u32,
+    /// Milliseconds by which the relay in front of a store holds each answer back
+    #[arg(long, default_value_t = 1.0)]
+    delay: f64,
     /// Number of times that each is measured; figures are medians
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
     times: u32,
@@ -35,26 +42,33 @@ pub struct AccessArgs {
 }
 
 const PIECE: u64 = 4096;
+/// How long a file has not changed when a comparison is remembered.
+const SETTLED_AFTER: Duration = Duration::from_secs(62);
 /// How long a process may take to begin.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn bench(args: &AccessArgs) -> Result<Exit, Fault> {
     args.common.run(|dir| {
-        let scene = Scene::new(dir, args.megabytes)?;
+        let delay = Duration::try_from_secs_f64(args.delay / 1e3).map_err(failed)?;
+        let scene = Scene::new(dir, args.megabytes, delay)?;
         let mut table =
             Table::new(format!("a file of {} MB, folder and store on this machine", args.megabytes));
         sequential(&scene, args, &mut table)?;
-        random(&scene, args, &mut table)?;
+        random(&scene, args, "far", &mut table)?;
+        random(&scene, args, "slow", &mut table)?;
         search(&scene, args, &mut table)?;
         Ok(table)
     })
 }
 
-/// A catalog with the site `here`, which has the data set `near`, and the store `far`, which has `far`.
+/// A catalog with the site `here`, which has the data set `near`, and the stores `far` and `slow` with data sets of their names.
 struct Scene {
     dir: PathBuf,
     plain: PathBuf,
-    _store: Running,
+    delay: Duration,
+    /// When `near` was complete.
+    put: Instant,
+    _stores: Vec<Running>,
 }
 
 /// A process that ends with this value.
@@ -69,24 +83,44 @@ impl Drop for Running {
 }
 
 impl Scene {
-    fn new(dir: &Path, megabytes: u64) -> Result<Scene, Fault> {
+    fn new(dir: &Path, megabytes: u64, delay: Duration) -> Result<Scene, Fault> {
         note("making the files");
         let plain = dir.join("plain");
         noise(&plain, megabytes)?;
-        let scene = |store| Scene { dir: dir.to_owned(), plain: plain.clone(), _store: store };
-        let mut store = eyas(dir)?;
-        store.args(["store", "--name", "far", "--listen", "127.0.0.1:0", "--dir"]).arg(dir.join("far"));
-        let scene = scene(Running(store.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?));
-        let join = dir.join("far/join.json");
-        wait_for(|| join.exists(), "the store")?;
+        let mut stores = vec![];
+        for name in ["far", "slow"] {
+            let mut store = eyas(dir)?;
+            store.args(["store", "--name", name, "--listen", "127.0.0.1:0", "--dir"]).arg(dir.join(name));
+            stores.push(Running(store.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?));
+            wait_for(|| dir.join(name).join("join.json").exists(), "the store")?;
+        }
+        let mut scene = Scene { dir: dir.to_owned(), plain, delay, put: Instant::now(), _stores: stores };
         scene.run(&["data", "init", "--dir", "here"])?;
         scene.run(&["data", "site", "--join", "far/join.json"])?;
+        let mut join: serde_json::Value = serde_json::from_str(&scene.join_of("slow")?).map_err(failed)?;
+        let address = join["address"].as_str().ok_or_else(|| failed("a join file has no address"))?;
+        join["address"] = behind(address, delay)?.to_string().into();
+        std::fs::write(dir.join("slow/join.json"), join.to_string())?;
+        scene.run(&["data", "site", "--join", "slow/join.json"])?;
         scene.run(&["data", "put", "plain", "--label", "near", "--site", "here"])?;
-        let far = dir.join("of-far");
-        std::fs::create_dir(&far)?;
-        noise(&far.join("plain"), megabytes.min(256))?;
-        scene.run(&["data", "put", "of-far", "--label", "far", "--site", "far"])?;
+        scene.put = Instant::now();
+        // Other bytes each, or one store would be read in place of the other.
+        for (n, name) in (1..).zip(["far", "slow"]) {
+            let source = dir.join(format!("of-{name}"));
+            std::fs::create_dir(&source)?;
+            noise(&source.join("plain"), megabytes.min(256) + n)?;
+            scene.run(&["data", "put", &format!("of-{name}"), "--label", name, "--site", name])?;
+        }
         Ok(scene)
+    }
+
+    fn join_of(&self, store: &str) -> Result<String, Fault> {
+        Ok(std::fs::read_to_string(self.dir.join(store).join("join.json"))?)
+    }
+
+    /// The next command compares files with their digests, as the first one does.
+    fn forget_compared(&self) {
+        let _ = std::fs::remove_dir_all(caches(&self.dir));
     }
 
     fn run(&self, words: &[&str]) -> Result<(), Fault> {
@@ -106,8 +140,49 @@ impl Scene {
     }
 }
 
+/// Where commands note which files they have compared.
+fn caches(dir: &Path) -> PathBuf {
+    dir.join("caches")
+}
+
+/// The address of a relay in front of a server.
+fn behind(address: &str, delay: Duration) -> Result<SocketAddr, Fault> {
+    let to = address.to_socket_addrs()?.next().ok_or_else(|| failed("a server has no address"))?;
+    let public = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let found = public.local_addr()?;
+    thread::spawn(move || relay(&public, to, delay));
+    Ok(found)
+}
+
+/// The times of round trips of one byte over a connection of its own, in milliseconds: what the link itself takes.
+fn round_trips(delay: Option<Duration>, n: u32) -> Result<Vec<f64>, Fault> {
+    let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let address = server.local_addr()?;
+    thread::spawn(move || -> std::io::Result<()> {
+        let (mut stream, _) = server.accept()?;
+        stream.set_nodelay(true)?;
+        let mut byte = [0];
+        while stream.read(&mut byte)? > 0 {
+            stream.write_all(&byte)?;
+        }
+        Ok(())
+    });
+    let address = delay.map_or(Ok(address), |delay| behind(&address.to_string(), delay))?;
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    let mut times = vec![];
+    for _ in 0..n {
+        let began = Instant::now();
+        stream.write_all(&[1])?;
+        stream.read_exact(&mut [0])?;
+        times.push(began.elapsed().as_secs_f64() * 1e3);
+    }
+    Ok(times)
+}
+
 fn eyas(dir: &Path) -> Result<Command, Fault> {
     let mut command = Command::new(local::program()?);
+    command.env("XDG_CACHE_HOME", caches(dir));
     command.env("EYAS_DATA", format!("sqlite:{}", dir.join("catalog.db").display())).current_dir(dir);
     Ok(command)
 }
@@ -130,7 +205,7 @@ fn wait_for(is_there: impl Fn() -> bool, what: &str) -> Result<(), Fault> {
         if began.elapsed() > PATIENCE {
             return Err(failed(format!("{what} did not begin within {} s", PATIENCE.as_secs())));
         }
-        std::thread::sleep(Duration::from_millis(10));
+        thread::sleep(Duration::from_millis(10));
     }
     Ok(())
 }
@@ -168,56 +243,83 @@ fn through(scene: &Scene) -> Result<Command, Fault> {
 
 fn sequential(scene: &Scene, args: &AccessArgs, table: &mut Table) -> Result<(), Fault> {
     let object = scene.object()?;
-    let mut times: [Vec<f64>; 6] = Default::default();
+    let place = scene.dir.join("local");
+    std::fs::create_dir(&place)?;
+    // A file that has just been written is not remembered.
+    thread::sleep(SETTLED_AFTER.saturating_sub(scene.put.elapsed()));
+    let mut times: [Vec<f64>; 10] = Default::default();
     for n in 0..args.times {
         note(&format!("from beginning to end, time {} of {}", n + 1, args.times));
         let plain = |line: &str| timed(plainly(scene), line);
         let ours = |line: &str| timed(through(scene)?, line);
-        let once = ours("cat /eyas/near/plain")?;
-        times[0].push(plain("cat plain")?);
-        times[1].push(once);
-        times[2].push(plain("cat plain; cat plain; cat plain")? - times[0].last().copied().unwrap_or(0.0));
-        times[3].push(ours("cat /eyas/near/plain; cat /eyas/near/plain; cat /eyas/near/plain")? - once);
+        let one = "cat /eyas/near/plain";
+        scene.forget_compared();
+        let first = ours(one)?;
+        let once = plain("cat plain")?;
+        times[0].push(once);
+        times[1].push(first);
+        let later = ours(one)?;
+        times[2].push(later);
+        times[3].push(plain("cat plain; cat plain; cat plain")? - once);
+        times[4].push(ours("cat /eyas/near/plain; cat /eyas/near/plain; cat /eyas/near/plain")? - later);
+        scene.forget_compared();
+        {
+            let mut mount = eyas(&scene.dir)?;
+            mount.args(["mount", "near", "local"]).stdout(Stdio::null()).stderr(Stdio::null());
+            let _mount = Running(mount.spawn()?);
+            wait_for(|| place.join("plain").exists(), "the mount")?;
+            times[5].push(plain("cat local/plain")?);
+            times[6].push(plain("cat local/plain")?);
+        }
         forget(&scene.plain)?;
-        times[4].push(plain("cat plain")?);
+        times[7].push(plain("cat plain")?);
+        scene.forget_compared();
         forget(&object)?;
-        times[5].push(ours("cat /eyas/near/plain")?);
+        times[8].push(ours(one)?);
+        forget(&object)?;
+        times[9].push(ours(one)?);
     }
-    let [plain, ours, plain_again, again, plain_disk, disk] = times.map(|times| median(&times));
-    let mut row = |what: &str, ours: f64, plain: f64| {
+    let [plain, first, later, plain_again, again, mounted, mounted_again, plain_disk, disk, disk_later] =
+        times.map(|times| median(&times));
+    let mut row = |what: &str, target: (&'static str, &'static str), ours: f64, plain: f64| {
         let row = Row::new(what, ours, "ms");
-        table.row(row.target("0.70", "0.95").against_by("without eyas", plain, plain / ours));
+        table.row(row.target(target.0, target.1).against_by("without eyas", plain, plain / ours));
     };
-    row("read once, all of the command, from memory", ours, plain);
-    row("the same, from the disk", disk, plain_disk);
-    row("read twice more by the same command", again, plain_again);
+    let (access, mount) = (("0.70", "0.95"), ("0.60", "0.90"));
+    row("read by a first command, all of it, from memory", access, first, plain);
+    row("the same by a later command", access, later, plain);
+    row("read twice more by the same command", access, again, plain_again);
+    row("read by a first command, from the disk", access, disk, plain_disk);
+    row("the same by a later command", access, disk_later, plain_disk);
+    row("read first below a mount, from memory", mount, mounted, plain);
+    row("read again below it", mount, mounted_again, plain);
     Ok(())
 }
 
-fn random(scene: &Scene, args: &AccessArgs, table: &mut Table) -> Result<(), Fault> {
-    note("here and there at the store");
-    let place = scene.dir.join("shown");
+/// Reads here and there in the file of a store, beside bare requests to it and round trips of its link.
+fn random(scene: &Scene, args: &AccessArgs, store: &str, table: &mut Table) -> Result<(), Fault> {
+    note(&format!("here and there at the store `{store}`"));
+    let place = scene.dir.join(format!("{store}-shown"));
     std::fs::create_dir(&place)?;
     let mut mount = eyas(&scene.dir)?;
-    mount.args(["mount", "far", "shown"]).stdout(Stdio::null()).stderr(Stdio::null());
+    mount.args(["mount", store]).arg(&place).stdout(Stdio::null()).stderr(Stdio::null());
     let _mount = Running(mount.spawn()?);
     wait_for(|| place.join("plain").exists(), "the mount")?;
     let file = File::open(place.join("plain"))?;
     let size = file.metadata()?.len();
-    let join = std::fs::read_to_string(scene.dir.join("far/join.json"))?;
-    let remote = Remote::connect(&join).map_err(failed)?;
+    let remote = Remote::connect(&scene.join_of(store)?).map_err(failed)?;
     let url = format!("sqlite:{}", scene.dir.join("catalog.db").display());
     let now_ms = 1_800_000_000_000;
     let catalog = Catalog::open(&url, now_ms).map_err(failed)?.reaching(Box::new(Stores));
     let caller = Caller { name: "bench".into(), groups: vec![], is_operator: true };
-    let key: Key = "far".parse().map_err(failed)?;
+    let key: Key = store.parse().map_err(failed)?;
     let digest = catalog.files(&caller, &key).map_err(failed)?[0].digest;
     let mut places = Random(1);
     let mut piece = vec![0; PIECE as usize];
     // The first part waits until the store has read the object through.
     let began = Instant::now();
     file.read_exact_at(&mut piece, 0)?;
-    table.row(Row::new("the first part at a store", began.elapsed().as_secs_f64() * 1e3, "ms"));
+    table.row(Row::new(format!("the first part at `{store}`"), began.elapsed().as_secs_f64() * 1e3, "ms"));
     let (mut ours, mut bare) = (vec![], vec![]);
     for _ in 0..args.reads {
         let at = places.next() % (size / PIECE) * PIECE;
@@ -229,8 +331,11 @@ fn random(scene: &Scene, args: &AccessArgs, table: &mut Table) -> Result<(), Fau
         remote.read_at(digest, at..at + PIECE).map_err(failed)?;
         bare.push(began.elapsed().as_secs_f64() * 1e3);
     }
+    let link = median(&round_trips((store == "slow").then_some(scene.delay), args.reads)?);
     let (ours, bare) = (median(&ours), median(&bare));
-    let row = Row::new("4 KiB here and there at a store", ours, "ms").target("1.3", "1.1");
+    let row = Row::new(format!("4 KiB here and there at `{store}`"), ours, "ms").target("1.3", "1.1");
+    table.row(row.against_by("the round trip", link, ours / link));
+    let row = Row::new("the same beside a request without a file system", ours, "ms");
     table.row(row.against_by("the bare request", bare, ours / bare));
     Ok(())
 }

@@ -228,7 +228,7 @@ fn plain_client(from: u32, n_bytes: u64) -> std::io::Result<()> {
 }
 
 /// Accepts connections for the server at `to`, and holds the server's answers back for `delay`.
-fn relay(public: &TcpListener, to: SocketAddr, delay: Duration) {
+pub(super) fn relay(public: &TcpListener, to: SocketAddr, delay: Duration) {
     while let Ok((client, _)) = public.accept() {
         thread::spawn(move || -> std::io::Result<()> {
             let server = TcpStream::connect(to)?;

@@ -1,0 +1,366 @@
+//! A tree of directories and empty files with the names, sizes and times of data sets. Files get their bytes when they are opened first.
+//!
+//! A data set's directory is made when somebody names it, and its directories and files with it. A file has holes for bytes until
+//! [`Skeleton::fill`] has written verified ones. Whoever reads a hole would read zeros, so every way to open a file has to come here
+//! first; one that did not is found out ([`crate::watch`]).
+//!
+//! The numbers that the disk gives to directories and files tell which of them a program has found, by whatever name.
+
+use crate::compared::{Compared, is_whole};
+use crate::files::Options;
+use crate::names::Set;
+use crate::said::Said;
+use crate::watch::{Early, Watch};
+use eyas_catalog::{Access, File, Key, Known};
+use eyas_data::n_groups;
+use eyas_text::shown;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Seek};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// Groups that are brought at once, 4 MiB.
+const GROUPS_AT_ONCE: u64 = 64;
+/// Labels that the root shows.
+const LABELS_MAX: u64 = 100_000;
+
+pub(crate) struct Skeleton {
+    known: Arc<Known>,
+    root: PathBuf,
+    /// A directory in the root that is another one's.
+    pub(crate) apart: String,
+    device: u64,
+    root_number: u64,
+    names: Mutex<HashMap<String, Arc<Mutex<Name>>>>,
+    /// Directories of data sets, by number: what they are called, and whether all is in them.
+    tops: RwLock<HashMap<u64, (String, bool)>>,
+    files: RwLock<HashMap<u64, Arc<Entry>>>,
+    watch: Watch,
+    compared: Option<Compared>,
+    hosts: Vec<String>,
+    now_ms: fn() -> i64,
+    pub(crate) said: Said,
+}
+
+/// What is there of a name in the root.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Name {
+    Nothing,
+    /// The directory, without what is in it.
+    Top,
+    All,
+}
+
+struct Entry {
+    number: u64,
+    key: Arc<Key>,
+    file: File,
+    path: PathBuf,
+    changed_ms: i64,
+    is_full: Mutex<bool>,
+}
+
+/// What a program has found.
+pub(crate) enum Found {
+    /// Something that is not of the tree, or that needs nothing.
+    Other,
+    Root,
+    /// The directory of a data set.
+    Top {
+        is_complete: bool,
+    },
+    File {
+        is_full: bool,
+    },
+}
+
+impl Skeleton {
+    /// A tree in a directory, without any data set yet.
+    pub(crate) fn new(access: Access, options: Options, root: &Path) -> io::Result<Skeleton> {
+        fs::set_permissions(root, fs::Permissions::from_mode(0o755))?;
+        let found = fs::metadata(root)?;
+        Ok(Skeleton {
+            known: Arc::new(Known::new(access)),
+            root: root.to_owned(),
+            apart: options.empty.unwrap_or_default(),
+            device: found.dev(),
+            root_number: found.ino(),
+            names: Mutex::default(),
+            tops: RwLock::default(),
+            files: RwLock::default(),
+            watch: Watch::new()?,
+            compared: options.compared,
+            hosts: options.hosts,
+            now_ms: options.now_ms,
+            said: Said::default(),
+        })
+    }
+
+    /// What a file or directory of the machine is here.
+    pub(crate) fn found(&self, of: &libc::stat) -> Found {
+        if of.st_dev != self.device {
+            return Found::Other;
+        }
+        if of.st_ino == self.root_number {
+            return Found::Root;
+        }
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = files.get(&of.st_ino) {
+            // Where it is being filled, it is not full yet.
+            return Found::File { is_full: entry.is_full.try_lock().is_ok_and(|is_full| *is_full) };
+        }
+        match self.tops.read().unwrap_or_else(PoisonError::into_inner).get(&of.st_ino) {
+            Some((_, is_complete)) => Found::Top { is_complete: *is_complete },
+            None => Found::Other,
+        }
+    }
+
+    /// Makes all that is in the root or the directory of a data set.
+    ///
+    /// # Errors
+    /// It cannot be made: the number for the program.
+    pub(crate) fn complete(&self, number: u64) -> Result<(), i32> {
+        if number == self.root_number {
+            return self.list();
+        }
+        let name = self.tops.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned();
+        name.map_or(Ok(()), |(name, _)| self.make(&name).map(|_| ()))
+    }
+
+    /// Makes the directories of all labels.
+    fn list(&self) -> Result<(), i32> {
+        let Access { catalog, caller } = &self.known.access;
+        let found = catalog.find(caller, None, LABELS_MAX);
+        let sets = found.map_err(|error| self.said.errno(0, "/", true, &error))?;
+        for set in sets.iter().filter(|set| set.label != self.apart) {
+            let name = self.name(&set.label);
+            let mut is_there = name.lock().unwrap_or_else(PoisonError::into_inner);
+            if *is_there == Name::Nothing {
+                self.make_top(&set.label).map_err(|error| self.cannot_write(&error))?;
+                *is_there = Name::Top;
+            }
+        }
+        Ok(())
+    }
+
+    fn name(&self, name: &str) -> Arc<Mutex<Name>> {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        names.entry(name.to_owned()).or_insert_with(|| Arc::new(Mutex::new(Name::Nothing))).clone()
+    }
+
+    /// Makes the tree of a data set by the name that it has in the root. `true`: it was not there before; `false`: there is nothing to do.
+    ///
+    /// # Errors
+    /// It cannot be made: the number for the program.
+    pub(crate) fn make(&self, name: &str) -> Result<bool, i32> {
+        let Ok(key) = name.parse::<Key>() else { return Ok(false) };
+        if name == self.apart {
+            return Ok(false);
+        }
+        let known = self.name(name);
+        let mut is_there = known.lock().unwrap_or_else(PoisonError::into_inner);
+        if *is_there == Name::All {
+            return Ok(false);
+        }
+        let Access { catalog, caller } = &self.known.access;
+        let set = match Set::of(catalog, caller, &key) {
+            Ok(set) => set,
+            Err(error) => {
+                return match self.said.errno(0, name, true, &error) {
+                    libc::ENOENT => Ok(false),
+                    errno => Err(errno),
+                };
+            }
+        };
+        self.make_all(name, &set, *is_there == Name::Top).map_err(|error| self.cannot_write(&error))?;
+        *is_there = Name::All;
+        Ok(true)
+    }
+
+    fn cannot_write(&self, error: &io::Error) -> i32 {
+        self.said
+            .say(0, &format!("the names of data sets cannot be made in {}: {error}", self.root.display()));
+        libc::EIO
+    }
+
+    fn make_top(&self, name: &str) -> io::Result<PathBuf> {
+        let path = self.root.join(name);
+        make_directory(&path)?;
+        let number = fs::metadata(&path)?.ino();
+        self.tops.write().unwrap_or_else(PoisonError::into_inner).insert(number, (name.to_owned(), false));
+        Ok(path)
+    }
+
+    fn make_all(&self, name: &str, set: &Set, has_top: bool) -> io::Result<()> {
+        // Who finds one of the files meanwhile waits until all of them are known and watched.
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        let top = if has_top { self.root.join(name) } else { self.make_top(name)? };
+        let mut directories = vec![top.clone()];
+        let mut below: HashMap<PathBuf, Vec<(OsString, u64)>> = HashMap::new();
+        for file in &set.files {
+            let path = top.join(&file.path);
+            let mut missing = vec![];
+            let mut parent = path.parent().expect("it is in the directory");
+            while !parent.is_dir() {
+                missing.push(parent.to_owned());
+                parent = parent.parent().expect("the top is there");
+            }
+            for directory in missing.iter().rev() {
+                make_directory(directory)?;
+            }
+            directories.extend(missing);
+            let mode = if file.is_executable { 0o555 } else { 0o444 };
+            let made = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&path)?;
+            made.set_permissions(fs::Permissions::from_mode(mode))?;
+            made.set_len(file.size_bytes)?;
+            set_times(&made, set.committed_ms)?;
+            let number = made.metadata()?.ino();
+            if let (true, Some(directory), Some(name)) =
+                (file.size_bytes > 0, path.parent(), path.file_name())
+            {
+                below.entry(directory.to_owned()).or_default().push((name.to_owned(), number));
+            }
+            let entry = Entry {
+                number,
+                key: set.key.clone(),
+                file: file.clone(),
+                path,
+                changed_ms: set.committed_ms,
+                is_full: Mutex::new(file.size_bytes == 0),
+            };
+            files.insert(number, Arc::new(entry));
+        }
+        // Only now, as making a file changes its directory, and is no opening that counts.
+        for directory in directories {
+            let watched = below.remove(&directory).unwrap_or_default();
+            self.watch.add(&directory, watched.iter().map(|(name, number)| (&**name, *number)))?;
+            let made = fs::File::open(&directory)?;
+            made.set_permissions(fs::Permissions::from_mode(0o555))?;
+            set_times(&made, set.committed_ms)?;
+        }
+        let number = fs::metadata(&top)?.ino();
+        self.tops.write().unwrap_or_else(PoisonError::into_inner).insert(number, (name.to_owned(), true));
+        Ok(())
+    }
+
+    /// Gives a file of [`Found::File`] its bytes, each verified. Whoever comes in the meantime waits.
+    ///
+    /// # Errors
+    /// No site gives them, or they cannot be written: the number for the program.
+    pub(crate) fn fill(&self, number: u64) -> Result<(), i32> {
+        let entry = self.files.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned();
+        let Some(entry) = entry else { return Ok(()) };
+        let mut is_full = entry.is_full.lock().unwrap_or_else(PoisonError::into_inner);
+        if *is_full {
+            return Ok(());
+        }
+        self.write(&entry)?;
+        *is_full = true;
+        Ok(())
+    }
+
+    fn write(&self, entry: &Entry) -> Result<(), i32> {
+        let Entry { number, key, file, path, .. } = entry;
+        let name = format!("{key}/{}", file.path);
+        let unwritten = |error: io::Error| {
+            self.said.say(
+                *number,
+                &format!("`{name}` cannot be read: it cannot be written to {}: {error}", path.display()),
+            );
+            libc::EIO
+        };
+        let is_near = |host: &str| self.hosts.iter().any(|own| own == host);
+        let parts = self.known.parts(key, &file.path, &is_near, self.now_ms);
+        let parts = parts.map_err(|error| self.said.errno(*number, &name, false, &error))?;
+        let mode = if file.is_executable { 0o555 } else { 0o444 };
+        let to = open_to_fill(path, mode).map_err(unwritten)?;
+        let filled = (|| {
+            if let Some(mut whole) = parts.whole(&|whole| is_whole(self.compared.as_ref(), &parts, whole)) {
+                // Whoever compared it may have read it to its end.
+                let copied = whole.rewind().and_then(|()| io::copy(&mut whole, &mut &to));
+                let is_all = |n: u64| {
+                    if n == file.size_bytes { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+                };
+                return copied.and_then(is_all).map_err(unwritten);
+            }
+            let n_all = n_groups(file.size_bytes);
+            let mut n = 0;
+            let mut at = 0;
+            while n < n_all {
+                let end = (n + GROUPS_AT_ONCE).min(n_all);
+                let bytes =
+                    parts.read(n..end).map_err(|error| self.said.errno(*number, &name, false, &error))?;
+                to.write_all_at(&bytes, at).map_err(unwritten)?;
+                at += bytes.len() as u64;
+                n = end;
+            }
+            Ok(())
+        })();
+        if filled.is_err() {
+            // Nothing of it stays.
+            let _ = to.set_len(0).and_then(|()| to.set_len(file.size_bytes));
+        }
+        let as_before = to.set_permissions(fs::Permissions::from_mode(mode));
+        as_before.and_then(|()| set_times(&to, entry.changed_ms)).map_err(unwritten)?;
+        filled
+    }
+
+    /// How many files could not be read. Those count, too, that were opened before they had their bytes, by a call that did not come here:
+    /// the program may have read zeros.
+    pub(crate) fn n_unread(&self) -> usize {
+        let Early { numbers, has_lost } = self.watch.early();
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        for entry in numbers.iter().filter_map(|number| files.get(number)) {
+            let name = format!("{}/{}", entry.key, entry.file.path);
+            self.said.say(entry.number, &format!("{} was opened before its bytes were there", shown(&name)));
+        }
+        if has_lost {
+            let text =
+                "files were opened faster than they could be watched, so some may have been opened too early";
+            self.said.say(u64::MAX, text);
+        }
+        self.said.n()
+    }
+
+    /// Takes in what is seen of files that are opened, as long as this process lives.
+    pub(crate) fn watch(&self) {
+        while self.watch.wait() {
+            self.watch.take();
+        }
+    }
+}
+
+fn make_directory(path: &Path) -> io::Result<()> {
+    // Files come into it; later nobody writes to it.
+    fs::DirBuilder::new().mode(0o755).create(path)
+}
+
+/// Opens a file for its bytes, which may be written by nobody.
+fn open_to_fill(path: &Path, mode: u32) -> io::Result<fs::File> {
+    // Whoever watches sees by it that the opening that follows is this one.
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    let open = || fs::OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(path);
+    match open() {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode | 0o200))?;
+            open()
+        }
+        other => other,
+    }
+}
+
+/// Sets when a file was changed.
+fn set_times(file: &fs::File, changed_ms: i64) -> io::Result<()> {
+    let changed_ms = changed_ms.max(1);
+    let changed = libc::timespec { tv_sec: changed_ms / 1000, tv_nsec: (changed_ms % 1000) * 1_000_000 };
+    let times = [libc::timespec { tv_sec: 0, tv_nsec: 0 }, changed];
+    // SAFETY: the descriptor is open, and the kernel reads both times.
+    match unsafe { libc::futimens(file.as_raw_fd(), times.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
