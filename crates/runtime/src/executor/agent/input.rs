@@ -92,6 +92,10 @@ pub enum Input {
         asked: Vec<ObjectId>,
         placed: Vec<Placed>,
     },
+    /// The shortest round trip to each peer that answered, in nanoseconds.
+    PeersProbed {
+        round_trips: Vec<(ExecutorId, u64)>,
+    },
     /// A thread that serves the cache, or brings an output home, found the cached bytes changed.
     FoundCorrupt(Digest),
     Stop {
