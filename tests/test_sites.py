@@ -38,7 +38,12 @@ def web_home(host: Host, folder: Path) -> Iterator[str]:
     with log.open("wb") as out:
         server = subprocess.Popen([*map(str, words)], cwd=folder, stdout=out, stderr=out)
     try:
-        get = [host.enter, sys.executable, "-c", f"import socket; socket.create_connection(('{host.address}', {PORT}))"]
+        get = [
+            host.enter,
+            sys.executable,
+            "-c",
+            f"import socket; socket.create_connection(('{host.address}', {PORT}))",
+        ]
         wait_until(
             lambda: subprocess.run(get, capture_output=True, check=False).returncode == 0, "the web server"
         )
@@ -59,7 +64,17 @@ def cluster(eyas: Eyas, folder: Path, at: Mapping[str, Site], lease: str) -> Ite
     wait_until(join.is_file, "join.json", alive=parts[0])
     try:
         for host in others:
-            words = ["executor", "--join", join, "--dir", folder / host.name, "--name", host.name, "--slots", "1"]
+            words = [
+                "executor",
+                "--join",
+                join,
+                "--dir",
+                folder / host.name,
+                "--name",
+                host.name,
+                "--slots",
+                "1",
+            ]
             words += ["--data-listen", f"{host.address}:0", "--data-plane", "signed"]
             parts.append(eyas.start(*words, program=on(eyas, folder, host)))
         yield state
@@ -101,7 +116,10 @@ def test_a_site_that_is_cut_off_comes_back_and_the_others_go_on(
     with sites(tmp_path, f"st{os.getpid() % 10_000}", "10.94.7", HOSTS) as at:
         head, *others = [host for site in at.values() for host in site.hosts]
         far = {host.name for host in at["far"].hosts}
-        with web_home(head, files) as home, cluster(eyas, tmp_path, at, lease=f"{3 * seconds + 30}s") as state:
+        with (
+            web_home(head, files) as home,
+            cluster(eyas, tmp_path, at, lease=f"{3 * seconds + 30}s") as state,
+        ):
             log = state / "events.jsonl"
             wait_until(lambda: len(joined(log)) == len(others), "all executors are there")
             names = dict(joined(log))
@@ -116,7 +134,9 @@ def test_a_site_that_is_cut_off_comes_back_and_the_others_go_on(
             ]
             listed = write_list(tmp_path / "tasks.jsonl", *tasks)
             run = eyas.start("run", listed, "--join", state / "join.json", program=on(eyas, tmp_path, head))
-            wait_until(lambda: {name for _, name in ends(log, names)} == set(names.values()), "all work", alive=run)
+            wait_until(
+                lambda: {name for _, name in ends(log, names)} == set(names.values()), "all work", alive=run
+            )
 
             at["far"].set_link("down")
             n_before = len(ends(log, names))
@@ -131,8 +151,12 @@ def test_a_site_that_is_cut_off_comes_back_and_the_others_go_on(
             assert f"{n_tasks} done, 0 failed" in done.stdout + done.stderr, done
             after = ends(log, names)
             assert len({task for task, _ in after}) == n_tasks == len(after), "each task ended once"
-            assert far <= {name for _, name in after[n_before + len(during) :]}, "the site that was cut off works again"
-            lost = [e for e in log_entries(log) if isinstance(e.get("in"), dict) and "executor_lost" in e["in"]]
+            assert far <= {name for _, name in after[n_before + len(during) :]}, (
+                "the site that was cut off works again"
+            )
+            lost = [
+                e for e in log_entries(log) if isinstance(e.get("in"), dict) and "executor_lost" in e["in"]
+            ]
             assert lost == [], "no node was given up"
             assert n_hellos >= len(others)
     for n in range(n_tasks):
