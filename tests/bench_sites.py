@@ -73,7 +73,7 @@ def measure(folder: Path, at: dict[str, Site], eyas: Path, way: str, listed: Pat
         keep(start(head, "dispatcher", "dispatcher", "--dir", state, "--listen", listen, "--network", way))
         wait_for(join, "{")
         for host in nodes:
-            words = [
+            words: list[str | Path] = [
                 "executor",
                 "--join",
                 join,

@@ -38,12 +38,8 @@ def web_home(host: Host, folder: Path) -> Iterator[str]:
     with log.open("wb") as out:
         server = subprocess.Popen([*map(str, words)], cwd=folder, stdout=out, stderr=out)
     try:
-        get = [
-            host.enter,
-            sys.executable,
-            "-c",
-            f"import socket; socket.create_connection(('{host.address}', {PORT}))",
-        ]
+        ask = f"import socket; socket.create_connection(('{host.address}', {PORT}))"
+        get = [str(host.enter), sys.executable, "-c", ask]
         wait_until(
             lambda: subprocess.run(get, capture_output=True, check=False).returncode == 0, "the web server"
         )
@@ -58,23 +54,22 @@ def cluster(eyas: Eyas, folder: Path, at: Mapping[str, Site], lease: str) -> Ite
     """A dispatcher on the first host and an executor with one slot on each other one; the dispatcher's directory."""
     head, *others = [host for site in at.values() for host in site.hosts]
     state = folder / "dispatcher"
-    words = ["dispatcher", "--dir", state, "--listen", f"{head.address}:0", "--lease", lease]
+    words: list[str | Path] = [
+        "dispatcher",
+        "--dir",
+        state,
+        "--listen",
+        f"{head.address}:0",
+        "--lease",
+        lease,
+    ]
     parts: list[Background] = [eyas.start(*words, program=on(eyas, folder, head))]
     join = state / "join.json"
     wait_until(join.is_file, "join.json", alive=parts[0])
     try:
         for host in others:
-            words = [
-                "executor",
-                "--join",
-                join,
-                "--dir",
-                folder / host.name,
-                "--name",
-                host.name,
-                "--slots",
-                "1",
-            ]
+            words = ["executor", "--join", join, "--dir", folder / host.name, "--name", host.name]
+            words += ["--slots", "1"]
             words += ["--data-listen", f"{host.address}:0", "--data-plane", "signed"]
             parts.append(eyas.start(*words, program=on(eyas, folder, host)))
         yield state

@@ -859,6 +859,7 @@ impl Affinity {
     #[cfg(any(test, feature = "reference"))]
     pub(super) fn check(&self, catalog: &Catalog) {
         self.tasks.sanity_check(|object| self.heat(catalog, object));
+        self.check_stocks(catalog);
         let here = || self.seated.iter().enumerate().filter_map(|(s, m)| Some((Seat(s as u32), m.as_ref()?)));
         assert_eq!(here().count(), self.seat_of.len());
         assert_eq!(self.n_slots_total, here().map(|(_, m)| u64::from(m.room.slots_total)).sum::<u64>());

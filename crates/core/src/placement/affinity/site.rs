@@ -301,4 +301,22 @@ impl Affinity {
         self.near.stocks[site as usize].whole(class).heap.extend(put_back);
         found
     }
+
+    /// Each site has what its executors hold and what is on its way to them.
+    #[cfg(any(test, feature = "reference"))]
+    pub(super) fn check_stocks(&self, catalog: &Catalog) {
+        for (site, stock) in self.near.stocks.iter().enumerate() {
+            let (mut expected, mut n_slots) = (FxHashSet::default(), 0);
+            for (seat, seated) in self.seated.iter().enumerate() {
+                let Some(seated) = seated else { continue };
+                if self.near.site(Seat(seat as u32)) == Some(site as u32) {
+                    expected.extend(catalog.objects_on(seated.id));
+                    expected.extend(seated.coming.keys());
+                    n_slots += seated.room.slots_total;
+                }
+            }
+            assert_eq!(stock.objects, expected, "site {site}");
+            assert_eq!(stock.n_slots, n_slots, "site {site}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use super::runner;
 use super::{AttemptId, NetError, Writer, net};
 use crate::executor::watch::Watched;
 use eyas_core::event::{NodeEvent, Placed, Staged};
-use eyas_core::{ObjectId, TaskId};
+use eyas_core::{ExecutorId, ObjectId, TaskId};
 use eyas_data::{Digest, Incoming};
 use eyas_wire::message::{ToExecutor, Welcome};
 use tokio::sync::mpsc;
