@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,69 @@ class Host:
         subprocess.run(["ip", "-n", self.space, "link", "set", "eth0", state], check=True)
 
 
+@dataclass
+class Site:
+    """Hosts near each other, with one slow link to all other sites."""
+
+    name: str
+    bridge: str
+    hosts: list[Host]
+
+    def set_link(self, state: str) -> None:
+        """`down` cuts the site off from the others, while its hosts still reach each other; `up` brings it back."""
+        subprocess.run(["ip", "-n", self.bridge, "link", "set", "out", state], check=True)
+
+    def crossed_bytes(self) -> tuple[int, int]:
+        """What has come into the site over its link so far, and what has left it, headers included."""
+        command = ["ip", "-n", self.bridge, "-s", "-j", "link", "show", "dev", "out"]
+        stats = json.loads(subprocess.check_output(command))[0]["stats64"]
+        return int(stats["rx"]["bytes"]), int(stats["tx"]["bytes"])
+
+
+class Spaces:
+    """Makes network namespaces, and removes them."""
+
+    def __init__(self, folder: Path, network: str, names: Sequence[str]) -> None:
+        need_program("ip", "iproute2")
+        self.addresses = {name: f"{network}.{10 + i}" for i, name in enumerate(names)}
+        self.folder = folder
+        self.known = folder / "hosts"
+        lines = [f"{address} {name}\n" for name, address in self.addresses.items()]
+        self.known.write_text("127.0.0.1 localhost\n" + "".join(lines))
+        self.made: list[str] = []
+
+    def add(self, space: str) -> None:
+        subprocess.run(["ip", "netns", "add", space], check=True)
+        self.made.append(space)
+
+    def add_bridge(self, space: str) -> None:
+        """A namespace with a bridge in it, to which others are connected."""
+        self.add(space)
+        ip("-n", space, "link", "add", "br0", "type", "bridge")
+        ip("-n", space, "link", "set", "br0", "up")
+
+    def add_host(self, name: str, space: str, bridge: str) -> Host:
+        end, address = f"ve{list(self.addresses).index(name)}", self.addresses[name]
+        self.add(space)
+        ip("-n", bridge, "link", "add", end, "type", "veth", "peer", "name", "eth0", "netns", space)
+        ip("-n", bridge, "link", "set", end, "master", "br0", "up")
+        ip("-n", space, "addr", "add", f"{address}/24", "dev", "eth0")
+        ip("-n", space, "link", "set", "eth0", "up")
+        ip("-n", space, "link", "set", "lo", "up")
+        enter = self.folder / f"on-{name}"
+        enter.write_text(ENTER.format(space=space, hosts=self.known, name=name))
+        enter.chmod(0o755)
+        return Host(name, space, address, enter)
+
+    def remove(self) -> None:
+        for space in self.made:
+            subprocess.run(["ip", "netns", "delete", space], check=False)
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
 @contextmanager
 def hosts(folder: Path, mark: str, network: str, names: Sequence[str]) -> Iterator[list[Host]]:
     """Hosts with these names, which are gone afterwards.
@@ -38,39 +102,39 @@ def hosts(folder: Path, mark: str, network: str, names: Sequence[str]) -> Iterat
     folder : where their scripts go. mark : what the namespaces' names begin with, a few letters. network : the first three numbers
     of the addresses. The bridge is in a namespace of its own, so these addresses are on no other network of the machine.
     """
-    need_program("ip", "iproute2")
-    bridge = f"{mark}b"
-    spaces: list[str] = []
-
-    def ip(*words: str) -> None:
-        subprocess.run(["ip", *words], check=True)
-
-    addresses = [f"{network}.{10 + i}" for i in range(len(names))]
-    known = folder / "hosts"
-    known.write_text(
-        "127.0.0.1 localhost\n"
-        + "".join(f"{address} {name}\n" for address, name in zip(addresses, names, strict=True))
-    )
-    made = []
+    spaces = Spaces(folder, network, names)
     try:
-        ip("netns", "add", bridge)
-        spaces.append(bridge)
-        ip("-n", bridge, "link", "add", "br0", "type", "bridge")
-        ip("-n", bridge, "link", "set", "br0", "up")
-        for i, (address, name) in enumerate(zip(addresses, names, strict=True)):
-            space = f"{mark}n{i}"
-            ip("netns", "add", space)
-            spaces.append(space)
-            ip("-n", bridge, "link", "add", f"ve{i}", "type", "veth", "peer", "name", "eth0", "netns", space)
-            ip("-n", bridge, "link", "set", f"ve{i}", "master", "br0", "up")
-            ip("-n", space, "addr", "add", f"{address}/24", "dev", "eth0")
-            ip("-n", space, "link", "set", "eth0", "up")
-            ip("-n", space, "link", "set", "lo", "up")
-            enter = folder / f"on-{name}"
-            enter.write_text(ENTER.format(space=space, hosts=known, name=name))
-            enter.chmod(0o755)
-            made.append(Host(name, space, address, enter))
+        spaces.add_bridge(f"{mark}b")
+        yield [spaces.add_host(name, f"{mark}n{i}", f"{mark}b") for i, name in enumerate(names)]
+    finally:
+        spaces.remove()
+
+
+@contextmanager
+def sites(
+    folder: Path, mark: str, network: str, names: Mapping[str, Sequence[str]], mbit: int = 50
+) -> Iterator[dict[str, Site]]:
+    """Sites with these hosts, which are gone afterwards.
+
+    names : for each site, its hosts. mbit : the rate of each site's link to the others in each direction, in Mbit/s. Inside a site
+    nothing is limited. The other parameters are those of [`hosts`].
+    """
+    need_program("tc", "iproute2")
+    spaces = Spaces(folder, network, [name for hosts in names.values() for name in hosts])
+    limit = ["root", "tbf", "rate", f"{mbit}mbit", "burst", "64kb", "latency", "50ms"]
+    try:
+        core = f"{mark}b"
+        spaces.add_bridge(core)
+        made = {}
+        for i, (site, members) in enumerate(names.items()):
+            bridge = f"{mark}s{i}"
+            spaces.add_bridge(bridge)
+            ip("-n", bridge, "link", "add", "out", "type", "veth", "peer", "name", f"in{i}", "netns", core)
+            for space, end in [(bridge, "out"), (core, f"in{i}")]:
+                ip("-n", space, "link", "set", end, "master", "br0", "up")
+                subprocess.run(["tc", "-n", space, "qdisc", "add", "dev", end, *limit], check=True)
+            there = [spaces.add_host(name, f"{mark}n{i}{k}", bridge) for k, name in enumerate(members)]
+            made[site] = Site(site, bridge, there)
         yield made
     finally:
-        for space in spaces:
-            subprocess.run(["ip", "netns", "delete", space], check=False)
+        spaces.remove()

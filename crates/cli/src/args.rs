@@ -3,6 +3,7 @@
 use crate::equipment::{self, Amount, Gpus};
 use clap::{Args, Parser};
 use eyas_core::dispatcher::{CollectiveMode, KeepRuns};
+use eyas_core::network::NetworkUse;
 use std::path::PathBuf;
 
 mod values;
@@ -219,6 +220,10 @@ pub struct PolicyArgs {
     /// many tasks read runs again on their nodes; task-replication is another name for it)
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = values::collectives)]
     pub collectives: CollectiveMode,
+    /// What affinity knows of the network between nodes in several places: measured (small probes at first, then every
+    /// transfer), passive (transfers alone, no probes), ping (probes alone), or off: all nodes count as equally near
+    #[arg(long, value_name = "HOW", default_value = "off", value_parser = values::network)]
+    pub network: NetworkUse,
     /// Transfers from and to home storage at the same time, of all nodes together [default: 16 a node]
     #[arg(long, value_name = "STREAMS", value_parser = clap::value_parser!(u32).range(1..))]
     pub home_streams: Option<u32>,

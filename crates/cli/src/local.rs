@@ -135,6 +135,7 @@ pub fn dispatcher_config(policy: &PolicyArgs) -> DispatcherConfig {
         placement_config: placement::Config {
             window: policy.window,
             utilisation_threshold: policy.utilisation_threshold,
+            affinity: placement::affinity::Config { network: policy.network, ..Default::default() },
             ..placement::Config::default()
         },
         lease_ns: policy.lease,
@@ -252,6 +253,8 @@ fn policy_arguments(policy: &PolicyArgs) -> Vec<String> {
         policy.utilisation_threshold.to_string(),
         "--collectives".into(),
         policy.collectives.name().into(),
+        "--network".into(),
+        policy.network.name().into(),
         "--lease".into(),
         format!("{}ms", policy.lease / 1_000_000),
     ];

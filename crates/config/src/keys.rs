@@ -74,6 +74,7 @@ pub const KEYS: &[Key] = &[
     key("window", Kind::Value),
     key("utilisation-threshold", Kind::Value),
     key("collectives", Kind::Value),
+    key("network", Kind::Value),
     key("home-streams", Kind::Value),
     key("home-rate", Kind::Value),
     key("cluster-resource", Kind::Texts),

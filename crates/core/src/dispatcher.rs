@@ -456,6 +456,9 @@ impl Dispatcher {
             Event::HomeNotRead { executor, object, error: _ } => {
                 self.on_home_not_read(now, executor, object, out)
             }
+            Event::PeersProbed { executor, round_trips } => {
+                self.on_peers_probed(now, executor, &round_trips, out)
+            }
             Event::PartsRemoved { executor, tasks } => self.leftovers.removed(executor, &tasks),
             Event::CancelRequested { run, task } => self.on_cancel(now, run, task, out),
             Event::Ticked => self.on_ticked(now, out),

@@ -92,6 +92,8 @@ pub enum Event {
     PlacesFound { executor: ExecutorId, asked: Vec<ObjectId>, placed: Vec<Placed> },
     /// The executor could not do what [`Action::ReadHome`] asked for.
     HomeNotRead { executor: ExecutorId, object: ObjectId, error: TransferError },
+    /// What [`Action::ProbePeers`] asked for: the shortest round trip to each peer that answered, in nanoseconds.
+    PeersProbed { executor: ExecutorId, round_trips: Vec<(ExecutorId, u64)> },
     /// Whoever starts and ends nodes has decided this. Nothing follows from it here: executors that come and go
     /// are events of their own.
     NodesDecided { decision: Box<Decision> },
@@ -379,6 +381,8 @@ pub enum Action {
     /// from there. Ask home whether it has changed since an earlier run than `run`. The executor answers with a replica,
     /// also if it has one already, or with `HomeNotRead`.
     ReadHome { executor: ExecutorId, object: ObjectId, run: RunId },
+    /// Measure how long a round trip to each of these executors takes. The executor answers with `PeersProbed`.
+    ProbePeers { executor: ExecutorId, peers: Vec<ExecutorId> },
     /// The task reached its last state. Journal it before reporting it to anybody. `by`: the attempt that ended the task, if
     /// one did, and its executor; that executor keeps the attempt until it hears that the end is durable. Older logs lack it.
     EndTask {
@@ -811,6 +815,10 @@ pub enum NodeMessage {
     HomeNotRead {
         object: ObjectId,
         error: TransferError,
+    },
+    /// The shortest round trip to each peer that answered, in nanoseconds.
+    PeersProbed {
+        round_trips: Vec<(ExecutorId, u64)>,
     },
     /// What attempts of these tasks may have left at home is removed, as far as home allowed it.
     PartsRemoved {

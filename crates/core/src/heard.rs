@@ -75,6 +75,7 @@ impl NodeMessage {
             NodeMessage::InputMoved(moved) => Event::InputMoved { executor, moved },
             NodeMessage::PlacesFound { asked, placed } => Event::PlacesFound { executor, asked, placed },
             NodeMessage::HomeNotRead { object, error } => Event::HomeNotRead { executor, object, error },
+            NodeMessage::PeersProbed { round_trips } => Event::PeersProbed { executor, round_trips },
             NodeMessage::PartsRemoved { tasks } => Event::PartsRemoved { executor, tasks },
         }
     }

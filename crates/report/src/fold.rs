@@ -316,6 +316,7 @@ impl Fold {
             | Event::PartsRemoved { .. }
             | Event::PlacesFound { .. }
             | Event::HomeNotRead { .. }
+            | Event::PeersProbed { .. }
             | Event::HomeUsed { .. }
             | Event::Ticked
             | Event::Recovered
@@ -362,6 +363,7 @@ impl Fold {
             | Action::RemoveParts { .. }
             | Action::FindPlaces { .. }
             | Action::ReadHome { .. }
+            | Action::ProbePeers { .. }
             | Action::ShareHome { .. }
             | Action::RecordGivenUp { .. }
             | Action::RecordGivesOut

@@ -149,6 +149,14 @@ impl Reader {
                     self.observe(to, from, moved);
                 }
             }
+            Entry::In(_, Event::PeersProbed { executor, round_trips }) => {
+                let Some(&executor) = self.of_life.get(executor) else { return };
+                for (peer, round_trip_ns) in round_trips {
+                    if let Some(&peer) = self.of_life.get(peer) {
+                        self.network.observe_round_trip(executor, peer, *round_trip_ns);
+                    }
+                }
+            }
             _ => {}
         }
     }

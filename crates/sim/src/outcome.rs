@@ -52,6 +52,9 @@ pub struct Summary {
     pub moved_peer_bytes: u64,
     pub moved_home_bytes: u64,
     pub landed_bytes: u64,
+    /// Bytes of these, without landed ones, that crossed a link between two sites.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub moved_between_bytes: u64,
     pub response_mean_s: f64,
     pub response_p50_s: f64,
     pub response_p99_s: f64,
@@ -220,7 +223,8 @@ impl Recorder {
         }
     }
 
-    pub fn moved(&mut self, source: Source, bytes: u64) {
+    pub fn moved(&mut self, source: Source, bytes: u64, is_between: bool) {
+        self.summary.moved_between_bytes += if is_between { bytes } else { 0 };
         match source {
             Source::Peer(_) => self.summary.moved_peer_bytes += bytes,
             Source::Home => self.summary.moved_home_bytes += bytes,

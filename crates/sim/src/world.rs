@@ -267,6 +267,11 @@ impl<'a> World<'a> {
                 }
             }
             Ev::Created { node, output } => self.bring_home(node, output),
+            Ev::Probed { node, round_trips } => {
+                if self.nodes.is_there(node) {
+                    self.tell_core(Event::PeersProbed { executor: ExecutorId(node), round_trips });
+                }
+            }
             Ev::Tick => self.on_tick()?,
             Ev::Join { n_nodes } => {
                 self.supply.come(n_nodes);
@@ -559,12 +564,12 @@ impl<'a> World<'a> {
     }
 
     fn on_fetched(&mut self, number: u32, transfer: u32) {
-        let Ended { target, source, object, is_here, moved_bytes } =
+        let Ended { target, source, object, is_here, is_between, moved_bytes } =
             self.transfers.end(number, transfer, &mut self.nodes);
         let result = if is_here {
             let size_bytes = self.size_of(object);
             if let Some(moved_bytes) = moved_bytes {
-                self.record.recorder.moved(source, moved_bytes);
+                self.record.recorder.moved(source, moved_bytes, is_between);
             }
             let version = (source == Source::Home).then(|| self.work.version_of(size_bytes));
             Ok(Fetched { digest: digest_of(object), size_bytes, version })

@@ -383,6 +383,10 @@ impl Node {
                 let tasks = attempts.into_iter().map(|(task, ..)| task).collect();
                 self.tell(NodeMessage::PartsRemoved { tasks });
             }
+            Order::ProbePeers(peers) => {
+                let round_trips = peers.into_iter().map(|peer| (peer, 100_000)).collect();
+                self.tell(NodeMessage::PeersProbed { round_trips });
+            }
             Order::FindPlaces(objects) => {
                 let asked = objects.into_iter().map(|(object, _)| object).collect();
                 self.tell(NodeMessage::PlacesFound { asked, placed: vec![] });

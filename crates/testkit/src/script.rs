@@ -185,6 +185,7 @@ impl Cluster {
                 Action::ReadHome { executor, object, .. } => {
                     format!("read {} on {executor}", self.core.work().location(*object))
                 }
+                Action::ProbePeers { executor, peers } => format!("probe {peers:?} from {executor}"),
                 // Checked above.
                 Action::ShareHome { share: HomeShare::UNLIMITED, .. } => continue,
                 Action::ShareHome { executor, share } => {
@@ -586,6 +587,7 @@ impl NodeScript {
                 NodeMessage::PartsRemoved { tasks } => format!("tell no parts of {tasks:?}"),
                 NodeMessage::PlacesFound { asked, .. } => format!("tell places of {} files", asked.len()),
                 NodeMessage::HomeNotRead { object, .. } => format!("tell not read {}", name(object)),
+                NodeMessage::PeersProbed { round_trips } => format!("tell {} round trips", round_trips.len()),
             },
         }
     }

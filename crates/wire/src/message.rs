@@ -191,6 +191,10 @@ pub enum ToExecutor {
         location: String,
         run: RunId,
     },
+    /// Measure how long a round trip to each of these executors takes. Answered with [`NodeMessage::PeersProbed`].
+    ProbePeers {
+        peers: Vec<ExecutorId>,
+    },
 }
 
 /// A message from one dispatcher of a group to another.

@@ -4,6 +4,7 @@ use crate::{Exit, Fault};
 use clap::ValueEnum;
 use eyas_core::TaskId;
 use eyas_core::dispatcher::{CollectiveMode, KeepRuns};
+use eyas_core::network::NetworkUse;
 use eyas_tasklist::{parse_bytes, parse_duration, parse_rate};
 use eyas_text::shown;
 use eyas_wire::message::TaskName;
@@ -250,6 +251,12 @@ pub fn kept_runs(text: &str) -> Result<KeepRuns, String> {
 pub fn collectives(text: &str) -> Result<CollectiveMode, String> {
     CollectiveMode::by_name(text)
         .ok_or_else(|| format!("there is no such mode; choose one of {}", CollectiveMode::NAMES.join(", ")))
+}
+
+pub fn network(text: &str) -> Result<NetworkUse, String> {
+    let names = NetworkUse::ALL.map(NetworkUse::name);
+    let found = NetworkUse::ALL.into_iter().find(|known| known.name() == text);
+    found.ok_or_else(|| format!("there is no such way; choose one of {}", names.join(", ")))
 }
 
 /// `#12` is a task's number, any other text is the user's own id.

@@ -67,7 +67,9 @@ impl Workload {
             NodeMessage::AttemptEnded { report } => self.find_nonsense_in_report(report),
             NodeMessage::OutputsHome { task, .. } => self.why_not_submitted(*task),
             NodeMessage::CacheResized { cache_bytes } => why_no_cache(*cache_bytes),
-            NodeMessage::InputMoved(_) | NodeMessage::PartsRemoved { .. } => None,
+            NodeMessage::InputMoved(_)
+            | NodeMessage::PartsRemoved { .. }
+            | NodeMessage::PeersProbed { .. } => None,
             NodeMessage::PlacesFound { asked, placed } => self.find_nonsense_in_places(asked, placed),
             NodeMessage::HomeNotRead { object, .. } => self.why_unnamed(*object),
         }

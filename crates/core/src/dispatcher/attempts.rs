@@ -277,6 +277,7 @@ impl Dispatcher {
         self.moves.learn_links(executor, &report.inputs);
         self.moves.learn_network(
             &self.config,
+            &self.work.catalog,
             &mut self.schedule.ready,
             &mut self.network,
             executor,

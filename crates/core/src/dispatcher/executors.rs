@@ -512,6 +512,7 @@ impl Dispatcher {
             self.work.catalog.executor_joined(executor);
             if self.config.measures_network() {
                 self.network.executor_joined(executor, &offer.name);
+                self.probe_network(now, Some(executor), out);
             }
             self.schedule.insert_executor(now, executor, offer.clone(), BTreeMap::new());
             // This dispatcher has restarted: the executor still has the attempts that the process before gave
@@ -738,6 +739,7 @@ impl Dispatcher {
         if self.moves.collectives.n_live() > 0 {
             self.moves.pending.push(CollectiveEvent::Ticked);
         }
+        self.await_no_probes(now);
         let lease_ns = self.config.lease_ns;
         let is_gone = |id: &ExecutorId| {
             let silent_since = self.schedule.executors.by_id.get(id).and_then(|e| e.silent_since);

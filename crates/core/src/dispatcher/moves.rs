@@ -24,6 +24,7 @@
 
 use super::*;
 use crate::array::GatherHint;
+use crate::catalog::Catalog;
 use crate::collective::cost::{GatherCase, MulticastCase, ScatterCase, Streams};
 use crate::collective::plan::{self, Item, Plan};
 use crate::collective::{
@@ -104,7 +105,12 @@ pub(super) struct Moves {
     /// What collectives have asked executors to fetch since the last run ended.
     sent_ahead: FxHashSet<(ExecutorId, ObjectId)>,
     scratch: Vec<CollectiveAction>,
+    /// Executors that have joined and measure round trips, and since when.
+    awaited: Vec<(ExecutorId, Timestamp)>,
 }
+
+/// So long an executor that has joined is given nothing to fetch, if it does not say before how far it is from others.
+const PROBE_NS_MAX: u64 = 1_000_000_000;
 
 impl Moves {
     /// Notes that a file of another dispatcher has come into being; `gatherers` are the tasks that waited for
@@ -138,12 +144,13 @@ impl Moves {
     pub(super) fn learn_network(
         &self,
         config: &DispatcherConfig,
+        catalog: &Catalog,
         ready: &mut Ready,
         network: &mut Network,
         executor: ExecutorId,
         inputs: &[InputReport],
     ) {
-        if !config.measures_network() {
+        if !config.placement_config.affinity.network.learns() {
             return;
         }
         let asked_for = inputs.iter().filter(|i| !self.sent_ahead.contains(&(executor, i.object)));
@@ -152,7 +159,7 @@ impl Moves {
             news = news.max(network.observe(executor, source, bytes, wait_ns));
         }
         if news != News::Nothing {
-            ready.queue.sites_found(network.sites().cloned());
+            ready.queue.sites_found(catalog, network.sites().cloned());
         }
     }
 
@@ -327,7 +334,7 @@ impl Moves {
 impl DispatcherConfig {
     /// Whether sites are looked for. Where nothing uses them, no time is spent on them.
     pub(super) fn measures_network(&self) -> bool {
-        self.placement_config.affinity.network == NetworkUse::Measured
+        self.placement_config.affinity.network != NetworkUse::Off
     }
 }
 
@@ -335,6 +342,53 @@ impl Dispatcher {
     /// What is known of the network between executors.
     pub fn network(&self) -> &Network {
         &self.network
+    }
+
+    /// Has executors measure the round trips that are wanted. One that has just joined is given nothing to fetch until it has
+    /// answered, or until the time of an answer is over.
+    pub(super) fn probe_network(
+        &mut self,
+        now: Timestamp,
+        joined: Option<ExecutorId>,
+        out: &mut Vec<Action>,
+    ) {
+        if !self.config.placement_config.affinity.network.probes() {
+            return;
+        }
+        for (executor, peers) in self.network.to_probe() {
+            if joined == Some(executor) {
+                self.schedule.ready.queue.set_awaited(executor, true);
+                self.moves.awaited.push((executor, now));
+            }
+            out.push(Action::ProbePeers { executor, peers });
+        }
+    }
+
+    /// The executors that were asked for round trips have had the time to answer.
+    pub(super) fn await_no_probes(&mut self, now: Timestamp) {
+        let is_over = |(_, since): &mut (ExecutorId, Timestamp)| now.since_ns(*since) > PROBE_NS_MAX;
+        for (executor, _) in self.moves.awaited.extract_if(.., is_over) {
+            self.schedule.ready.queue.set_awaited(executor, false);
+        }
+    }
+
+    pub(super) fn on_peers_probed(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        round_trips: &[(ExecutorId, u64)],
+        out: &mut Vec<Action>,
+    ) {
+        for (peer, round_trip_ns) in round_trips {
+            self.network.observe_round_trip(executor, *peer, *round_trip_ns);
+        }
+        if self.network.settle() != News::Nothing {
+            let sites = self.network.sites().cloned();
+            self.schedule.ready.queue.sites_found(&self.work.catalog, sites);
+            self.probe_network(now, None, out);
+        }
+        self.moves.awaited.retain(|(other, _)| *other != executor);
+        self.schedule.ready.queue.set_awaited(executor, false);
     }
 
     /// The patterns that a task takes part in, as users see them.

@@ -15,6 +15,10 @@
 //!      [`FAR_TRANSFERS_MIN`] transfers went between them, and none was near. Without this evidence they are one site:
 //!      a network counts as one site until it has shown that it is not.
 //!
+//!   4. Before anything moved, the round trips that executors measure between them say which of them are apart
+//!      ([`RTT_FAR_NS`]): one of each site is asked ([`Network::to_probe`]), so there are few probes. Transfers count more:
+//!      where one was near, the round trip is forgotten.
+//!
 //! So a cluster with one fast network has one site, and then [`Network::sites`] is `None` and nothing in placement
 //! differs from a placement that does not know of networks.
 //!
@@ -48,14 +52,48 @@ const PAIRS_PER_EXECUTOR: usize = 64;
 /// The best rate is that of the latest transfers of a pair: between so many and twice as many.
 const RECENT: u32 = 16;
 
+/// Executors with a longer round trip between them are taken to be in different sites until a transfer shows that they are near.
+pub const RTT_FAR_NS: u64 = 3_000_000;
+/// An executor is asked for at most so many round trips in its life.
+const PROBES_MAX: usize = 16;
+
 /// Whether sites are found and used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NetworkUse {
+    /// From round trips at first, then from transfers.
     Measured,
+    /// From transfers alone: nothing is sent to measure the network.
+    Passive,
+    /// From round trips alone, as Miceli10 does with ping: a holder in the same site is preferred, and nothing else differs.
+    Ping,
     /// All executors count as equally near.
     #[default]
     Off,
+}
+
+impl NetworkUse {
+    pub const ALL: [NetworkUse; 4] =
+        [NetworkUse::Measured, NetworkUse::Passive, NetworkUse::Ping, NetworkUse::Off];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            NetworkUse::Measured => "measured",
+            NetworkUse::Passive => "passive",
+            NetworkUse::Ping => "ping",
+            NetworkUse::Off => "off",
+        }
+    }
+
+    /// Whether executors measure round trips.
+    pub fn probes(self) -> bool {
+        matches!(self, NetworkUse::Measured | NetworkUse::Ping)
+    }
+
+    /// Whether transfers are learnt from.
+    pub fn learns(self) -> bool {
+        matches!(self, NetworkUse::Measured | NetworkUse::Passive)
+    }
 }
 
 /// What one end of a link has seen of the other end.
@@ -195,16 +233,25 @@ impl Sites {
 struct Node {
     host: String,
     home: Seen,
+    n_probes: usize,
+}
+
+type Pair = (ExecutorId, ExecutorId);
+
+/// The smaller one first.
+fn pair(a: ExecutorId, b: ExecutorId) -> Pair {
+    (a.min(b), a.max(b))
 }
 
 /// See the module.
 #[derive(Default)]
 pub struct Network {
     nodes: BTreeMap<ExecutorId, Node>,
-    /// By both executors, the smaller one first.
-    pairs: BTreeMap<(ExecutorId, ExecutorId), Seen>,
+    pairs: BTreeMap<Pair, Seen>,
     /// The pairs in the order in which they were first seen.
-    oldest: VecDeque<(ExecutorId, ExecutorId)>,
+    oldest: VecDeque<Pair>,
+    /// The shortest round trip of a pair, in nanoseconds; `None`: it is being measured.
+    round_trips: BTreeMap<Pair, Option<u64>>,
     /// Observations since sites were last found, and the number at which they are found anew.
     n_new: u64,
     sites: Option<Arc<Sites>>,
@@ -213,13 +260,52 @@ pub struct Network {
 impl Network {
     /// `host`: executors of the same host are near each other.
     pub fn executor_joined(&mut self, executor: ExecutorId, host: &str) {
-        self.nodes.insert(executor, Node { host: host.into(), home: Seen::default() });
+        self.nodes.insert(executor, Node { host: host.into(), home: Seen::default(), n_probes: 0 });
+    }
+
+    /// The executors to which each executor should measure the round trip now: one of each site of which nothing says whether
+    /// the executor is near it. Each is given out once.
+    pub fn to_probe(&mut self) -> Vec<(ExecutorId, Vec<ExecutorId>)> {
+        let first = self.nodes.keys().next().copied();
+        let ones: Vec<ExecutorId> = match &self.sites {
+            Some(sites) => sites.sites.iter().map(|site| site[0]).collect(),
+            None => first.into_iter().collect(),
+        };
+        let mut asked = vec![];
+        for (&executor, node) in &mut self.nodes {
+            let is_new = |one: &&ExecutorId| {
+                let pair = pair(executor, **one);
+                **one != executor && !self.pairs.contains_key(&pair) && !self.round_trips.contains_key(&pair)
+            };
+            let left = PROBES_MAX - node.n_probes;
+            let peers: Vec<ExecutorId> = ones.iter().filter(is_new).take(left).copied().collect();
+            if !peers.is_empty() {
+                node.n_probes += peers.len();
+                self.round_trips.extend(peers.iter().map(|peer| (pair(executor, *peer), None)));
+                asked.push((executor, peers));
+            }
+        }
+        asked
+    }
+
+    /// `executor` has had an answer from `peer` after `round_trip_ns`.
+    pub fn observe_round_trip(&mut self, executor: ExecutorId, peer: ExecutorId, round_trip_ns: u64) {
+        let is_here = |e: &ExecutorId| self.nodes.contains_key(e);
+        if is_here(&executor) && is_here(&peer) && executor != peer {
+            let known = self.round_trips.entry(pair(executor, peer)).or_default();
+            *known = Some(known.map_or(round_trip_ns, |ns| ns.min(round_trip_ns)));
+        }
+    }
+
+    fn is_long_way(&self, pair: &Pair) -> bool {
+        self.round_trips.get(pair).copied().flatten().is_some_and(|ns| ns > RTT_FAR_NS)
     }
 
     pub fn executor_left(&mut self, executor: ExecutorId) {
         if self.nodes.remove(&executor).is_some() {
             self.pairs.retain(|(a, b), _| *a != executor && *b != executor);
             self.oldest.retain(|(a, b)| *a != executor && *b != executor);
+            self.round_trips.retain(|(a, b), _| *a != executor && *b != executor);
         }
     }
 
@@ -240,7 +326,7 @@ impl Network {
         match from {
             None => node.home.add(bytes, seconds),
             Some(from) if self.nodes.contains_key(&from) => {
-                let pair = (to.min(from), to.max(from));
+                let pair = pair(to, from);
                 let n_max = PAIRS_PER_EXECUTOR * self.nodes.len();
                 let seen = self.pairs.entry(pair).or_default();
                 if seen.n == 0 {
@@ -298,9 +384,22 @@ impl Network {
         let ids: Vec<ExecutorId> = self.nodes.keys().copied().collect();
         let at = |e: ExecutorId| ids.binary_search(&e).expect("pairs are of executors that are there");
         let apart = || self.pairs.iter().filter(|(_, seen)| !seen.is_same_host);
-        let best = apart().map(|(_, seen)| seen.best()).fold(0.0, f64::max);
-        let is_near = |seen: &Seen| seen.best() * FAR_FACTOR >= best;
-        if apart().all(|(_, seen)| is_near(seen)) {
+        let best_of = |is_long: bool| {
+            let of = apart().filter(|(pair, _)| self.is_long_way(pair) == is_long);
+            of.map(|(_, seen)| seen.best()).fold(0.0, f64::max)
+        };
+        // A transfer over a long way is only known to be quick beside one over a short way.
+        let (best, best_long) = (best_of(false), best_of(true));
+        let is_near = |pair: &Pair, seen: &Seen| {
+            seen.best() * FAR_FACTOR >= best.max(best_long) && (best > 0.0 || !self.is_long_way(pair))
+        };
+        let is_apart = |pair: &Pair| {
+            let same_host = self.nodes[&pair.0].host == self.nodes[&pair.1].host;
+            !same_host
+                && self.is_long_way(pair)
+                && self.pairs.get(pair).is_none_or(|seen| !is_near(pair, seen))
+        };
+        if apart().all(|(pair, seen)| is_near(pair, seen)) && !self.round_trips.keys().any(is_apart) {
             return None;
         }
         let mut groups = Groups::new(ids.len());
@@ -309,7 +408,7 @@ impl Network {
             let first = *by_host.entry(&node.host).or_insert(i);
             groups.join(first, i);
         }
-        for ((a, b), _) in apart().filter(|(_, seen)| is_near(seen)) {
+        for ((a, b), _) in apart().filter(|(pair, seen)| is_near(pair, seen)) {
             groups.join(at(*a), at(*b));
         }
         // Between groups nothing is near, so what was seen there is evidence that they are apart.
@@ -318,6 +417,12 @@ impl Network {
             let (a, b) = (groups.find(at(*a)), groups.find(at(*b)));
             if a != b {
                 *n_far.entry((a.min(b), a.max(b))).or_default() += seen.n;
+            }
+        }
+        for (a, b) in self.round_trips.keys().filter(|pair| is_apart(pair)) {
+            let (a, b) = (groups.find(at(*a)), groups.find(at(*b)));
+            if a != b {
+                *n_far.entry((a.min(b), a.max(b))).or_default() += FAR_TRANSFERS_MIN;
             }
         }
         let site_at = sites_of(&mut groups, ids.len(), &n_far);

@@ -203,3 +203,67 @@ fn remembered_pairs_are_bounded() {
     assert!(network.pairs.len() <= PAIRS_PER_EXECUTOR * 300);
     assert_eq!(network.pairs.len(), network.oldest.len());
 }
+
+fn round_trip(network: &mut Network, a: u32, b: u32, ms: f64) {
+    network.observe_round_trip(ExecutorId(a), ExecutorId(b), (ms * 1e6) as u64);
+}
+
+#[test]
+fn round_trips_find_sites_before_anything_moved_with_few_probes() {
+    let mut network = Network::default();
+    let mut n_probes = 0;
+    for e in 0..24 {
+        network.executor_joined(ExecutorId(e), &format!("host{e}"));
+        loop {
+            let asked = network.to_probe();
+            if asked.is_empty() {
+                break;
+            }
+            for (executor, peers) in asked {
+                n_probes += peers.len();
+                for peer in peers {
+                    let ms = if executor.0 % 3 == peer.0 % 3 { 0.4 } else { 20.0 };
+                    round_trip(&mut network, executor.0, peer.0, ms);
+                }
+            }
+            network.settle();
+        }
+    }
+    let sites = network.sites().expect("three were made");
+    assert_eq!(sites.sites.len(), 3);
+    for (site, executors) in sites.sites.iter().enumerate() {
+        assert!(executors.iter().all(|e| e.0 as usize % 3 == site), "{executors:?}");
+    }
+    assert!(n_probes <= 3 * 24, "{n_probes}");
+}
+
+#[test]
+fn a_quick_transfer_outweighs_a_long_round_trip() {
+    let mut network = network(3);
+    round_trip(&mut network, 0, 1, 20.0);
+    round_trip(&mut network, 0, 2, 20.0);
+    network.settle();
+    assert_eq!(network.sites().map(|sites| sites.sites.len()), Some(2));
+    // The first transfer of all is the best one, which says nothing about a long way.
+    observe(&mut network, 0, 1, 6.0);
+    network.settle();
+    assert!(network.sites().is_some());
+    observe(&mut network, 1, 2, 100.0);
+    network.settle();
+    assert!(network.sites().is_some());
+    observe(&mut network, 0, 1, 90.0);
+    network.settle();
+    assert!(network.sites().is_none(), "{:?}", network.sites());
+}
+
+#[test]
+fn probes_of_one_executor_are_bounded_and_end_with_it() {
+    let mut network = network(2);
+    assert_eq!(network.to_probe(), vec![(ExecutorId(1), vec![ExecutorId(0)])]);
+    assert_eq!(network.to_probe(), vec![]);
+    network.executor_left(ExecutorId(1));
+    network.executor_joined(ExecutorId(1), "host1");
+    assert_eq!(network.to_probe().len(), 1);
+    round_trip(&mut network, 1, 7, 20.0);
+    assert!(network.sites().is_none(), "strangers say nothing");
+}

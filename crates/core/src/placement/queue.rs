@@ -162,9 +162,12 @@ pub trait Queue: Send + Sync + fmt::Debug {
     /// The progress of a watched input on its way to `executor`.
     fn moved(&mut self, _catalog: &Catalog, _now: Timestamp, _executor: ExecutorId, _moved: &InputMoved) {}
 
+    /// The executor measures how far it is from others, or has done so. Nothing should be moved to it meanwhile.
+    fn set_awaited(&mut self, _executor: ExecutorId, _is_awaited: bool) {}
+
     /// The sites that executors are in have changed, or what was seen of their links. `None`: the network is one site, as far as is
     /// known.
-    fn sites_found(&mut self, _sites: Option<Arc<Sites>>) {}
+    fn sites_found(&mut self, _catalog: &Catalog, _sites: Option<Arc<Sites>>) {}
 
     /// The only input of a task that is here and lists one input, if it is known without looking up its name.
     fn sole_input(&self, _key: QueueKey) -> Option<ObjectId> {

@@ -80,6 +80,7 @@ impl Cluster {
                 keep_runs: None,
                 cluster_resources: vec![],
                 collectives: eyas_core::dispatcher::CollectiveMode::Auto,
+                network: eyas_core::network::NetworkUse::Off,
                 placement: shape.placement.clone(),
                 window: 3200,
                 utilisation_threshold: 0.8,

@@ -378,6 +378,10 @@ impl Node {
                 let tasks = attempts.into_iter().map(|(task, ..)| task).collect();
                 self.link.tell(&self.book, NodeMessage::PartsRemoved { tasks });
             }
+            Order::ProbePeers(peers) => {
+                let round_trips = peers.into_iter().map(|peer| (peer, 100_000)).collect();
+                self.link.tell(&self.book, NodeMessage::PeersProbed { round_trips });
+            }
             Order::FindPlaces(objects) => {
                 let asked = objects.into_iter().map(|(object, _)| object).collect();
                 self.link.tell(&self.book, NodeMessage::PlacesFound { asked, placed: vec![] });

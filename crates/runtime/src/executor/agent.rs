@@ -264,6 +264,7 @@ impl Agent {
             }
             Input::PartsRemoved { tasks } => self.tell(NodeMessage::PartsRemoved { tasks }),
             Input::PlacesFound { asked, placed } => self.tell(NodeMessage::PlacesFound { asked, placed }),
+            Input::PeersProbed { round_trips } => self.tell(NodeMessage::PeersProbed { round_trips }),
             Input::FoundCorrupt(digest) => {
                 self.objects.drop_all_damaged(Digest(digest.into()), &mut self.node)
             }
@@ -314,6 +315,7 @@ impl Agent {
                 self.home.set_share(share);
             }
             Order::MeetPeers(peers) => self.peers.meet(peers),
+            Order::ProbePeers(peers) => self.peers.probe(peers),
             Order::RemoveParts(attempts) => self.home.remove_parts(attempts, self.connection.incarnation()),
             Order::FindPlaces(objects) => self.home.find_places(objects),
             Order::Look { ask, task, attempt } => {

@@ -220,8 +220,17 @@ impl<O: Outside> Session<O> {
     /// Before `executor` is sent to others for bytes, it is told where they serve their caches. It hears of no others:
     /// that would be a message from each to each.
     pub(super) fn tell_sources(&mut self, executor: ExecutorId, inputs: &[AssignedInput]) {
+        self.tell_where(executor, inputs.iter().flat_map(|i| &i.sources));
+    }
+
+    /// Tells an executor where these others serve their caches, unless it knows.
+    pub(super) fn tell_where<'a>(
+        &mut self,
+        executor: ExecutorId,
+        others: impl IntoIterator<Item = &'a ExecutorId>,
+    ) {
         let mut peers = vec![];
-        for source in inputs.iter().flat_map(|i| &i.sources) {
+        for source in others {
             let Some(served_at) = self.find_served(*source).cloned() else { continue };
             let Some(e) = self.executors.by_id.get_mut(&executor) else { return };
             if e.told.get(source) != Some(&served_at) {

@@ -433,6 +433,10 @@ impl<O: Outside> Session<O> {
                 let location = self.core.work().location(object).text().to_owned();
                 self.tell(executor, ToExecutor::ReadHome { object, location, run });
             }
+            Action::ProbePeers { executor, peers } => {
+                self.tell_where(executor, &peers);
+                self.tell(executor, ToExecutor::ProbePeers { peers });
+            }
             // They are for the event log.
             Action::FoundPattern { .. } | Action::EndCollective { .. } => {}
             Action::RemoveParts { executor, attempts } => {

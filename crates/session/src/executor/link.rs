@@ -287,6 +287,7 @@ fn translate(book: &Book, message: &mut NodeMessage) -> bool {
         }
         NodeMessage::OutputsHome { .. }
         | NodeMessage::CacheResized { .. }
+        | NodeMessage::PeersProbed { .. }
         | NodeMessage::PartsRemoved { .. } => true,
     }
 }

@@ -31,6 +31,8 @@ pub enum Order {
     RemoveParts(Vec<(TaskId, AttemptNo, Vec<String>)>),
     /// Answer with [`NodeMessage::PlacesFound`].
     FindPlaces(Vec<(ObjectId, String)>),
+    /// Answer with [`NodeMessage::PeersProbed`].
+    ProbePeers(Vec<ExecutorId>),
     /// Answer with what the program of this attempt has printed so far.
     Look { ask: u64, task: TaskId, attempt: AttemptNo },
     /// Renew the lease: the dispatcher has answered a status. While nothing is to do here, the next one is due within `idle_ns`.
@@ -109,6 +111,7 @@ impl DispatcherLink {
             ToExecutor::ReadHome { object, location, run } => {
                 NodeEvent::ReadRequested { object: adopt_name(book, object, &location), run }
             }
+            ToExecutor::ProbePeers { peers } => return Order::ProbePeers(peers),
             ToExecutor::Look { ask, task, attempt } => return Order::Look { ask, task, attempt },
             ToExecutor::Beat { idle_ns } => return Order::RenewLease { idle_ns },
             ToExecutor::Shutdown { reason } => return Order::End { reason },

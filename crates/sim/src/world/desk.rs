@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 pub(super) struct Desk {
     dispatch_ns: u64,
     message_ns: u64,
+    between_latency_ns: u64,
     core: Dispatcher,
     inbox: VecDeque<Event>,
     free_at: u64,
@@ -34,6 +35,7 @@ impl Desk {
         Ok(Desk {
             dispatch_ns: machine.dispatch_ns,
             message_ns: machine.message_ns,
+            between_latency_ns: machine.sites.map_or(0, |sites| sites.between_latency_ns),
             core: Dispatcher::new(config)?,
             inbox: VecDeque::new(),
             free_at: 0,
@@ -115,10 +117,25 @@ impl Desk {
         self.free_at = time.now.0 + n_assigned * self.dispatch_ns;
         for action in actions.drain(..) {
             record.log_action(time.now, &action);
+            if let Action::ProbePeers { executor, peers } = &action {
+                self.probe(*executor, peers, time, nodes);
+            }
             self.carry_out(action, time.now, work, record);
         }
         self.actions = actions;
         self.outbox.send(self.free_at + self.message_ns, time);
+    }
+
+    /// An executor measures round trips, and reports them.
+    fn probe(&self, executor: ExecutorId, peers: &[ExecutorId], time: &mut Time, nodes: &Nodes) {
+        let site = |e: &ExecutorId| nodes.find(e.0).map(|node| node.place.site);
+        let round_trip = |peer: &ExecutorId| {
+            let way_ns = if site(peer)? == site(&executor)? { 0 } else { self.between_latency_ns };
+            Some((*peer, 2 * (self.message_ns + way_ns)))
+        };
+        let round_trips: Vec<(ExecutorId, u64)> = peers.iter().filter_map(round_trip).collect();
+        let took_ns = round_trips.iter().map(|(_, ns)| *ns).max().unwrap_or(0);
+        time.after(took_ns + 2 * self.message_ns, Ev::Probed { node: executor.0, round_trips });
     }
 
     fn carry_out(&mut self, action: Action, now: Timestamp, work: &Work, record: &mut Record) {
@@ -144,6 +161,8 @@ impl Desk {
             Action::ReadHome { executor, object, run } => {
                 self.outbox.put(executor, NodeEvent::ReadRequested { object, run })
             }
+            // It was carried out before.
+            Action::ProbePeers { .. } => {}
             // Simulated home storage does not know where its files lie.
             Action::FindPlaces { .. } => {}
             Action::EndTask { task, outcome, by } => {

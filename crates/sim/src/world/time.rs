@@ -5,7 +5,7 @@ use super::hardware::LandedOutput;
 use crate::agenda::Agenda;
 use crate::fluid::FlowId;
 use eyas_core::event::{NodeEvent, NodeMessage};
-use eyas_core::{ObjectId, Timestamp};
+use eyas_core::{ExecutorId, ObjectId, Timestamp};
 
 pub(super) enum Ev {
     Submit,
@@ -58,6 +58,11 @@ pub(super) enum Ev {
     SentOn {
         node: u32,
         transfer: u32,
+    },
+    /// An executor has measured round trips, and the dispatcher hears of them.
+    Probed {
+        node: u32,
+        round_trips: Vec<(ExecutorId, u64)>,
     },
     Computed {
         node: u32,

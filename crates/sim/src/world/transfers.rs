@@ -60,6 +60,8 @@ pub(super) struct Ended {
     pub object: ObjectId,
     /// The object has come. `false`: the source did not have it any more.
     pub is_here: bool,
+    /// It crossed the link between two sites.
+    pub is_between: bool,
     /// The bytes that came from elsewhere; `None`: the node made the object of what it had.
     pub moved_bytes: Option<u64>,
 }
@@ -211,7 +213,7 @@ impl Transfers {
     pub fn end(&mut self, number: u32, transfer: u32, nodes: &mut Nodes) -> Ended {
         let ended = self.transfers[transfer as usize].take().expect("each transfer ends once");
         self.free.push(transfer);
-        let Transfer { target, source, object, flow, made, size_bytes, .. } = ended;
+        let Transfer { target, source, object, flow, made, size_bytes, is_between, .. } = ended;
         let moved_bytes =
             if made.is_some_and(|making| making.is_packed_here) { None } else { Some(size_bytes) };
         if flow.is_some()
@@ -219,7 +221,7 @@ impl Transfers {
         {
             node.end_receiving(object);
         }
-        Ended { target, source, object, is_here: flow.is_some(), moved_bytes }
+        Ended { target, source, object, is_here: flow.is_some(), is_between, moved_bytes }
     }
 
     /// A node is gone: transfers from it to other nodes break off.

@@ -20,6 +20,8 @@ const RUN_NS_ASSUMED: u64 = 100_000_000;
 /// it enough tasks.
 const COMING_MAX: usize = 16;
 const TASK_PARTS: u64 = 1024;
+/// At most this many objects that would have to cross a slow link are passed over in the search for one that need not.
+const PASSED_MAX: usize = 1024;
 /// The readers of at most this many objects are watched for a change of their number.
 const WATCHED_OBJECTS_MAX: usize = 4096;
 /// How many of the oldest tasks are looked at.
@@ -34,7 +36,17 @@ pub(super) struct Worth {
     /// Tasks that lack only this object.
     pub n_tasks: u32,
     /// The oldest of these tasks, and its bundle.
-    oldest: Option<(TaskId, u32)>,
+    pub oldest: Option<(TaskId, u32)>,
+}
+
+impl Worth {
+    /// Counts a bundle whose oldest task is `task`.
+    pub fn add(&mut self, bundle: u32, n_tasks: u32, task: TaskId) {
+        self.n_tasks += n_tasks;
+        if self.oldest.is_none_or(|(oldest, _)| task < oldest) {
+            self.oldest = Some((task, bundle));
+        }
+    }
 }
 
 impl Affinity {
@@ -165,7 +177,7 @@ impl Affinity {
         is_left
     }
 
-    fn run_ns_expected(&self) -> f64 {
+    pub(super) fn run_ns_expected(&self) -> f64 {
         self.run_ns.unwrap_or(RUN_NS_ASSUMED) as f64
     }
 
@@ -280,6 +292,7 @@ impl Affinity {
                 && memory_bytes <= seated.room.memory_free_bytes
                 && seated.room.lacks & needs == 0
                 && seated.room.left.is_enough_for(class.lasts)
+                && !self.are_apart(asked, seat)
         };
         let richer = bytes.iter().filter(|(seat, held)| **held > here && fits(**seat));
         let Some((&best, _)) = richer.max_by_key(|(seat, held)| (**held, Reverse(**seat))) else {
@@ -311,7 +324,7 @@ impl Affinity {
     }
 
     fn choose_move(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat) -> Option<Choice> {
-        if self.is_served(catalog, seat) {
+        if self.is_served(catalog, seat) || self.near.is_awaited(self.executor_at(seat).id) {
             return None;
         }
         self.settle_wants(catalog, seat);
@@ -332,6 +345,14 @@ impl Affinity {
             }
             if oldest_first && let Some(choice) = self.oldest(catalog, now, seat, c) {
                 return Some(choice);
+            }
+            if let Some(choice) = self.choose_in_site(catalog, now, seat, c) {
+                let planned = self.plan_for(catalog, now, seat, choice.bundle);
+                debug_assert!(planned, "a bundle is only chosen when all its inputs have a route");
+                return Some(choice);
+            }
+            if self.slow_site(seat).is_some_and(|site| self.need_not_cross(site, c)) {
+                continue;
             }
             let near = self.best_near(catalog, now, seat, c);
             let cold = self.best_cold(catalog, now, seat, c);
@@ -400,11 +421,7 @@ impl Affinity {
             }
             let mut others = self.tasks.inputs(id).iter().filter(|e| e.object != object);
             if others.all(|e| seated.has(catalog, seat, e.object)) {
-                worth.n_tasks += bundle.n_tasks;
-                let (task, _) = self.tasks.head(id);
-                if worth.oldest.is_none_or(|(oldest, _)| task < oldest) {
-                    worth.oldest = Some((task, id));
-                }
+                worth.add(id, bundle.n_tasks, self.tasks.head(id).0);
             }
         }
         worth
@@ -449,7 +466,7 @@ impl Affinity {
         }
         let (_, entered_ms) = self.tasks.head(bundle);
         let waited_ms = transfers::wrapping_ms(now).wrapping_sub(entered_ms);
-        let after_ns = self.steal_after_ns(catalog, object);
+        let after_ns = self.steal_after_ns(catalog, seat, object);
         let rest_ns = after_ns - f64::from(waited_ms) * 1e6;
         if rest_ns >= 0.0 && self.is_whole_anywhere(catalog, bundle) {
             self.note_due(now, rest_ns);
@@ -481,7 +498,8 @@ impl Affinity {
         if self.is_past_copies(catalog, seat, object) || self.is_left_to_others(catalog, object) {
             return false;
         }
-        let copy_ns = self.copy_use_ns(catalog, object);
+        let by_site_ns = self.copy_by_site_ns(catalog, seat, object);
+        let copy_ns = by_site_ns.unwrap_or_else(|| self.copy_use_ns(catalog, object));
         let n_tasks = self.tasks.n_tasks_reading(object);
         let awaits_ns = match self.run_ns {
             Some(run_ns) => {
@@ -494,7 +512,7 @@ impl Affinity {
             }
             // It is unknown how long programs run. The holders get time to run one, but only a part of the
             // time of a copy.
-            None => self.steal_after_ns(catalog, object) / FIRST_RUN_PART,
+            None => self.steal_after_ns(catalog, seat, object) / FIRST_RUN_PART,
         };
         // Holders may have no room, or be slower than others. They are given time as long as they take one
         // task after the other.
@@ -520,7 +538,7 @@ impl Affinity {
 
     /// Lazy greedy: the known number of an entry is an upper bound, so the first entry that keeps its place
     /// when its readers are counted is the best.
-    fn best_near(
+    pub(super) fn best_near(
         &mut self,
         catalog: &Catalog,
         now: Timestamp,
@@ -529,12 +547,22 @@ impl Affinity {
     ) -> Option<(u16, Choice)> {
         let mut at = self.executor_at(seat).near.get(class as usize)?.as_ref()?.first(Heat::Cold);
         let mut best: Option<(u16, Choice)> = None;
-        for _ in 0..self.config.tries {
+        let slow_site = self.slow_site(seat);
+        let (mut n_tried, mut n_passed) = (0, 0);
+        while n_tried < self.config.tries {
             let Some(entry) = at else { break };
             if best.as_ref().is_some_and(|(bucket, _)| *bucket >= entry.bucket) {
                 break;
             }
             let object = entry.object;
+            // Behind slow links, `site` says what crosses them.
+            if slow_site.is_some_and(|site| !self.is_in_site(site, object)) && n_passed < PASSED_MAX {
+                n_passed += 1;
+                let near = self.executor_at(seat).near[class as usize].as_ref().expect("it has an entry");
+                at = near.after(&entry);
+                continue;
+            }
+            n_tried += 1;
             let near = self.executor_at(seat).near[class as usize].as_ref().expect("it has an entry");
             at = near.after(&entry);
             let is_here = self.executor_at(seat).has(catalog, seat, object);
@@ -746,7 +774,13 @@ impl Affinity {
 
     /// `bundle` for `seat`, if every input that it lacks has a source, and is cold or has been waited for
     /// long enough.
-    fn take_waiting(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, bundle: u32) -> Option<Choice> {
+    pub(super) fn take_waiting(
+        &mut self,
+        catalog: &Catalog,
+        now: Timestamp,
+        seat: Seat,
+        bundle: u32,
+    ) -> Option<Choice> {
         let seated = self.executor_at(seat);
         let (_, entered_ms) = self.tasks.head(bundle);
         let (mut lacks, mut held) = (false, None);
@@ -825,6 +859,7 @@ impl Affinity {
     #[cfg(any(test, feature = "reference"))]
     pub(super) fn check(&self, catalog: &Catalog) {
         self.tasks.sanity_check(|object| self.heat(catalog, object));
+        self.check_stocks(catalog);
         let here = || self.seated.iter().enumerate().filter_map(|(s, m)| Some((Seat(s as u32), m.as_ref()?)));
         assert_eq!(here().count(), self.seat_of.len());
         assert_eq!(self.n_slots_total, here().map(|(_, m)| u64::from(m.room.slots_total)).sum::<u64>());

@@ -57,6 +57,7 @@
 //! | `choose` | the rules |
 //! | `kin` | tasks whose inputs leave home once |
 //! | `near` | which source is near, where the network has several sites |
+//! | `site` | what a site has, and what should cross a slow link into it |
 //!
 //! The indexes of executors (`full`, `near`) are hints: they are checked when used. They are also bounded
 //! where an object is read by a great many bundles ([`Config::readers_max`]) or held by a great many
@@ -99,6 +100,7 @@ mod home;
 mod kin;
 mod near;
 mod rank;
+mod site;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -654,12 +656,16 @@ impl Queue for Affinity {
             self.walk_readers(catalog, seat, object, start, Walk::Appeared);
         }
         self.near.joined(executor, seat);
+        for object in catalog.objects_on(executor) {
+            self.site_gains(catalog, seat, object);
+        }
         self.not_asked.insert(seat);
         self.ask_all_again();
     }
 
     fn executor_left(&mut self, catalog: &Catalog, executor: ExecutorId, objects: &[ObjectId]) {
         self.set_room(executor, Room::NONE);
+        self.near.forget_awaited(executor);
         let Some(seat) = self.seat_of.remove(&executor) else { return };
         self.is_seated.remove(seat);
         self.has_hits.remove(seat);
@@ -690,10 +696,13 @@ impl Queue for Affinity {
             self.spared.stopped(object, seat);
             self.near.stopped(object, seat);
             self.stop_using(catalog, object, &coming);
+            self.site_may_lose(catalog, seat, object);
         }
         for &object in objects {
             self.reheat(catalog, object);
+            self.site_may_lose(catalog, seat, object);
         }
+        self.near.left(seat);
         self.ask_all_again();
     }
 
@@ -706,6 +715,7 @@ impl Queue for Affinity {
         move_between(&mut self.by_ahead, seat, old.ahead, room.ahead);
         self.set_spare(seat);
         self.settle_open(seat);
+        self.near.change_slots(seat, old.slots_total, room.slots_total);
         if old != room {
             self.has_hits.insert(seat);
             self.to_ask.insert(seat);
@@ -735,6 +745,7 @@ impl Queue for Affinity {
         self.changed = true;
         let walk = if self.land(catalog, seat, object) { Walk::Landed } else { Walk::Appeared };
         self.reheat(catalog, object);
+        self.site_gains(catalog, seat, object);
         let start = spread(seat, object) % self.tasks.readers(object).len().max(1);
         self.walk_readers(catalog, seat, object, start, walk);
         // There is one more source now.
@@ -747,6 +758,7 @@ impl Queue for Affinity {
         let Some(&seat) = self.seat_of.get(&executor) else { return };
         self.changed = true;
         self.reheat(catalog, object);
+        self.site_may_lose(catalog, seat, object);
         for i in 0..self.tasks.class_order.len() {
             let class = self.tasks.class_order[i];
             if self.tasks.classes[class as usize].multi.get(object).is_some() {
@@ -854,10 +866,14 @@ impl Queue for Affinity {
         }
     }
 
-    fn sites_found(&mut self, sites: Option<Arc<Sites>>) {
+    fn sites_found(&mut self, catalog: &Catalog, sites: Option<Arc<Sites>>) {
         if self.config.network != NetworkUse::Off {
-            self.settle_sites(sites);
+            self.settle_sites(catalog, sites);
         }
+    }
+
+    fn set_awaited(&mut self, executor: ExecutorId, is_awaited: bool) {
+        Affinity::set_awaited(self, executor, is_awaited);
     }
 
     fn sole_input(&self, key: QueueKey) -> Option<ObjectId> {

@@ -6,10 +6,12 @@
 //!   2. If the object is on its way into the site, from wherever, the executor waits for it: an object crosses the
 //!      links into a site once.
 //!   3. Otherwise the object comes from where the link into this site is fastest: home, or a holder in another site.
-//!      The best transfer that was seen on a link counts, as it depends least on other traffic. A link that was never
-//!      used is tried.
+//!      The best transfer that was seen on a link counts, as it depends least on other traffic. A link of which nothing is
+//!      known is used where no other one has room.
+//!   4. Over a slow link only a few objects come at the same time, and the others wait ([`super::site`]).
 //!
-//! Several objects on one link share it, so the link counts with the part of it that one more object would get.
+//! Several objects on one link share it, so the link counts with the part of it that one more object would get. Home that is
+//! quick for one site alone is next to that site, and what comes from home to other sites comes over that site's links.
 //!
 //! An executor that chooses which object to fetch for most tasks per byte counts an object that would have to cross a link
 //! into its site as larger than it is ([`Affinity::crossing_cost`]).
@@ -17,8 +19,16 @@
 //! As long as the network is one site ([`crate::network`]), nothing here has a say.
 
 use super::rank::Heat;
+use super::site::{CROSSINGS_MAX, Stock, TOGETHER_BYTES, TOGETHER_S};
 use super::*;
-use crate::network::Link;
+use crate::network::{Link, OBSERVED_BYTES_MIN};
+use std::collections::BTreeSet;
+
+/// The rate of a copy inside a site, until one has been seen.
+const INSIDE_ASSUMED_BYTES_PER_S: f64 = 100e6;
+
+/// A link is slow if a copy inside a site is more than so many times as fast.
+const SLOW_FACTOR: f64 = 3.0;
 
 /// Home gives a site more than a link inside the site only if it is this many times as fast: a read from home takes of
 /// what all sites share.
@@ -40,18 +50,40 @@ pub(super) enum Nearby {
 pub(super) struct Near {
     sites: Option<Arc<Sites>>,
     site_at: Vec<Option<u32>>,
-    /// The executors that each object is on its way to, with the link that it comes over. Kept while there are sites.
-    inbound: FxHashMap<ObjectId, Vec<(Seat, Way)>>,
-    /// Objects that are on their way over each link.
-    n_on: FxHashMap<Way, u32>,
+    /// The executors that each object is on its way to, with the link that it comes over and its size. Kept while there are
+    /// sites.
+    inbound: FxHashMap<ObjectId, Vec<(Seat, Way, u64)>>,
+    /// What is on its way over each link.
+    on: FxHashMap<Way, Load>,
+    /// Bytes per second of the best read from home into each site that is under way or has ended, as its progress showed it.
+    home_seen: Vec<f64>,
+    /// What each site has.
+    pub stocks: Vec<Stock>,
+    /// Executors that are measuring how far they are from others. Nothing is moved to them until that is known.
+    awaited: BTreeSet<ExecutorId>,
+}
+
+/// What is on its way over a link.
+#[derive(Clone, Copy, Default)]
+struct Load {
+    n: u32,
+    bytes: u64,
 }
 
 /// From where (`None`: home) into which site.
 type Way = (Option<u32>, u32);
 
 impl Near {
-    fn site(&self, seat: Seat) -> Option<u32> {
+    pub fn site(&self, seat: Seat) -> Option<u32> {
         self.site_at.get(seat.0 as usize).copied().flatten()
+    }
+
+    pub fn forget_awaited(&mut self, executor: ExecutorId) {
+        self.awaited.remove(&executor);
+    }
+
+    pub fn is_awaited(&self, executor: ExecutorId) -> bool {
+        !self.awaited.is_empty() && self.awaited.contains(&executor)
     }
 
     pub fn joined(&mut self, executor: ExecutorId, seat: Seat) {
@@ -62,35 +94,150 @@ impl Near {
         }
     }
 
+    /// The executor at `seat` is gone, and nothing is on its way to it any more.
+    pub fn left(&mut self, seat: Seat) {
+        if let Some(site) = self.site_at.get_mut(seat.0 as usize) {
+            *site = None;
+        }
+    }
+
+    /// The executor at `seat` has another number of slots than before.
+    pub fn change_slots(&mut self, seat: Seat, before: u32, now: u32) {
+        if let Some(site) = self.site(seat) {
+            let n = &mut self.stocks[site as usize].n_slots;
+            *n = (*n + now).saturating_sub(before);
+        }
+    }
+
     /// `from`: the executor that sends the object; `None`: it comes from home.
-    pub fn set_out(&mut self, object: ObjectId, seat: Seat, from: Option<Seat>) {
+    pub fn set_out(&mut self, object: ObjectId, bytes: u64, seat: Seat, from: Option<Seat>) {
         if let Some(here) = self.site(seat) {
             let way = (from.and_then(|from| self.site(from)), here);
-            self.inbound.entry(object).or_default().push((seat, way));
-            *self.n_on.entry(way).or_default() += 1;
+            self.inbound.entry(object).or_default().push((seat, way, bytes));
+            let load = self.on.entry(way).or_default();
+            load.n += 1;
+            load.bytes += bytes;
         }
     }
 
     /// The object is no longer on its way to `seat`.
     pub fn stopped(&mut self, object: ObjectId, seat: Seat) {
         let Some(inbound) = self.inbound.get_mut(&object) else { return };
-        let Some(at) = inbound.iter().position(|(other, _)| *other == seat) else { return };
-        let (_, way) = inbound.swap_remove(at);
-        *self.n_on.get_mut(&way).expect("it was counted") -= 1;
+        let Some(at) = inbound.iter().position(|(other, ..)| *other == seat) else { return };
+        let (_, way, bytes) = inbound.swap_remove(at);
+        let load = self.on.get_mut(&way).expect("it was counted");
+        load.n -= 1;
+        load.bytes -= bytes;
         if inbound.is_empty() {
             self.inbound.remove(&object);
         }
     }
 
+    /// Whether `object` is on its way to an executor of `site`.
+    pub fn is_inbound(&self, object: ObjectId, site: u32) -> bool {
+        self.inbound.get(&object).into_iter().flatten().any(|(_, (_, to), _)| *to == site)
+    }
+
+    /// Bytes per second of the best transfer that was seen on a link, without end if none was seen.
+    pub fn rate(&self, way: Way) -> f64 {
+        let own = self.own_rate(way);
+        match self.same_way(way) {
+            Some(same) if !own.is_finite() => self.own_rate(same),
+            Some(same) if self.own_rate(same).is_finite() => own.max(self.own_rate(same)),
+            _ => own,
+        }
+    }
+
+    fn own_rate(&self, (from, to): Way) -> f64 {
+        let Some(sites) = &self.sites else { return f64::INFINITY };
+        let Some(from) = from else {
+            let (ended, seen) = (best(sites.home(to)), self.home_seen[to as usize]);
+            return if ended.is_finite() {
+                ended.max(seen)
+            } else if seen > 0.0 {
+                seen
+            } else {
+                ended
+            };
+        };
+        best(sites.link(to, from))
+    }
+
+    /// The site that home is in or next to: the only one for which home is known to be quick.
+    fn home_site(&self) -> Option<u32> {
+        let is_quick = |site: &u32| {
+            let rate = self.own_rate((None, *site));
+            rate.is_finite() && rate * SLOW_FACTOR >= self.inside()
+        };
+        let mut quick = (0..self.stocks.len() as u32).filter(is_quick);
+        quick.next().filter(|_| quick.next().is_none())
+    }
+
+    /// What comes from home to another site than home's comes over the same link as what comes from executors at home's site.
+    fn same_way(&self, (from, to): Way) -> Option<Way> {
+        let home = self.home_site().filter(|home| *home != to)?;
+        match from {
+            None => Some((Some(home), to)),
+            Some(from) => (from == home).then_some((None, to)),
+        }
+    }
+
+    fn load(&self, way: Way) -> Load {
+        let own = |way: &Way| self.on.get(way).copied().unwrap_or_default();
+        let (one, same) = (own(&way), self.same_way(way).as_ref().map(own).unwrap_or_default());
+        Load { n: one.n + same.n, bytes: one.bytes + same.bytes }
+    }
+
+    /// Bytes per second of a copy between two executors of one site: the best that was seen in any site.
+    fn inside(&self) -> f64 {
+        let rates = (0..self.stocks.len() as u32).map(|site| self.own_rate((Some(site), site)));
+        rates.filter(|rate| rate.is_finite()).max_by(f64::total_cmp).unwrap_or(INSIDE_ASSUMED_BYTES_PER_S)
+    }
+
+    /// Whether one more object may set out over any link into `site` now.
+    pub fn has_room_into(&self, site: u32) -> bool {
+        let others = (0..self.stocks.len() as u32).filter(|other| *other != site).map(Some);
+        others.chain([None]).any(|from| self.has_room((from, site)))
+    }
+
+    /// Whether what comes over this link takes much longer than a copy inside the site. A link of which nothing is known yet
+    /// counts as slow: that is known a moment after its first use.
+    fn is_slow(&self, way: Way) -> bool {
+        let rate = self.rate(way);
+        !rate.is_finite() || rate * SLOW_FACTOR < self.inside()
+    }
+
+    /// Whether one more object may set out over this link now.
+    fn has_room(&self, way: Way) -> bool {
+        let Load { n, bytes } = self.load(way);
+        if n < CROSSINGS_MAX || !self.is_slow(way) {
+            return true;
+        }
+        let rate = self.rate(way);
+        let together = if rate.is_finite() { (rate * TOGETHER_S) as u64 } else { TOGETHER_BYTES };
+        bytes < together
+    }
+
     /// Bytes per second that one more object would get over a link, if all objects on it shared it evenly. Without end
     /// if the link was never used.
-    fn share(&self, from: Option<u32>, to: u32, link: &Link) -> f64 {
-        best(link) / f64::from(1 + self.n_on.get(&(from, to)).copied().unwrap_or(0))
+    fn share(&self, way: Way) -> f64 {
+        self.rate(way) / f64::from(1 + self.load(way).n)
     }
 }
 
 impl Affinity {
-    pub(super) fn settle_sites(&mut self, sites: Option<Arc<Sites>>) {
+    /// `executor` begins, or has ended, to measure how far it is from others.
+    pub(super) fn set_awaited(&mut self, executor: ExecutorId, is_awaited: bool) {
+        let is_new = match is_awaited {
+            true => self.near.awaited.insert(executor),
+            false => self.near.awaited.remove(&executor),
+        };
+        if is_new && !is_awaited {
+            self.ask_all_again();
+        }
+    }
+
+    pub(super) fn settle_sites(&mut self, catalog: &Catalog, sites: Option<Arc<Sites>>) {
         if let (Some(before), Some(now)) = (&self.near.sites, &sites)
             && before.sites == now.sites
         {
@@ -98,23 +245,50 @@ impl Affinity {
             self.near.sites = Some(Arc::clone(now));
             return;
         }
-        self.near = Near { sites, ..Near::default() };
+        let n_sites = sites.as_ref().map_or(0, |sites| sites.sites.len());
+        let stocks = (0..n_sites).map(|_| Stock::default()).collect();
+        let awaited = std::mem::take(&mut self.near.awaited);
+        self.near = Near { sites, stocks, home_seen: vec![0.0; n_sites], awaited, ..Near::default() };
         self.ask_all_again();
         if self.near.sites.is_none() {
             return;
         }
         let seated = || self.seated.iter().enumerate().filter_map(|(i, s)| Some((i, s.as_ref()?)));
         seated().for_each(|(i, seated)| self.near.joined(seated.id, Seat(i as u32)));
+        let mut coming: Vec<(Seat, ObjectId, Option<Seat>)> = vec![];
+        let mut here: Vec<(Seat, ExecutorId)> = vec![];
         for (i, seated) in seated() {
-            let mut coming: Vec<ObjectId> = seated.coming.keys().copied().collect();
-            coming.sort_unstable();
-            for object in coming {
-                let from = match seated.coming[&object].source {
+            let seat = Seat(i as u32);
+            here.push((seat, seated.id));
+            for (object, one) in &seated.coming {
+                let from = match one.source {
                     Source::Peer(from) => self.seat_of.get(&from).copied(),
                     Source::Home => None,
                 };
-                self.near.set_out(object, Seat(i as u32), from);
+                coming.push((seat, *object, from));
             }
+        }
+        coming.sort_unstable();
+        for (seat, object, from) in coming {
+            self.near.set_out(object, self.size_of(catalog, object), seat, from);
+            self.site_gains(catalog, seat, object);
+        }
+        for (seat, executor) in here {
+            self.near.change_slots(seat, 0, self.executor_at(seat).room.slots_total);
+            for object in catalog.objects_on(executor) {
+                self.site_gains(catalog, seat, object);
+            }
+        }
+    }
+
+    /// How far a read from home into the site of `seat` has come.
+    pub(super) fn see_home(&mut self, seat: Seat, moved: &InputMoved) {
+        if let Some(site) = self.near.site(seat)
+            && moved.moved_bytes >= OBSERVED_BYTES_MIN
+        {
+            let rate = moved.moved_bytes as f64 * 1e9 / moved.moving_ns.max(1) as f64;
+            let seen = &mut self.near.home_seen[site as usize];
+            *seen = seen.max(rate);
         }
     }
 
@@ -126,12 +300,15 @@ impl Affinity {
         object: ObjectId,
         heat: Heat,
     ) -> Nearby {
-        if heat == Heat::Cold || self.spared.contains(object) {
+        if self.spared.contains(object) {
             return Nearby::Unknown;
         }
-        let (Some(sites), Some(here)) = (self.near.sites.clone(), self.near.site(seat)) else {
+        let (Some(_), Some(here)) = (&self.near.sites, self.near.site(seat)) else {
             return Nearby::Unknown;
         };
+        if heat == Heat::Cold && !self.is_behind_slow_links(here) {
+            return Nearby::Unknown;
+        }
         let (mut near, mut far, mut is_held_here) = (None, None, false);
         self.visit_near_and_far(catalog, seat, object, |site, load, holder| {
             if site.is_none_or(|site| site == here) {
@@ -139,34 +316,46 @@ impl Affinity {
                 if near.is_none_or(|(least, _)| load < least) {
                     near = Some((load, holder));
                 }
-            } else if let Some(site) = site {
-                let rate = self.near.share(Some(site), here, sites.link(here, site));
+            } else if site.is_some() && self.near.has_room((site, here)) {
+                let rate = self.near.share((site, here));
+                // A link of which nothing is known is only tried where nothing else is left.
+                let rate = if rate.is_finite() { rate } else { 0.0 };
                 if far.is_none_or(|(most, least, _)| (rate, Reverse(load)) > (most, Reverse(least))) {
                     far = Some((rate, load, holder));
                 }
             }
         });
         let n_max = self.uploads_full();
-        let may_read = catalog.version(object).is_some() || heat == Heat::Arriving;
+        if self.config.network == NetworkUse::Ping {
+            return match near {
+                Some((load, holder)) if load < n_max => {
+                    Nearby::From(Source::Peer(self.executor_at(holder).id))
+                }
+                _ => Nearby::Unknown,
+            };
+        }
+        let may_read = heat != Heat::Warm || catalog.version(object).is_some();
         let is_full = self.config.home_reads_max > 0 && self.n_home_reads >= self.config.home_reads_max;
-        let home = if may_read && !is_full { self.near.share(None, here, sites.home(here)) } else { 0.0 };
-        let peer = |holder: Seat| Nearby::From(Source::Peer(self.executor_at(holder).id));
-        let is_coming = || {
-            let seats = self.near.inbound.get(&object);
-            seats.is_some_and(|seats| seats.iter().any(|(_, (_, to))| *to == here))
+        let home = match may_read && !is_full && self.near.has_room((None, here)) {
+            true => self.near.share((None, here)),
+            false => 0.0,
         };
-        if is_held_here || is_coming() {
+        let peer = |holder: Seat| Nearby::From(Source::Peer(self.executor_at(holder).id));
+        if is_held_here || self.near.is_inbound(object, here) {
             return match near {
                 Some((load, holder)) if load < n_max => peer(holder),
                 // A link that was never used is no reason to leave the site.
-                _ if home.is_finite() && home > HOME_FASTER * best(sites.link(here, here)) => {
+                _ if home.is_finite() && home > HOME_FASTER * self.near.rate((Some(here), here)) => {
                     Nearby::From(Source::Home)
                 }
                 _ => Nearby::Wait,
             };
         }
+        if self.comes_too_late(catalog, here, object) {
+            return Nearby::Wait;
+        }
         match far {
-            Some((rate, load, holder)) if rate > home => match load < n_max {
+            Some((rate, load, holder)) if rate > home || home == 0.0 => match load < n_max {
                 true => peer(holder),
                 false => Nearby::Wait,
             },
@@ -175,20 +364,85 @@ impl Affinity {
         }
     }
 
+    /// Whether all queued tasks will have run before `object` has crossed a slow link into `site`, and executors of other sites
+    /// can run those that read it sooner. As long as nothing runs anywhere, nothing comes too late.
+    fn comes_too_late(&self, catalog: &Catalog, site: u32, object: ObjectId) -> bool {
+        let (Some(run_ns), true) = (self.run_ns, self.n_slots_idle < self.n_slots_total) else {
+            return false;
+        };
+        let crossing_ns = self.crossing_ns(catalog, site, object);
+        let rest_ns = self.tasks.len() as f64 * run_ns as f64 / self.n_slots_total as f64;
+        let has_it = |other: u32| {
+            other != site
+                && self.near.stocks[other as usize].n_slots > 0
+                && (self.is_in_site(other, object)
+                    || self.near.rate((None, other)).is_finite() && !self.near.is_slow((None, other)))
+        };
+        crossing_ns.is_finite() && rest_ns < crossing_ns && (0..self.near.stocks.len() as u32).any(has_it)
+    }
+
+    /// Whether all that comes into `site` takes much longer than a copy inside it.
+    pub(super) fn is_behind_slow_links(&self, site: u32) -> bool {
+        self.config.network.learns() && self.near.is_slow((None, site))
+    }
+
+    /// The site of `seat`, if it is behind slow links.
+    pub(super) fn slow_site(&self, seat: Seat) -> Option<u32> {
+        self.near.site(seat).filter(|site| self.is_behind_slow_links(*site))
+    }
+
+    /// Whether `a` and `b` are known to be in different sites.
+    pub(super) fn are_apart(&self, a: Seat, b: Seat) -> bool {
+        self.near.site(a).zip(self.near.site(b)).is_some_and(|(a, b)| a != b)
+    }
+
+    /// The time that `object` takes into `site`, in nanoseconds, if it goes alone; without end if that is not known.
+    pub(super) fn crossing_ns(&self, catalog: &Catalog, site: u32, object: ObjectId) -> f64 {
+        let mut rate: Option<f64> = None;
+        let mut see = |way: Way| {
+            let one = self.near.rate(way);
+            if one.is_finite() {
+                rate = Some(rate.map_or(one, |rate| rate.max(one)));
+            }
+        };
+        if self.heat(catalog, object) != Heat::Warm || catalog.version(object).is_some() {
+            see((None, site));
+        }
+        self.visit_holders(catalog, object, 0, |holder| {
+            if let Some(from) = self.near.site(holder).filter(|from| *from != site) {
+                see((Some(from), site));
+            }
+            ControlFlow::Continue(())
+        });
+        rate.map_or(f64::INFINITY, |rate| self.size_of(catalog, object) as f64 * 1e9 / rate)
+    }
+
+    /// The time until a copy of `object` is on `seat`, in nanoseconds, by where the object is. `None`: nothing is known of that.
+    pub(super) fn copy_by_site_ns(&self, catalog: &Catalog, seat: Seat, object: ObjectId) -> Option<f64> {
+        let site = self.near.site(seat)?;
+        let ns = match self.is_in_site(site, object) {
+            true => self.size_of(catalog, object) as f64 * 1e9 / self.near.inside(),
+            false => self.crossing_ns(catalog, site, object),
+        };
+        ns.is_finite().then_some(ns)
+    }
+
     /// How many times as long an object takes to `seat` as one that is in its site, because it would have to cross a link
     /// into the site; at most [`CROSSING_MAX`].
     pub(super) fn crossing_cost(&self, catalog: &Catalog, seat: Seat, object: ObjectId) -> f64 {
-        let (Some(sites), Some(here)) = (&self.near.sites, self.near.site(seat)) else { return 1.0 };
-        let mut is_here =
-            self.near.inbound.get(&object).into_iter().flatten().any(|(_, (_, to))| *to == here);
-        let mut rate = best(sites.home(here));
+        let (Some(_), Some(here)) = (&self.near.sites, self.near.site(seat)) else { return 1.0 };
+        let mut is_here = self.near.is_inbound(object, here);
+        let mut rate = self.near.rate((None, here));
         self.visit_near_and_far(catalog, seat, object, |site, _, _| {
             is_here |= site == Some(here);
             if let Some(site) = site {
-                rate = rate.max(best(sites.link(site, here)));
+                rate = rate.max(self.near.rate((Some(site), here)));
             }
         });
-        let inside = best(sites.link(here, here));
+        if self.config.network == NetworkUse::Ping {
+            return if is_here { 1.0 } else { CROSSING_MAX };
+        }
+        let inside = self.near.rate((Some(here), here));
         match is_here || !rate.is_finite() || !inside.is_finite() {
             true => 1.0,
             false => (inside / rate).clamp(1.0, CROSSING_MAX),

@@ -4,6 +4,7 @@
 mod kin;
 mod reads;
 mod scan;
+mod sites;
 
 use super::super::{Lasts, Reason, Rule, TimeLeft};
 use super::home::{NodeReads, Reads};
@@ -711,7 +712,7 @@ fn what_several_copies_took_they_took_together() {
     };
     world.queue.learnt(&world.catalog, ExecutorId(0), &[copy(1), copy(2), copy(3), copy(4)], None);
     assert_eq!(
-        world.queue.steal_after_ns(&world.catalog, ObjectId(1)) as u64,
+        world.queue.steal_after_ns(&world.catalog, Seat(0), ObjectId(1)) as u64,
         10 * MS * OBJECT_BYTES / (1 << 20)
     );
 }

@@ -49,8 +49,11 @@ impl Affinity {
         u64::try_from(u128::from(ns_per_mib) * u128::from(size_bytes) / u128::from(MIB)).unwrap_or(u64::MAX)
     }
 
-    /// The time that a task has to wait before an object that it lacks is copied for it.
-    pub(super) fn steal_after_ns(&self, catalog: &Catalog, object: ObjectId) -> f64 {
+    /// The time that a task has to wait before an object that it lacks is copied to `seat` for it.
+    pub(super) fn steal_after_ns(&self, catalog: &Catalog, seat: Seat, object: ObjectId) -> f64 {
+        if let Some(copy_ns) = self.copy_by_site_ns(catalog, seat, object) {
+            return copy_ns * self.config.steal_after_copies;
+        }
         let copy_ns = match self.copy_ns_per_mib {
             Some(rate) => self.time_ns(catalog, object, rate),
             None => self.config.copy_ns.min(COPY_LATENCY_NS + self.time_ns(catalog, object, COPY_NS_PER_MIB)),
@@ -580,7 +583,10 @@ impl Affinity {
         }
         self.executor_at_mut(seat).coming.insert(object, coming);
         self.spared.set_out(object, seat);
-        self.near.set_out(object, seat, from);
+        if self.near.site(seat).is_some() {
+            self.near.set_out(object, self.size_of(catalog, object), seat, from);
+            self.site_gains(catalog, seat, object);
+        }
     }
 
     /// How much of what a holder may serve at once the copy of `object` takes, for a task to which `copied_bytes` are copied.
@@ -725,6 +731,7 @@ impl Affinity {
                 self.spared.stopped(object, seat);
                 self.near.stopped(object, seat);
                 self.stop_using(catalog, object, &c);
+                self.site_may_lose(catalog, seat, object);
             }
         }
         self.ask_all_again();
@@ -735,6 +742,9 @@ impl Affinity {
         self.home_load.pass(now, self.n_home_reads);
         let all = self.all_reads();
         let size_bytes = self.size_of(catalog, moved.object);
+        if moved.source == Source::Home {
+            self.see_home(seat, moved);
+        }
         if let Target::Cache(object) = moved.target
             && moved.source == Source::Home
             && let Some(mark) = self

@@ -5,7 +5,7 @@ use super::runner;
 use super::{AttemptId, NetError, Writer, net};
 use crate::executor::watch::Watched;
 use eyas_core::event::{NodeEvent, Placed, Staged};
-use eyas_core::{ObjectId, TaskId};
+use eyas_core::{ExecutorId, ObjectId, TaskId};
 use eyas_data::{Digest, Incoming};
 use eyas_wire::message::{ToExecutor, Welcome};
 use tokio::sync::mpsc;
@@ -96,6 +96,10 @@ pub enum Input {
     PlacesFound {
         asked: Vec<ObjectId>,
         placed: Vec<Placed>,
+    },
+    /// The shortest round trip to each peer that answered, in nanoseconds.
+    PeersProbed {
+        round_trips: Vec<(ExecutorId, u64)>,
     },
     /// A thread that serves the cache, or brings an output home, found the cached bytes changed.
     FoundCorrupt(Digest),

@@ -19,15 +19,20 @@ use eyas_session::executor::orders::Permits;
 use eyas_wire::identity::Identity;
 use eyas_wire::message::Permit;
 use std::collections::HashMap;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Objects up to this size share a stream with others; a larger one has its own.
 const SMALL_BYTES_MAX: u64 = 1 << 20;
 /// How long to wait for a peer to begin to receive an object that it is to send on.
 const AWAIT_MAX: Duration = Duration::from_secs(30);
+
+/// A round trip is measured so many times, and waited for so long.
+const N_PROBES: u32 = 3;
+const PROBE_MAX: Duration = Duration::from_secs(2);
 
 /// See the module.
 pub(super) struct Peers {
@@ -117,6 +122,26 @@ impl Peers {
         for (executor, address, data_id) in peers {
             self.known.insert(executor, (address, data_id));
         }
+    }
+
+    /// Measures how long a round trip to each of these executors takes: a connection is made there and closed, a few times,
+    /// and the shortest counts. A peer that does not answer is left out of the report.
+    pub(super) fn probe(&self, peers: Vec<ExecutorId>) {
+        let found = |peer: ExecutorId| Some((peer, self.find_address(peer)?.0));
+        let found: Vec<(ExecutorId, SocketAddr)> = peers.into_iter().filter_map(found).collect();
+        let inputs = self.inputs.clone();
+        thread::spawn(move || {
+            let connect_ns = |address: &SocketAddr| {
+                let begun = Instant::now();
+                TcpStream::connect_timeout(address, PROBE_MAX).ok()?;
+                Some(begun.elapsed().as_nanos() as u64)
+            };
+            let shortest = |(peer, address): (ExecutorId, SocketAddr)| {
+                Some((peer, (0..N_PROBES).map_while(|_| connect_ns(&address)).min()?))
+            };
+            let round_trips = found.into_iter().filter_map(shortest).collect();
+            let _ = inputs.send(Input::PeersProbed { round_trips });
+        });
     }
 
     pub(super) fn permit(&mut self, permits: Permits) {

@@ -1,0 +1,151 @@
+//! Executors in sites with slow links between them.
+
+use super::*;
+use crate::network::Network;
+use crate::rng::Rng;
+
+/// `n` executors with two slots, in three sites in turn, as round trips show them.
+fn three_sites(n: u32, n_objects: u32) -> World {
+    let mut world = World::new(n_objects, Config { network: NetworkUse::Measured, ..Config::default() });
+    (0..n).for_each(|id| world.executor(id, 2));
+    let found = sites(n);
+    assert_eq!(found.as_ref().map(|sites| sites.sites.len()), Some(3));
+    world.queue.sites_found(&world.catalog, found);
+    world
+}
+
+fn sites(n: u32) -> Option<Arc<Sites>> {
+    let mut network = Network::default();
+    (0..n).for_each(|id| network.executor_joined(ExecutorId(id), &format!("host{id}")));
+    for (a, b) in (0..n).flat_map(|a| (0..a).map(move |b| (a, b))) {
+        let round_trip_ns = if a % 3 == b % 3 { MS / 5 } else { 20 * MS };
+        network.observe_round_trip(ExecutorId(a), ExecutorId(b), round_trip_ns);
+    }
+    network.settle();
+    network.sites().cloned()
+}
+
+/// A read from home by `executor` goes on with that rate.
+fn shows_home(world: &mut World, executor: u32, object: u32, mb_per_s: u64) {
+    let moved = InputMoved {
+        target: Target::Cache(ObjectId(object)),
+        object: ObjectId(object),
+        source: Source::Home,
+        moved_bytes: OBJECT_BYTES / 5,
+        size_bytes: OBJECT_BYTES,
+        moving_ns: OBJECT_BYTES / 5 * 1000 / mb_per_s,
+        is_all: false,
+    };
+    world.queue.moved(&world.catalog, world.now, ExecutorId(executor), &moved);
+}
+
+#[test]
+fn few_objects_cross_a_slow_link_at_once_and_the_neighbour_waits() {
+    // Executors 1, 4 and 7 are one site.
+    let mut world = three_sites(9, 40);
+    (0..40).for_each(|object| drop(world.task(&[object])));
+    let begun = world.place_all();
+    let into = |site: u32| begun.iter().filter(|d| d.executor % 3 == site).count();
+    assert_eq!([into(0), into(1), into(2)], [2, 2, 2], "nothing is known of any link");
+    for decision in &begun {
+        let mb_per_s = if decision.executor % 3 == 0 { 100 } else { 6 };
+        shows_home(&mut world, decision.executor, decision.moves[0].0, mb_per_s);
+    }
+    world.wait_ms(200);
+    let more = world.place_all();
+    assert!(
+        !more.is_empty() && more.iter().all(|d| d.executor % 3 == 0),
+        "home is quick for one site: {more:?}"
+    );
+    world.check();
+}
+
+#[test]
+fn an_object_crosses_once_and_then_comes_from_the_neighbour() {
+    let mut world = three_sites(9, 4);
+    (0..30).for_each(|_| drop(world.task(&[1])));
+    let first = world.place().unwrap();
+    shows_home(&mut world, first.executor, 1, 6);
+    let site = first.executor % 3;
+    world.wait_ms(100);
+    let more = world.place_all();
+    assert!(more.iter().all(|d| d.executor % 3 != site || d.executor == first.executor), "{more:?}");
+    world.arrive_all();
+    let mut copies = vec![];
+    for _ in 0..4 {
+        let is_copy = |d: &Decision| d.executor % 3 == site && !d.moves.is_empty();
+        copies.extend(world.place_all().into_iter().filter(is_copy));
+        world.wait_ms(1_000);
+    }
+    assert!(!copies.is_empty());
+    for copy in copies {
+        let (_, from) = copy.moves[0];
+        assert_eq!(from.map(|from| from % 3), Some(site), "{copy:?}");
+    }
+    world.check();
+}
+
+#[test]
+fn while_an_executor_measures_how_far_it_is_nothing_is_moved_to_it() {
+    let mut world = World::new(9, Config { network: NetworkUse::Measured, ..Config::default() });
+    world.executor(0, 1);
+    world.holds(0, &[1]);
+    world.queue.set_awaited(ExecutorId(0), true);
+    world.task(&[2]);
+    let hit = world.task(&[1]);
+    assert_eq!(world.place().unwrap().task, hit);
+    world.end(hit);
+    assert!(world.place().is_err());
+    Queue::set_awaited(&mut world.queue, ExecutorId(0), false);
+    assert_eq!(world.place().unwrap().moves, fetched(2));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// What sites have stays right whatever happens, and all tasks run.
+    #[test]
+    fn indexes_of_sites_are_what_their_executors_have(seed in 0u64..1 << 40) {
+        let mut rng = Rng::new(seed);
+        let mut world = three_sites(6, 12);
+        for _ in 0..60 {
+            let (object, executor) = (rng.below(12) as u32, rng.below(6) as u32);
+            let is_here = world.slots.contains_key(&executor);
+            match rng.below(9) {
+                0..=2 => drop(world.task(&[object, (object + 1 + rng.below(11) as u32) % 12])),
+                3 => drop(world.task(&[object])),
+                4 => world.arrive_all(),
+                5 => world.end_all(),
+                6 if is_here => world.drops(executor, object),
+                7 if is_here && rng.below(4) == 0 => world.leaves(executor),
+                7 if !is_here => {
+                    world.executor(executor, 2);
+                    let found = sites(6);
+                    world.queue.sites_found(&world.catalog, found);
+                }
+                _ => {
+                    let moves = world.place_all();
+                    for decision in moves.iter().filter(|d| d.moves.iter().any(|(_, from)| from.is_none())) {
+                        let mb_per_s = if decision.executor % 3 == 0 { 100 } else { 6 };
+                        shows_home(&mut world, decision.executor, decision.moves[0].0, mb_per_s);
+                    }
+                }
+            }
+            world.check();
+            world.wait_ms(50);
+        }
+        for executor in 0..6 {
+            if !world.slots.contains_key(&executor) {
+                world.executor(executor, 2);
+            }
+        }
+        for _ in 0..400 {
+            world.place_all();
+            world.arrive_all();
+            world.end_all();
+            world.wait_ms(1_000);
+        }
+        world.check();
+        prop_assert!(world.tasks.is_empty(), "{} tasks are left", world.tasks.len());
+    }
+}
