@@ -13,7 +13,9 @@
 //! each other's half. For this, pin all its inputs, then compare [`Cache::available_bytes`] with the sizes of
 //! the inputs that are not here; reserve all of these, or unpin all inputs.
 //!
-//! Policies propose which object leaves ([`crate::eviction`]); the promises are kept here.
+//! Policies propose which object leaves ([`crate::eviction`]); the promises are kept here. Half a file group is worth little, as
+//! no task reads it alone: once an object has left, the others of its group ([`FileGroups`]) are next, before the policy is asked
+//! again, unless the group is requested meanwhile. Still none leaves before room is needed.
 //!
 //! Invariants, checked by [`Cache::sanity_check`]:
 //!   1. `used_bytes + reserved_bytes <= budget_bytes` at every moment. The exception: objects that were
@@ -30,6 +32,7 @@
 
 use crate::ObjectId;
 use crate::eviction::{self, Eviction, Row, UnknownEviction};
+use crate::file_groups::FileGroups;
 use crate::rng::Rng;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -44,6 +47,13 @@ pub struct CacheConfig {
     pub eviction: String,
     /// Seed of the randomness that a policy may use.
     pub seed: u64,
+    /// Whether what leaves takes its file group with it, see [`Cache::requested`]. `false` only to compare.
+    #[serde(default = "yes")]
+    pub groups: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// The state of a replica that is here. (An absent replica has no state.)
@@ -115,6 +125,10 @@ pub struct Cache {
     totals: [Total; 5],
     policy: Box<dyn Eviction>,
     rng: Rng,
+    /// `None`: each object leaves by itself.
+    groups: Option<FileGroups>,
+    /// The rest of the group of which an object has left.
+    leaving: Vec<ObjectId>,
 }
 
 /// What is known of an object that is here or pinned.
@@ -172,6 +186,8 @@ impl Cache {
             totals: Default::default(),
             policy: eviction::by_name(&config.eviction)?,
             rng: Rng::new(config.seed),
+            groups: config.groups.then(FileGroups::default),
+            leaving: Vec::new(),
         })
     }
 
@@ -261,6 +277,20 @@ impl Cache {
         if let Some(row) = self.find_here(object) {
             self.policy.accessed(row);
         }
+    }
+
+    /// These objects are requested by one attempt; each is named once. From such requests the cache learns which objects are of
+    /// use only together. It is called beside [`Cache::touch`], which tells the policy of each object.
+    pub fn requested(&mut self, objects: &[ObjectId]) {
+        let Some(groups) = &mut self.groups else { return };
+        if let Some(first) = self.leaving.first()
+            && objects.iter().any(|object| groups.are_mates(*first, *object))
+        {
+            self.leaving.clear();
+        }
+        let (rows, entries) = (&self.rows, &self.entries);
+        let is_here = |object| rows.get(&object).is_some_and(|row| entries[row.0 as usize].state.is_some());
+        groups.requested(objects, is_here);
     }
 
     /// Drops a ready object by decision and gives its size; refuses an object that must stay.
@@ -441,11 +471,29 @@ impl Cache {
     }
 
     fn evict_one(&mut self, evicted: &mut Vec<ObjectId>) {
-        let victim =
-            self.policy.victim(&mut self.rng).expect("a policy has a victim while bytes are evictable");
+        let victim = self.next_leaving().unwrap_or_else(|| {
+            let victim = self.policy.victim(&mut self.rng);
+            let victim = victim.expect("a policy has a victim while bytes are evictable");
+            let object = self.entry(victim).object;
+            if let Some(groups) = &self.groups {
+                self.leaving.extend(groups.group_of(object).iter().filter(|other| **other != object));
+            }
+            victim
+        });
         let object = self.entry(victim).object;
         self.leave(victim);
         evicted.push(object);
+    }
+
+    /// The next object of the group of which one has left.
+    fn next_leaving(&mut self) -> Option<Row> {
+        while let Some(object) = self.leaving.pop() {
+            let row = self.find(object).filter(|row| self.entry(*row).class() == Class::Evictable);
+            if row.is_some() {
+                return row;
+            }
+        }
+        None
     }
 
     /// Removes the replica; pins stay.
@@ -544,7 +592,8 @@ mod tests {
     const D: ObjectId = ObjectId(4);
 
     fn cache(eviction: &str, budget_bytes: u64) -> Cache {
-        Cache::new(CacheConfig { budget_bytes, eviction: eviction.to_owned(), seed: 7 }).unwrap()
+        Cache::new(CacheConfig { budget_bytes, eviction: eviction.to_owned(), seed: 7, groups: true })
+            .unwrap()
     }
 
     /// An `lru` cache of 100 bytes that holds these ready objects, the longest unused first.

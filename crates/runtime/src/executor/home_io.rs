@@ -5,7 +5,7 @@ use eyas_core::event::*;
 use eyas_core::*;
 use eyas_data::{ErrorKind as DataErrorKind, Halt, Incoming, Store};
 use eyas_folder::{Packed, Tree};
-use eyas_storage::{ErrorKind as StorageErrorKind, Homes, Location, Version};
+use eyas_storage::{ErrorKind as StorageErrorKind, Homes, Location, Opened, Version};
 use eyas_text::shown;
 use std::fs::File;
 use std::io::{Read, Write as _};
@@ -74,7 +74,8 @@ pub(super) fn data_error(e: &eyas_data::Error) -> TransferError {
     TransferError { kind, message: e.to_string() }
 }
 
-/// Reads an object from home into the cache or into a private file, hashing on the way.
+/// Reads an object from home into the cache or into a private file, hashing on the way. `early`: its bytes, if they came with
+/// home's answer about it.
 ///
 /// `moved` is called with the number of bytes that have arrived, piece by piece.
 ///
@@ -85,6 +86,7 @@ pub(super) fn read_home(
     homes: &Homes,
     store: &Store,
     text: &str,
+    early: Option<Opened>,
     known: Option<&Known>,
     size_bytes: u64,
     private: Option<&Path>,
@@ -92,8 +94,10 @@ pub(super) fn read_home(
     halt: &Halt,
     moved: &mut dyn FnMut(u64),
 ) -> Result<Fetched, TransferError> {
-    let location = parse(text)?;
-    let mut opened = homes.open(&location, None).map_err(|e| home_error(&e))?;
+    let mut opened = match early {
+        Some(opened) => opened,
+        None => homes.open(&parse(text)?, None).map_err(|e| home_error(&e))?,
+    };
     let version = version_of(&opened.stat);
     let other = known.filter(|k| !k.version.stamp.is_empty() && k.version != version);
     let new_version = opened.stat.version.clone();
@@ -187,7 +191,7 @@ fn read_into_store(
     incoming: &mut Incoming,
     moved: &mut dyn FnMut(u64),
 ) -> Result<(), TransferError> {
-    let mut buffer = vec![0; PIECE_BYTES];
+    let mut buffer = vec![0; buffer_bytes(size_bytes)];
     loop {
         let piece = read_piece(reader, text, &mut buffer)?;
         if piece.is_empty() {
@@ -196,6 +200,12 @@ fn read_into_store(
         incoming.append(piece).map_err(|e| fill_error(&e, text, size_bytes))?;
         moved(piece.len() as u64);
     }
+}
+
+/// How large a buffer is worth while for an object of this size.
+fn buffer_bytes(size_bytes: u64) -> usize {
+    // One byte more shows that an object has grown.
+    usize::try_from(size_bytes).map_or(PIECE_BYTES, |size| (size + 1).min(PIECE_BYTES))
 }
 
 /// The next bytes of an object at home; none at its end.
@@ -319,6 +329,7 @@ mod tests {
             &homes,
             &store,
             "/proc/version",
+            None,
             None,
             1 << 20,
             None,
