@@ -51,7 +51,7 @@ def server(folder: Path) -> Iterator[dict[str, str]]:
     root = folder / "objects"
     root.mkdir()
     own = {"ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
-    command = [program("versitygw"), "--quiet", "--port", f"127.0.0.1:{port}", "posix", str(root)]
+    command = [program("versitygw"), "--quiet", "--keep-alive", "--port", f"127.0.0.1:{port}", "posix", str(root)]
     with open(folder / "server.log", "wb") as log:
         process = subprocess.Popen(command, env={**os.environ, **own}, stdout=log, stderr=log)
     try:
@@ -132,7 +132,8 @@ def main() -> int:
         tasks, digests = fill(folder, args.files, args.bytes, args.per_task, env)
         found: dict[str, list[tuple[float, float]]] = {}
         for turn in range(args.rounds):
-            work = folder / "work"
+            # What a round made stays: file systems are slow where much was removed a moment ago.
+            work = folder / f"work{turn}"
             work.mkdir()
             copy = [program("s5cmd"), "--log", "error", "cp", f"s3://{BUCKET}/in/*", "copied/"]
             found.setdefault("s5cmd", []).append(timed(copy, work, env))
@@ -157,7 +158,6 @@ def main() -> int:
                 for number, digest in enumerate(digests):
                     told = (place / "out" / str(number)).read_text().split()[0]
                     assert told == digest, f"task {number} of {name} has read other bytes"
-            shutil.rmtree(work)
             load = os.getloadavg()[0]
             took = ", ".join(f"{name} {times[-1][0]:.2f} s" for name, times in found.items())
             print(f"round {turn + 1}: {took}; load {load:.1f}", flush=True)

@@ -622,6 +622,62 @@ mod tests {
         (Reserve::Wait { missing_bytes, pinned_bytes, kept_bytes, reserved_bytes }, vec![])
     }
 
+    /// A cache of 60 bytes with three pairs of 10 bytes each, of which each was requested.
+    fn pairs(eviction: &str, groups: bool) -> Cache {
+        let config = CacheConfig { budget_bytes: 60, eviction: eviction.to_owned(), seed: 7, groups };
+        let mut cache = Cache::new(config).unwrap();
+        for first in [10, 20, 30] {
+            let pair = [ObjectId(first), ObjectId(first + 1)];
+            for object in pair {
+                assert_eq!(reserve(&mut cache, object, 10), (Reserve::Granted, vec![]));
+                cache.commit(object, 10);
+            }
+            cache.requested(&pair);
+        }
+        cache
+    }
+
+    #[test]
+    fn the_rest_of_a_group_is_next_to_leave_and_not_before_room_is_needed() {
+        let mut n_halves = 0;
+        for (eviction, _) in eviction::POLICIES {
+            for groups in [false, true] {
+                let mut cache = pairs(eviction, groups);
+                let (_, first) = reserve(&mut cache, A, 10);
+                assert_eq!(first.len(), 1, "{eviction}: no more leaves than has to");
+                let (_, second) = reserve(&mut cache, B, 10);
+                let is_pair = first[0].0 / 10 == second[0].0 / 10;
+                assert!(is_pair || !groups, "{eviction}: {first:?} and {second:?} leave");
+                n_halves += u32::from(!is_pair);
+                // The next pair is the policy's choice again.
+                let (_, others) = reserve(&mut cache, C, 20);
+                assert_eq!(others.len(), 2);
+                assert!(!groups || others[0].0 / 10 == others[1].0 / 10, "{eviction}: {others:?} leave");
+                cache.sanity_check();
+            }
+        }
+        assert!(n_halves > 0, "by chance some policy leaves halves");
+    }
+
+    #[test]
+    fn what_is_needed_of_a_group_stays() {
+        // The other half is requested again, or held.
+        for hold in [false, true] {
+            let mut cache = pairs("lru", true);
+            assert_eq!(reserve(&mut cache, A, 10).1, [ObjectId(10)]);
+            match hold {
+                true => cache.pin(ObjectId(11)),
+                false => {
+                    cache.requested(&[ObjectId(10), ObjectId(11)]);
+                    cache.touch(ObjectId(11));
+                }
+            }
+            assert_eq!(reserve(&mut cache, B, 10).1, [ObjectId(20)]);
+            assert_eq!(reserve(&mut cache, C, 10).1, [ObjectId(21)]);
+            cache.sanity_check();
+        }
+    }
+
     #[test]
     fn evicts_what_is_needed_and_no_more() {
         let mut cache = holding(&[(A, 30), (B, 30), (C, 30)]);

@@ -3,9 +3,9 @@
 //! In: the objects that each attempt requests. Out: the other objects of an object's group. Nobody declares a group: two objects
 //! are in one group as long as every request for one of them was a request for the other, too.
 //!
-//! Source: Doraimani08, who call such a group a *filecule* and found them in three years of a physics experiment's requests. Raicu09
-//! and the authors of all pairs leave the use of such groups to future work. The rule is theirs; it is kept up to date by
-//! splitting: the objects of a request that are new begin a group, and a group of which a request takes a part becomes two.
+//! Source: Doraimani08, who call such a group a *filecule*; Miceli10 (conclusions) leaves the use of such groups to future work.
+//! Here the groups are kept up to date by splitting: the objects of a request that are new begin a group, and a group of which a
+//! request takes a part becomes two.
 //!
 //! Invariants: an object is in one group, and a group has no object twice. A request costs O(1) for each of its
 //! objects. At most [`OBJECTS_MAX`] objects are remembered, in some 24 bytes each.

@@ -1,9 +1,9 @@
 //! Small objects that came with home's first answer about them.
 //!
 //! Before an object is read its size has to be known, because room is reserved first. For a small object the question costs as
-//! much as the bytes: a round trip, and on a server mostly the same work. Files of one folder are like each other, so once an
-//! object of a folder turned out to be small, the next ones of this folder are asked for by opening them. What is small indeed is
-//! kept here until the read that follows, which then needs no request.
+//! much as the bytes: a round trip, and on a server mostly the same work. Files of one folder are like each other, and folders
+//! beside each other have files of the same kind. So once an object turned out to be small, the next ones there are asked for by
+//! opening them. What is small indeed is kept here until the read that follows, which then needs no request.
 //!
 //! Where home can read several small objects in one request, that is done for those that wait to be asked about.
 //!
@@ -23,6 +23,8 @@ pub(super) const SMALL_BYTES_MAX: u64 = 64 << 10;
 const KEPT_BYTES_MAX: u64 = 64 << 20;
 /// Folders that are remembered; with more of them all are forgotten, and found again.
 const FOLDERS_MAX: usize = 4096;
+/// So many folders, that of the object and those above it, are taken to have objects of the same kind.
+const FOLDERS_UP: usize = 3;
 
 /// Numbers of what is kept no more that stay in the order before they are looked for.
 const ORDER_SLACK: usize = 64;
@@ -33,7 +35,7 @@ pub(super) struct Early(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    /// Whether the last object of a folder that home was asked about was small.
+    /// Whether the last object that home was asked about in a folder, or below it, was small.
     folders: HashMap<String, bool>,
     kept: HashMap<ObjectId, Kept>,
     /// Numbers of what was kept, oldest first. Some of what was taken since are still among them.
@@ -50,22 +52,25 @@ struct Kept {
 }
 
 impl Early {
-    /// Whether the object is likely to be small; `None`: nothing is known of its folder.
+    /// Whether the object is likely to be small; `None`: nothing is known of its folder, nor of those above.
     pub(super) fn guess(&self, location: &Location) -> Option<bool> {
-        self.lock().folders.get(folder_of(location)).copied()
+        let state = self.lock();
+        folders_of(location).find_map(|folder| state.folders.get(folder).copied())
     }
 
     /// Home has said how large an object is.
     pub(super) fn note(&self, location: &Location, stat: &Stat) {
         let is_small = stat.size_bytes <= SMALL_BYTES_MAX;
-        let (folder, mut state) = (folder_of(location), self.lock());
-        match state.folders.get_mut(folder) {
-            Some(known) => *known = is_small,
-            None => {
-                if state.folders.len() >= FOLDERS_MAX {
-                    state.folders.clear();
+        let mut state = self.lock();
+        for folder in folders_of(location) {
+            match state.folders.get_mut(folder) {
+                Some(known) => *known = is_small,
+                None => {
+                    if state.folders.len() >= FOLDERS_MAX {
+                        state.folders.clear();
+                    }
+                    state.folders.insert(folder.to_owned(), is_small);
                 }
-                state.folders.insert(folder.to_owned(), is_small);
             }
         }
     }
@@ -136,10 +141,16 @@ impl State {
     }
 }
 
-/// Everything before the last `/`.
-fn folder_of(location: &Location) -> &str {
+/// The object's folder and the folders above it, as many as are remembered.
+fn folders_of(location: &Location) -> impl Iterator<Item = &str> {
     let text = location.as_str();
-    text.rfind('/').map_or("", |at| &text[..at])
+    let home = text.find("://").map_or(0, |at| at + 3);
+    let mut end = text.len();
+    std::iter::from_fn(move || {
+        end = home + text[home..end].rfind('/')?;
+        Some(&text[..end])
+    })
+    .take(FOLDERS_UP)
 }
 
 #[cfg(test)]
@@ -172,6 +183,9 @@ mod tests {
         let stat = early.ask(&**homes.get(&small), ObjectId(1), &small).unwrap();
         assert_eq!(stat, homes.stat(&small).unwrap());
         assert_eq!(early.guess(&large), Some(true), "files of one folder are like each other");
+        let beside = at(&dir.path().parent().unwrap().join("other/file"));
+        assert_eq!(early.guess(&beside), Some(true), "and so are those of the folders beside it");
+        assert_eq!(early.guess(&"s3://bucket/small".parse().unwrap()), None);
         assert!(early.take(ObjectId(2), small.as_str()).is_none());
         let opened = early.take(ObjectId(1), small.as_str()).unwrap();
         assert_eq!((opened.stat.clone(), opened.range.clone()), (stat, 0..5));
@@ -185,6 +199,15 @@ mod tests {
         // The number of an object that is forgotten may be another object's.
         early.ask(&**homes.get(&small), ObjectId(1), &small).unwrap();
         assert!(early.take(ObjectId(1), large.as_str()).is_none());
+    }
+
+    #[test]
+    fn folders_end_at_their_home() {
+        let folders =
+            |text: &str| -> Vec<String> { folders_of(&text.parse().unwrap()).map(str::to_owned).collect() };
+        assert_eq!(folders("s3://b/x/y"), ["s3://b/x", "s3://b"]);
+        assert_eq!(folders("s3://b/1/2/3/4"), ["s3://b/1/2/3", "s3://b/1/2", "s3://b/1"]);
+        assert_eq!(folders("/x/y"), ["/x", ""]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Each task reads all files of one group, chosen at random, and no task reads a part of a group. So a cache that holds a part of
 //! a group holds bytes that are worth little: the task has to fetch the rest all the same, and until then nobody reads them.
-//! Raicu09 (in its conclusions) and Miceli10 (§6) leave such correlated access to future work; Doraimani08 found it in practice.
+//! Miceli10 (conclusions) leaves such correlated access to future work; Doraimani08 found it in practice.
 
 use super::*;
 use eyas_core::array::{Column, Part, Piece};
@@ -16,6 +16,8 @@ pub struct GroupedConfig {
     pub files_per_group: u32,
     pub file_bytes: u64,
     pub compute_ns: u64,
+    /// Tasks arrive at this rate; all at once, tasks of one group would be run together.
+    pub tasks_per_s: u32,
 }
 
 impl Default for GroupedConfig {
@@ -26,18 +28,17 @@ impl Default for GroupedConfig {
             files_per_group: 2,
             file_bytes: 10 * MB,
             compute_ns: 50 * MS_NS,
+            tasks_per_s: 20,
         }
     }
 }
 
-/// Tasks in one array.
-const ARRAY_TASKS: u32 = 8192;
-
 pub fn grouped(seed: u64, config: &GroupedConfig) -> Result<Workload, Error> {
-    let GroupedConfig { n_tasks, n_groups, files_per_group, file_bytes, compute_ns } = *config;
+    let GroupedConfig { n_tasks, n_groups, files_per_group, file_bytes, compute_ns, tasks_per_s } = *config;
     at_least_one("the number of groups", u64::from(n_groups))?;
     at_least_one("the number of files of a group", u64::from(files_per_group))?;
     at_least_one("the number of tasks", u64::from(n_tasks))?;
+    at_least_one("the number of tasks in a second", u64::from(tasks_per_s))?;
     let group = || Piece::Column { column: 0, part: Part::Whole };
     let file =
         |m: u32| Pattern(vec![Piece::Literal("g".into()), group(), Piece::Literal(format!("/{m}").into())]);
@@ -45,7 +46,7 @@ pub fn grouped(seed: u64, config: &GroupedConfig) -> Result<Workload, Error> {
     let template = template(Pattern(vec![Piece::Index]), "read", inputs, vec![]);
     let (mut rng, mut begin) = (Rng::new(seed), 0);
     let arrays = std::iter::from_fn(move || {
-        let n = ARRAY_TASKS.min(n_tasks - begin);
+        let n = tasks_per_s.min(n_tasks - begin);
         if n == 0 {
             return None;
         }
@@ -63,14 +64,15 @@ pub fn grouped(seed: u64, config: &GroupedConfig) -> Result<Workload, Error> {
             columns: vec![column],
             needs: None,
         };
+        let at = Timestamp(u64::from(begin / tasks_per_s) * SECOND_NS);
         begin += n;
-        Some(ArrivingTasks { at: Timestamp(0), array: Arc::new(array), compute: Compute::Same(compute_ns) })
+        Some(ArrivingTasks { at, array: Arc::new(array), compute: Compute::Same(compute_ns) })
     });
     let read_bytes = u64::from(n_tasks) * u64::from(files_per_group);
     Ok(Workload {
         name: format!("grouped-{files_per_group}"),
         n_tasks: u64::from(n_tasks),
-        ideal_ns: 0,
+        ideal_ns: u64::from((n_tasks - 1) / tasks_per_s) * SECOND_NS,
         read_bytes: read_bytes.saturating_mul(file_bytes),
         sizes: Sizes::Same(file_bytes),
         submissions: Box::new(arrays),
