@@ -938,7 +938,8 @@ mod tests {
             home
         };
         let this_machine = SSH_SEVERAL.strip_prefix("ssh -o BatchMode=yes {host} ").unwrap();
-        let several = with_several("several", &format!("sh -c {this_machine}"));
+        let mut several = with_several("several", &format!("sh -c {this_machine}"));
+        several.commands.insert("stat".into(), "stat -L -c '%s %y %i' /{path}".into());
         // The second object is said to be another one behind its bytes.
         let changes = "for s in '1 a' '1 b' '1 c'; do read p; echo \"$s\"; printf x; \
                        case $s in *b) echo '1 other';; *) echo \"$s\";; esac; done";

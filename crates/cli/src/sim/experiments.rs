@@ -198,28 +198,29 @@ pub fn file_groups(args: &FileGroupsArgs) -> Result<Exit, Fault> {
     )?;
     writeln!(
         out,
-        "{:<9} {:>7} {:>10} {:>9} {:>14} {:>12} {:>7}",
-        "eviction", "groups", "whole", "hits", "between nodes", "home", "ratio"
+        "{:<9} {:>7} {:>9} {:>9} {:>10} {:>7} {:>14} {:>12}",
+        "eviction", "groups", "hits", "at once", "response", "ratio", "between nodes", "home"
     )?;
     let mut cells = vec![];
     for (name, _) in eviction::POLICIES {
         let mut first: Option<f64> = None;
         for knows in [false, true] {
             let cell = groups::cell(&machine, &config, name, knows, args.seeds).map_err(bad)?;
-            let ratio = cell.home_bytes / *first.get_or_insert(cell.home_bytes.max(1.0));
+            let ratio = cell.response_mean_s / *first.get_or_insert(cell.response_mean_s);
             writeln!(
                 out,
-                "{name:<9} {:>7} {:>10} {:>9} {:>14} {:>12} {ratio:>7.3}",
+                "{name:<9} {:>7} {:>9} {:>9} {:>10} {ratio:>7.3} {:>14} {:>12}",
                 if knows { "yes" } else { "no" },
-                seconds(cell.makespan_s),
                 per_cent(cell.hit_ratio),
+                per_cent(cell.at_once),
+                seconds(cell.response_mean_s),
                 size(cell.peer_bytes as u64),
                 size(cell.home_bytes as u64),
             )?;
             cells.push(cell);
         }
     }
-    writeln!(out, "ratio: bytes from home, beside caches that do not know the groups")?;
+    writeln!(out, "at once: tasks whose inputs were all on their node; response: from arrival to end, mean")?;
     if let Some(path) = &args.json {
         write_json(path, &serde_json::json!({ "machine": machine, "seeds": args.seeds, "cells": cells }))?;
     }

@@ -13,9 +13,12 @@ use serde::{Deserialize, Serialize};
 pub struct Cell {
     pub eviction: String,
     pub groups: bool,
-    pub makespan_s: f64,
+    /// From a task's arrival to its end.
+    pub response_mean_s: f64,
     /// Share of the inputs that were on the node.
     pub hit_ratio: f64,
+    /// Share of the tasks that had all inputs on their node.
+    pub at_once: f64,
     pub peer_bytes: f64,
     pub home_bytes: f64,
 }
@@ -47,10 +50,29 @@ pub fn cell(
         }
         let share = 1.0 / n_seeds as f64;
         let n_inputs = (summary.n_local + summary.n_peer + summary.n_home).max(1);
-        sum.makespan_s += summary.makespan_s * share;
+        sum.response_mean_s += summary.response_mean_s * share;
+        sum.at_once += summary.n_at_once as f64 / summary.n_tasks.max(1) as f64 * share;
         sum.hit_ratio += summary.n_local as f64 / n_inputs as f64 * share;
         sum.peer_bytes += summary.moved_peer_bytes as f64 * share;
         sum.home_bytes += summary.moved_home_bytes as f64 * share;
     }
     Ok(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_make_chance_as_good_as_the_order_of_use() {
+        let config = GroupedConfig { n_tasks: 3_000, n_groups: 200, ..GroupedConfig::default() };
+        let machine = machine(&config);
+        let of = |eviction, groups| cell(&machine, &config, eviction, groups, 1).unwrap();
+        // All files of a group are used at the same time, so with `lru` they leave one after the other anyway.
+        let (alone, together) = (of("lru", false), of("lru", true));
+        assert_eq!((alone.at_once, alone.home_bytes), (together.at_once, together.home_bytes));
+        let (alone, together) = (of("random", false), of("random", true));
+        assert!(together.at_once > 1.1 * alone.at_once, "{alone:?} {together:?}");
+        assert!(together.response_mean_s < alone.response_mean_s, "{alone:?} {together:?}");
+    }
 }
