@@ -10,7 +10,7 @@ use crate::args::{bytes, duration};
 use crate::print::{plural, reason, size};
 use crate::{Exit, Fault};
 use clap::{Args, Subcommand};
-use experiments::{DispatchersArgs, StealingArgs, dispatchers, stealing};
+use experiments::{DispatchersArgs, FileGroupsArgs, StealingArgs, dispatchers, file_groups, stealing};
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::log::EVENTS_FILE;
 use eyas_core::placement;
@@ -59,6 +59,8 @@ enum What {
     Dispatchers(DispatchersArgs),
     /// Tasks queued at the node of their first input, without and with work stealing, beside a queue for all
     Stealing(StealingArgs),
+    /// Tasks that read whole groups of files, with caches that know the groups and caches that do not
+    FileGroups(FileGroupsArgs),
 }
 
 #[derive(Args)]
@@ -290,6 +292,7 @@ pub fn sim(args: SimArgs) -> Result<Exit, Fault> {
             workflow(&a.path, &config)
         }),
         What::Stealing(a) => stealing(&a),
+        What::FileGroups(a) => file_groups(&a),
         What::Dispatchers(a) => dispatchers(&a),
     }
 }

@@ -38,7 +38,7 @@ fn main() {
 
 fn measure(eviction: &str, n_objects: u32) -> [f64; 4] {
     let budget_bytes = u64::from(n_objects) * SIZE_BYTES;
-    let config = CacheConfig { budget_bytes, eviction: eviction.to_owned(), seed: 1 };
+    let config = CacheConfig { budget_bytes, eviction: eviction.to_owned(), seed: 1, groups: true };
     let mut cache = Cache::new(config).expect("a name from the registry");
     let mut rng = Rng::new(2);
     let mut next = 0;

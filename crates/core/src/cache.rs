@@ -13,7 +13,9 @@
 //! each other's half. For this, pin all its inputs, then compare [`Cache::available_bytes`] with the sizes of
 //! the inputs that are not here; reserve all of these, or unpin all inputs.
 //!
-//! Policies propose which object leaves ([`crate::eviction`]); the promises are kept here.
+//! Policies propose which object leaves ([`crate::eviction`]); the promises are kept here. Half a file group is worth little, as
+//! no task reads it alone: once an object has left, the others of its group ([`FileGroups`]) are next, before the policy is asked
+//! again, unless the group is requested meanwhile. Still none leaves before room is needed.
 //!
 //! Invariants, checked by [`Cache::sanity_check`]:
 //!   1. `used_bytes + reserved_bytes <= budget_bytes` at every moment. The exception: objects that were
@@ -30,6 +32,7 @@
 
 use crate::ObjectId;
 use crate::eviction::{self, Eviction, Row, UnknownEviction};
+use crate::file_groups::FileGroups;
 use crate::rng::Rng;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -44,6 +47,13 @@ pub struct CacheConfig {
     pub eviction: String,
     /// Seed of the randomness that a policy may use.
     pub seed: u64,
+    /// Whether what leaves takes its file group with it, see [`Cache::requested`]. `false` only to compare.
+    #[serde(default = "yes")]
+    pub groups: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// The state of a replica that is here. (An absent replica has no state.)
@@ -115,6 +125,10 @@ pub struct Cache {
     totals: [Total; 5],
     policy: Box<dyn Eviction>,
     rng: Rng,
+    /// `None`: each object leaves by itself.
+    groups: Option<FileGroups>,
+    /// The rest of the group of which an object has left.
+    leaving: Vec<ObjectId>,
 }
 
 /// What is known of an object that is here or pinned.
@@ -172,6 +186,8 @@ impl Cache {
             totals: Default::default(),
             policy: eviction::by_name(&config.eviction)?,
             rng: Rng::new(config.seed),
+            groups: config.groups.then(FileGroups::default),
+            leaving: Vec::new(),
         })
     }
 
@@ -261,6 +277,20 @@ impl Cache {
         if let Some(row) = self.find_here(object) {
             self.policy.accessed(row);
         }
+    }
+
+    /// These objects are requested by one attempt; each is named once. From such requests the cache learns which objects are of
+    /// use only together. It is called beside [`Cache::touch`], which tells the policy of each object.
+    pub fn requested(&mut self, objects: &[ObjectId]) {
+        let Some(groups) = &mut self.groups else { return };
+        if let Some(first) = self.leaving.first()
+            && objects.iter().any(|object| groups.are_mates(*first, *object))
+        {
+            self.leaving.clear();
+        }
+        let (rows, entries) = (&self.rows, &self.entries);
+        let is_here = |object| rows.get(&object).is_some_and(|row| entries[row.0 as usize].state.is_some());
+        groups.requested(objects, is_here);
     }
 
     /// Drops a ready object by decision and gives its size; refuses an object that must stay.
@@ -441,11 +471,29 @@ impl Cache {
     }
 
     fn evict_one(&mut self, evicted: &mut Vec<ObjectId>) {
-        let victim =
-            self.policy.victim(&mut self.rng).expect("a policy has a victim while bytes are evictable");
+        let victim = self.next_leaving().unwrap_or_else(|| {
+            let victim = self.policy.victim(&mut self.rng);
+            let victim = victim.expect("a policy has a victim while bytes are evictable");
+            let object = self.entry(victim).object;
+            if let Some(groups) = &self.groups {
+                self.leaving.extend(groups.group_of(object).iter().filter(|other| **other != object));
+            }
+            victim
+        });
         let object = self.entry(victim).object;
         self.leave(victim);
         evicted.push(object);
+    }
+
+    /// The next object of the group of which one has left.
+    fn next_leaving(&mut self) -> Option<Row> {
+        while let Some(object) = self.leaving.pop() {
+            let row = self.find(object).filter(|row| self.entry(*row).class() == Class::Evictable);
+            if row.is_some() {
+                return row;
+            }
+        }
+        None
     }
 
     /// Removes the replica; pins stay.
@@ -544,7 +592,8 @@ mod tests {
     const D: ObjectId = ObjectId(4);
 
     fn cache(eviction: &str, budget_bytes: u64) -> Cache {
-        Cache::new(CacheConfig { budget_bytes, eviction: eviction.to_owned(), seed: 7 }).unwrap()
+        Cache::new(CacheConfig { budget_bytes, eviction: eviction.to_owned(), seed: 7, groups: true })
+            .unwrap()
     }
 
     /// An `lru` cache of 100 bytes that holds these ready objects, the longest unused first.
@@ -571,6 +620,62 @@ mod tests {
         reserved_bytes: u64,
     ) -> (Reserve, Vec<ObjectId>) {
         (Reserve::Wait { missing_bytes, pinned_bytes, kept_bytes, reserved_bytes }, vec![])
+    }
+
+    /// A cache of 60 bytes with three pairs of 10 bytes each, of which each was requested.
+    fn pairs(eviction: &str, groups: bool) -> Cache {
+        let config = CacheConfig { budget_bytes: 60, eviction: eviction.to_owned(), seed: 7, groups };
+        let mut cache = Cache::new(config).unwrap();
+        for first in [10, 20, 30] {
+            let pair = [ObjectId(first), ObjectId(first + 1)];
+            for object in pair {
+                assert_eq!(reserve(&mut cache, object, 10), (Reserve::Granted, vec![]));
+                cache.commit(object, 10);
+            }
+            cache.requested(&pair);
+        }
+        cache
+    }
+
+    #[test]
+    fn the_rest_of_a_group_is_next_to_leave_and_not_before_room_is_needed() {
+        let mut n_halves = 0;
+        for (eviction, _) in eviction::POLICIES {
+            for groups in [false, true] {
+                let mut cache = pairs(eviction, groups);
+                let (_, first) = reserve(&mut cache, A, 10);
+                assert_eq!(first.len(), 1, "{eviction}: no more leaves than has to");
+                let (_, second) = reserve(&mut cache, B, 10);
+                let is_pair = first[0].0 / 10 == second[0].0 / 10;
+                assert!(is_pair || !groups, "{eviction}: {first:?} and {second:?} leave");
+                n_halves += u32::from(!is_pair);
+                // The next pair is the policy's choice again.
+                let (_, others) = reserve(&mut cache, C, 20);
+                assert_eq!(others.len(), 2);
+                assert!(!groups || others[0].0 / 10 == others[1].0 / 10, "{eviction}: {others:?} leave");
+                cache.sanity_check();
+            }
+        }
+        assert!(n_halves > 0, "by chance some policy leaves halves");
+    }
+
+    #[test]
+    fn what_is_needed_of_a_group_stays() {
+        // The other half is requested again, or held.
+        for hold in [false, true] {
+            let mut cache = pairs("lru", true);
+            assert_eq!(reserve(&mut cache, A, 10).1, [ObjectId(10)]);
+            match hold {
+                true => cache.pin(ObjectId(11)),
+                false => {
+                    cache.requested(&[ObjectId(10), ObjectId(11)]);
+                    cache.touch(ObjectId(11));
+                }
+            }
+            assert_eq!(reserve(&mut cache, B, 10).1, [ObjectId(20)]);
+            assert_eq!(reserve(&mut cache, C, 10).1, [ObjectId(21)]);
+            cache.sanity_check();
+        }
     }
 
     #[test]

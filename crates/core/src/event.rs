@@ -728,7 +728,9 @@ pub struct HomeAnswer {
 #[serde(rename_all = "snake_case")]
 pub enum NodeAction {
     /// Ask home for size and version.
-    AskHome { object: ObjectId },
+    /// `reads`: attempts here wait for the object and nobody is known to have its bytes, so it is going to be read from home. A
+    /// driver that gets the bytes of a small object with the answer can keep them for that.
+    AskHome { object: ObjectId, reads: bool },
     /// Move an object here.
     /// `awaits`: the source may only be about to receive it itself.
     Fetch {

@@ -83,6 +83,14 @@ pub struct ExecutorConfig {
     /// An attempt's inputs are fetched one after the other instead of side by side, as by a wrapper around
     /// the program.
     pub inputs_in_turn: bool,
+    /// Objects of up to so many bytes that come from one peer share a stream. They count to none of the limits above. 0: each
+    /// object has a stream of its own.
+    #[serde(default)]
+    pub small_bytes_max: u64,
+    /// So many of these may be under way from one peer at once. When they are so many, none begins until half of them have come:
+    /// so they are asked for together, and not each as soon as another one has come, which would be a stream for each.
+    #[serde(default)]
+    pub small_per_peer_max: u32,
 }
 
 /// The number of home's answers that are kept whether anything needs them or not.
@@ -250,6 +258,8 @@ struct Transfer {
     sources: VecDeque<Source>,
     /// The source that the bytes are being read from now.
     active: Option<Source>,
+    /// It shares the stream of other small objects from the same peer.
+    shares: bool,
     /// The place in the queue of transfers, while this one waits to be begun.
     place: Option<Place>,
     /// The attempts that wait for the transfer, each with its input's number; the first one began it.
@@ -264,6 +274,14 @@ struct Transfer {
     watched: bool,
     /// The object is made on this node, of this one, which is waited for.
     made_of: Option<ObjectId>,
+}
+
+/// Small objects from one peer.
+#[derive(Clone, Copy, Debug, Default)]
+struct SmallFrom {
+    n_active: u32,
+    /// As many were under way as may be, and when it was last looked at, more than half of them were.
+    is_full: bool,
 }
 
 /// One stage-out that waits for a home stream.
@@ -315,9 +333,12 @@ pub struct Executor {
     transfers: BTreeMap<Target, Box<Transfer>>,
     /// Transfers that wait to be begun, in order.
     transfer_queue: TransferQueue,
-    /// Transfers that are under way.
+    /// Transfers that are under way, and how many of them share a stream.
     active: BTreeSet<Target>,
+    n_small: u32,
     n_active_by_peer: BTreeMap<ExecutorId, u32>,
+    /// Small transfers under way from each peer; those in `n_active_by_peer` are others.
+    small_by_peer: BTreeMap<ExecutorId, SmallFrom>,
     n_home_streams: u32,
     landing_queue: BTreeSet<Landing>,
     /// Cached objects to be dropped as soon as no attempt needs them.
@@ -369,7 +390,9 @@ impl Executor {
             transfers: BTreeMap::new(),
             transfer_queue: TransferQueue::default(),
             active: BTreeSet::new(),
+            n_small: 0,
             n_active_by_peer: BTreeMap::new(),
+            small_by_peer: BTreeMap::new(),
             n_home_streams: 0,
             landing_queue: BTreeSet::new(),
             doomed: BTreeSet::new(),
@@ -652,11 +675,23 @@ impl Executor {
         let active = self.transfers.iter().filter(|(_, t)| t.active.is_some()).map(|(target, _)| *target);
         assert!(active.eq(self.active.iter().copied()), "active transfers are known");
         assert!(self.n_active() <= self.config.transfers_max);
+        let count = |peer: ExecutorId, shares: bool| {
+            let from = |t: &&Box<Transfer>| t.active == Some(Source::Peer(peer)) && t.shares == shares;
+            self.transfers.values().filter(from).count()
+        };
         for (peer, n) in &self.n_active_by_peer {
-            let real = self.transfers.values().filter(|t| t.active == Some(Source::Peer(*peer))).count();
-            assert_eq!(real, *n as usize, "transfers from executor {peer} are counted");
+            assert_eq!(count(*peer, false), *n as usize, "transfers from executor {peer} are counted");
             assert!(*n <= self.config.transfers_per_peer_max);
         }
+        for (peer, small) in &self.small_by_peer {
+            let n = small.n_active;
+            assert_eq!(count(*peer, true), n as usize, "small transfers from executor {peer} are counted");
+            let max = self.config.small_per_peer_max;
+            assert!(n <= max && (small.is_full || n < max));
+        }
+        let n_shared = self.small_by_peer.values().map(|small| small.n_active).sum::<u32>();
+        assert_eq!(self.transfers.values().filter(|t| t.shares).count(), n_shared as usize);
+        assert_eq!(self.n_small, n_shared);
         let running = self.attempts.in_order().map(|(_, a)| a).filter(|a| a.state == State::Running);
         assert_eq!(running.clone().count(), self.n_running as usize);
         assert_eq!(running.clone().map(|a| a.parts()).sum::<u64>(), self.parts_used);
@@ -684,10 +719,7 @@ impl Executor {
             assert_eq!(places.len(), usize::from(transfer.active.is_none()), "it is active or queued once");
             assert_eq!(places.first().copied(), transfer.place, "a transfer knows its place");
             let line = places.first().map(|place| place.line());
-            assert!(
-                line.is_none_or(|line| line == self.line_of(transfer)),
-                "it stands in its attempt's line"
-            );
+            assert!(line.is_none_or(|line| line == self.line_of(transfer)), "it stands in its line");
         }
     }
 }

@@ -33,6 +33,7 @@ pub mod event;
 pub mod eviction;
 pub mod executor;
 pub mod executor_set;
+pub mod file_groups;
 pub mod group;
 pub mod heard;
 pub mod home_share;

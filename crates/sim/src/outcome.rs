@@ -16,7 +16,7 @@
 
 use crate::machine::{Machine, is_default};
 use crate::workload::Workload;
-use eyas_core::event::{AttemptReport, Source};
+use eyas_core::event::{AttemptReport, InputReport, Source};
 use eyas_core::{CacheOutcome, Outcome, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,9 @@ pub struct Summary {
     /// Inputs that their node made of a packed file, which is counted above.
     #[serde(default, skip_serializing_if = "is_default")]
     pub n_made: u64,
+    /// Attempts all of whose inputs were on their node when they came there.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub n_at_once: u64,
     /// Bytes that programs were given, by where they came from.
     pub local_bytes: u64,
     pub peer_bytes: u64,
@@ -207,6 +210,9 @@ impl Recorder {
     pub fn reported(&mut self, report: &AttemptReport) {
         let s = &mut self.summary;
         let second = entry(&mut self.bytes, report.times.exited.0 / S);
+        let is_here =
+            |input: &InputReport| matches!(input.outcome, CacheOutcome::LocalHit | CacheOutcome::InPlace);
+        s.n_at_once += u64::from(!report.inputs.is_empty() && report.inputs.iter().all(is_here));
         for input in &report.inputs {
             let bytes = input.size_bytes;
             let (n, total, kind) = match input.outcome {

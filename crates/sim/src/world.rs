@@ -83,6 +83,8 @@ type AttemptId = (TaskId, AttemptNo);
 pub struct Scheduling {
     pub dispatcher: DispatcherConfig,
     pub eviction: String,
+    /// Whether what leaves a cache takes its file group with it.
+    pub groups: bool,
     /// `None`: all nodes are there from the beginning and stay.
     pub provision: Option<ProvisionConfig>,
     /// Transfers into one node at once, of these from one peer, and of these from home.
@@ -103,6 +105,7 @@ impl Default for Scheduling {
         Scheduling {
             dispatcher,
             eviction: "lru".into(),
+            groups: true,
             provision: None,
             transfers_max: 64,
             transfers_per_peer_max: 8,
@@ -464,7 +467,7 @@ impl<'a> World<'a> {
         messages: &mut Vec<NodeMessage>,
     ) {
         match action {
-            NodeAction::AskHome { object } => {
+            NodeAction::AskHome { object, .. } => {
                 self.time.after(self.machine.home_latency_ns, Ev::HomeAnswered { node: number, object });
             }
             NodeAction::Fetch { target, object, source, size_bytes, awaits, watched, packed, .. } => {

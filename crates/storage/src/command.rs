@@ -19,10 +19,10 @@ use crate::parts::{PART_PREFIX, part_path, remove_late_part};
 use crate::put::given_up;
 use crate::tree::{self, Children, Tree};
 use crate::version::Version;
-use crate::{Capabilities, Home, HomesConfig, Listing, Location, Opened, Put, Stat};
+use crate::{Capabilities, Home, HomesConfig, Listing, Location, Opened, Put, Stat, Whole};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -48,8 +48,11 @@ const CAPABILITIES: Capabilities = Capabilities {
 const END_SOON: Duration = Duration::from_secs(2);
 const END_LOOK: Duration = Duration::from_millis(10);
 
+/// Small objects that `several` is asked for at once.
+const SEVERAL_MAX: usize = 100;
+
 /// The commands of a declaration that have to be there, and the others.
-pub const COMMANDS: [&str; 7] = ["get", "put", "stat", "list", "remove", "range", "move"];
+pub const COMMANDS: [&str; 8] = ["get", "put", "stat", "list", "remove", "range", "move", "several"];
 const N_NEEDED: usize = 5;
 
 /// Texts in what a failed command prints that mean that there is no such object, or that this user may not do that.
@@ -82,6 +85,7 @@ pub const PRESETS: &[(&str, &[(&str, &str)])] = &[
         &[
             ("get", SSH_GET),
             ("range", SSH_RANGE),
+            ("several", SSH_SEVERAL),
             ("put", SSH_PUT),
             ("move", SSH_MOVE),
             ("stat", SSH_STAT),
@@ -95,6 +99,7 @@ pub const PRESETS: &[(&str, &[(&str, &str)])] = &[
         &[
             ("get", "rsync -s -e 'ssh -o BatchMode=yes' {host}:/{path} {file}"),
             ("range", SSH_RANGE),
+            ("several", SSH_SEVERAL),
             ("put", "rsync -s --mkpath -e 'ssh -o BatchMode=yes' {file} {host}:/{path}"),
             ("move", SSH_MOVE),
             ("stat", SSH_STAT),
@@ -129,6 +134,9 @@ const SSH_GET: &str =
     "printf '%s\n' /{path} | ssh -o BatchMode=yes {host} 'IFS= read -r p && exec cat -- \"$p\"'";
 const SSH_RANGE: &str = "printf '%s\n' /{path} | ssh -o BatchMode=yes {host} \
      'IFS= read -r p && tail -c +$(({offset} + 1)) -- \"$p\" | head -c {length}'";
+const SSH_SEVERAL: &str = "ssh -o BatchMode=yes {host} 'while IFS= read -r p; do p=/$p; \
+     if [ -f \"$p\" ] && s=$(stat -L -c \"%s %y %i\" -- \"$p\") && [ \"${s%% *}\" -le {bytes} ]; \
+     then printf \"%s\\n\" \"$s\"; cat -- \"$p\" || exit; stat -L -c \"%s %y %i\" -- \"$p\" || exit; else echo -; fi; done'";
 const SSH_PUT: &str = "{ printf '%s\n' /{path} && cat; } | ssh -o BatchMode=yes {host} \
      'IFS= read -r p && mkdir -p -- \"$(dirname -- \"$p\")\" && exec cat > \"$p\"'";
 const SSH_MOVE: &str = "printf '%s\n' /{from} /{path} | ssh -o BatchMode=yes {host} \
@@ -175,6 +183,7 @@ impl Declared {
                 "put" => &["host", "path", "url", "file"],
                 "range" => &["host", "path", "url", "offset", "length"],
                 "move" => &["host", "path", "url", "from"],
+                "several" => &["host", "bytes"],
                 _ => &["host", "path", "url"],
             }
         };
@@ -301,7 +310,7 @@ impl<'a> Place<'a> {
             "path" => Some(quoted(path)),
             "url" => Some(quoted(&format!("{}://{}/{path}", self.home.name, self.host))),
             // Numbers stay as they are, so that a shell can count with them.
-            "offset" | "length" => {
+            "offset" | "length" | "bytes" => {
                 more.iter().find(|(name, _)| *name == hole).map(|(_, value)| value.clone())
             }
             _ => more.iter().find(|(name, _)| *name == hole).map(|(_, value)| quoted(value)),
@@ -329,6 +338,9 @@ impl<'a> Place<'a> {
         let out = self.output("stat", path, &[])?;
         let text = String::from_utf8_lossy(&out);
         let line = text.lines().next().unwrap_or_default().trim();
+        if let Some(stat) = stat_of(line) {
+            return Ok(stat);
+        }
         if line.is_empty() {
             let reason = "there is no such object (`stat` printed nothing)";
             return Err(Error::new(
@@ -339,13 +351,8 @@ impl<'a> Place<'a> {
                 reason,
             ));
         }
-        let (size, stamp) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-        let Ok(size_bytes) = size.parse::<u64>() else {
-            let reason = format!("`stat` has to print a size in bytes and a version, and printed `{line}`");
-            return Err(Error::new(ErrorKind::Io, Status::Permanent, self.operation, self.location, reason));
-        };
-        let version = Version::from_text(format!("size={size_bytes};stamp={}", stamp.trim()));
-        Ok(Stat { size_bytes, version })
+        let reason = format!("`stat` has to print a size in bytes and a version, and printed `{line}`");
+        Err(Error::new(ErrorKind::Io, Status::Permanent, self.operation, self.location, reason))
     }
 
     /// The path of a name beside the object.
@@ -353,6 +360,36 @@ impl<'a> Place<'a> {
         let (directory, name) = self.path.rsplit_once('/').unwrap_or(("", &self.path));
         part_path(Path::new(directory), name.as_bytes(), part).to_string_lossy().into_owned()
     }
+}
+
+/// What a line says that `stat` printed: a size in bytes, and a version behind it.
+fn stat_of(line: &str) -> Option<Stat> {
+    let (size, stamp) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
+    let size_bytes = size.parse::<u64>().ok()?;
+    let version = Version::from_text(format!("size={size_bytes};stamp={}", stamp.trim()));
+    Some(Stat { size_bytes, version })
+}
+
+/// The next of several objects, as `several` prints them: the line of its `stat`, its bytes, the line once more; a line without a
+/// size in its place: it does not come. `Err`: what follows cannot be told apart, because the object changed meanwhile or is
+/// larger than it may be.
+fn next_whole(from: &mut impl BufRead, most_bytes: u64) -> io::Result<Option<Whole>> {
+    let (mut first, mut again) = (String::new(), String::new());
+    let broken = |reason: &str| Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+    if from.read_line(&mut first)? == 0 {
+        return broken("it ended too early");
+    }
+    let Some(stat) = stat_of(&first) else { return Ok(None) };
+    if stat.size_bytes > most_bytes {
+        return broken("an object is larger than it may be");
+    }
+    let mut bytes = vec![0; stat.size_bytes as usize];
+    from.read_exact(&mut bytes)?;
+    from.read_line(&mut again)?;
+    if again != first {
+        return broken("an object changed while it was read");
+    }
+    Ok(Some(Whole { stat, bytes }))
 }
 
 /// One word for the shell.
@@ -531,6 +568,53 @@ impl Home for CommandHome {
             bytes.skip_bytes = range.start;
         }
         Ok(Opened { location: location.clone(), stat, range, reader: Box::new(bytes), file: None })
+    }
+
+    fn several_max(&self, location: &Location) -> usize {
+        if find(location.scheme()).is_some_and(|home| home.line("several").is_some()) {
+            SEVERAL_MAX
+        } else {
+            0
+        }
+    }
+
+    fn read_several(&self, locations: &[Location], most_bytes: u64) -> Result<Vec<Option<Whole>>> {
+        let mut found = vec![None; locations.len()];
+        let Some(first) = locations.first() else { return Ok(found) };
+        let place = Place::of("read", first)?;
+        let mut names = String::new();
+        let mut asked = vec![];
+        for (n, location) in locations.iter().enumerate() {
+            let of = Place::of("read", location)?;
+            // A name of several lines, or of another host, is asked for by itself.
+            if (of.home.name.as_str(), of.host) == (place.home.name.as_str(), place.host)
+                && !of.path.contains('\n')
+            {
+                names.push_str(&of.path);
+                names.push('\n');
+                asked.push(n);
+            }
+        }
+        let mut command = place.command("several", "", &[("bytes", most_bytes.to_string())])?;
+        let mut running = Running::start(&place, &mut command, Stdio::piped())?;
+        let stdin = running.child.stdin.take().expect("it is a pipe");
+        let mut stdout = BufReader::new(running.child.stdout.take().expect("it is a pipe"));
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut stdin = stdin;
+                // A command that has ended says why by its status.
+                let _ = stdin.write_all(names.as_bytes());
+            });
+            for n in asked {
+                match next_whole(&mut stdout, most_bytes) {
+                    Ok(whole) => found[n] = whole,
+                    Err(_) => break,
+                }
+            }
+            let _ = io::copy(&mut stdout, &mut io::sink());
+        });
+        running.end(&place, "several")?;
+        Ok(found)
     }
 
     fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {
@@ -847,7 +931,57 @@ mod tests {
         let waits = late("late", "setsid -w sh -c 'sleep 0.3; cat > /{path}'");
         let gives_up =
             "cat > /dev/null; setsid sh -c 'sleep 0.3; echo > /{path}' < /dev/null > /dev/null 2>&1 & exit 1";
-        declare(vec![plain(), whole, waits, late("lost", gives_up)]);
+        let with_several = |name: &str, line: &str| {
+            let mut home = plain();
+            home.name = name.into();
+            home.commands.insert("several".into(), line.into());
+            home
+        };
+        let this_machine = SSH_SEVERAL.strip_prefix("ssh -o BatchMode=yes {host} ").unwrap();
+        let mut several = with_several("several", &format!("sh -c {this_machine}"));
+        several.commands.insert("stat".into(), "stat -L -c '%s %y %i' /{path}".into());
+        // The second object is said to be another one behind its bytes.
+        let changes = "for s in '1 a' '1 b' '1 c'; do read p; echo \"$s\"; printf x; \
+                       case $s in *b) echo '1 other';; *) echo \"$s\";; esac; done";
+        let changes = with_several("changes", changes);
+        let fails = with_several("fails", "echo gone away >&2; exit 1");
+        declare(vec![plain(), whole, waits, late("lost", gives_up), several, changes, fails]);
+    }
+
+    #[test]
+    fn several_small_objects_come_with_one_command() {
+        declare_for_tests();
+        let dir = tempfile::tempdir().unwrap();
+        let files = [("a b", 30), ("empty", 0), ("it's", 50), ("large", 51)];
+        for (name, size) in files {
+            std::fs::write(dir.path().join(name), vec![b'\n'; size]).unwrap();
+        }
+        std::fs::create_dir(dir.path().join("directory")).unwrap();
+        let base: Location = format!("several://h{}", dir.path().display()).parse().unwrap();
+        let names = ["a b", "missing", "large", "empty", "directory", "two\nlines", "it's"];
+        let locations = names.map(|name| base.join(name).unwrap());
+        assert!(CommandHome.several_max(&base) >= locations.len());
+        let found = CommandHome.read_several(&locations, 50).unwrap();
+        for ((name, location), found) in names.iter().zip(&locations).zip(found) {
+            let size = files.iter().find(|(file, _)| file == name).map(|(_, size)| *size);
+            match size.filter(|size| *size <= 50) {
+                Some(size) => {
+                    let stat = CommandHome.stat(location).unwrap();
+                    assert_eq!(found, Some(Whole { stat, bytes: vec![b'\n'; size] }), "{name}");
+                }
+                None => assert_eq!(found, None, "{name}"),
+            }
+        }
+        let of = |home: &str| -> Vec<Location> {
+            (0..3).map(|n| format!("{home}://h/{n}").parse().unwrap()).collect()
+        };
+        // Behind an object that changed nothing can be told apart.
+        let found = CommandHome.read_several(&of("changes"), 50).unwrap();
+        assert_eq!(found.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, false]);
+        let error = CommandHome.read_several(&of("fails"), 50).unwrap_err();
+        assert_eq!(error.status(), Status::Temporary);
+        assert!(error.to_string().contains("gone away"), "{error}");
+        assert_eq!(CommandHome.several_max(&of("plain")[0]), 0);
     }
 
     /// Gives some bytes and then an error.

@@ -207,6 +207,13 @@ pub struct Place {
     pub hosts: Vec<String>,
 }
 
+/// A whole object that was read at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Whole {
+    pub stat: Stat,
+    pub bytes: Vec<u8>,
+}
+
 /// One kind of home storage. Calls block; every method may be called from many threads at once.
 pub trait Home: Send + Sync {
     /// What this home can do.
@@ -230,6 +237,19 @@ pub trait Home: Send + Sync {
     fn open_first(&self, location: &Location, most_bytes: u64) -> Result<Opened> {
         let _ = most_bytes;
         self.open(location, None)
+    }
+
+    /// How many small objects [`Home::read_several`] can be asked for where `location` is; 0: it cannot.
+    fn several_max(&self, location: &Location) -> usize {
+        let _ = location;
+        0
+    }
+
+    /// Reads whole objects of at most `most_bytes` each, in one request. All of them are on the host of the first one. What does
+    /// not come in this way, for whatever reason, is `None`: asked for by itself, it comes or the error says why not.
+    fn read_several(&self, locations: &[Location], most_bytes: u64) -> Result<Vec<Option<Whole>>> {
+        let _ = most_bytes;
+        Ok(vec![None; locations.len()])
     }
 
     /// Makes an object of all that `body` gives, replacing an older one. Parent directories are created. When this

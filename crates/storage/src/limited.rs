@@ -13,7 +13,7 @@
 //! Not here: the shares of executors and the start of transfers, which `eyas-core` decides.
 
 use crate::error::Result;
-use crate::{Capabilities, Home, Listing, Location, Opened, Part, Place, Put, Stat};
+use crate::{Capabilities, Home, Listing, Location, Opened, Part, Place, Put, Stat, Whole};
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -299,6 +299,16 @@ impl Home for Limited {
             return self.inner.open_first(location, most_bytes);
         }
         self.open_by(|| self.inner.open_first(location, most_bytes))
+    }
+
+    fn several_max(&self, location: &Location) -> usize {
+        // Their bytes come in one piece, and would go round the rate.
+        if self.limits.is_rate_limited() { 0 } else { self.inner.several_max(location) }
+    }
+
+    fn read_several(&self, locations: &[Location], most_bytes: u64) -> Result<Vec<Option<Whole>>> {
+        let _permit = self.limits.enter();
+        self.inner.read_several(locations, most_bytes)
     }
 
     fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {

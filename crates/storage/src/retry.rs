@@ -11,7 +11,7 @@
 
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::version::Version;
-use crate::{Capabilities, Home, Listing, Location, Opened, Part, Place, Put, Stat, splitmix64};
+use crate::{Capabilities, Home, Listing, Location, Opened, Part, Place, Put, Stat, Whole, splitmix64};
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -166,6 +166,14 @@ impl Home for Retry {
     fn open_first(&self, location: &Location, most_bytes: u64) -> Result<Opened> {
         let opened = self.0.backoff.run(|_| self.0.inner.open_first(location, most_bytes))?;
         Ok(self.resuming(opened))
+    }
+
+    fn several_max(&self, location: &Location) -> usize {
+        self.0.inner.several_max(location)
+    }
+
+    fn read_several(&self, locations: &[Location], most_bytes: u64) -> Result<Vec<Option<Whole>>> {
+        self.0.backoff.run(|_| self.0.inner.read_several(locations, most_bytes))
     }
 
     fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {

@@ -57,6 +57,11 @@ pub(crate) trait Asker: Send + Sync {
     }
 }
 
+/// Connections that are kept for the next request when nobody uses them: in all, and to one server. Many small objects are read
+/// at the same time, and whoever finds no connection has to make one.
+const IDLE_CONNECTIONS_MAX: usize = 256;
+const IDLE_CONNECTIONS_PER_SERVER_MAX: usize = 128;
+
 /// Time limits and routes; the defaults suit wide-area servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpConfig {
@@ -94,6 +99,8 @@ pub(crate) fn agent_config(config: &HttpConfig) -> Result<ConfigBuilder<AgentSco
         .max_redirects(config.redirects_max)
         .user_agent(concat!("eyas/", env!("CARGO_PKG_VERSION")))
         .accept_encoding("identity")
+        .max_idle_connections(IDLE_CONNECTIONS_MAX)
+        .max_idle_connections_per_host(IDLE_CONNECTIONS_PER_SERVER_MAX)
         .timeout_connect(Some(config.connect_timeout))
         .timeout_recv_response(Some(config.answer_timeout))
         .timeout_per_read(Some(config.stall_timeout));

@@ -501,7 +501,7 @@ impl NodeScript {
     }
 
     pub fn with(slots: u32, cache_bytes: u64, change: impl FnOnce(&mut ExecutorConfig)) -> NodeScript {
-        let cache = CacheConfig { budget_bytes: cache_bytes, eviction: "lru".into(), seed: 1 };
+        let cache = CacheConfig { budget_bytes: cache_bytes, eviction: "lru".into(), seed: 1, groups: true };
         let mut config = ExecutorConfig {
             equipment: Default::default(),
             slots,
@@ -510,6 +510,8 @@ impl NodeScript {
             transfers_per_peer_max: 2,
             home_streams_max: 4,
             inputs_in_turn: false,
+            small_bytes_max: 0,
+            small_per_peer_max: 0,
         };
         change(&mut config);
         NodeScript {
@@ -545,7 +547,7 @@ impl NodeScript {
     fn text(&self, action: &NodeAction) -> String {
         let name = |object: &ObjectId| self.names[object.0 as usize].as_str();
         match action {
-            NodeAction::AskHome { object } => format!("ask {}", name(object)),
+            NodeAction::AskHome { object, .. } => format!("ask {}", name(object)),
             NodeAction::Fetch { object, packed: Some(packed), .. } => {
                 format!("make {} of {}", name(object), name(packed))
             }

@@ -258,6 +258,7 @@ impl World {
                 budget_bytes: o.cache_bytes / (1 + rng.below(2)),
                 eviction: o.eviction.clone(),
                 seed: o.seed + n,
+                groups: true,
             };
             let executor = ExecutorConfig {
                 equipment: Default::default(),
@@ -267,6 +268,8 @@ impl World {
                 transfers_per_peer_max: 1 + rng.below(3) as u32,
                 home_streams_max: 1 + rng.below(4) as u32,
                 inputs_in_turn: false,
+                small_bytes_max: 200 * (o.seed % 2),
+                small_per_peer_max: 1 + (o.seed / 2 % 3) as u32,
             };
             Node::new(executor, 1000 * (1 + rng.below(4)))
         });

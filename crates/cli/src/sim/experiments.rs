@@ -2,13 +2,15 @@
 
 use super::machine::{bad, named_machine};
 use super::table::{per_cent, seconds, write_json};
-use crate::args::duration;
+use crate::args::{bytes, duration};
 use crate::print::{count, plural, size};
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_sim::experiment::stealing;
+use eyas_core::eviction;
+use eyas_sim::experiment::{file_groups as groups, stealing};
 use eyas_sim::group::{GroupCase, simulate_group};
 use eyas_sim::machine::Machine;
+use eyas_sim::workload::grouped::GroupedConfig;
 use eyas_sim::workload::shapes::{Shape, ShapeConfig};
 use std::io::Write;
 use std::path::PathBuf;
@@ -47,6 +49,29 @@ pub struct StealingArgs {
     slice_sigma: f64,
     /// How many draws of each workload
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: u64,
+    /// Also write all results to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct FileGroupsArgs {
+    #[arg(long, value_name = "N", default_value_t = GroupedConfig::default().n_tasks)]
+    tasks: u32,
+    /// Groups, of which each task reads one
+    #[arg(long, value_name = "N", default_value_t = GroupedConfig::default().n_groups)]
+    groups: u32,
+    /// Files of a group
+    #[arg(long, value_name = "N", default_value_t = GroupedConfig::default().files_per_group)]
+    files: u32,
+    #[arg(long, value_name = "BYTES", default_value = "10MB", value_parser = bytes)]
+    file_size: u64,
+    /// Cache of each of the 8 nodes [default: a 24th of all files]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    cache: Option<u64>,
+    /// How many draws of the workload
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// Also write all results to this file, as JSON
     #[arg(long, value_name = "FILE")]
@@ -141,6 +166,61 @@ pub fn stealing(args: &StealingArgs) -> Result<Exit, Fault> {
         }
     }
     writeln!(out, "starved: share of the slots that no task was given to while tasks queued elsewhere")?;
+    if let Some(path) = &args.json {
+        write_json(path, &serde_json::json!({ "machine": machine, "seeds": args.seeds, "cells": cells }))?;
+    }
+    Ok(Exit::Good)
+}
+
+pub fn file_groups(args: &FileGroupsArgs) -> Result<Exit, Fault> {
+    let config = GroupedConfig {
+        n_tasks: args.tasks,
+        n_groups: args.groups,
+        files_per_group: args.files,
+        file_bytes: args.file_size,
+        ..GroupedConfig::default()
+    };
+    let machine = groups::machine(&config);
+    let cache_bytes_per_node = args.cache.unwrap_or(machine.cache_bytes_per_node);
+    let machine = Machine { cache_bytes_per_node, ..machine };
+    machine.check().map_err(bad)?;
+    let mut out = eyas_text::stdout();
+    writeln!(
+        out,
+        "{} read one of {} of {}, {} each; {} with caches of {}; means of {}",
+        plural(u64::from(args.tasks), "task"),
+        plural(u64::from(args.groups), "group"),
+        plural(u64::from(args.files), "file"),
+        size(args.file_size),
+        plural(u64::from(machine.nodes), "node"),
+        size(cache_bytes_per_node),
+        plural(args.seeds, "seed")
+    )?;
+    writeln!(
+        out,
+        "{:<9} {:>7} {:>9} {:>9} {:>10} {:>7} {:>14} {:>12}",
+        "eviction", "groups", "hits", "at once", "response", "ratio", "between nodes", "home"
+    )?;
+    let mut cells = vec![];
+    for (name, _) in eviction::POLICIES {
+        let mut first: Option<f64> = None;
+        for knows in [false, true] {
+            let cell = groups::cell(&machine, &config, name, knows, args.seeds).map_err(bad)?;
+            let ratio = cell.response_mean_s / *first.get_or_insert(cell.response_mean_s);
+            writeln!(
+                out,
+                "{name:<9} {:>7} {:>9} {:>9} {:>10} {ratio:>7.3} {:>14} {:>12}",
+                if knows { "yes" } else { "no" },
+                per_cent(cell.hit_ratio),
+                per_cent(cell.at_once),
+                seconds(cell.response_mean_s),
+                size(cell.peer_bytes as u64),
+                size(cell.home_bytes as u64),
+            )?;
+            cells.push(cell);
+        }
+    }
+    writeln!(out, "at once: tasks whose inputs were all on their node; response: from arrival to end, mean")?;
     if let Some(path) = &args.json {
         write_json(path, &serde_json::json!({ "machine": machine, "seeds": args.seeds, "cells": cells }))?;
     }

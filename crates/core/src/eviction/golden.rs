@@ -57,7 +57,9 @@ fn requests() -> impl Iterator<Item = (ObjectId, u64)> {
 
 /// Hits, and their bytes, when one task after another reads one object.
 fn replay(eviction: &str, budget_bytes: u64) -> (u32, u64) {
-    let mut cache = Cache::new(CacheConfig { budget_bytes, eviction: eviction.to_owned(), seed: 1 }).unwrap();
+    let mut cache =
+        Cache::new(CacheConfig { budget_bytes, eviction: eviction.to_owned(), seed: 1, groups: true })
+            .unwrap();
     let (mut n_hits, mut hit_bytes) = (0, 0);
     let mut evicted = Vec::new();
     for (object, size_bytes) in requests() {

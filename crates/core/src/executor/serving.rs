@@ -16,7 +16,7 @@ impl Executor {
             }
             _ => {
                 self.asking.entry(object).or_insert_with(|| {
-                    out.push(NodeAction::AskHome { object });
+                    out.push(NodeAction::AskHome { object, reads: false });
                     Asking { run, ..Asking::default() }
                 });
             }
@@ -82,6 +82,7 @@ impl Executor {
             expect,
             sources: VecDeque::from([Source::Home]),
             active: None,
+            shares: false,
             place: None,
             waiters: vec![],
             story: vec![],

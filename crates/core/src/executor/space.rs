@@ -375,7 +375,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn executor(budget_bytes: u64) -> Executor {
-        let cache = CacheConfig { budget_bytes, eviction: "lru".into(), seed: 1 };
+        let cache = CacheConfig { budget_bytes, eviction: "lru".into(), seed: 1, groups: true };
         Executor::new(ExecutorConfig {
             equipment: Default::default(),
             slots: 1,
@@ -384,6 +384,8 @@ mod tests {
             transfers_per_peer_max: 4,
             home_streams_max: 4,
             inputs_in_turn: false,
+            small_bytes_max: 0,
+            small_per_peer_max: 0,
         })
         .unwrap()
     }

@@ -78,15 +78,18 @@ impl Executor {
             let (plan, size_bytes, expect) = self.plan(input, attempt.assignment.run);
             if plan == Plan::Unknown {
                 attempt.n_unknown += 1;
-                ask.push((input.object, i as u32));
+                let reads = input.known.is_none()
+                    && input.making == Making::No
+                    && self.cache.state(input.object).is_none();
+                ask.push((input.object, i as u32, reads));
             }
             attempt.inputs.push(Input { plan, expect, outcome: None, size_bytes, wait_ns: 0 });
         }
         let (unknown, run) = (attempt.n_unknown, attempt.assignment.run);
         self.attempts.insert(id, attempt);
-        for (object, i) in ask {
+        for (object, i, reads) in ask {
             let asking = self.asking.entry(object).or_insert_with(|| {
-                out.push(NodeAction::AskHome { object });
+                out.push(NodeAction::AskHome { object, reads });
                 Asking { run, ..Asking::default() }
             });
             if run > asking.run { &mut asking.later } else { &mut asking.waiters }.push((id, i));
@@ -142,7 +145,7 @@ impl Executor {
         };
         if let Some(run) = newest(&asking.later) {
             self.asking.insert(object, Asking { run, waiters: asking.later, later: vec![] });
-            out.push(NodeAction::AskHome { object });
+            out.push(NodeAction::AskHome { object, reads: false });
         }
         self.serve_answered(object, asking.run, &result, out);
         match result {
@@ -239,6 +242,8 @@ impl Executor {
         for object in evicted {
             self.evicted(object, out);
         }
+        let together: Vec<ObjectId> = wanted.iter().map(|want| want.object).collect();
+        self.cache.requested(&together);
         self.n_pinned += 1;
         self.alone = is_alone.then_some(id);
         let Staging { fetches, confirmed } = self.stage(id, &private);

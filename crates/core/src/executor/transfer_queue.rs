@@ -1,8 +1,10 @@
 //! The transfers of one node that wait for a place, in the order in which they were asked for.
 //!
-//! Where the inputs of an attempt come one after the other ([`ExecutorConfig::inputs_in_turn`]), the transfers that one attempt
-//! asked for first stand in a line of their own: a walk along the queue passes over the line of an attempt that has an input on
-//! its way, and does not look at each transfer in it. Elsewhere all transfers stand in one line.
+//! Transfers that wait for the same thing stand in one line. A walk along the queue leaves a line out as soon as it knows that no
+//! transfer in it can begin, and does not look at each of them: a task with 10,000 small inputs has 10,000 transfers in one line.
+//! What a transfer waits for is room at its sources ([`WaitsFor`]). Where the inputs of an attempt come one after the other
+//! ([`ExecutorConfig::inputs_in_turn`]), it is also the attempt that asked for it first: the walk passes over an attempt that has
+//! an input on its way.
 //!
 //! Not here: which transfer may begin (`transfers`).
 
@@ -10,8 +12,50 @@ use super::*;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The attempt that asked for a transfer first; `None`: no attempt waits for it, or lines do not matter.
-pub(super) type Line = Option<AttemptId>;
+/// What all transfers of one line wait for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Line {
+    /// The attempt that asked for the transfer first; `None`: no attempt waits for it, or that does not matter.
+    pub attempt: Option<AttemptId>,
+    pub waits_for: WaitsFor,
+}
+
+/// Where a transfer needs room to begin.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum WaitsFor {
+    /// Home alone.
+    Home,
+    /// Any of these peers; home has to wait until none of them is left. `small`: the object shares a stream.
+    Peers { peers: [Option<ExecutorId>; PEERS_MAX], small: bool },
+    /// More has to be known of each transfer.
+    Various,
+}
+
+/// The largest number of peers that a line is made for. A dispatcher names no more.
+pub(super) const PEERS_MAX: usize = 3;
+
+impl WaitsFor {
+    /// Of a transfer that has these sources left.
+    pub fn of(sources: &VecDeque<Source>, small: bool) -> WaitsFor {
+        let mut peers = [None; PEERS_MAX];
+        let mut n_peers = 0;
+        for source in sources {
+            if let Source::Peer(peer) = source {
+                match peers.get_mut(n_peers) {
+                    Some(place) => *place = Some(*peer),
+                    None => return WaitsFor::Various,
+                }
+                n_peers += 1;
+            }
+        }
+        if n_peers == 0 {
+            return WaitsFor::Home;
+        }
+        // In whatever order they are tried, the transfer can begin when one of them has room.
+        peers[..n_peers].sort_unstable();
+        WaitsFor::Peers { peers, small }
+    }
+}
 
 /// Where a transfer stands in the queue. Places are ordered as the transfers were asked for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -121,7 +165,8 @@ impl Walk {
     /// Of the line of the place that the walk stands at, it only goes to those of `places` that it has not passed.
     pub fn pass_over(&mut self, step: Step, places: impl Iterator<Item = Place>) {
         if step.goes_on {
-            let ahead = places.filter(|place| place.number > step.place.number);
+            let is_ahead = |place: &Place| place.line == step.place.line && place.number > step.place.number;
+            let ahead = places.filter(is_ahead);
             self.heads.extend(ahead.map(|place| Reverse(Step { place, goes_on: false })));
         }
     }

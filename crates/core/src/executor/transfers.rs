@@ -1,6 +1,6 @@
 //! Transfers into this node: wanted, begun within the limits, ended; for attempts, and ahead of them for collectives.
 
-use super::transfer_queue::Line;
+use super::transfer_queue::{Line, WaitsFor};
 use super::*;
 
 #[cfg(test)]
@@ -34,6 +34,7 @@ impl Executor {
             expect,
             sources,
             active: None,
+            shares: false,
             place: None,
             waiters: vec![(id, input)],
             story: vec![],
@@ -66,12 +67,21 @@ impl Executor {
     /// The line of the queue that a transfer belongs to.
     pub(super) fn line_of(&self, transfer: &Transfer) -> Line {
         let first = transfer.waiters.first().filter(|_| self.config.inputs_in_turn);
-        first.map(|(id, _)| *id)
+        let waits_for = match transfer.made_of {
+            Some(_) => WaitsFor::Various,
+            None => WaitsFor::of(&transfer.sources, self.is_small(transfer)),
+        };
+        Line { attempt: first.map(|(id, _)| *id), waits_for }
     }
 
-    /// Transfers that are under way.
+    /// Transfers that are under way, each with a stream of its own.
     pub(super) fn n_active(&self) -> u32 {
-        self.active.len() as u32
+        self.active.len() as u32 - self.n_small
+    }
+
+    /// Whether the object shares a stream if it comes from a peer.
+    fn is_small(&self, transfer: &Transfer) -> bool {
+        transfer.size_bytes <= self.config.small_bytes_max && self.config.small_bytes_max > 0
     }
 
     /// Fetches an object for attempts to come. Space is taken from objects that may be evicted; if that is
@@ -100,6 +110,7 @@ impl Executor {
                     (transfer.batch, transfer.awaits) = (Some(batch), awaits);
                     if transfer.active.is_none() {
                         transfer.sources = sources;
+                        self.change_line(target);
                     }
                 }
             }
@@ -118,6 +129,7 @@ impl Executor {
                     expect,
                     sources,
                     active: None,
+                    shares: false,
                     place: None,
                     waiters: vec![],
                     story: vec![],
@@ -165,6 +177,11 @@ impl Executor {
         match source {
             Source::Home if is_making => {}
             Source::Home => self.n_home_streams -= 1,
+            Source::Peer(peer) if std::mem::take(&mut transfer.shares) => {
+                self.n_small -= 1;
+                let small = self.small_by_peer.get_mut(&peer).expect("an active transfer is counted");
+                small.n_active -= 1;
+            }
             Source::Peer(peer) => {
                 *self.n_active_by_peer.get_mut(&peer).expect("an active transfer from a peer is counted") -= 1
             }
@@ -373,13 +390,19 @@ impl Executor {
         if self.alone.is_some_and(|id| matches!(self.attempts[&id].state, State::Queued | State::Running)) {
             return;
         }
+        for small in self.small_by_peer.values_mut() {
+            small.is_full &= small.n_active > self.config.small_per_peer_max / 2;
+        }
         let mut walk = self.transfer_queue.walk();
         let mut on_their_way = BTreeMap::new();
-        while self.n_active() < self.config.transfers_max
+        while (self.n_active() < self.config.transfers_max || self.config.small_bytes_max > 0)
             && let Some(step) = walk.next()
         {
             let target = self.transfer_queue.target(step.place);
-            if let Some(id) = step.place.line() {
+            if !self.has_room_for(step.place.line().waits_for) {
+                continue;
+            }
+            if let Some(id) = step.place.line().attempt {
                 // What was found before holds until the next transfer begins.
                 let n_active = self.active.len();
                 let (seen_at, moving) = on_their_way.entry(id).or_insert((usize::MAX, OnTheirWay::None));
@@ -437,15 +460,39 @@ impl Executor {
         })
     }
 
+    /// Whether a transfer of such a line may begin.
+    fn has_room_for(&self, waits_for: WaitsFor) -> bool {
+        let has_room = self.n_active() < self.config.transfers_max;
+        match waits_for {
+            WaitsFor::Home => has_room && self.n_home_streams < self.config.home_streams_max,
+            WaitsFor::Peers { peers, small } => {
+                (has_room || small) && peers.iter().flatten().any(|peer| self.has_room_at(*peer, small))
+            }
+            // A small one may begin all the same.
+            WaitsFor::Various => has_room || self.config.small_bytes_max > 0,
+        }
+    }
+
+    fn has_room_at(&self, peer: ExecutorId, small: bool) -> bool {
+        if small {
+            let is_full = self.small_by_peer.get(&peer).is_some_and(|small| small.is_full);
+            return !is_full && self.config.small_per_peer_max > 0;
+        }
+        let n_active = self.n_active_by_peer.get(&peer).copied().unwrap_or(0);
+        n_active < self.config.transfers_per_peer_max && self.n_active() < self.config.transfers_max
+    }
+
     /// The source that a queued transfer may be begun from now; its position among those that are left to try.
     fn choose_source(&self, target: Target) -> Option<usize> {
         let transfer = &self.transfers[&target];
-        let (by_peer, per_peer_max) = (&self.n_active_by_peer, self.config.transfers_per_peer_max);
-        let home_has_room = self.n_home_streams < self.config.home_streams_max;
+        let (small, has_room) = (self.is_small(transfer), self.n_active() < self.config.transfers_max);
+        let home_has_room = self.has_room_for(WaitsFor::Home);
         let peers_left = transfer.sources.iter().any(|s| matches!(s, Source::Peer(_)));
         transfer.sources.iter().position(|source| match source {
-            Source::Peer(peer) => by_peer.get(peer).copied().unwrap_or(0) < per_peer_max,
-            Source::Home if transfer.made_of.is_some() => !peers_left && !self.awaits_packed(transfer),
+            Source::Peer(peer) => self.has_room_at(*peer, small),
+            Source::Home if transfer.made_of.is_some() => {
+                has_room && !peers_left && !self.awaits_packed(transfer)
+            }
             // Home is the last resort: a busy peer is waited for, and shared storage is spared.
             Source::Home => !peers_left && home_has_room,
         })
@@ -453,6 +500,7 @@ impl Executor {
 
     /// Begins a queued transfer from the source at position `choice`.
     fn begin_transfer(&mut self, target: Target, choice: usize, out: &mut Vec<NodeAction>) {
+        let small = self.is_small(&self.transfers[&target]);
         let transfer = self.transfers.get_mut(&target).expect("queued transfer is here");
         let source = transfer.sources.remove(choice).expect("position is in range");
         self.transfer_queue.remove(transfer.place.take().expect("it is queued"));
@@ -463,6 +511,13 @@ impl Executor {
             // What is made on the node uses nothing of home, as the packed file is here.
             Source::Home if transfer.made_of.is_some() => {}
             Source::Home => self.n_home_streams += 1,
+            Source::Peer(peer) if small => {
+                transfer.shares = true;
+                self.n_small += 1;
+                let small = self.small_by_peer.entry(peer).or_default();
+                small.n_active += 1;
+                small.is_full |= small.n_active >= self.config.small_per_peer_max;
+            }
             Source::Peer(peer) => *self.n_active_by_peer.entry(peer).or_default() += 1,
         }
         out.push(NodeAction::Fetch {

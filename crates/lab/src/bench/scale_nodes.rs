@@ -316,11 +316,18 @@ impl Node {
         let config = ExecutorConfig {
             slots,
             equipment: Default::default(),
-            cache: CacheConfig { budget_bytes: cache_bytes, eviction: "lru".into(), seed: u64::from(number) },
+            cache: CacheConfig {
+                budget_bytes: cache_bytes,
+                eviction: "lru".into(),
+                seed: u64::from(number),
+                groups: true,
+            },
             transfers_max: 64,
             transfers_per_peer_max: 16,
             home_streams_max: HOME_STREAMS_MAX,
             inputs_in_turn: false,
+            small_bytes_max: 0,
+            small_per_peer_max: 0,
         };
         Ok(Node {
             about: About {

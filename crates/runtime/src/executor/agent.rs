@@ -66,6 +66,9 @@ use tokio::sync::mpsc;
 const TRANSFERS_MAX: u32 = 64;
 const TRANSFERS_PER_PEER_MAX: u32 = 16;
 const HOME_STREAMS_MAX: u32 = 16;
+/// Objects up to this size come from a peer many at a time.
+const SMALL_BYTES_MAX: u64 = 64 << 10;
+const SMALL_PER_PEER_MAX: u32 = 256;
 const TICK: Duration = Duration::from_millis(50);
 
 type AttemptId = (TaskId, AttemptNo);
@@ -265,6 +268,7 @@ impl Agent {
             Input::PartsRemoved { tasks } => self.tell(NodeMessage::PartsRemoved { tasks }),
             Input::PlacesFound { asked, placed } => self.tell(NodeMessage::PlacesFound { asked, placed }),
             Input::PeersProbed { round_trips } => self.tell(NodeMessage::PeersProbed { round_trips }),
+            Input::AskAlone(objects) => self.home.ask_alone(objects),
             Input::FoundCorrupt(digest) => {
                 self.objects.drop_all_damaged(Digest(digest.into()), &mut self.node)
             }
@@ -425,13 +429,15 @@ impl Agent {
                 self.peers.fetch(peer, awaits, objects, &self.objects.store, &mut self.node);
             }
         }
+        self.home.begin_asks();
         self.peers.forget_unwanted(&self.node.core);
     }
 
     fn act(&mut self, action: NodeAction) {
         match action {
-            NodeAction::AskHome { object } => {
-                if let Some(answer) = self.home.ask(object, self.objects.location(object).to_string()) {
+            NodeAction::AskHome { object, reads } => {
+                let location = self.objects.location(object).to_string();
+                if let Some(answer) = self.home.ask(object, location, reads) {
                     self.node.feed(answer);
                 }
             }
@@ -616,11 +622,14 @@ fn core_config(options: &ExecutorOptions) -> ExecutorConfig {
             budget_bytes: options.cache_bytes,
             eviction: options.eviction.clone(),
             seed: u64::from(std::process::id()),
+            groups: true,
         },
         transfers_max: TRANSFERS_MAX,
         transfers_per_peer_max: TRANSFERS_PER_PEER_MAX,
         home_streams_max: HOME_STREAMS_MAX,
         inputs_in_turn: false,
+        small_bytes_max: SMALL_BYTES_MAX,
+        small_per_peer_max: SMALL_PER_PEER_MAX,
     }
 }
 

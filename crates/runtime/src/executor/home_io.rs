@@ -127,7 +127,8 @@ pub(super) fn by_programs(location: &str) -> String {
     )
 }
 
-/// Reads an object from home into the cache or into a private file, hashing on the way.
+/// Reads an object from home into the cache or into a private file, hashing on the way. `early`: its bytes, if they came with
+/// home's answer about it.
 ///
 /// `moved` is called with the number of bytes that have arrived, piece by piece.
 ///
@@ -140,6 +141,7 @@ pub(super) fn read_home(
     homes: &Homes,
     store: &Store,
     text: &str,
+    early: Option<Opened>,
     known: Option<&Known>,
     size_bytes: u64,
     private: Option<&Path>,
@@ -149,7 +151,12 @@ pub(super) fn read_home(
     moved: &mut dyn FnMut(u64),
 ) -> Result<Fetched, TransferError> {
     let location = parse(text)?;
-    let mut opened = open_at_home(homes, &location, reader)?;
+    // Bytes that came early were read with the rights of this process.
+    let is_everybodys = || location.path().is_none() && !location.is_by_programs_of_machine();
+    let mut opened = match early.filter(|_| reader.is_none() || is_everybodys()) {
+        Some(opened) => opened,
+        None => open_at_home(homes, &location, reader)?,
+    };
     let version = version_of(&opened.stat);
     let other = known.filter(|k| !k.version.stamp.is_empty() && k.version != version);
     let new_version = opened.stat.version.clone();
@@ -243,7 +250,7 @@ fn read_into_store(
     incoming: &mut Incoming,
     moved: &mut dyn FnMut(u64),
 ) -> Result<(), TransferError> {
-    let mut buffer = vec![0; PIECE_BYTES];
+    let mut buffer = vec![0; buffer_bytes(size_bytes)];
     loop {
         let piece = read_piece(reader, text, &mut buffer)?;
         if piece.is_empty() {
@@ -252,6 +259,12 @@ fn read_into_store(
         incoming.append(piece).map_err(|e| fill_error(&e, text, size_bytes))?;
         moved(piece.len() as u64);
     }
+}
+
+/// How large a buffer is worth while for an object of this size.
+fn buffer_bytes(size_bytes: u64) -> usize {
+    // One byte more shows that an object has grown.
+    usize::try_from(size_bytes).map_or(PIECE_BYTES, |size| (size + 1).min(PIECE_BYTES))
 }
 
 /// The next bytes of an object at home; none at its end.
@@ -416,6 +429,7 @@ mod tests {
             &homes,
             &store,
             "/proc/version",
+            None,
             None,
             1 << 20,
             None,

@@ -188,7 +188,7 @@ fn reason(message: &str) -> String {
 
 /// The part of a location that names its home: the server of a URL; of a path the first two directories, as file systems
 /// are mounted there.
-fn home_of(location: &str) -> &str {
+pub(super) fn home_of(location: &str) -> &str {
     let (begin, n_parts) = match location.find("://") {
         Some(at) => (at + 3, 1),
         None => (1.min(location.len()), 2),

@@ -13,6 +13,7 @@
 //! (`eyas-runner`), how bytes are kept and sent (`eyas-data`).
 
 mod agent;
+mod early;
 mod fetch;
 mod home_io;
 mod home_wait;

@@ -320,7 +320,7 @@ pub(super) mod tests {
     }
 
     pub(in crate::executor) fn side() -> Side {
-        let cache = CacheConfig { budget_bytes: 100, eviction: "lru".into(), seed: 0 };
+        let cache = CacheConfig { budget_bytes: 100, eviction: "lru".into(), seed: 0, groups: true };
         let config = ExecutorConfig {
             equipment: Equipment::default(),
             slots: 1,
@@ -329,6 +329,8 @@ pub(super) mod tests {
             transfers_per_peer_max: 1,
             home_streams_max: 1,
             inputs_in_turn: false,
+            small_bytes_max: 0,
+            small_per_peer_max: 0,
         };
         Side { core: Executor::new(config).unwrap(), book: Book::default(), link: DispatcherLink::default() }
     }

@@ -181,7 +181,7 @@ mod tests {
                 let mut actions = vec![];
                 self.core.handle(Timestamp(0), event, &mut actions);
                 events.extend(actions.into_iter().filter_map(|action| match action {
-                    NodeAction::AskHome { object } => {
+                    NodeAction::AskHome { object, .. } => {
                         Some(NodeEvent::HomeAnswered { object, result: Err(none()) })
                     }
                     NodeAction::Fetch { target, source, .. } => {

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`mi`], [`sw`] | the synthetic streams of `Raicu09` §5.1 and §5.2 |
 //! | [`all_pairs`] | all pairs of two sets, §5.3 |
+//! | [`grouped`] | tasks that read whole groups of files |
 //! | [`stacking`] | the image stacking workloads of table 3, §6 |
 //! | [`trace`] | the tasks of a live run, from its event log, and its measurements |
 //! | [`list`] | a task list that has not run, with times and sizes from a run or from some probes |
@@ -22,6 +23,7 @@
 pub mod all_pairs;
 mod arrivals;
 mod error;
+pub mod grouped;
 pub(crate) mod links;
 pub mod list;
 pub mod mi;

@@ -137,6 +137,7 @@ pub(super) fn node_core(
         budget_bytes: machine.cache_bytes_per_node,
         eviction: scheduling.eviction.clone(),
         seed,
+        groups: scheduling.groups,
     };
     let config = ExecutorConfig {
         equipment: machine.equipment.clone(),
@@ -146,6 +147,9 @@ pub(super) fn node_core(
         transfers_per_peer_max: scheduling.transfers_per_peer_max,
         home_streams_max: scheduling.home_streams_max,
         inputs_in_turn: scheduling.inputs_in_turn,
+        // Here each transfer is a flow by itself.
+        small_bytes_max: 0,
+        small_per_peer_max: 0,
     };
     Executor::new(config).map_err(|e| e.to_string())
 }

@@ -301,8 +301,12 @@ impl World {
             }
         };
         let node = |(n, (slots, memory_bytes)): (usize, (&u32, &u64))| {
-            let cache =
-                CacheConfig { budget_bytes: 1_000_000, eviction: "lru".into(), seed: o.seed + n as u64 };
+            let cache = CacheConfig {
+                budget_bytes: 1_000_000,
+                eviction: "lru".into(),
+                seed: o.seed + n as u64,
+                groups: true,
+            };
             let executor = ExecutorConfig {
                 equipment: Default::default(),
                 slots: *slots,
@@ -311,6 +315,8 @@ impl World {
                 transfers_per_peer_max: 2,
                 home_streams_max: 1 + rng.below(4) as u32,
                 inputs_in_turn: false,
+                small_bytes_max: 0,
+                small_per_peer_max: 0,
             };
             let node = Node::new(executor, *memory_bytes);
             // Worlds have few files.

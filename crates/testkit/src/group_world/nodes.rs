@@ -147,7 +147,7 @@ impl World {
         for action in actions {
             self.trace(format!("             node {n} {action:?}"));
             let (takes_max, work) = match action {
-                NodeAction::AskHome { object } => (transfer_ns_max / 4, Work::Ask { object }),
+                NodeAction::AskHome { object, .. } => (transfer_ns_max / 4, Work::Ask { object }),
                 NodeAction::Fetch { target, object, source, known, .. } => {
                     (transfer_ns_max, Work::Fetch { target, object, source, known })
                 }

@@ -240,7 +240,7 @@ impl World {
         for action in actions {
             self.trace(format!("             node {n} {action:?}"));
             match action {
-                NodeAction::AskHome { object } => {
+                NodeAction::AskHome { object, .. } => {
                     let takes = self.lasts(transfer_ns_max / 4);
                     self.after(takes, Ev::Done { n, epoch, work: Work::Ask { object } });
                 }

@@ -12,15 +12,16 @@ fn begun_by_definition(executor: &Executor) -> (Vec<(Target, Source)>, usize) {
     let mut queued: Vec<(Place, Target)> =
         executor.transfers.iter().filter_map(|(target, t)| Some((t.place?, *target))).collect();
     queued.sort_unstable();
-    let mut active: BTreeSet<Target> =
-        executor.transfers.iter().filter(|(_, t)| t.active.is_some()).map(|(target, _)| *target).collect();
+    let under_way = || executor.transfers.iter().filter(|(_, t)| t.active.is_some());
+    let mut active: BTreeSet<Target> = under_way().map(|(target, _)| *target).collect();
+    let mut n_streams = under_way().filter(|(_, t)| !t.shares).count();
+    let max = config.small_per_peer_max;
+    let mut small_by_peer = executor.small_by_peer.clone();
+    small_by_peer.values_mut().for_each(|small| small.is_full &= small.n_active > max / 2);
     let mut n_by_peer = executor.n_active_by_peer.clone();
     let mut n_home = executor.n_home_streams;
     let (mut begun, mut n_in_turn) = (vec![], 0);
     for (_, target) in queued {
-        if active.len() >= config.transfers_max as usize {
-            break;
-        }
         let transfer = &executor.transfers[&target];
         let waits_its_turn = transfer.waiters.first().is_some_and(|(id, asked)| {
             let attempt = &executor.attempts[id];
@@ -37,15 +38,26 @@ fn begun_by_definition(executor: &Executor) -> (Vec<(Target, Source)>, usize) {
         }
         let is_peer = |source: &&Source| matches!(source, Source::Peer(_));
         let has_peers = transfer.sources.iter().any(|source| is_peer(&source));
+        let has_stream = n_streams < config.transfers_max as usize;
+        let is_small = transfer.size_bytes <= config.small_bytes_max;
         let has_room = |source: &&Source| match source {
-            Source::Peer(peer) => n_by_peer.get(peer).copied().unwrap_or(0) < config.transfers_per_peer_max,
-            Source::Home => !has_peers && n_home < config.home_streams_max,
+            Source::Peer(peer) if is_small => small_by_peer.get(peer).is_none_or(|small| !small.is_full),
+            Source::Peer(peer) => {
+                has_stream && n_by_peer.get(peer).copied().unwrap_or(0) < config.transfers_per_peer_max
+            }
+            Source::Home => has_stream && !has_peers && n_home < config.home_streams_max,
         };
         let Some(source) = transfer.sources.iter().find(has_room).copied() else { continue };
         match source {
+            Source::Peer(peer) if is_small => {
+                let small = small_by_peer.entry(peer).or_default();
+                small.n_active += 1;
+                small.is_full |= small.n_active >= max;
+            }
             Source::Peer(peer) => *n_by_peer.entry(peer).or_default() += 1,
             Source::Home => n_home += 1,
         }
+        n_streams += usize::from(!is_small || source == Source::Home);
         active.insert(target);
         begun.push((target, source));
     }
@@ -57,6 +69,7 @@ struct Chance {
     executor: Executor,
     rng: Rng,
     transfers_max: u32,
+    small_per_peer_max: u32,
     n_tasks: u64,
     under_way: Vec<(Target, Source)>,
     running: Vec<AttemptId>,
@@ -67,7 +80,8 @@ struct Chance {
 impl Chance {
     fn new(seed: u64, inputs_in_turn: bool) -> Chance {
         let mut rng = Rng::new(seed);
-        let cache = CacheConfig { budget_bytes: 10 + rng.below(60), eviction: "lru".into(), seed };
+        let cache =
+            CacheConfig { budget_bytes: 10 + rng.below(60), eviction: "lru".into(), seed, groups: true };
         let config = ExecutorConfig {
             equipment: Default::default(),
             slots: 1 + rng.below(3) as u32,
@@ -76,9 +90,12 @@ impl Chance {
             transfers_per_peer_max: 1 + rng.below(2) as u32,
             home_streams_max: 1 + rng.below(4) as u32,
             inputs_in_turn,
+            small_bytes_max: [0, 4][rng.below(2) as usize],
+            small_per_peer_max: 0,
         };
         Chance {
             executor: Executor::new(config).unwrap(),
+            small_per_peer_max: 1 + rng.below(4) as u32,
             transfers_max: 1 + rng.below(8) as u32,
             rng,
             n_tasks: 0,
@@ -182,9 +199,10 @@ impl Chance {
     /// Something happens, and what begins thereupon is what begins by definition.
     fn step(&mut self, now: Timestamp) {
         let (event, mut out) = (self.event(), vec![]);
-        self.executor.config.transfers_max = 0;
+        (self.executor.config.transfers_max, self.executor.config.small_per_peer_max) = (0, 0);
         self.executor.handle(now, event, &mut out);
         self.executor.config.transfers_max = self.transfers_max;
+        self.executor.config.small_per_peer_max = self.small_per_peer_max;
         let is_alone =
             |id: AttemptId| matches!(self.executor.attempts[&id].state, State::Queued | State::Running);
         let (expected, n_in_turn) = match self.executor.alone.is_some_and(is_alone) {
@@ -236,7 +254,7 @@ fn what_begins_is_what_begins_by_definition() {
 #[test]
 fn a_task_may_have_very_many_inputs_that_come_in_turn() {
     const N_INPUTS: u32 = 50_000;
-    let cache = CacheConfig { budget_bytes: 1 << 30, eviction: "lru".into(), seed: 1 };
+    let cache = CacheConfig { budget_bytes: 1 << 30, eviction: "lru".into(), seed: 1, groups: true };
     let mut executor = Executor::new(ExecutorConfig {
         equipment: Default::default(),
         slots: 1,
@@ -245,6 +263,8 @@ fn a_task_may_have_very_many_inputs_that_come_in_turn() {
         transfers_per_peer_max: 8,
         home_streams_max: 16,
         inputs_in_turn: true,
+        small_bytes_max: 0,
+        small_per_peer_max: 0,
     })
     .unwrap();
     let version = HomeVersion { size_bytes: 1, stamp: "".into() };

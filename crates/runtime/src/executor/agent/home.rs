@@ -5,8 +5,9 @@
 use super::input::{Input, Inputs, send_event};
 use super::{AttemptId, ExecutorError, ExecutorOptions};
 use crate::clock;
+use crate::executor::early::{Early, SMALL_BYTES_MAX};
 use crate::executor::home_io::{home_error, parse, read_home, temporary, version_of};
-use crate::executor::home_wait::HomeWaits;
+use crate::executor::home_wait::{HomeWaits, home_of};
 use crate::executor::landing::{Landing, bring_home};
 use crate::executor::landings::Landings;
 use crate::executor::made::trees::Trees;
@@ -19,15 +20,19 @@ use eyas_core::home_wait::Tries;
 use eyas_core::*;
 use eyas_data::{Halt, Store};
 use eyas_runner::Account;
-use eyas_storage::{Homes, HomesConfig, Part};
+use eyas_storage::{Homes, HomesConfig, Location, Part, Whole};
 use eyas_text::shown;
 use eyas_wire::message::HomeAway;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How many files' places are asked for at the same time.
 const PLACE_THREADS: usize = 8;
+/// How many questions about objects are under way at one home. Each has a thread and a connection of its own.
+const ASKS_MAX: usize = 64;
+/// The same where one question is for several objects. When there are so many, none begins.
+const ASKS_OF_SEVERAL_MAX: usize = 300;
 /// How long the end of this process waits for landings to remove what they have begun.
 const LAST_LANDINGS_MAX: Duration = Duration::from_secs(2);
 
@@ -68,6 +73,24 @@ pub(super) struct HomeWrite {
     pub(super) halt: Halt,
 }
 
+/// A question about an object.
+struct Ask {
+    home: String,
+    location: String,
+    reads: bool,
+    /// It did not come with several others.
+    alone: bool,
+    stops: Halt,
+}
+
+/// The questions at one home.
+#[derive(Default)]
+struct AskLine {
+    n_under_way: usize,
+    /// Those that wait for a place, in order.
+    waiting: VecDeque<ObjectId>,
+}
+
 /// See the module.
 pub(super) struct Home {
     homes: Homes,
@@ -85,8 +108,13 @@ pub(super) struct Home {
     waits: HomeWaits,
     /// Objects that are being read. A stopped one waits no longer for its home.
     reads: BTreeMap<Target, Halt>,
-    /// Objects that home is asked about, likewise.
-    asks: BTreeMap<ObjectId, Halt>,
+    /// Objects that home is asked about, or will be when others are answered; a stopped one likewise.
+    asks: BTreeMap<ObjectId, Ask>,
+    /// The questions at each home that has any.
+    lines: BTreeMap<String, AskLine>,
+    /// Those that have new questions.
+    has_new: BTreeSet<String>,
+    early: Early,
     inputs: Inputs,
     /// Stops the reading of inputs.
     halt: Halt,
@@ -121,6 +149,9 @@ impl Home {
             waits: HomeWaits::new(options.home_wait),
             reads: BTreeMap::new(),
             asks: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            has_new: BTreeSet::new(),
+            early: Early::default(),
             inputs,
             halt,
             trees,
@@ -183,28 +214,134 @@ impl Home {
     // ------------------------------------------------------------ transfers
 
     /// Asks which version home has of an object. The answer is given where it is there without waiting; else it comes
-    /// as an event.
-    pub(super) fn ask(&mut self, object: ObjectId, location: String) -> Option<NodeEvent> {
+    /// as an event. `reads`: the object will be read from home if home has it.
+    pub(super) fn ask(&mut self, object: ObjectId, location: String, reads: bool) -> Option<NodeEvent> {
         if let Some(answer) = self.answer_at_once(&location) {
             return Some(NodeEvent::HomeAnswered { object, result: Ok(answer) });
         }
+        let home = home_of(asked_of(&location).0).to_owned();
+        let line = self.lines.entry(home.clone()).or_default();
+        line.waiting.push_back(object);
+        let ask = Ask { home: home.clone(), location, reads, alone: false, stops: self.halt.child() };
+        self.asks.insert(object, ask);
+        self.has_new.insert(home);
+        None
+    }
+
+    /// Begins questions that are new.
+    pub(super) fn begin_asks(&mut self) {
+        for home in std::mem::take(&mut self.has_new) {
+            self.ask_next(&home);
+        }
+    }
+
+    /// Begins questions at this home, as many as may be under way.
+    fn ask_next(&mut self, home: &str) {
+        let Some(line) = self.lines.get_mut(home) else { return };
+        let (homes, early, asks) = (&self.homes, &self.early, &self.asks);
+        let reads_early = reads_early(&self.share);
+        let several_max = |object: &ObjectId| {
+            let ask = asks.get(object).filter(|ask| ask.reads && !ask.alone && reads_early);
+            let place = ask.and_then(|ask| early_place(&ask.location));
+            place
+                .filter(|place| early.guess(place) != Some(false))
+                .map_or(0, |p| homes.get(&p).several_max(&p))
+        };
+        let mut begun = vec![];
+        while let Some(first) = line.waiting.pop_front() {
+            let most = several_max(&first);
+            let is_one = most < 2;
+            if line.n_under_way >= if is_one { ASKS_MAX } else { ASKS_OF_SEVERAL_MAX } {
+                line.waiting.push_front(first);
+                break;
+            }
+            let mut together = vec![first];
+            while together.len() < most && line.waiting.front().is_some_and(|next| several_max(next) >= 2) {
+                together.extend(line.waiting.pop_front());
+            }
+            line.n_under_way += together.len();
+            begun.push(together);
+        }
+        if line.n_under_way == 0 {
+            self.lines.remove(home);
+        }
+        for together in begun {
+            match together[..] {
+                [object] => self.begin_ask(object),
+                _ => self.begin_several(together),
+            }
+        }
+    }
+
+    /// Asks about several small objects and reads them, in one request.
+    fn begin_several(&self, objects: Vec<ObjectId>) {
+        let place = |object| Some((object, early_place(&self.asks.get(&object)?.location)?));
+        let asked: Vec<(ObjectId, Location)> = objects.into_iter().filter_map(place).collect();
+        let locations: Vec<Location> = asked.iter().map(|(_, place)| place.clone()).collect();
+        let Some(first) = locations.first().cloned() else { return };
+        let (homes, inputs, early) = (self.homes.clone(), self.inputs.clone(), self.early.clone());
+        let text = first.as_str().to_owned();
+        let ask =
+            move || homes.get(&first).read_several(&locations, SMALL_BYTES_MAX).map_err(|e| home_error(&e));
+        let done = move |result: Result<Vec<Option<Whole>>, TransferError>| {
+            // Whatever went wrong, it is found again by those who ask alone.
+            let mut found = result.unwrap_or_default().into_iter();
+            let mut alone = vec![];
+            for (object, place) in asked {
+                let Some(whole) = found.next().flatten() else {
+                    alone.push(object);
+                    continue;
+                };
+                let answer = HomeAnswer { version: version_of(&whole.stat), in_place: false };
+                early.keep(object, &place, whole);
+                send_event(&inputs, NodeEvent::HomeAnswered { object, result: Ok(answer) });
+            }
+            if !alone.is_empty() {
+                let _ = inputs.send(Input::AskAlone(alone));
+            }
+        };
+        self.waits.clone().patiently(&text, Tries::of_input(), &self.halt.child(), ask, done);
+    }
+
+    /// These objects did not come together with others: each is asked for by itself.
+    pub(super) fn ask_alone(&mut self, objects: Vec<ObjectId>) {
+        let mut homes = BTreeSet::new();
+        for object in objects {
+            let Some(ask) = self.asks.get_mut(&object) else { continue };
+            ask.alone = true;
+            if let Some(line) = self.lines.get_mut(&ask.home) {
+                line.n_under_way -= 1;
+                line.waiting.push_back(object);
+            }
+            homes.insert(ask.home.clone());
+        }
+        homes.iter().for_each(|home| self.ask_next(home));
+    }
+
+    fn begin_ask(&self, object: ObjectId) {
+        let Some(Ask { location, reads, stops, .. }) = self.asks.get(&object) else { return };
         let (homes, inputs, waits) = (self.homes.clone(), self.inputs.clone(), self.waits.clone());
-        let stops = self.halt.child();
-        self.asks.insert(object, stops.clone());
         let done = move |result| send_event(&inputs, NodeEvent::HomeAnswered { object, result });
-        let (asked, is_made) = asked_of(&location);
+        let (asked, is_made) = asked_of(location);
+        let early = (*reads && !is_made && reads_early(&self.share)).then(|| self.early.clone());
         match parse(asked) {
             Ok(place) => {
                 let ask = move || {
                     let in_place = !is_made && homes.local_path(&place).is_some();
-                    let stat = homes.stat(&place).map_err(|e| home_error(&e))?;
+                    let stat = match early.as_ref().filter(|_| !in_place) {
+                        Some(early) if early.guess(&place) == Some(true) => {
+                            early.ask(&**homes.get(&place), object, &place)
+                        }
+                        Some(early) => homes.stat(&place).inspect(|stat| early.note(&place, stat)),
+                        None => homes.stat(&place),
+                    };
+                    let stat = stat.map_err(|e| home_error(&e))?;
                     Ok(HomeAnswer { version: version_of(&stat), in_place })
                 };
-                waits.patiently(asked, Tries::of_input(), &stops, ask, done);
+                waits.patiently(asked, Tries::of_input(), stops, ask, done);
             }
             Err(e) => done(Err(e)),
         }
-        None
     }
 
     fn answer_at_once(&self, location: &str) -> Option<HomeAnswer> {
@@ -219,7 +356,11 @@ impl Home {
 
     /// Home has answered about an object.
     pub(super) fn ask_ended(&mut self, object: ObjectId) {
-        self.asks.remove(&object);
+        let Some(Ask { home, .. }) = self.asks.remove(&object) else { return };
+        if let Some(line) = self.lines.get_mut(&home) {
+            line.n_under_way -= 1;
+        }
+        self.ask_next(&home);
     }
 
     /// The reading of an object is over.
@@ -234,9 +375,9 @@ impl Home {
                 stops.stop();
             }
         }
-        for (object, stops) in &self.asks {
+        for (object, ask) in &self.asks {
             if !core.is_asked(*object) {
-                stops.stop();
+                ask.stops.stop();
             }
         }
     }
@@ -244,7 +385,7 @@ impl Home {
     pub(super) fn read(&mut self, read: HomeRead, store: Store) {
         let (homes, inputs, halt) = (self.homes.clone(), self.inputs.clone(), self.halt.clone());
         let by_file = self.share.bytes_per_s.is_none();
-        let (trees, waits) = (self.trees.clone(), self.waits.clone());
+        let (trees, waits, early) = (self.trees.clone(), self.waits.clone(), self.early.clone());
         let HomeRead { target, object, location, known, size_bytes, private, is_watched, packed, reader } =
             read;
         let source = Source::Home;
@@ -279,9 +420,10 @@ impl Home {
                 let mut progress = Progress::new(is_watched);
                 let mut seen = |n_bytes| progress.moved(n_bytes, &say);
                 let (known, private) = (known.as_ref(), private.as_deref());
-                let reader = reader.as_ref();
+                let (early, reader, seen) = (early.take(object, &location), reader.as_ref(), &mut seen);
                 read_home(
-                    &homes, &store, &location, known, size_bytes, private, by_file, reader, &halt, &mut seen,
+                    &homes, &store, &location, early, known, size_bytes, private, by_file, reader, &halt,
+                    seen,
                 )
             };
             match read() {
@@ -381,6 +523,17 @@ fn asked_of(location: &str) -> (&str, bool) {
         Some(made) => (made.packed, true),
         None => (location, false),
     }
+}
+
+/// Whether small objects may be read when home is asked about them. Where streams from home are counted, each waits for its turn.
+fn reads_early(share: &HomeShare) -> bool {
+    share.streams == HomeShare::UNLIMITED.streams
+}
+
+/// Where an object is that may be read when home is asked about it.
+fn early_place(location: &str) -> Option<Location> {
+    let (asked, is_made) = asked_of(location);
+    if is_made { None } else { parse(asked).ok() }
 }
 
 /// On which hosts a file lies, if its home says so.

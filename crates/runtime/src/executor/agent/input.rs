@@ -103,6 +103,8 @@ pub enum Input {
     },
     /// A thread that serves the cache, or brings an output home, found the cached bytes changed.
     FoundCorrupt(Digest),
+    /// Home did not give these objects together with others.
+    AskAlone(Vec<ObjectId>),
     Stop {
         reason: String,
     },
