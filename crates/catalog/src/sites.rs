@@ -517,24 +517,32 @@ impl Catalog {
     }
 
     /// Forgets those of these replicas at a site that no version needs, or that were to be dropped though one does, as there are
-    /// enough good ones elsewhere. Returns the objects of the others.
+    /// enough good ones elsewhere. Returns the objects of the others. A copy that the catalog does not know of counts as one that was
+    /// to be dropped.
     pub(crate) fn forget_unneeded(&self, site: &str, digests: &[Digest]) -> Result<HashSet<Digest>> {
         within(&mut **self.db(), |db| {
             let site = site_id(db, site)?;
             let mut needed = HashSet::new();
             for digest in digests {
-                let of = values![site, digest.as_bytes().as_slice()];
-                let sql = format!(
-                    "DELETE FROM replica WHERE site_id = ?1 AND object_id = (SELECT id FROM object WHERE digest = ?2) \
-                     AND (NOT EXISTS (SELECT 1 FROM file f WHERE f.object_id = replica.object_id) \
-                     OR (state = 'deleting' AND {ENOUGH_ELSEWHERE}))"
-                );
-                let is_unneeded = db.execute(&sql, of)? > 0;
-                let sql =
-                    "SELECT 1 FROM file f JOIN object o ON o.id = f.object_id WHERE o.digest = ?1 LIMIT 1";
-                if !is_unneeded && !db.query(sql, values![digest.as_bytes().as_slice()])?.is_empty() {
-                    needed.insert(*digest);
+                let sql = "SELECT o.id, r.state FROM object o LEFT JOIN replica r ON r.object_id = o.id AND r.site_id = ?1 \
+                           WHERE o.digest = ?2";
+                let known = db.query(sql, values![site, digest.as_bytes().as_slice()])?;
+                let Some(row) = known.first() else { continue };
+                let (object, state) = (row.int(0), row.maybe_text(1));
+                let sql = "SELECT 1 FROM file f WHERE f.object_id = ?1 LIMIT 1";
+                let is_of_files = !db.query(sql, values![object])?.is_empty();
+                if is_of_files {
+                    let may_go = state.is_none_or(|state| ReplicaState::of(&state) == ReplicaState::Deleting);
+                    let sql = format!(
+                        "SELECT 1 FROM (SELECT CAST(?1 AS BIGINT) AS object_id) replica WHERE {ENOUGH_ELSEWHERE}"
+                    );
+                    if !may_go || db.query(&sql, values![object])?.is_empty() {
+                        needed.insert(*digest);
+                        continue;
+                    }
                 }
+                let sql = "DELETE FROM replica WHERE site_id = ?1 AND object_id = ?2";
+                db.execute(sql, values![site, object])?;
             }
             Ok(needed)
         })
