@@ -43,7 +43,9 @@ fn shows_home(world: &mut World, executor: u32, object: u32, mb_per_s: u64) {
 fn few_objects_cross_a_slow_link_at_once_and_the_neighbour_waits() {
     // Executors 1, 4 and 7 are one site.
     let mut world = three_sites(9, 40);
-    (0..40).for_each(|object| drop(world.task(&[object])));
+    (0..40).for_each(|object| {
+        world.task(&[object]);
+    });
     let begun = world.place_all();
     let into = |site: u32| begun.iter().filter(|d| d.executor % 3 == site).count();
     assert_eq!([into(0), into(1), into(2)], [2, 2, 2], "nothing is known of any link");
@@ -63,7 +65,9 @@ fn few_objects_cross_a_slow_link_at_once_and_the_neighbour_waits() {
 #[test]
 fn an_object_crosses_once_and_then_comes_from_the_neighbour() {
     let mut world = three_sites(9, 4);
-    (0..30).for_each(|_| drop(world.task(&[1])));
+    (0..30).for_each(|_| {
+        world.task(&[1]);
+    });
     let first = world.place().unwrap();
     shows_home(&mut world, first.executor, 1, 6);
     let site = first.executor % 3;
