@@ -235,6 +235,7 @@ class Eyas:
             "XDG_STATE_HOME": "s",
             "XDG_RUNTIME_DIR": "r",
             "XDG_CONFIG_HOME": "c",
+            "XDG_CACHE_HOME": "k",
             "TMPDIR": "t",
         }
         for name in homes.values():

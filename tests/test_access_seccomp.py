@@ -233,7 +233,8 @@ def test_databases_and_biology_run_on_it(data: Run, run: Run, tmp_path: Path) ->
         database.executemany("insert into squares values (?, ?)", ((n, n * n) for n in range(5000)))
     letters = "ACDEFGHIKLMNPQRSTVWY"
     proteins = [
-        "".join(letters[byte % 20] for byte in hashlib.shake_256(str(n).encode()).digest(300)) for n in range(200)
+        "".join(letters[byte % 20] for byte in hashlib.shake_256(str(n).encode()).digest(300))
+        for n in range(200)
     ]
     (source / "proteins.faa").write_text("".join(f">p{n}\n{text}\n" for n, text in enumerate(proteins)))
     subprocess.run(
@@ -314,7 +315,9 @@ exec "$@"
 """
 
 
-def test_it_is_chosen_where_there_is_no_fuse(data: Run, eyas: Eyas, run: Run, files: Path, tmp_path: Path) -> None:
+def test_it_is_chosen_where_there_is_no_fuse(
+    data: Run, eyas: Eyas, run: Run, files: Path, tmp_path: Path
+) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can take a device away")
     put(data, files, "set")
@@ -334,3 +337,5 @@ def test_it_is_chosen_where_there_is_no_fuse(data: Run, eyas: Eyas, run: Run, fi
     asked = run(*ACCESS, "--explain", "--", "true")
     assert "by seccomp, as you asked for it: a file comes as a whole when it is opened" in asked.stderr
     assert run(*ACCESS, "--", "true").stderr == ""
+    within = run(*ACCESS, "--", eyas.path, *ACCESS, "--", "true", status=2)
+    assert "somebody else answers calls of this process" in within.stderr

@@ -22,9 +22,13 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread;
+use std::time::Duration;
 
 /// Groups that are brought at once, 4 MiB.
 const GROUPS_AT_ONCE: u64 = 64;
+/// How long notices of files that are opened are gathered.
+const GATHERING: Duration = Duration::from_millis(20);
 /// Labels that the root shows.
 const LABELS_MAX: u64 = 100_000;
 
@@ -329,6 +333,8 @@ impl Skeleton {
     /// Takes in what is seen of files that are opened, as long as this process lives.
     pub(crate) fn watch(&self) {
         while self.watch.wait() {
+            // Many at once take less time. The kernel keeps as many as come in seconds.
+            thread::sleep(GATHERING);
             self.watch.take();
         }
     }

@@ -94,8 +94,10 @@ impl Groups {
     /// As above.
     pub fn read_file(file: &File, size_bytes: u64) -> io::Result<Groups> {
         let n_spans = size_bytes.div_ceil(SPAN_BYTES);
-        let n_threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-        if n_spans < 2 || n_threads < 2 {
+        // How many threads there may be takes longer to find out than to read a small file.
+        let n_threads = || thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        let n_threads = if n_spans < 2 { 1 } else { n_threads() };
+        if n_threads < 2 {
             return Groups::read(&mut { file }, size_bytes);
         }
         if file.metadata()?.len() != size_bytes {

@@ -230,6 +230,9 @@ pub fn run_beginning(
             std::io::ErrorKind::NotFound => {
                 fault.hint("name a program that is on the PATH, or a path with a slash")
             }
+            std::io::ErrorKind::ResourceBusy => {
+                fault.hint("somebody else answers calls of this process, as within `eyas access --by seccomp`: --by fuse")
+            }
             _ => fault,
         }
     })?;
