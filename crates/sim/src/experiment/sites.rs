@@ -135,10 +135,13 @@ mod tests {
     #[test]
     fn with_one_site_nothing_changes() {
         for load in Load::ALL {
-            let [known, unknown] = [NetworkUse::Measured, NetworkUse::Off]
+            let [measured, passive, unknown] = [NetworkUse::Measured, NetworkUse::Passive, NetworkUse::Off]
                 .map(|network| run(load, 1, network, 1).expect("it ends"));
-            assert_eq!(known.makespan_s, unknown.makespan_s, "{load:?}");
-            assert_eq!(known.moved_peer_bytes, unknown.moved_peer_bytes, "{load:?}");
+            assert_eq!(passive.makespan_s, unknown.makespan_s, "{load:?}");
+            assert_eq!(passive.moved_peer_bytes, unknown.moved_peer_bytes, "{load:?}");
+            // Nodes begin a moment later, because they measure round trips first.
+            let part = measured.makespan_s / unknown.makespan_s;
+            assert!(part < 1.02, "{load:?}: {} s, {} s without", measured.makespan_s, unknown.makespan_s);
         }
     }
 }
