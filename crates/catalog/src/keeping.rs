@@ -13,8 +13,8 @@ use eyas_core::replication::verification::{self, Verified};
 use eyas_core::replication::{self, Copy, Short, SiteNo};
 use eyas_data::Digest;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::mpsc;
 use std::thread;
 
 /// What a look at all copies of a site found.
@@ -84,8 +84,6 @@ pub fn reason_of(reason: Short) -> &'static str {
 const TRAILS_OPEN: i64 = 50;
 /// How often a repair is planned where copies could not be made.
 const ROUNDS_MAX: usize = 3;
-/// Pairs of stores that copy from each other at the same time.
-const FETCHES_MAX: usize = 16;
 
 impl Catalog {
     /// Reads every copy at a site through and notes what it finds. `progress` is called with the bytes that are done.
@@ -388,7 +386,7 @@ struct Made {
 }
 
 impl Catalog {
-    /// Has stores fetch copies from each other, many of them at the same time. Returns the copies that were made, and those that have to
+    /// Has stores fetch copies from each other, all of them at the same time. Returns the copies that were made, and those that have to
     /// be made in another way: a site is a folder, waits at a hub, or is not reached from the other one.
     fn fetch_all(
         &self,
@@ -399,41 +397,27 @@ impl Catalog {
         now_ms: i64,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(Vec<Copy>, Vec<Copy>)> {
-        let is_store = |site: SiteNo| sites[site].is_store && reached.contains_key(&sites[site].name);
+        let mut to_fetch: BTreeMap<SiteNo, Vec<Vec<Copy>>> = BTreeMap::new();
         let mut others = vec![];
-        // By how far the target stands behind the source in the list, so that those that work at once are different ones.
-        let mut pairs: BTreeMap<(SiteNo, SiteNo), Vec<Copy>> = BTreeMap::new();
-        for copy in copies {
-            match is_store(copy.from) && is_store(copy.to) {
-                true => {
-                    let behind = (copy.to + sites.len() - copy.from) % sites.len();
-                    pairs.entry((behind, copy.from)).or_default().push(copy);
-                }
-                false => others.push(copy),
+        for batch in in_batches(copies, objects) {
+            let is_store = |site: SiteNo| sites[site].is_store && reached.contains_key(&sites[site].name);
+            let (fetched, rest): (Vec<Copy>, Vec<Copy>) =
+                batch.into_iter().partition(|copy| is_store(copy.from) && is_store(copy.to));
+            others.extend(rest);
+            if let Some(copy) = fetched.first() {
+                to_fetch.entry(copy.to).or_default().push(fetched);
             }
         }
-        let n_workers = pairs.len().min(FETCHES_MAX);
-        let waiting = Mutex::new(pairs.into_values());
         let (made, all_made) = mpsc::channel();
-        let work = |made: mpsc::Sender<u64>| -> Result<(Vec<Copy>, Vec<Copy>)> {
-            let mut fetched = (vec![], vec![]);
-            loop {
-                let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
-                let Some(copies) = next else { return Ok(fetched) };
-                let (copies, rest) = self.fetch(copies, objects, sites, reached, now_ms, &made)?;
-                fetched.0.extend(copies);
-                fetched.1.extend(rest);
-            }
-        };
         let fetched: Vec<Result<(Vec<Copy>, Vec<Copy>)>> = thread::scope(|scope| {
-            let begin = |_| {
-                let (work, made) = (&work, made.clone());
-                scope.spawn(move || work(made))
+            let fetch = |batches: Vec<Vec<Copy>>| {
+                let made = made.clone();
+                scope.spawn(move || self.fetch_at(batches, objects, sites, reached, now_ms, &made))
             };
-            let workers: Vec<_> = (0..n_workers).map(begin).collect();
+            let fetching: Vec<_> = to_fetch.into_values().map(fetch).collect();
             drop(made);
             all_made.iter().for_each(&mut *progress);
-            workers.into_iter().map(|worker| worker.join().expect("a fetch does not panic")).collect()
+            fetching.into_iter().map(|fetched| fetched.join().expect("a fetch does not panic")).collect()
         });
         let mut all: Vec<Copy> = vec![];
         for fetched in fetched {
@@ -444,62 +428,70 @@ impl Catalog {
         Ok((all, others))
     }
 
-    /// Has one store fetch copies from another one. Returns those that were made, and those that have to be made in another way.
-    fn fetch(
+    /// Has one store fetch batches of copies. Returns those that were made, and those that have to be made in another way.
+    fn fetch_at(
         &self,
-        copies: Vec<Copy>,
+        batches: Vec<Vec<Copy>>,
         objects: &[Needed],
         sites: &[Site],
         reached: &BTreeMap<String, Reached>,
         now_ms: i64,
         made_bytes: &mpsc::Sender<u64>,
     ) -> Result<(Vec<Copy>, Vec<Copy>)> {
-        let holding = |site: SiteNo| &*reached[&sites[site].name].holding;
         let (mut made, mut others) = (vec![], vec![]);
-        // Those that do not reach each other try once.
-        let mut is_cut_off = false;
-        for copies in in_batches(copies, objects) {
-            if is_cut_off {
-                others.extend(copies);
-                continue;
+        // Stores that this one does not reach, so that it tries once.
+        let mut cut_off = BTreeSet::new();
+        for batch in batches {
+            let mut by_source: BTreeMap<SiteNo, Vec<Copy>> = BTreeMap::new();
+            for copy in batch {
+                by_source.entry(copy.from).or_default().push(copy);
             }
-            let (from, to) = (holding(copies[0].from), holding(copies[0].to));
-            let digests: Vec<Digest> = copies.iter().map(|copy| objects[copy.object].digest).collect();
-            let mut conditions = vec![None; copies.len()];
-            let fetched = from.permit(&digests).and_then(|permit| match permit {
-                Some(permit) => {
-                    to.fetch(&permit, &digests, &mut |n, condition| conditions[n] = Some(condition))
+            for (from, copies) in by_source {
+                if cut_off.contains(&from) {
+                    others.extend(copies);
+                    continue;
                 }
-                None => Ok(false),
-            });
-            // The way through this machine says what is wrong, if it does not help.
-            if !matches!(fetched, Ok(true)) {
-                is_cut_off = true;
-                conditions.fill(None);
-            }
-            let (mut good, mut doubted) = (vec![], vec![]);
-            for ((copy, digest), condition) in copies.into_iter().zip(digests).zip(conditions) {
-                match condition {
-                    Some(Condition::Good) => {
-                        good.push(digest);
-                        // Whoever listens for progress may be gone after an error.
-                        let _ = made_bytes.send(objects[copy.object].size_bytes);
-                        made.push(copy);
+                let (to, from_site) = (&reached[&sites[copies[0].to].name], &reached[&sites[from].name]);
+                let (to, from_site) = (&*to.holding, &*from_site.holding);
+                let digests: Vec<Digest> = copies.iter().map(|copy| objects[copy.object].digest).collect();
+                let mut conditions = vec![None; copies.len()];
+                let fetched = from_site.permit(&digests).and_then(|permit| match permit {
+                    Some(permit) => {
+                        to.fetch(&permit, &digests, &mut |n, condition| conditions[n] = Some(condition))
                     }
-                    // What one store says of another one's copy, the other one says itself.
-                    Some(Condition::Bad | Condition::Missing) => {
-                        doubted.push(digest);
-                        others.push(copy);
+                    None => Ok(false),
+                });
+                match fetched {
+                    Ok(true) => {}
+                    Err(error) if error.is_of_database() => return Err(error),
+                    // What that store said before is not kept there for sure, and it is asked in the other way.
+                    Ok(false) | Err(_) => {
+                        cut_off.insert(from);
+                        conditions.fill(None);
                     }
-                    None => others.push(copy),
                 }
-            }
-            good.sort_unstable();
-            self.note_replicas(to.name(), &good, ReplicaState::Ready, now_ms)?;
-            match self.read_through(from, &doubted, now_ms) {
-                Err(error) if error.is_of_database() => return Err(error),
-                // It is away, or has said what it has.
-                Err(_) | Ok(_) => {}
+                let (mut good, mut doubted) = (vec![], vec![]);
+                for ((copy, digest), condition) in copies.into_iter().zip(digests).zip(conditions) {
+                    match condition {
+                        Some(Condition::Good) => {
+                            good.push(digest);
+                            let _ = made_bytes.send(objects[copy.object].size_bytes);
+                            made.push(copy);
+                        }
+                        // What one store says of another one's copy, the other one says itself.
+                        Some(Condition::Bad | Condition::Missing) => {
+                            doubted.push(digest);
+                            others.push(copy);
+                        }
+                        None => others.push(copy),
+                    }
+                }
+                good.sort_unstable();
+                self.note_replicas(to.name(), &good, ReplicaState::Ready, now_ms)?;
+                match self.read_through(from_site, &doubted, now_ms) {
+                    Err(error) if error.is_of_database() => return Err(error),
+                    _ => {}
+                }
             }
         }
         Ok((made, others))
