@@ -20,8 +20,10 @@ SIZE = 200_000
 class BatchSystem(Protocol):
     """A real batch system whose first host is where users are."""
 
-    hosts: Sequence[Host]
     env: dict[str, str]
+
+    @property
+    def hosts(self) -> Sequence[Host]: ...
 
     def host_of(self, node: str) -> Host: ...
 

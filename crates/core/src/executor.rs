@@ -676,8 +676,8 @@ impl Executor {
         assert!(active.eq(self.active.iter().copied()), "active transfers are known");
         assert!(self.n_active() <= self.config.transfers_max);
         let count = |peer: ExecutorId, shares: bool| {
-            let from = |t: &&Box<Transfer>| t.active == Some(Source::Peer(peer)) && t.shares == shares;
-            self.transfers.values().filter(from).count()
+            let from = |t: &Transfer| t.active == Some(Source::Peer(peer)) && t.shares == shares;
+            self.transfers.values().filter(|t| from(t)).count()
         };
         for (peer, n) in &self.n_active_by_peer {
             assert_eq!(count(*peer, false), *n as usize, "transfers from executor {peer} are counted");
