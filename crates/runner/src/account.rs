@@ -8,28 +8,14 @@
 //! The kernel keeps the ids of each thread apart; the C library changes those of all threads at once. So the system
 //! calls are made directly.
 
-use crate::protocol::ByteString;
+use crate::protocol::Account;
 use crate::sys;
-use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
 use std::marker::PhantomData;
 
-/// A system user, as the kernel knows one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Account {
-    pub uid: u32,
-    pub gid: u32,
-    /// Supplementary groups. An id that eyas made up has none.
-    pub groups: Vec<u32>,
-    /// The value of `USER` and `LOGNAME`.
-    pub name: ByteString,
-    /// The value of `HOME`; `None`: it is the sandbox.
-    pub home: Option<ByteString>,
-}
-
 impl Account {
     /// This thread has the rights of the account on files until the result is dropped. Its process id, its signals and its other
-    /// rights stay.
+    /// rights stay. A thread that is started meanwhile begins with them, and keeps them.
     ///
     /// Errors: this process lacks the capabilities for it; then nothing has changed.
     pub fn act(&self) -> io::Result<Acting> {
@@ -173,13 +159,21 @@ mod tests {
         }
         let readable = || ["mine", "another's", "root's"].map(|name| fs::read(path(name)).is_ok());
         assert_eq!(readable(), [true; 3]);
+        let (ask, asked) = std::sync::mpsc::channel();
+        let (answer, answers) = std::sync::mpsc::channel();
+        let all = ["mine", "another's", "root's"].map(path);
+        std::thread::spawn(move || {
+            asked.recv().unwrap();
+            answer.send(all.map(|path| fs::read(path).is_ok())).unwrap();
+        });
         let outer = account(70_000).act().unwrap();
         assert_eq!(readable(), [true, false, false]);
         assert!(fs::write(path("new"), "").is_err(), "the folder is root's");
         let inner = account(70_001).act().unwrap();
         assert_eq!(readable(), [false, true, false]);
-        // Another thread is not concerned.
-        std::thread::scope(|scope| assert_eq!(scope.spawn(readable).join().unwrap(), [true; 3]));
+        // A thread that was there before is not concerned.
+        ask.send(()).unwrap();
+        assert_eq!(answers.recv().unwrap(), ["mine", "another's", "root's"].map(|_| true));
         drop(inner);
         assert_eq!(readable(), [true, false, false]);
         drop(outer);

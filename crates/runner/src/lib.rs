@@ -20,7 +20,7 @@
 //! Why a process per slot: starting a program from the executor itself would copy its page tables or
 //! serialise all starts in one place, and only a process can be the reaper of its descendants.
 //!
-//! A program runs as the executor's system user, or as the [`account::Account`] that its spec names, which then has its sandbox
+//! A program runs as the executor's system user, or as the [`Account`] that its spec names, which then has its sandbox
 //! for itself.
 //!
 //! Not here: where inputs come from, hashing and moving outputs, retries (the executor in `eyas-runtime`).
@@ -41,11 +41,11 @@ mod stage;
 mod sys;
 pub mod tree;
 
-pub use account::Account;
 pub use error::{Error, ErrorKind, Status};
 pub use handle::{SlotHandle, spawn_slot};
 pub use protocol::{
-    ByteString, CaptureLimits, Captured, Decoder, ExitKind, Input, InputMode, LinkKind, NotStartedKind,
-    OutputState, Program, RunReport, RunSpec, SetupKind, SlotCommand, SlotConfig, SlotReport, Times, Usage,
+    Account, ByteString, CaptureLimits, Captured, Decoder, ExitKind, Input, InputMode, LinkKind,
+    NotStartedKind, OutputState, Program, RunReport, RunSpec, SetupKind, SlotCommand, SlotConfig, SlotReport,
+    Times, Usage,
 };
 pub use slot::slot_main;

@@ -8,7 +8,6 @@
 //! runs them one after the other), `Cancel` and `Release` by key. A report that names a sandbox which is not
 //! `kept` has to be answered by `Release` once the outputs have been taken out of it.
 
-use crate::account::Account;
 use crate::error::{Error, Status};
 use postcard::ser_flavors::Flavor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -141,6 +140,19 @@ impl SlotConfig {
             descriptors_max: None,
         }
     }
+}
+
+/// A system user, as the kernel knows one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    pub uid: u32,
+    pub gid: u32,
+    /// Supplementary groups. An id that eyas made up has none.
+    pub groups: Vec<u32>,
+    /// The value of `USER` and `LOGNAME`.
+    pub name: ByteString,
+    /// The value of `HOME`; `None`: it is the sandbox.
+    pub home: Option<ByteString>,
 }
 
 /// One attempt of one task.

@@ -7,8 +7,8 @@
 //! Removal never follows a symbolic link, and uses a constant number of descriptors and no recursion:
 //! directories more than one level down are first renamed to the top, so depth does not matter.
 
-use crate::account::Account;
 use crate::error::Error;
+use crate::protocol::Account;
 use crate::sys;
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
@@ -45,7 +45,7 @@ impl Sandbox {
 
     /// The account has the sandbox from now on, and nobody else but root. Until then it cannot reach anything in it.
     pub fn give(&mut self, account: &Account) -> io::Result<()> {
-        sys::give(self.fd.as_fd(), account)?;
+        sys::give(self.fd.as_fd(), account.uid, account.gid)?;
         self.is_given = true;
         Ok(())
     }

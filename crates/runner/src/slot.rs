@@ -12,14 +12,14 @@
 //!
 //! The set-up of a sandbox is synchronous, but the socket is read between the blocks of a long copy.
 
-use crate::account::{Account, leave_keys};
+use crate::account::leave_keys;
 use crate::capture::Capture;
 use crate::error::Error;
 use crate::exec_args::ExecArgs;
 use crate::program::{self, Finder, NotStarted};
 use crate::protocol::{
-    ByteString, Decoder, ExitKind, OutputState, Program, RunReport, RunSpec, SlotCommand, SlotConfig,
-    SlotReport, Times, Usage, encode_frame,
+    Account, ByteString, Decoder, ExitKind, OutputState, Program, RunReport, RunSpec, SlotCommand,
+    SlotConfig, SlotReport, Times, Usage, encode_frame,
 };
 use crate::sandbox::{Pool, Sandbox};
 use crate::spawn::Spawner;
@@ -870,7 +870,10 @@ fn open_copies(spec: &RunSpec, sandbox: &Sandbox) -> Result<[Option<std::fs::Fil
             SetupError::new(format!("cannot make {}, for what it prints", shown_bytes(&name.0)), &error)
         };
         let opened = opened.and_then(|file| {
-            spec.account.as_ref().map_or(Ok(()), |account| sys::give(file.as_fd(), account)).map(|()| file)
+            spec.account
+                .as_ref()
+                .map_or(Ok(()), |account| sys::give(file.as_fd(), account.uid, account.gid))
+                .map(|()| file)
         });
         *copy = Some(std::fs::File::from(opened.map_err(failed)?));
     }

@@ -8,7 +8,8 @@
 //! nothing and cannot unwind. We sleep meanwhile. All signal dispositions are the default ones in the slot
 //! process, so no handler can run in the child.
 
-use crate::account::{Account, become_forever};
+use crate::account::become_forever;
+use crate::protocol::Account;
 use crate::sys;
 use std::ffi::CStr;
 use std::io;
@@ -65,7 +66,9 @@ impl Spawner {
 
     /// The streams belong to the account from now on, so that its programs may open them by name, as `/dev/stderr`.
     pub fn give_streams(&self, account: &Account) -> io::Result<()> {
-        [&self.stdout, &self.stderr].into_iter().try_for_each(|fd| sys::give(fd.as_fd(), account))
+        [&self.stdout, &self.stderr]
+            .into_iter()
+            .try_for_each(|fd| sys::give(fd.as_fd(), account.uid, account.gid))
     }
 
     /// Undoes what a program did to the streams it shares with the next one, such as O_NONBLOCK.

@@ -17,8 +17,8 @@
 //! Everything here is readable for its owner alone: an input that others may not read at home is not readable
 //! on a node.
 
-use crate::account::{Account, ReadAs};
-use crate::protocol::{ByteString, Input, InputMode, LinkKind, OutputState, SetupKind};
+use crate::account::ReadAs;
+use crate::protocol::{Account, ByteString, Input, InputMode, LinkKind, OutputState, SetupKind};
 use crate::sandbox::{DOUBT_PREFIX, Sandbox};
 use crate::sys;
 use eyas_folder::{Modes, Packed, Tree, unpack};
@@ -275,7 +275,7 @@ fn copy(
     };
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
     let mut to = File::from(sys::open_at(dir, name, flags, mode)?);
-    account.map_or(Ok(()), |account| sys::give(to.as_fd(), account))?;
+    account.map_or(Ok(()), |account| sys::give(to.as_fd(), account.uid, account.gid))?;
     // SAFETY: both descriptors are open for the time of the call.
     if unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd()) } == 0 {
         return Ok(Some(LinkKind::Reflink));
@@ -324,7 +324,7 @@ fn make_parents<'a>(
         match sys::mkdir_at(dir, &parent, 0o700) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             Err(_) => {}
-            Ok(()) => sys::give_at(dir, &parent, account)?,
+            Ok(()) => account.map_or(Ok(()), |a| sys::give_at(dir, &parent, (a.uid, a.gid)))?,
         }
     }
     *made = parent;
@@ -340,7 +340,8 @@ fn give_tree(root: &std::path::Path, account: &Account) -> io::Result<()> {
                 left.push(entry?.path());
             }
         }
-        sys::give_at(libc::AT_FDCWD, &sys::c_string(path.as_os_str().as_bytes())?, Some(account))?;
+        let path = sys::c_string(path.as_os_str().as_bytes())?;
+        sys::give_at(libc::AT_FDCWD, &path, (account.uid, account.gid))?;
     }
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! Small wrappers around system calls that the other modules share.
 
-use crate::account::Account;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
@@ -99,17 +98,16 @@ pub fn unlink_at(dir: RawFd, path: &CStr, flags: libc::c_int) -> io::Result<()> 
     check(unsafe { libc::unlinkat(dir, path.as_ptr(), flags) }).map(drop)
 }
 
-/// Makes the account the owner of an open file.
-pub fn give(file: BorrowedFd<'_>, account: &Account) -> io::Result<()> {
+/// Makes a user and a group the owners of an open file.
+pub fn give(file: BorrowedFd<'_>, uid: u32, gid: u32) -> io::Result<()> {
     // SAFETY: no memory is involved.
-    check(unsafe { libc::fchown(file.as_raw_fd(), account.uid, account.gid) }).map(drop)
+    check(unsafe { libc::fchown(file.as_raw_fd(), uid, gid) }).map(drop)
 }
 
-/// Makes the account, if there is one, the owner of `path`, and not of what a link there leads to.
-pub fn give_at(dir: RawFd, path: &CStr, account: Option<&Account>) -> io::Result<()> {
-    let Some(Account { uid, gid, .. }) = account else { return Ok(()) };
+/// Makes a user and a group the owners of `path`, and not of what a link there leads to.
+pub fn give_at(dir: RawFd, path: &CStr, (uid, gid): (u32, u32)) -> io::Result<()> {
     // SAFETY: `path` is NUL-terminated.
-    check(unsafe { libc::fchownat(dir, path.as_ptr(), *uid, *gid, libc::AT_SYMLINK_NOFOLLOW) }).map(drop)
+    check(unsafe { libc::fchownat(dir, path.as_ptr(), uid, gid, libc::AT_SYMLINK_NOFOLLOW) }).map(drop)
 }
 
 /// Returns whether a process existed that could get the signal.
