@@ -64,15 +64,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_make_chance_as_good_as_the_order_of_use() {
-        let config = GroupedConfig { n_tasks: 3_000, n_groups: 200, ..GroupedConfig::default() };
+    fn groups_change_nothing_where_the_order_of_use_decides_and_something_where_chance_does() {
+        let config = GroupedConfig { n_tasks: 4_000, ..GroupedConfig::default() };
         let machine = machine(&config);
         let of = |eviction, groups| cell(&machine, &config, eviction, groups, 1).unwrap();
         // All files of a group are used at the same time, so with `lru` they leave one after the other anyway.
         let (alone, together) = (of("lru", false), of("lru", true));
-        assert_eq!((alone.at_once, alone.home_bytes), (together.at_once, together.home_bytes));
+        assert_eq!((alone.peer_bytes, alone.home_bytes), (together.peer_bytes, together.home_bytes));
         let (alone, together) = (of("random", false), of("random", true));
-        assert!(together.at_once > 1.1 * alone.at_once, "{alone:?} {together:?}");
-        assert!(together.response_mean_s < alone.response_mean_s, "{alone:?} {together:?}");
+        assert!(together.peer_bytes < 0.5 * alone.peer_bytes, "{alone:?} {together:?}");
     }
 }
