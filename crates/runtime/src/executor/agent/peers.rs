@@ -31,7 +31,7 @@ const SMALL_BYTES_MAX: u64 = 1 << 20;
 const AWAIT_MAX: Duration = Duration::from_secs(30);
 
 /// A round trip is measured so many times, and waited for so long.
-const N_PROBES: u32 = 3;
+const N_PROBES: u32 = 10;
 const PROBE_MAX: Duration = Duration::from_secs(2);
 
 /// See the module.
