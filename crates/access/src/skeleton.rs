@@ -44,6 +44,8 @@ pub(crate) struct Skeleton {
     tops: RwLock<HashMap<u64, (String, bool)>>,
     files: RwLock<HashMap<u64, Arc<Entry>>>,
     watch: Watch,
+    /// A directory beside the root, in which a file that is being filled has a second name.
+    filling: PathBuf,
     compared: Option<Compared>,
     hosts: Vec<String>,
     now_ms: fn() -> i64,
@@ -87,6 +89,8 @@ impl Skeleton {
     pub(crate) fn new(access: Access, options: Options, root: &Path) -> io::Result<Skeleton> {
         fs::set_permissions(root, fs::Permissions::from_mode(0o755))?;
         let found = fs::metadata(root)?;
+        let filling = root.with_file_name("filling");
+        fs::DirBuilder::new().mode(0o700).create(&filling)?;
         Ok(Skeleton {
             known: Arc::new(Known::new(access)),
             root: root.to_owned(),
@@ -97,6 +101,7 @@ impl Skeleton {
             tops: RwLock::default(),
             files: RwLock::default(),
             watch: Watch::new()?,
+            filling,
             compared: options.compared,
             hosts: options.hosts,
             now_ms: options.now_ms,
@@ -281,7 +286,7 @@ impl Skeleton {
         let parts = self.known.parts(key, &file.path, &is_near, self.now_ms);
         let parts = parts.map_err(|error| self.said.errno(*number, &name, false, &error))?;
         let mode = if file.is_executable { 0o555 } else { 0o444 };
-        let to = open_to_fill(path, mode).map_err(unwritten)?;
+        let to = open_to_fill(path, &self.filling.join(number.to_string()), mode).map_err(unwritten)?;
         let filled = (|| {
             if let Some(mut whole) = parts.whole(&|whole| is_whole(self.compared.as_ref(), &parts, whole)) {
                 // Whoever compared it may have read it to its end.
@@ -310,7 +315,9 @@ impl Skeleton {
         }
         let as_before = to.set_permissions(fs::Permissions::from_mode(mode));
         as_before.and_then(|()| set_times(&to, entry.changed_ms)).map_err(unwritten)?;
-        filled
+        filled?;
+        // Whoever watches sees by it that all bytes are there.
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(unwritten)
     }
 
     /// How many files could not be read. Those count, too, that were opened before they had their bytes, by a call that did not come here:
@@ -345,18 +352,19 @@ fn make_directory(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o755).create(path)
 }
 
-/// Opens a file for its bytes, which may be written by nobody.
-fn open_to_fill(path: &Path, mode: u32) -> io::Result<fs::File> {
-    // Whoever watches sees by it that the opening that follows is this one.
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-    let open = || fs::OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(path);
-    match open() {
+/// Opens a file for its bytes, which may be written by nobody. That happens by a second name in a directory that nobody watches, so that
+/// each opening that is seen is another one.
+fn open_to_fill(path: &Path, second: &Path, mode: u32) -> io::Result<fs::File> {
+    fs::hard_link(path, second)?;
+    let open = || fs::OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(second);
+    let opened = match open() {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            fs::set_permissions(path, fs::Permissions::from_mode(mode | 0o200))?;
-            open()
+            fs::set_permissions(second, fs::Permissions::from_mode(mode | 0o200)).and_then(|()| open())
         }
         other => other,
-    }
+    };
+    fs::remove_file(second)?;
+    opened
 }
 
 /// Sets when a file was changed.

@@ -2,8 +2,8 @@
 //!
 //! A call that the kernel carries out by itself may find another file than the one that its path led to when the supervisor looked: the
 //! program, or somebody else, has changed the path or a link in between. The kernel's notices (inotify) come in the order of what
-//! happened. Whoever fills a file touches it, opens it, writes and closes it, so an opening at another moment before that end was not
-//! the filler's.
+//! happened. Whoever fills a file opens it by a name in another directory, and touches it when all bytes are there. So each opening
+//! before that was another one. The kernel makes one notice of several equal ones in a row, which is enough.
 
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr, OsString};
@@ -20,19 +20,12 @@ pub(crate) struct Watch {
 
 #[derive(Default)]
 struct Seen {
-    /// Files that are not full, by directory and name.
-    files: HashMap<(i32, OsString), (u64, Phase)>,
+    /// The numbers of files that are not full, by directory and name.
+    files: HashMap<(i32, OsString), u64>,
     /// The numbers of files that were opened too early.
     early: Vec<u64>,
     /// The kernel had more notices than it keeps.
     has_lost: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Empty,
-    Touched,
-    Filling,
 }
 
 /// What was seen.
@@ -62,14 +55,14 @@ impl Watch {
         files: impl Iterator<Item = (&'a OsStr, u64)>,
     ) -> io::Result<()> {
         let path = CString::new(directory.as_os_str().as_bytes())?;
-        let mask = libc::IN_OPEN | libc::IN_ATTRIB | libc::IN_CLOSE_WRITE | libc::IN_ONLYDIR;
+        let mask = libc::IN_OPEN | libc::IN_ATTRIB | libc::IN_ONLYDIR;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the text ends in a NUL byte and lives until the call is over.
         let watch = unsafe { libc::inotify_add_watch(self.notices.as_raw_fd(), path.as_ptr(), mask) };
         if watch < 0 {
             return Err(io::Error::last_os_error());
         }
-        seen.files.extend(files.map(|(name, number)| ((watch, name.to_owned()), (number, Phase::Empty))));
+        seen.files.extend(files.map(|(name, number)| ((watch, name.to_owned()), number)));
         Ok(())
     }
 
@@ -115,15 +108,12 @@ impl Seen {
     fn note(&mut self, directory: i32, name: &OsStr, mask: u32) {
         self.has_lost |= mask & libc::IN_Q_OVERFLOW != 0;
         let key = (directory, name.to_owned());
-        let Some((number, phase)) = self.files.get_mut(&key) else { return };
-        match *phase {
-            Phase::Empty if mask & libc::IN_ATTRIB != 0 => *phase = Phase::Touched,
-            Phase::Touched if mask & libc::IN_OPEN != 0 => *phase = Phase::Filling,
-            Phase::Filling if mask & libc::IN_CLOSE_WRITE != 0 => {
-                self.files.remove(&key);
-            }
-            _ if mask & libc::IN_OPEN != 0 => self.early.push(*number),
-            _ => {}
+        let Some(number) = self.files.get(&key) else { return };
+        if mask & libc::IN_OPEN != 0 {
+            self.early.push(*number);
+        }
+        if mask & libc::IN_ATTRIB != 0 {
+            self.files.remove(&key);
         }
     }
 }
@@ -137,6 +127,7 @@ mod tests {
     #[test]
     fn only_who_comes_before_the_bytes_is_early() {
         let dir = tempfile::tempdir().unwrap();
+        let apart = tempfile::tempdir().unwrap();
         let names = ["untouched", "filled", "early", "meanwhile"];
         for name in names {
             File::create(dir.path().join(name)).unwrap().set_len(5).unwrap();
@@ -145,18 +136,26 @@ mod tests {
         watch.add(dir.path(), names.iter().map(OsStr::new).zip(1..)).unwrap();
         let read = |name: &str| fs::read(dir.path().join(name)).unwrap();
         let begin = |name: &str| {
-            let path = dir.path().join(name);
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-            fs::OpenOptions::new().write(true).open(&path).unwrap()
+            let second = apart.path().join(name);
+            fs::hard_link(dir.path().join(name), &second).unwrap();
+            fs::set_permissions(&second, fs::Permissions::from_mode(0o644)).unwrap();
+            let file = fs::OpenOptions::new().write(true).open(&second).unwrap();
+            fs::remove_file(&second).unwrap();
+            file
         };
-        drop(begin("filled"));
+        let end = |name: &str, file: File| {
+            drop(file);
+            fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(0o444)).unwrap();
+        };
+        end("filled", begin("filled"));
         read("filled");
         read("early");
-        drop(begin("early"));
+        end("early", begin("early"));
         read("early");
         let filling = begin("meanwhile");
         read("meanwhile");
-        drop(filling);
+        end("meanwhile", filling);
+        read("meanwhile");
         assert!(watch.wait());
         let Early { numbers, has_lost } = watch.early();
         assert_eq!((numbers, has_lost), (vec![3, 4], false));

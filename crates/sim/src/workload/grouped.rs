@@ -40,8 +40,7 @@ pub fn grouped(seed: u64, config: &GroupedConfig) -> Result<Workload, Error> {
     at_least_one("the number of tasks", u64::from(n_tasks))?;
     at_least_one("the number of tasks in a second", u64::from(tasks_per_s))?;
     let group = || Piece::Column { column: 0, part: Part::Whole };
-    let file =
-        |m: u32| Pattern(vec![Piece::Literal("g".into()), group(), Piece::Literal(format!("/{m}"))]);
+    let file = |m: u32| Pattern(vec![Piece::Literal("g".into()), group(), Piece::Literal(format!("/{m}"))]);
     let inputs = (0..files_per_group).map(file).collect();
     let template = template(Pattern(vec![Piece::Index]), "read", inputs, vec![]);
     let (mut rng, mut begin) = (Rng::new(seed), 0);
