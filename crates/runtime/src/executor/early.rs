@@ -226,7 +226,8 @@ mod tests {
             early.keep(ObjectId(object), &place, Whole { stat: stat.clone(), bytes: bytes.clone() });
         }
         assert_eq!(early.lock().kept_bytes, KEPT_BYTES_MAX);
-        let (n_order, n_kept) = (early.lock().order.len(), early.lock().kept.len());
+        let of = |state: &State| (state.order.len(), state.kept.len());
+        let (n_order, n_kept) = of(&early.lock());
         assert!(n_order <= 2 * n_kept + ORDER_SLACK);
         assert!(early.take(ObjectId(n / 2 - 1), place.as_str()).is_none());
         let kept = early.take(ObjectId(n / 2), place.as_str()).unwrap();
