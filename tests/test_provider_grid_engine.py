@@ -256,6 +256,7 @@ def test_several_nodes_need_a_parallel_environment(cluster: Cluster) -> None:
     assert said in done.stderr, done
 
 
+@pytest.mark.long  # Two jobs after each other, each until its limit.
 def test_a_time_limit_that_is_shorter_than_a_task_costs_no_retry_and_is_said(
     batch: GridEngine, cluster: Cluster, tmp_path: Path
 ) -> None:
