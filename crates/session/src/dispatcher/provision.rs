@@ -73,6 +73,10 @@ impl Provision {
 
 impl<O: Outside> Session<O> {
     pub(super) fn on_demand(&mut self, connection: u64, number: u64, mut provisioner: Provisioner) {
+        if !provisioner.decisions.iter().all(Decision::follows_from_its_numbers) {
+            let what = "its numbers do not give the decision about nodes that it tells of";
+            return self.refuse(connection, number, what.to_owned());
+        }
         for decision in std::mem::take(&mut provisioner.decisions) {
             self.provision.last = Some(decision.clone());
             self.feed(Event::NodesDecided { decision: Box::new(decision) });
