@@ -224,6 +224,18 @@ def test_a_path_that_changes_during_the_call_never_gives_wrong_bytes_unnoticed(
         assert done.stdout == "never\n" and done.status == 0, done
 
 
+def test_a_file_that_is_changed_by_another_path_is_found_out(data: Run, run: Run, tmp_path: Path) -> None:
+    """The files are in a folder below TMPDIR, which their user can find."""
+    (tmp_path / "a").write_text("right")
+    put(data, tmp_path / "a", "set")
+    evil = "chmod u+w $f $(dirname $f); echo EVIL > $f"
+    change = f"for f in $TMPDIR/eyas-access-*/view/set/a; do {evil}; done"
+    program = f"cat /eyas/set/a > /dev/null; {change}; cat /eyas/set/a > /eyas/new/a"
+    done = run(*ACCESS, "--label", "made", "--", "sh", "-c", program, status=1)
+    assert "set@1/a was changed while the program ran" in done.stderr.replace("`", ""), done
+    assert "made" not in data("find", "-q").stdout
+
+
 def test_databases_and_biology_run_on_it(data: Run, run: Run, tmp_path: Path) -> None:
     blast, make = (need_program(name, "ncbi-blast+") for name in ("blastp", "makeblastdb"))
     source = tmp_path / "source"

@@ -159,7 +159,10 @@ def test_a_damaged_copy_at_the_site_is_not_read(
 def test_what_the_mode_does_not_take_is_refused(run: Run, env: dict[str, str], near: Store) -> None:
     cases = (
         (at_data("--", "true"), "name one with --input"),
-        (at_data(*COUNT, "--spool", ".", "--", "true"), "--spool, --scheduler, --submit-option and --script are for jobs"),
+        (
+            at_data(*COUNT, "--spool", ".", "--", "true"),
+            "--spool, --scheduler, --submit-option and --script are for jobs",
+        ),
         (at_data("--input", "in=/no", "--", "true"), "no"),
     )
     for words, said in cases:

@@ -314,6 +314,40 @@ def test_another_program_of_the_user_cannot_lead_root_astray(node: Node) -> None
     assert all(b"of root" not in path.read_bytes() for path in objects if path.is_file())
 
 
+def test_names_below_proc_lead_nowhere(node: Node) -> None:
+    """They would lead past the rights on the way to a file: to what root's processes have open, and to where they stand."""
+    node.up()
+    ada = node.add("ada")
+    closed = node.folder / "closed"
+    inside = closed / "inside"
+    inside.mkdir(parents=True)
+    (inside / "f").write_text("of root")
+    (inside / "f").chmod(0o644)
+    inside.chmod(0o777)
+    closed.chmod(0o700)
+    link = node.home / "link"
+    with subprocess.Popen(["sleep", "300"], cwd=inside) as standing, (inside / "f").open():
+        there = f"/proc/{standing.pid}/cwd"
+        link.symlink_to(there)
+        names = [
+            f"{there}/f",
+            f"{there}/../inside/f",
+            str(link / "f"),
+            "/proc/self/exe",
+            "/proc/thread-self/fd/0",
+        ]
+        names += [f"/proc/self/fd/{n}" for n in range(12)] + ["/dev/fd/2", f"/proc/{standing.pid}/exe"]
+        tasks: list[Task] = [{"command": "cat x", "inputs": {"x": name}} for name in names]
+        tasks += [
+            {"command": "echo planted > o", "outputs": {"o": f"{where}/planted"}} for where in (there, link)
+        ]
+        tasks = [task | {"id": f"p{i}"} for i, task in enumerate(tasks)]
+        done = node.do(ada, *tasks, {"id": "good", "command": "true"}, status=1)
+        standing.kill()
+    assert f"1 done, {len(tasks)} failed" in done.stderr + done.stdout, done
+    assert sorted(path.name for path in inside.iterdir()) == ["f"]
+
+
 def test_packed_inputs_are_made_for_those_who_may_read_them(node: Node) -> None:
     node.up()
     ada, bo = node.add("ada"), node.add("bo")

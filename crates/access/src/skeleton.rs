@@ -21,7 +21,7 @@ use std::io::{self, Seek};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
 
@@ -68,6 +68,8 @@ struct Entry {
     path: PathBuf,
     changed_ms: i64,
     is_full: Mutex<bool>,
+    /// When its state changed last, once it is full: seconds and nanoseconds.
+    full_at: OnceLock<(i64, i64)>,
 }
 
 /// What a program has found.
@@ -240,6 +242,7 @@ impl Skeleton {
                 path,
                 changed_ms: set.committed_ms,
                 is_full: Mutex::new(file.size_bytes == 0),
+                full_at: OnceLock::new(),
             };
             files.insert(number, Arc::new(entry));
         }
@@ -317,17 +320,28 @@ impl Skeleton {
         as_before.and_then(|()| set_times(&to, entry.changed_ms)).map_err(unwritten)?;
         filled?;
         // Whoever watches sees by it that all bytes are there.
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(unwritten)
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(unwritten)?;
+        let full = to.metadata().map_err(unwritten)?;
+        let _ = entry.full_at.set((full.ctime(), full.ctime_nsec()));
+        Ok(())
     }
 
     /// How many files could not be read. Those count, too, that were opened before they had their bytes, by a call that did not come here:
-    /// the program may have read zeros.
+    /// the program may have read zeros. So do those that somebody has changed by their own path, which is not the one that programs see.
     pub(crate) fn n_unread(&self) -> usize {
         let Early { numbers, has_lost } = self.watch.early();
         let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
         for entry in numbers.iter().filter_map(|number| files.get(number)) {
             let name = format!("{}/{}", entry.key, entry.file.path);
             self.said.say(entry.number, &format!("{} was opened before its bytes were there", shown(&name)));
+        }
+        for entry in files.values() {
+            let Some(full_at) = entry.full_at.get() else { continue };
+            let found = fs::symlink_metadata(&entry.path).map(|found| (found.ctime(), found.ctime_nsec()));
+            if found.ok() != Some(*full_at) {
+                let name = format!("{}/{}", entry.key, entry.file.path);
+                self.said.say(entry.number, &format!("{} was changed while the program ran", shown(&name)));
+            }
         }
         if has_lost {
             let text =

@@ -10,12 +10,13 @@
 
 use crate::protocol::Account;
 use crate::sys;
+use crate::without_proc::WithoutProc;
 use std::io::{self, Read};
 use std::marker::PhantomData;
 
 impl Account {
-    /// This thread has the rights of the account on files until the result is dropped. Its process id, its signals and its other
-    /// rights stay. A thread that is started meanwhile begins with them, and keeps them.
+    /// This thread has the rights of the account on files until the result is dropped, and sees no `/proc`. Its process id, its signals
+    /// and its other rights stay. A thread that is started meanwhile begins with them, and keeps them.
     ///
     /// Errors: this process lacks the capabilities for it; then nothing has changed.
     pub fn act(&self) -> io::Result<Acting> {
@@ -24,6 +25,7 @@ impl Account {
             gid: fs_id(libc::SYS_setfsgid, u32::MAX),
             groups: groups()?,
             is_of_one_thread: PhantomData,
+            _without_proc: WithoutProc::enter()?,
         };
         set_groups(&self.groups)?;
         fs_id(libc::SYS_setfsgid, self.gid);
@@ -45,6 +47,8 @@ pub struct Acting {
     groups: Vec<u32>,
     /// Rights are a thread's, so this stays on its thread.
     is_of_one_thread: PhantomData<*const ()>,
+    /// Left after the ids were taken back.
+    _without_proc: WithoutProc,
 }
 
 impl Drop for Acting {

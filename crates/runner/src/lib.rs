@@ -40,6 +40,7 @@ mod spawn;
 mod stage;
 mod sys;
 pub mod tree;
+mod without_proc;
 
 pub use error::{Error, ErrorKind, Status};
 pub use handle::{SlotHandle, spawn_slot};

@@ -53,7 +53,8 @@ impl Tls {
     pub(crate) fn of_url(url: &str) -> Result<(String, Tls)> {
         let (start, query) = url.split_once('?').unwrap_or((url, ""));
         let mut rest = vec![];
-        let (mut mode, mut root) = (env::var("PGSSLMODE").ok(), env::var("PGSSLROOTCERT").ok());
+        let (mut mode, mut root) =
+            (env::var("PGSSLMODE").ok().filter(|mode| !mode.is_empty()), env::var("PGSSLROOTCERT").ok());
         for word in query.split('&').filter(|word| !word.is_empty()) {
             match word.split_once('=') {
                 Some(("sslmode", value)) => mode = Some(unescaped(value)),
@@ -61,7 +62,7 @@ impl Tls {
                 _ => rest.push(word),
             }
         }
-        let mode = match mode.filter(|mode| !mode.is_empty()) {
+        let mode = match mode {
             None => Mode::Prefer,
             Some(mode) => {
                 MODES.iter().find(|(name, _)| *name == mode).map(|(_, mode)| *mode).ok_or_else(|| {

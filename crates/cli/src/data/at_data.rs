@@ -18,6 +18,7 @@ mod scheduler;
 mod script;
 mod slurm;
 mod submitted;
+mod which;
 mod work;
 
 use super::open::{Opened, open};

@@ -87,7 +87,9 @@ impl Decision {
                 }
                 *n_lacking
             }
-            Why::Tasks { n_wanted, .. } => n_wanted.saturating_sub(self.seen.n_nodes.saturating_add(self.seen.n_pending)),
+            Why::Tasks { n_wanted, .. } => {
+                n_wanted.saturating_sub(self.seen.n_nodes.saturating_add(self.seen.n_pending))
+            }
             _ => return true,
         };
         matches!(self.what, Decided::Requested { n_nodes } if (1..=n_lacking).contains(&n_nodes))

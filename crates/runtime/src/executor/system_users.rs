@@ -33,15 +33,17 @@ const TAKEN: [u32; 2] = [NOBODY, 65_535];
 const NOBODY: u32 = 65_534;
 /// The most ids of one executor.
 pub const IDS_MAX: u32 = 10_000;
-/// What is needed to run programs as others, to give them files, to take these back, and to end them: the names and numbers of
-/// capabilities.
-const CAPABILITIES: [(&str, u32); 6] = [
+/// What is needed to run programs as others, to give them files, to take these back, and to end them, and to follow their names
+/// without `/proc`: the names and numbers of capabilities.
+const CAPABILITIES: [(&str, u32); 8] = [
     ("CAP_CHOWN", 0),
     ("CAP_DAC_OVERRIDE", 1),
     ("CAP_FOWNER", 3),
     ("CAP_KILL", 5),
     ("CAP_SETGID", 6),
     ("CAP_SETUID", 7),
+    ("CAP_SYS_CHROOT", 18),
+    ("CAP_SYS_ADMIN", 21),
 ];
 /// Folders for everybody's temporary files.
 const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];

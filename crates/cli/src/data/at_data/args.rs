@@ -1,6 +1,6 @@
 //! The options of `eyas at-data`.
 
-use super::scheduler::Kind;
+use super::which::Kind;
 use clap::{Args, ValueEnum};
 use eyas_catalog::{Key, is_plain_path};
 use eyas_text::shown;

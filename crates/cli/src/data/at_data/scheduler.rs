@@ -1,44 +1,11 @@
 //! A batch system as `eyas at-data` uses it: its nodes, and one job that is submitted, looked at and cancelled.
 
-use super::grid_engine::GridEngine;
-use super::slurm::Slurm;
 use crate::fault::bad;
 use crate::{Exit, Fault};
-use clap::ValueEnum;
 use eyas_text::line_of;
-use std::env;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
-
-/// Which batch system runs the jobs.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
-    Slurm,
-    GridEngine,
-}
-
-impl Kind {
-    /// Grid Engine where its commands are there and its settings were read, and else Slurm.
-    fn found() -> Kind {
-        let is_there = |name: &str| {
-            let path = env::var_os("PATH").unwrap_or_default();
-            env::split_paths(&path).any(|folder| folder.join(name).is_file())
-        };
-        match is_there("qsub") && env::var_os("SGE_ROOT").is_some() {
-            true => Kind::GridEngine,
-            false => Kind::Slurm,
-        }
-    }
-}
-
-/// The batch system that was asked for, or the one that is there.
-pub fn scheduler(kind: Option<Kind>) -> Box<dyn Scheduler> {
-    match kind.unwrap_or_else(Kind::found) {
-        Kind::Slurm => Box::new(Slurm),
-        Kind::GridEngine => Box::new(GridEngine),
-    }
-}
 
 /// A node of a batch system.
 #[derive(Clone, PartialEq, Eq, Debug)]
