@@ -240,19 +240,19 @@ def test_a_missing_input_is_named(run: Run, tmp_path: Path, neighbours: list[Jso
     why = fails_alone(
         run, tmp_path, neighbours, {"id": "bad", "command": "cat m", "inputs": {"m": "tiles/7.fits"}}
     )
-    assert why == f"cannot stat `{tmp_path}/tiles/7.fits`: there is no such file"
+    assert why == f"cannot read `{tmp_path}/tiles/7.fits`: there is no such file"
 
 
 def test_a_directory_is_no_input(run: Run, tmp_path: Path, neighbours: list[Json]) -> None:
     (tmp_path / "tiles").mkdir()
     why = fails_alone(run, tmp_path, neighbours, {"id": "bad", "command": "ls tiles", "inputs": ["tiles"]})
-    assert why == f"cannot stat `{tmp_path}/tiles`: it is a directory"
+    assert why == f"cannot read `{tmp_path}/tiles`: it is a directory"
 
 
 def test_a_dangling_link_is_no_input(run: Run, tmp_path: Path, neighbours: list[Json]) -> None:
     (tmp_path / "link").symlink_to("nowhere")
     why = fails_alone(run, tmp_path, neighbours, {"id": "bad", "command": "cat link", "inputs": ["link"]})
-    assert why == f"cannot stat `{tmp_path}/link`: it is a symbolic link to `nowhere`, which is not there"
+    assert why == f"cannot read `{tmp_path}/link`: it is a symbolic link to `nowhere`, which is not there"
 
 
 def test_a_task_whose_input_was_never_made_names_the_one_that_failed(
