@@ -54,3 +54,18 @@ def data(run: Run, tmp_path: Path) -> Run:
 
     call("init", "--dir", "here")
     return call
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A tree with files of all kinds."""
+    source = tmp_path / "source"
+    (source / "a b" / "deep").mkdir(parents=True)
+    (source / "empty").touch()
+    (source / "text").write_text("".join(f"{n}\n" for n in range(1000)))
+    (source / "a b" / "größe %?").write_bytes(os.urandom(70_001))
+    (source / "a b" / "deep" / "large").write_bytes(os.urandom(3_000_001))
+    script = source / "script"
+    script.write_text('#!/bin/sh\necho "$1" from a script\n')
+    script.chmod(0o755)
+    return source

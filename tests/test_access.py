@@ -28,21 +28,6 @@ def put(data: Run, folder: Path, label: str, *options: str) -> None:
     data("put", folder, "--label", label, *options)
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> Path:
-    """A tree with files of all kinds."""
-    source = tmp_path / "source"
-    (source / "a b" / "deep").mkdir(parents=True)
-    (source / "empty").touch()
-    (source / "text").write_text("".join(f"{n}\n" for n in range(1000)))
-    (source / "a b" / "größe %?").write_bytes(os.urandom(70_001))
-    (source / "a b" / "deep" / "large").write_bytes(os.urandom(3_000_001))
-    script = source / "script"
-    script.write_text('#!/bin/sh\necho "$1" from a script\n')
-    script.chmod(0o755)
-    return source
-
-
 def test_programs_read_what_is_elsewhere(data: Run, run: Run, files: Path, tmp_path: Path) -> None:
     put(data, files, "set")
     shell = """

@@ -11,7 +11,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from harness import Eyas, Run, Start, need_program, wait_until
+from harness import Eyas, Run, Start, lacking, need_program, wait_until
 from test_access import PYTHON, put
 from test_data import objects, spoil, tree
 from test_store import Store
@@ -24,21 +24,6 @@ def catalog(data: Run, eyas: Eyas, tmp_path: Path) -> None:
     """The catalog of `data` is that of every process, as it is with one in its usual place."""
     del data
     eyas.env["EYAS_DATA"] = f"sqlite:{tmp_path}/catalog.db"
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Path:
-    """A tree with files of all kinds."""
-    source = tmp_path / "source"
-    (source / "a b" / "deep").mkdir(parents=True)
-    (source / "empty").touch()
-    (source / "text").write_text("".join(f"{n}\n" for n in range(1000)))
-    (source / "a b" / "größe %?").write_bytes(os.urandom(70_001))
-    (source / "a b" / "deep" / "large").write_bytes(os.urandom(3_000_001))
-    script = source / "script"
-    script.write_text('#!/bin/sh\necho "$1" from a script\n')
-    script.chmod(0o755)
-    return source
 
 
 def compiled(tmp_path: Path, text: str, *options: str) -> Path:
@@ -331,7 +316,7 @@ def test_it_is_chosen_where_there_is_no_fuse(
     data: Run, eyas: Eyas, run: Run, files: Path, tmp_path: Path
 ) -> None:
     if os.geteuid() != 0:
-        pytest.skip("only root can take a device away")
+        lacking("needs root, to take a device away")
     put(data, files, "set")
     hidden = ("unshare", "-m", "sh", "-c", WITHOUT_FUSE, "sh")
     shell = "tail -n 1 /eyas/set/text"

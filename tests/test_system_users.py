@@ -472,44 +472,23 @@ def test_what_cannot_be_done_is_said_at_the_start(eyas: Eyas, folder: Path, tmp_
     assert "may be entered by its owner alone" in refused.stderr, refused
     program = folder / "eyas"
     shutil.copy(eyas.path, program)
-    not_root = subprocess.run(
-        [
+
+    def up_with(*rights: str) -> subprocess.CompletedProcess[str]:
+        """`eyas up` with fewer rights than root has."""
+        command = [
             "setpriv",
-            "--reuid",
-            "1234",
-            "--regid",
-            "1234",
-            "--clear-groups",
+            *rights,
             str(program),
             "up",
             "--dir",
             str(folder / "mine"),
             "--system-users",
             IDS,
-        ],
-        capture_output=True,
-        text=True,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
-        cwd=folder,
-    )
+        ]
+        env = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+        return subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder)
+
+    not_root = up_with("--reuid", "1234", "--regid", "1234", "--clear-groups")
     assert not_root.returncode == 2 and "needs an executor that runs as root" in not_root.stderr
-    no_right = subprocess.run(
-        [
-            "setpriv",
-            "--bounding-set",
-            "-setuid",
-            "--inh-caps",
-            "-setuid",
-            str(program),
-            "up",
-            "--dir",
-            str(folder / "mine"),
-            "--system-users",
-            IDS,
-        ],
-        capture_output=True,
-        text=True,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
-        cwd=folder,
-    )
+    no_right = up_with("--bounding-set", "-setuid", "--inh-caps", "-setuid")
     assert no_right.returncode == 2 and "needs the capability CAP_SETUID" in no_right.stderr, no_right
