@@ -13,7 +13,7 @@ use eyas_core::replication::verification::{self, Verified};
 use eyas_core::replication::{self, Copy, Short, SiteNo};
 use eyas_data::Digest;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
@@ -206,7 +206,7 @@ impl Catalog {
         for site in self.sites()?.into_iter().filter(|site| site.state != SiteState::Gone) {
             let holding = self.holding(&site.name).and_then(|holding| {
                 // An earlier repair may have been cut short.
-                self.settle_aside(&*holding)?;
+                self.remove_unneeded(&*holding, &[])?;
                 // Nobody has looked at all of it since it came.
                 if sealed.get(&site.name) == Some(&0) {
                     self.take_stock(&*holding, now_ms)?;
@@ -556,32 +556,29 @@ impl Catalog {
     fn drop_unneeded(&self, from: &dyn Holding) -> Result<u64> {
         let unneeded = self.take_unneeded(from.name())?;
         let needed = self.remove_unneeded(from, &unneeded)?;
-        Ok((unneeded.len() - needed.len()) as u64)
+        Ok(unneeded.iter().filter(|digest| !needed.contains(digest)).count() as u64)
     }
 
-    /// Removes objects at a site that are marked as deleting; returns those that were needed again, and stay.
-    pub(crate) fn remove_unneeded(&self, from: &dyn Holding, marked: &[Digest]) -> Result<HashSet<Digest>> {
-        from.set_aside(marked)?;
-        self.settle_aside(from)?;
-        // What was not there at all is forgotten, too.
-        self.forget_unneeded(from.name(), marked)
-    }
-
-    /// Removes what a site has set aside, and puts back what somebody has begun to need since it was found to be unneeded.
+    /// Removes objects at a site that are marked as deleting, and whatever else is set aside there. What somebody has begun to need
+    /// since it was found to be unneeded is put back, and returned.
     ///
     /// Why two steps: between the catalog's answer and the removal of the bytes any time may pass, in which the same bytes may be put
     /// again. A put tells the catalog of its files before their bytes take their places ([`Catalog::expect`]). So bytes that came before
     /// they were set aside are known to be needed when the catalog is asked again, and bytes that come later are not touched.
-    fn settle_aside(&self, site: &dyn Holding) -> Result<()> {
-        let aside = site.aside()?;
-        if aside.is_empty() {
-            return Ok(());
+    pub(crate) fn remove_unneeded(&self, from: &dyn Holding, marked: &[Digest]) -> Result<HashSet<Digest>> {
+        from.set_aside(marked)?;
+        let aside = from.aside()?;
+        if marked.is_empty() && aside.is_empty() {
+            return Ok(HashSet::new());
         }
-        let digests: Vec<Digest> = aside.iter().map(|aside| aside.digest).collect();
-        let needed = self.forget_unneeded(site.name(), &digests)?;
-        let (needed, unneeded): (Vec<Aside>, Vec<Aside>) =
+        // What was not there at all is forgotten, too.
+        let digests: BTreeSet<Digest> =
+            aside.iter().map(|aside| aside.digest).chain(marked.iter().copied()).collect();
+        let needed = self.forget_unneeded(from.name(), &digests.into_iter().collect::<Vec<_>>())?;
+        let (put_back, gone): (Vec<Aside>, Vec<Aside>) =
             aside.into_iter().partition(|aside| needed.contains(&aside.digest));
-        site.settle(&unneeded, &needed)
+        from.settle(&gone, &put_back)?;
+        Ok(needed)
     }
 
     /// Has sites say of all versions what they are, so that the catalog can be made anew from any of them. Only what changed since
