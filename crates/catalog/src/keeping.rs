@@ -7,7 +7,7 @@ use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::folder::{BATCH_BYTES, BATCH_FILES};
 use crate::holding::{Aside, Condition, Given, Holding, add_copy};
-use crate::reached::{Reached, room_of};
+use crate::reached::{Reached, room_of, takes};
 use crate::sites::{Needed, Replica, ReplicaState, Site, SiteState};
 use eyas_core::replication::verification::{self, Verified};
 use eyas_core::replication::{self, Copy, Short, SiteNo};
@@ -77,6 +77,7 @@ pub fn reason_of(reason: Short) -> &'static str {
         Short::Away => "only sites that do not answer have a good copy",
         Short::TooFewSites => "there are not enough sites",
         Short::NoRoom => "the other sites have no room",
+        Short::NotNow => "no other site can take a copy now",
     }
 }
 
@@ -219,7 +220,7 @@ impl Catalog {
             });
             match holding {
                 Ok(holding) => {
-                    reached.insert(site.name, Reached { holding, keep_bytes: 0 });
+                    reached.insert(site.name, Reached { holding, keep_bytes: 0, is_written: true });
                 }
                 Err(error) if !error.is_of_database() => {
                     repair.away.push((site.name, error.reason()));
@@ -267,8 +268,8 @@ impl Catalog {
         progress: &mut dyn FnMut(u64),
     ) -> Result<u64> {
         let sites = self.sites()?;
-        let takes = |site: &Site| site.state == SiteState::Up && reached.contains_key(&site.name);
-        let counting: Vec<&str> = sites.iter().filter(|site| takes(site)).map(|site| &*site.name).collect();
+        let counts = |site: &&Site| site.state == SiteState::Up && reached.contains_key(&site.name);
+        let counting: Vec<&str> = sites.iter().filter(counts).map(|site| &*site.name).collect();
         let objects = self.short_of_copies(&counting)?;
         let mut domains: Vec<&str> = sites.iter().map(|site| &*site.domain).collect();
         domains.sort_unstable();
@@ -276,7 +277,7 @@ impl Catalog {
             .iter()
             .map(|site| replication::Site {
                 domain: domains.partition_point(|domain| *domain < &*site.domain) as u32,
-                takes_copies: takes(site),
+                takes: takes(site, reached.get(&site.name)),
                 keep_bytes: reached.get(&site.name).map_or(0, |reached| reached.keep_bytes),
                 used_bytes: site.size_bytes,
             })
@@ -304,7 +305,7 @@ impl Catalog {
         let mut without_room = vec![];
         for (object, n_missing, reason) in plan.short {
             let object = &objects[object];
-            if reason == Short::NoRoom {
+            if matches!(reason, Short::NoRoom | Short::NotNow) {
                 without_room.push(object);
             }
             let (key, path) = (object.key.clone(), object.path.clone());
@@ -338,7 +339,7 @@ impl Catalog {
         for mut copies in in_batches(copies, objects) {
             let to = &sites[copies[0].to].name;
             // A site that went away or is full meanwhile is not asked again.
-            let takes = reached.get(to).is_some_and(|site| site.keep_bytes > 0);
+            let takes = reached.get(to).is_some_and(|site| site.is_written);
             copies.retain(|copy| takes && reached.contains_key(&sites[copy.from].name));
             if copies.is_empty() {
                 continue;
@@ -348,7 +349,7 @@ impl Catalog {
                 // It may still be read, and is not written to again in this repair.
                 Err(error) if !error.is_of_database() => {
                     away.push((to.clone(), error.reason()));
-                    reached.entry(to.clone()).and_modify(|site| site.keep_bytes = 0);
+                    reached.entry(to.clone()).and_modify(|site| site.is_written = false);
                     continue;
                 }
                 Err(error) => return Err(error),

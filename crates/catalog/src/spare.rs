@@ -11,12 +11,12 @@ use crate::catalog::Catalog;
 use crate::db::{Value, insert, places, within};
 use crate::error::Result;
 use crate::holding::{Condition, Holding};
-use crate::reached::{Reached, room_of};
+use crate::reached::{Reached, room_of, takes};
 use crate::rows::digest_of;
 use crate::sites::{Needed, ReplicaState, Site, SiteState};
 use crate::values;
 use eyas_core::replication::spare::{self, Drop, Goals, Object, Place, decayed};
-use eyas_core::replication::{self, SiteNo};
+use eyas_core::replication::{self, SiteNo, Takes};
 use eyas_data::Digest;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
@@ -141,7 +141,7 @@ impl Catalog {
         for object in lacking {
             for (n, site) in view.sites.iter().enumerate() {
                 let place = view.places[n].site;
-                if !place.takes_copies || object.ready.contains(&site.name) {
+                if place.takes != Takes::Copies || object.ready.contains(&site.name) {
                     continue;
                 }
                 let wanted = wanted_bytes.get(&n).copied().unwrap_or(0).saturating_add(object.size_bytes);
@@ -171,7 +171,7 @@ impl Catalog {
             match self.holding(&site.name) {
                 Ok(holding) => {
                     let keep_bytes = room_of(&site, &*holding);
-                    reached.insert(site.name, Reached { holding, keep_bytes });
+                    reached.insert(site.name, Reached { holding, keep_bytes, is_written: true });
                 }
                 Err(error) if !error.is_of_database() => away.push((site.name, error.reason())),
                 Err(error) => return Err(error),
@@ -201,7 +201,7 @@ impl Catalog {
             Place {
                 site: replication::Site {
                     domain: domains.partition_point(|domain| *domain < &*site.domain) as u32,
-                    takes_copies: site.state == SiteState::Up && here.is_some(),
+                    takes: takes(site, here),
                     keep_bytes: here.map_or(0, |here| here.keep_bytes),
                     used_bytes: site.size_bytes,
                 },

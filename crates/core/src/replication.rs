@@ -30,11 +30,20 @@ pub type ObjectNo = usize;
 pub struct Site {
     /// Sites of one domain may be lost together.
     pub domain: u32,
-    /// May get copies; otherwise it is being drained, and what it has must be elsewhere, too.
-    pub takes_copies: bool,
+    pub takes: Takes,
     /// Bytes that it may keep in all, and how many of them it has.
     pub keep_bytes: u64,
     pub used_bytes: u64,
+}
+
+/// Whether copies are made at a site.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Takes {
+    Copies,
+    /// It does not answer or cannot be written to now. What it has counts where it is among the good copies.
+    NothingNow,
+    /// It is being drained, and what it has must be elsewhere, too.
+    Nothing,
 }
 
 /// An object and who has it.
@@ -72,6 +81,8 @@ pub enum Short {
     TooFewSites,
     /// The sites without one have no room.
     NoRoom,
+    /// A site without one takes nothing now, and the others have no room.
+    NotNow,
 }
 
 /// What is to be done, and what cannot be.
@@ -120,22 +131,19 @@ pub fn plan(sites: &[Site], objects: &[Object]) -> Plan {
 /// Sites whose copies count: good or coming, and to stay.
 fn counting(sites: &[Site], object: &Object) -> Vec<SiteNo> {
     let all = object.ready.iter().chain(&object.coming).copied();
-    let mut counting: Vec<SiteNo> = all.filter(|&site| sites[site].takes_copies).collect();
+    let mut counting: Vec<SiteNo> = all.filter(|&site| sites[site].takes != Takes::Nothing).collect();
     counting.sort_unstable();
     counting.dedup();
     counting
 }
 
 fn target(sites: &[Site], used: &[u64], object: &Object, having: &[SiteNo]) -> Result<SiteNo, Short> {
-    let may =
-        |site: SiteNo| sites[site].takes_copies && !having.contains(&site) && !object.barred.contains(&site);
+    let lacks = |site: SiteNo| !having.contains(&site) && !object.barred.contains(&site);
     let has_room = |site: SiteNo| {
         used[site].checked_add(object.size_bytes).is_some_and(|after| after <= sites[site].keep_bytes)
     };
-    let candidates: Vec<SiteNo> = (0..sites.len()).filter(|&site| may(site)).collect();
-    if candidates.is_empty() {
-        return Err(Short::TooFewSites);
-    }
+    let that = |takes: Takes| (0..sites.len()).filter(move |&site| sites[site].takes == takes && lacks(site));
+    let candidates: Vec<SiteNo> = that(Takes::Copies).collect();
     let is_apart = |site: SiteNo| having.iter().all(|&other| sites[other].domain != sites[site].domain);
     // Parts of the room that are free are compared without rounding: free / keep, crosswise.
     let free = |site: SiteNo| u128::from(sites[site].keep_bytes.saturating_sub(used[site]));
@@ -144,10 +152,14 @@ fn target(sites: &[Site], used: &[u64], object: &Object, having: &[SiteNo]) -> R
             (free(a) * u128::from(sites[b].keep_bytes), free(b) * u128::from(sites[a].keep_bytes));
         a_part.cmp(&b_part)
     };
+    let n_candidates = candidates.len();
     let with_room = candidates.into_iter().filter(|&site| has_room(site));
-    with_room
-        .max_by(|&a, &b| is_apart(a).cmp(&is_apart(b)).then(freer(a, b)).then(b.cmp(&a)))
-        .ok_or(Short::NoRoom)
+    let best = with_room.max_by(|&a, &b| is_apart(a).cmp(&is_apart(b)).then(freer(a, b)).then(b.cmp(&a)));
+    best.ok_or_else(|| match (that(Takes::NothingNow).next(), n_candidates) {
+        (Some(_), _) => Short::NotNow,
+        (None, 0) => Short::TooFewSites,
+        (None, _) => Short::NoRoom,
+    })
 }
 
 fn source(sites: &[Site], object: &Object, to: SiteNo, given: &BTreeMap<SiteNo, u32>) -> SiteNo {
@@ -165,7 +177,16 @@ mod tests {
     const ROOM: u64 = 1000;
 
     fn site(domain: u32) -> Site {
-        Site { domain, takes_copies: true, keep_bytes: ROOM, used_bytes: 0 }
+        Site { domain, takes: Takes::Copies, keep_bytes: ROOM, used_bytes: 0 }
+    }
+
+    /// One in so many takes nothing, half of them only for now.
+    pub(super) fn takes(rng: &mut Rng, part: u64) -> Takes {
+        match rng.below(2 * part) {
+            0 => Takes::Nothing,
+            1 => Takes::NothingNow,
+            _ => Takes::Copies,
+        }
     }
 
     fn object(wanted: u32, ready: &[SiteNo]) -> Object {
@@ -202,14 +223,14 @@ mod tests {
 
     #[test]
     fn a_source_in_the_targets_domain_is_near() {
-        let sites = [site(0), site(1), Site { takes_copies: true, ..site(1) }];
+        let sites = [site(0), site(1), site(1)];
         let full = [Site { used_bytes: ROOM, ..sites[0] }, Site { used_bytes: ROOM, ..sites[1] }, sites[2]];
         check(&full, &[object(3, &[0, 1])], &[(0, 1, 2)], &[]);
     }
 
     #[test]
     fn a_drained_sites_copy_is_a_source_only() {
-        let sites = [Site { takes_copies: false, ..site(0) }, site(1)];
+        let sites = [Site { takes: Takes::Nothing, ..site(0) }, site(1)];
         check(&sites, &[object(1, &[0])], &[(0, 0, 1)], &[]);
         check(&sites, &[object(2, &[0])], &[(0, 0, 1)], &[(0, 1, Short::TooFewSites)]);
     }
@@ -223,6 +244,11 @@ mod tests {
         check(&sites, &[object(3, &[0])], &[(0, 0, 1)], &[(0, 1, Short::TooFewSites)]);
         let full = [site(0), Site { used_bytes: ROOM - 9, ..site(1) }];
         check(&full, &[object(2, &[0])], &[], &[(0, 1, Short::NoRoom)]);
+        let unwritten = Site { takes: Takes::NothingNow, ..site(2) };
+        check(&[site(0), site(1), unwritten], &[object(3, &[0])], &[(0, 0, 1)], &[(0, 1, Short::NotNow)]);
+        check(&[full[0], full[1], unwritten], &[object(2, &[0])], &[], &[(0, 1, Short::NotNow)]);
+        check(&[full[0], full[1], unwritten], &[object(3, &[0, 2])], &[], &[(0, 1, Short::NoRoom)]);
+        check(&[site(0), unwritten], &[object(3, &[0, 1])], &[], &[(0, 1, Short::TooFewSites)]);
         let barred = Object { barred: vec![1], ..object(2, &[0]) };
         check(&sites, &[barred], &[], &[(0, 1, Short::TooFewSites)]);
         let coming = Object { coming: vec![1], ..object(2, &[0]) };
@@ -245,7 +271,7 @@ mod tests {
             let sites: Vec<Site> = (0..n_sites)
                 .map(|_| Site {
                     domain: rng.below(3) as u32,
-                    takes_copies: rng.below(5) > 0,
+                    takes: takes(&mut rng, 5),
                     keep_bytes: rng.below(100),
                     used_bytes: rng.below(60),
                 })
@@ -269,7 +295,7 @@ mod tests {
                 objects.iter().map(|object| counting(&sites, object)).collect();
             for copy in &plan.copies {
                 let object = &objects[copy.object];
-                assert!(object.ready.contains(&copy.from) && sites[copy.to].takes_copies);
+                assert!(object.ready.contains(&copy.from) && sites[copy.to].takes == Takes::Copies);
                 assert!(!object.barred.contains(&copy.to) && !having[copy.object].contains(&copy.to));
                 assert!(having[copy.object].len() < object.wanted as usize, "one too many");
                 having[copy.object].push(copy.to);
@@ -282,7 +308,7 @@ mod tests {
                     plan.short.iter().find(|(short, ..)| *short == n).map_or(0, |(_, missing, _)| *missing);
                 assert_eq!(missing, said);
                 let could = |site: SiteNo| {
-                    sites[site].takes_copies
+                    sites[site].takes == Takes::Copies
                         && !having[n].contains(&site)
                         && !object.barred.contains(&site)
                         && used[site] + object.size_bytes <= sites[site].keep_bytes

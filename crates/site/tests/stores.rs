@@ -8,6 +8,7 @@ use eyas_data::{BLOCK_BYTES, Digest, GROUP_BYTES, Groups};
 use eyas_site::{Remote, Store, StoreOptions, Stores};
 use eyas_wire::identity::{Identity, Join};
 use std::collections::HashMap;
+use std::collections::HashSet;
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -516,6 +517,27 @@ fn odd_things_in_the_place_of_objects_are_bad_copies() {
     assert_eq!((audit.n_good, audit.bad.len(), audit.missing.len()), (1, 3, 0), "{audit:?}");
     assert_eq!(catalog.repair(NOW, &mut |_| {}).unwrap().n_copies, 3);
     assert_eq!(catalog.audit("one", NOW, &mut |_| {}).unwrap().n_good, 4);
+}
+
+/// A site that is away or cannot be written to is no site without room.
+#[test]
+fn what_is_short_for_sites_that_take_nothing_now_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_one, mut two, catalog) = two_stores(dir.path());
+    put(&catalog, dir.path(), "one", &FILES, 2);
+    let incoming = two.path.join("incoming");
+    fs::remove_dir_all(&incoming).unwrap();
+    fs::write(&incoming, "in the way").unwrap();
+    let is_short = |away: &str| {
+        let repair = catalog.repair(NOW, &mut |_| {}).unwrap();
+        let reasons: HashSet<_> =
+            repair.short.iter().map(|short| eyas_catalog::reason_of(short.reason)).collect();
+        assert_eq!(reasons, HashSet::from(["no other site can take a copy now"]), "{away}: {repair:?}");
+        assert!(repair.away.iter().any(|(site, _)| site == "two"), "{away}: {repair:?}");
+    };
+    is_short("cannot be written to");
+    two.end();
+    is_short("does not answer");
 }
 
 /// A site that has no room gets what fits, and others get the rest; a bad copy goes once there are enough good ones.

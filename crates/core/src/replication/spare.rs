@@ -21,7 +21,7 @@
 //! the [`Drop::keepers`], and whoever drops a copy reads them through first. They lie in as many domains as before, up to the number
 //! that is asked for. So good copies are never traded for one.
 
-use super::{Copy, ObjectNo, Site, SiteNo};
+use super::{Copy, ObjectNo, Site, SiteNo, Takes};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -173,7 +173,7 @@ struct Look<'a> {
 
 impl<'a> Look<'a> {
     fn new(places: &'a [Place], objects: &'a [Object], goals: &'a Goals) -> Look<'a> {
-        let stays = |site: &SiteNo| places[*site].site.takes_copies;
+        let stays = |site: &SiteNo| places[*site].site.takes != Takes::Nothing;
         let ready: Vec<Vec<SiteNo>> = objects
             .iter()
             .map(|object| {
@@ -367,7 +367,7 @@ impl<'a> Look<'a> {
         let having: Vec<SiteNo> = self.ready[object].iter().chain(&self.coming[object]).copied().collect();
         let may = |&site: &SiteNo| {
             let place = &self.places[site];
-            place.site.takes_copies
+            place.site.takes == Takes::Copies
                 && place.read_bytes < place.read_bytes_max
                 && place.site.keep_bytes >= self.objects[object].size_bytes
                 && !having.contains(&site)
@@ -449,6 +449,7 @@ fn spare_of(object: &Object, n_copies: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::takes;
     use super::*;
     use crate::rng::Rng;
 
@@ -462,7 +463,7 @@ mod tests {
     };
 
     fn place(domain: u32) -> Place {
-        let site = Site { domain, takes_copies: true, keep_bytes: ROOM, used_bytes: 0 };
+        let site = Site { domain, takes: Takes::Copies, keep_bytes: ROOM, used_bytes: 0 };
         Place { site, read_bytes: 0.0, read_bytes_max: f64::INFINITY }
     }
 
@@ -515,7 +516,7 @@ mod tests {
         // Of the copies at sites that answer, as many as are asked for stay.
         check(&sites, &[Object { n_away: 2, ..object(2, &[0, 1], 0.0) }], &GOALS, &[], &[]);
         let draining =
-            [place(0), place(1), Place { site: Site { takes_copies: false, ..sites[2].site }, ..sites[2] }];
+            [place(0), place(1), Place { site: Site { takes: Takes::Nothing, ..sites[2].site }, ..sites[2] }];
         check(&draining, &[object(2, &[0, 1, 2], 0.0)], &GOALS, &[], &[]);
     }
 
@@ -621,7 +622,7 @@ mod tests {
         let place = |rng: &mut Rng| Place {
             site: Site {
                 domain: rng.below(3) as u32,
-                takes_copies: rng.below(6) > 0,
+                takes: takes(rng, 6),
                 keep_bytes: rng.below(200),
                 used_bytes: rng.below(150),
             },
@@ -662,7 +663,7 @@ mod tests {
                 made_bytes_max: rng.below(100),
             };
             let plan = plan(&places, &objects, &goals);
-            let stays = |site: &SiteNo| places[*site].site.takes_copies;
+            let stays = |site: &SiteNo| places[*site].site.takes != Takes::Nothing;
             let mut ready: Vec<BTreeSet<SiteNo>> =
                 objects.iter().map(|object| object.ready.iter().copied().filter(stays).collect()).collect();
             let mut used: Vec<i128> = places.iter().map(|place| i128::from(place.site.used_bytes)).collect();
@@ -718,7 +719,7 @@ mod tests {
             for copy in &plan.copies {
                 let object = &objects[copy.object];
                 let place = &places[copy.to];
-                assert!(object.ready.contains(&copy.from) && place.site.takes_copies);
+                assert!(object.ready.contains(&copy.from) && place.site.takes == Takes::Copies);
                 assert!(!object.barred.contains(&copy.to) && place.read_bytes < place.read_bytes_max);
                 assert!(ready[copy.object].insert(copy.to), "round {round}: one copy for each site");
                 assert!(

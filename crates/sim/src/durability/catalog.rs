@@ -2,7 +2,7 @@
 
 use super::options::Options;
 use eyas_core::replication::verification::{self, Pace, Verified};
-use eyas_core::replication::{self, Copy, Object, Site};
+use eyas_core::replication::{self, Copy, Object, Site, Takes};
 
 pub(super) struct Catalog {
     copies: u32,
@@ -16,7 +16,7 @@ impl Catalog {
     pub fn new(options: &Options) -> Catalog {
         let site = |n: usize| Site {
             domain: (n % options.n_domains) as u32,
-            takes_copies: true,
+            takes: Takes::Copies,
             keep_bytes: options.room_bytes,
             used_bytes: 0,
         };
@@ -48,17 +48,17 @@ impl Catalog {
     }
 
     pub fn reached(&mut self, site: usize) {
-        self.sites[site].takes_copies = true;
+        self.sites[site].takes = Takes::Copies;
     }
 
     /// Its copies do not count until it answers again, as in `eyas data repair`.
     pub fn unreached(&mut self, site: usize) {
-        self.sites[site].takes_copies = false;
+        self.sites[site].takes = Takes::NothingNow;
     }
 
     /// The copies that are to be made, beside those that are `coming`: files and targets.
     pub fn plan(&self, coming: &[(usize, usize)]) -> Vec<Copy> {
-        let reached = |site: &usize| self.sites[*site].takes_copies;
+        let reached = |site: &usize| self.sites[*site].takes == Takes::Copies;
         let having = |file: usize| {
             let there = self.verified[file].iter().enumerate();
             there.filter_map(|(site, at)| at.map(|_| site))
