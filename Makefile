@@ -28,7 +28,7 @@ demo: $(EYAS) $(VENV)/.apps ## set up, then stack a sky survey through eyas (a f
 test: $(EYAS) $(VENV)/.apps $(VENV)/.test ## set up, then run all tests
 	$(PY) scripts/test.py
 
-test-long: $(EYAS) $(VENV)/.apps $(VENV)/.test ## what takes too long for `test`: hundreds of kills, many thousand worlds (hours)
+test-long: $(EYAS) $(VENV)/.apps $(VENV)/.test $(VENV)/.release ## what takes too long for `test`: hundreds of kills, many thousand worlds (hours)
 	$(PY) scripts/test.py --long
 
 fuzz: ## mutated inputs of all that reads files or messages; SECONDS=3600 SEED=2 make fuzz

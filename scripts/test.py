@@ -1,4 +1,4 @@
-"""Run all tests and end with how many ran: the Rust workspace, then everything in Python.
+"""Run all tests and end with how many ran: everything in Python, then the Rust workspace.
 
     .venv/bin/python scripts/test.py [--rust | --python | --long] [-- OPTIONS OF PYTEST]
 
@@ -13,6 +13,9 @@ A few failures in Python are run once more, alone: what then passes is named at 
 fail the whole, because real batch systems and servers on two busy cores have a bad moment now and
 then (docs/decisions/0048-a-second-try.md). What fails twice fails.
 
+Rust is compiled, with the lowest priority, while the Python tests run: many of these wait. Its tests come after them
+(docs/decisions/0085-what-a-test-run-does-at-once.md).
+
 Plain `cargo test` and not nextest: on 2 busy cores, building nextest was a quarter done after 7 minutes.
 """
 
@@ -26,6 +29,8 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -103,12 +108,28 @@ def count_python(junit: str, tally: Tally) -> None:
             tally.n_passed += 1
 
 
+# Documentation tests are part of it. One failing binary does not hide the results of the others.
+RUST = ["cargo", "test", "--locked", "--release", "--workspace", "--no-fail-fast"]
+
+
+@contextmanager
+def rust_is_compiled() -> Iterator[None]:
+    """Compiles the tests in Rust while something else runs, and waits for it. What does not compile is said by `run_rust`."""
+    command = ["nice", "-n", "19", *RUST, "--no-run"]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as compiling:
+        try:
+            yield
+        except BaseException:
+            compiling.terminate()
+            raise
+
+
 def run_rust() -> Tally:
     tally = Tally("Rust")
     start = time.monotonic()
-    # Documentation tests are part of it. One failing binary does not hide the results of the others.
-    command = ["cargo", "test", "--locked", "--release", "--workspace", "--no-fail-fast"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, errors="replace")
+    process = subprocess.Popen(RUST, cwd=ROOT, stdout=subprocess.PIPE, text=True, errors="replace")
     assert process.stdout is not None
     for line in process.stdout:
         print(line, end="", flush=True)
@@ -157,10 +178,12 @@ def main() -> int:
     if args.long:
         # Standard output is shown as it comes: who waits for hours wants to see seeds.
         tallies.append(run_pytest("Python", ["-m", "long", "-s", *args.pytest]))
-    elif both or args.rust:
-        tallies.append(run_rust())
-    if not args.long and (both or args.python):
-        tallies.append(run_python(args.pytest))
+    elif both:
+        with rust_is_compiled():
+            python = run_python(args.pytest)
+        tallies += [run_rust(), python]
+    else:
+        tallies.append(run_rust() if args.rust else run_python(args.pytest))
 
     print()
     for tally in tallies:

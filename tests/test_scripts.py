@@ -151,3 +151,18 @@ def test_tools_that_are_too_old_are_told_apart_from_absent_ones(tmp_path: Path) 
 def test_this_machine_has_what_is_needed() -> None:
     done = need(dict(os.environ))
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_the_wheel_for_older_machines_is_made_and_runs() -> None:
+    """The script looks for symbols of a newer glibc and runs a small job with the program of the wheel."""
+    done = subprocess.run(
+        [sys.executable, "scripts/release.py", "--wheel"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "ok: eyas maps a program over files" in done.stdout

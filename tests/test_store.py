@@ -65,6 +65,8 @@ def test_copies_are_kept_on_other_machines(data: Run, run: Run, start: Start, tm
     assert "1 good" in audit and "1 bad, 1 missing" in audit, audit
     assert "2 copies made" in data("repair").stdout
     assert audited(data) == dict.fromkeys(("far", "here", "near"), (3, 0, 0))
+    assert audited(data, "--older", "1h") == dict.fromkeys(("far", "here", "near"), (0, 0, 0))
+    assert audited(data, "--older", "0s") == audited(data, "--now")
 
     # The first machine is gone for good: its folder, the catalog and all.
     (tmp_path / "catalog.db").unlink()

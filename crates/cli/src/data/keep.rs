@@ -2,13 +2,15 @@
 
 use super::dead::refuse_dead;
 use super::open::{self, Opened, caller, now_ms, open};
-use crate::args::some_bytes;
+use crate::args::{duration, some_bytes};
 use crate::print::{plural, size};
 use crate::{Exit, Fault, json};
 use clap::Args;
 use eyas_catalog::{
-    Catalog, Folder, Holding, Joining, Key, NewSite, Rebuilt, Repair, ShortFile, Site, SiteState, reason_of,
+    Audit, Catalog, Folder, Holding, Joining, Key, NewSite, Rebuilt, Repair, ShortFile, Site, SiteState,
+    reason_of,
 };
+use eyas_core::replication::verification::Pace;
 use eyas_site::Remote;
 use eyas_text::{line_of, say, shown_path};
 use eyas_wire::identity::Join;
@@ -240,9 +242,27 @@ pub struct AuditArgs {
     /// Sites; without any, all
     #[arg(value_name = "SITE")]
     sites: Vec<String>,
+    /// Read all copies now; this is what it does unless `--older` is given
+    #[arg(long, conflicts_with = "older")]
+    now: bool,
+    /// Read only copies that were read through longer ago than this, or never; foreign ones are not looked for
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    older: Option<u64>,
     /// Print one JSON value in place of text
     #[arg(long)]
     json: bool,
+}
+
+impl AuditArgs {
+    fn audit(&self, catalog: &Catalog, site: &str, now_ms: i64) -> eyas_catalog::Result<Audit> {
+        match self.older {
+            Some(older_ns) if !self.now => {
+                let pace = Pace { period_ms: older_ns / 1_000_000, look_ms: 0, most_bytes: None };
+                catalog.audit_due(site, pace, now_ms)
+            }
+            _ => catalog.audit(site, now_ms, &mut |_| {}),
+        }
+    }
 }
 
 pub fn audit(db: Option<&str>, args: &AuditArgs) -> Result<Exit, Fault> {
@@ -256,7 +276,7 @@ pub fn audit(db: Option<&str>, args: &AuditArgs) -> Result<Exit, Fault> {
     let mut audits = vec![];
     let mut is_good = true;
     for name in &names {
-        match catalog.audit(name, now_ms, &mut |_| {}) {
+        match args.audit(&catalog, name, now_ms) {
             Ok(audit) => {
                 is_good &= audit.bad.is_empty() && audit.missing.is_empty();
                 audits.push(audit);
