@@ -45,8 +45,20 @@ const CAPABILITIES: [(&str, u32); 8] = [
     ("CAP_SYS_CHROOT", 18),
     ("CAP_SYS_ADMIN", 21),
 ];
-/// Folders for everybody's temporary files.
-const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
+/// Folders for everybody's temporary files, and for message queues.
+const TEMPORARY: [&str; 4] = ["/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue"];
+/// Lists of what processes share through System V's calls, and how one of each is removed.
+const SHARED: [(&str, unsafe fn(libc::c_int)); 3] = [
+    ("/proc/sysvipc/shm", |id| unsafe {
+        libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut());
+    }),
+    ("/proc/sysvipc/msg", |id| unsafe {
+        libc::msgctl(id, libc::IPC_RMID, std::ptr::null_mut());
+    }),
+    ("/proc/sysvipc/sem", |id| unsafe {
+        libc::semctl(id, 0, libc::IPC_RMID);
+    }),
+];
 /// What the owner of a cluster is called in the environment of their programs.
 const OWNER: &str = "eyas";
 
@@ -396,8 +408,14 @@ fn processes_of(id: u32) -> io::Result<Vec<libc::pid_t>> {
     Ok(pids)
 }
 
-/// Removes what the id has left among everybody's temporary files.
+/// Removes what the id has left among everybody's temporary files and in memory that programs share.
 fn sweep(id: u32) {
+    for (list, remove) in SHARED {
+        for left in shared_by(&fs::read_to_string(list).unwrap_or_default(), id) {
+            // SAFETY: the call takes a number and nothing else; at worst there is no such thing any more.
+            unsafe { remove(left) };
+        }
+    }
     for dir in TEMPORARY {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             if fs::symlink_metadata(entry.path()).is_ok_and(|meta| meta.uid() == id) {
@@ -405,6 +423,22 @@ fn sweep(id: u32) {
             }
         }
     }
+}
+
+/// The numbers of what the user or its maker `id` has in a list of the kernel, whose first line names its columns.
+fn shared_by(list: &str, id: u32) -> Vec<libc::c_int> {
+    let mut lines = list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let Some(names) = lines.next() else { return vec![] };
+    let column = |name: &str| names.iter().position(|column| *column == name);
+    let number = names.iter().position(|column| ["shmid", "msqid", "semid"].contains(column));
+    let (Some(number), Some(uid), Some(cuid)) = (number, column("uid"), column("cuid")) else {
+        return vec![];
+    };
+    let is_of = |fields: &[&str], column: usize| fields.get(column).is_some_and(|text| text.parse() == Ok(id));
+    lines
+        .filter(|fields| is_of(fields, uid) || is_of(fields, cuid))
+        .filter_map(|fields| fields.get(number)?.parse().ok())
+        .collect()
 }
 
 const ACL: &CStr = c"system.posix_acl_access";
@@ -537,9 +571,35 @@ mod tests {
         fs::write(&left, "secret").unwrap();
         std::os::unix::fs::chown(&left, Some(71_000), Some(71_000)).unwrap();
         let stray = std::process::Command::new("sleep").arg("600").spawn_as(71_000);
+        // SAFETY: plain calls of the kernel; `mine` is a valid place for the answer.
+        let segment = unsafe { libc::shmget(libc::IPC_PRIVATE, 4096, 0o600) };
+        let queue = unsafe { libc::msgget(libc::IPC_PRIVATE, 0o600) };
+        let mut of_segment = unsafe { std::mem::zeroed::<libc::shmid_ds>() };
+        let mut of_queue = unsafe { std::mem::zeroed::<libc::msqid_ds>() };
+        unsafe {
+            assert_eq!(libc::shmctl(segment, libc::IPC_STAT, &mut of_segment), 0);
+            of_segment.shm_perm.uid = 71_000;
+            assert_eq!(libc::shmctl(segment, libc::IPC_SET, &mut of_segment), 0);
+            assert_eq!(libc::msgctl(queue, libc::IPC_STAT, &mut of_queue), 0);
+            of_queue.msg_perm.uid = 71_000;
+            assert_eq!(libc::msgctl(queue, libc::IPC_SET, &mut of_queue), 0);
+        }
         assert_eq!(again.account("dee").unwrap().uid, 71_000);
         assert!(!left.exists(), "a file of the id's last user is left");
+        for (what, list) in [("memory", "/proc/sysvipc/shm"), ("a queue", "/proc/sysvipc/msg")] {
+            let left = shared_by(&fs::read_to_string(list).unwrap(), 71_000);
+            assert!(left.is_empty(), "{what} of the id's last user is left");
+        }
         assert!(!stray.wait_with_output().unwrap().status.success(), "the id's process was ended");
+    }
+
+    #[test]
+    fn what_is_shared_is_found_by_its_user_and_its_maker() {
+        let list = "       key      shmid perms   size   uid   gid  cuid  cgid\n\
+                    0 7 600 4096 70001 0 0 0\n0 8 600 4096 0 0 70001 0\n0 9 600 4096 0 0 0 0\n";
+        assert_eq!(shared_by(list, 70_001), [7, 8]);
+        assert_eq!(shared_by(list, 0), [7, 8, 9]);
+        assert!(shared_by("", 70_001).is_empty() && shared_by("other columns\n1 2\n", 2).is_empty());
     }
 
     trait SpawnAs {
