@@ -254,7 +254,7 @@ def test_copies_are_looked_after_in_the_background(data: Run, start: Start, tmp_
     assert audited(data) == {"far": (1, 0, 0), "here": (1, 0, 0)}
     store.process.kill()
     tend.wait_for_text("the site `far` took no part")
-    tend.wait_for_text("short: x of `x` lacks 1 copy: there are not enough sites")
+    tend.wait_for_text("short: x of `x` lacks 1 copy: no other site can take a copy now")
     store.start()
     tend.wait_for_text("the site `far` is back")
     tend.wait_for_text("no file is short of copies any more")
