@@ -434,7 +434,8 @@ fn shared_by(list: &str, id: u32) -> Vec<libc::c_int> {
     let (Some(number), Some(uid), Some(cuid)) = (number, column("uid"), column("cuid")) else {
         return vec![];
     };
-    let is_of = |fields: &[&str], column: usize| fields.get(column).is_some_and(|text| text.parse() == Ok(id));
+    let is_of =
+        |fields: &[&str], column: usize| fields.get(column).is_some_and(|text| text.parse() == Ok(id));
     lines
         .filter(|fields| is_of(fields, uid) || is_of(fields, cuid))
         .filter_map(|fields| fields.get(number)?.parse().ok())
