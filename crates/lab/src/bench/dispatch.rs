@@ -1,6 +1,6 @@
-//! `eyas-lab bench dispatch`: tasks through a real dispatcher and a real executor with two slots.
+//! `eyas-lab bench dispatch`: tasks through a real dispatcher and a real executor, with two slots or as many as are asked for.
 //!
-//! Four questions. How many programs run per second, beside two bare `posix_spawn` loops? What share of the
+//! Four questions. How many programs run per second, beside as many bare `posix_spawn` loops? What share of the
 //! processors does the dispatcher take for one task? How many tasks per second that start nothing do the
 //! protocol and the two state machines allow? How long after its placement does a program start whose input
 //! is cached?
@@ -18,7 +18,6 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::sync::Arc;
 
-const N_SLOTS: u32 = 2;
 const N_WARM_UP: u32 = 500;
 
 #[derive(Args)]
@@ -35,20 +34,26 @@ pub struct DispatchArgs {
     /// Number of tasks with a cached input, which run one after the other; 0 leaves this part out
     #[arg(long, default_value_t = 300)]
     hits: u32,
-    /// Number of dispatchers; each has an executor of its own, and all share the two slots
+    /// Number of dispatchers; each has an executor of its own, and all share the slots
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     dispatchers: u32,
+    /// Number of slots, and of bare loops
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
+    slots: u32,
     #[command(flatten)]
     common: Common,
 }
 
 pub fn bench(args: &DispatchArgs) -> Result<Exit, Fault> {
     args.common.run(|dir| {
+        let slots = args.slots;
         let mut table = Table::new(match args.dispatchers {
-            1 => format!("dispatch: one dispatcher, one executor with {N_SLOTS} slots, TLS over loopback"),
-            n => format!("dispatch: {n} dispatchers, {n} executors with {N_SLOTS} slots, TLS over loopback"),
+            1 => format!("dispatch: one dispatcher, one executor with {slots} slots, TLS over loopback"),
+            n => format!(
+                "dispatch: {n} dispatchers, {n} executors that share {slots} slots, TLS over loopback"
+            ),
         });
-        let mut clusters = Clusters::start(dir, args.dispatchers)?;
+        let mut clusters = Clusters::start(dir, args)?;
         if args.rounds > 0 {
             programs(args, &mut clusters, &mut table)?;
         }
@@ -57,7 +62,7 @@ pub fn bench(args: &DispatchArgs) -> Result<Exit, Fault> {
         }
         clusters.stop();
         if args.hits > 0 {
-            hits(args.hits, dir, &mut table)?;
+            hits(args.hits, args.slots, dir, &mut table)?;
         }
         Ok(table)
     })
@@ -70,9 +75,9 @@ struct Clusters {
 }
 
 impl Clusters {
-    fn start(dir: &Path, dispatchers: u32) -> Result<Clusters, Fault> {
-        let logged = Cluster::start(&dir.join("logged"), &shape(true, dispatchers))?;
-        let bare = Cluster::start(&dir.join("bare"), &shape(false, dispatchers))?;
+    fn start(dir: &Path, args: &DispatchArgs) -> Result<Clusters, Fault> {
+        let logged = Cluster::start(&dir.join("logged"), &shape(true, args.dispatchers, args.slots))?;
+        let bare = Cluster::start(&dir.join("bare"), &shape(false, args.dispatchers, args.slots))?;
         Ok(Clusters { logged, bare })
     }
 
@@ -82,9 +87,9 @@ impl Clusters {
     }
 }
 
-fn shape(event_log: bool, dispatchers: u32) -> Shape {
+fn shape(event_log: bool, dispatchers: u32, slots: u32) -> Shape {
     let placement = eyas_core::placement::good_cache_compute::NAME.into();
-    let slots = (N_SLOTS / dispatchers).max(1);
+    let slots = (slots / dispatchers).max(1);
     Shape { nodes: dispatchers, slots, cache_bytes: 64 << 20, placement, event_log, dispatchers }
 }
 
@@ -97,7 +102,7 @@ fn programs(args: &DispatchArgs, clusters: &mut Clusters, table: &mut Table) -> 
     let (mut bare, mut bare_cpu) = (vec![], vec![]);
     let (mut logged, mut unlogged) = (Rounds::default(), Rounds::default());
     for round in 1..=args.rounds {
-        let spawned = eyas_runner::bench::bare_spawn_rate(n, N_SLOTS).map_err(failed)?;
+        let spawned = eyas_runner::bench::bare_spawn_rate(n, args.slots).map_err(failed)?;
         bare.push(spawned.tasks_per_s);
         bare_cpu.push(spawned.cpu_ns_per_task as f64 / 1e3);
         logged.take(n, &clusters.logged.run(&array)?, spawned.tasks_per_s);
@@ -112,7 +117,7 @@ fn programs(args: &DispatchArgs, clusters: &mut Clusters, table: &mut Table) -> 
     let (bare, bare_cpu) = (median(&bare), median(&bare_cpu));
     for (name, rounds) in [("", &logged), (", no event log", &unlogged)] {
         let rate = Row::new(format!("/bin/true, {n} tasks{name}"), median(&rounds.rates), "/s").against_by(
-            "two bare spawners",
+            "as many bare spawners",
             bare,
             median(&rounds.ratios),
         );
@@ -161,11 +166,11 @@ fn no_ops(n: u32, clusters: &mut Clusters, table: &mut Table) -> Result<(), Faul
 
 /// Tasks that read one cached file. Each is submitted when the one before has ended, so that none waits for
 /// a slot. The times are those of the event log.
-fn hits(n: u32, dir: &Path, table: &mut Table) -> Result<(), Fault> {
+fn hits(n: u32, slots: u32, dir: &Path, table: &mut Table) -> Result<(), Fault> {
     note(&format!("{n} tasks with a cached input"));
     let input = dir.join("input");
     std::fs::write(&input, vec![7; 1 << 20])?;
-    let mut cluster = Cluster::start(&dir.join("hits"), &shape(true, 1))?;
+    let mut cluster = Cluster::start(&dir.join("hits"), &shape(true, 1, slots))?;
     let inputs = vec![(Pattern::literal("input"), Pattern::literal(input.display().to_string()))];
     let command = Command::Exec(vec![Pattern::literal("/bin/true")]);
     let array = TaskArray {

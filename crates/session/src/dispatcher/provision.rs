@@ -10,6 +10,7 @@
 use super::*;
 use eyas_core::needs::Size;
 use eyas_core::provisioning::NodeView;
+use eyas_core::provisioning::blocks::number_of;
 use eyas_core::provisioning::decision::Decision;
 use eyas_core::provisioning::work::Predicted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +25,9 @@ const MISSED_NS: u64 = 120_000_000_000;
 pub(super) struct Provision {
     /// The provisioner's connection and what it said of itself last.
     provisioner: Option<(u64, Provisioner)>,
+    /// Names of the executors of which the provisioner heard last, and of those of which it had heard before it said what it said last.
+    heard: BTreeSet<String>,
+    known: BTreeSet<String>,
     /// When the provisioner's connection ended, and the reason that it gave, until there is a provisioner again.
     gone: Option<(Timestamp, Option<String>)>,
     /// Executors that were asked to leave and have not been told to end, each with the reason that it will be told.
@@ -42,11 +46,6 @@ impl Provision {
         if let Some((_, gone)) = self.provisioner.take_if(|(of, _)| *of == connection) {
             self.gone = Some((now, gone.ends));
         }
-    }
-
-    pub(super) fn shown(&self) -> Option<Provisioner> {
-        let decisions = self.last.iter().cloned().collect();
-        self.provisioner.as_ref().map(|(_, p)| Provisioner { decisions, ..p.clone() })
     }
 
     /// Why nodes do not come or go.
@@ -86,6 +85,9 @@ impl<O: Outside> Session<O> {
             return self.refuse(connection, number, format!("a node cannot have {what}"));
         }
         self.expect_nodes(Some(&node));
+        let heard = std::mem::take(&mut self.provision.heard);
+        let has_asked = self.provision.provisioner.as_ref().is_some_and(|(of, _)| *of == connection);
+        self.provision.known = if has_asked { heard } else { BTreeSet::new() };
         self.provision.provisioner = Some((connection, provisioner));
         self.provision.gone = None;
         let mut views = std::mem::take(&mut self.provision.views);
@@ -107,6 +109,7 @@ impl<O: Outside> Session<O> {
             sizes: self.core.executors().map(|(_, offer, ..)| offer.size()).collect(),
         };
         self.provision.views = views;
+        self.provision.heard = status.nodes.iter().map(|(_, name)| name.clone()).collect();
         self.reply(connection, number, ReplyBody::Demand(Box::new(status)));
     }
 
@@ -168,12 +171,29 @@ impl<O: Outside> Session<O> {
         }
     }
 
+    /// What users are shown of the provisioner.
+    pub(super) fn shown_provisioner(&self) -> Option<Provisioner> {
+        let (_, provisioner) = self.provision.provisioner.as_ref()?;
+        let decisions = self.provision.last.iter().cloned().collect();
+        Some(Provisioner { decisions, n_pending: self.n_pending(provisioner), ..provisioner.clone() })
+    }
+
+    /// Nodes that were requested and have not joined. What the provisioner says is up to a second old: nodes that have joined since
+    /// then are not among them any more.
+    fn n_pending(&self, provisioner: &Provisioner) -> u32 {
+        let known = &self.provision.known;
+        let names = self.core.executors().map(|(_, offer, ..)| &offer.name);
+        let is_new =
+            |name: &&String| number_of(&provisioner.prefix, name).is_some() && !known.contains(*name);
+        provisioner.n_pending.saturating_sub(names.filter(is_new).count() as u32)
+    }
+
     /// Nodes that were requested and have not joined, and why the first of them waits in a queue, if that is known.
     pub(super) fn pending_nodes(&self) -> (u32, String) {
         let Some((_, provisioner)) = &self.provision.provisioner else { return (0, String::new()) };
         let mut queued = provisioner.blocks.iter().filter(|block| block.state == "queued");
         let why = queued.find(|block| !block.why.is_empty()).map(|block| block.why.clone());
-        (provisioner.n_pending, why.unwrap_or_default())
+        (self.n_pending(provisioner), why.unwrap_or_default())
     }
 
     /// Nodes that take work, if nodes come and go.

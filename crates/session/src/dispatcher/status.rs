@@ -189,7 +189,7 @@ impl<O: Outside> Session<O> {
                 .chain(self.homes_away())
                 .chain(self.provision.why_none(self.now))
                 .collect(),
-            provisioner: self.provision.shown(),
+            provisioner: self.shown_provisioner(),
             resources: self
                 .core
                 .cluster_resources()
