@@ -348,6 +348,29 @@ fn a_holder_notices_that_its_copy_was_written_to() {
     pair.sanity_check();
 }
 
+/// Blocks of a large object are hashed in their order, and all of them before the digest is compared.
+#[test]
+fn a_large_object_is_right_or_refused_whichever_thread_hashes() {
+    for hashes_apart in [false, true] {
+        let options = PeerClientOptions { hashes_apart, ..Default::default() };
+        let pair = Pair::with(PeerServerOptions::default(), options);
+        for size in [4 << 20, (4 << 20) + 1, 33 << 20] {
+            let bytes = content(size as u64, size);
+            let digest = put(&pair.holder, &bytes);
+            pair.fetch_one(pair.ticket(digest, size as u64)).expect("stored");
+            assert!(fs::read(pair.requester.path_of(&digest)).expect("held") == bytes);
+            let path = pair.holder.path_of(&digest);
+            make_writable(&path);
+            fs::File::options().write(true).open(&path).expect("opens").write_all(b"x").expect("written");
+            let other = Ticket::issue(&pair.key, digest, size as u64, HOLDER, REQUESTER, NEVER);
+            pair.requester.remove(&digest).expect("removed");
+            let error = pair.fetch_one(other).expect_err("refused");
+            assert_eq!(error.kind, ErrorKind::Corrupt, "{size} bytes, apart: {hashes_apart}");
+        }
+        pair.sanity_check();
+    }
+}
+
 #[test]
 fn a_file_that_shrinks_while_it_is_sent_kills_nobody() {
     let pair = Pair::new();

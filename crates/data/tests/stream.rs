@@ -37,7 +37,11 @@ impl Node {
         let store = Store::open(dir.path(), BUDGET_BYTES).expect("opens");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let server = PeerServer::start(listener, store.clone(), key(), id, options).expect("starts");
-        let client = PeerClient::new(key(), id, PeerClientOptions::default());
+        let client = {
+            // Both ways to hash are tried on any machine.
+            let options = PeerClientOptions { hashes_apart: id % 2 == 0, ..PeerClientOptions::default() };
+            PeerClient::new(key(), id, options)
+        };
         Node { id, dir, store, server, client }
     }
 

@@ -58,7 +58,13 @@ pub struct PeerClientOptions {
     /// A transfer in which no byte moves for this long is given up.
     pub idle_timeout: Duration,
     pub tls: Option<ClientTls>,
+    /// Large objects are hashed by a thread of their own. By default where there is a processor for it beside those of the sender, the
+    /// receiver and the writer.
+    pub hashes_apart: bool,
 }
+
+/// Processors that sending, receiving, writing and hashing occupy at the same time.
+const PROCESSORS_OF_A_TRANSFER: usize = 4;
 
 impl Default for PeerClientOptions {
     fn default() -> PeerClientOptions {
@@ -66,6 +72,7 @@ impl Default for PeerClientOptions {
             connect_timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(30),
             tls: None,
+            hashes_apart: thread::available_parallelism().is_ok_and(|n| n.get() >= PROCESSORS_OF_A_TRANSFER),
         }
     }
 }
@@ -116,6 +123,10 @@ impl PeerClient {
     /// A client that presents itself to holders as `client_id`, which is the `requester_id` of its tickets.
     pub fn new(key: TicketKey, client_id: u32, options: PeerClientOptions) -> PeerClient {
         PeerClient { key, client_id, options, idle: Mutex::default() }
+    }
+
+    fn hashed_by(&self) -> HashedBy {
+        if self.options.hashes_apart { HashedBy::Third } else { HashedBy::Writer }
     }
 
     /// Fetches all `items` from `holder` in one stream, calling `on_end` once for each, with its index.
@@ -268,14 +279,14 @@ impl PeerClient {
             if let Some(item) = &mut todo[index] {
                 let received = if wait.is_zero() {
                     let answer = read_answer(connection, holder, item.rest())?;
-                    receive(connection, holder, item, answer)?
+                    receive(connection, holder, item, answer, self.hashed_by())?
                 } else {
                     // The holder may be silent for as long as it was asked to wait, in addition.
                     let idle = self.options.idle_timeout;
                     connection.set_idle_timeout(idle + wait).map_err(|e| lost(holder, e))?;
                     let answer = read_answer(connection, holder, item.rest())?;
                     connection.set_idle_timeout(idle).map_err(|e| lost(holder, e))?;
-                    receive(connection, holder, item, answer)?
+                    receive(connection, holder, item, answer, self.hashed_by())?
                 };
                 n_in_flight -= 1;
                 let FetchItem { ticket, into } = todo[index].take().expect("it was there above");
@@ -454,12 +465,13 @@ fn least(watched: &Watched, most: usize) -> usize {
     if watched.now() { most.min(PASSED_ON_BYTES) } else { most }
 }
 
-/// Receives what follows `answer` into `item`. `Err`: the connection broke.
+/// Receives what follows `answer` into `item`; a large object is hashed by `hashed_by`. `Err`: the connection broke.
 fn receive(
     connection: &mut Connection,
     holder: SocketAddr,
     item: &mut FetchItem,
     answer: Result<Payload>,
+    hashed_by: HashedBy,
 ) -> Result<Received> {
     let mut payload = match answer {
         Ok(payload) => payload,
@@ -469,7 +481,7 @@ fn receive(
     into.announce(ticket.digest, ticket.size);
     let watched = into.watched();
     if payload.left >= WRITE_BEHIND_BYTES_MIN {
-        let received = into.append_behind(HashedBy::Writer, |behind| {
+        let received = into.append_behind(hashed_by, |behind| {
             loop {
                 let most = payload.next(connection).map_err(|e| lost(holder, e))?;
                 if most == 0 {

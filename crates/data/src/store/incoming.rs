@@ -28,6 +28,8 @@ pub(crate) enum HashedBy {
     /// The thread that writes: receiving from a socket takes longer, as the kernel's part of it happens
     /// there, too.
     Writer,
+    /// A third thread, while the next block is written.
+    Third,
 }
 
 /// Bytes in the file of an arriving object, counted among all such bytes of the store.
@@ -168,6 +170,10 @@ impl<'scope> Behind<'scope, '_> {
         let (full, to_write) = mpsc::sync_channel::<Vec<u8>>(WRITE_BEHIND_BLOCKS);
         let (done, written) = mpsc::channel();
         let (sink, hashed_by) = (self.sink, self.hashed_by);
+        let next = match hashed_by {
+            HashedBy::Third => self.start_hashing(done)?,
+            HashedBy::Source | HashedBy::Writer => done,
+        };
         let write_all = move || {
             for block in to_write {
                 sink.write(&block)?;
@@ -175,12 +181,26 @@ impl<'scope> Behind<'scope, '_> {
                     sink.hash(&block);
                 }
                 // Fails when no further block is needed.
-                let _ = done.send(block);
+                let _ = next.send(block);
             }
             Ok(())
         };
         let thread = thread::Builder::new().name("cache-write".into()).spawn_scoped(self.scope, write_all)?;
         Ok(Writer { full, written, spare: vec![Vec::new(); WRITE_BEHIND_BLOCKS], thread })
+    }
+
+    /// Starts a thread that hashes the blocks which it is given, and gives them on to `done`. The scope waits for its end.
+    fn start_hashing(&self, done: mpsc::Sender<Vec<u8>>) -> io::Result<mpsc::Sender<Vec<u8>>> {
+        let (written, to_hash) = mpsc::channel::<Vec<u8>>();
+        let sink = self.sink;
+        let hash_all = move || {
+            for block in to_hash {
+                sink.hash(&block);
+                let _ = done.send(block);
+            }
+        };
+        thread::Builder::new().name("cache-hash".into()).spawn_scoped(self.scope, hash_all)?;
+        Ok(written)
     }
 
     fn fits(&mut self, bytes: &[u8]) -> bool {
@@ -278,8 +298,8 @@ impl Incoming {
     }
 
     /// Appends the blocks that `source` gives to the [`Behind`] it is called with, which can write in a
-    /// second thread, so that a large object does not take the sum of all steps. `hashed_by` says which of
-    /// the two threads also has the time to hash.
+    /// second thread, so that a large object does not take the sum of all steps. `hashed_by` says which
+    /// thread has the time to hash.
     ///
     /// Outer error: storing, as in [`Incoming::append`]. Inner error: the error of `source`; all bytes before
     /// it are kept. `source` shall end when it finds that storing has failed.
