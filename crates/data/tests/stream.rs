@@ -39,7 +39,8 @@ impl Node {
         let server = PeerServer::start(listener, store.clone(), key(), id, options).expect("starts");
         let client = {
             // Both ways to hash are tried on any machine.
-            let options = PeerClientOptions { hashes_apart: id % 2 == 0, ..PeerClientOptions::default() };
+            let options =
+                PeerClientOptions { hashes_apart: id.is_multiple_of(2), ..PeerClientOptions::default() };
             PeerClient::new(key(), id, options)
         };
         Node { id, dir, store, server, client }
