@@ -4,6 +4,7 @@ use crate::db::{Db, Postgres, Sqlite};
 use crate::error::{Error, Result};
 use crate::holding::Reach;
 use crate::schema;
+use eyas_core::replication::detours::Detours;
 use eyas_text::shown;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
@@ -13,6 +14,8 @@ pub struct Catalog {
     db: Mutex<Box<dyn Db>>,
     /// How sites elsewhere are reached.
     pub(crate) reach: Option<Box<dyn Reach>>,
+    /// Stores that do not reach each other, by their names: who should send, and who should fetch.
+    pub(crate) detours: Mutex<Detours<(String, String)>>,
 }
 
 /// Whether a catalog that is not there is made.
@@ -31,7 +34,7 @@ impl Catalog {
     pub fn init(url: &str, now_ms: i64) -> Result<Catalog> {
         let mut db = connect(url, Make::Yes)?;
         schema::migrate(&mut *db, now_ms)?;
-        Ok(Catalog { db: Mutex::new(db), reach: None })
+        Ok(Catalog { db: Mutex::new(db), reach: None, detours: Mutex::default() })
     }
 
     /// Opens a catalog that [`Catalog::init`] made; an older one is brought up to date.
@@ -44,7 +47,7 @@ impl Catalog {
             )));
         }
         schema::migrate(&mut *db, now_ms)?;
-        Ok(Catalog { db: Mutex::new(db), reach: None })
+        Ok(Catalog { db: Mutex::new(db), reach: None, detours: Mutex::default() })
     }
 
     /// The same catalog, which reaches sites that are stores elsewhere in this way.

@@ -463,8 +463,11 @@ impl Catalog {
     ) -> Result<(Vec<Copy>, Vec<Copy>)> {
         let holding = |site: SiteNo| &*reached[&sites[site].name].holding;
         let (mut made, mut others) = (vec![], vec![]);
-        // Those that do not reach each other try once.
-        let mut is_cut_off = false;
+        let detours = || self.detours.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = |site: SiteNo| sites[site].name.clone();
+        let pair = copies.first().map(|copy| (name(copy.from), name(copy.to)));
+        // Those that do not reach each other try once, and again after a while.
+        let mut is_cut_off = pair.as_ref().is_some_and(|pair| detours().has(pair, now_ms));
         for copies in in_batches(copies, objects) {
             if is_cut_off {
                 others.extend(copies);
@@ -481,7 +484,13 @@ impl Catalog {
                 None => Ok(false),
             });
             // The way through this machine says what is wrong, if it does not help.
-            if !matches!(fetched, Ok(true)) {
+            let is_reached = matches!(fetched, Ok(true));
+            match &pair {
+                Some(pair) if is_reached => detours().worked(pair),
+                Some(pair) => detours().failed(pair.clone(), now_ms),
+                None => {}
+            }
+            if !is_reached {
                 is_cut_off = true;
                 conditions.fill(None);
             }

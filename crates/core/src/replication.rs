@@ -14,6 +14,7 @@
 //! A copy at a site that is being drained counts as a source, and no longer as a copy. Nothing here ever asks for a good copy
 //! to be dropped.
 
+pub mod detours;
 pub mod nearness;
 pub mod spare;
 pub mod verification;

@@ -1,19 +1,19 @@
 //! A catalog whose sites are real stores, each served over TLS on loopback.
 
 use eyas_catalog::{
-    Arrivals, Aside, Caller, Catalog, Condition, Folder, Holding, Joining, Key, NewSite, Permit, Place, Put,
-    Reach, Sealed, SiteState,
+    Arrivals, Aside, Caller, Catalog, Condition, Error, Folder, Holding, Joining, Key, NewSite, Permit,
+    Place, Put, Reach, Sealed, SiteState,
 };
 use eyas_data::{BLOCK_BYTES, Digest, GROUP_BYTES, Groups};
 use eyas_site::{Remote, Store, StoreOptions, Stores};
 use eyas_wire::identity::{Identity, Join};
-use std::collections::HashMap;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -584,10 +584,12 @@ fn what_was_removed_stays_removed_when_the_catalog_is_made_anew() {
     assert_eq!(fs::read_dir(one.path.join("seals")).unwrap().count(), 0);
 }
 
-/// A folder in which somebody puts a file while its objects are listed.
+/// A folder in which somebody puts a file while its objects are listed, and which does not reach others.
 struct Busy {
     folder: Folder,
     meanwhile: Box<dyn Fn() + Send + Sync>,
+    /// How often it has tried to reach one.
+    n_tries: Arc<AtomicUsize>,
 }
 
 impl Holding for Busy {
@@ -595,6 +597,18 @@ impl Holding for Busy {
         let listed = self.folder.objects();
         (self.meanwhile)();
         listed
+    }
+    fn permit(&self, _: &[Digest]) -> eyas_catalog::Result<Option<Permit>> {
+        Ok(Some(Permit { address: "127.0.0.1:1".into(), key: vec![] }))
+    }
+    fn fetch(
+        &self,
+        _: &Permit,
+        _: &[Digest],
+        _: &mut dyn FnMut(usize, Condition),
+    ) -> eyas_catalog::Result<bool> {
+        self.n_tries.fetch_add(1, Ordering::Relaxed);
+        Err(Error::Unreached { site: self.folder.name().into(), reason: "no way leads there".into() })
     }
     fn name(&self) -> &str {
         self.folder.name()
@@ -651,7 +665,43 @@ impl Reach for ReachBusy {
             let catalog = Catalog::open(&url, NOW).unwrap().reaching(Box::new(ReachBusy(root.clone())));
             put(&catalog, &root, "one", &FILES, 1);
         };
-        Ok(Box::new(Busy { folder, meanwhile: Box::new(meanwhile) }))
+        Ok(Box::new(Busy { folder, meanwhile: Box::new(meanwhile), n_tries: Arc::default() }))
+    }
+}
+
+/// Folders that do not reach each other.
+struct ReachApart {
+    root: PathBuf,
+    n_tries: Arc<AtomicUsize>,
+}
+
+impl Reach for ReachApart {
+    fn reach(&self, site: &str, _: &str) -> eyas_catalog::Result<Box<dyn Holding>> {
+        let folder = Folder::open(&self.root.join(site))?;
+        Ok(Box::new(Busy { folder, meanwhile: Box::new(|| ()), n_tries: self.n_tries.clone() }))
+    }
+}
+
+/// Two sites that do not reach each other are not asked to in each repair: a try may take seconds.
+#[test]
+fn stores_that_do_not_reach_each_other_try_again_after_a_while() {
+    let dir = tempfile::tempdir().unwrap();
+    let n_tries = Arc::new(AtomicUsize::new(0));
+    let reach = ReachApart { root: dir.path().into(), n_tries: n_tries.clone() };
+    let catalog = catalog(dir.path()).reaching(Box::new(reach));
+    for name in ["one", "two"] {
+        Folder::make(&dir.path().join(name), name).unwrap();
+        let new = NewSite { name, address: "apart", join: Some("{}"), ..NewSite::default() };
+        catalog.add_site(&alice(), &new, NOW).unwrap();
+    }
+    for (n, (seconds, expected)) in
+        [(0, 1), (1, 1), (59, 1), (61, 2), (180, 2), (182, 3)].into_iter().enumerate()
+    {
+        let name = format!("f{n}");
+        put(&catalog, dir.path(), "one", &[(&name, 1000 + n)], 2);
+        let repair = catalog.repair(NOW + seconds * 1000, &mut |_| {}).unwrap();
+        assert_eq!(repair.n_copies, 1, "a copy goes through this machine");
+        assert_eq!(n_tries.load(Ordering::Relaxed), expected, "after {seconds} s");
     }
 }
 
