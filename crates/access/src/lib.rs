@@ -5,7 +5,6 @@
 //!
 //! * `names`: the tree of labels, versions, directories and files, and the numbers by which the kernel knows them.
 //! * `groups`: verified groups of files, kept in a bounded memory, and how many are read at once.
-//! * `compared`: which files of this machine were compared as a whole lately, by any process of this user.
 //! * `said`: what could not be read, and the errors that programs see.
 //! * `files`: what the kernel asks ([`DataFiles`]).
 //! * `seccomp`, `skeleton`, `watch`, `notified`: the same names without FUSE, for one program and what it starts ([`Notified`]): its calls that name
@@ -16,7 +15,6 @@
 //!
 //! Not here: writing. What a program writes goes to a directory of this machine, of which the caller makes a data set.
 
-mod compared;
 mod files;
 mod groups;
 mod names;
@@ -27,7 +25,6 @@ mod seccomp;
 mod skeleton;
 mod watch;
 
-pub use compared::Compared;
 pub use files::{DataFiles, Mount, Options, mount};
 pub use notified::Notified;
 pub use private::{bind, bind_read_only, enter, unbind};

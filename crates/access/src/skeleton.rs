@@ -6,12 +6,11 @@
 //!
 //! The numbers that the disk gives to directories and files tell which of them a program has found, by whatever name.
 
-use crate::compared::{Compared, is_whole};
 use crate::files::Options;
 use crate::names::Set;
 use crate::said::Said;
 use crate::watch::{Early, Watch};
-use eyas_catalog::{Access, File, Key, Known};
+use eyas_catalog::{Access, Compared, File, Key, Known};
 use eyas_data::n_groups;
 use eyas_text::shown;
 use std::collections::HashMap;
@@ -46,7 +45,7 @@ pub(crate) struct Skeleton {
     watch: Watch,
     /// A directory beside the root, in which a file that is being filled has a second name.
     filling: PathBuf,
-    compared: Option<Compared>,
+    compared: Option<Arc<Compared>>,
     hosts: Vec<String>,
     now_ms: fn() -> i64,
     pub(crate) said: Said,
@@ -291,7 +290,7 @@ impl Skeleton {
         let mode = if file.is_executable { 0o555 } else { 0o444 };
         let to = open_to_fill(path, &self.filling.join(number.to_string()), mode).map_err(unwritten)?;
         let filled = (|| {
-            if let Some(mut whole) = parts.whole(&|whole| is_whole(self.compared.as_ref(), &parts, whole)) {
+            if let Some(mut whole) = parts.whole(&|whole| parts.is_whole(self.compared.as_deref(), whole)) {
                 // Whoever compared it may have read it to its end.
                 let copied = whole.rewind().and_then(|()| io::copy(&mut whole, &mut &to));
                 let is_all = |n: u64| {

@@ -1,18 +1,21 @@
 //! The catalog: a database that is opened, and whose tables are brought up to date.
 
+use crate::compared::Compared;
 use crate::db::{Db, Postgres, Sqlite};
 use crate::error::{Error, Result};
 use crate::holding::Reach;
 use crate::schema;
 use eyas_text::shown;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A catalog. It may be asked from many threads; requests come one after another.
 pub struct Catalog {
     db: Mutex<Box<dyn Db>>,
     /// How sites elsewhere are reached.
     pub(crate) reach: Option<Box<dyn Reach>>,
+    /// Where the folders of this machine note what was made or verified in them.
+    pub(crate) compared: Option<Arc<Compared>>,
 }
 
 /// Whether a catalog that is not there is made.
@@ -31,7 +34,7 @@ impl Catalog {
     pub fn init(url: &str, now_ms: i64) -> Result<Catalog> {
         let mut db = connect(url, Make::Yes)?;
         schema::migrate(&mut *db, now_ms)?;
-        Ok(Catalog { db: Mutex::new(db), reach: None })
+        Ok(Catalog { db: Mutex::new(db), reach: None, compared: None })
     }
 
     /// Opens a catalog that [`Catalog::init`] made; an older one is brought up to date.
@@ -44,12 +47,17 @@ impl Catalog {
             )));
         }
         schema::migrate(&mut *db, now_ms)?;
-        Ok(Catalog { db: Mutex::new(db), reach: None })
+        Ok(Catalog { db: Mutex::new(db), reach: None, compared: None })
     }
 
     /// The same catalog, which reaches sites that are stores elsewhere in this way.
     pub fn reaching(self, reach: Box<dyn Reach>) -> Catalog {
         Catalog { reach: Some(reach), ..self }
+    }
+
+    /// The same catalog, whose sites that are folders of this machine note which objects were made or verified in them.
+    pub fn remembering(self, compared: Option<Arc<Compared>>) -> Catalog {
+        Catalog { compared, ..self }
     }
 
     /// The database in words, without a password.
