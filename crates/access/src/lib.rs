@@ -9,6 +9,7 @@
 //! * `files`: what the kernel asks ([`DataFiles`]).
 //! * `seccomp`, `skeleton`, `watch`, `notified`: the same names without FUSE, for one program and what it starts ([`Notified`]): its calls that name
 //!   a path wait until a file that they open is complete.
+//! * `keeper`: what ends that program where nobody answers its calls any more ([`Keeper`]).
 //! * `private`: a view of all files that only this process and what it starts have, with one more directory in its root.
 //!
 //! Source: the adapter of GEMS (`Wozniak06` §III-B), which makes `/gems/KEY/path` a name that every program can open.
@@ -17,6 +18,7 @@
 
 mod files;
 mod groups;
+mod keeper;
 mod names;
 mod notified;
 mod private;
@@ -26,6 +28,7 @@ mod skeleton;
 mod watch;
 
 pub use files::{DataFiles, Mount, Options, mount};
+pub use keeper::Keeper;
 pub use notified::Notified;
 pub use private::{bind, bind_read_only, enter, unbind};
 pub use seccomp::Filter;

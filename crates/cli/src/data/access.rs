@@ -15,13 +15,14 @@ use crate::runtimes::client_runtime;
 use crate::signals::AskedToEnd;
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_access::{DataFiles, Filter, Mount, Notified, Options};
+use eyas_access::{DataFiles, Filter, Keeper, Mount, Notified, Options};
 use eyas_catalog::{Access, Key, Put, Tag};
 use eyas_runtime::machine::{host_name, names_of_host};
 use eyas_text::{say, shown, shown_path};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Where a program sees data sets, and where it writes new ones.
@@ -114,6 +115,10 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
         Fault::new(Exit::Other, message)
             .hint("`eyas at-data` gives a program copies of the files that it names")
     })?;
+    let keeper = match by {
+        By::Fuse => None,
+        By::Seccomp => Some(Arc::new(Keeper::begin()?)),
+    };
     let Opened { catalog, caller, .. } = open(args.db.as_deref())?;
     // What cannot be written in the end is refused before the program runs.
     let site = match &args.site {
@@ -132,13 +137,13 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
     let options = options(None, Some(NEW.into()), args.memory);
     let access = Access { catalog, caller };
     let cannot_show = |error: io::Error| cannot_mount(&root, &error);
-    let (shown_sets, filter) = match by {
-        By::Fuse => (Shown::Mounted(mounted(DataFiles::new(access, options)?, &root)?), None),
-        By::Seccomp => {
+    let (shown_sets, filter) = match &keeper {
+        None => (Shown::Mounted(mounted(DataFiles::new(access, options)?, &root)?), None),
+        Some(keeper) => {
             let view = temporary.folder("view")?;
             fs::create_dir(view.join(NEW))?;
             eyas_access::bind_read_only(&view, &root).map_err(cannot_show)?;
-            let (notified, filter) = Notified::begin(access, options, &view, &root)?;
+            let (notified, filter) = Notified::begin(access, options, &view, &root, keeper.clone())?;
             (Shown::Notified(notified), Some(filter))
         }
     };
@@ -146,8 +151,9 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
 
     // A directory at which something is shown cannot be removed.
     let hide = move || {
-        if by == By::Seccomp {
-            eyas_access::unbind(&root)
+        if let Some(keeper) = &keeper {
+            keeper.let_go();
+            eyas_access::unbind(&root);
         }
     };
     let on_signal = OnSignal::listen_and(temporary.path.clone(), hide.clone())?;
