@@ -221,6 +221,40 @@ def test_a_file_that_is_changed_by_another_path_is_found_out(data: Run, run: Run
     assert "made" not in data("find", "-q").stdout
 
 
+def test_one_file_of_many_is_made_alone(
+    data: Run, run: Run, start: Start, files: Path, tmp_path: Path
+) -> None:
+    """A file is there when somebody names it, and all are when somebody opens one of the directories."""
+    for n in range(300):
+        (files / f"a b/deep/{n}").write_text(f"the text of {n}\n")
+    put(data, files, "set")
+    code = """
+import os, sys, time
+assert open("/eyas/set/a b/deep/17").read() == "the text of 17\\n" and os.stat("/eyas/set/a b/deep").st_nlink == 2
+assert os.stat("/eyas/set/a b/deep/18").st_size == 15 and not os.path.exists("/eyas/set/a b/deep/300")
+print("begun", flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+"""
+    reading = start(*ACCESS, "--", "python3", "-c", code, tmp_path / "go")
+    reading.wait_for_text("begun")
+
+    [view] = (tmp_path / "t").glob("eyas-access-*/view")
+    assert {path.name for path in (view / "set").rglob("*") if path.is_file()} == {"17", "18"}
+    (tmp_path / "go").touch()
+    assert reading.wait().stderr == ""
+    shell = """
+        cat '/eyas/set/a b/deep/200' && cd '/eyas/set/a b' && test "$(find . -type f | wc -l)" = 302
+        cat deep/*[0-9] | sort | sha256sum; stat -c %Y:%a deep ../text; ls deep | wc -l
+    """
+    done = run(*ACCESS, "--", "sh", "-c", shell)
+    texts = "".join(sorted(f"the text of {n}\n" for n in range(300)))
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["the text of 200", f"{hashlib.sha256(texts.encode()).hexdigest()}  -"]
+    times, modes = zip(*(line.split(":") for line in lines[2:4]), strict=True)
+    assert len(set(times)) == 1 and modes == ("555", "444") and lines[4] == "301", done
+
+
 def test_databases_and_biology_run_on_it(data: Run, run: Run, tmp_path: Path) -> None:
     blast, make = (need_program(name, "ncbi-blast+") for name in ("blastp", "makeblastdb"))
     source = tmp_path / "source"
@@ -301,6 +335,27 @@ def test_signals_end_the_program(data: Run, start: Start, files: Path, tmp_path:
     program = int(running.stdout.split()[1])
     running.kill()
     wait_until(lambda: not Path(f"/proc/{program}").exists(), "the program's end")
+
+
+def test_no_call_of_a_program_fails_when_the_command_is_killed(
+    data: Run, start: Start, files: Path, tmp_path: Path
+) -> None:
+    """Processes far below the command end with it, also those that make calls all the time."""
+    put(data, files, "set")
+    below = 'while cat /eyas/set/text > /dev/null; do :; done; echo "a call failed"'
+    shell = f"""
+        setsid sh -c 'echo $$; {below}' & (sh -c 'echo $$; exec sleep 60' &); {below}
+    """
+    running = start(*ACCESS, "--", "sh", "-c", shell)
+    wait_until(lambda: len(running.stdout.split()) == 2, "the numbers of the programs", alive=running)
+    programs = [Path("/proc", word) for word in running.stdout.split()]
+    assert all(program.exists() for program in programs)
+    running.kill()
+    wait_until(lambda: not any(program.exists() for program in programs), "the programs' end")
+    wait_until(lambda: "was killed" in running.stderr, "the message", 5)
+    assert "a call failed" not in running.stdout and "not implemented" not in running.stderr
+    said = [line for line in running.stderr.splitlines() if "note" not in line]
+    assert said == ["eyas access was killed, so the program that it ran has been ended"], said
 
 
 WITHOUT_FUSE = """

@@ -1,10 +1,9 @@
 //! What the kernel asks of the file system, and the answers.
 
-use crate::compared::{Compared, is_whole};
-use crate::groups::{Backing, Kept, OpenFile, OpenFiles, Stamp};
+use crate::groups::{Backing, Kept, OpenFile, OpenFiles, Opened, Stamp};
 use crate::names::{Kind, Names, Node, ROOT, Set};
 use crate::said::Said;
-use eyas_catalog::{Access, Error, Key, Known};
+use eyas_catalog::{Access, Compared, Error, File, Key, Known};
 use fuser::{
     BackgroundSession, BackingId, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
     Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenAccMode, OpenFlags, ReplyAttr,
@@ -12,6 +11,7 @@ use fuser::{
 };
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, OsStr};
+use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -43,12 +43,16 @@ pub struct Options {
     /// Memory for parts of files, in bytes.
     pub memory_bytes: u64,
     /// Which files of this machine were compared as a whole lately; `None`: each command compares them anew.
-    pub compared: Option<Compared>,
+    pub compared: Option<Arc<Compared>>,
     /// The names and addresses of this machine, as stores may call it.
     pub hosts: Vec<String>,
     /// The time in milliseconds since 1970.
     pub now_ms: fn() -> i64,
 }
+
+/// What the kernel calls an open file that it reads by itself, and one for whose parts it asks.
+const THROUGH: FileHandle = FileHandle(0);
+const IN_PARTS: FileHandle = FileHandle(1);
 
 /// The names in a directory, with numbers and kinds.
 type Listed = Vec<(u64, FileType, String)>;
@@ -62,7 +66,7 @@ pub struct DataFiles {
     listed: Mutex<HashMap<u64, Arc<Listed>>>,
     n_listed: AtomicU64,
     kept: Kept,
-    compared: Option<Compared>,
+    compared: Option<Arc<Compared>>,
     hosts: Vec<String>,
     now_ms: fn() -> i64,
     /// Files of which it was said that they cannot be read.
@@ -167,44 +171,54 @@ impl DataFiles {
     }
 
     /// The file for the kernel itself, where it is on this machine: it is compared with its digest here, as a whole, and the kernel
-    /// reads it without asking again. A large one is compared in parts, as they are read.
+    /// reads it without asking again. A large one is compared in parts, as they are read, unless it was compared lately.
     ///
     /// Whoever opens it later has it compared again where it has changed, or where the last time is long ago ([`Compared`]).
     fn backing(&self, file: &OpenFile, reply: &ReplyOpen) -> Option<Arc<BackingId>> {
-        if !self.passes_through.load(Ordering::Relaxed) || file.parts.file().size_bytes > WHOLE_MAX_BYTES {
+        if !self.passes_through.load(Ordering::Relaxed) {
             return None;
         }
-        let mut backing = file.backing.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *backing {
-            Backing::Never => None,
-            Backing::Of(id, whole, stamp, compared) => {
-                if Stamp::of(whole) == Some(*stamp) && compared.elapsed() < COMPARED_FOR {
-                    return Some(id.clone());
-                }
+        let File { digest, size_bytes, .. } = *file.parts.file();
+        let compared = self.compared.as_deref();
+        let is_large = size_bytes > WHOLE_MAX_BYTES;
+        let mut opened = file.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let Opened { backing, n_through, n_in_parts } = &mut *opened;
+        if let Backing::Of(_, whole, stamp, compared_at) = backing
+            && (Stamp::of(whole) != Some(*stamp) || compared_at.elapsed() >= COMPARED_FOR)
+        {
+            if is_large && *n_through == 0 {
+                *backing = Backing::Untried;
+            } else if Stamp::of(whole) == Some(*stamp) && file.parts.is_whole(compared, whole) {
+                *compared_at = Instant::now();
+            } else {
                 // The kernel reads one file or none under a name: another copy is read in parts.
-                if Stamp::of(whole) == Some(*stamp) && is_whole(self.compared.as_ref(), &file.parts, whole) {
-                    *compared = Instant::now();
-                    return Some(id.clone());
-                }
                 *backing = Backing::Never;
-                None
             }
-            Backing::Untried => {
-                let opened = file
-                    .parts
-                    .whole(&|whole| is_whole(self.compared.as_ref(), &file.parts, whole))
-                    .and_then(|whole| {
-                        let id = reply.open_backing(&whole);
-                        // Only root may have the kernel do so.
-                        self.passes_through.fetch_and(id.is_ok(), Ordering::Relaxed);
-                        Some((Arc::new(id.ok()?), Stamp::of(&whole)?, whole))
-                    });
-                let Some((id, stamp, whole)) = opened else {
-                    *backing = Backing::Never;
-                    return None;
-                };
-                *backing = Backing::Of(id.clone(), whole, stamp, Instant::now());
-                Some(id)
+        }
+        // The kernel does not read a file by itself that somebody still reads in parts.
+        if matches!(backing, Backing::Untried) && *n_in_parts == 0 {
+            let is_right = |whole: &fs::File| match is_large {
+                true => compared.is_some_and(|compared| compared.knows(whole, digest)),
+                false => file.parts.is_whole(compared, whole),
+            };
+            let found = file.parts.whole(&is_right).and_then(|whole| {
+                let id = reply.open_backing(&whole);
+                // Only root may have the kernel do so.
+                self.passes_through.fetch_and(id.is_ok(), Ordering::Relaxed);
+                let stamp = Stamp::of(&whole)?;
+                Some(Backing::Of(Arc::new(id.ok()?), whole, stamp, Instant::now()))
+            });
+            // A large one may be known to be right later.
+            *backing = found.unwrap_or(if is_large { Backing::Untried } else { Backing::Never });
+        }
+        match backing {
+            Backing::Of(id, ..) => {
+                *n_through += 1;
+                Some(id.clone())
+            }
+            Backing::Untried | Backing::Never => {
+                *n_in_parts += 1;
+                None
             }
         }
     }
@@ -297,10 +311,10 @@ impl Filesystem for DataFiles {
         match self.backing(&file, &reply) {
             Some(backing) => {
                 file.parts.count_whole();
-                reply.opened_passthrough(FileHandle(0), FopenFlags::empty(), &backing);
+                reply.opened_passthrough(THROUGH, FopenFlags::empty(), &backing);
             }
             // What the kernel has of the file is right for ever.
-            None => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+            None => reply.opened(IN_PARTS, FopenFlags::FOPEN_KEEP_CACHE),
         }
     }
 
@@ -315,18 +329,21 @@ impl Filesystem for DataFiles {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let mut reply = Some(reply);
         let read = self.opened(number.0).and_then(|file| {
-            file.read(&self.kept, offset, u64::from(size)).map_err(|error| {
-                let name = self.node(number.0, |node| match &node.kind {
-                    Kind::File(key, file) => format!("{key}/{}", file.path),
-                    Kind::Labels(_) | Kind::Directory(_) => String::new(),
-                });
-                self.explain(number.0, &name.unwrap_or_default(), &error)
-            })
+            let mut give = |bytes: &[u8]| reply.take().into_iter().for_each(|reply| reply.data(bytes));
+            file.give(&self.kept, self.compared.as_deref(), offset, u64::from(size), &mut give).map_err(
+                |error| {
+                    let name = self.node(number.0, |node| match &node.kind {
+                        Kind::File(key, file) => format!("{key}/{}", file.path),
+                        Kind::Labels(_) | Kind::Directory(_) => String::new(),
+                    });
+                    self.explain(number.0, &name.unwrap_or_default(), &error)
+                },
+            )
         });
-        match read {
-            Ok(bytes) => reply.data(&bytes),
-            Err(error) => reply.error(error),
+        if let (Err(error), Some(reply)) = (read, reply) {
+            reply.error(error);
         }
     }
 
@@ -334,7 +351,7 @@ impl Filesystem for DataFiles {
         &self,
         _: &Request,
         number: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         _: OpenFlags,
         _: Option<LockOwner>,
         _: bool,
@@ -346,6 +363,9 @@ impl Filesystem for DataFiles {
             opened.let_go(number.0);
             file
         };
+        if let Some(file) = &file {
+            file.close(handle == THROUGH);
+        }
         reply.ok();
         if let Some(file) = file {
             file.parts.note_reads();

@@ -6,9 +6,10 @@
 //! Where the file is at a store, the first few bytes that are read of a group come without the rest of it, and the group when it is
 //! read a second time: over a network a group takes longer than the round trip.
 
-use eyas_catalog::{PartReader, Result};
+use eyas_catalog::{Compared, PartReader, Result};
 use eyas_data::{BLOCK_BYTES, GROUP_BYTES, n_groups};
 use fuser::BackingId;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -25,8 +26,7 @@ const FEW_BYTES: u64 = 16 << 10;
 pub(crate) struct OpenFile {
     number: u64,
     pub(crate) parts: PartReader,
-    /// The file on this machine that the kernel reads by itself.
-    pub(crate) backing: Mutex<Backing>,
+    pub(crate) opened: Mutex<Opened>,
     reading: Mutex<Reading>,
 }
 
@@ -76,8 +76,21 @@ impl OpenFiles {
     }
 }
 
+/// How programs have a file open.
+#[derive(Default)]
+pub(crate) struct Opened {
+    /// The file on this machine that the kernel reads by itself.
+    pub(crate) backing: Backing,
+    /// How often it is open in this way.
+    pub(crate) n_through: u64,
+    /// How often it is open so that the kernel asks for each part.
+    pub(crate) n_in_parts: u64,
+}
+
 /// A file of this machine that the kernel may read by itself.
+#[derive(Default)]
 pub(crate) enum Backing {
+    #[default]
     Untried,
     /// It was right when it was compared, and has not changed since where its stamp is the same.
     Of(Arc<BackingId>, fs::File, Stamp, Instant),
@@ -126,11 +139,42 @@ impl Reading {
 impl OpenFile {
     pub(crate) fn new(number: u64, parts: PartReader) -> OpenFile {
         let reading = Mutex::new(Reading { next: 0, n_ahead: 1, begun: vec![] });
-        OpenFile { number, parts, backing: Mutex::new(Backing::Untried), reading }
+        OpenFile { number, parts, opened: Mutex::default(), reading }
+    }
+
+    /// Somebody has closed it, who had it open for the kernel itself or in parts.
+    pub(crate) fn close(&self, was_through: bool) {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let Opened { n_through, n_in_parts, .. } = &mut *opened;
+        let n = if was_through { n_through } else { n_in_parts };
+        *n = n.saturating_sub(1);
+    }
+
+    /// Gives so many bytes from a place on, or fewer where the file ends. Where the file is on this machine, they go through memory of this
+    /// thread only; `compared` has the files that need not be verified.
+    pub(crate) fn give(
+        &self,
+        kept: &Kept,
+        compared: Option<&Compared>,
+        start: u64,
+        n_bytes: u64,
+        give: impl FnOnce(&[u8]),
+    ) -> Result<()> {
+        thread_local! {
+            static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        }
+        let wanted = start..start.saturating_add(n_bytes).min(self.parts.file().size_bytes);
+        BUFFER.with_borrow_mut(|buffer| match self.parts.read_near(&wanted, compared, buffer) {
+            Some(first) => {
+                give(&buffer[first..first + (wanted.end - wanted.start) as usize]);
+                Ok(())
+            }
+            None => self.read(kept, start, n_bytes).map(|bytes| give(&bytes)),
+        })
     }
 
     /// So many bytes from a place on, or fewer where the file ends.
-    pub(crate) fn read(&self, kept: &Kept, start: u64, n_bytes: u64) -> Result<Vec<u8>> {
+    fn read(&self, kept: &Kept, start: u64, n_bytes: u64) -> Result<Vec<u8>> {
         let size_bytes = self.parts.file().size_bytes;
         let end = start.saturating_add(n_bytes).min(size_bytes);
         if let Some(few) = self.few(kept, start, end)? {

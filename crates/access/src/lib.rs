@@ -5,20 +5,20 @@
 //!
 //! * `names`: the tree of labels, versions, directories and files, and the numbers by which the kernel knows them.
 //! * `groups`: verified groups of files, kept in a bounded memory, and how many are read at once.
-//! * `compared`: which files of this machine were compared as a whole lately, by any process of this user.
 //! * `said`: what could not be read, and the errors that programs see.
 //! * `files`: what the kernel asks ([`DataFiles`]).
 //! * `seccomp`, `skeleton`, `watch`, `notified`: the same names without FUSE, for one program and what it starts ([`Notified`]): its calls that name
 //!   a path wait until a file that they open is complete.
+//! * `keeper`: what ends that program where nobody answers its calls any more ([`Keeper`]).
 //! * `private`: a view of all files that only this process and what it starts have, with one more directory in its root.
 //!
 //! Source: the adapter of GEMS (`Wozniak06` §III-B), which makes `/gems/KEY/path` a name that every program can open.
 //!
 //! Not here: writing. What a program writes goes to a directory of this machine, of which the caller makes a data set.
 
-mod compared;
 mod files;
 mod groups;
+mod keeper;
 mod names;
 mod notified;
 mod private;
@@ -27,8 +27,8 @@ mod seccomp;
 mod skeleton;
 mod watch;
 
-pub use compared::Compared;
 pub use files::{DataFiles, Mount, Options, mount};
+pub use keeper::Keeper;
 pub use notified::Notified;
 pub use private::{bind, bind_read_only, enter, unbind};
 pub use seccomp::Filter;

@@ -1,13 +1,14 @@
 //! Programs see data sets without a file system of ours: a tree of empty files is mounted, and a file gets its bytes when a program opens it.
 //!
 //! Calls that name a path stop until they are answered here ([`crate::seccomp`]). The path is resolved as the kernel would, and what is
-//! found tells what is to be done ([`crate::skeleton`]): a data set's names are made, a file is filled. Then the kernel carries
+//! found or missing tells what is to be done ([`crate::skeleton`]): a data set's names are made, a file is filled. Then the kernel carries
 //! the call out. A file that is read is opened here and given to the program, so that a program that changes the path in the meantime
 //! cannot get a file without its bytes.
 //!
 //! Answers that need no more than names are given by one thread in turn; what brings bytes has a thread of its own.
 
 use crate::files::Options;
+use crate::keeper::Keeper;
 use crate::seccomp::{Call, Filter, Kind, Listener};
 use crate::skeleton::{Found, Skeleton};
 use eyas_catalog::Access;
@@ -41,17 +42,24 @@ impl Notified {
     ///
     /// * `view`: a directory in which is nothing but that of [`Options::empty`]; the tree is made in it.
     /// * `at`: where the program sees the tree.
+    /// * `keeper`: what ends the program where this process is killed.
     ///
     /// # Errors
     /// The directory is not there, or this process may have no more open files or threads.
-    pub fn begin(access: Access, options: Options, view: &Path, at: &Path) -> io::Result<(Notified, Filter)> {
+    pub fn begin(
+        access: Access,
+        options: Options,
+        view: &Path,
+        at: &Path,
+        keeper: Arc<Keeper>,
+    ) -> io::Result<(Notified, Filter)> {
         let skeleton = Arc::new(Skeleton::new(access, options, view)?);
         let (filter, from) = Filter::new()?;
         let watched = skeleton.clone();
         thread::Builder::new().name("watch".into()).spawn(move || watched.watch())?;
         let answers = Answers { skeleton: skeleton.clone(), at: at.to_owned() };
         thread::Builder::new().name("calls".into()).spawn(move || {
-            if let Err(error) = answers.give_all(&from) {
+            if let Err(error) = answers.give_all(&from, &keeper) {
                 say!("the calls of the program cannot be answered any more: {error}");
             }
         })?;
@@ -89,9 +97,9 @@ fn give(listener: &Listener, call: &Call, answer: Answer) {
 fn is_slow(call: &Call, opened: Option<&Opened>) -> bool {
     match (opened.map(|opened| &opened.found), call.kind) {
         (None, _) | (_, Kind::Run) => true,
-        (Some(Found::Other | Found::Top { is_complete: true }), _) => false,
+        (Some(Found::Other | Found::Directory { is_complete: true }), _) => false,
         (Some(Found::Root | Found::File { .. }), Kind::Look { .. }) => false,
-        (Some(Found::Top { .. }), kind) => kind != Kind::Look { follows: false },
+        (Some(Found::Directory { .. }), kind) => kind != Kind::Look { follows: false },
         (Some(Found::File { is_full }), _) => !is_full,
         (Some(Found::Root), _) => true,
     }
@@ -107,8 +115,10 @@ struct Opened {
 }
 
 impl Answers {
-    fn give_all(self, from: &OwnedFd) -> io::Result<()> {
+    fn give_all(self, from: &OwnedFd, keeper: &Keeper) -> io::Result<()> {
         let Some(listener) = Listener::receive(from)? else { return Ok(()) };
+        // Without it, the kernel answers when this process is killed.
+        let _ = keeper.hold(&listener);
         let listener = Arc::new(listener);
         while let Some(call) = listener.next()? {
             let Some(path) = path_of(&call) else {
@@ -138,7 +148,7 @@ impl Answers {
     /// Whether a path that leads to nothing could lead to a data set. Most do not, as when a program looks for a library in one directory
     /// after the other.
     fn may_be_ours(&self, call: &Call, path: &Path) -> bool {
-        Walk::new(self, call).go(path, &mut |_| None::<()>).passes_root
+        Walk::new(self, call).go(path, &mut |_| Ok::<_, ()>(())).passes_root
     }
 
     fn answer(&self, call: &Call, path: &Path, opened: Option<Opened>) -> Answer {
@@ -154,8 +164,11 @@ impl Answers {
         let is_file = matches!(found, Found::File { .. });
         let done = match (found, call.kind) {
             (_, Kind::Run) => self.fill_program(&opened, 0),
-            (Found::Root, Kind::Look { .. }) | (Found::Top { .. }, Kind::Look { follows: false }) => Ok(()),
-            (Found::Root | Found::Top { is_complete: false }, _) => self.skeleton.complete(*number),
+            (Found::Root, Kind::Look { .. }) | (Found::Directory { .. }, Kind::Look { follows: false }) => {
+                Ok(())
+            }
+            (Found::Directory { is_complete: false }, Kind::Look { .. }) => self.skeleton.begin(*number),
+            (Found::Root | Found::Directory { is_complete: false }, _) => self.skeleton.complete(*number),
             (Found::File { .. }, Kind::Open(flags)) if !is_read(flags) => Ok(()),
             (Found::File { .. }, Kind::Open(_) | Kind::OpenBy) => self.skeleton.fill(*number),
             _ => Ok(()),
@@ -189,9 +202,8 @@ impl Answers {
         if n_before >= SCRIPTS_MAX || !path.starts_with(&self.at) {
             return Ok(());
         }
-        let below = path.strip_prefix(&self.at).ok().and_then(|below| below.components().next());
-        if let Some(name) = below.and_then(|name| name.as_os_str().to_str()) {
-            self.skeleton.make(name)?;
+        if let Ok(below) = path.strip_prefix(&self.at) {
+            self.skeleton.make(below)?;
         }
         match open_path(path, 0).ok().and_then(|fd| self.opened(fd)) {
             Some(opened) => self.fill_program(&opened, n_before + 1),
@@ -218,10 +230,9 @@ impl Answers {
         (status == 0).then(|| Opened { fd, found: self.skeleton.found(&of), number: of.st_ino, is_file })
     }
 
-    /// Makes the data sets that a path leads through.
+    /// Makes what a path leads through of data sets.
     fn make(&self, call: &Call, path: &Path) -> Result<(), i32> {
-        let mut make = |name: &str| self.skeleton.make(name).err();
-        Walk::new(self, call).go(path, &mut make).stopped.map_or(Ok(()), Err)
+        Walk::new(self, call).go(path, &mut |below| self.skeleton.make(below)).stopped.map_or(Ok(()), Err)
     }
 }
 
@@ -258,8 +269,8 @@ impl<'a> Walk<'a> {
         Walk { root: &answers.at, apart: &answers.skeleton.apart, begin, pid: call.pid }
     }
 
-    /// Calls `at_name` with each name in the root that the path leads through; it may stop the walk.
-    fn go<T>(&self, path: &Path, at_name: &mut dyn FnMut(&str) -> Option<T>) -> Walked<T> {
+    /// Calls `at_missing` with what is missing below the root on the way, as seen from there; an error stops the walk.
+    fn go<T>(&self, path: &Path, at_missing: &mut dyn FnMut(&Path) -> Result<(), T>) -> Walked<T> {
         let mut walked = Walked { passes_root: false, stopped: None };
         let mut here = if path.is_absolute() { PathBuf::from("/") } else { self.begin.clone() };
         let mut rest: VecDeque<OsString> = VecDeque::new();
@@ -287,17 +298,17 @@ impl<'a> Walk<'a> {
                 }
                 _ => {}
             }
-            if here == self.root
-                && let Some(name) = name.to_str().filter(|name| *name != self.apart)
-            {
-                walked.passes_root = true;
-                walked.stopped = at_name(name);
-                if walked.stopped.is_some() {
+            walked.passes_root |= here == self.root && name.to_str().is_some_and(|name| name != self.apart);
+            here.push(&name);
+            let mut found = fs::symlink_metadata(&here);
+            if let (true, Err(_), Ok(below)) = (walked.passes_root, &found, here.strip_prefix(self.root)) {
+                if let Err(stopped) = at_missing(below) {
+                    walked.stopped = Some(stopped);
                     return walked;
                 }
+                found = fs::symlink_metadata(&here);
             }
-            here.push(&name);
-            match fs::symlink_metadata(&here) {
+            match found {
                 Ok(found) if found.is_symlink() => {
                     n_links += 1;
                     let Some(target) = fs::read_link(&here).ok().filter(|_| n_links <= LINKS_MAX) else {

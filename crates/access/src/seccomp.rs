@@ -12,6 +12,7 @@
 use std::io;
 use std::mem::{offset_of, size_of_val, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 /// What a call wants of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,12 +164,7 @@ pub struct Filter {
 impl Filter {
     /// A filter, and the other end of what its listener is sent through.
     pub(crate) fn new() -> io::Result<(Filter, OwnedFd)> {
-        let mut pair = [0; 2];
-        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-        // SAFETY: the kernel writes two descriptors where it may.
-        checked(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()) })?;
-        // SAFETY: both are open, and nobody else has them.
-        let [to, from] = pair.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        let [to, from] = pair()?;
         Ok((Filter { steps: filter(), to }, from))
     }
 
@@ -181,7 +177,7 @@ impl Filter {
         let program =
             libc::sock_fprog { len: self.steps.len() as u16, filter: self.steps.as_ptr().cast_mut() };
         let listener = install(&program)?;
-        let sent = send(self.to.as_raw_fd(), listener);
+        let sent = send(self.to.as_raw_fd(), Some(listener));
         // SAFETY: nobody else has it. The supervisor's is another one.
         unsafe { libc::close(listener) };
         sent
@@ -215,24 +211,62 @@ fn install(program: &libc::sock_fprog) -> io::Result<RawFd> {
 #[repr(C, align(8))]
 struct Room([u8; 64]);
 
-fn send(to: RawFd, fd: RawFd) -> io::Result<()> {
+/// Two ends through which messages go.
+pub(crate) fn pair() -> io::Result<[OwnedFd; 2]> {
+    let mut pair = [0; 2];
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    // SAFETY: the kernel writes two descriptors where it may.
+    checked(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()) })?;
+    // SAFETY: both are open, and nobody else has them.
+    Ok(pair.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+/// Sends a message, with an open file or without.
+pub(crate) fn send(to: RawFd, fd: Option<RawFd>) -> io::Result<()> {
     let (mut byte, mut room) = ([1_u8], Room([0; 64]));
     let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
     // SAFETY: zero is a value of each of its fields.
     let mut message: libc::msghdr = unsafe { zeroed() };
     message.msg_iov = &mut part;
     message.msg_iovlen = 1;
-    message.msg_control = room.0.as_mut_ptr().cast();
     // SAFETY: the room is large enough for one descriptor, and aligned; all of it lives until the call is over.
     unsafe {
-        message.msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as u32) as _;
-        let header = libc::CMSG_FIRSTHDR(&message);
-        (*header).cmsg_level = libc::SOL_SOCKET;
-        (*header).cmsg_type = libc::SCM_RIGHTS;
-        (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
-        libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(fd);
-        checked(libc::sendmsg(to, &message, 0) as libc::c_int)
+        if let Some(fd) = fd {
+            message.msg_control = room.0.as_mut_ptr().cast();
+            message.msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as u32) as _;
+            let header = libc::CMSG_FIRSTHDR(&message);
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
+            libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(fd);
+        }
+        checked(libc::sendmsg(to, &message, libc::MSG_NOSIGNAL) as libc::c_int)
     }
+}
+
+/// Waits for a message: its byte, and the open file that came with it. `None`: nobody can send one any more.
+pub(crate) fn receive(from: &OwnedFd) -> io::Result<Option<(u8, Option<OwnedFd>)>> {
+    let (mut byte, mut room) = ([0_u8], Room([0; 64]));
+    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    // SAFETY: zero is a value of each of its fields.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_iov = &mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = room.0.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&room) as _;
+    // SAFETY: all of it lives until the call is over.
+    let n = unsafe { libc::recvmsg(from.as_raw_fd(), &mut message, libc::MSG_CMSG_CLOEXEC) };
+    checked(n as libc::c_int)?;
+    if n == 0 {
+        return Ok(None);
+    }
+    // SAFETY: the kernel has written the message, which has one descriptor or none.
+    let fd = unsafe {
+        let header = libc::CMSG_FIRSTHDR(&message);
+        (!header.is_null())
+            .then(|| OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned()))
+    };
+    Ok(Some((byte[0], fd)))
 }
 
 /// Where calls arrive.
@@ -241,37 +275,33 @@ pub(crate) struct Listener(OwnedFd);
 impl Listener {
     /// Waits until a process has put its filter on; `None`: there is none, and all that could have one are gone.
     pub(crate) fn receive(from: &OwnedFd) -> io::Result<Option<Listener>> {
-        let (mut byte, mut room) = ([0_u8], Room([0; 64]));
-        let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
-        // SAFETY: zero is a value of each of its fields.
-        let mut message: libc::msghdr = unsafe { zeroed() };
-        message.msg_iov = &mut part;
-        message.msg_iovlen = 1;
-        message.msg_control = room.0.as_mut_ptr().cast();
-        message.msg_controllen = size_of_val(&room) as _;
-        // SAFETY: all of it lives until the call is over.
-        let n = unsafe { libc::recvmsg(from.as_raw_fd(), &mut message, libc::MSG_CMSG_CLOEXEC) };
-        checked(n as libc::c_int)?;
-        // SAFETY: the kernel has written the message, which has one descriptor or none.
-        let fd = unsafe {
-            let header = libc::CMSG_FIRSTHDR(&message);
-            if n == 0 || header.is_null() {
-                return Ok(None);
-            }
-            OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned())
-        };
+        let Some((_, Some(fd))) = receive(from)? else { return Ok(None) };
         // The program goes on at once, on the same processor. An older kernel cannot.
         // SAFETY: a plain call.
         unsafe { libc::ioctl(fd.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SET_FLAGS, 1_u64) };
         Ok(Some(Listener(fd)))
     }
 
+    pub(crate) fn of(fd: OwnedFd) -> Listener {
+        Listener(fd)
+    }
+
+    pub(crate) fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
     /// The next call; `None`: all processes with the filter have ended.
     pub(crate) fn next(&self) -> io::Result<Option<Call>> {
+        self.next_within(None)
+    }
+
+    /// The same; `None`, too, where none comes in this time.
+    pub(crate) fn next_within(&self, time: Option<Duration>) -> io::Result<Option<Call>> {
+        let ms = time.map_or(-1, |time| i32::try_from(time.as_millis()).unwrap_or(i32::MAX));
         loop {
             let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
             // SAFETY: the kernel writes where it may.
-            let n = unsafe { libc::poll(&mut poll, 1, -1) };
+            let n = unsafe { libc::poll(&mut poll, 1, ms) };
             if n < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
                 continue;
             }
@@ -338,6 +368,6 @@ impl Listener {
     }
 }
 
-fn checked(status: libc::c_int) -> io::Result<()> {
+pub(crate) fn checked(status: libc::c_int) -> io::Result<()> {
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

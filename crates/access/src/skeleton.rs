@@ -1,26 +1,26 @@
 //! A tree of directories and empty files with the names, sizes and times of data sets. Files get their bytes when they are opened first.
 //!
-//! A data set's directory is made when somebody names it, and its directories and files with it. A file has holes for bytes until
-//! [`Skeleton::fill`] has written verified ones. Whoever reads a hole would read zeros, so every way to open a file has to come here
+//! A data set's directories are made when somebody names it, and a file when somebody names that; whoever opens one of the directories finds
+//! all of the data set there. A file has holes for bytes until [`Skeleton::fill`] has written verified ones. Whoever reads a hole would read zeros, so every way to open a file has to come here
 //! first; one that did not is found out ([`crate::watch`]).
 //!
 //! The numbers that the disk gives to directories and files tell which of them a program has found, by whatever name.
 
-use crate::compared::{Compared, is_whole};
 use crate::files::Options;
 use crate::names::Set;
 use crate::said::Said;
 use crate::watch::{Early, Watch};
-use eyas_catalog::{Access, File, Key, Known};
+use eyas_catalog::{Access, Compared, File, Key, Known};
 use eyas_data::n_groups;
 use eyas_text::shown;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Seek};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
@@ -40,25 +40,64 @@ pub(crate) struct Skeleton {
     device: u64,
     root_number: u64,
     names: Mutex<HashMap<String, Arc<Mutex<Name>>>>,
-    /// Directories of data sets, by number: what they are called, and whether all is in them.
-    tops: RwLock<HashMap<u64, (String, bool)>>,
+    /// Directories of data sets, by number: the name in the root above them, and whether all is in them.
+    directories: RwLock<HashMap<u64, (Arc<str>, bool)>>,
     files: RwLock<HashMap<u64, Arc<Entry>>>,
     watch: Watch,
-    /// A directory beside the root, in which a file that is being filled has a second name.
+    n_made: AtomicU64,
+    /// A directory beside the root, in which a file that is being made or filled has another name.
     filling: PathBuf,
-    compared: Option<Compared>,
+    compared: Option<Arc<Compared>>,
     hosts: Vec<String>,
     now_ms: fn() -> i64,
     pub(crate) said: Said,
 }
 
 /// What is there of a name in the root.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Name {
     Nothing,
     /// The directory, without what is in it.
     Top,
+    /// The directories, and some files.
+    Begun(Begun),
     All,
+}
+
+/// A data set whose files are made as they are named.
+struct Begun {
+    set: Set,
+    /// The places of its files in the set, by path, of those that are not made yet.
+    missing: BTreeMap<PathBuf, usize>,
+    directories: Vec<PathBuf>,
+    /// Those that are watched: some of their files are made.
+    watched: HashSet<PathBuf>,
+}
+
+impl Begun {
+    /// Where the `n`-th file belongs.
+    fn path(&self, n: usize) -> PathBuf {
+        self.directories[0].join(&self.set.files[n].path)
+    }
+
+    /// Makes the `n`-th file without its bytes, at a place from which it gets to its path.
+    fn make_empty(&self, n: usize, at: &Path, path: &Path) -> io::Result<Entry> {
+        let Set { key, committed_ms, files } = &self.set;
+        let file = &files[n];
+        let mode = if file.is_executable { 0o555 } else { 0o444 };
+        let made = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(at)?;
+        made.set_permissions(fs::Permissions::from_mode(mode))?;
+        made.set_len(file.size_bytes)?;
+        set_times(&made, *committed_ms)?;
+        Ok(Entry {
+            number: made.metadata()?.ino(),
+            key: key.clone(),
+            file: file.clone(),
+            path: path.to_owned(),
+            changed_ms: *committed_ms,
+            is_full: Mutex::new(file.size_bytes == 0),
+            full_at: OnceLock::new(),
+        })
+    }
 }
 
 struct Entry {
@@ -77,8 +116,8 @@ pub(crate) enum Found {
     /// Something that is not of the tree, or that needs nothing.
     Other,
     Root,
-    /// The directory of a data set.
-    Top {
+    /// A directory of a data set.
+    Directory {
         is_complete: bool,
     },
     File {
@@ -100,9 +139,10 @@ impl Skeleton {
             device: found.dev(),
             root_number: found.ino(),
             names: Mutex::default(),
-            tops: RwLock::default(),
+            directories: RwLock::default(),
             files: RwLock::default(),
             watch: Watch::new()?,
+            n_made: AtomicU64::new(0),
             filling,
             compared: options.compared,
             hosts: options.hosts,
@@ -124,13 +164,13 @@ impl Skeleton {
             // Where it is being filled, it is not full yet.
             return Found::File { is_full: entry.is_full.try_lock().is_ok_and(|is_full| *is_full) };
         }
-        match self.tops.read().unwrap_or_else(PoisonError::into_inner).get(&of.st_ino) {
-            Some((_, is_complete)) => Found::Top { is_complete: *is_complete },
+        match self.directories.read().unwrap_or_else(PoisonError::into_inner).get(&of.st_ino) {
+            Some((_, is_complete)) => Found::Directory { is_complete: *is_complete },
             None => Found::Other,
         }
     }
 
-    /// Makes all that is in the root or the directory of a data set.
+    /// Makes all that is in the root, or in the data set that has a directory.
     ///
     /// # Errors
     /// It cannot be made: the number for the program.
@@ -138,8 +178,22 @@ impl Skeleton {
         if number == self.root_number {
             return self.list();
         }
-        let name = self.tops.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned();
-        name.map_or(Ok(()), |(name, _)| self.make(&name).map(|_| ()))
+        let Some(name) = self.name_above(number) else { return Ok(()) };
+        self.with(&name, |begun| self.make_rest(&name, begun))
+    }
+
+    /// Makes the directories of the data set that has this one, so that it looks as it will look when it is complete.
+    ///
+    /// # Errors
+    /// They cannot be made: the number for the program.
+    pub(crate) fn begin(&self, number: u64) -> Result<(), i32> {
+        self.name_above(number).map_or(Ok(()), |name| self.with(&name, |_| Ok(false)))
+    }
+
+    /// The name in the root above a directory.
+    fn name_above(&self, number: u64) -> Option<Arc<str>> {
+        let directories = self.directories.read().unwrap_or_else(PoisonError::into_inner);
+        directories.get(&number).map(|(name, _)| name.clone())
     }
 
     /// Makes the directories of all labels.
@@ -150,8 +204,9 @@ impl Skeleton {
         for set in sets.iter().filter(|set| set.label != self.apart) {
             let name = self.name(&set.label);
             let mut is_there = name.lock().unwrap_or_else(PoisonError::into_inner);
-            if *is_there == Name::Nothing {
-                self.make_top(&set.label).map_err(|error| self.cannot_write(&error))?;
+            if matches!(*is_there, Name::Nothing) {
+                let made = self.make_directory(&set.label.as_str().into(), &self.root.join(&set.label));
+                made.map_err(|error| self.cannot_write(&error))?;
                 *is_there = Name::Top;
             }
         }
@@ -163,33 +218,52 @@ impl Skeleton {
         names.entry(name.to_owned()).or_insert_with(|| Arc::new(Mutex::new(Name::Nothing))).clone()
     }
 
-    /// Makes the tree of a data set by the name that it has in the root. `true`: it was not there before; `false`: there is nothing to do.
+    /// Makes what a path below the root leads to, where a data set has it: the directories of that data set, and the file.
     ///
     /// # Errors
     /// It cannot be made: the number for the program.
-    pub(crate) fn make(&self, name: &str) -> Result<bool, i32> {
-        let Ok(key) = name.parse::<Key>() else { return Ok(false) };
+    pub(crate) fn make(&self, path: &Path) -> Result<(), i32> {
+        let mut parts = path.components();
+        let Some(name) = parts.next().and_then(|name| name.as_os_str().to_str()) else { return Ok(()) };
+        let below = parts.as_path();
+        self.with(name, |begun| {
+            if let Some(n) = begun.missing.get(below).copied() {
+                self.make_file(begun, n)?;
+                begun.missing.remove(below);
+            }
+            Ok(false)
+        })
+    }
+
+    /// Has something made of the data set that has this name in the root, if there is one and it is not complete. `make` says whether
+    /// it is complete then.
+    fn with(&self, name: &str, make: impl FnOnce(&mut Begun) -> io::Result<bool>) -> Result<(), i32> {
+        let Ok(key) = name.parse::<Key>() else { return Ok(()) };
         if name == self.apart {
-            return Ok(false);
+            return Ok(());
         }
         let known = self.name(name);
         let mut is_there = known.lock().unwrap_or_else(PoisonError::into_inner);
-        if *is_there == Name::All {
-            return Ok(false);
+        if matches!(*is_there, Name::Nothing | Name::Top) {
+            let Access { catalog, caller } = &self.known.access;
+            let set = match Set::of(catalog, caller, &key) {
+                Ok(set) => set,
+                Err(error) => {
+                    return match self.said.errno(0, name, true, &error) {
+                        libc::ENOENT => Ok(()),
+                        errno => Err(errno),
+                    };
+                }
+            };
+            let begun = self.make_directories(name, set, matches!(*is_there, Name::Top));
+            *is_there = Name::Begun(begun.map_err(|error| self.cannot_write(&error))?);
         }
-        let Access { catalog, caller } = &self.known.access;
-        let set = match Set::of(catalog, caller, &key) {
-            Ok(set) => set,
-            Err(error) => {
-                return match self.said.errno(0, name, true, &error) {
-                    libc::ENOENT => Ok(false),
-                    errno => Err(errno),
-                };
-            }
-        };
-        self.make_all(name, &set, *is_there == Name::Top).map_err(|error| self.cannot_write(&error))?;
-        *is_there = Name::All;
-        Ok(true)
+        if let Name::Begun(begun) = &mut *is_there
+            && make(begun).map_err(|error| self.cannot_write(&error))?
+        {
+            *is_there = Name::All;
+        }
+        Ok(())
     }
 
     fn cannot_write(&self, error: &io::Error) -> i32 {
@@ -198,65 +272,96 @@ impl Skeleton {
         libc::EIO
     }
 
-    fn make_top(&self, name: &str) -> io::Result<PathBuf> {
-        let path = self.root.join(name);
-        make_directory(&path)?;
-        let number = fs::metadata(&path)?.ino();
-        self.tops.write().unwrap_or_else(PoisonError::into_inner).insert(number, (name.to_owned(), false));
-        Ok(path)
+    fn make_directory(&self, name: &Arc<str>, path: &Path) -> io::Result<()> {
+        make_directory(path)?;
+        let number = fs::metadata(path)?.ino();
+        let mut directories = self.directories.write().unwrap_or_else(PoisonError::into_inner);
+        directories.insert(number, (name.clone(), false));
+        Ok(())
     }
 
-    fn make_all(&self, name: &str, set: &Set, has_top: bool) -> io::Result<()> {
+    fn make_directories(&self, name: &str, set: Set, has_top: bool) -> io::Result<Begun> {
+        let (top, name) = (self.root.join(name), Arc::from(name));
+        if !has_top {
+            self.make_directory(&name, &top)?;
+        }
+        let mut directories = vec![top.clone()];
+        let mut known: HashSet<&Path> = HashSet::from([Path::new("")]);
+        for file in &set.files {
+            let above = Path::new(&file.path).ancestors().skip(1);
+            let missing: Vec<&Path> = above.take_while(|directory| known.insert(*directory)).collect();
+            for directory in missing.into_iter().rev() {
+                let path = top.join(directory);
+                self.make_directory(&name, &path)?;
+                directories.push(path);
+            }
+        }
+        // Not before, as making a directory changes the one above.
+        for directory in &directories {
+            set_times(&fs::File::open(directory)?, set.committed_ms)?;
+        }
+        let missing = set.files.iter().enumerate().map(|(n, file)| (file.path.clone().into(), n)).collect();
+        Ok(Begun { set, missing, directories, watched: HashSet::new() })
+    }
+
+    /// Makes one file of a data set.
+    fn make_file(&self, begun: &mut Begun, n: usize) -> io::Result<()> {
+        let path = begun.path(n);
+        let directory = path.parent().expect("it is in a directory of the data set");
+        self.move_in(&mut self.files.write().unwrap_or_else(PoisonError::into_inner), begun, n, &path)?;
+        begun.watched.insert(directory.to_owned());
+        set_times(&fs::File::open(directory)?, begun.set.committed_ms)
+    }
+
+    /// Makes a file elsewhere and gives it its name: in a directory that is watched, making it would look like opening it.
+    fn move_in(
+        &self,
+        files: &mut HashMap<u64, Arc<Entry>>,
+        begun: &Begun,
+        n: usize,
+        path: &Path,
+    ) -> io::Result<()> {
+        let part = self.filling.join(format!("new-{}", self.n_made.fetch_add(1, Ordering::Relaxed)));
+        let entry = begun.make_empty(n, &part, path)?;
+        let (number, directory) = (entry.number, path.parent().unwrap_or(path));
+        // Whoever finds it has to come here first.
+        let is_empty = entry.file.size_bytes == 0;
+        files.insert(number, Arc::new(entry));
+        let watched = path.file_name().filter(|_| !is_empty).map(|name| (name, number));
+        self.watch.add(directory, watched.into_iter())?;
+        fs::rename(&part, path)
+    }
+
+    /// Makes all files of a data set that are not there. `true`: it is complete.
+    fn make_rest(&self, name: &str, begun: &mut Begun) -> io::Result<bool> {
         // Who finds one of the files meanwhile waits until all of them are known and watched.
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
-        let top = if has_top { self.root.join(name) } else { self.make_top(name)? };
-        let mut directories = vec![top.clone()];
         let mut below: HashMap<PathBuf, Vec<(OsString, u64)>> = HashMap::new();
-        for file in &set.files {
-            let path = top.join(&file.path);
-            let mut missing = vec![];
-            let mut parent = path.parent().expect("it is in the directory");
-            while !parent.is_dir() {
-                missing.push(parent.to_owned());
-                parent = parent.parent().expect("the top is there");
+        while let Some((_, n)) = begun.missing.pop_first() {
+            let path = begun.path(n);
+            let directory = path.parent().expect("it is in a directory of the data set");
+            if begun.watched.contains(directory) {
+                self.move_in(&mut files, begun, n, &path)?;
+                continue;
             }
-            for directory in missing.iter().rev() {
-                make_directory(directory)?;
+            let entry = begun.make_empty(n, &path, &path)?;
+            if let (true, Some(name)) = (entry.file.size_bytes > 0, path.file_name()) {
+                below.entry(directory.to_owned()).or_default().push((name.to_owned(), entry.number));
             }
-            directories.extend(missing);
-            let mode = if file.is_executable { 0o555 } else { 0o444 };
-            let made = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&path)?;
-            made.set_permissions(fs::Permissions::from_mode(mode))?;
-            made.set_len(file.size_bytes)?;
-            set_times(&made, set.committed_ms)?;
-            let number = made.metadata()?.ino();
-            if let (true, Some(directory), Some(name)) =
-                (file.size_bytes > 0, path.parent(), path.file_name())
-            {
-                below.entry(directory.to_owned()).or_default().push((name.to_owned(), number));
-            }
-            let entry = Entry {
-                number,
-                key: set.key.clone(),
-                file: file.clone(),
-                path,
-                changed_ms: set.committed_ms,
-                is_full: Mutex::new(file.size_bytes == 0),
-                full_at: OnceLock::new(),
-            };
-            files.insert(number, Arc::new(entry));
+            files.insert(entry.number, Arc::new(entry));
         }
         // Only now, as making a file changes its directory, and is no opening that counts.
-        for directory in directories {
-            let watched = below.remove(&directory).unwrap_or_default();
-            self.watch.add(&directory, watched.iter().map(|(name, number)| (&**name, *number)))?;
-            let made = fs::File::open(&directory)?;
+        for directory in &begun.directories {
+            let watched = below.remove(directory).unwrap_or_default();
+            self.watch.add(directory, watched.iter().map(|(name, number)| (&**name, *number)))?;
+            let made = fs::File::open(directory)?;
             made.set_permissions(fs::Permissions::from_mode(0o555))?;
-            set_times(&made, set.committed_ms)?;
+            set_times(&made, begun.set.committed_ms)?;
         }
-        let number = fs::metadata(&top)?.ino();
-        self.tops.write().unwrap_or_else(PoisonError::into_inner).insert(number, (name.to_owned(), true));
-        Ok(())
+        let mut directories = self.directories.write().unwrap_or_else(PoisonError::into_inner);
+        let own = directories.values_mut().filter(|(above, _)| &**above == name);
+        own.for_each(|(_, is_complete)| *is_complete = true);
+        Ok(true)
     }
 
     /// Gives a file of [`Found::File`] its bytes, each verified. Whoever comes in the meantime waits.
@@ -291,7 +396,7 @@ impl Skeleton {
         let mode = if file.is_executable { 0o555 } else { 0o444 };
         let to = open_to_fill(path, &self.filling.join(number.to_string()), mode).map_err(unwritten)?;
         let filled = (|| {
-            if let Some(mut whole) = parts.whole(&|whole| is_whole(self.compared.as_ref(), &parts, whole)) {
+            if let Some(mut whole) = parts.whole(&|whole| parts.is_whole(self.compared.as_deref(), whole)) {
                 // Whoever compared it may have read it to its end.
                 let copied = whole.rewind().and_then(|()| io::copy(&mut whole, &mut &to));
                 let is_all = |n: u64| {

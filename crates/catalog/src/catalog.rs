@@ -1,5 +1,6 @@
 //! The catalog: a database that is opened, and whose tables are brought up to date.
 
+use crate::compared::Compared;
 use crate::db::{Db, Postgres, Sqlite};
 use crate::error::{Error, Result};
 use crate::holding::Reach;
@@ -7,7 +8,7 @@ use crate::schema;
 use eyas_core::replication::detours::Detours;
 use eyas_text::shown;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A catalog. It may be asked from many threads; requests come one after another.
 pub struct Catalog {
@@ -16,6 +17,8 @@ pub struct Catalog {
     pub(crate) reach: Option<Box<dyn Reach>>,
     /// Stores that do not reach each other, by their names: who should send, and who should fetch.
     pub(crate) detours: Mutex<Detours<(String, String)>>,
+    /// Where the folders of this machine note what was made or verified in them.
+    pub(crate) compared: Option<Arc<Compared>>,
 }
 
 /// Whether a catalog that is not there is made.
@@ -34,7 +37,7 @@ impl Catalog {
     pub fn init(url: &str, now_ms: i64) -> Result<Catalog> {
         let mut db = connect(url, Make::Yes)?;
         schema::migrate(&mut *db, now_ms)?;
-        Ok(Catalog { db: Mutex::new(db), reach: None, detours: Mutex::default() })
+        Ok(Catalog::over(db))
     }
 
     /// Opens a catalog that [`Catalog::init`] made; an older one is brought up to date.
@@ -47,12 +50,21 @@ impl Catalog {
             )));
         }
         schema::migrate(&mut *db, now_ms)?;
-        Ok(Catalog { db: Mutex::new(db), reach: None, detours: Mutex::default() })
+        Ok(Catalog::over(db))
+    }
+
+    fn over(db: Box<dyn Db>) -> Catalog {
+        Catalog { db: Mutex::new(db), reach: None, detours: Mutex::default(), compared: None }
     }
 
     /// The same catalog, which reaches sites that are stores elsewhere in this way.
     pub fn reaching(self, reach: Box<dyn Reach>) -> Catalog {
         Catalog { reach: Some(reach), ..self }
+    }
+
+    /// The same catalog, whose sites that are folders of this machine note which objects were made or verified in them.
+    pub fn remembering(self, compared: Option<Arc<Compared>>) -> Catalog {
+        Catalog { compared, ..self }
     }
 
     /// The database in words, without a password.

@@ -1,10 +1,10 @@
 //! Bytes that are copied and hashed.
 
-use eyas_data::Digest;
+use eyas_data::{Digest, Grouping, Groups};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// Bytes that are read at once.
+/// Bytes that are read at once: several whole groups.
 pub(crate) const PIECE: usize = 256 * 1024;
 
 /// Copies and hashes; returns the digest and how many bytes there were.
@@ -29,6 +29,29 @@ pub(crate) fn copy_with(
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The same, and the groups of what was copied.
+pub(crate) fn copy_grouped(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<Groups> {
+    let mut piece = vec![0; PIECE];
+    let mut grouping = Grouping::default();
+    loop {
+        let mut n = 0;
+        while n < piece.len() {
+            match from.read(&mut piece[n..]) {
+                Ok(0) => break,
+                Ok(more) => n += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let are_last = n < piece.len();
+        grouping.add(&piece[..n], are_last);
+        to.write_all(&piece[..n])?;
+        if are_last {
+            return Ok(grouping.end());
         }
     }
 }

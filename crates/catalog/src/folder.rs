@@ -13,7 +13,8 @@
 //! Objects come in batches: bytes are written and hashed, flushed to the disk, and only then take their places by rename. So an
 //! object that is there after a power cut is whole. Nothing in the folder is trusted: whoever reads an object verifies it.
 
-use crate::copying::{PIECE, copy, copy_with};
+use crate::compared::{Began, Compared, Made};
+use crate::copying::{PIECE, copy_grouped, copy_with};
 use crate::error::{Error, Result};
 use crate::holding::{Arrivals, Aside, Condition, Holding, Place};
 use crate::key::Key;
@@ -29,7 +30,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{OnceLock, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -41,6 +42,8 @@ pub(crate) const BATCH_BYTES: u64 = 4 << 30;
 const OLD: Duration = Duration::from_secs(24 * 3600);
 /// Objects of so many bytes have their groups kept; smaller ones are read through again.
 const KEPT_FROM_BYTES: u64 = 8 << 20;
+/// Objects of so many bytes are noted as compared; smaller ones are compared as quickly as that is looked up.
+const NOTED_FROM_BYTES: u64 = 1 << 20;
 /// Most objects of a site that are read at once. A disk that turns gains little by more.
 const READERS_MAX: usize = 4;
 
@@ -50,6 +53,8 @@ pub struct Folder {
     root: PathBuf,
     name: String,
     place: Place,
+    /// Where objects are noted that were made or verified here.
+    compared: Option<Arc<Compared>>,
 }
 
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -114,12 +119,17 @@ impl Folder {
     pub fn open(root: &Path) -> Result<Folder> {
         let Marker { site, id, catalog } = marker_of(root)?;
         let place = Place { folder_id: id, catalog, free_bytes: free_bytes(root)?, rate_bytes_per_s: None };
-        Ok(Folder { root: root.into(), name: site, place })
+        Ok(Folder { root: root.into(), name: site, place, compared: None })
+    }
+
+    /// The same folder, which notes the objects that are made or verified in it.
+    pub(crate) fn remembering(self, compared: Option<Arc<Compared>>) -> Folder {
+        Folder { compared, ..self }
     }
 
     /// The same folder as it is now.
     pub fn again(&self) -> Result<Folder> {
-        Folder::open(&self.root)
+        Ok(Folder::open(&self.root)?.remembering(self.compared.clone()))
     }
 
     pub fn path_of(&self, digest: Digest) -> PathBuf {
@@ -135,8 +145,15 @@ impl Folder {
             Err(error) if is_of_object(&error) => return Ok(Condition::Bad),
             Err(error) => return Err(io_error("read", &path, &error)),
         };
+        let began = self.compared.as_ref().and_then(|compared| Some((compared, Began::now(&file).ok()?)));
         match copy_with(&mut file, &mut io::sink(), piece) {
-            Ok((found, _)) => Ok(if found == digest { Condition::Good } else { Condition::Bad }),
+            Ok((found, _)) if found != digest => Ok(Condition::Bad),
+            Ok((_, size_bytes)) => {
+                if let Some((compared, began)) = began.filter(|_| size_bytes >= NOTED_FROM_BYTES) {
+                    compared.note(&file, digest, &began);
+                }
+                Ok(Condition::Good)
+            }
             Err(error) if is_of_object(&error) => Ok(Condition::Bad),
             Err(error) => Err(io_error("read", &path, &error)),
         }
@@ -182,6 +199,18 @@ impl Folder {
     /// The size in bytes of an object that is set aside; 0: it is not there any more.
     pub fn size_aside(&self, aside: &Aside) -> u64 {
         fs::metadata(self.path_aside(aside)).map_or(0, |found| found.len())
+    }
+
+    /// Keeps the values of an object's groups. Without them, who reads a part of it reads it through.
+    fn keep_groups(&self, groups: &Groups) {
+        let path = self.root.join("groups").join(groups.digest().to_string());
+        let part = self.root.join("incoming").join(format!("{}.part", writer_mark()));
+        let _ = fs::create_dir_all(self.root.join("groups"));
+        let written =
+            fs::write(&part, groups.values().as_flattened()).and_then(|()| fs::rename(&part, &path));
+        if written.is_err() {
+            let _ = fs::remove_file(&part);
+        }
     }
 
     fn path_aside(&self, aside: &Aside) -> PathBuf {
@@ -320,8 +349,8 @@ impl Holding for Folder {
         Ok(self.file(digest)?.map(|file| Box::new(file) as Box<dyn Read>))
     }
 
-    /// They are kept in the folder once somebody has asked for them, as reading a large object through for each of its parts takes
-    /// long. What is kept is compared with the digest, like what comes from elsewhere.
+    /// They are kept in the folder since the object was made, or since somebody has asked for them, as reading a large object through
+    /// for each of its parts takes long. What is kept is compared with the digest, like what comes from elsewhere.
     fn groups(&self, digest: Digest, size_bytes: u64) -> Result<Option<Vec<[u8; 32]>>> {
         let path = self.root.join("groups").join(digest.to_string());
         let kept = fs::read(&path).ok().map(|kept| kept.as_chunks().0.to_vec());
@@ -337,9 +366,7 @@ impl Holding for Folder {
             Err(error) => return Err(io_error("read", &self.path_of(digest), &error)),
         };
         if groups.digest() == digest && size_bytes >= KEPT_FROM_BYTES {
-            // Without it, the next one reads the object through again.
-            let _ = fs::create_dir_all(self.root.join("groups"));
-            let _ = write_whole(&self.root.join("incoming"), &path, groups.values().as_flattened());
+            self.keep_groups(&groups);
         }
         Ok(Some(groups.values().to_vec()))
     }
@@ -526,7 +553,16 @@ struct Batch<'a> {
     folder: &'a Folder,
     mark: String,
     n_begun: usize,
-    written: Vec<(PathBuf, Digest)>,
+    written: Vec<Written>,
+}
+
+/// An object that was written and has not got its place yet.
+struct Written {
+    path: PathBuf,
+    digest: Digest,
+    /// Of a large object.
+    groups: Option<Groups>,
+    made: Option<Made>,
 }
 
 impl Arrivals for Batch<'_> {
@@ -535,21 +571,27 @@ impl Arrivals for Batch<'_> {
         let mut to = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         self.n_begun += 1;
         // What fails half-way is removed with the rest.
-        self.written.push((path, Digest([0; 32])));
-        let (digest, size) = copy(from, &mut to)?;
+        self.written.push(Written { path, digest: Digest([0; 32]), groups: None, made: None });
+        let groups = copy_grouped(from, &mut to)?;
         to.set_permissions(fs::Permissions::from_mode(0o444))?;
-        self.written.last_mut().expect("it was pushed").1 = digest;
-        Ok((digest, size))
+        let written = self.written.last_mut().expect("it was pushed");
+        let (digest, size_bytes) = (groups.digest(), groups.size_bytes());
+        written.digest = digest;
+        if size_bytes >= NOTED_FROM_BYTES {
+            written.made = Made::now(&to).ok();
+        }
+        written.groups = (size_bytes >= KEPT_FROM_BYTES).then_some(groups);
+        Ok((digest, size_bytes))
     }
 
     fn undo(&mut self) -> io::Result<()> {
-        self.written.pop().map_or(Ok(()), |(path, _)| fs::remove_file(path))
+        self.written.pop().map_or(Ok(()), |written| fs::remove_file(written.path))
     }
 
     fn keep(mut self: Box<Self>) -> io::Result<()> {
         let root = fs::File::open(&self.folder.root)?;
         sync_disk(&root)?;
-        for (path, digest) in std::mem::take(&mut self.written) {
+        for Written { path, digest, groups, made } in std::mem::take(&mut self.written) {
             let target = self.folder.path_of(digest);
             let folder = target.parent().expect("objects lie in folders");
             match fs::rename(&path, &target) {
@@ -564,6 +606,14 @@ impl Arrivals for Batch<'_> {
                 }
                 other => other?,
             }
+            if let Some(groups) = groups {
+                self.folder.keep_groups(&groups);
+            }
+            if let (Some(compared), Some(made)) = (&self.folder.compared, made)
+                && let Ok(Some(file)) = open_object(&target)
+            {
+                compared.note_made(&file, digest, &made);
+            }
         }
         sync_disk(&root)
     }
@@ -571,8 +621,8 @@ impl Arrivals for Batch<'_> {
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        for (path, _) in &self.written {
-            let _ = fs::remove_file(path);
+        for written in &self.written {
+            let _ = fs::remove_file(&written.path);
         }
     }
 }

@@ -31,7 +31,7 @@ impl Catalog {
     pub fn holding(&self, site: &str) -> Result<Box<dyn Holding>> {
         let known = self.address(site)?;
         let holding: Box<dyn Holding> = match (known.join, &self.reach) {
-            (None, _) => Box::new(here(site, &known.address)?),
+            (None, _) => Box::new(here(site, &known.address)?.remembering(self.compared.clone())),
             (Some(join), Some(reach)) => reach.reach(site, &join)?,
             (Some(_), None) => {
                 return Err(Error::Conflict(format!(

@@ -9,6 +9,7 @@
 //!
 //! * [`Catalog`]: one type over both databases, SQLite (embedded) and PostgreSQL (`db`, `schema`).
 //! * [`query`]: the language of `find`.
+//! * [`Compared`]: which files of this machine were compared with their digest lately, by any process of this user.
 //! * [`Holding`]: what a site can be asked; [`Folder`]: a site's folder on this machine. Stores elsewhere are [`Reach`]ed by the caller.
 //!
 //! Invariants: nothing is committed of which a file has no ready replica, or that is more than its owner may have. No text from outside gets into a
@@ -20,6 +21,7 @@ mod access;
 mod adopt;
 mod carried;
 mod catalog;
+mod compared;
 mod copying;
 mod db;
 mod error;
@@ -49,6 +51,7 @@ pub use access::{Caller, Right, Rights, Subject};
 pub use adopt::Rebuilt;
 pub use carried::{CarriedFile, CarriedSite, Fetcher};
 pub use catalog::Catalog;
+pub use compared::{Began, Compared};
 pub use copying::beside;
 pub use error::{Error, Result};
 pub use folder::Folder;

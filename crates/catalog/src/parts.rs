@@ -6,17 +6,20 @@
 
 use crate::access::Caller;
 use crate::catalog::Catalog;
+use crate::compared::{Began, Compared};
 use crate::error::{Error, Result};
 use crate::holding::Holding;
 use crate::key::Key;
 use crate::reading::{Holder, Readable, turn_of};
 use crate::sealed::File;
 use crate::sites::{ReplicaState, Site};
-use eyas_data::{BLOCK_BYTES, GROUP_BYTES, Groups};
+use eyas_data::{BLOCK_BYTES, Digest, GROUP_BYTES, Groups, n_groups};
 use std::collections::HashMap;
 use std::fs;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// A catalog that was opened for somebody.
 pub struct Access {
@@ -91,8 +94,8 @@ impl Known {
             (is_far, if is_far { turn_of(&holder.name) } else { 0 })
         });
         let (key, groups) = (key.clone(), Mutex::new(None));
-        let (read, whole_at) = (Mutex::default(), Mutex::default());
-        Ok(PartReader { known: self.clone(), key, readable, groups, now_ms, read, whole_at })
+        let (read, whole_at, near) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Ok(PartReader { known: self.clone(), key, readable, groups, now_ms, read, whole_at, near })
     }
 }
 
@@ -107,6 +110,98 @@ pub struct PartReader {
     read: Mutex<HashMap<String, u64>>,
     /// The site whose file the kernel reads by itself.
     whole_at: Mutex<Option<String>>,
+    near: Mutex<Looked>,
+}
+
+/// The file on this machine that parts are read from.
+#[derive(Clone, Default)]
+enum Looked {
+    #[default]
+    NotYet,
+    Found(Arc<Near>),
+    /// There is none, or it is damaged.
+    Nothing,
+}
+
+/// A file of this machine, whose parts are verified as they are read.
+struct Near {
+    site: String,
+    file: fs::File,
+    verified: Mutex<Verified>,
+}
+
+/// What was verified of a file, and until when it need not be verified again.
+#[derive(Default)]
+struct Verified {
+    /// The file when its first part was verified.
+    began: Option<Began>,
+    /// A bit for each group that was right, and how many there are.
+    groups: Vec<u64>,
+    n_groups: u64,
+    /// The file as it was when all of it was known to be right, and when that was looked up last.
+    known: Option<(Began, Instant)>,
+}
+
+/// For how long a file that is known to be right is read without asking [`Compared`] again.
+const KNOWN_FOR: Duration = Duration::from_secs(60);
+
+impl Verified {
+    /// Notes groups of the file as it is `now` that were right; `true`: all of them were, and the file has not changed since the first.
+    fn add(&mut self, now: Began, wanted: &Range<u64>, n_all: u64) -> bool {
+        if self.began.as_ref().is_none_or(|began| !began.is_same(&now)) {
+            *self = Verified { began: Some(now), ..Verified::default() };
+            self.groups.resize(n_all.div_ceil(64) as usize, 0);
+        }
+        for n in wanted.clone() {
+            let (word, bit) = (&mut self.groups[(n / 64) as usize], 1 << (n % 64));
+            self.n_groups += u64::from(*word & bit == 0);
+            *word |= bit;
+        }
+        self.n_groups == n_all
+    }
+}
+
+impl Near {
+    /// Whether the file was compared as a whole lately, and has not changed since.
+    fn is_known(&self, digest: Digest, compared: Option<&Compared>) -> bool {
+        let Some(compared) = compared else { return false };
+        let Ok(now) = Began::now(&self.file) else { return false };
+        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((then, at)) = &verified.known
+            && then.is_same(&now)
+            && at.elapsed() < KNOWN_FOR
+        {
+            return true;
+        }
+        verified.known = compared.knows(&self.file, digest).then(|| (now, Instant::now()));
+        verified.known.is_some()
+    }
+
+    /// Reads groups and verifies each of them.
+    fn read(
+        &self,
+        groups: &Groups,
+        wanted: &Range<u64>,
+        buffer: &mut [u8],
+        compared: Option<&Compared>,
+    ) -> bool {
+        let before = Began::now(&self.file);
+        for (n, group) in wanted.clone().zip(buffer.chunks_mut(GROUP_BYTES as usize)) {
+            if self.file.read_exact_at(group, n * GROUP_BYTES).is_err() || !groups.is_group(n, group) {
+                return false;
+            }
+        }
+        let (Ok(before), Ok(after)) = (before, Began::now(&self.file)) else { return true };
+        if !before.is_same(&after) {
+            return true;
+        }
+        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        let are_all = verified.add(before, wanted, n_groups(groups.size_bytes()));
+        if let (true, Some(compared), Some(began)) = (are_all, compared, &verified.began) {
+            compared.note(&self.file, groups.digest(), began);
+        }
+        true
+    }
 }
 
 impl Drop for PartReader {
@@ -170,6 +265,58 @@ impl PartReader {
         })
     }
 
+    /// Reads bytes of the file from a folder of this machine, verified, into a buffer; they are from the place on that is given. `None`:
+    /// [`PartReader::read`] has to be asked, as no folder has the file, its copy is damaged, or fewer bytes than a group are wanted of a file
+    /// that nobody has verified. `compared`: which files need not be verified again.
+    pub fn read_near(
+        &self,
+        wanted: &Range<u64>,
+        compared: Option<&Compared>,
+        buffer: &mut Vec<u8>,
+    ) -> Option<usize> {
+        let File { digest, size_bytes, .. } = self.readable.file;
+        let wanted = wanted.start..wanted.end.min(size_bytes);
+        let near = self.near()?;
+        let is_known = near.is_known(digest, compared);
+        let groups = wanted.start / GROUP_BYTES..wanted.end.div_ceil(GROUP_BYTES);
+        let read = match is_known {
+            true => wanted.clone(),
+            false => groups.start * GROUP_BYTES..(groups.end * GROUP_BYTES).min(size_bytes),
+        };
+        if wanted.is_empty() || (!is_known && wanted.end - wanted.start < GROUP_BYTES.min(size_bytes)) {
+            return None;
+        }
+        buffer.resize(usize::try_from(read.end - read.start).ok()?, 0);
+        let is_right = match is_known {
+            // Whoever writes to it meanwhile shows afterwards.
+            true => near.file.read_exact_at(buffer, read.start).is_ok() && near.is_known(digest, compared),
+            false => self.groups().is_ok_and(|values| near.read(&values, &groups, buffer, compared)),
+        };
+        if !is_right {
+            *self.near.lock().unwrap_or_else(PoisonError::into_inner) = Looked::Nothing;
+            return None;
+        }
+        self.count(&near.site, wanted.end - wanted.start);
+        Some((wanted.start - read.start) as usize)
+    }
+
+    /// The file of the copy that is read first, where that is in a folder of this machine.
+    fn near(&self) -> Option<Arc<Near>> {
+        let mut near = self.near.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*near, Looked::NotYet) {
+            let find = || {
+                let holder = self.readable.holders.first().filter(|holder| !holder.is_store)?;
+                let file = self.known.reach(&holder.name).ok()?.file(self.readable.file.digest).ok()??;
+                Some(Arc::new(Near { site: holder.name.clone(), file, verified: Mutex::default() }))
+            };
+            *near = find().map_or(Looked::Nothing, Looked::Found);
+        }
+        match &*near {
+            Looked::Found(near) => Some(near.clone()),
+            _ => None,
+        }
+    }
+
     /// A few bytes within one group, without the rest of it: whole blocks, or up to the end of the file.
     ///
     /// # Errors
@@ -212,10 +359,18 @@ impl PartReader {
         })
     }
 
-    /// Whether a file has the right bytes now.
-    pub fn is_whole(&self, file: &fs::File) -> bool {
+    /// Whether a file has the right bytes: it was compared lately, or it is compared now.
+    pub fn is_whole(&self, compared: Option<&Compared>, file: &fs::File) -> bool {
         let File { digest, size_bytes, .. } = self.readable.file;
-        Groups::read_file(file, size_bytes).is_ok_and(|groups| groups.digest() == digest)
+        if compared.is_some_and(|compared| compared.knows(file, digest)) {
+            return true;
+        }
+        let began = Began::now(file);
+        let is_whole = Groups::read_file(file, size_bytes).is_ok_and(|groups| groups.digest() == digest);
+        if let (true, Some(compared), Ok(began)) = (is_whole, compared, began) {
+            compared.note(file, digest, &began);
+        }
+        is_whole
     }
 
     /// The groups of the file; they are asked for once.

@@ -55,9 +55,11 @@ pub struct Groups {
     digest: Digest,
 }
 
-/// Bytes that a thread reads at once, a multiple of [`GROUP_BYTES`]; and most threads.
-const SPAN_BYTES: u64 = 1 << 20;
-const THREADS_MAX: usize = 4;
+/// Bytes that a thread reads at once, a multiple of [`GROUP_BYTES`] that fits into a processor's own cache; bytes that a thread takes at
+/// least; and most threads. From eight on, memory is the limit.
+const SPAN_BYTES: u64 = 128 << 10;
+const TAKEN_BYTES: u64 = 1 << 20;
+const THREADS_MAX: usize = 8;
 
 /// How many groups an object has.
 pub fn n_groups(size_bytes: u64) -> u64 {
@@ -94,9 +96,11 @@ impl Groups {
     /// As above.
     pub fn read_file(file: &File, size_bytes: u64) -> io::Result<Groups> {
         let n_spans = size_bytes.div_ceil(SPAN_BYTES);
+        let n_taken = usize::try_from(size_bytes.div_ceil(TAKEN_BYTES)).unwrap_or(usize::MAX);
         // How many threads there may be takes longer to find out than to read a small file.
-        let n_threads = || thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-        let n_threads = if n_spans < 2 { 1 } else { n_threads() };
+        let n_threads =
+            || thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX).min(n_taken);
+        let n_threads = if n_taken < 2 { 1 } else { n_threads() };
         if n_threads < 2 {
             return Groups::read(&mut { file }, size_bytes);
         }
@@ -192,6 +196,39 @@ impl Groups {
         let part = Part { start, first, bytes };
         let mut beside = beside.iter();
         part.value(0, n_bytes, &mut beside) == Some(*value) && beside.next().is_none()
+    }
+}
+
+/// The groups of an object whose bytes come one after the other.
+#[derive(Default)]
+pub struct Grouping {
+    size_bytes: u64,
+    values: Vec<ChainingValue>,
+    /// The digest of an object of one group.
+    whole: Option<Digest>,
+}
+
+impl Grouping {
+    /// Adds the next bytes: whole groups, but for the last ones.
+    pub fn add(&mut self, bytes: &[u8], are_last: bool) {
+        if are_last && self.size_bytes == 0 && bytes.len() as u64 <= GROUP_BYTES {
+            self.whole = Some(Digest::of(bytes));
+        } else {
+            let first = self.size_bytes / GROUP_BYTES;
+            let groups = (first..).zip(bytes.chunks(GROUP_BYTES as usize));
+            self.values.extend(groups.map(|(n, group)| value_of(n, group)));
+        }
+        self.size_bytes += bytes.len() as u64;
+    }
+
+    /// The groups of all that was added.
+    pub fn end(mut self) -> Groups {
+        if let ([_], None) = (&self.values[..], self.whole) {
+            unreachable!("the only group of an object was not added as the last one");
+        }
+        let digest = self.whole.unwrap_or_else(|| root(&self.values));
+        self.values.shrink_to_fit();
+        Groups { size_bytes: self.size_bytes, values: self.values, digest }
     }
 }
 
@@ -297,6 +334,25 @@ mod tests {
                     assert!(!groups.is_group(n, &part), "{size} {n}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn groups_of_bytes_that_come_in_pieces_are_the_same() {
+        for size in
+            [0, 1, GROUP_BYTES, GROUP_BYTES + 1, 4 * GROUP_BYTES, 9 * GROUP_BYTES + 5, 12 * GROUP_BYTES]
+        {
+            let object = bytes(size);
+            let expected = Groups::read(&mut &object[..], size).unwrap();
+            let mut grouping = Grouping::default();
+            let mut rest = &object[..];
+            while rest.len() as u64 >= 4 * GROUP_BYTES {
+                let (piece, after) = rest.split_at(4 * GROUP_BYTES as usize);
+                grouping.add(piece, false);
+                rest = after;
+            }
+            grouping.add(rest, true);
+            assert_eq!(grouping.end(), expected, "{size}");
         }
     }
 

@@ -23,7 +23,7 @@ pub mod store;
 
 pub use digest::{Digest, DigestParseError};
 pub use error::{Error, ErrorKind, Result, Status};
-pub use groups::{BLOCK_BYTES, GROUP_BYTES, Groups, n_groups, values_beside};
+pub use groups::{BLOCK_BYTES, GROUP_BYTES, Grouping, Groups, n_groups, values_beside};
 pub use halt::Halt;
 pub use peer::{
     ClientTls, FetchEnd, FetchItem, PeerClient, PeerClientOptions, PeerServer, PeerServerOptions, Ticket,

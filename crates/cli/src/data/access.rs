@@ -5,7 +5,7 @@
 //! a program sees it.
 
 use super::dead::refuse_dead;
-use super::open::{Opened, now_ms, open};
+use super::open::{Opened, compared, now_ms, open};
 use super::program::{OnSignal, Temporary, run_beginning};
 use super::put::{label_or_new, say_put, tags_of};
 use crate::args::some_bytes;
@@ -15,13 +15,14 @@ use crate::runtimes::client_runtime;
 use crate::signals::AskedToEnd;
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_access::{Compared, DataFiles, Filter, Mount, Notified, Options};
+use eyas_access::{DataFiles, Filter, Keeper, Mount, Notified, Options};
 use eyas_catalog::{Access, Key, Put, Tag};
 use eyas_runtime::machine::{host_name, names_of_host};
 use eyas_text::{say, shown, shown_path};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Where a program sees data sets, and where it writes new ones.
@@ -114,6 +115,10 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
         Fault::new(Exit::Other, message)
             .hint("`eyas at-data` gives a program copies of the files that it names")
     })?;
+    let keeper = match by {
+        By::Fuse => None,
+        By::Seccomp => Some(Arc::new(Keeper::begin()?)),
+    };
     let Opened { catalog, caller, .. } = open(args.db.as_deref())?;
     // What cannot be written in the end is refused before the program runs.
     let site = match &args.site {
@@ -132,13 +137,13 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
     let options = options(None, Some(NEW.into()), args.memory);
     let access = Access { catalog, caller };
     let cannot_show = |error: io::Error| cannot_mount(&root, &error);
-    let (shown_sets, filter) = match by {
-        By::Fuse => (Shown::Mounted(mounted(DataFiles::new(access, options)?, &root)?), None),
-        By::Seccomp => {
+    let (shown_sets, filter) = match &keeper {
+        None => (Shown::Mounted(mounted(DataFiles::new(access, options)?, &root)?), None),
+        Some(keeper) => {
             let view = temporary.folder("view")?;
             fs::create_dir(view.join(NEW))?;
             eyas_access::bind_read_only(&view, &root).map_err(cannot_show)?;
-            let (notified, filter) = Notified::begin(access, options, &view, &root)?;
+            let (notified, filter) = Notified::begin(access, options, &view, &root, keeper.clone())?;
             (Shown::Notified(notified), Some(filter))
         }
     };
@@ -146,8 +151,9 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
 
     // A directory at which something is shown cannot be removed.
     let hide = move || {
-        if by == By::Seccomp {
-            eyas_access::unbind(&root)
+        if let Some(keeper) = &keeper {
+            keeper.let_go();
+            eyas_access::unbind(&root);
         }
     };
     let on_signal = OnSignal::listen_and(temporary.path.clone(), hide.clone())?;
@@ -201,6 +207,7 @@ fn make(args: &AccessArgs, tags: &[Tag], site: Option<String>, new: &Path) -> Re
     // The connection from before may have been idle for days.
     let Opened { catalog, caller, .. } = open(args.db.as_deref())
         .map_err(|fault| Fault::new(Exit::Other, format!("{}; no data set was made", fault.message)))?;
+    let catalog = catalog.remembering(compared());
     let site = site.map_or_else(|| catalog.roomiest(), Ok).map_err(failed)?;
     let holding = catalog.holding(&site).map_err(failed)?;
     let label = label_or_new(args.label.as_deref())?;
@@ -253,16 +260,7 @@ pub fn mount(args: &MountArgs) -> Result<Exit, Fault> {
 }
 
 fn options(key: Option<Key>, empty: Option<String>, memory_bytes: u64) -> Options {
-    let compared = compared_file().and_then(|path| Compared::open(&path).ok());
-    Options { key, empty, memory_bytes, compared, hosts: names_of_host(&host_name()), now_ms }
-}
-
-/// Where it is noted which files were compared with their digest: it may be removed at any time.
-fn compared_file() -> Option<PathBuf> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let caches = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
-    // The specification has relative paths ignored.
-    caches.is_absolute().then(|| caches.join("eyas/compared"))
+    Options { key, empty, memory_bytes, compared: compared(), hosts: names_of_host(&host_name()), now_ms }
 }
 
 fn open_fuse() -> io::Result<()> {

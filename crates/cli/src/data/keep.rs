@@ -1,7 +1,7 @@
 //! Verbs that keep the copies: sites, audit, repair.
 
 use super::dead::refuse_dead;
-use super::open::{self, Opened, caller, now_ms, open};
+use super::open::{self, Opened, caller, compared, now_ms, open};
 use crate::args::{duration, some_bytes};
 use crate::print::{plural, size};
 use crate::{Exit, Fault, json};
@@ -267,6 +267,7 @@ impl AuditArgs {
 
 pub fn audit(db: Option<&str>, args: &AuditArgs) -> Result<Exit, Fault> {
     let Opened { catalog, now_ms, .. } = open(db)?;
+    let catalog = catalog.remembering(compared());
     let mut names = args.sites.clone();
     let sites = catalog.sites()?;
     if names.is_empty() {

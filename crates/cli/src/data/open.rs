@@ -1,10 +1,11 @@
 //! The catalog that a command means, who asks, and what time it is.
 
 use crate::{Exit, Fault};
-use eyas_catalog::{Caller, Catalog, Error, Key, Reader};
+use eyas_catalog::{Caller, Catalog, Compared, Error, Key, Reader};
 use eyas_runtime::machine::{host_name, names_of_host};
 use eyas_text::shown_path;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// A catalog that was opened for a command.
 pub struct Opened {
@@ -43,6 +44,19 @@ pub fn open(db: Option<&str>) -> Result<Opened, Fault> {
 /// A catalog that reaches stores on other machines, too.
 pub fn reaching(catalog: Catalog) -> Catalog {
     catalog.reaching(Box::new(eyas_site::Stores))
+}
+
+/// Which files this user's commands have compared with their digests lately; `None`: nothing can be noted there.
+pub fn compared() -> Option<Arc<Compared>> {
+    compared_file().and_then(|path| Compared::open(&path).ok()).map(Arc::new)
+}
+
+/// Where it is noted which files were compared with their digest: it may be removed at any time.
+fn compared_file() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let caches = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
+    // The specification has relative paths ignored.
+    caches.is_absolute().then(|| caches.join("eyas/compared"))
 }
 
 /// Milliseconds since 1970.

@@ -1,7 +1,7 @@
 //! Verbs that change a data set or copy it to here.
 
 use super::dead::refuse_dead;
-use super::open::{Opened, open};
+use super::open::{Opened, compared, open};
 use super::program::Unfinished;
 use crate::fault::bad;
 use crate::print::{plural, size};
@@ -35,6 +35,7 @@ pub struct PutArgs {
 
 pub fn put(db: Option<&str>, args: PutArgs) -> Result<Exit, Fault> {
     let Opened { catalog, caller, now_ms } = open(db)?;
+    let catalog = catalog.remembering(compared());
     let tags = tags_of(&args.tags)?;
     let site = match args.site {
         Some(site) => site,

@@ -8,12 +8,12 @@
 //! (`ctime`), with two exceptions:
 //!
 //! * A program that has mapped the file into its memory may go on writing for as long as its pages have not been written to the disk, half a
-//!   minute. So a file that changed within [`SETTLED_AFTER`] before it was compared is not remembered.
+//!   minute. So a file that changed within [`SETTLED_AFTER`] before it was compared is not remembered. An object that this process has made
+//!   itself is remembered at once: it was hashed while it was written, and nobody else knew its name meanwhile ([`Made`]).
 //! * The disk itself, under the file system. That is what the time limit is for, and audits are.
 //!
 //! File systems of other machines may have other rules, so only those of disks are remembered ([`is_of_disk`]).
 
-use eyas_catalog::PartReader;
 use eyas_data::Digest;
 use std::fs::{self, File};
 use std::io;
@@ -33,6 +33,7 @@ const RECORD_BYTES: usize = 128;
 const SUM_BYTES: usize = 16;
 
 /// The records of this user.
+#[derive(Debug)]
 pub struct Compared {
     records: File,
     /// The number that the kernel has given to this boot.
@@ -62,7 +63,7 @@ impl Compared {
     }
 
     /// Whether a file was compared with this digest lately and has not changed since.
-    fn knows(&self, file: &File, digest: Digest) -> bool {
+    pub fn knows(&self, file: &File, digest: Digest) -> bool {
         let mut found = [0; RECORD_BYTES];
         let Ok(of) = Of::file(file) else { return false };
         if self.records.read_exact_at(&mut found, place(digest)).is_err() {
@@ -75,13 +76,22 @@ impl Compared {
     }
 
     /// Notes that a file has the bytes of this digest, where it was read through from `began` on.
-    fn note(&self, file: &File, digest: Digest, began: &Began) {
+    pub fn note(&self, file: &File, digest: Digest, began: &Began) {
         let Ok(of) = Of::file(file) else { return };
         if of != began.of || !began.is_settled || !is_of_disk(file) {
             return;
         }
         // Without it, the next command reads the file through again.
         let _ = self.records.write_all_at(&self.record(digest, &of, began.at_ns), place(digest));
+    }
+
+    /// Notes an object that this process has made, once it has its place.
+    pub(crate) fn note_made(&self, file: &File, digest: Digest, made: &Made) {
+        let Ok(of) = Of::file(file) else { return };
+        if Made(of) == *made && is_of_disk(file) {
+            // As above.
+            let _ = self.records.write_all_at(&self.record(digest, &of, since_boot_ns()), place(digest));
+        }
     }
 
     fn record(&self, digest: Digest, of: &Of, at_ns: u64) -> [u8; RECORD_BYTES] {
@@ -99,31 +109,40 @@ impl Compared {
     }
 }
 
-/// Whether a file of this machine has the right bytes: it was compared lately, or it is compared now.
-pub(crate) fn is_whole(compared: Option<&Compared>, parts: &PartReader, whole: &File) -> bool {
-    let digest = parts.file().digest;
-    if compared.is_some_and(|compared| compared.knows(whole, digest)) {
-        return true;
+/// A file that has just been written, before it gets its name.
+pub(crate) struct Made(Of);
+
+impl Made {
+    /// # Errors
+    /// The kernel does not say what the file is.
+    pub(crate) fn now(file: &File) -> io::Result<Made> {
+        Of::file(file).map(Made)
     }
-    let began = Began::now(whole);
-    let is_whole = parts.is_whole(whole);
-    if let (true, Some(compared), Ok(began)) = (is_whole, compared, began) {
-        compared.note(whole, digest, &began);
+}
+
+impl PartialEq for Made {
+    /// A new name changes the state of a file, hence all but the time of that change is compared.
+    fn eq(&self, other: &Made) -> bool {
+        self.0.0[..5] == other.0.0[..5]
     }
-    is_whole
 }
 
 /// A file when somebody begins to read it through.
-struct Began {
+pub struct Began {
     of: Of,
     at_ns: u64,
     is_settled: bool,
 }
 
 impl Began {
+    /// Whether it is the same file, and nobody has changed it.
+    pub(crate) fn is_same(&self, other: &Began) -> bool {
+        self.of == other.of
+    }
+
     /// # Errors
     /// The kernel does not say what the file is.
-    fn now(file: &File) -> io::Result<Began> {
+    pub fn now(file: &File) -> io::Result<Began> {
         let of = Of::file(file)?;
         let [.., mtime, mtime_ns, ctime, ctime_ns] = of.0;
         let changed = [(mtime, mtime_ns), (ctime, ctime_ns)];
@@ -137,7 +156,7 @@ impl Began {
 }
 
 /// Which file it is, and its size and times: disk, number, size, seconds and nanoseconds of `mtime` and `ctime`.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Of([u64; 7]);
 
 impl Of {
@@ -235,6 +254,29 @@ mod tests {
         assert!(!Compared { boot: [0; 16], ..Compared::open(&records).unwrap() }.knows(&file, digest));
         compared.records.write_all_at(b"x", place(digest) + 70).unwrap();
         assert!(!compared.knows(&file, digest));
+    }
+
+    /// An object counts from the moment that it has its name, and no longer than until it changes.
+    #[test]
+    fn what_was_made_here_is_known_at_once() {
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let compared = Compared::open(&dir.path().join("records")).unwrap();
+        let (part, whole) = (dir.path().join("part"), dir.path().join("whole"));
+        fs::write(&part, "text").unwrap();
+        let (made, digest) = (Made::now(&File::open(&part).unwrap()).unwrap(), Digest::of(b"text"));
+        std::thread::sleep(Duration::from_millis(20));
+        fs::rename(&part, &whole).unwrap();
+        let file = File::open(&whole).unwrap();
+        if !is_of_disk(&file) {
+            return;
+        }
+        compared.note_made(&file, digest, &made);
+        assert!(compared.knows(&file, digest));
+        std::thread::sleep(Duration::from_millis(20));
+        fs::OpenOptions::new().write(true).open(&whole).unwrap().write_all_at(b"T", 0).unwrap();
+        assert!(!compared.knows(&file, digest), "its time of change is another one");
+        compared.note_made(&file, digest, &made);
+        assert!(!compared.knows(&file, digest), "it was written to after it had been made");
     }
 
     #[test]
