@@ -521,6 +521,7 @@ fn check_first(array: &TaskArray, base: &str) -> Result<()> {
         inputs: task.inputs.iter().map(file).collect(),
         outputs: task.outputs.iter().map(file).collect(),
         env: Vec::new(),
+        container: None,
         cpus: task.cpus,
         needs: array.needs.clone(),
         memory_bytes: task.memory_bytes,
