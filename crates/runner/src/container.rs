@@ -21,7 +21,6 @@
 //!
 //! Not here: how an image is unpacked (`made/image.rs` in `eyas-runtime`).
 
-use crate::error::Status;
 use crate::program::{Finder, NotStarted};
 use crate::protocol::{
     ByteString, Container, ContainerKind, ExitKind, InputMode, NotStartedKind, Program, RunSpec, SetupKind,
@@ -30,7 +29,7 @@ use crate::tree;
 use eyas_text::{shown, shown_bytes};
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
@@ -446,6 +445,7 @@ fn not_begun(container: &Container, why: &str) -> ExitKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Status;
     use std::os::unix::fs::symlink;
 
     fn container(image: &Path) -> Container {
@@ -485,7 +485,8 @@ mod tests {
             let checked = check_program(&image, &[program.into()], b"rel:/nowhere:/bin", &sandbox);
             checked.err().map(|e| e.message)
         };
-        for good in ["plain", "script", "absolute", "up", "/bin/plain", "./own", "/usr/bin/../../bin/script"] {
+        for good in ["plain", "script", "absolute", "up", "/bin/plain", "./own", "/usr/bin/../../bin/script"]
+        {
             assert_eq!(check(good), None, "{good}");
         }
         for (bad, said) in [
@@ -542,7 +543,9 @@ mod tests {
         assert_eq!(exit(143, "", ""), ExitKind::Signaled { signal: 15, core: false });
         let forbidden = exit(1, "", "bwrap: setting up uid map: Permission denied\n");
         assert_eq!(forbidden.status(), Status::Temporary);
-        assert!(matches!(forbidden, ExitKind::SetupFailed { message, .. } if message.contains("user namespaces")));
+        assert!(
+            matches!(forbidden, ExitKind::SetupFailed { message, .. } if message.contains("user namespaces"))
+        );
         let bad = exit(1, "", "bwrap: execvp x: Exec format error\n");
         assert!(
             matches!(bad, ExitKind::NotStarted { message, .. } if message.contains("`x: Exec format error`"))

@@ -48,8 +48,8 @@ mod without_proc;
 pub use error::{Error, ErrorKind, Status};
 pub use handle::{SlotHandle, spawn_slot};
 pub use protocol::{
-    Account, ByteString, CaptureLimits, Captured, Container, ContainerKind, Decoder, ExitKind, Input, InputMode, LinkKind,
-    NotStartedKind, OutputState, Program, RunReport, RunSpec, SetupKind, SlotCommand, SlotConfig, SlotReport,
-    Times, Usage,
+    Account, ByteString, CaptureLimits, Captured, Container, ContainerKind, Decoder, ExitKind, Input,
+    InputMode, LinkKind, NotStartedKind, OutputState, Program, RunReport, RunSpec, SetupKind, SlotCommand,
+    SlotConfig, SlotReport, Times, Usage,
 };
 pub use slot::slot_main;

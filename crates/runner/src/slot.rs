@@ -19,8 +19,8 @@ use crate::error::Error;
 use crate::exec_args::ExecArgs;
 use crate::program::{self, Finder, NotStarted};
 use crate::protocol::{
-    Account, ByteString, Container, ContainerKind, Decoder, ExitKind, OutputState, Program, RunReport, RunSpec, SlotCommand,
-    SlotConfig, SlotReport, Times, Usage, encode_frame,
+    Account, ByteString, Container, ContainerKind, Decoder, ExitKind, OutputState, Program, RunReport,
+    RunSpec, SlotCommand, SlotConfig, SlotReport, Times, Usage, encode_frame,
 };
 use crate::sandbox::{Pool, Sandbox};
 use crate::spawn::Spawner;
@@ -513,18 +513,23 @@ impl Slot {
             self.pool.give_back(sandbox);
             return self.report_unstarted(spec.key, times, ExitKind::SetupFailed { kind, message });
         }
-        let contained = match spec.container.as_ref().map(|container| self.contain(container, &spec, &sandbox)) {
-            Some(Err(exit)) => {
-                let kept = spec.keep_sandbox.then(|| ByteString::from(&sandbox.path));
-                if kept.is_none() {
-                    self.pool.give_back(sandbox);
+        let contained =
+            match spec.container.as_ref().map(|container| self.contain(container, &spec, &sandbox)) {
+                Some(Err(exit)) => {
+                    let kept = spec.keep_sandbox.then(|| ByteString::from(&sandbox.path));
+                    if kept.is_none() {
+                        self.pool.give_back(sandbox);
+                    }
+                    let report = RunReport {
+                        kept: kept.is_some(),
+                        sandbox: kept,
+                        ..unstarted_report(spec.key, times, exit)
+                    };
+                    return self.report(&SlotReport::Ended(Box::new(report)));
                 }
-                let report = RunReport { kept: kept.is_some(), sandbox: kept, ..unstarted_report(spec.key, times, exit) };
-                return self.report(&SlotReport::Ended(Box::new(report)));
-            }
-            Some(Ok(contained)) => Some(contained),
-            None => None,
-        };
+                Some(Ok(contained)) => Some(contained),
+                None => None,
+            };
         match self.spawn(contained.as_ref().unwrap_or(&spec), &sandbox) {
             Ok(pid) => {
                 let now = sys::monotonic_ns();

@@ -112,27 +112,29 @@ pub(crate) fn contain(task: &mut Task<'_>, default: Option<&str>) -> Result<(), 
     else {
         return Ok(());
     };
-    let wrong = |why: String, hint: &str| Err(Error::invalid(why).field("container").hint(hint));
-    if image.is_empty() || stands_for_several(&image) || image.ends_with('/') || image.starts_with(MADE) {
-        let why = format!("`container`: {} is no name of one file", shown(&image));
-        return wrong(why, "name the packed image: an archive of a root file system, an OCI archive or a .sif");
-    }
     if task.dynamic {
         let why = "a task that adds tasks cannot run in a container, where it does not reach the dispatcher";
-        return wrong(why.into(), "leave out `container` or `dynamic`");
+        return Err(Error::invalid(why).field("container").hint("leave out `container` or `dynamic`"));
     }
-    if is_read_by_programs(&image) {
-        task.inputs.push(File { name: Some(CONTAINER_NAME.into()), location: image.into_owned().into() });
-        return Ok(());
+    let files = container_files(&image)?.into_iter();
+    task.inputs.extend(files.map(|(name, at)| File { name: Some(name.into()), location: at.into() }));
+    Ok(())
+}
+
+/// The inputs of a task that runs in the container of an image: names and locations.
+pub(crate) fn container_files(image: &str) -> Result<Vec<(String, String)>, Error> {
+    if image.is_empty() || stands_for_several(image) || image.ends_with('/') || image.starts_with(MADE) {
+        let why = format!("`container`: {} is no name of one file", shown(image));
+        let hint = "name the packed image: an archive of a root file system, an OCI archive or a .sif";
+        return Err(Error::invalid(why).field("container").hint(hint));
+    }
+    let own = CONTAINER_NAME.to_owned();
+    if is_read_by_programs(image) {
+        return Ok(vec![(own, image.to_owned())]);
     }
     let recipe = Recipe::Container.to_string();
-    let made = Made { recipe: &recipe, packed: &image, is_directory: true }.text();
-    task.inputs.push(File {
-        name: Some(format!("{PACKED_NAME}{CONTAINER_NAME}").into()),
-        location: image.into_owned().into(),
-    });
-    task.inputs.push(File { name: Some(CONTAINER_NAME.into()), location: made.into() });
-    Ok(())
+    let made = Made { recipe: &recipe, packed: image, is_directory: true }.text();
+    Ok(vec![(format!("{PACKED_NAME}{CONTAINER_NAME}"), image.to_owned()), (own, made)])
 }
 
 /// Whether the image is one that nodes do not unpack: a program such as Apptainer reads it as it is.
