@@ -102,7 +102,7 @@ pub(crate) fn wrap(
             env = in_image(container, spec, sandbox);
             let path = env.iter().rev().find(|(name, _)| &name[..] == b"PATH");
             let path = path.map_or(USUAL_PATH, |(_, value)| &value[..]);
-            check_program(container, &command, path, sandbox)
+            check_program(container, &command, path, sandbox, node_folder)
                 .map_err(|NotStarted { kind, message }| ExitKind::NotStarted { kind, message })?;
             argv.push(found.into());
             argv.extend(bubblewrap_words(container, spec, sandbox, node_folder));
@@ -226,8 +226,9 @@ fn check_program(
     command: &[ByteString],
     path: &[u8],
     sandbox: &Path,
+    node_folder: &Path,
 ) -> Result<(), NotStarted> {
-    let root = container.root();
+    let view = View { root: &container.root(), node_folder };
     let program: &[u8] = command.first().map_or(b"", |word| word);
     let image = shown_bytes(&container.name).to_string();
     let name = shown_bytes(program).to_string();
@@ -238,19 +239,15 @@ fn check_program(
     let file = if !program.contains(&b'/') {
         let folders = path.split(|byte| *byte == b':').filter(|folder| folder.starts_with(b"/"));
         let mut found =
-            folders.filter_map(|folder| resolve(&root, &Path::new(OsStr::from_bytes(folder)).join(named)));
+            folders.filter_map(|folder| view.find(&Path::new(OsStr::from_bytes(folder)).join(named)));
         found.find(|file| file.is_file()).ok_or_else(|| {
             let path = String::from_utf8_lossy(path);
             let message = format!("command not found in the container {image}: {name} (PATH={path})");
             NotStarted::new(NotStartedKind::CommandNotFound, message)
         })?
-    } else if !program.starts_with(b"/") {
-        // In the sandbox, or by a link in it.
-        sandbox.join(named)
-    } else if [sandbox].into_iter().chain(MOUNT_FOLDERS.map(Path::new)).any(|own| named.starts_with(own)) {
-        named.to_path_buf()
     } else {
-        resolve(&root, named).unwrap_or_else(|| root.join("."))
+        // What is not absolute is in the sandbox, or leads from there by a link.
+        view.find(&sandbox.join(named)).unwrap_or_default()
     };
     let meta = fs::metadata(&file).ok().filter(|meta| meta.is_file()).ok_or_else(|| {
         let message = format!("command not found in the container {image}: there is no file {name}");
@@ -269,7 +266,7 @@ fn check_program(
             );
             Err(NotStarted::new(NotStartedKind::BadFormat, message))
         }
-        Needs::File(other) if resolve(&root, &other).is_none_or(|file| !file.exists()) => {
+        Needs::File(other) if view.find(&other).is_none() => {
             let message = format!(
                 "command {name} needs {}, which is not in the container {image}",
                 shown(&other.to_string_lossy())
@@ -369,36 +366,55 @@ fn name_of_machine(machine: u16) -> &'static str {
     MACHINES.iter().find(|(number, _)| *number == machine).map_or("another machine", |(_, name)| name)
 }
 
-/// Where the file with that path in the container is on the node: symbolic links are followed as in the container. `None`: it is not
-/// there.
-fn resolve(root: &Path, path: &Path) -> Option<PathBuf> {
-    let mut inside = PathBuf::new();
-    let mut left: Vec<PathBuf> = path.components().rev().map(|part| part.as_os_str().into()).collect();
-    let mut n_links = 0;
-    while let Some(part) = left.pop() {
-        match part.components().next() {
-            Some(Component::Normal(name)) => {
-                let at = root.join(&inside).join(name);
-                let meta = fs::symlink_metadata(&at).ok()?;
-                if !meta.is_symlink() {
+/// What a program sees in a container of bubblewrap's.
+struct View<'a> {
+    root: &'a Path,
+    /// The executor's folder.
+    node_folder: &'a Path,
+}
+
+impl View<'_> {
+    /// Where the file with that path in the container is on the node, behind all symbolic links. `None`: it is not there.
+    fn find(&self, path: &Path) -> Option<PathBuf> {
+        let mut inside = PathBuf::from("/");
+        let parts = |path: &Path| -> Vec<PathBuf> {
+            path.components().rev().map(|part| part.as_os_str().into()).collect()
+        };
+        let mut left = parts(path);
+        let mut n_links = 0;
+        while let Some(part) = left.pop() {
+            match part.components().next() {
+                Some(Component::Normal(name)) => {
                     inside.push(name);
-                    continue;
+                    let at = self.on_node(&inside);
+                    if !fs::symlink_metadata(&at).ok()?.is_symlink() {
+                        continue;
+                    }
+                    n_links += 1;
+                    if n_links > LINKS_MAX {
+                        return None;
+                    }
+                    inside.pop();
+                    left.extend(parts(&fs::read_link(&at).ok()?));
                 }
-                n_links += 1;
-                if n_links > LINKS_MAX {
-                    return None;
+                Some(Component::ParentDir) => {
+                    inside.pop();
                 }
-                let target = fs::read_link(&at).ok()?;
-                left.extend(target.components().rev().map(|part| part.as_os_str().into()));
+                Some(Component::RootDir) => inside = PathBuf::from("/"),
+                _ => {}
             }
-            Some(Component::ParentDir) => {
-                inside.pop();
-            }
-            Some(Component::RootDir) => inside = PathBuf::new(),
-            _ => {}
+        }
+        Some(self.on_node(&inside))
+    }
+
+    fn on_node(&self, inside: &Path) -> PathBuf {
+        let is_own = MOUNT_FOLDERS.map(Path::new).into_iter().any(|own| inside.starts_with(own))
+            || inside.starts_with(self.node_folder);
+        match is_own {
+            true => inside.to_path_buf(),
+            false => self.root.join(inside.strip_prefix("/").unwrap_or(inside)),
         }
     }
-    Some(root.join(inside))
 }
 
 /// The process that bubblewrap, process `pid`, has started: the program, which leads a session of its own. `None`: there is none yet.
@@ -466,8 +482,8 @@ mod tests {
     #[test]
     fn a_program_is_looked_for_in_the_image() {
         let dir = tempfile::tempdir().unwrap();
-        let image = dir.path().join("image");
-        let sandbox = dir.path().join("sandbox");
+        let dir = dir.path().canonicalize().unwrap();
+        let (image, sandbox) = (dir.join("image"), dir.join("node/sandbox"));
         let root = image.join(ROOT);
         put(root.join("usr/bin/tool"), b"#!/usr/bin/absent -x\n");
         put(root.join("usr/bin/plain"), b"data");
@@ -482,11 +498,22 @@ mod tests {
         fs::set_permissions(root.join("usr/bin/not"), fs::Permissions::from_mode(0o644)).unwrap();
         let image = container(&image);
         let check = |program: &str| {
-            let checked = check_program(&image, &[program.into()], b"rel:/nowhere:/bin", &sandbox);
+            let checked =
+                check_program(&image, &[program.into()], b"rel:/nowhere:/bin", &sandbox, &dir.join("node"));
             checked.err().map(|e| e.message)
         };
-        for good in ["plain", "script", "absolute", "up", "/bin/plain", "./own", "/usr/bin/../../bin/script"]
-        {
+        // A link in the sandbox leads to where it leads in the container.
+        symlink("/usr/bin/plain", sandbox.join("link")).unwrap();
+        for good in [
+            "./link",
+            "plain",
+            "script",
+            "absolute",
+            "up",
+            "/bin/plain",
+            "./own",
+            "/usr/bin/../../bin/script",
+        ] {
             assert_eq!(check(good), None, "{good}");
         }
         for (bad, said) in [

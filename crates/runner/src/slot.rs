@@ -183,6 +183,14 @@ struct Running {
 }
 
 impl Running {
+    /// Kills the program, and what has started it.
+    fn kill(&self) {
+        if let Some(program) = self.program_in_container() {
+            sys::kill(-program, libc::SIGKILL);
+        }
+        kill_task(self.pid);
+    }
+
     /// The program, where another one that has to live on has started it.
     fn program_in_container(&self) -> Option<libc::pid_t> {
         let container = self.spec.container.as_ref()?;
@@ -639,7 +647,7 @@ impl Slot {
         running.memory_at_ns = None;
         // A program that exceeds its memory gets no time to take more.
         if stop == Stop::Memory || self.config.term_grace_ns == 0 {
-            kill_task(running.pid);
+            running.kill();
         } else {
             // What makes the container lives as long as the program in it.
             let pid = running.program_in_container().unwrap_or(running.pid);
@@ -664,7 +672,7 @@ impl Slot {
         let Some(running) = &mut self.running else { return };
         if running.kill_at_ns.is_some_and(|at| at <= now) {
             running.kill_at_ns = None;
-            kill_task(running.pid);
+            running.kill();
         }
         if running.walltime_at_ns.is_some_and(|at| at <= now) {
             return self.stop_running(Stop::Walltime);
@@ -829,7 +837,7 @@ impl Slot {
     /// The executor is gone: no process or sandbox of its tasks may remain.
     fn end_everything(&mut self) {
         if let Some(mut running) = self.running.take() {
-            kill_task(running.pid);
+            running.kill();
             self.end_leftovers(&mut running);
             // Nobody has watched these objects since the executor went.
             running.staged.leave_links(self.config.sandbox_root.as_path());
