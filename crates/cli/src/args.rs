@@ -191,6 +191,10 @@ pub struct NodeArgs {
     /// How long a home that is away is waited for, in place of failing the task; 0: not at all
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
     pub home_wait: u64,
+    /// What runs the programs of tasks that have a container, in place of bubblewrap and Apptainer: a program and its words, with
+    /// {image}, {sandbox}, the task's folder, and {node}, the folder that this is in; the task's command follows
+    #[arg(long, value_name = "COMMAND", value_parser = values::container_command)]
+    pub container_command: Option<String>,
     /// A directory of inputs on this node's own disk: its files are read where they are, and not copied (may be given
     /// more than once)
     #[arg(long, value_name = "DIR")]

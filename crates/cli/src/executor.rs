@@ -133,6 +133,10 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         walltime: walltime::of(args.walltime, args.walltime_end),
         grace: Duration::from_nanos(args.node.grace),
         home_wait: Duration::from_nanos(args.node.home_wait),
+        container_command: args
+            .node
+            .container_command
+            .map(|command| command.split_whitespace().map(str::to_owned).collect()),
         system_users,
     };
     let keeper = (args.remove_dir || scratch.is_some()).then(|| keeper::start(&remove)).transpose()?;

@@ -50,6 +50,9 @@ pub struct MapArgs {
     /// A further input of every task, such as the script that is run
     #[arg(long, value_name = "FILE")]
     pub with: Vec<String>,
+    /// The image of a container that every task runs in: a packed root file system, an OCI archive, or a .sif
+    #[arg(long, value_name = "IMAGE")]
+    pub container: Option<String>,
     /// Show what each task prints when it has ended, in the order of the tasks [default: where no output is declared]
     #[arg(long, overrides_with = "no_print")]
     pub print: bool,
@@ -162,6 +165,7 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
         more,
         range: args.range.clone(),
         with,
+        container: args.container.clone(),
         out: args.out.clone(),
         command: args.command.clone(),
         shell: args.shell,

@@ -31,6 +31,10 @@ pub struct WorkflowArgs {
     /// .commands]
     #[arg(long)]
     pub commands: bool,
+    /// The image of a container that all tasks of the list run in which name none: a packed root file system, an OCI archive,
+    /// or a .sif
+    #[arg(long, value_name = "IMAGE")]
+    pub container: Option<String>,
 }
 
 #[derive(Args)]
@@ -129,7 +133,13 @@ pub fn list_in(path: &Path, args: &WorkflowArgs, read: &ReadOptions) -> Result<T
             return Err(Fault::new(Exit::BadInput, message)
                 .hint("--inputs, --out and --stand-ins are for workflow files"));
         }
-        return read_list_with(path, format, read);
+        let read = ReadOptions { container: args.container.clone(), ..read.clone() };
+        return read_list_with(path, format, &read);
+    }
+    if args.container.is_some() {
+        let message = format!("{} is a workflow, and --container is for lists of tasks", shown_path(path));
+        return Err(Fault::new(Exit::BadInput, message)
+            .hint("`eyas convert --to jsonl` makes a list of it, which can be run with --container"));
     }
     let workflow = eyas_workflow::read(path, format)?;
     Ok(eyas_workflow::to_list(&workflow, &options(path, args, true))?)
@@ -212,7 +222,10 @@ pub fn convert(args: ConvertArgs) -> Result<Exit, Fault> {
         Target::Jsonl => {
             let format = if args.files.commands { Format::Commands } else { format_of(&args.file)? };
             let list = match is_list(format) {
-                true => read_list(&args.file, format)?,
+                true => {
+                    let container = args.files.container.clone();
+                    read_list_with(&args.file, format, &ReadOptions { container, ..ReadOptions::default() })?
+                }
                 false => {
                     let workflow = eyas_workflow::read(&args.file, format)?;
                     eyas_workflow::to_list(&workflow, &options(&args.file, &args.files, false))?

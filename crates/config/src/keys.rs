@@ -65,6 +65,7 @@ pub const KEYS: &[Key] = &[
     key("eviction", Kind::Value),
     key("grace", Kind::Value),
     key("home-wait", Kind::Value),
+    key("container-command", Kind::Value),
     key("home-local", Kind::Paths),
     key("system-users", Kind::Texts),
     // The cluster

@@ -115,6 +115,9 @@ impl Pattern {
 pub const STDOUT_NAME: &str = ".eyas-stdout";
 /// Like [`STDOUT_NAME`], for standard error.
 pub const STDERR_NAME: &str = ".eyas-stderr";
+/// An input of this name is the container that the program runs in: what nodes make of an image, or the image file itself if its format
+/// is one that a program of the node's reads. The program does not find it in its sandbox.
+pub const CONTAINER_NAME: &str = ".eyas-container";
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]

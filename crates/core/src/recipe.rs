@@ -23,17 +23,20 @@ pub enum Recipe {
     Zip,
     /// The tree in an archive of a Python environment, which is told its new place if it has a program for that.
     Environment,
+    /// The root file system in a container image.
+    Container,
     /// What a program of the user makes.
     Command(Vec<String>),
 }
 
 /// The recipes that have a name.
-const NAMED: [(&str, Recipe); 5] = [
+const NAMED: [(&str, Recipe); 6] = [
     ("gzip", Recipe::Gzip),
     ("zstd", Recipe::Zstd),
     ("tar", Recipe::Tar),
     ("zip", Recipe::Zip),
     ("environment", Recipe::Environment),
+    ("container", Recipe::Container),
 ];
 
 impl Recipe {
@@ -50,7 +53,7 @@ impl Recipe {
     pub fn makes_directory(&self) -> Option<bool> {
         match self {
             Recipe::Gzip | Recipe::Zstd => Some(false),
-            Recipe::Tar | Recipe::Zip | Recipe::Environment => Some(true),
+            Recipe::Tar | Recipe::Zip | Recipe::Environment | Recipe::Container => Some(true),
             Recipe::Command(_) => None,
         }
     }

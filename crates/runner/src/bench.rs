@@ -189,6 +189,7 @@ fn feed(lane: &mut Lane, n_sent: &mut u32, n: u32, ahead: u32) -> io::Result<()>
             keep_sandbox: false,
             tee: [None, None],
             account: None,
+            container: None,
         };
         encode_frame(&SlotCommand::Start(spec), &mut frames).map_err(io::Error::other)?;
         *n_sent += 1;

@@ -1,12 +1,13 @@
 //! Argument and environment arrays for `execve`, rebuilt for each task in memory that is kept.
 
+use crate::container;
 use crate::program::{DEFAULT_PATH, NotStarted};
-use crate::protocol::{ByteString, NotStartedKind, Program, RunSpec};
+use crate::protocol::{ByteString, ContainerKind, NotStartedKind, Program, RunSpec};
 use eyas_text::shown_bytes;
 use std::ffi::CString;
 
 /// Names that the slot sets to the path of the sandbox, unless the task sets them.
-const SANDBOX_NAMES: [&[u8]; 3] = [b"EYAS_SANDBOX", b"TMPDIR", b"PWD"];
+pub const SANDBOX_NAMES: [&[u8]; 3] = [b"EYAS_SANDBOX", b"TMPDIR", b"PWD"];
 
 pub struct ExecArgs {
     base_env: Vec<(usize, CString)>,
@@ -46,6 +47,11 @@ impl ExecArgs {
         };
         let path = spec.env.iter().rev().find(|(name, _)| &name[..] == b"PATH");
         (program, path.map_or(&self.base_path[..], |(_, value)| value))
+    }
+
+    /// The `PATH` of the node.
+    pub fn base_path(&self) -> &[u8] {
+        &self.base_path
     }
 
     /// Builds both arrays. They are valid until the next call.
@@ -105,10 +111,13 @@ impl ExecArgs {
         self.argv.push(std::ptr::null());
         self.envp.clear();
         self.envp.extend(self.env_at.iter().map(pointer));
+        let has_root_of_image =
+            spec.container.as_ref().is_some_and(|container| container.kind == ContainerKind::Bubblewrap);
         let inherited = self.base_env.iter().filter(|(name_bytes, entry)| {
             let name = &entry.as_bytes()[..*name_bytes];
             let is_of_account = of_account.is_some_and(|own| own.iter().any(|(own, _)| *own == name));
-            !SANDBOX_NAMES.contains(&name) && !is_of_account && !is_set_by_task(name)
+            let is_elsewhere = has_root_of_image && container::is_of_node(name);
+            !SANDBOX_NAMES.contains(&name) && !is_of_account && !is_set_by_task(name) && !is_elsewhere
         });
         self.envp.extend(inherited.map(|(_, entry)| entry.as_ptr()));
         self.envp.push(std::ptr::null());
@@ -150,6 +159,7 @@ mod tests {
             keep_sandbox: false,
             tee: [None, None],
             account: None,
+            container: None,
         };
         assert_eq!(args.program_and_path(&spec), (&b"x"[..], &b"/base"[..]));
         let (argv, envp) = args.build(&spec, b"/box").unwrap();

@@ -23,11 +23,14 @@
 //! A program runs as the executor's system user, or as the [`Account`] that its spec names, which then has its sandbox
 //! for itself.
 //!
+//! A program may run in a [`Container`], with another root file system.
+//!
 //! Not here: where inputs come from, hashing and moving outputs, retries (the executor in `eyas-runtime`).
 
 pub mod account;
 pub mod bench;
 mod capture;
+pub mod container;
 mod error;
 mod exec_args;
 mod handle;
@@ -45,8 +48,8 @@ mod without_proc;
 pub use error::{Error, ErrorKind, Status};
 pub use handle::{SlotHandle, spawn_slot};
 pub use protocol::{
-    Account, ByteString, CaptureLimits, Captured, Decoder, ExitKind, Input, InputMode, LinkKind,
-    NotStartedKind, OutputState, Program, RunReport, RunSpec, SetupKind, SlotCommand, SlotConfig, SlotReport,
-    Times, Usage,
+    Account, ByteString, CaptureLimits, Captured, Container, ContainerKind, Decoder, ExitKind, Input,
+    InputMode, LinkKind, NotStartedKind, OutputState, Program, RunReport, RunSpec, SetupKind, SlotCommand,
+    SlotConfig, SlotReport, Times, Usage,
 };
 pub use slot::slot_main;

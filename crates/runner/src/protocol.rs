@@ -178,6 +178,31 @@ pub struct RunSpec {
     pub tee: [Option<ByteString>; 2],
     /// The system user that the program runs as. `None`: that of the slot process.
     pub account: Option<Account>,
+    /// Whose root file system the program has. `None`: that of the slot process.
+    pub container: Option<Container>,
+}
+
+/// A root file system for programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Container {
+    /// Absolute path of the folder that was made of the image (see [`crate::container`]), or of the image's file.
+    pub image: ByteString,
+    /// What the image is called in messages.
+    pub name: ByteString,
+    /// Whether `image` is such a folder.
+    pub is_unpacked: bool,
+    pub kind: ContainerKind,
+}
+
+/// What gives programs their root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ContainerKind {
+    /// `bwrap`; for an image that is unpacked.
+    Bubblewrap,
+    /// Apptainer or Singularity; for an image's file.
+    Apptainer,
+    /// These words, with the program's own behind them. `{image}`, `{sandbox}` and `{node}` stand for paths.
+    Command(Vec<ByteString>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -542,6 +567,12 @@ mod tests {
                 groups: vec![5],
                 name: "ada".into(),
                 home: None,
+            }),
+            container: Some(Container {
+                image: "/i".into(),
+                name: "i.tar".into(),
+                is_unpacked: true,
+                kind: ContainerKind::Command(vec!["run".into()]),
             }),
         }
     }

@@ -14,12 +14,13 @@
 
 use crate::account::leave_keys;
 use crate::capture::Capture;
+use crate::container;
 use crate::error::Error;
 use crate::exec_args::ExecArgs;
 use crate::program::{self, Finder, NotStarted};
 use crate::protocol::{
-    Account, ByteString, Decoder, ExitKind, OutputState, Program, RunReport, RunSpec, SlotCommand,
-    SlotConfig, SlotReport, Times, Usage, encode_frame,
+    Account, ByteString, Container, ContainerKind, Decoder, ExitKind, OutputState, Program, RunReport,
+    RunSpec, SlotCommand, SlotConfig, SlotReport, Times, Usage, encode_frame,
 };
 use crate::sandbox::{Pool, Sandbox};
 use crate::spawn::Spawner;
@@ -179,6 +180,22 @@ struct Running {
     memory_at_ns: Option<u64>,
     /// Resident memory of the slot process when it started the task: the floor of what the kernel reports.
     slot_rss_bytes: u64,
+}
+
+impl Running {
+    /// Kills the program, and what has started it.
+    fn kill(&self) {
+        if let Some(program) = self.program_in_container() {
+            sys::kill(-program, libc::SIGKILL);
+        }
+        kill_task(self.pid);
+    }
+
+    /// The program, where another one that has to live on has started it.
+    fn program_in_container(&self) -> Option<libc::pid_t> {
+        let container = self.spec.container.as_ref()?;
+        (container.kind == ContainerKind::Bubblewrap).then(|| container::program_of(self.pid))?
+    }
 }
 
 struct Slot {
@@ -504,7 +521,24 @@ impl Slot {
             self.pool.give_back(sandbox);
             return self.report_unstarted(spec.key, times, ExitKind::SetupFailed { kind, message });
         }
-        match self.spawn(&spec, &sandbox) {
+        let contained =
+            match spec.container.as_ref().map(|container| self.contain(container, &spec, &sandbox)) {
+                Some(Err(exit)) => {
+                    let kept = spec.keep_sandbox.then(|| ByteString::from(&sandbox.path));
+                    if kept.is_none() {
+                        self.pool.give_back(sandbox);
+                    }
+                    let report = RunReport {
+                        kept: kept.is_some(),
+                        sandbox: kept,
+                        ..unstarted_report(spec.key, times, exit)
+                    };
+                    return self.report(&SlotReport::Ended(Box::new(report)));
+                }
+                Some(Ok(contained)) => Some(contained),
+                None => None,
+            };
+        match self.spawn(contained.as_ref().unwrap_or(&spec), &sandbox) {
             Ok(pid) => {
                 let now = sys::monotonic_ns();
                 times.spawned_ns = now;
@@ -537,6 +571,19 @@ impl Slot {
                 self.report(&SlotReport::Ended(Box::new(report)));
             }
         }
+    }
+
+    /// The task with the command that runs its program in the container.
+    fn contain(
+        &mut self,
+        container: &Container,
+        spec: &RunSpec,
+        sandbox: &Sandbox,
+    ) -> Result<RunSpec, ExitKind> {
+        let sandboxes = self.config.sandbox_root.as_path();
+        let node_folder = sandboxes.parent().unwrap_or(sandboxes);
+        let node_path = self.exec_args.base_path();
+        container::wrap(container, spec, &sandbox.path, node_folder, &mut self.finder, node_path)
     }
 
     /// Two users never have the same keyring, or the same pipes: a process of one of them could keep an end, and print into the output of the other one's
@@ -600,14 +647,16 @@ impl Slot {
         running.memory_at_ns = None;
         // A program that exceeds its memory gets no time to take more.
         if stop == Stop::Memory || self.config.term_grace_ns == 0 {
-            kill_task(running.pid);
+            running.kill();
         } else {
-            if !sys::kill(-running.pid, libc::SIGTERM) {
+            // What makes the container lives as long as the program in it.
+            let pid = running.program_in_container().unwrap_or(running.pid);
+            if !sys::kill(-pid, libc::SIGTERM) {
                 // The program has left the process group that we gave it.
-                sys::kill(running.pid, libc::SIGTERM);
+                sys::kill(pid, libc::SIGTERM);
             }
             // A stopped process would sleep through the grace period.
-            sys::kill(-running.pid, libc::SIGCONT);
+            sys::kill(-pid, libc::SIGCONT);
             running.kill_at_ns = Some(sys::monotonic_ns().saturating_add(self.config.term_grace_ns));
         }
     }
@@ -623,7 +672,7 @@ impl Slot {
         let Some(running) = &mut self.running else { return };
         if running.kill_at_ns.is_some_and(|at| at <= now) {
             running.kill_at_ns = None;
-            kill_task(running.pid);
+            running.kill();
         }
         if running.walltime_at_ns.is_some_and(|at| at <= now) {
             return self.stop_running(Stop::Walltime);
@@ -690,6 +739,13 @@ impl Slot {
                 ExitKind::Signaled { signal: libc::WTERMSIG(status), core: libc::WCOREDUMP(status) }
             }
             None => ExitKind::Exited(libc::WEXITSTATUS(status)),
+        };
+        let exit = match &spec.container {
+            Some(container) => {
+                let [out, err] = [self.capture_out.so_far(), self.capture_err.so_far()];
+                container::exit_of(container, exit, &out.head, &err.head)
+            }
+            None => exit,
         };
         let mut outputs: Vec<_> = spec
             .outputs
@@ -781,7 +837,7 @@ impl Slot {
     /// The executor is gone: no process or sandbox of its tasks may remain.
     fn end_everything(&mut self) {
         if let Some(mut running) = self.running.take() {
-            kill_task(running.pid);
+            running.kill();
             self.end_leftovers(&mut running);
             // Nobody has watched these objects since the executor went.
             running.staged.leave_links(self.config.sandbox_root.as_path());
@@ -923,8 +979,13 @@ fn kill_task(pid: libc::pid_t) {
 fn kill_children(own_pid: u32, group: libc::pid_t) {
     let children = tree::children_of(own_pid);
     // SAFETY: no memory is involved.
-    if children.iter().any(|&pid| unsafe { libc::getpgid(pid) } == group) {
-        sys::kill(-group, libc::SIGKILL);
+    let group_of = |pid| unsafe { libc::getpgid(pid) };
+    let own_group = group_of(0);
+    for found in children.iter().map(|&pid| group_of(pid)) {
+        // A program in a container leads a group of its own.
+        if found == group || found > 0 && found != own_group {
+            sys::kill(-found, libc::SIGKILL);
+        }
     }
     for pid in children {
         sys::kill(pid, libc::SIGKILL);

@@ -3,7 +3,7 @@
 //! `{in:PATH}` declares an input and stands for its name in the sandbox, `{out:PATH}` does the same for an
 //! output. Everything else in a line is for the shell, including braces. A task that declares a file runs in
 //! a sandbox with its inputs, like tasks of other lists. A task that declares none runs in the folder from
-//! which the list was submitted; eyas does not know what it reads and writes there.
+//! which the list was submitted; eyas does not know what it reads and writes there. In a container it runs in a sandbox, too.
 
 use crate::error::{Error, Result, shown};
 use crate::file::File;
@@ -11,6 +11,7 @@ use crate::line::Task;
 use crate::lines::Lines;
 use crate::list::Builder;
 use crate::location;
+use crate::made;
 use crate::read::{ReadOptions, explain};
 use crate::template::quoted;
 use crate::{TaskList, map};
@@ -49,13 +50,14 @@ pub fn read_commands(reader: impl BufRead, base_dir: &Path, options: &ReadOption
             let message = "the line ends in a backslash, as if it went on in the next";
             return Err(at(Error::invalid(message).hint("a task is one line")));
         }
-        let task = task(line, &base).map_err(at)?;
+        let mut task = task(line, &base, options.container.is_some()).map_err(at)?;
+        made::contain(&mut task, options.container.as_deref()).map_err(at)?;
         builder.add(&task, number).map_err(|refused| origin(explain(refused, text, number)))?;
     }
 }
 
-/// The task on `line`.
-fn task<'l>(line: &'l str, base: &str) -> Result<Task<'l>> {
+/// The task on `line`. In a container, there is no folder from which the list was submitted.
+fn task<'l>(line: &'l str, base: &str, is_contained: bool) -> Result<Task<'l>> {
     let (mut inputs, mut outputs): (Vec<File<'l>>, Vec<File<'l>>) = (vec![], vec![]);
     // The name in the sandbox, for each kind and location.
     let mut known: HashMap<(&str, String), String> = HashMap::new();
@@ -87,7 +89,7 @@ fn task<'l>(line: &'l str, base: &str) -> Result<Task<'l>> {
         command.push_str(&quoted(&map::dashed(name)));
     }
     command.push_str(rest);
-    if inputs.is_empty() && outputs.is_empty() {
+    if inputs.is_empty() && outputs.is_empty() && !is_contained {
         command = format!("cd {} || exit; {line}", quoted(base));
     }
     Ok(Task {

@@ -42,6 +42,7 @@ fn borrowed(spec: &TaskSpec) -> Task<'_> {
         inputs: files(&spec.inputs),
         outputs: files(&spec.outputs),
         env: spec.env.iter().map(|(name, value)| (name.into(), value.into())).collect(),
+        container: None,
         cpus: spec.cpus,
         needs: None,
         memory_bytes: spec.memory_bytes,

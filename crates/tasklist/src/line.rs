@@ -9,7 +9,7 @@ use crate::error::{Error, shown};
 use crate::file::File;
 use crate::made::{WISH_FIELDS, Wish};
 use crate::units;
-use eyas_core::array::{Command, GatherHint, Hint, Hints, STDERR_NAME, STDOUT_NAME};
+use eyas_core::array::{CONTAINER_NAME, Command, GatherHint, Hint, Hints, STDERR_NAME, STDOUT_NAME};
 use eyas_core::location::MADE;
 use eyas_core::needs::{AMOUNT_MAX, Needs, PARTS, check_name};
 use eyas_text::line_of;
@@ -29,6 +29,7 @@ pub const FIELDS: &[&str] = &[
     "stdout",
     "stderr",
     "env",
+    "container",
     "cpus",
     "gpus",
     "resources",
@@ -50,6 +51,8 @@ pub(crate) struct Task<'a> {
     pub inputs: Vec<File<'a>>,
     pub outputs: Vec<File<'a>>,
     pub env: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    /// The location of the image that the program runs in. Not among the inputs yet, see [`crate::made::contain`].
+    pub container: Option<Cow<'a, str>>,
     /// Rounded up.
     pub cpus: u32,
     /// Gpus, named resources, and a part of a cpu.
@@ -77,6 +80,7 @@ impl<'a> Task<'a> {
             inputs: Vec::new(),
             outputs: Vec::new(),
             env: Vec::new(),
+            container: None,
             cpus: 1,
             needs: None,
             memory_bytes: None,
@@ -222,6 +226,7 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
                     printed.push(File { name: Some(Cow::Borrowed(name)), location });
                 }
                 "env" => task.env = map.next_value::<Env>()?.0,
+                "container" => task.container = Some(map.next_value::<Text>()?.0),
                 "cpus" => {
                     let Parts(parts) = map.next_value()?;
                     task.cpus = parts.div_ceil(PARTS.into()) as u32;
@@ -260,6 +265,11 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
             if let Some((field, name)) = field.iter().find(|(_, name)| file.name.as_deref() == Some(name)) {
                 return Err(de::Error::custom(format!(
                     "the name `{name}` is for what the program prints{HINT}write \"{field}\": \"FILE\""
+                )));
+            }
+            if file.name.as_deref() == Some(CONTAINER_NAME) {
+                return Err(de::Error::custom(format!(
+                    "the name `{CONTAINER_NAME}` is for the image of a container{HINT}write \"container\": \"FILE\""
                 )));
             }
         }

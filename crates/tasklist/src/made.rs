@@ -3,10 +3,13 @@
 //! Such an input is two files of the task: the packed one, which no program gets, and behind it the made one. Their
 //! order and the packed one's name say so to everybody else ([`eyas_core::location::PACKED_NAME`]).
 
+use crate::error::Error;
 use crate::file::File;
 use crate::glob::stands_for_several;
+use crate::line::Task;
 use crate::location;
-use eyas_core::location::{Made, PACKED_NAME};
+use eyas_core::array::CONTAINER_NAME;
+use eyas_core::location::{MADE, Made, PACKED_NAME};
 use eyas_core::recipe::{IN, OUT, Recipe};
 use eyas_text::{nearest, shown};
 use std::borrow::Cow;
@@ -103,11 +106,67 @@ fn bare_name(name: &str) -> &str {
     bare.filter(|bare| !bare.is_empty()).unwrap_or(name)
 }
 
+/// Puts the image of the task's container among its inputs; that is `default` if the task names none.
+pub(crate) fn contain(task: &mut Task<'_>, default: Option<&str>) -> Result<(), Error> {
+    let Some(image) = task.container.take().or_else(|| default.map(|image| Cow::Owned(image.to_owned())))
+    else {
+        return Ok(());
+    };
+    if task.dynamic {
+        let why = "a task that adds tasks cannot run in a container, where it does not reach the dispatcher";
+        return Err(Error::invalid(why).field("container").hint("leave out `container` or `dynamic`"));
+    }
+    let files = container_files(&image)?.into_iter();
+    task.inputs.extend(files.map(|(name, at)| File { name: Some(name.into()), location: at.into() }));
+    Ok(())
+}
+
+/// The inputs of a task that runs in the container of an image: names and locations.
+pub(crate) fn container_files(image: &str) -> Result<Vec<(String, String)>, Error> {
+    if image.is_empty() || stands_for_several(image) || image.ends_with('/') || image.starts_with(MADE) {
+        let why = format!("`container`: {} is no name of one file", shown(image));
+        let hint = "name the packed image: an archive of a root file system, an OCI archive or a .sif";
+        return Err(Error::invalid(why).field("container").hint(hint));
+    }
+    let own = CONTAINER_NAME.to_owned();
+    if is_read_by_programs(image) {
+        return Ok(vec![(own, image.to_owned())]);
+    }
+    let recipe = Recipe::Container.to_string();
+    let made = Made { recipe: &recipe, packed: image, is_directory: true }.text();
+    Ok(vec![(format!("{PACKED_NAME}{CONTAINER_NAME}"), image.to_owned()), (own, made)])
+}
+
+/// Whether the image is one that nodes do not unpack: a program such as Apptainer reads it as it is.
+fn is_read_by_programs(image: &str) -> bool {
+    location::file_name(image).to_ascii_lowercase().ends_with(".sif")
+}
+
+/// The image of a task's container, as it is written.
+pub(crate) fn container(inputs: &[(String, String)]) -> Option<String> {
+    let (_, location) = inputs.iter().find(|(name, _)| name == CONTAINER_NAME)?;
+    let image = Made::of(location).map_or(&**location, |made| made.packed);
+    Some(place(image))
+}
+
+/// A path with signs of a pattern is meant as it is.
+fn place(location: &str) -> String {
+    let text = |s: &str| serde_json::Value::from(s).to_string();
+    match location.starts_with('/') && stands_for_several(location) {
+        true => text(&eyas_storage::url_of_path(location)),
+        false => text(location),
+    }
+}
+
 /// An input of a task as [`Wish`] reads it; `None`: it is an ordinary one. `next`: the input behind it.
 pub(crate) fn written(
     (name, location): &(String, String),
     next: Option<&(String, String)>,
 ) -> Option<Option<String>> {
+    if name == CONTAINER_NAME {
+        // It is a field of its own.
+        return Some(None);
+    }
     let text = |s: &str| serde_json::Value::from(s).to_string();
     if let Some(next) = next.and_then(|(_, location)| Made::of(location))
         && next.packed == location
@@ -118,11 +177,7 @@ pub(crate) fn written(
     }
     let made = Made::of(location)?;
     let recipe = Recipe::parse(made.recipe)?;
-    // A path with signs of a pattern is meant as it is.
-    let from = match made.packed.starts_with('/') && stands_for_several(made.packed) {
-        true => text(&eyas_storage::url_of_path(made.packed)),
-        false => text(made.packed),
-    };
+    let from = place(made.packed);
     let form = match &recipe {
         Recipe::Environment => format!("{{\"environment\":{from}}}"),
         Recipe::Command(words) => format!("{{\"from\":{from},\"make\":{}}}", serde_json::json!(words)),

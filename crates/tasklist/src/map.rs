@@ -22,6 +22,7 @@ use crate::files::{self, ListInput};
 use crate::line::Task;
 use crate::list::{Builder, Refused, TaskList};
 use crate::location;
+use crate::made;
 use crate::rows::{self, Column, Name};
 use crate::spec::MapSpec;
 use crate::template::{self, Hole, Holes, Part, Segment, quoted};
@@ -168,7 +169,14 @@ fn common_inputs(spec: &MapSpec, base: &str) -> Result<Vec<(String, String)>> {
         location::push_location(&mut location, found, base)?;
         Ok((location::file_name(&location).into_owned(), location))
     };
-    spec.with.iter().map(read).collect()
+    let mut inputs = spec.with.iter().map(read).collect::<Result<Vec<_>>>()?;
+    let of_container = spec.container.as_deref().map(made::container_files).transpose()?;
+    for (name, at) in of_container.into_iter().flatten() {
+        let mut location = String::new();
+        location::push_location(&mut location, &at, base)?;
+        inputs.push((name, location));
+    }
+    Ok(inputs)
 }
 
 /// Each combination is kept with its files, so a larger number is most likely a mistake.
@@ -521,6 +529,7 @@ fn check_first(array: &TaskArray, base: &str) -> Result<()> {
         inputs: task.inputs.iter().map(file).collect(),
         outputs: task.outputs.iter().map(file).collect(),
         env: Vec::new(),
+        container: None,
         cpus: task.cpus,
         needs: array.needs.clone(),
         memory_bytes: task.memory_bytes,

@@ -8,6 +8,7 @@ use crate::line;
 use crate::lines::Lines;
 use crate::list::{Builder, Origin, Refused, TaskList};
 use crate::location;
+use crate::made;
 use crate::reduce;
 use crate::several::Several;
 use std::io::BufRead;
@@ -21,6 +22,8 @@ pub struct ReadOptions {
     pub id_prefix: String,
     /// The tasks are added to a run, so other tasks may write the `run:` files that they read.
     pub is_addition: bool,
+    /// The image of the container that tasks run in which name none.
+    pub container: Option<String>,
     /// A longer line is refused, so that a wrong file (an image, say) is not read into memory as one line.
     pub line_bytes_max: u64,
 }
@@ -31,6 +34,7 @@ impl Default for ReadOptions {
             origin: "task list".into(),
             id_prefix: String::new(),
             is_addition: false,
+            container: None,
             line_bytes_max: 256 << 20,
         }
     }
@@ -81,7 +85,8 @@ fn take(
     number: u64,
 ) -> Result<()> {
     several.expand(&mut task, number).map_err(|refused| explain(refused, text, number))?;
-    for task in reduce::expand(task, &options.id_prefix, number).map_err(|e| e.at(number, None))? {
+    for mut task in reduce::expand(task, &options.id_prefix, number).map_err(|e| e.at(number, None))? {
+        made::contain(&mut task, options.container.as_deref()).map_err(|e| e.at(number, None))?;
         builder.add(&task, number).map_err(|refused| explain(refused, text, number))?;
     }
     Ok(())

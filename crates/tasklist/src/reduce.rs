@@ -138,6 +138,7 @@ fn part<'a>(task: &Task<'a>, id: String, inputs: Vec<File<'a>>, output: File<'a>
         inputs,
         outputs: vec![output],
         env: task.env.clone(),
+        container: task.container.clone(),
         cpus: task.cpus,
         needs: task.needs.clone(),
         memory_bytes: task.memory_bytes,

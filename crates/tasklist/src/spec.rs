@@ -16,6 +16,8 @@ pub struct MapSpec {
     pub range: Option<Range<u64>>,
     /// Further inputs of every task, under their file names.
     pub with: Vec<String>,
+    /// The image of the container that every task runs in.
+    pub container: Option<String>,
     /// Templates of the outputs' locations.
     pub out: Vec<String>,
     /// Templates of the command's words.
@@ -44,6 +46,7 @@ impl Default for MapSpec {
             more: Vec::new(),
             range: None,
             with: Vec::new(),
+            container: None,
             out: Vec::new(),
             command: Vec::new(),
             shell: false,

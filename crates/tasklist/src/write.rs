@@ -3,7 +3,7 @@
 use crate::glob::stands_for_several;
 use crate::line::{GATHER_HINTS, HINTS, MULTICAST_HINTS};
 use crate::made;
-use eyas_core::array::{Command, Hints, STDERR_NAME, STDOUT_NAME, TaskArray};
+use eyas_core::array::{CONTAINER_NAME, Command, Hints, STDERR_NAME, STDOUT_NAME, TaskArray};
 use eyas_core::needs::in_parts;
 use serde_json::{Value, json};
 
@@ -50,12 +50,16 @@ pub fn to_jsonl(array: &TaskArray, i: u32) -> String {
         .cloned()
         .partition(|(name, _)| [STDOUT_NAME, STDERR_NAME].contains(&name.as_str()));
     for (name, list, are_inputs) in [("inputs", &task.inputs, true), ("outputs", &outputs, false)] {
-        if !list.is_empty() {
+        let is_only_container = are_inputs && list.iter().all(|(name, _)| name.ends_with(CONTAINER_NAME));
+        if !list.is_empty() && !is_only_container {
             put(name, files(list, are_inputs));
         }
     }
     if !task.env.is_empty() {
         put("env", pairs(&task.env));
+    }
+    if let Some(image) = made::container(&task.inputs) {
+        put("container", image);
     }
     for (name, location) in &printed {
         put(if name == STDOUT_NAME { "stdout" } else { "stderr" }, text(location));

@@ -1,7 +1,7 @@
 //! Inputs that nodes make of packed files: what a task list says, and what the task has.
 
-use eyas_core::array::{TaskArray, TaskSpec};
-use eyas_tasklist::{ReadOptions, read, to_jsonl};
+use eyas_core::array::{Command, TaskArray, TaskSpec};
+use eyas_tasklist::{ReadOptions, read, read_commands, to_jsonl};
 use std::path::Path;
 
 fn tasks(text: &str) -> Result<Vec<(TaskSpec, String)>, String> {
@@ -67,6 +67,66 @@ fn a_reader_waits_for_whoever_writes_the_packed_file() {
     assert_eq!(list.n_dependencies, 1);
     let nobody = inputs(r#"[{"from":"run:x.tar","unpack":"tar"}]"#).unwrap_err();
     assert!(nobody.contains("run:x.tar"), "{nobody}");
+}
+
+/// The inputs of the only task, which runs in a container.
+fn contained(image: &str, more: &str) -> Result<Vec<(String, String)>, String> {
+    let read = tasks(&format!("{{\"command\":[\"a\"],\"container\":{image}{more}}}"))?;
+    let (task, line) = &read[0];
+    let again = tasks(line)?;
+    assert_eq!(again[0].0, *task, "what is written is read as the same task");
+    assert_eq!(again[0].1, *line);
+    Ok(task.inputs.clone())
+}
+
+#[test]
+fn a_container_is_an_input_of_the_task() {
+    let pair = |name: &str, location: &str| (name.to_owned(), location.to_owned());
+    let packed = |at: &str| {
+        let made = format!("made:container:{at}/");
+        vec![pair(".packed/.eyas-container", at), pair(".eyas-container", &made)]
+    };
+    assert_eq!(contained(r#""i/x.tar.zst""#, "").unwrap(), packed("/base/i/x.tar.zst"));
+    assert_eq!(contained(r#""s3://b/x.tar""#, "").unwrap(), packed("s3://b/x.tar"));
+    assert_eq!(contained(r#""file:///a%2Ab.zip""#, "").unwrap(), packed("/a*b.zip"));
+    assert_eq!(contained(r#""x.SIF""#, "").unwrap(), [pair(".eyas-container", "/base/x.SIF")]);
+    let both = contained(r#""/i.tar""#, r#","inputs":["x"],"env":{"A":"b"}"#).unwrap();
+    assert_eq!(both, [vec![pair("x", "/base/x")], packed("/i.tar")].concat());
+    // The parts of a reduction run in it as well.
+    let parts = tasks(
+        r#"{"command":"sort {inputs} > o","inputs":["a","b","c"],"outputs":["o"],"reduce":2,"container":"/i.tar"}"#,
+    )
+    .unwrap();
+    assert_eq!(parts.len(), 2);
+    assert!(parts.iter().all(|(task, _)| task.inputs.ends_with(&packed("/i.tar"))));
+    for (image, more, said) in [
+        (r#""""#, "", "no name of one file"),
+        (r#""*.tar""#, "", "no name of one file"),
+        (r#""rootfs/""#, "", "no name of one file"),
+        (r#""made:tar:/a""#, "", "no name of one file"),
+        (r#""i.tar""#, r#","dynamic":true"#, "does not reach the dispatcher"),
+        (r#""i.tar""#, r#","inputs":{".eyas-container":"x"}"#, "for the image of a container"),
+    ] {
+        let error = contained(image, more).expect_err(image);
+        assert!(error.contains(said), "{image}: {error}");
+    }
+}
+
+#[test]
+fn a_container_of_all_tasks_is_that_of_those_which_name_none() {
+    let options = ReadOptions { container: Some("all.tar".into()), ..ReadOptions::default() };
+    let text = "{\"command\":[\"a\"]}\n{\"command\":[\"a\"],\"container\":\"own.tar\"}\n";
+    let list = read(text.as_bytes(), Path::new("/base"), &options).unwrap();
+    let images: Vec<String> = list
+        .arrays
+        .iter()
+        .flat_map(|array| (0..array.n_tasks).map(|i| array.expand(i).inputs[1].1.clone()))
+        .collect();
+    assert_eq!(images, ["made:container:/base/all.tar/", "made:container:/base/own.tar/"]);
+    let list = read_commands("ls\n".as_bytes(), Path::new("/base"), &options).unwrap();
+    let task = list.arrays[0].expand(0);
+    assert_eq!(task.command, Command::Shell("ls".into()), "there is no folder to change to");
+    assert_eq!(task.inputs[0].1, "/base/all.tar");
 }
 
 #[test]

@@ -66,6 +66,27 @@ impl std::fmt::Display for SystemUser {
     }
 }
 
+/// A command that runs programs in containers: words between blanks.
+pub fn container_command(text: &str) -> Result<String, String> {
+    const HOLES: [&str; 3] = ["{image}", "{sandbox}", "{node}"];
+    if !text.contains("{image}") {
+        return Err("it does not say {image}, so it runs no container; write, say, apptainer exec --bind {node} --pwd {sandbox} {image}".into());
+    }
+    if text.trim_start().starts_with('{') {
+        return Err("it begins with no program".into());
+    }
+    let unknown =
+        text.match_indices('{').find(|(at, _)| !HOLES.iter().any(|hole| text[*at..].starts_with(hole)));
+    match unknown {
+        Some((at, _)) => {
+            let hole: String =
+                text[at..].split_inclusive('}').next().unwrap_or_default().chars().take(30).collect();
+            Err(format!("{} stands for nothing; there are {}", eyas_text::shown(&hole), HOLES.join(", ")))
+        }
+        None => Ok(text.to_owned()),
+    }
+}
+
 pub fn system_users(text: &str) -> Result<SystemUser, String> {
     if let Some((user, account)) = text.split_once('=') {
         if let Some(why) = eyas_wire::users::why_no_name(user) {

@@ -66,6 +66,7 @@ impl Cluster {
             node: NodeArgs {
                 grace: 0,
                 home_wait: 0,
+                container_command: None,
                 gpus: None,
                 resources: vec![],
                 gpu_names: vec![],

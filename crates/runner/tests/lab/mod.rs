@@ -74,6 +74,7 @@ impl Lab {
             keep_sandbox: false,
             tee: [None, None],
             account: None,
+            container: None,
         }
     }
 

@@ -85,6 +85,8 @@ pub struct Agent {
     slots: Slots,
     /// The names by which programs know the gpus of this node.
     gpu_names: Vec<String>,
+    /// What runs programs in containers; `None`: what is usual.
+    container_command: Option<Vec<String>>,
     writes: Writes,
     space: Space,
     printing: Printing,
@@ -153,6 +155,7 @@ impl Agent {
             attempts: Attempts::default(),
             slots,
             gpu_names: options.gpu_names,
+            container_command: options.container_command,
             writes,
             space: Space::new(inputs.clone()),
             inputs,

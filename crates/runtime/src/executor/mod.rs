@@ -72,6 +72,9 @@ pub struct ExecutorOptions {
     pub grace: Duration,
     /// A home that is away is waited for this long.
     pub home_wait: Duration,
+    /// What runs the programs of tasks that have a container, see [`eyas_runner::ContainerKind::Command`]. `None`: bubblewrap or
+    /// Apptainer, as the image wants.
+    pub container_command: Option<Vec<String>>,
     /// Programs run as system users of their own. `None`: as that of this process.
     pub system_users: Option<system_users::SystemUsers>,
 }

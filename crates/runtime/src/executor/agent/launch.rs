@@ -4,7 +4,7 @@ use super::attempts::Attempt;
 use super::directory::PrivateCopies;
 use super::objects::Objects;
 use super::{AttemptId, runner};
-use eyas_core::array::{Command, STDERR_NAME, STDOUT_NAME, TaskSpec};
+use eyas_core::array::{CONTAINER_NAME, Command, STDERR_NAME, STDOUT_NAME, TaskSpec};
 use eyas_core::event::Staged;
 use eyas_core::is_directory;
 use eyas_core::location::{Made, PACKED_NAME, is_made_tree};
@@ -35,6 +35,8 @@ pub(super) struct Launch<'a> {
     pub(super) private: &'a PrivateCopies,
     /// The join file.
     pub(super) join: &'a Path,
+    /// What runs programs in containers; `None`: what is usual.
+    pub(super) container_command: Option<&'a [String]>,
     pub(super) settings: &'a Settings,
 }
 
@@ -57,6 +59,25 @@ impl Launch<'_> {
             keep_sandbox: false,
             tee: [STDOUT_NAME, STDERR_NAME].map(|name| named_output(task, name)),
             account: self.attempt.account().cloned(),
+            container: self.find_container(),
+        })
+    }
+
+    /// The container of the task, which is one of its inputs.
+    fn find_container(&self) -> Option<runner::Container> {
+        let inputs = &self.attempt.spec.inputs;
+        let i = inputs.iter().position(|(name, _)| name == CONTAINER_NAME)?;
+        let location = &*inputs[i].1;
+        let is_unpacked = is_made_tree(location);
+        Some(runner::Container {
+            image: runner::ByteString::from(self.source(i as u32, location, &self.staged[i]).as_path()),
+            name: bytes(Made::of(location).map_or(location, |made| made.packed)),
+            is_unpacked,
+            kind: match self.container_command {
+                Some(words) => runner::ContainerKind::Command(words.iter().map(|word| bytes(word)).collect()),
+                None if is_unpacked => runner::ContainerKind::Bubblewrap,
+                None => runner::ContainerKind::Apptainer,
+            },
         })
     }
 
@@ -66,6 +87,7 @@ impl Launch<'_> {
         for (i, ((name, location), staged)) in (0..).zip(task.inputs.iter().zip(self.staged)) {
             let next = task.inputs.get(i as usize + 1);
             if *staged == Staged::Unneeded
+                || name == CONTAINER_NAME
                 || next.is_some_and(|(_, next)| is_only_packed(name, location, next))
             {
                 continue;

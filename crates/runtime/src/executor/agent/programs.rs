@@ -134,6 +134,7 @@ impl Agent {
             objects: &self.objects,
             private: &self.private,
             join: self.connection.join(),
+            container_command: self.container_command.as_deref(),
             settings: self.connection.settings(),
         };
         let Some(spec) = launch.find_spec() else {

@@ -39,48 +39,63 @@ fn not_supported(what: &str) -> io::Error {
     damaged(&format!("it is compressed with {what}, which eyas does not know; compress it with gzip or zstd"))
 }
 
-fn damaged(why: &str) -> io::Error {
+pub(super) fn damaged(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 /// Makes the tree of a tar archive in the folder `into`.
 pub(super) fn untar(bytes: impl BufRead, kind: Kind, into: &Path, halt: &Halt) -> io::Result<()> {
+    with_plain(bytes, kind, |bytes| untar_plain(bytes, into, halt))
+}
+
+/// Calls `read` with the bytes of a tar archive that may be compressed.
+pub(super) fn with_plain(
+    mut bytes: impl BufRead,
+    kind: Kind,
+    read: impl FnOnce(&mut dyn Read) -> io::Result<()>,
+) -> io::Result<()> {
     match kind {
-        Kind::Plain => untar_plain(bytes, into, halt),
-        Kind::Gzip => untar_plain(flate2::bufread::MultiGzDecoder::new(bytes), into, halt),
-        Kind::Zstd => untar_plain(zstd::stream::read::Decoder::with_buffer(bytes)?, into, halt),
+        Kind::Plain => read(&mut bytes),
+        Kind::Gzip => read(&mut flate2::bufread::MultiGzDecoder::new(bytes)),
+        Kind::Zstd => read(&mut zstd::stream::read::Decoder::with_buffer(bytes)?),
         Kind::Zip => Err(damaged("it is a zip archive; say `zip`")),
     }
 }
 
-fn untar_plain(bytes: impl Read, into: &Path, halt: &Halt) -> io::Result<()> {
+fn untar_plain(bytes: &mut dyn Read, into: &Path, halt: &Halt) -> io::Result<()> {
     let mut archive = tar::Archive::new(bytes);
     let mut n_entries = 0u64;
     for entry in archive.entries()? {
         halt.check()?;
         let mut entry = entry?;
         n_entries += 1;
-        let kind = entry.header().entry_type();
-        if kind.is_character_special() || kind.is_block_special() || kind.is_fifo() {
-            continue;
-        }
-        if !entry.unpack_in(into)? {
-            let name = entry.path_bytes().into_owned();
-            return Err(damaged(&format!("its entry {} leads out of it", eyas_text::shown_bytes(&name))));
-        }
-        if kind.is_dir() {
-            // What comes behind it has to be put in, whatever rights the archive gives.
-            let path = into.join(strip_root(&entry.path()?));
-            if fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir()) {
-                fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
-            }
-        }
+        unpack_entry(&mut entry, into)?;
     }
     if n_entries == 0 {
         return Err(damaged("there is nothing in it"));
     }
     // The checksum of what it is compressed with stands behind the archive's own end.
     io::copy(&mut archive.into_inner(), &mut io::sink())?;
+    Ok(())
+}
+
+/// Puts what an archive has into the folder `into`, unless it is a device or a pipe.
+pub(super) fn unpack_entry<R: Read>(entry: &mut tar::Entry<'_, R>, into: &Path) -> io::Result<()> {
+    let kind = entry.header().entry_type();
+    if kind.is_character_special() || kind.is_block_special() || kind.is_fifo() {
+        return Ok(());
+    }
+    if !entry.unpack_in(into)? {
+        let name = entry.path_bytes().into_owned();
+        return Err(damaged(&format!("its entry {} leads out of it", eyas_text::shown_bytes(&name))));
+    }
+    if kind.is_dir() {
+        // What comes behind it has to be put in, whatever rights the archive gives.
+        let path = into.join(strip_root(&entry.path()?));
+        if fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir()) {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
+        }
+    }
     Ok(())
 }
 

@@ -14,6 +14,7 @@
 //! Not here: when something is made, and what leaves the cache (`eyas-core`).
 
 mod archive;
+mod image;
 mod packed;
 mod transform;
 pub(super) mod trees;
@@ -29,7 +30,7 @@ use eyas_text::shown;
 use packed::Packed;
 pub(super) use packed::of_run;
 use std::fs::File;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use trees::{Aside, Trees};
@@ -162,6 +163,7 @@ fn sentence(made: &Made<'_>, recipe: &Recipe, why: &str) -> String {
             format!("the transform {} of {packed} failed: {why}", shown(&words.join(" ")))
         }
         Recipe::Environment => format!("the environment {packed} cannot be unpacked: {why}"),
+        Recipe::Container => format!("{packed} cannot be made a container: {why}"),
         named => format!("{packed} cannot be unpacked as {named}: {why}"),
     }
 }
@@ -272,6 +274,19 @@ fn make_aside(
             done.map_err(Fault::Why)?;
         }
         Recipe::Zip => unzip(shop, packed, work)?,
+        Recipe::Container => {
+            let root = image::root_in(work);
+            std::fs::create_dir(&root)?;
+            let mut packed = BufReader::with_capacity(BLOCK_BYTES, packed);
+            if packed.fill_buf()?.starts_with(image::SIF_BEGINS) {
+                return Err(Fault::Why("it is a SIF image, and its name does not end in .sif".into()));
+            }
+            match archive::Kind::of(&mut packed)? {
+                archive::Kind::Zip => unzip(shop, packed.into_inner(), &root)?,
+                kind => archive::untar(packed, kind, &root, shop.halt)?,
+            }
+            image::settle(work, shop.trees.node(), shop.halt)?;
+        }
         _ => {
             let mut packed = BufReader::with_capacity(BLOCK_BYTES, packed);
             match (recipe, archive::Kind::of(&mut packed)?) {

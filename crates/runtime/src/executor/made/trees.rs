@@ -209,6 +209,11 @@ impl Trees {
         self.shared.for_others
     }
 
+    /// The folder of the executor.
+    pub(super) fn node(&self) -> &Path {
+        self.shared.dir.parent().expect("the trees have a folder of their own in it")
+    }
+
     /// A name for something that is needed beside a folder of [`Trees::begin`].
     pub(super) fn beside(&self, work: &Path, what: &str) -> PathBuf {
         work.with_extension(what)
