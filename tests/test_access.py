@@ -124,7 +124,9 @@ def test_databases_and_biology_run_on_it(data: Run, run: Run, tmp_path: Path) ->
     assert hits.stdout == expected and expected
 
 
-def test_what_is_written_becomes_a_data_set(data: Run, run: Run, files: Path, tmp_path: Path) -> None:
+def test_what_is_written_becomes_a_data_set(
+    data: Run, eyas: Eyas, run: Run, files: Path, tmp_path: Path
+) -> None:
     put(data, files, "set")
     made = run(
         "access",
@@ -151,7 +153,7 @@ def test_what_is_written_becomes_a_data_set(data: Run, run: Run, files: Path, tm
     assert "`/eyas/new/link` is a symbolic link" in link.stderr
     assert run("access", "--", "true").stdout == ""
     assert n_sets() == 2
-    assert not list((tmp_path / "t").glob("eyas-*")), "its folders are gone"
+    assert not list(Path(eyas.env["TMPDIR"]).glob("eyas-*")), "its folders are gone"
     absent = run("access", "--", "/no/program", status=2)
     assert "cannot run `/no/program`" in absent.stderr
 
@@ -212,7 +214,9 @@ def test_a_damaged_copy_is_never_read(data: Run, run: Run, start: Start, tmp_pat
     assert tree(tmp_path / "copy") == content
 
 
-def test_a_signal_ends_program_and_view(data: Run, start: Start, files: Path, tmp_path: Path) -> None:
+def test_a_signal_ends_program_and_view(
+    data: Run, eyas: Eyas, start: Start, files: Path, tmp_path: Path
+) -> None:
     put(data, files, "set")
     for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 130)):
         running = start("access", "--", "sh", "-c", "echo begun; cat /eyas/set/text > /eyas/new/x; sleep 60")
@@ -220,7 +224,7 @@ def test_a_signal_ends_program_and_view(data: Run, start: Start, files: Path, tm
         running.signal(number)
         assert "no data set was made" in running.wait(status=status).stderr
     assert data("find", "-q").stdout == "set\n"
-    assert not list((tmp_path / "t").glob("eyas-access*"))
+    assert not list(Path(eyas.env["TMPDIR"]).glob("eyas-access*"))
 
 
 def mounts() -> list[str]:
@@ -300,13 +304,15 @@ def test_what_would_be_lost_is_refused(data: Run, run: Run, files: Path, tmp_pat
     assert data("find", "-q").stdout == "set\n"
 
 
-def test_a_closed_terminal_leaves_nothing(data: Run, start: Start, files: Path, tmp_path: Path) -> None:
+def test_a_closed_terminal_leaves_nothing(
+    data: Run, eyas: Eyas, start: Start, files: Path, tmp_path: Path
+) -> None:
     put(data, files, "set")
     running = start("access", "--", "sh", "-c", "echo begun; sleep 60")
     running.wait_for_text("begun")
     running.signal(signal.SIGHUP)
     running.wait(status=130)
-    assert not list((tmp_path / "t").glob("eyas-access*"))
+    assert not list(Path(eyas.env["TMPDIR"]).glob("eyas-access*"))
     # Nor does the command's own violent end leave the program.
     running = start("access", "--", "sh", "-c", "echo begun $$; exec sleep 61")
     running.wait_for_text("begun")

@@ -34,7 +34,9 @@ def compiled(tmp_path: Path, text: str, *options: str) -> Path:
     return program
 
 
-def test_programs_read_what_is_elsewhere(data: Run, run: Run, files: Path, tmp_path: Path) -> None:
+def test_programs_read_what_is_elsewhere(
+    data: Run, eyas: Eyas, run: Run, files: Path, tmp_path: Path
+) -> None:
     put(data, files, "set")
     shell = """
         cd /eyas/set && cp -r . "$1/copy" && find . -type f | sort && sha256sum 'a b/deep/large'
@@ -52,7 +54,7 @@ def test_programs_read_what_is_elsewhere(data: Run, run: Run, files: Path, tmp_p
     assert {"new", "set"} <= set(lines[10:]) <= {"new", "set", "set@1"}
     assert done.stderr.count("Read-only file system") == 3 and done.stderr.count("No such file") == 3, done
     assert "ended with exit status 2" in done.stderr, "ls says 2 where there is no such file"
-    assert not list((tmp_path / "t").glob("eyas-access*"))
+    assert not list(Path(eyas.env["TMPDIR"]).glob("eyas-access*"))
 
 
 def test_every_way_to_a_file_leads_to_its_bytes(data: Run, run: Run, files: Path, tmp_path: Path) -> None:
@@ -222,7 +224,7 @@ def test_a_file_that_is_changed_by_another_path_is_found_out(data: Run, run: Run
 
 
 def test_one_file_of_many_is_made_alone(
-    data: Run, run: Run, start: Start, files: Path, tmp_path: Path
+    data: Run, eyas: Eyas, run: Run, start: Start, files: Path, tmp_path: Path
 ) -> None:
     """A file is there when somebody names it, and all are when somebody opens one of the directories."""
     for n in range(300):
@@ -239,7 +241,7 @@ while not os.path.exists(sys.argv[1]):
     reading = start(*ACCESS, "--", "python3", "-c", code, tmp_path / "go")
     reading.wait_for_text("begun")
 
-    [view] = (tmp_path / "t").glob("eyas-access-*/view")
+    [view] = Path(eyas.env["TMPDIR"]).glob("eyas-access-*/view")
     assert {path.name for path in (view / "set").rglob("*") if path.is_file()} == {"17", "18"}
     (tmp_path / "go").touch()
     assert reading.wait().stderr == ""
@@ -288,7 +290,9 @@ def test_databases_and_biology_run_on_it(data: Run, run: Run, tmp_path: Path) ->
     assert tree(tmp_path / "unpacked") == tree(source)
 
 
-def test_what_is_written_becomes_a_data_set(data: Run, run: Run, files: Path, tmp_path: Path) -> None:
+def test_what_is_written_becomes_a_data_set(
+    data: Run, eyas: Eyas, run: Run, files: Path, tmp_path: Path
+) -> None:
     put(data, files, "set")
     shell = "mkdir /eyas/new/a; wc -l < /eyas/set/text > /eyas/new/a/part; mv /eyas/new/a/part /eyas/new/a/n"
     made = run(*ACCESS, "--label", "result", "--tag", "kind=result", "--", "sh", "-c", shell)
@@ -298,7 +302,7 @@ def test_what_is_written_becomes_a_data_set(data: Run, run: Run, files: Path, tm
     assert "ended with exit status 3; no data set was made" in failed.stderr
     assert "cannot run `/no/program`" in run(*ACCESS, "--", "/no/program", status=2).stderr
     assert len(data("find", "-q").stdout.split()) == 2
-    assert not list((tmp_path / "t").glob("eyas-*")), "its folders are gone"
+    assert not list(Path(eyas.env["TMPDIR"]).glob("eyas-*")), "its folders are gone"
 
 
 @pytest.mark.parametrize("where", ["folder", "store"])
@@ -321,7 +325,7 @@ def test_a_damaged_copy_is_never_read(data: Run, run: Run, start: Start, tmp_pat
     assert "1 file could not be read; no data set was made" in unread.stderr
 
 
-def test_signals_end_the_program(data: Run, start: Start, files: Path, tmp_path: Path) -> None:
+def test_signals_end_the_program(data: Run, eyas: Eyas, start: Start, files: Path, tmp_path: Path) -> None:
     put(data, files, "set")
     shell = "echo begun $$; cat /eyas/set/text > /eyas/new/x; exec sleep 60"
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -329,7 +333,7 @@ def test_signals_end_the_program(data: Run, start: Start, files: Path, tmp_path:
         running.wait_for_text("begun")
         running.signal(number)
         assert "no data set was made" in running.wait(status=130).stderr
-    assert not list((tmp_path / "t").glob("eyas-access*"))
+    assert not list(Path(eyas.env["TMPDIR"]).glob("eyas-access*"))
     running = start(*ACCESS, "--", "sh", "-c", shell)
     running.wait_for_text("begun")
     program = int(running.stdout.split()[1])

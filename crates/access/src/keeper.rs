@@ -10,7 +10,7 @@ use eyas_text::say;
 use std::ffi::c_uint;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};

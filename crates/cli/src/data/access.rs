@@ -170,7 +170,8 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
     if !ended.success() {
         // A program that was asked to end may end well, and its work is not done.
         let exit = if ended.asked { Exit::Interrupted } else { Exit::Own(ended.code()) };
-        return Err(Fault::new(exit, format!("{program} ended with {}{lost}", ended.text())));
+        let asked = if ended.asked { "this command was asked to end: " } else { "" };
+        return Err(Fault::new(exit, format!("{asked}{program} ended with {}{lost}", ended.text())));
     }
     if n_unread > 0 {
         let what = plural(n_unread as u64, "file");
