@@ -18,11 +18,14 @@ mod directory;
 use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, push_encoded};
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
+use crate::mounts::{self, PLACES};
 use crate::near::NearFolders;
 use crate::parts::{PART_PREFIX, part_path, parts_in, remove_part};
 use crate::put::given_up;
 use crate::version::Version;
-use crate::{Capabilities, Fence, Home, HomesConfig, Listing, Location, Opened, Part, Put, Stat, glob};
+use crate::{
+    Capabilities, Fence, Home, HomesConfig, Listing, Location, Opened, Part, Place, Put, Stat, glob,
+};
 use eyas_text::shown_path;
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -299,6 +302,10 @@ impl Home for FileHome {
             Ok(metadata) if metadata.is_dir() => Err(not_a_file(REMOVE, location, "it is a directory")),
             _ => fs::remove_file(path).map_err(|error| Error::from_io(REMOVE, location, error)),
         }
+    }
+
+    fn places(&self, location: &Location) -> Result<Vec<Place>> {
+        mounts::places(path_of(PLACES, location)?, location)
     }
 
     /// Links are resolved first: a link inside a local directory may lead to shared storage, and the other

@@ -39,7 +39,9 @@ pub fn schemes() -> impl Iterator<Item = &'static str> {
     KindNo::all().flat_map(KindNo::schemes)
 }
 
-/// The schemes of homes that know on which hosts their objects lie.
-pub fn schemes_with_places() -> impl Iterator<Item = &'static str> {
-    KindNo::all().filter(|kind| kind.get().knows_places()).flat_map(KindNo::schemes)
+/// What the locations of all objects begin with whose home knows on which hosts they lie: schemes, and directories where such file
+/// systems are mounted now.
+pub fn beginnings_with_places() -> Vec<String> {
+    let schemes = KindNo::all().filter(|kind| kind.get().knows_places()).flat_map(KindNo::schemes);
+    schemes.map(|scheme| format!("{scheme}://")).chain(crate::mounts::beginnings()).collect()
 }
