@@ -90,13 +90,15 @@ macro_rules! gridftp {
     };
 }
 
-/// A line that has the path as `$p`. A request of `chirp` holds 1,024 bytes, in which two names may stand; a longer one hangs.
+/// A line that has the path as `$p`. A request of `chirp` holds 1,024 bytes, in which two names may stand; a longer one hangs. A
+/// name with a `/` at its end would be that of a file without it.
 macro_rules! chirp {
     ($line:expr) => {
         ascii!(
             "chirp",
             concat!(
                 "p=/{path}; e=$(printf %s \"$p\" | sed 's|[^A-Za-z0-9/._-]|xxx|g'); \
+                 case $p in ?*/) echo 'chirp takes no such name: it ends with /' >&2; exit 1;; esac; \
                  [ ${#e} -le 450 ] || { echo 'chirp takes no such name: it is too long' >&2; exit 1; }; ",
                 $line
             )

@@ -70,7 +70,7 @@ pub use config::HomesConfig;
 pub use data::{DATA_CAPABILITIES, DataPlace, NewData, label_of, provide_data};
 pub use error::{Error, ErrorKind, Result, Status};
 pub use file::{FileHome, free_bytes, url_of_path};
-pub use homes::Homes;
+pub use homes::{Homes, beginnings_with_places};
 pub use http::HttpHome;
 pub use limited::{Limited, Limits};
 pub use location::Location;
@@ -79,7 +79,7 @@ pub use parts::PART_PREFIX;
 pub use put::{Fence, Open, Part, Put};
 pub use retry::{Retry, RetryConfig};
 pub use s3::S3Home;
-pub use scheme::{beginnings_with_places, schemes};
+pub use scheme::schemes;
 pub use version::Version;
 pub use web::HttpConfig;
 

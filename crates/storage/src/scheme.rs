@@ -39,9 +39,7 @@ pub fn schemes() -> impl Iterator<Item = &'static str> {
     KindNo::all().flat_map(KindNo::schemes)
 }
 
-/// What the locations of all objects begin with whose home knows on which hosts they lie: schemes, and directories where such file
-/// systems are mounted now.
-pub fn beginnings_with_places() -> Vec<String> {
-    let schemes = KindNo::all().filter(|kind| kind.get().knows_places()).flat_map(KindNo::schemes);
-    schemes.map(|scheme| format!("{scheme}://")).chain(crate::mounts::beginnings()).collect()
+/// The schemes of homes that know on which hosts their objects lie, wherever these are.
+pub(crate) fn schemes_with_places() -> impl Iterator<Item = &'static str> {
+    KindNo::all().filter(|kind| kind.get().knows_places()).flat_map(KindNo::schemes)
 }
