@@ -31,6 +31,11 @@ class Host:
         """`down` cuts its network off, as a pulled cable does; `up` brings it back."""
         subprocess.run(["ip", "-n", self.space, "link", "set", "eth0", state], check=True)
 
+    def received_bytes(self) -> int:
+        """What has come from other hosts so far, headers included."""
+        command = ["ip", "-n", self.space, "-s", "-j", "link", "show", "dev", "eth0"]
+        return int(json.loads(subprocess.check_output(command))[0]["stats64"]["rx"]["bytes"])
+
 
 @dataclass
 class Site:

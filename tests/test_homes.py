@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import random
 import shlex
 import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from buckets import SECRET, Answer, Server, answers_at, free_port, moto, weather
-from harness import Eyas, Run, log_text, wait_until
+from buckets import KEY, SECRET, Answer, Server, answers_at, free_port, moto, weather
+from harness import Eyas, Run, lacking, log_text, wait_until
 from lists import write_list
 
 RCLONE = shutil.which("rclone")
@@ -188,6 +191,71 @@ def test_an_upload_that_is_cut_leaves_nothing(run: Run, s3: Server, tmp_path: Pa
         run("cp", "big", f"s3://{bucket}/big", env=s3.env(endpoint), cwd=tmp_path)
     run("cp", f"s3://{bucket}/big", "back", env=s3.env(), cwd=tmp_path)
     assert (tmp_path / "back").read_bytes() == (tmp_path / "big").read_bytes()
+
+
+LARGE_BYTES = 5_000_000_000
+PART_BYTES = 8 << 20
+
+
+@pytest.mark.long
+def test_an_object_of_hundreds_of_parts_is_what_was_written(eyas: Eyas, run: Run, tmp_path: Path) -> None:
+    """5 GB in parts of 8 MiB, by a server that keeps them on a disk; the source, its parts and the object take 15 GB there."""
+    program = shutil.which("versitygw")
+    if program is None:
+        lacking("needs versitygw, an S3 server: go install github.com/versity/versitygw/cmd/versitygw@latest")
+    assert program is not None
+    free_bytes = shutil.disk_usage(tmp_path).free
+    # A disk with less room takes a smaller one, of more than 200 parts.
+    size_bytes = LARGE_BYTES if free_bytes > 4 * LARGE_BYTES else 2_000_000_000
+    port, store = free_port(), tmp_path / "store"
+    store.mkdir()
+    env = {**os.environ, "ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
+    with open(tmp_path / "versitygw.log", "wb") as log:
+        command = [program, "--port", f"127.0.0.1:{port}", "posix", str(store)]
+        process = subprocess.Popen(
+            command, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd="/"
+        )
+    try:
+        wait_until(lambda: answers_at(port), "versitygw")
+        (store / "bucket1").mkdir()
+        server = Server(port)
+        block, digest = random.Random(15).randbytes(1 << 20), hashlib.sha256()
+        with open(tmp_path / "large", "wb") as file:
+            # No two blocks are equal, so parts in a wrong order are noticed.
+            for n in range(size_bytes // len(block) + 1):
+                piece = (n.to_bytes(8, "big") + block[8:])[: size_bytes - file.tell()]
+                digest.update(piece)
+                file.write(piece)
+        run("cp", "large", "s3://bucket1/in/large", env=server.env(), cwd=tmp_path, timeout=600)
+        (tmp_path / "large").unlink()
+        # A server's version of an object in parts ends with their number.
+        version = os.getxattr(store / "bucket1" / "in" / "large", "user.etag").decode().strip('"')
+        assert version.rpartition("-")[2] == str(-(-size_bytes // PART_BYTES)), version
+        reading = eyas.start("cat", "s3://bucket1/in/large", env=server.env(), cwd=tmp_path)
+        peak_bytes = 0
+        while reading.is_alive():
+            with suppress(OSError):
+                status = Path(f"/proc/{reading.pid}/status").read_text()
+                peak_bytes = max(peak_bytes, int(status.partition("VmHWM:")[2].split()[0]) << 10)
+            time.sleep(0.1)
+        reading.wait()
+        with open(reading.stdout_path, "rb") as file:
+            assert hashlib.file_digest(file, "sha256").digest() == digest.digest()
+        assert 0 < peak_bytes < 200 << 20, peak_bytes
+        os.truncate(reading.stdout_path, 0)
+        # A task reads it into a cache, where its digest is taken once more.
+        task = {
+            "id": "t",
+            "command": "sha256sum < large > sum",
+            "inputs": ["s3://bucket1/in/large"],
+            "outputs": {"sum": "s3://bucket1/sum"},
+        }
+        write_list(tmp_path / "tasks.jsonl", task)
+        run("run", "tasks.jsonl", "--dir", "c", cwd=tmp_path, env=server.env(), timeout=600)
+        assert run("cat", "s3://bucket1/sum", env=server.env()).stdout.split()[0] == digest.hexdigest()
+    finally:
+        process.terminate()
+        process.wait(30)
 
 
 def test_home_check_tries_everything(run: Run, s3: Server, tmp_path: Path) -> None:

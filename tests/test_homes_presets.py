@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -99,11 +100,11 @@ def a_task_reads_and_writes(
     """An unmodified program gets its input from there, and its output goes there."""
     first, second = names
     (cwd / "words").write_text("one two")
-    run("cp", "words", f"{place}/{first}", cwd=cwd, env=env)
+    run("cp", "words", f"{place}/{first.replace('%', '%25')}", cwd=cwd, env=env)
     task = {
         "id": "t",
         "command": f"wc -w < {shlex.quote(first)} > n",
-        "inputs": [f"{place}/{first}"],
+        "inputs": [f"{place}/{first.replace('%', '%25')}"],
         "outputs": {"n": f"{place}/{second}"},
     }
     write_list(cwd / "tasks.jsonl", task)
@@ -177,3 +178,138 @@ def test_xrootd_keeps_every_promise(run: Run, lab: Run, tmp_path: Path) -> None:
         assert not [path for path in top.rglob("*") if path.name.startswith(".eyas-part-")]
     finally:
         shutil.rmtree(top)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that servers which run as `nobody` may write to."""
+    top = Path(subprocess.run(["mktemp", "-d"], check=True, capture_output=True, text=True).stdout.strip())
+    top.chmod(0o777)
+    yield top
+    shutil.rmtree(top)
+
+
+@pytest.fixture
+def gridftp(open_folder: Path, tmp_path: Path) -> Iterator[str]:
+    """A GridFTP server that lets everybody in, and the location of a folder there."""
+    port = free_port()
+    (tmp_path / "eyas.toml").write_text('[home.ftp]\npreset = "gridftp"\n')
+    command = [
+        shutil.which("globus-gridftp-server", path=f"{os.environ['PATH']}:/usr/sbin") or "",
+        *("-s", "-no-detach", "-aa", "-anonymous-user", "nobody", "-p", str(port)),
+        *("-control-interface", "127.0.0.1", "-data-interface", "127.0.0.1"),
+    ]
+    with served(command, port, tmp_path / "gridftp.log"):
+        yield f"ftp://127.0.0.1:{port}{open_folder}/lot"
+
+
+@pytest.fixture
+def chirp(open_folder: Path, tmp_path: Path) -> Iterator[str]:
+    """A chirp server, and the location of a folder there."""
+    port = free_port()
+    (tmp_path / "eyas.toml").write_text('[home.ch]\npreset = "chirp"\n')
+    (open_folder / ".__acl").write_text("unix:root rwldav(rwldav)\naddress:127.0.0.1 rwldav(rwldav)\n")
+    command = ["chirp_server", "-r", str(open_folder), "-p", str(port), "-I", "127.0.0.1"]
+    # It tells nobody of itself, and as root it wants the name of a user who may do less.
+    command += ["-u", f"127.0.0.1:{free_port()}", "-o", str(tmp_path / "chirp.txt")]
+    if os.geteuid() == 0:
+        command += ["-i", "nobody"]
+        for path in (open_folder, *open_folder.iterdir()):
+            shutil.chown(path, "nobody")
+    with served(command, port, tmp_path / "chirp.log"):
+        yield f"ch://127.0.0.1:{port}/lot"
+
+
+def no_parts_in(folder: Path) -> bool:
+    return not [path for path in folder.rglob("*") if path.name.startswith(".eyas-part-")]
+
+
+# 1,000 bytes.
+LONG_NAME = "/".join(["long-name-" * 20] * 4 + ["long-name-" * 19 + "123456"])
+
+
+def checked(run: Run, cwd: Path, place: str) -> None:
+    """`eyas home check` finds nothing wrong, a file is no directory, and `eyas cp` takes a `/` at the end for a directory."""
+    table = json.loads(run("home", "check", place, "--size", "1", "--json", cwd=cwd).stdout)
+    works = {row["what"]: row["works"] for row in table["rows"]}
+    assert works["names beyond ASCII"] is None, table
+    for what in ("write", "stat", "read", "read a range", "versions follow the object", "list", "remove"):
+        assert works[what], table
+    run("cp", "words", f"{place}/into/", cwd=cwd)
+    assert run("cat", f"{place}/into/words", cwd=cwd).stdout == "one two"
+    for name in ("into/", "into", "into/words/"):
+        said = run("cat", f"{place}/{name}", cwd=cwd, status=None)
+        assert said.status != 0 and said.stdout == "", (name, said)
+    assert f"{place}/into/words" in run("ls", f"{place}/*/w*", cwd=cwd).stdout
+
+
+def long_name_is_kept(run: Run, cwd: Path, place: str) -> None:
+    run("cp", "words", f"{place}/{LONG_NAME}", cwd=cwd)
+    assert run("cat", f"{place}/{LONG_NAME}", cwd=cwd).stdout == "one two"
+
+
+def refuses(run: Run, cwd: Path, place: str, name: str) -> None:
+    """A name that the server would take for another one is refused before it is asked: nothing is read, written or removed."""
+    (cwd / "words").write_text("one two")
+    for words in (["cp", "words", f"{place}/{name}"], ["cat", f"{place}/{name}"]):
+        said = run(*words, cwd=cwd, status=None)
+        assert said.status != 0 and "takes no such name" in said.stderr, said
+
+
+@needs("globus-gridftp-server", "globus-url-copy", "curl")
+@pytest.mark.long
+def test_gridftp_keeps_every_promise(lab: Run, gridftp: str, open_folder: Path, tmp_path: Path) -> None:
+    done = lab("homes", f"{gridftp}/base", "--ascii-names", cwd=tmp_path)
+    assert "keeps every promise" in done.stdout
+    assert no_parts_in(open_folder)
+
+
+@needs("globus-gridftp-server", "globus-url-copy", "curl")
+def test_gridftp_is_a_home(run: Run, gridftp: str, open_folder: Path, tmp_path: Path) -> None:
+    a_task_reads_and_writes(run, gridftp, ("a b's+%;#?.txt", "out/n"), {}, tmp_path)
+    assert (open_folder / "lot" / "out" / "n").read_text().strip() == "2"
+    assert (open_folder / "lot" / "a b's+%;#?.txt").exists()
+    checked(run, tmp_path, gridftp)
+    long_name_is_kept(run, tmp_path, gridftp)
+    assert no_parts_in(open_folder)
+    # The server leaves out what is no ASCII, so `\u00e9x` would be `x`; a line break would begin a command.
+    (open_folder / "lot" / "x").write_text("another one")
+    for name in ("\u00e9x", "x%0D%0ADELE%20x", "x%09y"):
+        refuses(run, tmp_path, gridftp, name)
+    assert (open_folder / "lot" / "x").read_text() == "another one"
+
+
+@needs("globus-gridftp-server", "globus-url-copy", "curl")
+def test_what_gridftp_refuses_is_said(run: Run, gridftp: str, open_folder: Path, tmp_path: Path) -> None:
+    assert "there is no such object" in run("cat", f"{gridftp}/x", cwd=tmp_path, status=2).stderr
+    closed = open_folder / "lot"
+    closed.mkdir(mode=0o700)
+    denied = run("cat", f"{gridftp}/x", cwd=tmp_path, status=4).stderr
+    assert "permission denied" in denied and "no such" not in denied
+
+
+@needs("chirp_server", "chirp", "chirp_put", "chirp_get")
+@pytest.mark.long
+def test_chirp_keeps_every_promise(lab: Run, chirp: str, open_folder: Path, tmp_path: Path) -> None:
+    done = lab("homes", f"{chirp}/base", "--ascii-names", "--name-bytes-max", "300", cwd=tmp_path)
+    assert "keeps every promise" in done.stdout
+    assert no_parts_in(open_folder)
+
+
+@needs("chirp_server", "chirp", "chirp_put", "chirp_get")
+def test_chirp_is_a_home(run: Run, chirp: str, open_folder: Path, tmp_path: Path) -> None:
+    a_task_reads_and_writes(run, chirp, ("a b's+%;#?.txt", "out/n"), {}, tmp_path)
+    assert (open_folder / "lot" / "out" / "n").read_text().strip() == "2"
+    checked(run, tmp_path, chirp)
+    assert no_parts_in(open_folder)
+    for name in ("\u00e9", "x%0Ay", LONG_NAME):
+        refuses(run, tmp_path, chirp, name)
+
+
+@needs("chirp_server", "chirp", "chirp_put", "chirp_get")
+def test_what_chirp_refuses_is_said(run: Run, chirp: str, open_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "words").write_text("one two")
+    assert "there is no such object" in run("cat", f"{chirp}/x", cwd=tmp_path, status=2).stderr
+    (open_folder / ".__acl").write_text("unix:somebody rwlda\n")
+    denied = run("cp", "words", f"{chirp}/x", cwd=tmp_path, status=4).stderr
+    assert "permission denied" in denied and "no such" not in denied

@@ -154,12 +154,18 @@ fn writable(homes: &Homes, place: &Location, large_bytes: u64, rows: &mut Vec<Ro
     let can = homes.get(place).capabilities();
     let directory = place.join(&format!("eyas-check-{}", std::process::id())).map_err(homes::fault)?;
     let name = |name: &str| directory.join(name).map_err(homes::fault);
-    let (small, large) = (name("a file +%é")?, name("large")?);
+    let (mut small, large) = (name("a file +%é")?, name("large")?);
     let write = |location: &Location, bytes: u64| {
         let mut body = io::repeat(b'x').take(bytes);
         homes.write(location, &mut body, Some(bytes))
     };
-    attempt(rows, "write", N_REQUESTS, 0, || homes.write(&small, &mut &SMALL[..], Some(SMALL.len() as u64)));
+    let write_small = |to: &Location| homes.write(to, &mut &SMALL[..], Some(SMALL.len() as u64));
+    let is_refused = |e: &Error| e.kind() == ErrorKind::InvalidName;
+    if write_small(&small).is_err_and(|e| is_refused(&e)) {
+        small = name("a file +%")?;
+        rows.push(Row::absent("names beyond ASCII"));
+    }
+    attempt(rows, "write", N_REQUESTS, 0, || write_small(&small));
     if rows.last().is_some_and(|row| row.works == Some(false)) {
         // Nothing that follows could work; the place may be a file that is only read.
         readable(homes, place, rows);

@@ -60,6 +60,51 @@ const MISSING: &[&str] =
     &["no such file", "no such object", "not found", "does not exist", "doesn't exist", "can't cd to"];
 const DENIED: &[&str] =
     &["permission denied", "access denied", "not authorized", "authentication failed", "forbidden"];
+/// The same for a name that the home can never have.
+const BAD_NAME: &[&str] = &["file name too long", "takes no such name"];
+
+/// A line of a tool that takes other bytes than printable ASCII for something else, and says nothing: the server of Globus leaves
+/// them out, and `chirp` asks for another name.
+macro_rules! ascii {
+    ($tool:literal, $line:expr) => {
+        concat!(
+            "LC_ALL=C; export LC_ALL; case /{path} in *[!\\ -~]*) echo '",
+            $tool,
+            " takes no such name, only printable ASCII' >&2; exit 1;; esac; ",
+            $line
+        )
+    };
+}
+
+/// A line that has `ask`, which gives an FTP server commands and leaves its answers in `$out`.
+macro_rules! gridftp {
+    ($line:expr) => {
+        ascii!(
+            "GridFTP",
+            concat!(
+                "ask() { out=$(curl -sS -D - \"$@\" ftp://{host}/) || { s=$?; \
+                 printf '%s\n' \"$out\" | sed -n 's/.*Error-String: //p' >&2; exit $s; }; }; ",
+                $line
+            )
+        )
+    };
+}
+
+/// A line that has the path as `$p`. A request of `chirp` holds 1,024 bytes, in which two names may stand; a longer one hangs. A
+/// name with a `/` at its end would be that of a file without it.
+macro_rules! chirp {
+    ($line:expr) => {
+        ascii!(
+            "chirp",
+            concat!(
+                "p=/{path}; e=$(printf %s \"$p\" | sed 's|[^A-Za-z0-9/._-]|xxx|g'); \
+                 case $p in ?*/) echo 'chirp takes no such name: it ends with /' >&2; exit 1;; esac; \
+                 [ ${#e} -le 450 ] || { echo 'chirp takes no such name: it is too long' >&2; exit 1; }; ",
+                $line
+            )
+        )
+    };
+}
 
 /// Declarations of well-known tools, by their names. Each runs against the tool and a real server in tests.
 ///
@@ -105,6 +150,68 @@ pub const PRESETS: &[(&str, &[(&str, &str)])] = &[
             ("stat", SSH_STAT),
             ("list", SSH_LIST),
             ("remove", SSH_REMOVE),
+        ],
+    ),
+    // HOST is a server with its port, which lets everybody in: `curl` has no certificates of grids, and Globus has no tool that
+    // says size and time.
+    (
+        "gridftp",
+        &[
+            ("get", ascii!("GridFTP", "globus-url-copy -q ftp://{host}/{escaped} file://{file}")),
+            (
+                "range",
+                ascii!("GridFTP", "globus-url-copy -q -off {offset} -len {length} ftp://{host}/{escaped} -"),
+            ),
+            ("put", ascii!("GridFTP", "globus-url-copy -q -cd file://{file} ftp://{host}/{escaped}")),
+            ("move", gridftp!("ask -I -Q 'RNFR '/{from} -Q 'RNTO '/{path}")),
+            (
+                "stat",
+                gridftp!(
+                    "ask -I -Q 'MLST '/{path}; printf '%s\n' \"$out\" | sed -n 's/^ \\([^ ]*Type=file;[^ ]*\\) .*/\\1/p' | \
+                     tr ';' '\n' | awk -F= '/^Size=/{s=$2} /^Modify=/{m=$2} /^Unique=/{u=$2} END{if (s != \"\") print s, m, u}'"
+                ),
+            ),
+            (
+                "list",
+                gridftp!(
+                    "ask -Q 'MLST '/{path} -X 'MLSR '/{path}; \
+                     printf '%s\n' \"$out\" | tr -d '\r' | sed -n 's/^[^ ]*Type=file;[^ ]* //p'"
+                ),
+            ),
+            ("remove", gridftp!("ask -I -Q 'DELE '/{path}")),
+        ],
+    ),
+    // HOST is a server with its port. `chirp_put` of its standard input says nothing where it fails.
+    (
+        "chirp",
+        &[
+            ("get", chirp!("chirp_get -t 60 {host} \"$p\" -")),
+            (
+                "put",
+                chirp!(
+                    "chirp -t 60 {host} mkdir -p \"$(dirname -- \"$p\")\" && \
+                     exec chirp_put -t 60 {file} {host} \"$p\""
+                ),
+            ),
+            ("move", chirp!("exec chirp -t 60 {host} mv /{from} \"$p\"")),
+            (
+                "stat",
+                chirp!(
+                    "out=$(chirp -t 60 {host} stat \"$p\") || exit; printf '%s\n' \"$out\" | \
+                     awk '/^size:/{s=$2} /^mode:/{m=$2} /^inode:/{i=$2} /^mtime:/{$1=\"\"; t=$0} \
+                     END{if (int(m / 4096) % 16 == 8) print s t, i}'"
+                ),
+            ),
+            (
+                "list",
+                chirp!(
+                    "walk() { out=$(chirp -t 60 {host} ls -la \"$1\") || return; printf '%s\n' \"$out\" | \
+                     sed -nE 's/^([d-])[^ ]+( +[0-9]+)+ [A-Z][a-z]+ +[0-9]+ [0-9:]+ /\\1/p' | \
+                     while IFS= read -r l; do n=${l#?}; case $l in d.|d..) ;; \
+                     d*) walk \"$1/$n\" \"$2$n/\" || exit;; *) printf '%s\n' \"$2$n\";; esac; done; }; walk \"$p\" ''"
+                ),
+            ),
+            ("remove", chirp!("exec chirp -t 60 {host} rm \"$p\"")),
         ],
     ),
     // HOST is a server with its port.
@@ -179,12 +286,12 @@ impl Declared {
         }
         let holes = |name: &str| -> &[&str] {
             match name {
-                "get" => &["host", "path", "url", "file"],
-                "put" => &["host", "path", "url", "file"],
-                "range" => &["host", "path", "url", "offset", "length"],
-                "move" => &["host", "path", "url", "from"],
+                "get" => &["host", "path", "escaped", "url", "file"],
+                "put" => &["host", "path", "escaped", "url", "file"],
+                "range" => &["host", "path", "escaped", "url", "offset", "length"],
+                "move" => &["host", "path", "escaped", "url", "from"],
                 "several" => &["host", "bytes"],
-                _ => &["host", "path", "url"],
+                _ => &["host", "path", "escaped", "url"],
             }
         };
         for (name, line) in &self.commands {
@@ -308,6 +415,12 @@ impl<'a> Place<'a> {
         let fill = |hole: &str| match hole {
             "host" => Some(quoted(self.host)),
             "path" => Some(quoted(path)),
+            // Nothing in it means anything to a shell.
+            "escaped" => {
+                let mut escaped = String::with_capacity(path.len());
+                push_encoded(&mut escaped, path, is_path_mark, false);
+                Some(escaped)
+            }
             "url" => Some(quoted(&format!("{}://{}/{path}", self.home.name, self.host))),
             // Numbers stay as they are, so that a shell can count with them.
             "offset" | "length" | "bytes" => {
@@ -493,7 +606,9 @@ fn explain(place: &Place<'_>, name: &str, status: ExitStatus, said: &[u8]) -> Er
     };
     let last =
         text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it printed no error");
-    let (kind, status_of, why) = if has(&place.home.missing, MISSING) {
+    let (kind, status_of, why) = if has(&[], BAD_NAME) {
+        (ErrorKind::InvalidName, Status::Permanent, "this home takes no such name")
+    } else if has(&place.home.missing, MISSING) {
         (ErrorKind::NotFound, Status::Permanent, "there is no such object")
     } else if has(&place.home.denied, DENIED) {
         (ErrorKind::PermissionDenied, Status::Permanent, "permission denied")

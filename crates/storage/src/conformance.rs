@@ -36,15 +36,13 @@ pub fn run(home: &dyn Home, base: &Location) {
 
 /// The suite for a server that takes no names with a line break in them.
 pub fn run_without_line_breaks(home: &dyn Home, base: &Location) {
-    let mut objects = objects();
-    objects.retain(|(name, _)| !name.contains('\n'));
-    run_on(home, base, &objects);
+    run_with_names(home, base, |name| !name.contains('\n'));
 }
 
-/// The suite for a tool that gives names with such characters another meaning, as `?` in a URL.
-pub fn run_with_plain_names(home: &dyn Home, base: &Location) {
+/// The suite for a server, or a tool before it, that does not take all names. `takes`: whether it takes a relative one.
+pub fn run_with_names(home: &dyn Home, base: &Location, takes: impl Fn(&str) -> bool) {
     let mut objects = objects();
-    objects.retain(|(name, _)| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'));
+    objects.retain(|(name, _)| takes(name));
     run_on(home, base, &objects);
 }
 

@@ -18,11 +18,14 @@ mod directory;
 use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, push_encoded};
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
-use crate::near::NearFolders;
+use crate::mounts::{self, PLACES};
+use crate::near::{NearFolders, file_system_of};
 use crate::parts::{PART_PREFIX, part_path, parts_in, remove_part};
 use crate::put::given_up;
 use crate::version::Version;
-use crate::{Capabilities, Fence, Home, HomesConfig, Listing, Location, Opened, Part, Put, Stat, glob};
+use crate::{
+    Capabilities, Fence, Home, HomesConfig, Listing, Location, Opened, Part, Place, Put, Stat, glob,
+};
 use eyas_text::shown_path;
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -35,6 +38,9 @@ use std::sync::{Arc, Mutex};
 
 /// Large enough that a network file system gets whole requests, small enough for the CPU's cache.
 const COPY_BYTES: usize = 256 * 1024;
+
+/// File systems in user space, as `statfs` numbers them (f_type).
+const FUSE: u64 = 0x6573_5546;
 
 pub(crate) const STAT: &str = "stat";
 pub(crate) const READ: &str = "read";
@@ -241,7 +247,7 @@ impl Home for FileHome {
         // The metadata are read after the flush: only then has a network file system's server set the final
         // time.
         let metadata = temporary.file.metadata().map_err(fail)?;
-        let stat = stat_of(WRITE, location, &metadata)?;
+        let mut stat = stat_of(WRITE, location, &metadata)?;
         if put.part.replaces {
             self.remove_earlier(directory, &put.part).map_err(fail)?;
         }
@@ -255,6 +261,13 @@ impl Home for FileHome {
             _ => fail(error),
         })?;
         sync_directory(directory).map_err(fail)?;
+        // A handle of MooseFS has an earlier time even after the flush. By its name the file has the final one.
+        if file_system_of(path) == Some(FUSE)
+            && let Ok(now) = fs::metadata(path)
+            && (now.dev(), now.ino(), now.len()) == (metadata.dev(), metadata.ino(), metadata.len())
+        {
+            stat = stat_of(WRITE, location, &now)?;
+        }
         Ok(stat)
     }
 
@@ -299,6 +312,10 @@ impl Home for FileHome {
             Ok(metadata) if metadata.is_dir() => Err(not_a_file(REMOVE, location, "it is a directory")),
             _ => fs::remove_file(path).map_err(|error| Error::from_io(REMOVE, location, error)),
         }
+    }
+
+    fn places(&self, location: &Location) -> Result<Vec<Place>> {
+        mounts::places(path_of(PLACES, location)?, location)
     }
 
     /// Links are resolved first: a link inside a local directory may lead to shared storage, and the other

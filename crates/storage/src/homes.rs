@@ -5,6 +5,8 @@
 
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kinds::kinds;
+use crate::mounts;
+use crate::scheme::schemes_with_places;
 use crate::{
     Chaos, Home, HomesConfig, Limited, Limits, Listing, Location, Opened, Part, Place, Put, Retry, Stat, wide,
 };
@@ -149,6 +151,13 @@ impl Homes {
     pub fn local_path(&self, location: &Location) -> Option<PathBuf> {
         self.get(location).local_path(location)
     }
+}
+
+/// What the locations of all objects begin with whose home knows on which hosts they lie: schemes, and directories where such file
+/// systems are mounted now.
+pub fn beginnings_with_places() -> Vec<String> {
+    let schemes = schemes_with_places().map(|scheme| format!("{scheme}://"));
+    schemes.chain(mounts::beginnings()).collect()
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub(crate) trait Kind: Sync {
         false
     }
 
-    /// Whether its homes know on which hosts their objects lie ([`Home::places`]).
+    /// Whether its homes know on which hosts their objects lie ([`Home::places`]), wherever these are.
     fn knows_places(&self) -> bool {
         false
     }

@@ -44,6 +44,7 @@ mod limited;
 mod location;
 #[cfg(test)]
 mod memory;
+mod mounts;
 mod near;
 mod parts;
 pub mod pattern;
@@ -69,7 +70,7 @@ pub use config::HomesConfig;
 pub use data::{DATA_CAPABILITIES, DataPlace, NewData, label_of, provide_data};
 pub use error::{Error, ErrorKind, Result, Status};
 pub use file::{FileHome, free_bytes, url_of_path};
-pub use homes::Homes;
+pub use homes::{Homes, beginnings_with_places};
 pub use http::HttpHome;
 pub use limited::{Limited, Limits};
 pub use location::Location;
@@ -78,7 +79,7 @@ pub use parts::PART_PREFIX;
 pub use put::{Fence, Open, Part, Put};
 pub use retry::{Retry, RetryConfig};
 pub use s3::S3Home;
-pub use scheme::{schemes, schemes_with_places};
+pub use scheme::schemes;
 pub use version::Version;
 pub use web::HttpConfig;
 
@@ -284,7 +285,7 @@ pub trait Home: Send + Sync {
     /// Removes one object. `NotFound` when there is none.
     fn remove(&self, location: &Location) -> Result<()>;
 
-    /// On which hosts the object lies, where the home knows that ([`schemes_with_places`]): its parts in order. An empty list: it
+    /// On which hosts the object lies, where the home knows that ([`beginnings_with_places`]): its parts in order. An empty list: it
     /// does not know.
     fn places(&self, location: &Location) -> Result<Vec<Place>> {
         let _ = location;

@@ -39,7 +39,7 @@ pub fn schemes() -> impl Iterator<Item = &'static str> {
     KindNo::all().flat_map(KindNo::schemes)
 }
 
-/// The schemes of homes that know on which hosts their objects lie.
-pub fn schemes_with_places() -> impl Iterator<Item = &'static str> {
+/// The schemes of homes that know on which hosts their objects lie, wherever these are.
+pub(crate) fn schemes_with_places() -> impl Iterator<Item = &'static str> {
     KindNo::all().filter(|kind| kind.get().knows_places()).flat_map(KindNo::schemes)
 }

@@ -25,14 +25,8 @@ const GRIDFTP_PORT: u16 = 2811;
 const S3_PORT: u16 = 5000;
 const BUCKET: &str = "genomes";
 
-/// How eyas reaches GridFTP. `curl` asks for size and time, which the tools of Globus do not show.
-const GRIDFTP_HOME: &str = r#"[home.gridftp]
-get    = "globus-url-copy ftp://{host}/{path} file://{file}"
-put    = "globus-url-copy file://{file} ftp://{host}/{path}"
-stat   = "curl -sSI ftp://{host}//{path} | tr -d '\\r' | sed -n 's/^Content-Length: //p; s/^Last-Modified: //p' | tac | paste -sd' '"
-list   = "curl -sSl ftp://{host}//{path}/"
-remove = "curl -sS -Q '-DELE '/{path} ftp://{host}/"
-"#;
+/// How eyas reaches GridFTP.
+const GRIDFTP_HOME: &str = "[home.gridftp]\npreset = \"gridftp\"\n";
 
 /// Where a run finds its files, and what its processes need to reach them.
 pub struct Found {

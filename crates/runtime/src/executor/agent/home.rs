@@ -552,8 +552,7 @@ fn placed(homes: &Homes, object: ObjectId, location: &str) -> Option<Placed> {
 /// What this executor says of files at home that lie on its machine.
 pub(super) fn nearby(options: &ExecutorOptions) -> Nearby {
     let own = options.home_on.iter().map(|directory| directory.to_string_lossy().into_owned()).collect();
-    let told = eyas_storage::schemes_with_places().map(|scheme| format!("{scheme}://")).collect();
-    Nearby { own, told, hosts: options.hosts.clone() }
+    Nearby { own, told: eyas_storage::beginnings_with_places(), hosts: options.hosts.clone() }
 }
 
 /// A number for the landing of one output, the same for every executor of the cluster.
