@@ -18,8 +18,9 @@
 //!      site brings those of the task with most pairs of inputs per byte that has to cross ([`gain`]): large tasks before the small
 //!      ones that would only begin them, and neighbours of what the site has.
 //!   3. Within the site, the rules above decide.
-//!   4. An executor with an idle slot for which its site's part has nothing takes a task of another part, from its end. Behind slow
-//!      links it does so only if nothing has to cross for that task.
+//!   4. An executor with an idle slot for which its site's part has nothing takes a task of another part, from its end. Next to home it
+//!      does so before it takes a task of a smaller priority: tiles of a smaller priority are shorter. Behind slow links it does so last
+//!      of all, and only if nothing has to cross for that task.
 
 use super::super::Reason;
 use super::Choice;
@@ -258,25 +259,36 @@ impl Affinity {
                 parts.push((class, self.near.parts.of(class, site, &sites)));
             }
         }
+        let others: Vec<u32> = sites.iter().map(|(other, _)| *other).filter(|other| *other != site).collect();
         for &(class, part) in &parts {
-            if !is_idle && !self.is_plenty_in(site, class, part) {
-                continue;
+            if is_idle || self.is_plenty_in(site, class, part) {
+                match self.next_of_part(catalog, now, seat, site, class, part) {
+                    Kin::None | Kin::Not => {}
+                    kin => return kin,
+                }
             }
-            match self.next_of_part(catalog, now, seat, site, class, part) {
-                Kin::None | Kin::Not => {}
-                kin => return kin,
+            // A large task of another part that has not begun is more urgent than a small one of the own part, as the small ones fill
+            // what is left of the time.
+            if is_idle && !is_slow {
+                for &other in &others {
+                    let part = self.near.parts.of(class, other, &sites);
+                    if let Some(choice) = self.last_of_part(catalog, now, seat, site, class, (other, part)) {
+                        return Kin::Found(choice);
+                    }
+                }
             }
         }
-        if is_slow && let Some(choice) = self.best_tile_to_cross(catalog, now, seat, site, &parts, is_idle) {
+        if !is_slow {
+            return Kin::Not;
+        }
+        if let Some(choice) = self.best_tile_to_cross(catalog, now, seat, site, &parts, is_idle) {
             return Kin::Found(choice);
         }
         if is_idle {
-            for &(other, _) in sites.iter().filter(|(other, _)| *other != site) {
-                for &(class, _) in &parts {
-                    let part = self.near.parts.of(class, other, &sites);
-                    if let Some(choice) = self.last_of_part(catalog, now, seat, site, class, part) {
-                        return Kin::Found(choice);
-                    }
+            for (&other, &(class, _)) in others.iter().flat_map(|other| parts.iter().map(move |p| (other, p))) {
+                let part = self.near.parts.of(class, other, &sites);
+                if let Some(choice) = self.last_of_part(catalog, now, seat, site, class, (other, part)) {
+                    return Kin::Found(choice);
                 }
             }
         }
@@ -368,7 +380,7 @@ impl Affinity {
         Some(self.choice(bundle))
     }
 
-    /// A task of another site's part, from its end.
+    /// A task of the part of `owner`, another site, from its end; those first for which the owner still lacks something.
     fn last_of_part(
         &mut self,
         catalog: &Catalog,
@@ -376,13 +388,14 @@ impl Affinity {
         seat: Seat,
         site: u32,
         class: u32,
-        part: (TaskId, TaskId),
+        (owner, part): (u32, (TaskId, TaskId)),
     ) -> Option<Choice> {
         let is_slow = self.is_behind_slow_links(site);
         let order = &self.tasks.classes[class as usize].order;
-        let nodes: Vec<u32> = order.range(part.0..part.1).rev().take(OF_PART_MAX).map(|(_, n)| *n).collect();
-        for node in nodes {
-            let bundle = self.tasks.bundle_of_node(node);
+        let last = order.range(part.0..part.1).rev().take(OF_PART_MAX);
+        let mut bundles: Vec<u32> = last.map(|(_, node)| self.tasks.bundle_of_node(*node)).collect();
+        bundles.sort_by_key(|bundle| self.lacks_of_site(owner, *bundle).0 == 0);
+        for bundle in bundles {
             if !self.lacks_any(catalog, seat, bundle) {
                 self.note_whole(catalog, seat, bundle);
                 continue;
