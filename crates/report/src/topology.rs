@@ -223,7 +223,7 @@ impl Reader {
 
 /// Reads the network from the logs in the dispatchers' directories `dirs`.
 pub fn topology(dirs: &[PathBuf]) -> Result<Topology, Error> {
-    const NAMES: [&[u8]; 2] = [b"executor_joined", b"attempt_ended"];
+    const NAMES: [&[u8]; 3] = [b"executor_joined", b"attempt_ended", b"peers_probed"];
     let mut reader = Reader::default();
     for dir in dirs {
         let wanted = |line: &[u8]| name_of(line).is_some_and(|name| NAMES.contains(&name));

@@ -11,6 +11,7 @@
 //! | `message_ns` | median from a decision to the executor's knowing it |
 //! | `task_overhead_ns` | mean from the moment when slot and inputs were there to the start of the program |
 //! | compute time | run time of the program; its reading and writing are taken out as the simulated disk adds them |
+//! | sites | what the log's transfers show of the network, as `eyas topology` does ([`Calibration::heed_network`]) |
 //! | disk, time of a decision, latency of home | not in a log: the given machine's |
 //!
 //! The range is that of a few worlds with rates drawn from ± 20 %, speeds of programs from ± 10 %, and run times drawn
@@ -23,13 +24,14 @@
 mod home;
 
 use self::home::{HomeFit, Rates};
-use crate::machine::{Faults, Machine, preset};
+use crate::machine::{Faults, Machine, Sites, preset};
 use crate::outcome::Summary;
 use crate::workload::trace::{Measured, TaskMeasured};
 use crate::workload::{ArrivingTasks, Error, Workload};
 use crate::world::{Scheduling, simulate};
 use eyas_core::needs::Equipment;
 use eyas_core::rng::Rng;
+use eyas_report::topology::{SiteLine, Topology};
 use rustc_hash::FxHashSet;
 
 /// One node's rate from home is known when the fastest that it may be is less than so many times the slowest.
@@ -63,6 +65,67 @@ pub struct Calibration {
     pub ends: Option<Box<[Machine; 2]>>,
     /// Whether copies between nodes were seen.
     pub peers: bool,
+    /// The sites that the run's network had; see [`Calibration::heed_network`].
+    pub sites: Option<SitesSeen>,
+}
+
+/// The sites of a run's network.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SitesSeen {
+    /// The number of nodes of each, home's site first.
+    pub n_nodes: Vec<usize>,
+    /// `None`: nothing large has crossed, so predictions are made as if all nodes were in one place.
+    pub between_bytes_per_s: Option<f64>,
+}
+
+impl Calibration {
+    /// Puts the sites that the run's log shows into the machine. A simulated machine has sites of equal sizes with equal links and home
+    /// in the first one, so the links have the median of the rates that were seen between two sites or from home to a far one, and
+    /// nodes and home's readers have the rates of the site where home is quickest.
+    pub fn heed_network(&mut self, topology: &Topology) {
+        if topology.sites.len() < 2 {
+            return;
+        }
+        let best = |rates: &mut dyn Iterator<Item = Option<f64>>| rates.flatten().max_by(f64::total_cmp);
+        let of_home = |site: &Vec<String>| {
+            let lines = topology.home.iter().filter(|line| site.contains(&line.node));
+            best(&mut lines.map(|line| line.seen.best_bytes_per_s))
+        };
+        let rates: Vec<Option<f64>> = topology.sites.iter().map(of_home).collect();
+        let at_home = (0..rates.len()).max_by(|a, b| {
+            let rate = |site: usize| rates[site].unwrap_or(0.0);
+            rate(*a).total_cmp(&rate(*b)).then(b.cmp(a))
+        });
+        let at_home = at_home.unwrap_or(0);
+        let is_between = |line: &&SiteLine| line.a != line.b;
+        let mut between: Vec<f64> =
+            topology.between_sites.iter().filter(is_between).filter_map(|line| line.seen.best_bytes_per_s).collect();
+        let far = rates.iter().enumerate().filter(|(site, _)| *site != at_home);
+        between.extend(far.filter_map(|(_, rate)| *rate));
+        between.sort_unstable_by(f64::total_cmp);
+        let between_bytes_per_s = between.get(between.len() / 2).copied();
+        let inside = topology.between_sites.iter().filter(|line| line.a == line.b);
+        let inside = best(&mut inside.map(|line| line.seen.best_bytes_per_s));
+        let mut n_nodes = vec![topology.sites[at_home].len()];
+        n_nodes.extend(topology.sites.iter().enumerate().filter(|(n, _)| *n != at_home).map(|(_, site)| site.len()));
+        if let Some(between_bytes_per_s) = between_bytes_per_s {
+            let latency = topology.between_sites.iter().filter(is_between).filter_map(|line| line.seen.latency_ns).min();
+            let ends = self.ends.iter_mut().flat_map(|ends| ends.iter_mut());
+            for machine in ends.chain([&mut self.machine]) {
+                machine.nic_bytes_per_s = inside.unwrap_or(machine.nic_bytes_per_s).max(between_bytes_per_s);
+                let client = rates[at_home].unwrap_or(machine.home_client_bytes_per_s);
+                machine.home_client_bytes_per_s = machine.home_client_bytes_per_s.max(client);
+                machine.home_bytes_per_s = machine.home_bytes_per_s.max(machine.home_client_bytes_per_s);
+                machine.nic_bytes_per_s = machine.nic_bytes_per_s.max(machine.home_client_bytes_per_s);
+                machine.sites = Some(Sites {
+                    n: topology.sites.len() as u32,
+                    between_bytes_per_s,
+                    between_latency_ns: latency.unwrap_or(0) / 2,
+                });
+            }
+        }
+        self.sites = Some(SitesSeen { n_nodes, between_bytes_per_s });
+    }
 }
 
 /// The machine that a run was on. `Err`: the run says too little, in one sentence.
@@ -106,7 +169,7 @@ pub fn calibrate(measured: &Measured) -> Result<Calibration, String> {
     }
     let machine = made(rates);
     machine.check()?;
-    Ok(Calibration { machine, home, ends, peers: peer.is_some() })
+    Ok(Calibration { machine, home, ends, peers: peer.is_some(), sites: None })
 }
 
 /// Nodes that wait for bytes of each other, over time.

@@ -5,6 +5,7 @@
 
 use eyas_core::dispatcher::KeepRuns;
 use eyas_core::home_share::HomeLimits;
+use eyas_core::network::NetworkUse;
 use eyas_core::placement::{
     affinity, first_available, first_input, good_cache_compute, max_cache_hit, max_compute_util,
 };
@@ -116,6 +117,8 @@ pub struct Options {
     /// provider is killed so often.
     pub provided: bool,
     pub n_provider_kills: u64,
+    /// What the dispatcher uses of the network between nodes, which then stand in three sites. Inputs of some tasks leave home once.
+    pub network: NetworkUse,
     /// Wall clocks are wrong, each by another amount, and are set anew between two lives of a process.
     pub clocks: bool,
     /// When the faults are over.
@@ -130,6 +133,8 @@ const NAMES_FIRST: [&str; 5] = [
     good_cache_compute::NAME,
     affinity::NAME,
 ];
+/// Objects, caches and disks of worlds with sites are so many times as large.
+const SITES_SCALE: u64 = 1_000;
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 
@@ -194,6 +199,7 @@ impl Options {
             uneven: false,
             provided: false,
             n_provider_kills: 0,
+            network: NetworkUse::Off,
             n_stops: 0,
             stop_ns_max: 40 * S,
             clocks: false,
@@ -328,7 +334,7 @@ impl Options {
 
     /// The kinds that can be added to a world. Each is drawn from a generator of its own, so that what a seed
     /// finds without the kind is found again.
-    pub const KINDS: [&str; 13] = [
+    pub const KINDS: [&str; 14] = [
         "uneven",
         "stops",
         "clocks",
@@ -342,6 +348,7 @@ impl Options {
         "owners",
         "provided",
         "users",
+        "sites",
     ];
 
     /// The same world with one of [`Options::KINDS`] added. `None`: there is no such kind.
@@ -414,6 +421,19 @@ impl Options {
                 ..self
             },
             "resources" => Options { resources: true, ..self },
+            // Only large transfers say something of a link, so all sizes are larger.
+            "sites" => Options {
+                network: [NetworkUse::Measured, NetworkUse::Measured, NetworkUse::Passive, NetworkUse::Ping]
+                    [r.below(4) as usize],
+                placement: affinity::NAME.into(),
+                placement_at_nodes: None,
+                n_nodes: self.n_nodes.max(3 + r.below(6)),
+                object_bytes_max: self.object_bytes_max * SITES_SCALE,
+                cache_bytes: self.cache_bytes * SITES_SCALE,
+                disk_bytes: self.disk_bytes * SITES_SCALE,
+                scratch_bytes_max: self.scratch_bytes_max * SITES_SCALE,
+                ..self
+            },
             "provided" => {
                 let n_provider_kills = Rng::new(self.seed ^ 0x7072_6f76_6964_6564).below(4);
                 let uneven = if self.uneven { self } else { self.with("uneven")? };

@@ -53,6 +53,7 @@ use eyas_core::dispatcher::{CollectiveMode, Dispatcher, DispatcherConfig, REVIVA
 use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
 use eyas_core::needs::{Equipment, PARTS};
+use eyas_core::network::NetworkUse;
 use eyas_core::rng::Rng;
 use eyas_core::*;
 use eyas_session::dispatcher::Record;
@@ -245,6 +246,7 @@ impl World {
         let mut config = DispatcherConfig { placement, ..DispatcherConfig::default() };
         config.placement_config.window = o.window;
         config.placement_config.affinity.look_ahead = o.window;
+        config.placement_config.affinity.network = o.network;
         config.placement_config.first_input_queued_max = o.window;
         config.placement_config.tasks_per_decision = o.tasks_per_decision;
         config.lease_ns = LEASE_NS;

@@ -84,7 +84,9 @@ impl PredictArgs {
     /// A recorded run, with the machine that it ran on.
     pub fn recorded(&self, path: &Path) -> Result<Recorded, Fault> {
         let trace = Trace::read(path, &TraceConfig { run: self.run, ..TraceConfig::default() })?;
-        let calibration = calibrate(&trace.measured).map_err(bad)?;
+        let mut calibration = calibrate(&trace.measured).map_err(bad)?;
+        let dir = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
+        calibration.heed_network(&eyas_report::topology(&[dir.to_path_buf()])?);
         let measured = &trace.measured;
         if measured.n_lives > 1 {
             note(format!(
@@ -352,8 +354,22 @@ fn seen(c: &Calibration) -> String {
         true => format!("copies between nodes {}", rate(m.nic_bytes_per_s)),
         false => "copies between nodes were not seen".into(),
     };
+    let sites = match &c.sites {
+        None => String::new(),
+        Some(sites) => {
+            let n_nodes: Vec<String> = sites.n_nodes.iter().map(usize::to_string).collect();
+            let known = match sites.between_bytes_per_s {
+                Some(between) => format!(
+                    "with {} between two of them; they are taken to be of equal size, with home in the first one",
+                    rate(between)
+                ),
+                None => "but nothing large has moved between them, so the prediction knows nothing of them".into(),
+            };
+            format!("; {} sites of {} nodes, {known}", sites.n_nodes.len(), n_nodes.join(", "))
+        }
+    };
     format!(
-        "Machine as measured: {home}; {peers}; {:.1} ms beside the program for each task",
+        "Machine as measured: {home}; {peers}; {:.1} ms beside the program for each task{sites}",
         m.task_overhead_ns as f64 / 1e6
     )
 }

@@ -84,6 +84,43 @@ pub fn multicast(
     Plan { kind: CollectiveKind::Multicast, way, wants }
 }
 
+/// As [`multicast`], where nodes are in sites with slow links between them: `items` come into each site once.
+///
+/// The receivers of a site hang below its own holders. In a site without a holder the least busy receiver, its *gate*, gets the items
+/// from a holder elsewhere, and the others hang below the gate. Gates come first, as their way is the longest; they are dealt out to
+/// the holders in turn.
+///
+/// * `site`: the site of a node. Where all are in one site, the plan is that of [`multicast`].
+pub fn multicast_by_site(
+    items: &[Item],
+    receivers: &[ExecutorId],
+    holders: &[ExecutorId],
+    way: Way,
+    load: impl Fn(ExecutorId) -> u64,
+    site: impl Fn(ExecutorId) -> Option<u32>,
+) -> Plan {
+    let mut by_site: BTreeMap<Option<u32>, Vec<ExecutorId>> = BTreeMap::new();
+    for &receiver in receivers.iter().filter(|r| !holders.contains(r)) {
+        by_site.entry(site(receiver)).or_default().push(receiver);
+    }
+    let mut sources: Vec<ExecutorId> = holders.to_vec();
+    sources.sort_by_key(|e| (load(*e), *e));
+    let (mut gates, mut rest, mut n_gates) = (vec![], vec![], 0);
+    for (of, receivers) in by_site {
+        let own: Vec<ExecutorId> = holders.iter().copied().filter(|holder| site(*holder) == of).collect();
+        if !own.is_empty() {
+            rest.extend(multicast(items, &receivers, &own, way, &load).wants);
+            continue;
+        }
+        let gate = receivers.iter().copied().min_by_key(|e| (load(*e), *e)).expect("the site has a receiver");
+        let parent = (!sources.is_empty()).then(|| sources[n_gates % sources.len()]);
+        n_gates += 1;
+        gates.extend(items.iter().map(|&item| Want { executor: gate, item, parent }));
+        rest.extend(multicast(items, &receivers, &[gate], way, &load).wants);
+    }
+    Plan { kind: CollectiveKind::Multicast, way, wants: gates.into_iter().chain(rest).collect() }
+}
+
 /// Brings `items` to one node.
 pub fn gather(items: &[Item], root: ExecutorId, way: Way) -> Plan {
     let wants = items.iter().map(|&item| Want { executor: root, item, parent: None }).collect();
@@ -192,6 +229,36 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn items_come_into_each_site_once(
+            receivers in prop::collection::btree_set(0u32..60, 1..40), holders in prop::collection::btree_set(0u32..60, 0..6),
+            n_sites in 1u32..5, arity in 1u32..4, binomial in any::<bool>(),
+        ) {
+            let way = if binomial { Way::Binomial } else { Way::Pipelined { arity } };
+            let of = |ids: &std::collections::BTreeSet<u32>| -> Vec<ExecutorId> { ids.iter().map(|e| ExecutorId(*e)).collect() };
+            let (receivers, holders) = (of(&receivers), of(&holders));
+            let site = |e: ExecutorId| Some(e.0 % n_sites);
+            let plan = multicast_by_site(&[ITEM], &receivers, &holders, way, |e| u64::from(e.0 % 3), site);
+            // The naive reference: each receiver once, and each below a holder or a receiver that comes before it.
+            let mut had: std::collections::BTreeSet<ExecutorId> = holders.iter().copied().collect();
+            let mut n_into: BTreeMap<Option<u32>, u32> = BTreeMap::new();
+            for want in &plan.wants {
+                prop_assert!(want.parent.is_none_or(|parent| had.contains(&parent)));
+                prop_assert!(want.parent.is_some() || holders.is_empty());
+                prop_assert!(had.insert(want.executor), "it gets the item twice");
+                let crosses = want.parent.is_none_or(|parent| site(parent) != site(want.executor));
+                *n_into.entry(site(want.executor)).or_default() += u32::from(crosses);
+            }
+            prop_assert!(receivers.iter().all(|receiver| had.contains(receiver)));
+            for (of, n) in n_into {
+                let has_holder = holders.iter().any(|holder| site(*holder) == of);
+                prop_assert_eq!(n, u32::from(!has_holder));
+            }
+            if n_sites == 1 && !holders.is_empty() {
+                prop_assert_eq!(plan, multicast(&[ITEM], &receivers, &holders, way, |e| u64::from(e.0 % 3)));
+            }
+        }
+
         #[test]
         fn every_receiver_hangs_below_one_that_comes_before_it(
             n in 1u32..200, holders in 0u32..5, arity in 1u32..5, binomial in any::<bool>(),

@@ -32,7 +32,7 @@ use crate::collective::{
     Lessons, LinkEstimator, Links, Observation, Outlook, Way, choose_gather, choose_multicast,
     choose_scatter,
 };
-use crate::network::{Moved, Network, NetworkUse, News, moved};
+use crate::network::{Moved, Network, NetworkUse, News, Sites, moved};
 use crate::pattern::{Evidence, PatternKind, Patterns, ReadersKey, RunPatterns, StageId, stage_of_task};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -344,6 +344,12 @@ impl Dispatcher {
         &self.network
     }
 
+    /// The sites that collectives heed, where more than one is known and placement learns from transfers.
+    fn sites_used(&self) -> Option<&Sites> {
+        let network = self.config.placement_config.affinity.network;
+        self.network.sites().filter(|_| network.learns()).map(|sites| &**sites)
+    }
+
     /// Has executors measure the round trips that are wanted. One that has just joined is given nothing to fetch until it has
     /// answered, or until the time of an answer is over.
     pub(super) fn probe_network(
@@ -546,7 +552,13 @@ impl Dispatcher {
         }
         let load =
             |e: ExecutorId| self.schedule.executors.by_id.get(&e).map_or(0, |e| e.assigned.len() as u64);
-        let plan = plan::multicast(&items, &targets, &holders, choice.way, load);
+        let plan = match self.sites_used() {
+            None => plan::multicast(&items, &targets, &holders, choice.way, load),
+            Some(sites) => {
+                let site = |e: ExecutorId| sites.site_of(e);
+                plan::multicast_by_site(&items, &targets, &holders, choice.way, load, site)
+            }
+        };
         self.moves.begin_chosen(&self.work, now, &plan, choice, Case::Multicast(case));
     }
 
@@ -638,9 +650,19 @@ impl Dispatcher {
                 && self.schedule.executors.resources.is_able(e, self.work.tasks.size_of(task))
         };
         let nodes = self.schedule.executors.receivers(0);
+        // What is in other sites has to cross slow links, so the site that has most comes before the node that has most.
+        let sites = self.sites_used();
+        let site_of = |e: &ExecutorId| sites.and_then(|sites| sites.site_of(*e));
+        let mut held_in: BTreeMap<u32, u64> = BTreeMap::new();
+        for (holder, bytes) in &held {
+            if let Some(site) = site_of(holder) {
+                *held_in.entry(site).or_default() += bytes;
+            }
+        }
         let rank = |e: &ExecutorId| {
             let n_gathers = self.moves.n_gathers_at.get(e).copied().unwrap_or(0);
-            (held.get(e).copied().unwrap_or(0), std::cmp::Reverse((n_gathers, nodes[e], *e)))
+            let of_site = site_of(e).and_then(|site| held_in.get(&site)).copied().unwrap_or(0);
+            (of_site, held.get(e).copied().unwrap_or(0), std::cmp::Reverse((n_gathers, nodes[e], *e)))
         };
         let Some(root) = nodes.keys().filter(|e| fits(e)).max_by_key(|e| rank(e)).copied() else { return };
         let n_slots = self.schedule.ready.queue.n_slots_total().max(1);

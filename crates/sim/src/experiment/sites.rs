@@ -8,12 +8,14 @@
 
 use crate::machine::{Faults, Machine, Sites, preset};
 use crate::outcome::Summary;
-use crate::workload::all_pairs::{AllPairsConfig, all_pairs};
+use crate::workload::all_pairs::{AllPairsConfig, Rereads, all_pairs, tiled};
 use crate::workload::{ArrivingTasks, Compute, Sizes, Workload, template};
 use crate::world::{Scheduling, simulate};
 use eyas_core::Timestamp;
 use eyas_core::array::{Pattern, Piece, TaskArray};
 use eyas_core::network::NetworkUse;
+use eyas_core::pairs;
+use eyas_core::run_file;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -28,25 +30,43 @@ pub enum Load {
     AllPairs,
     /// 2,400 tasks of 2 s; each reads one of 24 files of 100 MB.
     Databases,
+    /// The pairs of [`Load::AllPairs`] in tiles, as `eyas pairs` makes them for these nodes.
+    Tiles,
+    /// 500 × 500 of these pairs in tiles, on 33 nodes at each of three sites.
+    LargeTiles,
+    /// Four tasks make a file of 100 MB each, which stays on the nodes; 240 tasks of 2 s read each of them.
+    Broadcast,
 }
 
 impl Load {
-    pub const ALL: [Load; 2] = [Load::AllPairs, Load::Databases];
+    pub const ALL: [Load; 5] =
+        [Load::AllPairs, Load::Databases, Load::Tiles, Load::LargeTiles, Load::Broadcast];
 
     pub fn name(self) -> &'static str {
         match self {
             Load::AllPairs => "100 × 100 pairs of files of 12 MB",
             Load::Databases => "2,400 tasks that each read one of 24 files of 100 MB",
+            Load::Tiles => "tiles of 100 × 100 pairs of files of 12 MB",
+            Load::LargeTiles => "tiles of 500 × 500 pairs of files of 12 MB",
+            Load::Broadcast => "four files of 100 MB, each made by a task and read by 240",
+        }
+    }
+
+    /// Nodes of each of `n_sites`.
+    fn nodes_per_site(self, n_sites: u32) -> u32 {
+        match self {
+            Load::AllPairs | Load::Databases | Load::Tiles | Load::Broadcast => 8,
+            Load::LargeTiles => 100 / n_sites,
         }
     }
 }
 
-/// Eight nodes of two slots at each of `n_sites`.
-pub fn machine(n_sites: u32) -> Machine {
+/// `nodes_per_site` nodes of two slots at each of `n_sites`.
+pub fn machine(n_sites: u32, nodes_per_site: u32) -> Machine {
     let base = preset("tg-anl-64").expect("it is listed");
     Machine {
         name: format!("{n_sites} sites"),
-        nodes: 8 * n_sites,
+        nodes: nodes_per_site * n_sites,
         cache_bytes_per_node: 50_000_000_000,
         home_bytes_per_s: base.nic_bytes_per_s,
         dispatch_ns: MS / 40,
@@ -59,6 +79,17 @@ pub fn machine(n_sites: u32) -> Machine {
             between_latency_ns: 10 * MS,
         }),
         ..base
+    }
+}
+
+/// What tiles are chosen by on this machine.
+fn planned_for(machine: &Machine) -> pairs::Machine {
+    pairs::Machine {
+        n_nodes: machine.nodes,
+        n_slots: machine.slots_per_node,
+        cache_bytes: machine.cache_bytes_per_node,
+        pair_ns: AllPairsConfig::default().compute_ns,
+        tile_ns_max: pairs::TILE_NS_MAX,
     }
 }
 
@@ -83,6 +114,37 @@ fn databases() -> Workload {
     }
 }
 
+fn broadcast() -> Workload {
+    const N_FILES: u32 = 4;
+    const N_READERS: u32 = 240;
+    const BYTES: u64 = 100_000_000;
+    let file = |file: u32| run_file(format_args!("model-{file}"));
+    let array = |id: Vec<Piece>, program: &str, reads: Option<u32>, makes: Option<u32>, n_tasks: u32| {
+        let of = |n: Option<u32>| n.map(|n| Pattern::literal(file(n))).into_iter().collect();
+        let template = template(Pattern(id), program, of(reads), of(makes));
+        TaskArray { n_tasks, first_index: 0, template, columns: vec![], needs: None }
+    };
+    let made = (0..N_FILES)
+        .map(|n| array(vec![Piece::Literal(format!("train-{n}"))], "train", None, Some(n), 1));
+    let read = (0..N_FILES).map(|n| {
+        array(vec![Piece::Literal(format!("apply-{n}-")), Piece::Index], "apply", Some(n), None, N_READERS)
+    });
+    let arriving = |array: TaskArray| ArrivingTasks {
+        at: Timestamp(0),
+        array: Arc::new(array),
+        compute: Compute::Same(2_000 * MS),
+    };
+    let submissions: Vec<ArrivingTasks> = made.chain(read).map(arriving).collect();
+    Workload {
+        name: "broadcast".into(),
+        n_tasks: u64::from(N_FILES * (N_READERS + 1)),
+        ideal_ns: 0,
+        read_bytes: u64::from(N_FILES * N_READERS) * BYTES,
+        sizes: Sizes::Each((0..N_FILES).map(|n| (file(n), BYTES)).collect()),
+        submissions: Box::new(submissions.into_iter()),
+    }
+}
+
 /// Simulates `load` on `n_sites` sites. `Err` is one sentence for users.
 pub fn run(load: Load, n_sites: u32, network: NetworkUse, seed: u64) -> Result<Summary, String> {
     run_logged(load, n_sites, network, seed, None)
@@ -96,14 +158,19 @@ pub fn run_logged(
     seed: u64,
     log: Option<Box<dyn Write>>,
 ) -> Result<Summary, String> {
+    let machine = machine(n_sites, load.nodes_per_site(n_sites));
+    let pairs = |n: u32| AllPairsConfig { n, ..AllPairsConfig::default() };
     let workload = match load {
-        Load::AllPairs => all_pairs(AllPairsConfig { n: 100, ..AllPairsConfig::default() }),
+        Load::AllPairs => all_pairs(pairs(100)),
         Load::Databases => Ok(databases()),
+        Load::Broadcast => Ok(broadcast()),
+        Load::Tiles => tiled(pairs(100), &planned_for(&machine), Rereads::Memory),
+        Load::LargeTiles => tiled(pairs(500), &planned_for(&machine), Rereads::Memory),
     };
     let mut scheduling = Scheduling::default();
     scheduling.dispatcher.placement_config.affinity.network = network;
     let workload = workload.map_err(|e| e.to_string())?;
-    let summary = simulate(&machine(n_sites), &scheduling, &Faults::default(), workload, seed, log)?;
+    let summary = simulate(&machine, &scheduling, &Faults::default(), workload, seed, log)?;
     match summary.n_done == summary.n_tasks {
         true => Ok(summary),
         false => Err(format!("{}: a task failed: {}", load.name(), summary.failure.unwrap_or_default())),

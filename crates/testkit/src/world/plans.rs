@@ -32,6 +32,9 @@ impl World {
                 task = task.priority(self.rng.below(3) as i32 - 1);
             }
             task = self.with_needs(task);
+            if self.o.network != NetworkUse::Off && self.chance(600) {
+                task = task.hints(Hints { multicast: Hint::Once, ..Hints::default() });
+            }
             task = task.retries(self.rng.below(4) as u32);
             arrays.push(task.array());
         }

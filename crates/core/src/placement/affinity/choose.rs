@@ -331,8 +331,21 @@ impl Affinity {
         self.executor_at_mut(seat).apply_rank_updates();
         let every = self.config.oldest_every;
         let oldest_first = every > 0 && self.executor_at(seat).n_moves % every == every - 1;
-        for i in 0..self.tasks.class_order.len() {
-            let c = self.tasks.class_order[i];
+        let tile_site = self.tile_site(seat);
+        let mut i = 0;
+        while let Some(&c) = self.tasks.class_order.get(i) {
+            i += 1;
+            if let Some(site) = tile_site
+                && let n @ 1.. = self.n_classes_of_tiles(i - 1)
+            {
+                let classes = self.tasks.class_order[i - 1..i - 1 + n].to_vec();
+                i += n - 1;
+                match self.kin_of_site(catalog, now, seat, site, &classes) {
+                    Kin::Found(choice) => return Some(choice),
+                    Kin::Waits => return None,
+                    Kin::None | Kin::Not => continue,
+                }
+            }
             let (class, room) = (&self.tasks.classes[c as usize], self.executor_at(seat).room);
             if !room.can_move(class.size, class.lasts) {
                 continue;

@@ -777,6 +777,7 @@ impl Queue for Affinity {
         picks: &mut Vec<Pick>,
     ) -> Result<ExecutorId, Unplaced> {
         picks.clear();
+        self.near.pass(now);
         self.home_load.pass(now, self.n_home_reads + self.landed.len() as u32);
         self.settle_landed(now);
         // Executors that have not been asked yet are asked with the newest knowledge anyway. The others are

@@ -19,6 +19,7 @@
 //! As long as the network is one site ([`crate::network`]), nothing here has a say.
 
 use super::rank::Heat;
+use super::kin::Parts;
 use super::site::{CROSSINGS_MAX, Stock, TOGETHER_BYTES, TOGETHER_S};
 use super::*;
 use crate::network::{Link, OBSERVED_BYTES_MIN};
@@ -57,10 +58,37 @@ pub(super) struct Near {
     on: FxHashMap<Way, Load>,
     /// Bytes per second of the best read from home into each site that is under way or has ended, as its progress showed it.
     home_seen: Vec<f64>,
+    /// What came from home into each site while anything was on its way. Where many reads share a quick home, each of them is slow.
+    from_home: Vec<Flow>,
+    now: Timestamp,
+    /// What the task that is being planned would bring over each link.
+    planned: FxHashMap<Way, u32>,
     /// What each site has.
     pub stocks: Vec<Stock>,
+    /// The part of each class of tiles that each site has.
+    pub parts: Parts,
     /// Executors that are measuring how far they are from others. Nothing is moved to them until that is known.
     awaited: BTreeSet<ExecutorId>,
+}
+
+/// All reads from home into a site together.
+#[derive(Clone, Copy, Default)]
+struct Flow {
+    /// Since when something has been on its way; `None`: nothing is, or it set out before the sites were known.
+    since: Option<Timestamp>,
+    busy_ns: u64,
+    bytes: u64,
+}
+
+impl Flow {
+    /// Bytes per second, 0 as long as too little has come.
+    fn rate(&self, now: Timestamp) -> f64 {
+        let ns = self.busy_ns + self.since.map_or(0, |since| now.since_ns(since));
+        match self.bytes >= OBSERVED_BYTES_MIN && ns > 0 {
+            true => self.bytes as f64 * 1e9 / ns as f64,
+            false => 0.0,
+        }
+    }
 }
 
 /// What is on its way over a link.
@@ -117,7 +145,24 @@ impl Near {
             let load = self.on.entry(way).or_default();
             load.n += 1;
             load.bytes += bytes;
+            if load.n == 1 && way.0.is_none() {
+                self.from_home[here as usize].since = Some(self.now);
+            }
         }
+    }
+
+    /// The object has come to `seat`.
+    pub fn landed(&mut self, object: ObjectId, seat: Seat) {
+        let from_home = |(other, way, _): &&(Seat, Way, u64)| *other == seat && way.0.is_none();
+        if let Some(&(_, (_, here), bytes)) = self.inbound.get(&object).into_iter().flatten().find(from_home) {
+            let flow = &mut self.from_home[here as usize];
+            flow.bytes += if flow.since.is_some() { bytes } else { 0 };
+        }
+        self.stopped(object, seat);
+    }
+
+    pub fn pass(&mut self, now: Timestamp) {
+        self.now = now;
     }
 
     /// The object is no longer on its way to `seat`.
@@ -128,6 +173,10 @@ impl Near {
         let load = self.on.get_mut(&way).expect("it was counted");
         load.n -= 1;
         load.bytes -= bytes;
+        if load.n == 0 && way.0.is_none() {
+            let flow = &mut self.from_home[way.1 as usize];
+            flow.busy_ns += flow.since.take().map_or(0, |since| self.now.since_ns(since));
+        }
         if inbound.is_empty() {
             self.inbound.remove(&object);
         }
@@ -151,7 +200,8 @@ impl Near {
     fn own_rate(&self, (from, to): Way) -> f64 {
         let Some(sites) = &self.sites else { return f64::INFINITY };
         let Some(from) = from else {
-            let (ended, seen) = (best(sites.home(to)), self.home_seen[to as usize]);
+            let all = self.from_home[to as usize].rate(self.now);
+            let (ended, seen) = (best(sites.home(to)), self.home_seen[to as usize].max(all));
             return if ended.is_finite() {
                 ended.max(seen)
             } else if seen > 0.0 {
@@ -223,6 +273,40 @@ impl Near {
     fn share(&self, way: Way) -> f64 {
         self.rate(way) / f64::from(1 + self.load(way).n)
     }
+
+    /// The same for one more object of the task that is being planned.
+    fn share_of_plan(&self, way: Way) -> f64 {
+        let planned = |way: &Way| self.planned.get(way).copied().unwrap_or(0);
+        let n_planned = planned(&way) + self.same_way(way).as_ref().map_or(0, planned);
+        let rate = match self.rate(way) {
+            rate if rate.is_finite() || way.0.is_none() => rate,
+            // A link of which nothing is known is taken to be as quick as the one to home, if that is known: otherwise it would
+            // never be used.
+            _ => Some(self.rate((None, way.1))).filter(|rate| rate.is_finite()).unwrap_or(0.0),
+        };
+        rate / f64::from(1 + self.load(way).n + n_planned)
+    }
+
+    /// A task is about to be planned.
+    pub fn begin_plan(&mut self) {
+        self.planned.clear();
+    }
+
+    /// The task that is being planned would bring an object over this link.
+    fn plan(&mut self, way: Way) {
+        *self.planned.entry(way).or_default() += 1;
+    }
+
+    /// The sites in an order in which the site that is next to home stands in the middle, as what comes to it crosses no slow
+    /// link: of parts that follow each other, those at the ends have fewer neighbours.
+    pub fn in_order(&self) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.stocks.len() as u32).collect();
+        if let Some(home) = self.home_site() {
+            order.retain(|site| *site != home);
+            order.insert(order.len().div_ceil(2), home);
+        }
+        order
+    }
 }
 
 impl Affinity {
@@ -248,7 +332,9 @@ impl Affinity {
         let n_sites = sites.as_ref().map_or(0, |sites| sites.sites.len());
         let stocks = (0..n_sites).map(|_| Stock::default()).collect();
         let awaited = std::mem::take(&mut self.near.awaited);
-        self.near = Near { sites, stocks, home_seen: vec![0.0; n_sites], awaited, ..Near::default() };
+        let (home_seen, from_home) = (vec![0.0; n_sites], vec![Flow::default(); n_sites]);
+        let now = self.near.now;
+        self.near = Near { sites, stocks, home_seen, from_home, now, awaited, ..Near::default() };
         self.ask_all_again();
         if self.near.sites.is_none() {
             return;
@@ -273,6 +359,8 @@ impl Affinity {
             self.near.set_out(object, self.size_of(catalog, object), seat, from);
             self.site_gains(catalog, seat, object);
         }
+        // Nothing is known of how long these have been on their way.
+        self.near.from_home.iter_mut().for_each(|flow| flow.since = None);
         for (seat, executor) in here {
             self.near.change_slots(seat, 0, self.executor_at(seat).room.slots_total);
             for object in catalog.objects_on(executor) {
@@ -300,12 +388,15 @@ impl Affinity {
         object: ObjectId,
         heat: Heat,
     ) -> Nearby {
-        if self.spared.contains(object) {
-            return Nearby::Unknown;
-        }
         let (Some(_), Some(here)) = (&self.near.sites, self.near.site(seat)) else {
             return Nearby::Unknown;
         };
+        if self.spared.contains(object) {
+            return match self.config.network.learns() {
+                true => self.spared_source(catalog, seat, here, object, heat),
+                false => Nearby::Unknown,
+            };
+        }
         if heat == Heat::Cold && !self.is_behind_slow_links(here) {
             return Nearby::Unknown;
         }
@@ -360,6 +451,67 @@ impl Affinity {
                 false => Nearby::Wait,
             },
             _ if home > 0.0 => Nearby::From(Source::Home),
+            _ => Nearby::Wait,
+        }
+    }
+
+    /// The source of an object that leaves home once for each site: an executor of the own site, if one has it or will have it;
+    /// else the quickest link into the site.
+    fn spared_source(
+        &mut self,
+        catalog: &Catalog,
+        seat: Seat,
+        here: u32,
+        object: ObjectId,
+        heat: Heat,
+    ) -> Nearby {
+        let mut near: Option<(u32, Seat)> = None;
+        let mut far: Option<(f64, u32, Seat, u32)> = None;
+        let mut is_held_here = false;
+        self.visit_near_and_far(catalog, seat, object, |site, load, holder| match site {
+            Some(site) if site != here => {
+                let rate = self.near.share_of_plan((Some(site), here));
+                if self.near.has_room((Some(site), here))
+                    && far.is_none_or(|(most, least, ..)| (rate, Reverse(load)) > (most, Reverse(least)))
+                {
+                    far = Some((rate, load, holder, site));
+                }
+            }
+            _ => {
+                is_held_here = true;
+                if near.is_none_or(|(least, _)| load < least) {
+                    near = Some((load, holder));
+                }
+            }
+        });
+        let n_max = self.uploads_full();
+        let peer = |holder: Seat| Nearby::From(Source::Peer(self.executor_at(holder).id));
+        if is_held_here || self.near.is_inbound(object, here) {
+            return match near {
+                Some((load, holder)) if load < n_max => peer(holder),
+                _ => Nearby::Wait,
+            };
+        }
+        let may_read = heat != Heat::Warm || catalog.version(object).is_some();
+        let is_full = self.config.home_reads_max > 0 && self.n_home_reads >= self.config.home_reads_max;
+        let home = match may_read && !is_full && self.near.has_room((None, here)) {
+            true => self.near.share_of_plan((None, here)),
+            false => 0.0,
+        };
+        // Home is spared where another link is as quick, and not where only a slow link would spare it.
+        match far {
+            Some((rate, load, holder, site)) if rate >= home => match load < n_max {
+                true => {
+                    let found = peer(holder);
+                    self.near.plan((Some(site), here));
+                    found
+                }
+                false => Nearby::Wait,
+            },
+            _ if home > 0.0 => {
+                self.near.plan((None, here));
+                Nearby::From(Source::Home)
+            }
             _ => Nearby::Wait,
         }
     }

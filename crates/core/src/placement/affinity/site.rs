@@ -62,7 +62,7 @@ impl Stock {
 }
 
 impl Affinity {
-    fn stock(&self, site: u32) -> &Stock {
+    pub(super) fn stock(&self, site: u32) -> &Stock {
         &self.near.stocks[site as usize]
     }
 
@@ -133,7 +133,7 @@ impl Affinity {
     }
 
     /// The number of inputs of `bundle` that `site` lacks, at most 2, and the last one seen.
-    fn lacks_of_site(&self, site: u32, bundle: u32) -> (u32, Option<ObjectId>) {
+    pub(super) fn lacks_of_site(&self, site: u32, bundle: u32) -> (u32, Option<ObjectId>) {
         let (mut n, mut lack) = (0, None);
         for input in self.tasks.inputs(bundle) {
             if !self.is_in_site(site, input.object) {

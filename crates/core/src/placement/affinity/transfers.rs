@@ -457,6 +457,7 @@ impl Affinity {
     pub(super) fn plan_for(&mut self, catalog: &Catalog, now: Timestamp, seat: Seat, bundle: u32) -> bool {
         let mut plan = std::mem::take(&mut self.plan);
         plan.moves.clear();
+        self.near.begin_plan();
         plan.task = Some(self.tasks.head(bundle).0);
         for i in 0..self.tasks.inputs(bundle).len() {
             let object = self.tasks.inputs(bundle)[i].object;
@@ -614,7 +615,7 @@ impl Affinity {
     pub(super) fn land(&mut self, catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
         let Some(coming) = self.executor_at_mut(seat).coming.remove(&object) else { return false };
         self.spared.stopped(object, seat);
-        self.near.stopped(object, seat);
+        self.near.landed(object, seat);
         if coming.source == Source::Home {
             let size_bytes = self.size_of(catalog, object);
             let node = self.node_reads(catalog, seat, size_bytes);

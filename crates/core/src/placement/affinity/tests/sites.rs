@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::network::Network;
+use crate::pairs;
 use crate::rng::Rng;
 
 /// `n` executors with two slots, in three sites in turn, as round trips show them.
@@ -102,6 +103,81 @@ fn while_an_executor_measures_how_far_it_is_nothing_is_moved_to_it() {
     assert!(world.place().is_err());
     Queue::set_awaited(&mut world.queue, ExecutorId(0), false);
     assert_eq!(world.place().unwrap().moves, fetched(2));
+}
+
+/// Enters the tiles of all pairs of two sets of `n` items, for six executors of two slots; gives their number.
+fn tiles_of(world: &mut World, n: u32) -> usize {
+    let sizes = vec![OBJECT_BYTES; n as usize];
+    let machine = pairs::Machine {
+        n_nodes: 6,
+        n_slots: 2,
+        cache_bytes: 1 << 40,
+        pair_ns: 1_000 * MS,
+        tile_ns_max: pairs::TILE_NS_MAX,
+    };
+    let tiling = pairs::plan(&pairs::Sizes::two(&sizes, &sizes), &machine).unwrap();
+    for (k, tile) in tiling.tiles.iter().enumerate() {
+        let items = tile.items(pairs::Shape::Two);
+        let objects: Vec<u32> = items
+            .iter()
+            .map(|item| match item {
+                pairs::Item::A(i) => *i,
+                pairs::Item::B(i) => n + i,
+            })
+            .collect();
+        let inputs: Vec<ObjectId> = objects.iter().map(|o| ObjectId(*o)).collect();
+        world.queue.spare_home(&inputs);
+        world.sized(tiling.priority(k), &objects, 1, 0);
+    }
+    tiling.tiles.len()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// However transfers and programs end: an item of a tile comes into each site once, by a plain count, and all tiles run.
+    #[test]
+    fn items_of_tiles_come_into_each_site_once(seed in 0u64..1 << 40, n in 4u32..16) {
+        let mut rng = Rng::new(seed);
+        let mut world = three_sites(6, 2 * n);
+        world.ahead = rng.below(2) as u32;
+        let n_tiles = tiles_of(&mut world, n);
+        let mut n_into: BTreeMap<(u32, u32), u32> = BTreeMap::new();
+        let mut n_given = 0;
+        for _ in 0..40 * n_tiles {
+            for decision in world.place_all() {
+                n_given += 1;
+                for (object, from) in &decision.moves {
+                    let site = decision.executor % 3;
+                    if from.is_none_or(|from| from % 3 != site) {
+                        *n_into.entry((*object, site)).or_default() += 1;
+                    }
+                    if from.is_none() {
+                        shows_home(&mut world, decision.executor, *object, if site == 0 { 100 } else { 6 });
+                    }
+                }
+            }
+            world.check();
+            for (executor, object) in world.coming() {
+                if rng.below(2) == 0 {
+                    world.holds(executor, &[object]);
+                }
+            }
+            for task in world.given.keys().copied().collect::<Vec<_>>() {
+                let given = &world.given[&task];
+                let is_whole = given.task.inputs.iter().all(|o| world.catalog.holds(ExecutorId(given.executor), *o));
+                if is_whole && rng.below(2) == 0 {
+                    world.end(task.0);
+                }
+            }
+            world.wait_ms(200);
+            if world.tasks.is_empty() {
+                break;
+            }
+        }
+        prop_assert_eq!((n_given, world.tasks.len()), (n_tiles, 0));
+        prop_assert!(n_into.values().all(|times| *times == 1), "{:?}", n_into);
+    }
 }
 
 proptest! {
