@@ -48,7 +48,14 @@ def measure(
         command = [str(at_head), verb, "--join", str(join), *(str(word) for word in words)]
         return subprocess.run(command, check=False, capture_output=True, text=True).stdout
 
-    command = [at_head, "dispatcher", "--dir", folder / "D", "--listen", f"{head.address}:0"]
+    command: list[str | Path] = [
+        at_head,
+        "dispatcher",
+        "--dir",
+        folder / "D",
+        "--listen",
+        f"{head.address}:0",
+    ]
     parts = [subprocess.Popen(command, stderr=subprocess.DEVNULL)]
     try:
         while not join.exists():

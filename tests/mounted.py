@@ -108,7 +108,7 @@ def gluster(folder: Path, head: Host, members: Sequence[Host]) -> Iterator[Mount
             own = folder / f"glusterd-on-{host.name}"
             own.write_text(OWN_GLUSTER.format(own=folder / host.name))
             own.chmod(0o755)
-            command = [
+            command: list[str | Path] = [
                 own,
                 "glusterd",
                 "-N",
@@ -184,7 +184,7 @@ def moose(folder: Path, head: Host, members: Sequence[Host]) -> Iterator[Mounted
             ),
             "the chunk servers",
         )
-        client = ["mfsmount", "-f", point, "-H", head.address]
+        client: list[str | Path] = ["mfsmount", "-f", point, "-H", head.address]
         scripts = {host.name: servers.mount(host, point, *client) for host in (head, *members)}
         subprocess.run([scripts[head.name], "mfssetgoal", "-r", "1", point], check=True, capture_output=True)
         free = [str(scripts[head.name]), "stat", "-f", "-c", "%a", str(point)]

@@ -235,6 +235,7 @@ def checked(run: Run, cwd: Path, place: str) -> None:
     assert works["names beyond ASCII"] is None, table
     for what in ("write", "stat", "read", "read a range", "versions follow the object", "list", "remove"):
         assert works[what], table
+    (cwd / "words").write_text("one two")
     run("cp", "words", f"{place}/into/", cwd=cwd)
     assert run("cat", f"{place}/into/words", cwd=cwd).stdout == "one two"
     for name in ("into/", "into", "into/words/"):
@@ -258,9 +259,13 @@ def refuses(run: Run, cwd: Path, place: str, name: str) -> None:
 
 @needs("globus-gridftp-server", "globus-url-copy", "curl")
 @pytest.mark.long
-def test_gridftp_keeps_every_promise(lab: Run, gridftp: str, open_folder: Path, tmp_path: Path) -> None:
+def test_gridftp_keeps_every_promise(
+    run: Run, lab: Run, gridftp: str, open_folder: Path, tmp_path: Path
+) -> None:
     done = lab("homes", f"{gridftp}/base", "--ascii-names", cwd=tmp_path)
     assert "keeps every promise" in done.stdout
+    checked(run, tmp_path, gridftp)
+    long_name_is_kept(run, tmp_path, gridftp)
     assert no_parts_in(open_folder)
 
 
@@ -269,8 +274,6 @@ def test_gridftp_is_a_home(run: Run, gridftp: str, open_folder: Path, tmp_path: 
     a_task_reads_and_writes(run, gridftp, ("a b's+%;#?.txt", "out/n"), {}, tmp_path)
     assert (open_folder / "lot" / "out" / "n").read_text().strip() == "2"
     assert (open_folder / "lot" / "a b's+%;#?.txt").exists()
-    checked(run, tmp_path, gridftp)
-    long_name_is_kept(run, tmp_path, gridftp)
     assert no_parts_in(open_folder)
     # The server leaves out what is no ASCII, so `\u00e9x` would be `x`; a line break would begin a command.
     (open_folder / "lot" / "x").write_text("another one")
@@ -290,9 +293,10 @@ def test_what_gridftp_refuses_is_said(run: Run, gridftp: str, open_folder: Path,
 
 @needs("chirp_server", "chirp", "chirp_put", "chirp_get")
 @pytest.mark.long
-def test_chirp_keeps_every_promise(lab: Run, chirp: str, open_folder: Path, tmp_path: Path) -> None:
+def test_chirp_keeps_every_promise(run: Run, lab: Run, chirp: str, open_folder: Path, tmp_path: Path) -> None:
     done = lab("homes", f"{chirp}/base", "--ascii-names", "--name-bytes-max", "300", cwd=tmp_path)
     assert "keeps every promise" in done.stdout
+    checked(run, tmp_path, chirp)
     assert no_parts_in(open_folder)
 
 
@@ -300,8 +304,8 @@ def test_chirp_keeps_every_promise(lab: Run, chirp: str, open_folder: Path, tmp_
 def test_chirp_is_a_home(run: Run, chirp: str, open_folder: Path, tmp_path: Path) -> None:
     a_task_reads_and_writes(run, chirp, ("a b's+%;#?.txt", "out/n"), {}, tmp_path)
     assert (open_folder / "lot" / "out" / "n").read_text().strip() == "2"
-    checked(run, tmp_path, chirp)
     assert no_parts_in(open_folder)
+    assert "takes no such name" in run("cat", f"{chirp}/out/n/", cwd=tmp_path, status=None).stderr
     for name in ("\u00e9", "x%0Ay", LONG_NAME):
         refuses(run, tmp_path, chirp, name)
 
