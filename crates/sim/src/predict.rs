@@ -98,8 +98,12 @@ impl Calibration {
         });
         let at_home = at_home.unwrap_or(0);
         let is_between = |line: &&SiteLine| line.a != line.b;
-        let mut between: Vec<f64> =
-            topology.between_sites.iter().filter(is_between).filter_map(|line| line.seen.best_bytes_per_s).collect();
+        let mut between: Vec<f64> = topology
+            .between_sites
+            .iter()
+            .filter(is_between)
+            .filter_map(|line| line.seen.best_bytes_per_s)
+            .collect();
         let far = rates.iter().enumerate().filter(|(site, _)| *site != at_home);
         between.extend(far.filter_map(|(_, rate)| *rate));
         between.sort_unstable_by(f64::total_cmp);
@@ -107,9 +111,16 @@ impl Calibration {
         let inside = topology.between_sites.iter().filter(|line| line.a == line.b);
         let inside = best(&mut inside.map(|line| line.seen.best_bytes_per_s));
         let mut n_nodes = vec![topology.sites[at_home].len()];
-        n_nodes.extend(topology.sites.iter().enumerate().filter(|(n, _)| *n != at_home).map(|(_, site)| site.len()));
+        n_nodes.extend(
+            topology.sites.iter().enumerate().filter(|(n, _)| *n != at_home).map(|(_, site)| site.len()),
+        );
         if let Some(between_bytes_per_s) = between_bytes_per_s {
-            let latency = topology.between_sites.iter().filter(is_between).filter_map(|line| line.seen.latency_ns).min();
+            let latency = topology
+                .between_sites
+                .iter()
+                .filter(is_between)
+                .filter_map(|line| line.seen.latency_ns)
+                .min();
             let ends = self.ends.iter_mut().flat_map(|ends| ends.iter_mut());
             for machine in ends.chain([&mut self.machine]) {
                 machine.nic_bytes_per_s = inside.unwrap_or(machine.nic_bytes_per_s).max(between_bytes_per_s);

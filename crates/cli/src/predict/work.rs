@@ -363,7 +363,9 @@ fn seen(c: &Calibration) -> String {
                     "with {} between two of them; they are taken to be of equal size, with home in the first one",
                     rate(between)
                 ),
-                None => "but nothing large has moved between them, so the prediction knows nothing of them".into(),
+                None => {
+                    "but nothing large has moved between them, so the prediction knows nothing of them".into()
+                }
             };
             format!("; {} sites of {} nodes, {known}", sites.n_nodes.len(), n_nodes.join(", "))
         }

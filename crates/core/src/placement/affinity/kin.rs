@@ -285,7 +285,8 @@ impl Affinity {
             return Kin::Found(choice);
         }
         if is_idle {
-            for (&other, &(class, _)) in others.iter().flat_map(|other| parts.iter().map(move |p| (other, p))) {
+            for (&other, &(class, _)) in others.iter().flat_map(|other| parts.iter().map(move |p| (other, p)))
+            {
                 let part = self.near.parts.of(class, other, &sites);
                 if let Some(choice) = self.last_of_part(catalog, now, seat, site, class, (other, part)) {
                     return Kin::Found(choice);
@@ -376,7 +377,8 @@ impl Affinity {
         best.retain(|(gain, ..)| *gain * ENOUGH_GAIN >= most);
         best.sort_unstable_by_key(|(_, bytes, task, _)| (*bytes, *task));
         best.truncate(self.config.tries);
-        let (.., bundle) = best.into_iter().find(|(.., bundle)| self.plan_for(catalog, now, seat, *bundle))?;
+        let (.., bundle) =
+            best.into_iter().find(|(.., bundle)| self.plan_for(catalog, now, seat, *bundle))?;
         Some(self.choice(bundle))
     }
 
@@ -435,7 +437,8 @@ impl Affinity {
         let n = order.range(part.0..part.1).take(slots_total as usize + 1).count() as u64;
         let of_site = |i: usize| self.near.site(Seat(i as u32)) == Some(site);
         let seated = self.seated.iter().enumerate().filter(|(i, _)| of_site(*i));
-        n > slots_total || n > seated.filter_map(|(_, seated)| Some(slots_left(seated.as_ref()?, priority))).sum()
+        n > slots_total
+            || n > seated.filter_map(|(_, seated)| Some(slots_left(seated.as_ref()?, priority))).sum()
     }
 
     /// Whether `class` has more tasks than executors that have had none for some of their slots will take.
@@ -504,7 +507,8 @@ impl Affinity {
             let size_bytes = self.size_of(catalog, input.object);
             self.some_holders(catalog, input.object, spread(seat, input.object), &mut holders);
             let heading = self.spared.heading.get(&input.object);
-            for other in holders.iter().chain(heading.into_iter().flatten()).filter(|other| is_asked(**other)) {
+            for other in holders.iter().chain(heading.into_iter().flatten()).filter(|other| is_asked(**other))
+            {
                 let sum = bytes.entry(*other).or_default();
                 *sum += size_bytes;
                 if *sum > here_bytes {

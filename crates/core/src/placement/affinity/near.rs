@@ -18,8 +18,8 @@
 //!
 //! As long as the network is one site ([`crate::network`]), nothing here has a say.
 
-use super::rank::Heat;
 use super::kin::Parts;
+use super::rank::Heat;
 use super::site::{CROSSINGS_MAX, Stock, TOGETHER_BYTES, TOGETHER_S};
 use super::*;
 use crate::network::{Link, OBSERVED_BYTES_MIN};
@@ -154,7 +154,8 @@ impl Near {
     /// The object has come to `seat`.
     pub fn landed(&mut self, object: ObjectId, seat: Seat) {
         let from_home = |(other, way, _): &&(Seat, Way, u64)| *other == seat && way.0.is_none();
-        if let Some(&(_, (_, here), bytes)) = self.inbound.get(&object).into_iter().flatten().find(from_home) {
+        if let Some(&(_, (_, here), bytes)) = self.inbound.get(&object).into_iter().flatten().find(from_home)
+        {
             let flow = &mut self.from_home[here as usize];
             flow.bytes += if flow.since.is_some() { bytes } else { 0 };
         }
