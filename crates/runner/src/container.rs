@@ -142,7 +142,7 @@ pub(crate) fn wrap(
 
 /// The node lacks something that another one may have.
 fn lacks(message: String) -> ExitKind {
-    ExitKind::SetupFailed { kind: SetupKind::Other, message }
+    ExitKind::SetupFailed { kind: SetupKind::NoContainer, message }
 }
 
 /// What the words of a command stand for.
@@ -266,6 +266,12 @@ fn check_program(
             );
             Err(NotStarted::new(NotStartedKind::BadFormat, message))
         }
+        Needs::Shell => {
+            let message = format!(
+                "command {name} in the container {image} is neither a program nor a script that starts with `#!`"
+            );
+            Err(NotStarted::new(NotStartedKind::BadFormat, message))
+        }
         Needs::File(other) if view.find(&other).is_none() => {
             let message = format!(
                 "command {name} needs {}, which is not in the container {image}",
@@ -284,6 +290,8 @@ enum Needs {
     File(PathBuf),
     /// Another machine than this one, by its number in ELF files.
     Machine(u16),
+    /// A shell that is not named: bubblewrap would hand the file to one, in which it may call itself for ever.
+    Shell,
 }
 
 fn needs(file: &Path) -> Needs {
@@ -300,7 +308,7 @@ fn needs(file: &Path) -> Needs {
             _ => Needs::Nothing,
         };
     }
-    let Some(machine) = machine_of(&begin) else { return Needs::Nothing };
+    let Some(machine) = machine_of(&begin) else { return Needs::Shell };
     if !runs_here(machine) {
         return Needs::Machine(machine);
     }
@@ -486,7 +494,12 @@ mod tests {
         let (image, sandbox) = (dir.join("image"), dir.join("node/sandbox"));
         let root = image.join(ROOT);
         put(root.join("usr/bin/tool"), b"#!/usr/bin/absent -x\n");
-        put(root.join("usr/bin/plain"), b"data");
+        put(root.join("usr/bin/plain"), &[]);
+        put(root.join("usr/bin/text"), b"text\n");
+        fs::copy("/proc/self/exe", root.join("usr/bin/plain")).unwrap();
+        let own = fs::read("/proc/self/exe").unwrap();
+        let loader = loader(&own).unwrap();
+        put(root.join(loader.strip_prefix("/").unwrap()), b"");
         put(root.join("usr/bin/script"), b"#! /bin/plain\n");
         put(root.join("usr/bin/foreign"), &elf(if cfg!(target_arch = "aarch64") { 62 } else { 183 }));
         symlink("usr/bin", root.join("bin")).unwrap();
@@ -523,6 +536,7 @@ mod tests {
             ("./absent", "there is no file `./absent`"),
             ("/bin", "there is no file `/bin`"),
             ("not", "not executable"),
+            ("text", "neither a program nor a script"),
             ("tool", "needs `/usr/bin/absent`, which is not in the container"),
             ("foreign", "is built for "),
         ] {

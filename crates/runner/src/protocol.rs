@@ -361,6 +361,8 @@ pub enum SetupKind {
     PermissionDenied,
     /// A name is absolute, has `..`, or is used twice.
     BadName,
+    /// What runs programs in containers is not here, or may not make one.
+    NoContainer,
     Other,
 }
 

@@ -56,6 +56,17 @@ pub(super) fn of_ending_node(failure: Failure) -> Failure {
     }
 }
 
+/// Where a container could not be made, the failure says on which node.
+pub(super) fn of_container(failure: Failure, report: &runner::RunReport, node: &str) -> Failure {
+    match (&report.exit, failure.kind) {
+        (runner::ExitKind::SetupFailed { kind: runner::SetupKind::NoContainer, .. }, FailureKind::Node) => {
+            let message = format!("{} (the node is {})", failure.message, shown(node));
+            Failure { message, ..failure }
+        }
+        _ => failure,
+    }
+}
+
 /// Whether the program ended well.
 fn failure_of(report: &runner::RunReport, task: &TaskSpec) -> Result<(), Failure> {
     use runner::{ExitKind, NotStartedKind, SetupKind};

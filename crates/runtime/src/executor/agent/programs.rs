@@ -2,7 +2,7 @@
 //!
 //! What a slot is told of a program is `launch`, what the end of a program means for its task is `failure`.
 
-use super::failure::{disk_of, may_be_of_all, of_ending_node, result_of};
+use super::failure::{disk_of, may_be_of_all, of_container, of_ending_node, result_of};
 use super::input::{Input, Start};
 use super::launch::Launch;
 use super::{Agent, AttemptId, ExecutorError, runner};
@@ -245,6 +245,7 @@ impl Agent {
             true => result.map_err(of_ending_node),
             false => result,
         };
+        let result = result.map_err(|failure| of_container(failure, &report, &self.connection.about().name));
         let disk = disk_of(&report, attempt.written_before_bytes);
         let outputs = report.outputs.iter().map(size_of_output).collect();
         attempt.program_ended(&mut report);

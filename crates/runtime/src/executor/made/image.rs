@@ -234,6 +234,9 @@ fn apply_plain(bytes: &mut dyn Read, root: &Path, halt: &Halt) -> io::Result<()>
             continue;
         }
         let kind = entry.header().entry_type();
+        if above.found.is_none() {
+            clear_way(&whole, parent);
+        }
         if let Some(dir) = &above.found {
             let at = dir.join(name);
             match fs::symlink_metadata(&at) {
@@ -300,6 +303,19 @@ fn plain(path: &Path) -> io::Result<PathBuf> {
         }
     }
     Ok(name)
+}
+
+/// Removes the file that is in the way of a directory, if there is one.
+fn clear_way(whole: &Path, directory: &Path) {
+    let mut path = whole.to_path_buf();
+    for part in directory.components() {
+        path.push(part);
+        match fs::symlink_metadata(&path) {
+            Ok(meta) if meta.is_dir() => {}
+            Ok(_) => return trees::remove(&path),
+            Err(_) => return,
+        }
+    }
 }
 
 /// Removes what is in `dir`, which the image calls `name`, except what is this layer's `own`.
