@@ -12,7 +12,7 @@ use eyas_core::rng::Rng;
 use eyas_sim::machine::{Faults, Machine, preset};
 use eyas_sim::predict::{Calibration, HomeSeen, alone_ns, calibrate};
 use eyas_sim::workload::list::{Learned, inputs_from_home, list};
-use eyas_sim::workload::trace::{Measured, Trace, TraceConfig};
+use eyas_sim::workload::trace::{Measured, Trace, TraceConfig, find_dir};
 use eyas_sim::workload::workflow::{WorkflowConfig, workflow};
 use eyas_sim::workload::{Error, Workload};
 use eyas_sim::world::{Scheduling, simulate};
@@ -85,8 +85,7 @@ impl PredictArgs {
     pub fn recorded(&self, path: &Path) -> Result<Recorded, Fault> {
         let trace = Trace::read(path, &TraceConfig { run: self.run, ..TraceConfig::default() })?;
         let mut calibration = calibrate(&trace.measured).map_err(bad)?;
-        let dir = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
-        calibration.heed_network(&eyas_report::topology(&[dir.to_path_buf()])?);
+        calibration.heed_network(&eyas_report::topology(&[find_dir(path)?])?);
         let measured = &trace.measured;
         if measured.n_lives > 1 {
             note(format!(

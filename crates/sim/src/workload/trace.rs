@@ -138,8 +138,11 @@ impl Trace {
     }
 }
 
-/// The folder with the log.
-fn find_dir(path: &Path) -> Result<PathBuf, Error> {
+/// The folder with the log of a recorded run: `path` itself, the one of the dispatcher in it, or the one that the log `path` is in.
+///
+/// # Errors
+/// There is no event log.
+pub fn find_dir(path: &Path) -> Result<PathBuf, Error> {
     if path.file_name().is_some_and(|name| name == EVENTS_FILE) && path.is_file() {
         return Ok(path.parent().unwrap_or(Path::new("")).to_path_buf());
     }
