@@ -287,8 +287,6 @@ def test_a_node_that_makes_no_containers_says_what_it_lacks(run: Run, tmp_path: 
         assert "(the node is `node1`)" in message, message
 
 
-@pytest.mark.long
-@pytest.mark.timeout(120)
 @pytest.mark.skipif(os.geteuid() != 0, reason="it takes a capability of root's away")
 def test_a_node_that_may_not_make_containers_says_so(run: Run, tmp_path: Path) -> None:
     """As root in a container of another kind, which has taken the capability away."""
@@ -303,24 +301,15 @@ def test_a_node_that_may_not_make_containers_says_so(run: Run, tmp_path: Path) -
     assert "does not let bwrap make the container" in message and "Operation not permitted" in message
 
 
-def test_a_task_goes_to_a_node_that_makes_containers(eyas: Any, tmp_path: Path) -> None:
+def test_a_named_resource_finds_the_nodes_that_make_containers(eyas: Any, tmp_path: Path) -> None:
     image = tmp_path / "i.tar"
     image.write_bytes(tar_of(root()))
     cluster = Cluster(eyas, tmp_path / "cluster", tmp_path / "home")
     cluster.dispatcher()
     cluster.executor("lacks", "--container-command", "not-there {image}")
-    cluster.executor("has")
-    cluster.submit(
-        [
-            {
-                "id": f"t{i}",
-                "command": f"cat /{MARK}",
-                "container": str(image),
-                "stdout": f"{tmp_path}/out/{i}",
-            }
-            for i in range(4)
-        ]
-    )
+    cluster.executor("has", "--resource", "containers=1")
+    task = {"command": f"cat /{MARK}", "container": str(image), "resources": {"containers": 1}}
+    cluster.submit([{"id": f"t{i}", **task, "stdout": f"{tmp_path}/out/{i}"} for i in range(4)])
     cluster.wait()
     assert {(tmp_path / f"out/{i}").read_text() for i in range(4)} == {"a packed root\n"}
 

@@ -23,7 +23,7 @@
 
 use crate::program::{Finder, NotStarted};
 use crate::protocol::{
-    ByteString, Container, ContainerKind, ExitKind, InputMode, NotStartedKind, Program, RunSpec, SetupKind,
+    ByteString, Container, ContainerKind, ExitKind, InputMode, NotStartedKind, Program, RunSpec,
 };
 use crate::tree;
 use eyas_text::{shown, shown_bytes};
@@ -140,9 +140,9 @@ pub(crate) fn wrap(
     Ok(RunSpec { program: Program::Exec(argv), env, inputs: vec![], outputs: vec![], ..spec.clone() })
 }
 
-/// The node lacks something that another one may have.
+/// The node lacks something. It is said at once, and not tried again: where no node has it, a run would not end.
 fn lacks(message: String) -> ExitKind {
-    ExitKind::SetupFailed { kind: SetupKind::NoContainer, message }
+    ExitKind::NotStarted { kind: NotStartedKind::NoContainer, message }
 }
 
 /// What the words of a command stand for.
@@ -455,6 +455,10 @@ fn not_begun(container: &Container, why: &str) -> ExitKind {
         let message = format!("command {} cannot be started in the container {name}", shown(what));
         return ExitKind::NotStarted { kind: NotStartedKind::Other, message };
     }
+    if ["Resource temporarily unavailable", "Cannot allocate memory"].iter().any(|part| why.contains(part)) {
+        let message = format!("no process or memory left to make the container {name}: {why}");
+        return ExitKind::NotStarted { kind: NotStartedKind::NoResources, message };
+    }
     let is_forbidden = ["namespace", "uid map", "gid map"].iter().any(|part| why.contains(part));
     lacks(match is_forbidden {
         true => format!(
@@ -583,9 +587,9 @@ mod tests {
         assert_eq!(exit(1, "x", "bwrap: no\n"), ExitKind::Exited(1));
         assert_eq!(exit(143, "", ""), ExitKind::Signaled { signal: 15, core: false });
         let forbidden = exit(1, "", "bwrap: setting up uid map: Permission denied\n");
-        assert_eq!(forbidden.status(), Status::Temporary);
+        assert_eq!(forbidden.status(), Status::Permanent);
         assert!(
-            matches!(forbidden, ExitKind::SetupFailed { message, .. } if message.contains("user namespaces"))
+            matches!(forbidden, ExitKind::NotStarted { message, .. } if message.contains("user namespaces"))
         );
         let bad = exit(1, "", "bwrap: execvp x: Exec format error\n");
         assert!(

@@ -350,6 +350,8 @@ pub enum NotStartedKind {
     BadArguments,
     /// Out of processes or memory.
     NoResources,
+    /// What runs programs in containers is not here, or may not make one.
+    NoContainer,
     Other,
 }
 
@@ -361,8 +363,6 @@ pub enum SetupKind {
     PermissionDenied,
     /// A name is absolute, has `..`, or is used twice.
     BadName,
-    /// What runs programs in containers is not here, or may not make one.
-    NoContainer,
     Other,
 }
 

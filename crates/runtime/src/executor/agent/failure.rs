@@ -58,8 +58,8 @@ pub(super) fn of_ending_node(failure: Failure) -> Failure {
 
 /// Where a container could not be made, the failure says on which node.
 pub(super) fn of_container(failure: Failure, report: &runner::RunReport, node: &str) -> Failure {
-    match (&report.exit, failure.kind) {
-        (runner::ExitKind::SetupFailed { kind: runner::SetupKind::NoContainer, .. }, FailureKind::Node) => {
+    match &report.exit {
+        runner::ExitKind::NotStarted { kind: runner::NotStartedKind::NoContainer, .. } => {
             let message = format!("{} (the node is {})", failure.message, shown(node));
             Failure { message, ..failure }
         }

@@ -273,7 +273,7 @@ impl Parent {
             return Ok(());
         }
         self.of = parent.to_path_buf();
-        self.found = whole.join(parent).canonicalize().ok();
+        self.found = whole.join(parent).canonicalize().ok().filter(|found| found.is_dir());
         match &self.found {
             Some(found) if !found.starts_with(whole) => {
                 let name = parent.to_string_lossy().into_owned();
