@@ -66,12 +66,6 @@ fn read_env(image: &Path) -> Vec<(ByteString, ByteString)> {
     entries.collect()
 }
 
-/// Whether a variable of the node's environment leads to programs and libraries of the node, and so is not for a program that has
-/// another root.
-pub(crate) fn is_of_node(name: &[u8]) -> bool {
-    name == b"PATH" || name.starts_with(b"LD_") || name.starts_with(b"PYTHON")
-}
-
 /// The command that runs the program of `spec` in its container, with the variables for it. Errors: what the attempt ends with.
 ///
 /// `node_path`: the `PATH` in which the program that makes containers is looked up; `node_folder`: the executor's.

@@ -1,6 +1,5 @@
 //! Argument and environment arrays for `execve`, rebuilt for each task in memory that is kept.
 
-use crate::container;
 use crate::program::{DEFAULT_PATH, NotStarted};
 use crate::protocol::{ByteString, ContainerKind, NotStartedKind, Program, RunSpec};
 use eyas_text::shown_bytes;
@@ -116,13 +115,19 @@ impl ExecArgs {
         let inherited = self.base_env.iter().filter(|(name_bytes, entry)| {
             let name = &entry.as_bytes()[..*name_bytes];
             let is_of_account = of_account.is_some_and(|own| own.iter().any(|(own, _)| *own == name));
-            let is_elsewhere = has_root_of_image && container::is_of_node(name);
+            let is_elsewhere = has_root_of_image && is_of_node(name);
             !SANDBOX_NAMES.contains(&name) && !is_of_account && !is_set_by_task(name) && !is_elsewhere
         });
         self.envp.extend(inherited.map(|(_, entry)| entry.as_ptr()));
         self.envp.push(std::ptr::null());
         Ok((&self.argv, &self.envp))
     }
+}
+
+/// Whether a variable of the node's environment leads to programs and libraries of the node, and so is not for a program that has
+/// another root.
+fn is_of_node(name: &[u8]) -> bool {
+    name == b"PATH" || name.starts_with(b"LD_") || name.starts_with(b"PYTHON")
 }
 
 fn check_variable(name: &[u8], value: &[u8]) -> Result<(), &'static str> {

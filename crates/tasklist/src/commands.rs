@@ -5,13 +5,13 @@
 //! a sandbox with its inputs, like tasks of other lists. A task that declares none runs in the folder from
 //! which the list was submitted; eyas does not know what it reads and writes there. In a container it runs in a sandbox, too.
 
+use crate::contain;
 use crate::error::{Error, Result, shown};
 use crate::file::File;
 use crate::line::Task;
 use crate::lines::Lines;
 use crate::list::Builder;
 use crate::location;
-use crate::made;
 use crate::read::{ReadOptions, explain};
 use crate::template::quoted;
 use crate::{TaskList, map};
@@ -51,7 +51,7 @@ pub fn read_commands(reader: impl BufRead, base_dir: &Path, options: &ReadOption
             return Err(at(Error::invalid(message).hint("a task is one line")));
         }
         let mut task = task(line, &base, options.container.is_some()).map_err(at)?;
-        made::contain(&mut task, options.container.as_deref()).map_err(at)?;
+        contain::contain(&mut task, options.container.as_deref()).map_err(at)?;
         builder.add(&task, number).map_err(|refused| origin(explain(refused, text, number)))?;
     }
 }

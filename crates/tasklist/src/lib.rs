@@ -29,6 +29,7 @@
 //! for them.
 
 mod commands;
+mod contain;
 mod dataset;
 mod error;
 mod file;

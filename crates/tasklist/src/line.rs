@@ -51,7 +51,7 @@ pub(crate) struct Task<'a> {
     pub inputs: Vec<File<'a>>,
     pub outputs: Vec<File<'a>>,
     pub env: Vec<(Cow<'a, str>, Cow<'a, str>)>,
-    /// The location of the image that the program runs in. Not among the inputs yet, see [`crate::made::contain`].
+    /// The location of the image that the program runs in. Not among the inputs yet, see [`crate::contain`].
     pub container: Option<Cow<'a, str>>,
     /// Rounded up.
     pub cpus: u32,

@@ -6,7 +6,6 @@
 use crate::error::Error;
 use crate::file::File;
 use crate::glob::stands_for_several;
-use crate::line::Task;
 use crate::location;
 use eyas_core::array::CONTAINER_NAME;
 use eyas_core::location::{MADE, Made, PACKED_NAME};
@@ -104,21 +103,6 @@ fn bare_name(name: &str) -> &str {
     let endings = [".tar.gz", ".tar.zst", ".tgz", ".tzst", ".tar", ".zip", ".gz", ".zst"];
     let bare = endings.iter().find_map(|ending| name.strip_suffix(ending));
     bare.filter(|bare| !bare.is_empty()).unwrap_or(name)
-}
-
-/// Puts the image of the task's container among its inputs; that is `default` if the task names none.
-pub(crate) fn contain(task: &mut Task<'_>, default: Option<&str>) -> Result<(), Error> {
-    let Some(image) = task.container.take().or_else(|| default.map(|image| Cow::Owned(image.to_owned())))
-    else {
-        return Ok(());
-    };
-    if task.dynamic {
-        let why = "a task that adds tasks cannot run in a container, where it does not reach the dispatcher";
-        return Err(Error::invalid(why).field("container").hint("leave out `container` or `dynamic`"));
-    }
-    let files = container_files(&image)?.into_iter();
-    task.inputs.extend(files.map(|(name, at)| File { name: Some(name.into()), location: at.into() }));
-    Ok(())
 }
 
 /// The inputs of a task that runs in the container of an image: names and locations.

@@ -3,12 +3,12 @@
 //! Memory holds the folded form and the sets of ids and outputs. The text of a line is dropped when the next
 //! line is read, unless an earlier task reads a directory that a later task may write.
 
+use crate::contain;
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::line;
 use crate::lines::Lines;
 use crate::list::{Builder, Origin, Refused, TaskList};
 use crate::location;
-use crate::made;
 use crate::reduce;
 use crate::several::Several;
 use std::io::BufRead;
@@ -86,7 +86,7 @@ fn take(
 ) -> Result<()> {
     several.expand(&mut task, number).map_err(|refused| explain(refused, text, number))?;
     for mut task in reduce::expand(task, &options.id_prefix, number).map_err(|e| e.at(number, None))? {
-        made::contain(&mut task, options.container.as_deref()).map_err(|e| e.at(number, None))?;
+        contain::contain(&mut task, options.container.as_deref()).map_err(|e| e.at(number, None))?;
         builder.add(&task, number).map_err(|refused| explain(refused, text, number))?;
     }
     Ok(())
