@@ -50,7 +50,9 @@ def test_a_run_takes_its_nodes_from_commands_and_leaves_nothing(
     starts = batch.calls(START)
     assert 1 <= len(starts) <= 2, starts
     assert all(call[3] == "01:30:00" and re.fullmatch(r"eyas-[0-9a-f]+-[12]", call[1]) for call in starts)
-    assert len(batch.calls(STOP)) == len(starts), "each block was ended, once"
+    # One whose node has had nothing to do for a while has ended by itself.
+    stopped = [call[1] for call in batch.calls(STOP)]
+    assert len(set(stopped)) == len(stopped) <= len(starts), "each block was ended once at most"
     wait_until(lambda: not batch.running(), "the end of the blocks")
     assert not shared(eyas), "the key, the scripts and the logs are gone"
     assert not list(folder.iterdir()), "the nodes' folders are gone"
@@ -185,8 +187,10 @@ def test_commands_that_never_work_end_it(
     batch.wish(wish, "no such queue")
     tasks = cluster.list_of([cluster.task("t", "echo x > out")])
     done = run("run", tasks, *batch.options(), "--listen", "127.0.0.1:0", "--nodes", "0..1", status=3)
-    said = f"warning: nobody could {sentence}\nerror: the provider ended: no node can be started, as the warning above says\n"
-    assert said in done.stderr, done
+    # A busy machine has a line of progress between the two.
+    said = "\nerror: the provider ended: no node can be started, as the warning above says\n"
+    before, found, _ = done.stderr.partition(said)
+    assert found and f"warning: nobody could {sentence}" in before.split("\n"), done
     assert done.stderr.count("no such queue") == 1, "the reason is said once"
     assert done.stderr.count("\nhint: `eyas provider check` with the same options tries one node; ") == 1, (
         done

@@ -332,6 +332,11 @@ impl Options {
         }
     }
 
+    /// How many times as large as usual objects, caches and disks are.
+    pub fn scale(&self) -> u64 {
+        if self.network == NetworkUse::Off { 1 } else { SITES_SCALE }
+    }
+
     /// The kinds that can be added to a world. Each is drawn from a generator of its own, so that what a seed
     /// finds without the kind is found again.
     pub const KINDS: [&str; 14] = [

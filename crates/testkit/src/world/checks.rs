@@ -40,7 +40,7 @@ impl World {
 
     /// Whether some cache may be too small for a task, or for the files that have to stay.
     pub(super) fn is_tight(&self) -> bool {
-        self.o.cache_bytes < 1_000_000 || self.o.disk_bytes > 0 || self.has_made_much()
+        self.o.cache_bytes < 1_000_000 * self.o.scale() || self.o.disk_bytes > 0 || self.has_made_much()
     }
 
     /// Whether the files that stay on the nodes might together fill most of some cache.
