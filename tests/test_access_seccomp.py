@@ -57,6 +57,25 @@ def test_programs_read_what_is_elsewhere(
     assert not list(Path(eyas.env["TMPDIR"]).glob("eyas-access*"))
 
 
+@pytest.mark.parametrize(
+    "there",
+    [
+        "cd /eyas/set; tail -n 1 text",
+        "cd /eyas; cd set; [ -e text ] && tail -n 1 ./text",
+        "cd '/eyas/set@1/a b'; tail -n 1 ../text",
+        "cd -P link; read x < text; tail -n 1 text",
+        "env -C /eyas/set tail -n 1 text",
+        "cd /eyas/set; ./script hello > /dev/null && cd 'a b' && cd .. && tail -n 1 text",
+    ],
+)
+def test_names_are_found_from_the_directory_that_a_program_is_in(
+    data: Run, run: Run, files: Path, tmp_path: Path, there: str
+) -> None:
+    put(data, files, "set")
+    (tmp_path / "link").symlink_to("/eyas/set")
+    assert run(*ACCESS, "--", "sh", "-c", there, cwd=tmp_path).stdout == "999\n"
+
+
 def test_every_way_to_a_file_leads_to_its_bytes(data: Run, run: Run, files: Path, tmp_path: Path) -> None:
     """Links from elsewhere, open directories, descriptors without rights, and programs that run others."""
     interpreter = files / "interpreter"

@@ -70,7 +70,9 @@ def root(mark: str = "a packed root") -> dict[str, bytes | str | None]:
     return {**programs, **links, MARK: f"{mark}\n".encode(), "etc/resolv.conf": "../run/resolv.conf"}
 
 
-def oci(path: Path, layers: list[bytes], form: str, machine: str = OWN, **config: Any) -> Path:
+def oci(
+    path: Path, layers: list[bytes], form: str, machine: str = OWN, damage: bytes = b"", **config: Any
+) -> Path:
     """An image: `form` is what `docker save` wrote for long, what it writes now, or what `skopeo copy` does."""
     blobs: dict[str, bytes | str | None] = {}
 
@@ -80,7 +82,13 @@ def oci(path: Path, layers: list[bytes], form: str, machine: str = OWN, **config
         return {"digest": f"sha256:{digest}", "size": len(content), "mediaType": "x"}
 
     described = [blob(layer) for layer in layers]
-    text = json.dumps({"architecture": machine, "os": "linux", "config": config}).encode()
+    # A layer's digest in the configuration is that of its plain bytes.
+    plain = [gzip.decompress(layer) if layer.startswith(b"\x1f\x8b") else layer for layer in layers]
+    digests = [f"sha256:{hashlib.sha256(layer + damage).hexdigest()}" for layer in plain]
+    described_as = {"type": "layers", "diff_ids": digests}
+    text = json.dumps(
+        {"architecture": machine, "os": "linux", "config": config, "rootfs": described_as}
+    ).encode()
     manifest = {"schemaVersion": 2, "config": blob(text), "layers": described}
     files: dict[str, bytes | str | None] = {}
     if form != "docker":
@@ -212,6 +220,8 @@ def test_all_that_holds_for_programs_holds_in_containers(run: Run, tmp_path: Pat
         "node": {
             "command": "test $(ls -d /proc/[0-9]* | wc -l) -gt 3 && echo x > /dev/null && test -s /etc/hosts"
         },
+        # Root mounts nothing anew, and does not see the node through another process.
+        "rights": {"command": "grep -q '^CapEff:.0*$' /proc/self/status && ! ls /proc/1/root/ 2> /dev/null"},
         "slot": {"command": 'test "$EYAS_TASK" = slot && test -d "$EYAS_SANDBOX" && test "$TMPDIR" = "$PWD"'},
     }
     (tmp_path / "own.sh").write_text("#!/bin/sh\ntest -e /bin/busybox\n")
@@ -242,6 +252,9 @@ def test_what_is_no_container_is_said_in_one_sentence(run: Run, tmp_path: Path) 
     oci(tmp_path / "others.tar", [layer], "oci", OTHER)
     outside = tar_of({**root(), "up": "../../..", "up/evil": b""})
     oci(tmp_path / "evil.tar", [outside], "oci")
+    oci(tmp_path / "flipped.tar", [layer], "docker", damage=b"x")
+    for n, gone in enumerate((".wh.", "bin/.wh..", ".wh...")):
+        oci(tmp_path / f"gone{n}.tar", [layer, tar_of({gone: b""})], "oci")
     tasks = {
         "text": ("text.tar", "true", "text.tar` cannot be made a container: "),
         "junk": (
@@ -253,6 +266,8 @@ def test_what_is_no_container_is_said_in_one_sentence(run: Run, tmp_path: Path) 
         "other": ("other.tar", "true", f"the image is for {OTHER}, and this node is {OWN}"),
         "others": ("others.tar", "true", f"the image is for {OTHER}, and this node is {OWN}"),
         "evil": ("evil.tar", "true", "leads out of it"),
+        "flipped": ("flipped.tar", "true", "has other bytes than its digest says"),
+        **{f"gone{n}": (f"gone{n}.tar", "true", "takes away no file") for n in range(3)},
         "absent": ("i.tar", ["nothing", "x"], "command not found in the container `"),
         "path": ("i.tar", ["/usr/bin/python3"], "there is no file `/usr/bin/python3`"),
         "loader": ("i.tar", ["tool"], "needs `/usr/bin/absent`, which is not in the container"),
@@ -329,6 +344,8 @@ def test_a_container_for_all_tasks_of_a_run(run: Run, tmp_path: Path) -> None:
     assert run("run", "l.txt", *options).stdout == "a packed root\n"
     run("map", "x", *options, "--out", "out/{name}", "--shell", "--", f"cat /{MARK} > {{out}}")
     run("map", "--range", "3..5", *options, "--out", "out/{index}", "--shell", "--", f"cat /{MARK} > {{out}}")
+    same = ("map", "x", *options, "--out", "out/{name}", "--resume", "--dry-run", "--shell", "--")
+    assert "all 1 task are up to date" in run(*same, f"cat /{MARK} > {{out}}").stdout
     made = {path.name: path.read_text() for path in (tmp_path / "out").iterdir()}
     own = dict.fromkeys(("1", "3", "4", "x"), "a packed root\n")
     assert made == {**own, "2": "another one\n"}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from harness import Run, Start, wait_until
+from weather import small_disks
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -350,3 +351,14 @@ def test_a_quota_is_kept_by_every_way_into_the_catalog(data: Run, run: Run, tmp_
     assert json.loads(data("quota", "--json").stdout)["users"][0]["used_bytes"] == 1200
     assert "is nobody" in data("quota", "bo", "5", status=2).stderr
     assert "is a group" in data("quota", "group:md", "5", status=2).stderr
+
+
+def test_a_full_disk_is_not_chosen_for_what_is_put(data: Run, tmp_path: Path) -> None:
+    for disks in small_disks():
+        disks(tmp_path / "small", 2 << 20)
+        data("site", "small", tmp_path / "small" / "site")
+        # It has fewer bytes than the first site, which is on a larger disk.
+        for n in range(2):
+            (tmp_path / "x").write_bytes(os.urandom(3_000_000))
+            data("put", tmp_path / "x", "--label", f"x{n}")
+            assert "here" in data("where", f"x{n}").stdout

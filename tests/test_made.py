@@ -68,6 +68,12 @@ def test_an_archive_is_a_directory_for_the_tasks(run: Run, tmp_path: Path, kind:
     write_list(tmp_path / "l.jsonl", *tasks)
     run("run", "l.jsonl", "--nodes", "2", "--slots", "2")
     assert [(tmp_path / f"out/{i}").read_text() for i in range(4)] == [SHOWN] * 4
+    # What was done with these bytes is up to date, and what is done with others is not.
+    again = run("run", "l.jsonl", "--resume", "--dry-run").stdout
+    assert "all 4 tasks are up to date" in again
+    packed.write_bytes(packed.read_bytes() + b"\0")
+    again = run("run", "l.jsonl", "--resume", "--dry-run").stdout
+    assert "4 of 4 tasks would run" in again and f"an input changed (`{packed}`)" in again
     nothing_is_left(tmp_path)
 
 

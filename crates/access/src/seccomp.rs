@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     Run,
     /// To know something about what is there.
     Look { follows: bool },
+    /// To go into a directory, from which names are looked up then.
+    Enter,
 }
 
 /// A call that waits for an answer.
@@ -79,7 +81,7 @@ impl Call {
             libc::SYS_openat2 => (Kind::OpenBy, args[0] as RawFd, args[1]),
             libc::SYS_execve => (Kind::Run, libc::AT_FDCWD, args[0]),
             libc::SYS_execveat => (Kind::Run, args[0] as RawFd, args[1]),
-            libc::SYS_chdir => (Kind::Look { follows: true }, libc::AT_FDCWD, args[0]),
+            libc::SYS_chdir => (Kind::Enter, libc::AT_FDCWD, args[0]),
             libc::SYS_newfstatat => {
                 let follows = args[3] as i32 & libc::AT_SYMLINK_NOFOLLOW == 0;
                 (Kind::Look { follows }, args[0] as RawFd, args[1])

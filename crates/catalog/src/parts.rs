@@ -33,14 +33,32 @@ pub struct Known {
     sites: Mutex<HashMap<String, Arc<dyn Holding>>>,
     /// The site that gets what is written, and when it was chosen.
     target: Mutex<Option<(String, i64)>>,
+    /// Sites that could not be reached, and since when. Each try may take many seconds.
+    silent: Mutex<HashMap<String, Instant>>,
 }
+
+/// For how long a site that could not be reached is asked after all others.
+const SILENT_FOR: Duration = Duration::from_secs(60);
 
 /// For how long the site that was chosen last gets what is written, in milliseconds.
 const CHOSEN_FOR_MS: i64 = 10_000;
 
 impl Known {
     pub fn new(access: Access) -> Known {
-        Known { access, sites: Mutex::default(), target: Mutex::default() }
+        Known { access, sites: Mutex::default(), target: Mutex::default(), silent: Mutex::default() }
+    }
+
+    fn is_silent(&self, site: &str) -> bool {
+        let silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        silent.get(site).is_some_and(|since| since.elapsed() < SILENT_FOR)
+    }
+
+    fn heard<T>(&self, site: &str, answer: &Result<T>) {
+        let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        match answer {
+            Err(Error::Unreached { .. }) => silent.insert(site.to_owned(), Instant::now()),
+            _ => silent.remove(site),
+        };
     }
 
     /// A site, which stays reached.
@@ -410,8 +428,11 @@ impl PartReader {
         ask: impl Fn(&dyn Holding) -> Result<Option<T>>,
     ) -> Result<T> {
         let mut last = None;
-        for Holder { name: site, .. } in &self.readable.holders {
+        let mut holders: Vec<&Holder> = self.readable.holders.iter().collect();
+        holders.sort_by_cached_key(|holder| self.known.is_silent(&holder.name));
+        for Holder { name: site, .. } in holders {
             let answer = self.known.reach(site).and_then(|reached| ask(&*reached));
+            self.known.heard(site, &answer);
             match answer {
                 Ok(Some(good)) => {
                     self.count(site, n_bytes);

@@ -19,6 +19,11 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+/// A site with less room is asked last.
+const SOME_ROOM: u64 = 1 << 20;
+/// The room of disks is compared in steps of so many bytes.
+const ROUNDED: u64 = 1 << 30;
+
 /// What a data set is made of.
 #[derive(Debug, Clone)]
 pub struct Put<'a> {
@@ -69,7 +74,8 @@ impl Catalog {
     }
 
     /// What `reach` makes of the first site that it can reach: those that are `near` come first, then folders, then those with
-    /// more room. It looks at all replicas, so it is nothing for each file.
+    /// more room, by the catalog's limits and for folders by their disks. A site without room comes last. It looks at all
+    /// replicas, so it is nothing for each file.
     ///
     /// # Errors
     /// There is no site that is up, or none can be reached, for these reasons.
@@ -78,10 +84,23 @@ impl Catalog {
         near: &dyn Fn(&Site) -> bool,
         reach: &dyn Fn(&str) -> Result<T>,
     ) -> Result<T> {
-        let room = |site: &Site| site.keep_bytes.unwrap_or(u64::MAX).saturating_sub(site.size_bytes);
+        let room = |site: &Site| {
+            let limit = site.keep_bytes.unwrap_or(u64::MAX).saturating_sub(site.size_bytes);
+            match site.is_store {
+                true => limit,
+                // One that is away says so when it is reached. Folders of one disk, which others write to, have equal room.
+                false => self.holding(&site.name).map_or(limit, |holding| {
+                    let free = holding.place().free_bytes;
+                    limit.min(if free < ROUNDED { free } else { free - free % ROUNDED })
+                }),
+            }
+        };
         let mut sites = self.sites()?;
         sites.retain(|site| site.state == SiteState::Up);
-        sites.sort_by_key(|site| (!near(site), site.is_store, Reverse(room(site)), site.name.clone()));
+        sites.sort_by_cached_key(|site| {
+            let room = room(site);
+            (room < SOME_ROOM, !near(site), site.is_store, Reverse(room), site.name.clone())
+        });
         let mut reasons = vec![];
         for site in sites {
             match reach(&site.name) {

@@ -26,7 +26,7 @@ pub use home::HomeReader;
 
 use eyas_core::array::TaskSpec;
 use eyas_core::types::Digest;
-use eyas_report::memo::{Ended, Memo, Recipe, Record};
+use eyas_report::memo::{Ended, Memo, Recipe, Record, digest_of_recipe};
 use eyas_tasklist::TaskList;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::Path;
@@ -268,7 +268,8 @@ impl<F: Fn(&[String]) -> Vec<Found>> Deciding<'_, '_, F> {
     /// records.
     fn judge_inputs(&mut self, open: Vec<(usize, TaskSpec, Recipe)>) -> Vec<(usize, TaskSpec, Digest)> {
         let inputs = open.iter().flat_map(|(_, spec, _)| &spec.inputs).map(|(_, at)| at.as_str());
-        self.home.look_at(inputs.filter(|at| !self.writers.contains_key(*at)));
+        let at_home = |at: &&str| !self.writers.contains_key(*at) && digest_of_recipe(at).is_none();
+        self.home.look_at(inputs.filter(at_home));
         let mut likely = vec![];
         for (task, spec, recipe) in open {
             let digests = match self.digests_of(&spec) {
@@ -292,8 +293,8 @@ impl<F: Fn(&[String]) -> Vec<Found>> Deciding<'_, '_, F> {
 
     /// The bytes that a task would read, in the order of its inputs. All of them have been looked for.
     fn digests_of(&self, spec: &TaskSpec) -> Result<Vec<Digest>, Why> {
-        let digest_of = |at: &String| match self.made.get(at) {
-            Some(digest) => Ok(*digest),
+        let digest_of = |at: &String| match self.made.get(at).copied().or_else(|| digest_of_recipe(at)) {
+            Some(digest) => Ok(digest),
             None => match self.home.found[at] {
                 Found::Bytes(digest) => Ok(digest),
                 Found::Missing => Err(Why::InputMissing(at.clone())),

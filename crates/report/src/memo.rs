@@ -24,6 +24,7 @@ use crate::fold::{Array, Change, Fold};
 use crate::lines::{Entry, name_of};
 use eyas_core::array::{Command, TaskSpec};
 use eyas_core::event::{Action, AssignedInput, Assignment, AttemptReport, Event};
+use eyas_core::location::Made;
 use eyas_core::log::EVENTS_FILE;
 use eyas_core::types::*;
 use eyas_text::shown_path;
@@ -423,13 +424,26 @@ fn add_unended(fold: &Fold, memo: &mut Memo) {
     }
 }
 
+/// What stands for the bytes of an input that a node makes: its recipe, as the packed file is an input, too. `None`: `location` is no
+/// made object's.
+pub fn digest_of_recipe(location: &str) -> Option<Digest> {
+    let made = Made::of(location)?;
+    let mut recipe = Strings::new("made");
+    recipe.push(made.recipe.as_bytes());
+    Some(recipe.digest())
+}
+
 fn record(
     spec: &TaskSpec,
     ended: Ended,
     read: Vec<Option<Digest>>,
     outputs: Vec<(String, Digest)>,
 ) -> Record {
+    let is_known = !read.is_empty();
     let digests = read.into_iter().chain(std::iter::repeat(None));
-    let inputs = spec.inputs.iter().zip(digests).map(|((name, _), digest)| (name.clone(), digest)).collect();
+    let of_making = |location: &str| digest_of_recipe(location).filter(|_| is_known);
+    let input =
+        |((name, at), digest): (&(String, String), Option<Digest>)| (name.clone(), of_making(at).or(digest));
+    let inputs = spec.inputs.iter().zip(digests).map(input).collect();
     Record { id: spec.id.clone(), recipe: Recipe::of(spec), ended, inputs, outputs }
 }

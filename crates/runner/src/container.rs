@@ -191,6 +191,8 @@ fn bubblewrap_words(
 ) -> Vec<ByteString> {
     let root = container.root();
     let mut words: Vec<ByteString> = vec!["--die-with-parent".into(), "--new-session".into()];
+    // A program of root could mount what is read-only anew, and look through other processes at the node.
+    words.extend(["--cap-drop".into(), "ALL".into()]);
     let mut mount = |how: &str, from: &OsStr, to: &OsStr| {
         words.extend([how.into(), from.into(), to.into()]);
     };

@@ -69,6 +69,9 @@ pub struct Calibration {
     pub sites: Option<SitesSeen>,
 }
 
+/// The round trip between two sites where the log has none: placement tells sites apart by round trips.
+const FAR_LATENCY_NS: u64 = 20_000_000;
+
 /// The sites of a run's network.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SitesSeen {
@@ -131,7 +134,7 @@ impl Calibration {
                 machine.sites = Some(Sites {
                     n: topology.sites.len() as u32,
                     between_bytes_per_s,
-                    between_latency_ns: latency.unwrap_or(0) / 2,
+                    between_latency_ns: latency.unwrap_or(FAR_LATENCY_NS) / 2,
                 });
             }
         }

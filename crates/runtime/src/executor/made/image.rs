@@ -19,6 +19,7 @@ use eyas_data::Halt;
 use eyas_runner::container::{ENV_FILE, MOUNT_FILES, MOUNT_FOLDERS, ROOT, env_text};
 use eyas_text::shown;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
@@ -37,6 +38,8 @@ const ALL_GONE: &[u8] = b".wh..wh..opq";
 const JSON_BYTES_MAX: u64 = 16 << 20;
 /// Names of which a root file system has one at its top.
 const OF_ROOTS: [&str; 5] = ["bin", "usr", "sbin", "lib", "etc"];
+/// How digests of images begin.
+const SHA256: &str = "sha256:";
 /// Indexes may lie in each other so deep.
 const INDEXES_MAX: u32 = 8;
 
@@ -54,10 +57,17 @@ pub(super) fn settle(work: &Path, node: &Path, halt: &Halt) -> io::Result<()> {
         fs::rename(&root, &packed)?;
         fs::create_dir(&root)?;
         let image = if packed.join(MANIFEST).is_file() { of_docker(&packed)? } else { of_oci(&packed)? };
-        for layer in &image.layers {
+        for (n, layer) in image.layers.iter().enumerate() {
             let mut bytes = BufReader::with_capacity(super::BLOCK_BYTES, File::open(layer)?);
             let kind = Kind::of(&mut bytes)?;
-            apply(bytes, kind, &root, halt)?;
+            let digest = apply(bytes, kind, &root, halt)?;
+            if image.digests.get(n).is_some_and(|right| *right != digest) {
+                let name = layer.strip_prefix(&packed).unwrap_or(layer).to_string_lossy().into_owned();
+                return Err(damaged(&format!(
+                    "its layer {} has other bytes than its digest says",
+                    shown(&name)
+                )));
+            }
         }
         trees::remove(&packed);
         fs::write(work.join(ENV_FILE), env_text(&image.env))?;
@@ -79,8 +89,22 @@ pub(super) fn settle(work: &Path, node: &Path, halt: &Halt) -> io::Result<()> {
 struct Image {
     /// The lowest one first.
     layers: Vec<PathBuf>,
+    /// The digests of the layers as they are unpacked, `sha256:` and 64 digits each, as far as the image says them.
+    digests: Vec<String>,
     /// The variables that it sets.
     env: Vec<String>,
+}
+
+impl Image {
+    /// An image with these layers. Errors: its configuration is for another machine.
+    fn new(layers: Vec<PathBuf>, config: &Value) -> io::Result<Image> {
+        let digests = config["rootfs"]["diff_ids"].as_array().map_or(&[][..], |digests| digests);
+        let digests: Vec<String> = digests.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        // Digests of another kind are not known here.
+        let is_known =
+            digests.len() == layers.len() && digests.iter().all(|digest| digest.starts_with(SHA256));
+        Ok(Image { digests: if is_known { digests } else { vec![] }, env: env_of(config)?, layers })
+    }
 }
 
 /// The form of `docker save`, which newer ones write beside the other form.
@@ -95,9 +119,9 @@ fn of_docker(packed: &Path) -> io::Result<Image> {
     let config = image["Config"].as_str().ok_or_else(missing)?;
     let layers = image["Layers"].as_array().ok_or_else(missing)?;
     let layers: Vec<&str> = layers.iter().filter_map(Value::as_str).collect();
-    let env = env_of(&json(&member(packed, config)?)?)?;
+    let config = json(&member(packed, config)?)?;
     let layers = layers.into_iter().map(|layer| member(packed, layer)).collect::<io::Result<_>>()?;
-    Ok(Image { layers, env })
+    Image::new(layers, &config)
 }
 
 /// The form of the Open Container Initiative: <https://github.com/opencontainers/image-spec>, `image-layout.md`.
@@ -113,8 +137,7 @@ fn of_oci(packed: &Path) -> io::Result<Image> {
     };
     let layers = manifest["layers"].as_array().map_or(&[][..], |layers| layers);
     let layers = layers.iter().map(|layer| blob(packed, layer)).collect::<io::Result<_>>()?;
-    let env = env_of(&json(&blob(packed, &manifest["config"])?)?)?;
-    Ok(Image { layers, env })
+    Image::new(layers, &json(&blob(packed, &manifest["config"])?)?)
 }
 
 /// The first image of an index that is for this machine. `others`: the machines that the others are for.
@@ -200,9 +223,28 @@ fn json(path: &Path) -> io::Result<Value> {
     serde_json::from_slice(&text).map_err(|e| damaged(&format!("its file {} is no JSON: {e}", shown(&name))))
 }
 
-/// Applies a layer to the root file system in the folder `root`.
-fn apply(bytes: impl BufRead, kind: Kind, root: &Path, halt: &Halt) -> io::Result<()> {
-    archive::with_plain(bytes, kind, |bytes| apply_plain(bytes, root, halt))
+/// Applies a layer to the root file system in the folder `root`. Gives the digest of the layer as it is unpacked.
+fn apply(bytes: impl BufRead, kind: Kind, root: &Path, halt: &Halt) -> io::Result<String> {
+    let mut hasher = Sha256::new();
+    archive::with_plain(bytes, kind, |bytes| {
+        apply_plain(&mut Hashed { bytes, hasher: &mut hasher }, root, halt)
+    })?;
+    let digits: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{SHA256}{digits}"))
+}
+
+/// Bytes that are hashed as they are read.
+struct Hashed<'a> {
+    bytes: &'a mut dyn Read,
+    hasher: &'a mut Sha256,
+}
+
+impl Read for Hashed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.bytes.read(buffer)?;
+        self.hasher.update(&buffer[..n]);
+        Ok(n)
+    }
 }
 
 fn apply_plain(bytes: &mut dyn Read, root: &Path, halt: &Halt) -> io::Result<()> {
@@ -225,6 +267,10 @@ fn apply_plain(bytes: &mut dyn Read, root: &Path, halt: &Halt) -> io::Result<()>
             continue;
         }
         if let Some(gone) = name.as_bytes().strip_prefix(GONE) {
+            if matches!(gone, b"" | b"." | b"..") {
+                let name = shown(&path.to_string_lossy()).to_string();
+                return Err(damaged(&format!("its entry {name} takes away no file")));
+            }
             let gone = std::ffi::OsStr::from_bytes(gone);
             if let Some(dir) = &above.found
                 && !own.contains(&parent.join(gone))
