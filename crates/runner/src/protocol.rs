@@ -179,7 +179,7 @@ pub struct RunSpec {
     /// The system user that the program runs as. `None`: that of the slot process.
     pub account: Option<Account>,
     /// Whose root file system the program has. `None`: that of the slot process.
-    pub container: Option<Container>,
+    pub container: Option<Box<Container>>,
 }
 
 /// A root file system for programs.
@@ -570,12 +570,12 @@ mod tests {
                 name: "ada".into(),
                 home: None,
             }),
-            container: Some(Container {
+            container: Some(Box::new(Container {
                 image: "/i".into(),
                 name: "i.tar".into(),
                 is_unpacked: true,
                 kind: ContainerKind::Command(vec!["run".into()]),
-            }),
+            })),
         }
     }
 

@@ -59,7 +59,7 @@ impl Launch<'_> {
             keep_sandbox: false,
             tee: [STDOUT_NAME, STDERR_NAME].map(|name| named_output(task, name)),
             account: self.attempt.account().cloned(),
-            container: self.find_container(),
+            container: self.find_container().map(Box::new),
         })
     }
 
