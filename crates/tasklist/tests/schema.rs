@@ -144,5 +144,5 @@ fn the_examples_of_the_page_are_read() {
     let list = examples.join("\n");
     let read = read(list.as_bytes(), Path::new("/base"), &ReadOptions::default());
     // One of them is taken apart into four.
-    assert_eq!(read.unwrap_or_else(|e| panic!("{e}")).n_tasks, 19);
+    assert_eq!(read.unwrap_or_else(|e| panic!("{e}")).n_tasks, 20);
 }
