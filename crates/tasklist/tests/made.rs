@@ -11,14 +11,19 @@ fn tasks(text: &str) -> Result<Vec<(TaskSpec, String)>, String> {
     Ok(list.arrays.iter().flat_map(each).collect())
 }
 
-/// The inputs of the only task with these.
-fn inputs(given: &str) -> Result<Vec<(String, String)>, String> {
-    let read = tasks(&format!("{{\"command\":[\"a\"],\"inputs\":{given}}}"))?;
+/// The inputs of the only task that has `given` beside its command.
+fn inputs_of(given: &str) -> Result<Vec<(String, String)>, String> {
+    let read = tasks(&format!("{{\"command\":[\"a\"],{given}}}"))?;
     let (task, line) = &read[0];
     let again = tasks(line)?;
     assert_eq!(again[0].0, *task, "what is written is read as the same task");
     assert_eq!(again[0].1, *line);
     Ok(task.inputs.clone())
+}
+
+/// The inputs of the only task with these.
+fn inputs(given: &str) -> Result<Vec<(String, String)>, String> {
+    inputs_of(&format!("\"inputs\":{given}"))
 }
 
 #[test]
@@ -71,12 +76,7 @@ fn a_reader_waits_for_whoever_writes_the_packed_file() {
 
 /// The inputs of the only task, which runs in a container.
 fn contained(image: &str, more: &str) -> Result<Vec<(String, String)>, String> {
-    let read = tasks(&format!("{{\"command\":[\"a\"],\"container\":{image}{more}}}"))?;
-    let (task, line) = &read[0];
-    let again = tasks(line)?;
-    assert_eq!(again[0].0, *task, "what is written is read as the same task");
-    assert_eq!(again[0].1, *line);
-    Ok(task.inputs.clone())
+    inputs_of(&format!("\"container\":{image}{more}"))
 }
 
 #[test]
