@@ -426,9 +426,7 @@ impl Affinity {
                 _ => Nearby::Unknown,
             };
         }
-        let may_read = heat != Heat::Warm || catalog.version(object).is_some();
-        let is_full = self.config.home_reads_max > 0 && self.n_home_reads >= self.config.home_reads_max;
-        let home = match may_read && !is_full && self.near.has_room((None, here)) {
+        let home = match self.may_read_home(catalog, here, object, heat) {
             true => self.near.share((None, here)),
             false => 0.0,
         };
@@ -454,6 +452,13 @@ impl Affinity {
             _ if home > 0.0 => Nearby::From(Source::Home),
             _ => Nearby::Wait,
         }
+    }
+
+    /// Whether `object` may be read from home into `here` now.
+    fn may_read_home(&self, catalog: &Catalog, here: u32, object: ObjectId, heat: Heat) -> bool {
+        let may_read = heat != Heat::Warm || catalog.version(object).is_some();
+        let is_full = self.config.home_reads_max > 0 && self.n_home_reads >= self.config.home_reads_max;
+        may_read && !is_full && self.near.has_room((None, here))
     }
 
     /// The source of an object that leaves home once for each site: an executor of the own site, if one has it or will have it;
@@ -493,9 +498,7 @@ impl Affinity {
                 _ => Nearby::Wait,
             };
         }
-        let may_read = heat != Heat::Warm || catalog.version(object).is_some();
-        let is_full = self.config.home_reads_max > 0 && self.n_home_reads >= self.config.home_reads_max;
-        let home = match may_read && !is_full && self.near.has_room((None, here)) {
+        let home = match self.may_read_home(catalog, here, object, heat) {
             true => self.near.share_of_plan((None, here)),
             false => 0.0,
         };
