@@ -13,12 +13,13 @@ use crate::key::Key;
 use crate::reading::{Holder, Readable, turn_of};
 use crate::sealed::File;
 use crate::sites::{ReplicaState, Site};
+use eyas_core::replication::detours::Detours;
 use eyas_data::{BLOCK_BYTES, Digest, GROUP_BYTES, Groups, n_groups};
 use std::collections::HashMap;
 use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A catalog that was opened for somebody.
@@ -33,12 +34,9 @@ pub struct Known {
     sites: Mutex<HashMap<String, Arc<dyn Holding>>>,
     /// The site that gets what is written, and when it was chosen.
     target: Mutex<Option<(String, i64)>>,
-    /// Sites that could not be reached, and since when. Each try may take many seconds.
-    silent: Mutex<HashMap<String, Instant>>,
+    /// Sites that could not be reached: they are asked after all others.
+    silent: Mutex<Detours<String>>,
 }
-
-/// For how long a site that could not be reached is asked after all others.
-const SILENT_FOR: Duration = Duration::from_secs(60);
 
 /// For how long the site that was chosen last gets what is written, in milliseconds.
 const CHOSEN_FOR_MS: i64 = 10_000;
@@ -48,17 +46,8 @@ impl Known {
         Known { access, sites: Mutex::default(), target: Mutex::default(), silent: Mutex::default() }
     }
 
-    fn is_silent(&self, site: &str) -> bool {
-        let silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
-        silent.get(site).is_some_and(|since| since.elapsed() < SILENT_FOR)
-    }
-
-    fn heard<T>(&self, site: &str, answer: &Result<T>) {
-        let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
-        match answer {
-            Err(Error::Unreached { .. }) => silent.insert(site.to_owned(), Instant::now()),
-            _ => silent.remove(site),
-        };
+    fn silent(&self) -> MutexGuard<'_, Detours<String>> {
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A site, which stays reached.
@@ -429,10 +418,13 @@ impl PartReader {
     ) -> Result<T> {
         let mut last = None;
         let mut holders: Vec<&Holder> = self.readable.holders.iter().collect();
-        holders.sort_by_cached_key(|holder| self.known.is_silent(&holder.name));
+        holders.sort_by_cached_key(|holder| self.known.silent().has(&holder.name, (self.now_ms)()));
         for Holder { name: site, .. } in holders {
             let answer = self.known.reach(site).and_then(|reached| ask(&*reached));
-            self.known.heard(site, &answer);
+            match answer {
+                Err(Error::Unreached { .. }) => self.known.silent().failed(site.clone(), (self.now_ms)()),
+                _ => self.known.silent().worked(site),
+            }
             match answer {
                 Ok(Some(good)) => {
                     self.count(site, n_bytes);

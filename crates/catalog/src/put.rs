@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::folder::{BATCH_BYTES, BATCH_FILES};
 use crate::holding::{Holding, Remembering};
 use crate::key::Key;
+use crate::reached::room_of;
 use crate::sealed::File;
 use crate::sets::Draft;
 use crate::sites::{ReplicaState, Site, SiteState};
@@ -90,8 +91,8 @@ impl Catalog {
                 true => limit,
                 // One that is away says so when it is reached. Folders of one disk, which others write to, have equal room.
                 false => self.holding(&site.name).map_or(limit, |holding| {
-                    let free = holding.place().free_bytes;
-                    limit.min(if free < ROUNDED { free } else { free - free % ROUNDED })
+                    let room = room_of(site, &*holding).saturating_sub(site.size_bytes);
+                    if room < ROUNDED { room } else { room - room % ROUNDED }
                 }),
             }
         };

@@ -1,17 +1,18 @@
-//! Pairs of sites that do not reach each other, and when they try again.
+//! Ways that did not work, and when they are tried again.
 //!
-//! A copy between such a pair goes another way, through the machine of the catalog. Each failed try may take seconds, so the time until
-//! the next one doubles, from a minute up to an hour.
+//! A way is a pair of sites that do not reach each other, whose copies go through the machine of the catalog then, or a site that a reader
+//! does not reach and asks after all others then. Each failed try may take seconds, so the time until the next one doubles, from a
+//! minute up to an hour.
 
 use std::collections::BTreeMap;
 
 const FIRST_WAIT_MS: i64 = 60_000;
 const LAST_WAIT_MS: i64 = 3_600_000;
 
-/// The pairs that failed last time. Times are in milliseconds, from any moment.
+/// The ways that failed last time. Times are in milliseconds, from any moment.
 #[derive(Debug)]
-pub struct Detours<P> {
-    pairs: BTreeMap<P, Failed>,
+pub struct Detours<W> {
+    ways: BTreeMap<W, Failed>,
 }
 
 #[derive(Debug)]
@@ -20,28 +21,28 @@ struct Failed {
     wait_ms: i64,
 }
 
-impl<P> Default for Detours<P> {
-    fn default() -> Detours<P> {
-        Detours { pairs: BTreeMap::new() }
+impl<W> Default for Detours<W> {
+    fn default() -> Detours<W> {
+        Detours { ways: BTreeMap::new() }
     }
 }
 
-impl<P: Ord> Detours<P> {
-    /// Whether the pair is not to try now.
-    pub fn has(&self, pair: &P, now_ms: i64) -> bool {
-        self.pairs.get(pair).is_some_and(|failed| now_ms < failed.again_at_ms)
+impl<W: Ord> Detours<W> {
+    /// Whether the way is not to be tried now.
+    pub fn has(&self, way: &W, now_ms: i64) -> bool {
+        self.ways.get(way).is_some_and(|failed| now_ms < failed.again_at_ms)
     }
 
-    /// The pair has tried, and one site did not reach the other.
-    pub fn failed(&mut self, pair: P, now_ms: i64) {
-        let before_ms = self.pairs.get(&pair).map(|failed| failed.wait_ms);
+    /// The way was tried and did not work.
+    pub fn failed(&mut self, way: W, now_ms: i64) {
+        let before_ms = self.ways.get(&way).map(|failed| failed.wait_ms);
         let wait_ms = before_ms.map_or(FIRST_WAIT_MS, |before_ms| (2 * before_ms).min(LAST_WAIT_MS));
-        self.pairs.insert(pair, Failed { again_at_ms: now_ms.saturating_add(wait_ms), wait_ms });
+        self.ways.insert(way, Failed { again_at_ms: now_ms.saturating_add(wait_ms), wait_ms });
     }
 
-    /// The pair has copied something.
-    pub fn worked(&mut self, pair: &P) {
-        self.pairs.remove(pair);
+    /// The way has worked.
+    pub fn worked(&mut self, way: &W) {
+        self.ways.remove(way);
     }
 }
 
