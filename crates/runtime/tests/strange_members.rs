@@ -5,11 +5,13 @@ use eyas_client::Client;
 use eyas_core::event::{AttemptReport, InputReport, NodeMessage, Offer, ReplicaAdded, Times};
 use eyas_core::{AttemptNo, CacheOutcome, Digest, ObjectId, Outcome, TaskId, Timestamp};
 use eyas_net::{self as net, Reader, Writer};
-use eyas_runtime::dispatcher::{DispatcherOptions, run};
+use eyas_runtime::dispatcher::{DispatcherError, DispatcherOptions, run};
 use eyas_wire::identity::{Identity, Join};
 use eyas_wire::message::*;
+use eyas_wire::users::ClusterRights;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 fn options(dir: &Path) -> DispatcherOptions {
@@ -37,8 +39,8 @@ fn offer() -> Offer {
     Offer { name: "odd".into(), slots: 1, memory_bytes: 1 << 30, cache_bytes: 1 << 30, ..Offer::default() }
 }
 
-#[test]
-fn an_impossible_message_is_refused_and_ends_no_other_member() {
+/// A dispatcher that answers, and its folder.
+fn started() -> (tempfile::TempDir, JoinHandle<Result<(), DispatcherError>>) {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path().to_path_buf();
     let dispatcher = std::thread::spawn(move || {
@@ -46,12 +48,18 @@ fn an_impossible_message_is_refused_and_ends_no_other_member() {
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(run(options(&at)))
     });
-    let join_path = dir.path().join("join.json");
     let deadline = Instant::now() + Duration::from_secs(60);
-    while !join_path.exists() {
+    while !dir.path().join("join.json").exists() {
         assert!(Instant::now() < deadline && !dispatcher.is_finished(), "the dispatcher does not come up");
         std::thread::sleep(Duration::from_millis(10));
     }
+    (dir, dispatcher)
+}
+
+#[test]
+fn an_impossible_message_is_refused_and_ends_no_other_member() {
+    let (dir, dispatcher) = started();
+    let join_path = dir.path().join("join.json");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let join = Join::read(&join_path).unwrap();
@@ -101,6 +109,54 @@ fn an_impossible_message_is_refused_and_ends_no_other_member() {
         let mut client = Client::connect(&join_path).await.unwrap();
         assert!(matches!(client.ask(RequestBody::Status).await.unwrap(), ReplyBody::Status(_)));
         client.ask(RequestBody::Shutdown).await.unwrap();
+    });
+    dispatcher.join().unwrap().unwrap();
+}
+
+/// A user of the cluster with all rights, and their first connection. `name`: theirs.
+async fn user(owner: &mut Client, join: &Join, name: &str) -> (Identity, Reader, Writer) {
+    let identity = join.identity.for_user().unwrap();
+    let body = RequestBody::SetUser {
+        name: name.into(),
+        key: Some(identity.key().unwrap()),
+        rights: Some(ClusterRights::ALL),
+        weight: None,
+    };
+    assert!(matches!(owner.ask(body).await.unwrap(), ReplyBody::Users(_)));
+    let hello = Hello::Client { name: name.into() };
+    let (reader, writer, welcome) = net::enter(&join.address, &identity, &hello).await.unwrap();
+    assert!(matches!(welcome, Welcome::Client { .. }), "{welcome:?}");
+    (identity, reader, writer)
+}
+
+/// Whoever has no key any more is not heard, over whichever connection: an open one, and one that went through the door before the
+/// key was taken back and says hello after that.
+#[test]
+fn a_user_whose_key_is_taken_back_is_not_heard_any_more() {
+    let (dir, dispatcher) = started();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let join = Join::read(&dir.path().join("join.json")).unwrap();
+        let mut owner = Client::connect(&dir.path().join("join.json")).await.unwrap();
+        let (identity, mut reader, writer) = user(&mut owner, &join, "mal").await;
+        let (mut at_door, at_door_writer) = net::connect(&join.address, &identity).await.unwrap();
+        let remove = RequestBody::RemoveUser { name: "mal".into() };
+        assert!(matches!(owner.ask(remove).await.unwrap(), ReplyBody::Users(_)));
+        writer.send(&Request { number: 1, body: RequestBody::Shutdown });
+        at_door_writer.send(&Hello::Client { name: "mal".into() });
+        at_door_writer.send(&Request { number: 1, body: RequestBody::Shutdown });
+        // Nothing is said to an open connection, and its end is its own.
+        assert!(!matches!(reader.next::<Reply>().await, Ok(Some(_))));
+        if let Ok(Some(welcome)) = at_door.next::<Welcome>().await {
+            let Welcome::Refused { reason } = welcome else { panic!("{welcome:?}") };
+            assert!(reason.contains("key was taken back"), "{reason}");
+            assert!(!matches!(at_door.next::<Reply>().await, Ok(Some(_))));
+        }
+        assert!(net::connect(&join.address, &identity).await.is_err(), "the door lets them in");
+        // The cluster is as it was.
+        let ReplyBody::Users(users) = owner.ask(RequestBody::Users).await.unwrap() else { panic!() };
+        assert_eq!(users.iter().map(|user| &*user.name).collect::<Vec<_>>(), [""]);
+        owner.ask(RequestBody::Shutdown).await.unwrap();
     });
     dispatcher.join().unwrap().unwrap();
 }

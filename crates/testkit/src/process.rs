@@ -5,13 +5,15 @@
 //! what is around a process: a journal in memory, for which the world says what is durable; messages, which
 //! the world delivers; and clients, which submit and cancel with the requests that a live client sends.
 
+mod strangers;
+
 use eyas_core::array::{TaskArray, TaskSpec};
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig, TaskState};
 use eyas_core::event::*;
 use eyas_core::*;
 use eyas_session::dispatcher::{Answer, Input, Options, Outside, Permission, Record, Seq, Session, Survey};
 use eyas_wire::message::*;
-use eyas_wire::users::UserKey;
+use eyas_wire::users::{UserKey, Visitor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -260,6 +262,10 @@ pub struct Process {
     n_requests: u64,
     /// The submission that each client makes.
     submissions: BTreeMap<u64, RunId>,
+    /// The connections of users who wait until their submissions are accepted.
+    users: BTreeMap<u64, (&'static str, UserKey)>,
+    /// The connections of users whose submissions are accepted, and who are still connected.
+    settled_users: Vec<(u64, &'static str, UserKey)>,
     durable: Vec<TaskId>,
     /// Open submissions into runs in parts, each with its run, up to `n_log_seen` in the log.
     adding: BTreeMap<RunId, RunId>,
@@ -317,6 +323,8 @@ impl Process {
             n_clients: 0,
             n_requests: 0,
             submissions: BTreeMap::new(),
+            users: BTreeMap::new(),
+            settled_users: vec![],
             durable: vec![],
             adding: BTreeMap::new(),
             n_log_seen: 0,
@@ -452,6 +460,8 @@ impl Process {
                 news.to_clients.push((connection, number, body));
             } else if let Answer::Now(ReplyBody::RunAccepted { .. }) = answer {
                 news.accepted.extend(self.submissions.get(&connection));
+                let user = self.users.remove(&connection);
+                self.settled_users.extend(user.map(|(name, key)| (connection, name, key)));
             }
         }
         for (life, batch) in sent {
@@ -526,7 +536,10 @@ impl Process {
                 FromNode::Hello(hello) => {
                     let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
                     let hello = Hello::Executor(*hello);
-                    self.handle(now, Input::Connected { connection: life, peer, hello, user: None });
+                    self.handle(
+                        now,
+                        Input::Connected { connection: life, peer, hello, visitor: Visitor::Member },
+                    );
                 }
                 FromNode::Drain => {
                     self.say(now, life, &mut said);
@@ -549,14 +562,21 @@ impl Process {
 
     // ------------------------------------------------------------ clients
 
-    fn connect_client(&mut self, now: Timestamp) -> u64 {
+    /// The number of a connection that nobody has yet.
+    fn next_client(&mut self) -> u64 {
         self.n_clients += 1;
-        let connection = CLIENTS + self.n_clients;
+        CLIENTS + self.n_clients
+    }
+
+    fn connect_client(&mut self, now: Timestamp) -> u64 {
+        self.connect_as(now, Visitor::Member)
+    }
+
+    fn connect_as(&mut self, now: Timestamp, visitor: Visitor) -> u64 {
+        let connection = self.next_client();
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 2));
-        self.handle(
-            now,
-            Input::Connected { connection, peer, hello: Hello::Client { name: String::new() }, user: None },
-        );
+        let hello = Hello::Client { name: String::new() };
+        self.handle(now, Input::Connected { connection, peer, hello, visitor });
         connection
     }
 
@@ -565,7 +585,7 @@ impl Process {
         self.clients.insert(life);
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 2));
         let hello = Hello::Client { name: String::new() };
-        self.handle(now, Input::Connected { connection: life, peer, hello, user: None });
+        self.handle(now, Input::Connected { connection: life, peer, hello, visitor: Visitor::Member });
     }
 
     /// A client sends a request.
@@ -664,12 +684,10 @@ impl Process {
         {
             return Err(why);
         }
-        self.n_clients += 1;
-        let connection = CLIENTS + self.n_clients;
-        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 2));
-        let hello = Hello::Client { name: String::new() };
-        self.handle(now, Input::Connected { connection, peer, hello, user: Some(key) });
-        self.submit_by(now, connection, arrays, keep)
+        let connection = self.connect_as(now, Visitor::Other(key));
+        let run = self.submit_by(now, connection, arrays, keep)?;
+        self.users.insert(connection, (name, key));
+        Ok(run)
     }
 
     fn submit_by(
@@ -756,7 +774,7 @@ impl Process {
     pub fn on_member_connected(&mut self, now: Timestamp, life: u64, member: MemberId, n_members: u32) {
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 3));
         let hello = Hello::Member { member, n_members, addresses: vec![] };
-        self.handle(now, Input::Connected { connection: life, peer, hello, user: None });
+        self.handle(now, Input::Connected { connection: life, peer, hello, visitor: Visitor::Member });
     }
 
     pub fn on_member(&mut self, now: Timestamp, life: u64, message: FromMember) {

@@ -6,7 +6,7 @@
 //! The layout is postcard's: adding, removing or reordering anything here needs a new
 //! [`crate::frame::PROTOCOL`]; a golden test holds the bytes of one message of each kind.
 
-use crate::users::{ClusterRights, UserKey};
+use crate::users::{ClusterRights, Principal, UserKey};
 use eyas_core::array::{TaskArray, TaskSpec};
 use eyas_core::collective::BatchId;
 use eyas_core::dispatcher::Upstream;
@@ -245,8 +245,8 @@ pub struct AssignTask {
     pub spec: TaskSpec,
     /// For each source of each input, in order: when the permission to fetch there ends, and its proof.
     pub permits: Vec<Permit>,
-    /// The user whose run it is; empty: the cluster's owner.
-    pub user: String,
+    /// Whose run it is.
+    pub principal: Principal,
 }
 
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]

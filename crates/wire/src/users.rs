@@ -24,6 +24,37 @@ impl fmt::Debug for UserKey {
     }
 }
 
+/// Whose key the side that connected has proved to have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Visitor {
+    /// The cluster's own key, which its owner, its nodes and its dispatchers have.
+    Member,
+    /// Another key, perhaps a user's.
+    Other(UserKey),
+}
+
+/// Who asks for something, or whose a task is. It is always a value: that nothing is known of somebody gives them no right.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub enum Principal {
+    /// Whoever has the cluster's own key.
+    Owner,
+    /// The user of this name.
+    User(String),
+    /// A connection that was ended or never let in, or a run that is not there.
+    Nobody,
+}
+
+impl Principal {
+    /// `name`: as the core names whose a run is; the cluster's owner has the empty name. `None`: there is no such run.
+    pub fn of_run(name: Option<&str>) -> Principal {
+        match name {
+            Some("") => Principal::Owner,
+            Some(name) => Principal::User(name.to_owned()),
+            None => Principal::Nobody,
+        }
+    }
+}
+
 /// The keys that a dispatcher lets in beside those of members.
 #[derive(Debug, Default)]
 pub struct KnownKeys(RwLock<BTreeSet<UserKey>>);

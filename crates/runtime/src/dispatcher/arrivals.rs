@@ -8,19 +8,26 @@ use eyas_core::MemberId;
 use eyas_net::{Reader, Writer};
 use eyas_session::dispatcher::Input;
 use eyas_wire::message::{FromExecutor, FromMember, Hello, Request};
-use eyas_wire::users::UserKey;
+use eyas_wire::users::{UserKey, Visitor};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
+use tokio::sync::oneshot;
 
 const TICK: Duration = Duration::from_millis(250);
 
 /// The session's inputs, some with the connection that they came on.
 pub(super) enum Arrival {
-    Connected { connection: u64, peer: SocketAddr, hello: Hello, user: Option<UserKey>, writer: Writer },
+    Connected { connection: u64, peer: SocketAddr, hello: Hello, visitor: Visitor, line: Line },
     MemberReached { member: MemberId, writer: Writer },
     MemberLost { member: MemberId },
     Session(Input),
+}
+
+/// The loop's end of a connection. When it is dropped, what is queued still leaves, and nothing more is read.
+pub(super) struct Line {
+    pub(super) writer: Writer,
+    _reading: oneshot::Sender<()>,
 }
 
 /// One connection, from its hello to its end. `own`: the key that all members have.
@@ -34,32 +41,47 @@ pub(super) async fn serve(
     let Ok(Some(hello)) = reader.first::<Hello>().await else { return };
     let is_executor = matches!(hello, Hello::Executor(_));
     let is_member = matches!(hello, Hello::Member { .. });
-    let user = reader.peer().filter(|key| *key != own);
-    if arrivals.send(Arrival::Connected { connection, peer, hello, user, writer }).await.is_err() {
+    // The door lets nobody in without a certificate.
+    let visitor = match reader.peer() {
+        Some(key) if key == own => Visitor::Member,
+        Some(key) => Visitor::Other(key),
+        None => return,
+    };
+    let (reading, mut closed) = oneshot::channel();
+    let line = Line { writer, _reading: reading };
+    if arrivals.send(Arrival::Connected { connection, peer, hello, visitor, line }).await.is_err() {
         return;
     }
-    loop {
-        let input = if is_executor {
-            match reader.next::<Vec<FromExecutor>>().await {
-                Ok(Some(batch)) => Input::FromExecutor { connection, batch },
-                _ => break,
+    let read_all = async {
+        loop {
+            let input = if is_executor {
+                match reader.next::<Vec<FromExecutor>>().await {
+                    Ok(Some(batch)) => Input::FromExecutor { connection, batch },
+                    _ => break,
+                }
+            } else if is_member {
+                match reader.next::<Vec<FromMember>>().await {
+                    Ok(Some(batch)) => Input::FromMember { connection, batch },
+                    _ => break,
+                }
+            } else {
+                match reader.next::<Request>().await {
+                    Ok(Some(request)) => Input::FromClient { connection, request },
+                    _ => break,
+                }
+            };
+            if arrivals.send(Arrival::Session(input)).await.is_err() {
+                break;
             }
-        } else if is_member {
-            match reader.next::<Vec<FromMember>>().await {
-                Ok(Some(batch)) => Input::FromMember { connection, batch },
-                _ => break,
-            }
-        } else {
-            match reader.next::<Request>().await {
-                Ok(Some(request)) => Input::FromClient { connection, request },
-                _ => break,
-            }
-        };
-        if arrivals.send(Arrival::Session(input)).await.is_err() {
-            return;
         }
+    };
+    tokio::select! {
+        () = read_all => {
+            let _ = arrivals.send(Arrival::Session(Input::Disconnected { connection })).await;
+        }
+        // The session has closed the connection and forgotten it.
+        _ = &mut closed => {}
     }
-    let _ = arrivals.send(Arrival::Session(Input::Disconnected { connection })).await;
 }
 
 /// Sends a tick a few times a second, for as long as the loop lives.

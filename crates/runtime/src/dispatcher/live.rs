@@ -1,5 +1,6 @@
 //! The effects of a live dispatcher's session: the journal's file, connections, the event log, tickets.
 
+use super::arrivals::Line;
 use super::group::Whereabouts;
 use crate::clock;
 use crate::eventlog::asked::{About, Index, lines_about, printed_by, read_printed};
@@ -34,7 +35,7 @@ pub(super) struct Live {
     n_cleanings_wanted: Arc<AtomicU32>,
     ticket_key: TicketKey,
     pub(super) log: Option<EventLog>,
-    pub(super) writers: HashMap<u64, Writer>,
+    pub(super) lines: HashMap<u64, Line>,
     /// Our connections to the other dispatchers of the group.
     pub(super) links: BTreeMap<MemberId, Writer>,
     /// The addresses of the group's dispatchers, and the tasks that have to be sent them.
@@ -53,7 +54,7 @@ impl Live {
             n_cleanings_wanted: Arc::default(),
             ticket_key,
             log: None,
-            writers: HashMap::new(),
+            lines: HashMap::new(),
             links: BTreeMap::new(),
             whereabouts: None,
             users: Arc::default(),
@@ -64,7 +65,7 @@ impl Live {
     /// The dispatcher ends: the event log is written, and messages queued on connections may still leave.
     pub fn into_writers(self) -> Vec<Writer> {
         drop(self.log);
-        self.writers.into_values().collect()
+        self.lines.into_values().map(|line| line.writer).collect()
     }
 
     /// Sends what `make` makes of the files in the directory, on a thread of its own, once everything logged
@@ -77,7 +78,7 @@ impl Live {
         make: impl FnOnce(&Path) -> ReplyBody + Send + 'static,
     ) {
         let flushed = self.log.as_mut().map(EventLog::flush);
-        let Some(writer) = self.writers.get(&connection).cloned() else { return };
+        let Some(writer) = self.writer(connection).cloned() else { return };
         let dir = self.dir.clone();
         tokio::task::spawn_blocking(move || {
             // If the log has ended, its files are complete.
@@ -90,8 +91,12 @@ impl Live {
         });
     }
 
+    fn writer(&self, connection: u64) -> Option<&Writer> {
+        self.lines.get(&connection).map(|line| &line.writer)
+    }
+
     fn reply(&self, connection: u64, number: u64, body: ReplyBody) {
-        if let Some(writer) = self.writers.get(&connection) {
+        if let Some(writer) = self.writer(connection) {
             writer.send(&Reply { number, body });
         }
     }
@@ -178,13 +183,13 @@ impl Outside for Live {
     }
 
     fn welcome(&mut self, connection: u64, welcome: Welcome) {
-        if let Some(writer) = self.writers.get(&connection) {
+        if let Some(writer) = self.writer(connection) {
             writer.send(&welcome);
         }
     }
 
     fn send(&mut self, connection: u64, batch: &mut Vec<ToExecutor>) {
-        if let Some(writer) = self.writers.get(&connection) {
+        if let Some(writer) = self.writer(connection) {
             writer.send(batch);
         }
     }
@@ -230,7 +235,7 @@ impl Outside for Live {
     }
 
     fn close(&mut self, connection: u64) {
-        self.writers.remove(&connection);
+        self.lines.remove(&connection);
     }
 
     fn permit(&self, permission: &Permission) -> Permit {

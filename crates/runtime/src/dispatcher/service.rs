@@ -150,9 +150,9 @@ impl Service {
     fn take(&mut self, arrival: Arrival) {
         let live = self.session.outside_mut();
         let input = match arrival {
-            Arrival::Connected { connection, peer, hello, user, writer } => {
-                live.writers.insert(connection, writer);
-                Input::Connected { connection, peer, hello, user }
+            Arrival::Connected { connection, peer, hello, visitor, line } => {
+                live.lines.insert(connection, line);
+                Input::Connected { connection, peer, hello, visitor }
             }
             Arrival::MemberReached { member, writer } => {
                 live.links.insert(member, writer);

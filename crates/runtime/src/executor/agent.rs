@@ -56,6 +56,7 @@ use eyas_session::executor::{Order, unless_dropped};
 use eyas_text::shown;
 use eyas_wire::identity::Join;
 use eyas_wire::message::*;
+use eyas_wire::users::Principal;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -309,9 +310,9 @@ impl Agent {
         let (core, book) = (&self.node.core, &mut self.objects.book);
         match self.connection.hear(message, core, book, HOME_STREAMS_MAX, has_attempt) {
             Order::Feed(events) => events.into_iter().for_each(|event| self.node.feed(event)),
-            Order::Begin { assignment, spec, permits, user } => {
+            Order::Begin { assignment, spec, permits, principal } => {
                 self.peers.permit(permits);
-                self.begin(assignment, spec, user);
+                self.begin(assignment, spec, principal);
             }
             Order::Prefetch { permits, event } => {
                 self.peers.permit(permits);
@@ -338,10 +339,10 @@ impl Agent {
         }
     }
 
-    fn begin(&mut self, assignment: Box<Assignment>, spec: TaskSpec, user: String) {
-        let account = self.system_users.as_mut().map(|pool| pool.account(&user));
+    fn begin(&mut self, assignment: Box<Assignment>, spec: TaskSpec, principal: Principal) {
+        let account = self.system_users.as_mut().map(|pool| pool.account(&principal));
         let incarnation = self.connection.incarnation();
-        self.attempts.begin(&assignment, spec, (user, account), incarnation, self.halt.child());
+        self.attempts.begin(&assignment, spec, (principal, account), incarnation, self.halt.child());
         self.node.feed(NodeEvent::Assigned { assignment });
     }
 

@@ -14,6 +14,7 @@
 
 use eyas_runner::{Account, ByteString, sandbox};
 use eyas_text::{shown, shown_path};
+use eyas_wire::users::Principal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -210,8 +211,14 @@ impl Pool {
         Ok(Pool { options, cluster, accounts: BTreeMap::new(), held: BTreeMap::new() })
     }
 
-    /// The account of a user; the owner's name is empty. An error is a sentence.
-    pub(super) fn account(&mut self, user: &str) -> Result<Account, String> {
+    /// The account of whose task it is. An error is a sentence.
+    pub(super) fn account(&mut self, principal: &Principal) -> Result<Account, String> {
+        // No user has the empty name.
+        let user = match principal {
+            Principal::Owner => "",
+            Principal::User(name) => name,
+            Principal::Nobody => return Err("the dispatcher does not say whose task this is".into()),
+        };
         if let Some(account) = self.accounts.get(user) {
             return Ok(account.clone());
         }
@@ -554,19 +561,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let pool = |secret: &[u8]| Pool::new(options(71_000, 71_003, dir.path()), secret).unwrap();
         let mut one = pool(b"one");
-        let ids = ["", "ada", "bo"].map(|user| one.account(user).unwrap().uid);
+        let user = |name: &str| Principal::User(name.into());
+        let ids = [Principal::Owner, user("ada"), user("bo")].map(|who| one.account(&who).unwrap().uid);
         assert_eq!(ids, [71_000, 71_001, 71_002]);
-        assert_eq!(one.account("ada").unwrap().uid, 71_001);
-        assert_eq!(one.account("ada").unwrap().gid, 71_001);
+        assert_eq!(one.account(&user("ada")).unwrap().uid, 71_001);
+        assert_eq!(one.account(&user("ada")).unwrap().gid, 71_001);
         // Another executor's users are others, also those of the same name.
         let mut other = pool(b"one");
-        assert_eq!(other.account("ada").unwrap().uid, 71_003);
-        let why = other.account("cy").unwrap_err();
+        assert_eq!(other.account(&user("ada")).unwrap().uid, 71_003);
+        assert!(other.account(&Principal::Nobody).is_err(), "a task of nobody's runs as somebody");
+        let why = other.account(&user("cy")).unwrap_err();
         assert!(why.contains("for the user `cy`") && why.contains("71000-71003"), "{why}");
         drop(one);
         let mut again = pool(b"one");
-        assert_eq!(again.account("bo").unwrap().uid, 71_002, "bo has the id of before");
-        assert_eq!(again.account("ada").unwrap().uid, 71_001);
+        assert_eq!(again.account(&user("bo")).unwrap().uid, 71_002, "bo has the id of before");
+        assert_eq!(again.account(&user("ada")).unwrap().uid, 71_001);
         // The one that was unused longest passes on, with nothing left of it.
         let left = Path::new("/tmp").join(format!("eyas-test-{}", std::process::id()));
         fs::write(&left, "secret").unwrap();
@@ -585,7 +594,7 @@ mod tests {
             of_queue.msg_perm.uid = 71_000;
             assert_eq!(libc::msgctl(queue, libc::IPC_SET, &mut of_queue), 0);
         }
-        assert_eq!(again.account("dee").unwrap().uid, 71_000);
+        assert_eq!(again.account(&user("dee")).unwrap().uid, 71_000);
         assert!(!left.exists(), "a file of the id's last user is left");
         for (what, list) in [("memory", "/proc/sysvipc/shm"), ("a queue", "/proc/sysvipc/msg")] {
             let left = shared_by(&fs::read_to_string(list).unwrap(), 71_000);

@@ -43,16 +43,20 @@ impl Executors {
     }
 }
 
-#[derive(Default)]
 pub(super) struct Connection {
     pub(super) executor: Option<ExecutorId>,
-    /// The user whose connection it is; `None`: a member's.
-    pub(super) user: Option<String>,
+    pub(super) principal: Principal,
     /// Collected for an executor, sent as one frame.
     pub(super) out: Vec<ToExecutor>,
     /// The connection is listed in [`Sending::due`], or in [`Sending::waiting`].
     pub(super) is_due: bool,
     pub(super) is_waiting: bool,
+}
+
+impl Connection {
+    pub(super) fn of(principal: Principal) -> Connection {
+        Connection { executor: None, principal, out: vec![], is_due: false, is_waiting: false }
+    }
 }
 
 /// The connections of executors for which something is collected. With many executors, a look at all of them for each
@@ -122,10 +126,17 @@ pub(super) struct ExecutorConnection {
 }
 
 impl<O: Outside> Session<O> {
-    pub(super) fn on_executor(&mut self, connection: u64, peer: SocketAddr, hello: ExecutorHello) {
+    /// `Err`: the executor cannot stay, and the answer to its hello.
+    pub(super) fn on_executor(
+        &mut self,
+        connection: u64,
+        peer: SocketAddr,
+        hello: ExecutorHello,
+    ) -> Result<(), Welcome> {
         if let Some(instead) = self.turn_away(peer, &hello) {
-            return self.outside.welcome(connection, instead);
+            return Err(instead);
         }
+        self.connections.insert(connection, Connection::of(Principal::Owner));
         let is_ours = hello.offer.owner == Some(self.options.incarnation);
         let known = hello.known_as.filter(|executor| is_ours && self.executors.by_id.contains_key(executor));
         let executor = known.unwrap_or_else(|| self.next_executor());
@@ -152,6 +163,7 @@ impl<O: Outside> Session<O> {
         self.connect(executor, connection, peer, &hello);
         self.tell_peers_of(executor);
         self.feed(Event::ExecutorJoined { executor, offer: hello.offer });
+        Ok(())
     }
 
     /// What an executor hears in place of a welcome, where it cannot stay.
@@ -416,8 +428,11 @@ impl<O: Outside> Session<O> {
         let spec = self.core.work().task_spec(assignment.task);
         self.tell_sources(executor, &assignment.inputs);
         let permits = self.permits(executor, &assignment.inputs);
-        let user = self.core.owner_of(assignment.run).unwrap_or_default().to_string();
-        self.tell(executor, ToExecutor::Assign(Box::new(AssignTask { assignment, spec, permits, user })));
+        let principal = Principal::of_run(self.core.owner_of(assignment.run));
+        self.tell(
+            executor,
+            ToExecutor::Assign(Box::new(AssignTask { assignment, spec, permits, principal })),
+        );
     }
 
     /// The permission of `executor` to fetch each input from each of its sources, in order.

@@ -105,25 +105,28 @@ impl<O: Outside> Session<O> {
         }
     }
 
+    /// `Err`: this is no member of our group, and the answer to its hello.
     pub(super) fn on_member(
         &mut self,
         connection: u64,
         member: MemberId,
         n_members: u32,
         addresses: Vec<String>,
-    ) {
+    ) -> Result<(), Welcome> {
         let ours = self.group.as_ref().map(|g| g.membership);
         if !ours.is_some_and(|o| o.n_members == n_members && o.me != member && member.0 < n_members) {
             let who = ours.map_or("the only one".into(), |o| format!("{} of {}", o.me.0 + 1, o.n_members));
             let reason =
                 format!("this dispatcher is {who}, it has no place for {} of {n_members}", member.0 + 1);
-            return self.outside.welcome(connection, Welcome::Refused { reason });
+            return Err(Welcome::Refused { reason });
         }
+        self.connections.insert(connection, Connection::of(Principal::Owner));
         self.learn_addresses(member, &addresses);
         let group = self.group.as_mut().expect("seen above");
         group.members.insert(connection, member);
         let welcome = Welcome::Member { addresses: group.addresses.clone(), now: self.now };
         self.outside.welcome(connection, welcome);
+        Ok(())
     }
 
     /// A member's connection to us is gone, if it is one's: what it said of its load is not true for long.

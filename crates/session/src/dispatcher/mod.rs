@@ -50,7 +50,7 @@ use eyas_core::event::*;
 use eyas_core::*;
 use eyas_text::{line_of, shown};
 use eyas_wire::message::*;
-use eyas_wire::users::UserKey;
+use eyas_wire::users::{Principal, UserKey, Visitor};
 use forget::Forgetting;
 use forget_parts::ForgettingParts;
 use members::Group;
@@ -76,8 +76,7 @@ pub enum Input {
         connection: u64,
         peer: SocketAddr,
         hello: Hello,
-        /// The key of a connection that is no member's.
-        user: Option<UserKey>,
+        visitor: Visitor,
     },
     Disconnected {
         connection: u64,
@@ -265,8 +264,8 @@ impl<O: Outside> Session<O> {
     pub fn handle(&mut self, now: Timestamp, input: Input) {
         self.now = now;
         match input {
-            Input::Connected { connection, peer, hello, user } => {
-                self.on_connected(connection, peer, hello, user)
+            Input::Connected { connection, peer, hello, visitor } => {
+                self.on_connected(connection, peer, hello, visitor)
             }
             Input::Disconnected { connection } => self.on_disconnected(connection),
             Input::FromExecutor { connection, batch } => {
@@ -318,29 +317,45 @@ impl<O: Outside> Session<O> {
         self.outside.flush();
     }
 
-    fn on_connected(&mut self, connection: u64, peer: SocketAddr, hello: Hello, user: Option<UserKey>) {
-        let user = match user.map(|key| self.user_with(&key)).transpose() {
-            Ok(user) => user,
-            Err(reason) => return self.outside.welcome(connection, Welcome::Refused { reason }),
-        };
-        if let (Some(name), Hello::Executor(_) | Hello::Member { .. }) = (&user, &hello) {
-            let reason = format!(
-                "this is the join file of user {}, which opens the cluster to their commands; nodes and dispatchers need the \
-                 cluster's own",
-                shown(name)
-            );
-            return self.outside.welcome(connection, Welcome::Refused { reason });
+    fn on_connected(&mut self, connection: u64, peer: SocketAddr, hello: Hello, visitor: Visitor) {
+        if let Err(instead) = self.let_in(connection, peer, hello, visitor) {
+            // Nothing more is heard on a connection that was not let in.
+            self.outside.welcome(connection, instead);
+            self.outside.close(connection);
         }
-        self.connections.insert(connection, Connection { user, ..Connection::default() });
-        match hello {
-            Hello::Executor(hello) => self.on_executor(connection, peer, hello),
-            Hello::Client { .. } => {
+    }
+
+    /// Takes a connection in and welcomes it. `Err`: it is not let in, and the answer to its hello.
+    fn let_in(
+        &mut self,
+        connection: u64,
+        peer: SocketAddr,
+        hello: Hello,
+        visitor: Visitor,
+    ) -> Result<(), Welcome> {
+        let principal = self.principal_behind(visitor).map_err(|reason| Welcome::Refused { reason })?;
+        match (hello, &principal) {
+            (Hello::Client { .. }, _) => {
                 let members = self.group.as_ref().map_or(vec![], |g| g.addresses().to_vec());
                 let incarnation = self.options.incarnation;
+                self.connections.insert(connection, Connection::of(principal));
                 self.outside.welcome(connection, Welcome::Client { incarnation, now: self.now, members });
+                Ok(())
             }
-            Hello::Member { member, n_members, addresses } => {
+            (Hello::Executor(hello), Principal::Owner) => self.on_executor(connection, peer, hello),
+            (Hello::Member { member, n_members, addresses }, Principal::Owner) => {
                 self.on_member(connection, member, n_members, addresses)
+            }
+            (Hello::Executor(_) | Hello::Member { .. }, Principal::User(name)) => {
+                let reason = format!(
+                    "this is the join file of user {}, which opens the cluster to their commands; nodes and dispatchers need the \
+                     cluster's own",
+                    shown(name)
+                );
+                Err(Welcome::Refused { reason })
+            }
+            (Hello::Executor(_) | Hello::Member { .. }, Principal::Nobody) => {
+                Err(Welcome::Refused { reason: "the key of this connection is nobody's".into() })
             }
         }
     }

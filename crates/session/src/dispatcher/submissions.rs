@@ -114,8 +114,7 @@ impl<O: Outside> Session<O> {
         self.journal(&Record::RunOpened { run, name: name.clone(), keep, into: into.clone() }, None);
         self.submissions.adding.extend(into.map(|addition| (run, Adding { addition, sealed: false })));
         self.feed(Event::RunOpened { run, name, keep, into: whole });
-        let owner = self.user_of(connection).filter(|_| whole.is_none()).map(str::to_owned);
-        if let Some(owner) = owner {
+        if let (None, Principal::User(owner)) = (whole, self.principal_of(connection).clone()) {
             self.journal(&Record::RunOwned { run, owner: owner.clone() }, None);
             self.feed(Event::RunOwned { run, owner });
         }
@@ -247,7 +246,7 @@ impl<O: Outside> Session<O> {
             self.submissions.refused.insert(run, format!("a group of tasks is malformed: {why}"));
             return;
         }
-        if array.template.dynamic && self.user_of(connection).is_some() {
+        if array.template.dynamic && *self.principal_of(connection) != Principal::Owner {
             let reason = "tasks that add tasks (`dynamic`) are the cluster's owner's: they would get the cluster's own key";
             self.submissions.refused.insert(run, reason.into());
             return self.refuse(connection, number, reason.into());

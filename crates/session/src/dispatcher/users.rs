@@ -7,7 +7,7 @@
 //! A user sees and cancels their own runs. Everything else takes a right, and each refusal names the one that is missing.
 
 use super::*;
-use eyas_wire::users::{ClusterRights, UserKey, why_no_name};
+use eyas_wire::users::{ClusterRights, why_no_name};
 
 /// A user, as the journal has them.
 #[derive(Clone, PartialEq, Debug)]
@@ -49,24 +49,31 @@ impl<O: Outside> Session<O> {
         self.outside.know_users(keys);
     }
 
-    /// The user behind a connection, by the key of its certificate. `Err`: a sentence for somebody who was one.
-    pub(super) fn user_with(&self, key: &UserKey) -> Result<String, String> {
-        let name = self.users.by_key(key);
-        name.map(str::to_owned).ok_or_else(|| {
+    /// Who is behind a connection, by the key of its certificate. `Err`: a sentence for somebody who was a user.
+    pub(super) fn principal_behind(&self, visitor: Visitor) -> Result<Principal, String> {
+        let Visitor::Other(key) = visitor else { return Ok(Principal::Owner) };
+        let name = self.users.by_key(&key);
+        name.map(|name| Principal::User(name.to_owned())).ok_or_else(|| {
             "this user's key was taken back; the cluster's owner can make a new one with `eyas user add`"
                 .into()
         })
     }
 
-    /// The user of a connection; `None`: the cluster's owner.
-    pub(super) fn user_of(&self, connection: u64) -> Option<&str> {
-        self.connections.get(&connection)?.user.as_deref()
+    /// Who asks on a connection. A connection that has ended, or was never let in, is nobody's, whatever still comes on it.
+    pub(super) fn principal_of(&self, connection: u64) -> &Principal {
+        self.connections.get(&connection).map_or(&Principal::Nobody, |c| &c.principal)
+    }
+
+    /// Whether the user of this name asks on the connection.
+    fn is_user(&self, connection: u64, name: &str) -> bool {
+        matches!(self.principal_of(connection), Principal::User(user) if user == name)
     }
 
     fn rights_of(&self, connection: u64) -> ClusterRights {
-        match self.user_of(connection) {
-            None => ClusterRights::ALL,
-            Some(name) => self.users.by_name.get(name).map(|user| user.rights).unwrap_or_default(),
+        match self.principal_of(connection) {
+            Principal::Owner => ClusterRights::ALL,
+            Principal::User(name) => self.users.by_name.get(name).map(|user| user.rights).unwrap_or_default(),
+            Principal::Nobody => ClusterRights::default(),
         }
     }
 
@@ -75,12 +82,12 @@ impl<O: Outside> Session<O> {
         self.owns(connection, run) || self.rights_of(connection).see
     }
 
-    /// Whether the run is the connection's user's, or the connection is the owner's, to whom all are. Of a run that is not there it is
-    /// said elsewhere that there is none.
+    /// Whether the run is the connection's user's, or the connection is the owner's, to whom all are.
     fn owns(&self, connection: u64, run: RunId) -> bool {
-        match self.user_of(connection) {
-            None => true,
-            Some(name) => self.core.owner_of(run).is_none_or(|owner| owner == name),
+        match self.principal_of(connection) {
+            Principal::Owner => true,
+            asker @ Principal::User(_) => Principal::of_run(self.core.owner_of(run)) == *asker,
+            Principal::Nobody => false,
         }
     }
 
@@ -89,8 +96,8 @@ impl<O: Outside> Session<O> {
         if self.rights_of(connection).see {
             return reason;
         }
-        let myself = self.user_of(connection).unwrap_or_default();
-        let others = self.core.user_shares().filter(|share| !share.name.is_empty() && *share.name != *myself);
+        let is_other = |name: &str| !name.is_empty() && !self.is_user(connection, name);
+        let others = self.core.user_shares().filter(|share| is_other(&share.name));
         reason.map(|reason| {
             others.fold(reason, |text, other| {
                 text.replace(&format!("user {}", shown(&other.name)), "another user")
@@ -100,7 +107,11 @@ impl<O: Outside> Session<O> {
 
     /// Why the connection's user may not do what is asked, as a sentence; `None` if they may.
     pub(super) fn why_not_allowed(&self, connection: u64, body: &RequestBody) -> Option<String> {
-        let user = self.user_of(connection)?;
+        let user = match self.principal_of(connection) {
+            Principal::Owner => return None,
+            Principal::User(name) => name,
+            Principal::Nobody => return Some("this connection was ended".into()),
+        };
         let rights = self.rights_of(connection);
         let lacks = |what: String, right: &str| {
             Some(format!(
@@ -110,7 +121,10 @@ impl<O: Outside> Session<O> {
                 with(rights, right)
             ))
         };
-        let others = |run: &RunId| (!self.owns(connection, *run)).then_some(*run);
+        // Of a run that is not there, the request itself says that there is none.
+        let others = |run: &RunId| {
+            Some(*run).filter(|run| self.core.owner_of(*run).is_some() && !self.owns(connection, *run))
+        };
         match body {
             RequestBody::OpenRun { into: Some(Addition { run, .. }), .. } if others(run).is_some() => {
                 lacks(format!("add tasks to run {run}, which is another user's"), "operate")
@@ -226,10 +240,9 @@ impl<O: Outside> Session<O> {
         self.drop_user(name);
         self.tell_known_users();
         // Nobody keeps a door open with a key that was taken back.
-        let of_user = |(id, c): (&u64, &Connection)| (c.user.as_deref() == Some(name)).then_some(*id);
-        for gone in self.connections.iter().filter_map(of_user).collect::<Vec<_>>() {
-            self.on_disconnected(gone);
-        }
+        let all = self.connections.keys().copied();
+        let theirs: Vec<u64> = all.filter(|connection| self.is_user(*connection, name)).collect();
+        theirs.into_iter().for_each(|connection| self.on_disconnected(connection));
         self.on_users(connection, number);
     }
 
@@ -255,7 +268,6 @@ impl<O: Outside> Session<O> {
     /// What each user has of the cluster. The first is the cluster's owner, with an empty name.
     fn user_lines(&self, connection: u64) -> Vec<UserLine> {
         let sees = self.rights_of(connection).see;
-        let myself = self.user_of(connection);
         let mut lines: BTreeMap<String, UserLine> = BTreeMap::new();
         for (name, user) in &self.users.by_name {
             let line = UserLine { rights: user.rights, weight: user.weight, ..UserLine::default() };
@@ -277,7 +289,7 @@ impl<O: Outside> Session<O> {
             let line = self.core.owner_of(run).and_then(|name| lines.get_mut(name));
             line.into_iter().for_each(|line| line.n_runs += 1);
         }
-        let is_shown = |name: &str| sees || Some(name) == myself;
+        let is_shown = |name: &str| sees || self.is_user(connection, name);
         let named = lines.into_iter().filter(|(name, _)| is_shown(name));
         named.map(|(name, line)| UserLine { name, ..line }).collect()
     }

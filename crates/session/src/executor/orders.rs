@@ -9,6 +9,7 @@ use eyas_core::executor::Executor;
 use eyas_core::home_share::HomeShare;
 use eyas_core::*;
 use eyas_wire::message::*;
+use eyas_wire::users::Principal;
 
 /// Permissions to fetch an object from an executor.
 pub type Permits = Vec<((ObjectId, ExecutorId), Permit)>;
@@ -19,8 +20,8 @@ pub enum Order {
     /// Feed the state machine these events, in this order. There may be none.
     Feed(Vec<NodeEvent>),
     /// Keep what this new attempt needs, and feed the state machine [`NodeEvent::Assigned`].
-    /// `user`: whose task it is; empty: the cluster's owner.
-    Begin { assignment: Box<Assignment>, spec: TaskSpec, permits: Permits, user: String },
+    /// `principal`: whose task it is.
+    Begin { assignment: Box<Assignment>, spec: TaskSpec, permits: Permits, principal: Principal },
     /// Keep the permissions, and feed the state machine the event.
     Prefetch { permits: Permits, event: NodeEvent },
     /// Keep to this share of home storage, and feed the state machine the event.
@@ -58,7 +59,7 @@ impl DispatcherLink {
     ) -> Order {
         let event = match message {
             ToExecutor::Assign(assign) => {
-                let AssignTask { mut assignment, spec, permits, user } = *assign;
+                let AssignTask { mut assignment, spec, permits, principal } = *assign;
                 if has_attempt(assignment.task, assignment.attempt) {
                     return Order::Feed(vec![]);
                 }
@@ -69,7 +70,7 @@ impl DispatcherLink {
                     book.pair(ours, *output);
                     *output = ours;
                 }
-                return Order::Begin { assignment, spec, permits, user };
+                return Order::Begin { assignment, spec, permits, principal };
             }
             ToExecutor::Prefetch { batch, mut inputs, locations, permits } => {
                 let permits = adopt_inputs(book, &mut inputs, locations.iter(), permits);
@@ -246,7 +247,7 @@ mod tests {
                 ..TaskSpec::new("t".into(), Command::Shell("true".into()))
             },
             permits: vec![permit(1), permit(2)],
-            user: "ada".into(),
+            principal: Principal::User("ada".into()),
         }
     }
 
@@ -254,8 +255,8 @@ mod tests {
     fn an_assignment_gets_the_executors_own_numbers_and_only_known_bytes_have_permits() {
         let mut s = welcomed();
         let order = s.hear(ToExecutor::Assign(Box::new(assign())));
-        let Order::Begin { assignment, permits, user, .. } = order else { panic!("{order:?}") };
-        assert_eq!(user, "ada");
+        let Order::Begin { assignment, permits, principal, .. } = order else { panic!("{order:?}") };
+        assert_eq!(principal, Principal::User("ada".into()));
         let [a, b, c] = ["a", "b", "c"].map(|location| s.book.intern(location));
         assert_eq!(assignment.inputs.iter().map(|i| i.object).collect::<Vec<_>>(), [a, b]);
         assert_eq!(assignment.outputs, [c]);

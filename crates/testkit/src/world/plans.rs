@@ -180,7 +180,10 @@ impl World {
         let users = self.o.users;
         self.with_process(|process, now| {
             run = match users {
-                true => process.submit_as(now, plan as u64, &arrays, keep),
+                true => {
+                    process.meet_strangers(now);
+                    process.submit_as(now, plan as u64, &arrays, keep)
+                }
                 false => process.submit(now, &arrays, keep),
             }
         });

@@ -8,6 +8,7 @@ use eyas_core::event::Assignment;
 use eyas_core::*;
 use eyas_data::Halt;
 use eyas_runner::Account;
+use eyas_wire::users::Principal;
 use rustc_hash::FxHashMap;
 use std::path::{Path, PathBuf};
 
@@ -15,8 +16,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct Attempt {
     pub(super) spec: TaskSpec,
     pub(super) run: RunId,
-    /// Empty: the cluster's owner.
-    pub(super) user: String,
+    pub(super) principal: Principal,
     /// The system user that its program runs as, where programs have some. `Err`: why the user has none, as a sentence.
     pub(super) account: Option<Result<Account, String>>,
     pub(super) inputs: Vec<ObjectId>,
@@ -59,7 +59,7 @@ impl Attempt {
 
     /// Whose rights count for files at home. `None`: those of this process, which the cluster's owner has everywhere.
     pub(super) fn at_home(&self) -> Option<Account> {
-        let account = self.account.as_ref().filter(|_| !self.user.is_empty())?;
+        let account = self.account.as_ref().filter(|_| self.principal != Principal::Owner)?;
         Some(account.clone().unwrap_or_else(|_| nobody()))
     }
 
@@ -121,7 +121,7 @@ impl Attempts {
         &mut self,
         assignment: &Assignment,
         spec: TaskSpec,
-        (user, account): (String, Option<Result<Account, String>>),
+        (principal, account): (Principal, Option<Result<Account, String>>),
         incarnation: u64,
         halt: Halt,
     ) {
@@ -133,7 +133,7 @@ impl Attempts {
             inputs: assignment.inputs.iter().map(|i| i.object).collect(),
             outputs: assignment.outputs.clone(),
             run: assignment.run,
-            user,
+            principal,
             account,
             spec,
             key,
@@ -184,7 +184,7 @@ impl Attempts {
     pub(super) fn reader_of(&self, object: ObjectId) -> Option<Account> {
         let waiting = self.by_id.iter().filter(|(_, attempt)| attempt.inputs.contains(&object));
         // The owner's attempts come first, then the oldest.
-        let first = waiting.min_by_key(|(id, attempt)| (!attempt.user.is_empty(), **id));
+        let first = waiting.min_by_key(|(id, attempt)| (attempt.principal != Principal::Owner, **id));
         first.map_or_else(|| Some(nobody()), |(_, attempt)| attempt.at_home())
     }
 

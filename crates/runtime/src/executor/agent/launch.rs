@@ -9,6 +9,7 @@ use eyas_core::event::Staged;
 use eyas_core::is_directory;
 use eyas_core::location::{Made, PACKED_NAME, is_made_tree};
 use eyas_wire::message::Settings;
+use eyas_wire::users::Principal;
 use std::path::{Path, PathBuf};
 
 /// Variables of programs that may add tasks to their run: the join file, and the run's number.
@@ -98,7 +99,7 @@ impl Launch<'_> {
                 mode: self.mode(i, location, staged),
                 executable: is_program(task, name),
                 // The owner's files are read with the rights of this process.
-                at_home: matches!(staged, Staged::InPlace(_)) && !self.attempt.user.is_empty(),
+                at_home: matches!(staged, Staged::InPlace(_)) && self.attempt.principal != Principal::Owner,
             });
         }
         inputs

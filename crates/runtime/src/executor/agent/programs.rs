@@ -16,6 +16,7 @@ use eyas_core::location::is_made_tree;
 use eyas_core::{Failure, FailureKind, Made, RUN_FILE, Timestamp};
 use eyas_runner::Account;
 use eyas_text::shown;
+use eyas_wire::users::Principal;
 use std::time::Duration;
 
 /// How long a program may wait behind another one while a slot is idle.
@@ -35,19 +36,19 @@ impl Agent {
     ) {
         let attempt = self.attempts.find_mut(id).expect("an attempt that starts has been assigned");
         let start = Start { id, key: attempt.key, staged, has_private_inputs, gpus };
-        match &attempt.account {
-            Some(Err(why)) => {
+        match (&attempt.account, &attempt.principal) {
+            (Some(Err(why)), _) => {
                 let failure = Failure { kind: FailureKind::Node, message: why.clone() };
                 self.node.fail_unstarted(id, failure)
             }
-            Some(Ok(_)) if attempt.spec.dynamic => {
+            (Some(Ok(_)), _) if attempt.spec.dynamic => {
                 let message = "a task that adds tasks needs the cluster's key, and no program gets that on a node with \
                                --system-users"
                     .to_string();
                 self.node.fail_unstarted(id, Failure { kind: FailureKind::NotStarted, message })
             }
-            Some(Ok(account)) if !attempt.user.is_empty() && uses_home(&attempt.spec) => {
-                let (inputs, spec, user) = (self.inputs.clone(), attempt.spec.clone(), attempt.user.clone());
+            (Some(Ok(account)), Principal::User(user)) if uses_home(&attempt.spec) => {
+                let (inputs, spec, user) = (self.inputs.clone(), attempt.spec.clone(), user.clone());
                 let account = account.clone();
                 tokio::task::spawn_blocking(move || {
                     let refusal = why_not_allowed(&user, &account, &spec);
