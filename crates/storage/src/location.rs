@@ -142,6 +142,22 @@ impl Location {
         }
     }
 
+    /// Whether names below this directory may be any text, as the home makes no directories of them.
+    pub fn has_flat_names(&self) -> bool {
+        self.kind.get().names_are_flat()
+    }
+
+    /// [`Location::join`] for a name from outside.
+    ///
+    /// # Errors
+    /// The name leads elsewhere than below this directory, or cannot be a file's there.
+    pub fn below(&self, name: &str) -> Result<Location> {
+        match eyas_folder::why_not_below(name.as_bytes()).filter(|_| !self.has_flat_names()) {
+            None => self.join(name),
+            Some(why) => Err(invalid(name, format!("as a name below {} it {why}", shown(self.as_str())))),
+        }
+    }
+
     /// The location of `name` (one name or a relative path, taken literally) below this directory.
     pub fn join(&self, name: &str) -> Result<Location> {
         let (path, query) = match self.is_path() {
