@@ -21,6 +21,7 @@ import pytest
 from buckets import KEY, SECRET, Answer, Server, answers_at, free_port, moto, weather
 from harness import Eyas, Run, lacking, log_text, wait_until
 from lists import write_list
+from weather import Cluster, kill_now
 
 RCLONE = shutil.which("rclone")
 SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
@@ -236,6 +237,62 @@ def test_a_copy_stays_in_its_target_whatever_names_a_home_lists(
     assert f"{n_odd} of {n_odd + len(good)} objects were left out" in done.stderr
     assert "leads out with `..`" in done.stderr
     assert "is absolute" in done.stderr
+
+
+def test_the_query_of_a_signed_url_is_neither_said_nor_written(
+    eyas: Eyas, run: Run, s3: Server, tmp_path: Path
+) -> None:
+    """It opens the object for whoever has it. Nodes get it, and so does the next process of a dispatcher that was killed."""
+    signature = "5ec2e75ec2e7f00d"
+
+    def decide(_method: str, path: str) -> Answer:
+        if f"X-Amz-Signature={signature}" not in path:
+            return 403, b""
+        return (404, b"") if "gone" in path else (200, b"theirs")
+
+    with weather(s3, decide) as endpoint:
+
+        def url(name: str) -> str:
+            return f"{endpoint}/d/{name}?X-Amz-Credential=AK%2F1&X-Amz-Signature={signature}"
+
+        said = [
+            run("cat", url("a")),
+            run("cp", url("a"), url("b"), "got/"),
+            run("cat", url("gone"), status=2),
+            run("ls", url("a"), status=2),
+            run("cp", "-r", url("a"), "got/", status=2),
+            run("cat", url("a").replace("http://", "http://me:word@"), status=2),
+            run("cat", url("a").replace("127.0.0.1:", "127.0.0.1:9"), status=2),
+        ]
+        assert said[0].stdout == "theirs"
+        assert files_below(tmp_path / "got") == {"a", "b"}
+
+        cluster = Cluster(eyas, tmp_path / "cluster", tmp_path / "home")
+        dispatcher = cluster.dispatcher()
+        cluster.submit([cluster.task("good", inputs=[url("a")]), cluster.task("bad", inputs=[url("gone")])])
+        kill_now(dispatcher)
+        cluster.dispatcher()
+        cluster.executor("N1")
+        said.append(cluster.wait(status=1))
+        # A node that is there when another one is named.
+        cluster.submit([cluster.task("later", inputs=[url("c")])])
+        said.append(cluster.wait())
+        cluster.expect(good=b"theirs", later=b"theirs")
+        said += [cluster.run("explain", task) for task in ("good", "bad")]
+        said += [cluster.run("status", "--json"), cluster.run("logs", "bad")]
+        said.append(run("report", "--dir", cluster.dir, "--out", tmp_path / "page.html"))
+        tasks = write_list(
+            tmp_path / "tasks.jsonl", *[cluster.task(f"t{n}", inputs=[url("d")]) for n in range(4)]
+        )
+        said.append(run("run", tasks, "--nodes", "2", "--dispatchers", "2", "--dir", tmp_path / "C"))
+        mapped = ("map", url("e"), "--out", "mapped/{name}", "--shell", "--to-list", "tasks-of-map.jsonl")
+        run(*mapped, "--", "cat {in} > {out}")
+        said.append(run("run", "tasks-of-map.jsonl"))
+        assert (tmp_path / "mapped" / "e").read_text() == "theirs"
+    assert "signed=" in said[2].stderr
+    assert not [done for done in said if signature in done.stdout + done.stderr]
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and not path.name.startswith("tasks")]
+    assert not [path for path in written if signature.encode() in path.read_bytes()]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@
 use crate::canonical::{self, Refusal, Spelling, Url};
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::scheme::{DATA, KindNo, schemes};
+use crate::signed::without_secrets;
 use eyas_text::shown;
 use std::fmt;
 use std::path::Path;
@@ -208,6 +209,7 @@ fn refused(text: &str, Refusal { why, hint, is_secret }: Refusal) -> Error {
 }
 
 fn invalid(text: &str, reason: impl Into<String>) -> Error {
+    let text = without_secrets(text);
     Error::new(ErrorKind::InvalidName, Status::Permanent, PARSE, text, reason)
 }
 
