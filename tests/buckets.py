@@ -154,7 +154,7 @@ def weather(server: Listening, decide: Decide) -> Iterator[str]:
             finally:
                 connection.close()
 
-        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_one
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do_PROPFIND = handle_one
 
     proxy = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     proxy.daemon_threads = True

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from group import Group, written
-from harness import Eyas, Run, Start, log_entries, log_text, wait_until
+from harness import Background, Eyas, Run, Start, log_entries, log_text, wait_until
 
 N_FILES = 8
 
@@ -75,17 +75,29 @@ def test_an_embedded_cluster_of_several(run: Run, tmp_path: Path, n: int) -> Non
         run("replay", "--dir", tmp_path / "C" / ("dispatcher" if k == 1 else f"dispatcher{k}"))
 
 
-def searched(home: Path, n: int = 12) -> list[dict[str, Any]]:
-    """One task splits a file, `n` search the parts together with one query, and one gathers what they found."""
+def searched(home: Path, n: int = 12, gate: Path | None = None) -> list[dict[str, Any]]:
+    """One task splits a file, `n` search the parts together with one query, and one gathers what they found.
+
+    The file is split when `gate/split` is there, and the query is made when `gate/query` is.
+    """
+
+    def after(name: str) -> str:
+        return f"while [ ! -e {gate / name} ]; do sleep 0.02; done; " if gate else ""
+
     ways = {"multicast": "always", "scatter": "always", "gather": "always"}
     parts = {f"part{i}": f"run:part/{i}" for i in range(n)}
     split = {
         "id": "split",
         "label": "split",
-        "command": f"for i in $(seq 0 {n - 1}); do echo $i > part$i; done",
+        "command": f"{after('split')}for i in $(seq 0 {n - 1}); do echo $i > part$i; done",
         "outputs": parts,
     }
-    query = {"id": "query", "label": "query", "command": "echo 100 > out", "outputs": {"out": "run:query"}}
+    query = {
+        "id": "query",
+        "label": "query",
+        "command": f"{after('query')}echo 100 > out",
+        "outputs": {"out": "run:query"},
+    }
     search = [
         {
             "id": f"search{i}",
@@ -109,15 +121,49 @@ def searched(home: Path, n: int = 12) -> list[dict[str, Any]]:
     return [split, query, *search, merge]
 
 
-def test_a_group_finds_the_patterns_of_the_whole_run(run: Run, tmp_path: Path) -> None:
+def events(cluster: Path) -> list[dict[str, Any]]:
+    """What the event logs of all dispatchers of a run have so far."""
+    return [entry for path in sorted(cluster.glob("dispatcher*/events.jsonl")) for entry in log_entries(path)]
+
+
+def wait_for_nodes(cluster: Path, n: int, running: Background) -> None:
+    """Until so many nodes have joined a dispatcher."""
+
+    def have_joined() -> bool:
+        return sum("executor_joined" in entry.get("in", {}) for entry in events(cluster)) >= n
+
+    wait_until(have_joined, f"{n} nodes", alive=running)
+
+
+def wait_for_scatter(cluster: Path, running: Background) -> None:
+    """Until files that were dealt out over the nodes are there."""
+
+    def has_ended() -> bool:
+        ends = [entry["out"].get("end_collective") for entry in events(cluster) if "out" in entry]
+        return any(end and end["record"]["kind"] == "scatter" for end in ends)
+
+    wait_until(has_ended, "the end of a scatter", alive=running)
+
+
+def test_a_group_finds_the_patterns_of_the_whole_run(run: Run, start: Start, tmp_path: Path) -> None:
     """Four dispatchers have a quarter each, and find and plan what one does that has all."""
     n, found, kinds = 12, {}, {}
     for dispatchers in (1, 4):
         home, cluster = tmp_path / f"home{dispatchers}", tmp_path / f"C{dispatchers}"
         home.mkdir()
-        tasks = written(tmp_path / "tasks.jsonl", searched(home, n))
+        gate = tmp_path / f"gate{dispatchers}"
+        gate.mkdir()
+        tasks = written(tmp_path / "tasks.jsonl", searched(home, n, gate))
         options = ("--nodes", "8", "--slots", "1", "--dispatchers", str(dispatchers))
-        run("run", tasks, *options, "--dir", cluster)
+        running = start("run", tasks, *options, "--dir", cluster)
+        # Files are dealt out over the nodes that are there when they are made.
+        wait_for_nodes(cluster, 8, running)
+        (gate / "split").touch()
+        if dispatchers == 1:
+            # Until the query is there, only the scatter moves the parts.
+            wait_for_scatter(cluster, running)
+        (gate / "query").touch()
+        running.wait()
         assert int((home / "merged").read_text()) == sum(range(n)) + 100 * n
         logs = [log_entries(path) for path in sorted(cluster.glob("dispatcher*/events.jsonl"))]
         assert len(logs) == dispatchers

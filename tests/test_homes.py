@@ -10,15 +10,18 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
 
 import pytest
 from buckets import KEY, SECRET, Answer, Server, answers_at, free_port, moto, weather
 from harness import Eyas, Run, lacking, log_text, wait_until
 from lists import write_list
+from weather import Cluster, kill_now
 
 RCLONE = shutil.which("rclone")
 SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
@@ -122,6 +125,174 @@ def test_what_is_wrong_is_said_and_no_secret_with_it(run: Run, s3: Server, tmp_p
     s3.ask("PUT", f"/{bucket}/x", b"hello")
     by_profile = without | {"AWS_PROFILE": "me", "AWS_ENDPOINT_URL": ""}
     assert run("cat", f"s3://{bucket}/x", env=by_profile).stdout == "hello"
+
+
+# Names below the copied directory that lead elsewhere, or that no file can have.
+ODD_NAMES = [
+    "x/../../../.profile",
+    "../../beside",
+    "..",
+    "/etc/absolute",
+    "./dot",
+    "s/./dot",
+    "s//double",
+    "n" * 300,
+    "both/below",
+    "link/through",
+    "leaf",
+]
+GOOD_NAMES = ["ok", "s/deep", "both", "a\nb", "..c", "back\\slash"]
+
+
+def listed_at_s3(names: list[str]) -> Callable[[str, str], Answer]:
+    def decide(_method: str, path: str) -> Answer:
+        if urlsplit(path).path.strip("/") != "b":
+            return 200, b"theirs"
+        prefix = parse_qs(urlsplit(path).query)["prefix"][0]
+        keys = [prefix + name for name in names]
+        contents = "".join(f"<Contents><Key>{escape(k)}</Key><Size>6</Size></Contents>" for k in sorted(keys))
+        head = "<ListBucketResult><IsTruncated>false</IsTruncated>"
+        return 200, f"{head}{contents}</ListBucketResult>".encode()
+
+    return decide
+
+
+def listed_by_webdav(method: str, path: str) -> Answer:
+    """What names lead elsewhere, in the spellings that a server has for them."""
+    if method != "PROPFIND":
+        return (404, b"") if "gone" in path else (200, b"theirs")
+    collection = "<D:resourcetype><D:collection/></D:resourcetype>"
+    hrefs = {
+        "/d/": [
+            "/d/",
+            "/d/ok",
+            "http://elsewhere.example/d/s/",
+            "/d/..%2F..%2Fbeside",
+            "/d/%2e%2e/%2e%2e/.profile",
+            "/etc/passwd",
+            "http://elsewhere.example/etc/absolute",
+            "/d/../",
+            "/d/link%2Fthrough",
+            "/d/%00",
+            "/d/gone",
+        ],
+        "/d/s/": ["/d/s/", "/d/s/deep", "/d/s/../", "/d/"],
+    }
+    # Whoever goes up is led on for ever.
+    found = hrefs.get(unquote(path), ["/", "/up", "/../"])
+    xml = "".join(
+        f"<D:response><D:href>{href}</D:href><D:propstat><D:prop>{collection if href.endswith('/') else ''}"
+        "<D:getcontentlength>6</D:getcontentlength></D:prop></D:propstat></D:response>"
+        for href in found
+    )
+    return 207, f'<D:multistatus xmlns:D="DAV:">{xml}</D:multistatus>'.encode()
+
+
+def files_below(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("kind", ["s3", "webdav", "commands"])
+def test_a_copy_stays_in_its_target_whatever_names_a_home_lists(
+    kind: str, run: Run, s3: Server, tmp_path: Path
+) -> None:
+    """A name that leads elsewhere is left out and named, links in the target are not followed, and the others come."""
+    work, outside = tmp_path / "home" / "work", tmp_path / "outside"
+    (work / "got").mkdir(parents=True)
+    outside.mkdir()
+    (outside / "leaf").write_text("mine")
+    (work / "got" / "link").symlink_to(outside)
+    (work / "got" / "leaf").symlink_to(outside / "leaf")
+    (tmp_path / "home" / ".profile").write_text("mine")
+    before = files_below(tmp_path / "home")
+    env = s3.env()
+    decide = listed_by_webdav if kind == "webdav" else listed_at_s3(ODD_NAMES + GOOD_NAMES)
+    with weather(s3, decide) as endpoint:
+        source, good = "s3://b/d/", GOOD_NAMES
+        if kind == "webdav":
+            source, good = endpoint.replace("http", "dav") + "/d/", ["ok", "s/deep"]
+        if kind == "commands":
+            source, good = "mine://x/d/", [name for name in GOOD_NAMES if "\n" not in name]
+            (work / "names").write_text("".join(f"{name}\n" for name in ODD_NAMES + good))
+            lines = {
+                "get": "echo {path} > /dev/null; printf theirs",
+                "stat": "echo {path} > /dev/null; echo 6 1",
+                "list": "echo {path} > /dev/null; cat names",
+                "put": "false {path} {file}",
+                "remove": "false {path}",
+            }
+            text = "".join(f"{name} = {json.dumps(line)}\n" for name, line in lines.items())
+            (work / "eyas.toml").write_text(f"[home.mine]\n{text}")
+            before |= {"work/names", "work/eyas.toml"}
+        done = run("cp", "-r", source, "got/", cwd=work, env=env | {"AWS_ENDPOINT_URL": endpoint}, status=4)
+    assert files_below(tmp_path / "home") - before == {f"work/got/{name}" for name in good}
+    assert all((work / "got" / name).read_text() == "theirs" for name in good)
+    assert (tmp_path / "home" / ".profile").read_text() == "mine"
+    assert files_below(outside) == {"leaf"}
+    assert (outside / "leaf").read_text() == "mine"
+    assert not (tmp_path / "beside").exists()
+    left_out = [line for line in done.stderr.splitlines() if line.startswith("left out ")]
+    n_odd = len(ODD_NAMES) if kind != "webdav" else len(left_out)
+    assert len(left_out) == n_odd >= 8, done
+    assert f"{n_odd} of {n_odd + len(good)} objects were left out" in done.stderr
+    assert "leads out with `..`" in done.stderr
+    assert "is absolute" in done.stderr
+
+
+def test_the_query_of_a_signed_url_is_neither_said_nor_written(
+    eyas: Eyas, run: Run, s3: Server, tmp_path: Path
+) -> None:
+    """It opens the object for whoever has it. Nodes get it, and so does the next process of a dispatcher that was killed."""
+    signature = "5ec2e75ec2e7f00d"
+
+    def decide(_method: str, path: str) -> Answer:
+        if f"X-Amz-Signature={signature}" not in path:
+            return 403, b""
+        return (404, b"") if "gone" in path else (200, b"theirs")
+
+    with weather(s3, decide) as endpoint:
+
+        def url(name: str) -> str:
+            return f"{endpoint}/d/{name}?X-Amz-Credential=AK%2F1&X-Amz-Signature={signature}"
+
+        said = [
+            run("cat", url("a")),
+            run("cp", url("a"), url("b"), "got/"),
+            run("cat", url("gone"), status=2),
+            run("ls", url("a"), status=2),
+            run("cp", "-r", url("a"), "got/", status=2),
+            run("cat", url("a").replace("http://", "http://me:word@"), status=2),
+            run("cat", url("a").replace("127.0.0.1:", "127.0.0.1:9"), status=2),
+        ]
+        assert said[0].stdout == "theirs"
+        assert files_below(tmp_path / "got") == {"a", "b"}
+
+        cluster = Cluster(eyas, tmp_path / "cluster", tmp_path / "home")
+        dispatcher = cluster.dispatcher()
+        cluster.submit([cluster.task("good", inputs=[url("a")]), cluster.task("bad", inputs=[url("gone")])])
+        kill_now(dispatcher)
+        cluster.dispatcher()
+        cluster.executor("N1")
+        said.append(cluster.wait(status=1))
+        # A node that is there when another one is named.
+        cluster.submit([cluster.task("later", inputs=[url("c")])])
+        said.append(cluster.wait())
+        cluster.expect(good=b"theirs", later=b"theirs")
+        said += [cluster.run("explain", task) for task in ("good", "bad")]
+        said += [cluster.run("status", "--json"), cluster.run("logs", "bad")]
+        said.append(run("report", "--dir", cluster.dir, "--out", tmp_path / "page.html"))
+        tasks = write_list(
+            tmp_path / "tasks.jsonl", *[cluster.task(f"t{n}", inputs=[url("d")]) for n in range(4)]
+        )
+        said.append(run("run", tasks, "--nodes", "2", "--dispatchers", "2", "--dir", tmp_path / "C"))
+        mapped = ("map", url("e"), "--out", "mapped/{name}", "--shell", "--to-list", "tasks-of-map.jsonl")
+        run(*mapped, "--", "cat {in} > {out}")
+        said.append(run("run", "tasks-of-map.jsonl"))
+        assert (tmp_path / "mapped" / "e").read_text() == "theirs"
+    assert "signed=" in said[2].stderr
+    assert not [done for done in said if signature in done.stdout + done.stderr]
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and not path.name.startswith("tasks")]
+    assert not [path for path in written if signature.encode() in path.read_bytes()]
 
 
 @pytest.mark.parametrize(

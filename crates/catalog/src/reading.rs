@@ -9,7 +9,7 @@ use crate::holding::{self, Given, Holding};
 use crate::key::Key;
 use crate::rows::{digest_of, row_of, version_of};
 use crate::sealed::File;
-use crate::sets::Draft;
+use crate::sets::{Draft, path_of};
 use crate::sites::ReplicaState;
 use crate::sites::Site;
 use crate::tags::Tag;
@@ -97,7 +97,7 @@ fn files_of(db: &mut dyn Db, version_id: i64, path: Option<&str>) -> Result<Vec<
         None => db.query(all, values![version_id])?,
     };
     let file = |row: &crate::db::Row| {
-        let (path, digest, is_executable) = (row.text(1), digest_of(row, 3)?, row.int(4) != 0);
+        let (path, digest, is_executable) = (path_of(row, 1)?, digest_of(row, 3)?, row.int(4) != 0);
         Ok((row.int(0), File { path, size_bytes: row.int(2) as u64, digest, is_executable }))
     };
     rows.iter().map(file).collect()

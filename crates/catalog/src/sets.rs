@@ -15,12 +15,12 @@ use crate::sealed::{File, Sealed};
 use crate::tags::Tag;
 use crate::values;
 use eyas_data::Digest;
+use eyas_folder::why_not_below;
 use eyas_text::shown;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Most files of one version.
 const FILES_MAX: i64 = 10_000_000;
-const PATH_BYTES_MAX: usize = 4096;
 const COPIES_MAX: u32 = 100;
 
 /// A version that files are added to.
@@ -73,24 +73,26 @@ pub struct Entry {
     pub detail: String,
 }
 
-/// Whether a path may be that of a file of a data set: relative, without `.`, `..`, empty parts and NUL characters, not too long.
+/// Whether a path may be that of a file of a data set.
 pub fn is_plain_path(path: &str) -> bool {
-    path.len() <= PATH_BYTES_MAX
-        && !path.contains('\0')
-        && path.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
+    why_not_below(path.as_bytes()).is_none()
 }
 
 /// # Errors
-/// The path is absolute, empty, too long, has a part `.` or `..`, an empty part or a NUL character.
+/// It may not ([`why_not_below`]).
 pub(crate) fn check_path(path: &str) -> Result<()> {
-    match is_plain_path(path) {
-        true => Ok(()),
-        false => Err(Error::bad(format!(
-            "{} cannot be a file of a data set: its path is relative, without `.`, `..` or empty parts, and has at most \
-             {PATH_BYTES_MAX} bytes",
-            shown(path)
-        ))),
+    match why_not_below(path.as_bytes()) {
+        None => Ok(()),
+        Some(why) => {
+            Err(Error::bad(format!("{} cannot be the path of a file of a data set: it {why}", shown(path))))
+        }
     }
+}
+
+/// The path of a file in a row. A database is made by others, too, and readers join what it says to paths.
+pub(crate) fn path_of(row: &Row, column: usize) -> Result<String> {
+    let path = row.text(column);
+    check_path(&path).map(|()| path)
 }
 
 /// The data set of a label that the caller may give a version; `None` where the label is free.
@@ -310,7 +312,7 @@ impl Catalog {
         rows.iter()
             .map(|row| {
                 Ok(File {
-                    path: row.text(0),
+                    path: path_of(row, 0)?,
                     size_bytes: row.int(1) as u64,
                     digest: digest_of(row, 2)?,
                     is_executable: row.int(3) != 0,

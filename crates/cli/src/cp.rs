@@ -1,12 +1,19 @@
 //! `eyas cp`: copies objects between homes, several at once. A name appears only when all its bytes are there.
+//!
+//! Names that a listing gives come from outside. One that leads out of the target, or that cannot be a file's there, is left out
+//! and named; the others are copied, and the command fails.
 
 use crate::homes::{self, Moving};
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_storage::{Homes, Listing, Location, label_of};
-use eyas_text::shown;
+use eyas_storage::{ErrorKind, Homes, Listing, Location, Put, label_of};
+use eyas_text::{plural, say, shown};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
+use std::sync::Mutex;
+
+/// Objects that were left out and are named.
+const NAMED_MAX: usize = 20;
 
 #[derive(Args)]
 pub struct CpArgs {
@@ -35,28 +42,104 @@ pub fn cp(args: CpArgs) -> Result<Exit, Fault> {
     });
     // A data set has a `/` behind its label in any case.
     let target = bare.or_else(|_| homes::location(&args.target))?;
-    let mut copies: BTreeMap<Location, Location> = BTreeMap::new();
-    for (source, name) in sources {
-        let to = if into { target.join(&name).map_err(homes::fault)? } else { target.clone() };
-        if let Some(other) = copies.insert(to.clone(), source.clone()) {
-            let message = format!("{} and {} would both become {}", other, source, to);
+    let left_out = LeftOut::default();
+    let n_found = sources.len();
+    if into && !target.has_flat_names() {
+        sources = without_files_as_directories(sources, &left_out);
+    }
+    let mut copies: BTreeMap<Location, Source> = BTreeMap::new();
+    for source in sources {
+        let to = match into {
+            true => match target.below(&source.name) {
+                Ok(to) => to,
+                Err(error) if source.is_listed => {
+                    left_out.add(&source.location, &error);
+                    continue;
+                }
+                Err(error) => return Err(homes::fault(error)),
+            },
+            false => target.clone(),
+        };
+        let location = source.location.clone();
+        if let Some(other) = copies.insert(to.clone(), source) {
+            let message = format!("{} and {location} would both become {to}", other.location);
             return Err(Fault::new(Exit::BadInput, message));
         }
     }
     refuse_larger_sets(copies.keys())?;
-    let copies: Vec<(Location, Location)> = copies.into_iter().collect();
+    let copies: Vec<(Location, Source)> = copies.into_iter().collect();
     let moving = Moving::new(copies.len());
+    let copy = |to: &Location, from: &Source| {
+        let opened = homes.open(&from.location, None)?;
+        let size_bytes = Some(opened.stat.size_bytes);
+        let mut body = Counted { reader: opened.reader, moving: &moving };
+        let below = target.path().filter(|_| into && from.is_listed);
+        homes.put(to, &mut body, &Put { below, ..Put::simple(size_bytes) })
+    };
     homes::each(copies.len(), &|n| {
         let (to, from) = &copies[n];
-        let opened = homes.open(from, None).map_err(homes::fault)?;
-        let size_bytes = opened.stat.size_bytes;
-        let mut body = Counted { reader: opened.reader, moving: &moving };
-        homes.write(to, &mut body, Some(size_bytes)).map_err(homes::fault)?;
-        moving.done();
+        match copy(to, from) {
+            Ok(_) => moving.done(),
+            Err(error) if from.is_listed && is_of_one_name(error.kind()) => {
+                left_out.add(&from.location, &error)
+            }
+            Err(error) => return Err(homes::fault(error)),
+        }
         Ok(())
     })?;
     moving.end();
-    Ok(Exit::Good)
+    left_out.end(n_found)
+}
+
+/// Whether an error says something of one object's name, and nothing of the others'.
+fn is_of_one_name(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::NotFound | ErrorKind::InvalidName | ErrorKind::NotAFile)
+}
+
+/// The objects that are not copied although others are.
+#[derive(Default)]
+struct LeftOut(Mutex<usize>);
+
+impl LeftOut {
+    fn add(&self, object: &Location, why: &dyn std::fmt::Display) {
+        let mut n = self.0.lock().expect("no holder panics");
+        *n += 1;
+        match *n {
+            1..=NAMED_MAX => say!("left out {}: {why}", shown(object.as_str())),
+            n if n == NAMED_MAX + 1 => say!("more are left out, which are not named"),
+            _ => {}
+        }
+    }
+
+    fn end(self, n_found: usize) -> Result<Exit, Fault> {
+        match self.0.into_inner().expect("no holder panics") {
+            0 => Ok(Exit::Good),
+            n => Err(Fault::new(
+                Exit::Other,
+                format!("{n} of {} were left out", plural(n_found as u64, "object")),
+            )),
+        }
+    }
+}
+
+/// What can be copied into directories: of an object and others whose names go on behind its name, the object alone.
+fn without_files_as_directories(sources: Vec<Source>, left_out: &LeftOut) -> Vec<Source> {
+    let names: BTreeSet<String> = sources.iter().map(|source| source.name.clone()).collect();
+    let file_above = |name: &str| {
+        let mut above = name.match_indices('/').map(|(at, _)| &name[..at]);
+        above.find(|above| names.contains(*above)).map(str::to_owned)
+    };
+    let is_possible = |source: &Source| match file_above(&source.name) {
+        None => true,
+        Some(above) => {
+            left_out.add(
+                &source.location,
+                &format!("{} is an object, too, and cannot be a directory as well", shown(&above)),
+            );
+            false
+        }
+    };
+    sources.into_iter().filter(is_possible).collect()
 }
 
 /// What is written into a data set file by file is a data set of one file.
@@ -74,11 +157,20 @@ fn refuse_larger_sets<'l>(targets: impl Iterator<Item = &'l Location>) -> Result
     Ok(())
 }
 
-/// The objects that a word stands for, each with its name in a target directory.
-fn sources_of(homes: &Homes, word: &str, is_recursive: bool) -> Result<Vec<(Location, String)>, Fault> {
-    let one = |location: Location| {
+/// An object that is copied.
+struct Source {
+    location: Location,
+    /// Its name in a target directory.
+    name: String,
+    /// A home has named it, and not the user.
+    is_listed: bool,
+}
+
+/// The objects that a word stands for.
+fn sources_of(homes: &Homes, word: &str, is_recursive: bool) -> Result<Vec<Source>, Fault> {
+    let one = |location: Location, is_listed| {
         let name = location.file_name();
-        (location, name)
+        Source { location, name, is_listed }
     };
     let is_here = std::fs::symlink_metadata(word).is_ok();
     let listing = homes::listing(word)?;
@@ -87,7 +179,7 @@ fn sources_of(homes: &Homes, word: &str, is_recursive: bool) -> Result<Vec<(Loca
             let found = homes.list(&listing).map_err(homes::fault)?;
             match found.is_empty() {
                 true => Err(homes::nothing(word)),
-                false => Ok(found.into_iter().map(one).collect()),
+                false => Ok(found.into_iter().map(|location| one(location, true)).collect()),
             }
         }
         _ if is_recursive => {
@@ -95,7 +187,7 @@ fn sources_of(homes: &Homes, word: &str, is_recursive: bool) -> Result<Vec<(Loca
             let found = homes.list(&Listing::Under(directory.clone())).map_err(homes::fault)?;
             let below = |location: Location| {
                 let name = location.name_below(&directory).unwrap_or_else(|| location.file_name());
-                (location, name)
+                Source { location, name, is_listed: true }
             };
             Ok(found.into_iter().map(below).collect())
         }
@@ -104,7 +196,7 @@ fn sources_of(homes: &Homes, word: &str, is_recursive: bool) -> Result<Vec<(Loca
                 let message = format!("{} is a directory", shown(word));
                 return Err(Fault::new(Exit::BadInput, message).hint("-r copies the files below it"));
             }
-            Ok(vec![one(homes::location(word)?)])
+            Ok(vec![one(homes::location(word)?, false)])
         }
     }
 }

@@ -384,6 +384,13 @@ impl Shared {
                 let reason = "each dispatcher of a group numbers its own tasks; name the task by its id";
                 Err(No::Refused(reason.into()))
             }
+            // Whoever reads for a task belongs to one of them, and later to another one.
+            body @ RequestBody::Queries(_) => {
+                match self.ask_all(&body).await.into_iter().find(Result::is_err) {
+                    Some(error) => error,
+                    None => Ok(ReplyBody::Kept),
+                }
+            }
             body @ (RequestBody::Explain { .. } | RequestBody::Logs { .. }) => {
                 first_of(self.ask_all(&body).await)
             }

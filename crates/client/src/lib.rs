@@ -15,6 +15,7 @@ pub mod resume;
 use eyas_core::array::TaskArray;
 use eyas_core::{ExecutorId, RunId};
 use eyas_net::{self as net, NetError, Reader, Writer};
+use eyas_storage::signed;
 use eyas_wire::identity::Join;
 use eyas_wire::message::*;
 use eyas_wire::users::{ClusterRights, UserKey};
@@ -27,7 +28,12 @@ use std::sync::Arc;
 pub struct Client {
     way: Way,
     next: u64,
+    /// So many queries of signed URLs were sent.
+    n_queries_sent: usize,
 }
+
+/// So many of them are sent at once.
+const QUERIES_AT_ONCE: usize = 1000;
 
 enum Way {
     One { reader: Reader, writer: Writer },
@@ -42,13 +48,13 @@ impl Client {
             return Client::connect_to(&file).await;
         }
         let group = Group::connect(file, Some(join.to_path_buf())).await?;
-        Ok(Client { way: Way::Several(group), next: 1 })
+        Ok(Client { way: Way::Several(group), next: 1, n_queries_sent: 0 })
     }
 
     pub async fn connect_to(join: &Join) -> Result<Client, NetError> {
         if !join.members.is_empty() {
             let group = Group::connect(join.clone(), None).await?;
-            return Ok(Client { way: Way::Several(group), next: 1 });
+            return Ok(Client { way: Way::Several(group), next: 1, n_queries_sent: 0 });
         }
         // Elsewhere nobody listens there, or somebody who cannot prove that it is this cluster's dispatcher.
         let here = match &join.address_here {
@@ -64,9 +70,9 @@ impl Client {
             let mut join = join.clone();
             join.members = members;
             let group = Group::connect(join, None).await?;
-            return Ok(Client { way: Way::Several(group), next: 1 });
+            return Ok(Client { way: Way::Several(group), next: 1, n_queries_sent: 0 });
         }
-        Ok(Client { way: Way::One { reader, writer }, next: 1 })
+        Ok(Client { way: Way::One { reader, writer }, next: 1, n_queries_sent: 0 })
     }
 
     /// Sends a request; the number that is returned identifies its replies.
@@ -139,6 +145,7 @@ impl Client {
             _ => return Err(makes_no_sense("a submission")),
         };
         for array in arrays {
+            self.send_queries().await?;
             self.send(RequestBody::AddArray { run, array })?;
         }
         let number = self.send(RequestBody::CommitRun { run })?;
@@ -152,6 +159,18 @@ impl Client {
                 _ => {}
             }
         }
+    }
+
+    /// Sends the queries of signed URLs that this process knows, unless they were sent before: locations do not have them.
+    async fn send_queries(&mut self) -> Result<(), NetError> {
+        let fresh = signed::known_from(self.n_queries_sent);
+        for some in fresh.chunks(QUERIES_AT_ONCE) {
+            match self.ask(RequestBody::Queries(Queries(some.to_vec()))).await? {
+                ReplyBody::Kept => self.n_queries_sent += some.len(),
+                _ => return Err(makes_no_sense("what signed URLs need")),
+            }
+        }
+        Ok(())
     }
 
     /// Asks for reports of a run whenever something changed (at most every `interval_ns`) and at its end.

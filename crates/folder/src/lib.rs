@@ -28,10 +28,12 @@
 //! Not here: digests, and where a directory is brought to; what changes while it is read is noticed as far as sizes and
 //! times tell.
 
+mod below;
 mod pack;
 mod tree;
 mod unpack;
 
+pub use below::{OpenDirectory, is_one_name, open_parent, why_not_below};
 pub use pack::Packed;
 pub use tree::{Tree, leads_out};
 pub use unpack::{Modes, remove, unpack};
@@ -48,6 +50,8 @@ pub const MAGIC: &[u8; 11] = b"eyas-dir 1\n";
 /// Longest name, and longest place where a link leads, as the kernel has them.
 const NAME_BYTES_MAX: usize = 255;
 const TARGET_BYTES_MAX: usize = 4095;
+/// Longest path below a directory.
+const PATH_BYTES_MAX: usize = 4096;
 
 const FILE: u8 = b'f';
 const PROGRAM: u8 = b'x';

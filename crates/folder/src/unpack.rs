@@ -1,5 +1,6 @@
 //! Makes a directory again from its bytes.
 
+use crate::below::is_one_name;
 use crate::tree::leads_out;
 use crate::{DIRECTORY, END, Error, FILE, LINK, MAGIC, NAME_BYTES_MAX, PROGRAM, Result, TARGET_BYTES_MAX};
 use std::ffi::OsString;
@@ -196,8 +197,7 @@ fn ends() -> Error {
 
 fn check_name(name: &[u8], before: &[u8]) -> Result<()> {
     let why = match name {
-        b"" | b"." | b".." => "a name in it is none",
-        _ if name.contains(&b'/') || name.contains(&0) => "a name in it is a path",
+        _ if !is_one_name(name) => "a name in it leads elsewhere, or is none",
         _ if name <= before => "its names are not in order",
         _ => return Ok(()),
     };
@@ -205,7 +205,7 @@ fn check_name(name: &[u8], before: &[u8]) -> Result<()> {
 }
 
 /// Some network file systems cannot flush a directory, and a directory may not be readable.
-fn flush_directory(directory: &Path) -> io::Result<()> {
+pub(crate) fn flush_directory(directory: &Path) -> io::Result<()> {
     match File::open(directory).and_then(|directory| directory.sync_all()) {
         Err(e) => match e.raw_os_error() {
             Some(libc::EINVAL | libc::ENOTSUP | libc::ENOSYS | libc::EACCES | libc::EPERM) => Ok(()),

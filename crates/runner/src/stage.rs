@@ -294,14 +294,8 @@ fn checked_name(name: &[u8], what: &str) -> Result<CString, SetupError> {
         kind: SetupKind::BadName,
         message: format!("{what} name {} {reason}", shown_bytes(name)),
     };
-    if name.is_empty() || name.ends_with(b"/") {
-        return Err(bad("names no file"));
-    }
-    if name.starts_with(b"/") {
-        return Err(bad("is absolute; names are relative to the sandbox"));
-    }
-    if name.split(|&b| b == b'/').any(|part| part.is_empty() || part == b"." || part == b"..") {
-        return Err(bad("has an empty, `.` or `..` part"));
+    if let Some(why) = eyas_folder::why_not_below(name) {
+        return Err(bad(why));
     }
     CString::new(name).map_err(|_| bad("holds a NUL byte"))
 }

@@ -66,6 +66,10 @@ impl Kind for Containers {
         &[SCHEME]
     }
 
+    fn names_are_flat(&self) -> bool {
+        true
+    }
+
     fn capabilities(&self) -> &'static Capabilities {
         &CAPABILITIES
     }

@@ -170,7 +170,8 @@ pub fn file_name(location: &str) -> Cow<'_, str> {
     };
     let path = rest.split('?').next().unwrap_or(rest);
     let name = path.split_once('/').map_or("", |(_, path)| path).rsplit('/').next().unwrap_or("");
-    match percent_decode(name) {
+    // An escaped `/` does not make a path of a name.
+    match percent_decode(name).filter(|decoded| !decoded.contains(['/', '\0'])) {
         Some(decoded) => decoded.into(),
         None => name.into(),
     }

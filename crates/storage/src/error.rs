@@ -254,7 +254,7 @@ fn classify_io(error: &io::Error) -> (ErrorKind, Status, Option<&'static str>) {
     match error.kind() {
         io::ErrorKind::NotFound => (NotFound, Permanent, None),
         io::ErrorKind::PermissionDenied => (PermissionDenied, Permanent, None),
-        io::ErrorKind::InvalidInput => (InvalidName, Permanent, None),
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename => (InvalidName, Permanent, None),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => (NoSpace, Persistent, None),
         io::ErrorKind::Interrupted
         | io::ErrorKind::WouldBlock

@@ -26,6 +26,7 @@ use crate::version::Version;
 use crate::{
     Capabilities, Fence, Home, HomesConfig, Listing, Location, Opened, Part, Place, Put, Stat, glob,
 };
+use eyas_folder::OpenDirectory;
 use eyas_text::shown_path;
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -209,13 +210,22 @@ impl Home for FileHome {
             return directory::put(self, location, body, put);
         }
         let size_hint_bytes = put.size_hint_bytes;
-        let real = target_of(location)?;
-        let path = real.as_path();
         let fail = |error| Error::from_io(WRITE, location, error);
+        // An open directory keeps its path until the object has its name.
+        let (real, _open) = match put.below {
+            None => (target_of(location)?, None),
+            Some(top) => {
+                let (path, open) = target_below(location, top)?;
+                (path, Some(open))
+            }
+        };
+        let path = real.as_path();
         let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(not_a_file(WRITE, location, "it is a directory"));
         };
-        create_directories(directory).map_err(fail)?;
+        if put.below.is_none() {
+            create_directories(directory).map_err(fail)?;
+        }
         let mut temporary = Temporary::create(directory, name.as_encoded_bytes(), put).map_err(fail)?;
         if let Some(size_bytes) = size_hint_bytes {
             reserve(&temporary.file, size_bytes).map_err(fail)?;
@@ -522,6 +532,27 @@ fn target_of(location: &Location) -> Result<PathBuf> {
     }
 }
 
+/// The target of a write whose name below `top` comes from outside, by a path that leads through no link, and the open directory that
+/// the path begins with.
+fn target_below(location: &Location, top: &Path) -> Result<(PathBuf, OpenDirectory)> {
+    let path = path_of(WRITE, location)?;
+    let fail = |error| Error::from_io(WRITE, location, error);
+    let outside =
+        || Error::new(ErrorKind::InvalidName, Status::Permanent, WRITE, location, "it lies elsewhere");
+    let name = path.strip_prefix(top).map_err(|_| outside())?;
+    create_directories(top).map_err(fail)?;
+    let open = eyas_folder::open_parent(top, name).map_err(fail)?;
+    let target = open.path().join(name.file_name().ok_or_else(outside)?);
+    match fs::symlink_metadata(&target) {
+        Err(_) => Ok((target, open)),
+        Ok(metadata) if metadata.is_symlink() => {
+            let reason = "there is a symbolic link of this name, and what it leads to may lie elsewhere";
+            Err(Error::new(ErrorKind::InvalidName, Status::Permanent, WRITE, location, reason))
+        }
+        Ok(metadata) => stat_of(WRITE, location, &metadata).map(|_| (target, open)),
+    }
+}
+
 pub(crate) fn path_of<'a>(operation: &'static str, location: &'a Location) -> Result<&'a Path> {
     location.path().ok_or_else(|| {
         Error::unsupported(operation, location, CAPABILITIES.name).with_context("scheme", location.scheme())
@@ -732,7 +763,7 @@ mod tests {
 
     fn put<'a>(fence: &'a dyn Fence, epoch: u64, number: u32) -> Put<'a> {
         let part = Part { work: 7, epoch, number, replaces: true };
-        Put { size_hint_bytes: None, mode: None, part, fence }
+        Put { size_hint_bytes: None, mode: None, part, below: None, fence }
     }
 
     #[test]

@@ -5,8 +5,9 @@
 //! Not here: writing, listing, credentials (what is served to anybody needs none). Retries are in [`crate::Retry`], also for a body that ends early.
 
 use crate::canonical::{Refusal, Spelling, Url, is_url_mark, push_encoded};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
+use crate::signed;
 use crate::web::{self, Asker};
 use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listing, Location, Opened, Put, Stat};
 use std::io::Read;
@@ -43,7 +44,8 @@ impl Kind for Web {
         &CAPABILITIES
     }
 
-    /// Scheme and host are in lower case, the scheme's own port is left out, and what a URL may not hold is percent-encoded.
+    /// Scheme and host are in lower case, the scheme's own port is left out, and what a URL may not hold is percent-encoded. A query with a
+    /// secret in it is kept apart ([`signed`]).
     fn canonical(&self, url: Url<'_>, out: &mut String) -> std::result::Result<Spelling, Refusal> {
         let Url { scheme, rest } = url;
         if rest.contains('#') {
@@ -83,6 +85,7 @@ impl Kind for Web {
             out.push('/');
         }
         push_encoded(out, tail, is_url_mark, true);
+        signed::hide(out, start);
         Ok(Spelling::Url)
     }
 
@@ -116,8 +119,17 @@ impl Asker for HttpHome {
             let error = Error::unsupported(operation, location, CAPABILITIES.name);
             return Err(error.with_context("scheme", location.scheme()));
         }
-        let url = location.as_str();
-        let mut request = if is_head { self.agent.head(url) } else { self.agent.get(url) };
+        let Some(url) = signed::reveal(location.as_str()) else {
+            let reason = "the query of this signed URL is not known here: it is kept out of all texts, so give the URL itself again";
+            return Err(Error::new(
+                ErrorKind::PermissionDenied,
+                Status::Permanent,
+                operation,
+                location,
+                reason,
+            ));
+        };
+        let mut request = if is_head { self.agent.head(&*url) } else { self.agent.get(&*url) };
         if let Some(range) = range {
             request = request.header("range", web::range_text(range));
         }

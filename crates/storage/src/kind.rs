@@ -28,6 +28,11 @@ pub(crate) trait Kind: Sync {
         false
     }
 
+    /// Whether a `/` and a `..` in its names are characters as others, as in the keys of a bucket.
+    fn names_are_flat(&self) -> bool {
+        false
+    }
+
     /// Whether its homes know on which hosts their objects lie ([`Home::places`]), wherever these are.
     fn knows_places(&self) -> bool {
         false

@@ -9,6 +9,7 @@
 //! * adaptors, each a kind: [`FileHome`] (paths of this machine, local or shared), [`HttpHome`] (read only), [`S3Home`], WebDAV
 //!   servers, and commands of the user ([`Declared`]);
 //! * wrappers, each a [`Home`] around a [`Home`]: [`Retry`], [`Limited`], [`Chaos`];
+//! * [`signed`]: what keeps the queries of signed URLs out of all texts;
 //! * [`pattern`]: how a name matches a pattern of a shell, for listings and for other readers of users' patterns;
 //! * [`Homes`] opens a home of each kind, puts the wrappers around it, and picks the home for a location.
 //!
@@ -53,6 +54,7 @@ mod retry;
 mod s3;
 mod scheme;
 mod sftp;
+pub mod signed;
 mod signing;
 #[cfg(test)]
 mod testserver;

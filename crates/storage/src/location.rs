@@ -6,6 +6,7 @@
 use crate::canonical::{self, Refusal, Spelling, Url};
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::scheme::{DATA, KindNo, schemes};
+use crate::signed::without_secrets;
 use eyas_text::shown;
 use std::fmt;
 use std::path::Path;
@@ -142,6 +143,22 @@ impl Location {
         }
     }
 
+    /// Whether names below this directory may be any text, as the home makes no directories of them.
+    pub fn has_flat_names(&self) -> bool {
+        self.kind.get().names_are_flat()
+    }
+
+    /// [`Location::join`] for a name from outside.
+    ///
+    /// # Errors
+    /// The name leads elsewhere than below this directory, or cannot be a file's there.
+    pub fn below(&self, name: &str) -> Result<Location> {
+        match eyas_folder::why_not_below(name.as_bytes()).filter(|_| !self.has_flat_names()) {
+            None => self.join(name),
+            Some(why) => Err(invalid(name, format!("as a name below {} it {why}", shown(self.as_str())))),
+        }
+    }
+
     /// The location of `name` (one name or a relative path, taken literally) below this directory.
     pub fn join(&self, name: &str) -> Result<Location> {
         let (path, query) = match self.is_path() {
@@ -192,6 +209,7 @@ fn refused(text: &str, Refusal { why, hint, is_secret }: Refusal) -> Error {
 }
 
 fn invalid(text: &str, reason: impl Into<String>) -> Error {
+    let text = without_secrets(text);
     Error::new(ErrorKind::InvalidName, Status::Permanent, PARSE, text, reason)
 }
 

@@ -62,13 +62,16 @@ pub struct Put<'a> {
     /// Permission bits of the object, where the home has such; `None`: what this process makes files with.
     pub mode: Option<u32>,
     pub part: Part,
+    /// The name below this directory comes from outside: whatever is on the way below it, no symbolic link is followed. For files
+    /// of homes with paths.
+    pub below: Option<&'a Path>,
     pub fence: &'a dyn Fence,
 }
 
 impl Put<'_> {
     /// By a writer that has no rival and is not stopped.
     pub fn simple(size_hint_bytes: Option<u64>) -> Put<'static> {
-        Put { size_hint_bytes, mode: None, part: Part::default(), fence: &Open }
+        Put { size_hint_bytes, mode: None, part: Part::default(), below: None, fence: &Open }
     }
 }
 

@@ -68,6 +68,10 @@ impl Kind for Buckets {
         &[SCHEME]
     }
 
+    fn names_are_flat(&self) -> bool {
+        true
+    }
+
     fn capabilities(&self) -> &'static Capabilities {
         &CAPABILITIES
     }

@@ -3,8 +3,9 @@
 //! The rules are those of a shell, as with paths: `*` stops at a `/`, `**` stands for any number of directories, and hidden
 //! names match only where the pattern has a dot.
 
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, Status};
 use crate::pattern::{has_wildcard, matches};
+use eyas_folder::is_one_name;
 
 /// The names directly in one directory, without the directories above it.
 #[derive(Debug, Default)]
@@ -23,7 +24,8 @@ pub(crate) trait Tree {
     fn children(&self, directory: &str, begins: &str) -> Result<Children>;
 }
 
-/// The names of all files below the place of the listing, unsorted.
+/// The names of all files below the place of the listing, unsorted. A name that leads elsewhere is given as it is: whoever makes a path
+/// of it has to look at it. What a home calls a directory under such a name is not entered, and given like a file.
 pub(crate) fn walk(tree: &dyn Tree) -> Result<Vec<String>> {
     let mut found = Vec::new();
     let mut pending = vec![String::new()];
@@ -34,7 +36,13 @@ pub(crate) fn walk(tree: &dyn Tree) -> Result<Vec<String>> {
             other => other?,
         };
         found.extend(children.files.iter().map(|name| format!("{directory}{name}")));
-        pending.extend(children.directories.iter().map(|name| format!("{directory}{name}/")));
+        for name in &children.directories {
+            let below = format!("{directory}{name}/");
+            match is_one_name(name.as_bytes()) {
+                true => pending.push(below),
+                false => found.push(below),
+            }
+        }
     }
     Ok(found)
 }
@@ -66,6 +74,10 @@ fn descend(tree: &dyn Tree, at: &str, parts: &[&str], is_start: bool, found: &mu
         Err(error) if error.kind() == ErrorKind::NotFound && !is_start => return Ok(()),
         other => other?,
     };
+    if let Some(name) = children.files.iter().chain(&children.directories).find(|name| name.contains('/')) {
+        let reason = "home lists it as one name in a directory, and it is a path";
+        return Err(Error::new(ErrorKind::InvalidName, Status::Permanent, "list", name, reason));
+    }
     let fits = |name: &str| {
         let is_hidden = name.starts_with('.') && !part.starts_with('.');
         !is_hidden && (part == "**" || matches(part, name))
@@ -85,7 +97,6 @@ fn descend(tree: &dyn Tree, at: &str, parts: &[&str], is_start: bool, found: &mu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{Error, Status};
 
     /// A set of names.
     struct Names(&'static [&'static str]);
@@ -131,5 +142,27 @@ mod tests {
         let mut all = walk(&tree).unwrap();
         all.sort();
         assert_eq!(all, tree.0);
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_not_entered() {
+        struct Odd;
+        impl Tree for Odd {
+            fn children(&self, directory: &str, _: &str) -> Result<Children> {
+                assert!(matches!(directory, "" | "d/"), "{directory} was entered");
+                let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+                Ok(match directory {
+                    "" => Children {
+                        files: names(&["x", "../y"]),
+                        directories: names(&["d", "..", ".", "", "../up"]),
+                    },
+                    _ => Children { files: names(&["z"]), directories: vec![] },
+                })
+            }
+        }
+        let mut all = walk(&Odd).unwrap();
+        all.sort();
+        assert_eq!(all, ["../", "../up/", "../y", "./", "/", "d/z", "x"]);
+        assert_eq!(glob(&Odd, "*").unwrap_err().kind(), ErrorKind::InvalidName);
     }
 }

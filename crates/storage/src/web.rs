@@ -613,7 +613,11 @@ pub(crate) fn from_ureq(operation: &'static str, location: impl fmt::Display, er
         ureq::Error::Protocol(_) | ureq::Error::ConnectProxyFailed(_) | ureq::Error::BodyStalled => {
             (ErrorKind::Io, Temporary)
         }
-        ureq::Error::BadUri(_) | ureq::Error::Http(_) => (ErrorKind::InvalidName, Permanent),
+        // The client's words have the URL in them, that of a redirect too, and a query may be a secret.
+        ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
+            let reason = "it, or where its server sends whoever asks, is no URL that can be asked for";
+            return Error::new(ErrorKind::InvalidName, Permanent, operation, location, reason);
+        }
         _ => (ErrorKind::Io, Permanent),
     };
     Error::new(kind, status, operation, location, error.to_string()).with_source(error)

@@ -119,9 +119,12 @@ impl Found {
         found
     }
 
-    /// The last part of the path, decoded.
-    fn name(&self) -> Option<String> {
-        percent_decode(self.path.rsplit('/').next().unwrap_or_default())
+    /// The name in a directory. What lies elsewhere keeps its whole path, which is no such name.
+    fn name_in(&self, directory: &Found) -> String {
+        let decoded = |path: &str| percent_decode(path).unwrap_or_else(|| path.to_owned());
+        let path = decoded(&self.path);
+        let below = path.strip_prefix(&decoded(&directory.path)).and_then(|below| below.strip_prefix('/'));
+        below.map_or_else(|| path.clone(), str::to_owned)
     }
 }
 
@@ -398,11 +401,13 @@ impl Tree for Shelf<'_> {
         let mut url = format!("{}/", self.url);
         push_encoded(&mut url, directory, is_path_mark, false);
         let mut children = Children::default();
+        let found = self.home.find(LIST, self.directory, &url, "1")?;
         // The first one is the directory itself, which servers may spell with other escapes than we do.
-        for found in self.home.find(LIST, self.directory, &url, "1")?.into_iter().skip(1) {
-            match (found.name(), found.is_directory) {
-                (Some(name), true) => children.directories.push(name),
-                (Some(name), false) if !name.starts_with(PART_PREFIX) => children.files.push(name),
+        let Some((above, found)) = found.split_first() else { return Ok(children) };
+        for found in found {
+            match (found.name_in(above), found.is_directory) {
+                (name, true) => children.directories.push(name),
+                (name, false) if !name.starts_with(PART_PREFIX) => children.files.push(name),
                 _ => {}
             }
         }
@@ -424,8 +429,26 @@ mod tests {
             </D:multistatus>"#;
         let found = Found::read_all(xml);
         assert_eq!(found[0], Found { path: "/d".into(), is_directory: true, ..Found::default() });
-        assert_eq!(found[1].name().as_deref(), Some("a b"));
+        assert_eq!(found[1].name_in(&found[0]), "a b");
         assert_eq!((found[1].size_bytes, found[1].etag.as_deref()), (Some(7), Some("\"x\"")));
+    }
+
+    #[test]
+    fn a_name_elsewhere_keeps_its_path() {
+        let found = |path: &str| Found { path: path.into(), ..Found::default() };
+        for (path, expect) in [
+            ("/a%20d/x", "x"),
+            ("/a d/..%2F..%2Fx", "../../x"),
+            ("/a%20d/..", ".."),
+            ("/a%20d/s/x", "s/x"),
+            ("/etc/passwd", "/etc/passwd"),
+            ("/a%20dx", "/a dx"),
+            ("/a%20d", "/a d"),
+            ("x", "x"),
+            ("/a%20d/%ff", "/a%20d/%ff"),
+        ] {
+            assert_eq!(found(path).name_in(&found("/a%20d")), expect, "{path}");
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::location::{self, RUN_FILE};
 use eyas_core::array::{Command, Pattern, Piece, STDERR_NAME, STDOUT_NAME, TaskArray};
 use eyas_core::is_directory;
 use eyas_core::location::is_made_tree;
+use eyas_folder::why_not_below;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -811,7 +812,7 @@ fn push_file(chunk: &mut Chunk, field: &str, file: &File<'_>, base: &str) -> Pus
     }
     // The location says that it is a directory; a final `/` in the name means the same.
     let name = if is_whole { name.strip_suffix('/').unwrap_or(name) } else { name };
-    if let Some(why) = bad_sandbox_name(name) {
+    if let Some(why) = why_not_below(name.as_bytes()) {
         let culprit = file.name.as_ref().unwrap_or(&file.location);
         let error = match file.name {
             Some(_) => {
@@ -831,29 +832,6 @@ fn push_file(chunk: &mut Chunk, field: &str, file: &File<'_>, base: &str) -> Pus
     push(chunk, field, |out| {
         out.push_str(name);
         Ok(())
-    })
-}
-
-/// Why a file in the sandbox cannot have this name; `None` if it can.
-fn bad_sandbox_name(name: &str) -> Option<&'static str> {
-    if name.is_empty() {
-        return Some("is empty");
-    }
-    if name.starts_with('/') {
-        return Some("is absolute");
-    }
-    if name.contains('\0') {
-        return Some("holds a NUL byte");
-    }
-    if name.ends_with('/') {
-        return Some("names a directory, not a file");
-    }
-    name.split('/').find_map(|part| match part {
-        "" => Some("has an empty part"),
-        "." => Some("has a part `.`"),
-        ".." => Some("leads out with `..`"),
-        part if part.len() > 255 => Some("has a part of more than 255 bytes"),
-        _ => None,
     })
 }
 

@@ -12,6 +12,7 @@
 use crate::error::{Error, Result, shown};
 use eyas_core::location::{MADE, Made};
 use eyas_storage::canonical::{self, Refusal, Spelling, Url};
+use eyas_storage::signed::without_secrets;
 use std::borrow::Cow;
 use std::path::Path;
 
@@ -54,7 +55,8 @@ pub(crate) fn push_location(out: &mut String, text: &str, base: &str) -> Result<
         Some(Err(refusal)) => Err(refused(text, refusal)),
         None => {
             let scheme = url.scheme.to_ascii_lowercase();
-            let message = format!("the scheme {} of {} is unknown", shown(&scheme), shown(text));
+            let message =
+                format!("the scheme {} of {} is unknown", shown(&scheme), shown(&without_secrets(text)));
             Err(Error::invalid(message).hint(format!("known are {}", known())))
         }
     }
@@ -63,7 +65,7 @@ pub(crate) fn push_location(out: &mut String, text: &str, base: &str) -> Result<
 fn refused(text: &str, Refusal { why, hint, is_secret }: Refusal) -> Error {
     let error = match is_secret {
         true => Error::invalid(format!("a URL {why}")),
-        false => Error::invalid(format!("{} {why}", shown(text))),
+        false => Error::invalid(format!("{} {why}", shown(&without_secrets(text)))),
     };
     match hint {
         Some(hint) => error.hint(hint),

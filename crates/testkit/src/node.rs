@@ -388,6 +388,7 @@ impl Node {
                 let tasks = attempts.into_iter().map(|(task, ..)| task).collect();
                 self.tell(NodeMessage::PartsRemoved { tasks });
             }
+            Order::LearnQueries(_) => {}
             Order::ProbePeers(peers) => {
                 let site = |number: usize| number % N_SITES;
                 let round_trip_ns = |peer: &ExecutorId| match self.peers.get(peer) {

@@ -195,6 +195,19 @@ pub enum ToExecutor {
     ProbePeers {
         peers: Vec<ExecutorId>,
     },
+    /// What the locations of signed URLs leave out. Comes before whatever names such a location.
+    Queries(Queries),
+}
+
+/// Queries of signed URLs, which are secrets: they are sent, and neither written down nor printed. Locations have a digest in their
+/// place ([decision 0086](../../../docs/decisions/0086-names-and-urls-from-outside.md)).
+#[derive(Clone, PartialEq, Serialize, Deserialize, Default)]
+pub struct Queries(pub Vec<String>);
+
+impl std::fmt::Debug for Queries {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Queries({})", self.0.len())
+    }
 }
 
 /// A message from one dispatcher of a group to another.
@@ -499,6 +512,8 @@ pub enum RequestBody {
     RemoveUser {
         name: String,
     },
+    /// What the locations of signed URLs leave out, before arrays with such locations. Answered with `Kept` when it is durable.
+    Queries(Queries),
 }
 
 /// Tasks that are added to a run while it goes on.
@@ -579,6 +594,8 @@ pub enum ReplyBody {
     OpenerGone,
     /// The users whom the one who asks may see, and the cluster's owner with an empty name.
     Users(Vec<UserLine>),
+    /// What was sent is kept.
+    Kept,
 }
 
 /// What a user may do, and what they have of the cluster.

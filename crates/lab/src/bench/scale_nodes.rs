@@ -385,6 +385,7 @@ impl Node {
                 let tasks = attempts.into_iter().map(|(task, ..)| task).collect();
                 self.link.tell(&self.book, NodeMessage::PartsRemoved { tasks });
             }
+            Order::LearnQueries(_) => {}
             Order::ProbePeers(peers) => {
                 let round_trips = peers.into_iter().map(|peer| (peer, 100_000)).collect();
                 self.link.tell(&self.book, NodeMessage::PeersProbed { round_trips });

@@ -2,6 +2,7 @@
 
 use super::arrivals::Line;
 use super::group::Whereabouts;
+use super::queries::KeptQueries;
 use crate::clock;
 use crate::eventlog::asked::{About, Index, lines_about, printed_by, read_printed};
 use crate::eventlog::{EventLog, Needed};
@@ -14,7 +15,7 @@ use eyas_net::Writer;
 use eyas_session::dispatcher::{Answer, Outside, Permission, Record, Seq, Survey, with_live};
 use eyas_wire::message::*;
 use eyas_wire::users::{KnownKeys, UserKey};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -42,12 +43,15 @@ pub(super) struct Live {
     pub(super) whereabouts: Option<Whereabouts>,
     /// Users who are let in.
     pub(super) users: Arc<KnownKeys>,
+    queries: KeptQueries,
+    /// The connections of executors.
+    executors: HashSet<u64>,
     /// Where in the file the output of each task is.
     printed: Arc<Mutex<Index>>,
 }
 
 impl Live {
-    pub fn new(dir: PathBuf, journal: Journal, ticket_key: TicketKey) -> Live {
+    pub fn new(dir: PathBuf, journal: Journal, ticket_key: TicketKey, queries: KeptQueries) -> Live {
         Live {
             dir,
             journal: Arc::new(journal),
@@ -58,6 +62,8 @@ impl Live {
             links: BTreeMap::new(),
             whereabouts: None,
             users: Arc::default(),
+            queries,
+            executors: HashSet::new(),
             printed: Arc::default(),
         }
     }
@@ -119,6 +125,15 @@ fn clean(journal: &Journal) -> eyas_journal::Result<()> {
 
 fn say_not_cleaned(error: impl Display) {
     eyas_text::say!("eyas: the journal was not cleaned of forgotten runs, and goes on as it is: {error}");
+}
+
+/// So many queries are sent in one frame.
+const QUERIES_AT_ONCE: usize = 1000;
+
+fn send_queries(writer: &Writer, Queries(queries): &Queries) {
+    for some in queries.chunks(QUERIES_AT_ONCE) {
+        writer.send(&vec![ToExecutor::Queries(Queries(some.to_vec()))]);
+    }
 }
 
 impl Outside for Live {
@@ -183,9 +198,22 @@ impl Outside for Live {
     }
 
     fn welcome(&mut self, connection: u64, welcome: Welcome) {
-        if let Some(writer) = self.writer(connection) {
-            writer.send(&welcome);
+        let Some(writer) = self.writer(connection) else { return };
+        writer.send(&welcome);
+        if matches!(welcome, Welcome::Executor { .. }) {
+            self.executors.insert(connection);
+            send_queries(writer, &self.queries.all());
         }
+    }
+
+    fn keep_queries(&mut self, queries: Queries) -> Result<(), String> {
+        let fresh = self.queries.add(queries).map_err(|error| {
+            format!("the dispatcher cannot keep what signed URLs need beside its journal: {error}")
+        })?;
+        for writer in self.executors.iter().filter_map(|connection| self.writer(*connection)) {
+            send_queries(writer, &fresh);
+        }
+        Ok(())
     }
 
     fn send(&mut self, connection: u64, batch: &mut Vec<ToExecutor>) {
@@ -236,6 +264,7 @@ impl Outside for Live {
 
     fn close(&mut self, connection: u64) {
         self.lines.remove(&connection);
+        self.executors.remove(&connection);
     }
 
     fn permit(&self, permission: &Permission) -> Permit {

@@ -13,6 +13,7 @@ mod incarnation;
 mod links;
 mod live;
 mod place;
+mod queries;
 mod service;
 
 use crate::address;

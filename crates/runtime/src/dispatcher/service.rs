@@ -3,6 +3,7 @@
 use super::arrivals::Arrival;
 use super::group::{self, GroupOptions, Whereabouts};
 use super::live::Live;
+use super::queries::KeptQueries;
 use super::{DispatcherError, DispatcherOptions, links, place};
 use crate::clock;
 use crate::eventlog::EventLog;
@@ -54,7 +55,9 @@ impl Service {
             clean_after_tasks: CLEAN_AFTER_TASKS,
         };
         let now = clock::now();
-        let live = Live::new(dir.clone(), journal, TicketKey::from_secret(identity.secret()));
+        let queries = KeptQueries::open(&dir, identity.secret())
+            .map_err(|source| DispatcherError::Dir { path: dir.display().to_string(), source })?;
+        let live = Live::new(dir.clone(), journal, TicketKey::from_secret(identity.secret()), queries);
         let mut session = Session::new(session_options, live, now).map_err(DispatcherError::Config)?;
         if options.event_log {
             let header = Header {

@@ -323,6 +323,7 @@ impl Agent {
                 self.home.set_share(share);
             }
             Order::MeetPeers(peers) => self.peers.meet(peers),
+            Order::LearnQueries(queries) => _ = eyas_storage::signed::learn(queries.0),
             Order::ProbePeers(peers) => self.peers.probe(peers),
             Order::RemoveParts(attempts) => self.home.remove_parts(attempts, self.connection.incarnation()),
             Order::FindPlaces(objects) => self.home.find_places(objects),

@@ -60,7 +60,7 @@ fn bring(
     let location = parse(home)?;
     let mut body = Verified { source, hasher: blake3::Hasher::new(), expected, wrong: false, failed: None };
     let Landing { mode, part, fence, owner: _, writer } = landing;
-    let put = Put { size_hint_bytes: Some(size_bytes), mode, part, fence };
+    let put = Put { size_hint_bytes: Some(size_bytes), mode, part, below: None, fence };
     if writer.is_some() && location.is_by_programs_of_machine() {
         return Err(TransferError { kind: TransferErrorKind::Unavailable, message: by_programs(home) });
     }

@@ -79,6 +79,10 @@ pub trait Outside {
     /// Whom the driver lets in beside members, in place of those before.
     fn know_users(&mut self, keys: Vec<UserKey>);
 
+    /// Keeps queries of signed URLs apart from the journal, so that the next process has them, and sends them to all executors: to
+    /// those that are here now, and to each that is welcomed later, before anything else. `Err`: why they cannot be kept.
+    fn keep_queries(&mut self, queries: Queries) -> Result<(), String>;
+
     /// Where the dispatchers of the group are has changed: it is to be kept, and those who connect to them are to hear of it.
     fn keep_addresses(&mut self, addresses: &[String]);
 

@@ -19,6 +19,10 @@ impl<O: Outside> Session<O> {
             // They were taken above.
             RequestBody::OpenRun { .. } | RequestBody::JoinRun { .. } => {}
             RequestBody::AddArray { run, array } => self.on_array(connection, number, run, array),
+            RequestBody::Queries(queries) => match self.outside.keep_queries(queries) {
+                Ok(()) => self.reply(connection, number, ReplyBody::Kept),
+                Err(reason) => self.refuse(connection, number, reason),
+            },
             RequestBody::CommitRun { run } => self.on_commit(connection, number, run),
             RequestBody::AbortRun { run } => {
                 if self.submissions.is_by(run, connection) && !self.submissions.sealed.contains(&run) {

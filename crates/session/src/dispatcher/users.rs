@@ -135,6 +135,7 @@ impl<O: Outside> Session<O> {
             | RequestBody::CommitRun { .. }
             | RequestBody::AbortRun { .. }
             | RequestBody::Status
+            | RequestBody::Queries(_)
             | RequestBody::Users => None,
             RequestBody::WatchRun { run, .. }
             | RequestBody::Explain { run: Some(run), .. }

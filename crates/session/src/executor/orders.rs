@@ -34,6 +34,8 @@ pub enum Order {
     FindPlaces(Vec<(ObjectId, String)>),
     /// Answer with [`NodeMessage::PeersProbed`].
     ProbePeers(Vec<ExecutorId>),
+    /// Keep these queries of signed URLs, for reading from home.
+    LearnQueries(Queries),
     /// Answer with what the program of this attempt has printed so far.
     Look { ask: u64, task: TaskId, attempt: AttemptNo },
     /// Renew the lease: the dispatcher has answered a status. While nothing is to do here, the next one is due within `idle_ns`.
@@ -113,6 +115,7 @@ impl DispatcherLink {
                 NodeEvent::ReadRequested { object: adopt_name(book, object, &location), run }
             }
             ToExecutor::ProbePeers { peers } => return Order::ProbePeers(peers),
+            ToExecutor::Queries(queries) => return Order::LearnQueries(queries),
             ToExecutor::Look { ask, task, attempt } => return Order::Look { ask, task, attempt },
             ToExecutor::Beat { idle_ns } => return Order::RenewLease { idle_ns },
             ToExecutor::Shutdown { reason } => return Order::End { reason },

@@ -77,6 +77,62 @@ impl Beats {
     }
 }
 
+/// For how long no dispatcher has answered. Times are by a clock that nobody sets.
+#[derive(Clone, Debug)]
+pub struct Silence {
+    since: Timestamp,
+}
+
+/// What an executor does about a silence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Patience {
+    Waits,
+    /// Messages are lost on the network: the connection counts as broken, and a new one is made.
+    ConnectsAgain,
+    /// No dispatcher has answered for the length of the lease.
+    Ends,
+}
+
+impl Silence {
+    pub fn new(now: Timestamp) -> Silence {
+        Silence { since: now }
+    }
+
+    /// A dispatcher was heard.
+    pub fn heard(&mut self, now: Timestamp) {
+        self.since = now;
+    }
+
+    /// The connection broke. That of a dispatcher which has taken the executor in was good until now, whatever was said on it:
+    /// this process may have been stopped for longer than the lease, and has asked nobody meanwhile.
+    pub fn broke(&mut self, now: Timestamp, was_welcomed: bool) {
+        if was_welcomed {
+            self.since = now;
+        }
+    }
+
+    /// To be asked again and again. A connection that is made again has all of the lease.
+    pub fn judge(
+        &mut self,
+        now: Timestamp,
+        lease_ns: u64,
+        is_connected: bool,
+        is_welcomed: bool,
+    ) -> Patience {
+        if now.since_ns(self.since) <= lease_ns {
+            return Patience::Waits;
+        }
+        match (is_connected, is_welcomed) {
+            (false, _) => Patience::Ends,
+            (true, false) => Patience::Waits,
+            (true, true) => {
+                self.since = now;
+                Patience::ConnectsAgain
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +157,27 @@ mod tests {
             let from = RETRY_NS / 2 + part * RETRY_NS / 10;
             let n = firsts.iter().filter(|wait| (from..from + RETRY_NS / 10).contains(wait)).count();
             assert!((50..200).contains(&n), "{n} of 1000 after {from} ns");
+        }
+    }
+
+    /// Which of the two is noticed first is chance: that the connection is gone, or that time has passed.
+    #[test]
+    fn an_executor_that_was_stopped_for_longer_than_its_lease_has_all_of_it_to_join_again() {
+        let at = Timestamp;
+        for connection_first in [false, true] {
+            let mut silence = Silence::new(at(0));
+            silence.heard(at(S));
+            let woken = 100 * S;
+            if connection_first {
+                silence.broke(at(woken), true);
+            } else {
+                assert_eq!(silence.judge(at(woken), 5 * S, true, true), Patience::ConnectsAgain);
+            }
+            assert_eq!(silence.judge(at(woken + 5 * S), 5 * S, false, false), Patience::Waits);
+            // What breaks before a welcome is no answer.
+            silence.broke(at(woken + 5 * S), false);
+            assert_eq!(silence.judge(at(woken + 5 * S + 1), 5 * S, true, false), Patience::Waits);
+            assert_eq!(silence.judge(at(woken + 5 * S + 1), 5 * S, false, false), Patience::Ends);
         }
     }
 

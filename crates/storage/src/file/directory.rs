@@ -343,7 +343,7 @@ mod tests {
 
         fn put(&self, mut bytes: &[u8], fence: &dyn Fence, epoch: u64, number: u32) -> Result<Stat> {
             let part = Part { work: 7, epoch, number, replaces: true };
-            let put = Put { size_hint_bytes: Some(bytes.len() as u64), mode: None, part, fence };
+            let put = Put { size_hint_bytes: Some(bytes.len() as u64), mode: None, part, below: None, fence };
             self.home.put(&self.location(), &mut bytes, &put)
         }
 

@@ -51,7 +51,7 @@ pub fn at_data_job(args: &AtDataJobArgs) -> Result<Exit, Fault> {
         plan.sites.insert(site.clone(), own);
     }
     let mut report = Report { host, fetched: vec![], damaged: vec![], fault: None };
-    let done = carry_out(&plan, args.folder.as_deref(), &mut report);
+    let done = plan.check_names().and_then(|()| carry_out(&plan, args.folder.as_deref(), &mut report));
     report.fault = done.err().map(|fault| (fault.exit.code().into(), fault.message, fault.hint));
     let ended = if report.fault.is_some() { Exit::TasksFailed } else { Exit::Good };
     plan::write(&args.plan.with_file_name("report.json"), &report)?;

@@ -1,9 +1,10 @@
 //! What travels between the command that waits and the job: a plan there, a report back. Both are files of one folder that only
 //! their user may read, as the plan has the keys of stores.
 
+use crate::fault::bad;
 use crate::print::reason;
 use crate::{Exit, Fault};
-use eyas_catalog::{CarriedFile, CarriedSite};
+use eyas_catalog::{CarriedFile, CarriedSite, is_plain_path};
 use eyas_data::Digest;
 use eyas_text::shown_path;
 use serde::de::DeserializeOwned;
@@ -30,6 +31,23 @@ pub struct Plan {
     pub hosts_of: BTreeMap<String, BTreeSet<String>>,
     /// The host that was chosen when the job was submitted, where names are not resolved again on arrival.
     pub settled_for: Option<String>,
+}
+
+impl Plan {
+    /// # Errors
+    /// A name in it leads out of the program's folder. A store gets plans from elsewhere.
+    pub fn check_names(&self) -> Result<(), Fault> {
+        let outputs = self.outputs.iter().flat_map(|(name, path)| [name.as_path(), path]);
+        let files = self.inputs.iter().flat_map(|input| &input.files).map(|file| Path::new(&file.path));
+        let mut names = self.inputs.iter().map(|input| input.name.as_path()).chain(outputs).chain(files);
+        match names.find(|name| !name.to_str().is_some_and(is_plain_path)) {
+            None => Ok(()),
+            Some(name) => Err(bad(format!(
+                "the plan names {}, which leads out of the program's folder",
+                shown_path(name)
+            ))),
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]

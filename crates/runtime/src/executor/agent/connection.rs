@@ -11,7 +11,7 @@ use eyas_core::event::NodeMessage;
 use eyas_core::group::to_try;
 use eyas_core::*;
 use eyas_session::executor::link::About;
-use eyas_session::executor::pace::{Beats, Retry};
+use eyas_session::executor::pace::{Beats, Patience, Retry, Silence};
 use eyas_session::executor::{Book, DispatcherLink, NAMES_MIN, Order, Welcomed};
 use eyas_wire::identity::{Identity, Join};
 use eyas_wire::message::*;
@@ -43,14 +43,18 @@ pub(super) struct Connection {
     /// Failed attempts to connect since the last welcome.
     n_tries: u32,
     last_try: LastTry,
-    /// When the dispatcher was heard last.
-    last_contact: Instant,
+    silence: Silence,
     settings: Settings,
     beats: Beats,
     retry: Retry,
     /// When the messages that wait for further ones are sent at the latest. `None`: no message waits.
     send_by: Option<Instant>,
     inputs: Inputs,
+}
+
+/// By a clock that nobody sets.
+fn monotonic_now() -> Timestamp {
+    Timestamp(clock::monotonic_ns())
 }
 
 impl Connection {
@@ -73,7 +77,7 @@ impl Connection {
             address: None,
             n_tries: 0,
             last_try: LastTry::default(),
-            last_contact: Instant::now(),
+            silence: Silence::new(monotonic_now()),
             beats: Beats::new(settings.heartbeat_ns),
             settings,
             retry,
@@ -203,7 +207,7 @@ impl Connection {
         self.last_try = LastTry::default();
         node.clock.said(now);
         self.settings = settings;
-        self.last_contact = Instant::now();
+        self.silence.heard(monotonic_now());
         self.beats = Beats::new(self.settings.heartbeat_ns);
         self.retry.succeeded();
         Ok(Some(again))
@@ -244,6 +248,7 @@ impl Connection {
     pub(super) fn on_disconnected(&mut self) {
         let lease_s = self.settings.lease_ns / 1_000_000_000;
         eyas_text::say!("eyas: the connection to the dispatcher broke; trying again for up to {lease_s} s");
+        self.silence.broke(monotonic_now(), self.session.is_welcomed());
         self.disconnect();
         self.last_try = LastTry::Failed("the connection broke".into());
         let wait = self.retry_wait();
@@ -279,24 +284,27 @@ impl Connection {
         if self.session.is_going() {
             self.go_elsewhere(core);
         }
-        let lease = Duration::from_nanos(self.settings.lease_ns);
-        if !self.session.is_connected() && self.last_contact.elapsed() > lease {
-            return Err(ExecutorError::LeaseEnded { lease_s: lease.as_secs(), last: self.last_try.clone() });
-        }
-        if self.session.is_welcomed() && self.last_contact.elapsed() > lease {
-            // Messages are lost on the network: the connection counts as broken, and a new one is made.
-            self.disconnect();
-            self.last_try = LastTry::Failed("the dispatcher fell silent".into());
-            self.life += 1;
-            self.last_contact = Instant::now();
-            self.connect(Duration::ZERO);
+        let lease_ns = self.settings.lease_ns;
+        let (is_connected, is_welcomed) = (self.session.is_connected(), self.session.is_welcomed());
+        match self.silence.judge(monotonic_now(), lease_ns, is_connected, is_welcomed) {
+            Patience::Waits => {}
+            Patience::ConnectsAgain => {
+                self.disconnect();
+                self.last_try = LastTry::Failed("the dispatcher fell silent".into());
+                self.life += 1;
+                self.connect(Duration::ZERO);
+            }
+            Patience::Ends => {
+                let lease_s = Duration::from_nanos(lease_ns).as_secs();
+                return Err(ExecutorError::LeaseEnded { lease_s, last: self.last_try.clone() });
+            }
         }
         Ok(())
     }
 
     /// Whether a status is due. If so, it counts as sent. `is_idle`: no attempt is here.
     pub(super) fn take_due_status(&mut self, is_idle: bool) -> bool {
-        self.beats.take_due(Timestamp(clock::monotonic_ns()), is_idle)
+        self.beats.take_due(monotonic_now(), is_idle)
     }
 
     /// The dispatcher has answered a status; see [`Beats::answered`].
@@ -308,7 +316,7 @@ impl Connection {
 
     /// The dispatcher was heard just now.
     pub(super) fn was_heard(&mut self) {
-        self.last_contact = Instant::now();
+        self.silence.heard(monotonic_now());
     }
 
     /// The actions that a message of the dispatcher asks for; see [`DispatcherLink::hear`].
