@@ -431,6 +431,26 @@ def test_a_command_that_is_killed_as_it_begins_leaves_no_process(
         wait_until(lambda mark=mark: not named(mark), "the end of all processes", 15)
 
 
+def test_a_program_that_is_still_read_from_its_data_set_ends_with_the_command(
+    data: Run, start: Start, tmp_path: Path
+) -> None:
+    """The kernel waits for the bytes of the program, which nobody gives any more."""
+    program = tmp_path / "program"
+    program.write_bytes(b"#!/bin/sh\nexec sleep 60\n" + bytes(60_000))
+    program.chmod(0o755)
+    store = Store(start, tmp_path / "far")
+    data("site", "--join", store.join)
+    data("put", program, "--label", "set", "--site", "far")
+    store.process.stop()
+    store.options = ("--rate", "5KB/s")
+    store.start()
+    mark = f"program-{os.getpid()}"
+    running = start("access", "--by", "fuse", "--", "/eyas/set/program", mark)
+    wait_until(lambda: any("folio" in line for line in named(mark)), "the program is read", 15, running)
+    running.kill()
+    wait_until(lambda: not named(mark), "the end of all processes", 15)
+
+
 def test_a_mount_whose_command_was_killed_is_named(
     data: Run, run: Run, start: Start, files: Path, tmp_path: Path
 ) -> None:
