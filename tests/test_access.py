@@ -8,6 +8,8 @@ import os
 import signal
 import sqlite3
 import subprocess
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -316,11 +318,12 @@ def test_a_closed_terminal_leaves_nothing(
     running.wait(status=130)
     assert not list(Path(eyas.env["TMPDIR"]).glob("eyas-access*"))
     # Nor does the command's own violent end leave the program.
-    running = start("access", "--", "sh", "-c", "echo begun $$; exec sleep 61")
+    running = start("access", "--", "sh", "-c", "setsid sleep 61 & echo begun $$ $!; exec sleep 61")
     running.wait_for_text("begun")
-    program = int(running.stdout.split()[1])
+    programs = [Path("/proc", word) for word in running.stdout.split()[1:]]
+    assert all(program.exists() for program in programs)
     running.kill()
-    wait_until(lambda: not Path(f"/proc/{program}").exists(), "the program's end")
+    wait_until(lambda: not any(program.exists() for program in programs), "the programs' end")
 
 
 def test_the_end_of_the_program_is_that_of_the_command(data: Run, run: Run, files: Path) -> None:
@@ -353,6 +356,99 @@ def test_a_data_set_that_is_removed_meanwhile_is_not_called_damaged(
     ended = reading.wait(status=1)
     assert "the data set `set@1` has been removed" in ended.stderr, ended
     assert "damaged" not in ended.stderr, ended
+
+
+def test_a_data_set_that_is_removed_while_it_is_open_is_read_to_its_end(
+    data: Run, run: Run, eyas: Eyas, tmp_path: Path
+) -> None:
+    """Also by those who open it again: the bytes stay as long as somebody has them open."""
+    content = os.urandom(3_000_000)
+    (tmp_path / "x").write_bytes(content)
+    data("put", "x", "--label", "set")
+    shell = """
+        exec 3< /eyas/set/x; head -c 5 <&3 > /eyas/new/first
+        "$0" data rm set && "$0" data repair
+        cat /eyas/set/x > /eyas/new/again; cat <&3 > /eyas/new/rest; exit 0
+    """
+    run("access", "--label", "out", "--", "sh", "-c", shell, eyas.path)
+    data("get", "out", tmp_path / "out")
+    assert (tmp_path / "out" / "again").read_bytes() == content
+    rest = (tmp_path / "out" / "rest").read_bytes()
+    assert (tmp_path / "out" / "first").read_bytes() + rest == content
+
+
+def test_a_copy_that_changes_while_it_is_open_makes_no_data_set(
+    data: Run, run: Run, start: Start, tmp_path: Path
+) -> None:
+    """A program that ends well although it could not open the file again."""
+    (tmp_path / "x").write_bytes(os.urandom(3_000_000))
+    data("put", "x", "--label", "set")
+    [path] = objects(tmp_path / "here")
+    path.chmod(0o644)
+    change = 'printf Y | dd of="$1" bs=1 seek=2000000 conv=notrunc status=none'
+    shell = f"exec 3< /eyas/set/x; {change}; cat /eyas/set/x > /eyas/new/x; exit 0"
+    done = run("access", "--label", "out", "--", "sh", "-c", shell, "sh", path, status=1)
+    assert "`set@1/x` cannot be read: the copy that a program has open was changed" in done.stderr, done
+    assert "ended well, but 1 file could not be read; no data set was made" in done.stderr, done
+    assert data("find", "-q").stdout == "set\n"
+    # A mount says so in the end, too.
+    place = tmp_path / "place"
+    place.mkdir()
+    mounting = start("mount", "set", place)
+    mounting.wait_for_text("is at")
+    failed = subprocess.run(["cat", place / "x"], capture_output=True, check=False)
+    assert failed.returncode == 1 and b"Input/output error" in failed.stderr
+    mounting.signal(signal.SIGINT)
+    assert "1 file could not be read" in mounting.wait(status=1).stderr
+
+
+def named(mark: str) -> list[str]:
+    """The processes that have this word among theirs, and what they wait for."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if mark.encode() in path.read_bytes().split(b"\0"):
+                found.append(f"{path.parent.name}: {(path.parent / 'wchan').read_text()}")
+    return found
+
+
+@pytest.mark.parametrize("by", ["fuse", "seccomp"])
+def test_a_command_that_is_killed_as_it_begins_leaves_no_process(
+    data: Run, eyas: Eyas, start: Start, files: Path, by: str
+) -> None:
+    put(data, files, "set")
+    for n in range(25):
+        mark = f"killed-{os.getpid()}-{n}"
+        running = start("access", "--by", by, "--", "sh", "-c", "cat /eyas/set/text; exec sleep 60", mark)
+        below = Path(f"/proc/{running.pid}/task/{running.pid}/children")
+        # Its keeper begins, and then the program, after the folder for it was made: it is killed in this moment, or somewhat later.
+        while not list(Path(eyas.env["TMPDIR"]).glob(f"eyas-access-{running.pid}-*")):
+            assert running.is_alive()
+        while not below.read_text() and running.is_alive():
+            pass
+        time.sleep(n * 0.0001)
+        running.kill()
+        wait_until(lambda mark=mark: not named(mark), "the end of all processes", 15)
+
+
+def test_a_program_that_is_still_read_from_its_data_set_ends_with_the_command(
+    data: Run, start: Start, tmp_path: Path
+) -> None:
+    """The kernel waits for the bytes of the program, which nobody gives any more."""
+    program = tmp_path / "program"
+    program.write_bytes(b"#!/bin/sh\nexec sleep 60\n" + bytes(60_000))
+    program.chmod(0o755)
+    store = Store(start, tmp_path / "far")
+    data("site", "--join", store.join)
+    data("put", program, "--label", "set", "--site", "far")
+    store.process.stop()
+    store.options = ("--rate", "5KB/s")
+    store.start()
+    mark = f"program-{os.getpid()}"
+    running = start("access", "--by", "fuse", "--", "/eyas/set/program", mark)
+    wait_until(lambda: any("folio" in line for line in named(mark)), "the program is read", 15, running)
+    running.kill()
+    wait_until(lambda: not named(mark), "the end of all processes", 15)
 
 
 def test_a_mount_whose_command_was_killed_is_named(

@@ -165,7 +165,7 @@ impl DataFiles {
         };
         let is_near = |host: &str| self.hosts.iter().any(|own| own == host);
         let parts = self.known.parts(&key, &file.path, &is_near, self.now_ms);
-        let parts = parts.map_err(|error| self.explain(number, &file.path, &error))?;
+        let parts = parts.map_err(|error| self.cannot_read(number, &error))?;
         let opened = Arc::new(OpenFile::new(number, parts));
         Ok(self.opened.lock().unwrap_or_else(PoisonError::into_inner).put(number, opened))
     }
@@ -174,10 +174,10 @@ impl DataFiles {
     /// reads it without asking again. A large one is compared in parts, as they are read, unless it was compared lately.
     ///
     /// Whoever opens it later has it compared again where it has changed, or where the last time is long ago ([`Compared`]).
-    fn backing(&self, file: &OpenFile, reply: &ReplyOpen) -> Option<Arc<BackingId>> {
-        if !self.passes_through.load(Ordering::Relaxed) {
-            return None;
-        }
+    ///
+    /// # Errors
+    /// A program has the file open, and the file has other bytes now.
+    fn backing(&self, file: &OpenFile, reply: &ReplyOpen) -> eyas_catalog::Result<Option<Arc<BackingId>>> {
         let File { digest, size_bytes, .. } = *file.parts.file();
         let compared = self.compared.as_deref();
         let is_large = size_bytes > WHOLE_MAX_BYTES;
@@ -186,17 +186,28 @@ impl DataFiles {
         if let Backing::Of(_, whole, stamp, compared_at) = backing
             && (Stamp::of(whole) != Some(*stamp) || compared_at.elapsed() >= COMPARED_FOR)
         {
+            let now = Stamp::of(whole);
             if is_large && *n_through == 0 {
                 *backing = Backing::Untried;
-            } else if Stamp::of(whole) == Some(*stamp) && file.parts.is_whole(compared, whole) {
-                *compared_at = Instant::now();
-            } else {
+            } else if let Some(now) = now
+                && file.parts.is_whole(compared, whole)
+            {
+                // Its times change, too, when its data set is removed: the bytes stay as long as it is open here.
+                (*stamp, *compared_at) = (now, Instant::now());
+            } else if *n_through == 0 {
                 // The kernel reads one file or none under a name: another copy is read in parts.
                 *backing = Backing::Never;
+            } else {
+                let why = "the copy that a program has open was changed meanwhile, and another one can be read when the program has \
+                           closed it";
+                return Err(Error::Conflict(why.into()));
             }
         }
         // The kernel does not read a file by itself that somebody still reads in parts.
-        if matches!(backing, Backing::Untried) && *n_in_parts == 0 {
+        if matches!(backing, Backing::Untried)
+            && *n_in_parts == 0
+            && self.passes_through.load(Ordering::Relaxed)
+        {
             let is_right = |whole: &fs::File| match is_large {
                 true => compared.is_some_and(|compared| compared.knows(whole, digest)),
                 false => file.parts.is_whole(compared, whole),
@@ -211,7 +222,7 @@ impl DataFiles {
             // A large one may be known to be right later.
             *backing = found.unwrap_or(if is_large { Backing::Untried } else { Backing::Never });
         }
-        match backing {
+        Ok(match backing {
             Backing::Of(id, ..) => {
                 *n_through += 1;
                 Some(id.clone())
@@ -220,12 +231,21 @@ impl DataFiles {
                 *n_in_parts += 1;
                 None
             }
-        }
+        })
     }
 
     /// The number of an error for the program. What no number can say is printed, once for each file.
     fn explain(&self, number: u64, name: &str, error: &Error) -> Errno {
         Errno::from_i32(self.said.errno(number, name, number == ROOT, error))
+    }
+
+    /// The same for a file that the program may know.
+    fn cannot_read(&self, number: u64, error: &Error) -> Errno {
+        let name = self.node(number, |node| match &node.kind {
+            Kind::File(key, file) => format!("{key}/{}", file.path),
+            Kind::Labels(_) | Kind::Directory(_) => String::new(),
+        });
+        self.explain(number, &name.unwrap_or_default(), error)
     }
 
     /// The names in a directory, with numbers and kinds.
@@ -307,14 +327,18 @@ impl Filesystem for DataFiles {
             Ok(file) => file,
             Err(error) => return reply.error(error),
         };
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner).hold(number.0, &file);
+        let file = self.opened.lock().unwrap_or_else(PoisonError::into_inner).hold(number.0, file);
         match self.backing(&file, &reply) {
-            Some(backing) => {
+            Ok(Some(backing)) => {
                 file.parts.count_whole();
                 reply.opened_passthrough(THROUGH, FopenFlags::empty(), &backing);
             }
             // What the kernel has of the file is right for ever.
-            None => reply.opened(IN_PARTS, FopenFlags::FOPEN_KEEP_CACHE),
+            Ok(None) => reply.opened(IN_PARTS, FopenFlags::FOPEN_KEEP_CACHE),
+            Err(error) => {
+                self.opened.lock().unwrap_or_else(PoisonError::into_inner).let_go(number.0);
+                reply.error(self.cannot_read(number.0, &error));
+            }
         }
     }
 
@@ -332,15 +356,8 @@ impl Filesystem for DataFiles {
         let mut reply = Some(reply);
         let read = self.opened(number.0).and_then(|file| {
             let mut give = |bytes: &[u8]| reply.take().into_iter().for_each(|reply| reply.data(bytes));
-            file.give(&self.kept, self.compared.as_deref(), offset, u64::from(size), &mut give).map_err(
-                |error| {
-                    let name = self.node(number.0, |node| match &node.kind {
-                        Kind::File(key, file) => format!("{key}/{}", file.path),
-                        Kind::Labels(_) | Kind::Directory(_) => String::new(),
-                    });
-                    self.explain(number.0, &name.unwrap_or_default(), &error)
-                },
-            )
+            file.give(&self.kept, self.compared.as_deref(), offset, u64::from(size), &mut give)
+                .map_err(|error| self.cannot_read(number.0, &error))
         });
         if let (Err(error), Some(reply)) = (read, reply) {
             reply.error(error);

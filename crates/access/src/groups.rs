@@ -51,9 +51,11 @@ impl OpenFiles {
         self.known.entry(number).or_insert((file, 0)).0.clone()
     }
 
-    /// Somebody has it open, once more.
-    pub(crate) fn hold(&mut self, number: u64, file: &Arc<OpenFile>) {
-        self.known.entry(number).or_insert_with(|| (file.clone(), 0)).1 += 1;
+    /// Somebody has it open, once more; if another one is known meanwhile, that one counts.
+    pub(crate) fn hold(&mut self, number: u64, file: Arc<OpenFile>) -> Arc<OpenFile> {
+        let (file, n_open) = self.known.entry(number).or_insert((file, 0));
+        *n_open += 1;
+        file.clone()
     }
 
     /// Somebody has closed it.

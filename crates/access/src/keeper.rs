@@ -3,7 +3,7 @@
 //! Where the supervisor of a program is killed, the kernel lets each call that waits for it fail with `ENOSYS`, and the program would go on
 //! with that. So a second process, the keeper, holds the listener as well: then the calls go on waiting. When the supervisor is gone, the
 //! keeper ends all processes of the view that both share with the program, and then itself. Where the supervisor ends as it should, it says
-//! so before.
+//! so before. With FUSE there is no listener, and the same processes end.
 
 use crate::seccomp::{Listener, checked, receive, send};
 use eyas_text::say;

@@ -15,11 +15,11 @@ impl Said {
     pub(crate) fn errno(&self, number: u64, name: &str, is_name: bool, error: &Error) -> i32 {
         match error {
             Error::NotFound(_) if is_name => return libc::ENOENT,
-            Error::Denied(_) => return libc::EACCES,
+            Error::Denied(_) if is_name => return libc::EACCES,
             _ => {}
         }
         self.say(number, &format!("{} cannot be read: {error}", shown(name)));
-        libc::EIO
+        if matches!(error, Error::Denied(_)) { libc::EACCES } else { libc::EIO }
     }
 
     pub(crate) fn say(&self, number: u64, text: &str) {

@@ -13,7 +13,7 @@
 use crate::digest::Digest;
 use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -102,7 +102,10 @@ impl Groups {
             || thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX).min(n_taken);
         let n_threads = if n_taken < 2 { 1 } else { n_threads() };
         if n_threads < 2 {
-            return Groups::read(&mut { file }, size_bytes);
+            // Whoever had it before may have read it to its end.
+            let mut file = file;
+            file.rewind()?;
+            return Groups::read(&mut file, size_bytes);
         }
         if file.metadata()?.len() != size_bytes {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it has another size"));

@@ -407,17 +407,41 @@ pub async fn keep_door<S, F>(
         let (reader, writer) = stream.split();
         serve(connection, peer, reader, writer)
     };
-    keep_door_of_streams(listener, config, strangers_max, split).await;
+    keep_door_with(listener, config, strangers_max, |stream| std::future::ready(Ok(stream)), split).await;
 }
 
-/// As [`keep_door`]; connections are not split.
-pub async fn keep_door_of_streams<S, F>(
+/// As [`keep_door`]; connections are not split, and a member is a stranger until its first frame has come: so members that say nothing
+/// keep nobody out either.
+pub async fn keep_door_of_streams<T, S, F>(
     listener: TcpListener,
     config: Arc<rustls::ServerConfig>,
     strangers_max: usize,
     serve: S,
 ) where
-    S: Fn(u64, SocketAddr, Stream) -> F + Clone + Send + 'static,
+    T: DeserializeOwned + Send,
+    S: Fn(SocketAddr, Stream, T) -> F + Clone + Send + 'static,
+    F: Future<Output = ()> + Send,
+{
+    let hear = |mut stream: Stream| async move {
+        let first = stream.first::<T>().await?.ok_or(NetError::Closed)?;
+        Ok((stream, first))
+    };
+    let serve = move |_, peer, (stream, first)| serve(peer, stream, first);
+    keep_door_with(listener, config, strangers_max, hear, serve).await;
+}
+
+/// As [`keep_door`], where a member is one once `hear` is done.
+async fn keep_door_with<M, H, G, S, F>(
+    listener: TcpListener,
+    config: Arc<rustls::ServerConfig>,
+    strangers_max: usize,
+    hear: H,
+    serve: S,
+) where
+    M: Send,
+    H: Fn(Stream) -> G + Clone + Send + 'static,
+    G: Future<Output = Result<M, NetError>> + Send,
+    S: Fn(u64, SocketAddr, M) -> F + Clone + Send + 'static,
     F: Future<Output = ()> + Send,
 {
     // SAFETY: the descriptor is open as long as `listener`. A second call of `listen` only changes the length of the queue.
@@ -445,18 +469,21 @@ pub async fn keep_door_of_streams<S, F>(
         }
         next_connection += 1;
         strangers.make_room(strangers_max).await;
-        let (connection, config, serve, at_door) =
-            (next_connection, config.clone(), serve.clone(), strangers.clone());
+        let (connection, config, hear, serve, at_door) =
+            (next_connection, config.clone(), hear.clone(), serve.clone(), strangers.clone());
         strangers.came(connection, || {
             tokio::spawn(async move {
-                let met = accept(tcp, config).await;
+                let met = match accept(tcp, config).await {
+                    Ok(stream) => hear(stream).await,
+                    Err(error) => Err(error),
+                };
                 // A stranger that had to go meanwhile is not served: this task ends at its next step, and a
                 // served connection must stay readable.
                 if !at_door.left(connection, met.is_ok()) {
                     return;
                 }
-                if let Ok(stream) = met {
-                    serve(connection, peer, stream).await;
+                if let Ok(member) = met {
+                    serve(connection, peer, member).await;
                 }
             })
             .abort_handle()

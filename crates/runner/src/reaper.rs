@@ -23,6 +23,22 @@ pub fn become_reaper() -> io::Result<()> {
     sys::check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }).map(drop)
 }
 
+/// Has the kernel end this process by a signal when `parent`, which has started it, is gone; a parent that is gone already ends it at once.
+/// For a process between its fork and its program: it makes plain system calls only. The program may be one for which the kernel forgets
+/// this, as it has other rights.
+pub fn end_with(parent: u32, signal: i32) {
+    // SAFETY: plain calls that may be made between fork and exec.
+    unsafe {
+        // Until the program begins, the parent's handlers are here, too, and would take the signal for their own.
+        libc::signal(signal, libc::SIG_DFL);
+        libc::prctl(libc::PR_SET_PDEATHSIG, signal);
+        // Of a parent that was gone before, nothing is heard.
+        if libc::getppid().unsigned_abs() != parent {
+            libc::_exit(1);
+        }
+    }
+}
+
 /// Ends all children of this process except `slots`, and the processes that these leave in turn. Returns how
 /// many did not go within `give_up_after`: they wait in the kernel, and die when they return from there.
 pub fn end_strays(slots: &[u32], give_up_after: Duration) -> usize {

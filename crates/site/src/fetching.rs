@@ -12,6 +12,7 @@ use eyas_data::Digest;
 use eyas_net::Reader;
 use eyas_wire::identity::Identity;
 use std::io::{self, Read};
+use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
@@ -27,7 +28,15 @@ impl Answering<'_> {
             connected.map_err(|reason| format!("it does not reach {address}: {reason}"))?;
         let mut batch = store.folder.batch()?;
         let mut taken = Taken::new(store);
-        let mut coming = Coming { handle, reader, store, taken: &mut taken, piece: Bytes::new(), end: None };
+        let mut coming = Coming {
+            handle,
+            reader,
+            store,
+            taken: &mut taken,
+            piece: Bytes::new(),
+            end: None,
+            waits_since: None,
+        };
         let mut came = vec![];
         let mut asked = digests.iter();
         let mut n_asked = 0;
@@ -99,6 +108,8 @@ struct Coming<'a, 'b> {
     taken: &'a mut Taken<'b>,
     piece: Bytes,
     end: Option<End>,
+    /// Since when the other store has no place for this one, which keeps a place of its own meanwhile.
+    waits_since: Option<Instant>,
 }
 
 impl Coming<'_, '_> {
@@ -112,8 +123,14 @@ impl Coming<'_, '_> {
     fn next(&mut self) -> Option<Bytes> {
         loop {
             let next = self.handle.block_on(async { timeout(SILENCE_MAX, self.reader.next::<Tell>()).await });
+            let is_waiting = matches!(next, Ok(Ok(Some(Tell::Waits | Tell::Beat))));
+            self.waits_since = match next {
+                Ok(Ok(Some(Tell::Waits))) => Some(Instant::now()),
+                _ => self.waits_since.filter(|_| is_waiting),
+            };
+            let is_too_long = self.waits_since.is_some_and(|since| since.elapsed() >= SILENCE_MAX);
             self.end = match next {
-                Ok(Ok(Some(Tell::Beat))) => continue,
+                Ok(Ok(Some(Tell::Beat | Tell::Waits))) if !is_too_long => continue,
                 Ok(Ok(Some(Tell::Piece(piece)))) => return Some(piece),
                 Ok(Ok(Some(Tell::Done))) => Some(End::Whole),
                 Ok(Ok(Some(Tell::Missing))) => Some(End::Missing),

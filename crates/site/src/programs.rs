@@ -83,11 +83,12 @@ impl Programs {
         let mut command = Command::new(program);
         command.args(arguments).arg(work.plan()).arg("--folder").arg(&work.0).current_dir(&work.0);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        // SAFETY: a plain system call, after which the process goes on as it was.
+        let store = std::process::id();
+        // SAFETY: plain system calls, after which the process goes on as it was.
         unsafe {
-            command.pre_exec(|| {
-                // The thread that starts it lives as long as the connection.
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+            command.pre_exec(move || {
+                // The thread that starts it lives as long as the program.
+                eyas_runner::reaper::end_with(store, libc::SIGTERM);
                 Ok(())
             });
         }

@@ -16,6 +16,12 @@ pub(crate) const DIGESTS: usize = 10_000;
 pub(crate) const BEAT: Duration = Duration::from_secs(5);
 /// How long a store may say nothing.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// How long a store keeps a connection on which nothing is asked.
+pub(crate) const IDLE_MAX: Duration = Duration::from_secs(60);
+/// How long the catalog's side uses such a connection again: shorter, so that no request meets its end.
+pub(crate) const IDLE_USED: Duration = Duration::from_secs(30);
+/// How long a place is waited for at a store, or at a hub, that has none: as nodes wait for a home, where nobody says otherwise.
+pub(crate) const PLACE_WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// From the catalog's side.
 #[derive(Debug, Serialize, Deserialize)]
@@ -109,7 +115,7 @@ pub(crate) enum Tell {
     Groups(Vec<[u8; 32]>),
     /// Programs that run, and that may; `None`: it runs none for others.
     Programs(Option<(u32, u32)>),
-    /// As many programs run as may.
+    /// As many programs run as may; or, at first, there are as many connections as the store takes.
     Busy,
     /// What a program has printed, and whether as an error.
     Printed(bool, Bytes),
@@ -125,6 +131,8 @@ pub(crate) enum Tell {
     Permit(Bytes),
     /// Blocks of a group, and the values of what is beside them.
     Blocks(Bytes, Vec<[u8; 32]>),
+    /// The request waits for its turn: as many are served as may be.
+    Waits,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]

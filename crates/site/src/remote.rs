@@ -1,22 +1,28 @@
 //! The side of the catalog: a store elsewhere, used like a folder of this machine.
 
-use crate::protocol::{Ask, BEAT, DIGESTS, PIECE_BYTES, QUEUED_BYTES, SILENCE_MAX, Tell};
+use crate::protocol::{
+    Ask, BEAT, DIGESTS, IDLE_USED, PIECE_BYTES, PLACE_WAIT_MAX, QUEUED_BYTES, SILENCE_MAX, Tell,
+};
 use bytes::Bytes;
 use eyas_catalog::{
     Arrivals, Aside, Blocks, Condition, Error, Holding, Key, Permit, Place, Reach, Result, Sealed,
     is_plain_path,
 };
+use eyas_core::home_wait::{HomeWait, Tries};
+use eyas_core::types::Timestamp;
 use eyas_data::{Digest, n_groups};
 use eyas_net::{NetError, Writer};
 use eyas_wire::identity::{Identity, Join};
 use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
+use std::hash::BuildHasher;
 use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -49,6 +55,25 @@ impl Reach for Stores {
     }
 }
 
+/// Why there is no connection, in words that follow the name of a site.
+pub(crate) enum NotIn {
+    /// There is no place for it now.
+    Busy(String),
+    Other(String),
+}
+
+/// What a store says of itself.
+struct Site {
+    name: String,
+    keep_bytes: Option<u64>,
+    place: Place,
+}
+
+fn say_waits(site: &str, reason: &str) {
+    let most_s = PLACE_WAIT_MAX.as_secs();
+    eyas_text::say!("the site `{site}` has no place now: {reason}; it is waited for up to {most_s} s");
+}
+
 /// Says that this side is there, until it is dropped.
 struct Alive(tokio::task::JoinHandle<()>);
 
@@ -76,7 +101,8 @@ pub struct Remote {
     keep_bytes: Option<u64>,
     place: Place,
     route: Route,
-    idle: Mutex<Vec<Link>>,
+    /// Connections on which nothing is asked, and since when.
+    idle: Mutex<Vec<(Link, Instant)>>,
 }
 
 /// How a store is reached.
@@ -108,14 +134,8 @@ impl Remote {
             route: Route { identity: join.identity, hub: join.through },
             idle: Mutex::default(),
         };
-        let mut link = remote.link()?;
-        link.send(&Ask::Site);
-        match link.next().map_err(|reason| remote.away(reason))? {
-            Tell::Site { name, keep_bytes, place } => {
-                (remote.name, remote.keep_bytes, remote.place) = (name, keep_bytes, place);
-            }
-            other => return Err(remote.unexpected(other)),
-        }
+        let (link, Site { name, keep_bytes, place }) = remote.new_link()?;
+        (remote.name, remote.keep_bytes, remote.place) = (name, keep_bytes, place);
         remote.put_back(link);
         Ok(remote)
     }
@@ -219,18 +239,52 @@ impl Remote {
     }
 
     fn link(&self) -> Result<Link> {
-        while let Some(link) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop() {
-            // Nothing is said on a connection that waits, but that it is over.
-            if link.answers.is_empty() && !link.answers.is_closed() {
-                return Ok(link);
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nothing is said on a connection that waits, but that it is over.
+        idle.retain(|(link, since)| {
+            since.elapsed() < IDLE_USED && link.answers.is_empty() && !link.answers.is_closed()
+        });
+        match idle.pop() {
+            Some((link, _)) => Ok(link),
+            None => {
+                drop(idle);
+                self.new_link().map(|(link, _)| link)
             }
         }
-        Link::connect(&self.address, &self.route).map_err(|reason| self.away(reason))
+    }
+
+    /// A new connection, and what the store says of itself. Where there is no place for it now, it is tried again for a while.
+    fn new_link(&self) -> Result<(Link, Site)> {
+        let began = Instant::now();
+        let mut waits = HomeWait::new(PLACE_WAIT_MAX.as_nanos() as u64);
+        // It has answered, so it is there.
+        let mut tries = Tries::of_output();
+        let mut has_said = false;
+        loop {
+            let reason = match Link::connect(&self.name, &self.address, &self.route) {
+                Ok((link, Tell::Site { name, keep_bytes, place })) => {
+                    return Ok((link, Site { name, keep_bytes, place }));
+                }
+                Ok((_, other)) => return Err(self.unexpected(other)),
+                Err(NotIn::Other(reason)) => return Err(self.away(reason)),
+                Err(NotIn::Busy(reason)) => reason,
+            };
+            let now = Timestamp(began.elapsed().as_nanos() as u64);
+            let random = RandomState::new().hash_one(now);
+            let Some(wait_ns) = waits.failed(now, &self.name, &mut tries, &reason, random) else {
+                return Err(self.away(format!("{reason}, for {} s", began.elapsed().as_secs())));
+            };
+            if !has_said && waits.away(now).next().is_some() {
+                has_said = true;
+                say_waits(&self.name, &reason);
+            }
+            std::thread::sleep(Duration::from_nanos(wait_ns));
+        }
     }
 
     /// Keeps a connection on which nothing is left unsaid.
     fn put_back(&self, link: Link) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(link);
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push((link, Instant::now()));
     }
 
     /// Sends a request, and gives each message of the answer to `take` up to the end.
@@ -606,28 +660,56 @@ impl Arrivals for Batch<'_> {
 
 /// A connection. It is used by one request at a time.
 struct Link {
+    /// The name of the site, for what is said of it.
+    site: String,
     writer: Writer,
     answers: mpsc::Receiver<std::result::Result<Tell, String>>,
-    heard: Arc<Mutex<Instant>>,
+    heard: Arc<Mutex<Heard>>,
+}
+
+/// What was heard of a store.
+struct Heard {
+    /// When it said something last.
+    at: Instant,
+    /// Since when the request waits for its turn.
+    waits_since: Option<Instant>,
+    /// That one had to wait was said, once for a connection.
+    has_said: bool,
 }
 
 impl Link {
-    fn connect(address: &str, route: &Route) -> std::result::Result<Link, String> {
+    /// A new connection, and the store's first answer.
+    fn connect(site: &str, address: &str, route: &Route) -> std::result::Result<(Link, Tell), NotIn> {
         let connecting = async {
             match &route.hub {
-                None => eyas_net::connect(address, &route.identity).await.map_err(in_words),
+                None => eyas_net::connect(address, &route.identity)
+                    .await
+                    .map_err(|error| NotIn::Other(in_words(error))),
                 Some(hub) => crate::hub::knock(hub, address, &route.identity).await,
             }
         };
         let (mut reader, writer) = runtime().block_on(connecting)?;
         let (answered, answers) = mpsc::channel(WAITING);
-        let heard = Arc::new(Mutex::new(Instant::now()));
+        let heard = Arc::new(Mutex::new(Heard { at: Instant::now(), waits_since: None, has_said: false }));
         let hearing = heard.clone();
         runtime().spawn(async move {
+            let note = |is_waiting: Option<bool>| {
+                let heard = &mut *hearing.lock().unwrap_or_else(PoisonError::into_inner);
+                heard.at = Instant::now();
+                heard.waits_since = match is_waiting {
+                    Some(true) => heard.waits_since.or(Some(heard.at)),
+                    Some(false) => None,
+                    None => heard.waits_since,
+                };
+            };
             loop {
                 let next = match reader.next::<Tell>().await {
                     Ok(Some(Tell::Beat)) => {
-                        *hearing.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+                        note(None);
+                        continue;
+                    }
+                    Ok(Some(Tell::Waits)) => {
+                        note(Some(true));
                         continue;
                     }
                     Ok(Some(tell)) => Ok(tell),
@@ -638,10 +720,15 @@ impl Link {
                 if answered.send(next).await.is_err() || is_over {
                     return;
                 }
-                *hearing.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+                note(Some(false));
             }
         });
-        Ok(Link { writer, answers, heard })
+        let mut link = Link { site: site.into(), writer, answers, heard };
+        link.send(&Ask::Site);
+        match link.next().map_err(NotIn::Other)? {
+            Tell::Busy => Err(NotIn::Busy("it has as many connections as it takes".into())),
+            answer => Ok((link, answer)),
+        }
     }
 
     fn send(&self, ask: &Ask) {
@@ -666,32 +753,43 @@ impl Link {
                     };
                     return Err(io::Error::other(reason));
                 }
-                Err(_) if self.silence() < SILENCE_MAX => {}
-                Err(_) => return Err(io::Error::other(silent())),
+                Err(_) => self.go_on().map_err(io::Error::other)?,
             }
         }
     }
 
-    fn silence(&self) -> std::time::Duration {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing has come for a while. Why it is not waited for any more, if it is not.
+    fn go_on(&self) -> std::result::Result<(), String> {
+        let mut heard = self.heard();
+        if heard.at.elapsed() >= SILENCE_MAX {
+            return Err(format!("it has said nothing for {} s", SILENCE_MAX.as_secs()));
+        }
+        let Some(since) = heard.waits_since else { return Ok(()) };
+        let reason = "it serves as many requests as it may";
+        if since.elapsed() >= PLACE_WAIT_MAX {
+            return Err(format!("{reason}, for {} s", PLACE_WAIT_MAX.as_secs()));
+        }
+        if !std::mem::replace(&mut heard.has_said, true) {
+            say_waits(&self.site, reason);
+        }
+        Ok(())
     }
 
     /// The next message, or why there is none.
     fn next(&mut self) -> std::result::Result<Tell, String> {
-        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.heard().at = Instant::now();
         loop {
             match runtime().block_on(async { timeout(SILENCE_MAX / 3, self.answers.recv()).await }) {
                 Ok(Some(answer)) => return answer,
                 Ok(None) => return Err("the connection was closed".into()),
-                Err(_) if self.silence() < SILENCE_MAX => {}
-                Err(_) => return Err(silent()),
+                Err(_) => self.go_on()?,
             }
         }
     }
-}
-
-fn silent() -> String {
-    format!("it has said nothing for {} s", SILENCE_MAX.as_secs())
 }
 
 /// What went wrong with a connection. Errors of the network speak of dispatchers.

@@ -1,14 +1,19 @@
-//! The side that has the folder: it answers requests, each connection with a thread of its own.
+//! The side that has the folder: it answers requests, each with a thread of its own.
+//!
+//! A request has a place among those that are served at a time, and gives it back at its end; the others wait in the order in which they
+//! came. So a connection on which nothing is asked keeps nobody out, and one that asks much takes turns with the others. A program has
+//! no such place, as there is a limit on programs.
 
 use crate::pace::Pace;
 use crate::permits::{May, Permits};
 use crate::programs::Programs;
-use crate::protocol::{Ask, BEAT, DIGESTS, PIECE_BYTES, QUEUED_BYTES, Tell};
+use crate::protocol::{Ask, BEAT, DIGESTS, IDLE_MAX, PIECE_BYTES, QUEUED_BYTES, Tell};
 use bytes::Bytes;
 use eyas_catalog::{Arrivals, Blocks, Folder, Holding, Sealed};
 use eyas_data::Digest;
 use eyas_net::{Reader, Writer};
 use eyas_wire::identity::Identity;
+use eyas_wire::users::UserKey;
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
 use std::ops::Range;
@@ -18,14 +23,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
-/// Connections that are served at a time: each has a thread and a few pieces of memory.
-const CONNECTIONS_MAX: usize = 64;
+/// Requests that are served at a time: each has a thread and a few pieces of memory.
+const PLACES: usize = 64;
+/// Connections at a time, so that they and the files of those that are served fit into the usual 1024 descriptors.
+const CONNECTIONS_MAX: usize = 512;
+/// How long the first request of a connection may take to come.
+const FIRST_MAX: Duration = Duration::from_secs(10);
+/// For how long a connection keeps its place for the next request while nobody else waits for one.
+const LINGER: Duration = Duration::from_millis(50);
 /// Connections at a time that have not proved that they know the join file.
 const STRANGERS_MAX: usize = 16;
-/// How long a connection may take nothing of what is sent to it, before its place is given to others.
+/// How long a connection may take nothing of what is sent to it, or send nothing of what it has begun, before its place is given to
+/// others.
 const DEAF_MAX: Duration = Duration::from_secs(600);
 /// Objects whose reading is counted until somebody asks.
 const COUNTED_MAX: usize = 100_000;
@@ -54,6 +66,9 @@ pub struct Store {
     /// Bytes of objects that are on their way.
     arriving_bytes: AtomicU64,
     n_connections: AtomicUsize,
+    places: Arc<Semaphore>,
+    /// Requests that wait for a place.
+    n_waiting: AtomicUsize,
     /// Bytes that were given of each object since somebody asked.
     read: Mutex<HashMap<Digest, u64>>,
     pub(crate) permits: Permits,
@@ -77,6 +92,8 @@ impl Store {
             held_bytes,
             arriving_bytes: AtomicU64::new(0),
             n_connections: AtomicUsize::new(0),
+            places: Arc::new(Semaphore::new(PLACES)),
+            n_waiting: AtomicUsize::new(0),
             read: Mutex::default(),
             permits: Permits::default(),
         })
@@ -159,23 +176,43 @@ fn take_off(from: &AtomicU64, n_bytes: u64) {
     let _ = from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
 }
 
-/// A connection that is counted, also when serving it panics.
-struct Counted(Arc<Store>);
+/// One more of something, until this is dropped.
+struct Counted<'a>(&'a AtomicUsize);
 
-impl Drop for Counted {
+impl Counted<'_> {
+    fn of(n: &AtomicUsize) -> Counted<'_> {
+        n.fetch_add(1, Ordering::Relaxed);
+        Counted(n)
+    }
+}
+
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.0.n_connections.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A connection that is served. A permit is over with it.
+struct Served {
+    store: Arc<Store>,
+    key: Option<UserKey>,
+    writer: Writer,
+    handle: Handle,
+    may: May,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.store.permits.end(self.key);
     }
 }
 
 pub(crate) async fn converse(store: Arc<Store>, mut reader: Reader, writer: Writer) {
-    let n_before = store.n_connections.fetch_add(1, Ordering::Relaxed);
-    let counted = Counted(store.clone());
+    let _counted = Counted::of(&store.n_connections);
     let key = reader.peer();
     let Some(may) = store.permits.of(key, Instant::now()) else { return };
-    if n_before >= CONNECTIONS_MAX {
-        let reason = format!("it serves {CONNECTIONS_MAX} connections already: try again later");
-        writer.send(&Tell::Failed(reason));
+    if store.n_connections.load(Ordering::Relaxed) > CONNECTIONS_MAX {
+        writer.send(&Tell::Busy);
         writer.finish().await;
         return;
     }
@@ -191,26 +228,58 @@ pub(crate) async fn converse(store: Arc<Store>, mut reader: Reader, writer: Writ
         }
     });
     let (asks, inbox) = mpsc::channel(WAITING);
-    let handle = Handle::current();
-    let begun = thread::Builder::new().name("site".into()).spawn(move || {
-        Answering { store: &counted.0, inbox, writer, handle, may }.run();
-        counted.0.permits.end(key);
-    });
-    if begun.is_ok() {
-        // A thread that gives the connection up ends it.
-        let receive = async {
-            while let Ok(Some(ask)) = reader.next::<Ask>().await {
-                if asks.send(ask).await.is_err() {
-                    break;
-                }
+    let served = Arc::new(Served { store: store.clone(), key, writer, handle: Handle::current(), may });
+    let receive = async {
+        while let Ok(Some(ask)) = reader.next::<Ask>().await {
+            if asks.send(ask).await.is_err() {
+                break;
             }
-        };
-        tokio::select! {
-            () = receive => {}
-            () = asks.closed() => {}
         }
+    };
+    tokio::select! {
+        () = receive => {}
+        () = served.answer_all(inbox) => {}
     }
     beats.abort();
+}
+
+impl Served {
+    /// Answers what is asked, until nothing is for a while, or the connection is over.
+    async fn answer_all(self: &Arc<Served>, mut inbox: mpsc::Receiver<Ask>) {
+        let mut patience = FIRST_MAX;
+        while let Ok(Some(ask)) = timeout(patience, inbox.recv()).await {
+            patience = IDLE_MAX;
+            let place = match ask {
+                Ask::Run(_) => None,
+                _ => Some(self.place().await),
+            };
+            let (back, returned) = oneshot::channel();
+            let served = self.clone();
+            let begun = thread::Builder::new().name("site".into()).spawn(move || {
+                let Served { store, writer, handle, may, .. } = &*served;
+                let (writer, handle, may) = (writer.clone(), handle.clone(), may.clone());
+                if let Some(inbox) = (Answering { store, inbox, writer, handle, may }).run(ask, place) {
+                    let _ = back.send(inbox);
+                }
+            });
+            // A thread that gives the connection up ends it.
+            match (begun, returned.await) {
+                (Ok(_), Ok(rest)) => inbox = rest,
+                _ => return,
+            }
+        }
+    }
+
+    /// Waits for a place, behind those who came before.
+    async fn place(&self) -> OwnedSemaphorePermit {
+        let Store { places, n_waiting, .. } = &*self.store;
+        if let Ok(place) = places.clone().try_acquire_owned() {
+            return place;
+        }
+        self.writer.send(&Tell::Waits);
+        let _counted = Counted::of(n_waiting);
+        places.clone().acquire_owned().await.expect("nobody closes it")
+    }
 }
 
 /// The answers on one connection.
@@ -239,17 +308,33 @@ impl<'a> Answering<'a> {
         &mut self.inbox
     }
 
-    fn run(mut self) {
-        while let Some(ask) = self.inbox.blocking_recv() {
+    /// Answers a request, and those that follow at once while nobody else waits for the place. Gives back where requests come from;
+    /// `None`: the connection is over.
+    fn run(mut self, mut ask: Ask, mut place: Option<OwnedSemaphorePermit>) -> Option<mpsc::Receiver<Ask>> {
+        loop {
+            if matches!(ask, Ask::Run(_)) {
+                place = None;
+            }
             let end = match self.answer(ask) {
                 Ok(end) => end,
-                Err(Stopped::Gone(Gone)) => return,
+                Err(Stopped::Gone(Gone)) => return None,
                 Err(Stopped::Failed(reason)) => Tell::Failed(reason),
             };
-            if self.send(&end).is_err() {
-                return;
+            self.send(&end).ok()?;
+            if place.is_none() || self.store.n_waiting.load(Ordering::Relaxed) > 0 {
+                return Some(self.inbox);
+            }
+            let Answering { inbox, handle, .. } = &mut self;
+            match handle.block_on(async { timeout(LINGER, inbox.recv()).await }) {
+                Ok(next) => ask = next?,
+                Err(_) => return Some(self.inbox),
             }
         }
+    }
+
+    /// What the other side sends next of what it has begun; `None`: it is gone, or says nothing.
+    fn hear(&mut self) -> Option<Ask> {
+        hear(&mut self.inbox, &self.handle)
     }
 
     /// Answers one request, all but the last message, which is returned.
@@ -417,7 +502,7 @@ impl<'a> Answering<'a> {
         // What was begun last is not there, so an `Undo` has nothing to do.
         let mut is_dropped = false;
         loop {
-            match self.inbox.blocking_recv() {
+            match self.hear() {
                 None => return Err(Gone.into()),
                 Some(Ask::Abandon) => return Ok(()),
                 Some(Ask::Keep) => {
@@ -426,7 +511,7 @@ impl<'a> Answering<'a> {
                     return Ok(());
                 }
                 Some(Ask::Add) => {
-                    let mut object = Incoming::new(&mut self.inbox, &mut taken);
+                    let mut object = Incoming::new(&mut self.inbox, &self.handle, &mut taken);
                     let added = batch.as_mut().ok().map(|batch| batch.add(&mut object));
                     let Some(end) = object.end() else { return Err(Gone.into()) };
                     is_dropped = matches!(end, End::Broken);
@@ -457,6 +542,10 @@ impl<'a> Answering<'a> {
             Ok(false) | Err(_) => Err(Gone),
         }
     }
+}
+
+fn hear(inbox: &mut mpsc::Receiver<Ask>, handle: &Handle) -> Option<Ask> {
+    handle.block_on(async { timeout(DEAF_MAX, inbox.recv()).await }).ok().flatten()
 }
 
 /// Takes back what was added last to a batch that has not failed; why that cannot be done.
@@ -553,6 +642,7 @@ enum End {
 /// The bytes of an object that arrives, up to the message that ends it.
 struct Incoming<'a, 'b> {
     inbox: &'a mut mpsc::Receiver<Ask>,
+    handle: &'a Handle,
     taken: &'a mut Taken<'b>,
     piece: Bytes,
     end: Option<End>,
@@ -561,9 +651,13 @@ struct Incoming<'a, 'b> {
 }
 
 impl<'a, 'b> Incoming<'a, 'b> {
-    fn new(inbox: &'a mut mpsc::Receiver<Ask>, taken: &'a mut Taken<'b>) -> Incoming<'a, 'b> {
+    fn new(
+        inbox: &'a mut mpsc::Receiver<Ask>,
+        handle: &'a Handle,
+        taken: &'a mut Taken<'b>,
+    ) -> Incoming<'a, 'b> {
         taken.begin();
-        Incoming { inbox, taken, piece: Bytes::new(), end: None, is_lost: false }
+        Incoming { inbox, handle, taken, piece: Bytes::new(), end: None, is_lost: false }
     }
 
     /// The next piece; `None` at the end.
@@ -571,7 +665,7 @@ impl<'a, 'b> Incoming<'a, 'b> {
         if self.is_lost || self.end.is_some() {
             return None;
         }
-        match self.inbox.blocking_recv() {
+        match hear(self.inbox, self.handle) {
             Some(Ask::Piece(piece)) => return Some(piece),
             Some(Ask::Whole(digest)) => {
                 self.end = Some(End::Whole(digest));

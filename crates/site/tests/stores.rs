@@ -816,3 +816,37 @@ fn a_store_counts_what_it_gives_to_readers() {
     assert_eq!(remote.take_reads().unwrap(), expected);
     assert_eq!(remote.take_reads().unwrap(), HashMap::new());
 }
+
+#[test]
+fn connections_on_which_nothing_is_asked_keep_nobody_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = Served::start(dir.path(), "one", StoreOptions::default());
+    let idle: Vec<Remote> = (0..100).map(|_| one.remote()).collect();
+    assert_eq!(one.remote().objects().unwrap(), []);
+    assert_eq!(idle[0].objects().unwrap(), []);
+}
+
+#[test]
+fn a_request_waits_where_as_many_are_served_as_may_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = Served::start(dir.path(), "one", StoreOptions::default());
+    let (busy, other) = (one.remote(), one.remote());
+    // A batch is served until it ends.
+    let mut batches: Vec<_> = (0..64).map(|_| busy.batch().unwrap()).collect();
+    for batch in &mut batches {
+        batch.add(&mut b"x".as_slice()).unwrap();
+    }
+    let objects = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| other.objects());
+        // One more place has to be free before it is its turn.
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!asked.is_finished());
+        drop(batches.pop());
+        asked.join().unwrap().unwrap()
+    });
+    assert_eq!(objects, []);
+    for batch in batches {
+        batch.keep().unwrap();
+    }
+    assert_eq!(other.objects().unwrap(), [Digest::of(b"x")]);
+}

@@ -21,6 +21,7 @@ use eyas_runtime::machine::{host_name, names_of_host};
 use eyas_text::{say, shown, shown_path};
 use std::fs;
 use std::io;
+use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,10 +83,32 @@ enum Shown {
 }
 
 impl Shown {
+    /// How many files the program could not read.
     fn n_unread(&self) -> usize {
         match self {
-            Shown::Mounted(mounted) => mounted.n_unread(),
+            Shown::Mounted(mounted) => {
+                if mounted.has_ended() {
+                    say!("the data sets at /{ROOT} were taken away while the program ran");
+                }
+                mounted.n_unread() + usize::from(mounted.has_ended())
+            }
             Shown::Notified(notified) => notified.n_unread(),
+        }
+    }
+
+    /// What a process has to do between its fork and the program; it may make plain system calls only.
+    fn beginning(&self, filter: Option<Filter>) -> impl Fn() -> io::Result<()> + Send + Sync + use<> {
+        let doors = match self {
+            Shown::Mounted(_) => files_open_at(Path::new(FUSE)),
+            Shown::Notified(_) => vec![],
+        };
+        move || {
+            // As long as somebody has them, the kernel waits for answers, also for those of a command that was killed.
+            for door in &doors {
+                // SAFETY: nobody uses it in this process.
+                unsafe { libc::close(*door) };
+            }
+            filter.as_ref().map_or(Ok(()), Filter::put_on)
         }
     }
 }
@@ -115,10 +138,7 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
         Fault::new(Exit::Other, message)
             .hint("`eyas at-data` gives a program copies of the files that it names")
     })?;
-    let keeper = match by {
-        By::Fuse => None,
-        By::Seccomp => Some(Arc::new(Keeper::begin()?)),
-    };
+    let keeper = Arc::new(Keeper::begin()?);
     let Opened { catalog, caller, .. } = open(args.db.as_deref())?;
     // What cannot be written in the end is refused before the program runs.
     let site = match &args.site {
@@ -137,9 +157,9 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
     let options = options(None, Some(NEW.into()), args.memory);
     let access = Access { catalog, caller };
     let cannot_show = |error: io::Error| cannot_mount(&root, &error);
-    let (shown_sets, filter) = match &keeper {
-        None => (Shown::Mounted(mounted(DataFiles::new(access, options)?, &root)?), None),
-        Some(keeper) => {
+    let (shown_sets, filter) = match by {
+        By::Fuse => (Shown::Mounted(mounted(DataFiles::new(access, options)?, &root)?), None),
+        By::Seccomp => {
             let view = temporary.folder("view")?;
             fs::create_dir(view.join(NEW))?;
             eyas_access::bind_read_only(&view, &root).map_err(cannot_show)?;
@@ -151,15 +171,12 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
 
     // A directory at which something is shown cannot be removed.
     let hide = move || {
-        if let Some(keeper) = &keeper {
-            keeper.let_go();
-            eyas_access::unbind(&root);
-        }
+        keeper.let_go();
+        eyas_access::unbind(&root);
     };
     let on_signal = OnSignal::listen_and(temporary.path.clone(), hide.clone())?;
     let here = std::env::current_dir()?;
-    let begin = move || filter.as_ref().map_or(Ok(()), Filter::put_on);
-    let ended = run_beginning(&args.command, &here, &here, &on_signal, begin);
+    let ended = run_beginning(&args.command, &here, &here, &on_signal, shown_sets.beginning(filter));
     let n_unread = shown_sets.n_unread();
     drop(shown_sets);
     hide();
@@ -256,12 +273,27 @@ pub fn mount(args: &MountArgs) -> Result<Exit, Fault> {
             break;
         }
     }
+    let n_unread = mounted.n_unread();
     mounted.end(&args.directory);
+    if n_unread > 0 {
+        let what = plural(n_unread as u64, "file");
+        return Err(Fault::new(
+            Exit::TasksFailed,
+            format!("{what} could not be read by those who wanted to"),
+        ));
+    }
     Ok(Exit::Good)
 }
 
 fn options(key: Option<Key>, empty: Option<String>, memory_bytes: u64) -> Options {
     Options { key, empty, memory_bytes, compared: compared(), hosts: names_of_host(&host_name()), now_ms }
+}
+
+/// The files of this process that were opened by a path.
+fn files_open_at(path: &Path) -> Vec<RawFd> {
+    let Ok(all) = fs::read_dir("/proc/self/fd") else { return vec![] };
+    let found = all.flatten().filter(|entry| fs::read_link(entry.path()).is_ok_and(|link| link == path));
+    found.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 fn open_fuse() -> io::Result<()> {

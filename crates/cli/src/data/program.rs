@@ -216,11 +216,12 @@ pub fn run_beginning(
     let mut running = on_signal.lock();
     let mut command = Command::new(&path);
     command.args(arguments).current_dir(folder);
+    let this_command = std::process::id();
     // SAFETY: plain system calls, after which the process goes on as it was.
     unsafe {
         command.pre_exec(move || {
             // Without this command nobody would have what the program makes. It is the main thread that starts it.
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+            eyas_runner::reaper::end_with(this_command, libc::SIGTERM);
             begin()
         });
     }

@@ -1,7 +1,7 @@
 //! The catalog's side: a connection to a store that waits at a hub.
 
 use super::{Coming, FromHub, MeetingKey, No};
-use crate::remote::in_words;
+use crate::remote::{NotIn, in_words};
 use eyas_net::{NetError, Reader, Stream, Writer};
 use eyas_wire::identity::{Identity, Join};
 use std::time::Duration;
@@ -13,29 +13,32 @@ const THROUGH_MAX: Duration = super::ANSWER_MAX.saturating_add(Duration::from_se
 /// Connects to the store with these keys through its hub. `address` is said of the store in errors.
 ///
 /// # Errors
-/// Why the store is not reached, in words that follow the name of its site.
-pub(crate) async fn knock(
-    hub: &Join,
-    address: &str,
-    identity: &Identity,
-) -> Result<(Reader, Writer), String> {
-    let mut stream = come(hub).await?;
+/// Why the store is not reached.
+pub(crate) async fn knock(hub: &Join, address: &str, identity: &Identity) -> Result<(Reader, Writer), NotIn> {
+    let mut stream = come(hub).await.map_err(NotIn::Other)?;
     let key = MeetingKey::of(identity);
     let asked = async {
         stream.send(&Coming::Knock(key)).await?;
         stream.next::<FromHub>().await
     };
-    match timeout(THROUGH_MAX, asked).await {
-        Ok(Ok(Some(FromHub::Through))) => {}
-        Ok(Ok(Some(FromHub::No(no)))) => return Err(no.in_words(&hub.address)),
-        Ok(Ok(Some(_))) => return Err(format!("its hub at {} answers what was not asked", hub.address)),
-        Ok(Ok(None)) => return Err(format!("its hub at {} closed the connection", hub.address)),
-        Ok(Err(error)) => return Err(format!("its hub at {}: {error}", hub.address)),
-        Err(_) => return Err(format!("its hub at {} did not answer", hub.address)),
-    }
-    let config = identity.client_config().map_err(|error| error.to_string())?;
-    let met = eyas_net::connect_over(stream.into_tcp(), address, config).await;
-    met.map(Stream::split).map_err(in_words)
+    let at = &hub.address;
+    let reason = match timeout(THROUGH_MAX, asked).await {
+        Ok(Ok(Some(FromHub::Through))) => {
+            let config = identity.client_config().map_err(|error| NotIn::Other(error.to_string()))?;
+            let met = eyas_net::connect_over(stream.into_tcp(), address, config).await;
+            return met.map(Stream::split).map_err(|error| NotIn::Other(in_words(error)));
+        }
+        Ok(Ok(Some(FromHub::No(no @ (No::Busy | No::Full))))) => return Err(NotIn::Busy(no.in_words(at))),
+        Ok(Ok(Some(FromHub::No(no)))) => no.in_words(at),
+        Ok(Ok(Some(_))) => format!("its hub at {at} answers what was not asked"),
+        // It may have had to make room at its door.
+        Ok(Ok(None) | Err(NetError::Broken(_))) => {
+            return Err(NotIn::Busy(format!("its hub at {at} closed the connection")));
+        }
+        Ok(Err(error)) => format!("its hub at {at}: {error}"),
+        Err(_) => format!("its hub at {at} did not answer"),
+    };
+    Err(NotIn::Other(reason))
 }
 
 /// A connection to a hub; nothing was said on it.
@@ -65,11 +68,13 @@ impl No {
                  its newest join file?"
             ),
             No::Silent => format!("it is connected to its hub at {hub}, and did not answer within 10 s"),
-            No::Busy => format!("too many connections wait for it at its hub at {hub}: try again later"),
+            No::Busy => {
+                format!("its hub at {hub} has as many connections of it as it takes, or of this machine")
+            }
             No::Taken => format!(
                 "its hub at {hub} has a connection of a store with this key already: is another copy of the folder served?"
             ),
-            No::Full => format!("its hub at {hub} has as many connections as it takes: try again later"),
+            No::Full => format!("its hub at {hub} has as many connections as it takes"),
         }
     }
 }

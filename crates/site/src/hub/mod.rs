@@ -16,7 +16,8 @@
 //! * `out`: how a store keeps its connection to a hub, and answers who knocks there.
 //! * `knock`: how the catalog's side gets a stream to a store.
 //!
-//! All connections prove with the hub's keys that they may come in. Then the two ends of a stream speak TLS with the keys of the
+//! All connections prove with the hub's keys that they may come in, and the hub's keys are in the join file of each of its stores. So
+//! no store, and nobody at one address, may have all streams, and a stream on which nothing is said ends. Then the two ends of a stream speak TLS with the keys of the
 //! store, and the hub passes their bytes on. It has no key of the store: it can withhold a stream, and can neither read one nor use
 //! the store.
 //!
@@ -35,11 +36,11 @@ pub use out::AtHub;
 
 use eyas_net::{NetError, Stream, Writer};
 use eyas_wire::identity::Identity;
-use relay::relay;
+use relay::{Patience, relay};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::hash_map::Entry;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -48,10 +49,17 @@ use tokio::time::timeout;
 
 /// Connections at a time that have not proved that they know the hub's join file.
 const STRANGERS_MAX: usize = 16;
-/// Stores at a time.
+/// Stores at a time, and those that come from one address.
 const STORES_MAX: usize = 256;
+const STORES_OF_ADDRESS_MAX: usize = 128;
 /// Streams at a time. Each has two sockets and two buffers.
 const STREAMS_MAX: usize = 256;
+/// Streams at a time of one store: some more than the requests that a store serves, so that it hears of those who wait.
+const STREAMS_OF_STORE_MAX: usize = 80;
+/// Streams at a time of those who knock from one address.
+const STREAMS_OF_ADDRESS_MAX: usize = 160;
+/// What is said of a stream before it is ended.
+const PATIENCE: Patience = Patience { first: Duration::from_secs(10), silence: Duration::from_secs(60) };
 /// How many knocks at one store may wait for its answer.
 const KNOCKS_MAX: usize = 16;
 /// How long a store may take to answer a knock.
@@ -126,7 +134,6 @@ pub enum Seen<'a> {
 /// Brings stores and those who want to reach them together.
 pub struct Hub {
     met: Mutex<Met>,
-    n_streams: AtomicUsize,
     tell: Box<dyn Fn(Seen<'_>) + Send + Sync>,
 }
 
@@ -136,11 +143,54 @@ struct Met {
     /// Knocks that wait for the store's answer.
     knocks: HashMap<u64, Knocking>,
     n_knocks: u64,
+    streams: Streams,
+}
+
+/// How many streams there are: in all, of each store, and of those who have knocked from each address.
+#[derive(Default)]
+struct Streams {
+    n: usize,
+    of_store: HashMap<MeetingKey, usize>,
+    of_address: HashMap<IpAddr, usize>,
+}
+
+impl Streams {
+    /// Counts one more.
+    fn begin(&mut self, key: MeetingKey, from: IpAddr) -> Result<(), No> {
+        if self.n >= STREAMS_MAX {
+            return Err(No::Full);
+        }
+        let n_of_store = self.of_store.get(&key).copied().unwrap_or(0);
+        let n_of_address = self.of_address.get(&from).copied().unwrap_or(0);
+        if n_of_store >= STREAMS_OF_STORE_MAX || n_of_address >= STREAMS_OF_ADDRESS_MAX {
+            return Err(No::Busy);
+        }
+        self.n += 1;
+        self.of_store.insert(key, n_of_store + 1);
+        self.of_address.insert(from, n_of_address + 1);
+        Ok(())
+    }
+
+    fn end(&mut self, key: MeetingKey, from: IpAddr) {
+        self.n -= 1;
+        less(&mut self.of_store, key);
+        less(&mut self.of_address, from);
+    }
+}
+
+fn less<K: Eq + std::hash::Hash>(counts: &mut HashMap<K, usize>, of: K) {
+    if let Entry::Occupied(mut count) = counts.entry(of) {
+        *count.get_mut() -= 1;
+        if *count.get() == 0 {
+            count.remove();
+        }
+    }
 }
 
 /// A store that is connected.
 struct Present {
     writer: Writer,
+    from: IpAddr,
     /// Knocks that wait for its answer.
     n_waiting: usize,
 }
@@ -153,7 +203,7 @@ struct Knocking {
 impl Hub {
     /// `tell` hears of each store that comes or goes.
     pub fn new(tell: Box<dyn Fn(Seen<'_>) + Send + Sync>) -> Hub {
-        Hub { met: Mutex::default(), n_streams: AtomicUsize::new(0), tell }
+        Hub { met: Mutex::default(), tell }
     }
 
     /// Serves those who have the join file with this identity, until the future is dropped.
@@ -163,7 +213,7 @@ impl Hub {
     pub async fn serve(self: Arc<Hub>, listener: TcpListener, identity: &Identity) -> Result<(), NetError> {
         let config = identity.server_config()?;
         let hub = self;
-        let serve = move |_, peer, stream| hub.clone().meet(peer, stream);
+        let serve = move |peer, stream, coming| hub.clone().meet(peer, stream, coming);
         eyas_net::keep_door_of_streams(listener, config, STRANGERS_MAX, serve).await;
         Ok(())
     }
@@ -172,22 +222,21 @@ impl Hub {
         self.met.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn meet(self: Arc<Hub>, peer: SocketAddr, mut stream: Stream) {
-        match stream.first::<Coming>().await {
-            Ok(Some(Coming::Store { key, name })) => self.keep(key, &name, peer, stream).await,
-            Ok(Some(Coming::Knock(key))) => match self.knock(key).await {
+    async fn meet(self: Arc<Hub>, peer: SocketAddr, mut stream: Stream, coming: Coming) {
+        match coming {
+            Coming::Store { key, name } => self.keep(key, &name, peer, stream).await,
+            Coming::Knock(key) => match self.knock(key, peer.ip()).await {
                 Ok(answered) => {
                     let _counted = answered.counted;
                     if stream.send(&FromHub::Through).await.is_ok() {
-                        relay(stream.into_tcp(), answered.stream).await;
+                        relay(stream.into_tcp(), answered.stream, PATIENCE).await;
                     }
                 }
                 Err(no) => {
                     let _ = stream.send(&FromHub::No(no)).await;
                 }
             },
-            Ok(Some(Coming::Answer(key, number))) => self.answer(key, number, stream),
-            Ok(None) | Err(_) => {}
+            Coming::Answer(key, number) => self.answer(key, number, stream),
         }
     }
 
@@ -200,9 +249,11 @@ impl Hub {
         let name = name.to_owned();
         let refusal = {
             let met = self.lock();
+            let n_from_there = met.stores.values().filter(|store| store.from == from.ip()).count();
+            let is_full = met.stores.len() >= STORES_MAX || n_from_there >= STORES_OF_ADDRESS_MAX;
             match met.stores.contains_key(&key) {
                 true => Some(No::Taken),
-                false => (met.stores.len() >= STORES_MAX).then_some(No::Full),
+                false => is_full.then_some(No::Full),
             }
         };
         if let Some(no) = refusal {
@@ -218,7 +269,7 @@ impl Hub {
                 return;
             }
             writer.send(&FromHub::Met);
-            met.stores.insert(key, Present { writer: writer.clone(), n_waiting: 0 });
+            met.stores.insert(key, Present { writer: writer.clone(), from: from.ip(), n_waiting: 0 });
         }
         (self.tell)(Seen::Came { store: &name, from });
         let _gone = Gone { hub: self, key, name };
@@ -236,20 +287,20 @@ impl Hub {
     }
 
     /// Has a store asked for a stream, and waits for it.
-    async fn knock(&self, key: MeetingKey) -> Result<Answered<'_>, No> {
-        let counted = Counted::of(&self.n_streams).ok_or(No::Full)?;
+    async fn knock(&self, key: MeetingKey, from: IpAddr) -> Result<Answered<'_>, No> {
         let (answer, answered) = oneshot::channel();
-        let number = {
+        let (number, counted) = {
             let met = &mut *self.lock();
             let present = met.stores.get_mut(&key).ok_or(No::NotHere)?;
             if present.n_waiting >= KNOCKS_MAX {
                 return Err(No::Busy);
             }
+            met.streams.begin(key, from)?;
             met.n_knocks += 1;
             present.n_waiting += 1;
             present.writer.send(&FromHub::Knock(met.n_knocks));
             met.knocks.insert(met.n_knocks, Knocking { key, answer });
-            met.n_knocks
+            (met.n_knocks, Counted { hub: self, key, from })
         };
         let waited = timeout(ANSWER_MAX, answered).await;
         let met = &mut *self.lock();
@@ -281,20 +332,15 @@ struct Answered<'a> {
 }
 
 /// One of the streams of a hub.
-struct Counted<'a>(&'a AtomicUsize);
-
-impl Counted<'_> {
-    /// `None`: there are as many as the hub takes.
-    fn of(n_streams: &AtomicUsize) -> Option<Counted<'_>> {
-        let counted = Counted(n_streams);
-        // Where there are too many, this one is taken off again when it is dropped.
-        (n_streams.fetch_add(1, Ordering::Relaxed) < STREAMS_MAX).then_some(counted)
-    }
+struct Counted<'a> {
+    hub: &'a Hub,
+    key: MeetingKey,
+    from: IpAddr,
 }
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.hub.lock().streams.end(self.key, self.from);
     }
 }
 
@@ -313,5 +359,105 @@ impl Drop for Gone<'_> {
             met.knocks.retain(|_, knocking| knocking.key != self.key);
         }
         (self.hub.tell)(Seen::Left { store: &self.name });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::knock::come;
+    use super::*;
+    use crate::{Remote, Store, StoreOptions};
+    use eyas_catalog::Folder;
+    use eyas_wire::identity::Join;
+    use std::time::Instant;
+    use tokio::sync::mpsc;
+
+    /// A store that brings a stream for each knock, and says nothing on any of them.
+    async fn answer_silently(hub: Join, key: MeetingKey, is_met: oneshot::Sender<()>) {
+        let mut silent = vec![];
+        let mut store = come(&hub).await.unwrap();
+        store.send(&Coming::Store { key, name: "silent".into() }).await.unwrap();
+        assert!(matches!(store.next().await.unwrap(), Some(FromHub::Met)));
+        is_met.send(()).unwrap();
+        while let Ok(Some(said)) = store.next::<FromHub>().await {
+            if let FromHub::Knock(number) = said {
+                let mut stream = come(&hub).await.unwrap();
+                stream.send(&Coming::Answer(key, number)).await.unwrap();
+                silent.push(stream);
+            }
+        }
+    }
+
+    #[test]
+    fn who_holds_the_join_file_of_one_store_keeps_nobody_from_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let (hub_identity, identity) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let hub = Join::new(address, "hub".into(), String::new(), hub_identity.clone());
+        let hub_itself = Arc::new(Hub::new(Box::new(|_| {})));
+        runtime.spawn(async move { hub_itself.serve(listener, &hub_identity).await });
+
+        let store =
+            Arc::new(Store::new(Folder::make(dir.path(), "good").unwrap(), StoreOptions::default()).unwrap());
+        let (tell, mut told) = mpsc::unbounded_channel();
+        runtime.spawn({
+            let (hub, identity) = (hub.clone(), identity.clone());
+            async move { store.serve_through(&hub, &identity, &move |now| drop(tell.send(now.clone()))).await }
+        });
+        assert_eq!(runtime.block_on(told.recv()), Some(AtHub::Connected));
+
+        let silent = MeetingKey([7; 32]);
+        let (met, is_met) = oneshot::channel();
+        runtime.spawn(answer_silently(hub.clone(), silent, met));
+        runtime.block_on(is_met).unwrap();
+        let streams = runtime.block_on(async {
+            let mut streams = vec![];
+            for _ in 0..=STREAMS_MAX {
+                let mut stream = come(&hub).await.unwrap();
+                stream.send(&Coming::Knock(silent)).await.unwrap();
+                if matches!(stream.next().await.unwrap(), Some(FromHub::Through)) {
+                    streams.push(stream);
+                }
+            }
+            // These do not even say what they want.
+            for _ in 0..2 * STRANGERS_MAX {
+                streams.push(come(&hub).await.unwrap());
+            }
+            streams
+        });
+        assert_eq!(streams.len(), STREAMS_OF_STORE_MAX + 2 * STRANGERS_MAX);
+
+        let mut join = Join::new("there".into(), "good".into(), String::new(), identity);
+        (join.store, join.through) = (Some("good".into()), Some(Box::new(hub)));
+        let began = Instant::now();
+        let remote = Remote::connect(&serde_json::to_string(&join).unwrap()).unwrap();
+        assert_eq!(remote.address(), "there");
+        assert!(began.elapsed() < ANSWER_MAX, "{:?}", began.elapsed());
+    }
+
+    #[test]
+    fn streams_are_counted_until_they_end() {
+        let (mut streams, near) = (Streams::default(), IpAddr::from([10, 0, 0, 1]));
+        let key = |n: usize| MeetingKey([n as u8; 32]);
+        for n in 0..STREAMS_OF_ADDRESS_MAX {
+            streams.begin(key(n / STREAMS_OF_STORE_MAX), near).unwrap();
+        }
+        assert_eq!(streams.begin(key(9), near), Err(No::Busy), "one address");
+        let far = IpAddr::from([10, 0, 0, 2]);
+        assert_eq!(streams.begin(key(0), far), Err(No::Busy), "one store");
+        for n in STREAMS_OF_ADDRESS_MAX..STREAMS_MAX {
+            streams.begin(key(n), far).unwrap();
+        }
+        assert_eq!(streams.begin(key(9), far), Err(No::Full));
+        streams.end(key(0), near);
+        streams.begin(key(9), near).unwrap();
+        streams.end(key(9), near);
+        for n in 1..STREAMS_OF_ADDRESS_MAX {
+            streams.end(key(n / STREAMS_OF_STORE_MAX), near);
+        }
+        assert!(!streams.of_store.contains_key(&key(0)) && !streams.of_address.contains_key(&near));
     }
 }

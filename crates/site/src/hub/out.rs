@@ -1,7 +1,7 @@
 //! The side of a store: it keeps a connection out to a hub, and brings a stream for each knock.
 
 use super::knock::come;
-use super::{BEAT, Beat, Coming, FromHub, MeetingKey, SILENCE_MAX};
+use super::{BEAT, Beat, Coming, FromHub, KNOCKS_MAX, MeetingKey, SILENCE_MAX};
 use crate::store::{Store, converse};
 use eyas_net::NetError;
 use eyas_wire::identity::{Identity, Join};
@@ -46,6 +46,7 @@ impl Store {
             hub: Arc::new(hub.clone()),
             key: MeetingKey::of(identity),
             config,
+            knocks: Arc::new(Semaphore::new(KNOCKS_MAX)),
             strangers: Arc::new(Semaphore::new(STRANGERS_MAX)),
         };
         let mut streams = JoinSet::new();
@@ -83,6 +84,8 @@ struct Waiting {
     hub: Arc<Join>,
     key: MeetingKey,
     config: Arc<ServerConfig>,
+    /// Knocks that wait until there are fewer strangers.
+    knocks: Arc<Semaphore>,
     strangers: Arc<Semaphore>,
 }
 
@@ -133,12 +136,16 @@ impl Waiting {
         }
     }
 
-    /// Brings the hub a stream, and serves who is at its other end. With too many strangers, the knock stays without an answer.
+    /// Brings the hub a stream, and serves who is at its other end. With too many strangers, the knock waits.
     fn answer(&self, number: u64, streams: &mut JoinSet<()>) {
-        let Ok(stranger) = self.strangers.clone().try_acquire_owned() else { return };
+        // A hub lets no more wait.
+        let Ok(knock) = self.knocks.clone().try_acquire_owned() else { return };
+        let strangers = self.strangers.clone();
         let (store, hub, config) = (self.store.clone(), self.hub.clone(), self.config.clone());
         let answer = Coming::Answer(self.key, number);
         streams.spawn(async move {
+            let stranger = strangers.acquire_owned().await;
+            drop(knock);
             let Ok(mut stream) = come(&hub).await else { return };
             if stream.send(&answer).await.is_err() {
                 return;

@@ -82,10 +82,11 @@ fn finish(mut command: Command, name: &str, said: &Path, halt: &Halt) -> Result<
 fn end_of(command: &mut Command, said: &Path, halt: &Halt) -> io::Result<ExitStatus> {
     let out = File::options().create(true).truncate(true).write(true).open(said)?;
     command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).process_group(0);
-    // SAFETY: `prctl` may be called between fork and exec. The program dies with this executor.
+    let executor = std::process::id();
+    // SAFETY: plain system calls, after which the process goes on as it was. The program dies with this executor.
     unsafe {
-        command.pre_exec(|| {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        command.pre_exec(move || {
+            eyas_runner::reaper::end_with(executor, libc::SIGKILL);
             Ok(())
         });
     }
