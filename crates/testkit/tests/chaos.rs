@@ -61,6 +61,18 @@ fn worlds_with_more_added_keep_the_promises() {
     }
 }
 
+/// Several of the kinds at once.
+#[test]
+fn worlds_with_some_kinds_together_keep_the_promises() {
+    for seed in 0..30 {
+        let add = |o: Options| {
+            Options::some_kinds(seed).into_iter().fold(o, |o, kind| o.with(kind).expect("a kind"))
+        };
+        live(&add(Options::from_seed(seed)));
+        live(&add(Options::workflows_from_seed(seed)));
+    }
+}
+
 /// Every policy, on nodes and tasks that differ much, without faults: every task that fits an idle node
 /// starts.
 #[test]
@@ -385,5 +397,13 @@ mod found {
     fn a_task_runs_again_for_its_readers_only_where_its_inputs_are_checked() {
         let kinds = ["clocks", "warm", "owners"];
         live(&kinds.iter().fold(Options::workflows_from_seed(773005200), |o, kind| with(kind, o)));
+    }
+
+    /// The check was wrong: programs of a node that was gone counted, until the node came again.
+    #[test]
+    fn what_programs_held_of_the_cluster_is_free_when_their_node_is_gone() {
+        with_all("provided,resources,users,walltimes", 882300013);
+        with_all("provided,resources,users,walltimes", 885000191);
+        with_all("resources,provided,walltimes", 886300082);
     }
 }
