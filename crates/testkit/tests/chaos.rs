@@ -61,6 +61,18 @@ fn worlds_with_more_added_keep_the_promises() {
     }
 }
 
+/// Several of the kinds at once.
+#[test]
+fn worlds_with_some_kinds_together_keep_the_promises() {
+    for seed in 0..30 {
+        let add = |o: Options| {
+            Options::some_kinds(seed).into_iter().fold(o, |o, kind| o.with(kind).expect("a kind"))
+        };
+        live(&add(Options::from_seed(seed)));
+        live(&add(Options::workflows_from_seed(seed)));
+    }
+}
+
 /// Every policy, on nodes and tasks that differ much, without faults: every task that fits an idle node
 /// starts.
 #[test]
@@ -363,5 +375,35 @@ mod found {
     #[test]
     fn attempts_on_a_shared_disk_count_together_with_other_failures_of_the_cluster() {
         live(&with("small", Options::workflows_from_seed(24026726)));
+    }
+    fn with_all(kinds: &str, seed: u64) {
+        live(&kinds.split(',').fold(Options::from_seed(seed), |o, kind| with(kind, o)));
+    }
+
+    /// What an owner had read in place, or for an earlier run, counted as what a later run knew of copies elsewhere.
+    #[test]
+    fn a_copy_of_a_file_of_another_disk_is_as_old_as_its_check() {
+        for seed in [217, 881400090, 883000191] {
+            with_all("owners", seed);
+        }
+        with_all("owners,stops", 883100063);
+        with_all("owners,forget", 883200120);
+        with_all("owners,warm", 883300035);
+        with_all("owners,sites", 884000098);
+    }
+
+    /// It ran with a copy that had been checked for an earlier run.
+    #[test]
+    fn a_task_runs_again_for_its_readers_only_where_its_inputs_are_checked() {
+        let kinds = ["clocks", "warm", "owners"];
+        live(&kinds.iter().fold(Options::workflows_from_seed(773005200), |o, kind| with(kind, o)));
+    }
+
+    /// The check was wrong: programs of a node that was gone counted, until the node came again.
+    #[test]
+    fn what_programs_held_of_the_cluster_is_free_when_their_node_is_gone() {
+        with_all("provided,resources,users,walltimes", 882300013);
+        with_all("provided,resources,users,walltimes", 885000191);
+        with_all("resources,provided,walltimes", 886300082);
     }
 }

@@ -111,6 +111,77 @@ fn an_input_on_another_disk_is_read_there_first() {
     assert!(given[0].starts_with("assign 1.1"), "{given:?}");
 }
 
+/// Executor 2 has `/b` and is busy with task 0; executor 1 is idle and gets what it can.
+fn busy_owner() -> Cluster {
+    let mut c = Cluster::with(|config| config.placement = "max-compute-util".into());
+    c.offers(2, owner(&["/b"])).run(&[reads("/b/busy")]);
+    c.expect(&["assign 0.1 to 2"]).node(1, 1);
+    c
+}
+
+#[test]
+fn what_was_read_for_an_earlier_run_is_no_answer_for_a_later_one() {
+    let mut c = busy_owner();
+    let first = c.run(&[reads("/b/x")]);
+    c.expect(&["read /b/x on 2"]);
+    was_read(&mut c, 2, "/b/x", "bytes", first);
+    c.expect(&["assign 1.1 to 1"]);
+    c.done(1, (1, 1)).take();
+    let second = c.run(&[reads("/b/x")]);
+    c.expect(&["read /b/x on 2"]);
+    // This report was on its way when the owner was asked.
+    was_read(&mut c, 2, "/b/x", "bytes", first);
+    c.expect(&[]);
+    was_read(&mut c, 2, "/b/x", "newer", second);
+    c.expect(&["assign 2.1 to 1"]);
+    let known = c.assignments.last().unwrap().inputs[0].known.clone();
+    assert_eq!(known.map(|known| known.digest), Some(digest_of("newer")));
+    c.done(1, (2, 1)).done(2, (0, 1)).take();
+}
+
+#[test]
+fn what_its_owner_read_in_place_says_nothing_of_copies() {
+    let mut c = busy_owner();
+    let first = c.run(&[reads("/b/x")]);
+    c.expect(&["read /b/x on 2"]);
+    was_read(&mut c, 2, "/b/x", "bytes", first);
+    c.expect(&["assign 1.1 to 1"]);
+    c.done(1, (1, 1)).run(&[reads("/elsewhere")]);
+    c.expect(&["end 1 done", "end run 2", "assign 2.1 to 1"]);
+    // The file changes. A task of the next run reads the new bytes where they lie.
+    c.done(2, (0, 1)).take();
+    let second = c.run(&[reads("/b/x").priority(1), reads("/b/busy"), reads("/b/x").priority(-1)]);
+    c.expect(&["assign 3.1 to 2"]);
+    let mut report = c.report((3, 1), Outcome::Done);
+    report.inputs[0].outcome = CacheOutcome::InPlace;
+    c.feed(Event::AttemptEnded { executor: ExecutorId(2), report: report.into() });
+    c.expect(&["end 3 done", "assign 4.1 to 2"]);
+    c.done(1, (2, 1)).expect(&["end 2 done", "end run 3", "read /b/x on 2"]);
+    was_read(&mut c, 2, "/b/x", "newer", second);
+    c.expect(&["assign 5.1 to 1"]);
+    c.done(1, (5, 1)).done(2, (4, 1)).take();
+}
+
+#[test]
+fn a_file_that_changed_for_an_earlier_run_is_read_once_more_for_a_later_one() {
+    let mut c = busy_owner();
+    let first = c.run(&[reads("/b/x"), reads("/b/x")]);
+    c.expect(&["read /b/x on 2"]);
+    was_read(&mut c, 2, "/b/x", "bytes", first);
+    c.expect(&["assign 1.1 to 1"]);
+    // No copy is left, and tasks of both runs wait for another one.
+    let object = c.core.work().catalog().find(CatalogLocation::of("/b/x")).unwrap();
+    c.feed(Event::ReplicasChanged { executor: ExecutorId(2), added: vec![], dropped: vec![object] });
+    c.done(1, (1, 1)).expect(&["end 1 done", "read /b/x on 2"]);
+    let second = c.run(&[reads("/b/x")]);
+    c.expect(&[]);
+    was_read(&mut c, 2, "/b/x", "newer", first);
+    c.expect(&["drop /b/x on 2", "end 2 failed InputChanged", "end run 2", "read /b/x on 2"]);
+    was_read(&mut c, 2, "/b/x", "newer", second);
+    c.expect(&["assign 3.1 to 1"]);
+    c.done(1, (3, 1)).done(2, (0, 1)).take();
+}
+
 #[test]
 fn what_its_owner_cannot_read_is_looked_for_at_home() {
     let mut c = two_owners();
@@ -193,4 +264,15 @@ fn an_owner_reads_its_file_into_its_cache_and_says_so_once() {
     n.missed("x", None, TransferErrorKind::Unavailable).expect(&["tell not read x"]);
     n.read_for_others("large", 3).expect(&["ask large"]);
     n.answer("large", "bytes", 101).expect(&["tell not read large"]);
+}
+
+#[test]
+fn what_was_being_read_when_a_later_run_asks_is_compared_with_homes_answer_for_that_run() {
+    let mut n = NodeScript::new(1, 100);
+    n.read_for_others("x", 1).expect(&["ask x"]);
+    n.answer("x", "bytes", 10).expect(&["fetch x from home"]);
+    n.read_for_others("x", 2).expect(&["ask x"]);
+    n.arrived("x", None, "bytes", 10).expect(&["tell has x"]);
+    n.answer("x", "newer", 10).expect(&["evict x", "tell lost x", "fetch x from home"]);
+    n.arrived("x", None, "newer", 10).expect(&["tell has x"]);
 }

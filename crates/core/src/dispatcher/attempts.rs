@@ -285,8 +285,9 @@ impl Dispatcher {
         );
         self.work.run_mut(run).count_inputs(&report.inputs);
         if is_done && knows_bytes {
-            // From now on the run must read these bytes.
-            for input in &report.inputs {
+            // From now on the run must read these bytes. What was read in place was whatever lay there, and not the bytes
+            // that the catalog knows.
+            for input in report.inputs.iter().filter(|input| input.outcome != CacheOutcome::InPlace) {
                 self.work.raise_checked_run(input.object, run);
             }
         }

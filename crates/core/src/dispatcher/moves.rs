@@ -525,7 +525,7 @@ impl Dispatcher {
         let may_rerun = is_forced || !evidence.hinted && self.moves.peer.is_measured();
         let mut rerun = None;
         if let Some(maker) = maker.filter(|_| may_rerun) {
-            let able = self.schedule.with_room(&self.work, maker, &targets);
+            let able = self.able_to_rerun(maker, &targets);
             if able.len() == targets.len() || is_forced && !able.is_empty() {
                 rerun = self
                     .reruns

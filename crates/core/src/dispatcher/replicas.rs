@@ -78,9 +78,11 @@ impl Dispatcher {
         replica: ReplicaAdded,
         out: &mut Vec<Action>,
     ) {
-        let (object, digest) = (replica.object, replica.digest);
+        let ReplicaAdded { object, digest, run, private, .. } = replica;
         self.take_replica(now, executor, replica, out);
-        self.was_read(now, executor, object, digest, out);
+        if let Some(run) = run.filter(|_| !private) {
+            self.was_read(now, executor, object, digest, run, out);
+        }
     }
 
     fn take_replica(

@@ -177,6 +177,18 @@ impl Schedule {
 }
 
 impl Dispatcher {
+    /// Those of `targets` that have room to begin `task` now, and need not wait until one of its inputs is read for them.
+    pub(super) fn able_to_rerun(&mut self, task: TaskId, targets: &[ExecutorId]) -> Vec<ExecutorId> {
+        let (at, i) = self.work.tasks.locate(task);
+        let run = self.work.tasks.run_of(task);
+        let array = self.work.tasks.arrays[at.0 as usize].array.clone();
+        let inputs = self.work.inputs_of(run, &array, i);
+        let (work, executors) = (&self.work, &self.schedule.executors);
+        let mut able = self.schedule.with_room(work, task, targets);
+        able.retain(|e| self.residents.unread_inputs(work, executors, *e, run, &inputs).is_empty());
+        able
+    }
+
     /// Gives reruns of `task`, which is done, to `targets`.
     pub(super) fn rerun_task(
         &mut self,

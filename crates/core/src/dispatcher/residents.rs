@@ -428,18 +428,19 @@ impl Dispatcher {
     }
 
     /// A report of a replica has been dealt with; it may be the answer of an executor that was asked to read the file.
-    /// `digest`: of the bytes that it has read.
+    /// `digest`: of the bytes that it has read; `run`: for which home was asked about them. What was read for an earlier run
+    /// is no answer: home may have other bytes since.
     pub(super) fn was_read(
         &mut self,
         now: Timestamp,
         executor: ExecutorId,
         object: ObjectId,
         digest: Digest,
+        run: RunId,
         out: &mut Vec<Action>,
     ) {
-        let Some(read) = self.residents.reads.get(&object).filter(|read| read.executor == executor) else {
-            return;
-        };
+        let is_answered = |read: &&Read| read.executor == executor && read.run <= run;
+        let Some(read) = self.residents.reads.get(&object).filter(is_answered) else { return };
         let run = read.run;
         if self.work.catalog.digest(object) == Some(digest) {
             self.work.raise_checked_run(object, run);
@@ -487,13 +488,16 @@ impl Dispatcher {
         for task in read.waiters {
             // It may have been cancelled meanwhile.
             let Some(n_missing) = self.waits.n_missing.get_mut(&task) else { continue };
+            let run = self.work.tasks.run_of(task);
+            // A later run has not read the old bytes; for it the file is read once more.
+            let failure = failure.as_ref().filter(|_| run <= read.run);
             *n_missing -= 1;
             if *n_missing > 0 && failure.is_none() {
                 continue;
             }
             self.waits.n_missing.remove(&task);
-            self.work.run_mut(self.work.tasks.run_of(task)).n_waiting -= 1;
-            match &failure {
+            self.work.run_mut(run).n_waiting -= 1;
+            match failure {
                 None => self.schedule.requeue(&mut self.work, now, task),
                 Some(failure) => self.end_task(now, task, Outcome::Failed(failure.clone()), out),
             }

@@ -95,14 +95,19 @@ impl Executor {
         self.queue_up(Target::Cache(object));
     }
 
-    /// The object is here and was asked for; `true`: the dispatcher has been told.
+    /// The object is here and was asked for; `true`: the dispatcher has been told. It is not told what was read before
+    /// home has answered for the run: home's answer may be another version.
     pub(super) fn report_served(
         &mut self,
         object: ObjectId,
         bytes: &Fetched,
         out: &mut Vec<NodeAction>,
     ) -> bool {
-        let Some(run) = self.serving.remove(&object) else { return false };
+        let asked_run = self.home.get(&object).map(|(asked_run, _)| *asked_run);
+        let Some(run) = self.serving.get(&object).copied().filter(|run| asked_run >= Some(*run)) else {
+            return false;
+        };
+        self.serving.remove(&object);
         let Fetched { digest, size_bytes, version } = bytes.clone();
         let added = ReplicaAdded { object, digest, size_bytes, version, run: Some(run), private: false };
         out.push(NodeAction::Tell { message: NodeMessage::ReplicaAdded(added) });

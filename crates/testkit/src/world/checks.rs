@@ -26,7 +26,7 @@ impl World {
                 o.task_is_wide + o.task_has_memory > 0 || self.is_tight() || o.resources
             }
             // Damage is weather, like many other things, and only the last failure is named.
-            FailureKind::InputModified => o.task_writes_input + o.n_corruptions > 0,
+            FailureKind::InputModified => o.task_writes_input + o.n_corruptions > 0 || o.warm,
             // When a disk refuses bytes, the cache is smaller for a while.
             FailureKind::CacheFull => self.is_tight() || o.transfer_fails > 0,
             FailureKind::CacheTooSmall => self.is_tight(),
@@ -199,7 +199,9 @@ impl World {
             return;
         }
         for (name, has) in &self.config.resources {
-            let tasks = self.nodes.iter().flat_map(|node| node.contexts.iter().filter(|(_, c)| c.runs));
+            // Programs end with their executor.
+            let nodes = self.nodes.iter().filter(|node| node.is_up);
+            let tasks = nodes.flat_map(|node| node.contexts.iter().filter(|(_, c)| c.runs));
             let needs = tasks.filter_map(|((task, _), _)| process.core().work().needs_of(*task));
             let held: u32 = needs.filter_map(|needs| needs.resources.get(name)).sum();
             assert!(held <= *has, "{held} of {has} {name} of the cluster are used");
