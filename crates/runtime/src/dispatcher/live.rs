@@ -201,8 +201,8 @@ impl Outside for Live {
         let Some(writer) = self.writer(connection) else { return };
         writer.send(&welcome);
         if matches!(welcome, Welcome::Executor { .. }) {
-            self.executors.insert(connection);
             send_queries(writer, &self.queries.all());
+            self.executors.insert(connection);
         }
     }
 
