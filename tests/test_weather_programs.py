@@ -154,3 +154,20 @@ def test_outputs_of_a_killed_slot_still_come_home(cluster: Cluster) -> None:
     assert cluster.ran() == ["a"]
     boxes = cluster.node_dir("N1") / "sandbox"
     wait_until(lambda: not list(boxes.glob(f"s{slot}-*")), "the sandbox of the killed process to go")
+
+
+def test_an_executor_that_ends_says_so_when_its_programs_have_ended(cluster: Cluster, tmp_path: Path) -> None:
+    """What they held, such as a licence, is given out again at once. Here the slot process does not end its program."""
+    cluster.dispatcher("--cluster-resource", "licence=1")
+    leaving = cluster.executor("N1")
+    pid = tmp_path / "pid"
+    again = f"kill -0 $(cat {pid}) 2> {os.devnull} && echo beside > out || echo after > out"
+    line = f"if [ -e {pid} ]; then {again}; else echo $$ > {pid}; sleep 1000; fi"
+    cluster.submit([cluster.task("a", line, resources={"licence": 1})])
+    wait_until(pid.exists, "the program to run", alive=leaving)
+    cluster.executor("N2")
+    [slot] = children(leaving.pid)
+    os.kill(slot, signal.SIGSTOP)
+    leaving.signal(signal.SIGTERM)
+    cluster.wait()
+    cluster.expect(a=b"after\n")

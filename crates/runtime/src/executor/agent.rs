@@ -220,13 +220,14 @@ impl Agent {
         if let Some(reason) = self.stop.as_ref().filter(|_| result.is_ok()) {
             eyas_text::say!("eyas: this executor ends: {}", eyas_text::line_of(reason));
         }
-        if let Some(reason) = self.stop.take() {
-            self.connection.say_bye(reason);
-        }
         self.halt.stop();
         self.objects.flush_origins();
         self.slots.stop().await;
         self.home.await_landings().await;
+        // When the dispatcher hears this, it gives out at once what programs here held and what they were to write.
+        if let Some(reason) = self.stop.take() {
+            self.connection.say_bye(reason);
+        }
         self.connection.finish().await;
         result
     }
