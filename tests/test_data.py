@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import threading
 from pathlib import Path
 
@@ -284,6 +285,23 @@ def test_a_file_that_changes_while_it_is_put_is_refused(data: Run, tmp_path: Pat
     assert "no data set" in data("show", "growing", status=2).stderr
     assert not list((tmp_path / "here" / "incoming").iterdir()), "half an object is left"
     data("put", growing, "--label", "growing")
+
+
+def test_a_path_of_a_catalog_leads_nowhere_else(data: Run, run: Run, tmp_path: Path) -> None:
+    """Whoever writes to the database, or gave it away, does not choose where its readers write."""
+    (tmp_path / "set").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "set" / name).write_text(name)
+    data("put", "set", "--label", "set")
+    database = sqlite3.connect(tmp_path / "catalog.db")
+    for path in ("../../beside", "/etc/beside", "x/../../beside", ".."):
+        with database:
+            database.execute("UPDATE file SET path = ? WHERE path NOT IN ('b')", (path,))
+        refused = data("get", "set", "in/it", status=2, cwd=tmp_path).stderr
+        assert "cannot be the path of a file of a data set" in refused, refused
+        assert not (tmp_path / "in").exists()
+    database.close()
+    assert not list(tmp_path.glob("**/beside"))
 
 
 def test_a_quota_is_kept_by_every_way_into_the_catalog(data: Run, run: Run, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ use crate::print::reason;
 use crate::{Exit, Fault, source};
 use clap::{Args, ValueEnum};
 use eyas_core::RunId;
-use eyas_storage::signed::with_queries;
 use eyas_tasklist::{ReadOptions, TaskList};
 use eyas_text::shown_path;
 use eyas_workflow::{Format, Options, TasksError, Workflow, wfformat};
@@ -201,13 +200,12 @@ fn write_to(
     Ok(())
 }
 
-/// Writes a task list, one task a line, to the file `path` or to standard output. Signed URLs are whole in it, as whoever runs it needs
-/// them.
+/// Writes a task list, one task a line, to the file `path` or to standard output.
 pub fn write_list(list: &TaskList, path: Option<&Path>) -> Result<(), Fault> {
     write_to(path, |out| {
         for array in &list.arrays {
             for i in 0..array.n_tasks {
-                writeln!(out, "{}", with_queries(&eyas_tasklist::to_jsonl(array, i)))?;
+                writeln!(out, "{}", eyas_tasklist::to_jsonl(array, i))?;
             }
         }
         Ok(())
