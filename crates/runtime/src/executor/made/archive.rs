@@ -528,7 +528,7 @@ mod tests {
         assert!(why(&deep(1000)).contains("lies deeper than 256 directories"));
         let into = tempfile::tempdir().unwrap();
         untar_all(&deep(256), into.path()).unwrap();
-        let long = ["d".repeat(200); 20].join("/");
+        let long = vec!["d".repeat(200); 20].join("/");
         let long = tar_with(|archive| append(archive, tar::EntryType::Regular, &long, ""));
         assert!(why(&long).contains("is longer than 3072 bytes"));
 
