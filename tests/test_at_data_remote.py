@@ -50,6 +50,21 @@ def with_shelf(run: Run, start: Start, env: dict[str, str], tmp_path: Path) -> S
     return shelf
 
 
+@pytest.fixture
+def key_of_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY_OF_STORE", "secret")
+
+
+@pytest.mark.usefixtures("key_of_store")
+def test_a_program_has_no_keys_of_the_store(
+    run: Run, env: dict[str, str], near: Store, tmp_path: Path
+) -> None:
+    show = ("--", "sh", "-c", 'echo "${KEY_OF_STORE-none}" > n; test -n "$PATH" && test -n "$HOME"')
+    run(*at_data(*COUNT, "--label", "n", *show), env=env)
+    run("data", "get", "n/count", tmp_path / "got", env=env)
+    assert (tmp_path / "got").read_text() == "none\n"
+
+
 def test_a_program_runs_at_the_site_that_has_its_input(
     run: Run, env: dict[str, str], near: Store, tmp_path: Path
 ) -> None:

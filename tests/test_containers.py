@@ -21,7 +21,7 @@ from harness import Run, need_path, need_program
 from lists import failures, nothing_is_left, write_list
 from weather import Cluster
 
-APPLETS = "sh cat echo env false head id kill ls mkdir sleep setsid tail test touch true wc".split()
+APPLETS = "sh cat echo env false head id kill ls mkdir rm sleep setsid tail test touch true wc".split()
 MARK = "etc/made-of"
 # What an image calls this machine.
 OWN = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
@@ -374,6 +374,66 @@ def test_a_command_of_the_nodes_runs_containers(run: Run, tmp_path: Path) -> Non
         ("x {image} {sandbx}", "`{sandbx}` stands for nothing"),
     ]:
         assert said in run("run", "l.jsonl", "--container-command", wrong, status=2).stderr
+
+
+def test_variables_of_images_and_tasks_are_those_of_programs_in_containers_alone(
+    run: Run, tmp_path: Path, folder: Path
+) -> None:
+    """What makes a container is a program of the node's, for which a variable can be a library of the image."""
+    layer = tar_of(root())
+    oci(tmp_path / "i.tar", [layer], "docker", Env=["PATH=/bin", "LD_PRELOAD=/evil.so", "OF_IMAGE=1"])
+    (tmp_path / "i.sif").write_bytes(SIF)
+    helpers = tmp_path / "helpers"
+    helpers.mkdir()
+    in_root = f"exec {shutil.which('bwrap')} --ro-bind $image / --bind $node $node --chdir $box $*"
+    bodies = {
+        "bwrap": f'exec {shutil.which("bwrap")} "$@"',
+        "apptainer": "echo ran",
+        "own": f"image=$1 node=$2 box=$3; shift 3; {in_root}",
+    }
+    for name, body in bodies.items():
+        helper = helpers / name
+        helper.write_text(
+            f"#!/bin/sh\n/usr/bin/env > {folder}/{name}.env\n/usr/bin/tr '\\0' ' ' < /proc/$$/cmdline > {folder}/{name}.words\n{body}\n"
+        )
+        helper.chmod(0o755)
+    hostile = {
+        "LD_LIBRARY_PATH": "/evil",
+        "BASH_ENV": "/evil",
+        "GLIBC_TUNABLES": "evil",
+        "MINE": "it's\nmine",
+    }
+    (tmp_path / "show.sh").write_text(
+        '#!/bin/sh\necho "$LD_PRELOAD $OF_IMAGE $LD_LIBRARY_PATH $BASH_ENV $GLIBC_TUNABLES $MINE $EYAS_TASK"; test ! -e .eyas-start && ls\n'
+    )
+    # A program of this name in the sandbox is none of the node's.
+    (tmp_path / "evil").write_text(f"#!/bin/sh\necho evil > {folder}/evil\n")
+    env = {**os.environ, "OF_NODE": "1", "PATH": f":.:{helpers}:{os.environ['PATH']}"}
+    command = f"{helpers}/own {{image}} {{node}} {{sandbox}}"
+    for image, options, name, own in [
+        ("i.tar", (), "bwrap", "/evil.so 1"),
+        ("i.sif", (), "apptainer", None),
+        ("i.tar", ("--container-command", command), "own", " "),
+    ]:
+        inputs = {"show.sh": "show.sh", "bwrap": "evil", "apptainer": "evil"}
+        task = {"id": "t", "command": ["./show.sh"], "inputs": inputs, "stdout": "out", "env": hostile}
+        write_list(tmp_path / "l.jsonl", {**task, "container": image})
+        run("run", "l.jsonl", *options, env=env)
+        seen = (folder / f"{name}.env").read_text()
+        assert not any(
+            line.startswith((*(f"{variable}=" for variable in hostile), "LD_PRELOAD=", "OF_IMAGE="))
+            for line in seen.splitlines()
+        ), seen
+        assert ("OF_NODE=1" in seen) == (name != "bwrap")
+        assert "mine" not in (folder / f"{name}.words").read_text()
+        shown = (tmp_path / "out").read_text()
+        if own is None:
+            assert shown == "ran\n" and "APPTAINERENV_MINE=it's\nmine\n" in seen
+        else:
+            assert shown == f"{own} /evil /evil evil it's\nmine t\napptainer\nbwrap\nshow.sh\n"
+    assert not (folder / "evil").exists()
+    said = failures(run("run", "l.jsonl", "--container-command", "./own {image}", status=1))["t"]
+    assert "name it by its whole path" in said
 
 
 def test_the_folder_of_a_node_may_be_anywhere(run: Run, tmp_path: Path) -> None:

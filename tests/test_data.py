@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from harness import Run, Start, wait_until
+from harness import Run, Start, need_program, wait_until
 from weather import small_disks
 
 
@@ -369,6 +369,22 @@ def test_a_quota_is_kept_by_every_way_into_the_catalog(data: Run, run: Run, tmp_
     assert json.loads(data("quota", "--json").stdout)["users"][0]["used_bytes"] == 1200
     assert "is nobody" in data("quota", "bo", "5", status=2).stderr
     assert "is a group" in data("quota", "group:md", "5", status=2).stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the catalog is root's")
+def test_root_of_a_user_namespace_is_not_the_catalogs(
+    data: Run, start: Start, eyas_path: Path, traj: Path, tmp_path: Path
+) -> None:
+    data("put", traj, "--label", "adk")
+    need_program("unshare", "util-linux")
+    find = ("data", "--db", f"sqlite:{tmp_path / 'catalog.db'}", "find", "-q")
+    for n, within in enumerate(["unshare -Ur", "unshare -Ur unshare -Ur"]):
+        script = tmp_path / f"within{n}"
+        script.write_text(f'#!/bin/sh\nexec {within} {eyas_path} "$@"\n')
+        script.chmod(0o755)
+        assert start(*find, program=script).wait(60, 0).stdout == ""
+    data("acl", "adk", "everyone=rl")
+    assert start(*find, program=script).wait(60, 0).stdout == "adk\n"
 
 
 def test_a_full_disk_is_not_chosen_for_what_is_put(data: Run, tmp_path: Path) -> None:

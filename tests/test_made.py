@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -173,9 +174,45 @@ def test_an_environment_runs_its_programs(run: Run, tmp_path: Path) -> None:
     assert {(tmp_path / f"out/{i}").read_text() for i in range(3)} == {"hello from the environment\n"}
 
 
+def test_what_an_archive_becomes_is_bounded(run: Run, tmp_path: Path) -> None:
+    """An archive of a few bytes can say any number of bytes and levels."""
+    with gzip.open(tmp_path / "zeros.gz", "wb", compresslevel=1) as packed:
+        packed.writelines(bytes(1 << 20) for _ in range(100))
+    with tarfile.open(tmp_path / "zeros.tar.gz", "w:gz", compresslevel=1) as archive:
+        entry = tarfile.TarInfo("zeros")
+        entry.size = 100 << 20
+        archive.addfile(entry, io.BufferedReader(open("/dev/zero", "rb")))
+    with zipfile.ZipFile(tmp_path / "deep.zip", "w") as packed_tree:
+        packed_tree.writestr("d/" * 1000 + "x", "")
+    with tarfile.open(tmp_path / "deep.tar", "w") as archive:
+        for depth in range(1, 1001):
+            entry = tarfile.TarInfo("d/" * depth)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(entry)
+    cases = {
+        "zeros.gz": ("gzip", "becomes larger than "),
+        "zeros.tar.gz": ("tar", "becomes larger than "),
+        "deep.zip": ("zip", "lies deeper than 256 directories"),
+        "deep.tar": ("tar", "lies deeper than 256 directories"),
+    }
+    tasks = [
+        {"id": name, "command": "true", "inputs": {"i": {"from": name, "unpack": kind}}}
+        for name, (kind, _) in cases.items()
+    ]
+    write_list(tmp_path / "l.jsonl", *tasks)
+    failed = failures(run("run", "l.jsonl", "--cache", "20MB", status=1))
+    assert sorted(failed) == sorted(cases)
+    for name, (kind, said) in cases.items():
+        assert f"{name}` cannot be unpacked as {kind}: " in failed[name], failed[name]
+        assert said in failed[name], failed[name]
+
+
 def test_what_cannot_be_made_is_named_in_one_sentence(run: Run, tmp_path: Path) -> None:
     whole = tar(tmp_path / "t.tar.gz").read_bytes()
     (tmp_path / "torn.tar.gz").write_bytes(whole[: len(whole) // 2])
+    noise = tar(tmp_path / "v.tar.gz", files={"a": os.urandom(50_000)}).read_bytes()
+    (tmp_path / "within.tar.gz").write_bytes(noise[: len(noise) // 2])
+    (tmp_path / "cut.tar").write_bytes(tar(tmp_path / "u.tar", "w").read_bytes()[:514])
     (tmp_path / "flipped.gz").write_bytes(gzip.compress(b"x" * 1000)[:-8] + b"\0" * 8)
     (tmp_path / "text.zip").write_text("no archive")
     with tarfile.open(tmp_path / "out.tar", "w") as archive:
@@ -183,6 +220,8 @@ def test_what_cannot_be_made_is_named_in_one_sentence(run: Run, tmp_path: Path) 
     failing = ["sh", "-c", "echo working; echo 'no such column: x' >&2; exit 3", "-", "{in}", "{out}"]
     inputs = {
         "torn": {"from": "torn.tar.gz", "unpack": "tar"},
+        "within": {"from": "within.tar.gz", "unpack": "tar"},
+        "cut": {"from": "cut.tar", "unpack": "tar"},
         "flipped": {"from": "flipped.gz", "unpack": "gzip"},
         "text": {"from": "text.zip", "unpack": "zip"},
         "out": {"from": "out.tar", "unpack": "tar"},
@@ -197,11 +236,15 @@ def test_what_cannot_be_made_is_named_in_one_sentence(run: Run, tmp_path: Path) 
     assert sorted(failed) == sorted(inputs)
     for name, packed in [
         ("torn", "torn.tar.gz"),
+        ("within", "within.tar.gz"),
+        ("cut", "cut.tar"),
         ("flipped", "flipped.gz"),
         ("text", "text.zip"),
         ("out", "out.tar"),
     ]:
         assert f"{tmp_path}/{packed}` cannot be unpacked as" in failed[name], failed[name]
+    assert "it ends within its entry `a`" in failed["cut"], failed["cut"]
+    assert re.search(r"failed to unpack `a` into `.+`: .*deflate", failed["within"]), failed["within"]
     assert "leads out of it" in failed["out"]
     assert "it ended with status 3 and said `no such column: x`" in failed["failing"]
     assert "it ended without an error, and made nothing at {out}" in failed["idle"]

@@ -169,6 +169,10 @@ fn scratch_of(root: &Path, args: &ExecutorArgs) -> Result<Scratch, Fault> {
         // A folder that is made only now has to let others pass.
         std::fs::create_dir_all(root).map_err(|e| fail("make", root, e))?;
     }
+    if root.file_name().is_some_and(|name| name.to_str() == Some(&node::nodes_dir_name())) {
+        let hint = "--node-dir names another folder on the nodes";
+        dirs::make_among_others(root).map_err(|why| Fault::new(Exit::Cluster, why).hint(hint))?;
+    }
     let scratch = Scratch::claim(&options).map_err(|e| fail("use the folder for caches", root, e))?;
     if let Some(link) = &args.dir {
         let make = || {

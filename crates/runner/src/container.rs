@@ -21,17 +21,19 @@
 //!
 //! Not here: how an image is unpacked (`made/image.rs` in `eyas-runtime`).
 
+use crate::exec_args::{ExecArgs, Helper};
 use crate::program::{Finder, NotStarted};
 use crate::protocol::{
     ByteString, Container, ContainerKind, ExitKind, InputMode, NotStartedKind, Program, RunSpec,
 };
-use crate::tree;
+use crate::{sys, tree};
 use eyas_text::{shown, shown_bytes};
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 /// The root file system in the folder that is made of an image.
@@ -47,8 +49,12 @@ const USUAL_PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 const BUBBLEWRAP: &[u8] = b"bwrap";
 /// How bubblewrap begins its own messages.
 const OF_BUBBLEWRAP: &[u8] = b"bwrap: ";
-/// The programs that read the files of Apptainer; the first one is its name today.
-const APPTAINERS: [&[u8]; 2] = [b"apptainer", b"singularity"];
+/// The programs that read the files of Apptainer, and what they have before the names of variables that are for the container; the first
+/// one is its name today.
+const APPTAINERS: [(&[u8], &[u8]); 2] =
+    [(b"apptainer", b"APPTAINERENV_"), (b"singularity", b"SINGULARITYENV_")];
+/// The script in the sandbox with which a container of `--container-command` begins.
+const START: &str = ".eyas-start";
 /// Symbolic links that lead from one to the next at most.
 const LINKS_MAX: u32 = 40;
 
@@ -66,24 +72,37 @@ fn read_env(image: &Path) -> Vec<(ByteString, ByteString)> {
     entries.collect()
 }
 
-/// The command that runs the program of `spec` in its container, with the variables for it. Errors: what the attempt ends with.
-///
-/// `node_path`: the `PATH` in which the program that makes containers is looked up; `node_folder`: the executor's.
+/// Where a program runs.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub sandbox: &'a Path,
+    /// The executor's folder.
+    pub node_folder: &'a Path,
+}
+
+/// What runs the program of `spec` in its container. Nothing that an image or a task says is a variable of that helper: it starts with
+/// the rights of the executor, and a variable can be a library for it. Errors: what the attempt ends with.
 pub(crate) fn wrap(
     container: &Container,
     spec: &RunSpec,
-    sandbox: &Path,
-    node_folder: &Path,
+    place: Place<'_>,
     finder: &mut Finder,
-    node_path: &[u8],
-) -> Result<RunSpec, ExitKind> {
-    let command = match &spec.program {
+    node: &ExecArgs,
+) -> Result<Helper, ExitKind> {
+    let Place { sandbox, node_folder } = place;
+    let refused = |NotStarted { kind, message }| ExitKind::NotStarted { kind, message };
+    let sandbox_text = sandbox.as_os_str().as_bytes();
+    let mut command = match &spec.program {
         Program::Exec(argv) => argv.clone(),
         Program::Shell(line) => vec!["/bin/sh".into(), "-c".into(), line.clone()],
     };
-    let mut find = |name: &[u8]| finder.find(name, node_path, sandbox).map(|path| path.into_bytes());
+    // A folder that is named from here would be one in the sandbox.
+    let whole = node.base_path().split(|byte| *byte == b':').filter(|folder| folder.starts_with(b"/"));
+    let node_path = whole.collect::<Vec<_>>().join(&b':');
+    let mut find = |name: &[u8]| finder.find(name, &node_path, sandbox).map(|path| path.into_bytes());
     let mut argv: Vec<ByteString> = vec![];
     let mut env = vec![];
+    let mut open = None;
     match &container.kind {
         ContainerKind::Bubblewrap => {
             let found = find(BUBBLEWRAP).map_err(|_| {
@@ -93,45 +112,120 @@ pub(crate) fn wrap(
                     shown_bytes(&container.name)
                 ))
             })?;
-            env = in_image(container, spec, sandbox);
-            let path = env.iter().rev().find(|(name, _)| &name[..] == b"PATH");
+            let mut image_env = in_image(container, spec, sandbox);
+            let path = image_env.iter().rev().find(|(name, _)| &name[..] == b"PATH");
             let path = path.map_or(USUAL_PATH, |(_, value)| &value[..]);
-            check_program(container, &command, path, sandbox, node_folder)
-                .map_err(|NotStarted { kind, message }| ExitKind::NotStarted { kind, message })?;
-            argv.push(found.into());
-            argv.extend(bubblewrap_words(container, spec, sandbox, node_folder));
+            check_program(container, &command, path, sandbox, node_folder).map_err(refused)?;
+            image_env.extend(spec.env.iter().cloned());
+            let set = RunSpec { env: image_env, ..spec.clone() };
+            let set = node.inside(&set, &container.kind, sandbox_text).map_err(refused)?;
+            // As a file, because everybody on the node sees the words of a command, and variables can be secrets.
+            let words = words_file(bubblewrap_words(container, spec, place, set)).map_err(|e| {
+                let message = format!("cannot write down the words for bwrap: {e}");
+                ExitKind::NotStarted { kind: NotStartedKind::NoResources, message }
+            })?;
+            argv.extend([
+                found.into(),
+                "--args".into(),
+                words.as_raw_fd().to_string()[..].into(),
+                "--".into(),
+            ]);
+            open = Some(words);
         }
         ContainerKind::Apptainer => {
-            let found = APPTAINERS.into_iter().find_map(|name| find(name).ok()).ok_or_else(|| {
-                lacks(format!(
-                    "this node has neither apptainer nor singularity, and one of them runs {}; install apptainer, or say with \
-                     --container-command what runs containers here",
-                    shown_bytes(&container.name)
-                ))
-            })?;
+            let (found, prefix) =
+                APPTAINERS.into_iter().find_map(|(name, prefix)| Some((find(name).ok()?, prefix))).ok_or_else(|| {
+                    lacks(format!(
+                        "this node has neither apptainer nor singularity, and one of them runs {}; install apptainer, or say with \
+                         --container-command what runs containers here",
+                        shown_bytes(&container.name)
+                    ))
+                })?;
             argv.push(found.into());
             let words: [&[u8]; 6] = [
                 b"exec",
                 b"--bind",
                 node_folder.as_os_str().as_bytes(),
                 b"--pwd",
-                sandbox.as_os_str().as_bytes(),
+                sandbox_text,
                 &container.image,
             ];
             argv.extend(words.map(|word| word.to_vec().into()));
+            let set = node.inside(spec, &container.kind, sandbox_text).map_err(refused)?;
+            // It decides about `HOME` itself, and warns where it is set.
+            let set = set.into_iter().filter(|(name, _)| &name[..] != b"HOME");
+            env.extend(set.map(|(name, value)| ([prefix, &name[..]].concat().into(), value)));
         }
         ContainerKind::Command(words) => {
             let places = Places { sandbox, node_folder, image: &container.root() };
             argv.extend(words.iter().map(|word| places.fill(word)));
             let program = argv.first().cloned().unwrap_or_default();
-            argv[0] = find(&program)
-                .map_err(|e| lacks(format!("this node cannot run --container-command: {}", e.message)))?
-                .into();
+            let cannot = |why: String| lacks(format!("this node cannot run --container-command: {why}"));
+            if program.contains(&b'/') && !program.starts_with(b"/") {
+                let name = shown_bytes(&program).to_string();
+                return Err(cannot(format!(
+                    "{name} would be a program in the sandbox; name it by its whole path"
+                )));
+            }
+            argv[0] = find(&program).map_err(|e| cannot(e.message))?.into();
+            let set = node.inside(spec, &container.kind, sandbox_text).map_err(refused)?;
+            write_start(sandbox, spec, &set).map_err(refused)?;
+            command.splice(0..0, ["/bin/sh".into(), format!("./{START}")[..].into()]);
         }
     }
     argv.extend(command);
-    env.extend(spec.env.iter().cloned());
-    Ok(RunSpec { program: Program::Exec(argv), env, inputs: vec![], outputs: vec![], ..spec.clone() })
+    let inherits = container.kind != ContainerKind::Bubblewrap;
+    Ok(Helper { argv, inherits, env, open })
+}
+
+/// Writes the script that sets variables in a container of `--container-command`, and then becomes the program. Any such command hands on
+/// a working directory; there is no other way to hand on variables that all of them have.
+fn write_start(
+    sandbox: &Path,
+    spec: &RunSpec,
+    variables: &[(ByteString, ByteString)],
+) -> Result<(), NotStarted> {
+    // The place of `/dev/null` may not be there, nor a program `rm`.
+    let mut script = b"rm -f \"$0\" 2>&-\n".to_vec();
+    for (name, value) in variables {
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+        if name[0].is_ascii_digit() || !name.iter().all(is_plain) {
+            let message = format!(
+                "environment variable {} cannot be set in a container of --container-command: a shell does it, whose names are of \
+                 letters, digits and _",
+                shown_bytes(name)
+            );
+            return Err(NotStarted::new(NotStartedKind::BadArguments, message));
+        }
+        script.extend([b"export ", &name[..], b"='"].concat());
+        script.extend(value.split(|byte| *byte == b'\'').collect::<Vec<_>>().join(&b"'\\''"[..]));
+        script.extend(b"'\n");
+    }
+    script.extend(b"exec \"$@\"\n");
+    let write = || {
+        let mut file =
+            fs::File::options().write(true).create_new(true).mode(0o600).open(sandbox.join(START))?;
+        file.write_all(&script)?;
+        spec.account.as_ref().map_or(Ok(()), |account| sys::give(file.as_fd(), account.uid, account.gid))
+    };
+    write().map_err(|e| {
+        let message =
+            format!("cannot write {START} in the sandbox, which sets the variables in the container: {e}");
+        NotStarted::new(NotStartedKind::Other, message)
+    })
+}
+
+/// Words in a file that a program reads from its beginning.
+fn words_file(words: Vec<ByteString>) -> io::Result<fs::File> {
+    // SAFETY: a plain call, which makes a new descriptor.
+    let mut file = unsafe {
+        let fd = sys::check(libc::memfd_create(c"eyas".as_ptr(), libc::MFD_CLOEXEC))?;
+        fs::File::from_raw_fd(fd)
+    };
+    let text: Vec<u8> = words.iter().flat_map(|word| word.iter().copied().chain([0])).collect();
+    file.write_all(&text)?;
+    file.rewind()?;
+    Ok(file)
 }
 
 /// The node lacks something. It is said at once, and not tried again: where no node has it, a run would not end.
@@ -183,11 +277,12 @@ fn in_image(container: &Container, spec: &RunSpec, sandbox: &Path) -> Vec<(ByteS
     env
 }
 
+/// What bubblewrap makes, with the variables that it sets.
 fn bubblewrap_words(
     container: &Container,
     spec: &RunSpec,
-    sandbox: &Path,
-    node_folder: &Path,
+    Place { sandbox, node_folder }: Place<'_>,
+    variables: Vec<(ByteString, ByteString)>,
 ) -> Vec<ByteString> {
     let root = container.root();
     let mut words: Vec<ByteString> = vec!["--die-with-parent".into(), "--new-session".into()];
@@ -212,7 +307,8 @@ fn bubblewrap_words(
     for input in spec.inputs.iter().filter(|input| input.mode == InputMode::Shared) {
         mount("--ro-bind", &input.source);
     }
-    words.extend(["--chdir".into(), sandbox.into(), "--".into()]);
+    words.extend(["--chdir".into(), sandbox.into()]);
+    words.extend(variables.into_iter().flat_map(|(name, value)| ["--setenv".into(), name, value]));
     words
 }
 
@@ -293,7 +389,7 @@ enum Needs {
 fn needs(file: &Path) -> Needs {
     let mut begin = vec![];
     let Ok(mut open) = fs::File::open(file) else { return Needs::Nothing };
-    if open.by_ref().take(8 << 10).read_to_end(&mut begin).is_err() {
+    if Read::by_ref(&mut open).take(8 << 10).read_to_end(&mut begin).is_err() {
         return Needs::Nothing;
     }
     if let Some(line) = begin.strip_prefix(b"#!") {

@@ -1,12 +1,30 @@
 //! Argument and environment arrays for `execve`, rebuilt for each task in memory that is kept.
+//!
+//! A task's variables can be those that make a program load a library or run a command before its own first line. So a helper that
+//! starts the task's program elsewhere, in a container, has none of them: it gets them as data and sets them there.
 
 use crate::program::{DEFAULT_PATH, NotStarted};
-use crate::protocol::{ByteString, ContainerKind, NotStartedKind, Program, RunSpec};
+use crate::protocol::{Account, ByteString, ContainerKind, NotStartedKind, Program, RunSpec};
 use eyas_text::shown_bytes;
 use std::ffi::CString;
+use std::fs::File;
 
 /// Names that the slot sets to the path of the sandbox, unless the task sets them.
 pub const SANDBOX_NAMES: [&[u8]; 3] = [b"EYAS_SANDBOX", b"TMPDIR", b"PWD"];
+
+/// A program of the node that starts the program of a task.
+pub struct Helper {
+    /// Begins with the helper's own path.
+    pub argv: Vec<ByteString>,
+    /// Whether it has the variables of the node and the account; otherwise only [`Helper::env`].
+    pub inherits: bool,
+    /// Names that mean nothing to anything but the helper.
+    pub env: Vec<(ByteString, ByteString)>,
+    /// A file that it has open, by the same number.
+    pub open: Option<File>,
+}
+
+type Arrays<'a> = (&'a [*const libc::c_char], &'a [*const libc::c_char]);
 
 pub struct ExecArgs {
     base_env: Vec<(usize, CString)>,
@@ -53,56 +71,96 @@ impl ExecArgs {
         &self.base_path
     }
 
-    /// Builds both arrays. They are valid until the next call.
-    pub fn build(
+    /// Builds both arrays for the program of a task. They are valid until the next call.
+    pub fn build(&mut self, spec: &RunSpec, sandbox: &[u8]) -> Result<Arrays<'_>, NotStarted> {
+        self.clear();
+        match &spec.program {
+            Program::Exec(argv) => self.push_arguments(argv)?,
+            Program::Shell(line) if line.contains(&0) => {
+                return Err(bad("the command line holds a NUL byte".to_owned()));
+            }
+            Program::Shell(line) => {
+                [b"sh", b"-c", &line[..]].iter().for_each(|argument| self.push_argument(argument));
+            }
+        }
+        let of_account = of_account(spec.account.as_ref(), sandbox);
+        each_variable(spec, sandbox, of_account, |name, value| self.push_variable(name, value))?;
+        Ok(self.finish(|name| is_left_of_node(name, spec, of_account)))
+    }
+
+    /// The same for a helper. It has none of the task's variables.
+    pub fn build_helper(
         &mut self,
-        spec: &RunSpec,
+        helper: &Helper,
+        account: Option<&Account>,
         sandbox: &[u8],
-    ) -> Result<(&[*const libc::c_char], &[*const libc::c_char]), NotStarted> {
+    ) -> Result<Arrays<'_>, NotStarted> {
+        self.clear();
+        self.push_arguments(&helper.argv)?;
+        let own = match helper.inherits {
+            true => of_account(account, sandbox),
+            false => None,
+        };
+        own.iter().flatten().for_each(|(name, value)| self.push_variable(name, value));
+        if helper.inherits {
+            self.push_variable(b"PWD", sandbox);
+        }
+        helper.env.iter().for_each(|(name, value)| self.push_variable(name, value));
+        let is_set = |name: &[u8]| name == b"PWD" || own.iter().flatten().any(|(own, _)| *own == name);
+        Ok(self.finish(|name| helper.inherits && !is_set(name)))
+    }
+
+    /// The variables that a helper sets for the program of a task. bubblewrap has nothing of the node's to hand on, so those are
+    /// among them, except for what leads to programs and libraries of the node: the program has another root.
+    pub fn inside(
+        &self,
+        spec: &RunSpec,
+        kind: &ContainerKind,
+        sandbox: &[u8],
+    ) -> Result<Vec<(ByteString, ByteString)>, NotStarted> {
+        let is_all = *kind == ContainerKind::Bubblewrap;
+        let of_account = if is_all { of_account(spec.account.as_ref(), sandbox) } else { None };
+        let mut all = vec![];
+        let mut push = |name: &[u8], value: &[u8]| all.push((name.to_vec().into(), value.to_vec().into()));
+        each_variable(spec, sandbox, of_account, &mut push)?;
+        for (name_bytes, entry) in self.base_env.iter().filter(|_| is_all) {
+            let (name, value) = entry.as_bytes().split_at(*name_bytes);
+            if is_left_of_node(name, spec, of_account) && !is_of_node(name) {
+                push(name, &value[1..]);
+            }
+        }
+        Ok(all)
+    }
+
+    fn clear(&mut self) {
         self.strings.clear();
         self.argv_at.clear();
         self.env_at.clear();
-        let bad = |what: String| NotStarted::new(NotStartedKind::BadArguments, what);
-        let mut push = |at: &mut Vec<usize>, parts: &[&[u8]]| {
-            at.push(self.strings.len());
-            parts.iter().for_each(|part| self.strings.extend_from_slice(part));
-            self.strings.push(0);
-        };
-        match &spec.program {
-            Program::Exec(argv) => {
-                for (i, argument) in argv.iter().enumerate() {
-                    if argument.contains(&0) {
-                        return Err(bad(format!("argument {i} holds a NUL byte")));
-                    }
-                    push(&mut self.argv_at, &[argument]);
-                }
+    }
+
+    fn push_arguments(&mut self, arguments: &[ByteString]) -> Result<(), NotStarted> {
+        for (i, argument) in arguments.iter().enumerate() {
+            if argument.contains(&0) {
+                return Err(bad(format!("argument {i} holds a NUL byte")));
             }
-            Program::Shell(line) => {
-                if line.contains(&0) {
-                    return Err(bad("the command line holds a NUL byte".to_owned()));
-                }
-                [b"sh", b"-c", &line[..]].iter().for_each(|argument| push(&mut self.argv_at, &[argument]));
-            }
+            self.push_argument(argument);
         }
-        let is_set_by_task = |name: &[u8]| spec.env.iter().any(|(own, _)| own[..] == *name);
-        for (i, (name, value)) in spec.env.iter().enumerate() {
-            check_variable(name, value).map_err(|reason| {
-                bad(format!("environment variable {name} {reason}", name = shown_bytes(&name.0)))
-            })?;
-            if !spec.env[i + 1..].iter().any(|(later, _)| later == name) {
-                push(&mut self.env_at, &[name, b"=", value]);
-            }
-        }
-        for name in SANDBOX_NAMES.into_iter().filter(|name| !is_set_by_task(name)) {
-            push(&mut self.env_at, &[name, b"=", sandbox]);
-        }
-        let of_account = spec.account.as_ref().map(|account| {
-            let home = account.home.as_ref().map_or(sandbox, |home| &home[..]);
-            [(&b"HOME"[..], home), (b"USER", &account.name[..]), (b"LOGNAME", &account.name[..])]
-        });
-        for (name, value) in of_account.into_iter().flatten().filter(|(name, _)| !is_set_by_task(name)) {
-            push(&mut self.env_at, &[name, b"=", value]);
-        }
+        Ok(())
+    }
+
+    fn push_argument(&mut self, argument: &[u8]) {
+        self.argv_at.push(self.strings.len());
+        self.strings.extend_from_slice(argument);
+        self.strings.push(0);
+    }
+
+    fn push_variable(&mut self, name: &[u8], value: &[u8]) {
+        self.env_at.push(self.strings.len());
+        [name, b"=", value, b"\0"].iter().for_each(|part| self.strings.extend_from_slice(part));
+    }
+
+    /// The arrays, with the variables of the node that are inherited.
+    fn finish(&mut self, is_inherited: impl Fn(&[u8]) -> bool) -> Arrays<'_> {
         let strings = &self.strings;
         let pointer = |&at: &usize| strings[at..].as_ptr().cast::<libc::c_char>();
         self.argv.clear();
@@ -110,18 +168,60 @@ impl ExecArgs {
         self.argv.push(std::ptr::null());
         self.envp.clear();
         self.envp.extend(self.env_at.iter().map(pointer));
-        let has_root_of_image =
-            spec.container.as_ref().is_some_and(|container| container.kind == ContainerKind::Bubblewrap);
-        let inherited = self.base_env.iter().filter(|(name_bytes, entry)| {
-            let name = &entry.as_bytes()[..*name_bytes];
-            let is_of_account = of_account.is_some_and(|own| own.iter().any(|(own, _)| *own == name));
-            let is_elsewhere = has_root_of_image && is_of_node(name);
-            !SANDBOX_NAMES.contains(&name) && !is_of_account && !is_set_by_task(name) && !is_elsewhere
-        });
+        let inherited = self.base_env.iter();
+        let inherited =
+            inherited.filter(|(name_bytes, entry)| is_inherited(&entry.as_bytes()[..*name_bytes]));
         self.envp.extend(inherited.map(|(_, entry)| entry.as_ptr()));
         self.envp.push(std::ptr::null());
-        Ok((&self.argv, &self.envp))
+        (&self.argv, &self.envp)
     }
+}
+
+fn bad(what: String) -> NotStarted {
+    NotStarted::new(NotStartedKind::BadArguments, what)
+}
+
+type OfAccount<'a> = Option<[(&'static [u8], &'a [u8]); 3]>;
+
+fn of_account<'a>(account: Option<&'a Account>, sandbox: &'a [u8]) -> OfAccount<'a> {
+    account.map(|account| {
+        let home = account.home.as_ref().map_or(sandbox, |home| &home[..]);
+        [(&b"HOME"[..], home), (b"USER", &account.name[..]), (b"LOGNAME", &account.name[..])]
+    })
+}
+
+fn is_set_by_task(spec: &RunSpec, name: &[u8]) -> bool {
+    spec.env.iter().any(|(own, _)| own[..] == *name)
+}
+
+/// Calls `each` for the variables that a task sets, and for those of its sandbox and account that it does not set.
+fn each_variable(
+    spec: &RunSpec,
+    sandbox: &[u8],
+    of_account: OfAccount<'_>,
+    mut each: impl FnMut(&[u8], &[u8]),
+) -> Result<(), NotStarted> {
+    for (i, (name, value)) in spec.env.iter().enumerate() {
+        check_variable(name, value).map_err(|reason| {
+            bad(format!("environment variable {name} {reason}", name = shown_bytes(&name.0)))
+        })?;
+        if !spec.env[i + 1..].iter().any(|(later, _)| later == name) {
+            each(name, value);
+        }
+    }
+    let of_sandbox = SANDBOX_NAMES.map(|name| (name, sandbox));
+    for (name, value) in of_sandbox.into_iter().chain(of_account.into_iter().flatten()) {
+        if !is_set_by_task(spec, name) {
+            each(name, value);
+        }
+    }
+    Ok(())
+}
+
+/// Whether a variable of the node's is still that for the program of a task.
+fn is_left_of_node(name: &[u8], spec: &RunSpec, of_account: OfAccount<'_>) -> bool {
+    let is_of_account = of_account.is_some_and(|own| own.iter().any(|(own, _)| *own == name));
+    !SANDBOX_NAMES.contains(&name) && !is_of_account && !is_set_by_task(spec, name)
 }
 
 /// Whether a variable of the node's environment leads to programs and libraries of the node, and so is not for a program that has
@@ -176,7 +276,40 @@ mod tests {
         assert_eq!(text(argv), ["x", "", "a b"]);
         let expected = ["B=last", "PWD=mine", "EYAS_SANDBOX=/box", "TMPDIR=/box", "A=base", "PATH=/base"];
         assert_eq!(text(envp), expected);
-        let bad = RunSpec { env: vec![("a=b".into(), "".into())], ..spec };
+        let bad = RunSpec { env: vec![("a=b".into(), "".into())], ..spec.clone() };
         assert_eq!(args.build(&bad, b"/box").unwrap_err().kind, NotStartedKind::BadArguments);
+
+        // A helper has nothing of the task's, and may have nothing at all.
+        let account = Account { uid: 1, gid: 1, groups: vec![], name: "u".into(), home: None };
+        let mut helper = Helper {
+            argv: vec!["/h".into()],
+            inherits: true,
+            env: vec![("H".into(), "1".into())],
+            open: None,
+        };
+        let (argv, envp) = args.build_helper(&helper, Some(&account), b"/box").unwrap();
+        assert_eq!(text(argv), ["/h"]);
+        let expected = [
+            "HOME=/box",
+            "USER=u",
+            "LOGNAME=u",
+            "PWD=/box",
+            "H=1",
+            "A=base",
+            "PATH=/base",
+            "TMPDIR=/base-tmp",
+            "B=base",
+        ];
+        assert_eq!(text(envp), expected);
+        (helper.inherits, helper.env) = (false, vec![]);
+        let (_, envp) = args.build_helper(&helper, Some(&account), b"/box").unwrap();
+        assert_eq!(text(envp), Vec::<String>::new());
+        let inside = |kind: ContainerKind| -> Vec<String> {
+            let all = args.inside(&spec, &kind, b"/box").unwrap();
+            all.iter().map(|(name, value)| format!("{name}={value}")).collect()
+        };
+        let own = ["B=last", "PWD=mine", "EYAS_SANDBOX=/box", "TMPDIR=/box"];
+        assert_eq!(inside(ContainerKind::Apptainer), own);
+        assert_eq!(inside(ContainerKind::Bubblewrap), [&own[..], &["A=base"]].concat());
     }
 }

@@ -16,7 +16,7 @@ use crate::account::leave_keys;
 use crate::capture::Capture;
 use crate::container;
 use crate::error::Error;
-use crate::exec_args::ExecArgs;
+use crate::exec_args::{ExecArgs, Helper};
 use crate::program::{self, Finder, NotStarted};
 use crate::protocol::{
     Account, ByteString, Container, ContainerKind, Decoder, ExitKind, OutputState, Program, RunReport,
@@ -521,24 +521,23 @@ impl Slot {
             self.pool.give_back(sandbox);
             return self.report_unstarted(spec.key, times, ExitKind::SetupFailed { kind, message });
         }
-        let contained =
-            match spec.container.as_ref().map(|container| self.contain(container, &spec, &sandbox)) {
-                Some(Err(exit)) => {
-                    let kept = spec.keep_sandbox.then(|| ByteString::from(&sandbox.path));
-                    if kept.is_none() {
-                        self.pool.give_back(sandbox);
-                    }
-                    let report = RunReport {
-                        kept: kept.is_some(),
-                        sandbox: kept,
-                        ..unstarted_report(spec.key, times, exit)
-                    };
-                    return self.report(&SlotReport::Ended(Box::new(report)));
+        let helper = match spec.container.as_ref().map(|container| self.contain(container, &spec, &sandbox)) {
+            Some(Err(exit)) => {
+                let kept = spec.keep_sandbox.then(|| ByteString::from(&sandbox.path));
+                if kept.is_none() {
+                    self.pool.give_back(sandbox);
                 }
-                Some(Ok(contained)) => Some(contained),
-                None => None,
-            };
-        match self.spawn(contained.as_ref().unwrap_or(&spec), &sandbox) {
+                let report = RunReport {
+                    kept: kept.is_some(),
+                    sandbox: kept,
+                    ..unstarted_report(spec.key, times, exit)
+                };
+                return self.report(&SlotReport::Ended(Box::new(report)));
+            }
+            Some(Ok(helper)) => Some(helper),
+            None => None,
+        };
+        match self.spawn(&spec, helper.as_ref(), &sandbox) {
             Ok(pid) => {
                 let now = sys::monotonic_ns();
                 times.spawned_ns = now;
@@ -573,17 +572,17 @@ impl Slot {
         }
     }
 
-    /// The task with the command that runs its program in the container.
+    /// What runs the program of a task in the container.
     fn contain(
         &mut self,
         container: &Container,
         spec: &RunSpec,
         sandbox: &Sandbox,
-    ) -> Result<RunSpec, ExitKind> {
+    ) -> Result<Helper, ExitKind> {
         let sandboxes = self.config.sandbox_root.as_path();
         let node_folder = sandboxes.parent().unwrap_or(sandboxes);
-        let node_path = self.exec_args.base_path();
-        container::wrap(container, spec, &sandbox.path, node_folder, &mut self.finder, node_path)
+        let place = container::Place { sandbox: &sandbox.path, node_folder };
+        container::wrap(container, spec, place, &mut self.finder, &self.exec_args)
     }
 
     /// Two users never have the same keyring, or the same pipes: a process of one of them could keep an end, and print into the output of the other one's
@@ -605,22 +604,36 @@ impl Slot {
         Ok(())
     }
 
-    fn spawn(&mut self, spec: &RunSpec, sandbox: &Sandbox) -> Result<libc::pid_t, NotStarted> {
-        let file = self.find_program(spec, sandbox)?;
-        let (pid_or_errno, file) = match (self.execute(&file, spec, sandbox)?, &spec.program) {
+    /// Starts the program of a task, or the `helper` that does.
+    fn spawn(
+        &mut self,
+        spec: &RunSpec,
+        helper: Option<&Helper>,
+        sandbox: &Sandbox,
+    ) -> Result<libc::pid_t, NotStarted> {
+        let file = self.find_program(spec, helper, sandbox)?;
+        let (pid_or_errno, file) = match (self.execute(&file, spec, helper, sandbox)?, &spec.program) {
             // The program is no longer where the search found it before: search again with nothing
             // remembered.
             (Err(libc::ENOENT | libc::EACCES | libc::ENOTDIR), Program::Exec(_)) if self.finder.forget() => {
-                let file = self.find_program(spec, sandbox)?;
-                (self.execute(&file, spec, sandbox)?, file)
+                let file = self.find_program(spec, helper, sandbox)?;
+                (self.execute(&file, spec, helper, sandbox)?, file)
             }
             (outcome, _) => (outcome, file),
         };
         pid_or_errno.map_err(|errno| program::explain(&file, &sandbox.path, errno))
     }
 
-    fn find_program(&mut self, spec: &RunSpec, sandbox: &Sandbox) -> Result<CString, NotStarted> {
-        let (program, path) = self.exec_args.program_and_path(spec);
+    fn find_program(
+        &mut self,
+        spec: &RunSpec,
+        helper: Option<&Helper>,
+        sandbox: &Sandbox,
+    ) -> Result<CString, NotStarted> {
+        let (program, path) = match helper {
+            Some(helper) => (&helper.argv[0][..], self.exec_args.base_path()),
+            None => self.exec_args.program_and_path(spec),
+        };
         self.finder.find(program, path, &sandbox.path)
     }
 
@@ -629,11 +642,17 @@ impl Slot {
         &mut self,
         file: &CStr,
         spec: &RunSpec,
+        helper: Option<&Helper>,
         sandbox: &Sandbox,
     ) -> Result<Result<libc::pid_t, i32>, NotStarted> {
-        let (argv, envp) = self.exec_args.build(spec, sandbox.path.as_os_str().as_bytes())?;
+        let path = sandbox.path.as_os_str().as_bytes();
         let account = spec.account.as_ref();
-        let outcome = self.spawner.spawn(file, argv, envp, sandbox.fd.as_raw_fd(), account);
+        let (argv, envp) = match helper {
+            Some(helper) => self.exec_args.build_helper(helper, account, path)?,
+            None => self.exec_args.build(spec, path)?,
+        };
+        let kept = helper.and_then(|helper| helper.open.as_ref()).map(AsRawFd::as_raw_fd);
+        let outcome = self.spawner.spawn(file, argv, envp, sandbox.fd.as_raw_fd(), kept, account);
         Ok(outcome.map_err(|error| error.raw_os_error().unwrap_or(0)))
     }
 

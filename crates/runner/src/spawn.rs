@@ -31,6 +31,7 @@ struct Request {
     envp: *const *const libc::c_char,
     sandbox: RawFd,
     streams: [RawFd; 3],
+    kept: Option<RawFd>,
     account: Option<Ids>,
     errno: libc::c_int,
 }
@@ -83,6 +84,7 @@ impl Spawner {
     /// a process id, the program is executing. The error is that of `execve` (or of what precedes it).
     ///
     /// * `argv` and `envp`: NULL-terminated arrays of NUL-terminated strings.
+    /// * `kept`: a further descriptor that the program has, by the same number.
     /// * `account`: the system user that the program runs as, without capabilities. `None`: that of this process.
     pub fn spawn(
         &self,
@@ -90,6 +92,7 @@ impl Spawner {
         argv: &[*const libc::c_char],
         envp: &[*const libc::c_char],
         sandbox: RawFd,
+        kept: Option<RawFd>,
         account: Option<&Account>,
     ) -> io::Result<libc::pid_t> {
         assert!(argv.last().is_some_and(|p| p.is_null()) && envp.last().is_some_and(|p| p.is_null()));
@@ -99,6 +102,7 @@ impl Spawner {
             envp: envp.as_ptr(),
             sandbox,
             streams: [self.null.as_raw_fd(), self.stdout.as_raw_fd(), self.stderr.as_raw_fd()],
+            kept,
             account: account.map(|Account { uid, gid, groups, .. }| Ids {
                 uid: *uid,
                 gid: *gid,
@@ -148,6 +152,9 @@ extern "C" fn child_main(request: *mut libc::c_void) -> libc::c_int {
         if libc::fchdir((*request).sandbox) < 0 {
             (*request).errno = *libc::__errno_location();
             libc::_exit(127);
+        }
+        if let Some(kept) = (*request).kept {
+            libc::fcntl(kept, libc::F_SETFD, 0);
         }
         if let Some(Ids { uid, gid, groups, n_groups }) = &(*request).account {
             (*request).errno = become_forever(*uid, *gid, *groups, *n_groups);

@@ -9,7 +9,7 @@
 use crate::protocol::{Ask, PIECE_BYTES, SILENCE_MAX, Tell};
 use crate::store::{Answering, Gone, Stopped};
 use eyas_text::line_of;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Read as _, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -82,6 +82,8 @@ impl Programs {
         let (program, arguments) = self.command.split_first().expect("it names a program");
         let mut command = Command::new(program);
         command.args(arguments).arg(work.plan()).arg("--folder").arg(&work.0).current_dir(&work.0);
+        // A store's variables may have its keys, and lead to what only the store is to load.
+        command.env_clear().envs(std::env::vars_os().filter(|(name, _)| is_for_programs(name)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let store = std::process::id();
         // SAFETY: plain system calls, after which the process goes on as it was.
@@ -94,6 +96,12 @@ impl Programs {
         }
         command.spawn()
     }
+}
+
+/// Whether programs get a variable of the store's: those that say who and where they are.
+fn is_for_programs(name: &OsStr) -> bool {
+    const NAMES: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR"];
+    name.to_str().is_some_and(|name| NAMES.contains(&name) || name.starts_with("LC_"))
 }
 
 /// The place that a program has among those that may run.

@@ -4,6 +4,9 @@ use crate::{Exit, Fault};
 use eyas_catalog::{Caller, Catalog, Compared, Error, Key, Reader};
 use eyas_runtime::machine::{host_name, names_of_host};
 use eyas_text::shown_path;
+use std::ffi::CStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -69,10 +72,48 @@ pub fn now_ms() -> i64 {
 pub fn caller() -> Caller {
     // SAFETY: a plain query.
     let uid = unsafe { libc::getuid() };
-    Caller::user(user_name(uid).unwrap_or_else(|| format!("uid{uid}")))
+    // Without it, nothing says that there are namespaces.
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_else(|_| WHOLE_MAP.into());
+    if is_whole(&map) {
+        return Caller::user(user_of(uid).map_or_else(|| format!("uid{uid}"), |(name, _)| name));
+    }
+    let outside = outside(uid, &map);
+    Caller::user(outside.and_then(|id| known_outside(id, uid, &map)).unwrap_or_else(|| match outside {
+        Some(id) => format!("uid{id}@namespace"),
+        None => "nobody@namespace".into(),
+    }))
 }
 
-fn user_name(uid: libc::uid_t) -> Option<String> {
+/// The user ids of a system outside of user namespaces, as `/proc/self/uid_map` says them. Only where all ids are those of the system,
+/// a namespace has this, too.
+const WHOLE_MAP: &str = "0 0 4294967295";
+
+fn is_whole(map: &str) -> bool {
+    map.split_whitespace().eq(WHOLE_MAP.split(' '))
+}
+
+/// What a user of a user namespace is around it.
+fn outside(uid: libc::uid_t, map: &str) -> Option<libc::uid_t> {
+    map.lines().find_map(|line| {
+        let words: Vec<u32> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
+        let [first, outer, n] = words[..] else { return None };
+        let place = uid.checked_sub(first)?;
+        if place < n { outer.checked_add(place) } else { None }
+    })
+}
+
+/// The name of the user with the number `id` around a user namespace, in which that is `uid`. Whoever makes a namespace chooses the ids
+/// that it has, root's too, may make others in it, and may bring a file with names. So the file has to be of somebody outside, and the
+/// user's home folder of this user.
+fn known_outside(id: libc::uid_t, uid: libc::uid_t, map: &str) -> Option<String> {
+    let names = std::fs::metadata("/etc/passwd").ok()?;
+    let (name, home) = user_of(id)?;
+    let home = std::fs::symlink_metadata(home).ok()?;
+    (outside(names.uid(), map).is_none() && home.uid() == uid).then_some(name)
+}
+
+/// The name and the home folder of a user.
+fn user_of(uid: libc::uid_t) -> Option<(String, PathBuf)> {
     let mut entry = std::mem::MaybeUninit::<libc::passwd>::zeroed();
     let mut buffer = vec![0; 16 * 1024];
     let mut found = std::ptr::null_mut();
@@ -82,9 +123,10 @@ fn user_name(uid: libc::uid_t) -> Option<String> {
     if status != 0 || found.is_null() {
         return None;
     }
-    // SAFETY: the call has filled the entry, whose name ends in a NUL byte within the buffer.
-    let name = unsafe { std::ffi::CStr::from_ptr((*found).pw_name) };
-    Some(name.to_string_lossy().into_owned())
+    // SAFETY: the call has filled the entry, whose texts end in a NUL byte within the buffer.
+    let (name, home) = unsafe { (CStr::from_ptr((*found).pw_name), CStr::from_ptr((*found).pw_dir)) };
+    let home = PathBuf::from(std::ffi::OsStr::from_bytes(home.to_bytes()));
+    Some((name.to_string_lossy().into_owned(), home))
 }
 
 /// The catalog that is meant, by option or variable, or this user's.
@@ -109,4 +151,24 @@ pub fn folder() -> Result<PathBuf, Fault> {
         Fault::new(Exit::Other, format!("cannot make the folder {}: {reason}", shown_path(&folder)))
     })?;
     Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_whole, outside};
+
+    #[test]
+    fn ids_of_a_namespace_are_not_those_of_the_system() {
+        assert!(is_whole("         0          0 4294967295\n"));
+        // A namespace in a namespace does not show the ids of the system.
+        for map in ["0 0 1\n", "0 1000 1\n", "0 0 4294967295\n1 1 1\n", ""] {
+            assert!(!is_whole(map), "{map}");
+        }
+        let map = "0 1000 1\n1 100000 65536\n";
+        assert_eq!(
+            [0, 7, 65536, 65537].map(|uid| outside(uid, map)),
+            [Some(1000), Some(100_006), Some(165_535), None]
+        );
+        assert_eq!(outside(0, ""), None);
+    }
 }

@@ -13,9 +13,8 @@
 //!
 //! Not here: how a program is run with that root (`eyas_runner::container`).
 
-use super::archive::{self, Kind, damaged};
+use super::archive::{self, Bounds, Kind, Tree, damaged, plain};
 use super::trees;
-use eyas_data::Halt;
 use eyas_runner::container::{ENV_FILE, MOUNT_FILES, MOUNT_FOLDERS, ROOT, env_text};
 use eyas_text::shown;
 use serde_json::Value;
@@ -24,7 +23,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 const MANIFEST: &str = "manifest.json";
 const INDEX: &str = "index.json";
@@ -49,7 +48,7 @@ pub(super) fn root_in(work: &Path) -> PathBuf {
 }
 
 /// Makes the image of what was unpacked to [`root_in`]. `node`: this node's folder, which is mounted at its own place.
-pub(super) fn settle(work: &Path, node: &Path, halt: &Halt) -> io::Result<()> {
+pub(super) fn settle(work: &Path, node: &Path, bounds: &mut Bounds<'_>) -> io::Result<()> {
     let root = root_in(work);
     let is_oci = root.join(INDEX).is_file() && root.join(LAYOUT).is_file();
     if is_oci || root.join(MANIFEST).is_file() {
@@ -60,7 +59,7 @@ pub(super) fn settle(work: &Path, node: &Path, halt: &Halt) -> io::Result<()> {
         for (n, layer) in image.layers.iter().enumerate() {
             let mut bytes = BufReader::with_capacity(super::BLOCK_BYTES, File::open(layer)?);
             let kind = Kind::of(&mut bytes)?;
-            let digest = apply(bytes, kind, &root, halt)?;
+            let digest = apply(bytes, kind, &root, bounds)?;
             if image.digests.get(n).is_some_and(|right| *right != digest) {
                 let name = layer.strip_prefix(&packed).unwrap_or(layer).to_string_lossy().into_owned();
                 return Err(damaged(&format!(
@@ -224,10 +223,10 @@ fn json(path: &Path) -> io::Result<Value> {
 }
 
 /// Applies a layer to the root file system in the folder `root`. Gives the digest of the layer as it is unpacked.
-fn apply(bytes: impl BufRead, kind: Kind, root: &Path, halt: &Halt) -> io::Result<String> {
+fn apply(bytes: impl BufRead, kind: Kind, root: &Path, bounds: &mut Bounds<'_>) -> io::Result<String> {
     let mut hasher = Sha256::new();
     archive::with_plain(bytes, kind, |bytes| {
-        apply_plain(&mut Hashed { bytes, hasher: &mut hasher }, root, halt)
+        apply_plain(&mut Hashed { bytes, hasher: &mut hasher }, root, bounds)
     })?;
     let digits: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(format!("{SHA256}{digits}"))
@@ -247,22 +246,23 @@ impl Read for Hashed<'_> {
     }
 }
 
-fn apply_plain(bytes: &mut dyn Read, root: &Path, halt: &Halt) -> io::Result<()> {
-    let whole = root.canonicalize()?;
+fn apply_plain(bytes: &mut dyn Read, root: &Path, bounds: &mut Bounds<'_>) -> io::Result<()> {
     let mut archive = tar::Archive::new(bytes);
     // What this layer has: what it takes away concerns the layers below.
-    let mut own: HashSet<PathBuf> = HashSet::new();
-    let mut above = Parent { of: PathBuf::new(), found: Some(whole.clone()) };
+    let (mut own, mut cleared) = (HashSet::new(), HashSet::new());
+    let mut tree = Tree::new(root, bounds)?;
     for entry in archive.entries()? {
-        halt.check()?;
         let mut entry = entry?;
         let path = plain(&entry.path()?)?;
         let Some(name) = path.file_name() else { continue };
         let parent = path.parent().unwrap_or(Path::new(""));
-        above.look(&whole, parent)?;
+        let above = tree.find(parent)?;
         if name.as_bytes() == ALL_GONE {
-            if let Some(dir) = &above.found {
-                clear(dir, parent, &own)?;
+            if let Some(dir) = above
+                && cleared.insert(parent.to_path_buf())
+            {
+                clear(&dir, parent, &own)?;
+                tree.forget();
             }
             continue;
         }
@@ -272,23 +272,21 @@ fn apply_plain(bytes: &mut dyn Read, root: &Path, halt: &Halt) -> io::Result<()>
                 return Err(damaged(&format!("its entry {name} takes away no file")));
             }
             let gone = std::ffi::OsStr::from_bytes(gone);
-            if let Some(dir) = &above.found
+            if let Some(dir) = above
                 && !own.contains(&parent.join(gone))
             {
-                trees::remove(&dir.join(gone));
+                tree.remove(&dir.join(gone));
             }
             continue;
         }
-        let kind = entry.header().entry_type();
-        if above.found.is_none() {
-            clear_way(&whole, parent);
-        }
-        if let Some(dir) = &above.found {
-            let at = dir.join(name);
-            match fs::symlink_metadata(&at) {
-                Ok(meta) if meta.is_dir() && kind.is_dir() => {}
-                Ok(_) => trees::remove(&at),
-                Err(_) => {}
+        let is_dir = entry.header().entry_type().is_dir();
+        match above {
+            None => clear_way(&mut tree, root, parent),
+            Some(dir) => {
+                let at = dir.join(name);
+                if !(is_dir && fs::symlink_metadata(&at).is_ok_and(|meta| meta.is_dir())) {
+                    tree.remove(&at);
+                }
             }
         }
         for part in path.ancestors() {
@@ -296,69 +294,20 @@ fn apply_plain(bytes: &mut dyn Read, root: &Path, halt: &Halt) -> io::Result<()>
                 break;
             }
         }
-        archive::unpack_entry(&mut entry, root)?;
-        if kind.is_dir() {
-            above.forget();
-        }
+        tree.unpack(&mut entry)?;
     }
     io::copy(&mut archive.into_inner(), &mut io::sink())?;
     Ok(())
 }
 
-/// The directory of an entry, of which many follow each other.
-struct Parent {
-    of: PathBuf,
-    /// Where it really is; `None`: it is not there.
-    found: Option<PathBuf>,
-}
-
-impl Parent {
-    /// Errors: the directory is outside of `whole`, by a symbolic link.
-    fn look(&mut self, whole: &Path, parent: &Path) -> io::Result<()> {
-        if self.found.is_some() && self.of == parent {
-            return Ok(());
-        }
-        self.of = parent.to_path_buf();
-        self.found = whole.join(parent).canonicalize().ok().filter(|found| found.is_dir());
-        match &self.found {
-            Some(found) if !found.starts_with(whole) => {
-                let name = parent.to_string_lossy().into_owned();
-                Err(damaged(&format!("its directory {} leads out of it", shown(&name))))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// A directory may have taken the place of a link.
-    fn forget(&mut self) {
-        self.found = None;
-    }
-}
-
-/// The name without `.` and without the root before it. Errors: it leads out.
-fn plain(path: &Path) -> io::Result<PathBuf> {
-    let mut name = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::Normal(part) => name.push(part),
-            Component::CurDir | Component::RootDir => {}
-            Component::ParentDir | Component::Prefix(_) => {
-                let path = path.to_string_lossy().into_owned();
-                return Err(damaged(&format!("its entry {} leads out of it", shown(&path))));
-            }
-        }
-    }
-    Ok(name)
-}
-
 /// Removes the file that is in the way of a directory, if there is one.
-fn clear_way(whole: &Path, directory: &Path) {
+fn clear_way(tree: &mut Tree<'_, '_>, whole: &Path, directory: &Path) {
     let mut path = whole.to_path_buf();
     for part in directory.components() {
         path.push(part);
         match fs::symlink_metadata(&path) {
             Ok(meta) if meta.is_dir() => {}
-            Ok(_) => return trees::remove(&path),
+            Ok(_) => return tree.remove(&path),
             Err(_) => return,
         }
     }

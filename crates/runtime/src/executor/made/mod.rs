@@ -20,6 +20,7 @@ mod transform;
 pub(super) mod trees;
 
 use super::home_io::{data_error, disk_error};
+use archive::Bounds;
 use eyas_core::event::*;
 use eyas_core::recipe::Recipe;
 use eyas_core::{Digest, Made};
@@ -89,7 +90,7 @@ pub(super) fn make(shop: &Shop<'_>, wanted: &Wanted<'_>) -> Result<Fetched, Tran
             Some(code) if is_of_disk(code) => {
                 disk_error("make an object", &io::Error::from_raw_os_error(code))
             }
-            _ => unmakeable(sentence(&made, &recipe, &e.to_string())),
+            _ => unmakeable(sentence(&made, &recipe, &text_of(&e))),
         }),
         Fault::Why(why) => unmakeable(sentence(&made, &recipe, &why)),
     })?;
@@ -196,19 +197,32 @@ enum Done {
     Aside { is_tree: bool },
 }
 
-/// The number of the operating system's error that is somewhere inside this one.
-fn os_error(e: &io::Error) -> Option<i32> {
-    let mut at: Option<&(dyn std::error::Error + 'static)> = Some(e);
-    while let Some(error) = at {
-        if let Some(code) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
-            return Some(code);
-        }
-        at = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+/// An error and the errors inside it, from the outside in.
+fn causes(e: &io::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    let first: &(dyn std::error::Error + 'static) = e;
+    std::iter::successors(Some(first), |error| {
+        match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
             Some(inner) => Some(inner),
             None => error.source(),
-        };
+        }
+    })
+}
+
+/// The number of the operating system's error that is somewhere inside this one.
+fn os_error(e: &io::Error) -> Option<i32> {
+    causes(e).find_map(|error| error.downcast_ref::<io::Error>()?.raw_os_error())
+}
+
+/// What the error and those inside it say. The unpacker of tar archives names a file, and the cause is an error inside.
+fn text_of(e: &io::Error) -> String {
+    let mut text = String::new();
+    for said in causes(e).map(|error| error.to_string()) {
+        if !text.contains(&said) {
+            let colon = if text.is_empty() { "" } else { ": " };
+            text = text + colon + &said;
+        }
     }
-    None
+    text
 }
 
 /// Whether the system's error says that this node has a problem, not the packed file.
@@ -273,8 +287,9 @@ fn make_aside(
             let _ = std::fs::remove_file(shop.trees.beside(work, "in"));
             done.map_err(Fault::Why)?;
         }
-        Recipe::Zip => unzip(shop, packed, work)?,
+        Recipe::Zip => unzip(shop, packed, work, &mut bounds(shop, packed, work)?)?,
         Recipe::Container => {
+            let mut bounds = bounds(shop, packed, work)?;
             let root = image::root_in(work);
             std::fs::create_dir(&root)?;
             let mut packed = BufReader::with_capacity(BLOCK_BYTES, packed);
@@ -282,16 +297,19 @@ fn make_aside(
                 return Err(Fault::Why("it is a SIF image, and its name does not end in .sif".into()));
             }
             match archive::Kind::of(&mut packed)? {
-                archive::Kind::Zip => unzip(shop, packed.into_inner(), &root)?,
-                kind => archive::untar(packed, kind, &root, shop.halt)?,
+                archive::Kind::Zip => unzip(shop, packed.into_inner(), &root, &mut bounds)?,
+                kind => archive::untar(packed, kind, &root, &mut bounds)?,
             }
-            image::settle(work, shop.trees.node(), shop.halt)?;
+            image::settle(work, shop.trees.node(), &mut bounds)?;
         }
         _ => {
+            let mut bounds = bounds(shop, packed, work)?;
             let mut packed = BufReader::with_capacity(BLOCK_BYTES, packed);
             match (recipe, archive::Kind::of(&mut packed)?) {
-                (Recipe::Environment, archive::Kind::Zip) => unzip(shop, packed.into_inner(), work)?,
-                (_, kind) => archive::untar(packed, kind, work, shop.halt)?,
+                (Recipe::Environment, archive::Kind::Zip) => {
+                    unzip(shop, packed.into_inner(), work, &mut bounds)?
+                }
+                (_, kind) => archive::untar(packed, kind, work, &mut bounds)?,
             }
             if *recipe == Recipe::Environment {
                 transform::settle_environment(work, shop.halt).map_err(Fault::Why)?;
@@ -301,8 +319,18 @@ fn make_aside(
     Ok(Done::Aside { is_tree: made.is_directory })
 }
 
+/// What may be made of a packed file on the disk of `dir`.
+fn bounds<'a>(shop: &Shop<'a>, packed: &Packed<'_>, dir: &Path) -> io::Result<Bounds<'a>> {
+    Bounds::new(shop.halt, dir, packed.size_bytes(shop.store), shop.store.budget_bytes())
+}
+
 /// An archive that is read from its end needs a file.
-fn unzip(shop: &Shop<'_>, packed: &mut Packed<'_>, work: &Path) -> Result<(), Fault> {
+fn unzip(
+    shop: &Shop<'_>,
+    packed: &mut Packed<'_>,
+    work: &Path,
+    bounds: &mut Bounds<'_>,
+) -> Result<(), Fault> {
     let spilled = shop.trees.beside(work, "in");
     let from = match packed.path() {
         Some(path) => path,
@@ -311,7 +339,7 @@ fn unzip(shop: &Shop<'_>, packed: &mut Packed<'_>, work: &Path) -> Result<(), Fa
             spill(packed, &spilled)?
         }
     };
-    let done = archive::unzip(File::open(from)?, work, shop.halt);
+    let done = archive::unzip(File::open(from)?, work, bounds);
     let _ = std::fs::remove_file(spilled);
     Ok(done?)
 }
@@ -329,6 +357,7 @@ fn decompress(
     recipe: &Recipe,
     packed: &mut Packed<'_>,
 ) -> Result<Done, Fault> {
+    let mut bounds = bounds(shop, packed, shop.trees.node())?;
     let packed = BufReader::with_capacity(BLOCK_BYTES, packed);
     let mut bytes: Box<dyn Read + '_> = match recipe {
         Recipe::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
@@ -343,6 +372,7 @@ fn decompress(
             match bytes.read(&mut block)? {
                 0 => break,
                 n => {
+                    bounds.take(n as u64)?;
                     hasher.update(&block[..n]);
                     file.write_all(&block[..n])?;
                     size_bytes += n as u64;
@@ -361,6 +391,7 @@ fn decompress(
             break;
         }
         size_bytes += n as u64;
+        bounds.take(n as u64)?;
         if size_bytes > wanted.room_bytes {
             incoming = None;
         }

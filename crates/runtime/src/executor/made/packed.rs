@@ -4,7 +4,7 @@ use super::Shop;
 use crate::executor::home_io::{self, data_error, disk_error, given_up, home_error, parse, version_of};
 use eyas_core::event::{TransferError, TransferErrorKind};
 use eyas_core::{Digest, HomeVersion, RUN_FILE};
-use eyas_data::Halt;
+use eyas_data::{Halt, Store};
 use eyas_runner::Account;
 use eyas_storage::Homes;
 use eyas_text::shown;
@@ -54,6 +54,14 @@ impl<'a> Packed<'a> {
         match &self.from {
             From::Cache { path, .. } => Some(path.clone()),
             From::Home { .. } => None,
+        }
+    }
+
+    /// How large the file is.
+    pub fn size_bytes(&self, store: &Store) -> u64 {
+        match &self.from {
+            From::Cache { digest, .. } => store.find(&digest.0.into()).unwrap_or(0),
+            From::Home { version, .. } => version.size_bytes,
         }
     }
 

@@ -398,25 +398,9 @@ fn protect(root: &Path, for_others: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes a file or a tree, whatever its modes are. What cannot be removed stays until the next start.
+/// Removes a file or a tree, whatever its modes and its depth are. What cannot be removed stays until the next start.
 pub(in crate::executor) fn remove(root: &Path) {
-    let Ok(meta) = fs::symlink_metadata(root) else { return };
-    if !meta.is_dir() {
-        let _ = fs::remove_file(root);
-        return;
-    }
-    if fs::remove_dir_all(root).is_ok() {
-        return;
-    }
-    let mut left = vec![root.to_path_buf()];
-    while let Some(path) = left.pop() {
-        let _ = fs::set_permissions(&path, fs::Permissions::from_mode(0o700));
-        let Ok(entries) = fs::read_dir(&path) else { continue };
-        left.extend(
-            entries.flatten().filter(|e| e.file_type().is_ok_and(|kind| kind.is_dir())).map(|e| e.path()),
-        );
-    }
-    let _ = fs::remove_dir_all(root);
+    let _ = eyas_runner::sandbox::remove_tree(root);
 }
 
 #[cfg(test)]
