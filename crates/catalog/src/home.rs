@@ -306,7 +306,9 @@ fn at_home(operation: &'static str, location: &Location, error: &Error) -> eyas_
         Error::BadInput(_) | Error::Query(_) => (ErrorKind::InvalidName, Status::Permanent),
         Error::Conflict(_) => (ErrorKind::Io, Status::Permanent),
         // Somebody has to do something first, and waiting for an answer would not help.
-        Error::Failed(_) | Error::Newer { .. } | Error::Database { .. } => (ErrorKind::Io, Status::Permanent),
+        Error::Failed(_) | Error::Full { .. } | Error::Newer { .. } | Error::Database { .. } => {
+            (ErrorKind::Io, Status::Permanent)
+        }
         Error::Locked { .. } | Error::Away { .. } | Error::Unreached { .. } | Error::Collided { .. } => {
             (ErrorKind::Io, Status::Temporary)
         }

@@ -5,7 +5,7 @@
 
 use crate::access::{Caller, Right, known, require, trail};
 use crate::catalog::Catalog;
-use crate::db::{Db, Row, Value, insert, places, within};
+use crate::db::{Db, Row, Value, insert, places, within, within_reserve};
 use crate::error::{Error, Result};
 use crate::key::{Key, check_label};
 use crate::query;
@@ -250,7 +250,7 @@ impl Catalog {
     /// Gives a draft up; its files are forgotten. Nobody has seen its number, so the next draft may have it, and the label of a data set
     /// that would have begun with it is free again.
     pub fn abandon(&self, draft: &Draft) -> Result<()> {
-        within(&mut **self.db(), |db| {
+        within_reserve(&mut **self.db(), |db| {
             let sql = "SELECT 1 FROM version WHERE id = ?1 AND state = 'open'";
             if db.query(sql, values![draft.version_id])?.is_empty() {
                 return Ok(());
@@ -399,7 +399,7 @@ impl Catalog {
 
     /// Removes a version, or the whole data set where the key names none. Its label stays taken, its history can be read.
     pub fn remove(&self, caller: &Caller, key: &Key, now_ms: i64) -> Result<()> {
-        within(&mut **self.db(), |db| {
+        within_reserve(&mut **self.db(), |db| {
             let set = known(db, caller, &key.label)?;
             require(db, caller, &set, Right::Admin)?;
             let (which, detail) = match key.version {
