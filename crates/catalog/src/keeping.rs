@@ -50,7 +50,7 @@ pub struct Repair {
     pub n_removed: u64,
     /// Copies that were to be made, and were not: a site went away or a source was damaged meanwhile.
     pub n_not_made: u64,
-    /// Files that stay short of copies, with the reason, the worst first.
+    /// Files that stay short of copies, with the reason, the worst first. [`Catalog::name_short`] says which files they are.
     pub short: Vec<ShortFile>,
     /// Sites that could not be reached, with the reason.
     pub away: Vec<(String, String)>,
@@ -59,8 +59,11 @@ pub struct Repair {
 /// A file of a data set that has fewer copies than it should.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct ShortFile {
-    pub key: String,
-    pub path: String,
+    #[serde(skip)]
+    object: i64,
+    /// `None`: nobody was named, or whoever asked may not list the data set.
+    pub key: Option<String>,
+    pub path: Option<String>,
     pub n_missing: u32,
     #[serde(serialize_with = "as_reason")]
     pub reason: Short,
@@ -241,9 +244,7 @@ impl Catalog {
                 break;
             }
         }
-        repair.short.sort_by_key(|short| {
-            (short.reason != Short::Lost, short.key.clone(), short.n_missing, short.path.clone())
-        });
+        repair.short.sort_by_key(|short| (short.reason != Short::Lost, short.n_missing));
         repair.away.extend(self.seal_all(reached.values().map(|site| &*site.holding))?);
         for Reached { holding, .. } in reached.values() {
             match self.drop_unneeded(&**holding) {
@@ -293,6 +294,19 @@ impl Catalog {
             .map(|object| replication::Object {
                 size_bytes: object.size_bytes,
                 wanted: object.copies,
+    /// Names the files that a repair found short of copies, as far as the caller may list them, in the order of their names.
+    pub fn name_short(&self, caller: &Caller, repair: &mut Repair) -> Result<()> {
+        let objects: Vec<i64> = repair.short.iter().map(|short| short.object).collect();
+        let names = self.names_of(caller, &objects)?;
+        for short in &mut repair.short {
+            (short.key, short.path) = names.get(&short.object).cloned().unzip();
+        }
+        repair.short.sort_by_key(|short| {
+            (short.reason != Short::Lost, short.key.clone(), short.n_missing, short.path.clone())
+        });
+        Ok(())
+    }
+
                 ready: at(&object.ready),
                 is_away: object.ready.iter().any(|name| !reached.contains_key(name)),
                 coming: vec![],
@@ -308,8 +322,7 @@ impl Catalog {
             if matches!(reason, Short::NoRoom | Short::NotNow) {
                 without_room.push(object);
             }
-            let (key, path) = (object.key.clone(), object.path.clone());
-            repair.short.push(ShortFile { key, path, n_missing, reason });
+            repair.short.push(ShortFile { object: object.id, key: None, path: None, n_missing, reason });
         }
         let n_planned = plan.copies.len() as u64;
         let away = &mut repair.away;

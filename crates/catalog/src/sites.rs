@@ -14,6 +14,7 @@ use eyas_data::Digest;
 use std::collections::{HashMap, HashSet};
 
 /// A place that keeps copies.
+use crate::query::sql::Values;
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Site {
     pub name: String,
@@ -156,9 +157,6 @@ pub(crate) struct Needed {
     pub(crate) copies: u32,
     /// Sites with a good copy, which are not gone.
     pub(crate) ready: Vec<String>,
-    /// A version and a path under which it is known.
-    pub(crate) key: String,
-    pub(crate) path: String,
 }
 
 fn has_spares(n_copies: &str) -> String {
@@ -202,7 +200,7 @@ impl Catalog {
             }
         };
         let sql = format!(
-            "SELECT o.id, o.digest, o.size_bytes, max(s.copies), min(s.label), min(f.path) FROM file f \
+            "SELECT o.id, o.digest, o.size_bytes, max(s.copies) FROM file f \
              JOIN version v ON v.id = f.version_id AND v.state = 'committed' \
              JOIN data_set s ON s.id = v.set_id JOIN object o ON o.id = f.object_id \
              GROUP BY o.id, o.digest, o.size_bytes HAVING {} ORDER BY o.id",
@@ -218,8 +216,6 @@ impl Catalog {
                 size_bytes: row.int(2) as u64,
                 copies: u32::try_from(row.int(3)).unwrap_or(u32::MAX),
                 ready: vec![],
-                key: row.text(4),
-                path: row.text(5),
             });
         }
         let mut ids: Vec<i64> = place.keys().copied().collect();
@@ -270,6 +266,7 @@ impl Catalog {
                 };
                 if !is_same && !replaces {
                     return Err(Error::Conflict(format!(
+    pub(crate) id: i64,
                         "there is a site `{name}` already, at {}, and this is another folder: choose another name, or \
                          say --replace if that one is gone for good",
                         eyas_text::shown(&known)
@@ -334,6 +331,7 @@ impl Catalog {
     }
 
     pub(crate) fn set_sealed_trail(&self, site: &str, trail: i64) -> Result<()> {
+                id: row.int(0),
         let db = &mut **self.db();
         db.execute("UPDATE site SET sealed_trail = ?2 WHERE name = ?1", values![site, trail]).map(|_| ())
     }
@@ -359,6 +357,31 @@ impl Catalog {
         });
         Ok(sites.collect())
     }
+    /// A data set and a path in it by which each of the objects is known, by the object's row. Those of which the caller may list no data
+    /// set have none.
+    pub(crate) fn names_of(&self, caller: &Caller, ids: &[i64]) -> Result<HashMap<i64, (String, String)>> {
+        let db = &mut **self.db();
+        let mut names = HashMap::new();
+        for ids in ids.chunks(ROWS_AT_ONCE) {
+            let mut values = Values(vec![]);
+            let asked: Vec<String> = ids.iter().map(|id| values.bind(*id)).collect();
+            let may_list = caller.may_list(&mut values);
+            // No label has a `/`, so this is the first path of the first label.
+            let sql = format!(
+                "SELECT f.object_id, min(s.label || '/' || f.path) FROM file f \
+                 JOIN version v ON v.id = f.version_id AND v.state = 'committed' JOIN data_set s ON s.id = v.set_id \
+                 WHERE f.object_id IN ({}) AND {may_list} GROUP BY f.object_id",
+                asked.join(", ")
+            );
+            for row in db.query(&sql, &values.0)? {
+                let name = row.text(1);
+                let (label, path) = name.split_once('/').unwrap_or((&name, ""));
+                names.insert(row.int(0), (label.to_owned(), path.to_owned()));
+            }
+        }
+        Ok(names)
+    }
+
 
     pub fn set_site_state(&self, caller: &Caller, name: &str, state: SiteState, now_ms: i64) -> Result<()> {
         within(&mut **self.db(), |db| {

@@ -44,17 +44,22 @@ pub struct Spared {
 /// Data sets with spare copies.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct SpareSet {
-    pub key: String,
+    /// `None`: data sets that whoever asks may not list.
+    pub key: Option<String>,
     /// Copies beyond what is asked for, of all its files together.
     pub n_copies: u64,
     pub size_bytes: u64,
 }
 
 impl SpareSet {
-    /// Counts the spare copies of an object that has so many good ones.
-    pub(crate) fn count(sets: &mut BTreeMap<String, SpareSet>, object: &Needed, n_good: u64) {
+    /// Counts the spare copies of an object that has so many good ones, for a data set with it.
+    pub(crate) fn count(
+        sets: &mut BTreeMap<Option<String>, SpareSet>,
+        key: Option<String>,
+        object: &Needed,
+        n_good: u64,
+    ) {
         let n_spare = n_good.saturating_sub(u64::from(object.copies.max(1)));
-        let key = &object.key;
         let none = || SpareSet { key: key.clone(), n_copies: 0, size_bytes: 0 };
         let set = sets.entry(key.clone()).or_insert_with(none);
         set.n_copies += n_spare;
