@@ -8,12 +8,12 @@
 //! it. A process that is killed after any of these steps leaves a copy that the next repair reads and counts again.
 
 use crate::catalog::Catalog;
-use crate::db::{Value, insert, places, within};
+use crate::db::{Value, insert, places, within, within_reserve};
 use crate::error::Result;
-use crate::holding::{Condition, Holding};
+use crate::holding::Holding;
 use crate::reached::{Reached, room_of, takes};
 use crate::rows::digest_of;
-use crate::sites::{Needed, ReplicaState, Site, SiteState};
+use crate::sites::{Marked, NOT_PUT, Needed, OnTheirWay, Replica, ReplicaState, Site, SiteState};
 use crate::values;
 use eyas_core::replication::spare::{self, Drop, Goals, Object, Place, decayed};
 use eyas_core::replication::{self, SiteNo, Takes};
@@ -289,7 +289,7 @@ impl Catalog {
                 }
             }
             let digests: Vec<Digest> = marked.iter().map(|n| needed[drops[*n].object].digest).collect();
-            match self.remove_unneeded(&*reached[name].holding, &digests) {
+            match self.remove_unneeded(&*reached[name].holding, &digests, now_ms) {
                 // Some may be needed again since they were marked.
                 Ok(needed_again) => done.extend(
                     marked.into_iter().filter(|n| !needed_again.contains(&needed[drops[*n].object].digest)),
@@ -310,39 +310,17 @@ impl Catalog {
         digests: &[Digest],
         now_ms: i64,
     ) -> Result<Vec<Digest>> {
-        let (mut good, mut bad, mut missing) = (vec![], vec![], vec![]);
-        holding.verify_all(digests, &mut |n, condition| match condition {
-            Condition::Good => good.push(digests[n]),
-            Condition::Bad => bad.push(digests[n]),
-            Condition::Missing => missing.push(digests[n]),
-        })?;
-        for digests in [&mut good, &mut bad] {
-            digests.sort_unstable();
-        }
-        self.note_replicas(holding.name(), &bad, ReplicaState::Bad, now_ms)?;
-        self.forget_replicas(holding.name(), &missing)?;
-        self.note_verified(holding.name(), &good, now_ms)?;
-        Ok(good)
-    }
-
-    /// Notes when good copies were verified, and nothing else about them.
-    fn note_verified(&self, site: &str, digests: &[Digest], now_ms: i64) -> Result<()> {
-        within(&mut **self.db(), |db| {
-            for digest in digests {
-                let sql = "UPDATE replica SET verified_ms = ?3 WHERE state = 'ready' \
-                           AND site_id = (SELECT id FROM site WHERE name = ?1) \
-                           AND object_id = (SELECT id FROM object WHERE digest = ?2)";
-                db.execute(sql, values![site, digest.as_bytes().as_slice(), now_ms])?;
-            }
-            Ok(())
-        })
+        let known = self.replicas_of(holding.name(), digests)?;
+        let is_looked = |replica: &&Replica| matches!(replica.state, ReplicaState::Ready | ReplicaState::Bad);
+        let copies: Vec<Marked> = known.iter().filter(is_looked).map(Replica::marked).collect();
+        Ok(self.judge_all(holding, &copies, OnTheirWay::Come, now_ms)?.good)
     }
 
     /// Marks a good copy as deleting, where the catalog still knows a good copy at each of the keepers, which are as many as committed data sets
-    /// ask for. Whether it was marked.
+    /// ask for, and no put brings it now. Whether it was marked.
     fn mark_spare(&self, site: &str, digest: Digest, keepers: &[&str]) -> Result<bool> {
         let sql = format!(
-            "UPDATE replica SET state = 'deleting' WHERE state = 'ready' \
+            "UPDATE replica SET state = 'deleting', mark = mark + 1 WHERE state = 'ready' AND {NOT_PUT} \
              AND site_id = (SELECT id FROM site WHERE name = ?{site}) \
              AND object_id = (SELECT id FROM object WHERE digest = ?{digest}) \
              AND ?{n_keepers} = (SELECT count(*) FROM replica g JOIN site t ON t.id = g.site_id WHERE g.object_id = replica.object_id \
@@ -357,7 +335,7 @@ impl Catalog {
         );
         let mut asked: Vec<Value> = keepers.iter().map(|name| (*name).into()).collect();
         asked.extend([(keepers.len() as i64).into(), site.into(), digest.as_bytes().as_slice().into()]);
-        within(&mut **self.db(), |db| Ok(db.execute(&sql, &asked)? == 1))
+        within_reserve(&mut **self.db(), |db| Ok(db.execute(&sql, &asked)? == 1))
     }
 
     /// Adds what readers took from a site to what they took before.

@@ -33,6 +33,7 @@ fn check_all(databases: &dyn Databases) {
     replicas_follow_what_sites_say(&databases.catalog("replicas"));
     many_files_and_pages(&databases.catalog("many"));
     repairs_make_what_is_missing(&databases.catalog("repairs"));
+    a_repair_takes_in_what_the_catalog_does_not_know(&databases.catalog("unknown"));
     how_it_stands_is_seen(&databases.catalog("standing"));
     a_catalog_is_made_once_and_newer_ones_are_refused(databases);
     several_at_a_time(databases);
@@ -77,7 +78,6 @@ fn how_it_stands_is_seen(catalog: &Catalog) {
     assert!(alices.contains(&("site".into(), None)), "{alices:?}");
     assert_eq!(done(&alice(), 1).len(), 1);
     assert!(done(&bob(), 100).iter().all(|(_, label)| label.is_none()), "he may not list them");
-}
 
     let named = |caller: &Caller| -> Vec<_> {
         let mut repair = catalog.repair(NOW, &mut |_| {}).unwrap();
@@ -92,6 +92,7 @@ fn how_it_stands_is_seen(catalog: &Catalog) {
         .set_acl(&alice(), &key("one"), &[("user:bob".parse().unwrap(), "l".parse().unwrap())], NOW)
         .unwrap();
     assert_eq!(named(&bob()), [(None, None), one]);
+}
 
 fn versions_never_change(catalog: &Catalog) {
     let draft = drafted(catalog, &alice(), "adk", &[file("b/x", "1"), file("a", "22")]);
@@ -239,7 +240,6 @@ fn what_may_not_be_listed_is_not_there(catalog: &Catalog) {
     ] {
         assert!(refused.contains(there_is_none), "{refused}");
     }
-    assert_eq!(labels(catalog, &bob(), "x = 1"), Vec::<String>::new());
     // The label of what is there, is being made or was removed is refused in the same words.
     put(catalog, &alice(), "gone", &[]);
     catalog.remove(&alice(), &key("gone"), NOW).unwrap();
@@ -256,6 +256,7 @@ fn what_may_not_be_listed_is_not_there(catalog: &Catalog) {
     assert!(
         refusal(catalog.begin(&bob(), "new", None, NOW)).contains("no data set is given the label `new`")
     );
+    assert_eq!(labels(catalog, &bob(), "x = 1"), Vec::<String>::new());
     let operator = Caller { is_operator: true, ..bob() };
     assert_eq!(labels(catalog, &operator, "x = 1"), ["mine"]);
 
@@ -304,8 +305,6 @@ fn removed_sets_leave_their_history(catalog: &Catalog) {
     let mut both = [Digest::of(b"second"), Digest::of(b"x")];
     both.sort();
     assert_eq!(unneeded, both, "what was not said to be deleted is asked for again");
-    catalog.forget_replicas("here", &both).unwrap();
-    assert_eq!(catalog.replicas_at("here").unwrap(), []);
 }
 
 fn replicas_follow_what_sites_say(catalog: &Catalog) {
@@ -368,6 +367,7 @@ fn many_files_and_pages(catalog: &Catalog) {
     assert_eq!(page, ["s29", "s28", "s27"]);
     assert_eq!(catalog.find(&alice(), None, 2).unwrap().len(), 2);
 }
+
 /// A copy was missing when somebody looked, and is there again.
 fn a_repair_takes_in_what_the_catalog_does_not_know(catalog: &Catalog) {
     let dir = tempfile::tempdir().unwrap();
@@ -389,7 +389,6 @@ fn a_repair_takes_in_what_the_catalog_does_not_know(catalog: &Catalog) {
     assert_eq!(catalog.repair(NOW, &mut |_| {}).unwrap().short, []);
     assert_eq!(catalog.holders(&alice(), &key("x")).unwrap()[&Digest::of(b"bytes")], ["site"]);
 }
-
 
 /// Three sites and more objects than one statement asks for. Each loss is made good, and nothing else is copied.
 fn repairs_make_what_is_missing(catalog: &Catalog) {
