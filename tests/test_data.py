@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from harness import Run, Start, need_program, wait_until
+from harness import Finished, Run, Start, need_program, wait_until
 from weather import small_disks
 
 
@@ -396,3 +396,30 @@ def test_a_full_disk_is_not_chosen_for_what_is_put(data: Run, tmp_path: Path) ->
             (tmp_path / "x").write_bytes(os.urandom(3_000_000))
             data("put", tmp_path / "x", "--label", f"x{n}")
             assert "here" in data("where", f"x{n}").stdout
+
+
+def test_a_full_disk_lets_people_remove(run: Run, tmp_path: Path) -> None:
+    for disks in small_disks():
+        disk = disks(tmp_path / "small", 4 << 20)
+
+        def data(*args: str | Path, at: Path = disk.at, status: int = 0) -> Finished:
+            return run("data", "--db", f"sqlite:{at}/catalog.db", *args, status=status)
+
+        data("init", "--dir", "site")
+        for label in ("one", "two"):
+            (tmp_path / label).write_text(label)
+            data("put", label, "--label", label)
+        disk.fill()
+        assert data("find", "-q").stdout == "two\none\n"
+        assert "is full; nothing was changed" in data("put", "one", "--label", "three", status=4).stderr
+        data("rm", "one")
+        data("rm", "two")
+        assert "2 objects removed" in data("repair").stdout
+        assert data("find", "-q").stdout == ""
+        disk.free()
+        data("put", "one", "--label", "three")
+
+
+def test_the_label_new_is_not_given(data: Run, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("x")
+    assert "no data set is given the label `new`" in data("put", "x", "--label", "new", status=2).stderr

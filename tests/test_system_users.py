@@ -492,3 +492,21 @@ def test_what_cannot_be_done_is_said_at_the_start(eyas: Eyas, folder: Path, tmp_
     assert not_root.returncode == 2 and "needs an executor that runs as root" in not_root.stderr
     no_right = up_with("--bounding-set", "-setuid", "--inh-caps", "-setuid")
     assert no_right.returncode == 2 and "needs the capability CAP_SETUID" in no_right.stderr, no_right
+
+
+def test_data_sets_are_refused_before_they_are_looked_for(node: Node) -> None:
+    catalog = {"EYAS_DATA": f"sqlite:{node.folder}/catalog.db"}
+    node.run("data", "init", "--dir", node.folder / "site", env=catalog)
+    (node.folder / "x").write_text("x")
+    node.run("data", "put", node.folder / "x", "--label", "there", env=catalog)
+    node.up(env=catalog)
+    ada = node.add("ada")
+
+    def refused(label: str) -> list[str]:
+        task: Task = {"command": "true", "inputs": {"x": f"data:{label}/x"}}
+        lines = node.do(ada, task, status=1).stderr.splitlines()
+        return [line.replace(label, "LABEL") for line in lines if "may use it" in line]
+
+    said = refused("there")
+    assert said and said == refused("none"), said
+    node.do(node.owner, {"command": "cat x", "inputs": {"x": "data:there/x"}})

@@ -11,7 +11,8 @@ use crate::quotas::count_in_anyway;
 use crate::rows::SetRow;
 use crate::sealed::{File, Sealed};
 use crate::sets::{check_path, objects, point_at_newest, put_tags};
-use crate::sites::{NewSite, ReplicaState};
+use crate::sites::{Marked, NewSite, OnTheirWay};
+use eyas_data::Digest;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Values that one statement asks for.
@@ -64,18 +65,21 @@ impl Catalog {
         for versions in versions.chunks(1000) {
             rebuilt.n_versions += self.adopt(caller, versions, now_ms)?;
         }
-        let (mut good, mut bad) = (vec![], vec![]);
         let objects = site.objects()?;
-        site.verify_all(&objects, &mut |n, condition| match condition {
-            Condition::Good => good.push(objects[n]),
-            Condition::Bad => bad.push(objects[n]),
-            Condition::Missing => {}
+        // The catalog knows of them before they are read, so that nobody removes what is being found good.
+        self.claim(site.name(), &objects, now_ms)?;
+        let known: HashMap<Digest, Marked> =
+            self.replicas_at(site.name())?.iter().map(|copy| (copy.digest, copy.marked())).collect();
+        let mut found = vec![];
+        site.verify_all(&objects, &mut |n, condition| {
+            match condition {
+                Condition::Good => rebuilt.n_good += 1,
+                Condition::Bad => rebuilt.n_bad += 1,
+                Condition::Missing => {}
+            }
+            found.extend(known.get(&objects[n]).map(|copy| (*copy, condition)));
         })?;
-        good.sort_unstable();
-        bad.sort_unstable();
-        (rebuilt.n_good, rebuilt.n_bad) = (good.len() as u64, bad.len() as u64);
-        self.note_replicas(site.name(), &good, ReplicaState::Ready, now_ms)?;
-        self.note_replicas(site.name(), &bad, ReplicaState::Bad, now_ms)?;
+        self.judge(site.name(), &found, OnTheirWay::AreLooked, now_ms)?;
         Ok(rebuilt)
     }
 }

@@ -124,6 +124,14 @@ pub(crate) trait Db: Send {
     /// Commits. `Ok(false)`: another transaction was in the way, nothing was changed, and it is worth another try.
     fn commit(&mut self) -> Result<bool>;
     fn rollback(&mut self);
+    /// Gives the room that is kept for a full disk back to it; whether there was any.
+    fn give_reserve(&mut self) -> bool {
+        false
+    }
+    /// Whether that room was given back, and the disk is as full as then.
+    fn lacks_reserve(&mut self) -> bool {
+        false
+    }
 }
 
 /// How long a transaction waits for others that are in its way, and how long it is tried again.
@@ -136,7 +144,28 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 ///
 /// After each try that met another transaction, it waits for a random time of up to twice the last bound, so that
 /// several programs that write the same rows get their turn one after the other.
+///
+/// # Errors
+/// [`Error::Full`]: the disk has no room but that which is kept for [`within_reserve`].
 pub(crate) fn within<T>(db: &mut dyn Db, mut work: impl FnMut(&mut dyn Db) -> Result<T>) -> Result<T> {
+    match db.lacks_reserve() {
+        true => Err(Error::Full { database: db.name().into() }),
+        false => transact(db, &mut work),
+    }
+}
+
+/// The same for what frees room and adds next to nothing: where the disk is full, it takes the room that is kept for this.
+pub(crate) fn within_reserve<T>(
+    db: &mut dyn Db,
+    mut work: impl FnMut(&mut dyn Db) -> Result<T>,
+) -> Result<T> {
+    match transact(db, &mut work) {
+        Err(Error::Full { .. }) if db.give_reserve() => transact(db, &mut work),
+        done => done,
+    }
+}
+
+fn transact<T>(db: &mut dyn Db, work: &mut dyn FnMut(&mut dyn Db) -> Result<T>) -> Result<T> {
     let begun = Instant::now();
     let mut pause_max = Duration::from_millis(1);
     loop {

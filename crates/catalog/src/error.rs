@@ -46,6 +46,12 @@ pub enum Error {
     /// A site could not do what it was asked: its disk is full or cannot be written.
     #[error("{0}")]
     Failed(String),
+    /// The disk under the database has no room. What frees room is still done ([`crate::Catalog::remove`] and repairs).
+    #[error(
+        "the disk of {database} is full; nothing was changed: `eyas data rm` and then `eyas data repair` make room where the site \
+         is on the same disk"
+    )]
+    Full { database: String },
     /// The database was written by a newer program.
     #[error(
         "{database} has version {found} of the catalog's tables, and this program knows them up to {known}: \
@@ -92,6 +98,8 @@ impl Error {
             | Error::Denied(_)
             | Error::Conflict(_)
             | Error::Failed(_)
+            // A repair goes on with what it can do.
+            | Error::Full { .. }
             | Error::Unreached { .. } => false,
         }
     }

@@ -107,7 +107,8 @@ impl Folder {
             }
             Err(error) => return Err(io_error("read", &marker, &error)),
         }
-        for below in ["objects", "incoming", "seals"] {
+        // A disk may be full when the first object is set aside.
+        for below in ["objects", "incoming", "aside", "seals"] {
             let path = root.join(below);
             fs::create_dir_all(&path).map_err(|error| io_error("make the folder", &path, &error))?;
         }
@@ -266,11 +267,14 @@ fn is_of_object(error: &io::Error) -> bool {
 
 /// Removes a file, or what has taken its place.
 fn remove_whatever(path: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
+    let removed = fs::symlink_metadata(path).and_then(|found| match found.is_dir() {
+        true => fs::remove_dir_all(path),
+        false => fs::remove_file(path),
+    });
+    match removed {
+        // Another repair may have removed it meanwhile.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
+        removed => removed,
     }
 }
 

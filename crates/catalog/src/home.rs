@@ -131,7 +131,7 @@ impl DataHome {
         let done = catalog
             .add(&draft, std::slice::from_ref(file))
             .and_then(|()| catalog.expect(site, &[file.digest], now_ms))
-            .and_then(|()| keep())
+            .and_then(|_| keep())
             .and_then(|()| catalog.note_replicas(site, &[file.digest], ReplicaState::Ready, now_ms))
             .and_then(|_| catalog.commit_alone(caller, &draft, &file.path, tags, now_ms));
         end(catalog, &**holding, caller, draft, done).map(|_| ())
@@ -306,7 +306,9 @@ fn at_home(operation: &'static str, location: &Location, error: &Error) -> eyas_
         Error::BadInput(_) | Error::Query(_) => (ErrorKind::InvalidName, Status::Permanent),
         Error::Conflict(_) => (ErrorKind::Io, Status::Permanent),
         // Somebody has to do something first, and waiting for an answer would not help.
-        Error::Failed(_) | Error::Newer { .. } | Error::Database { .. } => (ErrorKind::Io, Status::Permanent),
+        Error::Failed(_) | Error::Full { .. } | Error::Newer { .. } | Error::Database { .. } => {
+            (ErrorKind::Io, Status::Permanent)
+        }
         Error::Locked { .. } | Error::Away { .. } | Error::Unreached { .. } | Error::Collided { .. } => {
             (ErrorKind::Io, Status::Temporary)
         }
@@ -458,7 +460,7 @@ impl Pump {
         let mut from = match reached.open(digest) {
             Ok(Some(from)) => from,
             Ok(None) => {
-                self.note_bad(&site);
+                self.note_found(n, Condition::Missing);
                 return Brought::Stopped(broken("missing"));
             }
             Err(error) => return Brought::Stopped(error),
@@ -492,7 +494,7 @@ impl Pump {
             return Brought::Whole;
         }
         match is_first {
-            true => self.note_bad(&site),
+            true => self.note_found(n, Condition::Bad),
             // Bytes of several sites cannot be told apart, so each is asked to read its copy through.
             false => (0..=n).for_each(|n| self.verify(n)),
         }
@@ -503,20 +505,16 @@ impl Pump {
     fn verify(&self, n: usize) {
         let site = &self.readable.holders[n].name;
         let digest = self.readable.file.digest;
-        let mut is_good = true;
-        let verified = self.known.reach(site).and_then(|reached| {
-            reached.verify_all(&[digest], &mut |_, found| is_good = matches!(found, Condition::Good))
-        });
-        if verified.is_ok() && !is_good {
-            self.note_bad(site);
-        }
+        // An audit finds it, too.
+        let _ = self
+            .known
+            .reach(site)
+            .and_then(|reached| self.known.access.catalog.doubt(&*reached, digest, (self.now_ms)()));
     }
 
-    fn note_bad(&self, site: &str) {
-        let digest = self.readable.file.digest;
-        // An audit finds it, too.
-        let catalog = &self.known.access.catalog;
-        let _ = catalog.note_replicas(site, &[digest], ReplicaState::Bad, (self.now_ms)());
+    fn note_found(&self, n: usize, found: Condition) {
+        let (holder, digest) = (&self.readable.holders[n], self.readable.file.digest);
+        self.known.access.catalog.note_found(holder, digest, found, (self.now_ms)());
     }
 }
 

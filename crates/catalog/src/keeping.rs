@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::folder::{BATCH_BYTES, BATCH_FILES};
 use crate::holding::{Aside, Condition, Given, Holding, add_copy};
 use crate::reached::{Reached, room_of, takes};
-use crate::sites::{Needed, Replica, ReplicaState, Site, SiteState};
+use crate::sites::{Held, Marked, Needed, OnTheirWay, Replica, ReplicaState, Site, SiteState};
 use eyas_core::replication::verification::{self, Verified};
 use eyas_core::replication::{self, Copy, Short, SiteNo};
 use eyas_data::Digest;
@@ -50,7 +50,7 @@ pub struct Repair {
     pub n_removed: u64,
     /// Copies that were to be made, and were not: a site went away or a source was damaged meanwhile.
     pub n_not_made: u64,
-    /// Files that stay short of copies, with the reason, the worst first.
+    /// Files that stay short of copies, with the reason, the worst first. [`Catalog::name_short`] says which files they are.
     pub short: Vec<ShortFile>,
     /// Sites that could not be reached, with the reason.
     pub away: Vec<(String, String)>,
@@ -59,8 +59,11 @@ pub struct Repair {
 /// A file of a data set that has fewer copies than it should.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct ShortFile {
-    pub key: String,
-    pub path: String,
+    #[serde(skip)]
+    object: i64,
+    /// `None`: nobody was named, or whoever asked may not list the data set.
+    pub key: Option<String>,
+    pub path: Option<String>,
     pub n_missing: u32,
     #[serde(serialize_with = "as_reason")]
     pub reason: Short,
@@ -93,7 +96,7 @@ impl Catalog {
     pub fn audit(&self, site: &str, now_ms: i64, progress: &mut dyn FnMut(u64)) -> Result<Audit> {
         let holding = self.holding(site)?;
         let replicas = self.replicas_at(site)?;
-        let mut audit = self.verify(&*holding, &replicas, now_ms, progress)?;
+        let mut audit = self.verify(&*holding, &replicas, OnTheirWay::AreLooked, now_ms, progress)?;
         let known: HashSet<Digest> = replicas.iter().map(|replica| replica.digest).collect();
         audit.foreign = holding.objects()?.into_iter().filter(|digest| !known.contains(digest)).collect();
         audit.foreign.sort_unstable();
@@ -108,16 +111,56 @@ impl Catalog {
     /// Reads objects through that the catalog does not know to be at this site, and notes those that a version needs. Returns the
     /// good ones, in their order.
     fn take_in(&self, holding: &dyn Holding, unknown: &[Digest], now_ms: i64) -> Result<Vec<Digest>> {
-        let needed = self.needed(unknown)?;
-        let mut good = vec![];
-        holding.verify_all(&needed, &mut |n, condition| {
-            if condition == Condition::Good {
-                good.push(needed[n]);
+        // The catalog knows of them before they are read, so that nobody removes what is being found good.
+        let claimed = self.claim(holding.name(), &self.needed(unknown)?, now_ms)?;
+        let held = self.judge_all(holding, &claimed, OnTheirWay::AreLooked, now_ms)?;
+        Ok(held.good)
+    }
+
+    /// Reads copies through, and notes what is found; returns what held.
+    pub(crate) fn judge_all(
+        &self,
+        holding: &dyn Holding,
+        copies: &[Marked],
+        coming: OnTheirWay,
+        now_ms: i64,
+    ) -> Result<Held> {
+        let digests: Vec<Digest> = copies.iter().map(|copy| copy.digest).collect();
+        let mut found = vec![];
+        holding.verify_all(&digests, &mut |n, condition| found.push((copies[n], condition)))?;
+        self.judge(holding.name(), &found, coming, now_ms)
+    }
+
+    /// Takes in copies that the catalog does not know of, of objects of which it knows no good copy at all. Whether there were any.
+    fn take_in_lost(
+        &self,
+        objects: &[Needed],
+        reached: &BTreeMap<String, Reached>,
+        now_ms: i64,
+    ) -> Result<bool> {
+        let lost = objects.iter().filter(|object| object.ready.is_empty());
+        let lost: Vec<Digest> = lost.map(|object| object.digest).collect();
+        let mut has_found = false;
+        for (name, site) in reached.iter().filter(|_| !lost.is_empty()) {
+            let known: HashSet<Digest> =
+                self.replicas_of(name, &lost)?.iter().map(|replica| replica.digest).collect();
+            let unknown: Vec<Digest> =
+                lost.iter().copied().filter(|digest| !known.contains(digest)).collect();
+            let mut there = vec![];
+            // Most are not there, which costs little, and the catalog need not hear of them.
+            let looked = site.holding.verify_all(&unknown, &mut |n, condition| {
+                if condition == Condition::Good {
+                    there.push(unknown[n]);
+                }
+            });
+            match looked.and_then(|()| self.take_in(&*site.holding, &there, now_ms)) {
+                Ok(found) => has_found |= !found.is_empty(),
+                // Who asks it next says so.
+                Err(error) if !error.is_of_database() => {}
+                Err(error) => return Err(error),
             }
-        })?;
-        good.sort_unstable();
-        self.note_replicas(holding.name(), &good, ReplicaState::Ready, now_ms)?;
-        Ok(good)
+        }
+        Ok(has_found)
     }
 
     /// Compares what the catalog knows of a site that came, or came back, with what is there.
@@ -128,8 +171,8 @@ impl Catalog {
         let known: HashSet<Digest> = replicas.iter().map(|replica| replica.digest).collect();
         let is_lost =
             |replica: &&Replica| replica.state == ReplicaState::Ready && !there.contains(&replica.digest);
-        let lost: Vec<Digest> = replicas.iter().filter(is_lost).map(|replica| replica.digest).collect();
-        self.forget_replicas(holding.name(), &lost)?;
+        let lost = replicas.iter().filter(is_lost).map(|replica| (replica.marked(), Condition::Missing));
+        self.judge(holding.name(), &lost.collect::<Vec<_>>(), OnTheirWay::Come, now_ms)?;
         let mut unknown: Vec<Digest> = there.difference(&known).copied().collect();
         unknown.sort_unstable();
         self.take_in(holding, &unknown, now_ms).map(|_| ())
@@ -146,7 +189,7 @@ impl Catalog {
             .collect();
         let due: Vec<Replica> =
             verification::due(&verified, pace, now_ms).into_iter().map(|n| replicas[n]).collect();
-        self.verify(&*holding, &due, now_ms, &mut |_| {})
+        self.verify(&*holding, &due, OnTheirWay::Come, now_ms, &mut |_| {})
     }
 
     /// Reads these copies through and notes what it finds.
@@ -154,12 +197,12 @@ impl Catalog {
         &self,
         holding: &dyn Holding,
         replicas: &[Replica],
+        coming: OnTheirWay,
         now_ms: i64,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Audit> {
         let site = holding.name();
         let mut audit = Audit { site: site.into(), ..Audit::default() };
-        let (mut good, mut lost) = (vec![], vec![]);
         let mut replicas = replicas.to_vec();
         // The largest are begun first, so that no reader has one left when the others have ended.
         replicas.sort_by_key(|replica| Reverse(replica.size_bytes));
@@ -169,33 +212,28 @@ impl Catalog {
             conditions[n] = Some(condition);
             progress(replicas[n].size_bytes);
         })?;
+        let mut found = vec![];
+        let mut on_their_way = HashSet::new();
         for (replica, condition) in replicas.iter().zip(conditions) {
-            match condition.expect("all were read") {
-                Condition::Good => {
-                    audit.n_good += 1;
-                    audit.good_bytes += replica.size_bytes;
-                    // What is to be dropped stays so.
-                    if replica.state != ReplicaState::Deleting {
-                        good.push(replica.digest);
-                    }
-                }
-                // What is to be dropped need not be there. What comes is written over what is there.
-                _ if replica.state == ReplicaState::Deleting => {}
-                Condition::Bad if replica.state == ReplicaState::Creating => {}
-                // It was on its way, or still is: then whoever puts it notes it again.
-                Condition::Missing if replica.state == ReplicaState::Creating => lost.push(replica.digest),
-                Condition::Bad => audit.bad.push(replica.digest),
-                Condition::Missing => audit.missing.push(replica.digest),
+            let condition = condition.expect("all were read");
+            if condition == Condition::Good {
+                audit.n_good += 1;
+                audit.good_bytes += replica.size_bytes;
             }
+            match replica.state {
+                // What is to be dropped stays so, and need not be there.
+                ReplicaState::Deleting => continue,
+                ReplicaState::Creating => on_their_way.insert(replica.digest),
+                ReplicaState::Ready | ReplicaState::Bad => false,
+            };
+            found.push((replica.marked(), condition));
         }
-        // In the order in which the database has them; a report is in that order, too.
-        for digests in [&mut good, &mut audit.bad, &mut audit.missing] {
-            digests.sort_unstable();
-        }
-        self.note_replicas(site, &good, ReplicaState::Ready, now_ms)?;
-        self.note_replicas(site, &audit.bad, ReplicaState::Bad, now_ms)?;
-        self.forget_replicas(site, &audit.missing)?;
-        self.forget_replicas(site, &lost)?;
+        let held = self.judge(site, &found, coming, now_ms)?;
+        // What was on its way and did not come is nothing that was lost.
+        let was_there = |digests: Vec<Digest>| {
+            digests.into_iter().filter(|digest| !on_their_way.contains(digest)).collect::<Vec<_>>()
+        };
+        (audit.bad, audit.missing) = (was_there(held.bad), was_there(held.missing));
         Ok(audit)
     }
 
@@ -207,14 +245,14 @@ impl Catalog {
         for site in self.sites()?.into_iter().filter(|site| site.state != SiteState::Gone) {
             let holding = self.holding(&site.name).and_then(|holding| {
                 // An earlier repair may have been cut short.
-                self.remove_unneeded(&*holding, &[])?;
+                self.remove_unneeded(&*holding, &[], now_ms)?;
                 // Nobody has looked at all of it since it came.
                 if sealed.get(&site.name) == Some(&0) {
                     self.take_stock(&*holding, now_ms)?;
                 }
                 let again = self.needed_again(&site.name)?;
                 if !again.is_empty() {
-                    self.verify(&*holding, &again, now_ms, &mut |_| {})?;
+                    self.verify(&*holding, &again, OnTheirWay::Come, now_ms, &mut |_| {})?;
                 }
                 Ok(holding)
             });
@@ -241,12 +279,10 @@ impl Catalog {
                 break;
             }
         }
-        repair.short.sort_by_key(|short| {
-            (short.reason != Short::Lost, short.key.clone(), short.n_missing, short.path.clone())
-        });
+        repair.short.sort_by_key(|short| (short.reason != Short::Lost, short.n_missing));
         repair.away.extend(self.seal_all(reached.values().map(|site| &*site.holding))?);
         for Reached { holding, .. } in reached.values() {
-            match self.drop_unneeded(&**holding) {
+            match self.drop_unneeded(&**holding, now_ms) {
                 Ok(n_removed) => repair.n_removed += n_removed,
                 // A site that went away in the middle keeps its copies until the next repair.
                 Err(error) if !error.is_of_database() => {
@@ -256,6 +292,19 @@ impl Catalog {
             }
         }
         Ok(repair)
+    }
+
+    /// Names the files that a repair found short of copies, as far as the caller may list them, in the order of their names.
+    pub fn name_short(&self, caller: &Caller, repair: &mut Repair) -> Result<()> {
+        let objects: Vec<i64> = repair.short.iter().map(|short| short.object).collect();
+        let names = self.names_of(caller, &objects)?;
+        for short in &mut repair.short {
+            (short.key, short.path) = names.get(&short.object).cloned().unzip();
+        }
+        repair.short.sort_by_key(|short| {
+            (short.reason != Short::Lost, short.key.clone(), short.n_missing, short.path.clone())
+        });
+        Ok(())
     }
 
     /// Makes the copies that are missing at the sites that can be reached; those that cannot any more are taken out. Returns how
@@ -270,7 +319,10 @@ impl Catalog {
         let sites = self.sites()?;
         let counts = |site: &&Site| site.state == SiteState::Up && reached.contains_key(&site.name);
         let counting: Vec<&str> = sites.iter().filter(counts).map(|site| &*site.name).collect();
-        let objects = self.short_of_copies(&counting)?;
+        let mut objects = self.short_of_copies(&counting)?;
+        if self.take_in_lost(&objects, reached, now_ms)? {
+            objects = self.short_of_copies(&counting)?;
+        }
         let mut domains: Vec<&str> = sites.iter().map(|site| &*site.domain).collect();
         domains.sort_unstable();
         let views: Vec<replication::Site> = sites
@@ -308,8 +360,7 @@ impl Catalog {
             if matches!(reason, Short::NoRoom | Short::NotNow) {
                 without_room.push(object);
             }
-            let (key, path) = (object.key.clone(), object.path.clone());
-            repair.short.push(ShortFile { key, path, n_missing, reason });
+            repair.short.push(ShortFile { object: object.id, key: None, path: None, n_missing, reason });
         }
         let n_planned = plan.copies.len() as u64;
         let away = &mut repair.away;
@@ -476,7 +527,7 @@ impl Catalog {
             let (from, to) = (holding(copies[0].from), holding(copies[0].to));
             let digests: Vec<Digest> = copies.iter().map(|copy| objects[copy.object].digest).collect();
             let mut conditions = vec![None; copies.len()];
-            self.expect(to.name(), &digests, now_ms)?;
+            let expected = self.expect(to.name(), &digests, now_ms)?;
             let fetched = from.permit(&digests).and_then(|permit| match permit {
                 Some(permit) => {
                     to.fetch(&permit, &digests, &mut |n, condition| conditions[n] = Some(condition))
@@ -494,14 +545,11 @@ impl Catalog {
                 is_cut_off = true;
                 conditions.fill(None);
             }
-            let (mut good, mut doubted) = (vec![], vec![]);
+            let (mut came, mut doubted) = (HashMap::new(), vec![]);
             for ((copy, digest), condition) in copies.into_iter().zip(digests).zip(conditions) {
                 match condition {
                     Some(Condition::Good) => {
-                        good.push(digest);
-                        // Whoever listens for progress may be gone after an error.
-                        let _ = made_bytes.send(objects[copy.object].size_bytes);
-                        made.push(copy);
+                        came.insert(digest, copy);
                     }
                     // What one store says of another one's copy, the other one says itself.
                     Some(Condition::Bad | Condition::Missing) => {
@@ -511,8 +559,14 @@ impl Catalog {
                     None => others.push(copy),
                 }
             }
-            good.sort_unstable();
-            self.note_replicas(to.name(), &good, ReplicaState::Ready, now_ms)?;
+            let expected: Vec<Marked> =
+                expected.into_iter().filter(|copy| came.contains_key(&copy.digest)).collect();
+            for digest in self.arrived(to.name(), &expected, now_ms)?.0 {
+                let copy = came[&digest];
+                // Whoever listens for progress may be gone after an error.
+                let _ = made_bytes.send(objects[copy.object].size_bytes);
+                made.push(copy);
+            }
             match self.read_through(from, &doubted, now_ms) {
                 Err(error) if error.is_of_database() => return Err(error),
                 // It is away, or has said what it has.
@@ -547,25 +601,30 @@ impl Catalog {
             let (digest, from) = (objects[copy.object].digest, &reached[&sites[copy.from].name].holding);
             match add_copy(&mut *batch, &**from, digest).map_err(explain)? {
                 Given::Whole => made.copies.push(copy),
-                Given::Damaged(_) => {
-                    self.note_replicas(from.name(), &[digest], ReplicaState::Bad, now_ms)?;
-                }
+                Given::Damaged(_) => match self.read_through(&**from, &[digest], now_ms) {
+                    Ok(_) => {}
+                    Err(error) if !error.is_of_database() => {
+                        made.away.insert(copy.from, error);
+                    }
+                    Err(error) => return Err(error),
+                },
                 Given::Away(error) => {
                     made.away.insert(copy.from, error);
                 }
             }
         }
         let digests: Vec<Digest> = made.copies.iter().map(|copy| objects[copy.object].digest).collect();
-        self.expect(to.name(), &digests, now_ms)?;
+        let expected = self.expect(to.name(), &digests, now_ms)?;
         batch.keep().map_err(explain)?;
-        self.note_replicas(to.name(), &digests, ReplicaState::Ready, now_ms)?;
+        let came: HashSet<Digest> = self.arrived(to.name(), &expected, now_ms)?.0.into_iter().collect();
+        made.copies.retain(|copy| came.contains(&objects[copy.object].digest));
         Ok(made)
     }
 
     /// Drops from a site what nobody needs; returns how many objects those were.
-    fn drop_unneeded(&self, from: &dyn Holding) -> Result<u64> {
+    fn drop_unneeded(&self, from: &dyn Holding, now_ms: i64) -> Result<u64> {
         let unneeded = self.take_unneeded(from.name())?;
-        let needed = self.remove_unneeded(from, &unneeded)?;
+        let needed = self.remove_unneeded(from, &unneeded, now_ms)?;
         Ok(unneeded.iter().filter(|digest| !needed.contains(digest)).count() as u64)
     }
 
@@ -575,7 +634,12 @@ impl Catalog {
     /// Why two steps: between the catalog's answer and the removal of the bytes any time may pass, in which the same bytes may be put
     /// again. A put tells the catalog of its files before their bytes take their places ([`Catalog::expect`]). So bytes that came before
     /// they were set aside are known to be needed when the catalog is asked again, and bytes that come later are not touched.
-    pub(crate) fn remove_unneeded(&self, from: &dyn Holding, marked: &[Digest]) -> Result<HashSet<Digest>> {
+    pub(crate) fn remove_unneeded(
+        &self,
+        from: &dyn Holding,
+        marked: &[Digest],
+        now_ms: i64,
+    ) -> Result<HashSet<Digest>> {
         from.set_aside(marked)?;
         let aside = from.aside()?;
         if marked.is_empty() && aside.is_empty() {
@@ -584,11 +648,33 @@ impl Catalog {
         // What was not there at all is forgotten, too.
         let digests: BTreeSet<Digest> =
             aside.iter().map(|aside| aside.digest).chain(marked.iter().copied()).collect();
-        let needed = self.forget_unneeded(from.name(), &digests.into_iter().collect::<Vec<_>>())?;
+        let expected = self.forget_unneeded(from.name(), &digests.into_iter().collect::<Vec<_>>(), now_ms)?;
+        let needed: HashSet<Digest> = expected.iter().map(|copy| copy.digest).collect();
         let (put_back, gone): (Vec<Aside>, Vec<Aside>) =
             aside.into_iter().partition(|aside| needed.contains(&aside.digest));
         from.settle(&gone, &put_back)?;
+        self.come_back(from, expected, now_ms)?;
         Ok(needed)
+    }
+
+    /// Reads through what was announced and is in its place again, and notes what it is. While it was aside, others may have found it
+    /// missing and said so.
+    fn come_back(&self, from: &dyn Holding, mut expected: Vec<Marked>, now_ms: i64) -> Result<()> {
+        for _ in 0..ROUNDS_MAX {
+            let (mut good, mut others) = (vec![], vec![]);
+            let digests: Vec<Digest> = expected.iter().map(|copy| copy.digest).collect();
+            from.verify_all(&digests, &mut |n, condition| match condition {
+                Condition::Good => good.push(expected[n]),
+                other => others.push((expected[n], other)),
+            })?;
+            self.judge(from.name(), &others, OnTheirWay::AreLooked, now_ms)?;
+            (_, expected) = self.arrived(from.name(), &good, now_ms)?;
+            if expected.is_empty() {
+                break;
+            }
+        }
+        // The next repair looks at the rest.
+        Ok(())
     }
 
     /// Has sites say of all versions what they are, so that the catalog can be made anew from any of them. Only what changed since

@@ -6,6 +6,8 @@ use std::fmt;
 use std::str::FromStr;
 
 const LABEL_BYTES_MAX: usize = 100;
+/// The name beside those of data sets at which programs write what becomes a new one.
+pub const NEW: &str = "new";
 
 /// A data set's label, and a version if one is meant; without one it is the newest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +61,17 @@ pub fn check_label(label: &str) -> Result<()> {
     }
 }
 
+/// # Errors
+/// The label stands for something else where labels are names, so no data set is given it any more. One that has it keeps it.
+pub(crate) fn check_new_label(label: &str) -> Result<()> {
+    match label {
+        NEW => Err(Error::bad(format!(
+            "no data set is given the label `{NEW}`, as /eyas/{NEW} is where programs write new ones: choose another label"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// A label for a data set that was given none: `d` and twelve characters that stand for 60 bits of `random`. Characters that are
 /// easily taken for others (`i`, `l`, `o`, `u`) do not occur.
 pub fn label_of(random: u64) -> String {
@@ -80,6 +93,7 @@ mod tests {
         {
             assert!(key(wrong).is_err(), "{wrong}");
         }
+        assert!(check_new_label(NEW).is_err() && check_new_label("newer").is_ok());
         assert_eq!(label_of(0), "d000000000000");
         assert!(label_of(u64::MAX).parse::<Key>().is_ok());
     }

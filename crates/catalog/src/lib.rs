@@ -59,7 +59,7 @@ pub use holding::{Arrivals, Aside, Blocks, Condition, Holding, Permit, Place, Re
 pub use home::{DataHome, written};
 pub use joining::Joining;
 pub use keeping::{Audit, Repair, ShortFile, reason_of};
-pub use key::{Key, check_label, label_of};
+pub use key::{Key, NEW, check_label, label_of};
 pub use parts::{Access, Known, PartReader};
 pub use put::{Done, Put, put};
 pub use quotas::{Quotas, Usage};

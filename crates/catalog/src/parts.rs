@@ -8,11 +8,11 @@ use crate::access::Caller;
 use crate::catalog::Catalog;
 use crate::compared::{Began, Compared};
 use crate::error::{Error, Result};
-use crate::holding::Holding;
+use crate::holding::{Condition, Holding};
 use crate::key::Key;
 use crate::reading::{Holder, Readable, turn_of};
 use crate::sealed::File;
-use crate::sites::{ReplicaState, Site};
+use crate::sites::Site;
 use eyas_core::replication::detours::Detours;
 use eyas_data::{BLOCK_BYTES, Digest, GROUP_BYTES, Groups, n_groups};
 use std::collections::HashMap;
@@ -419,7 +419,8 @@ impl PartReader {
         let mut last = None;
         let mut holders: Vec<&Holder> = self.readable.holders.iter().collect();
         holders.sort_by_cached_key(|holder| self.known.silent().has(&holder.name, (self.now_ms)()));
-        for Holder { name: site, .. } in holders {
+        for holder in holders {
+            let site = &holder.name;
             let answer = self.known.reach(site).and_then(|reached| ask(&*reached));
             match answer {
                 Err(Error::Unreached { .. }) => self.known.silent().failed(site.clone(), (self.now_ms)()),
@@ -437,9 +438,8 @@ impl PartReader {
                     );
                     last = Some(Error::Conflict(why));
                     let digest = self.readable.file.digest;
-                    // An audit finds it, too.
                     let catalog = &self.known.access.catalog;
-                    let _ = catalog.note_replicas(site, &[digest], ReplicaState::Bad, (self.now_ms)());
+                    catalog.note_found(holder, digest, Condition::Bad, (self.now_ms)());
                 }
                 Err(error) => last = Some(error),
             }

@@ -5,13 +5,13 @@ use crate::catalog::Catalog;
 use crate::copying::beside;
 use crate::db::Db;
 use crate::error::{Error, Result};
-use crate::holding::{self, Given, Holding};
+use crate::holding::{self, Condition, Given, Holding};
 use crate::key::Key;
 use crate::rows::{digest_of, row_of, version_of};
 use crate::sealed::File;
 use crate::sets::{Draft, path_of};
-use crate::sites::ReplicaState;
 use crate::sites::Site;
+use crate::sites::{Marked, OnTheirWay};
 use crate::tags::Tag;
 use crate::values;
 use eyas_data::Digest;
@@ -73,11 +73,13 @@ pub(crate) struct Holder {
     /// See [`Site::address`].
     pub(crate) address: String,
     pub(crate) is_store: bool,
+    /// The mark that its copy had; 0 where no copy is meant.
+    pub(crate) mark: i64,
 }
 
 impl Holder {
     pub(crate) fn of(site: &Site) -> Holder {
-        Holder { name: site.name.clone(), address: site.address.clone(), is_store: site.is_store }
+        Holder { name: site.name.clone(), address: site.address.clone(), is_store: site.is_store, mark: 0 }
     }
 
     /// The name or address of the machine of a store; `None` for a folder.
@@ -137,7 +139,7 @@ impl Catalog {
                 shown(path)
             )));
         };
-        let sql = "SELECT s.name, s.address, s.join_text FROM replica r JOIN site s ON s.id = r.site_id \
+        let sql = "SELECT s.name, s.address, s.join_text, r.mark FROM replica r JOIN site s ON s.id = r.site_id \
                    WHERE r.object_id = ?1 AND r.state = 'ready' AND s.state <> 'gone' ORDER BY s.name";
         let rows = db.query(sql, values![object_id])?;
         let mut holders: Vec<Holder> = rows
@@ -146,6 +148,7 @@ impl Catalog {
                 name: row.text(0),
                 address: row.text(1),
                 is_store: row.maybe_text(2).is_some(),
+                mark: row.int(3),
             })
             .collect();
         holders.sort_by_key(|holder| holder.is_store);
@@ -174,6 +177,22 @@ impl Catalog {
     ) -> Result<()> {
         let newest = Key { label: draft.key.label.clone(), version: None };
         self.commit_if(caller, draft, tags, now_ms, &|db| only_file(db, caller, &newest, path).map(|_| ()))
+    }
+
+    /// Has a site read a copy through that a reader found to be damaged or missing, and notes what it says.
+    pub fn doubt(&self, holding: &dyn Holding, digest: Digest, now_ms: i64) -> Result<()> {
+        match self.read_through(holding, &[digest], now_ms) {
+            Err(error) if error.is_of_database() => Err(error),
+            // A site that is away says nothing. An audit finds it, too.
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Notes what a reader found of a copy by itself, if it still is the copy that was to be read.
+    pub(crate) fn note_found(&self, holder: &Holder, digest: Digest, found: Condition, now_ms: i64) {
+        let copy = Marked { digest, mark: holder.mark };
+        // An audit finds it, too.
+        let _ = self.judge(&holder.name, &[(copy, found)], OnTheirWay::Come, now_ms);
     }
 
     /// Begins to read a version.
@@ -207,6 +226,7 @@ impl Reader<'_> {
             name: row.text(0),
             address: row.text(1),
             is_store: row.maybe_text(2).is_some(),
+            mark: 0,
         });
         self.near = sites.filter(|site| site.host().is_none_or(is_near)).map(|site| site.name).collect();
         for sites in self.holders.values_mut() {
@@ -256,7 +276,7 @@ impl Reader<'_> {
                 }
                 Given::Away(error) => last = Some(error),
                 Given::Damaged(error) => {
-                    self.catalog.note_replicas(site, &[file.digest], ReplicaState::Bad, self.now_ms)?;
+                    self.catalog.doubt(&**from, file.digest, self.now_ms)?;
                     last = Some(error);
                 }
             }

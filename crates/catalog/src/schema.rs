@@ -7,11 +7,12 @@ use crate::error::{Error, Result};
 use crate::values;
 
 /// Each migration's statements. `{key}`, `{text}`, `{real}`, `{bytes}` and `{by_key}` are filled in per database.
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 5] = [
     include_str!("schema/0001-start.sql"),
     include_str!("schema/0002-stores.sql"),
     include_str!("schema/0003-quotas.sql"),
     include_str!("schema/0004-reading.sql"),
+    include_str!("schema/0005-marks.sql"),
 ];
 
 /// The newest version that this program knows.

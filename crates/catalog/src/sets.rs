@@ -5,9 +5,9 @@
 
 use crate::access::{Caller, Right, known, require, trail};
 use crate::catalog::Catalog;
-use crate::db::{Db, Row, Value, insert, places, within};
+use crate::db::{Db, Row, Value, insert, places, within, within_reserve};
 use crate::error::{Error, Result};
-use crate::key::{Key, check_label};
+use crate::key::{Key, check_label, check_new_label};
 use crate::query;
 use crate::quotas::{count_in, count_out};
 use crate::rows::{SetRow, digest_of, row_of, unknown, version_of};
@@ -98,18 +98,25 @@ pub(crate) fn path_of(row: &Row, column: usize) -> Result<String> {
 /// The data set of a label that the caller may give a version; `None` where the label is free.
 ///
 /// # Errors
-/// The label is wrong, was a removed data set's, or belongs to a data set that the caller may not write.
+/// The label is wrong, was a removed data set's, or belongs to a data set that the caller may not write. Whoever may not list that data
+/// set is told the same in each of these cases.
 fn writable(db: &mut dyn Db, caller: &Caller, label: &str) -> Result<Option<SetRow>> {
     check_label(label)?;
-    match row_of(db, label)? {
-        Some(set) if set.is_removed => Err(Error::Conflict(format!(
+    let Some(set) = row_of(db, label)? else { return check_new_label(label).map(|()| None) };
+    // A data set that is being made has nobody yet who may list it but its maker.
+    let may_list = (set.newest > 0 || set.is_removed || set.owner == caller.name || caller.is_operator)
+        && require(db, caller, &set, Right::List).is_ok();
+    let has_right = require(db, caller, &set, Right::Write);
+    match has_right {
+        _ if !may_list && (set.is_removed || set.newest == 0 || has_right.is_err()) => {
+            Err(Error::Conflict(format!(
+                "the label `{label}` is not free, and there is no data set `{label}` that you may list: choose another label"
+            )))
+        }
+        _ if set.is_removed => Err(Error::Conflict(format!(
             "`{label}` was the label of a data set that has been removed, and is not given again: choose another one"
         ))),
-        Some(set) if set.newest == 0 && set.owner != caller.name && !caller.is_operator => Err(
-            Error::Conflict(format!("somebody else is making a data set `{label}`: choose another label")),
-        ),
-        Some(set) => require(db, caller, &set, Right::Write).map(|()| Some(set)),
-        None => Ok(None),
+        has_right => has_right.map(|()| Some(set)),
     }
 }
 
@@ -252,7 +259,7 @@ impl Catalog {
     /// Gives a draft up; its files are forgotten. Nobody has seen its number, so the next draft may have it, and the label of a data set
     /// that would have begun with it is free again.
     pub fn abandon(&self, draft: &Draft) -> Result<()> {
-        within(&mut **self.db(), |db| {
+        within_reserve(&mut **self.db(), |db| {
             let sql = "SELECT 1 FROM version WHERE id = ?1 AND state = 'open'";
             if db.query(sql, values![draft.version_id])?.is_empty() {
                 return Ok(());
@@ -401,7 +408,7 @@ impl Catalog {
 
     /// Removes a version, or the whole data set where the key names none. Its label stays taken, its history can be read.
     pub fn remove(&self, caller: &Caller, key: &Key, now_ms: i64) -> Result<()> {
-        within(&mut **self.db(), |db| {
+        within_reserve(&mut **self.db(), |db| {
             let set = known(db, caller, &key.label)?;
             require(db, caller, &set, Right::Admin)?;
             let (which, detail) = match key.version {

@@ -2,12 +2,19 @@
 //!
 //! A replica is *creating* while its bytes come, *ready* once its site has verified them, *bad* when its site found other bytes, and
 //! *deleting* once it is no longer needed. Only ready ones count as copies.
+//!
+//! Several puts, repairs and audits may run at once, and between a look at a site and a word about it any time may pass. So each row
+//! has a mark. It begins with a random number, and goes up with each change and with each announcement and arrival of bytes. What
+//! somebody has read holds while the mark is the same ([`Catalog::judge`]). Bytes that were announced have come to the same row
+//! while the mark is little more ([`Catalog::arrived`]).
 
 use crate::access::{Caller, known, trail};
 use crate::catalog::Catalog;
-use crate::db::{Db, Row, Value, insert, within};
+use crate::db::{Db, Row, Value, insert, places, within, within_reserve};
 use crate::error::{Error, Result};
+use crate::holding::Condition;
 use crate::key::{Key, check_label};
+use crate::query::sql::Values;
 use crate::rows::{digest_of, version_of};
 use crate::values;
 use eyas_data::Digest;
@@ -55,11 +62,28 @@ impl SiteState {
     }
 }
 
-/// A condition on a row `replica`: there are as many good copies of its object as the versions that need it should have.
-const ENOUGH_ELSEWHERE: &str = "(SELECT count(*) FROM replica g JOIN site t ON t.id = g.site_id \
-    WHERE g.object_id = replica.object_id AND g.state = 'ready' AND t.state <> 'gone') >= \
-    (SELECT max(s.copies) FROM file f JOIN version v ON v.id = f.version_id AND v.state = 'committed' \
-    JOIN data_set s ON s.id = v.set_id WHERE f.object_id = replica.object_id)";
+/// A condition on a row `replica`: no put brings its object now. A put relies on what is at its site from when it has said what comes.
+pub(crate) const NOT_PUT: &str = "NOT EXISTS (SELECT 1 FROM file f JOIN version v ON v.id = f.version_id AND v.state = 'open' \
+    WHERE f.object_id = replica.object_id)";
+
+/// A condition on a row `replica`: there are as many good copies of its object as the versions that need it should have, and no put
+/// brings it now.
+fn enough_elsewhere() -> String {
+    format!(
+        "((SELECT count(*) FROM replica g JOIN site t ON t.id = g.site_id \
+         WHERE g.object_id = replica.object_id AND g.state = 'ready' AND t.state <> 'gone') >= \
+         (SELECT coalesce(max(s.copies), {NEVER}) FROM file f \
+         JOIN version v ON v.id = f.version_id AND v.state = 'committed' \
+         JOIN data_set s ON s.id = v.set_id WHERE f.object_id = replica.object_id) AND {NOT_PUT})"
+    )
+}
+
+/// More copies than there can be.
+const NEVER: i64 = 1 << 40;
+/// A mark goes up by less while bytes are on their way, and two random ones are further from each other.
+const MARKS_APART: i64 = 1 << 20;
+/// Rows of one statement.
+const ROWS_AT_ONCE: usize = 500;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -118,18 +142,115 @@ pub struct Replica {
     pub size_bytes: u64,
     pub state: ReplicaState,
     pub verified_ms: Option<i64>,
+    pub(crate) mark: i64,
+}
+
+/// A copy that somebody speaks of, with the mark that it had when they looked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Marked {
+    pub(crate) digest: Digest,
+    pub(crate) mark: i64,
+}
+
+/// What was found, and held.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    pub(crate) good: Vec<Digest>,
+    pub(crate) bad: Vec<Digest>,
+    pub(crate) missing: Vec<Digest>,
+}
+
+/// What becomes of copies that are on their way when they are found to be bad or missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnTheirWay {
+    /// They are left alone: whoever brings them says when they are there.
+    Come,
+    /// They are said to be bad, or are forgotten. Who brings them all the same says so again.
+    AreLooked,
 }
 
 impl Replica {
-    /// From the columns digest, size, state and time of verification.
+    pub(crate) fn marked(&self) -> Marked {
+        Marked { digest: self.digest, mark: self.mark }
+    }
+
+    /// From the columns digest, size, state, time of verification and mark.
     fn of(row: &Row) -> Result<Replica> {
         Ok(Replica {
             digest: digest_of(row, 0)?,
             size_bytes: row.int(1) as u64,
             state: ReplicaState::of(&row.text(2)),
             verified_ms: row.maybe_int(3),
+            mark: row.int(4),
         })
     }
+}
+
+/// The rows' ids of objects, by digest. An object that no file was ever of has none.
+fn ids_of(db: &mut dyn Db, digests: &[Digest]) -> Result<HashMap<Digest, i64>> {
+    let mut ids = HashMap::new();
+    for digests in digests.chunks(ROWS_AT_ONCE) {
+        let sql = format!("SELECT id, digest FROM object WHERE digest IN ({})", places(digests.len()));
+        let asked: Vec<Value> = digests.iter().map(|digest| digest.as_bytes().as_slice().into()).collect();
+        for row in db.query(&sql, &asked)? {
+            ids.insert(digest_of(&row, 1)?, row.int(0));
+        }
+    }
+    Ok(ids)
+}
+
+/// The marks of those of the objects that have a row at a site.
+fn marks_at(db: &mut dyn Db, site: i64, digests: &[Digest]) -> Result<Vec<Marked>> {
+    Ok(replicas_of(db, site, digests)?.iter().map(Replica::marked).collect())
+}
+
+fn replicas_of(db: &mut dyn Db, site: i64, digests: &[Digest]) -> Result<Vec<Replica>> {
+    let mut found = vec![];
+    for digests in digests.chunks(ROWS_AT_ONCE) {
+        let sql = format!(
+            "SELECT o.digest, o.size_bytes, r.state, r.verified_ms, r.mark FROM replica r JOIN object o ON o.id = r.object_id \
+             WHERE r.site_id = ?{} AND o.digest IN ({})",
+            digests.len() + 1,
+            places(digests.len())
+        );
+        let mut asked: Vec<Value> =
+            digests.iter().map(|digest| digest.as_bytes().as_slice().into()).collect();
+        asked.push(site.into());
+        for row in db.query(&sql, &asked)? {
+            found.push(Replica::of(&row)?);
+        }
+    }
+    Ok(found)
+}
+
+/// Says that copies are good whose marks are as they were, or higher by less than `more`; returns those that were.
+fn say_good(db: &mut dyn Db, site: i64, copies: &[Marked], more: i64, now_ms: i64) -> Result<Vec<Digest>> {
+    let mut held = vec![];
+    for copies in copies.chunks(ROWS_AT_ONCE) {
+        let digests: Vec<Digest> = copies.iter().map(|copy| copy.digest).collect();
+        let ids = ids_of(db, &digests)?;
+        let known: Vec<(&Marked, i64)> =
+            copies.iter().filter_map(|copy| Some((copy, *ids.get(&copy.digest)?))).collect();
+        if known.is_empty() {
+            continue;
+        }
+        let rows: Vec<String> = (0..known.len())
+            .map(|n| format!("(CAST(?{} AS BIGINT), CAST(?{} AS BIGINT))", 4 + 2 * n, 5 + 2 * n))
+            .collect();
+        // What is read again and still good is as it was.
+        let sql = format!(
+            "UPDATE replica SET state = 'ready', verified_ms = ?2, \
+             mark = mark + CASE WHEN state = 'ready' AND CAST(?3 AS BIGINT) = 1 THEN 0 ELSE 1 END \
+             FROM (VALUES {}) AS said WHERE replica.object_id = said.column1 AND replica.site_id = ?1 \
+             AND replica.mark >= said.column2 AND replica.mark < said.column2 + CAST(?3 AS BIGINT) RETURNING replica.object_id",
+            rows.join(", ")
+        );
+        let mut asked: Vec<Value> = vec![site.into(), now_ms.into(), more.into()];
+        asked.extend(known.iter().flat_map(|(copy, id)| [Value::from(*id), copy.mark.into()]));
+        let of_id: HashMap<i64, Digest> = known.iter().map(|(copy, id)| (*id, copy.digest)).collect();
+        held.extend(db.query(&sql, &asked)?.iter().map(|row| of_id[&row.int(0)]));
+    }
+    Ok(held)
 }
 
 /// A replica of a file, as `where` shows it.
@@ -150,15 +271,13 @@ fn site_id(db: &mut dyn Db, name: &str) -> Result<i64> {
 
 /// An object that committed versions need more copies of.
 pub(crate) struct Needed {
+    pub(crate) id: i64,
     pub(crate) digest: Digest,
     pub(crate) size_bytes: u64,
     /// The most copies that any data set with it wants.
     pub(crate) copies: u32,
     /// Sites with a good copy, which are not gone.
     pub(crate) ready: Vec<String>,
-    /// A version and a path under which it is known.
-    pub(crate) key: String,
-    pub(crate) path: String,
 }
 
 fn has_spares(n_copies: &str) -> String {
@@ -202,7 +321,7 @@ impl Catalog {
             }
         };
         let sql = format!(
-            "SELECT o.id, o.digest, o.size_bytes, max(s.copies), min(s.label), min(f.path) FROM file f \
+            "SELECT o.id, o.digest, o.size_bytes, max(s.copies) FROM file f \
              JOIN version v ON v.id = f.version_id AND v.state = 'committed' \
              JOIN data_set s ON s.id = v.set_id JOIN object o ON o.id = f.object_id \
              GROUP BY o.id, o.digest, o.size_bytes HAVING {} ORDER BY o.id",
@@ -214,12 +333,11 @@ impl Catalog {
         for row in db.query(&sql, &counting)? {
             place.insert(row.int(0), short.len());
             short.push(Needed {
+                id: row.int(0),
                 digest: digest_of(&row, 1)?,
                 size_bytes: row.int(2) as u64,
                 copies: u32::try_from(row.int(3)).unwrap_or(u32::MAX),
                 ready: vec![],
-                key: row.text(4),
-                path: row.text(5),
             });
         }
         let mut ids: Vec<i64> = place.keys().copied().collect();
@@ -237,6 +355,31 @@ impl Catalog {
             }
         }
         Ok(short)
+    }
+
+    /// A data set and a path in it by which each of the objects is known, by the object's row. Those of which the caller may list no data
+    /// set have none.
+    pub(crate) fn names_of(&self, caller: &Caller, ids: &[i64]) -> Result<HashMap<i64, (String, String)>> {
+        let db = &mut **self.db();
+        let mut names = HashMap::new();
+        for ids in ids.chunks(ROWS_AT_ONCE) {
+            let mut values = Values(vec![]);
+            let asked: Vec<String> = ids.iter().map(|id| values.bind(*id)).collect();
+            let may_list = caller.may_list(&mut values);
+            // No label has a `/`, so this is the first path of the first label.
+            let sql = format!(
+                "SELECT f.object_id, min(s.label || '/' || f.path) FROM file f \
+                 JOIN version v ON v.id = f.version_id AND v.state = 'committed' JOIN data_set s ON s.id = v.set_id \
+                 WHERE f.object_id IN ({}) AND {may_list} GROUP BY f.object_id",
+                asked.join(", ")
+            );
+            for row in db.query(&sql, &values.0)? {
+                let name = row.text(1);
+                let (label, path) = name.split_once('/').unwrap_or((&name, ""));
+                names.insert(row.int(0), (label.to_owned(), path.to_owned()));
+            }
+        }
+        Ok(names)
     }
 
     /// Adds a site. An operator's verb: the caller is written down. A store that is known already gets another address, where
@@ -334,8 +477,8 @@ impl Catalog {
     }
 
     pub(crate) fn set_sealed_trail(&self, site: &str, trail: i64) -> Result<()> {
-        let db = &mut **self.db();
-        db.execute("UPDATE site SET sealed_trail = ?2 WHERE name = ?1", values![site, trail]).map(|_| ())
+        let sql = "UPDATE site SET sealed_trail = ?2 WHERE name = ?1";
+        within_reserve(&mut **self.db(), |db| db.execute(sql, values![site, trail]).map(|_| ()))
     }
 
     /// All sites, by name, with what they hold.
@@ -371,8 +514,11 @@ impl Catalog {
         })
     }
 
-    /// Notes that a site holds objects in this state. A ready replica was verified at `now_ms`. Objects of which no file is known are left out;
-    /// the answer is how many were noted.
+    /// Notes that a site holds objects in this state, whatever was known of them. A ready replica was verified at `now_ms`. Objects of
+    /// which no file is known are left out; the answer is how many were noted.
+    ///
+    /// This is for whoever has put the objects there, and has an open version with them. Others say what they found of a copy that
+    /// they have looked at.
     pub fn note_replicas(
         &self,
         site: &str,
@@ -380,59 +526,66 @@ impl Catalog {
         state: ReplicaState,
         now_ms: i64,
     ) -> Result<u64> {
-        let tail = "ON CONFLICT (object_id, site_id) DO UPDATE SET state = excluded.state, \
+        let tail = "ON CONFLICT (object_id, site_id) DO UPDATE SET state = excluded.state, mark = replica.mark + 1, \
                     verified_ms = coalesce(excluded.verified_ms, replica.verified_ms)";
-        self.put_replicas(site, digests, state, now_ms, tail)
+        within(&mut **self.db(), |db| {
+            let site = site_id(db, site)?;
+            put_replicas(db, site, digests, state, now_ms, tail)
+        })
     }
 
-    /// The same; `tail` says what becomes of a replica that is known.
-    fn put_replicas(
+    /// What was found of copies at a site, by those who have read them, in one transaction. It holds where the copy is still the one
+    /// that was read: otherwise somebody has changed or rewritten it since, and nothing is said. Returns what held.
+    pub(crate) fn judge(
         &self,
         site: &str,
-        digests: &[Digest],
-        state: ReplicaState,
+        found: &[(Marked, Condition)],
+        coming: OnTheirWay,
         now_ms: i64,
-        tail: &str,
-    ) -> Result<u64> {
-        within(&mut **self.db(), |db| {
-            let site = site_id(db, site)?;
-            let verified = (state == ReplicaState::Ready).then_some(now_ms);
-            let mut n_noted = 0;
-            for digests in digests.chunks(500) {
-                let places: Vec<String> = (1..=digests.len()).map(|n| format!("?{n}")).collect();
-                let sql = format!("SELECT id FROM object WHERE digest IN ({})", places.join(", "));
-                let asked: Vec<Value> =
-                    digests.iter().map(|digest| digest.as_bytes().as_slice().into()).collect();
-                let rows: Vec<Vec<Value>> = db
-                    .query(&sql, &asked)?
-                    .iter()
-                    .map(|row| {
-                        vec![
-                            row.int(0).into(),
-                            site.into(),
-                            state.name().into(),
-                            now_ms.into(),
-                            verified.into(),
-                        ]
-                    })
-                    .collect();
-                let columns = ["object_id", "site_id", "state", "made_ms", "verified_ms"];
-                n_noted += insert(db, "replica", &columns, &rows, tail)?;
+    ) -> Result<Held> {
+        if found.is_empty() {
+            return Ok(Held::default());
+        }
+        let said = |wanted: Condition| {
+            let those = found.iter().filter(move |(_, condition)| *condition == wanted);
+            let mut copies: Vec<Marked> = those.map(|(copy, _)| *copy).collect();
+            // In the order in which the database has them; a report is in that order, too.
+            copies.sort_unstable_by_key(|copy| copy.digest);
+            copies
+        };
+        let (good, bad, missing) = (said(Condition::Good), said(Condition::Bad), said(Condition::Missing));
+        let spared = match coming {
+            OnTheirWay::Come => " AND state <> 'creating'",
+            OnTheirWay::AreLooked => "",
+        };
+        let of_copy = format!(
+            "WHERE site_id = ?1 AND mark = ?2 AND object_id = (SELECT id FROM object WHERE digest = ?3){spared}"
+        );
+        let one_by_one = |db: &mut dyn Db, site: i64, copies: &[Marked], sql: &str| -> Result<Vec<Digest>> {
+            let mut held = vec![];
+            for Marked { digest, mark } in copies {
+                if db.execute(sql, values![site, *mark, digest.as_bytes().as_slice()])? > 0 {
+                    held.push(*digest);
+                }
             }
-            Ok(n_noted)
+            Ok(held)
+        };
+        within_reserve(&mut **self.db(), |db| {
+            let site = site_id(db, site)?;
+            let is_bad = format!("UPDATE replica SET state = 'bad', mark = mark + 1 {of_copy}");
+            Ok(Held {
+                good: say_good(db, site, &good, 1, now_ms)?,
+                bad: one_by_one(db, site, &bad, &is_bad)?,
+                missing: one_by_one(db, site, &missing, &format!("DELETE FROM replica {of_copy}"))?,
+            })
         })
     }
 
-    /// Forgets that a site holds objects.
-    pub fn forget_replicas(&self, site: &str, digests: &[Digest]) -> Result<()> {
-        within(&mut **self.db(), |db| {
-            let site = site_id(db, site)?;
-            for digest in digests {
-                let sql = "DELETE FROM replica WHERE site_id = ?1 AND object_id = (SELECT id FROM object WHERE digest = ?2)";
-                db.execute(sql, values![site, digest.as_bytes().as_slice()])?;
-            }
-            Ok(())
-        })
+    /// Those of the objects of which the catalog knows a copy at a site.
+    pub(crate) fn replicas_of(&self, site: &str, digests: &[Digest]) -> Result<Vec<Replica>> {
+        let db = &mut **self.db();
+        let site = site_id(db, site)?;
+        replicas_of(db, site, digests)
     }
 
     /// Where the copies of each file of a version are, by path and site.
@@ -492,8 +645,8 @@ impl Catalog {
     pub fn replicas_at(&self, site: &str) -> Result<Vec<Replica>> {
         let db = &mut **self.db();
         let site = site_id(db, site)?;
-        let sql = "SELECT o.digest, o.size_bytes, r.state, r.verified_ms FROM replica r JOIN object o ON o.id = r.object_id \
-                   WHERE r.site_id = ?1 ORDER BY o.digest";
+        let sql = "SELECT o.digest, o.size_bytes, r.state, r.verified_ms, r.mark FROM replica r \
+                   JOIN object o ON o.id = r.object_id WHERE r.site_id = ?1 ORDER BY o.digest";
         db.query(sql, values![site])?.iter().map(Replica::of).collect()
     }
 
@@ -502,67 +655,103 @@ impl Catalog {
     pub(crate) fn needed_again(&self, site: &str) -> Result<Vec<Replica>> {
         let db = &mut **self.db();
         let site = site_id(db, site)?;
-        let sql = "SELECT o.digest, o.size_bytes, CASE r.state WHEN 'deleting' THEN 'bad' ELSE r.state END, r.verified_ms \
+        let sql = "SELECT o.digest, o.size_bytes, CASE r.state WHEN 'deleting' THEN 'bad' ELSE r.state END, \
+                   r.verified_ms, r.mark \
                    FROM replica r JOIN object o ON o.id = r.object_id WHERE r.site_id = ?1 AND r.state IN ('deleting', 'creating') \
                    AND EXISTS (SELECT 1 FROM file f WHERE f.object_id = r.object_id) ORDER BY o.digest";
         db.query(sql, values![site])?.iter().map(Replica::of).collect()
     }
 
     /// Says that objects of which files are known are about to come to a site: from now on nobody removes them there. Who puts bytes says so before
-    /// the bytes take their places.
-    pub fn expect(&self, site: &str, digests: &[Digest], now_ms: i64) -> Result<()> {
-        let tail = "ON CONFLICT (object_id, site_id) DO UPDATE SET state = excluded.state \
-                    WHERE replica.state IN ('bad', 'deleting')";
-        self.put_replicas(site, digests, ReplicaState::Creating, now_ms, tail).map(|_| ())
+    /// the bytes take their places. Returns what [`Catalog::arrived`] asks for.
+    pub(crate) fn expect(&self, site: &str, digests: &[Digest], now_ms: i64) -> Result<Vec<Marked>> {
+        within(&mut **self.db(), |db| {
+            let site = site_id(db, site)?;
+            expect(db, site, digests, now_ms)
+        })
+    }
+
+    /// Says that bytes which were announced have come, or come back, and are good. Returns those of which that is so, and the others,
+    /// announced once more: such a copy was forgotten meanwhile, so its bytes may be gone, and somebody has to look.
+    pub(crate) fn arrived(
+        &self,
+        site: &str,
+        copies: &[Marked],
+        now_ms: i64,
+    ) -> Result<(Vec<Digest>, Vec<Marked>)> {
+        within_reserve(&mut **self.db(), |db| {
+            let site = site_id(db, site)?;
+            let held = say_good(db, site, copies, MARKS_APART, now_ms)?;
+            let are_there: HashSet<&Digest> = held.iter().collect();
+            let rest = copies.iter().map(|copy| copy.digest).filter(|digest| !are_there.contains(digest));
+            let rest = expect(db, site, &rest.collect::<Vec<_>>(), now_ms)?;
+            Ok((held, rest))
+        })
+    }
+
+    /// Begins to know copies of which there was no row: they are coming until somebody has read them. Returns those that are new.
+    pub(crate) fn claim(&self, site: &str, digests: &[Digest], now_ms: i64) -> Result<Vec<Marked>> {
+        // Most often there is none, and nothing has to be written.
+        if digests.is_empty() {
+            return Ok(vec![]);
+        }
+        within(&mut **self.db(), |db| {
+            let site = site_id(db, site)?;
+            let known: HashSet<Digest> =
+                marks_at(db, site, digests)?.into_iter().map(|copy| copy.digest).collect();
+            let new: Vec<Digest> = digests.iter().copied().filter(|digest| !known.contains(digest)).collect();
+            expect(db, site, &new, now_ms)
+        })
     }
 
     /// Forgets those of these replicas at a site that no version needs, or that were to be dropped though one does, as there are
-    /// enough good ones elsewhere. Returns the objects of the others. A copy that the catalog does not know of counts as one that was
-    /// to be dropped.
-    pub(crate) fn forget_unneeded(&self, site: &str, digests: &[Digest]) -> Result<HashSet<Digest>> {
-        within(&mut **self.db(), |db| {
+    /// enough good ones elsewhere. The objects of the others are returned, and announced, as they come back to their places. A copy that
+    /// the catalog does not know of counts as one that was to be dropped.
+    pub(crate) fn forget_unneeded(&self, site: &str, digests: &[Digest], now_ms: i64) -> Result<Vec<Marked>> {
+        let enough = enough_elsewhere();
+        let is_needed = "EXISTS (SELECT 1 FROM file f WHERE f.object_id = replica.object_id)";
+        let forget = format!(
+            "DELETE FROM replica WHERE site_id = ?1 AND object_id = ?2 \
+             AND (NOT {is_needed} OR (state = 'deleting' AND {enough}))"
+        );
+        let ask = format!(
+            "SELECT 1 FROM (SELECT CAST(?2 AS BIGINT) AS object_id) replica WHERE \
+             EXISTS (SELECT 1 FROM replica r WHERE r.site_id = ?1 AND r.object_id = replica.object_id) \
+             OR ({is_needed} AND NOT {enough})"
+        );
+        within_reserve(&mut **self.db(), |db| {
             let site = site_id(db, site)?;
-            let mut needed = HashSet::new();
+            let ids = ids_of(db, digests)?;
+            let mut needed = vec![];
             for digest in digests {
-                let sql = "SELECT o.id, r.state FROM object o LEFT JOIN replica r ON r.object_id = o.id AND r.site_id = ?1 \
-                           WHERE o.digest = ?2";
-                let known = db.query(sql, values![site, digest.as_bytes().as_slice()])?;
-                let Some(row) = known.first() else { continue };
-                let (object, state) = (row.int(0), row.maybe_text(1));
-                let sql = "SELECT 1 FROM file f WHERE f.object_id = ?1 LIMIT 1";
-                let is_of_files = !db.query(sql, values![object])?.is_empty();
-                if is_of_files {
-                    let may_go = state.is_none_or(|state| ReplicaState::of(&state) == ReplicaState::Deleting);
-                    let sql = format!(
-                        "SELECT 1 FROM (SELECT CAST(?1 AS BIGINT) AS object_id) replica WHERE {ENOUGH_ELSEWHERE}"
-                    );
-                    if !may_go || db.query(&sql, values![object])?.is_empty() {
-                        needed.insert(*digest);
-                        continue;
-                    }
+                let Some(object) = ids.get(digest) else { continue };
+                let is_forgotten = db.execute(&forget, values![site, *object])? > 0;
+                if !is_forgotten && !db.query(&ask, values![site, *object])?.is_empty() {
+                    needed.push(*digest);
                 }
-                let sql = "DELETE FROM replica WHERE site_id = ?1 AND object_id = ?2";
-                db.execute(sql, values![site, object])?;
             }
-            Ok(needed)
+            expect(db, site, &needed, now_ms)
         })
     }
 
     /// Marks a site's replicas that no version needs any more as deleting, and returns them. They may be needed again before their bytes
     /// are removed, so who removes them asks once more.
     pub fn take_unneeded(&self, site: &str) -> Result<Vec<Digest>> {
-        within(&mut **self.db(), |db| {
+        within_reserve(&mut **self.db(), |db| {
             let site = site_id(db, site)?;
-            let sql = "UPDATE replica SET state = 'deleting' WHERE site_id = ?1 AND state <> 'deleting' \
+            let enough = enough_elsewhere();
+            let sql = "UPDATE replica SET state = 'deleting', mark = mark + 1 WHERE site_id = ?1 AND state <> 'deleting' \
                        AND NOT EXISTS (SELECT 1 FROM file f WHERE f.object_id = replica.object_id)";
             db.execute(sql, values![site])?;
-            // What is needed again since it was marked is no more to be dropped than a bad copy is.
-            let sql = "UPDATE replica SET state = 'bad' WHERE site_id = ?1 AND state = 'deleting' \
-                       AND EXISTS (SELECT 1 FROM file f WHERE f.object_id = replica.object_id)";
-            db.execute(sql, values![site])?;
+            // What is needed again since it was marked is read by the next repair.
+            let sql = format!(
+                "UPDATE replica SET state = 'creating', mark = mark + 1 WHERE site_id = ?1 AND state = 'deleting' \
+                 AND EXISTS (SELECT 1 FROM file f WHERE f.object_id = replica.object_id) AND NOT {enough}"
+            );
+            db.execute(&sql, values![site])?;
             // A bad copy is dropped once there are as many good ones as there should be.
             let sql = format!(
-                "UPDATE replica SET state = 'deleting' WHERE site_id = ?1 AND state = 'bad' AND {ENOUGH_ELSEWHERE}"
+                "UPDATE replica SET state = 'deleting', mark = mark + 1 WHERE site_id = ?1 AND state = 'bad' AND {enough}"
             );
             db.execute(&sql, values![site])?;
             let sql = "SELECT o.digest FROM replica r JOIN object o ON o.id = r.object_id \
@@ -570,4 +759,44 @@ impl Catalog {
             db.query(sql, values![site])?.iter().map(|row| digest_of(row, 0)).collect()
         })
     }
+}
+
+/// See [`Catalog::expect`].
+fn expect(db: &mut dyn Db, site: i64, digests: &[Digest], now_ms: i64) -> Result<Vec<Marked>> {
+    let tail = "ON CONFLICT (object_id, site_id) DO UPDATE SET mark = replica.mark + 1, \
+                state = CASE WHEN replica.state = 'ready' THEN 'ready' ELSE 'creating' END";
+    put_replicas(db, site, digests, ReplicaState::Creating, now_ms, tail)?;
+    marks_at(db, site, digests)
+}
+
+/// Puts rows of objects of which a file is known; `tail` says what becomes of one that is there.
+fn put_replicas(
+    db: &mut dyn Db,
+    site: i64,
+    digests: &[Digest],
+    state: ReplicaState,
+    now_ms: i64,
+    tail: &str,
+) -> Result<u64> {
+    let verified = (state == ReplicaState::Ready).then_some(now_ms);
+    let mut n_noted = 0;
+    for digests in digests.chunks(ROWS_AT_ONCE) {
+        let mark = new_mark()?;
+        let mut ids: Vec<i64> = ids_of(db, digests)?.into_values().collect();
+        ids.sort_unstable();
+        let row = |id: i64| -> Vec<Value> {
+            vec![id.into(), site.into(), state.name().into(), now_ms.into(), verified.into(), mark.into()]
+        };
+        let rows: Vec<Vec<Value>> = ids.into_iter().map(row).collect();
+        let columns = ["object_id", "site_id", "state", "made_ms", "verified_ms", "mark"];
+        n_noted += insert(db, "replica", &columns, &rows, tail)?;
+    }
+    Ok(n_noted)
+}
+
+/// The mark of a new row: a random number, so that a row that was forgotten and made again is not taken for the one before.
+fn new_mark() -> Result<i64> {
+    let bytes =
+        eyas_data::random_bytes().map_err(|error| Error::Failed(format!("no random number: {error}")))?;
+    Ok((u64::from_ne_bytes(bytes) >> 2) as i64)
 }

@@ -8,12 +8,12 @@
 //! it. A process that is killed after any of these steps leaves a copy that the next repair reads and counts again.
 
 use crate::catalog::Catalog;
-use crate::db::{Value, insert, places, within};
+use crate::db::{Value, insert, places, within, within_reserve};
 use crate::error::Result;
-use crate::holding::{Condition, Holding};
+use crate::holding::Holding;
 use crate::reached::{Reached, room_of, takes};
 use crate::rows::digest_of;
-use crate::sites::{Needed, ReplicaState, Site, SiteState};
+use crate::sites::{Marked, NOT_PUT, Needed, OnTheirWay, Replica, ReplicaState, Site, SiteState};
 use crate::values;
 use eyas_core::replication::spare::{self, Drop, Goals, Object, Place, decayed};
 use eyas_core::replication::{self, SiteNo, Takes};
@@ -44,17 +44,22 @@ pub struct Spared {
 /// Data sets with spare copies.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct SpareSet {
-    pub key: String,
+    /// `None`: data sets that whoever asks may not list.
+    pub key: Option<String>,
     /// Copies beyond what is asked for, of all its files together.
     pub n_copies: u64,
     pub size_bytes: u64,
 }
 
 impl SpareSet {
-    /// Counts the spare copies of an object that has so many good ones.
-    pub(crate) fn count(sets: &mut BTreeMap<String, SpareSet>, object: &Needed, n_good: u64) {
+    /// Counts the spare copies of an object that has so many good ones, for a data set with it.
+    pub(crate) fn count(
+        sets: &mut BTreeMap<Option<String>, SpareSet>,
+        key: Option<String>,
+        object: &Needed,
+        n_good: u64,
+    ) {
         let n_spare = n_good.saturating_sub(u64::from(object.copies.max(1)));
-        let key = &object.key;
         let none = || SpareSet { key: key.clone(), n_copies: 0, size_bytes: 0 };
         let set = sets.entry(key.clone()).or_insert_with(none);
         set.n_copies += n_spare;
@@ -284,7 +289,7 @@ impl Catalog {
                 }
             }
             let digests: Vec<Digest> = marked.iter().map(|n| needed[drops[*n].object].digest).collect();
-            match self.remove_unneeded(&*reached[name].holding, &digests) {
+            match self.remove_unneeded(&*reached[name].holding, &digests, now_ms) {
                 // Some may be needed again since they were marked.
                 Ok(needed_again) => done.extend(
                     marked.into_iter().filter(|n| !needed_again.contains(&needed[drops[*n].object].digest)),
@@ -305,39 +310,17 @@ impl Catalog {
         digests: &[Digest],
         now_ms: i64,
     ) -> Result<Vec<Digest>> {
-        let (mut good, mut bad, mut missing) = (vec![], vec![], vec![]);
-        holding.verify_all(digests, &mut |n, condition| match condition {
-            Condition::Good => good.push(digests[n]),
-            Condition::Bad => bad.push(digests[n]),
-            Condition::Missing => missing.push(digests[n]),
-        })?;
-        for digests in [&mut good, &mut bad] {
-            digests.sort_unstable();
-        }
-        self.note_replicas(holding.name(), &bad, ReplicaState::Bad, now_ms)?;
-        self.forget_replicas(holding.name(), &missing)?;
-        self.note_verified(holding.name(), &good, now_ms)?;
-        Ok(good)
-    }
-
-    /// Notes when good copies were verified, and nothing else about them.
-    fn note_verified(&self, site: &str, digests: &[Digest], now_ms: i64) -> Result<()> {
-        within(&mut **self.db(), |db| {
-            for digest in digests {
-                let sql = "UPDATE replica SET verified_ms = ?3 WHERE state = 'ready' \
-                           AND site_id = (SELECT id FROM site WHERE name = ?1) \
-                           AND object_id = (SELECT id FROM object WHERE digest = ?2)";
-                db.execute(sql, values![site, digest.as_bytes().as_slice(), now_ms])?;
-            }
-            Ok(())
-        })
+        let known = self.replicas_of(holding.name(), digests)?;
+        let is_looked = |replica: &&Replica| matches!(replica.state, ReplicaState::Ready | ReplicaState::Bad);
+        let copies: Vec<Marked> = known.iter().filter(is_looked).map(Replica::marked).collect();
+        Ok(self.judge_all(holding, &copies, OnTheirWay::Come, now_ms)?.good)
     }
 
     /// Marks a good copy as deleting, where the catalog still knows a good copy at each of the keepers, which are as many as committed data sets
-    /// ask for. Whether it was marked.
+    /// ask for, and no put brings it now. Whether it was marked.
     fn mark_spare(&self, site: &str, digest: Digest, keepers: &[&str]) -> Result<bool> {
         let sql = format!(
-            "UPDATE replica SET state = 'deleting' WHERE state = 'ready' \
+            "UPDATE replica SET state = 'deleting', mark = mark + 1 WHERE state = 'ready' AND {NOT_PUT} \
              AND site_id = (SELECT id FROM site WHERE name = ?{site}) \
              AND object_id = (SELECT id FROM object WHERE digest = ?{digest}) \
              AND ?{n_keepers} = (SELECT count(*) FROM replica g JOIN site t ON t.id = g.site_id WHERE g.object_id = replica.object_id \
@@ -352,7 +335,7 @@ impl Catalog {
         );
         let mut asked: Vec<Value> = keepers.iter().map(|name| (*name).into()).collect();
         asked.extend([(keepers.len() as i64).into(), site.into(), digest.as_bytes().as_slice().into()]);
-        within(&mut **self.db(), |db| Ok(db.execute(&sql, &asked)? == 1))
+        within_reserve(&mut **self.db(), |db| Ok(db.execute(&sql, &asked)? == 1))
     }
 
     /// Adds what readers took from a site to what they took before.

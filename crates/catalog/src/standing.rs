@@ -41,7 +41,8 @@ pub struct SiteStanding {
 /// Files of a data set that are short of copies.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct ShortSet {
-    pub key: String,
+    /// `None`: data sets that whoever asks may not list.
+    pub key: Option<String>,
     pub n_files: u64,
     /// Copies that are missing of all of them together.
     pub n_missing: u64,
@@ -58,8 +59,9 @@ pub struct Act {
 }
 
 impl Catalog {
-    /// Asks every site whether it is there, and changes nothing. What was made and verified is counted from `since_ms` on.
-    pub fn standing(&self, since_ms: i64) -> Result<Standing> {
+    /// Asks every site whether it is there, and changes nothing. What was made and verified is counted from `since_ms` on. Data sets are
+    /// named that the caller may list.
+    pub fn standing(&self, caller: &Caller, since_ms: i64) -> Result<Standing> {
         let mut sites = vec![];
         let mut counts = self.replica_counts(since_ms)?;
         for site in self.sites()? {
@@ -89,17 +91,20 @@ impl Catalog {
         }
         let answering = sites.iter().filter(|s| s.site.state == SiteState::Up && s.away.is_none());
         let counting: Vec<&str> = answering.map(|s| &*s.site.name).collect();
-        let mut short: BTreeMap<String, ShortSet> = BTreeMap::new();
-        let mut spare: BTreeMap<String, SpareSet> = BTreeMap::new();
-        for object in self.with_other_copies(&counting)? {
+        let mut short: BTreeMap<Option<String>, ShortSet> = BTreeMap::new();
+        let mut spare: BTreeMap<Option<String>, SpareSet> = BTreeMap::new();
+        let objects = self.with_other_copies(&counting)?;
+        let mut names = self.names_of(caller, &objects.iter().map(|object| object.id).collect::<Vec<_>>())?;
+        for object in objects {
+            let key = names.remove(&object.id).map(|(label, _)| label);
             let is_there = |name: &&String| counting.contains(&name.as_str());
             let n_good = object.ready.iter().filter(is_there).count() as u64;
             if n_good > u64::from(object.copies) {
-                SpareSet::count(&mut spare, &object, n_good);
+                SpareSet::count(&mut spare, key, &object, n_good);
                 continue;
             }
-            let set = short.entry(object.key.clone()).or_insert_with(|| ShortSet {
-                key: object.key,
+            let set = short.entry(key.clone()).or_insert_with(|| ShortSet {
+                key,
                 n_files: 0,
                 n_missing: 0,
                 n_without: 0,

@@ -33,6 +33,7 @@ fn check_all(databases: &dyn Databases) {
     replicas_follow_what_sites_say(&databases.catalog("replicas"));
     many_files_and_pages(&databases.catalog("many"));
     repairs_make_what_is_missing(&databases.catalog("repairs"));
+    a_repair_takes_in_what_the_catalog_does_not_know(&databases.catalog("unknown"));
     how_it_stands_is_seen(&databases.catalog("standing"));
     a_catalog_is_made_once_and_newer_ones_are_refused(databases);
     several_at_a_time(databases);
@@ -53,15 +54,20 @@ fn how_it_stands_is_seen(catalog: &Catalog) {
     put(catalog, &alice(), "one", &[]);
     put(catalog, &alice(), "two", &[]);
     catalog.note_replicas("here", &[Digest::of(b"two")], ReplicaState::Bad, NOW + 5).unwrap();
-    let standing = catalog.standing(NOW).unwrap();
+    let standing = catalog.standing(&alice(), NOW).unwrap();
     let [here] = &standing.sites[..] else { panic!("{standing:?}") };
     assert!(here.away.as_ref().is_some_and(|why| why.contains("no site's folder")), "{here:?}");
     assert_eq!((here.n_bad, here.oldest_verified_ms, here.n_made, here.n_verified), (1, Some(NOW), 1, 1));
     assert_eq!(here.room_bytes, None);
-    let short: Vec<_> =
-        standing.short.iter().map(|s| (&*s.key, s.n_files, s.n_missing, s.n_without)).collect();
+    let short: Vec<_> = standing
+        .short
+        .iter()
+        .map(|s| (s.key.as_deref().unwrap(), s.n_files, s.n_missing, s.n_without))
+        .collect();
     assert_eq!(short, [("one", 1, 1, 1), ("two", 1, 1, 1)], "no site answers");
-    assert_eq!(catalog.standing(NOW + 1).unwrap().sites[0].n_made, 0);
+    assert_eq!(catalog.standing(&alice(), NOW + 1).unwrap().sites[0].n_made, 0);
+    let keys: Vec<_> = catalog.standing(&bob(), NOW).unwrap().short.into_iter().map(|s| s.key).collect();
+    assert_eq!(keys, [None], "nobody tells him names");
 
     let done = |caller: &Caller, limit| -> Vec<(String, Option<String>)> {
         let acts = catalog.recent(caller, limit).unwrap();
@@ -72,6 +78,20 @@ fn how_it_stands_is_seen(catalog: &Catalog) {
     assert!(alices.contains(&("site".into(), None)), "{alices:?}");
     assert_eq!(done(&alice(), 1).len(), 1);
     assert!(done(&bob(), 100).iter().all(|(_, label)| label.is_none()), "he may not list them");
+
+    let named = |caller: &Caller| -> Vec<_> {
+        let mut repair = catalog.repair(NOW, &mut |_| {}).unwrap();
+        assert!(repair.short.iter().all(|short| short.key.is_none()), "{repair:?}");
+        catalog.name_short(caller, &mut repair).unwrap();
+        repair.short.into_iter().map(|short| (short.key, short.path)).collect()
+    };
+    let [one, two] = ["one", "two"].map(|label| (Some(label.to_owned()), Some("a".to_owned())));
+    assert_eq!(named(&alice()), [two, one.clone()], "what is lost comes first");
+    assert_eq!(named(&bob()), [(None, None), (None, None)]);
+    catalog
+        .set_acl(&alice(), &key("one"), &[("user:bob".parse().unwrap(), "l".parse().unwrap())], NOW)
+        .unwrap();
+    assert_eq!(named(&bob()), [(None, None), one]);
 }
 
 fn versions_never_change(catalog: &Catalog) {
@@ -220,6 +240,22 @@ fn what_may_not_be_listed_is_not_there(catalog: &Catalog) {
     ] {
         assert!(refused.contains(there_is_none), "{refused}");
     }
+    // The label of what is there, is being made or was removed is refused in the same words.
+    put(catalog, &alice(), "gone", &[]);
+    catalog.remove(&alice(), &key("gone"), NOW).unwrap();
+    let made = catalog.begin(&alice(), "made", None, NOW).unwrap();
+    for label in ["mine", "gone", "made"] {
+        assert_eq!(
+            refusal(catalog.begin(&bob(), label, None, NOW)),
+            format!(
+                "the label `{label}` is not free, and there is no data set `{label}` that you may list: choose another label"
+            )
+        );
+    }
+    catalog.abandon(&made).unwrap();
+    assert!(
+        refusal(catalog.begin(&bob(), "new", None, NOW)).contains("no data set is given the label `new`")
+    );
     assert_eq!(labels(catalog, &bob(), "x = 1"), Vec::<String>::new());
     let operator = Caller { is_operator: true, ..bob() };
     assert_eq!(labels(catalog, &operator, "x = 1"), ["mine"]);
@@ -269,8 +305,6 @@ fn removed_sets_leave_their_history(catalog: &Catalog) {
     let mut both = [Digest::of(b"second"), Digest::of(b"x")];
     both.sort();
     assert_eq!(unneeded, both, "what was not said to be deleted is asked for again");
-    catalog.forget_replicas("here", &both).unwrap();
-    assert_eq!(catalog.replicas_at("here").unwrap(), []);
 }
 
 fn replicas_follow_what_sites_say(catalog: &Catalog) {
@@ -332,6 +366,28 @@ fn many_files_and_pages(catalog: &Catalog) {
         catalog.find(&alice(), Some("x = 1"), 3).unwrap().into_iter().map(|set| set.label).collect();
     assert_eq!(page, ["s29", "s28", "s27"]);
     assert_eq!(catalog.find(&alice(), None, 2).unwrap().len(), 2);
+}
+
+/// A copy was missing when somebody looked, and is there again.
+fn a_repair_takes_in_what_the_catalog_does_not_know(catalog: &Catalog) {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = Folder::make(&dir.path().join("site"), "site").unwrap();
+    add_site(catalog, "site", dir.path().join("site").to_str().unwrap()).unwrap();
+    catalog.repair(NOW, &mut |_| {}).unwrap();
+    let (source, object) = (dir.path().join("x"), folder.path_of(Digest::of(b"bytes")));
+    std::fs::write(&source, "bytes").unwrap();
+    let what = Put { sources: &[source], label: "x", copies: None, tags: &[], now_ms: NOW };
+    eyas_catalog::put(catalog, &folder, &alice(), &what, &mut |_, _| {}).unwrap();
+    let aside = dir.path().join("aside");
+    std::fs::rename(&object, &aside).unwrap();
+    assert_eq!(catalog.audit("site", NOW, &mut |_| {}).unwrap().missing, [Digest::of(b"bytes")]);
+    assert_eq!(catalog.repair(NOW, &mut |_| {}).unwrap().short.len(), 1);
+    // Other bytes are no copy.
+    std::fs::write(&object, "other").unwrap();
+    assert_eq!(catalog.repair(NOW, &mut |_| {}).unwrap().short.len(), 1);
+    std::fs::rename(&aside, &object).unwrap();
+    assert_eq!(catalog.repair(NOW, &mut |_| {}).unwrap().short, []);
+    assert_eq!(catalog.holders(&alice(), &key("x")).unwrap()[&Digest::of(b"bytes")], ["site"]);
 }
 
 /// Three sites and more objects than one statement asks for. Each loss is made good, and nothing else is copied.

@@ -1,9 +1,15 @@
-//! A put and a repair at the same time, in every order of their steps at the site: what was committed is there.
+//! Puts, repairs and audits at the same time, in all or many orders of their steps at the sites: what was committed is there, and what
+//! the catalog says to be good is good.
 
+#[path = "common/mod.rs"]
+mod common;
+
+use common::{Databases, NOW, Server, alice};
 use eyas_catalog::{
-    Arrivals, Aside, Caller, Catalog, Condition, Folder, Holding, Key, NewSite, Place, Put, Reach, Result,
-    Sealed, put,
+    Arrivals, Aside, Catalog, Condition, Folder, Holding, Key, NewSite, Place, Put, Reach, ReplicaState,
+    Result, Sealed, put,
 };
+use eyas_core::rng::Rng;
 use eyas_data::Digest;
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -12,12 +18,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-const NOW: i64 = 1_800_000_000_000;
 const BYTES: &[u8] = b"bytes that were removed and come again";
-
-fn alice() -> Caller {
-    Caller::user("alice")
-}
 
 /// Where a process stops at the site until it is its turn.
 #[derive(Clone)]
@@ -33,7 +34,7 @@ impl Turns {
     }
 }
 
-/// A folder whose requests that change something wait for their turns.
+/// A folder whose requests that change something, or say what is there, wait for their turns.
 struct Waiting {
     folder: Folder,
     turns: Turns,
@@ -92,7 +93,13 @@ impl Holding for Waiting {
         self.folder.open(digest)
     }
     fn verify_all(&self, digests: &[Digest], found: &mut dyn FnMut(usize, Condition)) -> Result<()> {
-        self.folder.verify_all(digests, found)
+        if digests.is_empty() {
+            return Ok(());
+        }
+        self.turns.wait();
+        self.folder.verify_all(digests, found)?;
+        self.turns.wait();
+        Ok(())
     }
     fn objects(&self) -> Result<Vec<Digest>> {
         self.folder.objects()
@@ -115,8 +122,8 @@ impl Holding for Waiting {
 struct ReachWaiting(PathBuf, Option<Turns>);
 
 impl Reach for ReachWaiting {
-    fn reach(&self, _: &str, _: &str) -> Result<Box<dyn Holding>> {
-        let folder = Folder::open(&self.0.join("site"))?;
+    fn reach(&self, site: &str, _: &str) -> Result<Box<dyn Holding>> {
+        let folder = Folder::open(&self.0.join(site))?;
         Ok(match self.1.clone() {
             Some(turns) => Box::new(Waiting { folder, turns }),
             None => Box::new(folder),
@@ -124,17 +131,57 @@ impl Reach for ReachWaiting {
     }
 }
 
-fn catalog(root: &Path, turns: Option<Turns>) -> Catalog {
-    let url = format!("sqlite:{}", root.join("catalog.db").display());
-    let catalog = Catalog::open(&url, NOW).or_else(|_| Catalog::init(&url, NOW)).unwrap();
-    catalog.reaching(Box::new(ReachWaiting(root.into(), turns)))
+/// Where a race is run: a folder for sites, and a database.
+#[derive(Clone)]
+struct Scene {
+    root: PathBuf,
+    url: String,
 }
 
-fn put_bytes(catalog: &Catalog, root: &Path, label: &str) -> Result<()> {
-    let source = root.join("source");
-    std::fs::write(&source, BYTES).unwrap();
-    let what = Put { sources: &[source], label, copies: Some(1), tags: &[], now_ms: NOW };
-    put(catalog, &*catalog.holding("site")?, &alice(), &what, &mut |_, _| {}).map(|_| ())
+impl Scene {
+    fn in_file(root: &Path) -> Scene {
+        Scene { root: root.into(), url: format!("sqlite:{}", root.join("catalog.db").display()) }
+    }
+
+    fn catalog(&self, turns: Option<Turns>) -> Catalog {
+        let catalog = Catalog::open(&self.url, NOW).or_else(|_| Catalog::init(&self.url, NOW)).unwrap();
+        catalog.reaching(Box::new(ReachWaiting(self.root.clone(), turns)))
+    }
+
+    /// A catalog with sites of these names.
+    fn with_sites(&self, names: &[&str]) -> Catalog {
+        let catalog = self.catalog(None);
+        for name in names {
+            Folder::make(&self.root.join(name), name).unwrap();
+            let new = NewSite { name, address: "host:1", join: Some("{}"), ..NewSite::default() };
+            catalog.add_site(&alice(), &new, NOW).unwrap();
+        }
+        catalog.repair(NOW, &mut |_| {}).unwrap();
+        catalog
+    }
+
+    fn put(&self, catalog: &Catalog, label: &str, site: &str) -> Result<()> {
+        let source = self.root.join(format!("source-{label}"));
+        std::fs::write(&source, BYTES).unwrap();
+        let what = Put { sources: &[source], label, copies: Some(1), tags: &[], now_ms: NOW };
+        put(catalog, &*catalog.holding(site)?, &alice(), &what, &mut |_, _| {}).map(|_| ())
+    }
+
+    /// What the catalog says to be good is, `kept` can be read, and nothing is left aside.
+    fn check(&self, catalog: &Catalog, sites: &[&str], told: &str) {
+        let digest = Digest::of(BYTES);
+        let copies = catalog.whereabouts(&alice(), &"kept".parse().unwrap()).unwrap();
+        let ready: Vec<&str> =
+            copies.iter().filter(|copy| copy.state == ReplicaState::Ready).map(|copy| &*copy.site).collect();
+        assert!(!ready.is_empty(), "{told}: no site has a good copy of what was put: {copies:?}");
+        for site in sites {
+            let folder = Folder::open(&self.root.join(site)).unwrap();
+            let mut is_good = false;
+            folder.verify_all(&[digest], &mut |_, found| is_good = found == Condition::Good).unwrap();
+            assert!(is_good || !ready.contains(site), "{told}: the copy at {site} is not good");
+            assert_eq!(folder.aside().unwrap(), [], "{told}");
+        }
+    }
 }
 
 /// A process of which each step waits until it is let go.
@@ -158,60 +205,127 @@ impl<T> Stepped<T> {
     }
 }
 
-/// How the steps of the two went, as `p` and `r`; `bit` n of the order says whose turn the nth is.
-fn race(order: u32) -> String {
-    let dir = tempfile::tempdir().unwrap();
-    let root = dir.path().to_owned();
-    Folder::make(&root.join("site"), "site").unwrap();
-    let first = catalog(&root, None);
-    let new = NewSite { name: "site", address: "site:1", join: Some("{}"), ..NewSite::default() };
-    first.add_site(&alice(), &new, NOW).unwrap();
-    first.repair(NOW, &mut |_| {}).unwrap();
-    put_bytes(&first, &root, "old").unwrap();
-    first.remove(&alice(), &"old".parse().unwrap(), NOW).unwrap();
+/// What runs at the same time.
+#[derive(Clone, Copy)]
+enum Does {
+    /// Puts the bytes as `kept` into the first site.
+    Put,
+    Repair,
+    /// Audits the first site.
+    Audit,
+}
 
-    let (of_put, of_repair) = (root.clone(), root.clone());
-    let putting = stepped(move |turns| put_bytes(&catalog(&of_put, Some(turns)), &of_put, "new"));
-    let repairing =
-        stepped(move |turns| catalog(&of_repair, Some(turns)).repair(NOW, &mut |_| {}).map(|_| ()));
-    let mut told = String::new();
-    for n in 0.. {
-        // Where one has ended, the other goes on.
-        let put_first = order >> n & 1 == 0;
-        let (has_stepped, name) = match put_first {
-            true if putting.step() => (true, 'p'),
-            false if repairing.step() => (true, 'r'),
-            true => (repairing.step(), 'r'),
-            false => (putting.step(), 'p'),
-        };
-        if !has_stepped {
-            break;
-        }
-        told.push(name);
-    }
-    let was_put = putting.ends.join().unwrap();
-    repairing.ends.join().unwrap().unwrap_or_else(|error| panic!("{told}: {error}"));
-    was_put.unwrap_or_else(|error| panic!("{told}: {error}"));
-    let there = |when: &str| {
-        let digest = Digest::of(BYTES);
-        let site = Folder::open(&root.join("site")).unwrap();
-        assert!(site.open(digest).unwrap().is_some(), "{told}: what was put is gone {when}");
-        let key = "new".parse().unwrap();
-        let holders = first.holders(&alice(), &key).unwrap();
-        assert_eq!(holders[&digest], ["site"], "{told}: {when}");
-        assert_eq!(site.aside().unwrap(), [], "{told}: {when}");
+/// Lets processes take their steps, each time the one that `next` chooses of so many, until all have ended. Returns the order.
+fn race(scene: &Scene, does: &[Does], mut next: impl FnMut(usize) -> usize) -> String {
+    let begin = |does: &Does| {
+        let (does, scene) = (*does, scene.clone());
+        stepped(move |turns| {
+            let catalog = scene.catalog(Some(turns));
+            match does {
+                Does::Put => scene.put(&catalog, "kept", "first"),
+                Does::Repair => catalog.repair(NOW, &mut |_| {}).map(|_| ()),
+                Does::Audit => catalog.audit("first", NOW, &mut |_| {}).map(|_| ()),
+            }
+        })
     };
-    there("at once");
-    first.repair(NOW, &mut |_| {}).unwrap();
-    there("after another repair");
+    let processes: Vec<Stepped<Result<()>>> = does.iter().map(begin).collect();
+    let mut going: Vec<usize> = (0..does.len()).collect();
+    let mut told = String::new();
+    while !going.is_empty() {
+        let at = next(going.len());
+        match processes[going[at]].step() {
+            true => told += &going[at].to_string(),
+            false => drop(going.remove(at)),
+        }
+    }
+    for process in processes {
+        process.ends.join().unwrap().unwrap_or_else(|error| panic!("{told}: {error}"));
+    }
     told
+}
+
+/// The bytes were in a data set that was removed, and are put again.
+fn removed_and_put_again(scene: &Scene, does: &[Does], next: impl FnMut(usize) -> usize) -> String {
+    let catalog = scene.with_sites(&["first"]);
+    scene.put(&catalog, "old", "first").unwrap();
+    catalog.remove(&alice(), &"old".parse().unwrap(), NOW).unwrap();
+    let told = race(scene, does, next);
+    scene.check(&catalog, &["first"], &told);
+    catalog.repair(NOW, &mut |_| {}).unwrap();
+    scene.check(&catalog, &["first"], &format!("{told} and another repair"));
+    told
+}
+
+/// A data set has a good copy elsewhere and a damaged one where the same bytes are put.
+fn damaged_and_put_again(scene: &Scene, does: &[Does], next: impl FnMut(usize) -> usize) {
+    let (sites, digest) = (["first", "second"], Digest::of(BYTES));
+    let catalog = scene.with_sites(&sites);
+    sites.iter().for_each(|site| scene.put(&catalog, "old", site).unwrap());
+    let damaged = Folder::open(&scene.root.join("first")).unwrap().path_of(digest);
+    std::fs::remove_file(&damaged).unwrap();
+    std::fs::write(&damaged, "damaged").unwrap();
+    let told = race(scene, does, next);
+    scene.check(&catalog, &sites, &told);
+    catalog.audit("first", NOW, &mut |_| {}).unwrap();
+    catalog.repair(NOW, &mut |_| {}).unwrap();
+    scene.check(&catalog, &sites, &format!("{told} and an audit"));
+}
+
+/// In memory where there is such a folder, as nothing has to outlive a power cut.
+fn folder() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
 }
 
 #[test]
 fn what_is_put_while_the_same_bytes_are_removed_is_kept() {
-    // A put has three steps and a repair four.
-    let mut orders: Vec<String> = (0_u32..1 << 7).filter(|order| order.count_ones() == 4).map(race).collect();
+    // A put has three steps and a repair four, or some more where it puts something back.
+    let race = |order: u32| {
+        let dir = folder();
+        let mut n = 0;
+        removed_and_put_again(&Scene::in_file(dir.path()), &[Does::Put, Does::Repair], |n_going| {
+            n += 1;
+            if n_going == 1 { 0 } else { (order >> (n - 1) & 1) as usize }
+        })
+    };
+    let mut orders: Vec<String> = (0_u32..1 << 8).filter(|order| order.count_ones() == 4).map(race).collect();
     orders.sort();
     orders.dedup();
     assert!(orders.len() >= 20, "{orders:?}");
+}
+
+/// `EYAS_RACES=FROM..END` says which seeds; without it, a few.
+#[test]
+fn what_is_put_beside_repairs_and_audits_is_kept() {
+    let given = std::env::var("EYAS_RACES").ok();
+    let seeds = match given.as_deref().and_then(|text| text.split_once("..")) {
+        Some((from, end)) => from.parse().unwrap()..end.parse().unwrap(),
+        None => 0..60,
+    };
+    for seed in seeds {
+        let dirs = [folder(), folder()];
+        let [removed, damaged] = dirs.each_ref().map(|dir| Scene::in_file(dir.path()));
+        race_with_seed(seed, &removed, &damaged);
+    }
+}
+
+#[test]
+fn what_is_put_beside_repairs_and_audits_is_kept_in_postgresql() {
+    let server = Server::start();
+    for seed in 1000..1006 {
+        let dirs = [folder(), folder()];
+        let [removed, damaged] = ["removed", "damaged"].map(|name| server.url(&format!("{name}{seed}")));
+        let scene = |dir: &tempfile::TempDir, url: String| Scene { root: dir.path().into(), url };
+        race_with_seed(seed, &scene(&dirs[0], removed), &scene(&dirs[1], damaged));
+    }
+}
+
+fn race_with_seed(seed: u64, removed: &Scene, damaged: &Scene) {
+    let mut rng = Rng::new(seed);
+    let mut does = vec![Does::Put, Does::Repair, if seed % 2 == 0 { Does::Repair } else { Does::Audit }];
+    if seed % 3 == 0 {
+        does.push(Does::Audit);
+    }
+    removed_and_put_again(removed, &does, |n_going| rng.below(n_going as u64) as usize);
+    damaged_and_put_again(damaged, &does, |n_going| rng.below(n_going as u64) as usize);
 }

@@ -1,11 +1,17 @@
 //! The embedded database: one file on a disk of this machine.
+//!
+//! SQLite can do nothing on a full disk, as it writes a log and an index of it even to read. So beside the database lies a file of some
+//! MiB, the reserve, which is removed when there is no other room, and made again as soon as there is. It is for those who read, and
+//! for what frees room.
 
 use super::{Db, Dialect, PATIENCE, Row, Value};
 use crate::error::{Error, Result};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql};
+use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// File systems of a network, by `statfs`'s number, on which the locks of SQLite's log do not hold: NFS, SMB (three numbers), Lustre, GPFS, BeeGFS,
 /// CephFS, AFS, 9P.
@@ -22,9 +28,20 @@ const NETWORK: [(u64, &str); 10] = [
     (0x0102_1997, "9P"),
 ];
 
+/// Bytes of the reserve: enough to remove some ten thousand files from the catalog at once. On a small disk it is a part of what is free.
+const RESERVE_BYTES: u64 = 8 << 20;
+const RESERVE_PART: u64 = 8;
+/// A smaller reserve is of no use.
+const RESERVE_LEAST: u64 = 128 << 10;
+/// With less free than this, a disk is full: the index of the log takes 32 KiB.
+const FULL_BYTES: u64 = 64 << 10;
+
 pub(crate) struct Sqlite {
     connection: Connection,
     name: String,
+    path: PathBuf,
+    /// Bytes of the reserve that was given back; 0: it is there.
+    given_bytes: u64,
 }
 
 impl Sqlite {
@@ -51,35 +68,118 @@ impl Sqlite {
         if may_make {
             // The keys of stores are in it. SQLite gives its other files the same mode.
             // Where that fails, SQLite says why.
-            let _ = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+            let _ = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         }
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_CREATE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let explain = |error| explain(&name, error);
-        let connection = Connection::open_with_flags(path, flags).map_err(explain)?;
-        connection.busy_timeout(PATIENCE).map_err(explain)?;
-        connection.set_prepared_statement_cache_capacity(200);
-        // What is committed is on the disk: a data set that somebody was given a label for does not vanish with the power.
-        // LIKE tells large letters from small ones, as PostgreSQL's does.
-        connection
-            .execute_batch(
-                "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-65536; \
-                 PRAGMA case_sensitive_like=ON;",
-            )
-            .map_err(explain)?;
-        Ok(Sqlite { connection, name })
+        let mut given_bytes = 0;
+        let connection = match connect(path, &name) {
+            Err(Error::Full { .. }) if reserve_of(path) > 0 => {
+                given_bytes = remove_reserve(path);
+                connect(path, &name)?
+            }
+            connected => connected?,
+        };
+        if given_bytes == 0 {
+            keep_reserve(path);
+        }
+        Ok(Sqlite { connection, name, path: path.into(), given_bytes })
+    }
+
+    fn explain(&self, error: rusqlite::Error) -> Error {
+        explain(&self.path, &self.name, error)
     }
 }
 
-fn explain(name: &str, error: rusqlite::Error) -> Error {
+impl Drop for Sqlite {
+    fn drop(&mut self) {
+        if self.given_bytes > 0
+            && let Ok(none) = Connection::open_in_memory()
+        {
+            // The log goes with the last connection, and leaves its room.
+            drop(std::mem::replace(&mut self.connection, none));
+            let mut size_bytes = self.given_bytes;
+            while size_bytes >= RESERVE_LEAST && !make_reserve(&self.path, size_bytes) {
+                size_bytes /= 2;
+            }
+        }
+    }
+}
+
+fn connect(path: &Path, name: &str) -> Result<Connection> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let explain = |error| explain(path, name, error);
+    let connection = Connection::open_with_flags(path, flags).map_err(explain)?;
+    connection.busy_timeout(PATIENCE).map_err(explain)?;
+    connection.set_prepared_statement_cache_capacity(200);
+    // What is committed is on the disk: a data set that somebody was given a label for does not vanish with the power.
+    // LIKE tells large letters from small ones, as PostgreSQL's does.
+    connection
+        .execute_batch(
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-65536; \
+             PRAGMA case_sensitive_like=ON;",
+        )
+        .map_err(explain)?;
+    // The log and its index are made with the first look, and a full disk is seen there.
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).map_err(explain)?;
+    Ok(connection)
+}
+
+fn reserve_path(database: &Path) -> PathBuf {
+    let mut path = database.as_os_str().to_owned();
+    path.push("-reserve");
+    path.into()
+}
+
+/// Bytes of the reserve that is there.
+fn reserve_of(database: &Path) -> u64 {
+    fs::metadata(reserve_path(database)).map_or(0, |found| found.len())
+}
+
+/// Removes the reserve; returns how many bytes it had.
+fn remove_reserve(database: &Path) -> u64 {
+    let size_bytes = reserve_of(database);
+    fs::remove_file(reserve_path(database)).map_or(0, |()| size_bytes)
+}
+
+/// Makes a reserve where there is none, or one that is small for the room that there is now. Without one, nothing is lost.
+fn keep_reserve(database: &Path) {
+    let (there, free) = (reserve_of(database), free_bytes(database).unwrap_or(0));
+    let wanted = RESERVE_BYTES.min((free + there) / RESERVE_PART);
+    if wanted >= RESERVE_LEAST && wanted >= 2 * there {
+        remove_reserve(database);
+        make_reserve(database, wanted);
+    }
+}
+
+fn make_reserve(database: &Path, size_bytes: u64) -> bool {
+    let path = reserve_path(database);
+    let Ok(file) = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) else {
+        return false;
+    };
+    // SAFETY: the descriptor is open for as long as `file` lives.
+    let is_made = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, size_bytes as libc::off_t) } == 0;
+    if !is_made {
+        let _ = fs::remove_file(&path);
+    }
+    is_made
+}
+
+fn free_bytes(database: &Path) -> Option<u64> {
+    let file = fs::File::open(database).ok()?;
+    eyas_storage::free_bytes(&file)
+}
+
+fn explain(path: &Path, name: &str, error: rusqlite::Error) -> Error {
     let database = name.to_owned();
+    let is_full = || free_bytes(path).is_some_and(|free| free < FULL_BYTES);
     match &error {
         rusqlite::Error::SqliteFailure(code, message) => match code.code {
             ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => Error::Locked { database },
             ErrorCode::NotADatabase => {
                 Error::bad(format!("{database} is a file, but not an eyas catalog; choose another path"))
             }
+            ErrorCode::DiskFull => Error::Full { database },
+            ErrorCode::SystemIoFailure | ErrorCode::CannotOpen if is_full() => Error::Full { database },
             ErrorCode::CannotOpen => Error::Failed(format!(
                 "{database} cannot be opened; does its folder exist, and may you read and write there?"
             )),
@@ -120,7 +220,7 @@ impl Db for Sqlite {
         let run = || -> rusqlite::Result<usize> {
             self.connection.prepare_cached(sql)?.execute(rusqlite::params_from_iter(values))
         };
-        run().map(|n| n as u64).map_err(|error| explain(&self.name, error))
+        run().map(|n| n as u64).map_err(|error| self.explain(error))
     }
 
     fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>> {
@@ -143,11 +243,11 @@ impl Db for Sqlite {
             }
             Ok(rows)
         };
-        run().map_err(|error| explain(&self.name, error))
+        run().map_err(|error| self.explain(error))
     }
 
     fn batch(&mut self, sql: &str) -> Result<()> {
-        self.connection.execute_batch(sql).map_err(|error| explain(&self.name, error))
+        self.connection.execute_batch(sql).map_err(|error| self.explain(error))
     }
 
     fn begin(&mut self) -> Result<()> {
@@ -162,5 +262,20 @@ impl Db for Sqlite {
     fn rollback(&mut self) {
         // What cannot be rolled back was rolled back by the database already.
         let _ = self.batch("ROLLBACK");
+    }
+
+    fn give_reserve(&mut self) -> bool {
+        let given_bytes = remove_reserve(&self.path);
+        self.given_bytes += given_bytes;
+        given_bytes > 0
+    }
+
+    fn lacks_reserve(&mut self) -> bool {
+        let has_room = |free: u64| free / 2 >= self.given_bytes;
+        if self.given_bytes > 0 && free_bytes(&self.path).is_some_and(has_room) {
+            keep_reserve(&self.path);
+            self.given_bytes = 0;
+        }
+        self.given_bytes > 0
     }
 }

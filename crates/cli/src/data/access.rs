@@ -16,7 +16,7 @@ use crate::signals::AskedToEnd;
 use crate::{Exit, Fault};
 use clap::Args;
 use eyas_access::{DataFiles, Filter, Keeper, Mount, Notified, Options};
-use eyas_catalog::{Access, Key, Put, Tag};
+use eyas_catalog::{Access, Key, NEW, Put, Tag};
 use eyas_runtime::machine::{host_name, names_of_host};
 use eyas_text::{say, shown, shown_path};
 use std::fs;
@@ -28,7 +28,6 @@ use std::time::Duration;
 
 /// Where a program sees data sets, and where it writes new ones.
 const ROOT: &str = "eyas";
-const NEW: &str = "new";
 /// The kernel's door to file systems in user space.
 const FUSE: &str = "/dev/fuse";
 /// How often a mount that waits for its end is looked at.

@@ -326,8 +326,9 @@ pub struct RepairArgs {
 }
 
 pub fn repair(db: Option<&str>, args: &RepairArgs) -> Result<Exit, Fault> {
-    let Opened { catalog, now_ms, .. } = open(db)?;
-    let repair = catalog.repair(now_ms, &mut |_| {})?;
+    let Opened { catalog, caller, now_ms } = open(db)?;
+    let mut repair = catalog.repair(now_ms, &mut |_| {})?;
+    catalog.name_short(&caller, &mut repair)?;
     let is_done = repair.short.is_empty() && repair.n_not_made == 0;
     let exit = if is_done { Exit::Good } else { Exit::TasksFailed };
     if args.json {
@@ -363,13 +364,12 @@ pub fn short_lines(repair: &Repair) -> Vec<String> {
             0 => (String::new(), "lacks"),
             n => (format!(" and {}", plural(n, "other file")), "lack"),
         };
-        format!(
-            "short: {}{others} of `{}` {lack} {}: {}",
-            line_of(&first.path),
-            first.key,
-            plural(u64::from(first.n_missing), "copy"),
-            reason_of(first.reason)
-        )
+        let of = match (&first.path, &first.key) {
+            (Some(path), Some(key)) => format!("{}{others} of `{key}`", line_of(path)),
+            _ => format!("{} of data sets that you may not list", plural(alike.len() as u64, "file")),
+        };
+        let n_missing = plural(u64::from(first.n_missing), "copy");
+        format!("short: {of} {lack} {n_missing}: {}", reason_of(first.reason))
     });
     lines.collect()
 }

@@ -29,7 +29,7 @@ impl Opened {
 impl From<Error> for Fault {
     fn from(error: Error) -> Fault {
         let exit = match error {
-            Error::Unreached { .. } | Error::Failed(_) => Exit::Other,
+            Error::Unreached { .. } | Error::Failed(_) | Error::Full { .. } => Exit::Other,
             Error::Newer { .. } => Exit::BadInput,
             ref error if error.is_of_database() => Exit::Other,
             _ => Exit::BadInput,

@@ -7,7 +7,7 @@ use crate::runtimes::client_runtime;
 use crate::signals::AskedToEnd;
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_catalog::{Audit, Catalog, Repair, SiteState, Spared};
+use eyas_catalog::{Audit, Caller, Catalog, Repair, SiteState, Spared};
 use eyas_core::replication::spare::Goals;
 use eyas_core::replication::verification::Pace;
 use eyas_text::say;
@@ -94,7 +94,7 @@ impl Spares {
 
 /// Looks until a signal asks it to end, or the database is no catalog any more.
 pub fn tend(db: Option<&str>, args: &TendArgs) -> Result<Exit, Fault> {
-    let Opened { catalog, .. } = open(db)?;
+    let Opened { catalog, caller, .. } = open(db)?;
     let every = Duration::from_nanos(args.every).max(Duration::from_millis(100));
     let pace = Pace {
         period_ms: args.audit_within / 1_000_000,
@@ -109,7 +109,7 @@ pub fn tend(db: Option<&str>, args: &TendArgs) -> Result<Exit, Fault> {
         let (failed, failure) = oneshot::channel();
         // It is ended with the process. Whatever it was writing is no copy before it is whole.
         thread::Builder::new().name("tend".into()).spawn(move || {
-            let mut tending = Tending { catalog, pace, spares, away: BTreeMap::new(), short: vec![] };
+            let mut tending = Tending { catalog, caller, pace, spares, away: BTreeMap::new(), short: vec![] };
             loop {
                 if let Err(fault) = tending.look() {
                     let _ = failed.send(fault);
@@ -127,6 +127,8 @@ pub fn tend(db: Option<&str>, args: &TendArgs) -> Result<Exit, Fault> {
 
 struct Tending {
     catalog: Catalog,
+    /// Who reads what is said here.
+    caller: Caller,
     pace: Pace,
     spares: Option<Spares>,
     /// What was said of each site that is away, so that it is said once.
@@ -171,7 +173,8 @@ impl Tending {
     }
 
     fn repair(&mut self) -> eyas_catalog::Result<()> {
-        let repair = self.catalog.repair(now_ms(), &mut |_| {})?;
+        let mut repair = self.catalog.repair(now_ms(), &mut |_| {})?;
+        self.catalog.name_short(&self.caller, &mut repair)?;
         if repair.n_copies > 0 {
             say!("{} made ({})", plural(repair.n_copies, "copy"), size(repair.copied_bytes));
         }

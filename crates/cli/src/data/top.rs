@@ -62,7 +62,7 @@ pub fn top(db: Option<&str>, args: &TopArgs) -> Result<Exit, Fault> {
 
 fn look(catalog: &Catalog, caller: &Caller) -> eyas_catalog::Result<Picture> {
     let at_ms = now_ms();
-    let standing = catalog.standing(at_ms - RECENT_MS)?;
+    let standing = catalog.standing(caller, at_ms - RECENT_MS)?;
     Ok(Picture { at_ms, standing, acts: catalog.recent(caller, N_ACTS)? })
 }
 

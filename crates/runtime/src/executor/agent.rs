@@ -31,7 +31,7 @@ use self::connection::Connection;
 use self::counters::{Counters, process_cpu_ns};
 use self::directory::{Directory, PrivateCopies};
 use self::failure::explain_failure;
-use self::home::{Home, HomeRead, HomeWrite};
+use self::home::{Home, HomeRead, HomeWrite, why_not_asked};
 use self::launch::is_for_adders;
 use self::leaving::Leaving;
 use self::node::Node;
@@ -443,7 +443,14 @@ impl Agent {
         match action {
             NodeAction::AskHome { object, reads } => {
                 let location = self.objects.location(object).to_string();
-                if let Some(answer) = self.home.ask(object, location, reads) {
+                // This process may know more of such a home than a user may hear of: the refusal comes before the question.
+                let is_of_users = self.system_users.is_some() && self.attempts.are_of_users(object);
+                let refused = if is_of_users { why_not_asked(&location) } else { None };
+                let answer = match refused {
+                    Some(error) => Some(NodeEvent::HomeAnswered { object, result: Err(error) }),
+                    None => self.home.ask(object, location, reads),
+                };
+                if let Some(answer) = answer {
                     self.node.feed(answer);
                 }
             }

@@ -19,7 +19,7 @@ use crate::data::program::OnSignal;
 use crate::fault::bad;
 use crate::print::{plural, size};
 use crate::{Exit, Fault};
-use eyas_catalog::{CarriedFile, CarriedSite, ReplicaState, Tag, host_of};
+use eyas_catalog::{CarriedFile, CarriedSite, Tag, host_of};
 use eyas_core::replication::nearness::{Host, Ranked, rank};
 use eyas_runtime::machine::host_name;
 use eyas_text::{line_of, say, shown};
@@ -127,7 +127,10 @@ impl Ran<'_> {
         report: Report,
     ) -> Result<Exit, Fault> {
         for (site, digest) in &report.damaged {
-            opened.catalog.note_replicas(site, &[*digest], ReplicaState::Bad, now_ms())?;
+            // A site that cannot be reached is audited when it is back.
+            if let Ok(holding) = opened.catalog.holding(site) {
+                opened.catalog.doubt(&*holding, *digest, now_ms())?;
+            }
         }
         if args.explain {
             say_report(&self.who, &report);

@@ -50,20 +50,25 @@ pub(super) fn short_row(set: &ShortSet) -> String {
         n => format!("; of {} no site that answers has a good copy", plural(n, "file")),
     };
     format!(
-        "{} of `{}` {lack} {}{without}",
+        "{} of {} {lack} {}{without}",
         plural(set.n_files, "file"),
-        set.key,
+        named(set.key.as_deref()),
         plural(set.n_missing, "copy")
     )
 }
 
 pub(super) fn spare_row(set: &SpareSet) -> String {
+    let (has, asks) = if set.key.is_some() { ("has", "it asks") } else { ("have", "they ask") };
     format!(
-        "`{}` has {} more than it asks for ({})",
-        set.key,
+        "{} {has} {} more than {asks} for ({})",
+        named(set.key.as_deref()),
         plural(set.n_copies, "copy"),
         size(set.size_bytes)
     )
+}
+
+fn named(key: Option<&str>) -> String {
+    key.map_or("data sets that you may not list".to_owned(), |key| format!("`{key}`"))
 }
 
 pub(super) fn act_row(act: &Act) -> String {

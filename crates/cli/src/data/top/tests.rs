@@ -31,7 +31,8 @@ fn site(name: &str, away: Option<&str>) -> SiteStanding {
 fn picture(n_sites: usize) -> Picture {
     let mut sites: Vec<SiteStanding> = (0..n_sites).map(|n| site(&format!("s{n}"), None)).collect();
     sites.push(site("far", Some("nobody\u{1b}[31m answers")));
-    let set = |key: &str, n_files, n_without| ShortSet { key: key.into(), n_files, n_missing: 3, n_without };
+    let set =
+        |key: &str, n_files, n_without| ShortSet { key: Some(key.into()), n_files, n_missing: 3, n_without };
     let entry = Entry { at_ms: NOW, caller: "alice".into(), verb: "put".into(), detail: "2 files".into() };
     let acts = vec![Act { label: Some("adk".into()), entry }];
     Picture {
@@ -39,7 +40,7 @@ fn picture(n_sites: usize) -> Picture {
         standing: Standing {
             sites,
             short: vec![set("adk", 3, 0), set("ubq", 1, 1)],
-            spare: vec![SpareSet { key: "pka".into(), n_copies: 4, size_bytes: 5 << 20 }],
+            spare: vec![SpareSet { key: Some("pka".into()), n_copies: 4, size_bytes: 5 << 20 }],
         },
         acts,
     }

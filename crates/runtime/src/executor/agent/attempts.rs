@@ -188,6 +188,12 @@ impl Attempts {
         first.map_or_else(|| Some(nobody()), |(_, attempt)| attempt.at_home())
     }
 
+    /// Whether attempts have this input, and none of them is of the cluster's owner.
+    pub(super) fn are_of_users(&self, object: ObjectId) -> bool {
+        let mut waiting = self.by_id.values().filter(|attempt| attempt.inputs.contains(&object)).peekable();
+        waiting.peek().is_some() && waiting.all(|attempt| !attempt.user.is_empty())
+    }
+
     pub(super) fn remove(&mut self, id: AttemptId) -> Option<Box<Attempt>> {
         let attempt = self.by_id.remove(&id)?;
         self.by_key.remove(&attempt.key);

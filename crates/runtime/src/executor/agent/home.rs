@@ -6,7 +6,7 @@ use super::input::{Input, Inputs, send_event};
 use super::{AttemptId, ExecutorError, ExecutorOptions};
 use crate::clock;
 use crate::executor::early::{Early, SMALL_BYTES_MAX};
-use crate::executor::home_io::{home_error, parse, read_home, temporary, version_of};
+use crate::executor::home_io::{by_programs, home_error, parse, read_home, temporary, version_of};
 use crate::executor::home_wait::{HomeWaits, home_of};
 use crate::executor::landing::{Landing, bring_home};
 use crate::executor::landings::Landings;
@@ -120,6 +120,14 @@ pub(super) struct Home {
     halt: Halt,
     /// What was made on this node.
     trees: Trees,
+}
+
+/// Why home is not asked about an object at this location for users' tasks on a node with `--system-users`; `None`: it is.
+pub(super) fn why_not_asked(location: &str) -> Option<TransferError> {
+    let asked = asked_of(location).0;
+    let is_by_programs = parse(asked).is_ok_and(|place| place.is_by_programs_of_machine());
+    let refused = || TransferError { kind: TransferErrorKind::Unavailable, message: by_programs(asked) };
+    is_by_programs.then(refused)
 }
 
 impl Home {
