@@ -191,7 +191,7 @@ impl Attempts {
     /// Whether attempts have this input, and none of them is of the cluster's owner.
     pub(super) fn are_of_users(&self, object: ObjectId) -> bool {
         let mut waiting = self.by_id.values().filter(|attempt| attempt.inputs.contains(&object)).peekable();
-        waiting.peek().is_some() && waiting.all(|attempt| !attempt.user.is_empty())
+        waiting.peek().is_some() && waiting.all(|attempt| attempt.principal != Principal::Owner)
     }
 
     pub(super) fn remove(&mut self, id: AttemptId) -> Option<Box<Attempt>> {
