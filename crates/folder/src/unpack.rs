@@ -197,7 +197,8 @@ fn ends() -> Error {
 
 fn check_name(name: &[u8], before: &[u8]) -> Result<()> {
     let why = match name {
-        _ if !is_one_name(name) => "a name in it leads elsewhere, or is none",
+        b"" | b"." | b".." => "a name in it is none",
+        _ if !is_one_name(name) => "a name in it is a path",
         _ if name <= before => "its names are not in order",
         _ => return Ok(()),
     };
