@@ -286,7 +286,13 @@ fn put_back(aside: &Path, place: &Path) -> Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound && !aside.exists() => return Ok(()),
         // A file system without links, or no file: whoever verifies it will say so.
-        Err(_) if fs::symlink_metadata(place).is_err() => return fs::rename(aside, place).map_err(explain),
+        Err(_) if fs::symlink_metadata(place).is_err() => {
+            return match fs::rename(aside, place) {
+                // Another repair has put it back meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !aside.exists() => Ok(()),
+                renamed => renamed.map_err(explain),
+            };
+        }
         Err(error) => return Err(explain(error)),
     }
     remove_whatever(aside).map_err(explain)

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::holding::{Condition, Holding};
 use crate::key::Key;
 use crate::parts::{Access, Known};
-use crate::put::end;
+use crate::put::{commit, end};
 use crate::reading::{Holder, Readable, turn_of};
 use crate::sealed::File;
 use crate::sets::check_path;
@@ -133,7 +133,11 @@ impl DataHome {
             .and_then(|()| catalog.expect(site, &[file.digest], now_ms))
             .and_then(|_| keep())
             .and_then(|()| catalog.note_replicas(site, &[file.digest], ReplicaState::Ready, now_ms))
-            .and_then(|_| catalog.commit_alone(caller, &draft, &file.path, tags, now_ms));
+            .and_then(|_| {
+                commit(catalog, &**holding, &draft, now_ms, &|| {
+                    catalog.commit_alone(caller, &draft, &file.path, tags, now_ms)
+                })
+            });
         end(catalog, &**holding, caller, draft, done).map(|_| ())
     }
 }

@@ -659,7 +659,7 @@ impl Catalog {
 
     /// Reads through what was announced and is in its place again, and notes what it is. While it was aside, others may have found it
     /// missing and said so.
-    fn come_back(&self, from: &dyn Holding, mut expected: Vec<Marked>, now_ms: i64) -> Result<()> {
+    pub(crate) fn come_back(&self, from: &dyn Holding, mut expected: Vec<Marked>, now_ms: i64) -> Result<()> {
         for _ in 0..ROUNDS_MAX {
             let (mut good, mut others) = (vec![], vec![]);
             let digests: Vec<Digest> = expected.iter().map(|copy| copy.digest).collect();

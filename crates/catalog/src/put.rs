@@ -19,11 +19,17 @@ use std::fs::{self, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 /// A site with less room is asked last.
 const SOME_ROOM: u64 = 1 << 20;
 /// The room of disks is compared in steps of so many bytes.
 const ROUNDED: u64 = 1 << 30;
+
+/// Pauses between two tries to commit what a repair may have aside.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LAST_PAUSE: Duration = Duration::from_millis(640);
 
 /// What a data set is made of.
 #[derive(Debug, Clone)]
@@ -64,7 +70,11 @@ pub fn put(
     require_room(catalog, caller, what.label, &sources)?;
     let draft = catalog.begin(caller, what.label, what.copies, what.now_ms)?;
     let done = store(catalog, site, &sources, what.now_ms, progress, &mut |files| catalog.add(&draft, files))
-        .and_then(|()| catalog.commit(caller, &draft, what.tags, what.now_ms));
+        .and_then(|()| {
+            commit(catalog, site, &draft, what.now_ms, &|| {
+                catalog.commit(caller, &draft, what.tags, what.now_ms)
+            })
+        });
     end(catalog, site, caller, draft, done)
 }
 
@@ -119,6 +129,32 @@ impl Catalog {
         let texts: Vec<String> = reasons.iter().map(Error::to_string).collect();
         let text = format!("no site can be reached: {}", texts.join("; "));
         Err(if reasons.iter().any(Error::is_temporary) { Error::Failed(text) } else { Error::Conflict(text) })
+    }
+}
+
+/// Commits a draft whose bytes were put at a site. A repair may have an object aside for a moment, as it was not needed before, and who
+/// looks in that moment says that it is missing. Then the site is asked again, for a short while.
+pub(crate) fn commit(
+    catalog: &Catalog,
+    site: &dyn Holding,
+    draft: &Draft,
+    now_ms: i64,
+    commit: &dyn Fn() -> Result<()>,
+) -> Result<()> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let committed = commit();
+        if !matches!(committed, Err(Error::Conflict(_))) || pause > LAST_PAUSE {
+            return committed;
+        }
+        let lacking = catalog.lacking(draft)?;
+        if lacking.is_empty() {
+            return committed;
+        }
+        let expected = catalog.expect(site.name(), &lacking, now_ms)?;
+        catalog.come_back(site, expected, now_ms)?;
+        thread::sleep(pause);
+        pause *= 2;
     }
 }
 

@@ -256,6 +256,13 @@ impl Catalog {
         })
     }
 
+    /// The objects of a draft that have no good copy at any site.
+    pub(crate) fn lacking(&self, draft: &Draft) -> Result<Vec<Digest>> {
+        let sql = "SELECT DISTINCT o.digest FROM file f JOIN object o ON o.id = f.object_id WHERE f.version_id = ?1 \
+                   AND NOT EXISTS (SELECT 1 FROM replica r WHERE r.object_id = f.object_id AND r.state = 'ready')";
+        self.db().query(sql, values![draft.version_id])?.iter().map(|row| digest_of(row, 0)).collect()
+    }
+
     /// Gives a draft up; its files are forgotten. Nobody has seen its number, so the next draft may have it, and the label of a data set
     /// that would have begun with it is free again.
     pub fn abandon(&self, draft: &Draft) -> Result<()> {
