@@ -287,6 +287,11 @@ def test_the_query_of_a_signed_url_is_neither_said_nor_written(
         said.append(run("run", tasks, "--nodes", "2", "--dispatchers", "2", "--dir", tmp_path / "C"))
         said.append(run("map", url("e"), "--out", "mapped/{name}", "--shell", "--", "cat {in} > {out}"))
         assert (tmp_path / "mapped" / "e").read_text() == "theirs"
+        # A list is for another process to run.
+        listed = ["--to-list", tmp_path / "tasks-of-map.jsonl", "--shell", "--", "cat {in} > {out}"]
+        said.append(run("map", url("f"), "--out", "listed/{name}", *listed))
+        said.append(run("run", tmp_path / "tasks-of-map.jsonl"))
+        assert (tmp_path / "listed" / "f").read_text() == "theirs"
     assert "signed=" in said[2].stderr
     assert not [done for done in said if signature in done.stdout + done.stderr]
     written = [path for path in tmp_path.rglob("*") if path.is_file() and not path.name.startswith("tasks")]

@@ -322,8 +322,9 @@ fn what_is_put_beside_repairs_and_audits_is_kept_in_postgresql() {
 
 fn race_with_seed(seed: u64, removed: &Scene, damaged: &Scene) {
     let mut rng = Rng::new(seed);
-    let mut does = vec![Does::Put, Does::Repair, if seed % 2 == 0 { Does::Repair } else { Does::Audit }];
-    if seed % 3 == 0 {
+    let mut does =
+        vec![Does::Put, Does::Repair, if seed.is_multiple_of(2) { Does::Repair } else { Does::Audit }];
+    if seed.is_multiple_of(3) {
         does.push(Does::Audit);
     }
     removed_and_put_again(removed, &does, |n_going| rng.below(n_going as u64) as usize);

@@ -14,7 +14,7 @@ mod look;
 mod matching;
 mod open;
 mod outputs;
-mod program;
+pub mod program;
 mod put;
 mod quota;
 mod store;

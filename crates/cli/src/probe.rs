@@ -4,6 +4,7 @@
 //! output with [`judge`], which also knows what shells and loaders say when the program does not start at all.
 
 use crate::args::NodeArgs;
+use crate::data::program::Temporary;
 use crate::print::reason;
 use crate::runtimes::client_runtime;
 use crate::{Exit, Fault, provide};
@@ -73,11 +74,10 @@ pub fn look_around(
     let free_bytes = free_bytes(dir.parent().unwrap_or(&dir));
     say(&Sight::Scratch { dir: dir.display().to_string(), free_bytes, wrong });
     // A key that comes by standard input lies in a folder of its own for this moment.
-    let from_stdin = join == Some(Path::new("-"));
-    let key_dir = std::env::temp_dir().join(format!("eyas-probe-key-{}", std::process::id()));
-    let join = match from_stdin {
-        true => Some(provide::join_from_stdin(Some(&key_dir))?),
-        false => join.map(Path::to_path_buf),
+    let key_dir = (join == Some(Path::new("-"))).then(|| Temporary::new("probe-key")).transpose()?;
+    let join = match &key_dir {
+        Some(key_dir) => Some(provide::join_from_stdin(Some(&key_dir.path))?),
+        None => join.map(Path::to_path_buf),
     };
     if let Some(path) = &join {
         let (mut address, mut ahead_s) = (String::new(), None);
@@ -113,9 +113,7 @@ pub fn look_around(
             say(&Sight::Clock { ahead_s });
         }
     }
-    if from_stdin {
-        let _ = std::fs::remove_dir_all(&key_dir);
-    }
+    drop(key_dir);
     say(&Sight::Done);
     Ok(Exit::Good)
 }

@@ -4,7 +4,6 @@
 //! whoever writes goes from one open directory to the next ([`open_parent`]), so a symbolic link on the way is never followed,
 //! whoever put it there and whenever that was.
 
-use crate::unpack::flush_directory;
 use crate::{NAME_BYTES_MAX, PATH_BYTES_MAX};
 use eyas_text::shown_bytes;
 use std::ffi::CString;
@@ -111,6 +110,17 @@ pub fn open_parent(top: &Path, name: &Path) -> io::Result<OpenDirectory> {
         })?;
     }
     Ok(at)
+}
+
+/// Some network file systems cannot flush a directory, and a directory may not be readable.
+pub(crate) fn flush_directory(directory: &Path) -> io::Result<()> {
+    match File::open(directory).and_then(|directory| directory.sync_all()) {
+        Err(e) => match e.raw_os_error() {
+            Some(libc::EINVAL | libc::ENOTSUP | libc::ENOSYS | libc::EACCES | libc::EPERM) => Ok(()),
+            _ => Err(e),
+        },
+        Ok(()) => Ok(()),
+    }
 }
 
 #[cfg(test)]

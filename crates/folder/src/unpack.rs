@@ -1,6 +1,6 @@
 //! Makes a directory again from its bytes.
 
-use crate::below::is_one_name;
+use crate::below::{flush_directory, is_one_name};
 use crate::tree::leads_out;
 use crate::{DIRECTORY, END, Error, FILE, LINK, MAGIC, NAME_BYTES_MAX, PROGRAM, Result, TARGET_BYTES_MAX};
 use std::ffi::OsString;
@@ -203,17 +203,6 @@ fn check_name(name: &[u8], before: &[u8]) -> Result<()> {
         _ => return Ok(()),
     };
     Err(Error::Damaged { why })
-}
-
-/// Some network file systems cannot flush a directory, and a directory may not be readable.
-pub(crate) fn flush_directory(directory: &Path) -> io::Result<()> {
-    match File::open(directory).and_then(|directory| directory.sync_all()) {
-        Err(e) => match e.raw_os_error() {
-            Some(libc::EINVAL | libc::ENOTSUP | libc::ENOSYS | libc::EACCES | libc::EPERM) => Ok(()),
-            _ => Err(e),
-        },
-        Ok(()) => Ok(()),
-    }
 }
 
 /// Removes a directory with everything in it, or a file. It is no error if nothing is there.

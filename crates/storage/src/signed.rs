@@ -92,6 +92,12 @@ pub(crate) fn reveal(url: &str) -> Option<Cow<'_, str>> {
     Some(format!("{place}?{}", known.queries[n]).into())
 }
 
+/// The text of a location for its user's own eyes, such as in a task list that is written for them: with its query, where this process
+/// knows it.
+pub fn with_secrets(location: &str) -> Cow<'_, str> {
+    reveal(location).unwrap_or_else(|| location.into())
+}
+
 /// A text that somebody wrote, for a message about it: without a secret query.
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
     match text.split_once('?') {

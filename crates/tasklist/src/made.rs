@@ -138,7 +138,7 @@ fn place(location: &str) -> String {
     let text = |s: &str| serde_json::Value::from(s).to_string();
     match location.starts_with('/') && stands_for_several(location) {
         true => text(&eyas_storage::url_of_path(location)),
-        false => text(location),
+        false => text(&eyas_storage::signed::with_secrets(location)),
     }
 }
 

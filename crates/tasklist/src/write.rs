@@ -23,7 +23,8 @@ pub fn to_jsonl(array: &TaskArray, i: u32) -> String {
     {
         // A path would be read as a pattern, or as the files in a directory.
         true => text(&eyas_storage::url_of_path(location)),
-        false => text(location),
+        // Whoever runs the list has to know the query.
+        false => text(&eyas_storage::signed::with_secrets(location)),
     };
     let files = |list: &[(String, String)], are_inputs: bool| {
         let one = |(name, at): &(String, String)| format!("{}:{}", text(name), place(at, are_inputs));

@@ -2,6 +2,7 @@
 //! measured by running a few of its tasks here.
 
 use super::args::PredictArgs;
+use crate::data::program::Temporary;
 use crate::print::{plural, reason, size};
 use crate::sim::{bad, per_cent, program_io, seconds};
 use crate::{Exit, Fault};
@@ -258,16 +259,16 @@ impl PredictArgs {
         let each = || arrays.iter().flat_map(|a| (0..a.n_tasks).map(move |i| (a, i)));
         let free: Vec<(&Arc<TaskArray>, u32)> = each().filter(|(a, i)| alone(a, *i)).collect();
         let n = (self.probe.unwrap_or(PROBES) as usize).min(free.len());
-        let dir = std::env::temp_dir().join(format!("eyas-probe-{}", std::process::id()));
+        let temporary = Temporary::new("probe")?;
+        let dir = &temporary.path;
         let fail = |e: std::io::Error| {
-            Fault::new(Exit::Other, format!("cannot use {} for probes: {}", shown_path(&dir), reason(&e)))
+            Fault::new(Exit::Other, format!("cannot use {} for probes: {}", shown_path(dir), reason(&e)))
         };
         note(format!(
             "{} of the list {} run here to learn from; what they write is thrown away (see --from and --probe)",
             plural(n as u64, "task"),
             if n == 1 { "is" } else { "are" }
         ));
-        std::fs::create_dir_all(&dir).map_err(fail)?;
         let mut lines = String::new();
         for k in 0..n {
             // The task in the middle of each of `n` equal parts of the list.
@@ -297,7 +298,7 @@ impl PredictArgs {
             .env("EYAS_STATE", dir.join("state"))
             .stdin(Stdio::null())
             .output()?;
-        let learned = match ended.status.success() {
+        match ended.status.success() {
             true => self.recorded(&run),
             false => {
                 let said = String::from_utf8_lossy(&ended.stderr).into_owned();
@@ -305,9 +306,7 @@ impl PredictArgs {
                 Err(bad(format!("the probes failed, so nothing can be predicted: {why}"))
                     .hint("`eyas run` with a few lines of the list shows what is wrong with them"))
             }
-        };
-        let _ = eyas_runner::sandbox::remove_tree(&dir);
-        learned
+        }
     }
 }
 

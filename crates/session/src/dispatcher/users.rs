@@ -130,7 +130,9 @@ impl<O: Outside> Session<O> {
                 lacks(format!("add tasks to run {run}, which is another user's"), "operate")
                     .filter(|_| !rights.operate)
             }
-            RequestBody::OpenRun { .. } | RequestBody::Queries(_) => lacks("submit".into(), "submit").filter(|_| !rights.submit),
+            RequestBody::OpenRun { .. } | RequestBody::Queries(_) => {
+                lacks("submit".into(), "submit").filter(|_| !rights.submit)
+            }
             RequestBody::AddArray { .. }
             | RequestBody::CommitRun { .. }
             | RequestBody::AbortRun { .. }
