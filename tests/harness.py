@@ -94,7 +94,11 @@ class Start(Protocol):
     """The fixture `start`: eyas in the background, see [`Eyas.start`]."""
 
     def __call__(
-        self, *args: str | Path, cwd: Path | None = ..., env: Mapping[str, str] | None = ...
+        self,
+        *args: str | Path,
+        cwd: Path | None = ...,
+        env: Mapping[str, str] | None = ...,
+        program: Path | None = ...,
     ) -> Background: ...
 
 

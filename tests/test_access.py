@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -412,6 +413,10 @@ def named(mark: str) -> list[str]:
     return found
 
 
+def nobody_has(mark: str) -> bool:
+    return not named(mark)
+
+
 @pytest.mark.parametrize("by", ["fuse", "seccomp"])
 def test_a_command_that_is_killed_as_it_begins_leaves_no_process(
     data: Run, eyas: Eyas, start: Start, files: Path, by: str
@@ -428,7 +433,7 @@ def test_a_command_that_is_killed_as_it_begins_leaves_no_process(
             pass
         time.sleep(n * 0.0001)
         running.kill()
-        wait_until(lambda mark=mark: not named(mark), "the end of all processes", 15)
+        wait_until(partial(nobody_has, mark), "the end of all processes", 15)
 
 
 def test_a_program_that_is_still_read_from_its_data_set_ends_with_the_command(

@@ -288,9 +288,10 @@ def test_the_query_of_a_signed_url_is_neither_said_nor_written(
         said.append(run("map", url("e"), "--out", "mapped/{name}", "--shell", "--", "cat {in} > {out}"))
         assert (tmp_path / "mapped" / "e").read_text() == "theirs"
         # A list is for another process to run.
-        listed = ["--to-list", tmp_path / "tasks-of-map.jsonl", "--shell", "--", "cat {in} > {out}"]
-        said.append(run("map", url("f"), "--out", "listed/{name}", *listed))
-        said.append(run("run", tmp_path / "tasks-of-map.jsonl"))
+        listed = str(tmp_path / "tasks-of-map.jsonl")
+        mapped = ["--to-list", listed, "--out", "listed/{name}", "--shell", "--", "cat {in} > {out}"]
+        said.append(run("map", url("f"), *mapped))
+        said.append(run("run", listed))
         assert (tmp_path / "listed" / "f").read_text() == "theirs"
     assert "signed=" in said[2].stderr
     assert not [done for done in said if signature in done.stdout + done.stderr]
