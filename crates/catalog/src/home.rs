@@ -11,7 +11,7 @@
 //! The catalog is opened when it is asked first, in each process by itself, and anew when it was away.
 
 use crate::error::{Error, Result};
-use crate::holding::{Condition, Holding};
+use crate::holding::Holding;
 use crate::key::Key;
 use crate::parts::{Access, Known};
 use crate::put::{commit, end};
@@ -464,7 +464,7 @@ impl Pump {
         let mut from = match reached.open(digest) {
             Ok(Some(from)) => from,
             Ok(None) => {
-                self.note_found(n, Condition::Missing);
+                self.note_bad(n);
                 return Brought::Stopped(broken("missing"));
             }
             Err(error) => return Brought::Stopped(error),
@@ -498,7 +498,7 @@ impl Pump {
             return Brought::Whole;
         }
         match is_first {
-            true => self.note_found(n, Condition::Bad),
+            true => self.note_bad(n),
             // Bytes of several sites cannot be told apart, so each is asked to read its copy through.
             false => (0..=n).for_each(|n| self.verify(n)),
         }
@@ -516,9 +516,9 @@ impl Pump {
             .and_then(|reached| self.known.access.catalog.doubt(&*reached, digest, (self.now_ms)()));
     }
 
-    fn note_found(&self, n: usize, found: Condition) {
+    fn note_bad(&self, n: usize) {
         let (holder, digest) = (&self.readable.holders[n], self.readable.file.digest);
-        self.known.access.catalog.note_found(holder, digest, found, (self.now_ms)());
+        self.known.access.catalog.note_bad(holder, digest, (self.now_ms)());
     }
 }
 

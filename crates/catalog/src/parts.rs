@@ -8,7 +8,7 @@ use crate::access::Caller;
 use crate::catalog::Catalog;
 use crate::compared::{Began, Compared};
 use crate::error::{Error, Result};
-use crate::holding::{Condition, Holding};
+use crate::holding::Holding;
 use crate::key::Key;
 use crate::reading::{Holder, Readable, turn_of};
 use crate::sealed::File;
@@ -439,7 +439,7 @@ impl PartReader {
                     last = Some(Error::Conflict(why));
                     let digest = self.readable.file.digest;
                     let catalog = &self.known.access.catalog;
-                    catalog.note_found(holder, digest, Condition::Bad, (self.now_ms)());
+                    catalog.note_bad(holder, digest, (self.now_ms)());
                 }
                 Err(error) => last = Some(error),
             }

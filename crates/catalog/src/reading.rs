@@ -179,20 +179,31 @@ impl Catalog {
         self.commit_if(caller, draft, tags, now_ms, &|db| only_file(db, caller, &newest, path).map(|_| ()))
     }
 
-    /// Has a site read a copy through that a reader found to be damaged or missing, and notes what it says.
+    /// Has a site read a copy through that a reader found to be damaged or missing, and notes what it says. What is not there is
+    /// bad until an audit has said that it is missing.
     pub fn doubt(&self, holding: &dyn Holding, digest: Digest, now_ms: i64) -> Result<()> {
-        match self.read_through(holding, &[digest], now_ms) {
+        let look = || {
+            let copies = self.copies_to_read(holding, &[digest])?;
+            let mut found = vec![];
+            let digests: Vec<Digest> = copies.iter().map(|copy| copy.digest).collect();
+            holding.verify_all(&digests, &mut |n, condition| {
+                let is_good = condition == Condition::Good;
+                found.push((copies[n], if is_good { Condition::Good } else { Condition::Bad }));
+            })?;
+            self.judge(holding.name(), &found, OnTheirWay::Come, now_ms)
+        };
+        match look() {
             Err(error) if error.is_of_database() => Err(error),
             // A site that is away says nothing. An audit finds it, too.
             Ok(_) | Err(_) => Ok(()),
         }
     }
 
-    /// Notes what a reader found of a copy by itself, if it still is the copy that was to be read.
-    pub(crate) fn note_found(&self, holder: &Holder, digest: Digest, found: Condition, now_ms: i64) {
+    /// Notes that a reader found a copy to be damaged or missing, if it still is the copy that was to be read.
+    pub(crate) fn note_bad(&self, holder: &Holder, digest: Digest, now_ms: i64) {
         let copy = Marked { digest, mark: holder.mark };
         // An audit finds it, too.
-        let _ = self.judge(&holder.name, &[(copy, found)], OnTheirWay::Come, now_ms);
+        let _ = self.judge(&holder.name, &[(copy, Condition::Bad)], OnTheirWay::Come, now_ms);
     }
 
     /// Begins to read a version.

@@ -310,10 +310,15 @@ impl Catalog {
         digests: &[Digest],
         now_ms: i64,
     ) -> Result<Vec<Digest>> {
+        let copies = self.copies_to_read(holding, digests)?;
+        Ok(self.judge_all(holding, &copies, OnTheirWay::Come, now_ms)?.good)
+    }
+
+    /// The copies of objects at a site, but for those that come or go.
+    pub(crate) fn copies_to_read(&self, holding: &dyn Holding, digests: &[Digest]) -> Result<Vec<Marked>> {
         let known = self.replicas_of(holding.name(), digests)?;
         let is_looked = |replica: &&Replica| matches!(replica.state, ReplicaState::Ready | ReplicaState::Bad);
-        let copies: Vec<Marked> = known.iter().filter(is_looked).map(Replica::marked).collect();
-        Ok(self.judge_all(holding, &copies, OnTheirWay::Come, now_ms)?.good)
+        Ok(known.iter().filter(is_looked).map(Replica::marked).collect())
     }
 
     /// Marks a good copy as deleting, where the catalog still knows a good copy at each of the keepers, which are as many as committed data sets
