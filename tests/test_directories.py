@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -302,12 +303,16 @@ def test_an_executor_that_is_killed_on_the_way_home_leaves_no_half(
 
     def watch() -> None:
         while not ended.is_set():
-            try:
-                seen = names(place)
-            except FileNotFoundError:
-                continue
-            if len(seen) != 301 and seen != ["old"]:
-                halves.append(seen)
+            with suppress(FileNotFoundError):
+                there = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    seen = sorted(os.listdir(there))
+                    # One that was replaced meanwhile is removed, and lies no more where its reader found it.
+                    lies_there = os.path.samestat(os.fstat(there), place.stat())
+                finally:
+                    os.close(there)
+                if lies_there and len(seen) != 301 and seen != ["old"]:
+                    halves.append(seen)
 
     watcher = threading.Thread(target=watch)
     watcher.start()

@@ -42,6 +42,8 @@ class SshKeys:
         return (
             f"ListenAddress {address}\nHostKey {self.folder}/host_key\nPidFile {path}.pid\n"
             f"AuthorizedKeysFile {self.folder}/authorized\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n"
+            # The shell of whoever runs the tests reads no files of theirs.
+            f"SetEnv HOME={self.folder}\n"
         )
 
 

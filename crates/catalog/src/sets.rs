@@ -84,7 +84,7 @@ pub(crate) fn check_path(path: &str) -> Result<()> {
     match why_not_below(path.as_bytes()) {
         None => Ok(()),
         Some(why) => {
-            Err(Error::bad(format!("{} cannot be the path of a file of a data set: it {why}", shown(path))))
+            Err(Error::bad(format!("{} cannot be a file of a data set: its path {why}", shown(path))))
         }
     }
 }

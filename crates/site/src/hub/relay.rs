@@ -75,7 +75,8 @@ async fn silent(heard: &Mutex<Heard>, patience: Patience) {
         if until <= Instant::now() {
             return;
         }
-        sleep_until(until).await;
+        // The first byte may come meanwhile, and the silence behind it may be over sooner.
+        sleep_until(until.min(Instant::now() + patience.silence)).await;
     }
 }
 
