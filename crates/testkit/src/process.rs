@@ -458,7 +458,7 @@ impl Process {
             to_members: std::mem::take(&mut shell.to_members),
             ..News::default()
         };
-        let closed = std::mem::take(&mut shell.closed);
+        let mut closed = std::mem::take(&mut shell.closed);
         for (connection, number, answer) in std::mem::take(&mut shell.answers) {
             if self.clients.contains(&connection) {
                 let Answer::Now(body) = answer else { panic!("{answer:?} is no answer to a submission") };
@@ -472,10 +472,13 @@ impl Process {
         for (life, batch) in sent {
             let Some(n) = self.nodes.get(&life).copied() else { continue };
             for message in &batch {
-                if let ToNode::Welcome(welcome) = message
-                    && let Welcome::Executor { executor, .. } = &**welcome
-                {
-                    self.executors.insert(*executor, n);
+                match message {
+                    ToNode::Welcome(welcome) => match &**welcome {
+                        Welcome::Executor { executor, .. } => _ = self.executors.insert(*executor, n),
+                        // A node that is turned away ends the connection itself when it hears that.
+                        _ => closed.retain(|gone| *gone != life),
+                    },
+                    ToNode::Says(_) => {}
                 }
             }
             news.to_nodes.push((life, n, batch));
