@@ -18,11 +18,15 @@ use std::time::Instant;
 const SOME: &str = "SOME";
 
 /// Mixtures that have found something.
-const MIXED: [&str; 9] = [
+const MIXED: [&str; 13] = [
     "--with uneven,stops,clocks",
     "--workflows --with uneven,stops,clocks",
     "--with uneven,stops,clocks,small",
     "--workflows --with uneven,stops,clocks,small",
+    "--with uneven,stops,clocks,scratch",
+    "--workflows --with uneven,stops,clocks,scratch",
+    "--workflows --with uneven,stops,clocks,small,forget",
+    "--workflows --with uneven,stops,small,forget,equal",
     "--workflows --with uneven,stops,small,forget,equal,walltimes,warm",
     "--workflows --with uneven,stops,forget,walltimes,resources,users",
     "--workflows --with uneven,stops,small,forget,walltimes,resources",
