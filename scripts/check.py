@@ -21,7 +21,7 @@ BIN = Path(sys.prefix) / "bin"
 
 def mypy_groups() -> list[list[str]]:
     """Files for each run of mypy: an application is a world of its own, whose module names others repeat."""
-    groups = [["python/src"], ["scripts"], ["python/tests"], ["tests"]]
+    groups = [["python/src"], ["scripts"], ["python/tests"], ["tests", "conftest.py"]]
     benches = sorted(path.name for path in (ROOT / "benches").glob("*.py"))
     groups += [[f"benches/{name}" for name in benches]] if benches else []
     for app in sorted(path for path in (ROOT / "apps").iterdir() if path.is_dir()):
@@ -32,7 +32,11 @@ def mypy_groups() -> list[list[str]]:
 def commands(fix: bool) -> list[tuple[list[str], dict[str, str]]]:
     """Each command with what it needs in its environment, the quick ones first."""
     ruff, typos, mypy = str(BIN / "ruff"), str(BIN / "typos"), str(BIN / "mypy")
-    python = [name for name in ("python", "tests", "scripts", "apps", "benches") if (ROOT / name).is_dir()]
+    python = [
+        name
+        for name in ("conftest.py", "python", "tests", "scripts", "apps", "benches")
+        if (ROOT / name).exists()
+    ]
     listed: list[tuple[list[str], dict[str, str]]] = [
         (["cargo", "fmt", "--all", *([] if fix else ["--check"])], {}),
         ([ruff, "format", "--quiet", *([] if fix else ["--diff"]), *python], {}),

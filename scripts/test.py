@@ -1,6 +1,6 @@
 """Run all tests and end with how many ran: everything in Python, then the Rust workspace.
 
-    .venv/bin/python scripts/test.py [--rust | --python | --long] [-- OPTIONS OF PYTEST]
+    .venv/bin/python scripts/test.py [--rust | --python | --long] [--lanes N] [--times FILE] [-- OPTIONS OF PYTEST]
 
 On a developer's machine a test whose program is absent is skipped, and named at the end with the
 way to get it. With CI=true nothing may be skipped: then such a test fails (see tests/harness.py),
@@ -8,6 +8,9 @@ and so does this program if any test was skipped or ignored in another way. The 
 `#[ignore = "not a test: ..."]`.
 
 What is marked `long` (pytest) is left out, and is all that runs with --long.
+
+Python tests run side by side in lanes, and those that are marked `alone` after them, one by one: tests of limits of time, which
+need a quiet machine (docs/decisions/0096-tests-side-by-side.md). --times writes a table of where the time went.
 
 A few failures in Python are run once more, alone: what then passes is named at the end and does not
 fail the whole, because real batch systems and servers on two busy cores have a bad moment now and
@@ -24,6 +27,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,8 +48,12 @@ RUST_RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+)
 NOT_A_TEST = ": not a test"
 RUST_FAILED = re.compile(r"^test (.+) \.\.\. FAILED$")
 
+# Most tests wait: for a lease, a batch system, a server.
+LANES_PER_PROCESSOR = 2
 # So many failures may come of a busy machine; more are a fault, and no second try is made.
 MOST_SECOND_TRIES = 3
+# Tests in the table of the slowest.
+N_SLOWEST = 50
 
 
 @dataclass
@@ -62,6 +70,8 @@ class Tally:
     failed: list[str] = field(default_factory=list)
     # What failed in the whole and passed alone.
     passed_alone: list[str] = field(default_factory=list)
+    # Of each test in Python: its file, its name, how long it took with what it set up, and whether it ran alone.
+    times: list[tuple[str, str, float, bool]] = field(default_factory=list)
 
     def line(self) -> str:
         counts = f"{self.n_passed:6,} passed {self.n_failed:4,} failed {self.n_skipped:4,} skipped"
@@ -94,15 +104,18 @@ def count_rust(lines: list[str], tally: Tally) -> None:
             tally.skipped.append(f"{match[1]}: {match[2] or 'no reason given'}")
 
 
-def count_python(junit: str, tally: Tally) -> None:
+def count_python(junit: str, tally: Tally, is_alone: bool = True) -> None:
     for case in ElementTree.fromstring(junit).iter("testcase"):
+        # In a lane, the name of a test's group stands behind its own.
+        test = re.sub(r"@[\w.-]+$", "", case.get("name", ""))
+        tally.times.append((case.get("classname", ""), test, float(case.get("time", "0")), is_alone))
         if (skip := case.find("skipped")) is not None:
             tally.n_skipped += 1
-            tally.skipped.append(f"{case.get('name')}: {skip.get('message')}")
+            tally.skipped.append(f"{test}: {skip.get('message')}")
         elif case.find("failure") is not None or case.find("error") is not None:
             tally.n_failed += 1
             # A test may fail twice: by itself, and in clearing up behind it.
-            name = f"{case.get('classname')}.{case.get('name')}"
+            name = f"{case.get('classname')}.{test}"
             tally.failed.extend([name] if name not in tally.failed else [])
         else:
             tally.n_passed += 1
@@ -115,14 +128,16 @@ RUST = ["cargo", "test", "--locked", "--release", "--workspace", "--no-fail-fast
 @contextmanager
 def rust_is_compiled() -> Iterator[None]:
     """Compiles the tests in Rust while something else runs, and waits for it. What does not compile is said by `run_rust`."""
-    command = ["nice", "-n", "19", *RUST, "--no-run"]
+    # `nice` alone counts only among the processes of one session where the kernel groups them by session, and many tests start one.
+    script = 'echo 19 > /proc/self/autogroup; exec nice -n 19 "$@"'
+    command = ["sh", "-c", script, "sh", *RUST, "--no-run"]
     with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     ) as compiling:
         try:
             yield
         except BaseException:
-            compiling.terminate()
+            os.killpg(compiling.pid, signal.SIGTERM)
             raise
 
 
@@ -139,7 +154,7 @@ def run_rust() -> Tally:
     return tally
 
 
-def run_pytest(name: str, options: list[str]) -> Tally:
+def run_pytest(name: str, options: list[str], is_alone: bool = True) -> Tally:
     tally = Tally(name)
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -147,17 +162,28 @@ def run_pytest(name: str, options: list[str]) -> Tally:
         command = [sys.executable, "-m", "pytest", f"--junitxml={junit}", *options]
         tally.exit_status = subprocess.run(command, cwd=ROOT, check=False).returncode
         if junit.exists():
-            count_python(junit.read_text(encoding="utf-8"), tally)
+            count_python(junit.read_text(encoding="utf-8"), tally, is_alone)
     tally.seconds = time.monotonic() - start
     return tally
 
 
-def run_python(options: list[str]) -> Tally:
-    tally = run_pytest("Python", options)
+def run_python(n_lanes: int, options: list[str]) -> Tally:
+    tally = Tally("Python")
+    for which, n in (("not alone", n_lanes), ("alone", 1)):
+        part = ["-m", f"not long and {which}", "--dist", "loadgroup", *options]
+        ran = run_pytest("part", [*part, "-n", str(n)], is_alone=which == "alone")
+        add(tally, tried_again(ran, part))
+    return tally
+
+
+def tried_again(tally: Tally, options: list[str]) -> Tally:
+    """The same, after a second try for a few that failed."""
     if tally.exit_status != 1 or not 0 < len(tally.failed) <= MOST_SECOND_TRIES:
         return tally
     print(f"\n{len(tally.failed)} failed; each is run once more, alone", flush=True)
-    second = run_pytest("again", [*options, "--last-failed", "--last-failed-no-failures=none"])
+    # One lane, because pytest knows them by the names that they have in lanes.
+    again = ["--last-failed", "--last-failed-no-failures=none", "-n", "1"]
+    second = run_pytest("again", [*options, *again])
     if second.exit_status == 0 and second.n_passed == len(tally.failed):
         tally.passed_alone, tally.failed = tally.failed, []
         tally.n_passed += second.n_passed
@@ -166,11 +192,60 @@ def run_python(options: list[str]) -> Tally:
     return tally
 
 
+def add(tally: Tally, part: Tally) -> None:
+    tally.n_passed += part.n_passed
+    tally.n_failed += part.n_failed
+    tally.n_skipped += part.n_skipped
+    tally.seconds += part.seconds
+    # A part in which none of the chosen tests is, which pytest ends with 5.
+    if part.exit_status != 5:
+        tally.exit_status = tally.exit_status or part.exit_status
+    tally.skipped += part.skipped
+    tally.failed += part.failed
+    tally.passed_alone += part.passed_alone
+    tally.times += part.times
+
+
+def write_times(tallies: list[Tally], n_lanes: int, to: Path) -> None:
+    """A page with the time of each file of tests in Python and of the slowest tests."""
+    times = [of for tally in tallies for of in tally.times]
+    files: dict[str, list[tuple[float, bool]]] = {}
+    for file, _, seconds, is_alone in times:
+        files.setdefault(file, []).append((seconds, is_alone))
+    total, alone = sum(of[2] for of in times), sum(of[2] for of in times if of[3])
+    whole = sum(tally.seconds for tally in tallies if tally.times)
+    lines = [
+        "# Where the time of the tests goes",
+        "",
+        "<!-- Written by `.venv/bin/python scripts/test.py --times FILE`; do not edit. -->",
+        "",
+        f"{len(times):,} tests in Python took {whole:,.0f} s on {os.cpu_count()} processors, side by side in {n_lanes} lanes. One after",
+        f"the other they are {total:,.0f} s, of which {alone:,.0f} s are of tests that run alone. Rust is compiled beside them.",
+        "",
+        *(f"- {tally.line().strip()}" for tally in tallies),
+        "",
+        "| file | tests | seconds | alone |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    for file, of in sorted(files.items(), key=lambda file: -sum(seconds for seconds, _ in file[1])):
+        n_alone = sum(is_alone for _, is_alone in of)
+        lines.append(f"| `{file}` | {len(of)} | {sum(seconds for seconds, _ in of):.1f} | {n_alone or ''} |")
+    lines += ["", "## The slowest", "", "| test | seconds |", "| --- | ---: |"]
+    slowest = sorted(times, key=lambda of: -of[2])[:N_SLOWEST]
+    lines += [f"| `{file}.{name.replace('|', '/')}` | {seconds:.1f} |" for file, name, seconds, _ in slowest]
+    to.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run all tests.")
     parser.add_argument("--rust", action="store_true", help="the Rust tests alone")
     parser.add_argument("--python", action="store_true", help="the Python tests alone")
     parser.add_argument("--long", action="store_true", help="what is marked long, and nothing else")
+    default = LANES_PER_PROCESSOR * (os.cpu_count() or 1)
+    parser.add_argument(
+        "--lanes", type=int, default=default, help=f"Python tests at once [default: {default}]"
+    )
+    parser.add_argument("--times", type=Path, metavar="FILE", help="write where the time went to this file")
     parser.add_argument("pytest", nargs="*", help="options for pytest, after --")
     args = parser.parse_args()
     both = args.rust == args.python
@@ -180,10 +255,10 @@ def main() -> int:
         tallies.append(run_pytest("Python", ["-m", "long", "-s", *args.pytest]))
     elif both:
         with rust_is_compiled():
-            python = run_python(args.pytest)
+            python = run_python(args.lanes, args.pytest)
         tallies += [run_rust(), python]
     else:
-        tallies.append(run_rust() if args.rust else run_python(args.pytest))
+        tallies.append(run_rust() if args.rust else run_python(args.lanes, args.pytest))
 
     print()
     for tally in tallies:
@@ -195,6 +270,8 @@ def main() -> int:
             print(f"failed   {text}")
     for tally in tallies:
         print(tally.line())
+    if args.times:
+        write_times(tallies, args.lanes, args.times)
     troubles = [tally.trouble(os.environ.get("CI") == "true") for tally in tallies]
     for trouble in filter(None, troubles):
         print(f"error: {trouble}", file=sys.stderr)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import lacking, wait_until
+from harness import ask_http, lacking, wait_until
 
 MARK = "EYAS_RAY_TEST"
 # `ray start` waits for its daemons. A busy machine takes its time for it.
@@ -91,6 +91,20 @@ class Ray:
         current = (self.folder / "ray_current_cluster").read_text().strip()
         self.address = current
         self.env["RAY_ADDRESS"] = current
+
+    def wait_for_jobs(self) -> None:
+        """Waits until a job can be submitted, which takes a while after the start of a head with a dashboard."""
+
+        def takes_one() -> bool:
+            with suppress(AssertionError, OSError):
+                return bool(
+                    ask_http(
+                        "127.0.0.1", self.dashboard_port, "POST", "/api/jobs/", b'{"entrypoint": "true"}'
+                    )
+                )
+            return False
+
+        wait_until(takes_one, "an agent that takes jobs")
 
     def add(self, name: str, *words: str, hidden: Path | None = None) -> None:
         self._start(name, [f"--address={self.address}", *words], hidden)

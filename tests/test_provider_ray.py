@@ -32,6 +32,7 @@ def cloud() -> Iterator[Ray]:
     with ray() as made:
         made.start_head("--num-cpus=2", "--num-gpus=0", "--include-dashboard=true")
         made.add("second", "--num-cpus=2", "--num-gpus=2")
+        made.wait_for_jobs()
         yield made
 
 

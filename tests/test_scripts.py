@@ -90,7 +90,7 @@ def test_what_fails_once_is_tried_again_alone_and_named(
     (tmp_path / "test_it.py").write_text(BROKEN_TWICE.replace("{always}", "False"))
     if always:
         (tmp_path / "test_bad.py").write_text("def test_never():\n    assert False\n")
-    tally = program.run_python([])
+    tally = program.run_python(2, [])
     if always:
         assert tally.trouble(False) is not None
         assert len(tally.failed) == 2 and not tally.passed_alone
