@@ -58,6 +58,8 @@ pub async fn follow(
     let mut progress = Progress::new();
     let interval_ns = progress.interval_ns();
     let mut watch = client.watch(run, interval_ns)?;
+    // All that the tasks print and that is to be shown.
+    let mut is_shown = true;
     let mut n_lost = 0;
     let mut interrupts = 0;
     let mut asked_to_end = AskedToEnd::listen()?;
@@ -100,10 +102,18 @@ pub async fn follow(
                             }
                             eyas_text::say!("note: no more of what the tasks print is shown: {}", fault.message);
                             printed = None;
+                            is_shown = false;
                         }
                         if status.ended.is_some() {
                             progress.finish(&status);
-                            let exit = exit_of(&status, interrupts);
+                            let mut exit = exit_of(&status, interrupts);
+                            if let Some(fault) = printed.as_ref().and_then(InOrder::fault) {
+                                eyas_text::say!("error: {}", fault.message);
+                                is_shown = false;
+                            }
+                            if exit == Exit::Good && !is_shown {
+                                exit = Exit::Other;
+                            }
                             return Ok(End { exit, status: *status, in_haste: false });
                         }
                         progress.show(&status);

@@ -2,7 +2,8 @@
 
 use crate::args::{SourceArgs, task_name};
 use crate::connect::connect;
-use crate::printed::{self, Piece, Prints, Seen};
+use crate::print::size;
+use crate::printed::{self, KEEP_ALL, Piece, Prints, Seen};
 use crate::runtimes::client_runtime;
 use crate::source::{self, Source};
 use crate::{Exit, Fault};
@@ -64,11 +65,11 @@ pub fn logs(args: LogsArgs) -> Result<Exit, Fault> {
                 attempts: story.printed.iter().map(to_message).collect(),
             };
             let mut seen = Seen::default();
-            show_new(&printed, &mut seen)?;
+            let lost_bytes = show_new(&printed, &mut seen)?;
             if seen.is_empty() {
                 eyas_text::say!("{}", printed::nothing_printed(&printed));
             }
-            Ok(Exit::Good)
+            whole(lost_bytes)
         }
         (None, Source::Live(join)) => failed_live(&join, run),
         (None, Source::Ended(dirs)) => failed_ended(&dirs, run),
@@ -79,35 +80,53 @@ fn follow(join: &Path, run: Option<RunId>, task: &str, follow: bool) -> Result<E
     let name = task_name(task)?;
     client_runtime().block_on(async {
         let mut client = Client::connect(join).await?;
-        let (mut seen, mut said) = (Seen::default(), None);
+        let (mut seen, mut said, mut lost_bytes) = (Seen::default(), None, 0);
         loop {
             let printed = client.printed(run, name.clone()).await?;
-            show_new(&printed, &mut seen)?;
+            lost_bytes += show_new(&printed, &mut seen)?;
             // The reason why there is no output is printed once for each state of the task.
             if seen.is_empty() && said != Some(printed.state) {
                 eyas_text::say!("{}", printed::nothing_printed(&printed));
                 said = Some(printed.state);
             }
             if !follow || printed.state.is_over() {
-                return Ok(Exit::Good);
+                return whole(lost_bytes);
             }
             tokio::time::sleep(FOLLOW_EVERY).await;
         }
     })
 }
 
-/// Shows what a task has printed since the last call, each stream separately.
-fn show_new(task: &TaskPrinted, seen: &mut Seen) -> std::io::Result<()> {
+/// Good, unless bytes are missing in a pipe or file, where no mark stands for them.
+fn whole(lost_bytes: u64) -> Result<Exit, Fault> {
+    match lost_bytes {
+        0 => Ok(Exit::Good),
+        _ => Err(not_whole(lost_bytes)),
+    }
+}
+
+/// The error where standard output, a pipe or file, lacks bytes that tasks printed.
+pub fn not_whole(lost_bytes: u64) -> Fault {
+    let lost = size(lost_bytes);
+    Fault::new(
+        Exit::Other,
+        format!("standard output is not whole: {lost} that tasks printed were not kept; {KEEP_ALL}"),
+    )
+}
+
+/// Shows what a task has printed since the last call, each stream separately. Returns how many bytes are missing in a pipe or file.
+fn show_new(task: &TaskPrinted, seen: &mut Seen) -> std::io::Result<u64> {
     let several = task.attempts.len() > 1;
+    let mut lost_bytes = 0;
     for attempt in &task.attempts {
         let ([stdout, stderr], is_first) = seen.take(attempt);
         if several && is_first {
             eyas_text::say!("--- attempt {}", attempt.attempt);
         }
-        write_pieces(eyas_text::printed_stdout(), &stdout)?;
+        lost_bytes += write_stdout(&stdout)?;
         write_pieces(eyas_text::printed_stderr(), &stderr)?;
     }
-    Ok(())
+    Ok(lost_bytes)
 }
 
 /// A pipe or a file gets the bytes unchanged; a terminal gets text and colours.
@@ -119,6 +138,24 @@ pub fn write_pieces<W: Write>(mut out: Printer<W>, pieces: &[Piece<'_>]) -> std:
         }
     }
     out.finish()
+}
+
+/// Writes pieces of what was printed to standard output. No mark may stand among the data in a pipe or file: returns how many bytes
+/// are missing there.
+fn write_stdout(pieces: &[Piece<'_>]) -> std::io::Result<u64> {
+    if eyas_text::stdout_is_terminal() {
+        write_pieces(eyas_text::printed_stdout(), pieces)?;
+        return Ok(0);
+    }
+    let (mut out, mut lost_bytes) = (eyas_text::printed_stdout(), 0);
+    for piece in pieces {
+        match piece {
+            Piece::Bytes(bytes) => out.write_all(bytes)?,
+            Piece::Cut(n_bytes) => lost_bytes += n_bytes,
+        }
+    }
+    out.finish()?;
+    Ok(lost_bytes)
 }
 
 fn failed_live(join: &Path, run: Option<RunId>) -> Result<Exit, Fault> {
@@ -189,6 +226,8 @@ pub struct InOrder {
     join: PathBuf,
     client: Client,
     prints: Prints,
+    /// Bytes that a pipe or file lacks.
+    lost_bytes: u64,
 }
 
 impl InOrder {
@@ -196,7 +235,12 @@ impl InOrder {
     pub async fn begin(join: &Path, run: RunId) -> Result<InOrder, Fault> {
         let client = Client::connect(join).await?;
         let prints = Prints::new(Some(run), WhichTasks::Ended);
-        Ok(InOrder { join: join.to_path_buf(), client, prints })
+        Ok(InOrder { join: join.to_path_buf(), client, prints, lost_bytes: 0 })
+    }
+
+    /// What is said at the end if bytes are missing in a pipe or file.
+    pub fn fault(&self) -> Option<Fault> {
+        (self.lost_bytes > 0).then(|| not_whole(self.lost_bytes))
     }
 
     /// Shows the output that is ready: all of it, or so much that the caller need not wait long. `before` is
@@ -222,7 +266,7 @@ impl InOrder {
             for task in &tasks {
                 // The output of earlier attempts is not shown.
                 let Some(last) = task.attempts.last() else { continue };
-                write_pieces(eyas_text::printed_stdout(), &printed::beyond(&last.stdout, 0))?;
+                self.lost_bytes += write_stdout(&printed::beyond(&last.stdout, 0))?;
                 write_pieces(eyas_text::printed_stderr(), &printed::beyond(&last.stderr, 0))?;
             }
         }

@@ -8,11 +8,12 @@ use crate::source::{self, Source};
 use crate::{Exit, Fault, figures, json};
 use clap::Args;
 use eyas_client::Client;
-use eyas_core::log::{PrintedLine, PrintedStream};
+use eyas_core::log::PrintedLine;
 use eyas_core::{ExecutorId, RunId};
 use eyas_report::TaskStory;
+use eyas_runtime::eventlog::stream_of;
 use eyas_text::{line_of, shown, shown_path};
-use eyas_wire::message::{BlockLine, Captured, Explained};
+use eyas_wire::message::{BlockLine, Explained};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -128,16 +129,11 @@ pub fn explain(args: ExplainArgs) -> Result<Exit, Fault> {
 }
 
 fn story_of(e: Explained) -> TaskStory {
-    let stream = |c: &Captured| PrintedStream {
-        head: String::from_utf8_lossy(&c.head).into_owned(),
-        tail: String::from_utf8_lossy(&c.tail).into_owned(),
-        total_bytes: c.total_bytes,
-    };
     let printed = e.printed.iter().map(|p| PrintedLine {
         task: p.task,
         attempt: p.attempt,
-        stdout: stream(&p.stdout),
-        stderr: stream(&p.stderr),
+        stdout: stream_of(&p.stdout),
+        stderr: stream_of(&p.stderr),
     });
     TaskStory {
         task: e.task,

@@ -52,7 +52,7 @@ pub enum What {
     Out(Action),
 }
 
-/// What one attempt printed. Bytes that are not UTF-8 are replaced.
+/// What one attempt printed.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct PrintedLine {
     pub task: TaskId,
@@ -64,9 +64,49 @@ pub struct PrintedLine {
 /// The first and the last part of a stream; the bytes between them, `total_bytes` less both, are missing.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
 pub struct PrintedStream {
-    pub head: String,
-    pub tail: String,
+    pub head: PrintedBytes,
+    pub tail: PrintedBytes,
     pub total_bytes: u64,
+}
+
+/// Printed bytes as they came. In a log they are a text where they are UTF-8, and otherwise `{"hex":"…"}`.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+#[serde(from = "PrintedForm", into = "PrintedForm")]
+pub struct PrintedBytes(pub Vec<u8>);
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum PrintedForm {
+    Text(String),
+    Other { hex: String },
+}
+
+impl From<PrintedBytes> for PrintedForm {
+    fn from(bytes: PrintedBytes) -> PrintedForm {
+        String::from_utf8(bytes.0).map_or_else(
+            |other| PrintedForm::Other {
+                hex: other.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect(),
+            },
+            PrintedForm::Text,
+        )
+    }
+}
+
+impl From<PrintedForm> for PrintedBytes {
+    /// What is no hexadecimal number, which nobody wrote, is left out.
+    fn from(form: PrintedForm) -> PrintedBytes {
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        PrintedBytes(match form {
+            PrintedForm::Text(text) => text.into_bytes(),
+            PrintedForm::Other { hex } => hex.as_bytes().chunks(2).filter_map(byte).collect(),
+        })
+    }
+}
+
+impl From<&str> for PrintedBytes {
+    fn from(text: &str) -> PrintedBytes {
+        PrintedBytes(text.into())
+    }
 }
 
 #[cfg(test)]
@@ -75,6 +115,16 @@ mod tests {
     use crate::dispatcher::CollectiveMode;
     use crate::event::{Action, Assignment, Why};
     use crate::types::*;
+
+    #[test]
+    fn printed_bytes_come_back_as_they_were() {
+        for bytes in [&b""[..], b"a\nb", "größe".as_bytes(), b"\xff\x00a\xc3", b"{\"hex\":1}"] {
+            let bytes = super::PrintedBytes(bytes.into());
+            let written = serde_json::to_string(&bytes).expect("bytes are JSON");
+            assert_eq!(serde_json::from_str::<super::PrintedBytes>(&written).expect("they are read"), bytes);
+            assert_eq!(written.starts_with('"'), std::str::from_utf8(&bytes.0).is_ok());
+        }
+    }
 
     #[test]
     fn expectations_in_logs_with_their_earlier_name_are_read() {

@@ -16,7 +16,7 @@ mod cut;
 pub use cut::Needed;
 use cut::Shortened;
 use eyas_core::event::{Action, Event};
-use eyas_core::log::{EVENTS_FILE, Header, PRINTED_FILE, PrintedLine, PrintedStream};
+use eyas_core::log::{EVENTS_FILE, Header, PRINTED_FILE, PrintedBytes, PrintedLine, PrintedStream};
 use eyas_core::{TaskId, Timestamp};
 use eyas_wire::message::{Captured, Printed};
 use serde::Serialize;
@@ -28,15 +28,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 fn to_line(printed: &Printed) -> PrintedLine {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let stream = |c: &Captured| match c.head.len() + c.tail.len() == c.total_bytes as usize {
         // A character may begin in the head and end in the tail.
         true => PrintedStream {
-            head: text(&[&c.head[..], &c.tail[..]].concat()),
-            tail: String::new(),
+            head: PrintedBytes([&c.head[..], &c.tail[..]].concat()),
             total_bytes: c.total_bytes,
+            ..PrintedStream::default()
         },
-        false => PrintedStream { head: text(&c.head), tail: text(&c.tail), total_bytes: c.total_bytes },
+        false => stream_of(c),
     };
     PrintedLine {
         task: printed.task,
@@ -46,11 +45,20 @@ fn to_line(printed: &Printed) -> PrintedLine {
     }
 }
 
+/// A stream of a message in the form of the log.
+pub fn stream_of(c: &Captured) -> PrintedStream {
+    PrintedStream {
+        head: PrintedBytes(c.head.clone()),
+        tail: PrintedBytes(c.tail.clone()),
+        total_bytes: c.total_bytes,
+    }
+}
+
 /// A line of the log in the form of a message.
 pub fn to_message(line: &PrintedLine) -> Printed {
     let stream = |s: &PrintedStream| Captured {
-        head: s.head.clone().into_bytes(),
-        tail: s.tail.clone().into_bytes(),
+        head: s.head.0.clone(),
+        tail: s.tail.0.clone(),
         total_bytes: s.total_bytes,
     };
     Printed {

@@ -296,13 +296,14 @@ fn what_it_printed(printed: &PrintedLine, text: &mut String) {
 
 /// The last lines of a stream.
 fn last_lines(stream: &PrintedStream) -> Vec<String> {
-    let kept = (stream.head.len() + stream.tail.len()) as u64;
-    let gap = match stream.total_bytes > kept {
-        true if stream.head.ends_with('\n') => "…\n",
+    let (head, tail) = (&stream.head.0[..], &stream.tail.0[..]);
+    let gap = match stream.total_bytes > (head.len() + tail.len()) as u64 {
+        true if head.ends_with(b"\n") => "…\n",
         true => "\n…\n",
         false => "",
     };
-    let whole = format!("{}{gap}{}", stream.head, stream.tail);
+    let whole = [head, gap.as_bytes(), tail].concat();
+    let whole = String::from_utf8_lossy(&whole);
     let lines: Vec<&str> = whole.trim_end().lines().collect();
     let from = lines.len().saturating_sub(OUTPUT_LINES_SHOWN);
     lines[from..].iter().map(|line| line_of(&line.replace('\t', "    ")).to_string()).collect()

@@ -449,7 +449,11 @@ impl Cluster {
         };
         if failed {
             let text = format!("line one\nno such column `mag` in task {}\n", assignment.task);
-            let stderr = PrintedStream { total_bytes: text.len() as u64, head: text, tail: String::new() };
+            let stderr = PrintedStream {
+                head: text.as_str().into(),
+                total_bytes: text.len() as u64,
+                ..PrintedStream::default()
+            };
             let line = PrintedLine {
                 task: assignment.task,
                 attempt: assignment.attempt,

@@ -280,8 +280,8 @@ mod tests {
         let line = |task: u64, attempt: u32, text: &str| {
             let stream = |text: &str| eyas_core::log::PrintedStream {
                 head: text.into(),
-                tail: String::new(),
                 total_bytes: text.len() as u64,
+                ..Default::default()
             };
             let line = PrintedLine {
                 task: TaskId(task),
