@@ -399,6 +399,12 @@ mod found {
         live(&kinds.iter().fold(Options::workflows_from_seed(773005200), |o, kind| with(kind, o)));
     }
 
+    /// The time of tasks that fit nowhere was kept over the queue of the user whose turn it was.
+    #[test]
+    fn what_fits_nowhere_fails_whoever_has_the_turn() {
+        with_all("resources,users", 886200117);
+    }
+
     /// The check was wrong: programs of a node that was gone counted, until the node came again.
     #[test]
     fn what_programs_held_of_the_cluster_is_free_when_their_node_is_gone() {

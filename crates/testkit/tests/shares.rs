@@ -5,7 +5,7 @@ use eyas_core::event::{Event, Offer};
 use eyas_core::needs::{Equipment, PARTS};
 use eyas_core::placement::NAMES;
 use eyas_core::rng::Rng;
-use eyas_core::{ExecutorId, Outcome, Timestamp};
+use eyas_core::{ExecutorId, Outcome, TaskId, Timestamp};
 use eyas_testkit::build::{Task, array_of, task};
 use eyas_testkit::script::Cluster;
 use std::cmp::Reverse;
@@ -299,6 +299,26 @@ fn one_user_has_the_whole_queue_again_when_the_others_are_gone() {
     assert_eq!(w.n_begun["bo"], 10);
     w.run_for(700_000 * MS);
     assert!(!why(&w).contains("for their weight"), "{}", why(&w));
+}
+
+/// The time of a task that fits nowhere goes on while it is another user's turn and the task is in no queue.
+#[test]
+fn what_fits_nowhere_fails_after_a_grace_whoever_has_the_turn() {
+    for policy in NAMES {
+        let mut w = World::new(policy, 1, 2);
+        w.submit("ada", 1, &task("never").cpus(9), MS);
+        for owner in ["ada", "bo"] {
+            w.submit(owner, 3_000, &task("t"), 200 * MS);
+        }
+        // Turns change several times a second; the core is ticked as often as a live one.
+        for _ in 0..40 {
+            w.run_for(500 * MS);
+            w.c.feed(Event::Ticked);
+            w.begin();
+        }
+        let state = w.c.core.task_state(TaskId(0));
+        assert_eq!(state, TaskState::Failed, "{policy}");
+    }
 }
 
 /// Whatever users submit, cancel and lose: no task is lost, no slot is idle while a task fits, and the books agree

@@ -15,6 +15,8 @@ use eyas_text::{size as shown_size, size_beside};
 
 /// How long a task that fits no connected executor waits for a larger executor to come.
 const UNFIT_GRACE_NS: u64 = 15_000_000_000;
+/// Of the tasks of one size that fit nowhere, so many end at once, so that nothing else waits for long.
+const FAILED_AT_ONCE: usize = 4096;
 
 /// A file is sent to a node ahead of its readers only if it takes at most one part in `CACHE_PARTS` of the
 /// node's cache.
@@ -793,8 +795,8 @@ impl Dispatcher {
         self.forgotten.forget_old_runs(&self.work, &self.config, &self.exchange, &self.leftovers, now, out);
     }
 
-    /// Ends ready tasks that have been too large for every executor for a while. The time is kept by size, so
-    /// that tasks which enter the queue later do not wait anew.
+    /// Ends ready tasks that have been too large for every executor for a while. The time is kept by size over all ready tasks: those
+    /// that enter the queue later do not wait anew, and neither do those that leave it while it is another user's turn.
     fn fail_unfit(&mut self, now: Timestamp, out: &mut Vec<Action>) {
         if self.schedule.attempts.hold_until.is_some() {
             // Executors, and whoever brings further ones, have not had time to come back.
@@ -802,14 +804,14 @@ impl Dispatcher {
         }
         let mut unfit = BTreeMap::new();
         let mut failed = vec![];
-        for size in self.schedule.ready.queue.sizes() {
+        for size in self.schedule.run_times.ready_sizes() {
             let found = self.schedule.executors.find_unfit(&self.exchange, size);
             if let Some(Unfit { why, may_pass: false }) = found {
                 let since = *self.schedule.ready.unfit.get(&size).unwrap_or(&now);
                 unfit.insert(size, since);
                 if now.since_ns(since) > UNFIT_GRACE_NS {
-                    let keys = self.schedule.ready.queue.tasks_of_size(size).into_iter();
-                    failed.extend(keys.map(|key| (key.task, why.clone())));
+                    let tasks = self.schedule.ready.tasks_of_size(&self.work, size);
+                    failed.extend(tasks.take(FAILED_AT_ONCE).map(|task| (task, why.clone())));
                 }
             }
         }

@@ -132,6 +132,18 @@ impl Ready {
             ahead,
         }
     }
+
+    /// Ready tasks of that size: those of the queue, then those of the backlog.
+    pub(super) fn tasks_of_size(&self, work: &Workload, size: TaskSize) -> impl Iterator<Item = TaskId> {
+        let queued = self.queue.tasks_of_size(size).into_iter().map(|key| key.task);
+        let is_of_size = move |segment: &&Segment| {
+            let ArrayState { array, needs, .. } = &work.tasks.arrays[segment.array.0 as usize];
+            task_size(array, *needs) == size
+        };
+        let task = |array: ArrayId, i: u32| TaskId(work.tasks.arrays[array.0 as usize].base.0 + u64::from(i));
+        let behind = self.backlog.iter().map(|(_, segment)| segment).filter(is_of_size);
+        queued.chain(behind.flat_map(move |s| (s.start..s.end).map(move |i| task(s.array, i))))
+    }
 }
 
 impl Schedule {

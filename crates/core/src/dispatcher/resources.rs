@@ -358,7 +358,9 @@ impl Schedule {
     pub(super) fn settle_kept(&mut self, work: &Workload) {
         let Some((id, node)) = self.executors.resources.kept else { return };
         let is_there = self.executors.by_id.get(&node).is_some_and(ExecutorState::is_connected);
-        if !is_there || self.ready.queue.first_with(id).is_none() {
+        // Whoever needs it may be a user whose turn it is not now.
+        let is_needed = || self.run_times.ready_sizes().iter().any(|size| size.needs == id);
+        if !is_there || !is_needed() {
             self.executors.resources.kept = None;
             self.update_rooms(work);
         }

@@ -16,7 +16,7 @@ use crate::placement::{Lasts, TaskSize};
 use crate::provisioning::work::Predicted;
 use crate::types::RunId;
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The longest expected time is so many standard deviations above the mean.
 const DEVIATIONS: u64 = 3;
@@ -177,6 +177,12 @@ impl RunTimes {
         let stage = &mut self.stages[stage as usize];
         stage.count(size).n_ready -= 1;
         stage.drop_unused(size);
+    }
+
+    /// Sizes of all ready tasks, wherever they wait.
+    pub fn ready_sizes(&self) -> BTreeSet<TaskSize> {
+        let counts = self.stages.iter().flat_map(|stage| &stage.counts);
+        counts.filter(|count| count.n_ready > 0).map(|count| count.size).collect()
     }
 
     /// An executor has one more task of a stage.
