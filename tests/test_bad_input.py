@@ -295,6 +295,34 @@ def ordinary(eyas_path: Path) -> Iterator[tuple[Run, Path]]:
     shutil.rmtree(folder)
 
 
+def test_a_home_folder_that_may_not_be_entered_has_no_options(ordinary: tuple[Run, Path]) -> None:
+    run, at = ordinary
+    closed = at / "closed"
+    (closed / "eyas").mkdir(parents=True)
+    (closed / "eyas" / "eyas.toml").write_text("nonsense")
+    closed.chmod(0)
+    # `su` leaves such variables behind.
+    env = {"HOME": str(closed), "XDG_CONFIG_HOME": str(closed)}
+    assert run("map", "--range", "0..1", "--", "echo", "hi", cwd=at, env=env).stdout == "hi\n"
+    closed.chmod(0o755)
+    (closed / "eyas" / "eyas.toml").chmod(0)
+    assert "eyas.toml`: Permission denied" in run("config", "check", status=2, cwd=at, env=env).stderr
+
+
+def test_variables_that_are_empty_are_not_set_and_a_removed_folder_is_said(
+    run: Run, eyas_path: Path, tmp_path: Path
+) -> None:
+    empty = dict.fromkeys(["EYAS_STATE", "EYAS_JOIN", "EYAS_DATA", "EYAS_HOMES"], "")
+    assert run("map", "--range", "0..1", "--", "echo", "hi", env=empty).stdout == "hi\n"
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = 'cd "$1" && rmdir "$1" && exec "$2" map --range 0..1 -- echo hi'
+    words = ["sh", "-c", script, "sh", gone, eyas_path]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: the folder in which this command was started has been removed\n")
+
+
 def test_an_unreadable_input_is_named(ordinary: tuple[Run, Path]) -> None:
     run, at = ordinary
     (at / "secret.txt").write_text("secret\n")

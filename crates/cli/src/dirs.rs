@@ -115,11 +115,24 @@ pub fn dir_of(join: &Path) -> Option<PathBuf> {
     dir.is_dir().then_some(dir)
 }
 
+/// The folder in which this command was started.
+pub fn working() -> Result<PathBuf, Fault> {
+    std::env::current_dir().map_err(|e| {
+        let message = match e.kind() {
+            ErrorKind::NotFound => {
+                "the folder in which this command was started has been removed".to_string()
+            }
+            _ => format!("cannot use the folder in which this command was started: {}", reason(&e)),
+        };
+        Fault::new(Exit::BadInput, message).hint("change to another folder")
+    })
+}
+
 /// Where `eyas.toml` may lie, for a command in this folder.
 pub fn config_files() -> Result<Vec<PathBuf>, Fault> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
-    Ok(eyas_config::places(&std::env::current_dir()?, home.as_deref()))
+    Ok(eyas_config::places(&working()?, home.as_deref()))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Home storage, for the commands that users type: where a word points, and what may go wrong there.
 
+use crate::dirs::working;
 use crate::print::{rate_of, size};
 use crate::{Exit, Fault};
 use eyas_storage::{Error, ErrorKind, Homes, HomesConfig, Listing, Location};
@@ -27,18 +28,14 @@ pub fn fault(error: Error) -> Fault {
     Fault::new(exit, error)
 }
 
-fn here() -> Result<std::path::PathBuf, Fault> {
-    std::env::current_dir().map_err(|e| Fault::new(Exit::Other, format!("cannot tell where this is: {e}")))
-}
-
 /// The location that a word names.
 pub fn location(word: &str) -> Result<Location, Fault> {
-    Location::parse(word, &here()?).map_err(fault)
+    Location::parse(word, &working()?).map_err(fault)
 }
 
 /// What a word lists: a pattern, or all files below a directory.
 pub fn listing(word: &str) -> Result<Listing, Fault> {
-    Listing::parse(word, &here()?).map_err(fault)
+    Listing::parse(word, &working()?).map_err(fault)
 }
 
 /// Does `work` for the numbers below `n`, several at once. The first failure ends it.

@@ -85,6 +85,7 @@ mod workflow;
 
 use clap::Parser;
 pub use fault::{Exit, Fault};
+use std::ffi::OsString;
 use std::process::ExitCode;
 use verb::{Cli, Verb};
 
@@ -97,6 +98,7 @@ pub fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|a| a == keeper::ARGUMENT) {
         return keeper::main();
     }
+    forget_empty_variables();
     // A tile's program may take a millisecond, so nothing is set up that it does not need.
     if std::env::args_os().nth(1).is_some_and(|a| a == pairs::TILE_ARGUMENT) {
         return pairs::tile_main();
@@ -107,6 +109,17 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// A variable of ours that is set to nothing counts as not set, here and in what is started from here.
+fn forget_empty_variables() {
+    let is_empty = |(name, value): &(OsString, OsString)| {
+        name.as_encoded_bytes().starts_with(b"EYAS_") && value.is_empty()
+    };
+    for (name, _) in std::env::vars_os().filter(is_empty) {
+        // SAFETY: no other thread has been started.
+        unsafe { std::env::remove_var(name) };
+    }
+}
+
 /// Runs a program from its arguments to its exit status: parses the arguments, does what they ask for, and
 /// prints errors.
 pub fn live<A: Parser>(run: impl FnOnce(A) -> Result<Exit, Fault>) -> ExitCode {
@@ -114,14 +127,11 @@ pub fn live<A: Parser>(run: impl FnOnce(A) -> Result<Exit, Fault>) -> ExitCode {
 }
 
 /// As [`live`], with these words in place of the program's arguments.
-fn live_with<A: Parser>(
-    words: Vec<std::ffi::OsString>,
-    run: impl FnOnce(A) -> Result<Exit, Fault>,
-) -> ExitCode {
+fn live_with<A: Parser>(words: Vec<OsString>, run: impl FnOnce(A) -> Result<Exit, Fault>) -> ExitCode {
     match A::try_parse_from(words) {
         Ok(arguments) => {
             data::provide();
-            end(declared::declare().and_then(|()| run(arguments)))
+            end(dirs::working().and_then(|_| declared::declare()).and_then(|()| run(arguments)))
         }
         Err(e) => {
             tell_usage(&e);

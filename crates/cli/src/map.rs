@@ -148,7 +148,7 @@ fn range(text: &str) -> Result<std::ops::Range<u64>, String> {
 
 pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
     let args = *args;
-    let folder = std::env::current_dir()?;
+    let folder = crate::dirs::working()?;
     let from_stdin = args.paths.iter().any(|p| p == "-");
     let mut with = args.with.clone();
     for name in files_named(&args.command, args.shell, &folder) {

@@ -113,7 +113,7 @@ pub struct PairsArgs {
 }
 
 pub fn pairs(args: PairsArgs) -> Result<Exit, Fault> {
-    let folder = std::env::current_dir()?;
+    let folder = crate::dirs::working()?;
     command::Command::parse(&args.command, args.shell)?;
     let out = Out::of(&args)?;
     let mut with = args.with.clone();

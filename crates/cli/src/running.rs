@@ -29,7 +29,7 @@ pub fn nothing_to_do(json: bool) -> Result<Exit, Fault> {
 }
 
 pub fn say_hints(list: &TaskList) -> Result<(), Fault> {
-    hints::of_list(list, &std::env::current_dir()?).iter().for_each(|hint| eyas_text::say!("note: {hint}"));
+    hints::of_list(list, &crate::dirs::working()?).iter().for_each(|hint| eyas_text::say!("note: {hint}"));
     Ok(())
 }
 

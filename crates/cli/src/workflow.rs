@@ -276,7 +276,7 @@ pub fn read_list(path: &Path, format: Format) -> Result<TaskList, Fault> {
 
 /// Like [`read_list`]; this function sets the origin of the tasks in the options.
 pub fn read_list_with(path: &Path, format: Format, options: &ReadOptions) -> Result<TaskList, Fault> {
-    let base_dir = std::env::current_dir()?;
+    let base_dir = crate::dirs::working()?;
     let read = |reader: &mut dyn BufRead, options: &ReadOptions| match format {
         Format::Commands => eyas_tasklist::read_commands(reader, &base_dir, options),
         _ => eyas_tasklist::read(reader, &base_dir, options),

@@ -187,11 +187,13 @@ pub fn places(working: &Path, config_home: Option<&Path>) -> Vec<PathBuf> {
     std::iter::once(working.join(FILE)).chain(user).collect()
 }
 
-/// Reads the file at that path. `Ok(None)`: there is none.
+/// Reads the file at that path. `Ok(None)`: there is none, or none can be seen there, because its folder may not be entered, as
+/// where `HOME` is another user's.
 pub fn read(path: &Path) -> Result<Option<Config>, Error> {
     match std::fs::read_to_string(path) {
         Ok(text) => parse(path, &text).map(Some).map_err(Error::Wrong),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied && path.symlink_metadata().is_err() => Ok(None),
         Err(source) => Err(Error::Unreadable { path: path.into(), source }),
     }
 }

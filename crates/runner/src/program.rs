@@ -115,6 +115,16 @@ pub fn explain(program: &CStr, sandbox: &Path, errno: i32) -> NotStarted {
             (CommandNotFound, format!("command not found: there is no file {name}", name = shown(&name)))
         }
         libc::ENOENT => match interpreter(&file) {
+            // The kernel takes the end of the line for a part of the name.
+            Some(interpreter) if interpreter.ends_with('\r') => (
+                BadFormat,
+                format!(
+                    "command {name} begins with a line that ends in a carriage return (\\r), as files of Windows do, so the system \
+                     looks for the interpreter {interpreter}; `sed -i 's/\\r$//' FILE` takes these out",
+                    name = shown(&name),
+                    interpreter = shown(&interpreter)
+                ),
+            ),
             Some(interpreter) => (
                 BadFormat,
                 format!(
@@ -176,5 +186,7 @@ fn interpreter(file: &Path) -> Option<String> {
     let mut start = Vec::new();
     std::fs::File::open(file).ok()?.take(256).read_to_end(&mut start).ok()?;
     let line = start.strip_prefix(b"#!")?.split(|&b| b == b'\n').next()?;
-    Some(String::from_utf8_lossy(line).split_whitespace().next()?.to_owned())
+    let line = String::from_utf8_lossy(line);
+    let interpreter = line.trim_start().split([' ', '\t']).next()?;
+    (!interpreter.is_empty()).then(|| interpreter.to_owned())
 }

@@ -180,6 +180,8 @@ struct Running {
     memory_at_ns: Option<u64>,
     /// Resident memory of the slot process when it started the task: the floor of what the kernel reports.
     slot_rss_bytes: u64,
+    /// The most that was seen of what the kernel reports as resident and that does not count against a limit.
+    of_files_max_bytes: u64,
 }
 
 impl Running {
@@ -553,6 +555,7 @@ impl Slot {
                     walltime_at_ns: spec.walltime_ns.map(|limit| now.saturating_add(limit)),
                     kill_at_ns: None,
                     memory_at_ns: spec.memory_bytes.map(|_| now.saturating_add(self.config.memory_poll_ns)),
+                    of_files_max_bytes: 0,
                     slot_rss_bytes: if spec.memory_bytes.is_some() { own_rss_max_bytes() } else { 0 },
                     spec,
                 });
@@ -699,10 +702,11 @@ impl Slot {
         if let (Some(at), Some(limit_bytes)) = (running.memory_at_ns, running.spec.memory_bytes)
             && at <= now
         {
-            let bytes = tree::memory_below(self.pid, limit_bytes);
-            running.usage.tree_rss_max_bytes = running.usage.tree_rss_max_bytes.max(bytes);
+            let tree::Memory { held_bytes, of_files_bytes } = tree::memory_below(self.pid, limit_bytes);
+            running.usage.tree_rss_max_bytes = running.usage.tree_rss_max_bytes.max(held_bytes);
+            running.of_files_max_bytes = running.of_files_max_bytes.max(of_files_bytes);
             running.memory_at_ns = Some(now.saturating_add(self.config.memory_poll_ns));
-            if bytes > limit_bytes {
+            if held_bytes > limit_bytes {
                 self.stop_running(Stop::Memory);
             }
         }
@@ -743,11 +747,29 @@ impl Slot {
             if has_leftovers { self.end_leftovers(&mut running) } else { (0, 0) };
         read_stream_to_end(&self.stdout, &mut self.capture_out, &mut self.buffer);
         read_stream_to_end(&self.stderr, &mut self.capture_err, &mut self.buffer);
-        let Running { spec, sandbox, staged, mut times, usage, stop, slot_rss_bytes, free_bytes, .. } =
-            running;
-        let peak_bytes = usage.tree_rss_max_bytes.max(usage.process_rss_max_bytes);
+        let Running {
+            spec,
+            sandbox,
+            staged,
+            mut times,
+            usage,
+            stop,
+            slot_rss_bytes,
+            of_files_max_bytes,
+            free_bytes,
+            ..
+        } = running;
+        // The kernel's own record counts what the program has mapped of files, too, which are most likely its inputs.
+        let process_bytes = match spec.memory_bytes {
+            Some(limit) if usage.process_rss_max_bytes > limit => {
+                usage.process_rss_max_bytes
+                    - of_files_max_bytes.max(bytes_of_inputs(&spec)).min(usage.process_rss_max_bytes)
+            }
+            _ => usage.process_rss_max_bytes,
+        };
+        let peak_bytes = usage.tree_rss_max_bytes.max(process_bytes);
         let is_over_memory = spec.memory_bytes.is_some_and(|limit| {
-            usage.process_rss_max_bytes > limit.max(slot_rss_bytes) || usage.tree_rss_max_bytes > limit
+            process_bytes > limit.max(slot_rss_bytes) || usage.tree_rss_max_bytes > limit
         });
         let exit = match stop {
             Some(Stop::Walltime) => ExitKind::OverWalltime,
@@ -980,6 +1002,12 @@ fn add_usage(total: &mut Usage, usage: &libc::rusage) {
     total.process_rss_max_bytes = total.process_rss_max_bytes.max(usage.ru_maxrss as u64 * 1024);
     total.disk_read_bytes += usage.ru_inblock as u64 * 512;
     total.disk_write_bytes += usage.ru_oublock as u64 * 512;
+}
+
+/// Size of all inputs that are files.
+fn bytes_of_inputs(spec: &RunSpec) -> u64 {
+    let sizes = spec.inputs.iter().filter_map(|input| std::fs::metadata(input.source.as_path()).ok());
+    sizes.filter(std::fs::Metadata::is_file).map(|file| file.len()).sum()
 }
 
 fn own_rss_max_bytes() -> u64 {

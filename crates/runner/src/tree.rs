@@ -38,9 +38,18 @@ fn parent_of(pid: i32) -> Option<u32> {
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
-/// Memory of all processes below this one, in bytes. Resident sets are summed first, which counts shared
-/// pages several times. Only if that sum exceeds `limit_bytes`, the more expensive proportional sets decide.
-pub fn memory_below(pid: u32, limit_bytes: u64) -> u64 {
+/// Memory of processes, in bytes.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Memory {
+    /// What they hold for themselves.
+    pub held_bytes: u64,
+    /// Pages of files that they map. The kernel takes these back when it needs room; those that are changed it writes to their file.
+    pub of_files_bytes: u64,
+}
+
+/// Memory of all processes below this one. Resident sets are summed first, which counts shared pages several times, and pages of
+/// files as held. Only if that sum exceeds `limit_bytes`, the more expensive proportional sets decide.
+pub fn memory_below(pid: u32, limit_bytes: u64) -> Memory {
     let mut all = children_of(pid);
     let mut next = 0;
     while next < all.len() {
@@ -49,10 +58,18 @@ pub fn memory_below(pid: u32, limit_bytes: u64) -> u64 {
         next += 1;
     }
     let resident: u64 = all.iter().filter_map(|&pid| resident_bytes(pid)).sum();
-    if resident <= limit_bytes || all.len() < 2 {
-        return resident;
+    if resident <= limit_bytes {
+        return Memory { held_bytes: resident, of_files_bytes: 0 };
     }
-    all.iter().filter_map(|&pid| proportional_bytes(pid).or_else(|| resident_bytes(pid))).sum()
+    let exact = |&pid: &i32| {
+        let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok();
+        let resident = || Some(Memory { held_bytes: resident_bytes(pid)?, of_files_bytes: 0 });
+        rollup.and_then(|rollup| memory_in(&rollup)).or_else(resident)
+    };
+    all.iter().filter_map(exact).fold(Memory::default(), |a, b| Memory {
+        held_bytes: a.held_bytes + b.held_bytes,
+        of_files_bytes: a.of_files_bytes + b.of_files_bytes,
+    })
 }
 
 /// Bytes that all programs below these slot processes have written, whether they have ended or not: to files,
@@ -88,8 +105,30 @@ fn resident_bytes(pid: i32) -> Option<u64> {
     Some(statm.split(' ').nth(1)?.parse::<u64>().ok()? * page_bytes)
 }
 
-fn proportional_bytes(pid: i32) -> Option<u64> {
-    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+/// What a process's `smaps_rollup` says. Kernels before 5.9 do not say how much of the proportional set is of files; then only
+/// unchanged pages that no other process maps are known not to be held.
+fn memory_in(rollup: &str) -> Option<Memory> {
+    let figure = |name: &str| {
+        let line = rollup.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+    };
+    let all = figure("Pss:")?;
+    let of_files_bytes = figure("Pss_File:").or_else(|| figure("Private_Clean:")).unwrap_or(0).min(all);
+    Some(Memory { held_bytes: all - of_files_bytes, of_files_bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_files_are_not_held() {
+        let rollup = "55d0-7ffc ---p 00000000 00:00 0 [rollup]\nRss: 300 kB\nPss: 250 kB\nPss_Anon: 40 kB\nPss_File: 200 kB\n\
+                      Pss_Shmem: 10 kB\nShared_Clean: 100 kB\nShared_Dirty: 0 kB\nPrivate_Clean: 60 kB\nPrivate_Dirty: 140 kB\n";
+        let kb = |held: u64, file: u64| Some(Memory { held_bytes: held << 10, of_files_bytes: file << 10 });
+        assert_eq!(memory_in(rollup), kb(50, 200));
+        let earlier = rollup.replace("Pss_File", "Other");
+        assert_eq!(memory_in(&earlier), kb(190, 60));
+        assert_eq!(memory_in("Rss: 300 kB\n"), None);
+    }
 }

@@ -174,7 +174,7 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
         eyas_access::unbind(&root);
     };
     let on_signal = OnSignal::listen_and(temporary.path.clone(), hide.clone())?;
-    let here = std::env::current_dir()?;
+    let here = crate::dirs::working()?;
     let ended = run_beginning(&args.command, &here, &here, &on_signal, shown_sets.beginning(filter));
     let n_unread = shown_sets.n_unread();
     drop(shown_sets);

@@ -185,7 +185,7 @@ impl Ended {
 
 /// Runs a program in a folder, with the standard streams of this command. Processes that it leaves behind are ended.
 pub fn run(command: &[String], folder: &Path, on_signal: &OnSignal) -> Result<Ended, Fault> {
-    run_from(command, &std::env::current_dir()?, folder, on_signal)
+    run_from(command, &crate::dirs::working()?, folder, on_signal)
 }
 
 /// The same. A program that is named by a path is looked for from `here`.

@@ -377,7 +377,7 @@ fn seen(c: &Calibration) -> String {
 /// The sizes of files at home.
 fn sizes_at_home(locations: &[String]) -> Result<FxHashMap<String, u64>, Fault> {
     let homes = Homes::new(HomesConfig::default()).map_err(|e| Fault::new(Exit::Other, e))?;
-    let base = std::env::current_dir()?;
+    let base = crate::dirs::working()?;
     let ask = |part: &[String]| -> Result<Vec<(String, u64)>, Fault> {
         let one = |text: &String| -> Result<(String, u64), Fault> {
             let location = Location::parse(text, &base).map_err(bad)?;

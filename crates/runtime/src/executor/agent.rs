@@ -42,6 +42,7 @@ use self::space::Space;
 use self::writes::Writes;
 use super::slots::Slots;
 use super::{DataPlane, ExecutorError, ExecutorOptions, LastTry, system_users};
+use crate::machine::MemoryKills;
 use crate::{clock, descriptors};
 use eyas_core::array::TaskSpec;
 use eyas_core::cache::CacheConfig;
@@ -99,6 +100,7 @@ pub struct Agent {
     system_users: Option<system_users::Pool>,
     /// For work that reports later.
     inputs: Inputs,
+    memory_kills: MemoryKills,
     /// Why this executor ends, once it does.
     stop: Option<String>,
 }
@@ -164,6 +166,7 @@ impl Agent {
             counters: Counters::default(),
             halt,
             leaving: Leaving::new(options.walltime, options.grace),
+            memory_kills: MemoryKills::new(),
             system_users,
             stop: None,
         };
@@ -584,6 +587,7 @@ impl Agent {
     /// Does the work of one heartbeat, and reports this executor's status.
     fn on_heartbeat(&mut self) {
         self.objects.flush_origins();
+        self.memory_kills.look(Instant::now());
         let n_stopped = self.slots.wake_stopped();
         if n_stopped > 0 {
             eyas_text::say!(

@@ -79,7 +79,7 @@ pub fn submitted(
         inputs,
         outputs: args.outputs.iter().map(|output| (output.name.clone(), output.path.clone())).collect(),
         command: command(args, &work.top.path)?,
-        here: std::env::current_dir()?,
+        here: crate::dirs::working()?,
         gathered: work.outputs.clone(),
         sites,
         hosts_of,

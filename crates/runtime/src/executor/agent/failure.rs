@@ -56,6 +56,27 @@ pub(super) fn of_ending_node(failure: Failure) -> Failure {
     }
 }
 
+/// Whether the program was killed, as the kernel does where memory is short.
+pub(super) fn was_killed(exit: &runner::ExitKind) -> bool {
+    match exit {
+        runner::ExitKind::Signaled { signal, .. } => *signal == libc::SIGKILL,
+        // As shells say it.
+        runner::ExitKind::Exited(status) => *status == 128 + libc::SIGKILL,
+        _ => false,
+    }
+}
+
+/// The same for a program that was killed when the kernel ended a process for lack of memory.
+pub(super) fn of_lack_of_memory(failure: Failure, node: &str) -> Failure {
+    let message = format!(
+        "{}; just then the kernel ended a process for lack of memory on the node {}: give the tasks the memory that they need \
+         (`memory` in a list, --task-memory), so that fewer run at once",
+        failure.message,
+        shown(node)
+    );
+    Failure { message, ..failure }
+}
+
 /// Where a container could not be made, the failure says on which node.
 pub(super) fn of_container(failure: Failure, report: &runner::RunReport, node: &str) -> Failure {
     match &report.exit {

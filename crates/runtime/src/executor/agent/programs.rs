@@ -2,7 +2,9 @@
 //!
 //! What a slot is told of a program is `launch`, what the end of a program means for its task is `failure`.
 
-use super::failure::{disk_of, may_be_of_all, of_container, of_ending_node, result_of};
+use super::failure::{
+    disk_of, may_be_of_all, of_container, of_ending_node, of_lack_of_memory, result_of, was_killed,
+};
 use super::input::{Input, Start};
 use super::launch::Launch;
 use super::{Agent, AttemptId, ExecutorError, runner};
@@ -17,7 +19,7 @@ use eyas_core::{Failure, FailureKind, Made, RUN_FILE, Timestamp};
 use eyas_runner::Account;
 use eyas_text::shown;
 use eyas_wire::users::Principal;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a program may wait behind another one while a slot is idle.
 const STUCK_PATIENCE: Duration = Duration::from_millis(100);
@@ -246,7 +248,12 @@ impl Agent {
             true => result.map_err(of_ending_node),
             false => result,
         };
-        let result = result.map_err(|failure| of_container(failure, &report, &self.connection.about().name));
+        let name = &self.connection.about().name;
+        let result = result.map_err(|failure| of_container(failure, &report, name));
+        let result = result.map_err(|failure| match was_killed(&report.exit) {
+            true if self.memory_kills.is_recent(Instant::now()) => of_lack_of_memory(failure, name),
+            _ => failure,
+        });
         let disk = disk_of(&report, attempt.written_before_bytes);
         let outputs = report.outputs.iter().map(size_of_output).collect();
         attempt.program_ended(&mut report);
