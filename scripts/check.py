@@ -21,7 +21,7 @@ BIN = Path(sys.prefix) / "bin"
 
 def mypy_groups() -> list[list[str]]:
     """Files for each run of mypy: an application is a world of its own, whose module names others repeat."""
-    groups = [["python/src"], ["scripts"], ["python/tests"], ["tests", "conftest.py"]]
+    groups = [["python/src"], ["scripts"], ["python/tests"], ["tests"], ["conftest.py"]]
     benches = sorted(path.name for path in (ROOT / "benches").glob("*.py"))
     groups += [[f"benches/{name}" for name in benches]] if benches else []
     for app in sorted(path for path in (ROOT / "apps").iterdir() if path.is_dir()):
