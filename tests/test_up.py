@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from batch import Batch
-from harness import Eyas, wait_until
+from harness import Eyas, Run, wait_until
 
 
 @pytest.mark.parametrize("kind", ["fixed", "local", "command"])
@@ -64,3 +64,37 @@ def test_a_start_that_is_killed_leaves_no_lock(eyas: Eyas, tmp_path: Path) -> No
     # It may have been killed a moment after all was done.
     assert again.status == 0 or "a cluster is up already" in again.stderr, again
     eyas.run("down", "--join", tmp_path / "c" / "dispatcher" / "join.json")
+
+
+def test_each_folder_means_its_own_runs(run: Run, tmp_path: Path) -> None:
+    """Two projects share one cluster, and a third has one of its own that ended last."""
+    ada, bo, cy = (tmp_path / name for name in ("ada", "bo", "cy"))
+    for folder in (ada, bo, cy):
+        folder.mkdir()
+    gate = tmp_path / "gate"
+    held = f"echo of ada; while [ ! -e {gate} ]; do sleep 0.02; done"
+    (ada / "l.jsonl").write_text(json.dumps({"id": "t", "command": held}) + "\n")
+    (bo / "l.jsonl").write_text(json.dumps({"id": "t", "command": "echo of bo"}) + "\n")
+    run("up", "--slots", "2", cwd=ada)
+    try:
+        for folder in (ada, bo):
+            run("submit", "l.jsonl", cwd=folder)
+        waited = run("wait", cwd=bo)
+        assert "a run is from elsewhere not waited for" in waited.stderr
+        run("map", "--range", "0..1", "--", "echo", "of cy", cwd=cy)
+        assert run("logs", "t", cwd=bo).stdout == "of bo\n"
+        wait_until(lambda: run("logs", "t", cwd=ada).stdout == "of ada\n", "the first words")
+        assert run("logs", "0", cwd=cy).stdout == "of cy\n"
+        assert "run 1)" in run("explain", "t", cwd=ada).stdout
+        assert "run 2)" in run("explain", "t", cwd=bo).stdout
+        assert json.loads(run("tasks", "--json", cwd=ada).stdout)["run"] == 1
+        # A task that is only elsewhere is found there, which is said.
+        elsewhere = run("logs", "0", cwd=bo)
+        assert elsewhere.stdout == "of cy\n" and "note: this is the run of process" in elsewhere.stderr
+        assert "there is no task" in run("logs", "nosuch", cwd=bo, status=2).stderr
+        again = run("up", cwd=bo, status=3).stderr
+        assert "note: the cluster goes on with run 1, `l.jsonl`, of which 1 task is left" in again
+        gate.touch()
+        assert "waiting for runs 1, 2" in run("wait", "--all", cwd=bo).stderr
+    finally:
+        run("down", status=None)

@@ -5,13 +5,14 @@
 //! cluster was last given work, so the newest comes first. A link is removed when another run takes the
 //! folder, or when the folder is gone. Whether a dispatcher listens there is found out by asking it.
 //!
-//! Commands that only look (`status`, `top`, `logs`, `explain`, `cancel`, `report`) mean the newest cluster,
-//! whoever started it. Commands that give work or end a cluster (`submit`, `wait`, `down`) mean the newest
-//! cluster of `eyas up`.
+//! Commands that only look (`status`, `top`, `logs`, `explain`, `tasks`, `cancel`, `report`) mean a cluster that has runs of their own
+//! folder ([`given`]), and one that is up before one that has ended; then a run that goes on; then the newest cluster, whoever started
+//! it. Commands that give work or end a cluster (`submit`, `wait`, `down`) mean the newest cluster of `eyas up`.
 
 use crate::args::JoinArgs;
 use crate::dirs::{default_cluster_dir, dispatcher_dir, state_dir};
-use crate::{Exit, Fault, kept};
+use crate::{Exit, Fault, given, kept};
+use eyas_core::RunId;
 use eyas_runtime::dispatcher::JOIN_FILE;
 use eyas_runtime::locks::{dispatcher_lock, holder_of};
 use eyas_text::shown_path;
@@ -51,6 +52,16 @@ impl KnownCluster {
     pub fn is_up(&self) -> bool {
         let join = self.join();
         join.exists() && listens(&join)
+    }
+
+    /// Its runs that were given from the working folder, the newest first.
+    pub fn runs_from_here(&self) -> Vec<RunId> {
+        given::from_here(&dispatcher_dir(&self.dir))
+    }
+
+    /// Whether it is up or has a run in its log.
+    pub fn can_be_asked(&self) -> bool {
+        self.is_up() || self.has_run()
     }
 
     /// Whether the cluster's log has a run.
@@ -144,9 +155,20 @@ pub fn all() -> Result<Vec<KnownCluster>, Fault> {
     Ok(found)
 }
 
-/// The clusters that are up, newest first.
+/// The clusters that are up, in the order of [`as_meant`].
 pub fn running() -> Result<Vec<KnownCluster>, Fault> {
-    Ok(all()?.into_iter().filter(KnownCluster::is_up).collect())
+    Ok(as_meant()?.into_iter().filter(KnownCluster::is_up).collect())
+}
+
+/// All clusters in the order in which a looking command means them: see the module.
+pub fn as_meant() -> Result<Vec<KnownCluster>, Fault> {
+    let mut all = all()?;
+    all.sort_by_cached_key(|known| match (known.runs_from_here().is_empty(), known.kind) {
+        (false, _) => u8::from(!known.is_up()),
+        (true, Kind::Run(_)) if known.is_up() => 2,
+        (true, _) => 3,
+    });
+    Ok(all)
 }
 
 /// The cluster that a looking command means.
@@ -157,7 +179,7 @@ pub enum Meant {
     Ended(KnownCluster),
 }
 
-/// The cluster that a looking command means: the named one, else the newest cluster that was used here.
+/// The cluster that a looking command means: the named one, else the first of [`as_meant`] that can be asked or has a run.
 pub fn find(join: &JoinArgs) -> Result<Meant, Fault> {
     if let Some(path) = &join.join {
         return Ok(Meant::Live(path.clone()));
@@ -169,9 +191,9 @@ pub fn find(join: &JoinArgs) -> Result<Meant, Fault> {
     }
 }
 
-/// The newest cluster that is up or has a run in its log.
+/// The first of [`as_meant`] that is up or has a run in its log.
 pub fn newest() -> Result<Option<KnownCluster>, Fault> {
-    Ok(all()?.into_iter().find(|known| known.is_up() || known.has_run()))
+    Ok(as_meant()?.into_iter().find(KnownCluster::can_be_asked))
 }
 
 /// The join file for a command that looks at a running cluster: the given one, else that of the newest
@@ -234,7 +256,7 @@ pub fn killed_join(is_meant: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     (known.join().exists() && is_meant(&dispatcher_dir(&known.dir))).then(|| known.join())
 }
 
-fn none_up() -> Fault {
+pub fn none_up() -> Fault {
     Fault::new(Exit::Cluster, "no cluster is up")
         .hint("start one with `eyas up`, or name one with --join FILE or EYAS_JOIN")
 }

@@ -37,6 +37,7 @@ mod fault;
 pub mod figures;
 mod follow;
 mod forget;
+mod given;
 mod hints;
 mod home;
 mod homes;

@@ -44,12 +44,21 @@ pub fn logs(args: LogsArgs) -> Result<Exit, Fault> {
     if let Some(task) = &args.task {
         task_name(task)?;
     }
-    let source = source::source(&args.of.join, args.of.dir.as_deref())?;
     let run = args.run.map(RunId);
-    match (&args.task, source) {
-        (Some(task), Source::Live(join)) => follow(&join, run, task, args.follow),
-        (Some(task), Source::Ended(dirs)) => {
-            let story = eyas_report::story_from_group(&dirs, task, run)?;
+    match &args.task {
+        Some(task) => source::of_task(&args.of, run, |source, run| of_task(source, run, task, args.follow)),
+        None => match source::source(&args.of.join, args.of.dir.as_deref())? {
+            Source::Live(join) => failed_live(&join, run),
+            Source::Ended(dirs) => failed_ended(&dirs, run),
+        },
+    }
+}
+
+fn of_task(source: &Source, run: Option<RunId>, task: &str, is_followed: bool) -> Result<Exit, Fault> {
+    match source {
+        Source::Live(join) => follow(join, run, task, is_followed),
+        Source::Ended(dirs) => {
+            let story = eyas_report::story_from_group(dirs, task, run)?;
             let state = match story.state {
                 TaskPhase::Done => PrintedState::Done,
                 TaskPhase::Failed => PrintedState::Failed,
@@ -71,8 +80,6 @@ pub fn logs(args: LogsArgs) -> Result<Exit, Fault> {
             }
             whole(lost_bytes)
         }
-        (None, Source::Live(join)) => failed_live(&join, run),
-        (None, Source::Ended(dirs)) => failed_ended(&dirs, run),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::print::{count, plural};
 use crate::remains::{forget_old_runs, remove_nodes, sweep_homes};
 use crate::resume::{self, Origin};
 use crate::runtimes::client_runtime;
-use crate::{Exit, Fault, ending, hints, json, local, provide, tmpfs};
+use crate::{Exit, Fault, ending, given, hints, json, local, provide, tmpfs};
 use eyas_client::Client;
 use eyas_core::RunId;
 use eyas_runtime::provider::calls_of;
@@ -57,7 +57,8 @@ impl RunRequest {
 
     /// Called when the run is accepted and its log is in `dir`, the dispatcher's folder. Errors are ignored,
     /// as the run goes on.
-    fn remember(&self, dir: &Path) {
+    fn remember(&self, dir: &Path, run: RunId) {
+        given::note(dir, run);
         if let Err(fault) = self.known.leave(&self.origin, dir) {
             eyas_text::say!("note: a later --resume will not find all of this run: {}", fault.message);
         }
@@ -137,7 +138,7 @@ pub fn run_list(
         let mut client = Client::connect(&join_path).await?;
         end_unfinished(&mut client, &dir).await?;
         let run = submit_list(&mut client, &request).await?;
-        request.remember(&dirs::dispatcher_dir(&dir));
+        request.remember(&dirs::dispatcher_dir(&dir), run);
         let printed = request.show_printed(&join_path, run).await?;
         drop(request);
         follow(client, &join_path, run, Some(&mut parts), printed).await
@@ -187,7 +188,7 @@ async fn submit_list(client: &mut Client, request: &RunRequest) -> Result<RunId,
 pub async fn submit_to(client: &mut Client, join: &Path, request: &RunRequest) -> Result<RunId, Fault> {
     let run = submit_list(client, request).await?;
     if let Some(dir) = dir_of(join) {
-        request.remember(&dir);
+        request.remember(&dir, run);
         clusters::remember_work(join);
     }
     Ok(run)

@@ -1,9 +1,10 @@
 //! Where the answers about a run come from: a cluster that is up, or the logs of one that is over.
 
-use crate::args::JoinArgs;
-use crate::clusters::{self, Kind, Meant};
+use crate::args::{JoinArgs, SourceArgs};
+use crate::clusters::{self, Kind, KnownCluster, Meant};
 use crate::dirs::{dispatcher_dir, member_dirs};
-use crate::{Exit, Fault};
+use crate::{Exit, Fault, given};
+use eyas_core::RunId;
 use eyas_text::shown_path;
 use eyas_wire::identity::Join;
 use std::path::{Path, PathBuf};
@@ -49,13 +50,65 @@ pub fn source(join: &JoinArgs, dir: Option<&Path>) -> Result<Source, Fault> {
     }
     match clusters::find(join)? {
         Meant::Live(join) => Ok(Source::Live(join)),
-        Meant::Ended(known) => {
-            if known.kind == Kind::Up {
-                eyas_text::say!("note: {} is not up; this is what its log says", known.describe());
-            }
-            Ok(Source::Ended(ended_dirs(Some(&known.dir))?))
-        }
+        Meant::Ended(known) => source_of_log(&known),
     }
+}
+
+fn source_of(known: &KnownCluster) -> Result<Source, Fault> {
+    match known.is_up() {
+        true => Ok(Source::Live(known.join())),
+        false => source_of_log(known),
+    }
+}
+
+fn source_of_log(known: &KnownCluster) -> Result<Source, Fault> {
+    if known.kind == Kind::Up {
+        eyas_text::say!("note: {} is not up; this is what its log says", known.describe());
+    }
+    Ok(Source::Ended(ended_dirs(Some(&known.dir))?))
+}
+
+/// A command that names no run looks into so many clusters for its task.
+const LOOKED_INTO_MAX: usize = 8;
+
+/// Asks about a task of the named cluster and run; else, of the runs of this folder, the newest first, and then of the others, in the
+/// order of [`clusters::as_meant`], where it is first found. Errors: that of the first place, if it is nowhere.
+pub fn of_task<T>(
+    of: &SourceArgs,
+    run: Option<RunId>,
+    mut ask: impl FnMut(&Source, Option<RunId>) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    if of.dir.is_some() || of.join.join.is_some() {
+        return ask(&source(&of.join, of.dir.as_deref())?, run);
+    }
+    let mut first = None;
+    for known in clusters::as_meant()?.into_iter().filter(KnownCluster::can_be_asked).take(LOOKED_INTO_MAX) {
+        let source = source_of(&known)?;
+        let runs = match run {
+            Some(run) => vec![Some(run)],
+            None => known.runs_from_here().into_iter().map(Some).chain([None]).collect(),
+        };
+        // The last try is of all runs there, so its error is the one to show.
+        let mut refused = None;
+        for run in runs {
+            match ask(&source, run) {
+                Err(fault) if fault.exit == Exit::BadInput => refused = Some(fault),
+                found => {
+                    if first.is_some() && found.is_ok() && run.is_none() {
+                        eyas_text::say!("note: this is {}", known.describe());
+                    }
+                    return found;
+                }
+            }
+        }
+        first = first.or(refused);
+    }
+    Err(first.unwrap_or_else(clusters::none_up))
+}
+
+/// The newest run of the log in the dispatcher's folder `dir` that was given from the working folder.
+pub fn run_of_here(dir: &Path) -> Option<RunId> {
+    given::from_here(dir).first().copied()
 }
 
 /// The folders of the dispatchers whose logs cover the meant cluster or run, whether they are up or not.

@@ -112,12 +112,16 @@ struct Logs {
     logs: Vec<RunLog>,
     /// The status of a running cluster.
     status: Option<ClusterStatus>,
+    /// The newest run that was given from the working folder.
+    of_here: Option<RunId>,
 }
 
 pub fn tasks(args: TasksArgs) -> Result<Exit, Fault> {
     let logs = read(&args.of)?;
     let newest = || logs.logs.iter().filter_map(RunLog::newest_run).max();
-    let wanted = args.run.map(RunId).or_else(newest);
+    let is_known = |run: &RunId| logs.logs.iter().any(|log| log.runs.contains_key(run));
+    let of_here = || logs.of_here.filter(is_known);
+    let wanted = args.run.map(RunId).or_else(of_here).or_else(newest);
     let name = |run: RunId| logs.logs.iter().find_map(|log| log.runs.get(&run)).map(|r| r.name.as_str());
     let Some((run, name)) = wanted.and_then(|run| Some((run, name(run)?))) else {
         let message = match args.run {
@@ -170,7 +174,7 @@ fn read(of: &SourceArgs) -> Result<Logs, Fault> {
         }
     };
     let logs = dirs.iter().map(|dir| eyas_report::read(dir)).collect::<Result<_, _>>()?;
-    Ok(Logs { logs, status })
+    Ok(Logs { logs, status, of_here: source::run_of_here(&dirs[0]) })
 }
 
 impl Logs {

@@ -107,16 +107,16 @@ pub fn explain(args: ExplainArgs) -> Result<Exit, Fault> {
     let Some(task) = args.task.as_deref().filter(|_| !args.nodes) else { return explain_nodes(&args) };
     let name = task_name(task)?;
     let run = args.run.map(RunId);
-    let (story, newest) = match source::source(&args.of.join, args.of.dir.as_deref())? {
+    let (story, newest) = source::of_task(&args.of, run, |source, run| match source {
         Source::Ended(dirs) => {
-            (eyas_report::story_from_group(&dirs, task, run)?, eyas_report::newest_run(&dirs)?)
+            Ok((eyas_report::story_from_group(dirs, task, run)?, eyas_report::newest_run(dirs)?))
         }
         Source::Live(path) => client_runtime().block_on(async {
-            let mut client = Client::connect(&path).await?;
-            let story = story_of(client.explain(run, name).await?);
+            let mut client = Client::connect(path).await?;
+            let story = story_of(client.explain(run, name.clone()).await?);
             Ok::<_, Fault>((story, client.status().await?.runs.last().map(|run| run.run)))
-        })?,
-    };
+        }),
+    })?;
     if let Some(newest) = newest.filter(|newest| run.is_none() && *newest != story.run) {
         eyas_text::say!("note: the newest run, {newest}, has no such task; this is of run {}", story.run);
     }
@@ -159,7 +159,8 @@ fn by_number(names: Vec<(ExecutorId, String)>) -> BTreeMap<u32, String> {
 /// The report of the requested runs: all of them or one, by default the newest.
 fn read_report(dirs: &[PathBuf], args: &ReportArgs) -> Result<eyas_report::Report, Fault> {
     let log = eyas_report::read_group(dirs)?;
-    let run = args.run.map(RunId).or_else(|| log.newest_run()).filter(|_| !args.all);
+    let of_here = || source::run_of_here(&dirs[0]).filter(|run| log.runs.contains_key(run));
+    let run = args.run.map(RunId).or_else(of_here).or_else(|| log.newest_run()).filter(|_| !args.all);
     let Some(run) = run else { return Ok(eyas_report::metrics(&log)) };
     eyas_report::metrics_of(&log, run).ok_or_else(|| {
         Fault::new(Exit::BadInput, format!("there is no run {run} in {}", shown_path(&dirs[0])))

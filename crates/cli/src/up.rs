@@ -16,7 +16,7 @@ use eyas_core::NodeState;
 use eyas_net::NetError;
 use eyas_runtime::cluster::{LocalCluster, Plan, in_words};
 use eyas_runtime::locks::{dispatcher_lock, holder_of};
-use eyas_text::shown_path;
+use eyas_text::{shown, shown_path};
 use eyas_wire::identity::Join;
 use eyas_wire::message::ClusterStatus;
 use std::collections::BTreeMap;
@@ -117,6 +117,7 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
             tokio::time::sleep(PAUSE).await;
         }
         cluster.detach();
+        say_what_goes_on(&client.status().await?);
         if was_up && started.is_empty() && !has_started_provider {
             return Err(is_up_already(&dir));
         }
@@ -151,6 +152,20 @@ async fn has_provider(client: &mut Client, plan: &Plan) -> Result<bool, Fault> {
             return Err(Fault::new(Exit::Cluster, message).hint("end that process, then try again"));
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Runs of before, which a cluster goes on with, may be somebody's of long ago.
+fn say_what_goes_on(status: &ClusterStatus) {
+    for run in status.runs.iter().filter(|run| run.ended.is_none()) {
+        let n_left = run.n_tasks - run.n_done - run.n_failed - run.n_cancelled;
+        eyas_text::say!(
+            "note: the cluster goes on with run {}, {}, of which {} left; `eyas cancel --run {}` ends it",
+            run.run,
+            shown(&run.name),
+            if n_left == 1 { "1 task is".into() } else { format!("{} are", plural(n_left, "task")) },
+            run.run
+        );
     }
 }
 

@@ -4,8 +4,9 @@ use crate::args::JoinArgs;
 use crate::connect::connect;
 use crate::dirs::dir_of;
 use crate::follow::follow;
+use crate::print::plural;
 use crate::runtimes::client_runtime;
-use crate::{Exit, Fault, clusters, json};
+use crate::{Exit, Fault, clusters, given, json};
 use clap::Args;
 use eyas_core::RunId;
 use eyas_text::line_of;
@@ -16,9 +17,12 @@ pub struct WaitArgs {
     /// Print how the runs ended as JSON on standard output, and nothing else there; for programs
     #[arg(long)]
     pub json: bool,
-    /// The run to wait for [default: all]
+    /// The run to wait for [default: those under way that were submitted from this folder, and the newest of them; all where none was]
     #[arg(long, value_name = "RUN")]
     pub run: Option<u32>,
+    /// Wait for all runs of the cluster
+    #[arg(long, conflicts_with = "run")]
+    pub all: bool,
     #[command(flatten)]
     pub join: JoinArgs,
 }
@@ -35,11 +39,33 @@ pub fn wait(args: WaitArgs) -> Result<Exit, Fault> {
             Some(run) => vec![RunId(run)],
             // The runs under way and the newest run; the ends of older runs have been reported.
             None => {
-                let newest = runs.last().map(|r| r.run);
-                let is_wanted = |r: &&RunStatus| r.ended.is_none() || Some(r.run) == newest;
-                runs.iter().filter(is_wanted).map(|r| r.run).collect()
+                let of_here = match dir_of(&path).filter(|_| !args.all) {
+                    Some(dir) => given::from_here(&dir),
+                    None => vec![],
+                };
+                let is_of_here = |r: &&RunStatus| of_here.contains(&r.run);
+                let (mine, others): (Vec<&RunStatus>, Vec<&RunStatus>) = runs.iter().partition(is_of_here);
+                let (meant, others) = if mine.is_empty() { (others, vec![]) } else { (mine, others) };
+                let n_others = others.iter().filter(|r| r.ended.is_none()).count() as u64;
+                if n_others > 0 {
+                    eyas_text::say!(
+                        "note: {} from elsewhere not waited for (--all waits for all)",
+                        if n_others == 1 {
+                            "a run is".into()
+                        } else {
+                            format!("{} are", plural(n_others, "run"))
+                        }
+                    );
+                }
+                let newest = meant.last().map(|r| r.run);
+                let is_wanted = |r: &&&RunStatus| r.ended.is_none() || Some(r.run) == newest;
+                meant.iter().filter(is_wanted).map(|r| r.run).collect()
             }
         };
+        if let [_, _, ..] = runs[..] {
+            let names: Vec<String> = runs.iter().map(RunId::to_string).collect();
+            eyas_text::say!("waiting for runs {}", names.join(", "));
+        }
         let mut worst = Exit::Good;
         let mut ends = vec![];
         for run in runs {
