@@ -5,6 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 EYAS := $(VENV)/bin/eyas
+LAB := $(VENV)/bin/eyas-lab
+# Where `make install` puts a link to the program: PREFIX=/opt/eyas make install
+PREFIX ?= $(HOME)/.local
 # For `make fuzz` and `make hunt`.
 SECONDS ?= 60
 SEED ?= 1
@@ -14,21 +17,29 @@ WORLDS ?= 2200
 RUST_FILES := Cargo.toml Cargo.lock $(shell find crates -name tests -prune -o -name examples -prune -o -print)
 PYTHON_FILES := pyproject.toml $(shell find python/src -name '__pycache__' -prune -o -print)
 
-.PHONY: help build demo test test-long fuzz hunt check fix bench docs release wheel clean
+.PHONY: help build lab install demo test test-long fuzz hunt check fix bench docs release wheel clean
 .DELETE_ON_ERROR:
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
 
-build: $(EYAS) ## the program, at .venv/bin/eyas, and eyas-lab beside it
+build: $(EYAS) ## the program, at .venv/bin/eyas
+
+lab: $(LAB) ## what researchers need besides it, at .venv/bin/eyas-lab
+
+install: $(EYAS) ## a link to the program in ~/.local/bin
+	@mkdir -p "$(PREFIX)/bin"
+	@ln -sfn "$(abspath $(EYAS))" "$(PREFIX)/bin/eyas"
+	@case ":$$PATH:" in *":$(PREFIX)/bin:"*) echo "$(PREFIX)/bin/eyas is there" ;; \
+	    *) echo "$(PREFIX)/bin/eyas is there; put $(PREFIX)/bin on your PATH" ;; esac
 
 demo: $(EYAS) $(VENV)/.apps ## set up, then stack a sky survey through eyas (a few minutes); results in demo/
 	$(PY) apps/stacking/demo.py $(EYAS) --dir demo
 
-test: $(EYAS) $(VENV)/.apps $(VENV)/.test ## set up, then run all tests
+test: $(EYAS) $(LAB) $(VENV)/.apps $(VENV)/.test ## set up, then run all tests
 	$(PY) scripts/test.py
 
-test-long: $(EYAS) $(VENV)/.apps $(VENV)/.test $(VENV)/.release ## what takes too long for `test`: hundreds of kills, many thousand worlds (hours)
+test-long: $(EYAS) $(LAB) $(VENV)/.apps $(VENV)/.test $(VENV)/.release ## what takes too long for `test`: hundreds of kills, many thousand worlds (hours)
 	$(PY) scripts/test.py --long
 
 fuzz: ## mutated inputs of all that reads files or messages; SECONDS=3600 SEED=2 make fuzz
@@ -55,10 +66,10 @@ wheel: $(PY) $(VENV)/.build $(VENV)/.release ## of these only the wheel
 	@PYTHON=$(PY) sh scripts/need.sh cargo cc
 	$(PY) scripts/release.py --wheel
 
-bench: $(EYAS) $(VENV)/.apps ## all benchmarks; results in target/bench/
+bench: $(EYAS) $(LAB) $(VENV)/.apps ## all benchmarks; results in target/bench/
 	$(PY) scripts/bench.py
 
-docs: $(EYAS) ## the generated pages of docs/reference, and the drawing of the crates
+docs: $(EYAS) $(LAB) ## the generated pages of docs/reference, and the drawing of the crates
 	$(PY) scripts/docs.py
 	$(PY) scripts/crates.py
 
@@ -68,6 +79,9 @@ clean: ## remove everything that was built or downloaded, and the demo's results
 $(EYAS): $(VENV)/.build $(RUST_FILES) $(PYTHON_FILES)
 	@PYTHON=$(PY) sh scripts/need.sh cargo cc
 	$(PY) scripts/wheel.py
+
+$(LAB): $(EYAS) $(RUST_FILES)
+	$(PY) scripts/wheel.py --lab
 
 $(PY):
 	@PYTHON=$(PYTHON) sh scripts/need.sh cargo python cc
