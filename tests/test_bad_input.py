@@ -323,6 +323,25 @@ def test_variables_that_are_empty_are_not_set_and_a_removed_folder_is_said(
     assert done.stderr.startswith("error: the folder in which this command was started has been removed\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "text", "said"),
+    [
+        (["run", "l.jsonl"], '{"command":["true"]}\n'.encode("utf-16"), "hint: `iconv -f UTF-16"),
+        (["run", "s.sh"], b"#!/bin/sh\necho hi\n", "hint: a script is one task"),
+        (["run", "t.csv"], b"x,y\n1,2\n", "hint: each row of a table is a task of `eyas map --csv FILE"),
+        (["map", "--csv", "t.csv", "--", "echo", "{x}"], b"x;y\n1;2\n", "hint: columns are separated by"),
+        (["run"], b"", "hint: `-` is a list on standard input"),
+        (["map", "l", "--", "cp", "{in}", "{out}", "--out", "o"], b"", "`--out` stands behind `--`"),
+    ],
+)
+def test_what_beginners_write_is_understood_and_refused(
+    run: Run, tmp_path: Path, words: list[str], text: bytes, said: str
+) -> None:
+    for name in ("l", "l.jsonl", "s.sh", "t.csv"):
+        (tmp_path / name).write_bytes(text)
+    assert said in run(*words, status=2).stderr
+
+
 def test_an_unreadable_input_is_named(ordinary: tuple[Run, Path]) -> None:
     run, at = ordinary
     (at / "secret.txt").write_text("secret\n")

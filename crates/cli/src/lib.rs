@@ -162,6 +162,8 @@ fn end(result: Result<Exit, Fault>) -> ExitCode {
 fn tell_usage(e: &clap::Error) {
     use std::io::Write;
     let text = e.render();
+    let lacks_list =
+        e.kind() == clap::error::ErrorKind::MissingRequiredArgument && text.to_string().contains("<TASKS>");
     let wants_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let _ = match (e.use_stderr(), wants_colours) {
         (true, true) if eyas_text::stderr_is_terminal() => {
@@ -173,6 +175,9 @@ fn tell_usage(e: &clap::Error) {
         }
         (false, _) => write!(eyas_text::stdout(), "{text}"),
     };
+    if lacks_list {
+        eyas_text::say!("hint: `-` is a list on standard input");
+    }
 }
 
 fn run(verb: Verb) -> Result<Exit, Fault> {

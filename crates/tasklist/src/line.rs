@@ -119,11 +119,18 @@ fn explain(e: &serde_json::Error, line: &str, field: Option<&'static str>) -> Er
     let first = line.trim_start().chars().next();
     let hint = match (first, field) {
         _ if hint.is_some() => hint,
+        (Some('#'), None) if line.starts_with("#!") => {
+            Some("a script is one task: `eyas map --range 0..1 -- sh FILE`; with --commands each line of it is one".into())
+        }
         (Some('#'), None) => Some("JSON Lines have no comments; remove the line".into()),
+        (Some(c), None) if c.is_alphanumeric() && line.contains([',', ';', '\t']) && !line.contains(' ') => {
+            Some("each row of a table is a task of `eyas map --csv FILE -- PROGRAM {COLUMN}`".into())
+        }
         (Some(c), None) if c.is_alphabetic() || c == '.' || c == '/' => {
             Some("a list of commands, a line for the shell each, is named like commands.txt or given with --commands".into())
         }
         (Some('['), None) => Some("write one {...} a line, without a list around them".into()),
+        _ if message == "key must be a string" => Some("names and texts stand in double quotes".into()),
         _ if e.is_eof() => Some("a task is one line; it may not go on in the next".into()),
         _ if message == "trailing characters" => {
             message = "something follows the task".into();

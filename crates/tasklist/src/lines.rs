@@ -39,6 +39,10 @@ impl<'o, R: BufRead> Lines<'o, R> {
             let message = format!("the line has more than {} bytes", self.line_bytes_max);
             return Err(Error::invalid(message).hint(format!("is this {}?", self.kind)).at(number, None));
         }
+        if number == 1 && [&b"\xff\xfe"[..], b"\xfe\xff"].iter().any(|mark| self.buffer.starts_with(mark)) {
+            let hint = "`iconv -f UTF-16 -t UTF-8 FILE > NEW` writes it as UTF-8";
+            return Err(Error::invalid("the file is UTF-16, and not UTF-8").hint(hint));
+        }
         let text = std::str::from_utf8(&self.buffer).map_err(|e| {
             let column = String::from_utf8_lossy(&self.buffer[..e.valid_up_to()]).chars().count() as u64 + 1;
             Error::invalid("the line is not UTF-8").at(number, Some(column))

@@ -149,6 +149,9 @@ fn parse_templates(spec: &MapSpec, columns: &[Column]) -> Result<Templates> {
     let parse = |text: &String| {
         template::parse("the command's", text, &holes).map_err(|e| {
             match spec.out.is_empty() && text.contains("{out") {
+                true if spec.command.iter().any(|word| word == "--out" || word.starts_with("--out=")) => {
+                    e.hint("`--out` stands behind `--`, so it is a word of the command; write it before `--`")
+                }
                 true => e.hint("say where outputs go, like --out 'results/{name}'"),
                 false => e,
             }

@@ -49,6 +49,16 @@ impl Table {
         if let Some(first) = columns.first_mut() {
             *first = first.trim_start_matches('\u{feff}').to_owned();
         }
+        if let ([only], b',') = (&columns[..], delimiter)
+            && let Some(other) = only.chars().find(|c| matches!(c, ';' | '\t'))
+        {
+            let hint = match other {
+                '\t' => "--tsv FILE is a table with tabs between columns",
+                _ => "columns are separated by commas: `tr ';' ,` makes them so where no field has either",
+            };
+            let message = format!("the header is one column, {}", shown(only));
+            return Err(Error::invalid(message).hint(hint).origin(origin).at(1, None));
+        }
         table.columns = columns;
         for (n, name) in table.columns.iter().enumerate() {
             if !name.is_empty() && table.columns[..n].contains(name) {
@@ -117,6 +127,8 @@ mod tests {
         assert_eq!(table.lines, [2, 3, 5]);
         for (text, expect) in [
             (&b"a,b\n1,2\n3\n"[..], "t.csv, line 3: the row has 1 fields, the header has 2"),
+            (b"a;b\n1;2\n", "t.csv, line 1: the header is one column, `a;b`"),
+            (b"a\tb\n1\t2\n", "t.csv, line 1: the header is one column, `a\\tb`"),
             (b"a,a\n1,2\n", "t.csv, line 1: two columns have the name `a`"),
             (b"a,b\n", "t.csv: the table has no rows"),
             (b"", "t.csv: the table has no rows"),

@@ -113,7 +113,15 @@ fn broken_json_is_refused_with_its_place_and_what_was_expected() {
     refuses(r#"{"command": ["a"]}{"command": ["a"]}"#, 19, "", &["something follows the task"]);
     refuses("# a comment", 1, "", &["hint: JSON Lines have no comments"]);
     refuses(r#"["a"]"#, 1, "", &["expected a task", "without a list"]);
-    refuses(r#"{command: ["a"]}"#, 2, "", &["key must be a string"]);
+    refuses(
+        r#"{command: ["a"]}"#,
+        2,
+        "",
+        &["key must be a string", "hint: names and texts stand in double quotes"],
+    );
+    refuses("{'command': ['a']}", 2, "", &["hint: names and texts stand in double quotes"]);
+    refuses("#!/bin/sh", 1, "", &["hint: a script is one task"]);
+    refuses("x;y", 1, "", &["hint: each row of a table is a task"]);
     refuses("{\"command\": [\"a\tb\"]}", 16, "command", &["control character"]);
 }
 
