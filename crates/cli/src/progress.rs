@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
 /// The number of failures that get their own line; further failures are only counted.
 const FAILURES_SHOWN_MAX: u64 = 20;
+/// The same of failures with one and the same reason.
+const OF_ONE_REASON_MAX: u64 = 3;
+const REASONS_KEPT: usize = 1000;
 /// The same of different sentences on why nodes do not come or go.
 const TROUBLES_SHOWN_MAX: usize = 20;
 
@@ -19,6 +22,8 @@ pub struct Progress {
     marks: std::collections::VecDeque<(Instant, u64)>,
     n_failures_seen: u64,
     n_failures_shown: u64,
+    /// How many of the reported failures have each reason.
+    reasons: std::collections::BTreeMap<String, u64>,
     /// What was said of nodes that do not come or go.
     troubles: std::collections::BTreeSet<String>,
     drawn: bool,
@@ -33,6 +38,7 @@ impl Progress {
             marks: std::collections::VecDeque::new(),
             n_failures_seen: 0,
             n_failures_shown: 0,
+            reasons: std::collections::BTreeMap::new(),
             troubles: std::collections::BTreeSet::new(),
             drawn: false,
         }
@@ -73,20 +79,24 @@ impl Progress {
         }
     }
 
-    /// Prints a line for each new failure, up to a limit; a report contains only the latest failures.
+    /// Prints a line for each new failure, up to a limit, and up to a lower one for each reason; a report contains only the latest
+    /// failures.
     fn show_failures(&mut self, status: &RunStatus) {
         let fresh = status.n_failed.saturating_sub(self.n_failures_seen);
         self.n_failures_seen += fresh;
-        let n_new = fresh.min(FAILURES_SHOWN_MAX - self.n_failures_shown).min(status.failures.len() as u64);
-        if n_new == 0 {
-            return;
-        }
-        self.n_failures_shown += n_new;
-        self.clear();
         let n_known = status.failures.len();
-        for (id, message) in
-            status.failures.iter().skip(n_known.saturating_sub(fresh as usize)).take(n_new as usize)
-        {
+        for (id, message) in status.failures.iter().skip(n_known.saturating_sub(fresh as usize)) {
+            let n_of_reason = self.reasons.entry(message.clone()).or_default();
+            *n_of_reason += 1;
+            let is_shown = *n_of_reason <= OF_ONE_REASON_MAX && self.n_failures_shown < FAILURES_SHOWN_MAX;
+            if self.reasons.len() > REASONS_KEPT {
+                self.reasons.remove(message);
+            }
+            if !is_shown {
+                continue;
+            }
+            self.n_failures_shown += 1;
+            self.clear();
             eyas_text::say!("failed: task {}: {}", shown(id), line_of(message));
         }
     }
@@ -157,7 +167,11 @@ impl Progress {
         self.show_failures(status);
         self.clear();
         if status.n_failed > self.n_failures_shown {
-            eyas_text::say!("failed: {} more", count(status.n_failed - self.n_failures_shown));
+            let of_one_reason = match self.reasons.len() {
+                1 => ", as far as was seen for the same reason",
+                _ => "",
+            };
+            eyas_text::say!("failed: {} more{of_one_reason}", count(status.n_failed - self.n_failures_shown));
         }
         // The run's own time: it may have begun, and even ended, long before the user began to wait.
         let took_ns = status.ended.map_or(0, |ended| ended.since_ns(status.opened));
