@@ -12,13 +12,14 @@ use crate::said::Said;
 use crate::watch::{Early, Watch};
 use eyas_catalog::{Access, Compared, File, Key, Known};
 use eyas_data::n_groups;
+use eyas_folder::holes;
 use eyas_text::shown;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Seek};
+use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -396,9 +397,9 @@ impl Skeleton {
         let mode = if file.is_executable { 0o555 } else { 0o444 };
         let to = open_to_fill(path, &self.filling.join(number.to_string()), mode).map_err(unwritten)?;
         let filled = (|| {
-            if let Some(mut whole) = parts.whole(&|whole| parts.is_whole(self.compared.as_deref(), whole)) {
-                // Whoever compared it may have read it to its end.
-                let copied = whole.rewind().and_then(|()| io::copy(&mut whole, &mut &to));
+            if let Some(whole) = parts.whole(&|whole| parts.is_whole(self.compared.as_deref(), whole)) {
+                let copied = holes::copy(&whole, &to, u64::MAX, &mut || true);
+                let copied = copied.and_then(|_| whole.metadata()).map(|whole| whole.len());
                 let is_all = |n: u64| {
                     if n == file.size_bytes { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
                 };
@@ -411,7 +412,7 @@ impl Skeleton {
                 let end = (n + GROUPS_AT_ONCE).min(n_all);
                 let bytes =
                     parts.read(n..end).map_err(|error| self.said.errno(*number, &name, false, &error))?;
-                to.write_all_at(&bytes, at).map_err(unwritten)?;
+                holes::write_at(&to, &bytes, at).map_err(unwritten)?;
                 at += bytes.len() as u64;
                 n = end;
             }

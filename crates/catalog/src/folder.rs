@@ -21,6 +21,7 @@ use crate::key::Key;
 use crate::reads;
 use crate::sealed::Sealed;
 use eyas_data::{Digest, Groups};
+use eyas_folder::holes::Appending;
 use eyas_text::shown_path;
 use std::collections::HashMap;
 use std::fs;
@@ -578,11 +579,11 @@ struct Written {
 impl Arrivals for Batch<'_> {
     fn add(&mut self, from: &mut dyn Read) -> io::Result<(Digest, u64)> {
         let path = self.folder.root.join("incoming").join(format!("{}-{}", self.mark, self.n_begun));
-        let mut to = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        let to = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         self.n_begun += 1;
         // What fails half-way is removed with the rest.
         self.written.push(Written { path, digest: Digest([0; 32]), groups: None, made: None });
-        let groups = copy_grouped(from, &mut to)?;
+        let groups = copy_grouped(from, &mut Appending(&to))?;
         to.set_permissions(fs::Permissions::from_mode(0o444))?;
         let written = self.written.last_mut().expect("it was pushed");
         let (digest, size_bytes) = (groups.digest(), groups.size_bytes());

@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::key::Key;
 use crate::sealed::Sealed;
 use eyas_data::{BLOCK_BYTES, Digest, GROUP_BYTES, Groups, values_beside};
+use eyas_folder::holes::Appending;
 use eyas_text::shown_path;
 use std::collections::HashMap;
 use std::fs;
@@ -291,8 +292,8 @@ pub(crate) fn get(from: &dyn Holding, digest: Digest, target: &Path, is_executab
     let part = beside(target);
     let mode = if is_executable { 0o777 } else { 0o666 };
     let written = give(from.name(), from.open(digest), digest, &mut |bytes| {
-        let mut to = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&part)?;
-        copy(bytes, &mut to).map(|(found, _)| found)
+        let to = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&part)?;
+        copy(bytes, &mut Appending(&to)).map(|(found, _)| found)
     });
     let written = written.and_then(|given| {
         if matches!(given, Given::Whole) {

@@ -176,7 +176,14 @@ impl Home for DataHome {
             true => Box::new(io::Cursor::new(pump.whole()?)),
             false => Box::new(pump.start()),
         };
-        Ok(Opened { location: location.clone(), stat, range: 0..size_bytes, reader, file: None })
+        Ok(Opened {
+            location: location.clone(),
+            stat,
+            range: 0..size_bytes,
+            reader,
+            file: None,
+            times: vec![],
+        })
     }
 
     fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> AtHome<Stat> {
@@ -298,8 +305,10 @@ pub fn written(place: &DataPlace) -> Result<(Key, Vec<Tag>)> {
 }
 
 fn stat_of(file: &File) -> Stat {
-    let File { size_bytes, digest, .. } = file;
-    let version = eyas_storage::Version::from_text(format!("size={size_bytes};digest={digest}"));
+    let File { size_bytes, digest, is_executable, .. } = file;
+    // What follows the line break is shown to programs, and is no part of the version.
+    let mode = if *is_executable { "\nmode=755" } else { "" };
+    let version = eyas_storage::Version::from_text(format!("size={size_bytes};digest={digest}{mode}"));
     Stat { size_bytes: *size_bytes, version }
 }
 

@@ -25,7 +25,7 @@
 
 use crate::executor_set::{Seat, SeatSet, Seats, rank_in, seats_around, seats_in};
 use crate::location::CatalogLocation;
-use crate::types::{Digest, ExecutorId, HomeVersion, ObjectId, RunId};
+use crate::types::{Digest, ExecutorId, HomeVersion, Marks, ObjectId, RunId};
 use hashbrown::{HashSet, HashTable};
 use rustc_hash::{FxBuildHasher, FxHasher};
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -81,6 +81,7 @@ struct Facts {
     digest: Option<Digest>,
     version: Option<HomeVersion>,
     checked_run: Option<RunId>,
+    marks: Option<Marks>,
 }
 
 const UNKNOWN_SIZE: u64 = u64::MAX;
@@ -371,7 +372,21 @@ impl Catalog {
     }
 
     pub fn set_version(&mut self, object: ObjectId, version: Option<HomeVersion>) {
-        self.facts_mut(object).version = version;
+        let facts = self.facts_mut(object);
+        // The first version is that of what was made. Another one has its own marks.
+        if facts.version.is_some() && facts.version != version {
+            facts.marks = None;
+        }
+        facts.version = version;
+    }
+
+    /// What the task gave the object that made it, as long as home has no later version of it.
+    pub fn marks(&self, object: ObjectId) -> Option<Marks> {
+        self.facts_of(object)?.marks
+    }
+
+    pub fn set_marks(&mut self, object: ObjectId, marks: Option<Marks>) {
+        self.facts_mut(object).marks = marks;
     }
 
     /// The run in which home was last asked whether the object has changed.

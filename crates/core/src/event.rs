@@ -339,6 +339,9 @@ pub struct OutputReport {
     pub output: u32,
     pub digest: Digest,
     pub size_bytes: u64,
+    /// What the program gave the file, where the executor knows that. Older logs lack it.
+    #[serde(default)]
+    pub marks: Option<Marks>,
 }
 
 /// Outputs of the dispatcher.
@@ -489,6 +492,9 @@ pub struct Known {
     pub digest: Digest,
     pub size_bytes: u64,
     pub version: HomeVersion,
+    /// What the task gave the object that made it. `None`: no task of this cluster made these bytes, or the version says it.
+    #[serde(default)]
+    pub marks: Option<Marks>,
 }
 
 /// The parts of the decision that put an attempt where it is, kept for `eyas explain`.
@@ -677,6 +683,9 @@ pub enum NodeEvent {
         task: TaskId,
         attempt: AttemptNo,
         output: u32,
+        /// What the program gave the file, where that is known. Older logs lack it.
+        #[serde(default)]
+        marks: Option<Marks>,
         result: Result<Fetched, TransferError>,
     },
     /// An output arrived at home, or cannot arrive.

@@ -245,6 +245,7 @@ impl Attempt {
 #[derive(Clone, Debug, Default)]
 struct Output {
     stored: Option<Fetched>,
+    marks: Option<Marks>,
     cached: bool,
     failure: Option<Failure>,
 }
@@ -445,8 +446,8 @@ impl Executor {
             NodeEvent::ProgramEnded { task, attempt, exit } => {
                 self.on_program_ended(now, (task, attempt), exit, out)
             }
-            NodeEvent::OutputStored { task, attempt, output, result } => {
-                self.on_output_stored((task, attempt), output, now, result, out)
+            NodeEvent::OutputStored { task, attempt, output, marks, result } => {
+                self.on_output_stored((task, attempt), (output, marks), now, result, out)
             }
             NodeEvent::OutputLanded { task, attempt, output, result } => {
                 self.on_output_landed((task, attempt), output, result, out)

@@ -144,12 +144,31 @@ impl<'de> Deserialize<'de> for Digest {
 }
 
 /// The version of an object that home reported when it was read: enough to notice a later change.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
+#[derive(Clone, Serialize, Deserialize, Debug, Default)]
 pub struct HomeVersion {
     /// Size at home.
     pub size_bytes: u64,
-    /// An adaptor's opaque stamp (modification time, ETag); equal stamps mean equal content.
+    /// An adaptor's opaque stamp (modification time, ETag); equal stamps mean equal content. What follows a line break is what
+    /// programs are shown of the object beside its bytes, and is not compared.
     pub stamp: Arc<str>,
+}
+
+impl PartialEq for HomeVersion {
+    fn eq(&self, other: &HomeVersion) -> bool {
+        let compared = |version: &HomeVersion| version.stamp.find('\n').unwrap_or(version.stamp.len());
+        self.size_bytes == other.size_bytes && self.stamp[..compared(self)] == other.stamp[..compared(other)]
+    }
+}
+
+impl Eq for HomeVersion {}
+
+/// What a file's maker gave it beside its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct Marks {
+    /// When the file was last modified, since 1970.
+    pub modified_ns: i64,
+    /// The file's permission bits.
+    pub mode: u32,
 }
 
 /// Where the bytes of one requested input came from. Each request is counted once, from this value.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! <dir>/cache/lock                       held (flock) by the one process that uses the directory
-//! <dir>/cache/objects/<2 hex>/<digest>   an object: mode 0444, complete, renamed into place
+//! <dir>/cache/objects/<2 hex>/<digest>   an object: complete, renamed into place
+//! <dir>/cache/times/<digest>             the times in an object that is a directory
 //! <dir>/cache/incoming/<n>               an object that is still arriving; removed at the next start
 //! ```
 //!
@@ -12,14 +13,11 @@
 //!   1. bytes held + bytes reserved <= budget, at every moment, for every interleaving of threads. (After a
 //!      start with a lower budget, nothing is granted until the sum is within the budget);
 //!   2. every object under `objects/` was hashed while it was written, or hashed in place by `adopt`;
-//!   3. an object whose *seal* is broken is not handed out.
+//!   3. an object with another size or mtime than the store knows of is not handed out.
 //!
-//! The seal: programs see objects as hard links, and a program run by root, or one that changes modes, can
-//! write through the link. So the nanoseconds of an object's mtime are set to a value computed from its
-//! digest, its size and the seconds of that mtime. Any write moves the mtime, and then the nanoseconds agree
-//! with a chance of 1e-9. The seal costs one `futimens` per object, survives a restart, and also finds
-//! objects that a power cut truncated, without reading a byte. On a file system that keeps no nanoseconds,
-//! the mtime is remembered in memory.
+//! Programs see objects as hard links, so they see the object's mtime and mode, and may write to it. What they are to see is set
+//! when an object is linked ([`Store::show`]): the mtime that it has at home, and a mode with which copies that programs make
+//! are as writable as other files. The store remembers both, and a write moves the mtime.
 //!
 //! A program can also set the mtime back. The process that runs programs watches which objects they open for
 //! writing, and reports them: [`Store::condemn`] for an object that was written to, [`Store::doubt`] for an
@@ -48,11 +46,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use crate::{Digest, Error, ErrorKind, Halt, Result};
 use arrival::{Arrival, Progress};
 pub(crate) use arrival::{ArrivalEnd, ArrivalReader, Begun, Watched};
+use eyas_folder::{UNKNOWN_TIME_NS, holes, time_of};
 pub(crate) use incoming::HashedBy;
 pub use incoming::Incoming;
 
@@ -64,7 +63,8 @@ pub(crate) const BLOCK_BYTES: usize = 256 << 10;
 /// 2 ms.
 pub(crate) const WRITE_BEHIND_BYTES_MIN: u64 = 4 << 20;
 
-const OBJECT_MODE: u32 = 0o444;
+/// Until somebody is shown the object.
+const OBJECT_MODE: u32 = 0o644;
 
 /// How long a killed owner may take to be gone; more than milliseconds only on a busy machine.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
@@ -83,8 +83,6 @@ struct Shared {
     /// `<dir>/cache`
     root: PathBuf,
     budget_bytes: u64,
-    /// Whether mtimes keep their nanoseconds on this file system.
-    seals: bool,
     next_incoming: AtomicU64,
     /// Bytes on disk that belong to arriving objects.
     arriving_bytes: AtomicU64,
@@ -110,6 +108,8 @@ struct State {
     held: HashMap<Digest, Held>,
     held_bytes: u64,
     reserved_bytes: u64,
+    /// Objects whose times are kept, see [`Store::keep_times`].
+    timed: HashSet<Digest>,
     /// Objects that are announced and have not ended.
     arriving: HashMap<Digest, Arc<Arrival>>,
     /// The number of threads that wait for `news`: a notification costs a system call, so it is sent only if
@@ -123,6 +123,8 @@ struct State {
 struct Held {
     size: u64,
     mtime: Mtime,
+    /// What [`Store::show`] was last asked for; `mtime` may be less exact, as the file system has it.
+    shown: Option<(Mtime, u32)>,
     /// `false` for an object whose bytes are in doubt: it is hashed before its next use.
     checked: bool,
     /// How often the object was doubted, so that a hash from before the latest doubt does not clear that
@@ -150,15 +152,8 @@ impl Mtime {
         Mtime { s: meta.mtime(), ns: meta.mtime_nsec() }
     }
 
-    /// The mtime that an object stored at second `s` carries.
-    fn sealed(digest: &Digest, size: u64, s: i64) -> Mtime {
-        // The digest is uniform already; multiplying by odd constants spreads size and second over the word.
-        let word = u64::from_le_bytes(digest.0[..8].try_into().expect("8 of 32 bytes"));
-        let mixed = word
-            ^ size.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            ^ (s.cast_unsigned()).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        // 1..=999_999_999: never 0, which tools write that do not know nanoseconds.
-        Mtime { s, ns: (1 + mixed % 999_999_999).cast_signed() }
+    fn since_1970(ns: i64) -> Mtime {
+        Mtime { s: ns.div_euclid(1_000_000_000), ns: ns.rem_euclid(1_000_000_000) }
     }
 }
 
@@ -213,9 +208,10 @@ impl Store {
         let create = |path: &Path| {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| fail(path, e))
         };
-        let (objects, incoming) = (root.join("objects"), root.join("incoming"));
+        let (objects, incoming, times) = (root.join("objects"), root.join("incoming"), root.join("times"));
         create(&objects)?;
         create(&incoming)?;
+        create(&times)?;
 
         let lock_path = root.join("lock");
         let lock = OpenOptions::new()
@@ -250,21 +246,26 @@ impl Store {
             let path = entry.map_err(|e| fail(&incoming, e))?.path();
             fs::remove_file(&path).map_err(|e| fail(&path, e))?;
         }
-        let seals = keeps_nanoseconds(&incoming.join("probe")).map_err(|e| fail(&incoming, e))?;
-
         let mut state = State::default();
         let mut dropped = Vec::new();
         let mut there = [false; 256];
         for prefix in 0..=u8::MAX {
             let shelf = objects.join(format!("{prefix:02x}"));
             there[usize::from(prefix)] =
-                scan_shelf(&shelf, prefix, seals, &mut state, &mut dropped).map_err(|e| fail(&shelf, e))?;
+                scan_shelf(&shelf, prefix, &mut state, &mut dropped).map_err(|e| fail(&shelf, e))?;
+        }
+        for entry in fs::read_dir(&times).map_err(|e| fail(&times, e))? {
+            let entry = entry.map_err(|e| fail(&times, e))?;
+            let of: Option<Digest> = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            match of.filter(|digest| state.held.contains_key(digest)) {
+                Some(digest) => _ = state.timed.insert(digest),
+                None => fs::remove_file(entry.path()).map_err(|e| fail(&entry.path(), e))?,
+            }
         }
         Ok(Store {
             shared: Arc::new(Shared {
                 root,
                 budget_bytes,
-                seals,
                 next_incoming: AtomicU64::new(0),
                 arriving_bytes: AtomicU64::new(0),
                 dropped_at_open: dropped,
@@ -352,7 +353,7 @@ impl Store {
         Incoming::new(reservation)
     }
 
-    /// Moves the file `path` into the cache: hashes it, makes it read-only, renames it.
+    /// Moves the file `path` into the cache: hashes it, gives it an object's mode, renames it. It keeps its mtime.
     ///
     /// When the file is on another file system, or has other names (a program may have linked its input to its
     /// output), it is copied and `path` is removed. The caller guarantees that nobody writes to it any more;
@@ -384,9 +385,7 @@ impl Store {
             return Err(fail(io::Error::new(io::ErrorKind::ResourceBusy, "it changed while it was read")));
         }
         file.set_permissions(fs::Permissions::from_mode(OBJECT_MODE)).map_err(fail)?;
-        let size = before.len();
-        let mtime = self.shared.seal(&file, &digest, size).map_err(fail)?;
-        match self.shared.place(path, digest, size, mtime, &mut incoming.reservation) {
+        match self.shared.place(path, &file, digest, before.len(), &mut incoming.reservation) {
             Ok(stored) => Ok(stored),
             Err(e) if e.raw_os_error() == Some(libc::EXDEV) => self.adopt_copy(path, &file, incoming),
             Err(e) => Err(fail(e)),
@@ -423,7 +422,7 @@ impl Store {
                 if reflink(&from, &to) {
                     return Ok(LinkAbility::Reflink);
                 }
-                io::copy(&mut &from, &mut &to).map_err(|e| {
+                holes::copy(&from, &to, u64::MAX, &mut || true).map_err(|e| {
                     // Best effort: half a file must not look like an input, and the error is returned anyway.
                     let _ = fs::remove_file(path);
                     fail(e)
@@ -473,8 +472,7 @@ impl Store {
             held = self.held(digest, OPERATION)?;
         }
         let file = File::open(self.path_of(digest)).map_err(|e| self.gone(digest, OPERATION, e))?;
-        let meta = file.metadata().map_err(|e| Error::io(OPERATION, digest.to_string(), e))?;
-        intact(digest, &held, &meta, OPERATION)?;
+        self.intact(digest, &held, || file.metadata(), OPERATION)?;
         Ok((file, held.size))
     }
 
@@ -526,23 +524,24 @@ impl Store {
 
     /// Whether `file`, opened by [`Store::open_object`], is still what was stored.
     pub(crate) fn unchanged(&self, digest: &Digest, file: &File) -> bool {
+        // Evicted while it was read: an unlinked file keeps its bytes, and the receiver hashes them. A
+        // file that cannot be examined may be whole, and the receiver hashes that, too.
         let held = self.state().held.get(digest).copied();
-        match (held, file.metadata()) {
-            (Some(held), Ok(meta)) => intact(digest, &held, &meta, "").is_ok(),
-            // Evicted while it was read: an unlinked file keeps its bytes, and the receiver hashes them. A
-            // file that cannot be examined may be whole, and the receiver hashes that, too.
-            (None, _) | (_, Err(_)) => true,
-        }
+        held.is_none_or(|held| {
+            let seen = self.intact(digest, &held, || file.metadata(), "");
+            !matches!(seen, Err(Error { kind: ErrorKind::Corrupt, .. }))
+        })
     }
 
     /// Whether the object was changed or removed since it was stored. Looks only at size and mtime.
     pub fn modified(&self, digest: &Digest) -> Result<bool> {
         const OPERATION: &str = "look at an object";
         let held = self.held(digest, OPERATION)?;
-        match fs::metadata(self.path_of(digest)) {
-            Ok(meta) => Ok(intact(digest, &held, &meta, OPERATION).is_err()),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(true),
-            Err(e) => Err(Error::io(OPERATION, digest.to_string(), e)),
+        let path = self.path_of(digest);
+        match self.intact(digest, &held, || fs::metadata(&path), OPERATION) {
+            Ok(()) => Ok(false),
+            Err(e) if matches!(e.kind, ErrorKind::Corrupt | ErrorKind::NotHeld) => Ok(true),
+            Err(e) => Err(e),
         }
     }
 
@@ -612,6 +611,9 @@ impl Store {
             held
         };
         drop(keep);
+        if self.state().timed.remove(digest) {
+            let _ = fs::remove_file(self.shared.times_path(digest));
+        }
         self.state().held_bytes -= held.size;
         Ok(held.size)
     }
@@ -656,14 +658,93 @@ impl Store {
         result
     }
 
-    /// Checks that the object is held and its seal is whole; hashes it first where there are no seals.
+    /// Checks that the object is held and as it was stored; hashes it first if it is in doubt.
     fn check(&self, digest: &Digest, operation: &'static str) -> Result<()> {
         let held = self.held(digest, operation)?;
         if !held.checked {
             self.settle(digest, &Halt::default())?;
         }
-        let meta = fs::metadata(self.path_of(digest)).map_err(|e| self.gone(digest, operation, e))?;
-        intact(digest, &held, &meta, operation)
+        let path = self.path_of(digest);
+        self.intact(digest, &held, || fs::metadata(&path), operation)
+    }
+
+    /// `Corrupt` unless size and mtime are those that the store knows of. `held` was found before `look` is called.
+    fn intact(
+        &self,
+        digest: &Digest,
+        held: &Held,
+        look: impl Fn() -> io::Result<fs::Metadata>,
+        operation: &'static str,
+    ) -> Result<()> {
+        let found = || look().map_err(|e| self.gone(digest, operation, e));
+        if intact(digest, held, &found()?, operation).is_ok() {
+            return Ok(());
+        }
+        // The object may have been shown anew in between.
+        let _shelf = self.shared.shelf(digest);
+        intact(digest, &self.held(digest, operation)?, &found()?, operation)
+    }
+
+    /// Whether programs that get a link to the object see it as modified at `modified_ns` (since 1970; `None`: whenever) and with
+    /// this mode. `may_change`: nobody sees the object now, so that it can be changed to be so.
+    pub fn show(
+        &self,
+        digest: &Digest,
+        modified_ns: Option<i64>,
+        mode: u32,
+        may_change: bool,
+    ) -> Result<bool> {
+        const OPERATION: &str = "show an object to a program";
+        let wanted = |held: &Held| (modified_ns.map_or(held.mtime, Mtime::since_1970), mode);
+        let held = self.held(digest, OPERATION)?;
+        if held.is_condemned() || held.shown == Some(wanted(&held)) {
+            return Ok(true);
+        }
+        if !may_change {
+            return Ok(false);
+        }
+        let _shelf = self.shared.shelf(digest);
+        let held = self.held(digest, OPERATION)?;
+        let path = self.path_of(digest);
+        let change = || {
+            let (mtime, mode) = wanted(&held);
+            let before = fs::metadata(&path)?;
+            if intact(digest, &held, &before, OPERATION).is_err() {
+                // What is wrong with it is found by those who look for that.
+                return Ok(None);
+            }
+            if before.mode() & 0o7777 != mode {
+                fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+            }
+            if held.mtime == mtime {
+                return Ok(Some(mtime));
+            }
+            set_mtime(&path, mtime)?;
+            fs::metadata(&path).map(|after| Some(Mtime::of(&after)))
+        };
+        let changed = change().map_err(|e| self.gone(digest, OPERATION, e))?;
+        let shown = changed.is_some().then(|| wanted(&held));
+        if let (Some(mtime), Some(held)) = (changed, self.state().held.get_mut(digest))
+            && !held.is_condemned()
+        {
+            (held.mtime, held.shown) = (mtime, shown);
+        }
+        Ok(changed.is_some())
+    }
+
+    /// Keeps the times in an object that is a directory for as long as the object is here. In nanoseconds since 1970, in the
+    /// order of [`eyas_folder::Tree::times`].
+    pub fn keep_times(&self, digest: &Digest, times: &[i64]) -> io::Result<()> {
+        self.shared.keep_times(digest, times)
+    }
+
+    /// What [`Store::keep_times`] kept; empty if nothing was.
+    pub fn times_of(&self, digest: &Digest) -> Vec<i64> {
+        if !self.state().timed.contains(digest) {
+            return vec![];
+        }
+        let bytes = fs::read(self.shared.times_path(digest)).unwrap_or_default();
+        bytes.chunks_exact(8).map(|time| i64::from_le_bytes(time.try_into().expect("8 bytes"))).collect()
     }
 
     /// The error for an object whose file cannot be opened: it was evicted meanwhile, deleted by another
@@ -699,6 +780,23 @@ impl Shared {
         self.shelves[usize::from(digest.0[0])].lock().expect("no thread panicked while it held a shelf")
     }
 
+    fn times_path(&self, digest: &Digest) -> PathBuf {
+        self.root.join("times").join(digest.to_string())
+    }
+
+    fn keep_times(&self, digest: &Digest, times: &[i64]) -> io::Result<()> {
+        let bytes: Vec<u8> = times.iter().flat_map(|time| time.to_le_bytes()).collect();
+        let number = self.next_incoming.fetch_add(1, Ordering::Relaxed);
+        let part = self.root.join("incoming").join(format!("times-{number}"));
+        fs::write(&part, bytes).and_then(|()| fs::rename(&part, self.times_path(digest))).inspect_err(
+            |_| {
+                let _ = fs::remove_file(&part);
+            },
+        )?;
+        self.state().timed.insert(*digest);
+        Ok(())
+    }
+
     fn path_of(&self, digest: &Digest) -> PathBuf {
         let name = digest.to_string();
         let mut path = PathBuf::with_capacity(self.root.as_os_str().len() + 80);
@@ -725,27 +823,17 @@ impl Shared {
         Ok(())
     }
 
-    /// Sets the mtime by which a later change is noticed.
-    fn seal(&self, file: &File, digest: &Digest, size: u64) -> io::Result<Mtime> {
-        if !self.seals {
-            return Ok(Mtime::of(&file.metadata()?));
-        }
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mtime = Mtime::sealed(digest, size, since.as_secs().cast_signed());
-        set_mtime(file, mtime)?;
-        Ok(mtime)
-    }
-
     /// Renames `from` to the object's path and enters it; drops `from` if the object is held already.
     fn place(
         &self,
         from: &Path,
+        file: &File,
         digest: Digest,
         size: u64,
-        mtime: Mtime,
         reservation: &mut Reservation,
     ) -> io::Result<Stored> {
         let to = self.path_of(&digest);
+        let mtime = Mtime::of(&file.metadata()?);
         // Taken so that a `remove` of the same digest happens entirely before or after this.
         let mut shelf_is_there = self.shelf(&digest);
         let before = self.state().held.get(&digest).copied();
@@ -770,7 +858,7 @@ impl Shared {
                 placed => placed?,
             }
             let mut state = self.state();
-            state.held.insert(digest, Held { size, mtime, checked: true, n_doubts: 0 });
+            state.held.insert(digest, Held { size, mtime, shown: None, checked: true, n_doubts: 0 });
             if state.n_waiting > 0 {
                 self.news.notify_all();
             }
@@ -850,7 +938,7 @@ fn mismatch(expected: Digest, found: Digest, operation: &'static str) -> Error {
     )
 }
 
-/// `Corrupt` unless size and mtime are those with which the object was stored.
+/// `Corrupt` unless size and mtime are those of `held`.
 fn intact(digest: &Digest, held: &Held, meta: &fs::Metadata, operation: &'static str) -> Result<()> {
     if meta.len() == held.size && Mtime::of(meta) == held.mtime {
         return Ok(());
@@ -864,13 +952,7 @@ fn intact(digest: &Digest, held: &Held, meta: &fs::Metadata, operation: &'static
 
 /// Lists one of the 256 directories under `objects/` into `state`, and removes files that are no complete
 /// objects. Returns whether the directory exists.
-fn scan_shelf(
-    shelf: &Path,
-    prefix: u8,
-    seals: bool,
-    state: &mut State,
-    dropped: &mut Vec<Dropped>,
-) -> io::Result<bool> {
+fn scan_shelf(shelf: &Path, prefix: u8, state: &mut State, dropped: &mut Vec<Dropped>) -> io::Result<bool> {
     let entries = match fs::read_dir(shelf) {
         Ok(entries) => entries,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -888,13 +970,9 @@ fn scan_shelf(
             Some(digest) if digest.0[0] != prefix => "in the wrong directory",
             Some(digest) => {
                 let (size, mtime) = (meta.len(), Mtime::of(&meta));
-                if seals && mtime != Mtime::sealed(&digest, size, mtime.s) {
-                    "its size or time is not that of the object stored"
-                } else {
-                    state.held.insert(digest, Held { size, mtime, checked: false, n_doubts: 0 });
-                    state.held_bytes += size;
-                    continue;
-                }
+                state.held.insert(digest, Held { size, mtime, shown: None, checked: false, n_doubts: 0 });
+                state.held_bytes += size;
+                continue;
             }
         };
         if meta.is_dir() {
@@ -911,22 +989,16 @@ fn new_file(path: &Path, mode: u32) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path)
 }
 
-/// Whether mtimes keep their nanoseconds on this file system. Makes and removes the file `probe`.
-fn keeps_nanoseconds(probe: &Path) -> io::Result<bool> {
-    let wanted = Mtime { s: 1_700_000_000, ns: 123_456_789 };
-    let file = new_file(probe, 0o600)?;
-    let kept = set_mtime(&file, wanted).and_then(|()| file.metadata());
-    fs::remove_file(probe)?;
-    Ok(Mtime::of(&kept?) == wanted)
-}
-
-fn set_mtime(file: &File, mtime: Mtime) -> io::Result<()> {
+fn set_mtime(path: &Path, mtime: Mtime) -> io::Result<()> {
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
     let times = [
-        libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT },
+        // To those who watch a file, a change of its mtime alone counts as a write to it, and a change of both times does not.
+        libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW },
         libc::timespec { tv_sec: mtime.s, tv_nsec: mtime.ns },
     ];
-    // SAFETY: the descriptor is open for the length of the call, and `times` is the array of two that it reads.
-    match unsafe { libc::futimens(file.as_raw_fd(), times.as_ptr()) } {
+    // SAFETY: the name is NUL-terminated, and `times` is the array of two that the call reads.
+    match unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), times.as_ptr(), libc::AT_SYMLINK_NOFOLLOW) }
+    {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -678,3 +678,19 @@ fn no_ticket_expires_in_a_pipeline() {
         assert!(matches!(end, FetchEnd::Stored(_)), "{end:?}");
     }
 }
+
+#[test]
+fn the_times_in_a_directory_come_with_it() {
+    let pair = Pair::new();
+    let (small, large) = (content(1, 3_000), content(2, 9_000_000));
+    let timed = [put(&pair.holder, &small), put(&pair.holder, &large)];
+    let plain = put(&pair.holder, b"a file");
+    let times = [5, -5, i64::MAX];
+    timed.iter().for_each(|digest| pair.holder.keep_times(digest, &times).expect("kept"));
+    let tickets = [(timed[0], 3_000), (plain, 6), (timed[1], 9_000_000)].map(|(d, n)| pair.ticket(d, n));
+    let ends = pair.fetch(tickets.iter().map(|ticket| pair.item(*ticket)).collect());
+    assert!(ends.iter().all(|end| matches!(end, FetchEnd::Stored(_))));
+    assert!(timed.iter().all(|digest| pair.requester.times_of(digest) == times));
+    assert!(pair.requester.times_of(&plain).is_empty());
+    pair.sanity_check();
+}

@@ -1,8 +1,8 @@
 //! A directory as one object: its bytes, its size before they are read, and a directory again.
 //!
 //! Equal trees give equal bytes, whoever made them, when and in which order: names are sorted by their bytes,
-//! and the only permission that is kept is whether a file may be executed. Owners, times, other permissions,
-//! hard links and holes in files are not kept.
+//! and the only permission that is kept is whether a file may be executed. Owners, other permissions and hard
+//! links are not kept. Times are not in the bytes either: they are told beside them ([`Tree::times`], [`Times`]). Long runs of zeros become holes ([`holes`]).
 //!
 //! The bytes are [`MAGIC`], then each entry of the directory as a letter, the length of its name (4 bytes,
 //! the lowest first) and its name:
@@ -29,14 +29,15 @@
 //! times tell.
 
 mod below;
+pub mod holes;
 mod pack;
 mod tree;
 mod unpack;
 
 pub use below::{OpenDirectory, is_one_name, open_parent, why_not_below};
 pub use pack::Packed;
-pub use tree::{Tree, leads_out};
-pub use unpack::{Modes, remove, unpack};
+pub use tree::{Tree, UNKNOWN_TIME_NS, leads_out, time_of};
+pub use unpack::{Modes, Times, remove, unpack};
 
 use eyas_text::shown_bytes;
 use std::fmt;

@@ -1,18 +1,30 @@
 //! The content of a directory, examined without reading its files.
 
 use crate::{DIRECTORY, END, Error, FILE, LINK, MAGIC, PROGRAM, Result};
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::fs::{self, Metadata};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 /// A directory as it was when it was examined.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Tree {
     /// The entries in the order in which they are packed.
     pub(crate) entries: Vec<Entry>,
+    /// When the directory, and each directory and file in it, was modified, in nanoseconds since 1970, in the order of the entries.
+    times: Vec<i64>,
 }
+
+/// The time of a directory in it makes no other tree: a file that came and went is no change.
+impl PartialEq for Tree {
+    fn eq(&self, other: &Tree) -> bool {
+        self.entries == other.entries
+    }
+}
+
+impl Eq for Tree {}
 
 /// `name` is the entry's name in its own directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +44,7 @@ impl Tree {
             return Err(Error::NotADirectory { what: kind_of(&metadata) });
         }
         let mut entries = Vec::new();
+        let mut times = vec![modified_ns(&metadata)];
         let mut path = PathBuf::new();
         // The names that are left in each open directory, the last name first.
         let mut open = vec![names_in(directory, here)?];
@@ -46,14 +59,24 @@ impl Tree {
             path.push(&name);
             let metadata = fs::symlink_metadata(directory.join(&path)).map_err(Error::io(&path))?;
             if metadata.is_dir() {
+                times.push(modified_ns(&metadata));
                 entries.push(Entry::Begin { name });
                 open.push(names_in(&directory.join(&path), &path)?);
                 continue;
             }
-            entries.push(look_at(directory, &path, name, &metadata, depth)?);
+            let entry = look_at(directory, &path, name, &metadata, depth)?;
+            if let Entry::File { .. } = entry {
+                times.push(modified_ns(&metadata));
+            }
+            entries.push(entry);
             path.pop();
         }
-        Ok(Tree { entries })
+        Ok(Tree { entries, times })
+    }
+
+    /// When the directory, and each directory and file in it, was modified, for [`crate::unpack`].
+    pub fn times(&self) -> &[i64] {
+        &self.times
     }
 
     /// Bytes of the object.
@@ -114,6 +137,38 @@ impl Tree {
         }
         hash
     }
+}
+
+pub(crate) fn set_time(path: &Path, modified_ns: i64) -> std::io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let times = [
+        libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT },
+        libc::timespec {
+            tv_sec: modified_ns.div_euclid(1_000_000_000),
+            tv_nsec: modified_ns.rem_euclid(1_000_000_000),
+        },
+    ];
+    // SAFETY: the name is NUL-terminated, and `times` is the array of two that the call reads.
+    match unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), times.as_ptr(), libc::AT_SYMLINK_NOFOLLOW) }
+    {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// What is shown as the time of something whose time is not known, in nanoseconds since 1970: a day in 2001, the same for everything,
+/// and older than what programs make.
+pub const UNKNOWN_TIME_NS: i64 = 1_000_000_000_000_000_000;
+
+/// So many nanoseconds since 1970.
+pub fn time_of(modified_ns: i64) -> SystemTime {
+    let length = Duration::from_nanos(modified_ns.unsigned_abs());
+    if modified_ns < 0 { SystemTime::UNIX_EPOCH - length } else { SystemTime::UNIX_EPOCH + length }
+}
+
+/// A time that no nanoseconds of 64 bits can say becomes the nearest that they can.
+fn modified_ns(metadata: &Metadata) -> i64 {
+    metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec())
 }
 
 fn look_at(

@@ -1,11 +1,13 @@
 //! Makes a directory again from its bytes.
 
 use crate::below::{flush_directory, is_one_name};
-use crate::tree::leads_out;
-use crate::{DIRECTORY, END, Error, FILE, LINK, MAGIC, NAME_BYTES_MAX, PROGRAM, Result, TARGET_BYTES_MAX};
+use crate::tree::{leads_out, set_time, time_of};
+use crate::{
+    DIRECTORY, END, Error, FILE, LINK, MAGIC, NAME_BYTES_MAX, PROGRAM, Result, TARGET_BYTES_MAX, holes,
+};
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
@@ -28,6 +30,26 @@ impl Modes {
     pub const USUAL: Modes = Modes { file: 0o666, program: 0o777, directory: 0o777 };
 }
 
+/// When the directory, and each directory and file in it, was modified, in nanoseconds since 1970.
+#[derive(Debug, Clone, Copy)]
+pub struct Times<'a> {
+    /// As [`crate::Tree::times`] gives them.
+    pub known: &'a [i64],
+    /// The time of what is beyond their end. `None`: the time at which it is made.
+    pub otherwise: Option<i64>,
+}
+
+impl Times<'_> {
+    /// Everything has the time at which it is made.
+    pub const NOW: Times<'static> = Times { known: &[], otherwise: None };
+
+    fn next(&mut self) -> Option<i64> {
+        let Some((first, rest)) = self.known.split_first() else { return self.otherwise };
+        self.known = rest;
+        Some(*first)
+    }
+}
+
 /// Makes the files and directories that the bytes describe in `into`, an existing directory that nobody else
 /// writes to. Reads all bytes to their end. On an error, what was made stays.
 ///
@@ -38,6 +60,7 @@ pub fn unpack(
     bytes: &mut dyn Read,
     into: &Path,
     modes: Modes,
+    times: Times<'_>,
     flush: bool,
     wanted: &mut dyn FnMut() -> bool,
 ) -> Result<()> {
@@ -46,6 +69,7 @@ pub fn unpack(
         into,
         path: PathBuf::new(),
         modes,
+        times,
         flush,
         n_files: 0,
         wanted,
@@ -63,6 +87,8 @@ struct Unpacking<'a> {
     /// The path of the directory that is being filled.
     path: PathBuf,
     modes: Modes,
+    /// Of what is still to be made.
+    times: Times<'a>,
     flush: bool,
     n_files: u64,
     wanted: &'a mut dyn FnMut() -> bool,
@@ -73,11 +99,15 @@ impl Unpacking<'_> {
         if self.take::<{ MAGIC.len() }>()? != *MAGIC {
             return Err(Error::Damaged { why: "they begin otherwise" });
         }
-        // The last name in each open directory.
+        // The last name in each open directory, and the directory's time.
         let mut last: Vec<Vec<u8>> = vec![vec![]];
+        let mut open_times = vec![self.times.next()];
         while !last.is_empty() {
             let [letter] = self.take()?;
             if letter == END {
+                if let Some(time) = open_times.pop().flatten() {
+                    set_time(&self.into.join(&self.path), time).map_err(Error::io(&self.path))?;
+                }
                 if self.flush && self.n_files <= FLUSHED_SINGLY_MAX {
                     let at = self.into.join(&self.path);
                     flush_directory(&at).map_err(Error::io(&self.path))?;
@@ -101,6 +131,7 @@ impl Unpacking<'_> {
                     made.map_err(Error::io(&path))?;
                     self.path = path;
                     last.push(vec![]);
+                    open_times.push(self.times.next());
                 }
                 _ => return Err(Error::Damaged { why: "there is something of an unknown kind" }),
             }
@@ -117,7 +148,7 @@ impl Unpacking<'_> {
 
     fn make_file(&mut self, path: &Path, mode: u32) -> Result<()> {
         let mut left = u64::from_le_bytes(self.take()?);
-        let mut file = OpenOptions::new()
+        let file = OpenOptions::new()
             .write(true)
             .create_new(true)
             .mode(mode)
@@ -131,13 +162,16 @@ impl Unpacking<'_> {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => return Err(Error::io(Path::new(""))(e)),
             };
-            file.write_all(some).map_err(Error::io(path))?;
+            holes::append(&file, some).map_err(Error::io(path))?;
             let n = some.len();
             self.bytes.consume(n);
             left -= n as u64;
             if !(self.wanted)() {
                 return Err(Error::GivenUp);
             }
+        }
+        if let Some(time) = self.times.next() {
+            file.set_modified(time_of(time)).map_err(Error::io(path))?;
         }
         self.n_files += 1;
         if self.flush && self.n_files <= FLUSHED_SINGLY_MAX {

@@ -1,6 +1,6 @@
 //! Random trees: what is packed is unpacked as it was, equal trees are equal bytes, and no other bytes are taken.
 
-use eyas_folder::{Error, MAGIC, Modes, Packed, Tree, unpack};
+use eyas_folder::{Error, MAGIC, Modes, Packed, Times, Tree, time_of, unpack};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -94,7 +94,7 @@ fn pack(at: &Path) -> Vec<u8> {
 
 fn unpack_to(mut bytes: &[u8], at: &Path) -> Result<(), Error> {
     fs::create_dir(at).unwrap();
-    unpack(&mut bytes, at, Modes::USUAL, false, &mut || true)
+    unpack(&mut bytes, at, Modes::USUAL, Times::NOW, false, &mut || true)
 }
 
 /// What is outside of the directory that is unpacked into.
@@ -259,10 +259,39 @@ fn who_does_not_want_it_any_more_is_heard() {
     let bytes = pack(&top.path().join("one"));
     fs::create_dir(top.path().join("back")).unwrap();
     let mut n_asked = 0;
-    let ended = unpack(&mut &bytes[..], &top.path().join("back"), Modes::USUAL, true, &mut || {
-        n_asked += 1;
-        n_asked < 2
-    });
+    let ended =
+        unpack(&mut &bytes[..], &top.path().join("back"), Modes::USUAL, Times::NOW, true, &mut || {
+            n_asked += 1;
+            n_asked < 2
+        });
     assert!(matches!(ended, Err(Error::GivenUp)));
     assert!(fs::metadata(top.path().join("back/a")).unwrap().len() < 1 << 20);
+}
+
+#[test]
+fn times_are_told_beside_the_bytes() {
+    let top = tempfile::tempdir().unwrap();
+    let one = top.path().join("one");
+    fs::create_dir_all(one.join("d/e")).unwrap();
+    symlink("d", one.join("c")).unwrap();
+    for (i, name) in ["a", "d/e/f", "d/g", "h"].into_iter().enumerate() {
+        let file = fs::File::create(one.join(name)).unwrap();
+        file.set_modified(time_of(1_000_000_007 * i as i64 - 5)).unwrap();
+    }
+    let (tree, bytes) = (Tree::of(&one).unwrap(), pack(&one));
+    for flush in [false, true] {
+        let back = top.path().join(format!("back {flush}"));
+        fs::create_dir(&back).unwrap();
+        let times = Times { known: tree.times(), otherwise: Some(7) };
+        unpack(&mut &bytes[..], &back, Modes::USUAL, times, flush, &mut || true).unwrap();
+        assert_eq!(Tree::of(&back).unwrap().times(), tree.times());
+        assert_eq!(pack(&back), bytes);
+    }
+    // What nobody knows has one time.
+    let some = top.path().join("some");
+    fs::create_dir(&some).unwrap();
+    let times = Times { known: &tree.times()[..2], otherwise: Some(7) };
+    unpack(&mut &bytes[..], &some, Modes::USUAL, times, false, &mut || true).unwrap();
+    let expected = [tree.times()[0], tree.times()[1], 7, 7, 7, 7, 7];
+    assert_eq!(Tree::of(&some).unwrap().times(), expected);
 }

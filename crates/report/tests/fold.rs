@@ -59,7 +59,7 @@ fn assigned(executor: u32, attempt: u32) -> Action {
 }
 
 fn reported(executor: u32, attempt: u32, outcome: Outcome, n_outputs: u32) -> Event {
-    let output = |output| OutputReport { output, digest: Digest([0; 32]), size_bytes: 1 };
+    let output = |output| OutputReport { output, digest: Digest([0; 32]), size_bytes: 1, marks: None };
     let report = AttemptReport {
         task: TASK,
         attempt: AttemptNo(attempt),

@@ -218,12 +218,18 @@ pub struct Input {
     /// Relative to the sandbox. A name that ends in `/` is a directory: it is made from the object, or from
     /// the directory, at `source`, and is always a copy.
     pub name: ByteString,
-    /// Absolute path of the cached object, read-only by mode.
+    /// Absolute path of the cached object.
     pub source: ByteString,
     pub mode: InputMode,
-    /// The task starts this file as a program, so it gets its own copy with the execute bits set: a link
-    /// would share the mode of the cached object.
+    /// The task starts this file as a program, so that it is a copy with the execute bits set: a link would share the mode of the
+    /// cached object.
     pub executable: bool,
+    /// The permissions of a copy. `None`: those of the source, as far as the mask allows, with which its owner can write.
+    pub permissions: Option<u32>,
+    /// When a copy was modified, in nanoseconds since 1970. `None`: when the source was. A link has the time of the source.
+    pub modified_ns: Option<i64>,
+    /// When the files in a directory that is made from an object were modified, see [`eyas_folder::Times`].
+    pub times: Vec<i64>,
     /// The source lies at home, where only what the program's account may read is read.
     pub at_home: bool,
 }
@@ -438,6 +444,8 @@ pub enum OutputState {
         path: ByteString,
         size_bytes: u64,
         mode: u32,
+        /// When the program wrote to it last, or the time that it gave it, in nanoseconds since 1970.
+        modified_ns: i64,
         n_links: u64,
     },
     /// A directory that was declared as a directory; `path` as above, `size_bytes` is its size as one object.
@@ -555,6 +563,9 @@ mod tests {
                 source: "/c/1".into(),
                 mode: InputMode::Link,
                 executable: true,
+                permissions: Some(0o640),
+                modified_ns: Some(-1),
+                times: vec![1, i64::MIN],
                 at_home: false,
             }],
             outputs: vec!["o".into()],

@@ -1,10 +1,13 @@
 //! Puts inputs into a sandbox, and examines the outputs.
 //!
 //! Inputs are hard links to cached objects. If the file system refuses (another file system, too many links,
-//! no permission), they are reflinks or copies. A linked input shares its inode with the cache, and a
-//! read-only mode does not stop a root process. So the cached object is compared before and after the task.
+//! no permission), they are reflinks or copies. A linked input shares its inode with the cache, and its mode does
+//! not stop a program that writes to it. So the cached object is compared before and after the task.
 //! The executor, which watches the objects, finds the changes that this comparison cannot see
 //! (`executor/watch.rs` in `eyas-runtime`).
+//!
+//! A program sees an input with the time that it has at home. A link shows the time of the cached object, which the executor
+//! has set to that; what is made here gets it here.
 //!
 //! A directory (its name ends in `/`) is made anew for each task, from the object or from a directory at
 //! home; no other task shares it.
@@ -14,20 +17,22 @@
 //! it is ready (`Sandbox::give`), so no process of the user can be in the way before. From then on names in it are
 //! followed only with the rights of the user.
 //!
-//! Everything here is readable for its owner alone: an input that others may not read at home is not readable
-//! on a node.
+//! A sandbox is open to its owner alone: an input that others may not read at home is not readable on a node. Its
+//! inputs have the permissions that they have at home, reduced by the mask of the process, and their owner may write to them:
+//! programs copy permissions with their files, and a copy is theirs.
 
 use crate::account::ReadAs;
 use crate::protocol::{Account, ByteString, Input, InputMode, LinkKind, OutputState, SetupKind};
 use crate::sandbox::{DOUBT_PREFIX, Sandbox};
 use crate::sys;
-use eyas_folder::{Modes, Packed, Tree, unpack};
+use eyas_folder::{Modes, Packed, Times, Tree, UNKNOWN_TIME_NS, holes, time_of, unpack};
 use eyas_text::shown_bytes;
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 
 /// Bytes copied between two checks of whether the copy is still wanted.
 const COPY_BLOCK_BYTES: u64 = 16 << 20;
@@ -203,9 +208,9 @@ fn place_directory(
     }
     let into = sandbox.path.join(OsStr::from_bytes(name));
     let source = input.source.as_path();
-    let modes = match input.mode {
-        InputMode::Link => Modes { file: 0o400, program: 0o500, directory: 0o700 },
-        InputMode::Copy | InputMode::Shared => Modes { file: 0o600, program: 0o700, directory: 0o700 },
+    let mut unpacked = |bytes: &mut dyn Read, known: &[i64]| {
+        let times = Times { known, otherwise: Some(UNKNOWN_TIME_NS) };
+        unpack(bytes, &into, Modes::USUAL, times, false, wanted)
     };
     let unpacked = match stat.st_mode & libc::S_IFMT {
         libc::S_IFDIR => {
@@ -214,12 +219,13 @@ fn place_directory(
                 Tree::of(source)
             };
             tree.and_then(|tree| {
+                let times = tree.times().to_vec();
                 let bytes = Packed::new(source, tree);
                 let mut bytes = ReadAs { account: reader.cloned(), bytes };
-                unpack(&mut bytes, &into, modes, false, wanted)
+                unpacked(&mut bytes, &times)
             })
         }
-        _ => unpack(&mut File::open(source)?, &into, modes, false, wanted),
+        _ => unpacked(&mut File::open(source)?, &input.times),
     };
     match unpacked {
         Ok(()) => {
@@ -251,12 +257,7 @@ fn place(
             },
         }
     }
-    let mode = match (input.executable, input.mode) {
-        (true, _) => 0o700,
-        (false, InputMode::Copy) => 0o600,
-        (false, InputMode::Link | InputMode::Shared) => 0o400,
-    };
-    copy(source, dir, name, mode, account, input.at_home, wanted)
+    copy(source, dir, name, input, account, wanted)
 }
 
 /// Copies by reference if the file system supports that, else byte by byte inside the kernel.
@@ -264,28 +265,31 @@ fn copy(
     source: &CStr,
     dir: RawFd,
     name: &CStr,
-    mode: libc::mode_t,
+    input: &Input,
     account: Option<&Account>,
-    at_home: bool,
     wanted: &mut dyn FnMut() -> bool,
 ) -> io::Result<Option<LinkKind>> {
     let from = {
-        let _acting = account.filter(|_| at_home).map(Account::act).transpose()?;
+        let _acting = account.filter(|_| input.at_home).map(Account::act).transpose()?;
         File::from(sys::open_at(libc::AT_FDCWD, source, libc::O_RDONLY, 0)?)
     };
+    let about = from.metadata()?;
+    let mut mode = input.permissions.unwrap_or(about.mode() & 0o777 | 0o600);
+    if input.executable {
+        // Whoever may read it may run it.
+        mode |= (mode & 0o444) >> 2;
+    }
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
-    let mut to = File::from(sys::open_at(dir, name, flags, mode)?);
+    let to = File::from(sys::open_at(dir, name, flags, mode)?);
     account.map_or(Ok(()), |account| sys::give(to.as_fd(), account.uid, account.gid))?;
     // SAFETY: both descriptors are open for the time of the call.
-    if unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd()) } == 0 {
-        return Ok(Some(LinkKind::Reflink));
-    }
-    while io::copy(&mut (&from).take(COPY_BLOCK_BYTES), &mut to)? == COPY_BLOCK_BYTES {
-        if !wanted() {
-            return Ok(None);
-        }
-    }
-    Ok(Some(LinkKind::Copy))
+    let kind = match unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd()) } {
+        0 => LinkKind::Reflink,
+        _ if holes::copy(&from, &to, COPY_BLOCK_BYTES, wanted)? => LinkKind::Copy,
+        _ => return Ok(None),
+    };
+    to.set_modified(input.modified_ns.map_or_else(|| about.modified(), |ns| Ok(time_of(ns)))?)?;
+    Ok(Some(kind))
 }
 
 /// Refuses names that could lead out of the sandbox.
@@ -422,6 +426,7 @@ fn file_state(path: ByteString, stat: &libc::stat) -> OutputState {
         path,
         size_bytes: stat.st_size as u64,
         mode: stat.st_mode & 0o7777,
+        modified_ns: stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec),
         n_links: stat.st_nlink as u64,
     }
 }

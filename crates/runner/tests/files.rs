@@ -4,7 +4,7 @@ mod lab;
 use eyas_runner::*;
 use lab::*;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -126,12 +126,17 @@ fn declared_outputs_are_looked_at_as_they_are() {
         ["file", "missing", "dir", "pipe", "inside", "outside", "dangling", "todir", "hard", "a/b/empty"];
     spec.inputs = vec![link("in", &object)];
     spec.outputs = names.iter().map(|name| (*name).into()).collect();
-    let report = lab.run(spec);
+    let mut report = lab.run(spec);
     assert_eq!(report.exit, ExitKind::Exited(0), "{}", report.stderr.head);
+    let real = report.sandbox.as_ref().unwrap().as_path().join("real");
+    let modified = fs::metadata(real).unwrap();
+    let seen = take_times(&mut report.outputs);
+    assert_eq!(seen[4], modified.mtime() * 1_000_000_000 + modified.mtime_nsec());
     let file = |path: &str, size_bytes, mode, n_links| OutputState::File {
         path: path.into(),
         size_bytes,
         mode,
+        modified_ns: 0,
         n_links,
     };
     // SAFETY: sets the mask to what it is set to at once.
@@ -161,7 +166,8 @@ fn declared_outputs_are_looked_at_as_they_are() {
     // A parent directory replaced by a link.
     let mut spec = lab.shell("rmdir d3 root/etc root; mkdir d2; echo z > d2/f; ln -s d2 d3; ln -s / root");
     spec.outputs = vec!["d3/f".into(), "root/etc/passwd".into()];
-    let report = lab.run(spec);
+    let mut report = lab.run(spec);
+    take_times(&mut report.outputs);
     assert_eq!(report.outputs, [file("d2/f", 2, usual, 1), not("a symbolic link out of the sandbox")]);
 
     let mut spec = lab.shell("exit 0");
@@ -169,6 +175,15 @@ fn declared_outputs_are_looked_at_as_they_are() {
     let report = lab.run(spec);
     assert_eq!((report.outputs, report.sandbox), (vec![OutputState::Missing], None));
     lab.close();
+}
+
+/// Takes the times out of the outputs' states; 0 for what is no file.
+fn take_times(outputs: &mut [OutputState]) -> Vec<i64> {
+    let take = |output: &mut OutputState| match output {
+        OutputState::File { modified_ns, .. } => std::mem::take(modified_ns),
+        _ => 0,
+    };
+    outputs.iter_mut().map(take).collect()
 }
 
 /// The object that a directory is.
@@ -223,10 +238,12 @@ fn a_directory_is_looked_at_and_comes_back_as_it_was() {
     assert_eq!(report.inputs, [LinkKind::Copy; 2]);
     assert!(report.inputs_modified.is_empty());
     assert_eq!(fs::read(made.join("a")).unwrap(), b"one\n");
-    // Files are read-only, like other inputs, but a task with its own copy of an input may write to it.
-    for (mode, expect) in [(InputMode::Link, "400\n500\n700\n"), (InputMode::Copy, "600\n700\n700\n")] {
-        let mut spec = lab.shell("stat -c %a r/a r/sub/run r");
-        spec.inputs = vec![Input { mode, ..link("r/", &object) }];
+    // It is the task's own, with the usual permissions, and with the times that are known.
+    for mode in [InputMode::Link, InputMode::Copy] {
+        let mut spec = lab.shell("stat -c '%a %Y' r/a r/sub/run r/sub r");
+        spec.inputs =
+            vec![Input { mode, times: vec![7, 2_000_000_000, 3_000_000_000], ..link("r/", &object) }];
+        let expect = "644 2\n755 1000000000\n755 3\n700 0\n";
         assert_eq!(lab.run(spec).stdout.head.to_string(), expect);
     }
     // One that lies in it comes to it, and what is no directory is refused.
@@ -374,7 +391,7 @@ fn what_is_in_a_sandbox_is_for_its_owner_alone() {
     ];
     spec.outputs = vec!["out/file".into()];
     let report = lab.run(spec);
-    let expected = "700 a/b\n700 .\n700 a\n600 a/b/copy\n700 a/b/tool\n700 out\n";
+    let expected = "700 a/b\n700 .\n700 a\n644 a/b/copy\n755 a/b/tool\n700 out\n";
     assert_eq!(report.stdout.head.to_string(), expected, "{}", report.stderr.head);
     lab.close();
 }
@@ -383,9 +400,11 @@ fn what_is_in_a_sandbox_is_for_its_owner_alone() {
 fn a_cancel_ends_a_long_copy_into_the_sandbox() {
     let mut lab = Lab::new();
     let huge = lab.object("huge", b"");
-    let size_bytes = 1u64 << 36;
     fs::set_permissions(&huge, fs::Permissions::from_mode(0o600)).unwrap();
-    fs::File::options().write(true).open(&huge).unwrap().set_len(size_bytes).unwrap();
+    let file = fs::File::options().write(true).open(&huge).unwrap();
+    // Each second block is a hole.
+    (0..20_000).for_each(|i| file.write_all_at(b"x", i * 8192).unwrap());
+    drop(file);
     let mut spec = lab.shell("true");
     spec.inputs = vec![Input { mode: InputMode::Copy, ..link("in", &huge) }];
     lab.start(&spec);

@@ -332,7 +332,7 @@ impl World<'_> {
             node.store.insert(*object);
             let mut digest = [member as u8; 32];
             digest[..4].copy_from_slice(&object.0.to_le_bytes());
-            OutputReport { output, digest: Digest(digest), size_bytes: 1000 }
+            OutputReport { output, digest: Digest(digest), size_bytes: 1000, marks: None }
         });
         let report = AttemptReport {
             task: assignment.task,

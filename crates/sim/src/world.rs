@@ -501,7 +501,7 @@ impl<'a> World<'a> {
             NodeAction::StoreOutput { task, attempt, output, object, .. } => {
                 let size_bytes = self.size_of(object);
                 let result = Ok(Fetched { digest: digest_of(object), size_bytes, version: None });
-                events.push_back(NodeEvent::OutputStored { task, attempt, output, result });
+                events.push_back(NodeEvent::OutputStored { task, attempt, output, marks: None, result });
             }
             NodeAction::Land { task, attempt, output, object, .. } => {
                 let size_bytes = self.size_of(object);

@@ -682,7 +682,14 @@ impl Home for CommandHome {
             bytes.source = Source::Command(Running::start(&place, &mut command, Stdio::null())?, "get");
             bytes.skip_bytes = range.start;
         }
-        Ok(Opened { location: location.clone(), stat, range, reader: Box::new(bytes), file: None })
+        Ok(Opened {
+            location: location.clone(),
+            stat,
+            range,
+            reader: Box::new(bytes),
+            file: None,
+            times: vec![],
+        })
     }
 
     fn several_max(&self, location: &Location) -> usize {

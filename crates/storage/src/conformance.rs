@@ -171,7 +171,7 @@ fn fencing(home: &dyn Home, base: &Location) {
     let location = base.join("new/fenced").unwrap();
     fn put(fence: &dyn Fence, number: u32) -> Put<'_> {
         let part = Part { work: 1, epoch: 1, number, replaces: number > 1 };
-        Put { size_hint_bytes: None, mode: None, part, below: None, fence }
+        Put { size_hint_bytes: None, mode: None, modified_ns: None, times: &[], part, below: None, fence }
     }
     let refuse = || Err("of a test".to_string());
     let error = home.put(&location, &mut &b"refused"[..], &put(&Stopped(&refuse), 1)).unwrap_err();

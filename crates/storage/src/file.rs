@@ -26,11 +26,11 @@ use crate::version::Version;
 use crate::{
     Capabilities, Fence, Home, HomesConfig, Listing, Location, Opened, Part, Place, Put, Stat, glob,
 };
-use eyas_folder::OpenDirectory;
+use eyas_folder::{OpenDirectory, holes, time_of};
 use eyas_text::shown_path;
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -202,7 +202,14 @@ impl Home for FileHome {
             at: range.start,
             end: range.end,
         };
-        Ok(Opened { location: location.clone(), stat, range, reader: Box::new(reader), file: Some(file) })
+        Ok(Opened {
+            location: location.clone(),
+            stat,
+            range,
+            reader: Box::new(reader),
+            file: Some(file),
+            times: vec![],
+        })
     }
 
     fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {
@@ -226,7 +233,7 @@ impl Home for FileHome {
         if put.below.is_none() {
             create_directories(directory).map_err(fail)?;
         }
-        let mut temporary = Temporary::create(directory, name.as_encoded_bytes(), put).map_err(fail)?;
+        let temporary = Temporary::create(directory, name.as_encoded_bytes(), put).map_err(fail)?;
         if let Some(size_bytes) = size_hint_bytes {
             reserve(&temporary.file, size_bytes).map_err(fail)?;
         }
@@ -245,7 +252,7 @@ impl Home for FileHome {
                     ));
                 }
             };
-            temporary.file.write_all(&buffer[..n]).map_err(fail)?;
+            holes::append(&temporary.file, &buffer[..n]).map_err(fail)?;
             size_bytes += n as u64;
         }
         if size_hint_bytes.is_some_and(|hint_bytes| hint_bytes > size_bytes) {
@@ -253,6 +260,9 @@ impl Home for FileHome {
             temporary.file.set_len(size_bytes).map_err(fail)?;
         }
         temporary.file.set_permissions(fs::Permissions::from_mode(temporary.mode)).map_err(fail)?;
+        if let Some(modified_ns) = put.modified_ns {
+            temporary.file.set_modified(time_of(modified_ns)).map_err(fail)?;
+        }
         temporary.file.sync_all().map_err(fail)?;
         // The metadata are read after the flush: only then has a network file system's server set the final
         // time.
@@ -386,7 +396,7 @@ impl Read for FileReader {
 
 pub(crate) fn check_unchanged(file: &File, location: &Location, stat: &Stat) -> Result<()> {
     let metadata = file.metadata().map_err(|error| Error::from_io(READ, location, error))?;
-    let now = Version::of_file(metadata.size(), modified_ns(&metadata));
+    let now = version_of(&metadata);
     if now == stat.version {
         return Ok(());
     }
@@ -570,8 +580,11 @@ fn stat_of(operation: &'static str, location: &Location, metadata: &Metadata) ->
     if !metadata.is_file() {
         return Err(not_a_file(operation, location, "it is not a regular file"));
     }
-    let size_bytes = metadata.size();
-    Ok(Stat { size_bytes, version: Version::of_file(size_bytes, modified_ns(metadata)) })
+    Ok(Stat { size_bytes: metadata.size(), version: version_of(metadata) })
+}
+
+fn version_of(metadata: &Metadata) -> Version {
+    Version::of_file(metadata.size(), modified_ns(metadata), metadata.mode())
 }
 
 /// Nanoseconds since 1970; the type is wide enough for any time that a file can have.
@@ -763,7 +776,7 @@ mod tests {
 
     fn put<'a>(fence: &'a dyn Fence, epoch: u64, number: u32) -> Put<'a> {
         let part = Part { work: 7, epoch, number, replaces: true };
-        Put { size_hint_bytes: None, mode: None, part, below: None, fence }
+        Put { size_hint_bytes: None, mode: None, modified_ns: None, times: &[], part, below: None, fence }
     }
 
     #[test]

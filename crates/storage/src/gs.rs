@@ -289,7 +289,7 @@ fn stat_in(operation: &'static str, location: &Location, object: &Value) -> Resu
     let size_bytes = object["size"].as_str().and_then(|size| size.parse().ok());
     match (size_bytes, object["generation"].as_str()) {
         (Some(size_bytes), Some(generation)) => {
-            Ok(Stat { size_bytes, version: Version::of_generation(size_bytes, generation) })
+            Ok(Stat { size_bytes, version: Version::of_generation(size_bytes, generation, None) })
         }
         _ => {
             let reason = "the server told neither size nor generation";

@@ -142,6 +142,8 @@ pub struct Opened {
     /// The file itself where there is one, for `copy_file_range` or a reflink of `range` instead of `reader`. Keep the
     /// `Opened` alive meanwhile and call [`Opened::check_unchanged`] afterwards. Its file offset means nothing.
     pub file: Option<Arc<File>>,
+    /// Of a directory: the times of all that is in it, as [`eyas_folder::Tree::times`] gives them.
+    pub times: Vec<i64>,
 }
 
 impl std::fmt::Debug for Opened {

@@ -93,7 +93,7 @@ impl Home for MemoryHome {
         }
         let wanted = bytes[range.start as usize..range.end as usize].to_vec();
         let reader = Box::new(std::io::Cursor::new(wanted));
-        Ok(Opened { location: location.clone(), stat, range, reader, file: None })
+        Ok(Opened { location: location.clone(), stat, range, reader, file: None, times: vec![] })
     }
 
     fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {

@@ -61,6 +61,10 @@ pub struct Put<'a> {
     pub size_hint_bytes: Option<u64>,
     /// Permission bits of the object, where the home has such; `None`: what this process makes files with.
     pub mode: Option<u32>,
+    /// When the object was modified, in nanoseconds since 1970, where the home keeps that; `None`: now.
+    pub modified_ns: Option<i64>,
+    /// Of a directory: the times of all that is in it, as [`eyas_folder::Tree::times`] gives them. Empty: now.
+    pub times: &'a [i64],
     pub part: Part,
     /// The name below this directory comes from outside: whatever is on the way below it, no symbolic link is followed. For files
     /// of homes with paths.
@@ -71,7 +75,15 @@ pub struct Put<'a> {
 impl Put<'_> {
     /// By a writer that has no rival and is not stopped.
     pub fn simple(size_hint_bytes: Option<u64>) -> Put<'static> {
-        Put { size_hint_bytes, mode: None, part: Part::default(), below: None, fence: &Open }
+        Put {
+            size_hint_bytes,
+            mode: None,
+            modified_ns: None,
+            times: &[],
+            part: Part::default(),
+            below: None,
+            fence: &Open,
+        }
     }
 }
 

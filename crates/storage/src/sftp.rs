@@ -277,7 +277,8 @@ impl Line {
             None | Some(REGULAR) => {
                 let size_bytes = attributes.size_bytes;
                 let modified_ns = i128::from(attributes.modified.unwrap_or_default()) * 1_000_000_000;
-                return Ok(Stat { size_bytes, version: Version::of_file(size_bytes, modified_ns) });
+                let mode = attributes.mode.unwrap_or(0o644);
+                return Ok(Stat { size_bytes, version: Version::of_file(size_bytes, modified_ns, mode) });
             }
             Some(DIRECTORY) => "it is a directory",
             Some(_) => "it is not a regular file",
@@ -547,7 +548,14 @@ impl Home for SftpHome {
             under_way: VecDeque::new(),
             block: io::Cursor::default(),
         };
-        Ok(Opened { location: location.clone(), stat, range, reader: Box::new(reader), file: None })
+        Ok(Opened {
+            location: location.clone(),
+            stat,
+            range,
+            reader: Box::new(reader),
+            file: None,
+            times: vec![],
+        })
     }
 
     fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {

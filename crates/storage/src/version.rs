@@ -3,29 +3,78 @@
 //! The text is `size=N`, then `;mtime_ns=N`, `;etag=...`, `;generation=N`, `;modified=...` or, for a directory, `;contents=...`. Inode numbers and device numbers are left
 //! out: they differ between the nodes that mount one file system, and a restored backup is the same object.
 //!
+//! Behind that may come lines of what programs are shown of the object beside its bytes: `modified=...`, where the version itself
+//! has no time, and `mode=...` for the permissions of a file that has not the usual ones. They are no part of the version: versions that differ in them alone
+//! are equal (the core's `HomeVersion` compares them in the same way).
+//!
 //! A rewrite of equal size within one tick of the file system's clock (4 ms on many kernels, 1 s on some servers) has
 //! the same version; only a digest sees it.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::time::{Duration, UNIX_EPOCH};
 
+const MODIFIED: &str = "modified=";
+const MODE: &str = "mode=";
+/// The permissions of most files, which are not written down.
+const MODE_USUAL: u32 = 0o644;
+
 /// An opaque, comparable tag of one state of an object. It may be stored as its text.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone)]
 pub struct Version {
     tag: u64,
     text: String,
+}
+
+impl PartialEq for Version {
+    fn eq(&self, other: &Version) -> bool {
+        self.itself() == other.itself()
+    }
+}
+
+impl Eq for Version {}
+
+impl PartialOrd for Version {
+    fn partial_cmp(&self, other: &Version) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Version {
+    fn cmp(&self, other: &Version) -> Ordering {
+        self.itself().cmp(other.itself())
+    }
+}
+
+impl Hash for Version {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.itself().hash(state);
+    }
 }
 
 impl Version {
     /// A stored version.
     pub fn from_text(text: impl Into<String>) -> Version {
         let text = text.into();
-        Version { tag: crate::fnv1a64(text.as_bytes()), text }
+        Version { tag: crate::fnv1a64(itself(&text).as_bytes()), text }
+    }
+
+    /// The same version of an object that a server says was modified at `date`.
+    fn shown(self, date: Option<&str>) -> Version {
+        match date.filter(|date| !date.contains('\n')) {
+            Some(date) => Version { text: format!("{}\n{MODIFIED}{date}", self.text), ..self },
+            None => self,
+        }
     }
 
     /// From the metadata of a file; `modified_ns` since 1970.
-    pub(crate) fn of_file(size_bytes: u64, modified_ns: i128) -> Version {
-        Version::from_text(format!("size={size_bytes};mtime_ns={modified_ns}"))
+    pub(crate) fn of_file(size_bytes: u64, modified_ns: i128, mode: u32) -> Version {
+        let mode = match mode & 0o777 {
+            MODE_USUAL => String::new(),
+            other => format!("\n{MODE}{other:o}"),
+        };
+        Version::from_text(format!("size={size_bytes};mtime_ns={modified_ns}{mode}"))
     }
 
     /// Of a directory as one object; `stamp` of all names, sizes and times in it.
@@ -35,16 +84,46 @@ impl Version {
 
     /// From the headers of an answer. The ETag is preferred, because Last-Modified knows whole seconds only.
     pub(crate) fn of_http(size_bytes: u64, etag: Option<&str>, last_modified: Option<&str>) -> Version {
-        Version::from_text(match (etag, last_modified) {
-            (Some(etag), _) => format!("size={size_bytes};etag={etag}"),
-            (None, Some(date)) => format!("size={size_bytes};modified={date}"),
-            (None, None) => format!("size={size_bytes}"),
-        })
+        match (etag, last_modified) {
+            (Some(etag), date) => Version::from_text(format!("size={size_bytes};etag={etag}")).shown(date),
+            (None, Some(date)) => Version::from_text(format!("size={size_bytes};{MODIFIED}{date}")),
+            (None, None) => Version::from_text(format!("size={size_bytes}")),
+        }
     }
 
     /// By the number that a home gives to each state of an object.
-    pub(crate) fn of_generation(size_bytes: u64, generation: &str) -> Version {
-        Version::from_text(format!("size={size_bytes};generation={generation}"))
+    pub(crate) fn of_generation(size_bytes: u64, generation: &str, last_modified: Option<&str>) -> Version {
+        Version::from_text(format!("size={size_bytes};generation={generation}")).shown(last_modified)
+    }
+
+    /// The text without what is only shown.
+    fn itself(&self) -> &str {
+        itself(&self.text)
+    }
+
+    /// When the object was last modified, in nanoseconds since 1970, if the home says it.
+    pub fn modified_ns(&self) -> Option<i64> {
+        let nearest = |ns: i128| i64::try_from(ns).unwrap_or(if ns < 0 { i64::MIN } else { i64::MAX });
+        let said = self.text.split(['\n', ';']);
+        said.filter_map(|part| part.split_once('='))
+            .filter_map(|(key, said)| match key {
+                "mtime_ns" => said.parse().ok().map(nearest),
+                // HDFS says milliseconds.
+                "modified" => match said.parse::<i128>() {
+                    Ok(ms) => ms.checked_mul(1_000_000).map(nearest),
+                    Err(_) => ns_of_date(said),
+                },
+                _ => None,
+            })
+            .last()
+    }
+
+    /// The permission bits of the object, if its home has such.
+    pub fn mode(&self) -> Option<u32> {
+        match self.text.rsplit_once(MODE) {
+            Some((_, mode)) => u32::from_str_radix(mode, 8).ok(),
+            None => self.text.contains(";mtime_ns=").then_some(MODE_USUAL),
+        }
     }
 
     /// The text form, for storing.
@@ -81,9 +160,9 @@ impl Version {
 
     /// Size, and key and value of the rest.
     fn parts(&self) -> (&str, Option<(&str, &str)>) {
-        let (size, state) = match self.text.split_once(';') {
+        let (size, state) = match self.itself().split_once(';') {
             Some((size, state)) => (size, state.split_once('=')),
-            None => (self.text.as_str(), None),
+            None => (self.itself(), None),
         };
         (size.strip_prefix("size=").unwrap_or(size), state)
     }
@@ -93,6 +172,15 @@ impl fmt::Debug for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Version({})", self.text)
     }
+}
+
+fn itself(text: &str) -> &str {
+    text.split_once('\n').map_or(text, |(itself, _)| itself)
+}
+
+fn ns_of_date(date: &str) -> Option<i64> {
+    let since = httpdate::parse_http_date(date).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    i64::try_from(since.as_nanos()).ok()
 }
 
 fn label(key: &str) -> &str {
@@ -133,7 +221,7 @@ mod tests {
         let check = |old: &Version, new: &Version, expect: &str| {
             assert_eq!(Version::describe_change(old, new), expect);
         };
-        let file = Version::of_file;
+        let file = |size_bytes, ns| Version::of_file(size_bytes, ns, 0o644);
         check(
             &file(10, 784_111_777_000_000_001),
             &file(20, 784_111_777_000_000_002),
@@ -150,9 +238,34 @@ mod tests {
 
     #[test]
     fn text_is_enough() {
-        let version = Version::of_file(10, 12);
+        let version = Version::of_file(10, 12, 0o644);
         let back = Version::from_text(version.text());
         assert_eq!((&back, back.tag()), (&version, version.tag()));
-        assert_ne!(version.tag(), Version::of_file(10, 13).tag());
+        assert_ne!(version.tag(), Version::of_file(10, 13, 0o644).tag());
+    }
+
+    #[test]
+    fn what_programs_are_shown_is_no_part_of_the_version() {
+        let date = Some("Sun, 06 Nov 1994 08:49:37 GMT");
+        let second = 784_111_777_000_000_000;
+        for (version, modified_ns, mode) in [
+            (Version::of_file(1, 12, 0o644), Some(12), Some(0o644)),
+            (Version::of_file(1, -12, 0o100_755), Some(-12), Some(0o755)),
+            (Version::of_file(1, i128::MAX, 0o600), Some(i64::MAX), Some(0o600)),
+            (Version::of_directory(1, 12), None, None),
+            (Version::of_http(1, Some("\"a;modified=b\""), date), Some(second), None),
+            (Version::of_http(1, Some("\"a\""), None), None, None),
+            (Version::of_http(1, None, date), Some(second), None),
+            (Version::of_http(1, None, Some("yesterday")), None, None),
+            (Version::of_generation(1, "17", date), Some(second), None),
+            (Version::from_text("size=1;file=2;modified=784111777123"), Some(second + 123_000_000), None),
+            (Version::from_text(""), None, None),
+        ] {
+            assert_eq!((version.modified_ns(), version.mode()), (modified_ns, mode), "{version:?}");
+        }
+        let tagged = |date| Version::of_http(1, Some("\"a\""), date);
+        assert_eq!((tagged(date), tagged(date).tag()), (tagged(None), tagged(None).tag()));
+        assert_eq!(Version::of_file(1, 2, 0o755), Version::of_file(1, 2, 0o644));
+        assert_ne!(Version::of_http(1, None, date), Version::of_http(1, None, None));
     }
 }

@@ -176,7 +176,14 @@ pub(crate) fn open_first(asker: &dyn Asker, location: &Location, most_bytes: u64
         {
             let stat = stat_of(size_bytes, answer.headers());
             let body = HttpReader::new(location, answer, 0, given.end, true);
-            Ok(Opened { location: location.clone(), stat, range: given, reader: Box::new(body), file: None })
+            Ok(Opened {
+                location: location.clone(),
+                stat,
+                range: given,
+                reader: Box::new(body),
+                file: None,
+                times: vec![],
+            })
         }
         (200, _) => whole_of(asker, location, answer),
         // An empty object has no first byte, and some servers know no ranges of some objects.
@@ -215,11 +222,25 @@ fn whole_of(asker: &dyn Asker, location: &Location, answer: Response<Body>) -> R
     };
     let stat = stat_of(size_bytes, answer.headers());
     let body = HttpReader::new(location, answer, 0, size_bytes, true);
-    Ok(Opened { location: location.clone(), stat, range: 0..size_bytes, reader: Box::new(body), file: None })
+    Ok(Opened {
+        location: location.clone(),
+        stat,
+        range: 0..size_bytes,
+        reader: Box::new(body),
+        file: None,
+        times: vec![],
+    })
 }
 
 fn open_range(asker: &dyn Asker, location: &Location, range: Range<u64>) -> Result<Opened> {
-    let opened = |stat, range, reader| Opened { location: location.clone(), stat, range, reader, file: None };
+    let opened = |stat, range, reader| Opened {
+        location: location.clone(),
+        stat,
+        range,
+        reader,
+        file: None,
+        times: vec![],
+    };
     if range.start >= range.end {
         // HTTP has no way to ask for nothing.
         let stat = self::stat(asker, location)?;
@@ -513,7 +534,7 @@ fn content_range(headers: &HeaderMap) -> Option<(Option<Range<u64>>, Option<u64>
 /// by each of its interfaces.
 pub(crate) fn stat_of(size_bytes: u64, headers: &HeaderMap) -> Stat {
     let version = match header(headers, "x-goog-generation") {
-        Some(generation) => Version::of_generation(size_bytes, generation),
+        Some(generation) => Version::of_generation(size_bytes, generation, header(headers, "last-modified")),
         None => Version::of_http(size_bytes, header(headers, "etag"), header(headers, "last-modified")),
     };
     Stat { size_bytes, version }

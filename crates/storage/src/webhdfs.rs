@@ -378,7 +378,7 @@ impl Home for HdfsHome {
                 Box::new(Checked { body, location: location.clone(), left_bytes: size_bytes, checked })
             }
         };
-        Ok(Opened { location: location.clone(), stat, range, reader, file: None })
+        Ok(Opened { location: location.clone(), stat, range, reader, file: None, times: vec![] })
     }
 
     fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {

@@ -64,6 +64,7 @@ fn open_by(
         range: 0..size_bytes,
         reader: Box::new(parts),
         file: None,
+        times: vec![],
     })
 }
 

@@ -342,6 +342,7 @@ impl Cluster {
             output: i as u32,
             digest: digest_of(location),
             size_bytes: 10,
+            marks: None,
         });
         let times = Times { started: self.now, exited: self.now.plus_ns(S), ..Times::default() };
         let inputs = spec.iter().flat_map(|s| &s.inputs).filter_map(|(_, location)| {
@@ -484,7 +485,8 @@ pub fn unknown(name: &'static str) -> In {
 
 /// An input whose bytes this run knows.
 pub fn known(name: &'static str, bytes: &str, size_bytes: u64, sources: &[u32]) -> In {
-    let known = Known { digest: digest_of(bytes), size_bytes, version: version(bytes, size_bytes) };
+    let known =
+        Known { digest: digest_of(bytes), size_bytes, version: version(bytes, size_bytes), marks: None };
     In {
         name,
         known: Some(known),
@@ -769,7 +771,13 @@ impl NodeScript {
     pub fn stored(&mut self, task: u64, output: u32, size_bytes: u64) -> &mut NodeScript {
         let digest = digest_of(&format!("{task} {output}"));
         let result = Ok(Fetched { digest, size_bytes, version: None });
-        self.feed(NodeEvent::OutputStored { task: TaskId(task), attempt: AttemptNo(1), output, result });
+        self.feed(NodeEvent::OutputStored {
+            task: TaskId(task),
+            attempt: AttemptNo(1),
+            output,
+            marks: None,
+            result,
+        });
         self
     }
 

@@ -75,7 +75,7 @@ fn a_file_that_went_with_equal_bytes_is_the_nodes_failure() {
     n.assign(1, &[], &["y"]).exited(1, &[10]).expect(&["start 1.1", "store y in the cache"]);
     let error = TransferError { kind: TransferErrorKind::Dropped, message: "of a test".into() };
     let (task, attempt) = (TaskId(1), AttemptNo(1));
-    n.feed(NodeEvent::OutputStored { task, attempt, output: 0, result: Err(error) });
+    n.feed(NodeEvent::OutputStored { task, attempt, output: 0, marks: None, result: Err(error) });
     n.expect(&["clean 1.1", "tell 1.1 failed Node"]);
     assert_eq!(n.core.cache().reserved_bytes(), 0);
 }

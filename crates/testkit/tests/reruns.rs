@@ -38,7 +38,7 @@ fn ended(c: &mut Cluster, executor: u32, attempt: (u64, u32), bytes: &str) {
 /// Its attempt has read an input of so many bytes from another node, at 100 MB/s.
 fn ended_having_read(c: &mut Cluster, executor: u32, attempt: (u64, u32), bytes: &str, read_bytes: u64) {
     let mut report = c.report(attempt, Outcome::Done);
-    let output = OutputReport { output: 0, digest: digest_of(bytes), size_bytes: OUTPUT_BYTES };
+    let output = OutputReport { output: 0, digest: digest_of(bytes), size_bytes: OUTPUT_BYTES, marks: None };
     report.outputs = vec![output];
     let outcome = CacheOutcome::RemoteHit { from: ExecutorId(2) };
     let object = c.core.work().catalog().find(CatalogLocation::of("run:here.1/x")).expect("it was read");
@@ -174,7 +174,8 @@ fn no_program_runs_again_because_of_a_link_that_nobody_has_measured() {
     c.run(&tasks(writes("run:x")));
     c.take();
     let mut report = c.report((0, 1), Outcome::Done);
-    report.outputs = vec![OutputReport { output: 0, digest: digest_of("x"), size_bytes: OUTPUT_BYTES }];
+    report.outputs =
+        vec![OutputReport { output: 0, digest: digest_of("x"), size_bytes: OUTPUT_BYTES, marks: None }];
     c.feed(Event::AttemptEnded { executor: ExecutorId(1), report: report.into() });
     assert_eq!(reruns(&c.take()), Vec::<&String>::new());
 }

@@ -309,6 +309,7 @@ impl Dispatcher {
         for made in &report.outputs {
             let Some(object) = outputs.get(made.output as usize) else { continue };
             self.on_made(executor, run, *object, made.digest, made.size_bytes, out);
+            self.work.catalog.set_marks(*object, made.marks);
             if self.intermediates.has(*object) {
                 self.add_replica(executor, *object);
             }

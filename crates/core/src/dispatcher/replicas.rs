@@ -183,6 +183,7 @@ impl Dispatcher {
         }
         // Home's version is known when the outputs have landed.
         self.work.catalog.set_version(object, None);
+        self.work.catalog.set_marks(object, None);
         self.work.raise_checked_run(object, run);
     }
 

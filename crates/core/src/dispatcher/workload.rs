@@ -148,7 +148,8 @@ impl Workload {
     /// What is known of an object's bytes; `None` until somebody has read them.
     pub(super) fn known_bytes(&self, object: ObjectId) -> Option<Known> {
         let (digest, size_bytes) = (self.catalog.digest(object)?, self.catalog.size_bytes(object)?);
-        Some(Known { digest, size_bytes, version: self.catalog.version(object).cloned().unwrap_or_default() })
+        let version = self.catalog.version(object).cloned().unwrap_or_default();
+        Some(Known { digest, size_bytes, version, marks: self.catalog.marks(object) })
     }
 
     pub(super) fn count_end(&mut self, run: RunId, task: TaskId, outcome: &Outcome) {

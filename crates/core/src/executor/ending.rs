@@ -99,7 +99,7 @@ impl Executor {
     pub(super) fn on_output_stored(
         &mut self,
         id: AttemptId,
-        output: u32,
+        (output, marks): (u32, Option<Marks>),
         now: Timestamp,
         result: Result<Fetched, TransferError>,
         out: &mut Vec<NodeAction>,
@@ -118,6 +118,7 @@ impl Executor {
                     self.held.insert(object, bytes.clone());
                 }
                 slot.stored = Some(bytes);
+                slot.marks = marks;
             }
             Err(error) => {
                 if slot.cached {
@@ -369,7 +370,8 @@ impl Executor {
         });
         let outputs = a.outputs.iter().enumerate().filter_map(|(i, o)| {
             let s = o.stored.as_ref()?;
-            Some(OutputReport { output: i as u32, digest: s.digest, size_bytes: s.size_bytes })
+            let (digest, size_bytes, marks) = (s.digest, s.size_bytes, o.marks);
+            Some(OutputReport { output: i as u32, digest, size_bytes, marks })
         });
         Arc::new(AttemptReport {
             task: id.0,

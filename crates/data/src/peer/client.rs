@@ -21,8 +21,8 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::connection::{Connection, Socket, Wire};
 use super::{
-    ANSWER_BYTES, Answer, PIECE_HEAD_BYTES, Request, Ticket, TicketKey, VERDICT_BROKEN, VERDICT_CHANGED,
-    VERDICT_INTACT,
+    ANSWER_BYTES, Answer, PIECE_HEAD_BYTES, Request, TIMES_MAX, Ticket, TicketKey, VERDICT_BROKEN,
+    VERDICT_CHANGED, VERDICT_INTACT, VERDICT_TIMED,
 };
 use crate::store::{BLOCK_BYTES, HashedBy, WRITE_BEHIND_BYTES_MIN, Watched};
 use crate::{Error, ErrorKind, Incoming, Result, Stored};
@@ -223,8 +223,8 @@ impl PeerClient {
                     let verdict = read_verdict(&mut peer.connection, holder)?;
                     self.keep(holder, peer);
                     return match verdict {
-                        Verdict::Intact if payload.left == 0 => Ok(()),
-                        Verdict::Intact | Verdict::Broken => Err(given_up(holder)),
+                        Verdict::Intact { .. } if payload.left == 0 => Ok(()),
+                        Verdict::Intact { .. } | Verdict::Broken => Err(given_up(holder)),
                         Verdict::Changed => Err(changed(holder)),
                     };
                 }
@@ -291,7 +291,7 @@ impl PeerClient {
                 n_in_flight -= 1;
                 let FetchItem { ticket, into } = todo[index].take().expect("it was there above");
                 let (end, link_is_usable) = match received {
-                    Received::All => match into.finish(Some(ticket.digest)) {
+                    Received::All { times } => match into.finish_timed(ticket.digest, &times) {
                         Ok(stored) => (FetchEnd::Stored(stored), true),
                         Err(error) => (FetchEnd::Failed { error, partial: None }, true),
                     },
@@ -391,14 +391,12 @@ impl PeerClient {
 }
 
 enum Received {
-    All,
+    /// `times`: see [`crate::Store::keep_times`].
+    All { times: Vec<i64> },
     /// The holder refuses to send the object, or cannot send it.
     Refused(Error),
     /// The bytes that arrived are of no use.
-    Worthless {
-        error: Error,
-        link_is_usable: bool,
-    },
+    Worthless { error: Error, link_is_usable: bool },
 }
 
 /// Errors that are known before anything is sent.
@@ -542,8 +540,9 @@ fn receive(
 fn verdict(connection: &mut Connection, holder: SocketAddr, payload: &Payload) -> Result<Received> {
     Ok(match read_verdict(connection, holder)? {
         // The holder could not keep what it passed on; our digest decides whether the bytes are good.
-        Verdict::Intact | Verdict::Broken if payload.left == 0 => Received::All,
-        Verdict::Intact | Verdict::Broken => Received::Refused(given_up(holder)),
+        Verdict::Intact { times } if payload.left == 0 => Received::All { times },
+        Verdict::Broken if payload.left == 0 => Received::All { times: vec![] },
+        Verdict::Intact { .. } | Verdict::Broken => Received::Refused(given_up(holder)),
         Verdict::Changed => Received::Worthless { error: changed(holder), link_is_usable: true },
     })
 }
@@ -602,14 +601,22 @@ fn read_payload(
 }
 
 enum Verdict {
-    Intact,
+    /// `times`: see [`crate::Store::keep_times`].
+    Intact {
+        times: Vec<i64>,
+    },
     Changed,
     Broken,
 }
 
 fn read_verdict(connection: &mut Connection, holder: SocketAddr) -> Result<Verdict> {
     match connection.take::<1>().map_err(|e| lost(holder, e))? {
-        [VERDICT_INTACT] => Ok(Verdict::Intact),
+        [VERDICT_INTACT] => Ok(Verdict::Intact { times: vec![] }),
+        [VERDICT_TIMED] => {
+            let n = u32::from_le_bytes(connection.take().map_err(|e| lost(holder, e))?).min(TIMES_MAX);
+            let mut time = || connection.take().map(i64::from_le_bytes).map_err(|e| lost(holder, e));
+            Ok(Verdict::Intact { times: (0..n).map(|_| time()).collect::<Result<_>>()? })
+        }
         [VERDICT_CHANGED] => Ok(Verdict::Changed),
         [VERDICT_BROKEN] => Ok(Verdict::Broken),
         _ => Err(Error::new(ErrorKind::Protocol, OPERATION, format!("{holder} gave a verdict that is none"))),

@@ -19,7 +19,8 @@
 //! earliest moment at which its request can have arrived, so that no ticket expires in a pipeline.
 //!
 //! The last byte of an answer is the holder's verdict, given after the last byte of the object was sent: it
-//! reports if the object changed while it was sent. The receiver hashes what it stores in any case.
+//! reports if the object changed while it was sent. The receiver hashes what it stores in any case. Behind the verdict come
+//! the times in the object, where it is a directory of which the holder knows them.
 //!
 //! An object that is still arriving at the holder is sent on as it arrives: status `Streaming`, and the bytes
 //! in pieces, each after its length, ended by an empty piece. The verdict is given when the holder has
@@ -87,7 +88,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Digest, Error, ErrorKind, Result};
 
 /// Version of the protocol in this crate; peers must agree on it exactly.
-pub const PROTOCOL_VERSION: u16 = 2;
+pub const PROTOCOL_VERSION: u16 = 3;
 
 /// The keys of the data plane, derived from the cluster's secret.
 #[derive(Clone)]
@@ -316,6 +317,10 @@ impl Answer {
 /// Verdict after the payload.
 const VERDICT_INTACT: u8 = 0;
 const VERDICT_CHANGED: u8 = 1;
+/// Intact, and the times in the object follow, which is a directory: their number (4 bytes), and 8 bytes for each.
+const VERDICT_TIMED: u8 = 3;
+/// More times than any directory has that is an object.
+const TIMES_MAX: u32 = 1 << 24;
 /// Only after a stream of pieces: the holder did not receive the whole object, or could not keep it.
 const VERDICT_BROKEN: u8 = 2;
 

@@ -25,8 +25,8 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::connection::{Connection, Socket, Wire};
 use super::{
-    ANSWER_BYTES, Answer, Fault, PIECE_HEAD_BYTES, Request, TicketKey, VERDICT_BROKEN, VERDICT_CHANGED,
-    VERDICT_INTACT, now_unix_ms,
+    ANSWER_BYTES, Answer, Fault, PIECE_HEAD_BYTES, Request, TIMES_MAX, TicketKey, VERDICT_BROKEN,
+    VERDICT_CHANGED, VERDICT_INTACT, VERDICT_TIMED, now_unix_ms,
 };
 use crate::error::is_shortage;
 use crate::store::{ArrivalEnd, ArrivalReader, BLOCK_BYTES, Begun, WAIT_SLICE};
@@ -482,8 +482,21 @@ fn answer<'a>(
     }
     // Announced bytes cannot be taken back: the connection ends, and the client tries elsewhere.
     sent.map_err(|e| Error::net("send an object", ticket.digest.to_string(), e))?;
-    out.push(if intact { VERDICT_INTACT } else { VERDICT_CHANGED });
+    put_verdict(out, shared, &ticket.digest, if intact { VERDICT_INTACT } else { VERDICT_CHANGED });
     Ok(())
+}
+
+/// Puts the verdict, and the times of an intact object that has some.
+fn put_verdict(out: &mut Vec<u8>, shared: &Shared, digest: &Digest, verdict: u8) {
+    let times = if verdict == VERDICT_INTACT { shared.store.times_of(digest) } else { vec![] };
+    match u32::try_from(times.len()) {
+        Ok(n) if n > 0 && n <= TIMES_MAX => {
+            out.push(VERDICT_TIMED);
+            out.extend(n.to_le_bytes());
+            out.extend(times.iter().flat_map(|time| time.to_le_bytes()));
+        }
+        _ => out.push(verdict),
+    }
 }
 
 /// Whether an object that is not held has begun to arrive, or begins within the time that the client is
@@ -553,7 +566,7 @@ fn pass_on(
         }
     };
     out.extend_from_slice(&piece_head(0));
-    out.push(verdict);
+    put_verdict(out, shared, &request.ticket.digest, verdict);
     Ok(())
 }
 

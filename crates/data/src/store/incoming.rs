@@ -64,8 +64,7 @@ struct Sink<'a> {
 impl Sink<'_> {
     fn write(&self, bytes: &[u8]) -> io::Result<()> {
         let mut on_disk = self.on_disk.lock().expect("only written under this lock");
-        let mut file = self.file;
-        file.write_all(bytes)?;
+        holes::append(self.file, bytes)?;
         self.counted.add(bytes.len() as u64);
         *on_disk += bytes.len() as u64;
         if let Some(arrival) = &self.arrival {
@@ -290,7 +289,7 @@ impl Incoming {
         self.room_for(bytes.len() as u64)?;
         let open = self.open_file()?;
         open.hasher.update(bytes);
-        let result = (&*open.file).write_all(bytes);
+        let result = holes::append(&open.file, bytes);
         if result.is_ok() {
             open.on_disk.add(bytes.len() as u64);
         }
@@ -385,6 +384,15 @@ impl Incoming {
         Ok(at)
     }
 
+    /// As [`Incoming::finish`]. `times`: see [`Store::keep_times`]; empty if there are none.
+    pub fn finish_timed(self, expected: Digest, times: &[i64]) -> Result<Stored> {
+        if !times.is_empty() {
+            // Before peers may ask for the object. An object without its times is whole all the same.
+            let _ = self.reservation.shared.keep_times(&expected, times);
+        }
+        self.finish(Some(expected))
+    }
+
     /// Completes the object and puts it into place.
     ///
     /// Errors: `DigestMismatch` if the digest is not `expected`; then the bytes are removed.
@@ -398,13 +406,13 @@ impl Incoming {
         let digest = Digest(*open.hasher.finalize().as_bytes());
         let result = match expected {
             Some(expected) if expected != digest => Err(mismatch(expected, digest, OPERATION)),
-            _ => self
-                .reservation
-                .shared
-                .seal(&open.file, &digest, self.written)
-                .and_then(|mtime| {
+            // A write after this shows by another time.
+            _ => open
+                .file
+                .set_modified(time_of(UNKNOWN_TIME_NS))
+                .and_then(|()| {
                     let shared = Arc::clone(&self.reservation.shared);
-                    shared.place(&open.path, digest, self.written, mtime, &mut self.reservation)
+                    shared.place(&open.path, &open.file, digest, self.written, &mut self.reservation)
                 })
                 .map_err(|e| Error::io(OPERATION, digest.to_string(), e)),
         };

@@ -2,7 +2,7 @@
 
 use super::files::folder;
 use crate::{Rng, Target};
-use eyas_folder::{MAGIC, Modes, Packed, Tree, unpack};
+use eyas_folder::{MAGIC, Modes, Packed, Times, Tree, unpack};
 use std::fs;
 use std::io::Read;
 use std::path::Path;
@@ -72,7 +72,7 @@ impl Target for Folders {
         let _ = fs::remove_dir_all(self.dir.path().join("in"));
         fs::create_dir_all(&into).expect("a folder of our own");
         let around = [names(self.dir.path()), names(&self.dir.path().join("in"))];
-        match unpack(&mut &bytes[..], &into, Modes::USUAL, false, &mut || true) {
+        match unpack(&mut &bytes[..], &into, Modes::USUAL, Times::NOW, false, &mut || true) {
             Ok(()) => {
                 let tree = Tree::of(&into).expect("what was taken can be packed");
                 let mut again = vec![];

@@ -484,6 +484,7 @@ impl Node {
                 output: output as u32,
                 digest: of(*object),
                 size_bytes,
+                marks: None,
             });
             let report = AttemptReport {
                 task,

@@ -273,6 +273,7 @@ impl Cluster {
             output,
             digest: digest_of(*object),
             size_bytes: FILE_BYTES,
+            marks: None,
         });
         let t = Timestamp(self.now);
         let report = AttemptReport {

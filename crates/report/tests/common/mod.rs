@@ -434,7 +434,12 @@ impl Cluster {
         let outputs = match failed {
             true => vec![],
             false => (0..assignment.outputs.len() as u32)
-                .map(|output| OutputReport { output, digest: Digest::default(), size_bytes: 1000 })
+                .map(|output| OutputReport {
+                    output,
+                    digest: Digest::default(),
+                    size_bytes: 1000,
+                    marks: None,
+                })
                 .collect(),
         };
         let report = AttemptReport {

@@ -155,6 +155,9 @@ pub fn link(name: &str, source: &Path) -> Input {
         source: source.into(),
         mode: InputMode::Link,
         executable: false,
+        permissions: None,
+        modified_ns: None,
+        times: vec![],
         at_home: false,
     }
 }

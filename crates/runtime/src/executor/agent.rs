@@ -347,6 +347,7 @@ impl Agent {
     fn begin(&mut self, assignment: Box<Assignment>, spec: TaskSpec, principal: Principal) {
         let account = self.system_users.as_mut().map(|pool| pool.account(&principal));
         let incarnation = self.connection.incarnation();
+        self.objects.learn(&assignment.inputs);
         self.attempts.begin(&assignment, spec, (principal, account), incarnation, self.halt.child());
         self.node.feed(NodeEvent::Assigned { assignment });
     }
@@ -359,7 +360,12 @@ impl Agent {
         };
         match &event {
             NodeEvent::TransferEnded { target, source: Source::Home, .. } => self.home.read_ended(*target),
-            NodeEvent::HomeAnswered { object, .. } => self.home.ask_ended(*object),
+            NodeEvent::HomeAnswered { object, result } => {
+                if let Ok(answer) = result {
+                    self.objects.shown.read(*object, &answer.version);
+                }
+                self.home.ask_ended(*object);
+            }
             _ => {}
         }
         match &event {
@@ -383,9 +389,9 @@ impl Agent {
                     location = shown(self.objects.location(*object))
                 );
             }
-            NodeEvent::OutputStored { task, attempt, output, result: Ok(bytes) } => {
+            NodeEvent::OutputStored { task, attempt, output, marks, result: Ok(bytes) } => {
                 if let Some(object) = self.attempts.find_cached_output((*task, *attempt), *output) {
-                    self.objects.book.set_digest(object, bytes.digest);
+                    self.objects.made(object, bytes.digest, *marks);
                 }
             }
             NodeEvent::OutputLanded { task, attempt, output, result: Ok(version) } => {
@@ -518,8 +524,8 @@ impl Agent {
             attempt.cached_outputs.push(output);
         }
         let (at, halt) = (attempt.output_path(output), attempt.halt.clone());
-        let account = attempt.account().cloned();
-        self.objects.keep_output(id, output, at, cache_bytes, account, halt);
+        let (marks, account) = (attempt.output_marks(output), attempt.account().cloned());
+        self.objects.keep_output(id, (output, marks), at, cache_bytes, account, halt);
     }
 
     fn land(&mut self, id: AttemptId, output: u32, object: ObjectId, is_cached: bool) {
@@ -537,6 +543,8 @@ impl Agent {
             path,
             cached_as,
             mode: attempt.output_mode(output),
+            marks: attempt.output_marks(output),
+            times: cached_as.map_or(vec![], |digest| self.objects.store.times_of(&digest.0.into())),
             incarnation: attempt.incarnation,
             is_repeated: attempt.is_repeated,
             owner: attempt.account().filter(|_| cached_as.is_none()).cloned(),
@@ -581,6 +589,7 @@ impl Agent {
         self.home.end_unwanted(&self.node.core);
         self.node.feed(NodeEvent::Ticked);
         self.connection.forget_names(&self.node.core, &mut self.objects.book);
+        self.objects.forget_shown();
         Ok(())
     }
 

@@ -80,7 +80,9 @@ impl Early {
         let mut opened = home.open_first(location, SMALL_BYTES_MAX)?;
         let stat = opened.stat.clone();
         self.note(location, &stat);
-        if stat.size_bytes <= SMALL_BYTES_MAX && opened.range == (0..stat.size_bytes) {
+        // A directory is read with the times in it.
+        let is_directory = !opened.times.is_empty();
+        if !is_directory && stat.size_bytes <= SMALL_BYTES_MAX && opened.range == (0..stat.size_bytes) {
             let mut bytes = Vec::with_capacity(stat.size_bytes as usize + 1);
             opened
                 .reader
@@ -121,7 +123,14 @@ impl Early {
         let Kept { location, stat, bytes, .. } =
             Some(kept).filter(|kept| kept.location.as_str() == location)?;
         let range = 0..stat.size_bytes;
-        Some(Opened { location, stat, range, reader: Box::new(Cursor::new(bytes)), file: None })
+        Some(Opened {
+            location,
+            stat,
+            range,
+            reader: Box::new(Cursor::new(bytes)),
+            file: None,
+            times: vec![],
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -1,19 +1,20 @@
 //! Bytes between home storage, the cache and private files, hashed on the way; and errors in the core's
 //! terms.
 
+use super::shown::{marks_of, mode_of_input};
 use super::system_users::is_nobody;
 use eyas_core::event::*;
 use eyas_core::*;
 use eyas_data::{ErrorKind as DataErrorKind, Halt, Incoming, Store};
-use eyas_folder::{Packed, Tree};
+use eyas_folder::{Packed, Tree, UNKNOWN_TIME_NS, holes, time_of};
 use eyas_runner::Account;
 use eyas_runner::account::ReadAs;
 use eyas_storage::{ErrorKind as StorageErrorKind, Homes, Location, Opened, Version};
 use eyas_text::shown;
 use std::fs::File;
-use std::io::{Read, Write as _};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::io::Read;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 /// So many bytes at a time.
 const PIECE_BYTES: usize = 256 << 10;
@@ -184,6 +185,7 @@ pub(super) fn read_home(
             if expected.is_some_and(|e| e != read.0) {
                 return Err(changed());
             }
+            mark_private(path, &version, &opened.times).map_err(|e| disk_error("make a private copy", &e))?;
             read
         }
         None => {
@@ -207,14 +209,46 @@ pub(super) fn read_home(
                 }
                 None => read_into_store(&mut opened.reader, text, size, &mut incoming, moved)?,
             }
-            let stored = incoming.finish(expected.map(|d| d.0.into())).map_err(|e| match e.kind {
+            let stored = match expected {
+                Some(digest) => incoming.finish_timed(digest.0.into(), &opened.times),
+                None => incoming.finish(None),
+            };
+            let stored = stored.map_err(|e| match e.kind {
                 DataErrorKind::DigestMismatch { .. } => changed(),
                 _ => data_error(&e),
             })?;
+            if expected.is_none() && !opened.times.is_empty() {
+                // A directory without its times is whole all the same.
+                let _ = store.keep_times(&stored.digest, &opened.times);
+            }
             (Digest(stored.digest.into()), stored.size)
         }
     };
     Ok(Fetched { digest, size_bytes, version: Some(version) })
+}
+
+/// Gives a private copy what programs are shown of it beside its bytes. `times`: see [`eyas_data::Store::keep_times`].
+fn mark_private(path: &Path, version: &HomeVersion, times: &[i64]) -> std::io::Result<()> {
+    let (modified_ns, mode) = marks_of(version);
+    let file = File::options().write(true).open(path)?;
+    file.set_permissions(std::fs::Permissions::from_mode(mode_of_input(mode, false)))?;
+    file.set_modified(time_of(modified_ns.unwrap_or(UNKNOWN_TIME_NS)))?;
+    if times.is_empty() {
+        return Ok(());
+    }
+    let bytes: Vec<u8> = times.iter().flat_map(|time| time.to_le_bytes()).collect();
+    std::fs::write(times_beside(path), bytes)
+}
+
+/// Where the times in a private copy of a directory are.
+pub(super) fn times_beside(private: &Path) -> PathBuf {
+    private.with_extension("times")
+}
+
+/// The times in a private copy of a directory.
+pub(super) fn times_of_private(private: &Path) -> Vec<i64> {
+    let bytes = std::fs::read(times_beside(private)).unwrap_or_default();
+    bytes.chunks_exact(8).map(|time| i64::from_le_bytes(time.try_into().expect("8 bytes"))).collect()
 }
 
 /// Reads all of `reader` into a private file at `path`. Gives digest and size.
@@ -225,7 +259,7 @@ fn read_into_file(
     halt: &Halt,
     moved: &mut dyn FnMut(u64),
 ) -> Result<(Digest, u64), TransferError> {
-    let mut file = private_file(path).map_err(|e| disk_error("make a private copy", &e))?;
+    let file = private_file(path).map_err(|e| disk_error("make a private copy", &e))?;
     let mut hasher = blake3::Hasher::new();
     let mut buffer = vec![0; PIECE_BYTES];
     let mut size_bytes = 0;
@@ -236,7 +270,7 @@ fn read_into_file(
             return Ok((Digest(*hasher.finalize().as_bytes()), size_bytes));
         }
         hasher.update(piece);
-        file.write_all(piece).map_err(|e| disk_error("make a private copy", &e))?;
+        holes::append(&file, piece).map_err(|e| disk_error("make a private copy", &e))?;
         size_bytes += piece.len() as u64;
         moved(piece.len() as u64);
     }
@@ -304,29 +338,41 @@ pub(super) fn disk_error(operation: &str, e: &std::io::Error) -> TransferError {
     TransferError { kind, message: format!("cannot {operation} on this node: {e}") }
 }
 
-/// The bytes of a file or of a directory, and their number.
-pub(super) fn open_object(path: &Path) -> std::io::Result<(Box<dyn Read>, u64)> {
-    if path.is_dir() {
-        let tree = Tree::of(path)?;
-        let size_bytes = tree.size_bytes();
-        return Ok((Box::new(Packed::new(path, tree)), size_bytes));
-    }
-    let file = File::open(path)?;
-    let size_bytes = file.metadata()?.len();
-    Ok((Box::new(file), size_bytes))
+/// A file or a directory that is open.
+pub(super) struct Source {
+    pub bytes: Box<dyn Read>,
+    pub size_bytes: u64,
+    /// Of a directory: the times of all that is in it.
+    pub times: Vec<i64>,
 }
 
-/// The bytes of an output in a sandbox that may have other processes of `account` in it, and their number: whatever such a process
+impl Source {
+    pub(super) fn of_file(file: File) -> std::io::Result<Source> {
+        let size_bytes = file.metadata()?.len();
+        Ok(Source { bytes: Box::new(file), size_bytes, times: vec![] })
+    }
+}
+
+/// Opens a file or a directory.
+pub(super) fn open_object(path: &Path) -> std::io::Result<Source> {
+    if path.is_dir() {
+        let tree = Tree::of(path)?;
+        let (size_bytes, times) = (tree.size_bytes(), tree.times().to_vec());
+        return Ok(Source { bytes: Box::new(Packed::new(path, tree)), size_bytes, times });
+    }
+    Source::of_file(File::open(path)?)
+}
+
+/// Opens an output in a sandbox that may have other processes of `account` in it: whatever such a process
 /// puts in the place of the output, only what the account may read is read.
-pub(super) fn open_output(path: &Path, account: &Account) -> std::io::Result<(Box<dyn Read>, u64)> {
+pub(super) fn open_output(path: &Path, account: &Account) -> std::io::Result<Source> {
     let _acting = account.act()?;
     if path.is_dir() {
-        let (bytes, size_bytes) = open_object(path)?;
-        return Ok((Box::new(ReadAs { account: Some(account.clone()), bytes }), size_bytes));
+        let Source { bytes, size_bytes, times } = open_object(path)?;
+        let bytes = Box::new(ReadAs { account: Some(account.clone()), bytes });
+        return Ok(Source { bytes, size_bytes, times });
     }
-    let file = open_output_file(path)?;
-    let size_bytes = file.metadata()?.len();
-    Ok((Box::new(file), size_bytes))
+    Source::of_file(open_output_file(path)?)
 }
 
 fn is_dir(path: &Path, account: Option<&Account>) -> bool {
@@ -367,7 +413,8 @@ pub(super) fn keep_output(
         Some(size) => {
             let reservation = store.reserve(size).map_err(|e| data_error(&e))?.until(halt);
             if is_dir(path, account) {
-                let (mut bytes, _) = open(path).map_err(|e| disk_error("read an output", &e))?;
+                let Source { mut bytes, times, .. } =
+                    open(path).map_err(|e| disk_error("read an output", &e))?;
                 let mut incoming = store.begin(reservation);
                 let mut block = vec![0; PIECE_BYTES];
                 loop {
@@ -376,7 +423,10 @@ pub(super) fn keep_output(
                         n => incoming.append(&block[..n]).map_err(|e| data_error(&e))?,
                     }
                 }
-                return incoming.finish(None).map(fetched).map_err(|e| data_error(&e));
+                let stored = incoming.finish(None).map_err(|e| data_error(&e))?;
+                // A directory without its times is whole all the same.
+                let _ = store.keep_times(&stored.digest, &times);
+                return Ok(fetched(stored));
             }
             if n_links > 1 || account.is_some() {
                 // Another process can still write to this file.
@@ -395,7 +445,7 @@ pub(super) fn keep_output(
             store.adopt(path, reservation).map(fetched).map_err(|e| data_error(&e))
         }
         None => {
-            let (mut file, _) = open(path).map_err(|e| disk_error("read an output", &e))?;
+            let mut file = open(path).map_err(|e| disk_error("read an output", &e))?.bytes;
             let mut hasher = blake3::Hasher::new();
             let (mut block, mut size_bytes) = (vec![0; PIECE_BYTES], 0);
             loop {

@@ -7,7 +7,9 @@
 //!
 //! Not here: which output goes when ([`eyas_core::executor`]), and how home takes it (`eyas-storage`).
 
-use super::home_io::{by_programs, disk_error, home_error, open_object, open_output, parse, version_of};
+use super::home_io::{
+    Source, by_programs, disk_error, home_error, open_object, open_output, parse, version_of,
+};
 use eyas_core::event::{TransferError, TransferErrorKind};
 use eyas_core::{Digest, HomeVersion};
 use eyas_runner::Account;
@@ -20,6 +22,10 @@ use std::path::Path;
 pub struct Landing<'a> {
     /// Permission bits that the program gave the file, where they are known.
     pub mode: Option<u32>,
+    /// When the program modified the file, in nanoseconds since 1970, where that is known.
+    pub modified_ns: Option<i64>,
+    /// Of a directory that is in the cache: the times of all that is in it.
+    pub times: Vec<i64>,
     pub part: Part,
     pub fence: &'a dyn Fence,
     /// The system user who owns the sandbox that the output is in. `None`: it is in the cache, or in a sandbox of this process's user.
@@ -53,14 +59,17 @@ pub fn bring_home(
 fn bring(
     homes: &Homes,
     home: &str,
-    (source, size_bytes): (Box<dyn Read>, u64),
+    output: Source,
     expected: Option<Digest>,
     landing: Landing,
 ) -> Result<HomeVersion, TransferError> {
     let location = parse(home)?;
+    let Source { bytes: source, size_bytes, times } = output;
     let mut body = Verified { source, hasher: blake3::Hasher::new(), expected, wrong: false, failed: None };
-    let Landing { mode, part, fence, owner: _, writer } = landing;
-    let put = Put { size_hint_bytes: Some(size_bytes), mode, part, below: None, fence };
+    let Landing { mode, modified_ns, times: kept, part, fence, owner: _, writer } = landing;
+    let times = if kept.is_empty() { times } else { kept };
+    let size_hint_bytes = Some(size_bytes);
+    let put = Put { size_hint_bytes, mode, modified_ns, times: &times, part, below: None, fence };
     if writer.is_some() && location.is_by_programs_of_machine() {
         return Err(TransferError { kind: TransferErrorKind::Unavailable, message: by_programs(home) });
     }
@@ -118,7 +127,15 @@ mod tests {
 
     /// A landing without a rival.
     fn free() -> Landing<'static> {
-        Landing { mode: None, part: Part::default(), fence: &eyas_storage::Open, owner: None, writer: None }
+        Landing {
+            mode: None,
+            modified_ns: None,
+            times: vec![],
+            part: Part::default(),
+            fence: &eyas_storage::Open,
+            owner: None,
+            writer: None,
+        }
     }
 
     /// Larger than any one read on the way.
@@ -202,7 +219,7 @@ mod tests {
         fs::write(made.join("a"), &scene.bytes).unwrap();
         fs::write(made.join("sub/b"), "b").unwrap();
         let mut bytes = vec![];
-        super::open_object(&made).unwrap().0.read_to_end(&mut bytes).unwrap();
+        super::open_object(&made).unwrap().bytes.read_to_end(&mut bytes).unwrap();
         (made, bytes)
     }
 
@@ -290,8 +307,8 @@ mod tests {
         for breaks in [false, true] {
             let scene = Scene::new();
             let source = Halting { bytes: b"any".to_vec(), n_read: 0, is_next: false, breaks };
-            let result =
-                bring(&scene.homes, scene.at_home().to_str().unwrap(), (Box::new(source), 3), None, free());
+            let output = Source { bytes: Box::new(source), size_bytes: 3, times: vec![] };
+            let result = bring(&scene.homes, scene.at_home().to_str().unwrap(), output, None, free());
             match result {
                 Ok(_) => assert_eq!((breaks, fs::read(scene.at_home()).unwrap()), (false, b"any".to_vec())),
                 Err(error) => {

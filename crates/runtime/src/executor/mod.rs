@@ -23,6 +23,7 @@ mod made;
 mod origins;
 mod rights;
 pub mod scratch;
+mod shown;
 mod slots;
 pub mod system_users;
 mod watch;

@@ -142,6 +142,11 @@ impl Book {
         self.intern(location)
     }
 
+    /// Whether the object is not forgotten.
+    pub fn has_name(&self, object: ObjectId) -> bool {
+        self.locations.contains_key(&object)
+    }
+
     /// For people and for home: the location, or words in its place when it is forgotten.
     pub fn location(&self, object: ObjectId) -> &str {
         self.locations.get(&object).map_or(FORGOTTEN, |location| location)
@@ -227,8 +232,10 @@ pub fn unless_dropped(event: NodeEvent, is_held: impl Fn(&Digest) -> bool) -> No
         NodeEvent::TransferEnded { target, source, result: Ok(bytes) } if !is_held(&bytes.digest) => {
             NodeEvent::TransferEnded { target, source, result: Err(gone()) }
         }
-        NodeEvent::OutputStored { task, attempt, output, result: Ok(bytes) } if !is_held(&bytes.digest) => {
-            NodeEvent::OutputStored { task, attempt, output, result: Err(gone()) }
+        NodeEvent::OutputStored { task, attempt, output, marks, result: Ok(bytes) }
+            if !is_held(&bytes.digest) =>
+        {
+            NodeEvent::OutputStored { task, attempt, output, marks, result: Err(gone()) }
         }
         event => event,
     }

@@ -213,7 +213,7 @@ mod tests {
         let version = HomeVersion::default();
         AssignedInput {
             object: ObjectId(theirs),
-            known: known.map(|digest| Known { digest, size_bytes: 1, version }),
+            known: known.map(|digest| Known { digest, size_bytes: 1, version, marks: None }),
             sources: sources.iter().map(|executor| ExecutorId(*executor)).collect(),
             check_home: false,
             direct: false,

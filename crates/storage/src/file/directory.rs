@@ -18,7 +18,7 @@ use crate::parts::{gone, part_path, remove_part};
 use crate::put::given_up;
 use crate::version::Version;
 use crate::{Fence, Location, Opened, Put, Stat};
-use eyas_folder::{Modes, Packed, Tree, unpack};
+use eyas_folder::{Modes, Packed, Times, Tree, unpack};
 use std::ffi::CString;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
@@ -38,6 +38,7 @@ pub(crate) fn open(location: &Location, path: &Path, range: Option<Range<u64>>) 
     if range.start > range.end || range.end > stat.size_bytes {
         return Err(Error::range_outside(READ, location, &range, stat.size_bytes));
     }
+    let times = tree.times().to_vec();
     let reader = DirectoryReader {
         packed: Packed::new(path, tree.clone()),
         tree,
@@ -47,7 +48,7 @@ pub(crate) fn open(location: &Location, path: &Path, range: Option<Range<u64>>) 
         left_bytes: range.end - range.start,
         is_checked: false,
     };
-    Ok(Opened { location: location.clone(), stat, range, reader: Box::new(reader), file: None })
+    Ok(Opened { location: location.clone(), stat, range, reader: Box::new(reader), file: None, times })
 }
 
 fn look(operation: &'static str, location: &Location, path: &Path) -> Result<Tree> {
@@ -148,7 +149,8 @@ pub(crate) fn put(home: &FileHome, location: &Location, body: &mut dyn Read, put
             false
         }
     };
-    let made = unpack(body, &temporary.path, Modes::USUAL, true, &mut wanted);
+    let times = Times { known: put.times, otherwise: None };
+    let made = unpack(body, &temporary.path, Modes::USUAL, times, true, &mut wanted);
     if let Some(why) = refused {
         return Err(given_up(WRITE, location, why));
     }
@@ -343,7 +345,15 @@ mod tests {
 
         fn put(&self, mut bytes: &[u8], fence: &dyn Fence, epoch: u64, number: u32) -> Result<Stat> {
             let part = Part { work: 7, epoch, number, replaces: true };
-            let put = Put { size_hint_bytes: Some(bytes.len() as u64), mode: None, part, below: None, fence };
+            let put = Put {
+                size_hint_bytes: Some(bytes.len() as u64),
+                mode: None,
+                modified_ns: None,
+                times: &[],
+                part,
+                below: None,
+                fence,
+            };
             self.home.put(&self.location(), &mut bytes, &put)
         }
 

@@ -290,7 +290,8 @@ impl World {
             Work::Store { id, output, object, cache_bytes } => {
                 let (_, digest) = self.given[&(n, id.0, id.1)].outputs[output as usize];
                 let result = Ok(Fetched { digest, size_bytes: OUTPUT_BYTES, version: None });
-                let event = NodeEvent::OutputStored { task: id.0, attempt: id.1, output, result };
+                let event =
+                    NodeEvent::OutputStored { task: id.0, attempt: id.1, output, marks: None, result };
                 let node = &mut self.nodes[n];
                 match cache_bytes {
                     Some(_) => {

@@ -161,7 +161,8 @@ impl World {
                     true => Ok(Fetched { digest, size_bytes, version: None }),
                     false => Err(error(TransferErrorKind::NoSpace, "the disk is full")),
                 };
-                let event = NodeEvent::OutputStored { task: id.0, attempt: id.1, output, result };
+                let event =
+                    NodeEvent::OutputStored { task: id.0, attempt: id.1, output, marks: None, result };
                 if is_kept && cache_bytes.is_some() {
                     self.nodes[n].written_bytes += size_bytes;
                     self.nodes[n].place(&Stored { digest, size_bytes });

@@ -118,6 +118,7 @@ impl Chance {
             digest: Digest([version; 32]),
             size_bytes: 1 + u64::from(object) + u64::from(version),
             version: HomeVersion { size_bytes: 1, stamp: "".into() },
+            marks: None,
         };
         let n_sources = self.rng.below(3);
         AssignedInput {
@@ -268,7 +269,7 @@ fn a_task_may_have_very_many_inputs_that_come_in_turn() {
     })
     .unwrap();
     let version = HomeVersion { size_bytes: 1, stamp: "".into() };
-    let known = Known { digest: Digest([0; 32]), size_bytes: 1, version };
+    let known = Known { digest: Digest([0; 32]), size_bytes: 1, version, marks: None };
     let input = |object| AssignedInput {
         object: ObjectId(object),
         known: Some(known.clone()),

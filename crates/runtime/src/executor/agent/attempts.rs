@@ -40,8 +40,10 @@ pub(super) struct Attempt {
     pub(super) run_spec: Option<runner::RunSpec>,
     /// The bytes that programs of this node were known to have written when this program was handed to a slot.
     pub(super) written_before_bytes: u64,
-    /// Inputs that are linked into the sandbox and watched, with their positions.
+    /// Inputs that may be linked into the sandbox, because they are watched, with their positions.
     pub(super) watched: Vec<(u32, Watched)>,
+    /// Inputs that are linked into the sandbox, with their positions.
+    pub(super) linked: Vec<(u32, Digest)>,
     /// The dispatcher process that gave the attempt out.
     pub(super) incarnation: u64,
     pub(super) is_repeated: bool,
@@ -97,6 +99,16 @@ impl Attempt {
         }
     }
 
+    /// What the program gave an output beside its bytes, if it is a file.
+    pub(super) fn output_marks(&self, output: u32) -> Option<Marks> {
+        match self.output_states.get(output as usize)? {
+            runner::OutputState::File { mode, modified_ns, .. } => {
+                Some(Marks { modified_ns: *modified_ns, mode: *mode & 0o777 })
+            }
+            _ => None,
+        }
+    }
+
     /// Bytes of an output that is at `path` now, if they can be found out.
     pub(super) fn output_bytes(&self, output: u32, path: Option<&Path>) -> Option<u64> {
         match self.output_states.get(output as usize) {
@@ -147,6 +159,7 @@ impl Attempts {
             run_spec: None,
             written_before_bytes: 0,
             watched: vec![],
+            linked: vec![],
             incarnation,
             is_repeated: assignment.repeated,
             halt,

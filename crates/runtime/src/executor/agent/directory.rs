@@ -5,6 +5,7 @@
 //! those files are removed there.
 
 use super::{AttemptId, ExecutorError, ExecutorOptions};
+use crate::executor::home_io::times_beside;
 use crate::executor::landings::Landings;
 use crate::executor::made::trees::{self, Trees};
 use crate::executor::system_users::{check_folder, let_pass};
@@ -93,7 +94,9 @@ impl PrivateCopies {
 
     /// Removes one copy. A copy that is not there is as good as removed.
     pub(super) fn remove(&self, id: AttemptId, input: u32) {
-        trees::remove(&self.path(id, input));
+        let path = self.path(id, input);
+        trees::remove(&path);
+        let _ = std::fs::remove_file(times_beside(&path));
     }
 
     /// Removes all copies of an attempt that is over.
@@ -101,7 +104,7 @@ impl PrivateCopies {
         for input in 0..n_inputs {
             let path = self.path(id, input);
             if path.exists() {
-                trees::remove(&path);
+                self.remove(id, input);
             }
         }
     }

@@ -63,6 +63,9 @@ pub(super) struct HomeWrite {
     /// The digest under which the output is cached, if it is.
     pub(super) cached_as: Option<Digest>,
     pub(super) mode: Option<u32>,
+    pub(super) marks: Option<Marks>,
+    /// Of a directory that is cached: the times of all that is in it.
+    pub(super) times: Vec<i64>,
     /// The dispatcher process that gave the attempt out.
     pub(super) incarnation: u64,
     pub(super) is_repeated: bool,
@@ -454,7 +457,7 @@ impl Home {
     pub(super) fn write(&self, write: HomeWrite) {
         let (homes, inputs, waits) = (self.homes.clone(), self.inputs.clone(), self.waits.clone());
         let HomeWrite { id, output, location, path, cached_as, mode, incarnation, is_repeated, .. } = write;
-        let HomeWrite { owner, writer, halt, .. } = write;
+        let HomeWrite { marks, times, owner, writer, halt, .. } = write;
         let (task, attempt) = id;
         let stops = halt.clone();
         let fence = LandingFence { rights: self.rights.clone(), halt, landings: self.landings.clone() };
@@ -469,7 +472,9 @@ impl Home {
             None => Err(temporary("the output is gone")),
             Some(path) => {
                 let (owner, writer) = (owner.as_ref(), writer.as_ref());
-                let landing = Landing { mode, part, fence: &fence, owner, writer };
+                let modified_ns = marks.map(|marks| marks.modified_ns);
+                let landing =
+                    Landing { mode, modified_ns, times: times.clone(), part, fence: &fence, owner, writer };
                 bring_home(&homes, &location, path, cached_as, landing)
             }
         };

@@ -4,6 +4,7 @@ use super::attempts::Attempt;
 use super::directory::PrivateCopies;
 use super::objects::Objects;
 use super::{AttemptId, runner};
+use crate::executor::home_io::times_of_private;
 use eyas_core::array::{CONTAINER_NAME, Command, STDERR_NAME, STDOUT_NAME, TaskSpec};
 use eyas_core::event::Staged;
 use eyas_core::is_directory;
@@ -98,6 +99,16 @@ impl Launch<'_> {
                 source: runner::ByteString::from(self.source(i, location, staged).as_path()),
                 mode: self.mode(i, location, staged),
                 executable: is_program(task, name),
+                permissions: match staged {
+                    Staged::Cached(object) => Some(self.objects.mode_of_input(*object, false)),
+                    Staged::Private | Staged::InPlace(_) | Staged::Unneeded => None,
+                },
+                modified_ns: match staged {
+                    Staged::Cached(object) => self.objects.modified_ns(*object),
+                    // It has its time.
+                    Staged::Private | Staged::InPlace(_) | Staged::Unneeded => None,
+                },
+                times: self.times(i, location, staged),
                 // The owner's files are read with the rights of this process.
                 at_home: matches!(staged, Staged::InPlace(_)) && self.attempt.principal != Principal::Owner,
             });
@@ -118,14 +129,27 @@ impl Launch<'_> {
         }
     }
 
+    /// When the files in input `i` were modified, if it is a directory that is made of an object.
+    fn times(&self, i: u32, location: &str, staged: &Staged) -> Vec<i64> {
+        match staged {
+            _ if !is_directory(location) || is_made_tree(location) => vec![],
+            Staged::Cached(object) => {
+                let digest = self.objects.find_digest(*object);
+                digest.map_or(vec![], |digest| self.objects.store.times_of(&digest.0.into()))
+            }
+            Staged::Private => times_of_private(&self.private.path(self.id, i)),
+            Staged::InPlace(_) | Staged::Unneeded => vec![],
+        }
+    }
+
     /// Whether the sandbox links input `i` or copies it.
     fn mode(&self, i: u32, location: &str, staged: &Staged) -> runner::InputMode {
         if is_made_tree(location) {
             return runner::InputMode::Shared;
         }
         let may_be_linked = match staged {
-            // Linked only if writes through the link are noticed.
-            Staged::Cached(_) => self.attempt.watched.iter().any(|(input, _)| *input == i),
+            // Linked only if writes through the link are noticed, and if it shows the right time.
+            Staged::Cached(_) => self.attempt.linked.iter().any(|(input, _)| *input == i),
             // A file of this process's user is no good to a program of another one.
             Staged::Private => self.attempt.account().is_none(),
             // Files at home must never be written through a link.

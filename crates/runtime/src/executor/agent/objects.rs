@@ -10,11 +10,13 @@ use super::{AttemptId, ExecutorError, ExecutorOptions, runner};
 use crate::executor::home_io::{keep_output, temporary};
 use crate::executor::made::trees::Trees;
 use crate::executor::origins::Origins;
+use crate::executor::shown::{Shown, mode_of_input};
 use crate::executor::watch::Watched;
 use eyas_core::event::*;
 use eyas_core::executor::Executor;
 use eyas_core::*;
 use eyas_data::{Halt, Store};
+use eyas_folder::UNKNOWN_TIME_NS;
 use eyas_runner::Account;
 use eyas_session::executor::Book;
 use eyas_text::shown;
@@ -28,6 +30,8 @@ pub(super) struct Objects {
     /// What was made on this node and is no file.
     pub(super) trees: Trees,
     origins: Origins,
+    /// What programs are shown of the objects beside their bytes.
+    pub(super) shown: Shown,
     /// Cached bytes that are not needed and that the disk refused to remove.
     unremoved: Vec<Digest>,
     inputs: Inputs,
@@ -44,7 +48,11 @@ impl Objects {
         let held: Vec<(Digest, u64)> = store.scan().into_iter().map(|(d, n)| (Digest(d.into()), n)).collect();
         let (origins, book, held) = Origins::open(&directory.path, &held).map_err(dir_error(options))?;
         let trees = directory.trees.clone();
-        Ok((Objects { book, store, trees, origins, unremoved: vec![], inputs }, held))
+        let mut shown = Shown::default();
+        for (object, bytes) in &held {
+            bytes.version.iter().for_each(|version| shown.read(*object, version));
+        }
+        Ok((Objects { book, store, trees, origins, shown, unremoved: vec![], inputs }, held))
     }
 
     pub(super) fn location(&self, object: ObjectId) -> &str {
@@ -74,6 +82,47 @@ impl Objects {
         }
     }
 
+    /// The bytes of an output came into the cache.
+    pub(super) fn made(&mut self, object: ObjectId, digest: Digest, marks: Option<Marks>) {
+        self.book.set_digest(object, digest);
+        if let Some(marks) = marks {
+            self.shown.made(object, marks);
+        }
+    }
+
+    /// The dispatcher has said what it knows of the inputs of an attempt.
+    pub(super) fn learn(&mut self, inputs: &[AssignedInput]) {
+        for input in inputs {
+            if let Some(known) = &input.known {
+                self.shown.learn(input.object, known);
+            }
+        }
+    }
+
+    /// Leaves out what was known of objects that have no name any more.
+    pub(super) fn forget_shown(&mut self) {
+        self.shown.forget(|object| self.book.has_name(object));
+    }
+
+    /// When programs are shown that the object was modified. `None`: when the cached copy was, because nobody knows better.
+    pub(super) fn modified_ns(&self, object: ObjectId) -> Option<i64> {
+        let stays = || self.location(object).starts_with(RUN_FILE);
+        self.shown.modified_ns(object).or_else(|| (!stays()).then_some(UNKNOWN_TIME_NS))
+    }
+
+    /// The permissions with which programs get the object, see [`mode_of_input`].
+    pub(super) fn mode_of_input(&self, object: ObjectId, for_others: bool) -> u32 {
+        mode_of_input(self.shown.mode(object), for_others)
+    }
+
+    /// Whether a link to the cached copy of the object shows what programs are to see. `may_change`: no program sees it now, so it
+    /// can be changed to be so. `for_others`: the program runs as another user.
+    pub(super) fn show(&self, object: ObjectId, digest: Digest, may_change: bool, for_others: bool) -> bool {
+        let mode = self.mode_of_input(object, for_others);
+        // What goes wrong here with a link does not go wrong with a copy, or says there what it is.
+        self.store.show(&digest.0.into(), self.modified_ns(object), mode, may_change).unwrap_or(false)
+    }
+
     /// An output that is in the cache is at home, too, with this version.
     pub(super) fn landed(&mut self, object: ObjectId, version: &HomeVersion) {
         if let Some(digest) = self.book.digest(object) {
@@ -82,6 +131,7 @@ impl Objects {
     }
 
     fn note_origin(&mut self, object: ObjectId, digest: Digest, version: &HomeVersion) {
+        self.shown.read(object, version);
         // Bytes that come late for an object which is forgotten have no name.
         if let Some(name) = self.book.find_name(object) {
             self.origins.note(name, digest, version);
@@ -93,7 +143,7 @@ impl Objects {
     pub(super) fn keep_output(
         &self,
         (task, attempt): AttemptId,
-        output: u32,
+        (output, marks): (u32, Option<Marks>),
         at: Option<(PathBuf, u64)>,
         cache_bytes: Option<u64>,
         account: Option<Account>,
@@ -107,7 +157,7 @@ impl Objects {
                     keep_output(&store, &path, n_links, cache_bytes, account.as_ref(), &halt)
                 }
             };
-            send_event(&inputs, NodeEvent::OutputStored { task, attempt, output, result });
+            send_event(&inputs, NodeEvent::OutputStored { task, attempt, output, marks, result });
         });
     }
 
@@ -292,7 +342,8 @@ mod tests {
         let (first, second) = (keep("first"), keep("second"));
         assert_eq!(first.digest, second.digest);
         let (task, attempt, output) = (TaskId(7), AttemptNo(1), 0);
-        let stored = NodeEvent::OutputStored { task, attempt, output, result: Ok(second.clone()) };
+        let stored =
+            NodeEvent::OutputStored { task, attempt, output, marks: None, result: Ok(second.clone()) };
         let (target, source) = (Target::Cache(ObjectId(3)), Source::Home);
         let came = NodeEvent::TransferEnded { target, source, result: Ok(second) };
         let now = |event| unless_dropped(event, |digest| store.find(&digest.0.into()).is_some());

@@ -123,6 +123,10 @@ impl Agent {
                 format!("cannot let the system user of the program into a tree that it needs: {error}");
             return self.node.fail_unstarted(id, Failure { kind: FailureKind::Node, message });
         }
+        let attempt = self.attempts.find_mut(id).expect("an attempt that starts has been assigned");
+        if !has_private_inputs {
+            self.writes.link(attempt, staged, &self.objects);
+        }
         let attempt = self.attempts.find(id).expect("an attempt that starts has been assigned");
         let launch = Launch {
             id,

@@ -11,12 +11,15 @@ use crate::executor::watch::{Watch, Watched, Written};
 use eyas_core::event::Staged;
 use eyas_core::{Digest, is_directory};
 use eyas_data::Store;
+use rustc_hash::FxHashMap;
 use std::path::Path;
 
 /// See the module.
 pub(super) struct Writes {
     /// `None`: the system does not report writes to inputs, so all inputs are copied.
     watch: Option<Watch>,
+    /// How many attempts have a link to each cached copy, or are about to.
+    n_linked: FxHashMap<Digest, u32>,
 }
 
 impl Writes {
@@ -29,7 +32,7 @@ impl Writes {
                 dir.display()
             )
         });
-        Writes { watch: watch.ok() }
+        Writes { watch: watch.ok(), n_linked: FxHashMap::default() }
     }
 
     /// Asks the kernel to report writes to the cached objects that will be linked for `attempt`. Inputs for
@@ -46,6 +49,21 @@ impl Writes {
                 && let Ok(watched) = watch.begin(digest, &objects.path_of(digest))
             {
                 attempt.watched.push((i as u32, watched));
+            }
+        }
+    }
+
+    /// Decides which of its watched inputs `attempt` gets as links: those whose cached copy shows what is to be shown of them. Two
+    /// objects of the same bytes have one copy, and perhaps two times.
+    pub(super) fn link(&mut self, attempt: &mut Attempt, staged: &[Staged], objects: &Objects) {
+        let for_others = attempt.account().is_some();
+        for (i, _) in &attempt.watched {
+            let Some(Staged::Cached(object)) = staged.get(*i as usize) else { continue };
+            let Some(digest) = objects.find_digest(*object) else { continue };
+            let n_linked = self.n_linked.get(&digest).copied().unwrap_or(0);
+            if objects.show(*object, digest, n_linked == 0, for_others) {
+                self.n_linked.insert(digest, n_linked + 1);
+                attempt.linked.push((*i, digest));
             }
         }
     }
@@ -95,6 +113,14 @@ impl Writes {
 
     /// `attempt` is over.
     pub(super) fn end(&mut self, attempt: &Attempt) {
+        for (_, digest) in &attempt.linked {
+            if let Some(n) = self.n_linked.get_mut(digest) {
+                *n -= 1;
+                if *n == 0 {
+                    self.n_linked.remove(digest);
+                }
+            }
+        }
         if let Some(watch) = &mut self.watch {
             attempt.watched.iter().for_each(|(_, watched)| watch.end(*watched));
         }

@@ -8,6 +8,8 @@
 //! directory is looked at once, so that the depth of a tree costs little.
 
 use eyas_data::Halt;
+use eyas_folder::holes::Appending;
+use eyas_folder::time_of;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, BufRead, Read, Write};
@@ -207,13 +209,32 @@ pub(super) fn unzip(bytes: File, into: &Path, bounds: &mut Bounds<'_>) -> io::Re
             continue;
         }
         let mode = 0o600 | entry.unix_mode().unwrap_or(0) & 0o111;
-        let mut file = File::options().write(true).create_new(true).mode(mode).open(tree.place(&name)?)?;
-        tree.bounds.copy(&mut entry, &mut file)?;
+        let exact = entry.extra_data_fields().find_map(|field| match field {
+            zip::ExtraField::ExtendedTimestamp(times) => times.mod_time(),
+            _ => None,
+        });
+        let modified_s = exact.map(i64::from).or_else(|| entry.last_modified().as_ref().map(seconds_of));
+        let file = File::options().write(true).create_new(true).mode(mode).open(tree.place(&name)?)?;
+        tree.bounds.copy(&mut entry, &mut Appending(&file))?;
+        if let Some(seconds) = modified_s {
+            file.set_modified(time_of(seconds.saturating_mul(1_000_000_000)))?;
+        }
     }
     match archive.is_empty() {
         true => Err(damaged("there is nothing in it")),
         false => Ok(()),
     }
+}
+
+/// The seconds from 1970 to a date of a zip archive, which says nothing of time zones.
+fn seconds_of(date: &zip::DateTime) -> i64 {
+    // Years begin in March, so that the day that some have more is their last one.
+    let (year, month) = (i64::from(date.year()), i64::from(date.month()));
+    let (years, months) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let leap_days = years / 4 - years / 100 + years / 400;
+    let days = 365 * years + leap_days + (153 * months + 2) / 5 + i64::from(date.day()) - 719_469;
+    let (hours, minutes) = (i64::from(date.hour()), i64::from(date.minute()));
+    ((days * 24 + hours) * 60 + minutes) * 60 + i64::from(date.second())
 }
 
 /// The name without `.` and without the root before it. Errors: it leads out.
@@ -459,6 +480,14 @@ mod tests {
     }
 
     /// A tar archive with the entries that `fill` gives.
+    #[test]
+    fn dates_of_zip_archives() {
+        let date = |y, m, d, h, min, s| zip::DateTime::from_date_and_time(y, m, d, h, min, s).unwrap();
+        assert_eq!(seconds_of(&date(1980, 1, 1, 0, 0, 0)), 315_532_800);
+        assert_eq!(seconds_of(&date(2000, 2, 29, 23, 59, 58)), 951_868_798);
+        assert_eq!(seconds_of(&date(2026, 11, 28, 7, 40, 0)), 1_795_851_600);
+    }
+
     fn tar_with(fill: impl FnOnce(&mut tar::Builder<Vec<u8>>)) -> Vec<u8> {
         let mut archive = tar::Builder::new(vec![]);
         fill(&mut archive);
