@@ -112,7 +112,8 @@ def test_arrows_between_crates_keep_the_rules_of_the_architecture() -> None:
         for name, needed in manifests.items()
     }
     assert uses["core"] == {"text"}
-    assert uses["data"] == uses["journal"] == uses["text"] == set()
+    assert uses["journal"] == uses["text"] == set()
+    assert uses["data"] == {"folder"}
     assert uses["config"] == uses["folder"] == {"text"}
     assert uses["runner"] == uses["storage"] == {"folder", "text"}
     assert uses["session"] == {"core", "text", "wire"}

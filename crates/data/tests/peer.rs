@@ -235,7 +235,7 @@ fn a_client_that_shows_no_proof_is_refused() {
     // By hand, since our own client notices the wrong secret first.
     let pair = Pair::new();
     let mut socket = TcpStream::connect(pair.server.address()).expect("connects");
-    socket.write_all(b"eyasdata\x02\x00").expect("prefix");
+    socket.write_all(b"eyasdata\x03\x00").expect("prefix");
     socket.write_all(&[5; 36]).expect("nonce and id");
     let mut hello = [0; 78];
     socket.read_exact(&mut hello).expect("the server proves itself first");
@@ -253,7 +253,7 @@ fn another_version_is_refused_in_words_on_both_sides() {
     let mut answer = Vec::new();
     // The server closes with our bytes read, so its own version arrives.
     socket.read_to_end(&mut answer).expect("closed");
-    assert_eq!(&answer[..10], b"eyasdata\x02\x00");
+    assert_eq!(&answer[..10], b"eyasdata\x03\x00");
 
     let old = listener();
     let address = old.local_addr().expect("bound");
@@ -265,9 +265,9 @@ fn another_version_is_refused_in_words_on_both_sides() {
         });
         let ticket = pair.ticket(Digest::of(b"x"), 1);
         let (error, _) = only(fetch(&pair.client, address, vec![pair.item(ticket)])).expect_err("refused");
-        assert_eq!(error.kind, ErrorKind::WrongVersion { ours: 2, theirs: 99 });
+        assert_eq!(error.kind, ErrorKind::WrongVersion { ours: 3, theirs: 99 });
         let text = error.to_string();
-        assert!(text.contains("speaks version 99 of the data protocol, we speak 2"), "{text}");
+        assert!(text.contains("speaks version 99 of the data protocol, we speak 3"), "{text}");
     });
     pair.sanity_check();
 }

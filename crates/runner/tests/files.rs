@@ -339,7 +339,7 @@ fn a_full_disk_under_the_sandboxes_is_told_and_survived() {
     spec.inputs = vec![link("in", &small)];
     let report = lab.run(spec);
     assert_eq!((&report.exit, &report.inputs[..]), (&ExitKind::Exited(0), &[LinkKind::Copy][..]));
-    assert_eq!(report.stdout.head.to_string(), "small400\n");
+    assert_eq!(report.stdout.head.to_string(), "small644\n");
     let mut spec = lab.shell("true");
     spec.inputs = vec![link("in", &big)];
     let report = lab.run(spec);
