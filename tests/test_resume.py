@@ -264,3 +264,96 @@ def test_what_cannot_be_resumed_is_said(run: Run, folder: Path, tmp_path: Path) 
     done = run("run", "w.jsonl", "--resume", "--slots", "2", cwd=folder)
     assert "no earlier run of `w.jsonl` is known here" in done.stderr
     assert ran(folder) == all_tasks()
+
+
+def test_a_task_has_its_own_earlier_end_and_not_that_of_an_equal_one(
+    run: Run, start: Start, tmp_path: Path
+) -> None:
+    """Of tasks without outputs: what a program prints or finds elsewhere is nothing that eyas could look at."""
+    prog = tmp_path / "prog"
+    prog.write_text(
+        f'#!/bin/sh\necho "$EYAS_TASK" >> {tmp_path}/ran\ncase "$EYAS_TASK" in $(cat {tmp_path}/bad)) exit 1; esac\n'
+    )
+    prog.chmod(0o755)
+    bad = tmp_path / "bad"
+    bad.write_text("[23]")
+    maps = ["map", "--range", "0..4", "--no-print"]
+    for words in (["--", "sh", "-c", 'test "$EYAS_TASK" -lt 2'], ["--", "./prog"]):
+        run(*maps, *words, cwd=tmp_path, status=1)
+        (tmp_path / "ran").unlink(missing_ok=True)
+        done = run(*maps, "--resume", *words, cwd=tmp_path, status=1)
+        assert "2 of 4 tasks are up to date, 2 to run" in done.stderr
+    assert ran(tmp_path) == ["2", "3"]
+    bad.write_text("none")
+    run(*maps, "--resume", "--", "./prog", cwd=tmp_path)
+    assert "all 4 tasks are up to date" in run(*maps, "--resume", "--", "./prog", cwd=tmp_path).stderr
+    ran(tmp_path)
+    done = run("map", "--range", "0..6", "--no-print", "--resume", "--", "./prog", cwd=tmp_path)
+    assert ran(tmp_path) == ["4", "5"]
+
+    # Equal files in two folders.
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x").write_text("the same\n")
+    bad.write_text("b/x")
+    run("map", "a/x", "b/x", "--no-print", "--", "./prog", "{in}", cwd=tmp_path, status=1)
+    ran(tmp_path)
+    run("map", "a/x", "b/x", "--no-print", "--resume", "--", "./prog", "{in}", cwd=tmp_path, status=1)
+    assert ran(tmp_path) == ["b/x"]
+
+    # A list of commands with equal lines, and a line that is put between others.
+    bad.write_text("2")
+    commands = tmp_path / "c.txt"
+    commands.write_text("./prog\n./prog\necho last\n")
+    run("run", "c.txt", "--resume", cwd=tmp_path, status=1)
+    ran(tmp_path)
+    bad.write_text("none")
+    assert "2 of 3 tasks are up to date" in run("run", "c.txt", "--resume", cwd=tmp_path).stderr
+    assert ran(tmp_path) == ["2"]
+    commands.write_text("./prog\n./prog\necho between\necho last\n")
+    assert "3 of 4 tasks are up to date, 1 to run" in run("run", "c.txt", "--resume", cwd=tmp_path).stderr
+
+    # ^C: what was cancelled, and what had not begun.
+    slow = ["map", "--range", "0..5", "--slots", "1", "--no-print"]
+    words = ["--", "sh", "-c", f"echo run >> {tmp_path}/ran; test -e {tmp_path}/go || sleep 100"]
+    (tmp_path / "go").touch()
+    run(*slow, *words, cwd=tmp_path)
+    (tmp_path / "go").unlink()
+    ran(tmp_path)
+    client = start(*slow, *words, cwd=tmp_path)
+    wait_until(lambda: (tmp_path / "ran").exists(), "the first task", alive=client)
+    os.kill(client.pid, signal.SIGINT)
+    client.wait(status=None)
+    (tmp_path / "go").touch()
+    ran(tmp_path)
+    run(*slow, "--resume", *words, cwd=tmp_path)
+    assert ran(tmp_path) == ["run"] * 5
+
+
+def test_submit_resume_pairs_tasks_with_the_last_run(run: Run, tmp_path: Path) -> None:
+    write_list(tmp_path / "t.jsonl", *({"command": f"test -e {tmp_path}/go-$EYAS_TASK"} for _ in range(3)))
+    (tmp_path / "go-1").touch()
+    run("up", "--slots", "2", cwd=tmp_path)
+    try:
+        run("submit", "t.jsonl", cwd=tmp_path)
+        run("wait", cwd=tmp_path, status=1)
+        assert (
+            "1 of 3 tasks are up to date, 2 to run"
+            in run("submit", "t.jsonl", "--resume", cwd=tmp_path).stderr
+        )
+        run("wait", cwd=tmp_path, status=None)
+        for name in ("go-2", "go-3"):
+            (tmp_path / name).touch()
+        run("submit", "t.jsonl", "--resume", cwd=tmp_path)
+        run("wait", cwd=tmp_path, status=None)
+        assert "all 3 tasks are up to date" in run("submit", "t.jsonl", "--resume", cwd=tmp_path).stderr
+        # The last end counts.
+        (tmp_path / "go-2").unlink()
+        run("submit", "t.jsonl", cwd=tmp_path)
+        run("wait", cwd=tmp_path, status=None)
+        assert (
+            "2 of 3 tasks are up to date, 1 to run"
+            in run("submit", "t.jsonl", "--resume", cwd=tmp_path).stderr
+        )
+    finally:
+        run("down", cwd=tmp_path)

@@ -207,10 +207,7 @@ pub fn what_is_left(list: TaskList, asked: &Asked) -> Result<Left, Fault> {
     }
     let origin = asked.origin.name();
     let shorter = resume::shorten(list, &decision, &origin)?;
-    Ok(Left::Run(
-        shorter,
-        EarlierResults { records: decision.known.into_iter().cloned().collect(), log_dir: dir },
-    ))
+    Ok(Left::Run(shorter, EarlierResults { records: decision.known, log_dir: dir }))
 }
 
 fn say_progress(n_files: u64, n_bytes: u64) {

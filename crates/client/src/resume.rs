@@ -4,9 +4,10 @@
 //! In: a task list, the [`Memo`] of earlier runs, and a way to examine files at home. Out: a [`Decision`],
 //! from which the shorter list that is submitted follows.
 //!
-//! A task is *up to date* when an earlier run did exactly the same (command, declared environment, names of
-//! outputs, names and bytes of inputs) and the outputs that it brought home are there with the bytes that
-//! they had then. After that, the decision goes back up: a file that stays on the nodes is gone after its
+//! A task is *up to date* when it did exactly the same in an earlier run (command, declared environment, names of
+//! outputs, names and bytes of inputs), ended well, and the outputs that it brought home are there with the bytes
+//! that they had then. Tasks and earlier ends are paired one to one, in module [`pairing`]: that an equal task ended
+//! well says nothing about this one. After that, the decision goes back up: a file that stays on the nodes is gone after its
 //! run, so the maker of such a file runs again if a task that has to run reads the file.
 //!
 //! Invariants:
@@ -21,8 +22,10 @@
 //! Not here: what earlier runs did (`eyas_report::memo`), and where their logs are.
 
 mod home;
+mod pairing;
 
 pub use home::HomeReader;
+use pairing::Pairing;
 
 use eyas_core::array::TaskSpec;
 use eyas_core::types::Digest;
@@ -169,15 +172,15 @@ impl<'a> Tasks<'a> {
 }
 
 /// For each task of a list, why it runs; `None` if it is up to date.
-pub struct Decision<'a> {
+pub struct Decision {
     pub why: Vec<Option<Why>>,
-    /// Records of tasks that were done in earlier runs.
-    pub known: Vec<&'a Record>,
+    /// Records of tasks that were done in earlier runs, under the ids that the tasks have now.
+    pub known: Vec<Record>,
 }
 
-impl Decision<'_> {
+impl Decision {
     /// All tasks run, for this reason.
-    pub fn all(list: &TaskList, why: Why) -> Decision<'static> {
+    pub fn all(list: &TaskList, why: Why) -> Decision {
         Decision { why: vec![Some(why); list.n_tasks as usize], known: vec![] }
     }
 
@@ -204,7 +207,7 @@ impl<F: Fn(&[String]) -> Vec<Found>> AtHome<F> {
 }
 
 /// Decides which tasks have to run. `look` examines locations at home.
-pub fn decide<'a>(list: &TaskList, memo: &'a Memo, look: impl Fn(&[String]) -> Vec<Found>) -> Decision<'a> {
+pub fn decide(list: &TaskList, memo: &Memo, look: impl Fn(&[String]) -> Vec<Found>) -> Decision {
     if memo.is_empty() {
         return Decision::all(list, Why::NoEarlierRun);
     }
@@ -216,7 +219,8 @@ pub fn decide<'a>(list: &TaskList, memo: &'a Memo, look: impl Fn(&[String]) -> V
     let order = order(&tasks, &writers);
     let home = AtHome { look, found: FxHashMap::default() };
     let decision = Decision { why: vec![None; tasks.n], known: vec![] };
-    let mut deciding = Deciding { memo, tasks, writers, home, made: FxHashMap::default(), decision };
+    let pairing = Pairing::of(&tasks, memo);
+    let mut deciding = Deciding { memo, tasks, pairing, writers, home, made: FxHashMap::default(), decision };
     for some in order.iter().flat_map(|level| level.chunks(TASKS_AT_ONCE)) {
         let open = deciding.judge_recipes(some);
         let likely = deciding.judge_inputs(open);
@@ -233,15 +237,16 @@ pub fn decide<'a>(list: &TaskList, memo: &'a Memo, look: impl Fn(&[String]) -> V
 struct Deciding<'l, 'a, F> {
     memo: &'a Memo,
     tasks: Tasks<'l>,
+    pairing: Pairing<'a>,
     /// The task that makes each file.
     writers: FxHashMap<String, usize>,
     home: AtHome<F>,
     /// The outputs of up-to-date tasks, by location.
     made: FxHashMap<String, Digest>,
-    decision: Decision<'a>,
+    decision: Decision,
 }
 
-impl<F: Fn(&[String]) -> Vec<Found>> Deciding<'_, '_, F> {
+impl<'a, F: Fn(&[String]) -> Vec<Found>> Deciding<'_, 'a, F> {
     /// Decides for tasks that nobody has run before as they are, or that read what a running task makes. Gives the others.
     fn judge_recipes(&mut self, some: &[usize]) -> Vec<(usize, TaskSpec, Recipe)> {
         let mut open = vec![];
@@ -252,7 +257,7 @@ impl<F: Fn(&[String]) -> Vec<Found>> Deciding<'_, '_, F> {
                 self.writers.get(at).is_some_and(|writer| self.decision.why[*writer].is_some())
             };
             self.decision.why[task] = match spec.inputs.iter().find(runs) {
-                _ if !self.memo.knows(&recipe) => Some(what_changed(self.memo, &spec, &recipe, None)),
+                _ if !self.memo.knows(&recipe) => Some(self.what_changed(&spec, &recipe, None)),
                 _ if spec.dynamic => Some(Why::Dynamic),
                 Some((_, at)) => Some(Why::ReadsNew(at.clone())),
                 None => {
@@ -264,9 +269,8 @@ impl<F: Fn(&[String]) -> Vec<Found>> Deciding<'_, '_, F> {
         open
     }
 
-    /// Decides for tasks that would read other bytes than any task before. Gives the others, each with the key of its
-    /// records.
-    fn judge_inputs(&mut self, open: Vec<(usize, TaskSpec, Recipe)>) -> Vec<(usize, TaskSpec, Digest)> {
+    /// Decides for tasks that have not ended well with these bytes. Gives the others, each with the record of its end.
+    fn judge_inputs(&mut self, open: Vec<(usize, TaskSpec, Recipe)>) -> Vec<(usize, TaskSpec, &'a Record)> {
         let inputs = open.iter().flat_map(|(_, spec, _)| &spec.inputs).map(|(_, at)| at.as_str());
         let at_home = |at: &&str| !self.writers.contains_key(*at) && digest_of_recipe(at).is_none();
         self.home.look_at(inputs.filter(at_home));
@@ -281,11 +285,15 @@ impl<F: Fn(&[String]) -> Vec<Found>> Deciding<'_, '_, F> {
             };
             let names = spec.inputs.iter().map(|(name, _)| name.as_str());
             let key = recipe.key(names.zip(digests.iter().copied()));
-            match self.memo.find(key).next() {
-                None => {
-                    self.decision.why[task] = Some(what_changed(self.memo, &spec, &recipe, Some(&digests)))
+            match self.pairing.end_of(&spec, &recipe, key) {
+                None => self.decision.why[task] = Some(self.what_changed(&spec, &recipe, Some(&digests))),
+                Some(record) if record.ended != Ended::Well => {
+                    self.decision.why[task] = Some(why_again(record))
                 }
-                Some(_) => likely.push((task, spec, key)),
+                Some(record) if record.key().is_none() => {
+                    self.decision.why[task] = Some(self.what_changed(&spec, &recipe, Some(&digests)))
+                }
+                Some(record) => likely.push((task, spec, record)),
             }
         }
         likely
@@ -305,34 +313,28 @@ impl<F: Fn(&[String]) -> Vec<Found>> Deciding<'_, '_, F> {
     }
 
     /// Decides for tasks that were done before: those whose outputs are still there are up to date.
-    fn judge_outputs(&mut self, likely: Vec<(usize, TaskSpec, Digest)>) {
+    fn judge_outputs(&mut self, likely: Vec<(usize, TaskSpec, &'a Record)>) {
         let outputs = likely.iter().flat_map(|(_, spec, _)| &spec.outputs).map(|(_, at)| at.as_str());
         self.home.look_at(outputs.filter(|at| !stays(at)));
-        for (task, spec, key) in likely {
-            // If several tasks did the same, take this task's own record first.
-            let (own, others): (Vec<&Record>, Vec<&Record>) =
-                self.memo.find(key).partition(|r| r.id == spec.id);
-            let mut first_miss = None;
-            let fits = own.into_iter().chain(others).find(|record| {
-                match is_there(&spec, record, &self.home.found) {
-                    Ok(()) => true,
-                    Err(why) => {
-                        first_miss.get_or_insert(why);
-                        false
-                    }
-                }
-            });
-            match fits {
-                Some(record) => {
-                    for (name, at) in &spec.outputs {
-                        let (_, digest) =
-                            record.outputs.iter().find(|(n, _)| n == name).expect("it is there");
-                        self.made.insert(at.clone(), *digest);
-                    }
-                    self.decision.known.push(record);
-                }
-                None => self.decision.why[task] = first_miss,
+        for (task, spec, record) in likely {
+            if let Err(why) = is_there(&spec, record, &self.home.found) {
+                self.decision.why[task] = Some(why);
+                continue;
             }
+            for (name, at) in &spec.outputs {
+                let (_, digest) = record.outputs.iter().find(|(n, _)| n == name).expect("it is there");
+                self.made.insert(at.clone(), *digest);
+            }
+            let place = Some(record.recipe.place(&spec));
+            self.decision.known.push(Record { id: spec.id, place, ..record.clone() });
+        }
+    }
+
+    /// Why a task whose end is not known to be good runs. `digests`: those of its inputs, if they are known.
+    fn what_changed(&self, spec: &TaskSpec, recipe: &Recipe, digests: Option<&[Digest]>) -> Why {
+        match self.pairing.last_of(spec, recipe) {
+            Some(last) => what_changed(last, spec, recipe, digests),
+            None => Why::New,
         }
     }
 
@@ -390,15 +392,21 @@ fn is_there(spec: &TaskSpec, record: &Record, found: &FxHashMap<String, Found>) 
     Ok(())
 }
 
-/// Why a task without a matching record differs from the earlier task of the same name. `digests`: those of
-/// its inputs, if they are known.
-fn what_changed(memo: &Memo, spec: &TaskSpec, recipe: &Recipe, digests: Option<&[Digest]>) -> Why {
-    let Some(last) = memo.last_of(&spec.id) else { return Why::New };
-    match last.ended {
-        Ended::Not => return Why::NotEnded,
-        Ended::Failed => return Why::Failed,
-        Ended::Cancelled => return Why::Cancelled,
-        Ended::Well => {}
+/// Why a task that did not end well runs.
+fn why_again(record: &Record) -> Why {
+    match record.ended {
+        Ended::Not => Why::NotEnded,
+        Ended::Failed => Why::Failed,
+        Ended::Cancelled => Why::Cancelled,
+        Ended::Well => Why::New,
+    }
+}
+
+/// In what a task differs from the earlier task of which `last` is the record. `digests`: those of its inputs, if they
+/// are known.
+fn what_changed(last: &Record, spec: &TaskSpec, recipe: &Recipe, digests: Option<&[Digest]>) -> Why {
+    if last.ended != Ended::Well {
+        return why_again(last);
     }
     if last.recipe.command != recipe.command {
         return Why::Command;

@@ -2,12 +2,15 @@
 //!
 //! In: the event log in a dispatcher's directory, and the records that a resumed run brought along
 //! ([`CARRIED_FILE`]). Out: a [`Memo`], which answers two questions. *Was exactly this done before, and what came
-//! of it?* ([`Memo::find`], by key.) *What was the task of this name when it last ran?* ([`Memo::last_of`], so that
-//! one can say what has changed since.)
+//! of it?* ([`Memo::find`], by key.) *How did this very task end before?* ([`Memo::own`], by its id and [`Place`].)
+//!
+//! A task is the same as an earlier one if it does the same with files at the same locations. Where nothing else tells
+//! several tasks apart, their ids do.
 //!
 //! A task's key is the BLAKE3 digest of its command (program and words, or the line for the shell), its declared
-//! environment, the names of its outputs and the names and digests of its inputs, all as its sandbox has them. What
-//! is not in it changes nothing about the result: where files live at home, id, label, priority, limits.
+//! environment, the names of its outputs and the names and digests of its inputs, all as its sandbox has them. Its id
+//! is in it if the command or the environment names the variable that has it. What is not in it changes nothing about
+//! the result: where files live at home, label, priority, limits.
 //!
 //! Invariants:
 //!   1. a record says that a task ended well only if its attempt did and all its outputs were where they belong;
@@ -20,7 +23,7 @@
 //! Not here: whether files at home still are what a record says, and what has to run (`eyas-cli`, `resume`).
 
 use crate::error::{Error, ErrorKind};
-use crate::fold::{Array, Change, Fold};
+use crate::fold::{Array, Change, End, Fold};
 use crate::lines::{Entry, name_of};
 use eyas_core::array::{Command, TaskSpec};
 use eyas_core::event::{Action, AssignedInput, Assignment, AttemptReport, Event};
@@ -46,6 +49,12 @@ pub struct Recipe {
     /// Names of the outputs in the sandbox.
     pub outputs: Digest,
 }
+
+/// What one task does, and where its files are at home: a BLAKE3 digest.
+pub type Place = Digest;
+
+/// The variable in which a program finds its task's id.
+const TASK_VARIABLE: &str = "EYAS_TASK";
 
 /// Digest of strings, with their lengths, so that no two lists give the same bytes.
 struct Strings(blake3::Hasher);
@@ -75,6 +84,9 @@ impl Recipe {
             Command::Exec(words) => words.iter().for_each(|word| command.push(word.as_bytes())),
             Command::Shell(line) => command.push(line.as_bytes()),
         }
+        if names_its_id(task) {
+            command.push(task.id.as_bytes());
+        }
         let mut sorted: Vec<&(String, String)> = task.env.iter().collect();
         sorted.sort();
         let mut env = Strings::new("env");
@@ -87,6 +99,22 @@ impl Recipe {
         let mut outputs = Strings::new("outputs");
         names.iter().for_each(|name| outputs.push(name.as_bytes()));
         Recipe { command: command.digest(), env: env.digest(), outputs: outputs.digest() }
+    }
+
+    /// The place of a task that does this.
+    pub fn place(&self, task: &TaskSpec) -> Place {
+        let mut place = Strings::new("place");
+        for digest in [self.command, self.env, self.outputs] {
+            place.push(&digest.0);
+        }
+        for (mark, files) in [("inputs", &task.inputs), ("outputs", &task.outputs)] {
+            place.push(mark.as_bytes());
+            for (name, at) in files {
+                place.push(name.as_bytes());
+                place.push(at.as_bytes());
+            }
+        }
+        place.digest()
     }
 
     /// The key of a task that does this with `inputs`: names in the sandbox, and digests. Their order is of no matter.
@@ -103,6 +131,24 @@ impl Recipe {
         }
         key.digest()
     }
+}
+
+/// Whether the program gets to know the task's id by what the task says.
+fn names_its_id(task: &TaskSpec) -> bool {
+    let names = |text: &String| text.contains(TASK_VARIABLE);
+    let is_in_command = match &task.command {
+        Command::Exec(words) => words.iter().any(names),
+        Command::Shell(line) => names(line),
+    };
+    is_in_command || task.env.iter().any(|(_, value)| names(value))
+}
+
+/// The same place and the same id.
+fn own_of(place: Place, id: &str) -> Digest {
+    let mut own = Strings::new("own");
+    own.push(&place.0);
+    own.push(id.as_bytes());
+    own.digest()
 }
 
 /// How the last try at a task ended.
@@ -122,8 +168,11 @@ pub struct Record {
     /// The user's own name for it.
     pub id: String,
     pub recipe: Recipe,
+    /// `None`: the record is of a version that did not keep it.
+    #[serde(default)]
+    pub place: Option<Place>,
     pub ended: Ended,
-    /// Name in the sandbox and digest of each input; digests only for a task that ended well.
+    /// Name in the sandbox and digest of each input, as far as the log says which bytes the last attempt read.
     pub inputs: Vec<(String, Option<Digest>)>,
     /// Name in the sandbox and digest of each output; empty unless the task ended well.
     pub outputs: Vec<(String, Digest)>,
@@ -132,22 +181,28 @@ pub struct Record {
 impl Record {
     /// `None` if the task did not end well, or if the bytes of an input are not known.
     pub fn key(&self) -> Option<Digest> {
-        if self.ended != Ended::Well {
-            return None;
-        }
+        if self.ended != Ended::Well { None } else { self.key_read() }
+    }
+
+    /// The same, however the task ended.
+    pub fn key_read(&self) -> Option<Digest> {
         let inputs: Option<Vec<(&str, Digest)>> =
             self.inputs.iter().map(|(name, digest)| Some((name.as_str(), (*digest)?))).collect();
         Some(self.recipe.key(inputs?))
     }
 }
 
-/// Records of earlier runs; a later one of the same task counts more.
+/// Records of earlier runs by number; a later one of the same task counts more.
 #[derive(Debug, Default)]
 pub struct Memo {
     records: Vec<Record>,
     by_key: FxHashMap<Digest, Vec<u32>>,
     by_recipe: FxHashMap<Recipe, u32>,
     by_id: FxHashMap<String, u32>,
+    /// By place and id.
+    by_own: FxHashMap<Digest, Vec<u32>>,
+    /// The key into `by_own`; `None`: nothing but their ids tells several tasks of this place apart.
+    by_place: FxHashMap<Place, Option<Digest>>,
 }
 
 impl Memo {
@@ -162,7 +217,7 @@ impl Memo {
         for dir in dirs.iter().map(AsRef::as_ref) {
             let carried = memo.read_carried(dir)?;
             if !carried || dir.join(EVENTS_FILE).exists() {
-                Reader::default().read(dir, &mut memo)?;
+                Reader::default().read(dir, dirs.len() == 1, &mut memo)?;
             }
         }
         Ok(memo)
@@ -179,13 +234,42 @@ impl Memo {
             self.by_key.entry(key).or_default().push(at);
             self.by_recipe.insert(record.recipe, at);
         }
+        if let Some(place) = record.place {
+            let own = own_of(place, &record.id);
+            self.by_own.entry(own).or_default().push(at);
+            let only = self.by_place.entry(place).or_insert(Some(own));
+            *only = only.filter(|only| *only == own);
+        }
         self.by_id.insert(record.id.clone(), at);
         self.records.push(record);
     }
 
-    /// Everything with this key, the newest first.
-    pub fn find(&self, key: Digest) -> impl Iterator<Item = &Record> {
-        self.by_key.get(&key).into_iter().flatten().rev().map(|at| &self.records[*at as usize])
+    pub fn get(&self, number: u32) -> &Record {
+        &self.records[number as usize]
+    }
+
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Everything with this key, the oldest first.
+    pub fn find(&self, key: Digest) -> &[u32] {
+        self.by_key.get(&key).map_or(&[], Vec::as_slice)
+    }
+
+    /// All records of the task with this place and id, the oldest first.
+    pub fn own(&self, place: Place, id: &str) -> &[u32] {
+        self.by_own.get(&own_of(place, id)).map_or(&[], Vec::as_slice)
+    }
+
+    /// All records of the only task that had this place. `None`: there was no such task, or several.
+    pub fn only(&self, place: Place) -> Option<&[u32]> {
+        Some(&self.by_own[&(*self.by_place.get(&place)?)?])
+    }
+
+    /// Whether any task had this place.
+    pub fn has_place(&self, place: Place) -> bool {
+        self.by_place.contains_key(&place)
     }
 
     /// Whether a task that does this ever ended well, whatever it read.
@@ -195,7 +279,11 @@ impl Memo {
 
     /// The newest record of the task that was called `id`.
     pub fn last_of(&self, id: &str) -> Option<&Record> {
-        self.by_id.get(id).map(|at| &self.records[*at as usize])
+        self.last_number_of(id).map(|at| self.get(at))
+    }
+
+    pub fn last_number_of(&self, id: &str) -> Option<u32> {
+        self.by_id.get(id).copied()
     }
 
     /// `false`: there are none.
@@ -246,8 +334,14 @@ struct Reading {
     /// Number of its line.
     since: u64,
     inputs: Vec<Input>,
-    /// Once its program ended well.
-    ended: Option<Result>,
+    end: ReadingEnd,
+}
+
+/// What was reported of an attempt.
+enum ReadingEnd {
+    Nothing,
+    Well(Result),
+    NotWell,
 }
 
 struct Input {
@@ -272,18 +366,43 @@ struct Reader {
     readings: FxHashMap<TaskId, Reading>,
     /// Of this life.
     last_reports: FxHashMap<(ExecutorId, ObjectId), LastReport>,
+    /// The last task of each place and id that ended.
+    last_ended: FxHashMap<Digest, TaskId>,
     /// Lines so far.
     now: u64,
 }
 
 impl Reader {
-    fn read(mut self, dir: &Path, memo: &mut Memo) -> std::result::Result<(), Error> {
+    /// `is_alone`: no other dispatcher may have ended tasks of this log.
+    fn read(mut self, dir: &Path, is_alone: bool, memo: &mut Memo) -> std::result::Result<(), Error> {
         let mut fold = Fold::whole();
         // What is not parsed costs little, and most of a log is about other things.
         let is_wanted = |line: &[u8]| Fold::takes(line) || name_of(line) == Some(b"replicas_changed");
         fold.read(dir, is_wanted, |fold, entry, changes| self.take(fold, entry, changes, memo))?;
-        add_unended(&fold, memo);
+        self.add_unended(&fold, is_alone, memo);
         Ok(())
+    }
+
+    /// Tasks that never ended, unless this run has ended them under a later number, or another dispatcher may have.
+    fn add_unended(&self, fold: &Fold, is_alone: bool, memo: &mut Memo) {
+        for Array { base, array, run, .. } in fold.tasks.arrays() {
+            let counts = is_alone && fold.runs.is_accepted(*run);
+            for i in 0..array.n_tasks {
+                let task = TaskId(base + u64::from(i));
+                if fold.tasks.end(task).0 != End::Not {
+                    continue;
+                }
+                let record = record(&array.expand(i), Ended::Not, vec![], vec![]);
+                let own = record.place.map(|place| own_of(place, &record.id));
+                let is_known = match counts {
+                    true => own.and_then(|own| self.last_ended.get(&own)).is_some_and(|last| *last > task),
+                    false => memo.last_of(&record.id).is_some(),
+                };
+                if !is_known {
+                    memo.add(record);
+                }
+            }
+        }
     }
 
     fn take(&mut self, fold: &Fold, entry: &Entry, changes: Vec<Change<'_>>, memo: &mut Memo) {
@@ -329,7 +448,7 @@ impl Reader {
             checked: i.check_home,
         };
         let inputs = assignment.inputs.iter().map(input).collect();
-        let reading = Reading { executor, since: self.now, inputs, ended: None };
+        let reading = Reading { executor, since: self.now, inputs, end: ReadingEnd::Nothing };
         self.readings.insert(assignment.task, reading);
     }
 
@@ -362,15 +481,16 @@ impl Reader {
     }
 
     fn on_reported(&mut self, report: &AttemptReport) {
-        if report.outcome != Outcome::Done {
-            self.readings.remove(&report.task);
-            return;
-        }
         let Some(reading) = self.readings.get(&report.task) else { return };
-        let inputs = self.read_by(reading);
-        let outputs = report.outputs.iter().map(|o| (o.output, o.digest)).collect();
+        let end = match report.outcome {
+            Outcome::Done => {
+                let outputs = report.outputs.iter().map(|o| (o.output, o.digest)).collect();
+                ReadingEnd::Well((self.read_by(reading), outputs))
+            }
+            _ => ReadingEnd::NotWell,
+        };
         if let Some(reading) = self.readings.get_mut(&report.task) {
-            reading.ended = Some((inputs, outputs));
+            reading.end = end;
         }
     }
 
@@ -391,12 +511,18 @@ impl Reader {
         let reading = self.readings.remove(&task);
         let Some(array) = fold.tasks.find(task) else { return };
         let spec = array.array.expand((task.0 - array.base) as u32);
+        let read = match &reading {
+            Some(reading) if ended != Ended::Well => self.read_by(reading),
+            _ => vec![],
+        };
         let result = match (ended, reading) {
-            (Ended::Well, Some(Reading { ended: Some(result), .. })) => Some(result),
-            (Ended::Well, Some(reading)) => restored.map(|outputs| {
-                let outputs = outputs.iter().enumerate().map(|(n, (digest, _))| (n as u32, *digest));
-                (self.read_by(&reading), outputs.collect())
-            }),
+            (Ended::Well, Some(Reading { end: ReadingEnd::Well(result), .. })) => Some(result),
+            (Ended::Well, Some(reading)) if matches!(reading.end, ReadingEnd::Nothing) => {
+                restored.map(|outputs| {
+                    let outputs = outputs.iter().enumerate().map(|(n, (digest, _))| (n as u32, *digest));
+                    (self.read_by(&reading), outputs.collect())
+                })
+            }
             _ => None,
         };
         let result = result.filter(|(_, outputs)| outputs.len() == spec.outputs.len());
@@ -404,23 +530,16 @@ impl Reader {
             (Ended::Well, Some(result)) => result,
             // The task ended well, and the log does not say which bytes it read.
             (Ended::Well, None) => return,
-            (_, _) => (vec![], vec![]),
+            (_, _) => (read, vec![]),
         };
         let made =
             |(output, digest): (u32, Digest)| Some((spec.outputs.get(output as usize)?.0.clone(), digest));
         let outputs = outputs.into_iter().filter_map(made).collect();
-        memo.add(record(&spec, ended, inputs, outputs));
-    }
-}
-
-/// Tasks that never ended are known by name, unless this or an earlier run knows more of them.
-fn add_unended(fold: &Fold, memo: &mut Memo) {
-    for Array { array, .. } in fold.tasks.arrays() {
-        for i in 0..array.n_tasks {
-            if memo.last_of(&array.fill(&array.template.id, i)).is_none() {
-                memo.add(record(&array.expand(i), Ended::Not, vec![], vec![]));
-            }
+        let record = record(&spec, ended, inputs, outputs);
+        if let Some(place) = record.place {
+            self.last_ended.insert(own_of(place, &record.id), task);
         }
+        memo.add(record);
     }
 }
 
@@ -445,5 +564,6 @@ fn record(
     let input =
         |((name, at), digest): (&(String, String), Option<Digest>)| (name.clone(), of_making(at).or(digest));
     let inputs = spec.inputs.iter().zip(digests).map(input).collect();
-    Record { id: spec.id.clone(), recipe: Recipe::of(spec), ended, inputs, outputs }
+    let recipe = Recipe::of(spec);
+    Record { id: spec.id.clone(), recipe, place: Some(recipe.place(spec)), ended, inputs, outputs }
 }

@@ -70,6 +70,7 @@ impl World {
             self.memo.add(Record {
                 id: spec.id.clone(),
                 recipe: Recipe::of(&spec),
+                place: Some(Recipe::of(&spec).place(&spec)),
                 ended: Ended::Well,
                 inputs: names.zip(digests).collect(),
                 outputs,
@@ -77,7 +78,7 @@ impl World {
         }
     }
 
-    fn decide(&self) -> Decision<'_> {
+    fn decide(&self) -> Decision {
         decide(&self.list(), &self.memo, |locations| {
             self.looked.borrow_mut().extend_from_slice(locations);
             let find = |at: &String| self.home.get(at).map_or(Found::Missing, |b| Found::Bytes(digest(b)));
@@ -277,11 +278,14 @@ fn two_tasks_that_do_the_same_keep_what_each_of_them_made() {
         r#"{"id":"q","command":["dice"],"outputs":{"n":"/h/q"}}"#.into(),
     ];
     let list = world.list();
-    let recipe = Recipe::of(&Tasks::new(&list).spec(0));
-    for (id, bytes) in [("p", "3"), ("q", "5")] {
+    let tasks = Tasks::new(&list);
+    for (task, id, bytes) in [(0, "p", "3"), (1, "q", "5")] {
         world.home.insert(format!("/h/{id}"), bytes.into());
         let outputs = vec![("n".into(), digest(bytes))];
-        world.memo.add(Record { id: id.into(), recipe, ended: Ended::Well, inputs: vec![], outputs });
+        let spec = tasks.spec(task);
+        let recipe = Recipe::of(&spec);
+        let place = Some(recipe.place(&spec));
+        world.memo.add(Record { id: id.into(), recipe, place, ended: Ended::Well, inputs: vec![], outputs });
     }
     world.expect(&[None, None]);
 }
@@ -301,4 +305,89 @@ fn what_is_known_is_carried_on_also_of_what_runs_again() {
     let decision = world.decide();
     let known: Vec<&str> = decision.known.iter().map(|r| r.id.as_str()).collect();
     assert_eq!(known, ["a"]);
+}
+
+/// Tasks of these ids, commands and inputs, without outputs, that ended so the last time.
+fn ended(tasks: &[(&str, &str, &[&str], Ended)]) -> World {
+    let mut world = World::done();
+    world.lines = tasks.iter().map(|(id, command, inputs, _)| line(id, command, inputs, &[])).collect();
+    world.memo = Memo::default();
+    for at in ["/h/a/x", "/h/b/x", "/h/c/x"] {
+        world.home.insert(at.into(), "the same".into());
+    }
+    world.run();
+    let mut memo = Memo::default();
+    for (id, _, _, ended) in tasks {
+        memo.add(Record { ended: *ended, ..world.record_of(id) });
+    }
+    world.memo = memo;
+    world
+}
+
+#[test]
+fn equal_tasks_have_their_own_ends() {
+    use Ended::*;
+    let world = ended(&[
+        ("0", "t", &[], Well),
+        ("1", "t", &[], Failed),
+        ("2", "t", &[], Cancelled),
+        ("3", "t", &[], Not),
+    ]);
+    world.expect(&[None, Some(Why::Failed), Some(Why::Cancelled), Some(Why::NotEnded)]);
+    // Of a task that was never there, nothing is known.
+    let mut world = ended(&[("0", "t", &[], Well), ("1", "t", &[], Well)]);
+    world.lines.push(line("2", "t", &[], &[]));
+    world.expect(&[None, None, Some(Why::New)]);
+}
+
+#[test]
+fn a_task_that_is_put_between_others_runs_alone() {
+    let mut world =
+        ended(&[("0", "a", &[], Ended::Well), ("1", "b", &[], Ended::Well), ("2", "c", &[], Ended::Well)]);
+    let lines = [("0", "a"), ("1", "new"), ("2", "b"), ("3", "c")];
+    world.lines = lines.iter().map(|(id, command)| line(id, command, &[], &[])).collect();
+    world.expect(&[None, Some(Why::New), None, None]);
+    // What is known is known under the new ids from then on.
+    let known: Vec<String> = world.decide().known.into_iter().map(|r| r.id).collect();
+    assert_eq!(known, ["0", "2", "3"]);
+    // A task that knows its id does something else under another one.
+    let mut world =
+        ended(&[("0", "a $EYAS_TASK", &[], Ended::Well), ("1", "b $EYAS_TASK", &[], Ended::Well)]);
+    world.lines = [("0", "new"), ("1", "a $EYAS_TASK"), ("2", "b $EYAS_TASK")]
+        .iter()
+        .map(|(id, command)| line(id, command, &[], &[]))
+        .collect();
+    assert_eq!(world.decide().n_running(), 3);
+}
+
+#[test]
+fn equal_files_in_two_folders_are_two_tasks_wherever_they_stand() {
+    use Ended::*;
+    let (a, b, c) = (["/h/a/x"], ["/h/b/x"], ["/h/c/x"]);
+    let mut world = ended(&[("0", "t", &a, Well), ("1", "t", &b, Failed)]);
+    world.expect(&[None, Some(Why::Failed)]);
+    world.lines = vec![line("0", "t", &c, &[]), line("1", "t", &a, &[]), line("2", "t", &b, &[])];
+    world.expect(&[Some(Why::New), None, Some(Why::Failed)]);
+    // A folder that was renamed is the same, and a copy of it is not.
+    let mut world = ended(&[("0", "t", &a, Well)]);
+    world.lines = vec![line("0", "t", &b, &[])];
+    world.expect(&[None]);
+    world.lines = vec![line("0", "t", &a, &[]), line("1", "t", &b, &[])];
+    world.expect(&[None, Some(Why::New)]);
+}
+
+#[test]
+fn a_failure_counts_more_than_an_earlier_end_and_less_for_other_bytes() {
+    let mut world = ended(&[("0", "t", &["/h/a/x"], Ended::Well)]);
+    let well = world.record_of("0");
+    world.memo.add(Record {
+        ended: Ended::Failed,
+        inputs: vec![("x".into(), Some(digest("else")))],
+        ..well.clone()
+    });
+    world.expect(&[None]);
+    world.memo.add(Record { ended: Ended::Failed, inputs: vec![("x".into(), None)], ..well.clone() });
+    world.expect(&[Some(Why::Failed)]);
+    world.memo.add(well);
+    world.expect(&[None]);
 }
