@@ -4,6 +4,7 @@ use crate::equipment::{self, Amount, Gpus};
 use clap::{Args, Parser};
 use eyas_core::dispatcher::{CollectiveMode, KeepRuns};
 use eyas_core::network::NetworkUse;
+use eyas_text::Shell;
 use std::path::PathBuf;
 
 mod values;
@@ -195,6 +196,10 @@ pub struct NodeArgs {
     /// {image}, {sandbox}, the task's folder, and {node}, the folder that this is in; the task's command follows
     #[arg(long, value_name = "COMMAND", value_parser = values::container_command)]
     pub container_command: Option<String>,
+    /// The shell that runs command lines which choose none themselves: sh or bash [default: bash, so that a pipe fails with any
+    /// of its parts, where the node has it; else sh]
+    #[arg(long, value_name = "SHELL", value_parser = Shell::of_name)]
+    pub line_shell: Option<Shell>,
     /// A directory of inputs on this node's own disk: its files are read where they are, and not copied (may be given
     /// more than once)
     #[arg(long, value_name = "DIR")]

@@ -137,6 +137,7 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
             .node
             .container_command
             .map(|command| command.split_whitespace().map(str::to_owned).collect()),
+        line_shell: args.node.line_shell,
         system_users,
     };
     let keeper = (args.remove_dir || scratch.is_some()).then(|| keeper::start(&remove)).transpose()?;

@@ -3,7 +3,7 @@
 
 use eyas_core::array::Command;
 use eyas_tasklist::TaskList;
-use eyas_text::shown;
+use eyas_text::{Shell, shown};
 use std::path::Path;
 
 /// The number of arrays of a list whose first task is checked.
@@ -122,11 +122,11 @@ pub fn of_list(list: &TaskList, base_dir: &Path) -> Vec<String> {
         let task = array.expand(0);
         let words: Vec<&str> = match &task.command {
             Command::Exec(argv) => argv.iter().map(String::as_str).take(1).collect(),
-            Command::Shell(line) => line.split_whitespace().collect(),
+            Command::Shell(line) => Shell::without(line).split_whitespace().collect(),
         };
         // A line of a list of commands without declared files runs in the folder of the files.
         let is_in_place =
-            |line: &str| line.starts_with("cd ") && task.inputs.is_empty() && task.outputs.is_empty();
+            |line: &str| Shell::without(line).starts_with("cd ") && task.inputs.is_empty() && task.outputs.is_empty();
         if matches!(&task.command, Command::Shell(line) if is_in_place(line)) {
             continue;
         }

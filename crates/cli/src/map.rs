@@ -11,7 +11,7 @@ use crate::running::{RunRequest, nothing_to_do, run_list, what_is_left};
 use crate::{Exit, Fault, workflow};
 use clap::Args;
 use eyas_tasklist::{ListInput, MapSpec, Source, Table};
-use eyas_text::{shown, shown_path};
+use eyas_text::{Shell, shown, shown_path};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -47,6 +47,10 @@ pub struct MapArgs {
     /// Where the output goes: a path or URL with {stem}, {name}, {index}, {//}, ... (may be given more than once)
     #[arg(long, value_name = "TEMPLATE")]
     pub out: Vec<String>,
+    /// Bring home all files that a task makes besides its outputs, into a directory for each task, such as kept/{stem}
+    /// [default: new/{index}]
+    #[arg(long, value_name = "TEMPLATE", require_equals = true, num_args = 0..=1, default_missing_value = "new/{index}")]
+    pub keep_new: Option<String>,
     /// A further input of every task, such as the script that is run
     #[arg(long, value_name = "FILE")]
     pub with: Vec<String>,
@@ -62,9 +66,10 @@ pub struct MapArgs {
     /// Names on standard input end in NUL bytes
     #[arg(short = '0', long)]
     pub null: bool,
-    /// Hand the command to the shell
-    #[arg(long)]
-    pub shell: bool,
+    /// Hand the command to the shell: bash, so that a pipe fails with any of its parts, or sh on nodes without it; --shell=sh and
+    /// --shell=bash choose
+    #[arg(long, value_name = "SHELL", require_equals = true, value_parser = Shell::of_name)]
+    pub shell: Option<Option<Shell>>,
     /// Slots that a task holds while it runs; with 0.5, two tasks share a slot
     #[arg(long, default_value = "1", value_name = "CPUS", value_parser = equipment::parts)]
     pub cpus: u64,
@@ -151,13 +156,15 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
     let folder = crate::dirs::working()?;
     let from_stdin = args.paths.iter().any(|p| p == "-");
     let mut with = args.with.clone();
-    for name in files_named(&args.command, args.shell, &folder) {
+    for name in files_named(&args.command, args.shell.is_some(), &folder) {
         if !with.iter().chain(&args.paths).any(|given| *given == name) {
             eyas_text::say!("note: {}, which the command names, is an input of every task", shown(&name));
             with.push(name);
         }
     }
     let (paths, more) = sources(&args)?;
+    let new = args.keep_new.iter().map(|template| format!("{}/", template.trim_end_matches('/')));
+    let out: Vec<String> = args.out.iter().cloned().chain(new).collect();
     let (cpus, needs) = equipment::needs_of_task(args.cpus, args.task_gpus, &args.task_resources)
         .map_err(|e| Fault::new(Exit::BadInput, e))?;
     let spec = MapSpec {
@@ -166,9 +173,10 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
         range: args.range.clone(),
         with,
         container: args.container.clone(),
-        out: args.out.clone(),
-        command: args.command.clone(),
-        shell: args.shell,
+        out: out.clone(),
+        keep_new: args.keep_new.is_some(),
+        command: for_shell(args.shell.flatten(), &args.command),
+        shell: args.shell.is_some(),
         cpus,
         needs,
         memory_bytes: args.task_memory,
@@ -181,7 +189,7 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
     };
     let words = MapWords {
         command: &args.command,
-        shell: args.shell,
+        shell: args.shell.is_some(),
         files: &args.paths,
         with: &spec.with,
         holes: &eyas_tasklist::hole_names(&spec, from_stdin)?,
@@ -195,8 +203,8 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
     } else {
         eyas_tasklist::map(&spec, None)?
     };
-    let origin = Origin::Map { folder, command: args.command, out: args.out };
-    let prints_nothing_else = spec.out.is_empty();
+    let origin = Origin::Map { folder, command: spec.command.clone(), out };
+    let prints_nothing_else = args.out.is_empty();
     let left = what_is_left(list, origin, &args.resume, args.join.as_deref())?;
     let Some(request) = left else { return nothing_to_do(args.json) };
     if let Some(path) = &args.to_list {
@@ -213,6 +221,15 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
     let is_default = prints_nothing_else && !args.json && !args.no_print && !args.cluster.policy.no_event_log;
     let prints = args.print || is_default;
     run_list(RunRequest { prints, ..request }, args.join.as_deref(), &args.cluster, args.json)
+}
+
+/// The words of a command that is a line for the shell that was chosen.
+pub(crate) fn for_shell(chosen: Option<Shell>, command: &[String]) -> Vec<String> {
+    let mut words = command.to_vec();
+    if let (Some(shell), Some(first)) = (chosen, words.first_mut()) {
+        first.insert_str(0, shell.first_line());
+    }
+    words
 }
 
 /// The first files, and the sources that they are combined with.

@@ -85,7 +85,7 @@ pub fn executor_arguments(
 /// The options of an executor that are the same for all nodes.
 pub fn node_arguments(node: &NodeArgs) -> Vec<String> {
     let NodeArgs { slots, cache, memory, gpus, resources, gpu_names, eviction, grace, home_wait, .. } = node;
-    let NodeArgs { home_local, system_users, container_command, .. } = node;
+    let NodeArgs { home_local, system_users, container_command, line_shell, .. } = node;
     let mut list = vec!["--cache".into(), cache.to_string(), "--eviction".into(), eviction.clone()];
     if let Some(slots) = slots {
         list.extend(["--slots".into(), slots.to_string()]);
@@ -107,6 +107,9 @@ pub fn node_arguments(node: &NodeArgs) -> Vec<String> {
     list.extend(["--home-wait".into(), format!("{}ms", home_wait.div_ceil(1_000_000))]);
     if let Some(command) = container_command {
         list.extend(["--container-command".into(), command.clone()]);
+    }
+    if let Some(shell) = line_shell {
+        list.extend(["--line-shell".into(), shell.name().into()]);
     }
     for local in home_local {
         list.extend(["--home-local".into(), local.display().to_string()]);

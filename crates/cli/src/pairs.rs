@@ -29,7 +29,7 @@ use eyas_core::pairs::{
 };
 use eyas_storage::{Homes, HomesConfig, Location};
 use eyas_tasklist::{FileSet, TaskList, find_set, fold_tasks, name_of_file};
-use eyas_text::{shown, shown_path};
+use eyas_text::{Shell, shown, shown_path};
 use matrix::Matrix;
 use records::Records;
 use serde::{Deserialize, Serialize};
@@ -80,9 +80,10 @@ pub struct PairsArgs {
     /// A further input of every task, such as the script that is run
     #[arg(long, value_name = "FILE")]
     pub with: Vec<String>,
-    /// Hand the command to the shell
-    #[arg(long)]
-    pub shell: bool,
+    /// Hand the command to the shell: bash, so that a pipe fails with any of its parts, or sh on nodes without it; --shell=sh and
+    /// --shell=bash choose
+    #[arg(long, value_name = "SHELL", require_equals = true, value_parser = Shell::of_name)]
+    pub shell: Option<Option<Shell>>,
     /// Memory that a task may use; it is ended when it uses more [default: no limit]
     #[arg(long = "task-memory", value_name = "BYTES", value_parser = crate::args::bytes)]
     pub task_memory: Option<u64>,
@@ -114,10 +115,11 @@ pub struct PairsArgs {
 
 pub fn pairs(args: PairsArgs) -> Result<Exit, Fault> {
     let folder = crate::dirs::working()?;
-    command::Command::parse(&args.command, args.shell)?;
+    let args = PairsArgs { command: map::for_shell(args.shell.flatten(), &args.command), ..args };
+    command::Command::parse(&args.command, args.shell.is_some())?;
     let out = Out::of(&args)?;
     let mut with = args.with.clone();
-    for name in map::files_named(&args.command, args.shell, &folder) {
+    for name in map::files_named(&args.command, args.shell.is_some(), &folder) {
         if !with.contains(&name) {
             eyas_text::say!("note: {}, which the command names, is an input of every task", shown(&name));
             with.push(name);
@@ -514,8 +516,8 @@ fn task_list(
     let mut tasks = Vec::with_capacity(plan.tiling.tiles.len());
     for (n, tile) in plan.tiling.tiles.iter().enumerate() {
         let (mut inputs, records) = sets.inputs(&tile.items(plan.shape));
-        let order =
-            Order { shape: plan.shape, tile: tile.clone(), records, strict: args.strict, shell: args.shell };
+        let shell = args.shell.is_some();
+        let order = Order { shape: plan.shape, tile: tile.clone(), records, strict: args.strict, shell };
         let order = serde_json::to_string(&order).expect("an order is plain data");
         let mut words = vec![SELF.to_owned(), TILE_ARGUMENT.to_owned(), order];
         words.extend(args.command.iter().cloned());

@@ -61,7 +61,7 @@ pub fn command_line(command: &Command<String>) -> String {
             let words: Vec<String> = words.iter().map(|word| eyas_tasklist::quoted(word)).collect();
             words.join(" ")
         }
-        Command::Shell(line) => line.clone(),
+        Command::Shell(line) => eyas_text::Shell::without(line).to_owned(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The progress of a run: one live line on a terminal, a plain line every few seconds elsewhere.
 
 use crate::print::{count, plural, rate, size, time};
+use eyas_core::event::LeftFiles;
 use eyas_text::{line_of, shown};
 use eyas_wire::message::RunStatus;
 use std::time::{Duration, Instant};
@@ -186,6 +187,7 @@ impl Progress {
             count(status.n_failed),
             count(status.n_cancelled),
         );
+        show_left(&status.left);
         let (local, peer, home) = (status.local_bytes, status.peer_bytes, status.home_bytes);
         if local + peer + home > 0 {
             let share = 100.0 * local as f64 / (local + peer + home) as f64;
@@ -212,6 +214,23 @@ fn terminal_width() -> usize {
         w.assume_init()
     };
     if w.ws_col > 10 { usize::from(w.ws_col) } else { 100 }
+}
+
+/// What became of files that programs made and nobody declared.
+fn show_left(left: &LeftFiles) {
+    if left.n_files == 0 {
+        return;
+    }
+    let names: Vec<String> = left.names.iter().map(|name| eyas_text::shown(name).to_string()).collect();
+    let more = left.n_files.saturating_sub(names.len() as u64);
+    let more = if more > 0 { format!(" and {} more", count(more)) } else { String::new() };
+    eyas_text::say!(
+        "note: {} that {} made and that no output names went with the sandboxes: {}{more}; to keep such files, name them as \
+         outputs (--out, \"outputs\"), or map with --keep-new",
+        plural(left.n_files, "file"),
+        plural(left.n_tasks, "task"),
+        names.join(", ")
+    );
 }
 
 #[cfg(test)]

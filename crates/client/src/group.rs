@@ -754,6 +754,7 @@ fn sum_of_parts(run: RunId, parts: &[&RunStatus]) -> RunStatus {
     whole.local_bytes = sum(|p| p.local_bytes);
     whole.peer_bytes = sum(|p| p.peer_bytes);
     whole.home_bytes = sum(|p| p.home_bytes);
+    parts.iter().for_each(|part| whole.left.add(&part.left));
     whole.opened = parts.iter().map(|p| p.opened).min().unwrap_or_default();
     whole.ended = match parts.iter().all(|p| p.ended.is_some()) {
         true => parts.iter().filter_map(|p| p.ended).max(),

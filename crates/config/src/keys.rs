@@ -66,6 +66,7 @@ pub const KEYS: &[Key] = &[
     key("grace", Kind::Value),
     key("home-wait", Kind::Value),
     key("container-command", Kind::Value),
+    key("line-shell", Kind::Value),
     key("home-local", Kind::Paths),
     key("system-users", Kind::Texts),
     // The cluster

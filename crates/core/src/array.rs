@@ -115,6 +115,8 @@ impl Pattern {
 pub const STDOUT_NAME: &str = ".eyas-stdout";
 /// Like [`STDOUT_NAME`], for standard error.
 pub const STDERR_NAME: &str = ".eyas-stderr";
+/// An output of this name is the directory of all files that the program makes and that are no outputs of their own.
+pub const NEW_NAME: &str = ".eyas-new";
 /// An input of this name is the container that the program runs in: what nodes make of an image, or the image file itself if its format
 /// is one that a program of the node's reads. The program does not find it in its sandbox.
 pub const CONTAINER_NAME: &str = ".eyas-container";
@@ -124,7 +126,7 @@ pub const CONTAINER_NAME: &str = ".eyas-container";
 pub enum Command<S> {
     /// Started directly, without a shell.
     Exec(Vec<S>),
-    /// Handed to `/bin/sh -c`.
+    /// A line for a shell: bash where the node has it, else `/bin/sh`, unless its first line is `#!/bin/sh` or `#!/bin/bash`.
     Shell(S),
 }
 

@@ -228,6 +228,8 @@ pub struct RunState {
     pub local_bytes: u64,
     pub peer_bytes: u64,
     pub home_bytes: u64,
+    /// Files that tasks which are done made, and that are no outputs.
+    pub left: LeftFiles,
     /// The latest failures.
     pub failures: VecDeque<(TaskId, Failure)>,
     /// The whole run was cancelled, and so is every task that is added to it later.

@@ -304,6 +304,33 @@ pub struct AttemptReport {
     /// Processor time of the program and its children.
     pub cpu_ns: u64,
     pub rss_bytes_max: u64,
+    /// Files that the program made and that are no outputs; they go with the sandbox.
+    #[serde(default)]
+    pub left: Option<Box<LeftFiles>>,
+}
+
+/// Files that programs made and that are no outputs of their tasks.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
+pub struct LeftFiles {
+    pub n_files: u64,
+    pub n_tasks: u64,
+    /// The first few.
+    pub names: Vec<String>,
+}
+
+impl LeftFiles {
+    /// So many names are kept.
+    const NAMES_MAX: usize = 3;
+
+    pub fn add(&mut self, other: &LeftFiles) {
+        self.n_files += other.n_files;
+        self.n_tasks += other.n_tasks;
+        for name in other.names.iter() {
+            if self.names.len() < LeftFiles::NAMES_MAX && !self.names.contains(name) {
+                self.names.push(name.clone());
+            }
+        }
+    }
 }
 
 /// When things happened to an attempt, by the dispatcher's clock as the executor estimates it. Zero for a
@@ -606,6 +633,9 @@ pub struct Exit {
     /// For a program that failed: what is known of the room on the disk of its sandbox.
     #[serde(default)]
     pub disk: Option<DiskSeen>,
+    /// Files that the program made and that are no outputs.
+    #[serde(default)]
+    pub left: Option<Box<LeftFiles>>,
 }
 
 /// What is known of the disk of a sandbox while its program ran. Nobody can see afterwards whether the disk

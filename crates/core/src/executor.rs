@@ -226,6 +226,7 @@ struct Attempt {
     times: Times,
     cpu_ns: u64,
     rss_bytes_max: u64,
+    left: Option<Box<LeftFiles>>,
     outputs: Vec<Output>,
     n_outputs_pending: u32,
     /// Messages to be repeated if the dispatcher comes back without having recorded them.

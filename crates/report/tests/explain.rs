@@ -235,6 +235,7 @@ fn a_live_answer_without_names() {
         outputs: vec![],
         cpu_ns: 0,
         rss_bytes_max: 0,
+        left: None,
     };
     let stdout = PrintedStream {
         head: "step 1\nstep 2\n".into(),

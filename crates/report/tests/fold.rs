@@ -69,6 +69,7 @@ fn reported(executor: u32, attempt: u32, outcome: Outcome, n_outputs: u32) -> Ev
         outputs: (0..n_outputs).map(output).collect(),
         cpu_ns: 0,
         rss_bytes_max: 0,
+        left: None,
     };
     Event::AttemptEnded { executor: ExecutorId(executor), report: Arc::new(report) }
 }

@@ -34,10 +34,13 @@ pub mod container;
 mod error;
 mod exec_args;
 mod handle;
+mod new_files;
+mod pipes;
 mod program;
 pub mod protocol;
 pub mod reaper;
 pub mod sandbox;
+pub mod shell;
 mod slot;
 mod spawn;
 mod stage;
@@ -49,7 +52,7 @@ pub use error::{Error, ErrorKind, Status};
 pub use handle::{SlotHandle, spawn_slot};
 pub use protocol::{
     Account, ByteString, CaptureLimits, Captured, Container, ContainerKind, Decoder, ExitKind, Input,
-    InputMode, LinkKind, NotStartedKind, OutputState, Program, RunReport, RunSpec, SetupKind, SlotCommand,
-    SlotConfig, SlotReport, Times, Usage,
+    InputMode, LinkKind, NewFiles, NotStartedKind, OutputState, Program, RunReport, RunSpec, SetupKind,
+    SlotCommand, SlotConfig, SlotReport, Times, Usage,
 };
 pub use slot::slot_main;

@@ -209,7 +209,7 @@ pub enum ContainerKind {
 pub enum Program {
     /// Program and arguments, looked up in the task's `PATH` unless the name has a slash. No shell.
     Exec(Vec<ByteString>),
-    /// A line for `/bin/sh -c`.
+    /// A line for a shell, see [`crate::shell`].
     Shell(ByteString),
 }
 
@@ -314,9 +314,19 @@ pub struct RunReport {
     pub n_leftovers_killed: u32,
     /// Processes that did not disappear; the slot should be replaced.
     pub n_unkillable: u32,
+    /// What a program that ended well made besides its outputs.
+    pub new_files: Option<Box<NewFiles>>,
     /// Path of the sandbox if it still exists: there are outputs to take, or it is kept.
     pub sandbox: Option<ByteString>,
     pub kept: bool,
+}
+
+/// Files in a sandbox that are neither inputs nor outputs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewFiles {
+    pub n_files: u64,
+    /// Paths in the sandbox of the first few.
+    pub names: Vec<ByteString>,
 }
 
 /// How an attempt ended. If eyas ended it, the reason for that comes before the exit status that resulted.

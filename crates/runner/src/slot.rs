@@ -25,7 +25,7 @@ use crate::protocol::{
 use crate::sandbox::{Pool, Sandbox};
 use crate::spawn::Spawner;
 use crate::stage::{self, SetupError, Staged, Unprepared};
-use crate::{sys, tree};
+use crate::{new_files, shell, sys, tree};
 use eyas_text::shown_bytes;
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString};
@@ -34,6 +34,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 const READ_BYTES: usize = 64 << 10;
 /// Limit on what is kept of one stream, whatever a spec asks for, so that a report fits into a frame.
@@ -467,7 +468,8 @@ impl Slot {
 
     /// Prepares and starts a task; when that fails, reports it as ended.
     fn start(&mut self, queued: Queued) {
-        let Queued { spec, received_ns } = queued;
+        let Queued { mut spec, received_ns } = queued;
+        self.choose_shell(&mut spec);
         let mut times = Times { received_ns, begun_ns: sys::monotonic_ns(), ..Times::default() };
         let mut sandbox = match self.pool.take() {
             Ok(sandbox) => sandbox,
@@ -605,6 +607,24 @@ impl Slot {
         account.map_or(Ok(()), |account| self.spawner.give_streams(account))?;
         self.streams_of = uid;
         Ok(())
+    }
+
+    /// A line for the shell becomes the words that run it.
+    fn choose_shell(&mut self, spec: &mut RunSpec) {
+        // A line with a NUL byte is refused when the program is started.
+        let Program::Shell(line) = &spec.program else { return };
+        let words = match &spec.container {
+            _ if line.contains(&0) => return,
+            Some(_) => shell::words_inside(line),
+            None => {
+                let (_, path) = self.exec_args.program_and_path(spec);
+                let finder = &mut self.finder;
+                let mut find =
+                    |path: &[u8]| Some(finder.find(b"bash", path, Path::new("/")).ok()?.into_bytes());
+                shell::words(line, path, &mut find)
+            }
+        };
+        spec.program = Program::Exec(words);
     }
 
     /// Starts the program of a task, or the `helper` that does.
@@ -788,6 +808,13 @@ impl Slot {
             }
             None => exit,
         };
+        let names = || spec.inputs.iter().map(|input| &input.name).chain(&spec.outputs);
+        if exit == ExitKind::Exited(0)
+            && spec.outputs.iter().any(|name| name[..] == *new_files::ALL_NEW)
+            && let Err(error) = new_files::collect(&sandbox, names())
+        {
+            eyas_text::say!("eyas slot process {}: cannot put new files together: {error}", self.pid);
+        }
         let mut outputs: Vec<_> = spec
             .outputs
             .iter()
@@ -800,6 +827,7 @@ impl Slot {
                 outputs[at] = OutputState::NotAFile { what: format!("not whole: {error}") };
             }
         }
+        let new_files = if exit == ExitKind::Exited(0) { new_files::find(&sandbox, names()) } else { None };
         // Measured before the sandbox is cleared, which frees room.
         let lacks_output = outputs.iter().any(|output| !output.is_there());
         let has_failed = exit != ExitKind::Exited(0) || lacks_output;
@@ -838,6 +866,7 @@ impl Slot {
             inputs_modified,
             n_leftovers_killed,
             n_unkillable,
+            new_files,
             sandbox: path,
             kept: spec.keep_sandbox,
         };
@@ -950,6 +979,7 @@ fn unstarted_report(key: u64, mut times: Times, exit: ExitKind) -> RunReport {
         inputs_modified: Vec::new(),
         n_leftovers_killed: 0,
         n_unkillable: 0,
+        new_files: None,
         sandbox: None,
         kept: false,
     }

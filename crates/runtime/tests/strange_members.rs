@@ -83,6 +83,7 @@ fn an_impossible_message_is_refused_and_ends_no_other_member() {
             outputs: vec![],
             cpu_ns: 0,
             rss_bytes_max: 0,
+            left: None,
         };
         let added = ReplicaAdded {
             object: ObjectId(63),

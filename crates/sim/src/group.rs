@@ -343,6 +343,7 @@ impl World<'_> {
             outputs: outputs.collect(),
             cpu_ns: self.case.task_ns,
             rss_bytes_max: 0,
+            left: None,
         };
         if !added.is_empty() {
             let event = Event::ReplicasChanged { executor, added, dropped: vec![] };

@@ -12,8 +12,8 @@ use crate::units;
 use eyas_core::array::{CONTAINER_NAME, Command, GatherHint, Hint, Hints, STDERR_NAME, STDOUT_NAME};
 use eyas_core::location::MADE;
 use eyas_core::needs::{AMOUNT_MAX, Needs, PARTS, check_name};
-use eyas_text::line_of;
 use eyas_text::nearest;
+use eyas_text::{Shell, line_of};
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
@@ -24,6 +24,7 @@ use std::fmt;
 pub const FIELDS: &[&str] = &[
     "id",
     "command",
+    "shell",
     "inputs",
     "outputs",
     "stdout",
@@ -205,6 +206,7 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
         let mut seen = 0u32;
         let mut needs = Needs::default();
         let mut printed = Vec::new();
+        let mut shell = None;
         while let Some(Text(key)) = map.next_key()? {
             let Some(i) = FIELDS.iter().position(|f| *f == key) else {
                 return Err(unknown_field(&key));
@@ -218,6 +220,10 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
             match field {
                 "id" => task.id = Some(map.next_value::<Text>()?.0),
                 "command" => task.command = map.next_value::<CommandText>()?.0,
+                "shell" => {
+                    let Text(name) = map.next_value()?;
+                    shell = Some(Shell::of_name(&name).map_err(de::Error::custom)?);
+                }
                 "inputs" => task.inputs = map.next_value::<Files>()?.0,
                 "outputs" => {
                     task.outputs = map.next_value::<Files>()?.0;
@@ -286,6 +292,14 @@ impl<'de> Visitor<'de> for TaskSeed<'_> {
             return Err(de::Error::custom(format!(
                 "the task has no `command`{HINT}add \"command\": [\"program\", \"argument\"]"
             )));
+        }
+        if let Some(shell) = shell {
+            let Command::Shell(line) = &task.command else {
+                return Err(de::Error::custom(format!(
+                    "`shell` is for a command that is one string{HINT}leave out `shell`; a list is started without one"
+                )));
+            };
+            task.command = Command::Shell(format!("{}{line}", shell.first_line()).into());
         }
         Ok(task)
     }

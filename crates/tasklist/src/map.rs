@@ -26,7 +26,7 @@ use crate::made;
 use crate::rows::{self, Column, Name};
 use crate::spec::MapSpec;
 use crate::template::{self, Hole, Holes, Part, Segment, quoted};
-use eyas_core::array::{Command, Pattern, Piece, TaskArray, TaskForm, stem};
+use eyas_core::array::{Command, NEW_NAME, Pattern, Piece, TaskArray, TaskForm, stem};
 use eyas_core::needs::Needs;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -356,7 +356,7 @@ impl Making<'_> {
             _ => index.to_string(),
         };
         let mut outputs: Vec<File<'t>> = Vec::with_capacity(templates.out.len());
-        for template in &templates.out {
+        for (k, template) in templates.out.iter().enumerate() {
             let mut location = String::new();
             let text = match template::fill(template, &|_| String::new()) {
                 bare if location::is_url(&bare) => template::fill(template, &|hole| match hole {
@@ -370,6 +370,9 @@ impl Making<'_> {
             let mut name = location::file_name(&location).into_owned();
             while inputs.iter().chain(&outputs).any(|f| f.name.as_deref() == Some(&name)) {
                 name.insert_str(0, "out-");
+            }
+            if spec.is_all_new(k) {
+                name = NEW_NAME.to_owned();
             }
             outputs.push(File { name: Some(name.into()), location: location.into() });
         }
@@ -461,7 +464,8 @@ fn over_range(spec: &MapSpec, range: Range<u64>, base: &str) -> Result<TaskList>
 
     let literal = |text: &str| Pattern::literal(text);
     let inputs: Vec<(Pattern, Pattern)> = with.iter().map(|(n, l)| (literal(n), literal(l))).collect();
-    let mut names: Vec<Pattern> = sample.iter().map(name_of).collect();
+    let name_of = |(k, location)| if spec.is_all_new(k) { literal(NEW_NAME) } else { name_of(location) };
+    let mut names: Vec<Pattern> = sample.iter().enumerate().map(name_of).collect();
     for k in 0..names.len() {
         let meets = |name: &Pattern, others: &[Pattern]| {
             inputs.iter().map(|(n, _)| n).chain(others).any(|other| may_meet(other, name))

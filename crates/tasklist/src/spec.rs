@@ -20,6 +20,8 @@ pub struct MapSpec {
     pub container: Option<String>,
     /// Templates of the outputs' locations.
     pub out: Vec<String>,
+    /// The last of `out` is the directory of all files that the program makes besides its outputs.
+    pub keep_new: bool,
     /// Templates of the command's words.
     pub command: Vec<String>,
     /// Join the words with spaces and hand them to the shell.
@@ -48,6 +50,7 @@ impl Default for MapSpec {
             with: Vec::new(),
             container: None,
             out: Vec::new(),
+            keep_new: false,
             command: Vec::new(),
             shell: false,
             id_prefix: String::new(),
@@ -60,5 +63,12 @@ impl Default for MapSpec {
             label: String::new(),
             base_dir: ".".into(),
         }
+    }
+}
+
+impl MapSpec {
+    /// Whether output `k` is the directory of all new files.
+    pub(crate) fn is_all_new(&self, k: usize) -> bool {
+        self.keep_new && k + 1 == self.out.len()
     }
 }

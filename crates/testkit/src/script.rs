@@ -358,6 +358,7 @@ impl Cluster {
             outputs: outputs.collect(),
             cpu_ns: 0,
             rss_bytes_max: 0,
+            left: None,
         }
     }
 
@@ -761,6 +762,7 @@ impl NodeScript {
             exited: self.now.plus_ns(S),
             cpu_ns: 0,
             rss_bytes_max: 0,
+            left: None,
             outputs: outputs.iter().map(|size| Some(*size)).collect(),
             inputs_modified: inputs_modified.to_vec(),
             inputs_damaged: inputs_modified.to_vec(),

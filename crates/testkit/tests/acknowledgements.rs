@@ -36,6 +36,7 @@ fn report(process: &mut Process, life: u64, outcome: Outcome) {
         outputs: vec![],
         cpu_ns: 0,
         rss_bytes_max: 0,
+        left: None,
     };
     process.on_batch(NOW, life, vec![NodeMessage::AttemptEnded { report: report.into() }.into()]);
 }

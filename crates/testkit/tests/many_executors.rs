@@ -215,6 +215,7 @@ fn the_more_executors_there_are_the_fewer_tasks_each_is_given_ahead() {
             outputs: vec![],
             cpu_ns: 0,
             rss_bytes_max: 0,
+            left: None,
         };
         let message = FromExecutor::Node(NodeMessage::AttemptEnded { report: report.into() });
         process.on_batch(now, 1, vec![FromNode::Says(Box::new(message))]);

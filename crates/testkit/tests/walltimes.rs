@@ -38,6 +38,7 @@ fn ran(c: &mut Cluster, executor: u32, task: u64, attempt: u32, run_s: f64) {
         outputs,
         cpu_ns: 0,
         rss_bytes_max: 0,
+        left: None,
     };
     c.feed(Event::AttemptEnded { executor: ExecutorId(executor), report: Arc::new(report) });
 }

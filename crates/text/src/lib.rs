@@ -15,6 +15,7 @@ mod count;
 mod markup;
 mod nearest;
 mod printer;
+mod shell;
 mod size;
 
 pub use count::{count, plural};
@@ -25,6 +26,7 @@ pub use printer::{
     stderr_is_terminal, stdout, stdout_is_terminal,
 };
 
+pub use shell::Shell;
 pub use size::{size, size_beside};
 use std::fmt;
 use std::path::Path;

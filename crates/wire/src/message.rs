@@ -10,7 +10,7 @@ use crate::users::{ClusterRights, Principal, UserKey};
 use eyas_core::array::{TaskArray, TaskSpec};
 use eyas_core::collective::BatchId;
 use eyas_core::dispatcher::Upstream;
-use eyas_core::event::{AssignedInput, Assignment, NodeMessage, Offer};
+use eyas_core::event::{AssignedInput, Assignment, LeftFiles, NodeMessage, Offer};
 use eyas_core::group::{KnownFiles, LinkMessage, MemberLoad, PartEnd, RunLinks};
 use eyas_core::home_share::{HomeReport, HomeShare};
 use eyas_core::needs::Size;
@@ -727,6 +727,9 @@ pub struct RunStatus {
     /// The user whose run it is; empty: the cluster's owner's.
     #[serde(default)]
     pub owner: String,
+    /// Files that tasks which are done made, and that are no outputs.
+    #[serde(default)]
+    pub left: LeftFiles,
 }
 
 impl RunStatus {

@@ -283,7 +283,11 @@ impl Dispatcher {
             executor,
             &report.inputs,
         );
-        self.work.run_mut(run).count_inputs(&report.inputs);
+        let state = self.work.run_mut(run);
+        state.count_inputs(&report.inputs);
+        if let Some(left) = report.left.as_deref().filter(|_| report.outcome == Outcome::Done) {
+            state.left.add(left);
+        }
         if is_done && knows_bytes {
             // From now on the run must read these bytes. What was read in place was whatever lay there, and not the bytes
             // that the catalog knows.

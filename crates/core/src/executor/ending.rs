@@ -24,6 +24,7 @@ impl Executor {
         attempt.times.exited = exit.exited;
         attempt.cpu_ns = exit.cpu_ns;
         attempt.rss_bytes_max = exit.rss_bytes_max;
+        attempt.left = exit.left;
         let run_ns = exit.exited.since_ns(exit.started);
         self.run_ns_mean = Some(self.run_ns_mean.map_or(run_ns, |m| m - m / 8 + run_ns / 8));
 
@@ -303,6 +304,7 @@ impl Executor {
                 outputs: vec![],
                 cpu_ns: 0,
                 rss_bytes_max: 0,
+                left: None,
             });
             out.push(NodeAction::Tell { message: NodeMessage::AttemptEnded { report } });
             return;
@@ -382,6 +384,7 @@ impl Executor {
             outputs: outputs.collect(),
             cpu_ns: a.cpu_ns,
             rss_bytes_max: a.rss_bytes_max,
+            left: a.left.clone(),
         })
     }
 

@@ -68,6 +68,7 @@ impl Executor {
             times: Times { received: now, ..Times::default() },
             cpu_ns: 0,
             rss_bytes_max: 0,
+            left: None,
             outputs: vec![],
             n_outputs_pending: 0,
             reported: vec![],

@@ -10,6 +10,7 @@
 
 use super::GATHER_INPUTS_MIN;
 use crate::array::{Command, Pattern, Piece, TaskArray, file_name};
+use eyas_text::Shell;
 
 /// Programs that run another program, named by the first argument that is not an option.
 const INTERPRETERS: [&str; 12] =
@@ -61,7 +62,7 @@ pub fn is_one_stage(array: &TaskArray) -> bool {
                 n_literal == argv.len() || !program_in(words(array, 0).take(n_literal)).1
             }
             Command::Shell(line) => match line.0.first() {
-                Some(Piece::Literal(text)) => text
+                Some(Piece::Literal(text)) => Shell::without(text)
                     .rsplit_once(char::is_whitespace)
                     .is_some_and(|(whole, _)| !program_in(whole.split_whitespace().map(str::to_owned)).1),
                 _ => false,
@@ -74,7 +75,9 @@ fn words(array: &TaskArray, i: u32) -> Box<dyn Iterator<Item = String> + '_> {
         Command::Exec(argv) => Box::new(argv.iter().map(move |p| array.fill(p, i))),
         Command::Shell(line) => {
             let line = array.fill(line, i);
-            Box::new(line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().into_iter())
+            Box::new(
+                Shell::without(&line).split_whitespace().map(str::to_owned).collect::<Vec<_>>().into_iter(),
+            )
         }
     }
 }

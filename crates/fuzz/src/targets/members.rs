@@ -495,6 +495,7 @@ impl Node {
                 outputs: made.filter(|_| !is_bad).collect(),
                 cpu_ns: 0,
                 rss_bytes_max: 0,
+                left: None,
             };
             said.push(FromExecutor::Node(NodeMessage::AttemptEnded { report: Arc::new(report) }));
             if !is_bad && staying.len() < outputs.len() {

@@ -67,6 +67,7 @@ impl Cluster {
                 grace: 0,
                 home_wait: 0,
                 container_command: None,
+                line_shell: None,
                 gpus: None,
                 resources: vec![],
                 gpu_names: vec![],

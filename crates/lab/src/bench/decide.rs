@@ -234,6 +234,7 @@ fn through_the_dispatcher(name: &str, args: &DecideArgs) -> Result<Vec<f64>, Fau
             outputs: vec![],
             cpu_ns: RUN_NS,
             rss_bytes_max: 0,
+            left: None,
         };
         let event = Event::AttemptEnded { executor, report: report.into() };
         let begun = Instant::now();

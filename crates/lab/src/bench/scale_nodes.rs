@@ -421,6 +421,7 @@ impl Node {
                         exited: now,
                         cpu_ns: 0,
                         rss_bytes_max: 0,
+                        left: None,
                         outputs: vec![],
                         inputs_modified: vec![],
                         inputs_damaged: vec![],

@@ -285,6 +285,7 @@ impl Cluster {
             outputs: outputs.collect(),
             cpu_ns: 1_000_000,
             rss_bytes_max: 0,
+            left: None,
         };
         self.handle(Event::AttemptEnded { executor, report: report.into() });
         if assignment.staying.len() < assignment.outputs.len() {

@@ -381,6 +381,7 @@ impl Cluster {
                         outputs: vec![],
                         cpu_ns: 0,
                         rss_bytes_max: 0,
+                        left: None,
                     };
                     self.later(self.now.plus_ns(MS), executor, Word::Ended(Box::new(report), vec![]));
                 }
@@ -451,6 +452,7 @@ impl Cluster {
             outputs,
             cpu_ns: run_ns / 2,
             rss_bytes_max: 20 << 20,
+            left: None,
         };
         if failed {
             let text = format!("line one\nno such column `mag` in task {}\n", assignment.task);

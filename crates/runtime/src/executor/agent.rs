@@ -89,6 +89,8 @@ pub struct Agent {
     gpu_names: Vec<String>,
     /// What runs programs in containers; `None`: what is usual.
     container_command: Option<Vec<String>>,
+    /// The shell for lines that choose none.
+    line_shell: Option<eyas_text::Shell>,
     writes: Writes,
     space: Space,
     printing: Printing,
@@ -159,6 +161,7 @@ impl Agent {
             slots,
             gpu_names: options.gpu_names,
             container_command: options.container_command,
+            line_shell: options.line_shell,
             writes,
             space: Space::new(inputs.clone()),
             inputs,

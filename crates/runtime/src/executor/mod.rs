@@ -76,6 +76,8 @@ pub struct ExecutorOptions {
     /// What runs the programs of tasks that have a container, see [`eyas_runner::ContainerKind::Command`]. `None`: bubblewrap or
     /// Apptainer, as the image wants.
     pub container_command: Option<Vec<String>>,
+    /// The shell for lines that choose none. `None`: bash if it is here.
+    pub line_shell: Option<eyas_text::Shell>,
     /// Programs run as system users of their own. `None`: as that of this process.
     pub system_users: Option<system_users::SystemUsers>,
 }

@@ -116,6 +116,7 @@ impl<O: Outside> Session<O> {
             local_bytes: r.local_bytes,
             peer_bytes: r.peer_bytes,
             home_bytes: r.home_bytes,
+            left: r.left.clone(),
             opened: r.opened,
             ended: r.ended.filter(|_| n_ended == r.n_tasks),
             failures: self.durable_failures(r, durable.n_failed),

@@ -280,6 +280,7 @@ impl World {
                     exited: self.now,
                     cpu_ns: 0,
                     rss_bytes_max: 0,
+                    left: None,
                     outputs: vec![Some(OUTPUT_BYTES); context.outputs.len()],
                     inputs_damaged: vec![],
                     inputs_modified: vec![],

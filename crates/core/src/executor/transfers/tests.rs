@@ -173,6 +173,7 @@ impl Chance {
                     exited: Timestamp(1),
                     cpu_ns: 0,
                     rss_bytes_max: 0,
+                    left: None,
                     outputs: vec![],
                     inputs_modified: vec![],
                     inputs_damaged: vec![],

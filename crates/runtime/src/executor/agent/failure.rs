@@ -6,6 +6,9 @@ use eyas_core::event::DiskSeen;
 use eyas_core::{Failure, FailureKind};
 use eyas_text::shown;
 
+/// How a slot process begins to say which part of a pipe failed.
+const PART: &str = "eyas: part ";
+
 /// Whether the program ended well, and made the outputs that its task declares.
 pub(super) fn result_of(report: &runner::RunReport, task: &TaskSpec) -> Result<(), Failure> {
     failure_of(report, task)?;
@@ -92,8 +95,14 @@ pub(super) fn of_container(failure: Failure, report: &runner::RunReport, node: &
 fn failure_of(report: &runner::RunReport, task: &TaskSpec) -> Result<(), Failure> {
     use runner::{ExitKind, NotStartedKind, SetupKind};
     let with_last_words = |text: String| {
-        let last = last_line(&report.stderr).or_else(|| last_line(&report.stdout));
-        match last {
+        let mut last = last_lines(&report.stderr);
+        let part = last.next_if(|line| line.starts_with(PART)).map(|line| line.replacen("eyas: ", "", 1));
+        let text = match part {
+            Some(part) => format!("{text}: {part}"),
+            None => text,
+        };
+        let words = last.next().or_else(|| last_lines(&report.stdout).next());
+        match words {
             Some(line) => format!("{text}; its last words: {line}"),
             None => text,
         }
@@ -182,12 +191,16 @@ fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
-fn last_line(captured: &runner::Captured) -> Option<String> {
+/// The last two lines that say something, the last one first.
+fn last_lines(captured: &runner::Captured) -> std::iter::Peekable<std::vec::IntoIter<String>> {
     let kept = if captured.tail.0.is_empty() { &captured.head.0 } else { &captured.tail.0 };
     let text = String::from_utf8_lossy(kept);
-    let line = text.lines().rev().find(|l| !l.trim().is_empty())?.trim();
-    let short: String = line.chars().take(200).collect();
-    Some(if short.len() < line.len() { format!("{short}…") } else { short })
+    let shortened = |line: &str| {
+        let short: String = line.chars().take(200).collect();
+        if short.len() < line.len() { format!("{short}…") } else { short }
+    };
+    let lines = text.lines().rev().map(str::trim).filter(|line| !line.is_empty()).take(2);
+    lines.map(shortened).collect::<Vec<_>>().into_iter().peekable()
 }
 
 fn signal_name(signal: i32) -> &'static str {

@@ -9,6 +9,7 @@ use eyas_core::array::{CONTAINER_NAME, Command, STDERR_NAME, STDOUT_NAME, TaskSp
 use eyas_core::event::Staged;
 use eyas_core::is_directory;
 use eyas_core::location::{Made, PACKED_NAME, is_made_tree};
+use eyas_text::Shell;
 use eyas_wire::message::Settings;
 use eyas_wire::users::Principal;
 use std::path::{Path, PathBuf};
@@ -39,6 +40,8 @@ pub(super) struct Launch<'a> {
     pub(super) join: &'a Path,
     /// What runs programs in containers; `None`: what is usual.
     pub(super) container_command: Option<&'a [String]>,
+    /// The shell for lines that choose none; `None`: what is usual.
+    pub(super) line_shell: Option<Shell>,
     pub(super) settings: &'a Settings,
 }
 
@@ -48,7 +51,7 @@ impl Launch<'_> {
         let task = &self.attempt.spec;
         Some(runner::RunSpec {
             key: self.attempt.key,
-            program: find_program(&task.command)?,
+            program: find_program(&task.command, self.line_shell)?,
             env: self.env(),
             inputs: self.inputs(),
             outputs: task.outputs.iter().map(|(name, at)| runner_name(name, at)).collect(),
@@ -184,11 +187,16 @@ fn is_only_packed(name: &str, location: &str, next: &str) -> bool {
     name.starts_with(PACKED_NAME) && Made::of(next).is_some_and(|made| made.packed == location)
 }
 
-fn find_program(command: &Command<String>) -> Option<runner::Program> {
+fn find_program(command: &Command<String>, usual: Option<Shell>) -> Option<runner::Program> {
     match command {
         Command::Exec(argv) if argv.is_empty() => None,
         Command::Exec(argv) => Some(runner::Program::Exec(argv.iter().map(|a| bytes(a)).collect())),
-        Command::Shell(line) => Some(runner::Program::Shell(bytes(line))),
+        Command::Shell(line) => Some(runner::Program::Shell(match usual {
+            Some(shell) if Shell::chosen_by(line.as_bytes()).is_none() => {
+                bytes(&format!("{}{line}", shell.first_line()))
+            }
+            _ => bytes(line),
+        })),
     }
 }
 

@@ -62,6 +62,7 @@ fn without_program(at: Timestamp, outputs: Vec<Option<u64>>) -> Exit {
         exited: at,
         cpu_ns: 0,
         rss_bytes_max: 0,
+        left: None,
         outputs,
         inputs_modified: vec![],
         inputs_damaged: vec![],

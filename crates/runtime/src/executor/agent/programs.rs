@@ -142,6 +142,7 @@ impl Agent {
             private: &self.private,
             join: self.connection.join(),
             container_command: self.container_command.as_deref(),
+            line_shell: self.line_shell,
             settings: self.connection.settings(),
         };
         let Some(spec) = launch.find_spec() else {
@@ -284,6 +285,7 @@ impl Agent {
             inputs_modified,
             inputs_damaged,
             disk,
+            left: report.new_files.map(|new| Box::new(left_of(&new))),
         };
         let (task, attempt) = id;
         self.node.feed(NodeEvent::ProgramEnded { task, attempt, exit });
@@ -361,4 +363,9 @@ fn size_of_output(state: &runner::OutputState) -> Option<u64> {
         }
         _ => None,
     }
+}
+
+fn left_of(new: &runner::NewFiles) -> LeftFiles {
+    let names = new.names.iter().map(|name| name.to_string()).collect();
+    LeftFiles { n_files: new.n_files, n_tasks: 1, names }
 }

@@ -126,6 +126,7 @@ impl Log {
             outputs: vec![OutputReport { output: 0, digest: Digest::default(), size_bytes: 500 }],
             cpu_ns: 40 * MS_NS,
             rss_bytes_max: 0,
+            left: None,
         };
         self.add(ms + 156, Event::AttemptEnded { executor, report: report.into() });
         if end == Outcome::Done {

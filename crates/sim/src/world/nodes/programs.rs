@@ -193,6 +193,7 @@ fn exit(result: Result<(), Failure>, started: Timestamp, exited: Timestamp) -> E
         exited,
         cpu_ns: 0,
         rss_bytes_max: 0,
+        left: None,
         outputs: vec![],
         inputs_modified: vec![],
         inputs_damaged: vec![],
