@@ -133,7 +133,7 @@ def test_folders_are_sources_and_targets_of_a_makeflow(run: Run, tmp_path: Path)
     (tmp_path / "in" / "deep" / "b").write_text("3\n")
     (tmp_path / "w.makeflow").write_text(
         "CATEGORY=cut\nMEMORY=1\n"
-        "words: in\n\tmkdir -p words/x; for f in in/a in/deep/b; do tr ' ' '\\n' < \\$f > words/x/\\$(basename \\$f); done\n"
+        "words: in\n\tmkdir -p words/x; for f in in/a in/deep/b; do tr ' ' '\\\\n' < \\$f > words/x/\\$(basename \\$f); done\n"
         "CATEGORY=sum\n"
         "n: words\n\tcat words/x/* | wc -l > n; echo $CATEGORY >> n\n"
         "kept/: words\n\tcp -r words kept\n"

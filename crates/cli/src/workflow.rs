@@ -6,8 +6,8 @@ use crate::{Exit, Fault, source};
 use clap::{Args, ValueEnum};
 use eyas_core::RunId;
 use eyas_tasklist::{ReadOptions, TaskList};
-use eyas_text::shown_path;
-use eyas_workflow::{Format, Options, TasksError, Workflow, wfformat};
+use eyas_text::{shown, shown_path};
+use eyas_workflow::{Format, JxArguments, Options, TasksError, Workflow, wfformat};
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -35,6 +35,40 @@ pub struct WorkflowArgs {
     /// or a .sif
     #[arg(long, value_name = "IMAGE")]
     pub container: Option<String>,
+    /// A file with an object in JX, whose values the names in a workflow in JX have, whatever its `define` says (may be given more
+    /// than once)
+    #[arg(long, value_name = "FILE")]
+    pub jx_args: Vec<PathBuf>,
+    /// A value for a name in a workflow in JX: NAME=EXPRESSION (may be given more than once)
+    #[arg(long, value_name = "NAME=EXPRESSION")]
+    pub jx_define: Vec<String>,
+}
+
+impl WorkflowArgs {
+    /// The values that names in a workflow in JX have.
+    fn jx_arguments(&self, path: &Path, format: Format) -> Result<JxArguments, Fault> {
+        let mut given = JxArguments::default();
+        for file in &self.jx_args {
+            let refused =
+                |why: String| Fault::new(Exit::BadInput, format!("--jx-args {}: {why}", shown_path(file)));
+            let text = std::fs::read_to_string(file).map_err(|e| refused(reason(&e)))?;
+            given.add_object(&text).map_err(|e| refused(e.to_string()))?;
+        }
+        for text in &self.jx_define {
+            let refused =
+                |why: String| Fault::new(Exit::BadInput, format!("--jx-define {}: {why}", shown(text)));
+            given.add_definition(text).map_err(|e| refused(e.to_string()))?;
+        }
+        if format != Format::Jx && !(self.jx_args.is_empty() && self.jx_define.is_empty()) {
+            let message = format!(
+                "{} is {}, and --jx-args and --jx-define are for JX",
+                shown_path(path),
+                format.name()
+            );
+            return Err(Fault::new(Exit::BadInput, message));
+        }
+        Ok(given)
+    }
 }
 
 #[derive(Args)]
@@ -126,6 +160,7 @@ pub fn list_of(path: &Path, args: &WorkflowArgs) -> Result<TaskList, Fault> {
 /// Like [`list_of`]; a task list is read with these options.
 pub fn list_in(path: &Path, args: &WorkflowArgs, read: &ReadOptions) -> Result<TaskList, Fault> {
     let format = if args.commands { Format::Commands } else { format_of(path)? };
+    let given = args.jx_arguments(path, format)?;
     if is_list(format) {
         if args.inputs.is_some() || args.out.is_some() || args.stand_ins {
             let message =
@@ -141,7 +176,7 @@ pub fn list_in(path: &Path, args: &WorkflowArgs, read: &ReadOptions) -> Result<T
         return Err(Fault::new(Exit::BadInput, message)
             .hint("`eyas convert --to jsonl` makes a list of it, which can be run with --container"));
     }
-    let workflow = eyas_workflow::read(path, format)?;
+    let workflow = eyas_workflow::read_with(path, format, &given)?;
     Ok(eyas_workflow::to_list(&workflow, &options(path, args, true))?)
 }
 
@@ -158,8 +193,9 @@ fn options(path: &Path, args: &WorkflowArgs, check_inputs: bool) -> Options {
 }
 
 /// The content of `path` in the neutral form, task lists included.
-fn read(path: &Path) -> Result<Workflow, Fault> {
+fn read(path: &Path, args: &WorkflowArgs) -> Result<Workflow, Fault> {
     let format = format_of(path)?;
+    let given = args.jx_arguments(path, format)?;
     if is_list(format) {
         let list = read_list(path, format)?;
         let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
@@ -168,7 +204,7 @@ fn read(path: &Path) -> Result<Workflow, Fault> {
         }
         return Ok(eyas_workflow::from_arrays(&list.arrays, &stem)?);
     }
-    Ok(eyas_workflow::read(path, format)?)
+    Ok(eyas_workflow::read_with(path, format, &given)?)
 }
 
 fn now() -> String {
@@ -216,7 +252,7 @@ pub fn convert(args: ConvertArgs) -> Result<Exit, Fault> {
     let output = args.output.as_deref();
     match args.to {
         Target::Wfformat => {
-            let workflow = read(&args.file)?;
+            let workflow = read(&args.file, &args.files)?;
             write_to(output, |out| wfformat::write(&workflow, &now(), out))?;
         }
         Target::Jsonl => {
@@ -227,7 +263,8 @@ pub fn convert(args: ConvertArgs) -> Result<Exit, Fault> {
                     read_list_with(&args.file, format, &ReadOptions { container, ..ReadOptions::default() })?
                 }
                 false => {
-                    let workflow = eyas_workflow::read(&args.file, format)?;
+                    let given = args.files.jx_arguments(&args.file, format)?;
+                    let workflow = eyas_workflow::read_with(&args.file, format, &given)?;
                     eyas_workflow::to_list(&workflow, &options(&args.file, &args.files, false))?
                 }
             };
@@ -238,7 +275,7 @@ pub fn convert(args: ConvertArgs) -> Result<Exit, Fault> {
 }
 
 pub fn graph(args: GraphArgs) -> Result<Exit, Fault> {
-    let workflow = read(&args.file)?;
+    let workflow = read(&args.file, &WorkflowArgs::default())?;
     let drawing = eyas_workflow::svg(&workflow, &eyas_workflow::stages(&workflow))?;
     let stem = args.file.file_stem().filter(|_| args.file != Path::new("-"));
     let path = args.output.unwrap_or_else(|| match stem {

@@ -45,6 +45,7 @@ mod yaml;
 
 pub use detect::{Format, HEAD_BYTES, detect};
 pub use error::{Error, ErrorKind, Result, Status};
+pub use makeflow_jx::JxArguments;
 pub use model::{File, Machine, Measured, Run, Task, Use, Workflow};
 pub use stages::{Pattern, Stages, stages};
 pub use svg::svg;
@@ -66,6 +67,11 @@ pub fn format_of(path: &Path) -> Result<Format> {
 /// Reads the workflow in the file `path`, which is in `format`. Task lists are not read here, see
 /// [`from_arrays`].
 pub fn read(path: &Path, format: Format) -> Result<Workflow> {
+    read_with(path, format, &JxArguments::default())
+}
+
+/// The same; names in a workflow in JX have the values that are `given`.
+pub fn read_with(path: &Path, format: Format, given: &JxArguments) -> Result<Workflow> {
     let origin = path.display().to_string();
     let with_origin = |e: Error| e.origin(&origin);
     let bytes =
@@ -76,19 +82,29 @@ pub fn read(path: &Path, format: Format) -> Result<Workflow> {
         with_origin(Error::broken("the file is not UTF-8").at(line))
     })?;
     let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
-    parse(format, &text, &stem, path.parent()).map_err(with_origin)
+    parse_with(format, &text, &stem, path.parent(), given).map_err(with_origin)
 }
 
 /// Reads a workflow from `text`. A workflow without a name is called `stem`; `dir` is the folder in which
 /// catalogs beside the file are looked for.
 pub fn parse(format: Format, text: &str, stem: &str, dir: Option<&Path>) -> Result<Workflow> {
+    parse_with(format, text, stem, dir, &JxArguments::default())
+}
+
+fn parse_with(
+    format: Format,
+    text: &str,
+    stem: &str,
+    dir: Option<&Path>,
+    given: &JxArguments,
+) -> Result<Workflow> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match format {
         Format::WfFormat => wfformat::parse(text, stem),
         Format::Pegasus => pegasus::parse(text, stem, dir),
         Format::Dax => dax::parse(text, stem),
         Format::Makeflow => makeflow::parse(text, stem, &|name| std::env::var(name).ok()),
-        Format::Jx => makeflow_jx::parse(text, stem, &|name| std::env::var(name).ok(), dir),
+        Format::Jx => makeflow_jx::parse(text, stem, given, &|name| std::env::var(name).ok(), dir),
         Format::JsonLines | Format::Commands => {
             Err(Error::new(ErrorKind::Unsupported, "a task list is read by the reader of task lists"))
         }

@@ -7,10 +7,9 @@
 //! <tab>LOCAL program source > target
 //! ```
 //!
-//! Substitution is as in cctools 7: variables of the rule, of its category, of the file, of the
-//! environment, in this order. A name that is not set anywhere is refused; `\$` is a dollar for the shell.
-//! Single quotes keep the text in them, a `\` at the end of a line joins it with the next line, `#` begins
-//! a comment. `file->name` gives a file another name in the sandbox.
+//! Quotes, escapes and substitution are as in cctools, see [`lexer`]: variables of the rule, of its category, of the file, of
+//! the environment, in this order. A name that is not set anywhere is refused; `\$` is a dollar for the shell. A `\` at the end of a
+//! line joins it with the next line, `#` begins a comment. `file->name` gives a file another name in the sandbox.
 //!
 //! A task is called by its first target and belongs to the stage of its CATEGORY, or of its program. CORES
 //! is kept, MAKEFLOW_OUTPUTS names results, `.SIZE` gives sizes. MEMORY and DISK are requests to a batch
@@ -20,12 +19,15 @@
 //!
 //! Refused: MAKEFLOW inside a command, UMBRELLA.
 
+mod lexer;
+
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::folders;
 use crate::limit::{Allowance, PIECE_BYTES};
 use crate::model::{Builder, Task, Use, Workflow, plain_name};
 use crate::words;
 use eyas_core::array::Command;
+use lexer::{Item, Lexer, Variables};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
 
@@ -78,10 +80,10 @@ pub(crate) fn parse(
         files.into_iter().for_each(|file| reader.b.file_mut(file).result = Some(true));
     }
     folders::settle(&mut reader.b, &reader.folders);
-    reader.b.finish()
+    Ok(Workflow { is_for_sh: true, ..reader.b.finish()? })
 }
 
-/// A line, with the lines that a `\` at its end joins to it.
+/// A line, with the lines that a `\` at its end joins to it; the `\` and the line feed are still there.
 struct Line {
     number: u32,
     text: String,
@@ -92,19 +94,15 @@ fn logical_lines(text: &str) -> Result<Vec<Line>> {
     let mut joins = false;
     let n_lines = text.lines().count();
     for (n, line) in text.lines().enumerate() {
-        let n_backslashes = line.bytes().rev().take_while(|b| *b == b'\\').count();
-        let (line, goes_on) = match n_backslashes % 2 {
-            1 => (&line[..line.len() - 1], true),
-            _ => (line, false),
-        };
         match lines.last_mut().filter(|_| joins) {
             Some(last) => {
-                last.text.push(' ');
-                last.text.push_str(line.trim_start());
+                last.text.push('\n');
+                last.text.push_str(line);
             }
             None => lines.push(Line { number: n as u32 + 1, text: line.into() }),
         }
-        joins = goes_on;
+        let n_backslashes = line.bytes().rev().take_while(|b| *b == b'\\').count();
+        joins = n_backslashes % 2 == 1 && lines.last().is_some_and(|line| !has_comment(&line.text));
     }
     let cut = joins || lines.last().is_some_and(|line| line.text.starts_with('\t') && !text.ends_with('\n'));
     if cut {
@@ -113,6 +111,23 @@ fn logical_lines(text: &str) -> Result<Vec<Line>> {
             .at(n_lines as u32));
     }
     Ok(lines)
+}
+
+/// Whether a comment ends the line.
+fn has_comment(text: &str) -> bool {
+    let mut quote = None;
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match (quote, c) {
+            (_, '\\') => drop(chars.next()),
+            (Some(q), c) if c == q => quote = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') => quote = Some(c),
+            (None, '#') => return true,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// The parts of a rule before its command.
@@ -182,6 +197,8 @@ impl Reader<'_> {
             });
             return Ok(());
         }
+        // Blanks at the end belong to a value.
+        let bare = text.trim_start();
         let bare = bare.strip_prefix('@').unwrap_or(bare);
         if let Some(names) = bare.strip_prefix("export").filter(|rest| rest.starts_with([' ', '\t'])) {
             if find_bare(names, '=').is_none() {
@@ -213,7 +230,7 @@ impl Reader<'_> {
         if name.is_empty() || name.contains(|c| NAME_ENDS.contains(c)) {
             return Err(Error::broken(format!("{} is no name of a variable", shown(&name))));
         }
-        let mut value = self.expand(value.trim(), 0)?.trim_end().to_owned();
+        let mut value = Lexer::new(value, self).value()?;
         if is_more {
             if let Some(own) = self.own_value(&name) {
                 own.push(' ');
@@ -287,21 +304,26 @@ impl Reader<'_> {
     }
 
     fn files(&mut self, text: &str) -> Result<Vec<Named>> {
-        let text = self.expand(text, 0)?;
-        self.folders.extend(
-            split_files(&text).iter().filter(|w| w.ends_with('/')).map(|w| plain_name(w).into_owned()),
-        );
+        let items = Lexer::new(text, self).files()?;
         let mut files: Vec<Named> = vec![];
         let mut arrow = false;
-        for word in split_files(&text) {
-            if word == "->" {
-                arrow = true;
-                continue;
+        for item in items {
+            let word = match item {
+                Item::Space => continue,
+                Item::Arrow => {
+                    arrow = true;
+                    continue;
+                }
+                Item::Name(word) => word,
+            };
+            let plain = plain_name(&word).into_owned();
+            if word.ends_with('/') {
+                self.folders.insert(plain.clone());
             }
             match files.last_mut().filter(|_| arrow) {
-                Some(last) => last.own = Some(plain_name(&word).into_owned()),
+                Some(last) => last.own = Some(plain),
                 None if arrow => return Err(Error::broken("a `->` has no file before it")),
-                None => files.push(Named { file: plain_name(&word).into_owned(), own: None }),
+                None => files.push(Named { file: plain, own: None }),
             }
             arrow = false;
         }
@@ -316,7 +338,7 @@ impl Reader<'_> {
             return Err(Error::broken("there is no rule for this command")
                 .hint("a rule has one command; join several with `&&`"));
         }
-        let text = self.expand(line.text.trim_start(), 0)?;
+        let text = Lexer::new(&line.text, self).command()?;
         let mut command = text.trim();
         if command.is_empty() {
             return Ok(());
@@ -329,8 +351,8 @@ impl Reader<'_> {
             return Err(Error::new(ErrorKind::Unsupported, message)
                 .hint("run the inner file by itself, or put its rules into this one"));
         }
-        let find = |name: &str| self.find(name).map(|value| unquoted(&value).to_owned());
         let number = |name: &str| -> Result<Option<u64>> {
+            let find = |name: &str| self.find(name).map(|value| unquoted(&value).to_owned());
             let Some(text) = find(name).filter(|text| !text.is_empty()) else { return Ok(None) };
             let message = || Error::broken(format!("{name} is no number: {}", shown(&text)));
             text.trim()
@@ -343,7 +365,7 @@ impl Reader<'_> {
         let (cores, _) = (number("CORES")?, number("MEMORY")?);
         let mut env = vec![];
         for name in &self.exported {
-            if let Some(value) = find(name) {
+            if let Some(value) = self.find(name) {
                 let n_bytes = 2 * PIECE_BYTES + (name.len() + value.len()) as u64;
                 self.allowance.borrow_mut().take(n_bytes, "exported variables have")?;
                 env.push((name.clone(), value));
@@ -374,78 +396,36 @@ impl Reader<'_> {
         })?;
         Ok(())
     }
+}
 
-    fn expand(&self, text: &str, depth: u32) -> Result<String> {
+impl Variables for Reader<'_> {
+    fn name<'t>(&self, text: &'t str) -> &'t str {
+        &text[..text.find(|c| NAME_ENDS.contains(c)).unwrap_or(text.len())]
+    }
+
+    fn value(&self, name: &str, depth: u32) -> Result<String> {
         if depth > DEPTH_MAX {
             return Err(Error::broken(format!("variables stand for each other more than {DEPTH_MAX} deep")));
         }
-        let mut out = String::with_capacity(text.len());
-        let mut chars = text.char_indices().peekable();
-        let mut in_double = false;
-        while let Some((at, c)) = chars.next() {
-            match c {
-                '\\' => match chars.next() {
-                    Some((_, '$')) => out.push('$'),
-                    // Other escapes are left for the next reader of the value: the shell, or the list of
-                    // files.
-                    Some((_, next)) => {
-                        out.push('\\');
-                        out.push(next);
-                    }
-                    None => out.push('\\'),
-                },
-                '\'' if !in_double => {
-                    let Some(end) = text[at + 1..].find('\'') else {
-                        return Err(Error::broken("a quotation does not end"));
-                    };
-                    out.push_str(&text[at..at + end + 2]);
-                    while chars.next_if(|(i, _)| *i < at + end + 2).is_some() {}
-                }
-                '"' => {
-                    in_double = !in_double;
-                    out.push(c);
-                }
-                '#' if !in_double && depth == 0 => break,
-                '$' => {
-                    let rest = &text[at + 1..];
-                    let (inner, close) = match rest.chars().next() {
-                        Some('(') => (&rest[1..], Some(')')),
-                        Some('{') => (&rest[1..], Some('}')),
-                        _ => (rest, None),
-                    };
-                    let n = inner.find(|c| NAME_ENDS.contains(c)).unwrap_or(inner.len());
-                    let name = &inner[..n];
-                    let closes = close.is_none_or(|close| inner[n..].starts_with(close));
-                    if name.is_empty() || !closes {
-                        return Err(Error::broken("a `$` begins no variable")
-                            .hint("write `\\$` for a dollar that is meant for the shell"));
-                    }
-                    let Some(value) = self.find(name) else {
-                        return Err(Error::broken(format!("the variable {} is not set", shown(name)))
-                            .hint("write `\\$` for a dollar that is meant for the shell"));
-                    };
-                    let value = self.expand(&value, depth + 1)?;
-                    let n_bytes = PIECE_BYTES + value.len() as u64;
-                    self.allowance.borrow_mut().take(n_bytes, "variables stand for")?;
-                    if out.len() + value.len() > EXPANDED_BYTES_MAX {
-                        let message = format!(
-                            "with what {} stands for this is longer than {} MiB",
-                            shown(name),
-                            EXPANDED_BYTES_MAX >> 20
-                        );
-                        return Err(Error::new(ErrorKind::Unsupported, message));
-                    }
-                    out.push_str(&value);
-                    let brackets = if close.is_some() { 2 } else { 0 };
-                    while chars.next_if(|(i, _)| *i < at + 1 + n + brackets).is_some() {}
-                }
-                c => out.push(c),
+        let value = self.find(name).ok_or_else(|| {
+            Error::broken(format!("the variable {} is not set", shown(name)))
+                .hint("write `\\$` for a dollar that is meant for the shell")
+        })?;
+        self.allowance.borrow_mut().take(PIECE_BYTES + value.len() as u64, "variables stand for")?;
+        Ok(value)
+    }
+
+    fn check_length(&self, n_bytes: usize) -> Result<()> {
+        match n_bytes > EXPANDED_BYTES_MAX {
+            true => {
+                let message = format!(
+                    "with what variables stand for, this is longer than {} MiB",
+                    EXPANDED_BYTES_MAX >> 20
+                );
+                Err(Error::new(ErrorKind::Unsupported, message))
             }
+            false => Ok(()),
         }
-        if in_double {
-            return Err(Error::broken("a quotation does not end"));
-        }
-        Ok(out)
     }
 }
 

@@ -19,15 +19,66 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::Path;
 use std::rc::Rc;
 
+/// Values of names that whoever runs a workflow gives, beside those that the workflow defines; as makeflow's `--jx-args` and
+/// `--jx-define`.
+#[derive(Default)]
+pub struct JxArguments(Vec<(Rc<str>, Value)>);
+
+impl JxArguments {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes the values of an object in JX. They may name values that were given before, which they replace.
+    pub fn add_object(&mut self, text: &str) -> Result<()> {
+        match self.value(text)? {
+            Value::Object(object) => {
+                for (name, value) in &object.pairs {
+                    self.set(name.clone(), value.clone());
+                }
+                Ok(())
+            }
+            other => Err(Error::broken(format!(
+                "it is {}, and an object of names and values is wanted",
+                other.kind()
+            ))),
+        }
+    }
+
+    /// Takes `NAME=EXPRESSION`.
+    pub fn add_definition(&mut self, text: &str) -> Result<()> {
+        let Some((name, value)) = text.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+            return Err(Error::broken("it is not NAME=EXPRESSION"));
+        };
+        let value = self.value(value)?;
+        self.set(name.into(), value);
+        Ok(())
+    }
+
+    fn value(&self, text: &str) -> Result<Value> {
+        // The text is the only value of an object, so that it is evaluated as any other.
+        let root = jx::parse(&format!("{{\"value\":{text}\n}}"))?;
+        let value = Evaluator::new(&root, &self.0, &|name| std::env::var(name).ok(), None)
+            .value_of(&root, "value")?;
+        Ok(value.unwrap_or(Value::Null))
+    }
+
+    fn set(&mut self, name: Rc<str>, value: Value) {
+        self.0.retain(|(known, _)| *known != name);
+        self.0.push((name, value));
+    }
+}
+
 /// `environment` gives the variables of the reader's own process; `dir` is the folder of the file.
 pub(crate) fn parse(
     text: &str,
     stem: &str,
+    given: &JxArguments,
     environment: &dyn Fn(&str) -> Option<String>,
     dir: Option<&Path>,
 ) -> Result<Workflow> {
     let root = jx::parse(text)?;
-    let names = Evaluator::new(&root, environment, dir);
+    let names = Evaluator::new(&root, &given.0, environment, dir);
     let object_of = |key: &str| -> Result<Option<Rc<Object>>> {
         match names.value_of(&root, key)? {
             None | Some(Value::Null) => Ok(None),
@@ -83,7 +134,7 @@ pub(crate) fn parse(
         })?;
     }
     folders::settle(&mut b, &declared);
-    b.finish()
+    Ok(Workflow { is_for_sh: true, ..b.finish()? })
 }
 
 fn wrong(key: &str, wanted: &str, found: &Value) -> Error {

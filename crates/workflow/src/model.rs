@@ -28,6 +28,8 @@ pub struct Workflow {
     pub files: Vec<File>,
     /// Measurements of a whole run, if the workflow comes from one.
     pub run: Option<Run>,
+    /// The lines are for `/bin/sh`, as Makeflow has it: what `echo` makes of a `\` is another thing in bash.
+    pub is_for_sh: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -30,7 +30,7 @@ use eyas_core::location::{Location, is_directory, run_file};
 use eyas_core::pattern::stage_of_task;
 use eyas_storage::canonical::Url;
 use eyas_tasklist::TaskList;
-use eyas_text::shown_path;
+use eyas_text::{Shell, shown_path};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::{Path, PathBuf};
 
@@ -166,6 +166,9 @@ fn specs(workflow: &Workflow, options: &Options) -> Result<Vec<TaskSpec>> {
         if is_marked[n] {
             outputs.push((MARKER.into(), marker(workflow, n as TaskNo)));
             command = with_marker(command);
+        }
+        if workflow.is_for_sh {
+            command = for_sh(command);
         }
         specs.push(TaskForm {
             id: task.id.clone(),
@@ -429,6 +432,16 @@ fn with_marker(command: Command<String>) -> Command<String> {
         Command::Shell(line) => format!("(\n{line}\n)"),
     };
     Command::Shell(format!("{line} && : > {MARKER}"))
+}
+
+/// The command for `/bin/sh`, unless it is a pipe, which fails with any of its parts in bash alone.
+fn for_sh(command: Command<String>) -> Command<String> {
+    match command {
+        Command::Shell(line) if !line.contains('|') => {
+            Command::Shell(format!("{}{line}", Shell::Sh.first_line()))
+        }
+        other => other,
+    }
 }
 
 /// The bytes that a folder with one file `zeros`, as one object, has more than that file.

@@ -48,9 +48,10 @@ pub(crate) struct Evaluator<'a> {
 type Bound = Vec<(Rc<str>, Value)>;
 
 impl<'a> Evaluator<'a> {
-    /// An evaluator for the root of a file, whose `define` gives the values of names.
+    /// An evaluator for the root of a file, whose `define` gives the values of names that are not among the `given`.
     pub fn new(
         root: &'a Expr,
+        given: &[(Rc<str>, Value)],
         environment: &'a dyn Fn(&str) -> Option<String>,
         dir: Option<&'a Path>,
     ) -> Evaluator<'a> {
@@ -64,7 +65,7 @@ impl<'a> Evaluator<'a> {
         }
         Evaluator {
             defined,
-            made: RefCell::default(),
+            made: RefCell::new(given.iter().cloned().collect()),
             environment,
             dir,
             depth: Cell::new(0),

@@ -6,7 +6,7 @@ fn value(text: &str) -> Result<Value> {
     let text = format!("{define}{text}}}");
     let root = parse(&text)?;
     let environment = |name: &str| (name == "HOME_OF").then(|| "/me".to_owned());
-    let value = Evaluator::new(&root, &environment, None).value_of(&root, "v");
+    let value = Evaluator::new(&root, &[], &environment, None).value_of(&root, "v");
     value.map(|value| value.unwrap())
 }
 
