@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 
 import pytest
 from harness import Run
+from lists import write_list
 
 MAKEFLOW = """\
 one.n: one.txt
@@ -138,3 +141,41 @@ def test_a_submission_says_it_too(run: Run, tmp_path: Path) -> None:
         assert (tmp_path / "made").read_text() == "\n"
     finally:
         run("down", cwd=tmp_path)
+
+
+def test_outputs_that_can_never_be_written_are_refused_before_anything_runs(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "o"
+    (folder / "dir").mkdir(parents=True)
+    (folder / "file").write_text("f")
+    os.mkfifo(folder / "pipe")
+    (tmp_path / "link").symlink_to(folder)
+    ran = tmp_path / "ran"
+    for where, why in (
+        ("o/dir", "it is a directory"),
+        ("o/file/x", "/o/file is a file and no folder"),
+        ("o/file/x/y", "/o/file is a file and no folder"),
+        ("o/pipe", "there is something that is no file"),
+    ):
+        write_list(
+            tmp_path / "t.jsonl", {"command": f"touch {ran}; echo words", "stdout": where, "retries": 2}
+        )
+        done = run("run", "t.jsonl", status=2, cwd=tmp_path)
+        assert "can never be written" in done.stderr and why in done.stderr.replace("`", "")
+    assert not ran.exists()
+    # Two spellings of one file, also of one that is not there yet.
+    for one, other in (("o/x", "link/x"), ("o/new/x", "link/new/x")):
+        outputs = [{"command": "echo > m", "outputs": {"m": where}} for where in (one, other)]
+        write_list(tmp_path / "t.jsonl", *outputs)
+        assert "two tasks write one file" in run("run", "t.jsonl", status=2, cwd=tmp_path).stderr
+    # What goes to /dev/null is wanted by nobody, and any number of tasks may write there.
+    write_list(
+        tmp_path / "t.jsonl",
+        *(
+            {"command": "echo words; touch m", "stdout": "/dev/null", "outputs": {"m": "/dev/null"}}
+            for _ in range(2)
+        ),
+    )
+    run("run", "t.jsonl", cwd=tmp_path)
+    run("map", "--range", "0..2", "--out", "/dev/null", "--shell", "--", "echo > {out}", cwd=tmp_path)
+    run("map", "o/file", "t.jsonl", "--out", "/dev/null", "--", "cp", "{in}", "{out}", cwd=tmp_path)
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)

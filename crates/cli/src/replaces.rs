@@ -1,8 +1,10 @@
 //! Files that already exist where a run would write: reported before anything starts, or refused.
 //!
 //! In: a list of tasks. The places of outputs are checked as this machine sees them; a place that it does not
-//! see counts as empty. Three cases are found:
+//! see counts as empty. These cases are found:
 //!
+//! * outputs that can never be written: where a directory or a device is, below a file, or where this user may not write, if the
+//!   tasks run here; two outputs that are one file by two spellings, through a link: refused;
 //! * files that outputs would replace, and directories that are not empty: this is reported, and refused with
 //!   `--no-replace`;
 //! * the same for stand-ins, whose zeros must never replace a file: refused;
@@ -20,8 +22,9 @@ use eyas_core::array::{Pattern, TaskArray};
 use eyas_tasklist::TaskList;
 use eyas_text::shown_path;
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Names looked up in one folder before the folder is listed.
@@ -36,8 +39,11 @@ pub struct ReplaceArgs {
 
 /// Reports how many files `list` would replace, or refuses. `are_stand_ins`: the list's programs only write
 /// zeros.
-pub fn check(list: &TaskList, args: ReplaceArgs, are_stand_ins: bool) -> Result<(), Fault> {
+///
+/// * `is_here`: the tasks run on this machine, with the rights of this process.
+pub fn check(list: &TaskList, args: ReplaceArgs, are_stand_ins: bool, is_here: bool) -> Result<(), Fault> {
     let mut disk = Disk::default();
+    check_places(list, &mut disk, is_here)?;
     let mut found: FxHashSet<String> = FxHashSet::default();
     for_each_path(
         list,
@@ -45,7 +51,7 @@ pub fn check(list: &TaskList, args: ReplaceArgs, are_stand_ins: bool) -> Result<
         |path| {
             let is_there = match path.strip_suffix('/') {
                 Some(directory) => has_something(directory)?,
-                None => disk.find(path).is_some(),
+                None => matches!(disk.find(path), Some(Kind::File | Kind::Link)),
             };
             if is_there && !found.contains(path) {
                 found.insert(path.to_owned());
@@ -84,7 +90,7 @@ pub fn check(list: &TaskList, args: ReplaceArgs, are_stand_ins: bool) -> Result<
                 return Ok(());
             }
             let real = match disk.find(path) {
-                None => return Ok(()),
+                None | Some(Kind::Folder | Kind::Other) => return Ok(()),
                 Some(Kind::Link) => fs::canonicalize(path).ok(),
                 Some(Kind::File) => disk.real_place(path),
             };
@@ -105,6 +111,62 @@ pub fn check(list: &TaskList, args: ReplaceArgs, are_stand_ins: bool) -> Result<
         if examples.is_empty() { String::new() } else { format!(", among them {}", examples.join(" and ")) };
     eyas_text::say!("note: {} will be replaced{among}", all.join(" and "));
     Ok(())
+}
+
+/// Refuses outputs that can never be written, and two that are one file.
+fn check_places(list: &TaskList, disk: &mut Disk, is_here: bool) -> Result<(), Fault> {
+    let refused = |path: &str, why: String| {
+        let message = format!("the output {} can never be written: {why}", shown_path(Path::new(path)));
+        Err(Fault::new(Exit::BadInput, message).hint("name another place for the output"))
+    };
+    let mut has_links = false;
+    for_each_path(
+        list,
+        |array| &array.template.outputs,
+        |path| {
+            let bare = path.trim_end_matches('/');
+            match disk.find(bare) {
+                Some(Kind::Folder) if bare == path => {
+                    return refused(path, "it is a directory (a location that ends in `/` takes one)".into());
+                }
+                Some(Kind::Other) => return refused(path, "there is something that is no file".into()),
+                _ => {}
+            }
+            let place = disk.place(bare);
+            has_links |= place.is_linked;
+            match &place.why_not {
+                Some((why, is_of_rights)) if is_here || !is_of_rights => refused(path, why.clone()),
+                _ => Ok(()),
+            }
+        },
+    )?;
+    if !has_links {
+        // Equal spellings were refused when the list was read.
+        return Ok(());
+    }
+    let mut places: FxHashMap<PathBuf, String> = FxHashMap::default();
+    for_each_path(
+        list,
+        |array| &array.template.outputs,
+        |path| {
+            let bare = path.trim_end_matches('/');
+            let Some((_, name)) = bare.rsplit_once('/') else { return Ok(()) };
+            let real = disk.place(bare).real.join(name);
+            match places.get(&real).filter(|other| *other != path) {
+                Some(other) => {
+                    let [one, two] =
+                        [other.as_str(), path].map(|path| shown_path(Path::new(path)).to_string());
+                    let message =
+                        format!("two tasks write one file: {one} and {two} are {}", shown_path(&real));
+                    Err(Fault::new(Exit::BadInput, message).hint("give each output a file of its own"))
+                }
+                None => {
+                    places.insert(real, path.to_owned());
+                    Ok(())
+                }
+            }
+        },
+    )
 }
 
 /// What would be replaced, files and directories, in words, with one example of each. The example is the
@@ -170,15 +232,51 @@ fn for_each_path(
 
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Anything that is neither a symbolic link nor a folder.
     File,
     Link,
+    Folder,
+    /// A device, a pipe or a socket.
+    Other,
+}
+
+/// The folder that an output goes into, which need not be there yet.
+struct Place {
+    /// Without symbolic links.
+    real: PathBuf,
+    is_linked: bool,
+    /// Why nothing can be written there, and whether that is about this user's rights.
+    why_not: Option<(String, bool)>,
+}
+
+impl Place {
+    fn of(folder: &Path) -> Place {
+        let mut missing = vec![];
+        for at in folder.ancestors() {
+            let why_not = match fs::metadata(at) {
+                Ok(found) if found.is_dir() => may_not_be_written(at)
+                    .then(|| (format!("the folder {} may not be written", shown_path(at)), true)),
+                Ok(_) => Some((format!("{} is a file and no folder", shown_path(at)), false)),
+                // What cannot be seen from here, a node may see.
+                Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => None,
+                Err(_) => {
+                    missing.extend(at.file_name());
+                    continue;
+                }
+            };
+            let mut real = fs::canonicalize(at).unwrap_or_else(|_| at.to_owned());
+            let is_linked = real != at;
+            real.extend(missing.iter().rev());
+            return Place { real, is_linked, why_not };
+        }
+        Place { real: folder.to_owned(), is_linked: false, why_not: None }
+    }
 }
 
 /// What exists on this machine, by folder.
 #[derive(Default)]
 struct Disk {
     folders: FxHashMap<String, Folder>,
+    places: FxHashMap<String, Place>,
 }
 
 #[derive(Default)]
@@ -191,7 +289,16 @@ struct Folder {
 }
 
 impl Disk {
-    /// `path` is absolute. Folders are not found, as nothing replaces them.
+    /// The folder of an absolute path.
+    fn place(&mut self, path: &str) -> &Place {
+        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        if !self.places.contains_key(parent) {
+            self.places.insert(parent.to_owned(), Place::of(folder(parent)));
+        }
+        &self.places[parent]
+    }
+
+    /// `path` is absolute.
     fn find(&mut self, path: &str) -> Option<Kind> {
         let (parent, name) = path.rsplit_once('/')?;
         if !self.folders.contains_key(parent) {
@@ -203,12 +310,12 @@ impl Disk {
         entry.n_asked += 1;
         if entry.n_asked > ASKED_MAX && entry.listed.is_none() {
             let all = fs::read_dir(folder(parent)).into_iter().flatten().flatten();
-            let kinds = all.filter_map(|e| Some((e.file_name(), kind(e.file_type().ok()?)?)));
+            let kinds = all.filter_map(|e| Some((e.file_name(), kind(e.file_type().ok()?))));
             entry.listed = Some(kinds.collect());
         }
         match &entry.listed {
             Some(listed) => listed.get(std::ffi::OsStr::new(name)).copied(),
-            None => kind(fs::symlink_metadata(path).ok()?.file_type()),
+            None => Some(kind(fs::symlink_metadata(path).ok()?.file_type())),
         }
     }
 
@@ -230,10 +337,20 @@ fn folder(parent: &str) -> &Path {
     Path::new(if parent.is_empty() { "/" } else { parent })
 }
 
-fn kind(of: fs::FileType) -> Option<Kind> {
+/// Whether this process has no right to write in a folder.
+fn may_not_be_written(folder: &Path) -> bool {
+    let Ok(folder) = CString::new(folder.as_os_str().as_bytes()) else { return false };
+    // SAFETY: `folder` ends in NUL.
+    let refused = unsafe { libc::access(folder.as_ptr(), libc::W_OK) } != 0;
+    let error = std::io::Error::last_os_error().raw_os_error();
+    refused && matches!(error, Some(libc::EACCES | libc::EROFS))
+}
+
+fn kind(of: fs::FileType) -> Kind {
     match of {
-        of if of.is_dir() => None,
-        of if of.is_symlink() => Some(Kind::Link),
-        _ => Some(Kind::File),
+        of if of.is_dir() => Kind::Folder,
+        of if of.is_symlink() => Kind::Link,
+        of if of.is_file() => Kind::File,
+        _ => Kind::Other,
     }
 }

@@ -47,7 +47,7 @@ pub fn run(args: RunArgs) -> Result<Exit, Fault> {
             let request = RunRequest { keep: args.keep, prints, ..request };
             let is_here = args.join.is_none() && !cluster.provide.is_elsewhere();
             check_outputs(&request.list, is_here)?;
-            replaces::check(&request.list, args.replace, args.files.stand_ins)?;
+            replaces::check(&request.list, args.replace, args.files.stand_ins, is_here)?;
             say_hints(&request.list)?;
             run_list(request, args.join.as_deref(), &cluster, args.json)
         }

@@ -73,7 +73,7 @@ pub fn submit(args: SubmitArgs) -> Result<Exit, Fault> {
     let Some(request) = left else { return nothing_to_do(args.json) };
     let request = RunRequest { keep: args.keep, ..request };
     check_outputs(&request.list, false)?;
-    replaces::check(&request.list, args.replace, args.files.stand_ins)?;
+    replaces::check(&request.list, args.replace, args.files.stand_ins, false)?;
     say_hints(&request.list)?;
     client_runtime().block_on(async {
         let mut client = connect(&path).await?;

@@ -52,6 +52,7 @@ pub fn read_commands(reader: impl BufRead, base_dir: &Path, options: &ReadOption
         }
         let mut task = task(line, &base, options.container.is_some()).map_err(at)?;
         contain::contain(&mut task, options.container.as_deref()).map_err(at)?;
+        contain::drop_unwanted(&mut task);
         builder.add(&task, number).map_err(|refused| origin(explain(refused, text, number)))?;
     }
 }

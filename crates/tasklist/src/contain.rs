@@ -6,6 +6,14 @@ use crate::line::Task;
 use crate::made::container_files;
 use std::borrow::Cow;
 
+/// An output that nobody wants. It is taken for none, so that any number of tasks may have it.
+pub(crate) const NOWHERE: &str = "/dev/null";
+
+/// Leaves out outputs that go nowhere.
+pub(crate) fn drop_unwanted(task: &mut Task<'_>) {
+    task.outputs.retain(|file| file.location.strip_prefix("file://").unwrap_or(&file.location) != NOWHERE);
+}
+
 /// Puts the image of the task's container among its inputs; that is `default` if the task names none.
 pub(crate) fn contain(task: &mut Task<'_>, default: Option<&str>) -> Result<(), Error> {
     let Some(image) = task.container.take().or_else(|| default.map(|image| Cow::Owned(image.to_owned())))

@@ -16,6 +16,7 @@
 //! Not here: files that a program opens on its own. The inputs are the files that are mapped over and those
 //! named by `with`.
 
+use crate::contain::{NOWHERE, drop_unwanted};
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::file::File;
 use crate::files::{self, ListInput};
@@ -227,7 +228,8 @@ fn over_sources(spec: &MapSpec, list: Option<ListInput<'_>>, base: &str) -> Resu
             columns.iter().zip(texts).map(|(c, text)| Text::of(c, text, base)).collect();
         let ids: Vec<&str> = sources.iter().zip(&rows).map(|(s, row)| s.ids[*row].as_str()).collect();
         let this = || called(index);
-        let task = making.task(texts, &ids.join(","), index).map_err(|e| in_task_of(&this(), e))?;
+        let mut task = making.task(texts, &ids.join(","), index).map_err(|e| in_task_of(&this(), e))?;
+        drop_unwanted(&mut task);
         builder.add(&task, index).map_err(|refused| match refused {
             Refused::Bad { error, .. } => in_task_of(&this(), error),
             Refused::SameId { id, .. } => {
@@ -437,6 +439,9 @@ fn over_range(spec: &MapSpec, range: Range<u64>, base: &str) -> Result<TaskList>
     let sample: Vec<Pattern> =
         templates.out.iter().map(|t| location_pattern(t, base)).collect::<Result<_>>()?;
     for (k, out) in sample.iter().enumerate() {
+        if is_unwanted(out) {
+            continue;
+        }
         let has_index = out.0.contains(&Piece::Index);
         if !has_index && n_tasks > 1 {
             let message = format!(
@@ -447,7 +452,7 @@ fn over_range(spec: &MapSpec, range: Range<u64>, base: &str) -> Result<TaskList>
             );
             return Err(Error::new(ErrorKind::Conflict, message).hint("use {index} in the output"));
         }
-        if let Some(other) = (0..k).find(|j| may_meet(&sample[*j], out)) {
+        if let Some(other) = (0..k).find(|j| !is_unwanted(&sample[*j]) && may_meet(&sample[*j], out)) {
             let message = format!(
                 "the outputs {} and {} may be one file for some numbers",
                 shown(&spec.out[other]),
@@ -491,7 +496,7 @@ fn over_range(spec: &MapSpec, range: Range<u64>, base: &str) -> Result<TaskList>
         id: Pattern(id),
         command,
         inputs,
-        outputs: names.into_iter().zip(sample).collect(),
+        outputs: names.into_iter().zip(sample).filter(|(_, at)| !is_unwanted(at)).collect(),
         env: Vec::new(),
         cpus: spec.cpus,
         memory_bytes: spec.memory_bytes,
@@ -518,6 +523,10 @@ fn over_range(spec: &MapSpec, range: Range<u64>, base: &str) -> Result<TaskList>
     }
     check_first(&arrays[0], base)?;
     Ok(TaskList { arrays, n_tasks, n_dependencies: 0 })
+}
+
+fn is_unwanted(location: &Pattern) -> bool {
+    *location == Pattern::literal(NOWHERE)
 }
 
 /// Checks the first task of a range like every task: names in the sandbox, blank commands, NUL.

@@ -84,6 +84,7 @@ fn take(
     text: &str,
     number: u64,
 ) -> Result<()> {
+    contain::drop_unwanted(&mut task);
     several.expand(&mut task, number).map_err(|refused| explain(refused, text, number))?;
     for mut task in reduce::expand(task, &options.id_prefix, number).map_err(|e| e.at(number, None))? {
         contain::contain(&mut task, options.container.as_deref()).map_err(|e| e.at(number, None))?;
