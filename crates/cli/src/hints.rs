@@ -125,8 +125,9 @@ pub fn of_list(list: &TaskList, base_dir: &Path) -> Vec<String> {
             Command::Shell(line) => Shell::without(line).split_whitespace().collect(),
         };
         // A line of a list of commands without declared files runs in the folder of the files.
-        let is_in_place =
-            |line: &str| Shell::without(line).starts_with("cd ") && task.inputs.is_empty() && task.outputs.is_empty();
+        let is_in_place = |line: &str| {
+            Shell::without(line).starts_with("cd ") && task.inputs.is_empty() && task.outputs.is_empty()
+        };
         if matches!(&task.command, Command::Shell(line) if is_in_place(line)) {
             continue;
         }

@@ -11,7 +11,7 @@ pub(crate) const NOWHERE: &str = "/dev/null";
 
 /// Leaves out outputs that go nowhere.
 pub(crate) fn drop_unwanted(task: &mut Task<'_>) {
-    task.outputs.retain(|file| file.location.strip_prefix("file://").unwrap_or(&file.location) != NOWHERE);
+    task.outputs.retain(|file| file.location != NOWHERE);
 }
 
 /// Puts the image of the task's container among its inputs; that is `default` if the task names none.

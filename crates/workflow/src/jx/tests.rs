@@ -115,6 +115,6 @@ fn a_small_text_does_not_fill_memory() {
     }
     text.push_str("}, \"v\": V59}");
     let root = parse(&text).unwrap();
-    let error = Evaluator::new(&root, &|_| None, None).value_of(&root, "v").unwrap_err();
+    let error = Evaluator::new(&root, &[], &|_| None, None).value_of(&root, "v").unwrap_err();
     assert!(error.to_string().contains("grows beyond"), "{error}");
 }
