@@ -123,7 +123,12 @@ impl Log {
             outcome: end.clone(),
             times,
             inputs: vec![InputReport { object, outcome, size_bytes: 100_000, wait_ns }],
-            outputs: vec![OutputReport { output: 0, digest: Digest::default(), size_bytes: 500 }],
+            outputs: vec![OutputReport {
+                output: 0,
+                digest: Digest::default(),
+                size_bytes: 500,
+                marks: None,
+            }],
             cpu_ns: 40 * MS_NS,
             rss_bytes_max: 0,
             left: None,
