@@ -242,7 +242,7 @@ def test_inputs_stay_whole_and_nothing_stays_behind(node: Node) -> None:
     assert left == "", "the program's daemons live on"
     assert node.printed(ada, "cat in; ls -l in", inputs={"in": str(shared)}).startswith("whole")
     objects = [p for p in (node.dir / "node1" / "cache" / "objects").rglob("*") if p.is_file()]
-    assert objects and all((p.stat().st_uid, p.stat().st_mode & 0o222) == (0, 0) for p in objects)
+    assert objects and all((p.stat().st_uid, p.stat().st_mode & 0o022) == (0, 0) for p in objects)
 
 
 def test_outputs_are_what_their_user_may_read(node: Node) -> None:

@@ -103,8 +103,9 @@ pub(super) fn marks_of(version: &HomeVersion) -> (Option<i64>, Option<u32>) {
 pub(super) fn mode_of_input(at_home: Option<u32>, for_others: bool) -> u32 {
     let mode = (at_home.unwrap_or(0o666) & 0o777 | 0o600) & !umask();
     match for_others {
-        true if mode & 0o100 != 0 => mode | 0o555,
-        true => mode | 0o444,
+        // Nobody but the owner of the cache may write to it, whatever groups the other user is in.
+        true if mode & 0o100 != 0 => mode & 0o755 | 0o555,
+        true => mode & 0o644 | 0o444,
         false => mode,
     }
 }
@@ -156,6 +157,7 @@ mod tests {
         assert_eq!(mode_of_input(None, false), mode & 0o777);
         assert_eq!(mode_of_input(Some(0o444), false) & !umask(), mode_of_input(Some(0o644), false));
         assert_eq!(mode_of_input(Some(0o400), false), 0o600 & !umask());
-        assert_eq!(mode_of_input(Some(0o700), true) & 0o555, 0o555);
+        assert_eq!(mode_of_input(Some(0o700), true) & 0o577, 0o555);
+        assert_eq!(mode_of_input(Some(0o666), true) & 0o577, 0o444);
     }
 }
