@@ -115,7 +115,7 @@ impl Version {
                 },
                 _ => None,
             })
-            .last()
+            .next_back()
     }
 
     /// The permission bits of the object, if its home has such.
