@@ -186,9 +186,9 @@ mod tests {
         }
         let to = make("at");
         sparse()
-            .chunks(100_000)
+            .chunks(256 << 10)
             .enumerate()
-            .for_each(|(i, piece)| write_at(&to, piece, i as u64 * 100_000).unwrap());
+            .for_each(|(i, piece)| write_at(&to, piece, (i as u64) << 18).unwrap());
         assert_eq!(fs::read(dir.path().join("at")).unwrap(), sparse());
         assert!(disk_bytes(&to) < 1 << 20);
         let (from, to) = (make("wanted"), make("not"));
