@@ -105,7 +105,7 @@ struct Reader<'a> {
 }
 
 /// The deepest nesting that is followed.
-const DEPTH_MAX: u32 = 50;
+const DEPTH_MAX: u32 = 200;
 const BLANKS: &[u8] = b" \t";
 /// What ends a word.
 const META: &[u8] = b" \t\n|&;()<>";
@@ -196,10 +196,7 @@ impl Reader<'_> {
     /// Commands until one of the words `ends` at the place of a command; without `ends`, to the end of the text. Gives the number
     /// of the end.
     fn list(&mut self, ends: &[&[u8]]) -> Option<usize> {
-        self.depth += 1;
-        if self.depth > DEPTH_MAX {
-            return None;
-        }
+        self.descend()?;
         loop {
             self.gaps()?;
             let found = ends.iter().position(|end| match end[0].is_ascii_alphabetic() || *end == b"}" {
@@ -265,8 +262,21 @@ impl Reader<'_> {
         Some(())
     }
 
+    /// What is nested too deeply is not followed.
+    fn descend(&mut self) -> Option<()> {
+        self.depth += 1;
+        (self.depth <= DEPTH_MAX).then_some(())
+    }
+
     /// Whether it is a simple command.
     fn command(&mut self) -> Option<bool> {
+        self.descend()?;
+        let is_simple = self.command_inside();
+        self.depth -= 1;
+        is_simple
+    }
+
+    fn command_inside(&mut self) -> Option<bool> {
         self.blanks();
         match self.peek()? {
             b'(' if self.begins(b"((") => {
@@ -423,6 +433,13 @@ impl Reader<'_> {
     }
 
     fn dollar(&mut self) -> Option<()> {
+        self.descend()?;
+        let done = self.dollar_inside();
+        self.depth -= 1;
+        done
+    }
+
+    fn dollar_inside(&mut self) -> Option<()> {
         match self.text.get(self.at + 1) {
             Some(b'(') if self.begins(b"$((") => {
                 self.at += 3;

@@ -58,9 +58,9 @@ impl<'a> Pairing<'a> {
         let memo = self.memo;
         let place = recipe.place(spec);
         if memo.has_place(place) {
-            let own = self.own(place, &spec.id).iter().rev().map(|number| memo.get(*number));
+            let mut own = self.own(place, &spec.id).iter().rev().map(|number| memo.get(*number));
             // In doubt about what was read, it is this.
-            return own.into_iter().find(|record| record.key_read().is_none_or(|read| read == key));
+            return own.find(|record| record.key_read().is_none_or(|read| read == key));
         }
         let number = self.moved(&spec.id, recipe, key)?;
         self.taken[number as usize] = true;
