@@ -468,7 +468,7 @@ fn a_makeflow_is_read() {
     assert_eq!(stages, [("one.n", "count"), ("two.n", "count"), ("total.txt", "sum")]);
     let lines: Vec<_> = w.tasks.iter().map(|t| t.command.clone().unwrap()).collect();
     assert_eq!(lines[0], Command::Shell("wc -w < one.txt > one.n".into()));
-    assert_eq!(lines[1], Command::Shell("./c.sh two.txt  > two.n".into()));
+    assert_eq!(lines[1], Command::Shell("./c.sh two.txt   > two.n".into()));
     let sum = r#"cat one.n two.n | awk '{s += $1} END {print s}' > total.txt; echo "done $HOME" > log"#;
     assert_eq!(lines[2], Command::Shell(sum.into()));
     let tasks = tasks(&w);
