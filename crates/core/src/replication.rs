@@ -7,24 +7,29 @@
 //! pre-staging process", §III-A). The rules:
 //!
 //! * a copy goes to a site that has none, and to a domain that has none as long as there is one with room;
+//! * among those, to one to which nobody else brings copies now, so that a slow one holds up nothing that can go elsewhere;
 //! * among those, to the site with the largest part of its room free, so that sites fill alike;
 //! * it comes from a site of the target's domain if one has it, else from the holder that gives the fewest copies of this plan;
 //! * objects that have only one good copy come first, the ones with most copies last.
 //!
-//! A copy at a site that is being drained counts as a source, and no longer as a copy. Nothing here ever asks for a good copy
-//! to be dropped.
+//! A copy at a site that is being drained counts as a source, and no longer as a copy. One at a site that went away a short
+//! time ago counts as a copy as long as two good ones are within reach: most sites come back soon. Nothing here ever asks for a
+//! good copy to be dropped.
 
 pub mod detours;
 pub mod nearness;
 pub mod spare;
 pub mod verification;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A site by its place in the list.
 pub type SiteNo = usize;
 /// An object by its place in the list.
 pub type ObjectNo = usize;
+
+/// With fewer good copies within reach, nobody waits for a site to come back.
+const AT_STAKE: usize = 2;
 
 /// A place that keeps copies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +40,8 @@ pub struct Site {
     /// Bytes that it may keep in all, and how many of them it has.
     pub keep_bytes: u64,
     pub used_bytes: u64,
+    /// Whether somebody else brings copies there now.
+    pub is_busy: bool,
 }
 
 /// Whether copies are made at a site.
@@ -59,6 +66,8 @@ pub struct Object {
     pub is_away: bool,
     /// Sites that are getting one.
     pub coming: Vec<SiteNo>,
+    /// Sites with a good copy that went away a short time ago.
+    pub resting: Vec<SiteNo>,
     /// Sites that may not get one, as their copy was found to be bad and is still there.
     pub barred: Vec<SiteNo>,
 }
@@ -131,11 +140,14 @@ pub fn plan(sites: &[Site], objects: &[Object]) -> Plan {
 
 /// Sites whose copies count: good or coming, and to stay.
 fn counting(sites: &[Site], object: &Object) -> Vec<SiteNo> {
-    let all = object.ready.iter().chain(&object.coming).copied();
-    let mut counting: Vec<SiteNo> = all.filter(|&site| sites[site].takes != Takes::Nothing).collect();
-    counting.sort_unstable();
-    counting.dedup();
-    counting
+    let stay = |of: &[SiteNo]| -> BTreeSet<SiteNo> {
+        of.iter().copied().filter(|&site| sites[site].takes != Takes::Nothing).collect()
+    };
+    let mut counting = stay(&object.ready);
+    // The last good copy within reach waits for nobody.
+    let rest = if counting.len() >= AT_STAKE { &object.resting[..] } else { &[] };
+    counting.extend(stay(rest).into_iter().chain(stay(&object.coming)));
+    counting.into_iter().collect()
 }
 
 fn target(sites: &[Site], used: &[u64], object: &Object, having: &[SiteNo]) -> Result<SiteNo, Short> {
@@ -155,7 +167,10 @@ fn target(sites: &[Site], used: &[u64], object: &Object, having: &[SiteNo]) -> R
     };
     let n_candidates = candidates.len();
     let with_room = candidates.into_iter().filter(|&site| has_room(site));
-    let best = with_room.max_by(|&a, &b| is_apart(a).cmp(&is_apart(b)).then(freer(a, b)).then(b.cmp(&a)));
+    let waits_less = |a: SiteNo, b: SiteNo| sites[b].is_busy.cmp(&sites[a].is_busy);
+    let best = with_room.max_by(|&a, &b| {
+        is_apart(a).cmp(&is_apart(b)).then(waits_less(a, b)).then(freer(a, b)).then(b.cmp(&a))
+    });
     best.ok_or_else(|| match (that(Takes::NothingNow).next(), n_candidates) {
         (Some(_), _) => Short::NotNow,
         (None, 0) => Short::TooFewSites,
@@ -178,7 +193,7 @@ mod tests {
     const ROOM: u64 = 1000;
 
     fn site(domain: u32) -> Site {
-        Site { domain, takes: Takes::Copies, keep_bytes: ROOM, used_bytes: 0 }
+        Site { domain, takes: Takes::Copies, keep_bytes: ROOM, used_bytes: 0, is_busy: false }
     }
 
     /// One in so many takes nothing, half of them only for now.
@@ -191,7 +206,8 @@ mod tests {
     }
 
     fn object(wanted: u32, ready: &[SiteNo]) -> Object {
-        Object { size_bytes: 10, wanted, ready: ready.into(), is_away: false, coming: vec![], barred: vec![] }
+        let (coming, resting, barred) = (vec![], vec![], vec![]);
+        Object { size_bytes: 10, wanted, ready: ready.into(), is_away: false, coming, resting, barred }
     }
 
     fn check(
@@ -257,6 +273,31 @@ mod tests {
     }
 
     #[test]
+    fn a_site_that_rests_counts_while_two_copies_are_within_reach() {
+        let away = Site { takes: Takes::NothingNow, ..site(2) };
+        let sites = [site(0), site(1), away, site(3)];
+        let resting = |ready: &[SiteNo]| Object { resting: vec![2], is_away: true, ..object(3, ready) };
+        check(&sites, &[resting(&[0, 1])], &[], &[]);
+        check(&sites, &[resting(&[0])], &[(0, 0, 1), (0, 0, 3)], &[]);
+        check(&sites, &[resting(&[])], &[], &[(0, 3, Short::Away)]);
+        // It has waited long enough.
+        check(&sites, &[Object { resting: vec![], ..resting(&[0, 1]) }], &[(0, 0, 3)], &[]);
+        // A copy at a site that will go is no second one.
+        let drained = [site(0), Site { takes: Takes::Nothing, ..site(1) }, away, site(3)];
+        check(&drained, &[resting(&[0, 1])], &[(0, 0, 3)], &[(0, 1, Short::NotNow)]);
+    }
+
+    #[test]
+    fn a_busy_site_gets_what_can_go_nowhere_else() {
+        let busy = Site { is_busy: true, ..site(1) };
+        let fuller = Site { used_bytes: 500, ..site(2) };
+        check(&[site(0), busy, fuller], &[object(2, &[0])], &[(0, 0, 2)], &[]);
+        check(&[site(0), busy], &[object(2, &[0])], &[(0, 0, 1)], &[]);
+        // Another domain is worth the wait.
+        check(&[site(0), busy, site(0)], &[object(2, &[0])], &[(0, 0, 1)], &[]);
+    }
+
+    #[test]
     fn room_is_shared_by_a_plan() {
         let sites = [site(0), Site { keep_bytes: 25, ..site(1) }];
         let objects = vec![object(2, &[0]); 3];
@@ -275,6 +316,7 @@ mod tests {
                     takes: takes(&mut rng, 5),
                     keep_bytes: rng.below(100),
                     used_bytes: rng.below(60),
+                    is_busy: rng.below(4) == 0,
                 })
                 .collect();
             let some = |rng: &mut Rng, part: u64| -> Vec<SiteNo> {
@@ -287,6 +329,7 @@ mod tests {
                     ready: some(&mut rng, 3),
                     is_away: rng.below(2) == 0,
                     coming: some(&mut rng, 6),
+                    resting: some(&mut rng, 6),
                     barred: some(&mut rng, 8),
                 })
                 .collect();

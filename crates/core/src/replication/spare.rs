@@ -80,6 +80,8 @@ pub enum Why {
     Room,
     /// Another object is read at least twice as much and needs its room.
     Displaced,
+    /// It was made while a site was away that is back.
+    Back,
 }
 
 /// A spare copy to drop.
@@ -131,6 +133,17 @@ pub fn make_way(places: &[Place], objects: &[Object], site: SiteNo, n_bytes: u64
         if look.drop_at(object, site, Why::Room) {
             freed += objects[object].size_bytes;
         }
+    }
+    look.plan.drops
+}
+
+/// The copies that were made while a site was away, and that may go now that it is back.
+pub fn undo(places: &[Place], objects: &[Object], made: &[(ObjectNo, SiteNo)]) -> Vec<Drop> {
+    let none =
+        Goals { free_part: 0.0, reads_per_copy: 1.0, spare_bytes_max: 0, copies_max: 0, made_bytes_max: 0 };
+    let mut look = Look::new(places, objects, &none);
+    for &(object, site) in made {
+        look.drop_at(object, site, Why::Back);
     }
     look.plan.drops
 }
@@ -463,7 +476,7 @@ mod tests {
     };
 
     fn place(domain: u32) -> Place {
-        let site = Site { domain, takes: Takes::Copies, keep_bytes: ROOM, used_bytes: 0 };
+        let site = Site { domain, takes: Takes::Copies, keep_bytes: ROOM, used_bytes: 0, is_busy: false };
         Place { site, read_bytes: 0.0, read_bytes_max: f64::INFINITY }
     }
 
@@ -625,6 +638,7 @@ mod tests {
                 takes: takes(rng, 6),
                 keep_bytes: rng.below(200),
                 used_bytes: rng.below(150),
+                is_busy: false,
             },
             read_bytes: rng.below(100) as f64,
             read_bytes_max: if rng.below(4) == 0 { 50.0 } else { f64::INFINITY },

@@ -6,7 +6,8 @@
 //! * the copy that was verified longest ago comes first, and one that never was before all others;
 //! * a look reads as large a part of all bytes as the time between two looks is of the period, so that reading is even and each
 //!   copy gets its turn within the period, and besides everything whose time is over;
-//! * a look reads at most so many bytes as its owner allows, but always one copy, so that a large one has its turn, too.
+//! * a look reads at most so many bytes as its owner allows, but always one copy, so that a large one has its turn, too;
+//! * a time that has not come yet says nothing: it is from a clock that was wrong, and the copy counts as never verified.
 //!
 //! Source: the audits of GEMS (`Wozniak06` §III-A), which find copies that disks and people have damaged.
 
@@ -31,10 +32,18 @@ pub struct Pace {
     pub most_bytes: Option<u64>,
 }
 
+/// By how much the clocks of machines that verify copies may differ, in milliseconds.
+const CLOCKS_DIFFER_MS: i64 = 60_000;
+
+/// When a copy was verified, by what a clock said then.
+fn known_ms(at_ms: Option<i64>, now_ms: i64) -> Option<i64> {
+    at_ms.filter(|&at_ms| at_ms.saturating_sub(now_ms) <= CLOCKS_DIFFER_MS).map(|at_ms| at_ms.min(now_ms))
+}
+
 /// The places of the copies that are to be read through now, in the order in which they are read.
 pub fn due(copies: &[Verified], pace: Pace, now_ms: i64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..copies.len()).collect();
-    order.sort_by_key(|&n| (copies[n].at_ms, Reverse(copies[n].size_bytes), n));
+    order.sort_by_key(|&n| (known_ms(copies[n].at_ms, now_ms), Reverse(copies[n].size_bytes), n));
     let all_bytes: u128 = copies.iter().map(|copy| u128::from(copy.size_bytes)).sum();
     let share = (all_bytes * u128::from(pace.look_ms)).div_ceil(u128::from(pace.period_ms.max(1)));
     let period_ms = i64::try_from(pace.period_ms).unwrap_or(i64::MAX);
@@ -42,7 +51,8 @@ pub fn due(copies: &[Verified], pace: Pace, now_ms: i64) -> Vec<usize> {
     let mut n_bytes: u128 = 0;
     let taken = order.iter().take_while(|&&n| {
         let copy = copies[n];
-        let is_over = copy.at_ms.is_none_or(|at_ms| now_ms.saturating_sub(at_ms) >= period_ms);
+        let at_ms = known_ms(copy.at_ms, now_ms);
+        let is_over = at_ms.is_none_or(|at_ms| now_ms.saturating_sub(at_ms) >= period_ms);
         let after = n_bytes + u128::from(copy.size_bytes);
         let is_taken = (is_over || n_bytes < share) && (n_bytes == 0 || after <= most_bytes);
         n_bytes = after;
@@ -80,6 +90,15 @@ mod tests {
         assert_eq!(due(&all, pace, 5000), [1, 2]);
         // A copy of no bytes is read, too.
         assert_eq!(due(&copies(&[(0, None)]), pace, 5000), [0]);
+    }
+
+    #[test]
+    fn a_time_that_has_not_come_says_nothing() {
+        let pace = Pace { period_ms: 1_000_000, look_ms: 0, most_bytes: None };
+        let all =
+            copies(&[(9, Some(5_000_000)), (9, Some(400_000)), (9, Some(i64::MAX)), (9, Some(530_000))]);
+        assert_eq!(due(&all, pace, 500_000), [0, 2], "clocks may differ by a little");
+        assert_eq!(due(&all, pace, 1_450_000), [0, 2, 1]);
     }
 
     /// Many looks at random copies: none goes without being read for longer than a period and two looks.

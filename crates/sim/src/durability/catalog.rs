@@ -19,6 +19,7 @@ impl Catalog {
             takes: Takes::Copies,
             keep_bytes: options.room_bytes,
             used_bytes: 0,
+            is_busy: false,
         };
         Catalog {
             copies: options.copies,
@@ -74,6 +75,7 @@ impl Catalog {
                 ready: having(file).filter(reached).collect(),
                 is_away: having(file).any(|site| !reached(&site)),
                 coming: coming.iter().filter(|(of, _)| *of == file).map(|(_, to)| *to).collect(),
+                resting: vec![],
                 barred: vec![],
             })
             .collect();
