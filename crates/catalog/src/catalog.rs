@@ -5,9 +5,10 @@ use crate::db::{Db, Postgres, Sqlite};
 use crate::error::{Error, Result};
 use crate::holding::Reach;
 use crate::schema;
+use crate::written::Written;
 use eyas_core::replication::detours::Detours;
 use eyas_text::shown;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A catalog. It may be asked from many threads; requests come one after another.
@@ -19,6 +20,8 @@ pub struct Catalog {
     pub(crate) detours: Mutex<Detours<(String, String)>>,
     /// Where the folders of this machine note what was made or verified in them.
     pub(crate) compared: Option<Arc<Compared>>,
+    /// What was found of seals at the sites.
+    pub(crate) written: Mutex<Option<Written>>,
 }
 
 /// Whether a catalog that is not there is made.
@@ -54,7 +57,13 @@ impl Catalog {
     }
 
     fn over(db: Box<dyn Db>) -> Catalog {
-        Catalog { db: Mutex::new(db), reach: None, detours: Mutex::default(), compared: None }
+        Catalog {
+            db: Mutex::new(db),
+            reach: None,
+            detours: Mutex::default(),
+            compared: None,
+            written: Mutex::default(),
+        }
     }
 
     /// The same catalog, which reaches sites that are stores elsewhere in this way.
@@ -65,6 +74,11 @@ impl Catalog {
     /// The same catalog, whose sites that are folders of this machine note which objects were made or verified in them.
     pub fn remembering(self, compared: Option<Arc<Compared>>) -> Catalog {
         Catalog { compared, ..self }
+    }
+
+    /// The file of an embedded database.
+    pub(crate) fn file(&self) -> Option<PathBuf> {
+        self.db().file().map(Path::to_path_buf)
     }
 
     /// The database in words, without a password.

@@ -9,6 +9,7 @@ mod tls;
 
 use crate::error::{Error, Result};
 use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 pub(crate) use postgres::Postgres;
@@ -113,6 +114,10 @@ pub(crate) trait Db: Send {
     /// The database in words, for messages; without a password.
     fn name(&self) -> &str;
     fn dialect(&self) -> Dialect;
+    /// Its file, where it is one.
+    fn file(&self) -> Option<&Path> {
+        None
+    }
     /// Runs one statement; returns how many rows it changed.
     fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64>;
     /// Runs one statement and returns its rows.

@@ -167,12 +167,9 @@ impl Folder {
         let incoming = self.root.join("incoming");
         for entry in list(&incoming)?.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            let mut parts = name.split('-');
-            let writer = parts.next().and_then(|writer| writer.parse::<u32>().ok());
-            let is_of_here = parts.next() == Some(here());
             let changed = entry.metadata().and_then(|found| found.modified()).ok();
             let is_old = changed.and_then(|at| at.elapsed().ok()).is_some_and(|since| since >= age);
-            let has_ended = writer.is_some_and(|writer| !Path::new(&format!("/proc/{writer}")).exists());
+            let (has_ended, is_of_here) = writer_of(&name);
             if has_ended && (is_of_here || is_old || age.is_zero()) {
                 let path = entry.path();
                 remove_whatever(&path).map_err(|error| io_error("remove", &path, &error))?;
@@ -297,6 +294,11 @@ fn put_back(aside: &Path, place: &Path) -> Result<()> {
         Err(error) => return Err(explain(error)),
     }
     remove_whatever(aside).map_err(explain)
+}
+
+/// Whether a folder is that of a site.
+pub(crate) fn is_site(root: &Path) -> bool {
+    root.join(MARKER).is_file()
 }
 
 fn marker_of(root: &Path) -> Result<Marker> {
@@ -503,17 +505,30 @@ impl Holding for Folder {
     }
 
     /// Nothing is written where the folder says the same already.
-    fn seal(&self, key: &Key, text: &[u8]) -> Result<()> {
+    fn seal(&self, key: &Key, text: &[u8]) -> Result<bool> {
         let path = self.root.join("seals").join(format!("{key}.json"));
-        match fs::read(&path) {
-            Ok(found) if found == text => Ok(()),
-            _ => {
-                if path.is_dir() {
-                    remove_whatever(&path).map_err(|error| io_error("remove", &path, &error))?;
+        let incoming = self.root.join("incoming");
+        if path.is_dir() {
+            remove_whatever(&path).map_err(|error| io_error("remove", &path, &error))?;
+        }
+        loop {
+            match fs::read(&path) {
+                Ok(found) if found == text => return Ok(true),
+                Ok(found) if is_of_other_files(&found, text) => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    if write_new(&incoming, &path, text)? {
+                        return Ok(true);
+                    }
+                    // Somebody else has written it meanwhile.
                 }
-                write_whole(&self.root.join("incoming"), &path, text)
+                _ => return write_whole(&incoming, &path, text).map(|()| true),
             }
         }
+    }
+
+    fn seal_keys(&self) -> Result<Vec<String>> {
+        let names = list(&self.root.join("seals"))?.flatten().map(|entry| entry.file_name());
+        Ok(names.filter_map(|name| Some(name.to_str()?.strip_suffix(".json")?.to_owned())).collect())
     }
 
     fn unseal(&self, key: &Key) -> Result<()> {
@@ -543,8 +558,21 @@ impl Holding for Folder {
 static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
 /// The first part of the names in `incoming` of one writer: its process, where the number of that process is its own, and a number.
-fn writer_mark() -> String {
+pub(crate) fn writer_mark() -> String {
     format!("{}-{}-{:x}", std::process::id(), here(), WRITTEN.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Whether no process has the number of the writer with such a mark, and whether the writer is of this start of this machine.
+fn writer_of(mark: &str) -> (bool, bool) {
+    let mut parts = mark.split('-');
+    let writer = parts.next().and_then(|writer| writer.parse::<u32>().ok());
+    let has_ended = writer.is_some_and(|writer| !Path::new(&format!("/proc/{writer}")).exists());
+    (has_ended, parts.next() == Some(here()))
+}
+
+/// Whether the writer with such a mark was a process of this machine that is gone.
+pub(crate) fn has_ended(mark: &str) -> bool {
+    writer_of(mark) == (true, true)
 }
 
 /// A text for the start of this machine and the view of processes that this one has: within them a process's number is one process's.
@@ -648,6 +676,28 @@ fn sync_disk(folder: &fs::File) -> io::Result<()> {
 }
 
 /// Writes a small file so that it appears whole.
+/// Whether two seals are of versions with other files. One that is damaged is of none.
+fn is_of_other_files(there: &[u8], new: &[u8]) -> bool {
+    match (Sealed::of_text(there), Sealed::of_text(new)) {
+        (Ok(there), Ok(new)) => there.files != new.files,
+        _ => false,
+    }
+}
+
+/// The same for a file that must not be there yet; whether it was not.
+fn write_new(incoming: &Path, target: &Path, bytes: &[u8]) -> Result<bool> {
+    let part = incoming.join(format!("{}.new", writer_mark()));
+    write_whole(incoming, &part, bytes)?;
+    let linked = fs::hard_link(&part, target);
+    let is_there = matches!(&linked, Err(error) if error.kind() == io::ErrorKind::AlreadyExists);
+    if linked.is_err() && !is_there {
+        // A file system without links.
+        return fs::rename(&part, target).map(|()| true).map_err(|error| io_error("write", target, &error));
+    }
+    fs::remove_file(&part).map_err(|error| io_error("remove", &part, &error))?;
+    Ok(!is_there)
+}
+
 fn write_whole(incoming: &Path, target: &Path, bytes: &[u8]) -> Result<()> {
     let explain = |error: io::Error| io_error("write", target, &error);
     let part = incoming.join(format!("{}.part", writer_mark()));

@@ -146,14 +146,20 @@ pub trait Holding: Send + Sync {
     /// place meanwhile. What is not there any more is no error.
     fn settle(&self, unneeded: &[Aside], needed: &[Aside]) -> Result<()>;
 
-    /// Writes down what a version is ([`Sealed::text`]), so that the catalog can be made anew from the sites.
-    fn seal(&self, key: &Key, text: &[u8]) -> Result<()>;
+    /// Writes down what a version is ([`Sealed::text`]), so that the catalog can be made anew from the sites. Whether it was written:
+    /// a seal of a version with other files is not overwritten.
+    fn seal(&self, key: &Key, text: &[u8]) -> Result<bool>;
 
     /// Removes the seal of a version that was removed. Where there is none, that is no error.
     fn unseal(&self, key: &Key) -> Result<()>;
 
     /// The digest of the text of each seal that is there, by its key.
     fn seal_digests(&self) -> Result<HashMap<String, Digest>>;
+
+    /// The keys of the seals that are there.
+    fn seal_keys(&self) -> Result<Vec<String>> {
+        Ok(self.seal_digests()?.into_keys().collect())
+    }
 
     /// The versions of all seals that can be read, and why the others cannot.
     fn seals(&self) -> Result<(Vec<Sealed>, Vec<String>)>;

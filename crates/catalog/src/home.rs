@@ -130,7 +130,7 @@ impl DataHome {
         let draft = catalog.begin(caller, label, None, now_ms)?;
         let done = catalog
             .add(&draft, std::slice::from_ref(file))
-            .and_then(|()| catalog.expect(site, &[file.digest], now_ms))
+            .and_then(|()| catalog.expect_put(site, &[file.digest], now_ms))
             .and_then(|_| keep())
             .and_then(|()| catalog.note_replicas(site, &[file.digest], ReplicaState::Ready, now_ms))
             .and_then(|_| {
@@ -138,6 +138,10 @@ impl DataHome {
                     catalog.commit_alone(caller, &draft, &file.path, tags, now_ms)
                 })
             });
+        if done.is_err() {
+            // The next one may have more room.
+            known.forget_target();
+        }
         end(catalog, &**holding, caller, draft, done).map(|_| ())
     }
 }

@@ -7,6 +7,7 @@ use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::folder::{BATCH_BYTES, BATCH_FILES};
 use crate::holding::{Aside, Condition, Given, Holding, add_copy};
+use crate::making::ToMake;
 use crate::reached::{Reached, room_of, takes};
 use crate::sites::{Held, Marked, Needed, OnTheirWay, Replica, ReplicaState, Site, SiteState};
 use eyas_core::replication::verification::{self, Verified};
@@ -50,10 +51,14 @@ pub struct Repair {
     pub n_removed: u64,
     /// Copies that were to be made, and were not: a site went away or a source was damaged meanwhile.
     pub n_not_made: u64,
+    /// Copies that others make now, or that wait for others between the same sites.
+    pub n_coming: u64,
     /// Files that stay short of copies, with the reason, the worst first. [`Catalog::name_short`] says which files they are.
     pub short: Vec<ShortFile>,
     /// Sites that could not be reached, with the reason.
     pub away: Vec<(String, String)>,
+    /// Sites that have written down another version under a key of this catalog, and keep it, with the key.
+    pub other: Vec<(String, String)>,
 }
 
 /// A file of a data set that has fewer copies than it should.
@@ -88,8 +93,12 @@ pub fn reason_of(reason: Short) -> &'static str {
 const TRAILS_OPEN: i64 = 50;
 /// How often a repair is planned where copies could not be made.
 const ROUNDS_MAX: usize = 3;
-/// Pairs of stores that copy from each other at the same time.
-const FETCHES_MAX: usize = 16;
+/// Pairs of sites between which copies are made at the same time.
+const PAIRS_MAX: usize = 16;
+
+/// Whether a site, which answers or does not, went away so short a time ago that copies at other sites are not made in place of its own
+/// yet. It is asked of each site in each repair.
+pub type Rests<'a> = &'a dyn Fn(&str, bool) -> bool;
 
 impl Catalog {
     /// Reads every copy at a site through and notes what it finds. `progress` is called with the bytes that are done.
@@ -239,7 +248,18 @@ impl Catalog {
 
     /// Makes the copies that are missing, and drops what is bad, once there is a good copy elsewhere, and what nobody needs.
     pub fn repair(&self, now_ms: i64, progress: &mut dyn FnMut(u64)) -> Result<Repair> {
+        self.repair_while(&|_, _| false, now_ms, progress)
+    }
+
+    /// The same, where sites may rest.
+    pub fn repair_while(
+        &self,
+        rests: Rests<'_>,
+        now_ms: i64,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Repair> {
         let mut repair = Repair::default();
+        let mut resting = HashSet::new();
         let mut reached = BTreeMap::new();
         let (_, sealed) = self.sealed_trails()?;
         for site in self.sites()?.into_iter().filter(|site| site.state != SiteState::Gone) {
@@ -256,6 +276,9 @@ impl Catalog {
                 }
                 Ok(holding)
             });
+            if rests(&site.name, holding.is_ok()) && holding.is_err() {
+                resting.insert(site.name.clone());
+            }
             match holding {
                 Ok(holding) => {
                     reached.insert(site.name, Reached { holding, keep_bytes: 0, is_written: true });
@@ -274,13 +297,16 @@ impl Catalog {
         }
         // What turns out to be damaged, full or away changes what can be done, so it is planned again.
         for _ in 0..ROUNDS_MAX {
-            repair.n_not_made = self.make_missing(&mut reached, &mut repair, now_ms, progress)?;
+            repair.n_not_made = self.make_missing(&mut reached, &resting, &mut repair, now_ms, progress)?;
             if repair.n_not_made == 0 {
                 break;
             }
         }
         repair.short.sort_by_key(|short| (short.reason != Short::Lost, short.n_missing));
-        repair.away.extend(self.seal_all(reached.values().map(|site| &*site.holding))?);
+        let (unsealed, other) = self.seal_all(reached.values().map(|site| &*site.holding))?;
+        repair.away.extend(unsealed);
+        repair.other = other;
+        repair.n_removed += self.drop_stand_ins(&reached, now_ms, &mut repair.away)?;
         for Reached { holding, .. } in reached.values() {
             match self.drop_unneeded(&**holding, now_ms) {
                 Ok(n_removed) => repair.n_removed += n_removed,
@@ -312,6 +338,7 @@ impl Catalog {
     fn make_missing(
         &self,
         reached: &mut BTreeMap<String, Reached>,
+        resting: &HashSet<String>,
         repair: &mut Repair,
         now_ms: i64,
         progress: &mut dyn FnMut(u64),
@@ -325,13 +352,20 @@ impl Catalog {
         }
         let mut domains: Vec<&str> = sites.iter().map(|site| &*site.domain).collect();
         domains.sort_unstable();
+        let making = self.making(now_ms)?;
+        let (mut coming, mut coming_bytes) = (HashMap::<i64, Vec<&str>>::new(), HashMap::<&str, u64>::new());
+        for copy in &making {
+            coming.entry(copy.object).or_default().push(&copy.to);
+            *coming_bytes.entry(&copy.to).or_default() += copy.size_bytes;
+        }
         let views: Vec<replication::Site> = sites
             .iter()
             .map(|site| replication::Site {
                 domain: domains.partition_point(|domain| *domain < &*site.domain) as u32,
                 takes: takes(site, reached.get(&site.name)),
                 keep_bytes: reached.get(&site.name).map_or(0, |reached| reached.keep_bytes),
-                used_bytes: site.size_bytes,
+                used_bytes: site.size_bytes + coming_bytes.get(&*site.name).copied().unwrap_or(0),
+                is_busy: coming_bytes.contains_key(&*site.name),
             })
             .collect();
         let number: HashMap<&str, SiteNo> =
@@ -347,7 +381,13 @@ impl Catalog {
                 wanted: object.copies,
                 ready: at(&object.ready),
                 is_away: object.ready.iter().any(|name| !reached.contains_key(name)),
-                coming: vec![],
+                coming: coming.get(&object.id).into_iter().flatten().map(|name| number[name]).collect(),
+                resting: object
+                    .ready
+                    .iter()
+                    .filter(|name| !reached.contains_key(*name) && resting.contains(*name))
+                    .map(|name| number[name.as_str()])
+                    .collect(),
                 // A copy is written over a bad one by a rename.
                 barred: vec![],
             })
@@ -362,12 +402,27 @@ impl Catalog {
             }
             repair.short.push(ShortFile { object: object.id, key: None, path: None, n_missing, reason });
         }
+        let of_short = objects.iter().filter_map(|object| coming.get(&object.id));
+        repair.n_coming = of_short.map(|sites| sites.len() as u64).sum();
         let n_planned = plan.copies.len() as u64;
         let away = &mut repair.away;
-        let made = self.carry_out(plan.copies, &objects, &sites, reached, away, now_ms, progress)?;
+        let stood_in: Vec<Option<&String>> = objects
+            .iter()
+            .map(|object| object.ready.iter().find(|name| !reached.contains_key(*name)))
+            .collect();
+        let CarriedOut { made, n_left } =
+            self.carry_out(plan.copies, &objects, &sites, reached, away, Some(&counting), now_ms, progress)?;
+        repair.n_coming += n_left;
+        let stand_ins: Vec<(i64, &str, &str)> = made
+            .iter()
+            .filter_map(|copy| {
+                Some((objects[copy.object].id, &*sites[copy.to].name, &**stood_in[copy.object]?))
+            })
+            .collect();
+        self.note_stand_ins(&stand_ins)?;
         repair.n_copies += made.len() as u64;
         repair.copied_bytes += made.iter().map(|copy| objects[copy.object].size_bytes).sum::<u64>();
-        let mut n_not_made = n_planned - made.len() as u64;
+        let mut n_not_made = n_planned - n_left - made.len() as u64;
         // What is asked for comes before what is spare: then it is planned again.
         if !without_room.is_empty() && self.make_way_for(&without_room, reached, now_ms, away)? > 0 {
             n_not_made += 1;
@@ -376,6 +431,9 @@ impl Catalog {
     }
 
     /// Makes planned copies; returns those that were made. Sites that cannot be reached any more are taken out, with the reason in `away`.
+    ///
+    /// What goes from one site to another is made one after another, and what goes between others at the same time, so that a slow
+    /// site holds up nothing but what goes to or from it. What others make is left to them.
     pub(crate) fn carry_out(
         &self,
         copies: Vec<Copy>,
@@ -383,34 +441,153 @@ impl Catalog {
         sites: &[Site],
         reached: &mut BTreeMap<String, Reached>,
         away: &mut Vec<(String, String)>,
+        counting: Option<&[&str]>,
         now_ms: i64,
         progress: &mut dyn FnMut(u64),
-    ) -> Result<Vec<Copy>> {
-        let (mut all, copies) = self.fetch_all(copies, objects, sites, reached, now_ms, progress)?;
-        for mut copies in in_batches(copies, objects) {
-            let to = &sites[copies[0].to].name;
-            // A site that went away or is full meanwhile is not asked again.
-            let takes = reached.get(to).is_some_and(|site| site.is_written);
-            copies.retain(|copy| takes && reached.contains_key(&sites[copy.from].name));
-            if copies.is_empty() {
-                continue;
+    ) -> Result<CarriedOut> {
+        let to_make = |copy: &Copy| ToMake {
+            object: objects[copy.object].id,
+            from: sites[copy.from].name.clone(),
+            to: sites[copy.to].name.clone(),
+        };
+        let wanted: Vec<ToMake> = copies.iter().map(to_make).collect();
+        let claims = self.claim_copies(&wanted, objects, counting, now_ms)?;
+        let n_wanted = copies.len();
+        let copies: Vec<Copy> =
+            copies.into_iter().filter(|copy| claims.got.contains(&to_make(copy))).collect();
+        let n_left = (n_wanted - copies.len()) as u64;
+        // By how far the target stands behind the source in the list, so that those that work at once are different ones.
+        let mut pairs: BTreeMap<(SiteNo, SiteNo), Vec<Copy>> = BTreeMap::new();
+        for copy in copies {
+            let behind = (copy.to + sites.len() - copy.from) % sites.len();
+            pairs.entry((behind, copy.from)).or_default().push(copy);
+        }
+        let n_workers = pairs.len().min(PAIRS_MAX);
+        let waiting = Mutex::new(pairs.into_values());
+        let work = Work { catalog: self, objects, sites, reached: &*reached, now_ms, lost: Mutex::default() };
+        let (made, all_made) = mpsc::channel();
+        let run = |made: mpsc::Sender<u64>| -> Result<Vec<Copy>> {
+            let mut all = vec![];
+            loop {
+                let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some(copies) = next else { return Ok(all) };
+                let (from, to) = (copies[0].from, copies[0].to);
+                all.extend(work.make_pair(copies, &made)?);
+                claims.end(&sites[from].name, &sites[to].name)?;
             }
-            let made = match self.make_copies(&copies, objects, sites, reached, now_ms) {
-                Ok(made) => made,
+        };
+        let ended: Vec<Result<Vec<Copy>>> = claims.during(now_ms, || {
+            thread::scope(|scope| {
+                let begin = |_| {
+                    let (run, made) = (&run, made.clone());
+                    scope.spawn(move || run(made))
+                };
+                let workers: Vec<_> = (0..n_workers).map(begin).collect();
+                drop(made);
+                all_made.iter().for_each(&mut *progress);
+                workers.into_iter().map(|worker| worker.join().expect("a copy does not panic")).collect()
+            })
+        });
+        let lost = work.lost.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for (site, (lost, reason)) in lost {
+            let name = &sites[site].name;
+            match lost {
+                Lost::Away => drop(reached.remove(name)),
                 // It may still be read, and is not written to again in this repair.
-                Err(error) if !error.is_of_database() => {
-                    away.push((to.clone(), error.reason()));
-                    reached.entry(to.clone()).and_modify(|site| site.is_written = false);
-                    continue;
+                Lost::Unwritten => {
+                    drop(reached.entry(name.clone()).and_modify(|site| site.is_written = false))
                 }
-                Err(error) => return Err(error),
-            };
-            progress(made.copies.iter().map(|copy| objects[copy.object].size_bytes).sum());
-            for (site, error) in made.away {
-                reached.remove(&sites[site].name);
-                away.push((sites[site].name.clone(), error.reason()));
             }
-            all.extend(made.copies);
+            away.push((name.clone(), reason));
+        }
+        let mut all = vec![];
+        for made in ended {
+            all.extend(made?);
+        }
+        Ok(CarriedOut { made: all, n_left })
+    }
+
+    /// Drops copies that were made while a site was away that is back, as far as there are enough others.
+    fn drop_stand_ins(
+        &self,
+        reached: &BTreeMap<String, Reached>,
+        now_ms: i64,
+        away: &mut Vec<(String, String)>,
+    ) -> Result<u64> {
+        let back: Vec<(Digest, String)> = self
+            .stand_ins()?
+            .into_iter()
+            .filter(|(_, at, instead_of)| reached.contains_key(at) && reached.contains_key(instead_of))
+            .map(|(digest, at, _)| (digest, at))
+            .collect();
+        if back.is_empty() { Ok(0) } else { self.undo(&back, reached, now_ms, away) }
+    }
+}
+
+/// What became of copies that were planned.
+pub(crate) struct CarriedOut {
+    pub(crate) made: Vec<Copy>,
+    /// Copies that others make, or that have to wait for others.
+    pub(crate) n_left: u64,
+}
+
+/// How a site was lost while copies were made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lost {
+    Away,
+    Unwritten,
+}
+
+/// What those need who make copies.
+struct Work<'a> {
+    catalog: &'a Catalog,
+    objects: &'a [Needed],
+    sites: &'a [Site],
+    reached: &'a BTreeMap<String, Reached>,
+    now_ms: i64,
+    /// Sites that went away or are full, with the reason.
+    lost: Mutex<BTreeMap<SiteNo, (Lost, String)>>,
+}
+
+impl Work<'_> {
+    fn is_lost(&self, site: SiteNo, as_target: bool) -> bool {
+        let name = &self.sites[site].name;
+        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner).get(&site).map(|(lost, _)| *lost);
+        let is_there = self.reached.get(name).is_some_and(|site| site.is_written || !as_target);
+        !is_there || lost == Some(Lost::Away) || (as_target && lost.is_some())
+    }
+
+    fn lose(&self, site: SiteNo, lost: Lost, error: &Error) {
+        let mut all = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(site).or_insert_with(|| (lost, error.reason()));
+    }
+
+    /// Makes copies from one site to another; returns those that were made.
+    fn make_pair(&self, copies: Vec<Copy>, made_bytes: &mpsc::Sender<u64>) -> Result<Vec<Copy>> {
+        let Work { catalog, objects, sites, reached, now_ms, .. } = *self;
+        let are_stores = sites[copies[0].from].is_store && sites[copies[0].to].is_store;
+        let are_lost = self.is_lost(copies[0].from, false) || self.is_lost(copies[0].to, true);
+        let (mut all, copies) = match are_stores && !are_lost {
+            true => catalog.fetch(copies, objects, sites, reached, now_ms, made_bytes)?,
+            false => (vec![], copies),
+        };
+        for copies in in_batches(copies, objects) {
+            let to = copies[0].to;
+            // A site that went away or is full meanwhile is not asked again.
+            if self.is_lost(copies[0].from, false) || self.is_lost(to, true) {
+                break;
+            }
+            match catalog.make_copies(&copies, objects, sites, reached, now_ms) {
+                Ok(made) => {
+                    // Whoever listens for progress may be gone after an error.
+                    let _ =
+                        made_bytes.send(made.copies.iter().map(|copy| objects[copy.object].size_bytes).sum());
+                    made.away.iter().for_each(|(site, error)| self.lose(*site, Lost::Away, error));
+                    all.extend(made.copies);
+                }
+                Err(error) if !error.is_of_database() => self.lose(to, Lost::Unwritten, &error),
+                Err(error) => return Err(error),
+            }
         }
         Ok(all)
     }
@@ -446,62 +623,6 @@ struct Made {
 }
 
 impl Catalog {
-    /// Has stores fetch copies from each other, many of them at the same time. Returns the copies that were made, and those that have to
-    /// be made in another way: a site is a folder, waits at a hub, or is not reached from the other one.
-    fn fetch_all(
-        &self,
-        copies: Vec<Copy>,
-        objects: &[Needed],
-        sites: &[Site],
-        reached: &BTreeMap<String, Reached>,
-        now_ms: i64,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<(Vec<Copy>, Vec<Copy>)> {
-        let is_store = |site: SiteNo| sites[site].is_store && reached.contains_key(&sites[site].name);
-        let mut others = vec![];
-        // By how far the target stands behind the source in the list, so that those that work at once are different ones.
-        let mut pairs: BTreeMap<(SiteNo, SiteNo), Vec<Copy>> = BTreeMap::new();
-        for copy in copies {
-            match is_store(copy.from) && is_store(copy.to) {
-                true => {
-                    let behind = (copy.to + sites.len() - copy.from) % sites.len();
-                    pairs.entry((behind, copy.from)).or_default().push(copy);
-                }
-                false => others.push(copy),
-            }
-        }
-        let n_workers = pairs.len().min(FETCHES_MAX);
-        let waiting = Mutex::new(pairs.into_values());
-        let (made, all_made) = mpsc::channel();
-        let work = |made: mpsc::Sender<u64>| -> Result<(Vec<Copy>, Vec<Copy>)> {
-            let mut fetched = (vec![], vec![]);
-            loop {
-                let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
-                let Some(copies) = next else { return Ok(fetched) };
-                let (copies, rest) = self.fetch(copies, objects, sites, reached, now_ms, &made)?;
-                fetched.0.extend(copies);
-                fetched.1.extend(rest);
-            }
-        };
-        let fetched: Vec<Result<(Vec<Copy>, Vec<Copy>)>> = thread::scope(|scope| {
-            let begin = |_| {
-                let (work, made) = (&work, made.clone());
-                scope.spawn(move || work(made))
-            };
-            let workers: Vec<_> = (0..n_workers).map(begin).collect();
-            drop(made);
-            all_made.iter().for_each(&mut *progress);
-            workers.into_iter().map(|worker| worker.join().expect("a fetch does not panic")).collect()
-        });
-        let mut all: Vec<Copy> = vec![];
-        for fetched in fetched {
-            let (copies, rest) = fetched?;
-            all.extend(copies);
-            others.extend(rest);
-        }
-        Ok((all, others))
-    }
-
     /// Has one store fetch copies from another one. Returns those that were made, and those that have to be made in another way.
     fn fetch(
         &self,
@@ -678,11 +799,15 @@ impl Catalog {
     }
 
     /// Has sites say of all versions what they are, so that the catalog can be made anew from any of them. Only what changed since
-    /// the last time is written. Returns the sites that could not, with the reason.
-    fn seal_all<'a>(&self, sites: impl Iterator<Item = &'a dyn Holding>) -> Result<Vec<(String, String)>> {
+    /// the last time is written. Returns the sites that could not, with the reason, and those that have another version under a key, with
+    /// that key.
+    fn seal_all<'a>(
+        &self,
+        sites: impl Iterator<Item = &'a dyn Holding>,
+    ) -> Result<(Vec<(String, String)>, Vec<(String, String)>)> {
         let everybody = Caller { name: "eyas".into(), groups: vec![], is_operator: true };
         let (newest, trails) = self.sealed_trails()?;
-        let mut failed = vec![];
+        let (mut failed, mut other) = (vec![], vec![]);
         let sites: Vec<&dyn Holding> = sites.collect();
         let sealed_at = |site: &&dyn Holding| trails.get(site.name()).copied().unwrap_or(0);
         let since = sites.iter().map(sealed_at).min().unwrap_or(newest) - TRAILS_OPEN;
@@ -694,20 +819,26 @@ impl Catalog {
                 Err(error) => failed.push((site.name().to_owned(), error.reason())),
             }
         }
-        let mut at_all = |work: &dyn Fn(&dyn Holding, Option<&HashMap<String, Digest>>) -> Result<()>| {
-            sealing.retain(|(site, known)| match work(*site, known.as_ref()) {
-                Ok(()) => true,
-                Err(error) => {
-                    failed.push((site.name().to_owned(), error.reason()));
-                    false
-                }
-            });
-        };
+        // Each work says whether the site has what it should have.
+        let mut at_all =
+            |key: &str, work: &dyn Fn(&dyn Holding, Option<&HashMap<String, Digest>>) -> Result<bool>| {
+                sealing.retain(|(site, known)| match work(*site, known.as_ref()) {
+                    Ok(true) => true,
+                    Ok(false) => {
+                        other.push((site.name().to_owned(), key.to_owned()));
+                        true
+                    }
+                    Err(error) => {
+                        failed.push((site.name().to_owned(), error.reason()));
+                        false
+                    }
+                });
+            };
         for key in self.versions("removed", since)? {
             let name = key.to_string();
-            at_all(&|site, known| match known.is_some_and(|known| !known.contains_key(&name)) {
-                true => Ok(()),
-                false => site.unseal(&key),
+            at_all(&name, &|site, known| match known.is_some_and(|known| !known.contains_key(&name)) {
+                true => Ok(true),
+                false => site.unseal(&key).map(|()| true),
             });
         }
         for key in self.versions("committed", since)? {
@@ -718,14 +849,14 @@ impl Catalog {
                 Err(error) => return Err(error),
             };
             let (digest, name) = (Digest::of(&text), key.to_string());
-            at_all(&|site, known| match known.and_then(|known| known.get(&name)) == Some(&digest) {
-                true => Ok(()),
+            at_all(&name, &|site, known| match known.and_then(|known| known.get(&name)) == Some(&digest) {
+                true => Ok(true),
                 false => site.seal(&key, &text),
             });
         }
         for (site, _) in sealing.iter().filter(|(site, _)| trails.get(site.name()) != Some(&newest)) {
             self.set_sealed_trail(site.name(), newest)?;
         }
-        Ok(failed)
+        Ok((failed, other))
     }
 }

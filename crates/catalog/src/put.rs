@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::folder::{BATCH_BYTES, BATCH_FILES};
 use crate::holding::{Holding, Remembering};
 use crate::key::Key;
+use crate::own::Own;
 use crate::reached::room_of;
 use crate::sealed::File;
 use crate::sets::Draft;
@@ -14,7 +15,7 @@ use crate::tags::Tag;
 use eyas_data::Digest;
 use eyas_text::shown_path;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -50,6 +51,11 @@ pub struct Done {
     pub key: Key,
     /// Why the site did not write down what the version is.
     pub unsealed: Option<Error>,
+    /// How many numbers before its own were left out, as sites have versions of theirs that the catalog does not know: it may have been
+    /// restored from an older backup.
+    pub n_left_out: u32,
+    /// What was left out below the sources, as it is eyas's own: a catalog, the folder of a site, keys.
+    pub left_out: Vec<PathBuf>,
 }
 
 /// Puts files into a site and commits them as a version. `progress` is called with the files and bytes that are done.
@@ -65,9 +71,10 @@ pub fn put(
     what: &Put<'_>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Done> {
-    let sources = walk(what.sources)?;
+    let Walked { sources, left_out } = walk(what.sources, &Own::of(catalog))?;
     catalog.require_writable(caller, what.label)?;
     require_room(catalog, caller, what.label, &sources)?;
+    require_room_at(catalog, site.name(), &sources)?;
     let draft = catalog.begin(caller, what.label, what.copies, what.now_ms)?;
     let done = store(catalog, site, &sources, what.now_ms, progress, &mut |files| catalog.add(&draft, files))
         .and_then(|()| {
@@ -75,7 +82,7 @@ pub fn put(
                 catalog.commit(caller, &draft, what.tags, what.now_ms)
             })
         });
-    end(catalog, site, caller, draft, done)
+    Ok(Done { left_out, ..end(catalog, site, caller, draft, done)? })
 }
 
 impl Catalog {
@@ -173,21 +180,29 @@ pub(crate) fn end(
     }
     // The data set is there, whatever becomes of the seal; the next repair writes it again.
     let sealed = catalog.sealed(caller, &draft.key)?;
-    Ok(Done { unsealed: site.seal(&sealed.key, &sealed.text()).err(), key: draft.key })
+    let unsealed = match site.seal(&sealed.key, &sealed.text()) {
+        Ok(true) => None,
+        // The catalog went back in time, and this site could not be asked before.
+        Ok(false) => {
+            catalog.forget_written();
+            catalog.withdraw(&draft)?;
+            return Err(Error::Conflict(format!(
+                "the site `{}` has written down another `{}`, which this catalog does not know; nothing was put: try again, \
+                 and another number is given",
+                site.name(),
+                draft.key
+            )));
+        }
+        Err(error) => Some(error),
+    };
+    Ok(Done { unsealed, left_out: vec![], n_left_out: draft.n_left_out, key: draft.key })
 }
 
 /// Refuses files that are too much for the owner of the data set before a byte of them is copied. Where they would be too much if all
 /// their bytes were new, they are read to see which are, until that is too much.
 fn require_room(catalog: &Catalog, caller: &Caller, label: &str, sources: &[Source]) -> Result<()> {
     let Some(room) = catalog.room(caller, label)? else { return Ok(()) };
-    let explain = |source: &Source, error: io::Error| {
-        Error::Conflict(format!("cannot put {}: {error}", shown_path(&source.path)))
-    };
-    let mut n_bytes = 0;
-    for source in sources {
-        n_bytes += fs::metadata(&source.path).map_err(|error| explain(source, error))?.len();
-    }
-    if n_bytes <= room.free_bytes() {
+    if bytes_of(sources)? <= room.free_bytes() {
         return Ok(());
     }
     let mut seen = HashSet::new();
@@ -195,10 +210,7 @@ fn require_room(catalog: &Catalog, caller: &Caller, label: &str, sources: &[Sour
     for sources in sources.chunks(BATCH_FILES) {
         let mut objects = BTreeMap::new();
         for source in sources {
-            let mut hasher = blake3::Hasher::new();
-            let mut from = fs::File::open(&source.path).map_err(|error| explain(source, error))?;
-            let size_bytes = io::copy(&mut from, &mut hasher).map_err(|error| explain(source, error))?;
-            let digest = Digest(*hasher.finalize().as_bytes());
+            let (digest, size_bytes) = digest_of(source)?;
             if seen.insert(digest) {
                 objects.insert(digest, size_bytes);
             }
@@ -207,6 +219,36 @@ fn require_room(catalog: &Catalog, caller: &Caller, label: &str, sources: &[Sour
         room.require(added_bytes, label)?;
     }
     Ok(())
+}
+
+/// Refuses files that are more than the site may keep before a byte of them is copied. Where they would be too much if all their bytes were
+/// new, they are read to see which are.
+fn require_room_at(catalog: &Catalog, site: &str, sources: &[Source]) -> Result<()> {
+    let Some(free_bytes) = catalog.free_at(site)? else { return Ok(()) };
+    if bytes_of(sources)? <= free_bytes {
+        return Ok(());
+    }
+    let objects: HashMap<Digest, u64> = sources.iter().map(digest_of).collect::<Result<_>>()?;
+    catalog.require_room_at(site, &objects)
+}
+
+fn bytes_of(sources: &[Source]) -> Result<u64> {
+    let size = |source: &Source| fs::metadata(&source.path).map(|found| found.len());
+    sources.iter().try_fold(0_u64, |sum, source| {
+        Ok(sum.saturating_add(size(source).map_err(|error| cannot_put(source, &error))?))
+    })
+}
+
+/// Reads a file; its digest and its size in bytes.
+fn digest_of(source: &Source) -> Result<(Digest, u64)> {
+    let mut hasher = blake3::Hasher::new();
+    let read = fs::File::open(&source.path).and_then(|mut from| io::copy(&mut from, &mut hasher));
+    let size_bytes = read.map_err(|error| cannot_put(source, &error))?;
+    Ok((Digest(*hasher.finalize().as_bytes()), size_bytes))
+}
+
+fn cannot_put(source: &Source, error: &io::Error) -> Error {
+    Error::Conflict(format!("cannot put {}: {error}", shown_path(&source.path)))
 }
 
 /// Copies the files' bytes into the site in batches. Each is added to the catalog before its bytes take their places.
@@ -239,7 +281,7 @@ fn store(
         // The catalog knows that they are needed before they are there, so that no repair removes them.
         add(&files)?;
         let digests: Vec<_> = files.iter().map(|file| file.digest).collect();
-        catalog.expect(site.name(), &digests, now_ms)?;
+        catalog.expect_put(site.name(), &digests, now_ms)?;
         batch.keep().map_err(|error| {
             Error::Failed(format!("cannot write into the site `{}`: {error}; nothing was put", site.name()))
         })?;
@@ -259,8 +301,7 @@ fn read(
     site: &str,
     add: &mut dyn FnMut(&mut dyn Read) -> io::Result<(eyas_data::Digest, u64)>,
 ) -> Result<File> {
-    let explain =
-        |error: io::Error| Error::Conflict(format!("cannot put {}: {error}", shown_path(&source.path)));
+    let explain = |error: io::Error| cannot_put(source, &error);
     let mut from = fs::File::open(&source.path).map_err(explain)?;
     let before = from.metadata().map_err(explain)?;
     let mut reading = Remembering::new(&mut from);
@@ -289,15 +330,28 @@ fn stamp(of: &Metadata) -> (u64, u64, u64, i64, i64) {
     (of.dev(), of.ino(), of.len(), of.mtime(), of.mtime_nsec())
 }
 
-/// The files that the sources name, by their names in the data set.
-fn walk(sources: &[PathBuf]) -> Result<Vec<Source>> {
-    let mut found = vec![];
+/// What the sources of a put have in them.
+struct Walked {
+    /// By their names in the data set.
+    sources: Vec<Source>,
+    left_out: Vec<PathBuf>,
+}
+
+/// The files that the sources name. What is eyas's own is left out below a directory, and refused where it is named itself.
+fn walk(sources: &[PathBuf], own: &Own) -> Result<Walked> {
+    let (mut found, mut left_out) = (vec![], vec![]);
     for source in sources {
         let kind = fs::metadata(source)
             .map_err(|error| Error::bad(format!("cannot put {}: {error}", shown_path(source))))?
             .file_type();
+        if let Some(what) = own.is_own(source) {
+            return Err(Error::bad(format!(
+                "{} is {what}, which belongs to eyas and into no data set: name something else",
+                shown_path(source)
+            )));
+        }
         if kind.is_dir() {
-            walk_below(source, "", &mut found)?;
+            walk_below(source, "", own, &mut found, &mut left_out)?;
         } else {
             let name = source.file_name().unwrap_or_default();
             check_kind(source, kind)?;
@@ -314,20 +368,29 @@ fn walk(sources: &[PathBuf]) -> Result<Vec<Source>> {
         )));
     }
     if found.is_empty() {
-        return Err(Error::bad("there is no file in what is to be put".to_owned()));
+        let but = left_out.first().map(|first| format!(" but eyas's own, such as {}", shown_path(first)));
+        return Err(Error::bad(format!("there is no file in what is to be put{}", but.unwrap_or_default())));
     }
-    Ok(found)
+    Ok(Walked { sources: found, left_out })
 }
 
-fn walk_below(directory: &Path, name: &str, found: &mut Vec<Source>) -> Result<()> {
+fn walk_below(
+    directory: &Path,
+    name: &str,
+    own: &Own,
+    found: &mut Vec<Source>,
+    left_out: &mut Vec<PathBuf>,
+) -> Result<()> {
     let explain = |error: io::Error| Error::bad(format!("cannot read {}: {error}", shown_path(directory)));
     for entry in fs::read_dir(directory).map_err(explain)? {
         let entry = entry.map_err(explain)?;
         let kind = entry.file_type().map_err(explain)?;
         let last = text_of(Path::new(&entry.file_name()), &entry.path())?;
         let name = if name.is_empty() { last } else { format!("{name}/{last}") };
-        if kind.is_dir() {
-            walk_below(&entry.path(), &name, found)?;
+        if own.is_own(&entry.path()).is_some() {
+            left_out.push(entry.path());
+        } else if kind.is_dir() {
+            walk_below(&entry.path(), &name, own, found, left_out)?;
         } else {
             check_kind(&entry.path(), kind)?;
             found.push(Source { path: entry.path(), name });

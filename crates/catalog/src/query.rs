@@ -12,9 +12,11 @@
 //! ```
 //!
 //! A value is a word (`adk`, `90`, `2026-11-25`, `1GiB`) or a text in quotes (`'it''s'`, `"a b"`). Words of the language are
-//! written small or large. A word that is a number compares with tags that are numbers, a date with dates, everything
-//! else with the text of the tag, by its bytes; a text in quotes always compares with the text. A condition holds only for
-//! sets that have the tag; `not` turns round what is behind it, so `not state = done` holds for sets without `state`, and
+//! written small or large. `=`, `!=` and `in` compare the text of the tag, whatever it looks like: many identifiers are digits, or
+//! look like a number with an exponent. `<`, `<=`, `>`, `>=` and ranges ask for an order: a word that is a number compares with tags
+//! that are numbers, exactly; a date with dates; everything else with the text of the tag, by its bytes; and a text in quotes
+//! always compares with the text. So `frames = 90..90` asks for the number 90, however it was written. A condition holds only
+//! for sets that have the tag; `not` turns round what is behind it, so `not state = done` holds for sets without `state`, and
 //! `state != done` does not.
 //!
 //! A query becomes SQL in [`sql`]; no part of its text gets into a statement but as a value.
@@ -89,4 +91,6 @@ impl Comparison {
 pub struct Literal {
     pub text: String,
     pub kind: Kind,
+    /// What a field that is a number compares with: milliseconds since 1970, bytes, files.
+    pub column: Option<i64>,
 }

@@ -4,16 +4,42 @@
 
 use crate::db::{Db, within};
 use crate::error::{Error, Result};
+use crate::tags::Kind;
 use crate::values;
 
 /// Each migration's statements. `{key}`, `{text}`, `{real}`, `{bytes}` and `{by_key}` are filled in per database.
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("schema/0001-start.sql"),
     include_str!("schema/0002-stores.sql"),
     include_str!("schema/0003-quotas.sql"),
     include_str!("schema/0004-reading.sql"),
     include_str!("schema/0005-marks.sql"),
+    include_str!("schema/0006-exact.sql"),
 ];
+
+/// The migration after which the tags are read once more.
+const EXACT: i64 = 6;
+/// Rows that are read at once.
+const ROWS_AT_ONCE: i64 = 5000;
+
+/// Has the rows of tags that are numbers or dates say so, by their texts.
+fn read_tags(db: &mut dyn Db) -> Result<()> {
+    let mut last = (i64::MIN, i64::MIN);
+    loop {
+        let sql = "SELECT set_id, name_id, text FROM tag WHERE set_id > ?1 OR (set_id = ?1 AND name_id > ?2) \
+                   ORDER BY set_id, name_id LIMIT ?3";
+        let rows = db.query(sql, values![last.0, last.1, ROWS_AT_ONCE])?;
+        let Some(row) = rows.last() else { return Ok(()) };
+        last = (row.int(0), row.int(1));
+        for row in &rows {
+            let kind = Kind::of(&row.text(2));
+            if let Some(ordinal) = kind.ordinal() {
+                let sql = "UPDATE tag SET kind = ?3, ordinal = ?4 WHERE set_id = ?1 AND name_id = ?2";
+                db.execute(sql, values![row.int(0), row.int(1), kind.name(), ordinal])?;
+            }
+        }
+    }
+}
 
 /// The newest version that this program knows.
 pub(crate) const NEWEST: i64 = MIGRATIONS.len() as i64;
@@ -58,6 +84,9 @@ fn migrate_to(db: &mut dyn Db, newest: i64, now_ms: i64) -> Result<()> {
                 .replace("{bytes}", dialect.bytes)
                 .replace("{by_key}", dialect.by_key);
             db.batch(&sql)?;
+            if n + 1 == EXACT {
+                read_tags(db)?;
+            }
             db.execute(
                 "INSERT INTO eyas_schema (version, applied_ms) VALUES (?1, ?2)",
                 values![n + 1, now_ms],
@@ -92,7 +121,12 @@ mod tests {
              (4, 2, 2, 'open', 5, 0, 0); \
              INSERT INTO object (id, digest, size_bytes) VALUES (1, x'01', 10), (2, x'02', 30), (3, x'03', 500); \
              INSERT INTO file (version_id, path, object_id, is_executable) \
-             VALUES (2, 'a', 1, 0), (2, 'b', 2, 0), (2, 'c', 2, 0), (3, 'a', 2, 0), (4, 'a', 3, 0)",
+             VALUES (2, 'a', 1, 0), (2, 'b', 2, 0), (2, 'c', 2, 0), (3, 'a', 2, 0), (4, 'a', 3, 0); \
+             INSERT INTO tag_name (id, name) VALUES (1, 'event'), (2, 'day'), (3, 'note'); \
+             INSERT INTO tag (set_id, name_id, text, kind, number) VALUES \
+             (1, 1, '9007199254740993', 'number', 9007199254740992.0), (1, 2, '2026-11-25', 'date', 1795564800.0), \
+             (1, 3, 'a', 'text', NULL), (2, 1, '9007199254740992', 'number', 9007199254740992.0), \
+             (2, 3, '0e7', 'number', 0.0)",
         )
         .unwrap();
         drop(db);
@@ -106,6 +140,15 @@ mod tests {
         let used = |catalog: &Catalog| catalog.quotas().unwrap().users.first().map(|user| user.used_bytes);
         assert_eq!(used(&catalog), Some(40), "each object of committed versions once");
         let bob = Caller::user("bob");
+        let found = |query: &str| -> Vec<String> {
+            catalog.find(&bob, Some(query), 9).unwrap().into_iter().map(|set| set.label).collect()
+        };
+        assert_eq!(found("event = 9007199254740993"), ["x"]);
+        assert_eq!(found("event > 9007199254740992"), ["x"]);
+        assert_eq!(found("event = 9007199254740992..9007199254740993"), ["y", "x"]);
+        assert_eq!(found("day > 2026-11-24T23:59"), ["x"]);
+        assert_eq!(found("note in (0e7, b)"), ["y"]);
+        assert!(found("note = 0").is_empty() && found("note < 1") == ["y"]);
         catalog.remove(&bob, &"x".parse().unwrap(), 8).unwrap();
         assert_eq!(used(&catalog), Some(30), "one of them is also in another data set");
         catalog.remove(&bob, &"y@1".parse().unwrap(), 9).unwrap();

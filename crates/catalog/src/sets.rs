@@ -29,6 +29,8 @@ pub struct Draft {
     pub key: Key,
     version_id: i64,
     set_id: i64,
+    /// How many numbers before its own were left out, as sites have versions of theirs that the catalog does not know.
+    pub(crate) n_left_out: u32,
 }
 
 /// A data set as `find` shows it.
@@ -127,11 +129,14 @@ impl Catalog {
     }
 
     /// Begins a version: the first of a new data set, or the next of one that the caller may write. `copies` is how many copies
-    /// each file shall have; `None` leaves it (1 for a new set).
+    /// each file shall have; `None` leaves it (1 for a new set). Its number is beyond all that the catalog knows, and beyond all that sites
+    /// within reach have written down.
     pub fn begin(&self, caller: &Caller, label: &str, copies: Option<u32>, now_ms: i64) -> Result<Draft> {
         if copies.is_some_and(|copies| copies == 0 || copies > COPIES_MAX) {
             return Err(Error::bad(format!("a data set has from 1 to {COPIES_MAX} copies")));
         }
+        check_label(label)?;
+        let written = i64::from(self.newest_written(caller, label, now_ms)?);
         within(&mut **self.db(), |db| {
             let set_id = match writable(db, caller, label)? {
                 Some(set) => set.id,
@@ -147,13 +152,15 @@ impl Catalog {
                     values![set_id, i64::from(copies)],
                 )?;
             }
-            let sql = "SELECT coalesce(max(number), 0) + 1 FROM version WHERE set_id = ?1";
-            let number = db.query(sql, values![set_id])?[0].int(0);
+            let sql = "SELECT coalesce(max(number), 0) FROM version WHERE set_id = ?1";
+            let known = db.query(sql, values![set_id])?[0].int(0);
+            let number = known.max(written) + 1;
             let sql = "INSERT INTO version (set_id, number, state, created_ms, n_files, size_bytes) \
                        VALUES (?1, ?2, 'open', ?3, 0, 0) RETURNING id";
             let version_id = db.query(sql, values![set_id, number, now_ms])?[0].int(0);
             let version = Some(u32::try_from(number).unwrap_or(u32::MAX));
-            Ok(Draft { key: Key { label: label.into(), version }, version_id, set_id })
+            let n_left_out = u32::try_from(number - known - 1).unwrap_or(u32::MAX);
+            Ok(Draft { key: Key { label: label.into(), version }, version_id, set_id, n_left_out })
         })
     }
 
@@ -280,6 +287,19 @@ impl Catalog {
                        AND NOT EXISTS (SELECT 1 FROM trail WHERE set_id = ?1)";
             db.execute(sql, values![draft.set_id])?;
             Ok(())
+        })
+    }
+
+    /// Takes a version back that was committed and that nobody was told of, as a site has another one under its key.
+    pub(crate) fn withdraw(&self, draft: &Draft) -> Result<()> {
+        within_reserve(&mut **self.db(), |db| {
+            let sql = "SELECT s.owner FROM data_set s JOIN version v ON v.set_id = s.id \
+                       WHERE v.id = ?1 AND v.state = 'committed'";
+            let Some(row) = db.query(sql, values![draft.version_id])?.first().cloned() else { return Ok(()) };
+            count_out(db, &row.text(0), draft.version_id)?;
+            db.execute("DELETE FROM file WHERE version_id = ?1", values![draft.version_id])?;
+            db.execute("DELETE FROM version WHERE id = ?1", values![draft.version_id])?;
+            point_at_newest(db, &[draft.set_id])
         })
     }
 
@@ -557,14 +577,14 @@ pub(crate) fn put_tags(db: &mut dyn Db, of_sets: &[(i64, &[Tag])]) -> Result<()>
     for (set_id, tags) in of_sets {
         for tag in *tags {
             let (name_id, kind) = (ids[&tag.name], tag.kind());
-            let (text, number) = (tag.value.as_str().into(), kind.number().into());
-            let row: Vec<Value> = vec![(*set_id).into(), name_id.into(), text, kind.name().into(), number];
+            let (text, ordinal) = (tag.value.as_str().into(), kind.ordinal().into());
+            let row: Vec<Value> = vec![(*set_id).into(), name_id.into(), text, kind.name().into(), ordinal];
             rows.insert((*set_id, name_id), row);
         }
     }
-    let columns = ["set_id", "name_id", "text", "kind", "number"];
+    let columns = ["set_id", "name_id", "text", "kind", "ordinal"];
     let tail = "ON CONFLICT (set_id, name_id) DO UPDATE SET text = excluded.text, kind = excluded.kind, \
-                number = excluded.number";
+                ordinal = excluded.ordinal";
     insert(db, "tag", &columns, &rows.into_values().collect::<Vec<_>>(), tail)?;
     Ok(())
 }

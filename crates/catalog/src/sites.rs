@@ -621,6 +621,74 @@ impl Catalog {
         Ok(holders)
     }
 
+    /// Notes that copies were made in place of others, whose sites are away: the object's row, the site of the copy, the site that is away.
+    pub(crate) fn note_stand_ins(&self, copies: &[(i64, &str, &str)]) -> Result<()> {
+        if copies.is_empty() {
+            return Ok(());
+        }
+        within(&mut **self.db(), |db| {
+            for (object, at, instead_of) in copies {
+                let sql = "UPDATE replica SET instead_of = (SELECT id FROM site WHERE name = ?3) \
+                           WHERE object_id = ?1 AND site_id = (SELECT id FROM site WHERE name = ?2)";
+                db.execute(sql, values![*object, *at, *instead_of])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Copies that were made in place of others, where both are good: the object, the site of the copy, the site that was away.
+    pub(crate) fn stand_ins(&self) -> Result<Vec<(Digest, String, String)>> {
+        let sql = "SELECT o.digest, s.name, x.name FROM replica r JOIN object o ON o.id = r.object_id \
+                   JOIN site s ON s.id = r.site_id JOIN site x ON x.id = r.instead_of \
+                   JOIN replica g ON g.object_id = r.object_id AND g.site_id = r.instead_of AND g.state = 'ready' \
+                   WHERE r.instead_of IS NOT NULL AND r.state = 'ready' ORDER BY o.id, s.name";
+        let rows = self.db().query(sql, values![])?;
+        rows.iter().map(|row| Ok((digest_of(row, 0)?, row.text(1), row.text(2)))).collect()
+    }
+
+    /// Says that objects are about to come to a site by a put, as [`Catalog::expect`], if the site may keep so much.
+    ///
+    /// # Errors
+    /// It may not, with what it has and with what is on its way.
+    pub(crate) fn expect_put(&self, site: &str, digests: &[Digest], now_ms: i64) -> Result<Vec<Marked>> {
+        within(&mut **self.db(), |db| {
+            let id = site_id(db, site)?;
+            let expected = expect(db, id, digests, now_ms)?;
+            // What is known to be coming is in the sum.
+            match room(db, id)? {
+                Some(Room { keep_bytes, held_bytes }) if held_bytes > keep_bytes => {
+                    let sizes = replicas_of(db, id, digests)?;
+                    let n_bytes: u64 = sizes.iter().map(|replica| replica.size_bytes).sum();
+                    Err(too_full(site, keep_bytes, held_bytes.saturating_sub(n_bytes), n_bytes))
+                }
+                _ => Ok(expected),
+            }
+        })
+    }
+
+    /// Refuses objects of these sizes that are about to be put at a site, where it may not keep so much. What it has already adds nothing.
+    pub(crate) fn require_room_at(&self, site: &str, objects: &HashMap<Digest, u64>) -> Result<()> {
+        let db = &mut **self.db();
+        let id = site_id(db, site)?;
+        let Some(Room { keep_bytes, held_bytes }) = room(db, id)? else { return Ok(()) };
+        let digests: Vec<Digest> = objects.keys().copied().collect();
+        let there: HashSet<Digest> =
+            replicas_of(db, id, &digests)?.iter().map(|replica| replica.digest).collect();
+        let new = objects.iter().filter(|(digest, _)| !there.contains(digest));
+        let n_bytes: u64 = new.map(|(_, size_bytes)| *size_bytes).sum();
+        match held_bytes.saturating_add(n_bytes) > keep_bytes && n_bytes > 0 {
+            true => Err(too_full(site, keep_bytes, held_bytes, n_bytes)),
+            false => Ok(()),
+        }
+    }
+
+    /// Bytes that a site may still keep by its limit; `None`: it has none.
+    pub(crate) fn free_at(&self, site: &str) -> Result<Option<u64>> {
+        let db = &mut **self.db();
+        let id = site_id(db, site)?;
+        Ok(room(db, id)?.map(|room| room.keep_bytes.saturating_sub(room.held_bytes)))
+    }
+
     /// Those of the objects that are in a file of some version.
     pub(crate) fn needed(&self, digests: &[Digest]) -> Result<Vec<Digest>> {
         let db = &mut **self.db();
@@ -759,6 +827,29 @@ impl Catalog {
             db.query(sql, values![site])?.iter().map(|row| digest_of(row, 0)).collect()
         })
     }
+}
+
+/// What a site with a limit may keep, and has, with what is on its way and what was not removed yet.
+struct Room {
+    keep_bytes: u64,
+    held_bytes: u64,
+}
+
+/// `None`: the site has no limit.
+fn room(db: &mut dyn Db, site: i64) -> Result<Option<Room>> {
+    let rows = db.query("SELECT keep_bytes FROM site WHERE id = ?1", values![site])?;
+    let Some(keep_bytes) = rows.first().and_then(|row| row.maybe_int(0)) else { return Ok(None) };
+    let sql = "SELECT CAST(coalesce(sum(o.size_bytes), 0) AS BIGINT) FROM replica r JOIN object o ON o.id = r.object_id \
+               WHERE r.site_id = ?1";
+    let held_bytes = db.query(sql, values![site])?[0].int(0) as u64;
+    Ok(Some(Room { keep_bytes: keep_bytes as u64, held_bytes }))
+}
+
+fn too_full(site: &str, keep_bytes: u64, held_bytes: u64, n_bytes: u64) -> Error {
+    Error::Conflict(format!(
+        "the site `{site}` keeps at most {keep_bytes} bytes and has {held_bytes}, and {n_bytes} would come: nothing was put; name \
+         another site, or let this one keep more (`eyas data site --keep`)"
+    ))
 }
 
 /// See [`Catalog::expect`].

@@ -11,6 +11,7 @@ use crate::catalog::Catalog;
 use crate::db::{Value, insert, places, within, within_reserve};
 use crate::error::Result;
 use crate::holding::Holding;
+use crate::keeping::CarriedOut;
 use crate::reached::{Reached, room_of, takes};
 use crate::rows::digest_of;
 use crate::sites::{Marked, NOT_PUT, Needed, OnTheirWay, Replica, ReplicaState, Site, SiteState};
@@ -99,12 +100,13 @@ impl Catalog {
         spared.n_dropped = dropped.len() as u64;
         spared.dropped_bytes = dropped.iter().map(|n| view.objects[plan.drops[*n].object].size_bytes).sum();
         let View { sites, needed, .. } = view;
-        let made = self.carry_out(
+        let CarriedOut { made, .. } = self.carry_out(
             plan.copies,
             &needed,
             &sites,
             &mut reached,
             &mut spared.away,
+            None,
             now_ms,
             &mut |_| {},
         )?;
@@ -169,6 +171,27 @@ impl Catalog {
         Ok(n_dropped)
     }
 
+    /// Drops copies that were made while sites were away that are back; how many were dropped.
+    pub(crate) fn undo(
+        &self,
+        made: &[(Digest, String)],
+        reached: &BTreeMap<String, Reached>,
+        now_ms: i64,
+        away: &mut Vec<(String, String)>,
+    ) -> Result<u64> {
+        let view = self.view(reached, SOME_HALF_LIFE_MS, now_ms)?;
+        let objects: HashMap<Digest, usize> =
+            view.needed.iter().enumerate().map(|(n, object)| (object.digest, n)).collect();
+        let sites: HashMap<&str, SiteNo> =
+            view.sites.iter().enumerate().map(|(n, site)| (&*site.name, n)).collect();
+        let made: Vec<(usize, SiteNo)> = made
+            .iter()
+            .filter_map(|(digest, site)| Some((*objects.get(digest)?, *sites.get(&**site)?)))
+            .collect();
+        let drops = spare::undo(&view.places, &view.objects, &made);
+        Ok(self.drop_spares(&view, &drops, reached, now_ms, away)?.len() as u64)
+    }
+
     /// All sites that are not gone and answer, with their room.
     fn reach_all(&self, away: &mut Vec<(String, String)>) -> Result<BTreeMap<String, Reached>> {
         let mut reached = BTreeMap::new();
@@ -209,6 +232,7 @@ impl Catalog {
                     takes: takes(site, here),
                     keep_bytes: here.map_or(0, |here| here.keep_bytes),
                     used_bytes: site.size_bytes,
+                    is_busy: false,
                 },
                 read_bytes: read_at.get(&site.name).copied().unwrap_or(0.0),
                 read_bytes_max: rate.map_or(f64::INFINITY, |rate| rate as f64 * BUSY_PART * seconds),

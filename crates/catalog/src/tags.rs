@@ -1,6 +1,7 @@
 //! Tags: `name=value` of a data set, where a value that looks like a number or a date also is one.
 
 use crate::error::{Error, Result};
+use crate::exact::Exact;
 use eyas_text::shown;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
@@ -15,29 +16,28 @@ const NAME_BYTES_MAX: usize = 100;
 const VALUE_BYTES_MAX: usize = 4096;
 
 /// What a value is, besides text.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     Text,
-    /// A finite number.
-    Number(f64),
-    /// A day or a moment, in seconds since 1970 in UTC.
-    Date(f64),
+    Number(Exact),
+    /// A day or a moment, in nanoseconds since 1970 in UTC.
+    Date(Exact),
 }
 
 impl Kind {
     /// What the text of a value is. `1e3` and `-0.5` are numbers; `2026-11-25` and `2026-11-25T12:00:00Z` are dates.
     pub fn of(text: &str) -> Kind {
-        if let Some(number) = number_of(text) {
+        if let Some(number) = Exact::of(text) {
             return Kind::Number(number);
         }
-        match date_of(text) {
-            Some(seconds) => Kind::Date(seconds),
+        match date_of(text).and_then(|moment| Exact::of(&moment.to_string())) {
+            Some(moment) => Kind::Date(moment),
             None => Kind::Text,
         }
     }
 
     /// The kind's name in the database.
-    pub(crate) fn name(self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Kind::Text => "text",
             Kind::Number(_) => "number",
@@ -45,23 +45,17 @@ impl Kind {
         }
     }
 
-    pub(crate) fn number(self) -> Option<f64> {
+    /// Where it stands among others of its kind, as the database keeps it. A text has no such place.
+    pub(crate) fn ordinal(&self) -> Option<&str> {
         match self {
             Kind::Text => None,
-            Kind::Number(number) | Kind::Date(number) => Some(number),
+            Kind::Number(number) | Kind::Date(number) => Some(number.key()),
         }
     }
 }
 
-/// Digits with at most one point and an exponent; not `inf`, `nan` or `0x10`.
-pub(crate) fn number_of(text: &str) -> Option<f64> {
-    let is_plain = text.bytes().all(|c| c.is_ascii_digit() || b"+-.eE".contains(&c))
-        && text.bytes().any(|c| c.is_ascii_digit());
-    text.parse().ok().filter(|number: &f64| is_plain && number.is_finite())
-}
-
-/// Seconds since 1970 of a day, or of a moment with or without a zone; without one it is UTC.
-pub(crate) fn date_of(text: &str) -> Option<f64> {
+/// Nanoseconds since 1970 of a day, or of a moment with or without a zone; without one it is UTC.
+pub(crate) fn date_of(text: &str) -> Option<i128> {
     if text.len() < 10 || !text.as_bytes()[..4].iter().all(u8::is_ascii_digit) {
         return None;
     }
@@ -78,7 +72,7 @@ pub(crate) fn date_of(text: &str) -> Option<f64> {
             Err(_) => text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp(),
         },
     };
-    Some(moment.as_millisecond() as f64 / 1e3)
+    Some(moment.as_nanosecond())
 }
 
 /// A moment as people read it, `2026-11-25 12:00:00` in UTC.
@@ -155,18 +149,21 @@ mod tests {
     #[test]
     fn values_are_what_they_look_like() {
         let check = |text: &str, kind: Kind| assert_eq!(Kind::of(text), kind, "{text}");
+        let number = |text: &str| Kind::Number(Exact::of(text).unwrap());
+        let seconds = |n: i64| Kind::Date(Exact::of(&format!("{n}e9")).unwrap());
         check("adk", Kind::Text);
-        check("90", Kind::Number(90.0));
-        check("-1.5e3", Kind::Number(-1500.0));
-        check("1e999", Kind::Text);
+        check("90", number("90"));
+        check("-1.5e3", number("-1500"));
+        check("1e999", number("1e999"));
+        check("1e9999999999", Kind::Text);
         check("inf", Kind::Text);
         check("nan", Kind::Text);
         check("e", Kind::Text);
         check("", Kind::Text);
-        check("1970-01-02", Kind::Date(86400.0));
-        check("1970-01-01T01:00", Kind::Date(3600.0));
-        check("1970-01-01T01:00:00Z", Kind::Date(3600.0));
-        check("1970-01-01T01:00:00+01:00", Kind::Date(0.0));
+        check("1970-01-02", seconds(86400));
+        check("1970-01-01T01:00", seconds(3600));
+        check("1970-01-01T01:00:00Z", seconds(3600));
+        check("1970-01-01T01:00:00+01:00", seconds(0));
         check("2026-13-01", Kind::Text);
         check("2026-02-30", Kind::Text);
     }

@@ -78,7 +78,7 @@ impl Holding for Brittle {
     fn settle(&self, unneeded: &[Aside], needed: &[Aside]) -> Result<()> {
         self.folder.settle(unneeded, needed)
     }
-    fn seal(&self, key: &Key, text: &[u8]) -> Result<()> {
+    fn seal(&self, key: &Key, text: &[u8]) -> Result<bool> {
         self.folder.seal(key, text)
     }
     fn unseal(&self, key: &Key) -> Result<()> {

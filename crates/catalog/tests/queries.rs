@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 /// Values that are near each other in one way or another.
-const VALUES: [&str; 16] = [
+const VALUES: [&str; 22] = [
     "a",
     "ab",
     "A",
@@ -19,6 +19,12 @@ const VALUES: [&str; 16] = [
     "1e1",
     "-3",
     "010",
+    "-0",
+    "0e9",
+    "9007199254740993",
+    "9007199254740992",
+    "9007199254740992.5",
+    "-123456789012345678901234567890",
     "2026-01-01",
     "2026-01-02",
     "2026-01-01T12:00",
@@ -29,14 +35,27 @@ const VALUES: [&str; 16] = [
 ];
 const NAMES: [&str; 3] = ["x", "y", "z"];
 
+/// Ten times a number of [`VALUES`].
+fn tenths(text: &str) -> i128 {
+    match text {
+        "1e1" => 100,
+        "0e9" => 0,
+        _ => match text.split_once('.') {
+            Some((whole, part)) => format!("{whole}{part}").parse().unwrap(),
+            None => 10 * text.parse::<i128>().unwrap(),
+        },
+    }
+}
+
 /// What a condition says of a tag's value, read plainly.
 fn says(check: &Check, value: &str) -> bool {
-    let ordered = |literal: &Literal| match (literal.kind, Kind::of(value)) {
-        (Kind::Number(b), Kind::Number(a)) | (Kind::Date(b), Kind::Date(a)) => a.partial_cmp(&b),
+    let ordered = |literal: &Literal| match (&literal.kind, &Kind::of(value)) {
+        (Kind::Number(_), Kind::Number(_)) => Some(tenths(value).cmp(&tenths(&literal.text))),
+        (Kind::Date(b), Kind::Date(a)) => a.partial_cmp(b),
         (Kind::Text, _) => Some(value.as_bytes().cmp(literal.text.as_bytes())),
         _ => None,
     };
-    let is_equal = |literal| ordered(literal).is_some_and(|order| order.is_eq());
+    let is_equal = |literal: &Literal| value == literal.text;
     match check {
         Check::Has => true,
         Check::Compare(Comparison::Equal, literal) => is_equal(literal),
@@ -133,7 +152,7 @@ fn literals() -> impl Strategy<Value = Literal> {
     (0..VALUES.len(), any::<bool>()).prop_map(|(n, is_quoted)| {
         let text = VALUES[n].to_owned();
         let kind = if is_quoted { Kind::Text } else { Kind::of(&text) };
-        Literal { text, kind }
+        Literal { text, kind, column: None }
     })
 }
 
@@ -210,7 +229,7 @@ fn check(databases: &dyn Databases, n_queries: u32) {
     });
     result.unwrap_or_else(|error| panic!("{error}"));
     for value in VALUES {
-        let literal = Literal { text: value.into(), kind: Kind::Text };
+        let literal = Literal { text: value.into(), kind: Kind::Text, column: None };
         let expr =
             Expr::Test { field: Field::Tag("x".into()), check: Check::Compare(Comparison::Equal, literal) };
         n_found += catalog.find(&alice(), Some(&written(&expr)), 1000).unwrap().len();

@@ -104,7 +104,7 @@ impl Holding for Waiting {
     fn objects(&self) -> Result<Vec<Digest>> {
         self.folder.objects()
     }
-    fn seal(&self, key: &Key, text: &[u8]) -> Result<()> {
+    fn seal(&self, key: &Key, text: &[u8]) -> Result<bool> {
         self.folder.seal(key, text)
     }
     fn unseal(&self, key: &Key) -> Result<()> {

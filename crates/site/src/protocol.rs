@@ -85,6 +85,8 @@ pub(crate) enum Ask {
     },
     /// So many blocks of an object's group, from a block on: the number of the group, that of the first block, how many.
     ReadBlocks(Digest, u64, u8, u8),
+    /// The keys of all seals.
+    SealKeys,
 }
 
 /// From the store.
@@ -133,6 +135,9 @@ pub(crate) enum Tell {
     Blocks(Bytes, Vec<[u8; 32]>),
     /// The request waits for its turn: as many are served as may be.
     Waits,
+    SealKeys(Vec<String>),
+    /// There is a seal of another version under that key, and it stays.
+    OtherSeal,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]

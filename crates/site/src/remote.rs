@@ -520,9 +520,29 @@ impl Holding for Remote {
         unneeded.chunks(DIGESTS).try_for_each(|unneeded| settle(unneeded, &[]))
     }
 
-    fn seal(&self, key: &Key, text: &[u8]) -> Result<()> {
+    fn seal(&self, key: &Key, text: &[u8]) -> Result<bool> {
         let text = Bytes::copy_from_slice(text);
-        self.ask(&Ask::Seal { key: key.to_string(), text }, &mut Some)
+        let mut is_written = true;
+        self.ask(&Ask::Seal { key: key.to_string(), text }, &mut |tell| match tell {
+            Tell::OtherSeal => {
+                is_written = false;
+                None
+            }
+            other => Some(other),
+        })?;
+        Ok(is_written)
+    }
+
+    fn seal_keys(&self) -> Result<Vec<String>> {
+        let mut all = vec![];
+        self.ask(&Ask::SealKeys, &mut |tell| match tell {
+            Tell::SealKeys(keys) => {
+                all.extend(keys);
+                None
+            }
+            other => Some(other),
+        })?;
+        Ok(all)
     }
 
     fn seal_digests(&self) -> Result<HashMap<String, Digest>> {

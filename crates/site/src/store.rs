@@ -438,7 +438,14 @@ impl<'a> Answering<'a> {
                 if sealed.key.to_string() != key || sealed.key.version.is_none() {
                     return Err(Stopped::Failed("the seal is of another version".into()));
                 }
-                folder.seal(&sealed.key, &text)?;
+                if !folder.seal(&sealed.key, &text)? {
+                    self.send(&Tell::OtherSeal)?;
+                }
+            }
+            Ask::SealKeys => {
+                for keys in folder.seal_keys()?.chunks(DIGESTS) {
+                    self.send(&Tell::SealKeys(keys.to_vec()))?;
+                }
             }
             Ask::Unseal(key) => {
                 folder.unseal(&key.parse()?)?;

@@ -641,7 +641,7 @@ impl Holding for Busy {
     fn settle(&self, unneeded: &[Aside], needed: &[Aside]) -> eyas_catalog::Result<()> {
         self.folder.settle(unneeded, needed)
     }
-    fn seal(&self, key: &Key, text: &[u8]) -> eyas_catalog::Result<()> {
+    fn seal(&self, key: &Key, text: &[u8]) -> eyas_catalog::Result<bool> {
         self.folder.seal(key, text)
     }
     fn unseal(&self, key: &Key) -> eyas_catalog::Result<()> {

@@ -206,6 +206,10 @@ impl Db for Sqlite {
         &self.name
     }
 
+    fn file(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
     fn dialect(&self) -> Dialect {
         Dialect {
             key: "INTEGER PRIMARY KEY AUTOINCREMENT",

@@ -222,8 +222,8 @@ impl Parser {
 
     fn value(&mut self) -> Result<Literal, Mistake> {
         let literal = match self.peek() {
-            Token::Word(word) => Literal { text: word.clone(), kind: Kind::of(word) },
-            Token::Quoted(text) => Literal { text: text.clone(), kind: Kind::Text },
+            Token::Word(word) => Literal { text: word.clone(), kind: Kind::of(word), column: None },
+            Token::Quoted(text) => Literal { text: text.clone(), kind: Kind::Text, column: None },
             _ => return Err(self.wrong("a value is expected here: a word, a number, or a text in quotes")),
         };
         if literal.text.contains('\0') {
@@ -237,17 +237,17 @@ impl Parser {
     fn value_for(&mut self, field: &Field) -> Result<Literal, Mistake> {
         let at = self.next;
         let literal = self.value()?;
-        let kind = match field {
-            Field::Label | Field::Owner => Some(Kind::Text),
-            Field::Created => date_of(&literal.text).map(Kind::Date),
-            Field::Size => {
-                eyas_tasklist::parse_bytes(&literal.text).ok().map(|bytes| Kind::Number(bytes as f64))
-            }
-            Field::Files => literal.text.parse::<u64>().ok().map(|n| Kind::Number(n as f64)),
-            Field::Tag(_) => Some(literal.kind),
+        // No data set has 2^63 bytes, and no moment is so many milliseconds away.
+        let most = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        let column = match field {
+            Field::Tag(_) => return Ok(literal),
+            Field::Label | Field::Owner => return Ok(Literal { kind: Kind::Text, ..literal }),
+            Field::Created => date_of(&literal.text).map(|ns| ns.div_euclid(1_000_000) as i64),
+            Field::Size => eyas_tasklist::parse_bytes(&literal.text).ok().map(most),
+            Field::Files => literal.text.parse::<u64>().ok().map(most),
         };
-        if let Some(kind) = kind {
-            return Ok(Literal { kind, ..literal });
+        if column.is_some() {
+            return Ok(Literal { kind: Kind::Text, column, ..literal });
         }
         self.next = at;
         let text = shown(&literal.text);

@@ -54,35 +54,28 @@ pub(crate) fn predicate(expr: &Expr, values: &mut Values) -> String {
 
 /// A condition on a row of `tag`, which begins with ` AND`.
 fn of_tag(tag: &str, check: &Check, values: &mut Values) -> String {
-    let compare = |sign: &str, literal: &Literal, values: &mut Values| match literal.kind.number() {
-        Some(number) => {
+    let of_text = |sign: &str, literal: &Literal, values: &mut Values| {
+        format!("{tag}.text {sign} {}", values.bind(literal.text.as_str()))
+    };
+    let in_order = |sign: &str, literal: &Literal, values: &mut Values| match literal.kind.ordinal() {
+        Some(ordinal) => {
             let kind = literal.kind.name();
-            format!("{tag}.kind = '{kind}' AND {tag}.number {sign} {}", values.bind(number))
+            format!("{tag}.kind = '{kind}' AND {tag}.ordinal {sign} {}", values.bind(ordinal))
         }
-        None => format!("{tag}.text {sign} {}", values.bind(literal.text.as_str())),
+        None => of_text(sign, literal, values),
     };
     let condition = match check {
         Check::Has => return String::new(),
-        // A tag that is no number is unequal to a number.
-        Check::Compare(Comparison::Unequal, literal) => {
-            format!(
-                "NOT ({})",
-                match literal.kind.number() {
-                    Some(_) => {
-                        let equal = compare("=", literal, values);
-                        format!("{tag}.number IS NOT NULL AND {equal}")
-                    }
-                    None => compare("=", literal, values),
-                }
-            )
+        Check::Compare(comparison @ (Comparison::Equal | Comparison::Unequal), literal) => {
+            of_text(comparison.sql(), literal, values)
         }
-        Check::Compare(comparison, literal) => compare(comparison.sql(), literal, values),
+        Check::Compare(comparison, literal) => in_order(comparison.sql(), literal, values),
         Check::Range(start, end) => {
-            format!("{} AND {}", compare(">=", start, values), compare("<=", end, values))
+            format!("{} AND {}", in_order(">=", start, values), in_order("<=", end, values))
         }
         Check::In(literals) => {
             let any: Vec<String> =
-                literals.iter().map(|literal| format!("({})", compare("=", literal, values))).collect();
+                literals.iter().map(|literal| format!("({})", of_text("=", literal, values))).collect();
             format!("({})", any.join(" OR "))
         }
         Check::Like(pattern) => like(&format!("{tag}.text"), pattern, values),
@@ -119,19 +112,17 @@ fn after_all_with(start: &str) -> Option<String> {
 }
 
 fn of_field(field: &Field, check: &Check, values: &mut Values) -> String {
-    let (column, per_unit) = match field {
-        Field::Label => ("s.label", 1.0),
-        Field::Owner => ("s.owner", 1.0),
-        // The column has milliseconds.
-        Field::Created => ("s.created_ms", 1e3),
-        Field::Size => ("s.size_bytes", 1.0),
-        Field::Files => ("s.n_files", 1.0),
+    let column = match field {
+        Field::Label => "s.label",
+        Field::Owner => "s.owner",
+        Field::Created => "s.created_ms",
+        Field::Size => "s.size_bytes",
+        Field::Files => "s.n_files",
         Field::Tag(_) => unreachable!("tags have a table of their own"),
     };
     let compare = |sign: &str, literal: &Literal, values: &mut Values| {
-        let value = match literal.kind.number() {
-            // Columns are integers; no data set has 2^63 bytes.
-            Some(number) => values.bind((number * per_unit).clamp(-9e18, 9e18) as i64),
+        let value = match literal.column {
+            Some(number) => values.bind(number),
             None => values.bind(literal.text.as_str()),
         };
         format!("{column} {sign} {value}")

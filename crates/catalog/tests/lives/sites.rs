@@ -194,9 +194,14 @@ impl Holding for Remote {
         Ok(())
     }
 
-    fn seal(&self, key: &Key, text: &[u8]) -> Result<()> {
+    fn seal(&self, key: &Key, text: &[u8]) -> Result<bool> {
         self.at(|site| {
-            site.seals.insert(key.to_string(), text.to_vec());
+            let files = |text: &[u8]| Sealed::of_text(text).map(|sealed| sealed.files);
+            let is_free = site.seals.get(&key.to_string()).is_none_or(|there| files(there) == files(text));
+            if is_free {
+                site.seals.insert(key.to_string(), text.to_vec());
+            }
+            is_free
         })
     }
 

@@ -325,11 +325,26 @@ pub struct RepairArgs {
     json: bool,
 }
 
+/// How often a repair waits for others that make the same copies.
+const AWAITED_MAX: usize = 20;
+
 pub fn repair(db: Option<&str>, args: &RepairArgs) -> Result<Exit, Fault> {
     let Opened { catalog, caller, now_ms } = open(db)?;
     let mut repair = catalog.repair(now_ms, &mut |_| {})?;
+    // What others make now is waited for, and what they did not make is made then.
+    for _ in 0..AWAITED_MAX {
+        if repair.n_coming == 0 {
+            break;
+        }
+        catalog.await_others(open::now_ms())?;
+        let before = repair;
+        repair = catalog.repair(open::now_ms(), &mut |_| {})?;
+        repair.n_copies += before.n_copies;
+        repair.copied_bytes += before.copied_bytes;
+        repair.n_removed += before.n_removed;
+    }
     catalog.name_short(&caller, &mut repair)?;
-    let is_done = repair.short.is_empty() && repair.n_not_made == 0;
+    let is_done = repair.short.is_empty() && repair.n_not_made + repair.n_coming == 0;
     let exit = if is_done { Exit::Good } else { Exit::TasksFailed };
     if args.json {
         json::write(&repair)?;
@@ -345,13 +360,36 @@ pub fn repair(db: Option<&str>, args: &RepairArgs) -> Result<Exit, Fault> {
         let n = plural(repair.n_not_made, "copy");
         say!("{n} could not be made; another `eyas data repair` tries again");
     }
+    if repair.n_coming > 0 {
+        say!("{} left to other repairs, which make copies now", plural(repair.n_coming, "copy"));
+    }
     for (site, reason) in &repair.away {
         say!("the site `{site}` took no part: {reason}");
+    }
+    say_other(&repair);
+    for unknown in catalog.unknown_versions()? {
+        say!(
+            "the site `{}` has written down {} that this catalog does not know, such as `{}`: `eyas data rebuild` takes them in",
+            unknown.site,
+            plural(unknown.n_versions, "version"),
+            line_of(&unknown.example)
+        );
     }
     for line in short_lines(&repair) {
         show!("{line}");
     }
     Ok(exit)
+}
+
+/// Says where sites have other versions under keys of the catalog.
+pub fn say_other(repair: &Repair) {
+    for (site, key) in &repair.other {
+        say!(
+            "the site `{site}` has written down another `{}` than this catalog has, and keeps it; a catalog that is made anew \
+             from that site has that one",
+            line_of(key)
+        );
+    }
 }
 
 /// What is short of copies. Files of one data set that are alike have one line.

@@ -81,6 +81,16 @@ pub fn say_put(catalog: &Catalog, caller: &Caller, done: &Done, site: &str) -> R
     if let Some(error) = &done.unsealed {
         say!("the site did not write down what the version is ({error}); `eyas data repair` tries again");
     }
+    if let Some(first) = done.left_out.first() {
+        say!(
+            "left out: {}{}, which belong to eyas itself (a catalog, the folder of a site, or keys)",
+            shown_path(first),
+            match done.left_out.len() as u64 - 1 {
+                0 => String::new(),
+                n => format!(" and {n} more"),
+            }
+        );
+    }
     let set = catalog.show(caller, key)?;
     let version = set.versions.iter().find(|version| Some(version.number) == key.version);
     let version = version.expect("it was just committed");
@@ -91,6 +101,14 @@ pub fn say_put(catalog: &Catalog, caller: &Caller, done: &Done, site: &str) -> R
         version.number,
         key.label
     );
+    if done.n_left_out > 0 {
+        say!(
+            "sites have {} of `{}` before it that this catalog does not know, as after it was restored from an older backup: \
+             `eyas data rebuild FOLDER` (or `--join FILE`) takes them in",
+            plural(u64::from(done.n_left_out), "version"),
+            key.label
+        );
+    }
     if set.copies > 1 {
         say!("{} copies are asked for: `eyas data repair` makes the others", set.copies);
     }

@@ -11,10 +11,11 @@ use eyas_catalog::{Audit, Caller, Catalog, Repair, SiteState, Spared};
 use eyas_core::replication::spare::Goals;
 use eyas_core::replication::verification::Pace;
 use eyas_text::say;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
-use tokio::sync::oneshot;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
 
 #[derive(Args)]
 pub struct TendArgs {
@@ -27,6 +28,10 @@ pub struct TendArgs {
     /// Most bytes that are read through at each site in one look [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = some_bytes)]
     audit_at_most: Option<u64>,
+    /// A site that went away is waited for so long before its copies are made elsewhere, where two good copies answer. What was made
+    /// while it was away is dropped when it is back
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
+    grace: u64,
     #[command(flatten)]
     spare: SpareArgs,
 }
@@ -104,41 +109,79 @@ pub fn tend(db: Option<&str>, args: &TendArgs) -> Result<Exit, Fault> {
     let spares = args.spare.spares(every);
     let n_sites = catalog.sites()?.len() as u64;
     say!("looking after {} with {}", catalog.name(), plural(n_sites, "site"));
+    let tending = Arc::new(Tending {
+        catalog,
+        caller,
+        pace,
+        grace: Duration::from_nanos(args.grace),
+        spares: Mutex::new(spares),
+        said: Mutex::default(),
+        away_since: Mutex::default(),
+        audited: Mutex::default(),
+    });
     client_runtime().block_on(async {
         let mut asked = AskedToEnd::listen()?;
-        let (failed, failure) = oneshot::channel();
+        let (failed, mut failures) = mpsc::unbounded_channel();
         // It is ended with the process. Whatever it was writing is no copy before it is whole.
         thread::Builder::new().name("tend".into()).spawn(move || {
-            let mut tending = Tending { catalog, caller, pace, spares, away: BTreeMap::new(), short: vec![] };
+            let going = Arc::new(());
             loop {
-                if let Err(fault) = tending.look() {
-                    let _ = failed.send(fault);
-                    return;
+                // A look that a slow site holds up does not hold up the next ones.
+                if Arc::strong_count(&going) <= LOOKS_MAX {
+                    let (tending, failed, going) = (tending.clone(), failed.clone(), going.clone());
+                    let look = move || {
+                        if let Err(fault) = tending.look() {
+                            let _ = failed.send(fault);
+                        }
+                        drop(going);
+                    };
+                    // Without a thread for it now, the next look comes.
+                    let _ = thread::Builder::new().name("look".into()).spawn(look);
                 }
                 thread::sleep(every);
             }
         })?;
         tokio::select! {
-            fault = failure => fault.map_or(Ok(Exit::Good), Err),
+            fault = failures.recv() => fault.map_or(Ok(Exit::Good), Err),
             () = asked.next() => Ok(Exit::Good),
         }
     })
 }
 
+/// Looks that may go on at the same time.
+const LOOKS_MAX: usize = 8;
+
+/// Looks after a catalog. Several looks may go on at the same time: repairs leave to each other what each makes.
 struct Tending {
     catalog: Catalog,
     /// Who reads what is said here.
     caller: Caller,
     pace: Pace,
-    spares: Option<Spares>,
-    /// What was said of each site that is away, so that it is said once.
+    /// For how long copies of a site that went away are not made elsewhere.
+    grace: Duration,
+    spares: Mutex<Option<Spares>>,
+    said: Mutex<Said>,
+    /// Since when sites do not answer.
+    away_since: Mutex<BTreeMap<String, Instant>>,
+    /// Sites whose copies are being read through.
+    audited: Mutex<BTreeSet<String>>,
+}
+
+/// What was said, so that it is said once.
+#[derive(Default)]
+struct Said {
+    /// Why each site is away.
     away: BTreeMap<String, String>,
-    /// What was said of files that are short of copies.
+    /// Of files that are short of copies.
     short: Vec<String>,
 }
 
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Tending {
-    fn look(&mut self) -> Result<(), Fault> {
+    fn look(&self) -> Result<(), Fault> {
         match self.audit().and_then(|()| self.repair()).and_then(|()| self.spare()) {
             Err(error) if error.is_temporary() => {
                 say!("{error}; the next look tries again");
@@ -148,19 +191,39 @@ impl Tending {
         }
     }
 
-    fn audit(&mut self) -> eyas_catalog::Result<()> {
-        for site in self.catalog.sites()? {
-            if site.state == SiteState::Gone {
-                continue;
-            }
-            match self.catalog.audit_due(&site.name, self.pace, now_ms()) {
+    /// Has all sites read at the same time what is due. One that is at it since an earlier look goes on.
+    fn audit(&self) -> eyas_catalog::Result<()> {
+        let sites = self.catalog.sites()?;
+        let names: Vec<String> = sites
+            .into_iter()
+            .filter(|site| site.state != SiteState::Gone && locked(&self.audited).insert(site.name.clone()))
+            .map(|site| site.name)
+            .collect();
+        let audit = |name: &String| {
+            let audited = self.catalog.audit_due(name, self.pace, now_ms());
+            locked(&self.audited).remove(name);
+            match audited {
                 Ok(audit) => self.say_audited(&audit),
                 // The repair says it.
                 Err(error) if !error.is_of_database() => {}
                 Err(error) => return Err(error),
             }
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let audits: Vec<_> = names.iter().map(|name| scope.spawn(|| audit(name))).collect();
+            audits.into_iter().try_for_each(|audit| audit.join().expect("an audit does not panic"))
+        })
+    }
+
+    /// Whether a site went away so short a time ago that it is waited for.
+    fn rests(&self, site: &str, answers: bool) -> bool {
+        let mut away_since = locked(&self.away_since);
+        if answers {
+            away_since.remove(site);
+            return false;
         }
-        Ok(())
+        away_since.entry(site.to_owned()).or_insert_with(Instant::now).elapsed() < self.grace
     }
 
     fn say_audited(&self, audit: &Audit) {
@@ -172,8 +235,9 @@ impl Tending {
         }
     }
 
-    fn repair(&mut self) -> eyas_catalog::Result<()> {
-        let mut repair = self.catalog.repair(now_ms(), &mut |_| {})?;
+    fn repair(&self) -> eyas_catalog::Result<()> {
+        let rests = |site: &str, answers: bool| self.rests(site, answers);
+        let mut repair = self.catalog.repair_while(&rests, now_ms(), &mut |_| {})?;
         self.catalog.name_short(&self.caller, &mut repair)?;
         if repair.n_copies > 0 {
             say!("{} made ({})", plural(repair.n_copies, "copy"), size(repair.copied_bytes));
@@ -181,20 +245,24 @@ impl Tending {
         if repair.n_removed > 0 {
             say!("{} removed that nobody needs", plural(repair.n_removed, "object"));
         }
-        self.say_away(&repair);
+        let said = &mut *locked(&self.said);
+        said.say_away(&repair);
+        super::keep::say_other(&repair);
         let short = super::keep::short_lines(&repair);
-        if short != self.short {
+        if short != said.short {
             short.iter().for_each(|line| say!("{line}"));
             if short.is_empty() {
                 say!("no file is short of copies any more");
             }
-            self.short = short;
+            said.short = short;
         }
         Ok(())
     }
 
-    fn spare(&mut self) -> eyas_catalog::Result<()> {
-        let Some(spares) = &mut self.spares else { return Ok(()) };
+    fn spare(&self) -> eyas_catalog::Result<()> {
+        // An earlier look may be at it.
+        let Ok(mut spares) = self.spares.try_lock() else { return Ok(()) };
+        let Some(spares) = &mut *spares else { return Ok(()) };
         let goals = spares.next();
         let spared = self.catalog.spare(&goals, spares.half_life_ms, now_ms())?;
         spares.allowed_bytes -= spared.made_bytes as f64;
@@ -207,7 +275,9 @@ impl Tending {
         }
         Ok(())
     }
+}
 
+impl Said {
     fn say_away(&mut self, repair: &Repair) {
         let away: BTreeMap<String, String> = repair.away.iter().cloned().collect();
         for (site, reason) in &away {
