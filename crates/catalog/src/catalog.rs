@@ -5,9 +5,9 @@ use crate::db::{Db, Postgres, Sqlite};
 use crate::error::{Error, Result};
 use crate::holding::Reach;
 use crate::schema;
-use crate::written::Written;
 use eyas_core::replication::detours::Detours;
 use eyas_text::shown;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -22,6 +22,13 @@ pub struct Catalog {
     pub(crate) compared: Option<Arc<Compared>>,
     /// What was found of seals at the sites.
     pub(crate) written: Mutex<Option<Written>>,
+}
+
+/// What the sites within reach have written down of versions.
+pub(crate) struct Written {
+    pub(crate) looked_ms: i64,
+    /// By label: the newest version, and a site with a seal of that label.
+    pub(crate) newest: HashMap<String, (u32, String)>,
 }
 
 /// Whether a catalog that is not there is made.

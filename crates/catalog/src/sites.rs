@@ -846,9 +846,9 @@ fn room(db: &mut dyn Db, site: i64) -> Result<Option<Room>> {
 }
 
 fn too_full(site: &str, keep_bytes: u64, held_bytes: u64, n_bytes: u64) -> Error {
-    Error::Conflict(format!(
-        "the site `{site}` keeps at most {keep_bytes} bytes and has {held_bytes}, and {n_bytes} would come: nothing was put; name \
-         another site, or let this one keep more (`eyas data site --keep`)"
+    Error::Failed(format!(
+        "cannot write into the site `{site}`: it keeps at most {keep_bytes} bytes and has {held_bytes}, and {n_bytes} would come; \
+         nothing was put: name another site, or let this one keep more (`eyas data site --keep`)"
     ))
 }
 

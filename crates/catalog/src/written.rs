@@ -11,7 +11,7 @@
 //! [`Holding::seal`]: crate::holding::Holding::seal
 
 use crate::access::Caller;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Written};
 use crate::error::{Error, Result};
 use crate::key::Key;
 use crate::rows::row_of;
@@ -22,13 +22,6 @@ use std::thread;
 
 /// For how long what sites have written down is known, in milliseconds.
 const KNOWN_FOR_MS: i64 = 60_000;
-
-/// What the sites within reach have written down.
-pub(crate) struct Written {
-    looked_ms: i64,
-    /// By label: the newest version, and a site with a seal of that label.
-    newest: HashMap<String, (u32, String)>,
-}
 
 /// Versions that a site has written down and the catalog does not know.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
