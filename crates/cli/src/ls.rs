@@ -28,7 +28,7 @@ pub fn ls(args: LsArgs) -> Result<Exit, Fault> {
     let stats: Vec<Mutex<String>> = found.iter().map(|_| Mutex::default()).collect();
     homes::each(found.len(), &|n| {
         let stat = homes.stat(&found[n]).map_err(homes::fault)?;
-        let version = stat.version.text().split_once(';').map_or("", |(_, version)| version).to_owned();
+        let version = stat.version.shown();
         *stats[n].lock().expect("no holder panics") = format!("{:>10}  {version:<44}", size(stat.size_bytes));
         Ok(())
     })?;

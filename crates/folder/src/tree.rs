@@ -26,10 +26,11 @@ impl PartialEq for Tree {
 
 impl Eq for Tree {}
 
-/// `name` is the entry's name in its own directory.
+/// `name` is the entry's name in its own directory. `changed`: the last change of any kind; a file that was renamed to its place
+/// brings the time `modified` along.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Entry {
-    File { name: OsString, size_bytes: u64, modified: (i64, i64), is_program: bool },
+    File { name: OsString, size_bytes: u64, modified: (i64, i64), changed: (i64, i64), is_program: bool },
     Link { name: OsString, target: OsString },
     Begin { name: OsString },
     End,
@@ -130,9 +131,10 @@ impl Tree {
         };
         for entry in &self.entries {
             add(&Tree::head(entry));
-            if let Entry::File { modified: (s, ns), .. } = entry {
-                add(&s.to_le_bytes());
-                add(&ns.to_le_bytes());
+            if let Entry::File { modified, changed, .. } = entry {
+                for number in [modified.0, modified.1, changed.0, changed.1] {
+                    add(&number.to_le_bytes());
+                }
             }
         }
         hash
@@ -184,6 +186,7 @@ fn look_at(
             name,
             size_bytes: metadata.size(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
             is_program: metadata.mode() & 0o100 != 0,
         });
     }

@@ -479,8 +479,7 @@ impl<'a> Place<'a> {
 fn stat_of(line: &str) -> Option<Stat> {
     let (size, stamp) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
     let size_bytes = size.parse::<u64>().ok()?;
-    let version = Version::from_text(format!("size={size_bytes};stamp={}", stamp.trim()));
-    Some(Stat { size_bytes, version })
+    Some(Stat { size_bytes, version: Version::of_stamp(size_bytes, stamp.trim()) })
 }
 
 /// The next of several objects, as `several` prints them: the line of its `stat`, its bytes, the line once more; a line without a
@@ -970,9 +969,9 @@ impl Bytes {
             running.end(&place, name)?;
         }
         let now = place.stat(&place.path)?;
-        match now == self.stat {
-            true => Ok(()),
-            false => {
+        match now.version.contradicts(&self.stat.version) {
+            false => Ok(()),
+            true => {
                 let difference = Version::describe_change(&self.stat.version, &now.version);
                 Err(Error::changed("read", &self.location, difference))
             }

@@ -19,7 +19,7 @@ use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, pus
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
 use crate::mounts::{self, PLACES};
-use crate::near::{NearFolders, file_system_of};
+use crate::near::{NearFolders, has_own_inodes};
 use crate::parts::{PART_PREFIX, part_path, parts_in, remove_part};
 use crate::put::given_up;
 use crate::version::Version;
@@ -39,9 +39,6 @@ use std::sync::{Arc, Mutex};
 
 /// Large enough that a network file system gets whole requests, small enough for the CPU's cache.
 const COPY_BYTES: usize = 256 * 1024;
-
-/// File systems in user space, as `statfs` numbers them (f_type).
-const FUSE: u64 = 0x6573_5546;
 
 pub(crate) const STAT: &str = "stat";
 pub(crate) const READ: &str = "read";
@@ -281,9 +278,9 @@ impl Home for FileHome {
             _ => fail(error),
         })?;
         sync_directory(directory).map_err(fail)?;
-        // A handle of MooseFS has an earlier time even after the flush. By its name the file has the final one.
-        if file_system_of(path) == Some(FUSE)
-            && let Ok(now) = fs::metadata(path)
+        // The new name is a change of the file, too, and a handle of MooseFS has an earlier time even after the flush. By its
+        // name the file has the final times.
+        if let Ok(now) = fs::metadata(path)
             && (now.dev(), now.ino(), now.len()) == (metadata.dev(), metadata.ino(), metadata.len())
         {
             stat = stat_of(WRITE, location, &now)?;
@@ -396,8 +393,9 @@ impl Read for FileReader {
 
 pub(crate) fn check_unchanged(file: &File, location: &Location, stat: &Stat) -> Result<()> {
     let metadata = file.metadata().map_err(|error| Error::from_io(READ, location, error))?;
-    let now = version_of(&metadata);
-    if now == stat.version {
+    // What is done to the name of an open file is no change of its bytes.
+    let now = Version::of_file(metadata.size(), modified_ns(&metadata), None, metadata.mode());
+    if !now.contradicts(&stat.version) {
         return Ok(());
     }
     Err(Error::changed(READ, location, Version::describe_change(&stat.version, &now)))
@@ -580,11 +578,16 @@ fn stat_of(operation: &'static str, location: &Location, metadata: &Metadata) ->
     if !metadata.is_file() {
         return Err(not_a_file(operation, location, "it is not a regular file"));
     }
-    Ok(Stat { size_bytes: metadata.size(), version: version_of(metadata) })
-}
-
-fn version_of(metadata: &Metadata) -> Version {
-    Version::of_file(metadata.size(), modified_ns(metadata), metadata.mode())
+    let size_bytes = metadata.size();
+    let changed_ns = i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec());
+    let inode = location
+        .path()
+        .filter(|path| has_own_inodes(metadata.dev(), path))
+        .map(|_| (metadata.ino(), changed_ns));
+    Ok(Stat {
+        size_bytes,
+        version: Version::of_file(size_bytes, modified_ns(metadata), inode, metadata.mode()),
+    })
 }
 
 /// Nanoseconds since 1970; the type is wide enough for any time that a file can have.
@@ -628,6 +631,36 @@ mod tests {
     fn conformance() {
         let dir = tempfile::tempdir().unwrap();
         crate::conformance::run(&FileHome::default(), &at(dir.path()));
+    }
+
+    #[test]
+    fn a_file_of_equal_size_and_date_that_is_put_in_place_is_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("x"), dir.path().join("other"));
+        let date = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        let make = |path: &Path, bytes: &str| {
+            fs::write(path, bytes).unwrap();
+            File::options().write(true).open(path).unwrap().set_modified(date).unwrap();
+        };
+        let home = FileHome::default();
+        make(&path, "one");
+        make(&other, "two");
+        let before = home.stat(&at(&path)).unwrap();
+        fs::rename(&other, &path).unwrap();
+        assert_ne!(home.stat(&at(&path)).unwrap(), before);
+        // Whoever reads the old file meanwhile reads all of it.
+        let mut opened = home.open(&at(&path), None).unwrap();
+        make(&other, "six");
+        fs::rename(&other, &path).unwrap();
+        let mut text = String::new();
+        opened.reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "two");
+        // In a directory as one object, too.
+        let folder = || Location::parse(&format!("{}/", dir.path().display()), Path::new("/")).unwrap();
+        let before = home.stat(&folder()).unwrap();
+        make(&other, "ten");
+        fs::rename(&other, &path).unwrap();
+        assert_ne!(home.stat(&folder()).unwrap(), before);
     }
 
     #[test]

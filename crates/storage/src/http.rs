@@ -135,6 +135,10 @@ impl Asker for HttpHome {
         }
         request.call().map_err(|error| web::from_ureq(operation, location, error))
     }
+
+    fn trusts_head(&self) -> bool {
+        false
+    }
 }
 
 impl Home for HttpHome {
@@ -204,7 +208,9 @@ mod tests {
 
     #[test]
     fn conformance_against_poor_servers() {
-        for fault in [Fault::NoRanges, Fault::Chunked, Fault::NoHead, Fault::Redirect, Fault::NoLength] {
+        let heads = [200, 302, 403, 404, 500, 501].map(Fault::Head);
+        let others = [Fault::NoRanges, Fault::Chunked, Fault::NoHead, Fault::Redirect, Fault::NoLength];
+        for fault in heads.into_iter().chain(others).chain([Fault::NoVersion]) {
             let server = TestServer::start();
             for (name, bytes) in crate::conformance::objects() {
                 server.put(&server.url("base").join(name).unwrap(), bytes);

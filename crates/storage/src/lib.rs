@@ -82,7 +82,7 @@ pub use put::{Fence, Open, Part, Put};
 pub use retry::{Retry, RetryConfig};
 pub use s3::S3Home;
 pub use scheme::schemes;
-pub use version::Version;
+pub use version::{Strength, Version};
 pub use web::HttpConfig;
 
 use std::fs::File;
@@ -125,7 +125,7 @@ pub struct Capabilities {
 pub struct Stat {
     /// Size of the whole object, also when only a range was opened.
     pub size_bytes: u64,
-    /// Equal versions mean equal bytes, as far as the home can tell.
+    /// Equal versions mean equal bytes, as far as the home can tell; see [`Strength`].
     pub version: Version,
 }
 

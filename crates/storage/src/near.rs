@@ -3,7 +3,7 @@
 //! A look at a file takes a few microseconds there, and giving it to another thread takes ten times as long. On a
 //! network's file system the same look may hang, so the thread that serves everything else must never take it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
 use std::fs::{self, Metadata};
 use std::os::unix::ffi::OsStrExt;
@@ -62,6 +62,26 @@ impl NearFolders {
 
 fn is_local(folder: &Path) -> bool {
     file_system_of(folder).is_some_and(|kind| LOCAL.contains(&kind))
+}
+
+/// File systems whose inodes are made up by each machine that mounts them: FUSE, two of SMB, 9p, FAT, exFAT.
+const MADE_UP: [u64; 6] = [0x6573_5546, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997, 0x4d44, 0x2011_bab0];
+
+/// Whether the inodes of the file system `device`, on which the file at `path` lies, are the same wherever it is mounted. Only the
+/// first question about a device asks the file system.
+pub(crate) fn has_own_inodes(device: u64, path: &Path) -> bool {
+    static KNOWN: Mutex<BTreeMap<u64, bool>> = Mutex::new(BTreeMap::new());
+    let known = || KNOWN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if let Some(known) = known().get(&device) {
+        return *known;
+    }
+    let kind = file_system_of(path);
+    let has = kind.is_some_and(|kind| !MADE_UP.contains(&kind));
+    // What could not be asked is asked again.
+    if kind.is_some() {
+        known().insert(device, has);
+    }
+    has
 }
 
 /// The kind of the file system that a path is on, as `statfs` numbers it (f_type); `None`: it cannot be asked.

@@ -1,7 +1,8 @@
 //! Repeats operations that failed for a reason that may pass, a bounded number of times.
 //!
 //! A read that breaks in the middle goes on where it stopped, with a range, and only if the object still has the
-//! version that was opened; otherwise it fails with `Changed`. A write is tried again only while nothing of its source
+//! version that was opened; otherwise it fails with `Changed`. Where the version is not strong, the object is read from its start
+//! again, and goes on only if the bytes that were given are its first ones. A write is tried again only while nothing of its source
 //! is used up, because a source cannot be rewound; later failures stay `Temporary` for the caller, who can.
 //!
 //! Waits double from try to try, each shortened by a seeded random part so that many readers do not come back at once;
@@ -10,7 +11,7 @@
 //! An operation that still fails in the end has status `Persistent`, and its error gives the number of tries.
 
 use crate::error::{Error, ErrorKind, Result, Status};
-use crate::version::Version;
+use crate::version::{Strength, Version};
 use crate::{Capabilities, Home, Listing, Location, Opened, Part, Place, Put, Stat, Whole, splitmix64};
 use std::io::{self, Read};
 use std::ops::Range;
@@ -81,6 +82,8 @@ impl Retry {
                 shared: self.0.clone(),
                 location: opened.location.clone(),
                 stat: opened.stat.clone(),
+                start: opened.range.start,
+                given: (opened.stat.version.strength() != Strength::Strong).then(Box::default),
                 at: opened.range.start,
                 end: opened.range.end,
                 reader: Some(opened.reader),
@@ -235,8 +238,11 @@ struct Resuming {
     shared: Arc<Shared>,
     location: Location,
     stat: Stat,
+    start: u64,
     at: u64,
     end: u64,
+    /// Of the bytes that were given, where the version does not say whether others belong to them.
+    given: Option<Box<blake3::Hasher>>,
     /// `None` after a failure, until the object is open again.
     reader: Option<Box<dyn Read + Send>>,
     /// Since `PROGRESS_BYTES` came in one go.
@@ -246,16 +252,32 @@ struct Resuming {
 
 impl Resuming {
     fn reopen(&self) -> Result<Box<dyn Read + Send>> {
-        let range = self.at..self.end;
-        let opened =
-            self.shared.inner.open(&self.location, Some(range)).map_err(|error| match error.kind() {
+        let from = if self.given.is_some() { self.start } else { self.at };
+        let is_all = (from, self.end) == (0, self.stat.size_bytes);
+        let range = (!is_all).then_some(from..self.end);
+        let mut opened =
+            self.shared.inner.open(&self.location, range).map_err(|error| match error.kind() {
                 // It was there and that long when we began.
                 ErrorKind::InvalidRange => Error::changed("read", &self.location, error.to_string()),
                 _ => error,
             })?;
-        if opened.stat != self.stat {
+        let is_other = match &self.given {
+            Some(_) => opened.stat.version.contradicts(&self.stat.version),
+            None => opened.stat != self.stat,
+        };
+        if is_other {
             let difference = Version::describe_change(&self.stat.version, &opened.stat.version);
             return Err(Error::changed("read", &self.location, difference));
+        }
+        if let Some(given) = &self.given {
+            let mut again = blake3::Hasher::new();
+            let mut before = opened.reader.by_ref().take(self.at - from);
+            io::copy(&mut before, &mut again)
+                .map_err(|error| Error::from_read("read", &self.location, error))?;
+            if again.finalize() != given.finalize() {
+                let difference = format!("its first {} B are others now", self.at);
+                return Err(Error::changed("read", &self.location, difference));
+            }
         }
         Ok(opened.reader)
     }
@@ -286,6 +308,9 @@ impl Read for Resuming {
         loop {
             match self.read_once(buffer) {
                 Ok(n) => {
+                    if let Some(given) = &mut self.given {
+                        given.update(&buffer[..n]);
+                    }
                     self.at += n as u64;
                     self.progress_bytes += n as u64;
                     return Ok(n);
@@ -390,6 +415,28 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_body_without_a_version_goes_on_only_behind_the_same_bytes() {
+        let server = TestServer::start();
+        let location = server.url("x");
+        let bytes: Vec<u8> = (0..100_000u32).map(|i| (i * 7 % 251) as u8).collect();
+        let opened = |n_other: usize| {
+            server.put(&location, bytes.clone());
+            server.set_fault(Fault::TruncateNoVersion(30_000));
+            let mut opened = retrying(http(), 3).0.open(&location, None).unwrap();
+            opened.reader.read_exact(&mut [0; 20_000]).unwrap();
+            // Another object of equal size, whose last bytes are as before.
+            let other = [vec![1; n_other], bytes[n_other..].to_vec()].concat();
+            server.put(&location, other);
+            server.set_fault(Fault::NoVersion);
+            let mut rest = Vec::new();
+            opened.reader.read_to_end(&mut rest).map(|_| rest)
+        };
+        assert!(opened(0).unwrap() == bytes[20_000..]);
+        let error = Error::from_read("read", &location, opened(1).unwrap_err());
+        assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
     }
 
     #[test]

@@ -179,7 +179,7 @@ impl S3Home {
         match etag.filter(|etag| !etag.is_empty()) {
             Some(etag) => {
                 let etag = format!("\"{}\"", etag.trim_matches('"'));
-                Ok(Stat { size_bytes, version: Version::of_http(size_bytes, Some(&etag), None) })
+                Ok(Stat { size_bytes, version: Version::of_http(size_bytes, Some(&etag), None, None) })
             }
             None => self.backoff.run(|_| self.stat(location)),
         }

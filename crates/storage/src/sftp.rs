@@ -6,7 +6,8 @@
 //! An object is written under the name of a part beside it and renamed when all bytes are there. As with paths of this machine,
 //! a later writer removes the parts of earlier ones, so that one which was stopped finds nothing to rename.
 //!
-//! The protocol tells times in whole seconds: a rewrite of equal size within one second has the same version.
+//! The protocol tells times in whole seconds: a rewrite of equal size within one second looks the same, so the version of a young
+//! file is weak.
 //!
 //! Connections are kept for the next use. A reader or writer has one for itself.
 //!
@@ -276,9 +277,9 @@ impl Line {
         let what = match attributes.mode.map(|mode| mode & KIND_MASK) {
             None | Some(REGULAR) => {
                 let size_bytes = attributes.size_bytes;
-                let modified_ns = i128::from(attributes.modified.unwrap_or_default()) * 1_000_000_000;
+                let modified_s = attributes.modified.map(i64::from);
                 let mode = attributes.mode.unwrap_or(0o644);
-                return Ok(Stat { size_bytes, version: Version::of_file(size_bytes, modified_ns, mode) });
+                return Ok(Stat { size_bytes, version: Version::of_seconds(size_bytes, modified_s, mode) });
             }
             Some(DIRECTORY) => "it is a directory",
             Some(_) => "it is not a regular file",
@@ -480,7 +481,7 @@ impl Reader {
             return Ok(());
         }
         let now = line.stat(session::FSTAT, &self.handle)?;
-        if now != self.stat {
+        if now.version.contradicts(&self.stat.version) {
             let difference = Version::describe_change(&self.stat.version, &now.version);
             return Err(Error::changed(READ, &line.location, difference));
         }

@@ -27,6 +27,12 @@ pub(crate) enum Fault {
     NoLength,
     /// Answers HEAD with 405.
     NoHead,
+    /// Answers HEAD with this code, and GET as ever; 200: with a length of 0.
+    Head(u16),
+    /// Tells no version.
+    NoVersion,
+    /// Tells no version, and sends at most this many bytes of each answer.
+    TruncateNoVersion(usize),
     /// Every name redirects to `/r/<name>`.
     Redirect,
     /// Every name redirects to itself.
@@ -196,6 +202,10 @@ fn serve(stream: TcpStream, shared: &Mutex<Shared>) -> std::io::Result<()> {
                 out.write_all(simple(405, "").as_bytes())?;
                 continue;
             }
+            (Fault::Head(code), _) if is_head => {
+                out.write_all(simple(code, "").as_bytes())?;
+                continue;
+            }
             (_, None) => {
                 out.write_all(simple(404, "").as_bytes())?;
                 continue;
@@ -204,7 +214,10 @@ fn serve(stream: TcpStream, shared: &Mutex<Shared>) -> std::io::Result<()> {
         }
         let (bytes, revision) = object.unwrap();
         let range = range.filter(|_| fault != Fault::NoRanges);
-        let etag = format!("ETag: \"r{revision}\"\r\n");
+        let etag = match fault {
+            Fault::NoVersion | Fault::TruncateNoVersion(_) => String::new(),
+            _ => format!("ETag: \"r{revision}\"\r\n"),
+        };
         let (code, body, more) = match range {
             None => (200, &bytes[..], String::new()),
             Some((first, _)) if first >= bytes.len() => {
@@ -229,7 +242,10 @@ fn serve(stream: TcpStream, shared: &Mutex<Shared>) -> std::io::Result<()> {
             continue;
         }
         let sent = match fault {
-            Fault::Truncate(n) | Fault::TruncateChunked(n) | Fault::Stall(n) => &body[..body.len().min(n)],
+            Fault::Truncate(n)
+            | Fault::TruncateNoVersion(n)
+            | Fault::TruncateChunked(n)
+            | Fault::Stall(n) => &body[..body.len().min(n)],
             _ => body,
         };
         if is_chunked {
@@ -245,7 +261,10 @@ fn serve(stream: TcpStream, shared: &Mutex<Shared>) -> std::io::Result<()> {
             out.write_all(sent)?;
         }
         match fault {
-            Fault::Truncate(_) | Fault::TruncateChunked(_) | Fault::NoLength => {
+            Fault::Truncate(_)
+            | Fault::TruncateNoVersion(_)
+            | Fault::TruncateChunked(_)
+            | Fault::NoLength => {
                 return out.shutdown(Shutdown::Both);
             }
             Fault::Stall(_) => {

@@ -51,6 +51,12 @@ pub(crate) trait Asker: Send + Sync {
         refusal_of(operation, location, &answer)
     }
 
+    /// Whether what the server says to HEAD is what it says to GET. Of any server of the web that is not known: some have no
+    /// HEAD, some sign links for GET only, and some say another length.
+    fn trusts_head(&self) -> bool {
+        true
+    }
+
     /// The body of a refusal says why, so a refused HEAD, which has no body, is asked again by GET.
     fn explains_in_bodies(&self) -> bool {
         false
@@ -312,19 +318,21 @@ pub(crate) fn whole(
 
 /// Size and version of an object.
 pub(crate) fn stat(asker: &dyn Asker, location: &Location) -> Result<Stat> {
-    let head = asker.ask(STAT, location, true, None)?;
-    match head.status().as_u16() {
-        200 => {
-            if let Some(size_bytes) = content_length(head.headers()) {
-                return Ok(stat_of(size_bytes, head.headers()));
+    if asker.trusts_head() {
+        let head = asker.ask(STAT, location, true, None)?;
+        match head.status().as_u16() {
+            200 => {
+                if let Some(size_bytes) = content_length(head.headers()) {
+                    return Ok(stat_of(size_bytes, head.headers()));
+                }
             }
+            // Servers that have no HEAD, and links that are signed for GET only.
+            400 | 403 | 405 | 501 => {}
+            _ if !asker.explains_in_bodies() => {
+                checked(asker, STAT, location, head)?;
+            }
+            _ => {}
         }
-        // Servers that have no HEAD, and links that are signed for GET only.
-        400 | 403 | 405 | 501 => {}
-        _ if !asker.explains_in_bodies() => {
-            checked(asker, STAT, location, head)?;
-        }
-        _ => {}
     }
     let mut answer = asker.ask(STAT, location, false, Some(&(0..1)))?;
     if answer.status() == 416 {
@@ -535,9 +543,19 @@ fn content_range(headers: &HeaderMap) -> Option<(Option<Range<u64>>, Option<u64>
 pub(crate) fn stat_of(size_bytes: u64, headers: &HeaderMap) -> Stat {
     let version = match header(headers, "x-goog-generation") {
         Some(generation) => Version::of_generation(size_bytes, generation, header(headers, "last-modified")),
-        None => Version::of_http(size_bytes, header(headers, "etag"), header(headers, "last-modified")),
+        None => Version::of_http(
+            size_bytes,
+            header(headers, "etag"),
+            header(headers, "last-modified"),
+            server_time(headers),
+        ),
     };
     Stat { size_bytes, version }
+}
+
+/// The server's own time.
+pub(crate) fn server_time(headers: &HeaderMap) -> Option<SystemTime> {
+    header(headers, "date").and_then(|date| httpdate::parse_http_date(date).ok())
 }
 
 /// Seconds, or a date, which is read against the server's own clock.
@@ -547,8 +565,7 @@ pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
         return Some(Duration::from_secs(seconds));
     }
     let then = httpdate::parse_http_date(text).ok()?;
-    let now = header(headers, "date").and_then(|date| httpdate::parse_http_date(date).ok());
-    Some(then.duration_since(now.unwrap_or_else(SystemTime::now)).unwrap_or(Duration::ZERO))
+    Some(then.duration_since(server_time(headers).unwrap_or_else(SystemTime::now)).unwrap_or(Duration::ZERO))
 }
 
 /// What an answer means that is no success, by its status alone.

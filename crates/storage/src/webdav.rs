@@ -24,6 +24,7 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 use ureq::http::{Request, Response};
 use ureq::{Agent, Body, SendBody};
 
@@ -90,6 +91,8 @@ struct Found {
     size_bytes: Option<u64>,
     etag: Option<String>,
     modified: Option<String>,
+    /// The server's time, if it says it.
+    now: Option<SystemTime>,
 }
 
 impl Found {
@@ -169,12 +172,15 @@ impl DavHome {
             return Err(self.refusal(operation, location, answer));
         }
         let mut xml = Vec::new();
+        let now = web::server_time(answer.headers());
         answer
             .into_body()
             .into_reader()
             .read_to_end(&mut xml)
             .map_err(|error| web::from_body(operation, location, error))?;
-        Ok(Found::read_all(&xml))
+        let mut found = Found::read_all(&xml);
+        found.iter_mut().for_each(|found| found.now = now);
+        Ok(found)
     }
 
     /// Makes the directories above a URL that are not there.
@@ -299,6 +305,10 @@ impl Asker for DavHome {
         self.send(operation, location, (if is_head { "HEAD" } else { "GET" }, &url), &headers, None)
     }
 
+    fn trusts_head(&self) -> bool {
+        false
+    }
+
     fn refusal(&self, operation: &'static str, location: &Location, answer: Response<Body>) -> Error {
         let error = web::refusal_of(operation, location, &answer);
         let why = match answer.status().as_u16() {
@@ -330,7 +340,8 @@ impl Home for DavHome {
         }
         match found.size_bytes {
             Some(size_bytes) => {
-                let version = Version::of_http(size_bytes, found.etag.as_deref(), found.modified.as_deref());
+                let (etag, modified) = (found.etag.as_deref(), found.modified.as_deref());
+                let version = Version::of_http(size_bytes, etag, modified, found.now);
                 Ok(Stat { size_bytes, version })
             }
             None => web::stat(self, location),

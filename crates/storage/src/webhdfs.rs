@@ -488,7 +488,7 @@ impl<R: Read> Read for Checked<R> {
             && let Some((client, stat)) = self.checked.take()
         {
             let now = client.stat(READ, &self.location)?;
-            if now != stat {
+            if now.version.contradicts(&stat.version) {
                 let difference = Version::describe_change(&stat.version, &now.version);
                 return Err(Error::changed(READ, &self.location, difference).into());
             }

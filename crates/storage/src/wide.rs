@@ -5,14 +5,15 @@
 //! `open` of its own, so every part has its own retries and its own place among the streams of [`crate::Limited`].
 //!
 //! Memory is bounded: at most `parts_at_once` parts are read ahead. Every part has to have the version of the first
-//! one, otherwise the object changed under the reader, which is an error. The first error ends all parts.
+//! one, otherwise the object changed under the reader, which is an error. The first error ends all parts. An object whose
+//! version is not strong comes in one stream, because nothing would show that its parts belong together.
 //!
 //! A part never waits for its reader while it holds a place among the streams, so readers cannot keep each other waiting.
 //!
 //! Not here: which homes can open a first part ([`Home::open_first`]).
 
 use crate::error::{Error, ErrorKind, Result, Status};
-use crate::version::Version;
+use crate::version::{Strength, Version};
 use crate::{Home, Location, Opened, Stat};
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -44,6 +45,10 @@ fn open_by(
     let size_bytes = first.stat.size_bytes;
     if first.range == (0..size_bytes) {
         return Ok(first);
+    }
+    if first.stat.version.strength() != Strength::Strong {
+        drop(first);
+        return home.open(location, None);
     }
     let parts = Parts {
         home: home.clone(),
@@ -257,6 +262,21 @@ mod tests {
             opened.reader.read_to_end(&mut read).unwrap();
             assert!(read == bytes(1_000_000), "{fault:?}");
         }
+    }
+
+    #[test]
+    fn an_object_without_a_version_comes_in_one_stream() {
+        let server = TestServer::start();
+        let location = server.url("x");
+        server.put(&location, bytes(1_000_000));
+        server.set_fault(Fault::NoVersion);
+        let homes = homes(None);
+        let mut opened = open_by(homes.get(&location), &location, 2, PART).unwrap();
+        opened.reader.read_exact(&mut [0; 10]).unwrap();
+        server.put(&location, vec![0; 1_000_000]);
+        let mut read = Vec::new();
+        opened.reader.read_to_end(&mut read).unwrap();
+        assert!(read == bytes(1_000_000)[10..], "all of it is of the state that was opened");
     }
 
     #[test]

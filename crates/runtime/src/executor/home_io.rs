@@ -9,7 +9,7 @@ use eyas_data::{ErrorKind as DataErrorKind, Halt, Incoming, Store};
 use eyas_folder::{Packed, Tree, UNKNOWN_TIME_NS, holes, time_of};
 use eyas_runner::Account;
 use eyas_runner::account::ReadAs;
-use eyas_storage::{ErrorKind as StorageErrorKind, Homes, Location, Opened, Version};
+use eyas_storage::{ErrorKind as StorageErrorKind, Homes, Location, Opened, Strength, Version};
 use eyas_text::shown;
 use std::fs::File;
 use std::io::Read;
@@ -165,7 +165,10 @@ pub(super) fn read_home(
         let message = match other {
             Some(known) => {
                 let old = Version::from_text(known.version.stamp.to_string());
-                let change = Version::describe_change(&old, &new_version);
+                let change = match old.strength() == Strength::Strong || old.contradicts(&new_version) {
+                    true => Version::describe_change(&old, &new_version),
+                    false => "it has other bytes; its server gives no version that shows that".into(),
+                };
                 format!("{text} changed since this run first read it ({change})", text = shown(text))
             }
             None => format!(
