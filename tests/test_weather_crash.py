@@ -53,7 +53,8 @@ class SlowHome:
                     if request.startswith(b"GET"):
                         half = len(self.body) // 2
                         connection.sendall(self.body[:half])
-                        self.n_half_sent += 1
+                        # Whoever asks for the size asks for the first byte, which this server does not know how to give.
+                        self.n_half_sent += b"bytes=0-0\r\n" not in request
                         self.go.wait(120)
                         connection.sendall(self.body[half:])
             except OSError:
