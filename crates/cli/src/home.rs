@@ -5,7 +5,7 @@ use crate::print::{size, time};
 use crate::{Exit, Fault, homes};
 use clap::{Args, Subcommand};
 use eyas_storage::{DataPlace, Error, ErrorKind, Homes, Listing, Location, Status, Strength};
-use eyas_text::line_of;
+use eyas_text::{line_of, plural};
 use serde::Serialize;
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
@@ -30,6 +30,10 @@ struct CheckArgs {
     /// The size of the file with which the bandwidth is measured, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 64)]
     size: u64,
+    /// First end the uploads to there that never came to their end: parts that killed writers left in a bucket. Ends the
+    /// uploads of writers that still live as well
+    #[arg(long)]
+    clean: bool,
     /// Print one JSON value in place of text
     #[arg(long)]
     json: bool,
@@ -76,6 +80,10 @@ fn check(args: &CheckArgs) -> Result<Exit, Fault> {
     {
         return Err(bad(format!("{place} names no file"))
             .hint("name a file of a data set, such as data:LABEL/PATH: it is read, and nothing is written, as data sets stay"));
+    }
+    if args.clean {
+        let n_ended = homes.end_unfinished(&place).map_err(homes::fault)?;
+        eyas_text::say!("ended {} that never came to their end", plural(n_ended, "upload"));
     }
     match can.write && is_kept.is_none() {
         true => writable(&homes, &place, args.size << 20, &mut checked.rows)?,

@@ -19,7 +19,7 @@ use crate::kind::Kind;
 use crate::parts::part_path;
 use crate::put::given_up;
 use crate::retry::Backoff;
-use crate::signing::AtFirstUse;
+use crate::signing::Accounts;
 use crate::web::{self, Asker};
 use crate::xml::each_text;
 use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listing, Location, Opened, Put, Stat};
@@ -82,7 +82,7 @@ impl Kind for Containers {
         Ok(Arc::new(AzHome {
             agent: web::agent_config(&config.http)?.build().into(),
             http: config.http.clone(),
-            account: AtFirstUse::default(),
+            account: Accounts::default(),
             backoff: Backoff::new(config.retries.clone()),
         }))
     }
@@ -92,7 +92,7 @@ impl Kind for Containers {
 struct AzHome {
     http: HttpConfig,
     agent: Agent,
-    account: AtFirstUse<Account>,
+    account: Accounts<Account>,
     backoff: Backoff,
 }
 
@@ -108,18 +108,26 @@ struct Question<'a> {
 }
 
 impl AzHome {
-    fn account(&self, operation: &'static str, location: &Location) -> Result<&Account> {
-        self.account.get(|| Account::find(&self.http, operation, location))
-    }
-
-    /// Sends one signed request.
+    /// Sends one signed request, and once more if renewed credentials are there.
     fn send(
         &self,
         operation: &'static str,
         location: &Location,
         question: &Question<'_>,
     ) -> Result<Response<Body>> {
-        let account = self.account(operation, location)?;
+        self.account.ask(
+            || Account::find(&self.http, operation, location),
+            |account| self.send_as(account, operation, location, question),
+        )
+    }
+
+    fn send_as(
+        &self,
+        account: &Account,
+        operation: &'static str,
+        location: &Location,
+        question: &Question<'_>,
+    ) -> Result<Response<Body>> {
         let (container, blob) = question.place;
         let slash = if blob.is_empty() { "" } else { "/" };
         let mut url = format!("{}/{container}{slash}{blob}", account.endpoint);
@@ -261,7 +269,8 @@ impl Asker for AzHome {
             return by_status;
         };
         let container = bucket_and_key(location).0;
-        let account = self.account.found().map_or("", |account| account.name.as_str());
+        let found = self.account.found();
+        let account = found.as_ref().map_or("", |account| account.name.as_str());
         let (kind, status, reason) = match code.as_str() {
             "BlobNotFound" | "ResourceNotFound" => {
                 (ErrorKind::NotFound, Status::Permanent, "there is no such object".to_owned())
@@ -275,7 +284,7 @@ impl Asker for AzHome {
                     "the server does not accept the credentials for the storage account `{account}` ({code}): its key is \
                      another one, the token has expired, or the clock of this machine is off"
                 );
-                (ErrorKind::PermissionDenied, Status::Permanent, reason)
+                (ErrorKind::PermissionDenied, self.account.status_of_refusal(), reason)
             }
             "AuthorizationFailure"
             | "AuthorizationPermissionMismatch"

@@ -216,6 +216,10 @@ impl Home for Chaos {
         self.inner.remove_parts(location, part)
     }
 
+    fn end_unfinished(&self, place: &Location) -> Result<u64> {
+        self.inner.end_unfinished(place)
+    }
+
     fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
         let location = listing.directory();
         let mut dice = self.dice("list", location);

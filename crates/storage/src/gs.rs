@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
 use crate::put::given_up;
 use crate::retry::Backoff;
-use crate::signing::AtFirstUse;
+use crate::signing::Accounts;
 use crate::version::Version;
 use crate::web::{self, Asker};
 use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listing, Location, Opened, Put, Stat};
@@ -78,7 +78,7 @@ impl Kind for Buckets {
         Ok(Arc::new(GsHome {
             agent: agent.build().into(),
             http: config.http.clone(),
-            account: AtFirstUse::default(),
+            account: Accounts::default(),
             backoff: Backoff::new(config.retries.clone()),
         }))
     }
@@ -88,7 +88,7 @@ impl Kind for Buckets {
 struct GsHome {
     http: HttpConfig,
     agent: Agent,
-    account: AtFirstUse<Account>,
+    account: Accounts<Account>,
     backoff: Backoff,
 }
 
@@ -102,7 +102,7 @@ struct Question<'a> {
 }
 
 impl GsHome {
-    fn account(&self) -> Result<&Account> {
+    fn account(&self) -> Result<Arc<Account>> {
         self.account.get(|| Account::find(&self.http))
     }
 
@@ -116,17 +116,20 @@ impl GsHome {
         Ok(url)
     }
 
-    /// Sends one signed request.
+    /// Sends one signed request, and once more if renewed credentials are there.
     fn send(
         &self,
         operation: &'static str,
         location: &Location,
         question: &Question<'_>,
     ) -> Result<Response<Body>> {
-        let builder = Request::builder().method(question.method).uri(&question.url);
-        web::send(&self.agent, operation, location, (builder, question.headers), question.body, |request| {
-            self.account()?.sign(request, operation, location)
-        })
+        let send = |account: &Account| {
+            let request = (Request::builder().method(question.method).uri(&question.url), question.headers);
+            web::send(&self.agent, operation, location, request, question.body, |request| {
+                account.sign(request, operation, location)
+            })
+        };
+        self.account.ask(|| Account::find(&self.http), send)
     }
 
     /// [`GsHome::send`], where every answer but a success is an error, and a success is a value of JSON.
@@ -367,7 +370,8 @@ impl Asker for GsHome {
             429 => "the server asks for fewer requests (429)".to_owned(),
             _ => return by_status,
         };
-        Error::new(by_status.kind(), by_status.status(), operation, location, reason)
+        let status = if http == 401 { self.account.status_of_refusal() } else { by_status.status() };
+        Error::new(by_status.kind(), status, operation, location, reason)
             .with_retry_after(by_status.retry_after())
     }
 }

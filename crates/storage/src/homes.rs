@@ -132,6 +132,11 @@ impl Homes {
         self.get(location).remove_parts(location, part)
     }
 
+    /// See [`Home::end_unfinished`].
+    pub fn end_unfinished(&self, place: &Location) -> Result<u64> {
+        self.get(place).end_unfinished(place)
+    }
+
     /// See [`Home::list`].
     pub fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
         self.get(listing.directory()).list(listing)

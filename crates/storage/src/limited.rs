@@ -328,6 +328,10 @@ impl Home for Limited {
         self.inner.remove_parts(location, part)
     }
 
+    fn end_unfinished(&self, place: &Location) -> Result<u64> {
+        self.inner.end_unfinished(place)
+    }
+
     fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
         self.inner.list(listing)
     }

@@ -199,6 +199,10 @@ impl Home for Retry {
         self.0.backoff.run(|_| self.0.inner.remove_parts(location, part))
     }
 
+    fn end_unfinished(&self, place: &Location) -> Result<u64> {
+        self.0.backoff.run(|_| self.0.inner.end_unfinished(place))
+    }
+
     fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
         self.0.backoff.run(|_| self.0.inner.list(listing))
     }

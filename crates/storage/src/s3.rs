@@ -3,7 +3,8 @@
 //! An object appears with one request, all of it at once: a small object's own, or the last one of an upload in parts. An
 //! upload that fails is ended, and while it is under way it is noted ([`Fence::part_begins`](crate::Fence)) as
 //! `s3://BUCKET/KEY?uploadId=ID`, so that whoever reads the note can end it. Between its beginning and the note lies the time
-//! of one answer: an executor that is killed in it leaves an upload that only a rule of the bucket removes.
+//! of one answer. What a writer leaves that is killed in it, the next large write to the same key ends, or
+//! [`end_unfinished`](crate::Home::end_unfinished).
 //!
 //! A write takes several requests and its source cannot be read twice, so here each request is tried again by itself.
 //!
@@ -17,12 +18,12 @@ mod account;
 mod answer;
 
 use crate::bucket::{self, PART_BYTES, Page, Pages, bucket_and_key, push_query, read_part};
-use crate::canonical::{Refusal, Spelling, Url, percent_decode, push_encoded};
+use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, push_encoded};
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
 use crate::put::given_up;
 use crate::retry::Backoff;
-use crate::signing::AtFirstUse;
+use crate::signing::Accounts;
 use crate::version::Version;
 use crate::web::{self, Asker};
 use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listing, Location, Opened, Put, RetryConfig, Stat};
@@ -89,7 +90,7 @@ impl Kind for Buckets {
 pub struct S3Home {
     http: HttpConfig,
     agent: Agent,
-    account: AtFirstUse<Account>,
+    account: Accounts<Account>,
     backoff: Backoff,
     /// The regions of buckets that are not in the account's region, as the server has said.
     regions: Mutex<BTreeMap<String, String>>,
@@ -117,28 +118,35 @@ impl S3Home {
         Ok(S3Home {
             agent: config.build().into(),
             http,
-            account: AtFirstUse::default(),
+            account: Accounts::default(),
             backoff: Backoff::new(retries),
             regions: Mutex::default(),
         })
-    }
-
-    fn account(&self) -> Result<&Account> {
-        self.account.get(|| Account::find(&self.http))
     }
 
     fn regions(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends one signed request, and once more if the bucket turns out to be in another region.
+    /// Sends one signed request, and once more if the bucket turns out to be in another region, or if renewed credentials are
+    /// there.
     fn send(
         &self,
         operation: &'static str,
         location: &Location,
         question: &Question<'_>,
     ) -> Result<Response<Body>> {
-        let account = self.account()?;
+        self.account
+            .ask(|| Account::find(&self.http), |account| self.send_as(account, operation, location, question))
+    }
+
+    fn send_as(
+        &self,
+        account: &Account,
+        operation: &'static str,
+        location: &Location,
+        question: &Question<'_>,
+    ) -> Result<Response<Body>> {
         let bucket = question.place.0;
         let mut has_moved = false;
         loop {
@@ -196,6 +204,8 @@ impl S3Home {
     /// Uploads `first`, which is a whole part, and what follows it in `body`.
     fn put_large(&self, location: &Location, first: Vec<u8>, body: &mut dyn Read, put: &Put) -> Result<Stat> {
         let place = place_of(WRITE, location)?;
+        // What a killed writer of this object left would stay, and be paid for. Not everybody may list uploads.
+        let _ = self.end_uploads(location, |key, wanted| key == wanted);
         let begin = Question { method: "POST", place, query: &[("uploads", "")], headers: &[], body: &[] };
         let (_, xml) = self.backoff.run(|_| self.ask_for(WRITE, location, &begin))?;
         let Some(id) = answer::text_at(&xml, "UploadId") else {
@@ -257,6 +267,33 @@ impl S3Home {
             Some(code) => {
                 let reason = format!("the server could not join the parts ({code})");
                 Err(Error::new(ErrorKind::Http(500), Status::Temporary, WRITE, location, reason))
+            }
+        }
+    }
+
+    /// Ends all uploads to keys that `is_meant`, which is asked with the key and that of `location`. Gives their number.
+    fn end_uploads(&self, location: &Location, is_meant: impl Fn(&str, &str) -> bool) -> Result<u64> {
+        let (bucket, key) = bucket_and_key(location);
+        let wanted = percent_decode(key).unwrap_or_default();
+        let (mut n_ended, mut after) = (0, None::<(String, String)>);
+        loop {
+            let mut query = vec![("uploads", ""), ("prefix", wanted.as_str())];
+            if let Some((key, id)) = &after {
+                query.extend([("key-marker", key.as_str()), ("upload-id-marker", id.as_str())]);
+            }
+            let question =
+                Question { method: "GET", place: (bucket, ""), query: &query, headers: &[], body: &[] };
+            let (_, xml) = self.backoff.run(|_| self.ask_for(LIST, location, &question))?;
+            let answer::Uploads { uploads, next } = answer::uploads(&xml);
+            for (key, id) in uploads.iter().filter(|(key, _)| is_meant(key, &wanted)) {
+                let mut text = format!("{SCHEME}://{bucket}/");
+                push_encoded(&mut text, key, is_path_mark, false);
+                self.end_upload(&text.parse()?, id)?;
+                n_ended += 1;
+            }
+            match next {
+                Some(next) if after.as_ref() != Some(&next) => after = Some(next),
+                _ => return Ok(n_ended),
             }
         }
     }
@@ -354,12 +391,13 @@ impl Asker for S3Home {
         };
         let message = answer::text_at(&xml, "Message").unwrap_or_default();
         let bucket = bucket_and_key(location).0;
-        let profile = self.account.found().map_or("default", Account::profile);
+        let account = self.account.found();
+        let profile = account.as_ref().map_or("default", |account| account.profile());
         let (kind, status, reason) = match code.as_str() {
             "NoSuchKey" => (ErrorKind::NotFound, Status::Permanent, "there is no such object".into()),
             "NoSuchUpload" => (ErrorKind::NotFound, Status::Permanent, "there is no such upload".into()),
             "NoSuchBucket" => {
-                let endpoint = self.account.found().and_then(|account| account.endpoint.as_deref());
+                let endpoint = account.as_ref().and_then(|account| account.endpoint.as_deref());
                 let reason = format!("there is no bucket `{bucket}` at {}", endpoint.unwrap_or("Amazon S3"));
                 (ErrorKind::NotFound, Status::Permanent, reason)
             }
@@ -368,12 +406,12 @@ impl Asker for S3Home {
                     "the server does not accept the credentials ({code}); check AWS_ACCESS_KEY_ID and \
                      AWS_SECRET_ACCESS_KEY, or the profile `{profile}` in ~/.aws/credentials"
                 );
-                (ErrorKind::PermissionDenied, Status::Permanent, reason)
+                (ErrorKind::PermissionDenied, self.account.status_of_refusal(), reason)
             }
             "ExpiredToken" | "ExpiredTokenException" | "TokenRefreshRequired" => {
                 let reason =
                     format!("the credentials have expired ({code}); get new ones, as by `aws sso login`");
-                (ErrorKind::PermissionDenied, Status::Permanent, reason)
+                (ErrorKind::PermissionDenied, self.account.status_of_refusal(), reason)
             }
             "RequestTimeTooSkewed" => {
                 let reason =
@@ -441,6 +479,15 @@ impl Home for S3Home {
             Some((location, id)) => self.end_upload(&location, &id),
             None => Ok(()),
         }
+    }
+
+    fn end_unfinished(&self, place: &Location) -> Result<u64> {
+        self.end_uploads(place, |key, wanted| {
+            let below = key.strip_prefix(wanted);
+            below.is_some_and(|rest| {
+                wanted.is_empty() || wanted.ends_with('/') || rest.is_empty() || rest.starts_with('/')
+            })
+        })
     }
 
     fn list(&self, listing: &Listing) -> Result<Vec<Location>> {

@@ -17,40 +17,119 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
-use std::time::Duration;
-use ureq::Agent;
+use std::time::{Duration, Instant};
+use ureq::http::Response;
 use ureq::http::request::Parts;
+use ureq::{Agent, Body};
 
 /// Where the instances of a cloud learn their role. Elsewhere nobody answers there, and some networks swallow the question.
 const METADATA_HOSTS: [&str; 2] = ["169.254.169.254", "metadata.google.internal"];
 const METADATA_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is looked for at its first use and kept from then on, such as an account. What was not found is looked for again at
-/// the next use.
-pub(crate) struct AtFirstUse<T>(OnceLock<T>);
+/// An account that was refused again right after it was looked for is kept so long before it is looked for once more: most
+/// refusals are about one object.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(2);
 
-impl<T> Default for AtFirstUse<T> {
-    fn default() -> AtFirstUse<T> {
-        AtFirstUse(OnceLock::new())
+/// Who we are at a home: looked for at the first use and kept, and looked for again when the server refuses it, because
+/// credentials are renewed while a cluster is up. What was not found is looked for again at the next use.
+pub(crate) struct Accounts<T>(Mutex<State<T>>);
+
+struct State<T> {
+    found: Option<Arc<T>>,
+    /// When the server refused an account that had been looked for right before.
+    refused: Option<Instant>,
+    has_worked: bool,
+}
+
+impl<T> Default for Accounts<T> {
+    fn default() -> Accounts<T> {
+        Accounts(Mutex::new(State { found: None, refused: None, has_worked: false }))
     }
 }
 
-impl<T> AtFirstUse<T> {
-    /// What was found, if it was used before.
-    pub(crate) fn found(&self) -> Option<&T> {
-        self.0.get()
+impl<T> Accounts<T> {
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was found at the first use, which may be this one. Where several threads look at once, one of their results counts
-    /// for all. Errors: those of `find`.
-    pub(crate) fn get(&self, find: impl FnOnce() -> Result<T>) -> Result<&T> {
-        if let Some(found) = self.0.get() {
-            return Ok(found);
+    /// What was found, if it was used before.
+    pub(crate) fn found(&self) -> Option<Arc<T>> {
+        self.lock().found.clone()
+    }
+
+    /// Errors: those of `find`.
+    pub(crate) fn get(&self, find: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
+        let mut state = self.lock();
+        if let Some(found) = &state.found {
+            return Ok(found.clone());
         }
-        let found = find()?;
-        Ok(self.0.get_or_init(|| found))
+        Ok(state.found.insert(Arc::new(find()?)).clone())
+    }
+
+    /// Whether a refusal of credentials is a matter that passes: a person renews them, as this process was let in before.
+    pub(crate) fn status_of_refusal(&self) -> Status {
+        match self.lock().has_worked {
+            true => Status::Persistent,
+            false => Status::Permanent,
+        }
+    }
+
+    /// Asks with the account. If it is refused, the account is looked for again, and asked with once more.
+    pub(crate) fn ask(
+        &self,
+        find: impl Fn() -> Result<T>,
+        mut send: impl FnMut(&T) -> Result<Response<Body>>,
+    ) -> Result<Response<Body>> {
+        // Servers say 400 of a token that has expired. The answer to HEAD does not say more.
+        let has_worked = self.lock().has_worked;
+        let is_refusal = |answer: &Result<Response<Body>>| match answer {
+            Ok(answer) => matches!(answer.status().as_u16(), 400 | 401 | 403),
+            // Credentials that were found before are found no more, or cannot be renewed.
+            Err(error) => has_worked && error.kind() == ErrorKind::PermissionDenied,
+        };
+        let account = self.get(&find)?;
+        let first = send(&account);
+        if !is_refusal(&first) {
+            self.worked(&first);
+            return first;
+        }
+        let again = {
+            let mut state = self.lock();
+            let is_old = state.found.as_ref().is_some_and(|found| Arc::ptr_eq(found, &account));
+            let is_late = state.refused.is_none_or(|refused| refused.elapsed() > LOOK_AGAIN_AFTER);
+            match (is_old, is_late) {
+                (true, false) => return first,
+                // What is found no more leaves the refusal as it is.
+                (true, true) => match find() {
+                    Ok(now) => state.found.insert(Arc::new(now)).clone(),
+                    Err(_) => return first,
+                },
+                // Another request has looked meanwhile.
+                (false, _) => match &state.found {
+                    Some(found) => found.clone(),
+                    None => return first,
+                },
+            }
+        };
+        drop(first);
+        let second = send(&again);
+        match is_refusal(&second) {
+            true => self.lock().refused = Some(Instant::now()),
+            false => self.worked(&second),
+        }
+        second.map_err(|error| match has_worked && error.kind() == ErrorKind::PermissionDenied {
+            true => error.with_status(Status::Persistent),
+            false => error,
+        })
+    }
+
+    fn worked(&self, answer: &Result<Response<Body>>) {
+        if answer.as_ref().is_ok_and(|answer| answer.status().is_success()) {
+            let mut state = self.lock();
+            (state.has_worked, state.refused) = (true, None);
+        }
     }
 }
 
@@ -197,5 +276,38 @@ impl CommandExecute for Commands {
             stdout: output.stdout,
             stderr: output.stderr,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    fn answer(status: u16) -> Result<Response<Body>> {
+        let body = Body::builder().data(Vec::new());
+        Ok(Response::builder().status(status).body(body).unwrap())
+    }
+
+    #[test]
+    fn a_refused_account_is_looked_for_again() {
+        let (accounts, n_found) = (Accounts::default(), AtomicU32::new(0));
+        let find = || Ok(n_found.fetch_add(1, Ordering::Relaxed));
+        let ask = |is_good: &dyn Fn(u32) -> bool| {
+            let send = |account: &u32| answer(if is_good(*account) { 200 } else { 403 });
+            accounts.ask(find, send).unwrap().status().as_u16()
+        };
+        // Of a home that never let anybody in, the name or the rights may be wrong.
+        assert_eq!((ask(&|_| false), n_found.load(Ordering::Relaxed)), (403, 2));
+        assert_eq!(accounts.status_of_refusal(), Status::Permanent);
+        assert_eq!(ask(&|account| account == 1), 200);
+        assert_eq!(accounts.status_of_refusal(), Status::Persistent);
+        // It was renewed.
+        assert_eq!((ask(&|account| account == 2), n_found.load(Ordering::Relaxed)), (200, 3));
+        // Many refusals of one account, as of objects that nobody may read, are one look.
+        for _ in 0..3 {
+            assert_eq!(ask(&|_| false), 403);
+        }
+        assert_eq!(n_found.load(Ordering::Relaxed), 4);
     }
 }

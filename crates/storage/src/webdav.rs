@@ -23,6 +23,7 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 use ureq::http::{Request, Response};
@@ -70,6 +71,7 @@ impl Kind for Shares {
             agent: web::agent_config(&config.http)?.allow_non_standard_methods(true).build().into(),
             backoff: Backoff::new(config.retries.clone()),
             directories: Mutex::default(),
+            has_worked: AtomicBool::new(false),
         }))
     }
 }
@@ -80,6 +82,8 @@ pub struct DavHome {
     backoff: Backoff,
     /// URLs of directories that are known to be there.
     directories: Mutex<BTreeSet<String>>,
+    /// The server has let this process in, so a later refusal is a matter of credentials that a person renews.
+    has_worked: AtomicBool,
 }
 
 /// What a server says of one name.
@@ -156,7 +160,9 @@ impl DavHome {
         if let Some(value) = authorization(url) {
             builder = builder.header("authorization", value);
         }
-        web::send(&self.agent, operation, location, (builder, headers), body, |_| Ok(()))
+        let answer = web::send(&self.agent, operation, location, (builder, headers), body, |_| Ok(()))?;
+        self.has_worked.fetch_or(answer.status().is_success(), Ordering::Relaxed);
+        Ok(answer)
     }
 
     /// What is known of a location, and with `depth` 1 of what is directly in it.
@@ -318,7 +324,11 @@ impl Asker for DavHome {
             _ => return error,
         };
         let kind = if answer.status() == 507 { ErrorKind::NoSpace } else { error.kind() };
-        let status = if answer.status() == 507 { Status::Persistent } else { error.status() };
+        let status = match answer.status().as_u16() {
+            507 => Status::Persistent,
+            401 if self.has_worked.load(Ordering::Relaxed) => Status::Persistent,
+            _ => error.status(),
+        };
         let reason = format!("{why} ({})", answer.status().as_u16());
         Error::new(kind, status, operation, location, reason)
     }

@@ -104,9 +104,14 @@ pub(crate) fn find(
 ) -> Result<Vec<String>> {
     let mut seen = HashSet::new();
     let mut files = Vec::new();
+    // What is there as a file is one, whatever its name begins with.
     let mut add = |path: &str| -> Result<()> {
         let mut location = String::new();
-        location::push_location(&mut location, path, base)?;
+        let path = match location::is_url(path) {
+            true => Cow::Borrowed(path),
+            false => Cow::Owned(glob::as_file(path.to_owned())),
+        };
+        location::push_location(&mut location, &path, base)?;
         if !distinct || seen.insert(location.clone()) {
             files.push(location);
         }

@@ -5,14 +5,13 @@
 //! it. Directories never match: a task reads files.
 //!
 //! A listing of home storage (`eyas_storage::Listing`) walks by the same rules, but for another purpose. It
-//! gives locations, and may be empty or contain links that lead nowhere. Here names stay as the user writes
-//! them, and both cases are mistakes of the list: for a pattern without a match the error names the directory
-//! that was searched, and a link that leads nowhere is refused.
+//! gives locations, and may be empty. Here names stay as the user writes them, and for a pattern without a match the error names
+//! the directory that was searched. A link that leads nowhere is a file in both, whose reader fails and says why. A name that is
+//! not UTF-8 is left out and named on standard error; the tasks of the other files run.
 //!
 //! The objects that a URL with a pattern stands for are listed by their home.
 //!
-//! Why not the `glob` crate: it silently skips names that are not UTF-8, and a missing task is worse than an
-//! error.
+//! Why not the `glob` crate: it skips names that are not UTF-8 in silence.
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::location::{self, RUN_FILE};
@@ -51,7 +50,7 @@ pub(crate) fn glob(pattern: &str, base: &Path) -> Result<Vec<String>> {
     let n_literal = parts.iter().position(|part| has_wildcard(part)).unwrap_or(parts.len() - 1);
     let mut start: String = parts[..n_literal].iter().map(|part| format!("{part}/")).collect();
     let directory = base.join(&start);
-    let mut walk = Walk { base, found: Vec::new(), n_directories: 0 };
+    let mut walk = Walk { base, found: Vec::new(), n_directories: 0, n_odd: 0 };
     // `directory` ends in a slash, so this fails for everything that is no directory.
     fs::metadata(&directory).map_err(|e| {
         let directory = eyas_text::shown_path(&directory);
@@ -60,6 +59,13 @@ pub(crate) fn glob(pattern: &str, base: &Path) -> Result<Vec<String>> {
     walk.descend(&mut start, &parts[n_literal..])?;
     if walk.found.is_empty() {
         let directory = eyas_text::shown_path(&directory);
+        if walk.n_odd > 0 {
+            let message = format!(
+                "no file matches {} but some whose name is not UTF-8, in {directory}",
+                shown(pattern)
+            );
+            return Err(Error::invalid(message).hint("rename them"));
+        }
         let also = match walk.n_directories {
             0 => String::new(),
             n => format!(" (it matches {n} directories, but a task needs files)"),
@@ -67,10 +73,22 @@ pub(crate) fn glob(pattern: &str, base: &Path) -> Result<Vec<String>> {
         let message = format!("no file matches {}: looked in {directory}{also}", shown(pattern));
         return Err(Error::new(ErrorKind::NotFound, message));
     }
+    for name in &mut walk.found {
+        *name = as_file(std::mem::take(name));
+    }
     // Two paths through `**` may lead to one file.
     walk.found.sort_unstable();
     walk.found.dedup();
     Ok(walk.found)
+}
+
+/// The name of a file so that it is read as one, whatever it begins with: `run:`, `data:`, a `~`.
+pub(crate) fn as_file(name: String) -> String {
+    let first = name.split('/').next().unwrap_or_default();
+    match first.contains(':') || first.starts_with('~') {
+        true => format!("./{name}"),
+        false => name,
+    }
 }
 
 /// Whether the text is a URL that stands for several files.
@@ -102,6 +120,8 @@ struct Walk<'a> {
     found: Vec<String>,
     /// Directories that matched although files were wanted.
     n_directories: usize,
+    /// Names that matched and that no task can have.
+    n_odd: usize,
 }
 
 impl Walk<'_> {
@@ -140,13 +160,10 @@ impl Walk<'_> {
             let (is_dir, is_file) = match is_link {
                 false => (kind.is_dir(), kind.is_file()),
                 true => {
-                    let target = fs::metadata(entry.path()).map_err(|e| {
-                        Error::io(
-                            format!("the link {} leads nowhere", shown(&entry.path().to_string_lossy())),
-                            e,
-                        )
-                    })?;
-                    (target.is_dir(), target.is_file())
+                    // A link that leads nowhere is taken for a file: its own task fails and says so, and no other.
+                    let target = fs::metadata(entry.path());
+                    let is_dir = target.as_ref().is_ok_and(fs::Metadata::is_dir);
+                    (is_dir, target.map_or(true, |target| target.is_file()))
                 }
             };
             let goes_on = is_dir && (part == "**" && !is_link || part != "**" && !rest.is_empty());
@@ -158,12 +175,13 @@ impl Walk<'_> {
                 continue;
             }
             let Some(name) = name.to_str() else {
-                return Err(Error::invalid(format!(
-                    "the name {} in {} is not UTF-8, so no task could name it",
-                    shown(&text),
+                self.n_odd += 1;
+                eyas_text::say!(
+                    "eyas: left out the file {} in {}: its name is not UTF-8, so no task could name it; rename it",
+                    eyas_text::shown_bytes(name.as_encoded_bytes()),
                     shown(&directory.to_string_lossy())
-                ))
-                .hint("rename the file, or choose a pattern that leaves it out"));
+                );
+                continue;
             };
             at.push_str(name);
             if is_match {

@@ -22,11 +22,11 @@ use crate::file::File;
 use crate::files::{self, ListInput};
 use crate::line::Task;
 use crate::list::{Builder, Refused, TaskList};
-use crate::location;
 use crate::made;
 use crate::rows::{self, Column, Name};
 use crate::spec::MapSpec;
 use crate::template::{self, Hole, Holes, Part, Segment, quoted};
+use crate::{glob, location};
 use eyas_core::array::{Command, NEW_NAME, Pattern, Piece, TaskArray, TaskForm, stem};
 use eyas_core::needs::Needs;
 use std::borrow::Cow;
@@ -170,7 +170,11 @@ fn common_inputs(spec: &MapSpec, base: &str) -> Result<Vec<(String, String)>> {
     let read = |path: &String| {
         let found = files::literal(path, &spec.base_dir).map_err(|e| e.field("with"))?;
         let mut location = String::new();
-        location::push_location(&mut location, found, base)?;
+        let found = match location::is_url(found) {
+            true => Cow::Borrowed(found),
+            false => Cow::Owned(glob::as_file(found.to_owned())),
+        };
+        location::push_location(&mut location, &found, base)?;
         Ok((location::file_name(&location).into_owned(), location))
     };
     let mut inputs = spec.with.iter().map(read).collect::<Result<Vec<_>>>()?;
@@ -293,6 +297,12 @@ impl<'a> Text<'a> {
         !is_name && self.location.is_some_and(location::is_url)
     }
 
+    /// Whether this part begins with the name of a file or of a folder, whatever that looks like.
+    fn is_of_file(&self, part: Part) -> bool {
+        let is_name = matches!(part, Part::Name | Part::Stem | Part::NameNoEnding);
+        self.location.is_some_and(|location| is_name || location.starts_with('/'))
+    }
+
     fn part(&self, part: Part, in_command: bool) -> String {
         let whole = |text: &str| match self.location {
             Some(_) if in_command => dashed(text),
@@ -368,6 +378,9 @@ impl Making<'_> {
                 }),
                 _ => template::fill(template, &value),
             };
+            let begins_with_name = matches!(template.first(), Some(Segment::Hole(Hole::Column { column, part }))
+                if texts[*column].is_of_file(*part));
+            let text = if begins_with_name { glob::as_file(text) } else { text };
             location::push_location(&mut location, &text, base)?;
             let mut name = location::file_name(&location).into_owned();
             while inputs.iter().chain(&outputs).any(|f| f.name.as_deref() == Some(&name)) {

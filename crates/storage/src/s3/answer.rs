@@ -41,6 +41,35 @@ pub(super) fn page(xml: &[u8]) -> Page {
     page
 }
 
+/// Uploads that are under way.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Uploads {
+    /// Key and name of each.
+    pub uploads: Vec<(String, String)>,
+    /// Key and name behind which the next page begins.
+    pub next: Option<(String, String)>,
+}
+
+/// From the answer to `ListMultipartUploads`.
+pub(super) fn uploads(xml: &[u8]) -> Uploads {
+    let mut all = Uploads::default();
+    let (mut is_truncated, mut next) = (false, (String::new(), String::new()));
+    each_text(xml, &mut |at, text| match at {
+        "Upload/Key" => all.uploads.push((text.to_owned(), String::new())),
+        "Upload/UploadId" => {
+            if let Some((_, id)) = all.uploads.last_mut() {
+                text.clone_into(id);
+            }
+        }
+        "IsTruncated" => is_truncated = text == "true",
+        "NextKeyMarker" => text.clone_into(&mut next.0),
+        "NextUploadIdMarker" => text.clone_into(&mut next.1),
+        _ => {}
+    });
+    all.next = is_truncated.then_some(next);
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,6 +91,18 @@ mod tests {
         let plain = b"<R><Contents><Key>a+b&lt;%41&#10;</Key></Contents><NextContinuationToken>x</NextContinuationToken></R>";
         assert_eq!(page(plain), Page { keys: vec!["a+b<%41\n".into()], ..Page::default() });
         assert_eq!(page(b"<broken"), Page::default());
+    }
+
+    #[test]
+    fn uploads_are_read() {
+        let xml = b"<ListMultipartUploadsResult><IsTruncated>true</IsTruncated><NextKeyMarker>a</NextKeyMarker>\
+            <NextUploadIdMarker>2</NextUploadIdMarker><Upload><Key>a &amp; b</Key><UploadId>1</UploadId></Upload>\
+            <Upload><Key>a</Key><UploadId>2</UploadId></Upload></ListMultipartUploadsResult>";
+        let pair = |key: &str, id: &str| (key.to_owned(), id.to_owned());
+        let expect =
+            Uploads { uploads: vec![pair("a & b", "1"), pair("a", "2")], next: Some(pair("a", "2")) };
+        assert_eq!(uploads(xml), expect);
+        assert_eq!(uploads(b"<ListMultipartUploadsResult/>"), Uploads::default());
     }
 
     #[test]
