@@ -101,7 +101,7 @@ fn what_a_pattern_found_is_a_file_whatever_its_name_begins_with() {
     let names = ["data:1", "http:x", "run:1.txt", "~"];
     let dir = dir(&names);
     let at = |name: &str| dir.path().join(name);
-    let list = map(&spec(dir.path(), &["*"], &["{name}.o", "{in}.p"], &["p", "{in}"]), None).unwrap();
+    let list = map(&spec(dir.path(), &["*"], &["{name}.o", "{name}.p"], &["p", "{in}"]), None).unwrap();
     let tasks = tasks(&list);
     assert_eq!(tasks.len(), names.len());
     for (task, name) in tasks.iter().zip(names) {
