@@ -104,7 +104,7 @@ class Ray:
                 )
             return False
 
-        wait_until(takes_one, "an agent that takes jobs")
+        wait_until(takes_one, "an agent that takes jobs", START_MAX_S)
 
     def add(self, name: str, *words: str, hidden: Path | None = None) -> None:
         self._start(name, [f"--address={self.address}", *words], hidden)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from batch import Batch
-from harness import Eyas, Run, wait_until
+from harness import Eyas, Run, Start, wait_until
 
 
 @pytest.mark.parametrize("kind", ["fixed", "local", "command"])
@@ -66,7 +66,7 @@ def test_a_start_that_is_killed_leaves_no_lock(eyas: Eyas, tmp_path: Path) -> No
     eyas.run("down", "--join", tmp_path / "c" / "dispatcher" / "join.json")
 
 
-def test_each_folder_means_its_own_runs(run: Run, tmp_path: Path) -> None:
+def test_each_folder_means_its_own_runs(run: Run, start: Start, tmp_path: Path) -> None:
     """Two projects share one cluster, and a third has one of its own that ended last."""
     ada, bo, cy = (tmp_path / name for name in ("ada", "bo", "cy"))
     for folder in (ada, bo, cy):
@@ -91,10 +91,12 @@ def test_each_folder_means_its_own_runs(run: Run, tmp_path: Path) -> None:
         # A task that is only elsewhere is found there, which is said.
         elsewhere = run("logs", "0", cwd=bo)
         assert elsewhere.stdout == "of cy\n" and "note: this is the run of process" in elsewhere.stderr
-        assert "there is no task" in run("logs", "nosuch", cwd=bo, status=2).stderr
+        assert "no run has a task `nosuch`" in run("logs", "nosuch", cwd=bo, status=2).stderr
         again = run("up", cwd=bo, status=3).stderr
         assert "note: the cluster goes on with run 1, `l.jsonl`, of which 1 task is left" in again
+        waits = start("wait", "--all", cwd=bo)
+        waits.wait_for_text("waiting for runs 1, 2")
         gate.touch()
-        assert "waiting for runs 1, 2" in run("wait", "--all", cwd=bo).stderr
+        waits.wait()
     finally:
         run("down", status=None)
