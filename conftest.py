@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
 import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+ROOT = Path(__file__).resolve().parent
+# What is made once for its whole file, as a batch system is; or a file that says why it has to be in one lane.
+SHARED = re.compile(r'@pytest\.fixture\(scope="module"\)|^ONE_LANE = ', re.MULTILINE)
 
 
-def _shares_a_server(item: pytest.Item) -> bool:
-    """Whether this test asks for a fixture that is made once for its whole file, as a batch system is."""
-    known = getattr(item, "_fixtureinfo", None)
-    return known is not None and any(
-        definitions[-1].scope == "module" for definitions in known.name2fixturedefs.values()
-    )
+@cache
+def shares_something(file: str) -> bool:
+    path = ROOT / file
+    return path.is_file() and SHARED.search(path.read_text(encoding="utf-8")) is not None
 
 
-# Before the hook of pytest-xdist, which reads the marks.
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What shares a server stays in one lane and in order; any other test goes to the next lane that is free."""
-    for item in items:
-        if _shares_a_server(item) and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+class Lanes(LoadScopeScheduling):  # type: ignore[misc]
+    """Tests of a file that share something stay in one lane, in order; any other test goes to the lane that is free next.
+
+    The names of groups that `pytest-xdist` 3.8 adds to those of tests get lost in pytest 9.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::", 1)[0]
+        return file if shares_something(file) else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Lanes:
+    return Lanes(config, log)

@@ -106,8 +106,7 @@ def count_rust(lines: list[str], tally: Tally) -> None:
 
 def count_python(junit: str, tally: Tally, is_alone: bool = True) -> None:
     for case in ElementTree.fromstring(junit).iter("testcase"):
-        # In a lane, the name of a test's group stands behind its own.
-        test = re.sub(r"@[\w.-]+$", "", case.get("name", ""))
+        test = case.get("name", "")
         tally.times.append((case.get("classname", ""), test, float(case.get("time", "0")), is_alone))
         if (skip := case.find("skipped")) is not None:
             tally.n_skipped += 1
@@ -170,7 +169,7 @@ def run_pytest(name: str, options: list[str], is_alone: bool = True) -> Tally:
 def run_python(n_lanes: int, options: list[str]) -> Tally:
     tally = Tally("Python")
     for which, n in (("not alone", n_lanes), ("alone", 1)):
-        part = ["-m", f"not long and {which}", "--dist", "loadgroup", *options]
+        part = ["-m", f"not long and {which}", "--dist", "loadscope", *options]
         ran = run_pytest("part", [*part, "-n", str(n)], is_alone=which == "alone")
         add(tally, tried_again(ran, part))
     return tally
@@ -181,7 +180,6 @@ def tried_again(tally: Tally, options: list[str]) -> Tally:
     if tally.exit_status != 1 or not 0 < len(tally.failed) <= MOST_SECOND_TRIES:
         return tally
     print(f"\n{len(tally.failed)} failed; each is run once more, alone", flush=True)
-    # One lane, because pytest knows them by the names that they have in lanes.
     again = ["--last-failed", "--last-failed-no-failures=none", "-n", "1"]
     second = run_pytest("again", [*options, *again])
     if second.exit_status == 0 and second.n_passed == len(tally.failed):

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 from harness import Eyas, Finished, lacking, wait_until
 
-# A range of ids has one owner: a node that takes it ends what other programs run with them.
-pytestmark = pytest.mark.xdist_group("system-users")
+ONE_LANE = "a node that takes a range of ids ends whatever else runs with them"
 
 Task = dict[str, Any]
 
