@@ -179,7 +179,12 @@ fn wrong_fields_are_refused_by_name() {
         "",
         &["unknown field `inptus`", "hint: did you mean `inputs`?"],
     );
-    refuses(r#"{"zebra": 1}"#, 8, "", &["unknown field `zebra`", "hint: the fields are id, command, inputs"]);
+    refuses(
+        r#"{"zebra": 1}"#,
+        8,
+        "",
+        &["unknown field `zebra`", "hint: the fields are id, command, shell, inputs"],
+    );
     refuses(r#"{"command": ["a"], "command": ["b"]}"#, 28, "command", &["`command`: it is there twice"]);
     refuses(r#"{"id": "x"}"#, 11, "", &["no `command`", "hint: add \"command\""]);
     refuses(

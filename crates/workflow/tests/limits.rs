@@ -56,7 +56,7 @@ fn what_stands_for_too_much_is_refused_with_its_place() {
         i => format!("V{i}={}\n", v(i - 1).repeat(4)),
     });
     let error = refused(Format::Makeflow, &format!("{doubling}a: b\n\tcp $(V39) a\n"));
-    assert_eq!(error, "line 11: with what `V9` stands for this is longer than 4 MiB");
+    assert_eq!(error, "line 11: with what variables stand for, this is longer than 4 MiB");
 
     // The same with empty values: no text, and all the work.
     let lazy = lines(40, |i| match i {
