@@ -80,6 +80,8 @@ pub enum Fault {
 }
 
 /// An event of the world, and when it is handled.
+// Few happenings wait at a time, so that a box for each would gain nothing.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug)]
 pub enum Ev {
     Tick,
