@@ -317,7 +317,7 @@ def test_variables_that_are_empty_are_not_set_and_a_removed_folder_is_said(
     gone = tmp_path / "gone"
     gone.mkdir()
     script = 'cd "$1" && rmdir "$1" && exec "$2" map --range 0..1 -- echo hi'
-    words = ["sh", "-c", script, "sh", gone, eyas_path]
+    words = ["sh", "-c", script, "sh", str(gone), str(eyas_path)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("error: the folder in which this command was started has been removed\n")
