@@ -80,7 +80,7 @@ pub struct MemoryKills {
 }
 
 impl MemoryKills {
-    pub fn new() -> MemoryKills {
+    pub fn of_this_process() -> MemoryKills {
         let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let files = group_folders(&groups, Path::new("/sys/fs/cgroup")).into_iter();
         let files =

@@ -169,7 +169,7 @@ impl Agent {
             counters: Counters::default(),
             halt,
             leaving: Leaving::new(options.walltime, options.grace),
-            memory_kills: MemoryKills::new(),
+            memory_kills: MemoryKills::of_this_process(),
             system_users,
             stop: None,
         };
