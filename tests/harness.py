@@ -19,6 +19,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -363,6 +364,17 @@ def run_guide(
 
 def _absent(what: str, package: str) -> None:
     lacking(f"needs {what}: apt-get install {package}")
+
+
+def peak_mib(pid: int) -> float:
+    """The most memory that a process has had resident, without the pages of its program's file.
+
+    How many of these count varies by some MB with how the file happens to lie in the system's cache.
+    """
+    status = Path(f"/proc/{pid}/status").read_text()
+    peak, of_files = (re.search(rf"^{key}:\s+(\d+) kB", status, re.MULTILINE) for key in ("VmHWM", "RssFile"))
+    assert peak is not None and of_files is not None
+    return (int(peak[1]) - int(of_files[1])) / 1024
 
 
 def ask_http(host: str, port: int, method: str, path: str, body: bytes | None = None) -> bytes:

@@ -7,24 +7,13 @@ import re
 import subprocess
 from pathlib import Path
 
-from harness import Eyas, Run, Start, wait_until
+from harness import Eyas, Run, Start, peak_mib, wait_until
 from lists import nothing_is_left
 
 N_TASKS = 1_000_000
 # Beside the pages of the program, of which a dispatcher has some 10 MB in use.
 DISPATCHER_MIB_MAX = 118
 CLIENT_MIB_MAX = 500
-
-
-def peak_mib(pid: int) -> float:
-    """The most memory that a process has had resident, without the pages of its program's file.
-
-    How many of these count varies by some MB with how the file happens to lie in the system's cache.
-    """
-    status = Path(f"/proc/{pid}/status").read_text()
-    peak, of_files = (re.search(rf"^{key}:\s+(\d+) kB", status, re.MULTILINE) for key in ("VmHWM", "RssFile"))
-    assert peak is not None and of_files is not None
-    return (int(peak[1]) - int(of_files[1])) / 1024
 
 
 def dispatcher_of(eyas: Eyas) -> int:

@@ -9,8 +9,8 @@ use crate::source::{self, Source};
 use crate::{Exit, Fault};
 use clap::Args;
 use eyas_client::Client;
-use eyas_core::{RunId, TaskPhase};
-use eyas_runtime::eventlog::to_message;
+use eyas_core::{AttemptNo, RunId, TaskPhase};
+use eyas_runtime::eventlog::{read_part, to_message};
 use eyas_text::Printer;
 use eyas_wire::message::{PrintedState, TaskPrinted, WhichTasks};
 use std::io::Write;
@@ -55,53 +55,55 @@ pub fn logs(args: LogsArgs) -> Result<Exit, Fault> {
 }
 
 fn of_task(source: &Source, run: Option<RunId>, task: &str, is_followed: bool) -> Result<Exit, Fault> {
-    match source {
-        Source::Live(join) => follow(join, run, task, is_followed),
-        Source::Ended(dirs) => {
-            let story = eyas_report::story_from_group(dirs, task, run)?;
-            let state = match story.state {
-                TaskPhase::Done => PrintedState::Done,
-                TaskPhase::Failed => PrintedState::Failed,
-                TaskPhase::Cancelled => PrintedState::Cancelled,
-                _ => PrintedState::Queued,
-            };
-            let printed = TaskPrinted {
-                task: story.task,
-                run: story.run,
-                user_id: story.user_id,
-                state,
-                reason: story.reason,
-                attempts: story.printed.iter().map(to_message).collect(),
-            };
-            let mut seen = Seen::default();
-            let lost_bytes = show_new(&printed, &mut seen)?;
-            if seen.is_empty() {
-                eyas_text::say!("{}", printed::nothing_printed(&printed));
-            }
-            whole(lost_bytes)
-        }
-    }
-}
-
-fn follow(join: &Path, run: Option<RunId>, task: &str, follow: bool) -> Result<Exit, Fault> {
-    let name = task_name(task)?;
     client_runtime().block_on(async {
-        let mut client = Client::connect(join).await?;
-        let (mut seen, mut said, mut lost_bytes) = (Seen::default(), None, 0);
-        loop {
-            let printed = client.printed(run, name.clone()).await?;
-            lost_bytes += show_new(&printed, &mut seen)?;
-            // The reason why there is no output is printed once for each state of the task.
-            if seen.is_empty() && said != Some(printed.state) {
-                eyas_text::say!("{}", printed::nothing_printed(&printed));
-                said = Some(printed.state);
-            }
-            if !follow || printed.state.is_over() {
-                return whole(lost_bytes);
-            }
-            tokio::time::sleep(FOLLOW_EVERY).await;
+        match source {
+            Source::Live(join) => follow(join, run, task, is_followed).await,
+            Source::Ended(dirs) => ended(dirs, run, task).await,
         }
     })
+}
+
+async fn ended(dirs: &[PathBuf], run: Option<RunId>, task: &str) -> Result<Exit, Fault> {
+    let story = eyas_report::story_from_group(dirs, task, run)?;
+    let state = match story.state {
+        TaskPhase::Done => PrintedState::Done,
+        TaskPhase::Failed => PrintedState::Failed,
+        TaskPhase::Cancelled => PrintedState::Cancelled,
+        _ => PrintedState::Queued,
+    };
+    let printed = TaskPrinted {
+        task: story.task,
+        run: story.run,
+        user_id: story.user_id,
+        state,
+        reason: story.reason,
+        attempts: story.printed.iter().map(to_message).collect(),
+    };
+    let mut seen = Seen::default();
+    let lost_bytes = show_new(&printed, &mut seen, &mut Whole::Ended(dirs)).await?;
+    if seen.is_empty() {
+        eyas_text::say!("{}", printed::nothing_printed(&printed));
+    }
+    whole(lost_bytes)
+}
+
+async fn follow(join: &Path, run: Option<RunId>, task: &str, follow: bool) -> Result<Exit, Fault> {
+    let name = task_name(task)?;
+    let mut client = Client::connect(join).await?;
+    let (mut seen, mut said, mut lost_bytes) = (Seen::default(), None, 0);
+    loop {
+        let printed = client.printed(run, name.clone()).await?;
+        lost_bytes += show_new(&printed, &mut seen, &mut Whole::Live { join, client: &mut client }).await?;
+        // The reason why there is no output is printed once for each state of the task.
+        if seen.is_empty() && said != Some(printed.state) {
+            eyas_text::say!("{}", printed::nothing_printed(&printed));
+            said = Some(printed.state);
+        }
+        if !follow || printed.state.is_over() {
+            return whole(lost_bytes);
+        }
+        tokio::time::sleep(FOLLOW_EVERY).await;
+    }
 }
 
 /// Good, unless bytes are missing in a pipe or file, where no mark stands for them.
@@ -122,7 +124,7 @@ pub fn not_whole(lost_bytes: u64) -> Fault {
 }
 
 /// Shows what a task has printed since the last call, each stream separately. Returns how many bytes are missing in a pipe or file.
-fn show_new(task: &TaskPrinted, seen: &mut Seen) -> std::io::Result<u64> {
+async fn show_new(task: &TaskPrinted, seen: &mut Seen, whole: &mut Whole<'_>) -> Result<u64, Fault> {
     let several = task.attempts.len() > 1;
     let mut lost_bytes = 0;
     for attempt in &task.attempts {
@@ -130,7 +132,7 @@ fn show_new(task: &TaskPrinted, seen: &mut Seen) -> std::io::Result<u64> {
         if several && is_first {
             eyas_text::say!("--- attempt {}", attempt.attempt);
         }
-        lost_bytes += write_stdout(&stdout)?;
+        lost_bytes += whole.write_stdout(task, attempt.attempt, &stdout).await?;
         write_pieces(eyas_text::printed_stderr(), &stderr)?;
     }
     Ok(lost_bytes)
@@ -141,28 +143,71 @@ pub fn write_pieces<W: Write>(mut out: Printer<W>, pieces: &[Piece<'_>]) -> std:
     for piece in pieces {
         match piece {
             Piece::Bytes(bytes) => out.write_all(bytes)?,
-            Piece::Cut(n_bytes) => out.write_all(Piece::cut_mark(*n_bytes).as_bytes())?,
+            Piece::Cut { n_bytes, .. } => out.write_all(Piece::cut_mark(*n_bytes).as_bytes())?,
         }
     }
     out.finish()
 }
 
-/// Writes pieces of what was printed to standard output. No mark may stand among the data in a pipe or file: returns how many bytes
-/// are missing there.
-fn write_stdout(pieces: &[Piece<'_>]) -> std::io::Result<u64> {
-    if eyas_text::stdout_is_terminal() {
-        write_pieces(eyas_text::printed_stdout(), pieces)?;
-        return Ok(0);
+/// Where all that tasks printed to standard output may be, beside its ends.
+enum Whole<'a> {
+    /// At the dispatcher of this join file.
+    Live { join: &'a Path, client: &'a mut Client },
+    /// In the folder of the dispatcher. The dispatchers of a group number their tasks alike, and it is not known here whose the task is.
+    Ended(&'a [PathBuf]),
+}
+
+impl Whole<'_> {
+    /// Writes pieces of what was printed to standard output. Where a middle is not kept, a terminal gets a mark; no mark may stand among
+    /// the data in a pipe or file: returns how many bytes are missing there.
+    async fn write_stdout(
+        &mut self,
+        task: &TaskPrinted,
+        attempt: AttemptNo,
+        pieces: &[Piece<'_>],
+    ) -> Result<u64, Fault> {
+        let (mut out, mut lost_bytes) = (eyas_text::printed_stdout(), 0);
+        for piece in pieces {
+            let (mut at, mut left) = match piece {
+                Piece::Bytes(bytes) => {
+                    out.write_all(bytes)?;
+                    continue;
+                }
+                Piece::Cut { at, n_bytes } => (*at, *n_bytes),
+            };
+            while left > 0 {
+                let part = self.read(task, attempt, at).await?;
+                let part = &part[..part.len().min(left as usize)];
+                if part.is_empty() {
+                    break;
+                }
+                out.write_all(part)?;
+                (at, left) = (at + part.len() as u64, left - part.len() as u64);
+            }
+            match left {
+                0 => {}
+                _ if eyas_text::stdout_is_terminal() => out.write_all(Piece::cut_mark(left).as_bytes())?,
+                _ => lost_bytes += left,
+            }
+        }
+        out.finish()?;
+        Ok(lost_bytes)
     }
-    let (mut out, mut lost_bytes) = (eyas_text::printed_stdout(), 0);
-    for piece in pieces {
-        match piece {
-            Piece::Bytes(bytes) => out.write_all(bytes)?,
-            Piece::Cut(n_bytes) => lost_bytes += n_bytes,
+
+    /// A part of what the attempt printed from byte `at` on; empty if none is kept.
+    async fn read(&mut self, task: &TaskPrinted, attempt: AttemptNo, at: u64) -> Result<Vec<u8>, Fault> {
+        match self {
+            Whole::Ended([dir]) => Ok(read_part(dir, task.task, attempt, at)),
+            Whole::Ended(_) => Ok(vec![]),
+            Whole::Live { join, client } => loop {
+                match client.printed_part(task, attempt, at, false).await.map_err(Fault::from) {
+                    // The dispatcher was restarted.
+                    Err(fault) if fault.exit == Exit::Cluster => **client = connect(join).await?,
+                    read => return read,
+                }
+            },
         }
     }
-    out.finish()?;
-    Ok(lost_bytes)
 }
 
 fn failed_live(join: &Path, run: Option<RunId>) -> Result<Exit, Fault> {
@@ -273,8 +318,14 @@ impl InOrder {
             for task in &tasks {
                 // The output of earlier attempts is not shown.
                 let Some(last) = task.attempts.last() else { continue };
-                self.lost_bytes += write_stdout(&printed::beyond(&last.stdout, 0))?;
+                let pieces = printed::beyond(&last.stdout, 0);
+                let mut whole = Whole::Live { join: &self.join, client: &mut self.client };
+                self.lost_bytes += whole.write_stdout(task, last.attempt, &pieces).await?;
                 write_pieces(eyas_text::printed_stderr(), &printed::beyond(&last.stderr, 0))?;
+                if pieces.len() > 1 {
+                    // What is not dropped now goes with the run.
+                    let _ = self.client.printed_part(task, last.attempt, last.stdout.total_bytes, true).await;
+                }
             }
         }
         Ok(())

@@ -19,8 +19,11 @@ pub const KEEP_ALL: &str =
 #[derive(PartialEq, Eq, Debug)]
 pub enum Piece<'a> {
     Bytes(&'a [u8]),
-    /// This many bytes are not kept.
-    Cut(u64),
+    /// So many bytes from this place in the stream on, of which nothing is known here.
+    Cut {
+        at: u64,
+        n_bytes: u64,
+    },
 }
 
 impl Piece<'_> {
@@ -38,7 +41,7 @@ pub fn beyond(captured: &Captured, seen: u64) -> Vec<Piece<'_>> {
     let from = |bytes: &'_ [u8], n: u64| bytes.len().min(n as usize);
     let mut pieces = vec![Piece::Bytes(&head[from(head, seen)..])];
     if after_head < tail_at {
-        pieces.push(Piece::Cut(tail_at - after_head));
+        pieces.push(Piece::Cut { at: after_head, n_bytes: tail_at - after_head });
     }
     pieces.push(Piece::Bytes(&tail[from(tail, after_head.saturating_sub(tail_at))..]));
     pieces.retain(|piece| *piece != Piece::Bytes(b""));
@@ -167,7 +170,10 @@ mod tests {
                             assert_eq!(*bytes, &whole[at..at + bytes.len()]);
                             at += bytes.len();
                         }
-                        Piece::Cut(n) => at += *n as usize,
+                        Piece::Cut { at: from, n_bytes } => {
+                            assert_eq!(*from, at as u64);
+                            at += *n_bytes as usize;
+                        }
                     }
                 }
                 assert_eq!(at as u64, total);

@@ -18,6 +18,7 @@ use eyas_runtime::provider::calls_of;
 use eyas_tasklist::TaskList;
 use eyas_text::shown_path;
 use eyas_wire::identity::Join;
+use eyas_wire::message::Keep;
 use std::path::Path;
 
 /// The end of a command that had nothing to run.
@@ -180,8 +181,9 @@ async fn end_unfinished(client: &mut Client, dir: &Path) -> Result<(), Fault> {
 
 /// Streams a list to the dispatcher; returns when the submission is durable.
 async fn submit_list(client: &mut Client, request: &RunRequest) -> Result<RunId, Fault> {
-    let RunRequest { list, name, keep, .. } = request;
-    Ok(client.submit(name, *keep, list.shared_arrays()).await?)
+    let RunRequest { list, name, keep, prints, .. } = request;
+    let keep = Keep { files: *keep, printed: *prints };
+    Ok(client.submit(name, keep, list.shared_arrays()).await?)
 }
 
 /// Streams a list to the dispatcher with that join file, which may be on another machine.

@@ -380,7 +380,8 @@ impl Shared {
             RequestBody::Status => self.status().await,
             body @ RequestBody::Cancel { .. } => self.cancel(&body).await,
             RequestBody::Explain { task: TaskName::Number(_), .. }
-            | RequestBody::Logs { task: TaskName::Number(_), .. } => {
+            | RequestBody::Logs { task: TaskName::Number(_), .. }
+            | RequestBody::ReadPrinted { task: TaskName::Number(_), .. } => {
                 let reason = "each dispatcher of a group numbers its own tasks; name the task by its id";
                 Err(No::Refused(reason.into()))
             }
@@ -391,9 +392,9 @@ impl Shared {
                     None => Ok(ReplyBody::Kept),
                 }
             }
-            body @ (RequestBody::Explain { .. } | RequestBody::Logs { .. }) => {
-                first_of(self.ask_all(&body).await)
-            }
+            body @ (RequestBody::Explain { .. }
+            | RequestBody::Logs { .. }
+            | RequestBody::ReadPrinted { .. }) => first_of(self.ask_all(&body).await),
             RequestBody::Prints { run, which, from } => self.prints(run, which, from).await,
             // The first dispatcher asks the others, and they follow it.
             body @ (RequestBody::Forget { .. }
@@ -430,7 +431,7 @@ impl Shared {
     async fn open_run(
         self: &Arc<Self>,
         name: String,
-        keep: bool,
+        keep: Keep,
         into: Option<Addition>,
     ) -> Result<ReplyBody, No> {
         self.wait_for_coming().await;

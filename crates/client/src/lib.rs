@@ -13,7 +13,7 @@ mod group;
 pub mod resume;
 
 use eyas_core::array::TaskArray;
-use eyas_core::{ExecutorId, RunId};
+use eyas_core::{AttemptNo, ExecutorId, RunId};
 use eyas_net::{self as net, NetError, Reader, Writer};
 use eyas_storage::signed;
 use eyas_wire::identity::Join;
@@ -110,12 +110,11 @@ impl Client {
 
     // ------------------------------------------------------------ what it is for
 
-    /// Submits a run; returns when that is durable. `keep`: the run's files that stay on the nodes are kept
-    /// when no task will read them any more.
+    /// Submits a run; returns when that is durable.
     pub async fn submit(
         &mut self,
         name: &str,
-        keep: bool,
+        keep: Keep,
         arrays: impl IntoIterator<Item = Arc<TaskArray>>,
     ) -> Result<RunId, NetError> {
         let open = RequestBody::OpenRun { name: name.into(), keep, into: None };
@@ -130,8 +129,11 @@ impl Client {
         addition: Addition,
         arrays: impl IntoIterator<Item = Arc<TaskArray>>,
     ) -> Result<Accepted, NetError> {
-        self.stream(RequestBody::OpenRun { name: name.into(), keep: false, into: Some(addition) }, arrays)
-            .await
+        self.stream(
+            RequestBody::OpenRun { name: name.into(), keep: Keep::default(), into: Some(addition) },
+            arrays,
+        )
+        .await
     }
 
     async fn stream(
@@ -255,6 +257,26 @@ impl Client {
         match self.ask(RequestBody::Prints { run, which, from }).await? {
             ReplyBody::Prints { run, tasks, next, is_early } => Ok(Prints { run, tasks, next, is_early }),
             _ => Err(makes_no_sense("a question about what tasks printed")),
+        }
+    }
+
+    /// What an attempt printed to standard output from byte `at` on, a part of it; empty where nothing is kept. `drop`: all before
+    /// `at` was read, and no part of it is needed any more.
+    pub async fn printed_part(
+        &mut self,
+        of: &TaskPrinted,
+        attempt: AttemptNo,
+        at: u64,
+        drop: bool,
+    ) -> Result<Vec<u8>, NetError> {
+        let task = match &self.way {
+            Way::One { .. } => TaskName::Number(of.task),
+            // Each dispatcher of a group numbers its own tasks.
+            Way::Several(_) => TaskName::User(of.user_id.clone()),
+        };
+        match self.ask(RequestBody::ReadPrinted { run: Some(of.run), task, attempt, at, drop }).await? {
+            ReplyBody::PrintedPart { bytes } => Ok(bytes),
+            _ => Err(makes_no_sense("a question about what a task printed")),
         }
     }
 

@@ -204,7 +204,13 @@ fn numbers_that_members_say() {
     let hello = eyas_fuzz::targets::members::hello(0, 2, None);
     let joins = step(JOINS, &hello);
     let (run, name) = (RunId(u32::MAX), "w".to_owned());
-    let join_run = RequestBody::JoinRun { run, opened_by: 1, name, keep: false, into: None };
+    let join_run = RequestBody::JoinRun {
+        run,
+        opened_by: 1,
+        name,
+        keep: eyas_wire::message::Keep::default(),
+        into: None,
+    };
     let file = SharedFile { run: RunId(1), location: "run:x".into() };
     let (digest, holders) = (Digest([1; 32]), vec![ExecutorId(0)]);
     let state = FileState::Held { digest, size_bytes: u64::MAX, holders };
@@ -241,7 +247,7 @@ fn who_watches_a_submission_that_is_given_up() {
     use eyas_core::RunId;
     use eyas_wire::message::RequestBody::{AbortRun, OpenRun, WatchRun};
     let run = RunId(1);
-    let open = OpenRun { name: "w".into(), keep: false, into: None };
+    let open = OpenRun { name: "w".into(), keep: eyas_wire::message::Keep::default(), into: None };
     read("members", &asked(&[open, WatchRun { run, interval_ns: 0 }, AbortRun { run }]));
 }
 
@@ -262,7 +268,7 @@ fn a_refused_array_of_a_hundred_million_tasks_is_soon_forgotten() {
         let array =
             TaskArray { n_tasks: 100_000_000, first_index: 0, template, columns: vec![], needs: None };
         assert_eq!(array.check(), Ok(()));
-        let open = OpenRun { name: "w".into(), keep: false, into: None };
+        let open = OpenRun { name: "w".into(), keep: eyas_wire::message::Keep::default(), into: None };
         read("members", &asked(&[open, AddArray { run, array: array.into() }, CommitRun { run }]));
     }
 }

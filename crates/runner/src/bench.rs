@@ -188,6 +188,7 @@ fn feed(lane: &mut Lane, n_sent: &mut u32, n: u32, ahead: u32) -> io::Result<()>
             capture: CaptureLimits::default(),
             keep_sandbox: false,
             tee: [None, None],
+            prints_whole: false,
             account: None,
             container: None,
         };

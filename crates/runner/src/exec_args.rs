@@ -263,6 +263,7 @@ mod tests {
             capture: CaptureLimits::default(),
             keep_sandbox: false,
             tee: [None, None],
+            prints_whole: false,
             account: None,
             container: None,
         };

@@ -176,6 +176,8 @@ pub struct RunSpec {
     /// Files in the sandbox that also get everything that the program prints: for standard output and for
     /// standard error.
     pub tee: [Option<ByteString>; 2],
+    /// Everything that the program prints to standard output is wanted, and not only its ends.
+    pub prints_whole: bool,
     /// The system user that the program runs as. `None`: that of the slot process.
     pub account: Option<Account>,
     /// Whose root file system the program has. `None`: that of the slot process.
@@ -292,6 +294,8 @@ pub struct RunReport {
     pub usage: Usage,
     pub stdout: Captured,
     pub stderr: Captured,
+    /// Path of a file with all of standard output, if that is wanted and the ends are not all of it. The file is the reader's of the report.
+    pub printed_at: Option<ByteString>,
     /// As long as the spec's list when the program was started, else empty.
     pub outputs: Vec<OutputState>,
     /// How each input was put there; as long as the spec's list unless the set-up failed.
@@ -584,6 +588,7 @@ mod tests {
             capture: CaptureLimits::default(),
             keep_sandbox: false,
             tee: [None, Some("log".into())],
+            prints_whole: true,
             account: Some(Account {
                 uid: 70_000,
                 gid: 70_000,

@@ -85,8 +85,13 @@ impl Pool {
         if let Some(sandbox) = self.free.pop() {
             return Ok(sandbox);
         }
+        Sandbox::create(self.new_path())
+    }
+
+    /// A path that was not used before, for a sandbox or a file of this slot process; [`clean_leftovers`] finds what is there.
+    pub fn new_path(&mut self) -> PathBuf {
         self.n_made += 1;
-        Sandbox::create(self.root.join(format!("s{}-{}", self.pid, self.n_made)))
+        self.root.join(format!("s{}-{}", self.pid, self.n_made))
     }
 
     /// Empties the directory for the next task, or removes it. A directory that cannot be removed stays for

@@ -511,8 +511,9 @@ impl Slot {
         };
         match open_copies(&spec, &sandbox) {
             Ok([out, err]) => {
-                self.capture_out.reset(limits, out);
-                self.capture_err.reset(limits, err);
+                let spool = spec.prints_whole.then(|| self.pool.new_path());
+                self.capture_out.reset(limits, out, spool);
+                self.capture_err.reset(limits, err, None);
             }
             Err(SetupError { kind, message }) => {
                 self.pool.give_back(sandbox);
@@ -861,6 +862,7 @@ impl Slot {
             all_written_bytes,
             stdout: self.capture_out.so_far(),
             stderr: self.capture_err.so_far(),
+            printed_at: self.capture_out.take_spool().map(|path| ByteString::from(&path)),
             outputs,
             inputs: staged.kinds,
             inputs_modified,
@@ -916,6 +918,7 @@ impl Slot {
         for (_, sandbox) in self.unreleased.drain(..) {
             let _ = crate::sandbox::remove_tree(&sandbox.path);
         }
+        self.capture_out.reset(crate::CaptureLimits::default(), None, None);
         self.pool.clear();
     }
 
@@ -970,6 +973,7 @@ fn unstarted_report(key: u64, mut times: Times, exit: ExitKind) -> RunReport {
         usage: Usage::default(),
         stdout: Default::default(),
         stderr: Default::default(),
+        printed_at: None,
         outputs: Vec::new(),
         inputs: Vec::new(),
         free_bytes: None,

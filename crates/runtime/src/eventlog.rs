@@ -12,13 +12,15 @@
 
 pub(crate) mod asked;
 mod cut;
+pub(crate) mod whole;
 
 pub use cut::Needed;
 use cut::Shortened;
 use eyas_core::event::{Action, Event};
 use eyas_core::log::{EVENTS_FILE, Header, PRINTED_FILE, PrintedBytes, PrintedLine, PrintedStream};
 use eyas_core::{TaskId, Timestamp};
-use eyas_wire::message::{Captured, Printed};
+use eyas_net::Writer;
+use eyas_wire::message::{Captured, Printed, PrintedPart, ToExecutor};
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -26,6 +28,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
+use whole::Wholes;
+pub use whole::read_part;
 
 fn to_line(printed: &Printed) -> PrintedLine {
     let stream = |c: &Captured| match c.head.len() + c.tail.len() == c.total_bytes as usize {
@@ -101,6 +105,8 @@ const LINE_ROOM_BYTES: usize = 1 << 10;
 enum Order {
     Lines(Lines),
     Printed(Box<Printed>),
+    /// A part of all that an attempt printed; the writer is for its executor, which waits until it is written.
+    Part(PrintedPart, Writer),
     Flush(mpsc::Sender<()>),
     /// Only this part of the log is needed; the sender is for the thread that writes that part anew.
     Cut(Needed, mpsc::Sender<Order>),
@@ -174,6 +180,7 @@ impl EventLog {
         let mut events = Appender::open(dir.join(EVENTS_FILE))?;
         let mut printed = Appender::open(dir.join(PRINTED_FILE))?;
         events.line(header);
+        let mut wholes = Wholes::new(dir);
         let mut is_being_cut = false;
         let mut next_cut = None;
         let lost = Arc::new(AtomicU64::new(0));
@@ -202,6 +209,11 @@ impl EventLog {
                         let _ = spare.try_send(lines);
                     }
                     Order::Printed(p) => printed.line(&to_line(&p)),
+                    Order::Part(part, executor) => {
+                        let upto = wholes.write(&part).ok().map(|()| part.at + part.bytes.len() as u64);
+                        let PrintedPart { task, attempt, .. } = part;
+                        executor.send(&vec![ToExecutor::PrintedKept { task, attempt, upto }]);
+                    }
                     Order::Flush(done) => {
                         events.flush();
                         printed.flush();
@@ -210,6 +222,7 @@ impl EventLog {
                     // More runs were forgotten meanwhile: they leave the log when this cut is over.
                     Order::Cut(needed, done) if is_being_cut => next_cut = Some((needed, done)),
                     Order::Cut(needed, done) => {
+                        wholes.forget_before(needed.from_task);
                         is_being_cut = begin_cut([&mut events, &mut printed], needed, done);
                     }
                     Order::WrittenAnew(files) => {
@@ -263,6 +276,11 @@ impl EventLog {
 
     pub fn printed(&self, printed: Box<Printed>) {
         let _ = self.orders.send(Order::Printed(printed));
+    }
+
+    /// Writes a part of what an attempt printed, and says so to its executor.
+    pub fn part(&self, part: PrintedPart, executor: Writer) {
+        let _ = self.orders.send(Order::Part(part, executor));
     }
 
     /// Asks for everything logged so far to be in the files; the receiver is notified when it is.

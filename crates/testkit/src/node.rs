@@ -408,7 +408,8 @@ impl Node {
             // The code that drives this node calls `go` after each batch.
             Order::Move => {}
             // The output of programs is never asked for.
-            Order::Look { .. } => {}
+            // Programs of worlds print nothing.
+            Order::Look { .. } | Order::SendPrinted { .. } => {}
             Order::End { .. } => self.is_ended = true,
         }
         vec![]

@@ -210,6 +210,8 @@ impl Outside for Shell {
 
     fn log_printed(&mut self, _: Box<Printed>) {}
 
+    fn keep_printed(&mut self, _: u64, _: PrintedPart) {}
+
     fn log_settled(&mut self, _: bool) {}
 
     fn n_log_lines_lost(&self) -> u64 {
@@ -705,7 +707,15 @@ impl Process {
         arrays: &[Arc<TaskArray>],
         keep: bool,
     ) -> Result<RunId, String> {
-        let run = self.open(now, client, RequestBody::OpenRun { name: "a run".into(), keep, into: None })?;
+        let run = self.open(
+            now,
+            client,
+            RequestBody::OpenRun {
+                name: "a run".into(),
+                keep: Keep { files: keep, printed: false },
+                into: None,
+            },
+        )?;
         let filled = self.fill(now, client, run, arrays.iter().cloned());
         let done = filled.and_then(|()| self.ask(now, client, RequestBody::CommitRun { run }));
         if done.is_err() {
@@ -727,7 +737,7 @@ impl Process {
         let run = self.open(
             now,
             client,
-            RequestBody::OpenRun { name: String::new(), keep: false, into: Some(into) },
+            RequestBody::OpenRun { name: String::new(), keep: Keep::default(), into: Some(into) },
         )?;
         let filled = self.fill(now, client, run, arrays.iter().cloned());
         if filled.is_err() {

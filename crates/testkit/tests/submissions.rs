@@ -7,7 +7,7 @@ use eyas_core::{MemberId, RunId, Timestamp};
 use eyas_session::dispatcher::Record;
 use eyas_testkit::build::reads;
 use eyas_testkit::process::{Journal, Process};
-use eyas_wire::message::{ReplyBody, RequestBody};
+use eyas_wire::message::{Keep, ReplyBody, RequestBody};
 
 /// The session gave a submission up whose client went away while the journal wrote the commit. In a group it told
 /// the other members so, and a process that was killed then found the commit when it read its journal.
@@ -36,8 +36,13 @@ fn a_part_is_not_prepared_by_the_record_of_an_earlier_one_with_its_number() {
     let group = Some(Membership { me: MemberId(1), n_members: 2 });
     let config = DispatcherConfig { group, ..DispatcherConfig::default() };
     let mut process = Process::start(&config, 1, now, &mut Journal::default());
-    let join =
-        |name: &str| RequestBody::JoinRun { run, opened_by: 1, name: name.into(), keep: false, into: None };
+    let join = |name: &str| RequestBody::JoinRun {
+        run,
+        opened_by: 1,
+        name: name.into(),
+        keep: Keep::default(),
+        into: None,
+    };
     for life in [1, 2] {
         process.on_client_connected(now, life);
     }
@@ -72,7 +77,7 @@ fn a_client_whose_first_dispatcher_was_killed_does_not_take_the_place_of_a_later
         run,
         opened_by,
         name: name.into(),
-        keep: false,
+        keep: Keep::default(),
         into: None,
     };
     for life in [1, 2] {

@@ -197,6 +197,12 @@ pub enum ToExecutor {
     },
     /// What the locations of signed URLs leave out. Comes before whatever names such a location.
     Queries(Queries),
+    /// What the attempt printed is kept up to byte `upto`, and more may come; `None`: no more of it is kept.
+    PrintedKept {
+        task: TaskId,
+        attempt: AttemptNo,
+        upto: Option<u64>,
+    },
 }
 
 /// Queries of signed URLs, which are secrets: they are sent, and neither written down nor printed. Locations have a digest in their
@@ -260,6 +266,8 @@ pub struct AssignTask {
     pub permits: Vec<Permit>,
     /// Whose run it is.
     pub principal: Principal,
+    /// Everything that the program prints to standard output is wanted.
+    pub prints_whole: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]
@@ -287,6 +295,9 @@ pub enum FromExecutor {
         has_begun: bool,
         printed: Box<Printed>,
     },
+    /// A part of what a program that has ended printed to standard output. Answered with `PrintedKept`; the attempt's end is
+    /// reported after that.
+    PrintedPart(PrintedPart),
     /// The executor ends in `within_ns`, for this reason (a phrase after "because"). It is told to end when
     /// nothing is left there.
     Leaving {
@@ -343,6 +354,16 @@ pub struct Captured {
     pub tail: Vec<u8>,
     /// Bytes of everything that was printed, kept or not.
     pub total_bytes: u64,
+}
+
+/// A part of what an attempt printed to standard output.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
+pub struct PrintedPart {
+    pub task: TaskId,
+    pub attempt: AttemptNo,
+    /// Where the part begins.
+    pub at: u64,
+    pub bytes: Vec<u8>,
 }
 
 /// A task, for users who want to know what it printed.
@@ -402,8 +423,7 @@ pub enum RequestBody {
     /// Begin a submission; answered with `RunOpened`.
     OpenRun {
         name: String,
-        /// Files that stay on the nodes are kept when the last task that reads them has ended.
-        keep: bool,
+        keep: Keep,
         /// The tasks are added to a run that goes on. Answered with `RunAccepted` if that was done before.
         into: Option<Addition>,
     },
@@ -460,7 +480,7 @@ pub enum RequestBody {
         /// one may give the run's number to another submission.
         opened_by: u64,
         name: String,
-        keep: bool,
+        keep: Keep,
         into: Option<Addition>,
     },
     /// Asks what this dispatcher knows of the files of tasks that are to be added by the submission `run`, of
@@ -495,6 +515,15 @@ pub enum RequestBody {
         which: WhichTasks,
         from: u64,
     },
+    /// Asks for a part of everything that an attempt printed to standard output, from byte `at` on. Answered with `PrintedPart`.
+    ReadPrinted {
+        run: Option<RunId>,
+        task: TaskName,
+        attempt: AttemptNo,
+        at: u64,
+        /// Everything before `at` has been read, and nothing of what the task printed need be kept beyond its ends.
+        drop: bool,
+    },
     /// Forget these runs, which have ended: all of them or none. Answered with `Forgotten` when that is durable.
     Forget {
         runs: Vec<RunId>,
@@ -514,6 +543,15 @@ pub enum RequestBody {
     },
     /// What the locations of signed URLs leave out, before arrays with such locations. Answered with `Kept` when it is durable.
     Queries(Queries),
+}
+
+/// What is kept of a run that would not be kept otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
+pub struct Keep {
+    /// Files that stay on the nodes, when the last task that reads them has ended.
+    pub files: bool,
+    /// Everything that its tasks print to standard output, until somebody has read it, and not only its ends.
+    pub printed: bool,
 }
 
 /// Tasks that are added to a run while it goes on.
@@ -585,6 +623,10 @@ pub enum ReplyBody {
         next: Option<u64>,
         /// The task at `next` has not ended, so it is too early to continue.
         is_early: bool,
+    },
+    /// Bytes from the place that was asked for; none: nothing is kept from there on.
+    PrintedPart {
+        bytes: Vec<u8>,
     },
     Forgotten {
         runs: Vec<RunId>,

@@ -166,7 +166,8 @@ impl Target for Members {
             put(&mut bytes, Who::Joins(number), &hello(number, 1 + rng.below(4) as u32, me));
         }
         let run = RunId(1);
-        let (name, keep, into) = ("w".to_owned(), rng.one_in(4), None);
+        let keep = Keep { files: rng.one_in(4), printed: rng.one_in(4) };
+        let (name, into) = ("w".to_owned(), None);
         ask(
             &mut bytes,
             match is_second {

@@ -6,7 +6,7 @@ use eyas_cli::{Exit, Fault, dirs, local};
 use eyas_client::Client;
 use eyas_core::array::{Command, Pattern, Piece, TaskArray, Template};
 use eyas_runtime::cluster::{LocalCluster, in_words};
-use eyas_wire::message::{ClusterStatus, ReplyBody, RequestBody, RunStatus};
+use eyas_wire::message::{ClusterStatus, Keep, ReplyBody, RequestBody, RunStatus};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -175,7 +175,7 @@ pub async fn run(
     arrays: &[Arc<TaskArray>],
 ) -> Result<(RunStatus, u64), Fault> {
     let ReplyBody::RunOpened { run, .. } =
-        client.ask(RequestBody::OpenRun { name: "bench".into(), keep: false, into: None }).await?
+        client.ask(RequestBody::OpenRun { name: "bench".into(), keep: Keep::default(), into: None }).await?
     else {
         return Err(nonsense());
     };

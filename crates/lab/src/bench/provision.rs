@@ -22,7 +22,7 @@ use eyas_core::provisioning::decision::Decided;
 use eyas_core::provisioning::{NAMES, growth};
 use eyas_report::{NodesStory, Report};
 use eyas_sim::workload::sw;
-use eyas_wire::message::{ReplyBody, RequestBody};
+use eyas_wire::message::{Keep, ReplyBody, RequestBody};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -324,7 +324,7 @@ async fn run(
 }
 
 async fn submit(client: &mut Client, label: &str, array: TaskArray) -> Result<(), Fault> {
-    let open = RequestBody::OpenRun { name: label.into(), keep: false, into: None };
+    let open = RequestBody::OpenRun { name: label.into(), keep: Keep::default(), into: None };
     let ReplyBody::RunOpened { run, .. } = client.ask(open).await? else {
         return Err(failed("the dispatcher's answer makes no sense"));
     };

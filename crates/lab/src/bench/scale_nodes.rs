@@ -398,8 +398,8 @@ impl Node {
                 let printed = Box::default();
                 self.link.say(FromExecutor::Looked { ask, has_begun: false, printed });
             }
-            // There are no transfers, no home and no other dispatcher.
-            Order::MeetPeers(_) | Order::Move => {}
+            // There are no transfers, no home, no output and no other dispatcher.
+            Order::MeetPeers(_) | Order::Move | Order::SendPrinted { .. } => {}
             Order::RenewLease { idle_ns } => self.beats.answered(idle_ns),
             Order::End { .. } => self.has_ended = true,
         }

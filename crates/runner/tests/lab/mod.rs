@@ -73,6 +73,7 @@ impl Lab {
             capture: CaptureLimits::default(),
             keep_sandbox: false,
             tee: [None, None],
+            prints_whole: false,
             account: None,
             container: None,
         }

@@ -5,6 +5,7 @@ use super::group::Whereabouts;
 use super::queries::KeptQueries;
 use crate::clock;
 use crate::eventlog::asked::{About, Index, lines_about, printed_by, read_printed};
+use crate::eventlog::whole::{drop_task, read_part};
 use crate::eventlog::{EventLog, Needed};
 use eyas_core::event::{Action, Event};
 use eyas_core::log::{EVENTS_FILE, PRINTED_FILE};
@@ -246,6 +247,18 @@ impl Outside for Live {
                     ReplyBody::Printed(Box::new(with_live(asked, live)))
                 });
             }
+            Answer::PrintedPart { task, attempt, at, drop } => {
+                self.answer_from_disk(connection, number, None, move |dir| {
+                    let bytes = match drop {
+                        true => {
+                            drop_task(dir, task, attempt);
+                            vec![]
+                        }
+                        false => read_part(dir, task, attempt, at),
+                    };
+                    ReplyBody::PrintedPart { bytes }
+                });
+            }
             Answer::Prints { run, mut tasks, next, is_early } => {
                 let index = self.printed.clone();
                 self.answer_from_disk(connection, number, None, move |dir| {
@@ -300,6 +313,17 @@ impl Outside for Live {
     fn log_printed(&mut self, printed: Box<Printed>) {
         if let Some(log) = &self.log {
             log.printed(printed);
+        }
+    }
+
+    fn keep_printed(&mut self, connection: u64, part: PrintedPart) {
+        let Some(writer) = self.writer(connection) else { return };
+        match &self.log {
+            Some(log) => log.part(part, writer.clone()),
+            None => {
+                let PrintedPart { task, attempt, .. } = part;
+                writer.send(&vec![ToExecutor::PrintedKept { task, attempt, upto: None }]);
+            }
         }
     }
 

@@ -304,7 +304,8 @@ impl Agent {
             self.peers.forget_permits();
         }
         self.home.was_welcomed(self.connection.settings().lease_ns);
-        self.printing.say_unheard(&mut self.connection);
+        let ended = self.printing.was_welcomed(&mut self.connection);
+        self.end_printed(ended);
         self.announce_leaving();
         for message in again {
             self.tell(message);
@@ -317,9 +318,9 @@ impl Agent {
         let (core, book) = (&self.node.core, &mut self.objects.book);
         match self.connection.hear(message, core, book, HOME_STREAMS_MAX, has_attempt) {
             Order::Feed(events) => events.into_iter().for_each(|event| self.node.feed(event)),
-            Order::Begin { assignment, spec, permits, principal } => {
+            Order::Begin { assignment, spec, permits, principal, prints_whole } => {
                 self.peers.permit(permits);
-                self.begin(assignment, spec, principal);
+                self.begin(assignment, (spec, prints_whole), principal);
             }
             Order::Prefetch { permits, event } => {
                 self.peers.permit(permits);
@@ -338,6 +339,10 @@ impl Agent {
                 let (slots, connection) = (&mut self.slots, &mut self.connection);
                 self.printing.ask(ask, (task, attempt), &self.attempts, slots, connection)
             }
+            Order::SendPrinted { task, attempt, upto } => {
+                let ended = self.printing.kept((task, attempt), upto, &mut self.connection);
+                self.end_printed(ended);
+            }
             Order::RenewLease { idle_ns } => {
                 self.connection.status_answered(idle_ns);
                 self.home.rights.was_answered();
@@ -347,7 +352,7 @@ impl Agent {
         }
     }
 
-    fn begin(&mut self, assignment: Box<Assignment>, spec: TaskSpec, principal: Principal) {
+    fn begin(&mut self, assignment: Box<Assignment>, spec: (TaskSpec, bool), principal: Principal) {
         let account = self.system_users.as_mut().map(|pool| pool.account(&principal));
         let incarnation = self.connection.incarnation();
         self.objects.learn(&assignment.inputs);

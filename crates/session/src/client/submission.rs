@@ -21,7 +21,7 @@ use eyas_core::array::TaskArray;
 use eyas_core::dispatcher::has_ended;
 use eyas_core::group::KnownFiles;
 use eyas_core::group::split::{Part, split, split_addition};
-use eyas_wire::message::{Addition, ReplyBody, RequestBody};
+use eyas_wire::message::{Addition, Keep, ReplyBody, RequestBody};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -122,7 +122,7 @@ enum Asked {
 /// See the module.
 pub struct Submission {
     name: String,
-    keep: bool,
+    keep: Keep,
     into: Option<Addition>,
     arrays: Vec<Arc<TaskArray>>,
     /// As the first member numbered it.
@@ -140,7 +140,7 @@ pub struct Submission {
 }
 
 impl Submission {
-    pub fn new(n_members: usize, name: String, keep: bool, into: Option<Addition>) -> Submission {
+    pub fn new(n_members: usize, name: String, keep: Keep, into: Option<Addition>) -> Submission {
         Submission {
             name,
             keep,

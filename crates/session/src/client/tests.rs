@@ -4,7 +4,7 @@ use super::{Input, No, Output, Submission};
 use eyas_core::array::{Command, Pattern, TaskArray, TaskForm};
 use eyas_core::group::KnownFiles;
 use eyas_core::{Digest, RunId};
-use eyas_wire::message::{Addition, ReplyBody, RequestBody};
+use eyas_wire::message::{Addition, Keep, ReplyBody, RequestBody};
 use std::sync::Arc;
 
 const RUN: RunId = RunId(7);
@@ -20,7 +20,7 @@ struct Case {
 impl Case {
     fn new(into: Option<RunId>) -> Case {
         let into = into.map(|run| Addition { run, token: "t".into(), digest: Digest::default() });
-        let submission = Submission::new(3, "a run".into(), false, into);
+        let submission = Submission::new(3, "a run".into(), Keep::default(), into);
         let mut case = Case { submission, said: vec![], tickets: vec![0; 3], told: None };
         case.take(Input::Begin { is_here: vec![true; 3] });
         case

@@ -63,7 +63,8 @@ impl Reading {
             | Record::RunOpenedAt { run, .. }
             | Record::RunEndedAt { run, .. }
             | Record::RunPatterns { run, .. }
-            | Record::RunOwned { run, .. } => of_run(run),
+            | Record::RunOwned { run, .. }
+            | Record::RunPrintsWhole { run } => of_run(run),
             Record::TaskEnded { task, .. }
             | Record::TaskRevived { task }
             | Record::AttemptGivenUp { task, .. } => {

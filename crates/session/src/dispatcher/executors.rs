@@ -363,6 +363,7 @@ impl<O: Outside> Session<O> {
                 }
                 FromExecutor::Home(report) => self.feed(Event::HomeUsed { executor, report }),
                 FromExecutor::Printed(printed) => self.outside.log_printed(printed),
+                FromExecutor::PrintedPart(part) => self.on_printed_part(executor, part),
                 FromExecutor::Looked { ask, has_begun, printed } => {
                     self.on_looked(executor, ask, has_begun, *printed)
                 }
@@ -429,10 +430,9 @@ impl<O: Outside> Session<O> {
         self.tell_sources(executor, &assignment.inputs);
         let permits = self.permits(executor, &assignment.inputs);
         let principal = Principal::of_run(self.core.owner_of(assignment.run));
-        self.tell(
-            executor,
-            ToExecutor::Assign(Box::new(AssignTask { assignment, spec, permits, principal })),
-        );
+        let prints_whole = self.prints.whole.contains(&assignment.run);
+        let assign = AssignTask { assignment, spec, permits, principal, prints_whole };
+        self.tell(executor, ToExecutor::Assign(Box::new(assign)));
     }
 
     /// The permission of `executor` to fetch each input from each of its sources, in order.

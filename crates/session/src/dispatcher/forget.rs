@@ -117,6 +117,7 @@ impl<O: Outside> Session<O> {
         self.recording.durable.remove(&run);
         self.submissions.added.retain(|(of, _), _| *of != run);
         self.forget_part(run);
+        self.prints.whole.remove(&run);
         self.feed(Event::RunForgotten { run });
         self.forget_names();
     }

@@ -2,7 +2,7 @@
 
 use super::Record;
 use eyas_core::event::{Action, Event};
-use eyas_core::{MemberId, RunId, TaskId, Timestamp};
+use eyas_core::{AttemptNo, MemberId, RunId, TaskId, Timestamp};
 use eyas_wire::message::*;
 use eyas_wire::users::UserKey;
 
@@ -22,6 +22,8 @@ pub enum Answer {
     Printed { asked: TaskPrinted, live: Option<Printed> },
     /// What these tasks printed is missing; the rest is as in [`ReplyBody::Prints`].
     Prints { run: RunId, tasks: Vec<TaskPrinted>, next: Option<u64>, is_early: bool },
+    /// The bytes from `at` on of what the attempt printed are missing. `drop`: parts of the task's output are not needed any more.
+    PrintedPart { task: TaskId, attempt: AttemptNo, at: u64, drop: bool },
 }
 
 /// A fetch that is permitted: the holder serves these bytes to the requester until then.
@@ -94,6 +96,10 @@ pub trait Outside {
 
     /// What an ended attempt printed, to be kept.
     fn log_printed(&mut self, printed: Box<Printed>);
+
+    /// A part of what an attempt printed, to be kept. The executor at `connection` is told by [`ToExecutor::PrintedKept`] when it is
+    /// written, or that it cannot be.
+    fn keep_printed(&mut self, connection: u64, part: PrintedPart);
 
     /// All inputs that were there have been taken. `ticked`: some time has passed since the last that was said so.
     fn log_settled(&mut self, ticked: bool);

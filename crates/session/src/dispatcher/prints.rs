@@ -27,6 +27,8 @@ pub fn with_live(mut asked: TaskPrinted, live: Option<Printed>) -> TaskPrinted {
 pub(super) struct Prints {
     last_ask: u64,
     looks: BTreeMap<u64, Look>,
+    /// The runs of which everything that their tasks print is kept.
+    pub(super) whole: BTreeSet<RunId>,
 }
 
 /// Somebody who waits for what a running program has printed.
@@ -58,6 +60,22 @@ impl<O: Outside> Session<O> {
             }
         }
         self.answer_logs(connection, number, task, None);
+    }
+
+    /// A part of what a program printed came from its executor. It is kept for a task that is known, and whose executor this is.
+    pub(super) fn on_printed_part(&mut self, executor: ExecutorId, part: PrintedPart) {
+        let PrintedPart { task, attempt, .. } = part;
+        let is_current = self.core.work().has_task(task)
+            && matches!(
+                self.core.task_state(task),
+                TaskState::Reserved { executor: e, attempt: a, .. } if (e, a) == (executor, attempt)
+            );
+        match self.executors.by_id.get(&executor).map(|e| e.connection) {
+            Some(connection) if is_current && self.options.keeps_log => {
+                self.outside.keep_printed(connection, part)
+            }
+            _ => self.tell(executor, ToExecutor::PrintedKept { task, attempt, upto: None }),
+        }
     }
 
     /// An executor said what a program has printed so far.

@@ -114,6 +114,10 @@ pub enum Record<'a> {
     UserRemoved {
         name: String,
     },
+    /// Everything that the run's tasks print is kept; it comes after the run was opened.
+    RunPrintsWhole {
+        run: RunId,
+    },
 }
 
 impl Record<'_> {

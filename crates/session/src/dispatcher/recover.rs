@@ -101,6 +101,7 @@ impl<O: Outside> Session<O> {
                 self.reading.times.insert(run, (at, None));
             }
             Record::RunOwned { run, owner } => self.feed(Event::RunOwned { run, owner }),
+            Record::RunPrintsWhole { run } => _ = self.prints.whole.insert(run),
             Record::UserSet { name, key, rights, weight } => {
                 self.keep_user(name, User { key, rights, weight })
             }

@@ -44,6 +44,15 @@ impl<O: Outside> Session<O> {
                 Err(reason) => self.refuse(connection, number, reason),
             },
             RequestBody::Prints { run, which, from } => self.on_prints(connection, number, run, which, from),
+            RequestBody::ReadPrinted { run, task, attempt, at, drop } => {
+                match self.find(connection, run, &task) {
+                    Ok(task) => {
+                        let drop = drop && self.owns(connection, self.core.work().run_of(task));
+                        self.answer(connection, number, Answer::PrintedPart { task, attempt, at, drop });
+                    }
+                    Err(reason) => self.refuse(connection, number, reason),
+                }
+            }
             RequestBody::Shutdown => {
                 self.reply(connection, number, ReplyBody::ShuttingDown);
                 self.stop = Some("the cluster was shut down".into());

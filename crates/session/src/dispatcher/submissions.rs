@@ -102,7 +102,7 @@ impl<O: Outside> Session<O> {
         connection: u64,
         run: RunId,
         name: String,
-        keep: bool,
+        keep: Keep,
         into: Option<Addition>,
     ) {
         self.submissions.submitting.insert(run, connection);
@@ -111,12 +111,18 @@ impl<O: Outside> Session<O> {
             self.journal(&Record::RunAborted { run: owed }, None);
         }
         let whole = into.as_ref().map(|addition| addition.run);
+        let Keep { files: keep, printed } = keep;
         self.journal(&Record::RunOpened { run, name: name.clone(), keep, into: into.clone() }, None);
         self.submissions.adding.extend(into.map(|addition| (run, Adding { addition, sealed: false })));
         self.feed(Event::RunOpened { run, name, keep, into: whole });
         if let (None, Principal::User(owner)) = (whole, self.principal_of(connection).clone()) {
             self.journal(&Record::RunOwned { run, owner: owner.clone() }, None);
             self.feed(Event::RunOwned { run, owner });
+        }
+        self.prints.whole.remove(&run);
+        if printed && whole.is_none() {
+            self.journal(&Record::RunPrintsWhole { run }, None);
+            self.prints.whole.insert(run);
         }
         if whole.is_none() {
             let at = self.core.work().find_run(run).expect("it was just opened").opened;

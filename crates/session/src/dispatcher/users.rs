@@ -83,7 +83,7 @@ impl<O: Outside> Session<O> {
     }
 
     /// Whether the run is the connection's user's, or the connection is the owner's, to whom all are.
-    fn owns(&self, connection: u64, run: RunId) -> bool {
+    pub(super) fn owns(&self, connection: u64, run: RunId) -> bool {
         match self.principal_of(connection) {
             Principal::Owner => true,
             asker @ Principal::User(_) => Principal::of_run(self.core.owner_of(run)) == *asker,
@@ -141,13 +141,15 @@ impl<O: Outside> Session<O> {
             RequestBody::WatchRun { run, .. }
             | RequestBody::Explain { run: Some(run), .. }
             | RequestBody::Logs { run: Some(run), .. }
-            | RequestBody::Prints { run: Some(run), .. } => others(run)
+            | RequestBody::Prints { run: Some(run), .. }
+            | RequestBody::ReadPrinted { run: Some(run), .. } => others(run)
                 .filter(|_| !rights.see)
                 .and_then(|run| lacks(format!("see run {run}, which is another user's"), "see")),
             // A run that is not named is one that the user may see.
             RequestBody::Explain { run: None, .. }
             | RequestBody::Logs { run: None, .. }
             | RequestBody::Prints { run: None, .. }
+            | RequestBody::ReadPrinted { run: None, .. }
             | RequestBody::Cancel { run: None, .. } => None,
             RequestBody::Cancel { run: Some(run), .. } => others(run)
                 .filter(|_| !rights.cancel)

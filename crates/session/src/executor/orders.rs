@@ -20,8 +20,14 @@ pub enum Order {
     /// Feed the state machine these events, in this order. There may be none.
     Feed(Vec<NodeEvent>),
     /// Keep what this new attempt needs, and feed the state machine [`NodeEvent::Assigned`].
-    /// `principal`: whose task it is.
-    Begin { assignment: Box<Assignment>, spec: TaskSpec, permits: Permits, principal: Principal },
+    /// `principal`: whose task it is. `prints_whole`: everything that its program prints is wanted.
+    Begin {
+        assignment: Box<Assignment>,
+        spec: TaskSpec,
+        permits: Permits,
+        principal: Principal,
+        prints_whole: bool,
+    },
     /// Keep the permissions, and feed the state machine the event.
     Prefetch { permits: Permits, event: NodeEvent },
     /// Keep to this share of home storage, and feed the state machine the event.
@@ -38,6 +44,8 @@ pub enum Order {
     LearnQueries(Queries),
     /// Answer with what the program of this attempt has printed so far.
     Look { ask: u64, task: TaskId, attempt: AttemptNo },
+    /// Send what the attempt printed from byte `upto` on; `None`: nothing more of it.
+    SendPrinted { task: TaskId, attempt: AttemptNo, upto: Option<u64> },
     /// Renew the lease: the dispatcher has answered a status. While nothing is to do here, the next one is due within `idle_ns`.
     RenewLease { idle_ns: u64 },
     /// Call [`DispatcherLink::go`] as soon as nothing is left to do here: another dispatcher of the group is the right one now.
@@ -61,7 +69,7 @@ impl DispatcherLink {
     ) -> Order {
         let event = match message {
             ToExecutor::Assign(assign) => {
-                let AssignTask { mut assignment, spec, permits, principal } = *assign;
+                let AssignTask { mut assignment, spec, permits, principal, prints_whole } = *assign;
                 if has_attempt(assignment.task, assignment.attempt) {
                     return Order::Feed(vec![]);
                 }
@@ -72,7 +80,7 @@ impl DispatcherLink {
                     book.pair(ours, *output);
                     *output = ours;
                 }
-                return Order::Begin { assignment, spec, permits, principal };
+                return Order::Begin { assignment, spec, permits, principal, prints_whole };
             }
             ToExecutor::Prefetch { batch, mut inputs, locations, permits } => {
                 let permits = adopt_inputs(book, &mut inputs, locations.iter(), permits);
@@ -117,6 +125,9 @@ impl DispatcherLink {
             ToExecutor::ProbePeers { peers } => return Order::ProbePeers(peers),
             ToExecutor::Queries(queries) => return Order::LearnQueries(queries),
             ToExecutor::Look { ask, task, attempt } => return Order::Look { ask, task, attempt },
+            ToExecutor::PrintedKept { task, attempt, upto } => {
+                return Order::SendPrinted { task, attempt, upto };
+            }
             ToExecutor::Beat { idle_ns } => return Order::RenewLease { idle_ns },
             ToExecutor::Shutdown { reason } => return Order::End { reason },
             ToExecutor::Recall { task, attempt } => NodeEvent::RecallRequested { task, attempt },

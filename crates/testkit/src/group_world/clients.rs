@@ -7,7 +7,7 @@
 
 use super::*;
 use eyas_session::client::{Input, No, Output, Submission};
-use eyas_wire::message::{Addition, ReplyBody, RequestBody};
+use eyas_wire::message::{Addition, Keep, ReplyBody, RequestBody};
 
 /// How long until a client connects again, or another client tries again.
 const RETRY_NS: u64 = S / 4;
@@ -84,7 +84,7 @@ impl World {
         let name = name_of_try(plan, p.n_tries);
         let c = self.next_client;
         self.next_client += 1;
-        let submission = Submission::new(n_members, name, false, into);
+        let submission = Submission::new(n_members, name, Keep::default(), into);
         self.clients.insert(c, Client { plan, submission, lines: vec![None; n_members] });
         (0..n_members).for_each(|m| self.connect_client(c, m));
         let is_here = self.clients[&c].lines.iter().map(Option::is_some).collect();

@@ -2,6 +2,7 @@
 //! worlds with users they ask for everything, and promise 6 is that nothing comes of it.
 
 use super::*;
+use eyas_wire::message::Keep;
 use eyas_wire::users::ClusterRights;
 
 impl Process {
@@ -46,7 +47,7 @@ impl Process {
                 rights: Some(ClusterRights::ALL),
                 weight: None,
             },
-            RequestBody::OpenRun { name: "theirs".into(), keep: false, into: None },
+            RequestBody::OpenRun { name: "theirs".into(), keep: Keep::default(), into: None },
             RequestBody::Cancel { run: None, task: None },
             RequestBody::Forget { runs: runs.clone() },
             RequestBody::Status,

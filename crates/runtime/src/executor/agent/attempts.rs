@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 /// One attempt, from its assignment until it is cleaned up.
 pub(super) struct Attempt {
     pub(super) spec: TaskSpec,
+    /// Everything that its program prints is wanted.
+    pub(super) prints_whole: bool,
     pub(super) run: RunId,
     pub(super) principal: Principal,
     /// The system user that its program runs as, where programs have some. `Err`: why the user has none, as a sentence.
@@ -132,7 +134,7 @@ impl Attempts {
     pub(super) fn begin(
         &mut self,
         assignment: &Assignment,
-        spec: TaskSpec,
+        (spec, prints_whole): (TaskSpec, bool),
         (principal, account): (Principal, Option<Result<Account, String>>),
         incarnation: u64,
         halt: Halt,
@@ -148,6 +150,7 @@ impl Attempts {
             principal,
             account,
             spec,
+            prints_whole,
             key,
             slot: None,
             started: None,

@@ -63,6 +63,7 @@ impl Launch<'_> {
             },
             keep_sandbox: false,
             tee: [STDOUT_NAME, STDERR_NAME].map(|name| named_output(task, name)),
+            prints_whole: self.attempt.prints_whole,
             account: self.attempt.account().cloned(),
             container: self.find_container().map(Box::new),
         })

@@ -1,18 +1,33 @@
 //! The output of programs: the output so far, for users who ask while they run, and the final output, for the
 //! dispatcher.
 //!
-//! The output of programs that ended while no dispatcher was connected is kept. It is bounded, and the oldest
-//! goes first.
+//! The ends of the output of programs that ended while no dispatcher was connected are kept. They are bounded, and the oldest
+//! go first.
+//!
+//! Where everything that a program prints is wanted, its slot process has put into a file what is more than the ends. The end of
+//! the program counts when the dispatcher has that file: parts of it are sent, one program after the other and each part when the
+//! one before is kept, so that many nodes with much output fill the memory of no process.
 
 use super::attempts::Attempts;
 use super::connection::Connection;
 use super::{AttemptId, runner};
 use crate::executor::slots::Slots;
-use eyas_wire::message::{Captured, FromExecutor, Printed};
+use eyas_core::event::Exit;
+use eyas_wire::message::{Captured, FromExecutor, Printed, PrintedPart};
 use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 /// The number of outputs that are kept for a dispatcher that is away.
 const PRINTED_KEPT: usize = 1024;
+
+/// So much of an output is sent at once.
+const PART_BYTES: usize = 256 << 10;
+
+/// A program that has ended, and its end, which counts when its output is sent.
+pub(super) type Held = (AttemptId, Box<Exit>);
 
 /// The ends of standard output and of standard error.
 type Streams = Box<(runner::Captured, runner::Captured)>;
@@ -24,6 +39,34 @@ pub(super) struct Printing {
     asks: HashMap<u64, Vec<u64>>,
     /// Output of programs that ended while no dispatcher was connected.
     unheard: VecDeque<Printed>,
+    /// The output of programs that have ended, by the key of the attempt.
+    files: HashMap<u64, File>,
+    /// The first one sends; the dispatcher has what is before `at`.
+    sending: VecDeque<Sending>,
+}
+
+struct Sending {
+    held: Held,
+    file: File,
+    at: u64,
+}
+
+impl Sending {
+    /// The next part; empty at the end. An error ends what is sent as well: the dispatcher has the length of the whole.
+    fn read_part(&self) -> Vec<u8> {
+        let mut part = vec![0; PART_BYTES];
+        let mut n_read = 0;
+        while n_read < part.len() {
+            match self.file.read_at(&mut part[n_read..], self.at + n_read as u64) {
+                Ok(0) => break,
+                Ok(n) => n_read += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        part.truncate(n_read);
+        part
+    }
 }
 
 impl Printing {
@@ -93,11 +136,84 @@ impl Printing {
         self.unheard.push_back(printed);
     }
 
-    /// A dispatcher is connected again: sends it the outputs that were kept.
-    pub(super) fn say_unheard(&mut self, connection: &mut Connection) {
+    /// A dispatcher is connected again: sends it the outputs that were kept. The answer to the last part may be lost.
+    pub(super) fn was_welcomed(&mut self, connection: &mut Connection) -> Vec<Held> {
         for printed in self.unheard.drain(..) {
             connection.say(FromExecutor::Printed(Box::new(printed)));
         }
+        self.send_part(connection)
+    }
+
+    /// The program of the attempt `key` has ended, and all that it printed is in this file, which has its name no longer.
+    pub(super) fn take_file(&mut self, key: u64, path: &Path) {
+        let file = File::open(path);
+        let _ = std::fs::remove_file(path);
+        self.files.extend(file.ok().map(|file| (key, file)));
+    }
+
+    /// Nothing of the attempt is needed any more.
+    pub(super) fn forget(&mut self, key: u64) {
+        self.files.remove(&key);
+    }
+
+    /// Sends what a program printed, if there is a file of it. Gives the ends that count now.
+    pub(super) fn hold(
+        &mut self,
+        id: AttemptId,
+        key: u64,
+        exit: Exit,
+        connection: &mut Connection,
+    ) -> Vec<Held> {
+        let held = (id, Box::new(exit));
+        let Some(file) = self.files.remove(&key) else { return vec![held] };
+        self.sending.push_back(Sending { held, file, at: 0 });
+        match self.sending.len() {
+            1 => self.send_part(connection),
+            _ => vec![],
+        }
+    }
+
+    /// The dispatcher has an output up to byte `upto`, or keeps no more of it. Gives the ends that count now.
+    pub(super) fn kept(
+        &mut self,
+        id: AttemptId,
+        upto: Option<u64>,
+        connection: &mut Connection,
+    ) -> Vec<Held> {
+        match (self.sending.front_mut().filter(|first| first.held.0 == id), upto) {
+            (None, _) => vec![],
+            (Some(first), Some(upto)) => {
+                first.at = first.at.max(upto);
+                self.send_part(connection)
+            }
+            (Some(_), None) => self.let_go(id, connection),
+        }
+    }
+
+    /// No more of an output is to be sent. Gives the ends that count now.
+    pub(super) fn let_go(&mut self, id: AttemptId, connection: &mut Connection) -> Vec<Held> {
+        let Some(at) = self.sending.iter().position(|sending| sending.held.0 == id) else { return vec![] };
+        let mut ended: Vec<Held> = self.sending.remove(at).map(|sending| sending.held).into_iter().collect();
+        if at == 0 {
+            ended.extend(self.send_part(connection));
+        }
+        ended
+    }
+
+    /// Sends the next part of the first output. Gives the ends of those that are sent whole.
+    fn send_part(&mut self, connection: &mut Connection) -> Vec<Held> {
+        let mut ended = vec![];
+        while let Some(first) = self.sending.front() {
+            let bytes = first.read_part();
+            if !bytes.is_empty() {
+                let (task, attempt) = first.held.0;
+                let part = PrintedPart { task, attempt, at: first.at, bytes };
+                connection.say(FromExecutor::PrintedPart(part));
+                break;
+            }
+            ended.extend(self.sending.pop_front().map(|sending| sending.held));
+        }
+        ended
     }
 }
 

@@ -7,7 +7,7 @@ use super::failure::{
 };
 use super::input::{Input, Start};
 use super::launch::Launch;
-use super::{Agent, AttemptId, ExecutorError, runner};
+use super::{Agent, AttemptId, ExecutorError, printing, runner};
 use crate::clock;
 use crate::executor::home_io::by_programs;
 use crate::executor::made::why_not_for_users;
@@ -174,6 +174,10 @@ impl Agent {
     pub(super) fn kill(&mut self, id: AttemptId) {
         let Some(attempt) = self.attempts.find_mut(id) else { return };
         attempt.is_killed = true;
+        let ended = self.printing.let_go(id, &mut self.connection);
+        if !ended.is_empty() {
+            return self.end_printed(ended);
+        }
         match attempt.slot {
             Some(slot) => {
                 // A program that was taken back from its slot must not begin on another one.
@@ -218,6 +222,9 @@ impl Agent {
     /// A program has ended. Where it may have written to an input, that input is read through before the end counts.
     fn on_ended(&mut self, index: usize, report: runner::RunReport) {
         self.slots.ended(index, report.key);
+        if let Some(path) = &report.printed_at {
+            self.printing.take_file(report.key, path.as_path());
+        }
         self.space.program_ended(index, report.written_bytes);
         self.writes.hear(&self.objects.store);
         let attempt = self.attempts.find_by_key(report.key);
@@ -287,8 +294,18 @@ impl Agent {
             disk,
             left: report.new_files.map(|new| Box::new(left_of(&new))),
         };
-        let (task, attempt) = id;
-        self.node.feed(NodeEvent::ProgramEnded { task, attempt, exit });
+        let ended = match self.leaving.has_begun() {
+            true => vec![(id, Box::new(exit))],
+            false => self.printing.hold(id, report.key, exit, &mut self.connection),
+        };
+        self.end_printed(ended);
+    }
+
+    /// All that is kept of what these programs printed is kept, and their ends count from here on.
+    pub(super) fn end_printed(&mut self, ended: Vec<printing::Held>) {
+        for ((task, attempt), exit) in ended {
+            self.node.feed(NodeEvent::ProgramEnded { task, attempt, exit: *exit });
+        }
     }
 
     /// A slot process ended by itself. Another one takes its place, and the programs that it had to run fail
@@ -310,6 +327,7 @@ impl Agent {
     /// Nothing of an attempt is needed any more.
     pub(super) fn clean_up(&mut self, id: AttemptId) {
         let Some(attempt) = self.attempts.remove(id) else { return };
+        self.printing.forget(attempt.key);
         if let (Some(slot), Some(sandbox)) = (attempt.slot, attempt.sandbox()) {
             self.slots.release(slot, attempt.key, sandbox);
         }

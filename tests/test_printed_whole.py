@@ -1,0 +1,53 @@
+"""All that tasks print reaches a pipe or a file, whatever is killed on the way, through processes that stay small."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from harness import Eyas, peak_mib, wait_until
+from weather import Cluster, kill_now
+
+# Bytes that one task prints: more than passes in the time that a test needs to see them pass.
+N_BYTES = 60_000_000
+SPOOLS_MIB_MAX = 60
+
+
+@pytest.fixture
+def cluster(eyas: Eyas, tmp_path: Path) -> Cluster:
+    return Cluster(eyas, tmp_path / "cluster", tmp_path / "home")
+
+
+def kept(cluster: Cluster) -> int:
+    """Bytes of what tasks printed that the dispatcher has now."""
+    return sum(path.stat().st_size for path in (cluster.dir / "printed").glob("*"))
+
+
+def shows_all(stdout: Path, n_tasks: int) -> bool:
+    with stdout.open("rb") as shown:
+        parts = [shown.read(N_BYTES) for _ in range(n_tasks)]
+        return parts == [bytes([ord("a") + i]) * N_BYTES for i in range(n_tasks)] and not shown.read(1)
+
+
+@pytest.mark.parametrize("killed", ["nothing", "dispatcher", "executor"])
+def test_what_tasks_print_is_shown_whole(cluster: Cluster, killed: str) -> None:
+    """Nothing is lost or shown twice: the executor and the client go on where they were, and a task whose node is gone runs again."""
+    dispatcher = cluster.dispatcher()
+    cluster.executor("N1", slots=2)
+    line = f"head -c {N_BYTES} /dev/zero | tr '\\0' $(printf 'abcd' | cut -c $((EYAS_TASK + 1)))"
+    shown = cluster.eyas.start("map", "--join", cluster.join, "--range", "0..4", "--shell", "--", line)
+    wait_until(lambda: kept(cluster) > N_BYTES // 10, "a part of what is printed", alive=shown)
+    if killed == "dispatcher":
+        kill_now(dispatcher)
+        dispatcher = cluster.dispatcher()
+    if killed == "executor":
+        os.killpg(cluster.executors["N1"].pid, signal.SIGKILL)
+        cluster.executor("N2", slots=2)
+    shown.wait(timeout=120)
+    assert shows_all(shown.stdout_path, 4)
+    assert kept(cluster) == 0, "what was shown stays at the dispatcher"
+    if killed == "nothing":
+        peaks = [peak_mib(part.pid) for part in (dispatcher, cluster.executors["N1"])]
+        assert max(peaks) < SPOOLS_MIB_MAX, peaks
