@@ -20,6 +20,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from wheel import finish
+
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "dist" / "release"
 GLIBC_MAX = (2, 28)
@@ -107,9 +109,10 @@ def main() -> int:
     # cargo finds its subcommands, and these find their zig, in this environment.
     env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
     target = f"{platform.machine()}-unknown-linux-gnu"
-    wheel_options = ["--zig", "--compatibility", "manylinux_2_28", "--target", target, "--strip"]
+    wheel_options = ["--zig", "--compatibility", "manylinux_2_28", "--target", target]
     run(tools / "maturin", "build", *wheel_options, "--out", OUT, env=env)
     (wheel,) = OUT.glob("*.whl")
+    finish(wheel, OUT / "eyas.symbols")
     check_wheel(wheel)
     if not options.wheel:
         run(tools / "maturin", "sdist", "--out", OUT, env=env)

@@ -3,16 +3,21 @@
     .venv/bin/python scripts/wheel.py [--lab]
 
 Uses cargo's own target folder and the release profile, as the tests do, so that what one has
-compiled the other does not compile again. `eyas-lab` is for those who work on eyas, and no part of the wheel.
+compiled the other does not compile again. `eyas-lab` is for those who work on eyas, and no part of the wheel. The names of
+functions, a fifth of the program, lie in `eyas.symbols` beside it: a backtrace of a panic looks for them there.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,6 +39,48 @@ def build_lab(environment_bin: Path) -> int:
     return built.returncode
 
 
+def slim_program(program: Path, symbols: Path) -> None:
+    """Move the symbols of a program into the file `symbols`, whose name the program gets."""
+    if not shutil.which("objcopy"):
+        print("note: objcopy (binutils) is not there, so the program keeps its symbols", file=sys.stderr)
+        return
+    subprocess.run(["objcopy", "--only-keep-debug", program, symbols], check=True)
+    subprocess.run(["objcopy", "--strip-all", f"--add-gnu-debuglink={symbols}", program], check=True)
+
+
+def portable_bill(bill: bytes) -> bytes:
+    """A bill of materials without what differs from build to build of one commit: the folder, the time, a random number."""
+    parsed = json.loads(bill.decode().replace(f"path+file://{ROOT}/", "").replace(f"{ROOT}/", ""))
+    parsed.pop("serialNumber", None)
+    parsed.get("metadata", {}).pop("timestamp", None)
+    return json.dumps(parsed, indent=1).encode()
+
+
+def finish(wheel: Path, symbols: Path) -> None:
+    """Make a wheel of what maturin has built: the program without its symbols, and nothing of this machine."""
+    done = wheel.with_suffix(".done")
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(done, "w", zipfile.ZIP_DEFLATED) as new:
+        contents = {entry.filename: old.read(entry) for entry in old.infolist()}
+        (name,) = [name for name in contents if name.endswith(".data/scripts/eyas")]
+        program = wheel.with_name("eyas")
+        program.write_bytes(contents[name])
+        slim_program(program, symbols)
+        changed = {name: program.read_bytes()}
+        program.unlink()
+        changed |= {bill: portable_bill(of) for bill, of in contents.items() if "/sboms/" in bill}
+        (record,) = [name for name in contents if name.endswith(".dist-info/RECORD")]
+        lines = []
+        for line in contents[record].decode().splitlines():
+            if of := changed.get(line.split(",")[0]):
+                digest = base64.urlsafe_b64encode(hashlib.sha256(of).digest()).rstrip(b"=").decode()
+                line = f"{line.split(',')[0]},sha256={digest},{len(of)}"
+            lines.append(f"{line}\n")
+        contents |= changed | {record: "".join(lines).encode()}
+        for entry in old.infolist():
+            new.writestr(entry, contents[entry.filename])
+    done.rename(wheel)
+
+
 def main() -> int:
     environment_bin = Path(sys.prefix) / "bin"
     if sys.prefix == sys.base_prefix:
@@ -48,6 +95,7 @@ def main() -> int:
         if built.returncode != 0:
             return built.returncode
         (wheel,) = Path(folder).glob("eyas-*.whl")
+        finish(wheel, environment_bin / "eyas.symbols")
         pip = [
             sys.executable,
             "-m",

@@ -7,11 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from harness import ROOT
+from harness import ROOT, Eyas
 
 CARGO_OUTPUT = """\
 running 3 tests
@@ -151,6 +152,29 @@ def test_tools_that_are_too_old_are_told_apart_from_absent_ones(tmp_path: Path) 
 def test_this_machine_has_what_is_needed() -> None:
     done = need(dict(os.environ))
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_names_of_functions_lie_beside_the_program(eyas: Eyas) -> None:
+    symbols = eyas.path.with_suffix(".symbols")
+    slim, names = (
+        subprocess.run(["nm", file], capture_output=True, text=True, check=True)
+        for file in (eyas.path, symbols)
+    )
+    assert "no symbols" in slim.stderr and "eyas_core" in names.stdout
+    link = subprocess.run(
+        ["readelf", "--string-dump=.gnu_debuglink", eyas.path], capture_output=True, text=True, check=True
+    )
+    assert symbols.name in link.stdout
+
+
+def test_the_wheel_says_nothing_of_the_machine_that_built_it() -> None:
+    (built,) = (ROOT / "dist").glob("*.whl")
+    with zipfile.ZipFile(built) as wheel:
+        (bill,) = [name for name in wheel.namelist() if "/sboms/" in name]
+        text = wheel.read(bill).decode()
+        assert wheel.testzip() is None
+    assert "eyas-core" in text and 'timestamp":' not in text
+    assert f"{ROOT}/" not in text and str(Path.home()) not in text
 
 
 @pytest.mark.long

@@ -100,6 +100,7 @@ pub fn main() -> ExitCode {
         return keeper::main();
     }
     forget_empty_variables();
+    say_where_symbols_are();
     // A tile's program may take a millisecond, so nothing is set up that it does not need.
     if std::env::args_os().nth(1).is_some_and(|a| a == pairs::TILE_ARGUMENT) {
         return pairs::tile_main();
@@ -108,6 +109,19 @@ pub fn main() -> ExitCode {
         Ok(words) => live_with(words, |cli: Cli| run(cli.verb)),
         Err(fault) => end(Err(fault)),
     }
+}
+
+/// A panic, which is a fault of eyas, says with what its backtrace has names.
+fn say_where_symbols_are() {
+    let say = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        say(panic);
+        let program = std::env::current_exe().unwrap_or_default();
+        eyas_text::say!(
+            "hint: this is a fault of eyas; with RUST_BACKTRACE=1, and {} from the same build, it says where",
+            eyas_text::shown_path(&program.with_extension("symbols"))
+        );
+    }));
 }
 
 /// A variable of ours that is set to nothing counts as not set, here and in what is started from here.
