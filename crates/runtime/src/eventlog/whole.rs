@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 const FOLDER: &str = "printed";
 /// No more is kept when less than this would stay free for the journal and the log.
 const FREE_BYTES_MIN: u64 = 256 << 20;
+/// So many attempts of a task are dropped at once, the last ones; what others printed goes with the run.
+const ATTEMPTS_MAX: u32 = 64;
 /// A client gets so much at once.
 const PART_BYTES: usize = 256 << 10;
 
@@ -77,7 +79,7 @@ pub fn read_part(dir: &Path, task: TaskId, attempt: AttemptNo, at: u64) -> Vec<u
 
 /// Removes what the task's attempts up to this one printed.
 pub(crate) fn drop_task(dir: &Path, task: TaskId, attempt: AttemptNo) {
-    for earlier in 1..=attempt.0 {
+    for earlier in attempt.0.saturating_sub(ATTEMPTS_MAX)..=attempt.0 {
         let _ = std::fs::remove_file(path_of(dir, task, AttemptNo(earlier)));
     }
 }
