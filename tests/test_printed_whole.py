@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,13 @@ def test_what_tasks_print_is_shown_whole(cluster: Cluster, killed: str) -> None:
     if killed == "nothing":
         peaks = [peak_mib(part.pid) for part in (dispatcher, cluster.executors["N1"])]
         assert max(peaks) < SPOOLS_MIB_MAX, peaks
+
+
+def test_a_limit_of_file_sizes_ends_no_process(eyas: Eyas, tmp_path: Path) -> None:
+    """With `ulimit -f` a file that grows too large is an error of who writes it; what is not kept for that reason is said."""
+    limited = f"ulimit -f 2000; exec {eyas.path} map --range 0..2 -- seq 300000"
+    done = subprocess.run(
+        ["sh", "-c", limited], env=eyas.env, cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, "2 done, 0 failed" in done.stderr) == (4, True), done.stderr
+    assert "standard output is not whole" in done.stderr

@@ -99,6 +99,7 @@ pub fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|a| a == keeper::ARGUMENT) {
         return keeper::main();
     }
+    eyas_runner::survive_file_size_limit();
     forget_empty_variables();
     say_where_symbols_are();
     // A tile's program may take a millisecond, so nothing is set up that it does not need.

@@ -55,4 +55,4 @@ pub use protocol::{
     InputMode, LinkKind, NewFiles, NotStartedKind, OutputState, Program, RunReport, RunSpec, SetupKind,
     SlotCommand, SlotConfig, SlotReport, Times, Usage,
 };
-pub use slot::slot_main;
+pub use slot::{slot_main, survive_file_size_limit};

@@ -63,6 +63,13 @@ struct Kernel {
 /// A handler that does nothing.
 extern "C" fn heed_nothing(_: libc::c_int) {}
 
+/// A file that grows beyond this process's limit (`ulimit -f`) is an error of the write, and does not end the process. Programs that
+/// it starts are ended by the signal as usual: a handler, unlike an ignored signal, is not inherited.
+pub fn survive_file_size_limit() {
+    // SAFETY: the handler does nothing.
+    unsafe { libc::signal(libc::SIGXFSZ, heed_nothing as *const () as libc::sighandler_t) };
+}
+
 /// Session, reaper, signals, descriptors.
 fn prepare_process(fd: RawFd) -> Result<Kernel, Error> {
     let failed = |error| Error::system("prepare", "the slot process", error);
@@ -81,6 +88,7 @@ fn prepare_process(fd: RawFd) -> Result<Kernel, Error> {
         for signal in [libc::SIGTERM, libc::SIGUSR2] {
             libc::signal(signal, heed_nothing as *const () as libc::sighandler_t);
         }
+        survive_file_size_limit();
         // Standard streams may be closed; our own descriptors must not get their numbers.
         while sys::open_at(libc::AT_FDCWD, c"/dev/null", libc::O_RDWR, 0).map_err(failed)?.as_raw_fd() <= 2 {
             libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
