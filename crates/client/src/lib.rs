@@ -225,9 +225,13 @@ impl Client {
         }
     }
 
+    /// What the cluster is doing, with its nodes in the order of their names.
     pub async fn status(&mut self) -> Result<ClusterStatus, NetError> {
         match self.ask(RequestBody::Status).await? {
-            ReplyBody::Status(status) => Ok(*status),
+            ReplyBody::Status(mut status) => {
+                status.executors.sort_by_cached_key(|node| eyas_text::natural(&node.name));
+                Ok(*status)
+            }
             _ => Err(makes_no_sense("a question for its status")),
         }
     }

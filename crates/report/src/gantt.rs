@@ -89,7 +89,7 @@ pub(crate) fn lanes(m: &Measure) -> Lanes {
             drawn.push((row, n));
         }
     }
-    drawn.sort_by_cached_key(|(row, _)| natural(&m.log.executors[*row].name));
+    drawn.sort_by_cached_key(|(row, _)| eyas_text::natural(&m.log.executors[*row].name));
     let n_attempts: usize = drawn.iter().map(|(row, _)| by_row[*row].len()).sum();
     let named = n_attempts <= NAMED_MAX;
     let part_ns = if named { 0 } else { span_ns / PARTS };
@@ -323,21 +323,6 @@ impl Drawing {
     }
 }
 
-/// A key that sorts names as people count: `node2` before `node10`.
-pub(crate) fn natural(name: &str) -> Vec<(String, u64)> {
-    let mut parts = vec![];
-    let mut rest = name;
-    while !rest.is_empty() {
-        let text = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-        let (word, after) = rest.split_at(text);
-        let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
-        let (number, after) = after.split_at(digits);
-        parts.push((word.to_string(), number.parse().unwrap_or(u64::MAX)));
-        rest = after;
-    }
-    parts
-}
-
 /// A name as the margin has room for it.
 fn short(name: &str) -> String {
     const CHARS: usize = 11;
@@ -373,13 +358,6 @@ mod tests {
         let mut apart = vec![];
         (0..100).for_each(|i| push(&mut apart, bar(10 * i, 10 * i + 5, How::Done), 0));
         assert_eq!(apart.len(), 100);
-    }
-
-    #[test]
-    fn names_are_sorted_as_people_count() {
-        let mut names = ["node10", "node2", "b", "node2:1", ""];
-        names.sort_by_cached_key(|n| natural(n));
-        assert_eq!(names, ["", "b", "node2", "node2:1", "node10"]);
     }
 
     #[test]

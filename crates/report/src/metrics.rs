@@ -16,7 +16,7 @@
 //! Everything is counted between the first submission and the last end of the chosen runs, the *window*.
 //! Ratios without a denominator are `None`.
 
-use crate::gantt::{Lanes, lanes, natural};
+use crate::gantt::{Lanes, lanes};
 use crate::measure::{Measure, tasks};
 use crate::read::{AttemptRecord, End, How, Requests, RunLog, sum};
 use crate::series::{Series, series};
@@ -674,7 +674,7 @@ impl Measure<'_> {
         };
         let rows = self.log.executors.iter().enumerate().map(row);
         let mut rows: Vec<ExecutorRow> = rows.filter(|e| e.present_ns > 0 || e.n_attempts > 0).collect();
-        rows.sort_by_cached_key(|e| natural(&e.name));
+        rows.sort_by_cached_key(|e| eyas_text::natural(&e.name));
         rows
     }
 }

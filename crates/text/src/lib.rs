@@ -157,6 +157,21 @@ pub fn end_of(text: &str, n_chars_max: usize) -> String {
     }
 }
 
+/// A key that sorts names as people count: `node2` before `node10`.
+pub fn natural(name: &str) -> Vec<(String, u64)> {
+    let mut parts = vec![];
+    let mut rest = name;
+    while !rest.is_empty() {
+        let text = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(text);
+        let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+        let (number, after) = after.split_at(digits);
+        parts.push((word.to_string(), number.parse().unwrap_or(u64::MAX)));
+        rest = after;
+    }
+    parts
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,5 +219,12 @@ mod tests {
         for (text, end) in ends {
             assert_eq!(end_of(text, 6), end);
         }
+    }
+
+    #[test]
+    fn names_are_sorted_as_people_count() {
+        let mut names = ["node10", "node2", "b", "node2:1", ""];
+        names.sort_by_cached_key(|n| natural(n));
+        assert_eq!(names, ["", "b", "node2", "node2:1", "node10"]);
     }
 }
