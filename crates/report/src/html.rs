@@ -266,7 +266,7 @@ fn cards(page: &mut String, report: &Report, base: Option<&Report>) {
         ("read from home", (|t| size(t.home_in_bytes), |t| Some(t.home_in_bytes as f64))),
         ("between nodes", (|t| size(t.cache_remote_bytes), |t| Some(t.cache_remote_bytes as f64))),
         ("average response time", (|t| duration(t.response_mean_ns), |t| Some(t.response_mean_ns as f64))),
-        ("CPU utilisation", (|t| opt(t.cpu_utilisation, percent), |t| t.cpu_utilisation)),
+        ("slots in use", (|t| opt(t.cpu_utilisation, percent), |t| t.cpu_utilisation)),
     ];
     page.push_str("<div class=\"cards\">\n");
     let bad = match t.n_failed + t.n_cancelled {
@@ -532,10 +532,15 @@ fn totals_lines() -> Vec<TotalsLine> {
         n("nodes, most", "", |t| count(t.n_nodes_max), |t| Some(t.n_nodes_max as f64)),
         n("slots, most", "", |t| count(t.n_slots_max), |t| Some(t.n_slots_max as f64)),
         n("queue, longest", "", |t| count(t.n_queued_max), |t| Some(t.n_queued_max as f64)),
-        n("CPU hours allocated", "8", |t| number(t.cpu_hours_allocated), |t| Some(t.cpu_hours_allocated)),
-        n("CPU hours with a program", "8", |t| number(t.cpu_hours_busy), |t| Some(t.cpu_hours_busy)),
-        n("CPU hours used by programs", "8", |t| number(t.cpu_hours_program), |t| Some(t.cpu_hours_program)),
-        n("CPU utilisation", "8", |t| opt(t.cpu_utilisation, percent), |t| t.cpu_utilisation),
+        n("slot hours there", "8", |t| number(t.cpu_hours_allocated), |t| Some(t.cpu_hours_allocated)),
+        n("slot hours with a program", "8", |t| number(t.cpu_hours_busy), |t| Some(t.cpu_hours_busy)),
+        n(
+            "processor hours used by programs",
+            "8",
+            |t| number(t.cpu_hours_program),
+            |t| Some(t.cpu_hours_program),
+        ),
+        n("slots in use", "8", |t| opt(t.cpu_utilisation, percent), |t| t.cpu_utilisation),
         n("largest program", "", |t| size(t.rss_bytes_max), |t| Some(t.rss_bytes_max as f64)),
     ]
 }
@@ -640,7 +645,7 @@ fn executors(page: &mut String, report: &Report) {
     let _ = writeln!(
         page,
         "<section>\n<h2>Executors</h2>\n<div class=\"scroll\"><table>\n<tr><th>name</th><th>slots</th><th>cache, {}</th><th>was there, {}</th>\
-         <th>CPU</th><th>attempts</th><th>done</th><th>cache-local, {unit}</th><th>cache-remote, {unit}</th><th>from home, {unit}</th><th>hits</th></tr>",
+         <th>slots in use</th><th>attempts</th><th>done</th><th>cache-local, {unit}</th><th>cache-remote, {unit}</th><th>from home, {unit}</th><th>hits</th></tr>",
         cache.name,
         time.name,
         unit = size.name
@@ -916,7 +921,7 @@ fn notes(page: &mut String) {
          <li>Ideal: max(submission + running) − first submission: infinite resources, communication for nothing. Slowdown <i>SL</i> = <i>T</i> ÷ ideal.</li>\n\
          <li>Not in the paper: max(ideal, Σ cpus × running ÷ mean slots). Efficiency = that ÷ <i>T</i>.</li>\n\
          <li>Allocated: slots × time they were there. With a program: Σ cpus × running, over all attempts. Utilisation = the second ÷ the first.</li>\n\
-         <li>Speedup <i>SP</i> = <i>T</i>(other) ÷ <i>T</i>(this). Performance index <i>PI</i> = <i>SP</i> ÷ CPU hours allocated, the better one set to 1.</li>\n\
+         <li>Speedup <i>SP</i> = <i>T</i>(other) ÷ <i>T</i>(this). Performance index <i>PI</i> = <i>SP</i> ÷ slot hours there, the better one set to 1.</li>\n\
          </ol>\n</section>\n",
     );
 }

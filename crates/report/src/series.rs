@@ -26,7 +26,7 @@ pub struct Series {
     pub n_queued: Vec<f64>,
     pub n_nodes: Vec<f64>,
     pub n_slots: Vec<f64>,
-    /// Slots with a running program; divided by `n_slots` it is the CPU utilisation.
+    /// Slots with a running program; divided by `n_slots` it is the share of slots in use.
     pub n_slots_busy: Vec<f64>,
 }
 
