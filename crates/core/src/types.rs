@@ -240,7 +240,7 @@ pub enum FailureKind {
     ExecutorLost,
     /// The task asks for more than any executor has, or its inputs fit no cache.
     NeverFits,
-    /// The program wrote to an input; the attempt is repeated with private copies.
+    /// The program wrote to an input, or takes no files that are linked; the attempt is repeated with private copies.
     InputModified,
     /// Files that stay on the nodes did not fit into this node's cache beside the objects that have to stay.
     CacheFull,

@@ -224,7 +224,9 @@ fn hint(kind: FailureKind) -> Option<&'static str> {
             "the packed file may be damaged: try the same by hand, and submit again"
         }
         FailureKind::InputChanged => "submit again to use what is there now",
-        FailureKind::InputModified => "the program writes to its input; let it work on a copy",
+        FailureKind::InputModified => {
+            "the program writes to its input or takes no links; let it work on a copy"
+        }
         _ => return None,
     })
 }

@@ -9,8 +9,44 @@ use eyas_text::shown;
 /// How a slot process begins to say which part of a pipe failed.
 const PART: &str = "eyas: part ";
 
-/// Whether the program ended well, and made the outputs that its task declares.
+/// Takes the line that says which part of a pipe failed out of what the program printed: the failure says it.
+pub(super) fn drop_part(printed: &mut runner::Captured) {
+    let kept = if printed.tail.0.is_empty() { &mut printed.head.0 } else { &mut printed.tail.0 };
+    let begin = kept.trim_ascii_end().iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    if kept[begin..].starts_with(PART.as_bytes()) {
+        printed.total_bytes -= (kept.len() - begin) as u64;
+        kept.truncate(begin);
+    }
+}
+
+/// Whether the program ended well, and made the outputs that its task declares. A program that takes no file with several links, as
+/// inputs are, gets copies of them in another attempt.
 pub(super) fn result_of(report: &runner::RunReport, task: &TaskSpec) -> Result<(), Failure> {
+    own_result_of(report, task).map_err(|failure| match refuses_links(report) {
+        false => failure,
+        true => Failure {
+            kind: FailureKind::InputModified,
+            message: format!(
+                "{}; the program takes no file that has several links, as its inputs have here, so the task is repeated with \
+                 copies of its inputs",
+                failure.message
+            ),
+        },
+    })
+}
+
+/// Whether the program says that it takes no files like its inputs, which are links to files of the cache. `gzip`, `bzip2` and
+/// `xz` say so.
+fn refuses_links(report: &runner::RunReport) -> bool {
+    let says_so = |kept: &[u8]| {
+        let text = String::from_utf8_lossy(kept).to_lowercase();
+        [" other link", "more than one hard link"].iter().any(|words| text.contains(words))
+    };
+    report.inputs.contains(&runner::LinkKind::HardLink)
+        && (says_so(&report.stderr.head.0) || says_so(&report.stderr.tail.0))
+}
+
+fn own_result_of(report: &runner::RunReport, task: &TaskSpec) -> Result<(), Failure> {
     failure_of(report, task)?;
     for (state, (name, location)) in report.outputs.iter().zip(&task.outputs) {
         let what = match state {
@@ -149,7 +185,8 @@ fn failure_of(report: &runner::RunReport, task: &TaskSpec) -> Result<(), Failure
 
 /// Replaces numbers in the failure's message by names, as the state machine knows only numbers.
 pub(super) fn explain_failure(failure: &mut Failure, task: &TaskSpec) {
-    if failure.kind == FailureKind::InputModified && task.inputs.len() == 1 {
+    let wrote = failure.message.starts_with("the program wrote to ");
+    if failure.kind == FailureKind::InputModified && wrote && task.inputs.len() == 1 {
         failure.message = format!(
             "the program wrote to its input {}; the cached copy was dropped and the task is repeated with a private copy",
             shown(&task.inputs[0].0)
@@ -218,5 +255,71 @@ fn signal_name(signal: i32) -> &'static str {
         libc::SIGXFSZ => "SIGXFSZ",
         libc::SIGXCPU => "SIGXCPU",
         _ => "see kill -l",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use eyas_core::array::Command;
+
+    fn report(exit: runner::ExitKind, stderr: &str, input: runner::LinkKind) -> runner::RunReport {
+        let stderr = runner::Captured {
+            head: runner::ByteString(stderr.as_bytes().to_vec()),
+            tail: runner::ByteString(vec![]),
+            total_bytes: stderr.len() as u64,
+        };
+        runner::RunReport {
+            key: 1,
+            exit,
+            times: runner::Times::default(),
+            usage: runner::Usage::default(),
+            stdout: runner::Captured::default(),
+            stderr,
+            outputs: vec![],
+            inputs: vec![input],
+            free_bytes: None,
+            disk_was_full: false,
+            written_bytes: None,
+            all_written_bytes: None,
+            inputs_modified: vec![],
+            n_leftovers_killed: 0,
+            n_unkillable: 0,
+            new_files: None,
+            sandbox: None,
+            kept: false,
+        }
+    }
+
+    #[test]
+    fn a_program_that_takes_no_links_gets_copies() {
+        use runner::{ExitKind, LinkKind};
+        let task = TaskSpec::new("t".into(), Command::Shell("gzip a".into()));
+        let said = [
+            "gzip: a has 1 other link -- file ignored\n",
+            "bzip2: Input file a has 2 other links.\n",
+            "xz: a: Input file has more than one hard link, skipping\n",
+        ];
+        for said in said {
+            let failure = |input| result_of(&report(ExitKind::Exited(2), said, input), &task).unwrap_err();
+            assert_eq!(failure(LinkKind::HardLink).kind, FailureKind::InputModified, "{said}");
+            assert!(failure(LinkKind::HardLink).message.contains("with copies of its inputs"));
+            assert_eq!(failure(LinkKind::Copy).kind, FailureKind::ExitCode(2), "it is tried once");
+        }
+        assert!(result_of(&report(ExitKind::Exited(0), said[0], LinkKind::HardLink), &task).is_ok());
+    }
+
+    #[test]
+    fn a_part_of_a_pipe_is_named_once() {
+        let part = "eyas: part 1 of the 2 of a pipe, false, ended with status 1\n";
+        let text = format!("own words\n{part}");
+        let mut report = report(runner::ExitKind::Exited(1), &text, runner::LinkKind::Copy);
+        let task = TaskSpec::new("t".into(), Command::Shell("false | cat".into()));
+        let failure = result_of(&report, &task).unwrap_err();
+        assert!(failure.message.contains("part 1 of the 2 of a pipe"), "{}", failure.message);
+        drop_part(&mut report.stderr);
+        assert_eq!((&report.stderr.head.0[..], report.stderr.total_bytes), (&b"own words\n"[..], 10));
+        drop_part(&mut report.stderr);
+        assert_eq!(report.stderr.total_bytes, 10);
     }
 }

@@ -3,7 +3,7 @@
 //! What a slot is told of a program is `launch`, what the end of a program means for its task is `failure`.
 
 use super::failure::{
-    disk_of, may_be_of_all, of_container, of_ending_node, of_lack_of_memory, result_of, was_killed,
+    disk_of, drop_part, may_be_of_all, of_container, of_ending_node, of_lack_of_memory, result_of, was_killed,
 };
 use super::input::{Input, Start};
 use super::launch::Launch;
@@ -256,6 +256,9 @@ impl Agent {
             return;
         }
         let result = result_of(&report, &attempt.spec);
+        if result.is_err() {
+            drop_part(&mut report.stderr);
+        }
         let result = match self.leaving.has_begun() {
             true => result.map_err(of_ending_node),
             false => result,
