@@ -50,8 +50,16 @@ pub(crate) fn words_inside(line: &[u8]) -> Vec<ByteString> {
     }
 }
 
+/// Names the shell for lines that choose none, to programs that run lines as tasks do.
+pub const VARIABLE: &str = "EYAS_LINE_SHELL";
+
 /// The words that run a line on this machine, as this process would.
 pub fn words_here(line: &str) -> Vec<String> {
+    let chosen = std::env::var(VARIABLE).ok().and_then(|name| Shell::of_name(&name).ok());
+    let line = &match chosen.filter(|_| Shell::chosen_by(line.as_bytes()).is_none()) {
+        Some(shell) => format!("{}{line}", shell.first_line()),
+        None => line.to_owned(),
+    };
     let path = std::env::var_os("PATH").unwrap_or_default();
     let find = |path: &[u8]| {
         let mut files = path.split(|c| *c == b':').map(|folder| [folder, b"/bash"].concat());

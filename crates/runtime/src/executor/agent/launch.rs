@@ -171,6 +171,9 @@ impl Launch<'_> {
             (bytes("EYAS_TASK"), bytes(&task.id)),
             (bytes("EYAS_ATTEMPT"), bytes(&self.id.1.to_string())),
         ];
+        if let Some(shell) = self.line_shell {
+            env.push((bytes(eyas_runner::shell::VARIABLE), bytes(shell.name())));
+        }
         if task.dynamic {
             env.push((bytes(JOIN_VARIABLE), runner::ByteString::from(self.join)));
             env.push((bytes(RUN_VARIABLE), bytes(&self.attempt.run.to_string())));
