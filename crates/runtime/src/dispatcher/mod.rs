@@ -79,7 +79,7 @@ pub enum DispatcherError {
     Listen { address: String, source: std::io::Error },
     #[error("cannot use the directory {}: {source}", eyas_text::shown_path(Path::new(path)))]
     Dir { path: String, source: std::io::Error },
-    #[error(transparent)]
+    #[error("{}", journal_words(.0))]
     Journal(#[from] eyas_journal::Error),
     #[error(
         "the journal in {} holds a record that this version of eyas cannot read: {why}",
@@ -90,6 +90,19 @@ pub enum DispatcherError {
     Identity(#[from] IdentityError),
     #[error("{0}")]
     Config(String),
+}
+
+/// The error, and what can be saved of a journal that is damaged.
+fn journal_words(error: &eyas_journal::Error) -> String {
+    let dir = error.path.parent().and_then(Path::parent);
+    match (&error.kind, dir) {
+        (eyas_journal::ErrorKind::Corrupt { .. }, Some(dir)) => format!(
+            "{error}; what is home is whole, and the event log beside the journal still says which tasks are done: start a cluster \
+             with another --dir, and `eyas submit TASKS --resume {}` (or `eyas run`) runs only the others",
+            eyas_text::line_of(&dir.to_string_lossy())
+        ),
+        _ => error.to_string(),
+    }
 }
 
 /// Records of ends wait this long for further records on their way to the disk, unless somebody waits for
