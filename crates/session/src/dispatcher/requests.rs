@@ -104,6 +104,12 @@ impl<O: Outside> Session<O> {
             r.n_ready + r.n_waiting + r.n_reserved
         };
         let mut n_tasks = 0;
+        let has_ended = |task: TaskId| {
+            matches!(self.core.task_state(task), TaskState::Done | TaskState::Failed | TaskState::Cancelled)
+        };
+        if task.is_some_and(has_ended) {
+            return self.reply(connection, number, ReplyBody::Cancelled { n_tasks });
+        }
         for run in runs {
             n_tasks += if task.is_some() { 1 } else { left(&self.core, &run) };
             self.journal(&Record::CancelRequested { run, task }, None);

@@ -48,8 +48,9 @@ impl<O: Outside> Session<O> {
                 Some(if why.is_empty() { nodes } else { format!("{nodes} ({})", line_of(&why)) })
             }
         };
-        let all = reason.into_iter().chain(on_their_way).chain(self.provision.troubles(self.now));
-        let all: Vec<String> = all.collect();
+        let mut all: Vec<String> = reason.into_iter().chain(on_their_way).collect();
+        all.extend(self.provision.troubles(self.now));
+        all.extend(self.homes_away());
         (!all.is_empty()).then(|| all.join("; "))
     }
 
