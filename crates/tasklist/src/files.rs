@@ -1,6 +1,7 @@
 //! The input files of a map: paths, patterns, URLs, and names from a list.
 
 use crate::error::{Error, ErrorKind, Result, shown};
+use crate::several::files_below;
 use crate::{glob, location};
 use eyas_storage::pattern::has_wildcard;
 use std::borrow::Cow;
@@ -93,6 +94,60 @@ pub fn name_of_file(location: &str) -> Cow<'_, str> {
     location::file_name(location)
 }
 
+/// Names in the sandbox and canonical locations of the files that `word`, an input of several tasks, stands for: a file or a URL,
+/// the files that match a pattern, under their own names, or all files below a directory, below its name.
+pub fn shared(word: &str, base_dir: &Path) -> Result<Vec<(String, String)>> {
+    let base = location::base_text(base_dir)?;
+    let at = |path: &str| -> Result<String> {
+        let mut location = String::new();
+        let path = match location::is_url(path) {
+            true => Cow::Borrowed(path),
+            false => Cow::Owned(glob::as_file(path.to_owned())),
+        };
+        location::push_location(&mut location, &path, &base)?;
+        Ok(location)
+    };
+    if !location::is_url(word) && base_dir.join(word).is_dir() {
+        let directory = word.trim_end_matches('/');
+        let whole = fs::canonicalize(base_dir.join(word))
+            .map_err(|e| Error::io(format!("cannot find {}", shown(word)), e))?;
+        let own = directory.rsplit('/').next().unwrap_or(directory);
+        let name = match own {
+            "" | "." | ".." => whole.file_name().and_then(|name| name.to_str()),
+            own => Some(own),
+        };
+        let Some(name) = name else {
+            return Err(Error::invalid(format!(
+                "the directory {} gives no name in the sandbox",
+                shown(word)
+            ))
+            .hint("name a directory in it"));
+        };
+        let below = files_below(directory, base_dir)?;
+        return below
+            .iter()
+            .map(|file| Ok((format!("{name}/{file}"), at(&format!("{directory}/{file}"))?)))
+            .collect();
+    }
+    let found = match is_pattern(word, base_dir) {
+        true => glob::glob(word, base_dir)?,
+        false => vec![literal(word, base_dir)?.to_owned()],
+    };
+    let input = |path: &String| {
+        let location = at(path)?;
+        Ok((location::file_name(&location).into_owned(), location))
+    };
+    found.iter().map(input).collect()
+}
+
+/// Whether a word stands for the files that match it.
+fn is_pattern(word: &str, base_dir: &Path) -> bool {
+    match location::is_url(word) {
+        true => glob::is_url_pattern(word),
+        false => has_wildcard(word) && fs::symlink_metadata(base_dir.join(word)).is_err(),
+    }
+}
+
 /// Canonical locations of all files in the order of `paths`, each only once if they are to be `distinct`.
 /// `base` is the text of `base_dir`.
 pub(crate) fn find(
@@ -118,11 +173,7 @@ pub(crate) fn find(
         Ok(())
     };
     for path in paths {
-        let is_pattern = match location::is_url(path) {
-            true => glob::is_url_pattern(path),
-            false => has_wildcard(path) && fs::symlink_metadata(base_dir.join(path)).is_err(),
-        };
-        if is_pattern {
+        if is_pattern(path, base_dir) {
             for found in glob::glob(path, base_dir)? {
                 add(&found)?;
             }

@@ -55,7 +55,7 @@ mod write;
 
 pub use commands::read_commands;
 pub use error::{Error, ErrorKind, Problem, Result, Status};
-pub use files::{FileSet, ListInput, find_set, name_of_file};
+pub use files::{FileSet, ListInput, find_set, name_of_file, shared as shared_inputs};
 pub use given::fold_tasks;
 pub use line::FIELDS;
 pub use list::TaskList;

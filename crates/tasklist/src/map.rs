@@ -165,19 +165,17 @@ fn parse_templates(spec: &MapSpec, columns: &[Column]) -> Result<Templates> {
     Ok(Templates { out, command })
 }
 
-/// Locations and names in the sandbox of the inputs that all tasks share.
+/// Names in the sandbox and locations of the inputs that all tasks share.
 fn common_inputs(spec: &MapSpec, base: &str) -> Result<Vec<(String, String)>> {
-    let read = |path: &String| {
-        let found = files::literal(path, &spec.base_dir).map_err(|e| e.field("with"))?;
-        let mut location = String::new();
-        let found = match location::is_url(found) {
-            true => Cow::Borrowed(found),
-            false => Cow::Owned(glob::as_file(found.to_owned())),
-        };
-        location::push_location(&mut location, &found, base)?;
-        Ok((location::file_name(&location).into_owned(), location))
-    };
-    let mut inputs = spec.with.iter().map(read).collect::<Result<Vec<_>>>()?;
+    let mut inputs: Vec<(String, String)> = vec![];
+    for word in &spec.with {
+        for input in files::shared(word, &spec.base_dir).map_err(|e| e.field("with"))? {
+            // A pattern and a name may both mean the file.
+            if !inputs.contains(&input) {
+                inputs.push(input);
+            }
+        }
+    }
     let of_container = spec.container.as_deref().map(made::container_files).transpose()?;
     for (name, at) in of_container.into_iter().flatten() {
         let mut location = String::new();
@@ -361,6 +359,9 @@ impl Making<'_> {
             inputs.push(File { name: Some(name), location: Cow::Borrowed(location) });
         }
         for (name, location) in with {
+            if inputs.iter().any(|f| f.location == *location && f.name.as_deref() == Some(name)) {
+                continue;
+            }
             inputs.push(File { name: Some(Cow::Borrowed(name)), location: Cow::Borrowed(location) });
         }
         let value = |hole: Hole| match hole {

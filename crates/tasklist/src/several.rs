@@ -64,6 +64,11 @@ impl<'a> Several<'a> {
             && self.written.contains(&location)
     }
 
+    /// Whether an input of a list of commands names a directory that is there.
+    pub fn is_directory(&self, text: &str) -> bool {
+        !location::is_url(text) && !text.starts_with(location::RUN_FILE) && self.base_dir.join(text).is_dir()
+    }
+
     /// Replaces inputs that stand for several files by these files.
     pub fn expand(&mut self, task: &mut Task<'_>, number: u64) -> std::result::Result<(), Refused> {
         if !task.inputs.iter().any(|file| stands_for_several(&file.location)) {
@@ -92,7 +97,7 @@ impl<'a> Several<'a> {
     }
 
     /// The files that match; `None`: the text is meant literally.
-    fn find(&mut self, text: &str, number: u64) -> Result<Option<Vec<String>>> {
+    pub fn find(&mut self, text: &str, number: u64) -> Result<Option<Vec<String>>> {
         if let Some(known) = self.patterns.get(text) {
             return Ok(known.clone());
         }
@@ -132,29 +137,39 @@ impl<'a> Several<'a> {
             ))
             .hint("write an object: {\"name in the sandbox\": \"directory/\"}"));
         }
+        inputs.extend(self.below(directory, number)?.iter().map(|below| File {
+            name: Some(format!("{name}/{below}").into()),
+            location: format!("{directory}/{below}").into(),
+        }));
+        Ok(())
+    }
+
+    /// The paths of all files below a directory, as seen from it.
+    pub fn below(&mut self, directory: &str, number: u64) -> Result<&[String]> {
         if !self.directories.contains_key(directory) {
-            let mut found = vec![];
-            walk(&self.base_dir.join(format!("{directory}/")), "", &mut found).map_err(|e| {
-                Error::io(format!("cannot list the directory {}", shown(&format!("{directory}/"))), e)
-            })?;
-            if found.is_empty() {
-                let message =
-                    format!("there is no file in the directory {}", shown(&format!("{directory}/")));
-                return Err(Error::new(ErrorKind::NotFound, message));
-            }
-            found.sort_unstable();
+            let found = files_below(directory, self.base_dir)?;
             let mut location = String::new();
             location::push_location(&mut location, &format!("{directory}/x"), &self.base)?;
             location.pop();
             self.expected.directories.push((location, number, format!("{directory}/")));
             self.directories.insert(directory.to_owned(), found);
         }
-        inputs.extend(self.directories[directory].iter().map(|below| File {
-            name: Some(format!("{name}/{below}").into()),
-            location: format!("{directory}/{below}").into(),
-        }));
-        Ok(())
+        Ok(&self.directories[directory])
     }
+}
+
+/// The paths of all files below a directory, as seen from it, in order; an error if there are none.
+pub(crate) fn files_below(directory: &str, base_dir: &Path) -> Result<Vec<String>> {
+    let directory = format!("{directory}/");
+    let text = shown(&directory);
+    let mut found = vec![];
+    walk(&base_dir.join(&directory), "", &mut found)
+        .map_err(|e| Error::io(format!("cannot list the directory {text}"), e))?;
+    if found.is_empty() {
+        return Err(Error::new(ErrorKind::NotFound, format!("there is no file in the directory {text}")));
+    }
+    found.sort_unstable();
+    Ok(found)
 }
 
 /// Adds all files below `directory` to `found`, with names that begin with `prefix`. Links to files count as
