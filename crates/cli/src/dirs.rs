@@ -128,10 +128,16 @@ pub fn working() -> Result<PathBuf, Fault> {
     })
 }
 
+/// The user's folder that the variable names, else the usual one below the home folder; `None`: neither is known. A variable that is
+/// empty counts as not set.
+pub fn user_folder(variable: &str, usual: &str) -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    set(variable).or_else(|| Some(set("HOME")?.join(usual)))
+}
+
 /// Where `eyas.toml` may lie, for a command in this folder.
 pub fn config_files() -> Result<Vec<PathBuf>, Fault> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
+    let home = user_folder("XDG_CONFIG_HOME", ".config");
     Ok(eyas_config::places(&working()?, home.as_deref()))
 }
 

@@ -248,8 +248,7 @@ pub fn arguments(join: &Path, dir: &Path, args: &ClusterArgs, node_words: Vec<St
 
 /// This user's folder for state, which nodes elsewhere mount as well.
 pub fn shared_state() -> Result<PathBuf, Fault> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
+    let state = crate::dirs::user_folder("XDG_STATE_HOME", ".local/state");
     state.ok_or_else(|| {
         bad("neither XDG_STATE_HOME nor HOME is set, so there is no folder that nodes can read")
     })
