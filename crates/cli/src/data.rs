@@ -48,7 +48,7 @@ enum DataVerb {
     Put(put::PutArgs),
     /// Data sets that match a query, the newest first
     Find(look::FindArgs),
-    /// The files of a data set
+    /// The files of a data set; without one, all data sets
     Ls(look::LsArgs),
     /// All about a data set: owner, tags, versions, copies
     Show(look::KeyArgs),

@@ -8,13 +8,16 @@ use eyas_catalog::{Found, Key, ReplicaState, SiteState, date_text};
 use eyas_text::line_of;
 use std::collections::{BTreeMap, HashSet};
 
+/// Most data sets that are shown unless the user says otherwise.
+const LISTED_MAX: u64 = 100;
+
 #[derive(Args)]
 pub struct FindArgs {
     /// Such as 'protein = adk and frames > 90'; without it, all data sets
     #[arg(value_name = "QUERY")]
     query: Option<String>,
     /// Most data sets that are shown
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = LISTED_MAX)]
     limit: u64,
     /// Print labels only, for scripts
     #[arg(short, long, conflicts_with = "json")]
@@ -45,7 +48,7 @@ pub fn find(db: Option<&str>, args: &FindArgs) -> Result<Exit, Fault> {
     }
     match (found.len(), is_more) {
         (0, _) => eyas_text::say!("no data set that you may list matches"),
-        (n, true) => eyas_text::say!("the newest {}; --limit shows more", count(n as u64)),
+        (n, true) => eyas_text::say!("the newest {}; `eyas data find --limit N` shows more", count(n as u64)),
         _ => {}
     }
     Ok(Exit::Good)
@@ -81,17 +84,25 @@ pub struct KeyArgs {
 
 #[derive(Args)]
 pub struct LsArgs {
-    #[command(flatten)]
-    key: KeyArgs,
+    /// LABEL, or LABEL@VERSION [default: all data sets, as `eyas data find` lists them]
+    #[arg(value_name = "KEY")]
+    key: Option<Key>,
+    /// Print one JSON value in place of text
+    #[arg(long)]
+    json: bool,
     /// Show sizes and digests, too
     #[arg(short, long)]
     long: bool,
 }
 
 pub fn ls(db: Option<&str>, args: &LsArgs) -> Result<Exit, Fault> {
+    let Some(key) = &args.key else {
+        let all = FindArgs { query: None, limit: LISTED_MAX, quiet: false, json: args.json };
+        return find(db, &all);
+    };
     let Opened { catalog, caller, .. } = open(db)?;
-    let files = catalog.files(&caller, &args.key.key)?;
-    if args.key.json {
+    let files = catalog.files(&caller, key)?;
+    if args.json {
         json::write(&files)?;
         return Ok(Exit::Good);
     }
