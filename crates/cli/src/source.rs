@@ -106,6 +106,12 @@ pub fn of_task<T>(
     Err(first.unwrap_or_else(clusters::none_up))
 }
 
+/// The runs of the cluster with this join file that were given from the working folder, the newest first; none, if its dispatcher is
+/// on another machine.
+pub fn runs_of_here(join: &Path) -> Vec<RunId> {
+    Join::read(join).map(|join| given::from_here(Path::new(&join.dir))).unwrap_or_default()
+}
+
 /// The newest run of the log in the dispatcher's folder `dir` that was given from the working folder.
 pub fn run_of_here(dir: &Path) -> Option<RunId> {
     given::from_here(dir).first().copied()
