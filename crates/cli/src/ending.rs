@@ -14,7 +14,7 @@ const SAY_AFTER: Duration = Duration::from_secs(2);
 
 /// Ends a cluster of a run's own. `cluster` is its id. `in_haste`: its user does not want to wait; neither after another ^C.
 pub async fn end_parts(parts: &mut LocalCluster, cluster: &str, mut in_haste: bool) -> Result<(), Fault> {
-    let mut asked_to_end = AskedToEnd::listen()?;
+    let mut asked_to_end = AskedToEnd::listen_to_hangup()?;
     parts.ask_to_end();
     if in_haste {
         parts.hurry();

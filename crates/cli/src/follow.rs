@@ -20,6 +20,8 @@ const WATCH_PARTS: Duration = Duration::from_millis(500);
 
 /// How long nodes that ended with what started them are given before others take their place.
 const NODES_LEAVE: Duration = Duration::from_secs(2);
+/// How often the dispatcher is asked where what tasks print is shown.
+const PRINTS_NS: u64 = 200_000_000;
 const RESUME_HINT: &str = "the same command with --resume goes on";
 const CHECK_HINT: &str = "`eyas provider check` with the same options tries one node; once that works, the same command with --resume goes on";
 
@@ -56,13 +58,14 @@ pub async fn follow(
 ) -> Result<End, Fault> {
     let mut last = RunStatus { run, ..RunStatus::default() };
     let mut progress = Progress::new();
-    let interval_ns = progress.interval_ns();
+    // What tasks print is shown soon, whoever reads it.
+    let interval_ns = progress.interval_ns().min(if printed.is_some() { PRINTS_NS } else { u64::MAX });
     let mut watch = client.watch(run, interval_ns)?;
     // All that the tasks print and that is to be shown.
     let mut is_shown = true;
     let mut n_lost = 0;
     let mut interrupts = 0;
-    let mut asked_to_end = AskedToEnd::listen()?;
+    let mut asked_to_end = AskedToEnd::listen_to_hangup()?;
     let mut look = tokio::time::interval(WATCH_PARTS);
     loop {
         tokio::select! {
@@ -128,8 +131,12 @@ pub async fn follow(
                     look_after(parts, &mut progress)?;
                 }
             }
-            _ = asked_to_end.next() => {
+            is_hangup = asked_to_end.next_kind() => {
                 interrupts += 1;
+                if is_hangup {
+                    progress.clear();
+                    eyas_text::say!("\nthe terminal was closed (signal HUP); under `nohup` a run goes on");
+                }
                 if parts.is_none() {
                     eyas_text::say!("\nrun {run} goes on; `eyas wait --run {run}` follows it, `eyas cancel --run {run}` ends it");
                     return Ok(End::interrupted(last, false));
@@ -137,7 +144,7 @@ pub async fn follow(
                 if interrupts > 1 {
                     return Ok(End::interrupted(last, true));
                 }
-                eyas_text::say!("\nending the tasks; ^C again to leave at once");
+                eyas_text::say!("\nending the tasks; ^C again to leave at once; {RESUME_HINT} with what has not ended");
                 client.send(RequestBody::Cancel { run: Some(run), task: None })?;
             }
         }

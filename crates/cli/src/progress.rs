@@ -127,8 +127,9 @@ impl Progress {
         let eta = match per_s {
             // While nothing is placed, as no node has room or there is none, or something is wrong, as a home is away, nobody
             // knows when it goes on.
-            r if r > 0.0 && left > 0 && active > 0 && status.troubles.is_empty() => {
-                format!(", {} left", time((left as f64 / r * 1e9) as u64))
+            per_s if per_s > 0.0 && left > 0 && active > 0 && status.troubles.is_empty() => {
+                time_left(&self.marks, ended, left, now)
+                    .map_or(String::new(), |left| format!(", {} left", time(left)))
             }
             _ => String::new(),
         };
@@ -201,6 +202,21 @@ impl Progress {
     }
 }
 
+/// The time until `left` more tasks have ended, at the rate until the last end, in nanoseconds. While nothing ends it falls, and does not
+/// climb; `None`: it is over, or nothing is known.
+fn time_left(
+    marks: &std::collections::VecDeque<(Instant, u64)>,
+    ended: u64,
+    left: u64,
+    now: Instant,
+) -> Option<u64> {
+    let (first, before) = *marks.front()?;
+    let (last, _) = *marks.iter().find(|(_, n)| *n == ended)?;
+    let per_s = (ended - before) as f64 / (last - first).as_secs_f64();
+    let s = left as f64 / per_s - (now - last).as_secs_f64();
+    (per_s.is_finite() && per_s > 0.0 && s > 0.0).then_some((s * 1e9) as u64)
+}
+
 /// Whether an earlier count is too old for the present rate: after 5 s, or, if few tasks end, after a minute.
 fn is_stale(age: Duration, n_ended_since: u64) -> bool {
     age > Duration::from_secs(60) || age > Duration::from_secs(5) && n_ended_since >= 50
@@ -264,6 +280,30 @@ mod tests {
         assert!(progress.line(&working, 50, now).ends_with(", 5.0 s left"));
         let stuck = RunStatus { troubles: vec!["nodes wait for s3://b".into()], ..working };
         assert!(!progress.line(&stuck, 50, now).contains(" left"));
+    }
+
+    #[test]
+    fn time_left_does_not_climb_while_nothing_ends() {
+        let mut progress = Progress::new();
+        let start = Instant::now();
+        let at = |s: u64| start + Duration::from_secs(s);
+        progress.mark(start, 0);
+        progress.mark(at(5), 50);
+        let working = RunStatus { n_tasks: 150, n_done: 50, n_running: 1, ..RunStatus::default() };
+        let mut said = vec![];
+        for s in [5, 7, 12, 16] {
+            progress.mark(at(s), 50);
+            let line = progress.line(&working, 50, at(s));
+            said.push(
+                line.rsplit_once(", ")
+                    .map(|(_, left)| left.to_owned())
+                    .filter(|left| left.ends_with(" left")),
+            );
+        }
+        assert_eq!(
+            said,
+            [Some("10.0 s left".into()), Some("8.0 s left".into()), Some("3.0 s left".into()), None]
+        );
     }
 
     #[test]

@@ -10,6 +10,12 @@ impl AskedToEnd {
         Ok(AskedToEnd([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?], [None, None]))
     }
 
+    /// The same, and the signal of a closed terminal where it is not ignored.
+    pub fn listen_to_hangup() -> std::io::Result<AskedToEnd> {
+        let AskedToEnd(both, [hangup, _]) = AskedToEnd::listen_to_all()?;
+        Ok(AskedToEnd(both, [hangup, None]))
+    }
+
     /// The same, the signal by which Grid Engine announces that it will kill a job, and the one of a closed terminal where it is not
     /// ignored: for commands that would leave something behind.
     pub fn listen_to_all() -> std::io::Result<AskedToEnd> {
@@ -25,12 +31,17 @@ impl AskedToEnd {
     }
 
     pub async fn next(&mut self) {
+        self.next_kind().await;
+    }
+
+    /// The same; gives whether the terminal was closed.
+    pub async fn next_kind(&mut self) -> bool {
         let AskedToEnd([interrupt, terminate], [hangup, announcement]) = self;
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            () = next_of(hangup) => {}
-            () = next_of(announcement) => {}
+            _ = interrupt.recv() => false,
+            _ = terminate.recv() => false,
+            () = next_of(hangup) => true,
+            () = next_of(announcement) => false,
         }
     }
 }
