@@ -23,6 +23,26 @@ pub fn time(ns: u64) -> String {
     }
 }
 
+/// `text` in lines of at most `width` characters, broken between words where that is possible.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = vec![];
+    for word in text.split_whitespace() {
+        let mut rest: Vec<char> = word.chars().collect();
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + rest.len() <= width => {
+                line.push(' ');
+                line.extend(rest.drain(..));
+            }
+            _ => {}
+        }
+        while !rest.is_empty() {
+            let part = rest.drain(..rest.len().min(width));
+            lines.push(part.collect());
+        }
+    }
+    lines
+}
+
 /// `0.4/s`, `25/s`, `1,234/s`
 pub fn rate(per_s: f64) -> String {
     if per_s < 9.95 { format!("{per_s:.1}/s") } else { format!("{}/s", count(per_s.round() as u64)) }

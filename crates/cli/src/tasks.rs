@@ -5,7 +5,7 @@
 
 use crate::args::SourceArgs;
 use crate::connect::connect;
-use crate::print::{count, time};
+use crate::print::{count, time, wrapped};
 use crate::runtimes::client_runtime;
 use crate::source::{self, Source};
 use crate::{Exit, Fault, dirs, json};
@@ -24,7 +24,10 @@ use std::path::PathBuf;
 
 /// Characters of a task's id, and of a reason, in the table for people.
 const ID_CHARS_MAX: usize = 50;
-const REASON_CHARS_MAX: usize = 200;
+const NODE_CHARS_MAX: usize = 12;
+const REASON_CHARS_MAX: usize = 400;
+/// Columns of the table for people.
+const TABLE_CHARS: usize = 80;
 
 #[derive(Args)]
 pub struct TasksArgs {
@@ -256,31 +259,44 @@ impl Logs {
 
 fn write_table(rows: &[Row]) -> Result<(), Fault> {
     let mut out = BufWriter::new(eyas_text::stdout());
-    let id = |row: &Row| line_of(&row.id).at_most(ID_CHARS_MAX).to_string();
-    let node = |row: &Row| row.node.as_deref().map_or_else(|| "-".into(), |node| line_of(node).to_string());
+    out.write_all(table(rows).as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// A table of at most [`TABLE_CHARS`] columns. A reason that does not fit behind its task stands below it.
+fn table(rows: &[Row]) -> String {
+    let node = |row: &Row| match row.node.as_deref() {
+        Some(node) => eyas_text::end_of(&line_of(node).to_string(), NODE_CHARS_MAX),
+        None => "-".into(),
+    };
+    let ran = |row: &Row| row.run_ns.map_or("-".into(), time);
+    let all = |row: &Row| row.ended.map_or("-".into(), |ended| time(ended.since_ns(row.submitted)));
     let longest = |cell: &dyn Fn(&Row) -> String, least: usize| {
         rows.iter().map(|row| cell(row).chars().count()).max().unwrap_or(0).max(least)
     };
-    let (ids, nodes) = (longest(&id, 4), longest(&node, 4));
-    writeln!(
-        out,
-        "{:<ids$}  {:<10}  {:<nodes$}  {:>8}  {:>12}  {:>12}  reason",
-        "task", "state", "node", "attempts", "ran", "in all"
-    )?;
+    let states = longest(&|row| row.state.word().into(), 5);
+    let (nodes, rans, alls) = (longest(&node, 4), longest(&ran, 3), longest(&all, 6));
+    let ids_max = TABLE_CHARS.saturating_sub(states + nodes + rans + alls + 18).clamp(12, ID_CHARS_MAX);
+    let id = |row: &Row| eyas_text::end_of(&line_of(&row.id).to_string(), ids_max);
+    let ids = longest(&id, 4);
+    let line = |cells: [&str; 6]| {
+        let [id, state, node, attempts, ran, all] = cells;
+        format!("{id:<ids$}  {state:<states$}  {node:<nodes$}  {attempts:>8}  {ran:>rans$}  {all:>alls$}")
+    };
+    let mut text = format!("{}  reason\n", line(["task", "state", "node", "attempts", "ran", "in all"]));
     for row in rows {
-        let ran = row.run_ns.map_or("-".into(), time);
-        let all = row.ended.map_or("-".into(), |ended| time(ended.since_ns(row.submitted)));
+        let cells =
+            line([&id(row), row.state.word(), &node(row), &row.n_attempts.to_string(), &ran(row), &all(row)]);
         let reason = line_of(row.reason.as_deref().unwrap_or("")).at_most(REASON_CHARS_MAX).to_string();
-        let line = format!(
-            "{:<ids$}  {:<10}  {:<nodes$}  {:>8}  {ran:>12}  {all:>12}  {reason}",
-            id(row),
-            row.state.word(),
-            node(row),
-            row.n_attempts
-        );
-        writeln!(out, "{}", line.trim_end())?;
+        if cells.chars().count() + 2 + reason.chars().count() <= TABLE_CHARS {
+            text += format!("{cells}  {reason}").trim_end();
+        } else {
+            text += &cells;
+            wrapped(&reason, TABLE_CHARS - 4).iter().for_each(|line| text += &format!("\n    {line}"));
+        }
+        text.push('\n');
     }
-    Ok(out.flush()?)
+    text
 }
 
 /// Control characters, including tabs, are escaped, so that each row is one line and no cell contains a tab.
@@ -304,4 +320,39 @@ fn write_tsv(rows: &[Row]) -> Result<(), Fault> {
         )?;
     }
     Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_fits_80_columns_and_says_whole_reasons() {
+        let row = |id: &str, node: &str, reason: Option<String>| Row {
+            id: id.into(),
+            number: TaskId(1),
+            state: State::Unfinished,
+            node: Some(node.into()),
+            n_attempts: 12,
+            submitted: Timestamp(1),
+            started: None,
+            ended: Some(Timestamp(4_000_000_000_000)),
+            run_ns: Some(5_999_000_000_000),
+            reason,
+        };
+        let reason = "the program ended with status 3; its last words: no space".to_owned();
+        let rows = [
+            row("1", "n", None),
+            row("2", "n", Some("short".into())),
+            row(&"long/".repeat(30), "ip-10-0-0-17.eu-west-1.compute", Some(format!("{reason} {reason}"))),
+        ];
+        for rows in [&rows[..], &rows[..2]] {
+            let text = table(rows);
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        }
+        let text = table(&rows);
+        assert!(text.lines().nth(1).is_some_and(|line| line.starts_with("1 ")), "{text}");
+        let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.ends_with(&format!("{reason} {reason}")) && said.contains("short"), "{text}");
+    }
 }
