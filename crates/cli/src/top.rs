@@ -6,7 +6,8 @@
 //! thread tries again.
 //!
 //! Drawing ([`draw`]) is a function of the view and the size alone. Sections give up rows in this order
-//! when the screen is low: charts, nodes, failures; everything is there from 60 × 15.
+//! when the screen is low: running tasks, charts, nodes, failures; all but running tasks are there from 60 × 15. A key shows one
+//! failure or one node in place of all ([`detail`]).
 //!
 //! Bytes are those that tasks read, by where they came from, as the dispatcher counts them per run.
 
@@ -14,14 +15,19 @@ use crate::args::JoinArgs;
 use crate::{Exit, Fault, clusters};
 use draw::draw;
 use eyas_client::Client;
+use eyas_core::TaskId;
 use eyas_wire::message::ClusterStatus;
+use eyas_wire::message::TaskName;
 use ratatui::Frame;
+use ratatui::crossterm::event::KeyCode;
 use screen::Screen;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use view::View;
 
+mod detail;
 pub(crate) mod draw;
 pub(crate) mod screen;
 mod view;
@@ -31,8 +37,13 @@ const RETRY: Duration = Duration::from_secs(1);
 /// A dispatcher that takes longer for an answer does not answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
+/// So many names of running tasks are asked for between two looks.
+const NAMES_MAX: usize = 20;
+
 enum Update {
     Status(Box<ClusterStatus>),
+    /// The id of a task that runs.
+    Name(TaskId, String),
     Gone(String),
 }
 
@@ -45,7 +56,7 @@ pub fn top(args: JoinArgs) -> Result<Exit, Fault> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // The first answer comes before the screen is taken, so that an error is printed as usual.
     let mut client = runtime.block_on(Client::connect(&path))?;
-    let mut view = View::default();
+    let mut view = View { of_here: crate::source::runs_of_here(&path), ..View::default() };
     view.take(Box::new(runtime.block_on(client.status())?));
     let (updates, news) = mpsc::channel();
     std::thread::spawn(move || runtime.block_on(poll(path, client, updates)));
@@ -56,6 +67,7 @@ pub fn top(args: JoinArgs) -> Result<Exit, Fault> {
 
 async fn poll(path: PathBuf, client: Client, updates: mpsc::Sender<Update>) {
     let mut client = Some(client);
+    let mut named = BTreeSet::new();
     loop {
         let update = match client.as_mut() {
             Some(connected) => match tokio::time::timeout(ANSWER_MAX, connected.status()).await {
@@ -78,6 +90,20 @@ async fn poll(path: PathBuf, client: Client, updates: mpsc::Sender<Update>) {
                 Err(e) => Update::Gone(e.to_string()),
             },
         };
+        if let (Update::Status(status), Some(connected)) = (&update, client.as_mut()) {
+            let running =
+                status.executors.iter().flat_map(|node| &node.status.running).map(|(task, ..)| *task);
+            let unknown: Vec<TaskId> = running.filter(|task| named.insert(*task)).take(NAMES_MAX).collect();
+            for task in unknown {
+                // A task that may not be seen is shown by its number.
+                let asked = connected.printed(None, TaskName::Number(task));
+                if let Ok(Ok(printed)) = tokio::time::timeout(ANSWER_MAX, asked).await
+                    && updates.send(Update::Name(task, printed.user_id)).is_err()
+                {
+                    return;
+                }
+            }
+        }
         let pause = if matches!(update, Update::Gone(_)) { RETRY } else { POLL };
         if updates.send(update).is_err() {
             return;
@@ -101,8 +127,13 @@ impl Screen for Watched {
                 self.answered = Instant::now();
                 self.view.take(status);
             }
+            Update::Name(task, name) => drop(self.view.names.insert(task, name)),
             Update::Gone(why) => self.view.gone = Some(why),
         }
+    }
+
+    fn press(&mut self, key: KeyCode) -> bool {
+        self.view.press(key)
     }
 
     fn draw(&mut self, frame: &mut Frame) {

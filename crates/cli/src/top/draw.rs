@@ -1,6 +1,7 @@
 //! The picture of a cluster on a screen of any size: a function of the view and the size alone.
 
-use super::view::{SECOND_NS, View, n_queued};
+use super::detail;
+use super::view::{Running, SECOND_NS, View, n_queued};
 use crate::print::{count, last_decision, nodes_of, plural, size, time};
 use eyas_core::NodeState;
 use eyas_wire::message::{ClusterStatus, ExecutorLine, RunStatus};
@@ -41,12 +42,14 @@ pub(crate) fn alarm(text: impl Into<String>) -> Span<'static> {
 struct Rows {
     runs: u16,
     nodes: u16,
+    /// Running tasks, with the title.
+    running: u16,
     failures: u16,
 }
 
 impl Rows {
     /// Each section has a title of one row; header and footer take two.
-    fn plan(height: u16, n_runs: usize, n_nodes: usize, n_failures: usize) -> Rows {
+    fn plan(height: u16, n_runs: usize, n_nodes: usize, n_failures: usize, n_running: usize) -> Rows {
         let mut left = height.saturating_sub(6);
         let take = |left: &mut u16, wanted: usize, max: u16| {
             let rows = wanted.min(usize::from(max)).min(usize::from(*left)) as u16;
@@ -62,26 +65,35 @@ impl Rows {
         // The remaining rows go to the sections that have more to show.
         let nodes = nodes + take(&mut left, n_nodes.saturating_sub(nodes.into()), u16::MAX);
         let failures = failures + take(&mut left, n_failures.saturating_sub(failures.into()), u16::MAX);
-        Rows { runs, nodes, failures }
+        let running = match left {
+            0 | 1 => 0,
+            // Rows that no other section needs.
+            left => (n_running + 1).min(usize::from(left)) as u16,
+        };
+        Rows { runs, nodes, running: if n_running == 0 { 0 } else { running }, failures }
     }
 }
 
 pub(super) fn draw(frame: &mut Frame, view: &View) {
     let area = frame.area();
     let Some(status) = &view.status else { return };
-    let failures: Vec<(&str, &str)> = status
-        .runs
-        .iter()
-        .rev()
-        .flat_map(|run| run.failures.iter().rev().map(|(id, why)| (id.as_str(), why.as_str())))
-        .collect();
-    let runs = shown_runs(&status.runs);
-    let rows = Rows::plan(area.height, runs.len(), status.executors.len(), failures.len());
+    let failures = view.failures();
+    if let Some(looks_at) = view.looks_at {
+        let [head, rest, foot] =
+            Layout::vertical([Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)]).areas(area);
+        header(frame, head, view, status);
+        detail::draw(frame, rest, view, looks_at);
+        return footer(frame, foot, view, status);
+    }
+    let runs = shown_runs(view, &status.runs);
+    let running = view.running(None);
+    let rows = Rows::plan(area.height, runs.len(), status.executors.len(), failures.len(), running.len());
     let section = |rows: u16| Constraint::Length(rows + 1);
-    let parts: [Rect; 6] = Layout::vertical([
+    let parts: [Rect; 7] = Layout::vertical([
         Constraint::Length(1),
         section(rows.runs),
         section(rows.nodes),
+        Constraint::Length(rows.running),
         Constraint::Fill(1),
         section(rows.failures),
         Constraint::Length(1),
@@ -90,15 +102,40 @@ pub(super) fn draw(frame: &mut Frame, view: &View) {
     header(frame, parts[0], view, status);
     draw_runs(frame, parts[1], view, &runs);
     draw_nodes(frame, parts[2], status);
-    draw_charts(frame, parts[3], view);
-    draw_failures(frame, parts[4], &failures, &status.runs);
+    if rows.running > 0 {
+        let right = vec![dim("longest first ")];
+        let rest = title(frame, parts[3], "Running", right);
+        draw_running(frame, rest, view, &running);
+    }
+    draw_charts(frame, parts[4], view);
+    draw_failures(frame, parts[5], &failures, &status.runs);
     if view.gone.is_some() {
         // What the sections show is how it was.
-        for section in &parts[1..5] {
+        for section in &parts[1..6] {
             frame.buffer_mut().set_style(*section, Style::new().fg(DIM).add_modifier(Modifier::DIM));
         }
     }
-    footer(frame, parts[5], view, status);
+    footer(frame, parts[6], view, status);
+}
+
+/// A row for each program: how long it has run, where, and which task it is of.
+pub(super) fn draw_running(frame: &mut Frame, area: Rect, view: &View, running: &[Running<'_>]) {
+    let fit = usize::from(area.height);
+    let shown = if running.len() > fit { fit.saturating_sub(1) } else { running.len() };
+    for (row, running) in area.rows().zip(&running[..shown]) {
+        let node = eyas_text::end_of(&clean(running.node), 12);
+        let line = Line::from(vec![
+            Span::raw(format!(" {:>11}", time(running.age_ns))),
+            dim(format!("  {node:<12}  ")),
+            Span::raw(clipped(&clean(&view.name_of(running.task)), ID_WIDTH_MAX)),
+        ]);
+        frame.render_widget(line, row);
+    }
+    if shown < running.len()
+        && let Some(row) = area.rows().nth(shown)
+    {
+        frame.render_widget(Line::from(dim(format!(" and {} more", running.len() - shown))), row);
+    }
 }
 
 fn header(frame: &mut Frame, area: Rect, view: &View, status: &ClusterStatus) {
@@ -142,10 +179,13 @@ pub(crate) fn title(frame: &mut Frame, area: Rect, name: &str, right: Vec<Span<'
     rest
 }
 
-/// Runs under way, newest first; if there is none, the last run.
-fn shown_runs(runs: &[RunStatus]) -> Vec<&RunStatus> {
-    let active: Vec<&RunStatus> = runs.iter().rev().filter(|r| r.ended.is_none()).collect();
-    if active.is_empty() { runs.last().into_iter().collect() } else { active }
+/// Runs under way, those of the working folder before the others and newest first; if there is none, the last of the working folder,
+/// else the last.
+fn shown_runs<'a>(view: &View, runs: &'a [RunStatus]) -> Vec<&'a RunStatus> {
+    let mut all: Vec<&RunStatus> = runs.iter().rev().collect();
+    all.sort_by_key(|run| !view.of_here.contains(&run.run));
+    let active: Vec<&RunStatus> = all.iter().copied().filter(|run| run.ended.is_none()).collect();
+    if active.is_empty() { all.into_iter().take(1).collect() } else { active }
 }
 
 fn draw_runs(frame: &mut Frame, area: Rect, view: &View, runs: &[&RunStatus]) {
@@ -223,7 +263,7 @@ fn n_busy(node: &ExecutorLine) -> u64 {
     (node.status.running.len() as u64).min(u64::from(node.slots))
 }
 
-fn draw_node(frame: &mut Frame, row: Rect, node: &ExecutorLine) {
+pub(super) fn draw_node(frame: &mut Frame, row: Rect, node: &ExecutorLine) {
     let wide = row.width >= 118;
     let name_width = if wide { 12 } else { 8 };
     let slots_width = if wide { 8 } else { 4 };
@@ -391,7 +431,8 @@ fn footer(frame: &mut Frame, area: Rect, view: &View, status: &ClusterStatus) {
         (None, None) => {
             let cpu = status.own_cpu_ns as f64 / status.now.since_ns(status.started).max(1) as f64;
             Line::from(dim(format!(
-                " q quits   dispatcher: {:.1} % of a processor, {}",
+                " q quits   f failures   n nodes{}   dispatcher: {:.1} % of a processor, {}",
+                if view.looks_at.is_some() { "   arrows: next   Esc: all" } else { "" },
                 100.0 * cpu,
                 size(status.own_rss_bytes)
             )))
@@ -507,6 +548,35 @@ mod tests {
             assert!(text.contains(part), "no `{part}` in\n{text}");
         }
         assert!(!text.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn running_tasks_have_the_empty_rows_and_keys_show_one_thing() {
+        use ratatui::crossterm::event::KeyCode;
+        let mut view = view(4);
+        view.names.insert(TaskId(1), "sky/m13.fits".into());
+        let text = drawn(&view, 80, 30);
+        assert!(text.contains("Running") && text.contains("104.0 s") | text.contains("1 min 44 s"), "{text}");
+        assert!(text.contains("node0         sky/m13.fits"), "{text}");
+        assert!(!drawn(&view, 60, 15).contains("Running"));
+        assert!(view.press(KeyCode::Char('n')) && view.press(KeyCode::Down));
+        let text = drawn(&view, 80, 30);
+        assert!(
+            text.contains("Node 2 of 4") && text.contains("node1") && text.contains("sky/m13.fits"),
+            "{text}"
+        );
+        assert!(!text.contains("node2"), "{text}");
+        assert!(view.press(KeyCode::Char('f')) && view.press(KeyCode::Down));
+        let text = drawn(&view, 40, 12);
+        assert!(text.contains("Failure 1 of 1") && text.contains("t7"), "{text}");
+        let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains("the program ended with status 3"), "{text}");
+        assert!(view.press(KeyCode::Esc) && !view.press(KeyCode::Esc), "the second one ends the view");
+        view.of_here = vec![RunId(1)];
+        let mut newer = status(5, 1);
+        newer.runs.push(RunStatus { run: RunId(2), name: "other".into(), ..RunStatus::default() });
+        let runs = newer.runs.clone();
+        assert_eq!(shown_runs(&view, &runs)[0].run, RunId(1));
     }
 
     #[test]

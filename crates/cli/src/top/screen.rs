@@ -13,6 +13,11 @@ pub(crate) trait Screen {
     fn take(&mut self, news: Self::News);
 
     fn draw(&mut self, frame: &mut Frame);
+
+    /// A key was pressed; gives whether it meant something here.
+    fn press(&mut self, _key: KeyCode) -> bool {
+        false
+    }
 }
 
 /// What is drawn on a screen of this size, for tests.
@@ -52,8 +57,9 @@ fn draw_until_ended<S: Screen>(
             && key.kind == KeyEventKind::Press
         {
             match key.code {
-                KeyCode::Char('q') | KeyCode::Esc => return Ok(()),
                 KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Ok(()),
+                code if screen.press(code) => {}
+                KeyCode::Char('q') | KeyCode::Esc => return Ok(()),
                 _ => {}
             }
         }

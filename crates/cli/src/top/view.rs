@@ -1,7 +1,8 @@
 //! What is known of a cluster, now and from the seconds before.
 
-use eyas_core::{RunId, Timestamp};
+use eyas_core::{RunId, TaskId, Timestamp};
 use eyas_wire::message::{ClusterStatus, RunStatus};
+use ratatui::crossterm::event::KeyCode;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Seconds of history, one column of a chart each.
@@ -41,6 +42,26 @@ pub struct View {
     pub run_recent: BTreeMap<RunId, VecDeque<(Timestamp, u64)>>,
     pub last_second: Totals,
     pub seconds: VecDeque<Second>,
+    /// Runs that were given from the working folder.
+    pub of_here: Vec<RunId>,
+    /// Ids of tasks that run or ran.
+    pub names: BTreeMap<TaskId, String>,
+    /// What is shown whole in place of everything.
+    pub looks_at: Option<LooksAt>,
+}
+
+/// One of the failures, counted from the newest, or one of the nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LooksAt {
+    Failure(usize),
+    Node(usize),
+}
+
+/// A program that runs.
+pub struct Running<'a> {
+    pub task: TaskId,
+    pub node: &'a str,
+    pub age_ns: u64,
 }
 
 pub fn n_queued(run: &RunStatus) -> u64 {
@@ -50,9 +71,10 @@ pub fn n_queued(run: &RunStatus) -> u64 {
 impl View {
     pub fn take(&mut self, status: Box<ClusterStatus>) {
         self.gone = None;
+        // Numbers of tasks begin anew with a dispatcher that was restarted.
         let restarted = self.status.as_ref().is_some_and(|old| old.started != status.started);
         if restarted {
-            *self = View::default();
+            *self = View { of_here: std::mem::take(&mut self.of_here), ..View::default() };
         }
         let mut totals = Totals { at: status.now, ..Totals::default() };
         for run in &status.runs {
@@ -91,6 +113,62 @@ impl View {
             self.last_second = totals;
         }
         self.status = Some(status);
+    }
+
+    /// The latest failures of all runs, the newest first: the task's id, and why it failed.
+    pub fn failures(&self) -> Vec<(&str, &str)> {
+        let runs = self.status.iter().flat_map(|status| status.runs.iter().rev());
+        runs.flat_map(|run| run.failures.iter().rev().map(|(id, why)| (id.as_str(), why.as_str()))).collect()
+    }
+
+    /// The programs that run, on one node or on all, the oldest first.
+    pub fn running(&self, node: Option<&str>) -> Vec<Running<'_>> {
+        let Some(status) = &self.status else { return vec![] };
+        let nodes = status.executors.iter().filter(|e| node.is_none_or(|name| e.name == name));
+        let of = |e: &'_ eyas_wire::message::ExecutorLine| e.status.running.len();
+        let mut all = Vec::with_capacity(nodes.clone().map(of).sum());
+        for e in nodes {
+            all.extend(e.status.running.iter().map(|(task, _, since)| Running {
+                task: *task,
+                node: &e.name,
+                age_ns: status.now.since_ns(*since),
+            }));
+        }
+        all.sort_by_key(|running| (std::cmp::Reverse(running.age_ns), running.task));
+        all
+    }
+
+    /// The id of a task, or its number.
+    pub fn name_of(&self, task: TaskId) -> String {
+        self.names.get(&task).cloned().unwrap_or_else(|| format!("#{task}"))
+    }
+
+    /// A key was pressed: `f` and `n` show a failure and a node, arrows the next one, Escape everything again.
+    pub fn press(&mut self, key: KeyCode) -> bool {
+        let n_failures = self.failures().len();
+        let n_nodes = self.status.as_ref().map_or(0, |status| status.executors.len());
+        let next = match (key, self.looks_at) {
+            (KeyCode::Char('f'), Some(LooksAt::Failure(_)))
+            | (KeyCode::Char('n'), Some(LooksAt::Node(_))) => None,
+            (KeyCode::Char('f'), _) => Some(LooksAt::Failure(0)),
+            (KeyCode::Char('n'), _) => Some(LooksAt::Node(0)),
+            (KeyCode::Esc, Some(_)) => None,
+            (KeyCode::Down | KeyCode::Right | KeyCode::Char('j'), Some(LooksAt::Failure(i))) => {
+                Some(LooksAt::Failure((i + 1).min(n_failures.saturating_sub(1))))
+            }
+            (KeyCode::Down | KeyCode::Right | KeyCode::Char('j'), Some(LooksAt::Node(i))) => {
+                Some(LooksAt::Node((i + 1).min(n_nodes.saturating_sub(1))))
+            }
+            (KeyCode::Up | KeyCode::Left | KeyCode::Char('k'), Some(LooksAt::Failure(i))) => {
+                Some(LooksAt::Failure(i.saturating_sub(1)))
+            }
+            (KeyCode::Up | KeyCode::Left | KeyCode::Char('k'), Some(LooksAt::Node(i))) => {
+                Some(LooksAt::Node(i.saturating_sub(1)))
+            }
+            _ => return false,
+        };
+        self.looks_at = next;
+        true
     }
 
     /// Bytes and tasks per second over the last few seconds.
