@@ -245,7 +245,7 @@ def test_what_is_wrong_is_said_in_one_sentence(cloud: Ray, cluster: Cluster, tmp
     bare.chmod(0o755)
     text = said("--python", str(bare), status=2)
     assert "nodes of a Ray cluster need Ray, which the Python" in text, text
-    assert f"hint: {bare} -m pip install 'eyas[ray]'\n" in text, text
+    assert f"hint: {bare} -m pip install 'WHEEL[ray]', where WHEEL is the wheel file of eyas" in text, text
     # A Ray of another version than the cluster's.
     (tmp_path / "sitecustomize.py").write_text("import ray\nray.__version__ = '1.0.0'\n")
     old = tmp_path / "old"

@@ -224,7 +224,8 @@ fn draw_figures(
     let _ = std::fs::remove_file(&base_path);
     drawn.map_err(|why| {
         let message = format!("the figures are not drawn: {why}");
-        Fault::new(Exit::Other, message).hint("`pip install eyas[figures]` brings what draws them")
+        Fault::new(Exit::Other, message)
+            .hint("`pip install matplotlib numpy` in the Python that has eyas brings what draws them")
     })
 }
 

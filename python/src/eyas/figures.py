@@ -9,7 +9,7 @@ In: `DIR/results.json` and `DIR/timings.json`, as `eyas-lab repro` writes them. 
 kilobytes, the same bytes from the same results and the same matplotlib. A figure whose experiments were not run is left
 out, and removed if an earlier one lies there.
 
-Needs matplotlib, which is no dependency of eyas otherwise: `pip install eyas[figures]`.
+Needs matplotlib, which is no dependency of eyas otherwise: `pip install matplotlib`.
 """
 
 from __future__ import annotations

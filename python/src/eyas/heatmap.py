@@ -4,7 +4,7 @@ In: the CSV file or the `.npy` file of `eyas pairs --out`. Out: a heat map as PN
 value are grey. `--clustered` orders the rows and columns of a square matrix so that items that are alike are neighbours: by average
 linkage of the rows, the tree drawn without crossing branches. `--distance` says that small values mean alike.
 
-Needs numpy and matplotlib, which are no dependencies of eyas otherwise: `pip install eyas[figures]`.
+Needs numpy and matplotlib, which are no dependencies of eyas otherwise: `pip install numpy matplotlib`.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except ImportError as error:
-        print(f"error: {error}\nhint: pip install 'eyas[figures]'", file=sys.stderr)
+        print(f"error: {error}\nhint: pip install numpy matplotlib", file=sys.stderr)
         return 2
     return 0
 

@@ -170,15 +170,14 @@ fn refusal_of(answer: &Value) -> Refusal {
 pub fn check_python(python: &Path, kind: &str) -> Result<(), Refusal> {
     const LOOK: &str =
         "import importlib.util as u, sys; print(*[m for m in sys.argv[1:] if u.find_spec(m) is None])";
-    let (module, called, extra, nodes) = match kind == RAY {
-        true => ("ray", "Ray", "ray", "nodes of a Ray cluster"),
-        false => ("parsl", "Parsl", "batch", "nodes of a batch system"),
+    let (module, called, extra, needed, nodes) = match kind == RAY {
+        true => ("ray", "Ray", "ray", "ray>=2.9", "nodes of a Ray cluster"),
+        false => ("parsl", "Parsl", "batch", "parsl>=2025.1.13", "nodes of a batch system"),
     };
     let mut command = Command::new(python);
     command.args(["-c", LOOK, module, "eyas"]).current_dir("/").stdin(Stdio::null());
     let asked = command.output();
     let shown = shown_path(python);
-    let install = format!("{} -m pip install 'eyas[{extra}]'", python.display());
     let done = asked.map_err(|e| Refusal {
         text: format!("{nodes} need Python, and {shown} cannot be run: {e}"),
         hint: Some("--python PATH names another one".into()),
@@ -187,9 +186,16 @@ pub fn check_python(python: &Path, kind: &str) -> Result<(), Refusal> {
     if done.status.success() && missing.is_empty() {
         return Ok(());
     }
-    let what = match missing.split_whitespace().any(|name| name == module) {
-        true => called,
-        false => "the package eyas",
+    let lacks = |module: &str| missing.split_whitespace().any(|name| name == module);
+    let what = if lacks(module) { called } else { "the package eyas" };
+    let pip = format!("{} -m pip install", python.display());
+    // No package index has eyas.
+    let install = match lacks("eyas") {
+        true => format!(
+            "{pip} 'WHEEL[{extra}]', where WHEEL is the wheel file of eyas; or --python names the Python of a clone, .venv/bin/python, \
+             which then needs {called}"
+        ),
+        false => format!("{pip} '{needed}'"),
     };
     let text = format!("{nodes} need {what}, which the Python {shown} does not have");
     Err(Refusal { text, hint: Some(install) })

@@ -38,7 +38,7 @@ def settings_of(first: dict[str, Any]) -> Settings:
     if first.get("protocol") != PROTOCOL:
         raise Refused(
             f"the Python package eyas speaks protocol {PROTOCOL}, and the program {first.get('protocol')}",
-            "install both in the same version: pip install -U 'eyas[batch]'",
+            "install both from one wheel file, or use both of one clone after `make install`",
         )
     if first["kind"] not in KINDS and first["kind"] != "ray":
         raise Refused(f"the Python package eyas knows no provider {first['kind']}")

@@ -73,7 +73,7 @@ def parsl_version() -> str:
     if importlib.util.find_spec("parsl") is None:
         raise Refused(
             "this Python has no parsl, which --provider needs for batch systems",
-            "pip install 'eyas[batch]'",
+            "pip install 'parsl>=2025.1.13'",
         )
     try:
         return importlib.metadata.version("parsl")
@@ -112,9 +112,7 @@ def class_of(kind: str) -> Any:
     try:
         return getattr(_load(entry.module), entry.cls)
     except (ImportError, AttributeError) as error:
-        raise Refused(
-            f"this Parsl has no provider for {kind}: {error}", "pip install -U 'eyas[batch]'"
-        ) from None
+        raise Refused(f"this Parsl has no provider for {kind}: {error}", "pip install -U parsl") from None
 
 
 def _annotations(cls: Any) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def ray_version() -> str:
         return str(importlib.import_module("ray").__version__)
     except ModuleNotFoundError as error:
         raise Refused(
-            f"this Python has no {error.name}, which --provider ray needs", "pip install 'eyas[ray]'"
+            f"this Python has no {error.name}, which --provider ray needs", "pip install 'ray>=2.9'"
         ) from None
 
 
