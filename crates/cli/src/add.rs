@@ -9,6 +9,7 @@
 //! the task ends.
 
 use crate::data::check_outputs;
+use crate::environment::EnvArgs;
 use crate::print::plural;
 use crate::replaces::{self, ReplaceArgs};
 use crate::running::nothing_to_do;
@@ -45,6 +46,7 @@ impl Within {
 pub struct Asked<'a> {
     pub tasks: &'a Path,
     pub files: &'a WorkflowArgs,
+    pub env: &'a EnvArgs,
     pub replace: ReplaceArgs,
     pub token: Option<&'a str>,
     pub json: bool,
@@ -63,7 +65,8 @@ pub fn add(args: &Asked<'_>, join: &Path, run: RunId) -> Result<Exit, Fault> {
         let message = "a list of commands runs in the folder from which it is submitted, and a task's goes when it ends";
         return Err(Fault::new(Exit::BadInput, message).hint("what a task adds is a task list (JSON Lines)"));
     }
-    let list = workflow::list_in(args.tasks, args.files, &options)?;
+    let mut list = workflow::list_in(args.tasks, args.files, &options)?;
+    args.env.add_to(&mut list)?;
     if let Some(task) = &within {
         refuse_sandbox(&list, &task.sandbox)?;
     }

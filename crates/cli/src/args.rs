@@ -31,6 +31,7 @@ pub struct SourceArgs {
 
 /// How an embedded or local cluster is made.
 #[derive(Args, Clone)]
+#[command(next_help_heading = "The cluster")]
 pub struct ClusterArgs {
     /// Take options that are not given here from that section of eyas.toml, here or in ~/.config/eyas
     #[arg(long, value_name = "NAME")]
@@ -150,6 +151,7 @@ pub fn listed_every(given: Option<u64>) -> std::time::Duration {
 
 /// How nodes come and go.
 #[derive(Args, Clone, Default)]
+#[command(next_help_heading = "Nodes that come and go")]
 pub struct ProvisionArgs {
     /// How many nodes are asked for when tasks wait: one-at-a-time, additive, exponential, all-at-once, demand, static
     /// [default: exponential]
@@ -162,9 +164,10 @@ pub struct ProvisionArgs {
 
 /// How one node behaves.
 #[derive(Args, Clone)]
+#[command(next_help_heading = "Each node")]
 pub struct NodeArgs {
     /// Programs that one node runs at once [default: its processors, shared among the nodes of a local cluster]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(short = 'j', long, visible_alias = "jobs", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub slots: Option<u32>,
     /// Size of each node's cache, which is never exceeded
     #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = values::some_bytes)]
@@ -213,6 +216,7 @@ pub struct NodeArgs {
 
 /// What the dispatcher decides by.
 #[derive(Args, Clone)]
+#[command(next_help_heading = "What the dispatcher decides by")]
 pub struct PolicyArgs {
     /// Which task goes where: affinity, or a policy of the papers: first-available, max-cache-hit, max-compute-util,
     /// good-cache-compute, first-input, first-input-steal
@@ -277,6 +281,7 @@ const KEPT_RUNS: u32 = 100;
 
 /// What earlier runs made is not made again.
 #[derive(Args)]
+#[command(next_help_heading = "Earlier runs")]
 pub struct ResumeArgs {
     /// Run only the tasks that an earlier run has not done, or whose inputs, command or environment have changed since
     /// then, as their digests say; DIR is that run's folder or a cluster's [default: the cluster's with --join, else

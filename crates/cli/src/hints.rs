@@ -68,7 +68,7 @@ pub fn of_map(map: &MapWords<'_>) -> Vec<String> {
         let name = word.strip_prefix("./").unwrap_or(word);
         let is_path = name.contains('/') && !name.starts_with('/') && !name.contains(['{', '}']);
         is_path
-            && !map.with.iter().any(|with| with == name || with == word)
+            && !map.with.iter().any(|with| with == name || with == word || is_below(name, with))
             && map.base_dir.join(name).is_file()
     };
     let mut said: Vec<&str> = vec![];
@@ -82,6 +82,11 @@ pub fn of_map(map: &MapWords<'_>) -> Vec<String> {
         }
     }
     hints
+}
+
+/// Whether a path is below a directory.
+fn is_below(path: &str, directory: &str) -> bool {
+    path.strip_prefix(directory.trim_end_matches('/')).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// A hole that is inside quotes in a line for the shell.

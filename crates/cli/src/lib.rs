@@ -31,6 +31,7 @@ mod declared;
 pub mod dirs;
 mod dispatcher;
 mod ending;
+mod environment;
 mod equipment;
 mod executor;
 mod fault;
@@ -38,6 +39,7 @@ pub mod figures;
 mod follow;
 mod forget;
 mod given;
+mod help;
 mod hints;
 mod home;
 mod homes;
@@ -106,7 +108,12 @@ pub fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|a| a == pairs::TILE_ARGUMENT) {
         return pairs::tile_main();
     }
-    match profile::expand(std::env::args_os().collect()) {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    if help::is_overview(&words) {
+        tell(&help::overview(), words.len() < 2);
+        return ExitCode::from(if words.len() < 2 { Exit::BadInput.code() } else { 0 });
+    }
+    match profile::expand(words) {
         Ok(words) => live_with(words, |cli: Cli| run(cli.verb)),
         Err(fault) => end(Err(fault)),
     }
@@ -175,12 +182,20 @@ fn end(result: Result<Exit, Fault>) -> ExitCode {
 
 /// Prints clap's message; its text is ours, but it repeats the user's words.
 fn tell_usage(e: &clap::Error) {
-    use std::io::Write;
     let text = e.render();
     let lacks_list =
         e.kind() == clap::error::ErrorKind::MissingRequiredArgument && text.to_string().contains("<TASKS>");
+    tell(&text, e.use_stderr());
+    if lacks_list {
+        eyas_text::say!("hint: `-` is a list on standard input");
+    }
+}
+
+/// Prints help or what is wrong with the words, in colours where they are wanted.
+fn tell(text: &clap::builder::StyledStr, is_error: bool) {
+    use std::io::Write;
     let wants_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let _ = match (e.use_stderr(), wants_colours) {
+    let _ = match (is_error, wants_colours) {
         (true, true) if eyas_text::stderr_is_terminal() => {
             write!(eyas_text::printed_stderr(), "{}", text.ansi())
         }
@@ -190,9 +205,6 @@ fn tell_usage(e: &clap::Error) {
         }
         (false, _) => write!(eyas_text::stdout(), "{text}"),
     };
-    if lacks_list {
-        eyas_text::say!("hint: `-` is a list on standard input");
-    }
 }
 
 fn run(verb: Verb) -> Result<Exit, Fault> {

@@ -2,15 +2,17 @@
 
 use crate::args::{ClusterArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
 use crate::dirs::{dispatcher_dir, dispatcher_dir_of};
+use crate::fault::bad;
 use crate::node::{NODE, check_eviction, check_node, executor_arguments, node_arguments, node_name};
-use crate::print::reason;
+use crate::print::{plural, reason, size};
 use crate::{Exit, Fault, equipment, provide, starting};
 use eyas_core::dispatcher::{CollectiveMode, DispatcherConfig, KeepRuns};
 use eyas_core::placement;
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
 use eyas_runtime::cluster::{LocalCluster, Plan};
 use eyas_runtime::executor::system_users::check_folder;
-use eyas_text::shown_path;
+use eyas_tasklist::TaskList;
+use eyas_text::{shown, shown_path};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -103,6 +105,37 @@ pub fn faults(args: &ClusterArgs) -> Vec<Fault> {
     all
 }
 
+/// Refuses tasks that are too large for every node that a cluster of this machine will have.
+pub fn check_tasks(cluster: &ClusterArgs, list: &TaskList) -> Result<(), Fault> {
+    if cluster.provide.is_elsewhere() {
+        return Ok(());
+    }
+    let (slots, memory) = size_of_node(cluster);
+    for array in &list.arrays {
+        let task = &array.template;
+        let (needs, hint) = if task.cpus > slots {
+            let needs = format!("{} cpus, and each node has {}", task.cpus, plural(slots.into(), "slot"));
+            (needs, format!("--slots {} gives each node more, also more than it has processors", task.cpus))
+        } else if let Some(bytes) = task.memory_bytes.filter(|bytes| *bytes > memory) {
+            let needs = format!("{} of memory, and each node has {}", size(bytes), size(memory));
+            (needs, "--memory says how much each node has; with fewer --nodes each has more".into())
+        } else {
+            continue;
+        };
+        let id = array.fill(&task.id, 0);
+        return Err(bad(format!("task {} needs {needs}", shown(&id))).hint(hint));
+    }
+    Ok(())
+}
+
+/// Slots and bytes of memory of each node of this machine.
+fn size_of_node(args: &ClusterArgs) -> (u32, u64) {
+    let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    let slots = args.node.slots.unwrap_or((processors / args.nodes.max).max(1));
+    let memory = eyas_runtime::machine::memory_bytes() / u64::from(args.nodes.max);
+    (slots, args.node.memory.unwrap_or(memory))
+}
+
 /// Whether the user asked for a cluster of a certain shape.
 pub fn is_shaped(cluster: &ClusterArgs) -> bool {
     let ClusterArgs { profile, nodes, provision, dispatchers, dir, node, policy, provide } = cluster;
@@ -173,10 +206,7 @@ pub fn plan(args: &ClusterArgs, dir: &Path, embedded: bool) -> Result<(Plan, Pat
         // Programs reach the nodes' folders by this one.
         let_through(&dir).map_err(fail)?;
     }
-    let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-    let slots = args.node.slots.unwrap_or((processors / args.nodes.max).max(1));
-    let memory =
-        args.node.memory.unwrap_or(eyas_runtime::machine::memory_bytes() / u64::from(args.nodes.max));
+    let (slots, memory) = size_of_node(args);
     let node = NodeArgs {
         slots: Some(slots),
         memory: Some(memory),

@@ -2,14 +2,18 @@
 
 use crate::args::{ClusterArgs, ResumeArgs, bytes, duration};
 use crate::data::check_outputs;
+use crate::environment::EnvArgs;
 use crate::equipment::{self, Amount};
+use crate::help;
 use crate::hints::{self, MapWords};
 use crate::print::{plural, reason};
 use crate::replaces::{self, ReplaceArgs};
 use crate::resume::Origin;
 use crate::running::{RunRequest, nothing_to_do, run_list, what_is_left};
+use crate::verb::EXIT_STATUS;
 use crate::{Exit, Fault, workflow};
 use clap::Args;
+use eyas_storage::pattern::matches;
 use eyas_tasklist::{ListInput, MapSpec, Source, Table};
 use eyas_text::{Shell, shown, shown_path};
 use std::fs::File;
@@ -19,16 +23,24 @@ use std::path::{Path, PathBuf};
 const COMBINE: &str = ":::";
 const GO_ALONG: &str = ":::+";
 
+/// The heading of options about a task.
+const EACH_TASK: &str = "Each task";
+
 /// What tasks of a map have in common.
 #[derive(Args)]
+#[command(
+    mut_args(|arg| help::short(arg, &["param", "csv", "range", "out", "with", "shell", "env", "retries", "resume", "dry-run", "join", "slots"])),
+    after_help = help::MORE,
+    after_long_help = EXIT_STATUS
+)]
 pub struct MapArgs {
     /// Files, URLs or quoted patterns: each file makes one task. `-` reads names from standard input. Each file after
     /// `:::` is combined with each file before it; files after `:::+` are paired with the files before it, in their
     /// order
     #[arg(value_name = "FILES")]
     pub paths: Vec<String>,
-    /// A parameter and its values: A,B,C or numbers A..B. Each value makes a task, in combination with all files and
-    /// other parameters; {NAME} in the command is the value (may be given more than once)
+    /// A parameter and its values: A,B,C or numbers A..B or A..B:STEP, without B. Each value makes a task, in combination with all
+    /// files and other parameters; {NAME} in the command is the value (may be given more than once)
     #[arg(long = "param", value_name = "NAME=VALUES", value_parser = parameter)]
     pub params: Vec<Parameter>,
     /// A table with a header: each row makes one task, and the names of its columns are holes in the command, such as
@@ -51,7 +63,8 @@ pub struct MapArgs {
     /// [default: new/{index}]
     #[arg(long, value_name = "TEMPLATE", require_equals = true, num_args = 0..=1, default_missing_value = "new/{index}")]
     pub keep_new: Option<String>,
-    /// A further input of every task, such as the script that is run
+    /// A further input of every task, such as the script that is run: a file, a quoted pattern, or a directory, whose files are
+    /// below its name (may be given more than once)
     #[arg(long, value_name = "FILE")]
     pub with: Vec<String>,
     /// The image of a container that every task runs in: a packed root file system, an OCI archive, or a .sif
@@ -71,29 +84,31 @@ pub struct MapArgs {
     #[arg(long, value_name = "SHELL", require_equals = true, value_parser = Shell::of_name)]
     pub shell: Option<Option<Shell>>,
     /// Slots that a task holds while it runs; with 0.5, two tasks share a slot
-    #[arg(long, default_value = "1", value_name = "CPUS", value_parser = equipment::parts)]
+    #[arg(help_heading = EACH_TASK, long, default_value = "1", value_name = "CPUS", value_parser = equipment::parts)]
     pub cpus: u64,
     /// Gpus that a task holds while it runs; with 0.25, four tasks share a gpu [default: none]
-    #[arg(long = "task-gpus", value_name = "GPUS", value_parser = equipment::parts)]
+    #[arg(help_heading = EACH_TASK, long = "task-gpus", value_name = "GPUS", value_parser = equipment::parts)]
     pub task_gpus: Option<u64>,
     /// A named resource that a task holds while it runs (may be given more than once)
-    #[arg(long = "task-resource", value_name = "NAME=N", value_parser = equipment::amount)]
+    #[arg(help_heading = EACH_TASK, long = "task-resource", value_name = "NAME=N", value_parser = equipment::amount)]
     pub task_resources: Vec<Amount>,
     /// Memory that a task may use; it is ended when it uses more [default: no limit]
-    #[arg(long = "task-memory", value_name = "BYTES", value_parser = bytes)]
+    #[arg(help_heading = EACH_TASK, long = "task-memory", value_name = "BYTES", value_parser = bytes)]
     pub task_memory: Option<u64>,
     /// Time after which a task is ended, such as 90s or 1h30m [default: no limit]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(help_heading = EACH_TASK, long, value_name = "TIME", value_parser = duration)]
     pub walltime: Option<u64>,
     /// Further attempts after a failure
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, help_heading = EACH_TASK)]
     pub retries: u32,
     /// Tasks with a larger number start first
-    #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
+    #[arg(help_heading = EACH_TASK, long, default_value_t = 0, allow_hyphen_values = true)]
     pub priority: i32,
     /// Groups tasks in reports
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", help_heading = EACH_TASK)]
     pub label: String,
+    #[command(flatten)]
+    pub env: EnvArgs,
     #[command(flatten)]
     pub replace: ReplaceArgs,
     #[command(flatten)]
@@ -128,18 +143,70 @@ fn parameter(text: &str) -> Result<Parameter, String> {
     let (name, values) = text
         .split_once('=')
         .filter(|(name, values)| !name.is_empty() && !values.is_empty())
-        .ok_or("write it as NAME=A,B,C or NAME=0..10")?;
-    let numbers =
-        values.split_once("..").and_then(|(a, b)| Some(a.parse::<u64>().ok()?..b.parse::<u64>().ok()?));
-    let values = match numbers {
-        Some(range) if range.is_empty() => return Err("the range is empty".into()),
-        Some(range) if range.end - range.start > VALUES_MAX => {
-            return Err(format!("a parameter may have {VALUES_MAX} values at most"));
-        }
-        Some(range) => range.map(|n| n.to_string()).collect(),
+        .ok_or("write it as NAME=A,B,C, NAME=0..10 or NAME=0.1..0.5:0.1")?;
+    let values = match numbers(values) {
+        Some(numbers) => numbers?,
         None => values.split(',').map(str::to_owned).collect(),
     };
     Ok(Parameter { name: name.into(), values })
+}
+
+/// The numbers of `A..B` or `A..B:STEP`, without B, as they are written in decimals; `None`: the text is no range of numbers.
+fn numbers(text: &str) -> Option<Result<Vec<String>, String>> {
+    let (from, rest) = text.split_once("..")?;
+    let (to, step) = match rest.split_once(':') {
+        Some((to, step)) => (to, Some(step)),
+        None => (rest, None),
+    };
+    let is_number =
+        |text: &str| text.starts_with(|c: char| "+-.0123456789".contains(c)) && text.parse::<f64>().is_ok();
+    let is_range = is_number(from) && is_number(to);
+    is_range.then(|| numbers_from(from, to, step))
+}
+
+fn numbers_from(from: &str, to: &str, step: Option<&str>) -> Result<Vec<String>, String> {
+    let places = |text: &str| text.split_once('.').map_or(0, |(_, digits)| digits.len());
+    let n_places = [from, to, step.unwrap_or("1")].into_iter().map(places).max().unwrap_or(0);
+    // All numbers as whole ones, in units of the last place, so that no step is rounded.
+    let whole = |text: &str| -> Result<i128, String> {
+        let (before, after) = text.split_once('.').unwrap_or((text, ""));
+        let digits = format!("{before}{after:0<n_places$}");
+        let is_decimal = after.chars().all(|c| c.is_ascii_digit()) && n_places <= 18;
+        digits.parse().ok().filter(|_| is_decimal).ok_or_else(|| {
+            format!("`{text}` is not written in decimals with at most 18 places; write the values as A,B,C")
+        })
+    };
+    let (first, end) = (whole(from)?, whole(to)?);
+    let step = match step {
+        Some(step) => whole(step)?,
+        None if n_places == 0 => 1,
+        None => {
+            return Err(format!(
+                "a range of numbers with a fraction needs a step, such as {from}..{to}:0.1; or write the values as A,B,C"
+            ));
+        }
+    };
+    match () {
+        () if step <= 0 => Err("the step of a range is a number above 0".into()),
+        () if first >= end => {
+            Err(format!("the range {from}..{to} is empty; its second number is not among its values"))
+        }
+        () if (end - first - 1) / step >= i128::from(VALUES_MAX) => {
+            Err(format!("a parameter may have {VALUES_MAX} values at most"))
+        }
+        () => {
+            let unit = 10i128.pow(n_places as u32);
+            let written = |n: i128| {
+                let sign = if n < 0 { "-" } else { "" };
+                let (whole, rest) = (n.abs() / unit, n.abs() % unit);
+                match n_places {
+                    0 => format!("{sign}{whole}"),
+                    _ => format!("{sign}{whole}.{rest:0n_places$}"),
+                }
+            };
+            Ok((0..=(end - first - 1) / step).map(|k| written(first + k * step)).collect())
+        }
+    }
 }
 
 fn range(text: &str) -> Result<std::ops::Range<u64>, String> {
@@ -155,13 +222,7 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
     let args = *args;
     let folder = crate::dirs::working()?;
     let from_stdin = args.paths.iter().any(|p| p == "-");
-    let mut with = args.with.clone();
-    for name in files_named(&args.command, args.shell.is_some(), &folder) {
-        if !with.iter().chain(&args.paths).any(|given| *given == name) {
-            eyas_text::say!("note: {}, which the command names, is an input of every task", shown(&name));
-            with.push(name);
-        }
-    }
+    let with = with_named(&args.with, &args.paths, &args.command, args.shell.is_some(), &folder);
     let (paths, more) = sources(&args)?;
     let new = args.keep_new.iter().map(|template| format!("{}/", template.trim_end_matches('/')));
     let out: Vec<String> = args.out.iter().cloned().chain(new).collect();
@@ -196,13 +257,14 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
         base_dir: &folder,
     };
     hints::of_map(&words).iter().for_each(|hint| eyas_text::say!("note: {hint}"));
-    let list = if from_stdin {
+    let mut list = if from_stdin {
         let mut stdin = std::io::stdin().lock();
         let input = ListInput { reader: &mut stdin, origin: "standard input", ends_in_nul: args.null };
         eyas_tasklist::map(&spec, Some(input))?
     } else {
         eyas_tasklist::map(&spec, None)?
     };
+    args.env.add_to(&mut list)?;
     let origin = Origin::Map { folder, command: spec.command.clone(), out };
     let prints_nothing_else = args.out.is_empty();
     let left = what_is_left(list, origin, &args.resume, args.join.as_deref())?;
@@ -294,10 +356,28 @@ fn table(path: &Path, delimiter: u8) -> Result<Table, Fault> {
     Ok(Table::read(file, delimiter, &path.display().to_string())?)
 }
 
+/// The further inputs of all tasks: those of `--with`, and files that the command names.
+pub(crate) fn with_named(
+    with: &[String],
+    paths: &[String],
+    command: &[String],
+    shell: bool,
+    base_dir: &Path,
+) -> Vec<String> {
+    let mut with = with.to_vec();
+    for name in files_named(command, shell, base_dir) {
+        if !with.iter().any(|given| matches(given, &name)) && !paths.contains(&name) {
+            eyas_text::say!("note: {}, which the command names, is an input of every task", shown(&name));
+            with.push(name);
+        }
+    }
+    with
+}
+
 /// Words of a map's command that are files here, such as the script in `python3 cutout.py {in} {out}`: a task
 /// runs in a sandbox of its own and would not find them. Only plain names are found. A file in another folder
 /// has to be given by `--with`, as its place in the sandbox cannot be guessed.
-pub(crate) fn files_named(command: &[String], shell: bool, base_dir: &Path) -> Vec<String> {
+fn files_named(command: &[String], shell: bool, base_dir: &Path) -> Vec<String> {
     let words: Vec<&str> = match shell {
         true => command.iter().flat_map(|line| line.split_whitespace()).collect(),
         false => command.iter().map(String::as_str).collect(),
@@ -323,12 +403,23 @@ mod tests {
         assert_eq!(values("e=1e-5,x"), Ok(("e".into(), "1e-5|x".into())));
         assert_eq!(values("n=8..11"), Ok(("n".into(), "8|9|10".into())));
         assert_eq!(values("n=a..b"), Ok(("n".into(), "a..b".into())));
+        assert_eq!(values("n=-1..2"), Ok(("n".into(), "-1|0|1".into())));
+        assert_eq!(values("n=0..10:4"), Ok(("n".into(), "0|4|8".into())));
+        assert_eq!(values("x=0.1..0.5:0.1"), Ok(("x".into(), "0.1|0.2|0.3|0.4".into())));
+        assert_eq!(values("x=-.5..1:.25"), Ok(("x".into(), "-0.50|-0.25|0.00|0.25|0.50|0.75".into())));
+        assert_eq!(values("x=1..2:0.5"), Ok(("x".into(), "1.0|1.5".into())));
+        assert_eq!(values("t=../a,b"), Ok(("t".into(), "../a|b".into())));
         assert_eq!(values("f=a=b,"), Ok(("f".into(), "a=b|".into())));
         for (text, expect) in [
             ("n", "NAME="),
             ("=1", "NAME="),
             ("n=", "NAME="),
             ("n=3..3", "empty"),
+            ("x=0.1..0.5", "needs a step, such as 0.1..0.5:0.1"),
+            ("x=0..1:0", "above 0"),
+            ("x=0..1:b", "decimals"),
+            ("x=1e-3..1e-1:1e-3", "decimals"),
+            ("x=0..1e3", "decimals"),
             ("n=0..99999999999", "at most"),
         ] {
             assert!(values(text).is_err_and(|e| e.contains(expect)), "{text}");

@@ -16,11 +16,14 @@ mod tile;
 pub use tile::{TILE_ARGUMENT, tile_main};
 
 use crate::args::{ClusterArgs, ProvideArgs, ResumeArgs};
+use crate::environment::EnvArgs;
 use crate::fault::bad;
+use crate::help;
 use crate::print::{count, plural, reason, size};
 use crate::replaces::ReplaceArgs;
 use crate::resume::Origin;
 use crate::running::{self, run_list, what_is_left};
+use crate::verb::EXIT_STATUS;
 use crate::{Exit, Fault, connect, map, runtimes};
 use clap::Args;
 use eyas_core::array::{Command as TaskCommand, GatherHint, Hint, Hints, TaskSpec};
@@ -28,7 +31,7 @@ use eyas_core::pairs::{
     self, Chunk, Item, Machine, PAIR_NS_ASSUMED, Refusal, Shape, Sizes, TILE_NS_MAX, Tiling,
 };
 use eyas_storage::{Homes, HomesConfig, Location};
-use eyas_tasklist::{FileSet, TaskList, find_set, fold_tasks, name_of_file};
+use eyas_tasklist::{FileSet, TaskList, find_set, fold_tasks, name_of_file, shared_inputs};
 use eyas_text::{Shell, shown, shown_path};
 use matrix::Matrix;
 use records::Records;
@@ -47,6 +50,11 @@ const PLAN_FILE: &str = "plan.json";
 const NODES_PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Args)]
+#[command(
+    mut_args(|arg| help::short(arg, &["self", "records", "out", "with", "shell", "resume", "dry-run", "join", "nodes", "slots"])),
+    after_help = help::MORE,
+    after_long_help = EXIT_STATUS
+)]
 pub struct PairsArgs {
     /// The two sets: each a quoted pattern, a directory, a URL, or @FILE, a list with a file on each line. With --self, one set
     #[arg(value_name = "SET", required = true)]
@@ -77,7 +85,8 @@ pub struct PairsArgs {
     /// Keep the results of tasks, so that a later --resume computes only what has changed
     #[arg(long)]
     pub keep_tiles: bool,
-    /// A further input of every task, such as the script that is run
+    /// A further input of every task, such as the script that is run: a file, a quoted pattern, or a directory, whose files are
+    /// below its name (may be given more than once)
     #[arg(long, value_name = "FILE")]
     pub with: Vec<String>,
     /// Hand the command to the shell: bash, so that a pipe fails with any of its parts, or sh on nodes without it; --shell=sh and
@@ -93,6 +102,8 @@ pub struct PairsArgs {
     /// Further attempts of a task after a failure
     #[arg(long, default_value_t = 0)]
     pub retries: u32,
+    #[command(flatten)]
+    pub env: EnvArgs,
     #[command(flatten)]
     pub replace: ReplaceArgs,
     #[command(flatten)]
@@ -118,11 +129,13 @@ pub fn pairs(args: PairsArgs) -> Result<Exit, Fault> {
     let args = PairsArgs { command: map::for_shell(args.shell.flatten(), &args.command), ..args };
     command::Command::parse(&args.command, args.shell.is_some())?;
     let out = Out::of(&args)?;
-    let mut with = args.with.clone();
-    for name in map::files_named(&args.command, args.shell.is_some(), &folder) {
-        if !with.contains(&name) {
-            eyas_text::say!("note: {}, which the command names, is an input of every task", shown(&name));
-            with.push(name);
+    let mut with: Vec<(String, String)> = vec![];
+    for word in map::with_named(&args.with, &[], &args.command, args.shell.is_some(), &folder) {
+        for input in shared_inputs(&word, &folder)? {
+            // A pattern and a name may both mean the file.
+            if !with.contains(&input) {
+                with.push(input);
+            }
         }
     }
     let sets = Sets::find(&args, &folder)?;
@@ -132,7 +145,8 @@ pub fn pairs(args: PairsArgs) -> Result<Exit, Fault> {
     }
     let n_pairs: u64 = plan.tiling.tiles.iter().map(|tile| tile.n_pairs(plan.shape)).sum();
     eyas_text::say!("{} in {}", plural(n_pairs, "pair"), plural(plan.tiling.tiles.len() as u64, "tile"));
-    let list = task_list(&args, &sets, &plan, &out, &with, &folder)?;
+    let mut list = task_list(&args, &sets, &plan, &out, &with, &folder)?;
+    args.env.add_to(&mut list)?;
     let mut words = vec!["pairs".to_owned()];
     words.extend(args.sets.iter().cloned());
     words.extend(args.command.iter().cloned());
@@ -505,7 +519,7 @@ fn task_list(
     sets: &Sets,
     plan: &Plan,
     out: &Out,
-    with: &[String],
+    with: &[(String, String)],
     folder: &Path,
 ) -> Result<TaskList, Fault> {
     let place = |path: PathBuf| {
@@ -521,9 +535,7 @@ fn task_list(
         let order = serde_json::to_string(&order).expect("an order is plain data");
         let mut words = vec![SELF.to_owned(), TILE_ARGUMENT.to_owned(), order];
         words.extend(args.command.iter().cloned());
-        for path in with {
-            inputs.push((name_of_file(path).into_owned(), path.clone()));
-        }
+        inputs.extend(with.iter().cloned());
         let spec = TaskSpec {
             inputs,
             outputs: vec![(RESULT.to_owned(), place(out.tile(n))?)],

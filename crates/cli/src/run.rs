@@ -2,15 +2,23 @@
 
 use crate::args::{ClusterArgs, ProvideArgs, ResumeArgs};
 use crate::data::check_outputs;
+use crate::environment::EnvArgs;
+use crate::help;
 use crate::replaces::{self, ReplaceArgs};
 use crate::resume::Origin;
 use crate::running::{RunRequest, nothing_to_do, run_list, say_hints, what_is_left};
+use crate::verb::EXIT_STATUS;
 use crate::workflow::{self, WorkflowArgs};
 use crate::{Exit, Fault};
 use clap::Args;
 use std::path::PathBuf;
 
 #[derive(Args)]
+#[command(
+    mut_args(|arg| help::short(arg, &["commands", "env", "resume", "dry-run", "json", "join", "nodes", "slots", "cache", "provider"])),
+    after_help = help::MORE,
+    after_long_help = EXIT_STATUS
+)]
 pub struct RunArgs {
     /// A task list, or `-` for standard input; a list of commands (.txt), each a line for the shell; or a workflow: WfCommons WfFormat, Pegasus YAML or DAX, Makeflow
     #[arg(value_name = "TASKS")]
@@ -29,6 +37,8 @@ pub struct RunArgs {
     #[arg(long)]
     pub keep: bool,
     #[command(flatten)]
+    pub env: EnvArgs,
+    #[command(flatten)]
     pub resume: ResumeArgs,
     #[command(flatten)]
     pub cluster: ClusterArgs,
@@ -38,7 +48,8 @@ pub struct RunArgs {
 
 pub fn run(args: RunArgs) -> Result<Exit, Fault> {
     let cluster = ClusterArgs { provide: args.provide, ..args.cluster };
-    let list = workflow::list_of(&args.tasks, &args.files)?;
+    let mut list = workflow::list_of(&args.tasks, &args.files)?;
+    args.env.add_to(&mut list)?;
     // A user who writes lines for a shell wants to see their output.
     let prints =
         workflow::is_of_commands(&args.tasks, &args.files)? && !args.json && !cluster.policy.no_event_log;

@@ -115,6 +115,7 @@ pub fn run_list(
         });
     }
     local::check(cluster)?;
+    local::check_tasks(cluster, &request.list)?;
     provide::check_tools(cluster)?;
     let (dir, ours) = match &cluster.dir {
         Some(dir) => (dir.clone(), false),

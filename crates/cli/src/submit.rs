@@ -4,11 +4,14 @@ use crate::add::{Asked, add};
 use crate::args::{JoinArgs, ResumeArgs};
 use crate::connect::connect;
 use crate::data::check_outputs;
+use crate::environment::EnvArgs;
+use crate::help;
 use crate::print::plural;
 use crate::replaces::{self, ReplaceArgs};
 use crate::resume::Origin;
 use crate::running::{RunRequest, nothing_to_do, say_hints, submit_to, what_is_left};
 use crate::runtimes::client_runtime;
+use crate::verb::EXIT_STATUS;
 use crate::workflow::{self, WorkflowArgs};
 use crate::{Exit, Fault, clusters, json};
 use clap::Args;
@@ -17,6 +20,11 @@ use std::io::Write;
 use std::path::PathBuf;
 
 #[derive(Args)]
+#[command(
+    mut_args(|arg| help::short(arg, &["into", "commands", "env", "resume", "dry-run", "json", "join"])),
+    after_help = help::MORE,
+    after_long_help = EXIT_STATUS
+)]
 pub struct SubmitArgs {
     /// A task list, or `-` for standard input; a list of commands (.txt), each a line for the shell; or a workflow: WfCommons WfFormat, Pegasus YAML or DAX, Makeflow
     #[arg(value_name = "TASKS")]
@@ -39,6 +47,8 @@ pub struct SubmitArgs {
     pub files: WorkflowArgs,
     #[command(flatten)]
     pub replace: ReplaceArgs,
+    #[command(flatten)]
+    pub env: EnvArgs,
     #[command(flatten)]
     pub resume: ResumeArgs,
     #[command(flatten)]
@@ -64,11 +74,12 @@ pub fn submit(args: SubmitArgs) -> Result<Exit, Fault> {
     let path = clusters::work_join(&args.join)?;
     if let Some(run) = args.into.and_then(|into| into.0) {
         refuse_with_into(&args)?;
-        let SubmitArgs { tasks, files, replace, token, json, .. } = &args;
-        let asked = Asked { tasks, files, replace: *replace, token: token.as_deref(), json: *json };
+        let SubmitArgs { tasks, files, env, replace, token, json, .. } = &args;
+        let asked = Asked { tasks, files, env, replace: *replace, token: token.as_deref(), json: *json };
         return add(&asked, &path, run);
     }
-    let list = workflow::list_of(&args.tasks, &args.files)?;
+    let mut list = workflow::list_of(&args.tasks, &args.files)?;
+    args.env.add_to(&mut list)?;
     let left = what_is_left(list, Origin::File(args.tasks), &args.resume, Some(&path))?;
     let Some(request) = left else { return nothing_to_do(args.json) };
     let request = RunRequest { keep: args.keep, ..request };

@@ -6,9 +6,12 @@
 
 use crate::args::{ClusterArgs, JoinArgs, KeepArgs, ProvideArgs};
 use crate::clusters::{self, Kind};
+use crate::environment::EnvArgs;
+use crate::help;
 use crate::print::plural;
 use crate::remains::sweep_homes;
 use crate::runtimes::client_runtime;
+use crate::verb::EXIT_STATUS;
 use crate::{Exit, Fault, dirs, ending, kept, local, node, outlived, provide, starting, tmpfs};
 use clap::Args;
 use eyas_client::Client;
@@ -29,11 +32,18 @@ const JOIN_MAX: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Args)]
+#[command(
+    mut_args(|arg| help::short(arg, &["profile", "nodes", "slots", "cache", "memory", "gpus", "dir", "provider", "env", "keep-runs"])),
+    after_help = help::MORE,
+    after_long_help = EXIT_STATUS
+)]
 pub struct UpArgs {
     #[command(flatten)]
     pub cluster: ClusterArgs,
     #[command(flatten)]
     pub keep: KeepArgs,
+    #[command(flatten)]
+    pub env: EnvArgs,
     #[command(flatten)]
     pub provide: ProvideArgs,
 }
@@ -46,6 +56,11 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
     let mut args = args;
     args.cluster.provide = args.provide;
     args.cluster.policy.keep_runs = args.keep.rule();
+    // Nodes of this machine have the variables of this process.
+    match args.cluster.provide.is_elsewhere() {
+        true => args.cluster.provide.setup.extend(args.env.lines()?),
+        false => args.env.set()?,
+    }
     provide::check_tools(&args.cluster)?;
     let (plan, dir) = local::plan(&args.cluster, &dir, false)?;
     let _starting = starting::hold(&plan.dir)?;

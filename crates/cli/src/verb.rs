@@ -26,6 +26,9 @@ use crate::workflow::{ConvertArgs, ExportArgs, GraphArgs};
 use crate::{bench, pairs, predict, sim};
 use clap::{Parser, Subcommand};
 
+pub const EXIT_STATUS: &str = "Exit status: 0 all tasks ended well, 1 some did not, \
+    2 the input is wrong and nothing was started, 3 no cluster answers, 4 anything else, 130 interrupted.";
+
 /// Run many programs over many files, close to the data.
 #[derive(Parser)]
 #[command(
@@ -33,8 +36,7 @@ use clap::{Parser, Subcommand};
     bin_name = "eyas",
     version,
     max_term_width = 100,
-    after_help = "Exit status: 0 all tasks ended well, 1 some did not, \
-    2 the input is wrong and nothing was started, 3 no cluster answers, 4 anything else, 130 interrupted."
+    after_help = EXIT_STATUS
 )]
 pub struct Cli {
     #[command(subcommand)]

@@ -15,6 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Where the files of a workflow are, for every format but task lists, which say it themselves.
 #[derive(Args, Clone, Default)]
+#[command(next_help_heading = "Kinds of files")]
 pub struct WorkflowArgs {
     /// Folder of a workflow's input files [default: the workflow file's]
     #[arg(long, value_name = "DIR")]

@@ -83,6 +83,9 @@ pub const KEYS: &[Key] = &[
     key("lease", Kind::Value),
     key("no-event-log", Kind::Switch),
     key("keep-runs", Kind::Value),
+    // The programs of tasks
+    key("env", Kind::Texts),
+    key("env-file", Kind::Path),
 ];
 
 /// The key with that name.
