@@ -276,6 +276,7 @@ mod tests {
             usage: runner::Usage::default(),
             stdout: runner::Captured::default(),
             stderr,
+            printed_at: None,
             outputs: vec![],
             inputs: vec![input],
             free_bytes: None,
