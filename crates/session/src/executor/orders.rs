@@ -262,6 +262,7 @@ mod tests {
             },
             permits: vec![permit(1), permit(2)],
             principal: Principal::User("ada".into()),
+            prints_whole: false,
         }
     }
 
