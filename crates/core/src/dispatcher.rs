@@ -46,6 +46,7 @@
 //! | `residents` | files of home that lie on the nodes' own disks |
 //! | `moves`, `network` | patterns and collectives; what is known of the network |
 //! | `reruns` | tasks that run again in place of sending their files |
+//! | `reach` | executors that cannot reach each other, and tasks that wait because of that |
 //! | `given_up`, `leftovers` | attempts that were given up and may still end well; what lost attempts left at home |
 //! | `forgotten` | runs that are forgotten (`forget`) |
 //! | `home_shares` | which part of home each executor may use |
@@ -70,6 +71,7 @@ mod intermediates;
 mod leftovers;
 mod moves;
 mod promises;
+mod reach;
 mod ready;
 mod replicas;
 mod reruns;
@@ -103,6 +105,7 @@ use self::intermediates::{Intermediate, Intermediates};
 use self::leftovers::Leftovers;
 use self::moves::Moves;
 use self::promises::promise_refused;
+use self::reach::Reach;
 use self::ready::{Ready, Segment};
 use self::reruns::Reruns;
 use self::rescue::Leaving;
@@ -286,6 +289,7 @@ pub struct Dispatcher {
     reruns: Reruns,
     residents: Residents,
     network: Network,
+    reach: Reach,
 }
 
 fn hash_of(location: &str) -> u64 {
@@ -330,6 +334,7 @@ impl Dispatcher {
             reruns: Reruns::default(),
             residents: Residents::default(),
             network: Network::default(),
+            reach: Reach::default(),
             config,
         })
     }
@@ -461,6 +466,7 @@ impl Dispatcher {
             Event::PeersProbed { executor, round_trips } => {
                 self.on_peers_probed(now, executor, &round_trips, out)
             }
+            Event::PeerUnreachable { executor, peer } => self.on_peer_unreachable(now, executor, peer),
             Event::PartsRemoved { executor, tasks } => self.leftovers.removed(executor, &tasks),
             Event::CancelRequested { run, task } => self.on_cancel(now, run, task, out),
             Event::Ticked => self.on_ticked(now, out),

@@ -94,6 +94,8 @@ pub enum Event {
     HomeNotRead { executor: ExecutorId, object: ObjectId, error: TransferError },
     /// What [`Action::ProbePeers`] asked for: the shortest round trip to each peer that answered, in nanoseconds.
     PeersProbed { executor: ExecutorId, round_trips: Vec<(ExecutorId, u64)> },
+    /// The executor could not make a connection to the cache of this other one.
+    PeerUnreachable { executor: ExecutorId, peer: ExecutorId },
     /// Whoever starts and ends nodes has decided this. Nothing follows from it here: executors that come and go
     /// are events of their own.
     NodesDecided { decision: Box<Decision> },
@@ -603,6 +605,8 @@ pub enum TransferErrorKind {
     Unmakeable,
     /// Home did not answer, or failed for a reason that may pass; see [`crate::home_wait`].
     HomeAway,
+    /// No connection to the executor that was asked could be made.
+    Unreachable,
 }
 
 /// The result of reading an object.
@@ -864,5 +868,9 @@ pub enum NodeMessage {
     /// What attempts of these tasks may have left at home is removed, as far as home allowed it.
     PartsRemoved {
         tasks: Vec<TaskId>,
+    },
+    /// No connection to the cache of this executor could be made.
+    PeerUnreachable {
+        peer: ExecutorId,
     },
 }

@@ -77,6 +77,7 @@ impl NodeMessage {
             NodeMessage::HomeNotRead { object, error } => Event::HomeNotRead { executor, object, error },
             NodeMessage::PeersProbed { round_trips } => Event::PeersProbed { executor, round_trips },
             NodeMessage::PartsRemoved { tasks } => Event::PartsRemoved { executor, tasks },
+            NodeMessage::PeerUnreachable { peer } => Event::PeerUnreachable { executor, peer },
         }
     }
 }

@@ -51,6 +51,8 @@ pub enum ErrorKind {
     Interrupted,
     /// No bytes moved for the idle limit.
     Timeout,
+    /// No connection to the holder could be made, or somebody else is at its address.
+    Unreachable,
     /// The work was stopped, see [`crate::Halt`].
     GivenUp,
     /// Any other failure of the operating system.
@@ -129,7 +131,8 @@ impl Error {
             | ErrorKind::Corrupt
             | ErrorKind::Busy
             | ErrorKind::Interrupted
-            | ErrorKind::Timeout => Status::Temporary,
+            | ErrorKind::Timeout
+            | ErrorKind::Unreachable => Status::Temporary,
         }
     }
 }

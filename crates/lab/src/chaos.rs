@@ -38,7 +38,8 @@ pub struct ChaosArgs {
     /// forgotten; `equal`, files of the same bytes, which a cache keeps once; `walltimes`, nodes that end at their walltime; `owners`, files on the own disks of nodes; `warm`,
     /// nodes that begin with what another cluster has left on their disks; `resources`, tasks that need gpus and licences; `provided`, a
     /// large node that comes only when a provider brings it, and a provider that is killed; `users`, runs of several users who share
-    /// the cluster; `sites`, nodes in three sites, which placement knows of.
+    /// the cluster; `sites`, nodes in three sites, which placement knows of; `islands`, nodes that reach the dispatcher and home, and
+    /// not each other.
     /// `--groups` takes `uneven` and `forget`
     #[arg(long, value_name = "KIND,...", value_delimiter = ',', value_parser = Options::KINDS)]
     with: Vec<String>,

@@ -317,6 +317,7 @@ impl Fold {
             | Event::PlacesFound { .. }
             | Event::HomeNotRead { .. }
             | Event::PeersProbed { .. }
+            | Event::PeerUnreachable { .. }
             | Event::HomeUsed { .. }
             | Event::Ticked
             | Event::Recovered

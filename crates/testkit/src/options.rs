@@ -119,10 +119,44 @@ pub struct Options {
     pub n_provider_kills: u64,
     /// What the dispatcher uses of the network between nodes, which then stand in three sites. Inputs of some tasks leave home once.
     pub network: NetworkUse,
+    /// Nodes that cannot fetch from each other, and until when.
+    pub islands: Option<Islands>,
+    pub islands_until_ns: u64,
     /// Wall clocks are wrong, each by another amount, and are set anew between two lives of a process.
     pub clocks: bool,
     /// When the faults are over.
     pub faults_until_ns: u64,
+}
+
+/// Which nodes cannot fetch from which others, though all reach the dispatcher and home.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Islands {
+    /// No node from any other, as behind the routers of a cloud.
+    Every,
+    /// Those of one half from those of the other half.
+    Halves,
+    /// All others from the first node, and the first from them.
+    Loner,
+    /// Those with a lower number from those with a higher one.
+    OneWay,
+    /// Each pair has its own fate, in both directions.
+    Some,
+}
+
+impl Islands {
+    /// Whether node `reader` cannot fetch from node `holder`, in a world of this seed.
+    pub fn part(self, seed: u64, reader: u64, holder: u64) -> bool {
+        match self {
+            Islands::Every => true,
+            Islands::Halves => reader % 2 != holder % 2,
+            Islands::Loner => reader.min(holder) == 0,
+            Islands::OneWay => reader < holder,
+            Islands::Some => {
+                let pair = reader.min(holder) << 32 | reader.max(holder);
+                Rng::new(seed ^ pair ^ 0x6973_6c61_6e64_7321).below(2) == 0
+            }
+        }
+    }
 }
 
 /// The policies that `placement` is drawn from.
@@ -202,6 +236,8 @@ impl Options {
             network: NetworkUse::Off,
             n_stops: 0,
             stop_ns_max: 40 * S,
+            islands: None,
+            islands_until_ns: 0,
             clocks: false,
             small: false,
             walltime_ns_max: 0,
@@ -339,7 +375,7 @@ impl Options {
 
     /// The kinds that can be added to a world. Each is drawn from a generator of its own, so that what a seed
     /// finds without the kind is found again.
-    pub const KINDS: [&str; 14] = [
+    pub const KINDS: [&str; 15] = [
         "uneven",
         "stops",
         "clocks",
@@ -354,6 +390,7 @@ impl Options {
         "provided",
         "users",
         "sites",
+        "islands",
     ];
 
     /// Some of the kinds, drawn from the seed: together they meet what none of them meets alone.
@@ -456,6 +493,17 @@ impl Options {
                     ..uneven
                 }
             }
+            "islands" => {
+                let shapes =
+                    [Islands::Every, Islands::Halves, Islands::Loner, Islands::OneWay, Islands::Some];
+                Options {
+                    islands: Some(shapes[r.below(5) as usize]),
+                    // For good, or for a while.
+                    islands_until_ns: [u64::MAX, u64::MAX, r.below(60) * S][r.below(3) as usize],
+                    n_nodes: self.n_nodes.max(2 + r.below(5)),
+                    ..self
+                }
+            }
             "owners" => Options { owned: 300 + r.below(701), n_nodes: self.n_nodes.max(2), ..self },
             "walltimes" => Options {
                 // From about the time of one program to the time of a whole world.
@@ -480,6 +528,7 @@ impl Options {
     pub fn loses_nothing(&self) -> bool {
         let faults = self.n_node_kills + self.n_corruptions + self.n_dispatcher_kills + self.n_link_cuts;
         let faults = faults + self.n_stops + self.walltime_ns_max + u64::from(self.warm);
+        let faults = faults + u64::from(self.islands.is_some());
         faults + self.n_drains + self.task_writes_input + self.transfer_fails == 0
     }
 }

@@ -592,6 +592,7 @@ impl NodeScript {
                 NodeMessage::PartsRemoved { tasks } => format!("tell no parts of {tasks:?}"),
                 NodeMessage::PlacesFound { asked, .. } => format!("tell places of {} files", asked.len()),
                 NodeMessage::HomeNotRead { object, .. } => format!("tell not read {}", name(object)),
+                NodeMessage::PeerUnreachable { peer } => format!("tell no way to {peer}"),
                 NodeMessage::PeersProbed { round_trips } => format!("tell {} round trips", round_trips.len()),
             },
         }

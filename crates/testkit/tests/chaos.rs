@@ -41,6 +41,20 @@ fn workflows_without_faults_run_nothing_twice() {
     }
 }
 
+/// Nodes reach the dispatcher and home, and not each other: no task fails for that.
+#[test]
+fn workflows_on_islands_end_well() {
+    let mut n_revivals = 0;
+    for seed in 0..60 {
+        let calm = Options { task_is_wide: 0, task_has_memory: 0, ..Options::calm_workflows(seed) };
+        let options = calm.with("islands").expect("it is one of them");
+        let s = live(&options);
+        assert_eq!((s.n_failed, s.n_cancelled), (0, 0), "{options:?}");
+        n_revivals += s.n_revivals;
+    }
+    assert!(n_revivals > 0, "some makers run again");
+}
+
 #[test]
 fn tasks_queued_at_nodes_keep_the_promises() {
     for (seed, name) in (0..160).zip([first_input::NAME, first_input::NAME_STEAL].into_iter().cycle()) {

@@ -69,7 +69,8 @@ impl Workload {
             NodeMessage::CacheResized { cache_bytes } => why_no_cache(*cache_bytes),
             NodeMessage::InputMoved(_)
             | NodeMessage::PartsRemoved { .. }
-            | NodeMessage::PeersProbed { .. } => None,
+            | NodeMessage::PeersProbed { .. }
+            | NodeMessage::PeerUnreachable { .. } => None,
             NodeMessage::PlacesFound { asked, placed } => self.find_nonsense_in_places(asked, placed),
             NodeMessage::HomeNotRead { object, .. } => self.why_unnamed(*object),
         }
@@ -251,6 +252,9 @@ impl Dispatcher {
     pub fn waits_for(&self, task: TaskId) -> String {
         if self.given_up.awaits_record(task) {
             return "the journal's disk, which has yet to take that its last attempt was given up".into();
+        }
+        if let Some(why) = self.why_apart(task) {
+            return why;
         }
         let (mut named, mut n_more) = (vec![], 0);
         for (_, location) in &self.work.task_spec(task).inputs {
@@ -481,6 +485,7 @@ impl Dispatcher {
         self.schedule.executors.check_walltimes();
         self.check_forgotten();
         self.given_up.check(&self.waits);
+        self.reach.check(&self.waits);
         self.schedule.check_resources();
         assert_eq!(
             self.schedule.attempts.making.len(),

@@ -264,6 +264,7 @@ impl Residents {
         executors: &Executors,
         executor: ExecutorId,
         object: ObjectId,
+        may_read: impl Fn(ExecutorId) -> bool,
         sources: &mut Vec<ExecutorId>,
     ) {
         let n = work.catalog.n_holders(object);
@@ -287,6 +288,7 @@ impl Residents {
                 && Some(*h) != first
                 && !executors.silent.contains(h)
                 && !without().any(|other| other == *h)
+                && may_read(*h)
         };
         let n_more = (SOURCES_MAX - sources.len()).min(n_all);
         sources.extend(work.catalog.holders_from(object, start).filter(is_candidate).take(n_more));
@@ -302,6 +304,7 @@ impl Dispatcher {
         loop {
             self.schedule.refill(&mut self.work, now);
             self.settle_residents(now, out);
+            self.settle_apart(now, out);
             if self.residents.awaits_places(now) {
                 return;
             }
@@ -339,7 +342,13 @@ impl Dispatcher {
     }
 
     /// Gives the task to the executor, or puts it aside if something is in the way.
-    fn assign(&mut self, now: Timestamp, executor: ExecutorId, pick: &Pick, out: &mut Vec<Action>) {
+    pub(super) fn assign(
+        &mut self,
+        now: Timestamp,
+        executor: ExecutorId,
+        pick: &Pick,
+        out: &mut Vec<Action>,
+    ) {
         let task = pick.key.task;
         let run = self.work.tasks.run_of(task);
         if let Some(missing) = self.find_missing(now, task, out) {
@@ -365,6 +374,13 @@ impl Dispatcher {
             self.end_task(now, task, Outcome::Failed(failure), out);
             return;
         }
+        let executor = match self.reach.is_whole() {
+            true => executor,
+            false => match self.way_round(now, executor, task, &objects, out) {
+                Some(executor) => executor,
+                None => return,
+            },
+        };
         if let Some(owner) = objects.iter().find_map(|object| {
             self.residents.silent_owner(&self.work, &self.schedule.executors, executor, run, *object)
         }) {
@@ -409,7 +425,7 @@ impl Dispatcher {
         let mut inputs = Vec::with_capacity(objects.len());
         for object in objects {
             let route = routes.iter().find(|r| r.object == object).copied();
-            inputs.push(self.assigned_input(executor, run, object, route));
+            inputs.push(self.assigned_input(now, executor, run, object, route));
         }
         self.work.pair_made(&mut inputs);
         self.schedule.ready.routes = routes;
@@ -451,6 +467,7 @@ impl Dispatcher {
 
     pub(super) fn assigned_input(
         &self,
+        now: Timestamp,
         executor: ExecutorId,
         run: RunId,
         object: ObjectId,
@@ -463,7 +480,9 @@ impl Dispatcher {
         let known = self.work.known_bytes(object);
         let is_copyless = |e: ExecutorId| self.residents.without_copy(object).any(|other| other == e);
         let planned = route.and_then(|r| r.source);
-        let planned = planned.filter(|source| !matches!(source, Source::Peer(e) if is_copyless(*e)));
+        let may_read = |holder: ExecutorId| self.reach.may_read(now, executor, holder);
+        let is_useless = |e: ExecutorId| is_copyless(e) || !may_read(e);
+        let planned = planned.filter(|source| !matches!(source, Source::Peer(e) if is_useless(*e)));
         let direct = !uses_caches || !stays && route.is_some_and(|r| r.direct);
         // Where the file is read in place, home is asked in any case, as only its answer says so.
         let check_home = !stays
@@ -476,11 +495,13 @@ impl Dispatcher {
             if let Some(Source::Peer(first)) = planned {
                 sources.push(first);
             }
-            self.residents.more_sources(&self.work, &self.schedule.executors, executor, object, &mut sources);
+            let executors = &self.schedule.executors;
+            self.residents.more_sources(&self.work, executors, executor, object, may_read, &mut sources);
             if self.intermediates.has(object) {
                 self.exchange.foreign_sources(executor, run, object, &mut sources);
                 let n_more = SOURCES_MAX.saturating_sub(sources.len());
                 sources.extend(self.exchange.lent_to(object).take(n_more));
+                sources.retain(|source| may_read(*source));
             }
         }
         let watched = route.is_some_and(|r| r.watched);

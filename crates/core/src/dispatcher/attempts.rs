@@ -275,6 +275,7 @@ impl Dispatcher {
             self.schedule.shares.ran(self.work.owner_of(task), cpus, run_ns);
         }
         self.moves.learn_links(executor, &report.inputs);
+        self.reach.learn(executor, &report.inputs);
         self.moves.learn_network(
             &self.config,
             &self.work.catalog,
@@ -443,6 +444,8 @@ impl Dispatcher {
                 let n_executors = self.schedule.executors.by_id.len() as u32;
                 let has_larger_cache = self.schedule.executors.has_larger_cache(&self.exchange, executor);
                 let n_room_made = self.intermediates.n_room_made;
+                let is_apart =
+                    failure.kind == FailureKind::InputLost && self.reach.learnt_since(executor, r.given_at);
                 let history = self.schedule.attempts.tried(task, attempt);
                 history.private_inputs |= failure.kind == FailureKind::InputModified;
                 let again = if failure.kind == FailureKind::CacheTooSmall {
@@ -459,6 +462,9 @@ impl Dispatcher {
                 {
                     // Other tasks took the room that was made since. As long as room is made, this task will
                     // get its turn.
+                    true
+                } else if is_apart {
+                    // The attempt has shown that nodes do not reach each other. The next one goes another way.
                     true
                 } else if failure.kind.is_weather() || suspect {
                     history.n_weather += 1;
@@ -559,6 +565,7 @@ impl Dispatcher {
                 self.work.tasks.forget_maker(task);
             }
             self.given_up.forget(task);
+            self.reach.forget(task);
             self.moves.forget_gather(task);
             let made = self.intermediates.files_made(&mut self.work, task);
             if outcome == Outcome::Done {

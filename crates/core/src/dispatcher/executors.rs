@@ -538,6 +538,7 @@ impl Dispatcher {
         self.exchange.touch_exports_on(&self.work, &self.intermediates, executor);
         self.schedule.change_load(&self.work, executor, |e| e.last_ended = now);
         self.intermediates.unpark(&mut self.work, &mut self.schedule, &mut self.waits, now, executor);
+        self.end_apart(now);
         self.check_lost(now, &held_before, out);
     }
 
@@ -688,6 +689,7 @@ impl Dispatcher {
             self.exchange.lend(&self.work, &self.intermediates, executor, &objects);
         }
         self.moves.executor_lost(executor);
+        self.reach.executor_lost(executor);
         self.leftovers.ask_anew(executor);
         self.reruns.forget_on(now, executor);
         self.schedule.ready.queue.executor_left(&self.work.catalog, executor, &objects);
@@ -724,6 +726,7 @@ impl Dispatcher {
             }
         }
         self.intermediates.unpark(&mut self.work, &mut self.schedule, &mut self.waits, now, executor);
+        self.end_apart(now);
         objects
             .iter()
             .for_each(|object| self.exchange.touch_export(&self.work, &self.intermediates, *object));
@@ -758,6 +761,7 @@ impl Dispatcher {
             out.push(Action::ForgetExecutor { executor });
         }
         self.intermediates.unrest(&mut self.work, &mut self.schedule, &mut self.waits, now);
+        self.tick_apart(now);
         // Rescue files that were made on an executor after it was told to leave.
         let leaving: Vec<ExecutorId> = self
             .schedule

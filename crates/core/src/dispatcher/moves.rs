@@ -545,7 +545,7 @@ impl Dispatcher {
         if choice.way == Way::TaskRerun
             && let Some((maker, able, _)) = rerun
         {
-            return self.rerun_task(now, maker, &able, choice);
+            return self.rerun_task(now, maker, &able, Some(choice));
         }
         if !choice.is_collective() {
             return;

@@ -223,6 +223,7 @@ impl Dispatcher {
             }
             let before = self.schedule.ready.queue.moving(executor);
             self.exchange.touch_export(&self.work, &self.intermediates, object);
+            self.reach.stir(object);
             self.schedule.ready.queue.replica_added(&self.work.catalog, executor, object);
             if self.schedule.ready.queue.moving(executor) != before {
                 self.schedule.update_room(&self.work, executor);

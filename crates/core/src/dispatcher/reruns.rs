@@ -101,6 +101,23 @@ impl Reruns {
         of_it.fold((0, 0), |(cpus, memory), r| (cpus + r.cpus, memory + r.memory_bytes))
     }
 
+    /// Whether a rerun of the task is under way on that executor.
+    pub(super) fn is_at(&self, task: TaskId, executor: ExecutorId) -> bool {
+        self.of_task(task).any(|r| r.executor == executor && !r.cancelling)
+    }
+
+    /// Whether a further attempt of `task` makes the same files again, and does nothing else, as far as is known.
+    pub(super) fn may_rerun(&self, work: &mut Workload, intermediates: &Intermediates, task: TaskId) -> bool {
+        let (at, i) = work.tasks.locate(task);
+        let run = work.tasks.run_of(task);
+        let ArrayState { array, stage, .. } = &work.tasks.arrays[at.0 as usize];
+        let (array, stage) = (array.clone(), *stage);
+        !array.template.dynamic
+            && array.needs.is_none()
+            && work.outputs_of(run, &array, i).iter().all(|object| intermediates.has(*object))
+            && !self.unsteady.contains(&stage)
+    }
+
     /// The time until reruns of `task` at `targets` have made the task's files there. `None`: the task cannot
     /// be rerun there.
     pub(super) fn rerun_case(
@@ -115,14 +132,8 @@ impl Reruns {
         let run = work.tasks.run_of(task);
         let ArrayState { array, stage, .. } = &work.tasks.arrays[at.0 as usize];
         let (array, stage) = (array.clone(), *stage);
-        let template = &array.template;
         let outputs = work.outputs_of(run, &array, i);
-        if template.dynamic
-            || array.needs.is_some()
-            || !outputs.iter().all(|object| intermediates.has(*object))
-            || self.unsteady.contains(&stage)
-            || self.of_task(task).next().is_some()
-        {
+        if !self.may_rerun(work, intermediates, task) || self.of_task(task).next().is_some() {
             return None;
         }
         let run_s = run_times.expected_ns(stage)? as f64 / 1e9;
@@ -195,7 +206,7 @@ impl Dispatcher {
         now: Timestamp,
         task: TaskId,
         targets: &[ExecutorId],
-        choice: Choice,
+        choice: Option<Choice>,
     ) {
         let (at, i) = self.work.tasks.locate(task);
         let run = self.work.tasks.run_of(task);
@@ -209,7 +220,7 @@ impl Dispatcher {
             way: Way::TaskRerun,
             began: now,
             ended: now,
-            choice: Some(choice),
+            choice,
             n_receivers: targets.len() as u32,
             n_wanted: (targets.len() * outputs.len()) as u32,
             n_arrived: 0,
@@ -222,7 +233,7 @@ impl Dispatcher {
             let attempt = AttemptNo(FIRST_ATTEMPT + *n % FIRST_ATTEMPT);
             *n += 1;
             let assigned =
-                inputs.iter().map(|object| self.assigned_input(executor, run, *object, None)).collect();
+                inputs.iter().map(|object| self.assigned_input(now, executor, run, *object, None)).collect();
             let why = Why {
                 policy: self.config.placement.clone().into(),
                 n_hits: inputs.iter().filter(|o| self.work.catalog.holds(executor, **o)).count() as u32,
@@ -285,7 +296,11 @@ impl Dispatcher {
         let (mut n_arrived, mut bytes) = (0, 0);
         let mut useless = vec![];
         // A rerun whose files arrived from elsewhere in the meantime reports that it was cancelled.
-        let mut as_hoped = matches!(report.outcome, Outcome::Done | Outcome::Cancelled) || r.cancelling;
+        // Weather says nothing of the task.
+        let mut as_hoped = match &report.outcome {
+            Outcome::Done | Outcome::Cancelled => true,
+            Outcome::Failed(failure) => failure.kind.is_weather() || r.cancelling,
+        };
         if report.outcome == Outcome::Done {
             for made in &report.outputs {
                 let Some(&object) = r.outputs.get(made.output as usize) else { continue };
@@ -309,6 +324,7 @@ impl Dispatcher {
         if !useless.is_empty() {
             out.push(Action::DropReplicas { executor, objects: useless });
         }
+        r.outputs.iter().for_each(|object| self.reach.stir(*object));
         self.reruns.count_end(now, &r, n_arrived, bytes);
         true
     }

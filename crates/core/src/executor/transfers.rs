@@ -316,6 +316,9 @@ impl Executor {
         error: TransferError,
         out: &mut Vec<NodeAction>,
     ) {
+        if let (Source::Peer(peer), TransferErrorKind::Unreachable) = (source, error.kind) {
+            out.push(NodeAction::Tell { message: NodeMessage::PeerUnreachable { peer } });
+        }
         let transfer = self.transfers.get_mut(&target).expect("a transfer that ends is here");
         transfer.story.push(match source {
             Source::Peer(peer) => format!("executor {peer} ({})", error.message),

@@ -133,7 +133,8 @@ impl PeerClient {
     ///
     /// Items end in order unless they fail before they are requested. Error kinds to distinguish: `NotHeld`,
     /// `Busy`, `Corrupt`, `DigestMismatch`: try the next source. `Interrupted`, `Timeout`: the holder is
-    /// gone. `Refused`, `WrongSecret`, `WrongVersion`: asking this holder again is of no use.
+    /// gone. `Unreachable`: no connection to it can be made, or another executor is at its address. `Refused`,
+    /// `WrongSecret`, `WrongVersion`: asking this holder again is of no use.
     ///
     /// An object that is still arriving at the holder is received as it comes; if the holder gives it up, the item
     /// ends with `NotHeld` and what was received. Items are announced in their store while they are received
@@ -337,7 +338,13 @@ impl PeerClient {
     }
 
     fn reach(&self, holder: SocketAddr) -> Result<TcpStream> {
-        TcpStream::connect_timeout(&holder, self.options.connect_timeout).map_err(|e| connecting(holder, e))
+        TcpStream::connect_timeout(&holder, self.options.connect_timeout).map_err(|e| {
+            let mut error = connecting(holder, e);
+            if matches!(error.kind, ErrorKind::Interrupted | ErrorKind::Timeout) {
+                error.kind = ErrorKind::Unreachable;
+            }
+            error
+        })
     }
 
     fn greet(&self, holder: SocketAddr, socket: TcpStream) -> Result<Peer> {
@@ -404,7 +411,7 @@ fn check_item(item: &FetchItem, server_id: u32, holder: SocketAddr) -> Result<()
     let FetchItem { ticket, into } = item;
     if ticket.holder_id != server_id {
         let why = format!("the ticket is for holder {}, at {holder} is {server_id}", ticket.holder_id);
-        return Err(Error::new(ErrorKind::Refused, OPERATION, why));
+        return Err(Error::new(ErrorKind::Unreachable, OPERATION, why));
     }
     if into.written() > ticket.size {
         let why = format!("{} bytes of {} are there already", into.written(), ticket.size);

@@ -443,7 +443,10 @@ impl Agent {
                         ..
                     } => match known {
                         Some(known) => fetches.entry((peer, awaits)).or_default().push((object, known)),
-                        None => fetch_failed(&mut self.node, object, peer, "its digest is not known"),
+                        None => {
+                            let kind = TransferErrorKind::NotHeld;
+                            fetch_failed(&mut self.node, object, peer, kind, "its digest is not known");
+                        }
                     },
                     action => self.act(action),
                 }

@@ -73,6 +73,8 @@ pub(super) fn data_error(e: &eyas_data::Error) -> TransferError {
         DataErrorKind::NoSpace => TransferErrorKind::NoSpace,
         DataErrorKind::GivenUp => TransferErrorKind::GivenUp,
         DataErrorKind::Shortage => TransferErrorKind::Shortage,
+        // Another cluster's executor may have the same private address.
+        DataErrorKind::Unreachable | DataErrorKind::WrongSecret => TransferErrorKind::Unreachable,
         _ => TransferErrorKind::Temporary,
     };
     TransferError { kind, message: e.to_string() }

@@ -187,6 +187,7 @@ impl<O: Outside> Session<O> {
                 .chain(self.group_warning())
                 .chain(self.core.short_of_space())
                 .chain(self.core.resting())
+                .chain(self.core.out_of_reach())
                 .chain(self.core.ending())
                 .chain(self.homes_away())
                 .chain(self.provision.why_none(self.now))

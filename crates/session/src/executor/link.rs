@@ -288,6 +288,7 @@ fn translate(book: &Book, message: &mut NodeMessage) -> bool {
         NodeMessage::OutputsHome { .. }
         | NodeMessage::CacheResized { .. }
         | NodeMessage::PeersProbed { .. }
+        | NodeMessage::PeerUnreachable { .. }
         | NodeMessage::PartsRemoved { .. } => true,
     }
 }

@@ -17,7 +17,12 @@ impl World {
             FailureKind::InputChanged => o.n_home_changes > 0 || o.outputs_differ,
             FailureKind::StageOut => bad_transfers,
             FailureKind::Node => bad_transfers || self.is_disk_tight(),
-            FailureKind::ExecutorLost | FailureKind::InputLost => !o.loses_nothing() || self.is_tight(),
+            FailureKind::ExecutorLost | FailureKind::InputLost => {
+                // That nodes do not reach each other fails no task, where each node is large enough for each task.
+                let reached = Options { islands: None, ..o.clone() };
+                let fit_everywhere = o.task_is_wide + o.task_has_memory == 0 && !o.resources;
+                !reached.loses_nothing() || self.is_tight() || o.islands.is_some() && !fit_everywhere
+            }
             FailureKind::CutOff => o.walltime_ns_max > 0,
             FailureKind::NeverFits if o.provided && !o.resources => {
                 self.is_too_large_for_provided(process, task)

@@ -115,6 +115,9 @@ impl World {
                     Source::Home => {
                         self.read_home(n, object, known.as_ref(), (size_bytes, target), began.as_ref())
                     }
+                    Source::Peer(peer) if self.is_out_of_reach(n, peer) => {
+                        Err(error(TransferErrorKind::Unreachable, "there is no way to it"))
+                    }
                     // The peer reads what it has found on its disk through before it sends it.
                     Source::Peer(peer) if self.is_rotten_at(n, peer, known.as_ref()) => {
                         Err(error(TransferErrorKind::Corrupt, "its copy is damaged"))
@@ -204,6 +207,14 @@ impl World {
             }
         };
         self.feed(n, event);
+    }
+
+    /// Whether node `n` cannot make a connection to a peer.
+    fn is_out_of_reach(&self, n: usize, peer: ExecutorId) -> bool {
+        let (Some(islands), Some(&holder)) = (self.o.islands, self.nodes[n].peers.get(&peer)) else {
+            return false;
+        };
+        self.now.0 < self.o.islands_until_ns && islands.part(self.o.seed, n as u64, holder as u64)
     }
 
     /// Whether the copy that a peer is asked for is rotten. If so, the peer notices.

@@ -101,7 +101,8 @@ impl Collectives {
             | TransferErrorKind::HomeAway
             | TransferErrorKind::Dropped
             | TransferErrorKind::Larger { .. }
-            | TransferErrorKind::Shortage => want.n_tries >= self.config.tries_max,
+            | TransferErrorKind::Shortage
+            | TransferErrorKind::Unreachable => want.n_tries >= self.config.tries_max,
         };
         if let Source::Peer(peer) = source {
             want.avoid.push(peer);

@@ -180,15 +180,27 @@ impl Peers {
     ) {
         let wait = if awaits { AWAIT_MAX } else { Duration::ZERO };
         let Some((address, holder_id)) = self.find_address(peer) else {
+            let (kind, why) = match self.known.get(&peer) {
+                None => (TransferErrorKind::NotHeld, "its address is not known".into()),
+                Some((name, _)) => {
+                    (TransferErrorKind::Unreachable, format!("nothing is known here of the name in {name}"))
+                }
+            };
             for (object, _) in objects {
-                fetch_failed(node, object, peer, "its address is not known");
+                fetch_failed(node, object, peer, kind, &why);
             }
             return;
         };
         let mut streams: Vec<Vec<Wanted>> = vec![vec![]];
         for (object, known) in objects {
             let Some(permit) = self.permits.get(&(object, peer)) else {
-                fetch_failed(node, object, peer, "there is no permission to fetch there");
+                fetch_failed(
+                    node,
+                    object,
+                    peer,
+                    TransferErrorKind::NotHeld,
+                    "there is no permission to fetch there",
+                );
                 continue;
             };
             let ticket = Ticket {
@@ -248,8 +260,14 @@ impl Peers {
 }
 
 /// The peer was not asked for `object`, and why.
-pub(super) fn fetch_failed(node: &mut Node, object: ObjectId, peer: ExecutorId, why: &str) {
-    let error = TransferError { kind: TransferErrorKind::NotHeld, message: why.into() };
+pub(super) fn fetch_failed(
+    node: &mut Node,
+    object: ObjectId,
+    peer: ExecutorId,
+    kind: TransferErrorKind,
+    why: &str,
+) {
+    let error = TransferError { kind, message: why.into() };
     let (target, source) = (Target::Cache(object), Source::Peer(peer));
     node.feed(NodeEvent::TransferEnded { target, source, result: Err(error) });
 }
