@@ -133,3 +133,47 @@ def test_renewed_credentials_are_used_and_waited_for(run: Run, tmp_path: Path) -
         renew("KEYTHREE")
         run("wait", env=env)
         assert (tmp_path / "y").read_text() == "v"
+
+
+@pytest.mark.usefixtures("up")
+def test_a_right_that_is_taken_away_is_waited_for_and_one_file_without_it_fails_alone(
+    run: Run, tmp_path: Path
+) -> None:
+    class Bucket(S3):
+        is_shut = False
+
+        def do_GET(self) -> None:
+            if not self.is_shut and "secret" not in self.path:
+                return super().do_GET()
+            body = b"<Error><Code>AccessDenied</Code></Error>"
+            self.send_response(403)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body)
+
+        do_HEAD = do_GET
+
+    with serving(Bucket) as server:
+        env = {
+            "AWS_ENDPOINT_URL": server,
+            "AWS_ACCESS_KEY_ID": "KEYONE",
+            "AWS_SECRET_ACCESS_KEY": "s",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+        run("up", "--dir", "C", "--nodes", "1", env=env)
+        env["EYAS_JOIN"] = str(tmp_path / "C/dispatcher/join.json")
+        read = ["--print", "--", "cat", "{in}"]
+        assert run("map", "s3://b/in/1", *read, env=env).stdout == "v"
+        # Others are let in, so nobody waits for this one.
+        said = run("map", "s3://b/in/secret", *read, env=env, status=1)
+        assert said.seconds < 30 and "access is denied" in said.stderr
+        Bucket.is_shut = True
+        task = '{"id": "a", "command": "cat x > y", "inputs": {"x": "s3://b/in/3"}, "outputs": {"y": "y"}}\n'
+        (tmp_path / "t.jsonl").write_text(task)
+        run("submit", "t.jsonl", env=env)
+        wait_until(lambda: "which it read before" in run("status", env=env).stdout, "the reason", 30)
+        assert "s3://b" in run("status", env=env).stdout
+        Bucket.is_shut = False
+        run("wait", env=env)
+        assert (tmp_path / "y").read_text() == "v"

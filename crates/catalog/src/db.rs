@@ -147,7 +147,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// Does `work` in one transaction: all of it, or nothing. `work` may be called several times.
 ///
-/// After each try that met another transaction, it waits for a random time of up to twice the last bound, so that
+/// After each try that met another transaction or lost its connection, it waits for a random time of up to twice the last bound, so that
 /// several programs that write the same rows get their turn one after the other.
 ///
 /// # Errors
@@ -175,21 +175,23 @@ fn transact<T>(db: &mut dyn Db, work: &mut dyn FnMut(&mut dyn Db) -> Result<T>) 
     let mut pause_max = Duration::from_millis(1);
     loop {
         db.begin()?;
-        match work(db) {
-            Ok(done) => {
-                if db.commit()? {
-                    return Ok(done);
-                }
-            }
+        let other = match work(db) {
+            Ok(done) => match db.commit()? {
+                true => return Ok(done),
+                false => Error::Locked { database: db.name().into() },
+            },
             Err(error) => {
                 db.rollback();
-                if !matches!(error, Error::Collided { .. }) {
-                    return Err(error);
+                match error {
+                    Error::Collided { .. } => Error::Locked { database: db.name().into() },
+                    // Nothing was committed, and the next begin waits for the server.
+                    Error::Away { .. } | Error::Busy { .. } => error,
+                    error => return Err(error),
                 }
             }
-        }
+        };
         if begun.elapsed() >= PATIENCE {
-            return Err(Error::Locked { database: db.name().into() });
+            return Err(other);
         }
         std::thread::sleep(pause_max.mul_f64(random_part()));
         pause_max = PAUSE_MAX.min(2 * pause_max);

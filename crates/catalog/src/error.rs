@@ -40,6 +40,12 @@ pub enum Error {
     /// The database cannot be reached. Trying again can help.
     #[error("cannot reach {database}: {reason}")]
     Away { database: String, reason: String },
+    /// The database answers that it takes no connection now. Trying again can help.
+    #[error(
+        "{database} takes no connection now: {reason}; try again later, or have its owner allow more (`max_connections`, or the \
+         limit of the user or the database)"
+    )]
+    Busy { database: String, reason: String },
     /// A site elsewhere does not answer. Trying again can help.
     #[error("the site `{site}` cannot be reached: {reason}")]
     Unreached { site: String, reason: String },
@@ -81,7 +87,10 @@ impl Error {
 
     /// Whether the same request may succeed later, with nothing changed.
     pub fn is_temporary(&self) -> bool {
-        matches!(self, Error::Locked { .. } | Error::Away { .. } | Error::Unreached { .. })
+        matches!(
+            self,
+            Error::Locked { .. } | Error::Away { .. } | Error::Busy { .. } | Error::Unreached { .. }
+        )
     }
 
     /// Whether the database itself is in trouble, so that nothing else can be asked of the catalog either.
@@ -89,6 +98,7 @@ impl Error {
         match self {
             Error::Locked { .. }
             | Error::Away { .. }
+            | Error::Busy { .. }
             | Error::Newer { .. }
             | Error::Collided { .. }
             | Error::Database { .. } => true,

@@ -326,6 +326,7 @@ fn at_home(operation: &'static str, location: &Location, error: &Error) -> eyas_
         Error::Failed(_) | Error::Full { .. } | Error::Newer { .. } | Error::Database { .. } => {
             (ErrorKind::Io, Status::Permanent)
         }
+        Error::Busy { .. } => (ErrorKind::Busy, Status::Persistent),
         Error::Locked { .. } | Error::Away { .. } | Error::Unreached { .. } | Error::Collided { .. } => {
             (ErrorKind::Io, Status::Temporary)
         }

@@ -607,6 +607,10 @@ pub enum TransferErrorKind {
     HomeAway,
     /// No connection to the executor that was asked could be made.
     Unreachable,
+    /// Home answers that it takes no more requests now. So its name is right.
+    HomeBusy,
+    /// Home does not let this node do that. A driver asks whether others are let in, and reports one of the other kinds.
+    Refused,
 }
 
 /// The result of reading an object.

@@ -5,7 +5,7 @@
 //! run. So a transfer that fails for a reason which may pass is tried again, while its home has been silent for
 //! less than the limit. An input is waited for only where that home has answered this node before: a home that
 //! never answered likely has a wrong name, and the user should hear that at once. An output is waited for in any
-//! case, because its program would have to run again.
+//! case, because its program would have to run again; so is an input of a home that says itself that it is busy.
 //!
 //! In: what each try of a transfer found, with the time. Out: how long the transfer waits before its next try,
 //! if there is one. The waits double, and each is shortened by a random part, so that the nodes do not all come
@@ -51,6 +51,16 @@ pub struct Tries {
 impl Tries {
     pub fn of_input() -> Tries {
         Tries { trusts: false, waits: false, n_failed: 0, n_alone: 0, last: None }
+    }
+
+    /// The home itself has said that it is there, though it takes nothing now. So it is waited for in any case.
+    pub fn heard(&mut self) {
+        self.trusts = true;
+    }
+
+    /// Whether the home is waited for although it has never answered this node.
+    pub fn trusts(&self) -> bool {
+        self.trusts
     }
 
     /// Whether it has not failed yet.
@@ -279,6 +289,15 @@ mod tests {
         assert!(homes.failed(at(2), "new", &mut output, "refused", 0).is_some());
         assert_eq!(homes.failed(at(3), "new", &mut Tries::of_input(), "refused", 0), None);
         assert_eq!(homes.failed(at(122), "new", &mut output, "refused", 0), None);
+    }
+
+    #[test]
+    fn an_input_is_waited_for_at_a_home_that_never_answered_but_says_that_it_is_busy() {
+        let mut homes = homes();
+        let mut tries = Tries::of_input();
+        tries.heard();
+        assert!(homes.failed(at(1), "new", &mut tries, "too many clients", 0).is_some());
+        assert_eq!(homes.failed(at(121), "new", &mut tries, "too many clients", 0), None);
     }
 
     #[test]

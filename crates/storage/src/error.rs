@@ -35,6 +35,8 @@ pub enum ErrorKind {
     NoSpace,
     /// This process or this machine is out of something that comes back: descriptors, memory. It says nothing about home.
     Shortage,
+    /// The home answers that it takes no more requests now.
+    Busy,
     /// An HTTP answer that has no better name here.
     Http(u16),
     /// Whoever asked for it does not want it any more, or has lost the right to it.

@@ -1,25 +1,98 @@
 //! A database for many users: a PostgreSQL server.
+//!
+//! It has few connections, and each costs it memory. So a process has one at most, and gives it back when it asks nothing for
+//! a second, or has had it for a while ([decision 0097](../../../../docs/decisions/0097-connections-to-a-catalog.md)).
 
 use super::tls::Tls;
-use super::{Db, Dialect, Row, Value};
+use super::{Db, Dialect, Row, Value, random_part};
 use crate::error::{Error, Result};
 use postgres::error::SqlState;
 use postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use postgres::{Client, Config, Statement};
 use std::collections::HashMap;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Statements that are kept ready; with more of them all are forgotten.
 const STATEMENTS_MAX: usize = 200;
+/// How long a server is waited for that has no free connection, or that was lost.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+/// The longest pause between two tries to connect.
+const PAUSE_MAX: Duration = Duration::from_millis(300);
+/// A connection on which nothing was asked for so long is given back.
+const IDLE_MAX: Duration = Duration::from_secs(1);
+/// A connection that is this old is given back after the next request, so that others that wait for one have a turn.
+const TERM: Duration = Duration::from_secs(5);
 
 pub(crate) struct Postgres {
     config: Config,
     tls: Tls,
-    client: Client,
     /// The server and the database in words, without the password.
     name: String,
+    /// The thread that gives an idle connection back has it, too.
+    link: Arc<Mutex<Link>>,
+}
+
+/// The one connection, while there is one.
+#[derive(Default)]
+struct Link {
+    client: Option<Client>,
     statements: HashMap<String, Statement>,
+    /// Between the begin of a transaction and its end.
+    in_transaction: bool,
+    /// `None`: it was never made.
+    made: Option<Instant>,
+    used: Option<Instant>,
+}
+
+impl Link {
+    fn give_back(&mut self) {
+        self.client = None;
+        self.statements.clear();
+    }
+
+    fn is_usable(&self) -> bool {
+        self.client.as_ref().is_some_and(|client| !client.is_closed())
+    }
+
+    fn statement(&mut self, sql: &str) -> std::result::Result<Statement, postgres::Error> {
+        if let Some(statement) = self.statements.get(sql) {
+            return Ok(statement.clone());
+        }
+        let statement = self.client().prepare(&numbered(sql))?;
+        if self.statements.len() >= STATEMENTS_MAX {
+            self.statements.clear();
+        }
+        self.statements.insert(sql.to_owned(), statement.clone());
+        Ok(statement)
+    }
+
+    fn client(&mut self) -> &mut Client {
+        self.client.as_mut().expect("it was just made")
+    }
+}
+
+/// Gives the connection back once nothing has been asked on it for a while.
+fn watch(link: &Weak<Mutex<Link>>, made: Option<Instant>) {
+    let mut pause = IDLE_MAX;
+    loop {
+        std::thread::sleep(pause);
+        let Some(link) = link.upgrade() else { return };
+        let mut link = lock(&link);
+        let idle = link.used.map_or(IDLE_MAX, |used| used.elapsed());
+        if link.client.is_none() || link.made != made {
+            return;
+        }
+        if idle >= IDLE_MAX && !link.in_transaction {
+            return link.give_back();
+        }
+        pause = IDLE_MAX.saturating_sub(idle).max(Duration::from_millis(10));
+    }
+}
+
+fn lock(link: &Mutex<Link>) -> MutexGuard<'_, Link> {
+    link.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Postgres {
@@ -40,40 +113,79 @@ impl Postgres {
             postgres::config::Host::Unix(path) => path.display().to_string(),
         });
         let name = format!("the database `{}` at {host}", config.get_dbname().unwrap_or("postgres"));
-        let client = connect(&config, &tls, &name)?;
-        Ok(Postgres { config, tls, client, name, statements: HashMap::new() })
+        let postgres = Postgres { config, tls, name, link: Arc::default() };
+        postgres.connect(&mut lock(&postgres.link))?;
+        Ok(postgres)
     }
 
-    /// The connection, made anew if the server was away since.
-    fn ready(&mut self) -> Result<()> {
-        if self.client.is_closed() {
-            self.statements.clear();
-            self.client = connect(&self.config, &self.tls, &self.name)?;
-        }
+    /// Makes the connection. A server that has none to give, or was lost, is waited for.
+    fn connect(&self, link: &mut Link) -> Result<()> {
+        link.give_back();
+        let begun = Instant::now();
+        let client = loop {
+            match connect(&self.config, &self.tls, &self.name) {
+                Err(Error::Busy { .. }) if begun.elapsed() < WAIT_MAX => {}
+                // It was there before, so its name is right.
+                Err(Error::Away { .. }) if link.made.is_some() && begun.elapsed() < WAIT_MAX => {}
+                made => break made?,
+            }
+            std::thread::sleep(PAUSE_MAX.mul_f64((1.0 + 2.0 * random_part()) / 3.0));
+        };
+        link.client = Some(client);
+        link.made = Some(Instant::now());
+        link.used = link.made;
+        let (watched, made) = (Arc::downgrade(&self.link), link.made);
+        std::thread::spawn(move || watch(&watched, made));
         Ok(())
     }
 
-    fn statement(&mut self, sql: &str) -> Result<Statement> {
-        if let Some(statement) = self.statements.get(sql) {
-            return Ok(statement.clone());
+    /// Asks the server, by a new connection where there is none. `repeats`: it may be asked again where the connection was lost.
+    fn ask<T>(
+        &mut self,
+        repeats: bool,
+        mut question: impl FnMut(&mut Link) -> std::result::Result<T, postgres::Error>,
+    ) -> Result<T> {
+        let link = &mut *lock(&self.link);
+        let mut may_repeat = repeats && !link.in_transaction;
+        loop {
+            if !link.is_usable() {
+                if link.in_transaction {
+                    let reason =
+                        "the connection was lost in the middle of a transaction, which is undone".into();
+                    return Err(Error::Away { database: self.name.clone(), reason });
+                }
+                self.connect(link)?;
+            }
+            let asked = question(link).map_err(|error| explain(&self.name, &error));
+            link.used = Some(Instant::now());
+            match asked {
+                Err(Error::Away { .. } | Error::Busy { .. }) => {
+                    link.give_back();
+                    if !std::mem::take(&mut may_repeat) {
+                        return asked;
+                    }
+                }
+                asked => {
+                    if !link.in_transaction && link.made.is_some_and(|made| made.elapsed() >= TERM) {
+                        link.give_back();
+                    }
+                    return asked;
+                }
+            }
         }
-        let statement = self.client.prepare(&numbered(sql)).map_err(|error| explain(&self.name, &error))?;
-        if self.statements.len() >= STATEMENTS_MAX {
-            self.statements.clear();
-        }
-        self.statements.insert(sql.to_owned(), statement.clone());
-        Ok(statement)
     }
 }
 
 fn connect(config: &Config, tls: &Tls, name: &str) -> Result<Client> {
     config.connect(tls.connector()?).map_err(|error| match error.code() {
-        Some(code) if *code == SqlState::INVALID_PASSWORD => {
-            Error::Denied(format!("{name} refuses the user or the password: {}", reason(&error)))
-        }
         Some(code) if *code == SqlState::INVALID_CATALOG_NAME => {
             Error::NotFound(format!("{name} does not exist: create it with `createdb`"))
         }
+        // Of a right that is missing, and nothing that passes.
+        Some(code) if ["28", "42"].iter().any(|class| code.code().starts_with(class)) => {
+            Error::Denied(format!("{name} refuses the user or the password: {}", reason(&error)))
+        }
+        Some(code) if passes(code, &error) => Error::Busy { database: name.into(), reason: reason(&error) },
         // The library says so of what it was given, before it asks the server.
         None if error.to_string().starts_with("invalid configuration") => Error::Denied(format!(
             "{name} cannot be asked: {}; a password comes from the URL or from the variable PGPASSWORD",
@@ -85,6 +197,28 @@ fn connect(config: &Config, tls: &Tls, name: &str) -> Result<Client> {
         )),
         _ => Error::Away { database: name.into(), reason: reason(&error) },
     })
+}
+
+/// Whether the server says that it takes no connection or statement now, and will take it later: all connections of the server, the
+/// database or the user are in use, or it starts, stops or recovers.
+fn passes(code: &SqlState, error: &postgres::Error) -> bool {
+    let states = [
+        SqlState::TOO_MANY_CONNECTIONS,
+        SqlState::OUT_OF_MEMORY,
+        SqlState::INSUFFICIENT_RESOURCES,
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+        SqlState::CANNOT_CONNECT_NOW,
+        SqlState::IDLE_SESSION_TIMEOUT,
+        SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+    ];
+    // What stands before a server, as pgbouncer, has one state for all that it refuses.
+    let of_pooler = || {
+        let reason = reason(error);
+        code.code().starts_with("08")
+            && ["too many", "no more connections"].iter().any(|words| reason.contains(words))
+    };
+    states.contains(code) || of_pooler()
 }
 
 /// Whether the two sides cannot agree on encryption, and not the network is to blame.
@@ -115,6 +249,7 @@ fn explain(name: &str, error: &postgres::Error) -> Error {
         [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED, SqlState::UNIQUE_VIOLATION];
     match error.code() {
         Some(code) if collisions.contains(code) => Error::Collided { database, reason },
+        Some(code) if passes(code, error) => Error::Busy { database, reason },
         Some(_) => Error::Database { database, reason },
         None => Error::Away { database, reason },
     }
@@ -158,17 +293,19 @@ impl Db for Postgres {
     }
 
     fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64> {
-        self.ready()?;
-        let statement = self.statement(sql)?;
         let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
-        self.client.execute(&statement, &values).map_err(|error| explain(&self.name, &error))
+        self.ask(false, |link| {
+            let statement = link.statement(sql)?;
+            link.client().execute(&statement, &values)
+        })
     }
 
     fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>> {
-        self.ready()?;
-        let statement = self.statement(sql)?;
         let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
-        let found = self.client.query(&statement, &values).map_err(|error| explain(&self.name, &error))?;
+        let found = self.ask(sql.trim_start().starts_with("SELECT"), |link| {
+            let statement = link.statement(sql)?;
+            link.client().query(&statement, &values)
+        })?;
         let column = |row: &postgres::Row, column: usize| -> Value {
             match *row.columns()[column].type_() {
                 Type::INT8 => row.get::<_, Option<i64>>(column).into(),
@@ -182,27 +319,37 @@ impl Db for Postgres {
     }
 
     fn batch(&mut self, sql: &str) -> Result<()> {
-        self.ready()?;
-        self.client.batch_execute(sql).map_err(|error| explain(&self.name, &error))
+        self.ask(false, |link| link.client().batch_execute(sql))
     }
 
     fn begin(&mut self) -> Result<()> {
-        self.batch("BEGIN ISOLATION LEVEL SERIALIZABLE")
+        self.ask(true, |link| {
+            link.client().batch_execute("BEGIN ISOLATION LEVEL SERIALIZABLE")?;
+            link.in_transaction = true;
+            Ok(())
+        })
     }
 
     fn commit(&mut self) -> Result<bool> {
-        match self.batch("COMMIT") {
-            Ok(()) => Ok(true),
-            Err(Error::Collided { .. }) => {
-                self.rollback();
-                Ok(false)
+        let committed = self.batch("COMMIT");
+        match committed {
+            Ok(()) => {
+                lock(&self.link).in_transaction = false;
+                Ok(true)
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                self.rollback();
+                if matches!(error, Error::Collided { .. }) { Ok(false) } else { Err(error) }
+            }
         }
     }
 
     fn rollback(&mut self) {
+        let mut link = lock(&self.link);
         // A connection that is gone has rolled back.
-        let _ = self.client.batch_execute("ROLLBACK");
+        if let Some(client) = &mut link.client {
+            let _ = client.batch_execute("ROLLBACK");
+        }
+        link.in_transaction = false;
     }
 }

@@ -68,12 +68,25 @@ impl Server {
         );
         // Nothing is kept, so nothing is flushed.
         let options = format!(
-            "{} -c unix_socket_directories='{socket}' -c fsync=off -c max_connections=20",
+            "-c unix_socket_directories='{socket}' -c fsync=off -c max_connections=20 {}",
             prepare(&data)
         );
         let log = server.folder.path().join("log");
         server.run("pg_ctl", &["-D", text(&data), "-l", text(&log), "-o", &options, "-w", "start"]);
         server
+    }
+
+    /// Ends all connections, and is there again soon.
+    pub fn restart(&self) {
+        let log = self.folder.path().join("log");
+        let data = self.folder.path().join("data");
+        self.run("pg_ctl", &["-D", text(&data), "-l", text(&log), "-m", "fast", "-w", "restart"]);
+    }
+
+    /// Has the superuser do this.
+    pub fn command(&self, sql: &str) {
+        let socket = self.folder.path().display().to_string();
+        self.run("psql", &["-q", "-h", &socket, "-U", "eyas", "-d", "postgres", "-c", sql]);
     }
 
     fn run(&self, program: &str, args: &[&str]) {

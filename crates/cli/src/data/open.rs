@@ -3,12 +3,16 @@
 use crate::{Exit, Fault};
 use eyas_catalog::{Caller, Catalog, Compared, Error, Key, Reader};
 use eyas_runtime::machine::{host_name, names_of_host};
-use eyas_text::shown_path;
+use eyas_text::{say, shown_path};
 use std::ffi::CStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a command waits for a database that takes no connection. Each try to open it waits for some of this time.
+const BUSY_MAX: Duration = Duration::from_secs(50);
 
 /// A catalog that was opened for a command.
 pub struct Opened {
@@ -40,8 +44,26 @@ impl From<Error> for Fault {
 
 pub fn open(db: Option<&str>) -> Result<Opened, Fault> {
     let now_ms = now_ms();
-    let catalog = reaching(Catalog::open(&url(db)?, now_ms)?);
+    let catalog = reaching(patiently(&url(db)?, now_ms)?);
     Ok(Opened { catalog, caller: caller(), now_ms })
+}
+
+/// Opens a catalog, and waits where its database takes no connection now.
+fn patiently(url: &str, now_ms: i64) -> eyas_catalog::Result<Catalog> {
+    let begun = Instant::now();
+    let mut is_first = true;
+    loop {
+        match Catalog::open(url, now_ms) {
+            Err(Error::Busy { database, reason }) if begun.elapsed() < BUSY_MAX => {
+                if std::mem::take(&mut is_first) {
+                    say!(
+                        "{database} takes no connection now ({reason}); this command waits for up to a minute"
+                    );
+                }
+            }
+            opened => return opened,
+        }
+    }
 }
 
 /// A catalog that reaches stores on other machines, too.

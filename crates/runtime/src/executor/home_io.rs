@@ -59,6 +59,10 @@ pub(super) fn home_error(e: &eyas_storage::Error) -> TransferError {
         StorageErrorKind::NoSpace => TransferErrorKind::NoSpace,
         StorageErrorKind::GivenUp => TransferErrorKind::GivenUp,
         StorageErrorKind::Shortage => TransferErrorKind::Shortage,
+        StorageErrorKind::Busy | StorageErrorKind::Http(429) => TransferErrorKind::HomeBusy,
+        StorageErrorKind::PermissionDenied if e.status() == eyas_storage::Status::Permanent => {
+            TransferErrorKind::Refused
+        }
         _ if e.status() == eyas_storage::Status::Permanent => TransferErrorKind::Unavailable,
         _ => TransferErrorKind::HomeAway,
     };
@@ -112,12 +116,20 @@ pub(super) fn open_at_home(
             Err(TransferError { kind: TransferErrorKind::GivenUp, message: e.to_string() })
         }
         Err(e) => {
-            let TransferError { kind, message } = home_error(&e);
+            let TransferError { kind, message } = of_account(home_error(&e));
             let name = shown(&account.name.to_string()).to_string();
             let message =
                 format!("{message}; it is read as the task's system user {name} with the id {}", account.uid);
             Err(TransferError { kind, message })
         }
+    }
+}
+
+/// The same error, where the rights were those of one account: of others' rights, and so of the home, it says nothing.
+pub(super) fn of_account(error: TransferError) -> TransferError {
+    match error.kind {
+        TransferErrorKind::Refused => TransferError { kind: TransferErrorKind::Unavailable, ..error },
+        _ => error,
     }
 }
 

@@ -10,8 +10,8 @@ use eyas_core::home_wait::{HomeWait, Tries};
 use eyas_data::Halt;
 use eyas_text::{line_of, shown};
 use eyas_wire::message::{HOMES_AWAY_MAX, HomeAway};
-use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,35 +19,60 @@ use tokio::time::Instant;
 
 /// How often a transfer that waits looks whether it is still wanted.
 const LOOK: Duration = Duration::from_millis(100);
+const DATA: &str = "data:";
 /// The longest reason that is reported.
 const WHY_BYTES_MAX: usize = 300;
 
 /// A transfer that is tried until it ends.
 struct Transfer<A, D> {
+    location: String,
     home: String,
     tries: Tries,
+    /// Of an output: the right to write there, as a home of its own.
+    writing: Option<(String, Tries)>,
     halt: Halt,
     attempt: A,
     done: D,
 }
+
+/// What a node finds that asks about another object after it was refused one.
+enum Around {
+    /// The home is away for all, with more words on the reason.
+    Away(String),
+    /// Others are given.
+    Open,
+    /// This node has read nothing else there.
+    Unknown,
+}
+
+fn is_refused<T>(result: &Result<T, TransferError>) -> bool {
+    matches!(result, Err(TransferError { kind: TransferErrorKind::Refused, .. }))
+}
+
+/// Asks home whether this node may still read an object.
+type Look = dyn Fn(&str) -> Result<(), TransferError> + Send + Sync;
 
 /// The homes of this node. All clones are one.
 #[derive(Clone)]
 pub(super) struct HomeWaits {
     homes: Arc<Mutex<Homes>>,
     limit: Duration,
+    look: Arc<Look>,
 }
 
 struct Homes {
     wait: HomeWait,
     /// Homes of which this node has said that it waits for them.
     said: BTreeSet<String>,
+    /// By home: the object that this node last read there.
+    read: BTreeMap<String, String>,
 }
 
 impl HomeWaits {
-    pub(super) fn new(limit: Duration) -> HomeWaits {
+    pub(super) fn new(limit: Duration, look: Arc<Look>) -> HomeWaits {
         let wait = HomeWait::new(limit.as_nanos().try_into().unwrap_or(u64::MAX));
-        HomeWaits { homes: Arc::new(Mutex::new(Homes { wait, said: BTreeSet::new() })), limit }
+        let homes = Homes { wait, said: BTreeSet::new(), read: BTreeMap::new() };
+        HomeWaits { homes: Arc::new(Mutex::new(homes)), limit, look }
     }
 
     fn lock(&self) -> MutexGuard<'_, Homes> {
@@ -64,7 +89,12 @@ impl HomeWaits {
         attempt: impl FnMut() -> Result<T, TransferError> + Send + 'static,
         done: impl FnOnce(Result<T, TransferError>) + Send + 'static,
     ) {
-        let transfer = Transfer { home: home_of(location).into(), tries, halt: halt.clone(), attempt, done };
+        let home = home_of(location).to_owned();
+        // A refusal in a file system is about one folder, so others that may be written say nothing of it.
+        let is_writing = tries.trusts() && !location.starts_with('/');
+        let writing = is_writing.then(|| (format!("{home} (writing)"), Tries::of_input()));
+        let location = location.to_owned();
+        let transfer = Transfer { location, home, tries, writing, halt: halt.clone(), attempt, done };
         let waits = self.clone();
         tokio::task::spawn_blocking(move || waits.try_once(transfer));
     }
@@ -75,18 +105,32 @@ impl HomeWaits {
         A: FnMut() -> Result<T, TransferError> + Send + 'static,
         D: FnOnce(Result<T, TransferError>) + Send + 'static,
     {
-        if transfer.halt.is_stopped() {
-            self.lock().wait.given_up(&transfer.home, &mut transfer.tries);
+        let Transfer { location, home, tries, writing, halt, attempt, .. } = &mut transfer;
+        if halt.is_stopped() {
+            self.give_up(home, tries, writing);
             return (transfer.done)(Err(given_up()));
         }
-        if transfer.tries.is_first()
-            && let Some(error) = self.refuse(&transfer.home)
-        {
+        let is_first = tries.is_first() && writing.as_ref().is_none_or(|(_, tries)| tries.is_first());
+        if is_first && let Some(error) = self.refuse(home, writing.as_ref()) {
             return (transfer.done)(Err(error));
         }
-        let result = (transfer.attempt)();
-        let Some(wait_ns) = self.note(&transfer.home, &result, &mut transfer.tries) else {
-            return (transfer.done)(self.with_wait(&transfer.home, result));
+        let mut result = attempt();
+        if writing.is_none() && is_refused(&result) {
+            match self.look_around(home, location) {
+                Around::Away(why) => {
+                    result = result.map_err(|refused| TransferError {
+                        kind: TransferErrorKind::HomeAway,
+                        message: format!("{}{why}", refused.message),
+                    });
+                }
+                // The right may have come back in this moment.
+                Around::Open => result = attempt(),
+                Around::Unknown => {}
+            }
+        }
+        let Some(wait_ns) = self.note(&result, location, home, tries, writing) else {
+            let result = result.map_err(|error| self.last(error, home, writing.as_ref()));
+            return (transfer.done)(result);
         };
         tokio::spawn(async move {
             let until = Instant::now() + Duration::from_nanos(wait_ns);
@@ -97,22 +141,48 @@ impl HomeWaits {
         });
     }
 
-    /// The error of a transfer that need not try, as its home has been silent for longer than it is waited for.
-    fn refuse(&self, home: &str) -> Option<TransferError> {
-        let mut homes = self.lock();
-        let away = homes.wait.refuse(clock::now(), home)?;
-        let message = format!("{} does not answer: {}{}", shown(home), away.why, self.waited(away.for_ns));
-        Some(TransferError { kind: TransferErrorKind::HomeAway, message })
+    /// What it means that this node may not read an object. If it may not read what it read before either, the rights of the
+    /// node are gone, which a person cures. Otherwise the refusal is about this object.
+    fn look_around(&self, home: &str, location: &str) -> Around {
+        let before = self.lock().read.get(home).filter(|before| *before != location).cloned();
+        let Some(before) = before else { return Around::Unknown };
+        let kind = (self.look)(&before).map_err(|error| error.kind);
+        match kind {
+            Err(TransferErrorKind::Refused) => Around::Away(format!(
+                "; this node may not read {} either, which it read before",
+                shown(&before)
+            )),
+            Err(TransferErrorKind::HomeAway | TransferErrorKind::HomeBusy) => Around::Away(String::new()),
+            _ => Around::Open,
+        }
     }
 
-    /// The same result; an error after the whole wait says how long the wait was.
-    fn with_wait<T>(&self, home: &str, result: Result<T, TransferError>) -> Result<T, TransferError> {
-        result.map_err(|error| match self.lock().wait.overdue_ns(clock::now(), home) {
-            Some(for_ns) if error.kind == TransferErrorKind::HomeAway => {
-                TransferError { message: format!("{}{}", error.message, self.waited(for_ns)), ..error }
-            }
-            _ => error,
+    /// The error of a transfer that need not try, as its home has been silent for longer than it is waited for.
+    fn refuse(&self, home: &str, writing: Option<&(String, Tries)>) -> Option<TransferError> {
+        let mut homes = self.lock();
+        let now = clock::now();
+        [Some(home), writing.map(|(home, _)| home.as_str())].into_iter().flatten().find_map(|home| {
+            let away = homes.wait.refuse(now, home)?;
+            let message =
+                format!("{} does not answer: {}{}", shown(home), away.why, self.waited(away.for_ns));
+            Some(TransferError { kind: TransferErrorKind::HomeAway, message })
         })
+    }
+
+    /// The error with which a transfer ends; after the whole wait it says how long the wait was.
+    fn last(&self, error: TransferError, home: &str, writing: Option<&(String, Tries)>) -> TransferError {
+        let (kind, home) = match (error.kind, writing) {
+            (TransferErrorKind::Refused, Some((writing, _))) => {
+                (TransferErrorKind::Unavailable, writing.as_str())
+            }
+            (TransferErrorKind::Refused, None) => (TransferErrorKind::Unavailable, home),
+            (TransferErrorKind::HomeAway | TransferErrorKind::HomeBusy, _) => {
+                (TransferErrorKind::HomeAway, home)
+            }
+            _ => return error,
+        };
+        let waited = self.lock().wait.overdue_ns(clock::now(), home).map(|for_ns| self.waited(for_ns));
+        TransferError { kind, message: format!("{}{}", error.message, waited.unwrap_or_default()) }
     }
 
     fn waited(&self, for_ns: u64) -> String {
@@ -120,24 +190,38 @@ impl HomeWaits {
         format!("; it has not answered this node for {}, and --home-wait is {limit}", seconds(for_ns))
     }
 
-    /// How long to wait before the next try, in nanoseconds; `None`: there is none.
-    fn note<T>(&self, home: &str, result: &Result<T, TransferError>, tries: &mut Tries) -> Option<u64> {
-        let now = clock::now();
+    /// A transfer is over, or goes on, without a word about its home.
+    fn give_up(&self, home: &str, tries: &mut Tries, writing: &mut Option<(String, Tries)>) {
         let mut homes = self.lock();
+        homes.wait.given_up(home, tries);
+        if let Some((home, tries)) = writing {
+            homes.wait.given_up(home, tries);
+        }
+    }
+
+    /// How long to wait before the next try, in nanoseconds; `None`: there is none.
+    fn note<T>(
+        &self,
+        result: &Result<T, TransferError>,
+        location: &str,
+        home: &str,
+        tries: &mut Tries,
+        writing: &mut Option<(String, Tries)>,
+    ) -> Option<u64> {
         match result {
-            Err(TransferError { kind: TransferErrorKind::HomeAway, message }) => {
-                let random = RandomState::new().hash_one(now);
-                let wait_ns = homes.wait.failed(now, home, tries, &reason(message), random);
-                let is_away = homes.wait.away(now).any(|away| away.home == home);
-                if is_away && homes.said.insert(home.into()) {
-                    eyas_text::say!(
-                        "eyas: {} does not answer, and this node waits up to {} for it: {}",
-                        shown(home),
-                        seconds(self.limit.as_nanos() as u64),
-                        line_of(&reason(message))
-                    );
+            Err(TransferError {
+                kind: kind @ (TransferErrorKind::HomeAway | TransferErrorKind::HomeBusy),
+                message,
+            }) => {
+                if *kind == TransferErrorKind::HomeBusy {
+                    tries.heard();
                 }
-                wait_ns
+                self.failed(home, tries, message)
+            }
+            Err(TransferError { kind: TransferErrorKind::Refused, message }) => {
+                self.answered(home, tries);
+                let (home, tries) = writing.as_mut()?;
+                self.failed(home, tries, message)
             }
             // These are home's answers.
             Ok(_)
@@ -146,18 +230,46 @@ impl HomeWaits {
                     TransferErrorKind::Changed | TransferErrorKind::Unavailable | TransferErrorKind::Unmakeable,
                 ..
             }) => {
-                let away_ns = homes.wait.answered(now, home, tries);
-                if homes.said.remove(home) {
-                    let away = seconds(away_ns.unwrap_or(0));
-                    eyas_text::say!("eyas: {} answers again after {away}", shown(home));
+                self.answered(home, tries);
+                match (writing, result) {
+                    (Some((home, tries)), Ok(_)) => self.answered(home, tries),
+                    (None, Ok(_)) if !tries.trusts() => {
+                        self.lock().read.insert(home.into(), location.into());
+                    }
+                    _ => {}
                 }
                 None
             }
             // The others are about this node or this attempt, and say nothing of home.
             Err(_) => {
-                homes.wait.given_up(home, tries);
+                self.give_up(home, tries, writing);
                 None
             }
+        }
+    }
+
+    fn failed(&self, home: &str, tries: &mut Tries, message: &str) -> Option<u64> {
+        let now = clock::now();
+        let mut homes = self.lock();
+        let random = RandomState::new().hash_one(now);
+        let wait_ns = homes.wait.failed(now, home, tries, &reason(message), random);
+        let is_away = homes.wait.away(now).any(|away| away.home == home);
+        if is_away && homes.said.insert(home.into()) {
+            eyas_text::say!(
+                "eyas: {} does not answer, and this node waits up to {} for it: {}",
+                shown(home),
+                seconds(self.limit.as_nanos() as u64),
+                line_of(&reason(message))
+            );
+        }
+        wait_ns
+    }
+
+    fn answered(&self, home: &str, tries: &mut Tries) {
+        let mut homes = self.lock();
+        let away_ns = homes.wait.answered(clock::now(), home, tries);
+        if homes.said.remove(home) {
+            eyas_text::say!("eyas: {} answers again after {}", shown(home), seconds(away_ns.unwrap_or(0)));
         }
     }
 
@@ -187,8 +299,11 @@ fn reason(message: &str) -> String {
 }
 
 /// The part of a location that names its home: the server of a URL; of a path the first two directories, as file systems
-/// are mounted there.
+/// are mounted there. All data sets have one catalog.
 pub(super) fn home_of(location: &str) -> &str {
+    if let Some(data) = location.get(..DATA.len()).filter(|begin| *begin == DATA) {
+        return data;
+    }
     let (begin, n_parts) = match location.find("://") {
         Some(at) => (at + 3, 1),
         None => (1.min(location.len()), 2),
@@ -221,6 +336,7 @@ mod tests {
             ("/a", "/a"),
             ("http://h", "http://h"),
             ("/", "/"),
+            ("data:set@2/a/b", "data:"),
             ("", ""),
         ];
         for (location, home) in homes {
@@ -233,6 +349,11 @@ mod tests {
         let message = "cannot read `https://h/a?X-Amz-Signature=abc&b=c`: 503 (tries: 5)";
         assert_eq!(reason(message), "cannot read `https://h/a`: 503 (tries: 5)");
         assert!(reason(&"long ".repeat(1000)).len() <= WHY_BYTES_MAX);
+    }
+
+    fn waits(limit_ms: u64) -> HomeWaits {
+        let asked_again = || panic!("nothing was refused");
+        HomeWaits::new(Duration::from_millis(limit_ms), Arc::new(move |_| asked_again()))
     }
 
     /// What a transfer ends with.
@@ -250,7 +371,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_transfer_goes_on_when_its_home_is_back() {
-        let waits = HomeWaits::new(Duration::from_secs(60));
+        let waits = waits(60_000);
         let halt = Halt::default();
         let absent = || failing(TransferErrorKind::Unavailable);
         assert!(end(&waits, "http://h/a", Tries::of_input(), &halt, absent).await.is_err());
@@ -266,7 +387,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_transfer_that_fails_after_the_wait_says_so_and_the_next_does_not_try() {
-        let waits = HomeWaits::new(Duration::from_millis(1));
+        let waits = waits(1);
         let halt = Halt::default();
         assert!(end(&waits, "/d/h/a", Tries::of_input(), &halt, || Ok(())).await.is_ok());
         let away = || {
@@ -287,7 +408,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_error_of_this_node_is_not_waited_for() {
-        let waits = HomeWaits::new(Duration::from_secs(60));
+        let waits = waits(60_000);
         let disk = || failing(TransferErrorKind::Temporary);
         let error = end(&waits, "/d/a", Tries::of_output(), &Halt::default(), disk).await.unwrap_err();
         assert_eq!(error.kind, TransferErrorKind::Temporary);
@@ -295,7 +416,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_transfer_that_nobody_wants_any_more_waits_no_longer() {
-        let waits = HomeWaits::new(Duration::from_secs(60));
+        let waits = waits(60_000);
         let halt = Halt::default();
         let stops = halt.clone();
         let away = move || {
@@ -304,5 +425,72 @@ mod tests {
         };
         let error = end(&waits, "/d/b", Tries::of_output(), &halt, away).await.unwrap_err();
         assert_eq!(error.kind, TransferErrorKind::GivenUp);
+    }
+
+    fn refused() -> Result<(), TransferError> {
+        failing(TransferErrorKind::Refused)
+    }
+
+    #[tokio::test]
+    async fn a_refused_input_waits_where_the_node_may_not_read_what_it_read_before() {
+        let is_shut = Arc::new(AtomicU32::new(0));
+        let door = is_shut.clone();
+        let look = move |_: &str| match door.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            _ => refused(),
+        };
+        let waits = HomeWaits::new(Duration::from_secs(60), Arc::new(look));
+        let halt = Halt::default();
+        // Nothing was read there before.
+        let error = end(&waits, "s3://b/a", Tries::of_input(), &halt, refused).await.unwrap_err();
+        assert_eq!(error.kind, TransferErrorKind::Unavailable);
+        assert!(end(&waits, "s3://b/b", Tries::of_input(), &halt, || Ok(())).await.is_ok());
+        // Another one answers, so the refusal is about this one.
+        let n_tries = Arc::new(AtomicU32::new(0));
+        let counted = n_tries.clone();
+        let alone = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            refused()
+        };
+        let error = end(&waits, "s3://b/a", Tries::of_input(), &halt, alone).await.unwrap_err();
+        assert_eq!((error.kind, n_tries.load(Ordering::Relaxed)), (TransferErrorKind::Unavailable, 2));
+        // None is given, until a person has acted.
+        is_shut.store(1, Ordering::Relaxed);
+        let door = is_shut.clone();
+        let until_open = move || match door.fetch_add(1, Ordering::Relaxed) {
+            0..=1 => refused(),
+            _ => Ok(()),
+        };
+        assert!(end(&waits, "s3://b/a", Tries::of_input(), &halt, until_open).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_refused_output_waits_where_the_node_wrote_before_and_no_other_is_written_now() {
+        let waits = waits(60_000);
+        let halt = Halt::default();
+        let error = end(&waits, "s3://b/o", Tries::of_output(), &halt, refused).await.unwrap_err();
+        assert_eq!(error.kind, TransferErrorKind::Unavailable);
+        assert!(end(&waits, "s3://b/p", Tries::of_output(), &halt, || Ok(())).await.is_ok());
+        let n_tries = Arc::new(AtomicU32::new(0));
+        let until_2 = move || match n_tries.fetch_add(1, Ordering::Relaxed) {
+            0 | 1 => refused(),
+            _ => Ok(()),
+        };
+        assert!(end(&waits, "s3://b/o", Tries::of_output(), &halt, until_2).await.is_ok());
+        // A path's refusal is about its folder.
+        assert!(end(&waits, "/d/h/p", Tries::of_output(), &halt, || Ok(())).await.is_ok());
+        let error = end(&waits, "/d/h/o", Tries::of_output(), &halt, refused).await.unwrap_err();
+        assert_eq!(error.kind, TransferErrorKind::Unavailable);
+    }
+
+    #[tokio::test]
+    async fn an_input_of_a_new_home_that_says_that_it_is_busy_waits() {
+        let waits = waits(60_000);
+        let n_tries = Arc::new(AtomicU32::new(0));
+        let until_1 = move || match n_tries.fetch_add(1, Ordering::Relaxed) {
+            0 => failing(TransferErrorKind::HomeBusy),
+            _ => Ok(()),
+        };
+        assert!(end(&waits, "data:d/a", Tries::of_input(), &Halt::default(), until_1).await.is_ok());
     }
 }

@@ -92,6 +92,7 @@ impl Collectives {
             TransferErrorKind::NoSpace
             | TransferErrorKind::Changed
             | TransferErrorKind::Unavailable
+            | TransferErrorKind::Refused
             | TransferErrorKind::Unmakeable
             | TransferErrorKind::GivenUp => true,
             TransferErrorKind::NotHeld
@@ -99,6 +100,7 @@ impl Collectives {
             | TransferErrorKind::Corrupt
             | TransferErrorKind::Temporary
             | TransferErrorKind::HomeAway
+            | TransferErrorKind::HomeBusy
             | TransferErrorKind::Dropped
             | TransferErrorKind::Larger { .. }
             | TransferErrorKind::Shortage

@@ -25,6 +25,7 @@ use eyas_text::shown;
 use eyas_wire::message::HomeAway;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How many files' places are asked for at the same time.
@@ -150,6 +151,10 @@ impl Home {
             let (homes, landings) = (homes.clone(), landings.clone());
             tokio::task::spawn_blocking(move || landings.sweep(&homes, &left_at_home));
         }
+        let asked = homes.clone();
+        let look = move |location: &str| {
+            parse(location).and_then(|place| asked.stat(&place).map_err(|e| home_error(&e))).map(|_| ())
+        };
         Ok(Home {
             homes,
             rights: Rights::default(),
@@ -157,7 +162,7 @@ impl Home {
             share: HomeShare::UNLIMITED,
             used: HomeUse::default(),
             secret: secret.to_vec(),
-            waits: HomeWaits::new(options.home_wait),
+            waits: HomeWaits::new(options.home_wait, Arc::new(look)),
             reads: BTreeMap::new(),
             asks: BTreeMap::new(),
             lines: BTreeMap::new(),

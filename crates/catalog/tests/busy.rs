@@ -1,0 +1,86 @@
+//! A real PostgreSQL server that has no connection to give, or is started anew: it is waited for.
+
+mod common;
+
+use common::{Databases, NOW, Server, alice};
+use eyas_catalog::{Catalog, Error};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const LIMIT: usize = 2;
+
+/// A catalog of a user who may have few connections at one time.
+fn limited(server: &Server, name: &str) -> String {
+    let url = server.url(name);
+    server.command(&format!("CREATE ROLE {name} LOGIN CONNECTION LIMIT {LIMIT}"));
+    server.command(&format!("ALTER DATABASE {name} OWNER TO {name}"));
+    let url = url.replace("//eyas@", &format!("//{name}@"));
+    Catalog::init(&url, NOW).unwrap();
+    url
+}
+
+#[test]
+fn connections_that_are_not_used_are_given_back_to_those_who_wait() {
+    let server = Server::start();
+    let url = limited(&server, "few");
+    let n = 3 * LIMIT;
+    let barrier = Barrier::new(n);
+    std::thread::scope(|scope| {
+        for _ in 0..n {
+            scope.spawn(|| {
+                let catalog = Catalog::open(&url, NOW).unwrap();
+                assert_eq!(catalog.sites().unwrap().len(), 0);
+                // Nobody closes a catalog before all have asked, and each comes again.
+                barrier.wait();
+                assert_eq!(catalog.sites().unwrap().len(), 0);
+                barrier.wait();
+            });
+        }
+    });
+}
+
+#[test]
+fn a_server_without_a_free_connection_is_busy_and_what_is_wrong_for_good_is_said_at_once() {
+    let server = Server::start();
+    let url = limited(&server, "full");
+    let held: Vec<postgres::Client> =
+        (0..LIMIT).map(|_| postgres::Client::connect(&url, postgres::NoTls).unwrap()).collect();
+    let error = Catalog::open(&url, NOW).err().unwrap();
+    assert!(matches!(error, Error::Busy { .. }) && error.is_temporary(), "{error:?}");
+    let said = error.to_string();
+    assert!(said.contains("takes no connection now: too many connections for role"), "{said}");
+    drop(held);
+    let catalog = Catalog::open(&url, NOW).unwrap();
+    let nobody = url.replace("//full@", "//nobody@");
+    assert!(matches!(Catalog::open(&nobody, NOW).err().unwrap(), Error::Denied(_)));
+    server.command("CREATE ROLE other LOGIN");
+    server.command("REVOKE CONNECT ON DATABASE full FROM PUBLIC");
+    assert!(matches!(
+        Catalog::open(&url.replace("//full@", "//other@"), NOW).err().unwrap(),
+        Error::Denied(_)
+    ));
+    drop(catalog);
+}
+
+#[test]
+fn a_server_that_is_started_anew_is_waited_for() {
+    let server = Server::start();
+    let url = limited(&server, "anew");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let catalog = Catalog::open(&url, NOW).unwrap();
+            let mut n = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                common::drafted(&catalog, &alice(), &format!("set{n}"), &[common::file("a", "a")]);
+                catalog.sites().unwrap();
+                n += 1;
+            }
+            n
+        });
+        server.restart();
+        server.restart();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(writer.join().unwrap() > 0);
+    });
+}
