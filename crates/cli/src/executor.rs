@@ -88,8 +88,14 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         None if on_loopback => DataPlane::Signed,
         None => DataPlane::Tls,
     };
-    let data_listen =
-        args.data_listen.unwrap_or(if on_loopback { "127.0.0.1:0" } else { "0.0.0.0:0" }.into());
+    // Peers reach a node by the kind of address by which it reaches the dispatcher.
+    let listens = match (on_loopback, address.starts_with('[')) {
+        (true, false) => "127.0.0.1:0",
+        (true, true) => "[::1]:0",
+        (false, false) => "0.0.0.0:0",
+        (false, true) => "[::]:0",
+    };
+    let data_listen = args.data_listen.unwrap_or(listens.into());
     let dir = match own_dir {
         Some(dir) => dir,
         None => dirs::state_dir()?.join(format!("executor-{}", std::process::id())),

@@ -37,8 +37,10 @@ use matrix::Matrix;
 use records::Records;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tile::{Order, RESULT, RecordFile, RecordFiles, SELF};
@@ -46,6 +48,9 @@ use tile::{Order, RESULT, RecordFile, RecordFiles, SELF};
 /// So many cells without a value are named with their reasons.
 const MISSING_NAMED: u64 = 10;
 const PLAN_FILE: &str = "plan.json";
+/// The ending of the folder beside a matrix that is not whole yet.
+const TILES: &str = ".tiles";
+const NAME_BYTES_MAX: usize = 255;
 /// How long a cluster that is up may take to say what it has.
 const NODES_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -200,9 +205,12 @@ impl Out {
             return Err(bad(format!("the run would replace the existing file {}", shown_path(&path)))
                 .hint("name another place for the matrix, or leave out --no-replace"));
         }
-        let mut tiles = path.clone().into_os_string();
-        tiles.push(".tiles");
-        Ok(Out { path, format, tiles: tiles.into() })
+        let name = path.file_name().unwrap_or_default().as_bytes();
+        // With its ending the name of the folder may not be longer than a name can be.
+        let mut tiles = OsStr::from_bytes(&name[..name.len().min(NAME_BYTES_MAX - TILES.len())]).to_owned();
+        tiles.push(TILES);
+        let tiles = path.with_file_name(tiles);
+        Ok(Out { path, format, tiles })
     }
 
     fn tile(&self, n: usize) -> PathBuf {

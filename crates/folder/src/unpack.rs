@@ -10,7 +10,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 const BUFFER_BYTES: usize = 256 << 10;
@@ -225,6 +225,19 @@ impl Unpacking<'_> {
     }
 }
 
+/// Gives the owner of a directory and of those below it all rights to them.
+fn make_writable(directory: &Path) -> io::Result<()> {
+    let mode = fs::symlink_metadata(directory)?.permissions().mode();
+    fs::set_permissions(directory, fs::Permissions::from_mode(mode | 0o700))?;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            make_writable(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 fn ends() -> Error {
     Error::Damaged { why: "they end in its middle" }
 }
@@ -239,15 +252,52 @@ fn check_name(name: &[u8], before: &[u8]) -> Result<()> {
     Err(Error::Damaged { why })
 }
 
-/// Removes a directory with everything in it, or a file. It is no error if nothing is there.
+/// Removes a directory with everything in it, directories that nobody may write included, or a file. It is no error if nothing is
+/// there.
 pub fn remove(path: &Path) -> io::Result<()> {
     let removed = match fs::symlink_metadata(path) {
-        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
+        Ok(metadata) if metadata.is_dir() => match fs::remove_dir_all(path) {
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                make_writable(path).and_then(|()| fs::remove_dir_all(path))
+            }
+            removed => removed,
+        },
         Ok(_) => fs::remove_file(path),
         Err(e) => Err(e),
     };
     match removed {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::chown;
+
+    const NOBODY: u32 = 65_534;
+
+    #[test]
+    fn directories_that_nobody_may_write_are_removed_by_their_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().join("top");
+        fs::create_dir_all(top.join("shut/deep")).unwrap();
+        fs::write(top.join("shut/deep/file"), "x").unwrap();
+        let all = [dir.path(), &top, &top.join("shut"), &top.join("shut/deep"), &top.join("shut/deep/file")];
+        // Root may write anywhere, so another user removes them where the test runs as root.
+        let is_root = all.iter().all(|path| chown(path, Some(NOBODY), None).is_ok());
+        for shut in ["shut/deep", "shut", ""] {
+            fs::set_permissions(top.join(shut), fs::Permissions::from_mode(0o500)).unwrap();
+        }
+        let removed = std::thread::spawn(move || {
+            if is_root {
+                // SAFETY: a plain call, which changes this thread alone.
+                let done = unsafe { libc::syscall(libc::SYS_setresuid, -1, NOBODY, -1) };
+                assert_eq!(done, 0);
+            }
+            remove(&top).map(|()| top.exists())
+        });
+        assert!(!removed.join().unwrap().unwrap());
     }
 }

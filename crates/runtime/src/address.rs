@@ -14,11 +14,26 @@ use tokio::net::TcpListener;
 
 const PORT_FILE: &str = "port";
 
+/// Another spelling of an address of which this machine has no such interface: some have a loopback for IPv6 alone.
+pub fn by_ipv6(address: &str, error: &io::Error) -> Option<String> {
+    let port = address.strip_prefix("127.0.0.1:")?;
+    (error.kind() == io::ErrorKind::AddrNotAvailable).then(|| format!("[::1]:{port}"))
+}
+
 /// Listens on `host:port`, and notes the port in `dir` for the next process. Port 0 is the one of the process before, or any.
 pub async fn listen(address: &str, dir: &Path) -> io::Result<(TcpListener, SocketAddr)> {
     let listener = match earlier_listener(address, dir).await {
         Some(listener) => listener,
-        None => TcpListener::bind(address).await?,
+        None => match TcpListener::bind(address).await {
+            Err(error) => match by_ipv6(address, &error) {
+                Some(other) => match earlier_listener(&other, dir).await {
+                    Some(listener) => listener,
+                    None => TcpListener::bind(other).await?,
+                },
+                None => return Err(error),
+            },
+            Ok(listener) => listener,
+        },
     };
     let bound = listener.local_addr()?;
     keep_port(dir, bound.port());

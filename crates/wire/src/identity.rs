@@ -389,7 +389,8 @@ fn is_false(value: &bool) -> bool {
 }
 
 fn write_private(path: &Path, bytes: &[u8]) -> Result<(), IdentityError> {
-    let temporary = path.with_extension(format!("tmp{}", std::process::id()));
+    // Not made of the file's own name, which may be as long as a name can be.
+    let temporary = path.with_file_name(format!(".eyas-{}.tmp", std::process::id()));
     let write = || -> io::Result<()> {
         let mut file = std::fs::OpenOptions::new()
             .write(true)

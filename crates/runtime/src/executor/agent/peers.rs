@@ -5,6 +5,7 @@
 use super::input::{Input, Inputs};
 use super::node::Node;
 use super::{DataPlane, ExecutorError, ExecutorOptions};
+use crate::address::by_ipv6;
 use crate::clock;
 use crate::descriptors;
 use crate::executor::fetch::{Broken, Wanted, fetch};
@@ -62,7 +63,13 @@ impl Peers {
         inputs: Inputs,
     ) -> Result<Peers, ExecutorError> {
         let listen_error = |source| ExecutorError::Listen { address: options.data_listen.clone(), source };
-        let listener = TcpListener::bind(&options.data_listen).map_err(listen_error)?;
+        let listener = TcpListener::bind(&options.data_listen).or_else(|error| {
+            match by_ipv6(&options.data_listen, &error) {
+                Some(other) => TcpListener::bind(other),
+                None => Err(error),
+            }
+        });
+        let listener = listener.map_err(listen_error)?;
         let bound = listener.local_addr().map_err(listen_error)?;
         let data_id = data_id(dir, bound);
         let (server_tls, client_tls) = match options.data_plane {
