@@ -19,7 +19,7 @@ from xml.sax.saxutils import escape
 
 import pytest
 from buckets import KEY, SECRET, Answer, Server, answers_at, free_port, moto, weather
-from harness import Eyas, Run, lacking, log_text, wait_until
+from harness import Eyas, Run, Start, lacking, log_text, wait_until
 from lists import write_list
 from weather import Cluster, kill_now
 
@@ -579,3 +579,34 @@ def test_a_home_of_commands_keeps_every_promise(run: Run, lab: Run, tmp_path: Pa
     assert (tmp_path / "n").read_text().strip() == "2"
     (tmp_path / "eyas.toml").write_text('[home.rc]\nget = "x"\n')
     assert "it has no `put`" in run("ls", f"{place}/", cwd=tmp_path, status=2).stderr
+
+
+@pytest.mark.parametrize("cure", ["write", "clean"])
+def test_an_upload_of_a_writer_that_was_killed_is_ended(
+    cure: str, run: Run, start: Start, s3: Server, tmp_path: Path
+) -> None:
+    """Its parts would stay at the server, and be paid for."""
+    bucket = s3.new_bucket()
+    with open(tmp_path / "large", "wb") as file:
+        file.truncate(40 << 20)
+    n_parts = []
+
+    def decide(method: str, path: str) -> Answer:
+        if method == "PUT" and "partNumber=" in path and len(n_parts) < 3:
+            n_parts.append(path)
+            if len(n_parts) == 3:
+                kill_now(writer)
+                return "cut"
+        return None
+
+    with weather(s3, decide) as endpoint:
+        writer = start("cp", "large", f"s3://{bucket}/large", cwd=tmp_path, env=s3.env(endpoint))
+        writer.wait(60, status=None)
+    assert len(n_parts) == 3
+    assert b"<Upload>" in s3.uploads(bucket)
+    env = s3.env()
+    if cure == "write":
+        run("cp", "large", f"s3://{bucket}/large", cwd=tmp_path, env=env)
+    else:
+        run("home", "check", f"s3://{bucket}/", "--clean", cwd=tmp_path, env=env)
+    assert b"<Upload>" not in s3.uploads(bucket)
