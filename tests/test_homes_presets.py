@@ -317,3 +317,28 @@ def test_what_chirp_refuses_is_said(run: Run, chirp: str, open_folder: Path, tmp
     (open_folder / ".__acl").write_text("unix:somebody rwlda\n")
     denied = run("cp", "words", f"{chirp}/x", cwd=tmp_path, status=4).stderr
     assert "permission denied" in denied and "no such" not in denied
+
+
+@needs("sshd", "ssh")
+@pytest.mark.parametrize("scheme", ["sftp", "far"])
+def test_links_on_a_host_are_followed_but_not_in_circles(
+    scheme: str, run: Run, box: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "eyas.toml").write_text('[home.far]\npreset = "ssh"\n')
+    top, other = tmp_path / "top", tmp_path / "other"
+    (top / "real").mkdir(parents=True)
+    other.mkdir()
+    for path in (top / "file", top / "real" / "deep", other / "x"):
+        path.write_text("x")
+    (top / "linked").symlink_to(other)
+    (top / "to-file").symlink_to("../other/x")
+    (top / "real" / "back").symlink_to("..")
+    (other / "around").symlink_to(top)
+    with open(os.fsencode(top) + b"/caf\xe9", "w"):
+        pass
+    listed = run("ls", f"{scheme}://box{top}", cwd=tmp_path, env=box, status=4)
+    found = {line.removeprefix(f"{scheme}://box{top}/") for line in listed.stdout.splitlines()}
+    assert found == {"file", "real/deep", "linked/x", "to-file"}
+    left_out = [line for line in listed.stderr.splitlines() if line.startswith("left out `")]
+    assert len(left_out) == 3, listed
+    assert all(any(name in line for line in left_out) for name in ("real/back", "linked/around", "caf"))

@@ -22,8 +22,8 @@ use crate::sites::ReplicaState;
 use crate::tags::Tag;
 use eyas_data::Digest;
 use eyas_storage::{
-    Capabilities, DATA_CAPABILITIES, DataPlace, ErrorKind, Fence, Home, Listing, Location, Opened, Place,
-    Put, Stat, Status,
+    Capabilities, DATA_CAPABILITIES, DataPlace, ErrorKind, Fence, Home, LeftOut, Listed, Listing, Location,
+    Opened, Place, Put, Stat, Status,
 };
 use eyas_text::shown;
 use std::collections::HashMap;
@@ -224,7 +224,7 @@ impl Home for DataHome {
         Ok(stat_of(&file))
     }
 
-    fn list(&self, listing: &Listing) -> AtHome<Vec<Location>> {
+    fn list(&self, listing: &Listing) -> AtHome<Listed> {
         let directory = listing.directory();
         let found = self.ask("list", directory, |known, place| {
             let Access { catalog, caller } = &known.access;
@@ -249,10 +249,15 @@ impl Home for DataHome {
             Listing::Glob { pattern, .. } => matches(pattern, path),
         };
         // The directory's text may have a query, and has a `/` at its end.
-        let mut all =
-            found.iter().filter(is_wanted).map(|path| directory.join(path)).collect::<AtHome<Vec<_>>>()?;
-        all.sort();
-        Ok(all)
+        let mut listed = Listed::default();
+        for path in found.iter().filter(is_wanted) {
+            match directory.join(path) {
+                Ok(location) => listed.found.push(location),
+                Err(error) => listed.left_out.push(LeftOut::new(path, error)),
+            }
+        }
+        listed.found.sort();
+        Ok(listed)
     }
 
     fn remove(&self, location: &Location) -> AtHome<()> {

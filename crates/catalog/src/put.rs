@@ -13,9 +13,11 @@ use crate::sets::Draft;
 use crate::sites::{ReplicaState, Site, SiteState};
 use crate::tags::Tag;
 use eyas_data::Digest;
+use eyas_folder::{LeftOut, files_below};
 use eyas_text::shown_path;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -37,6 +39,8 @@ const LAST_PAUSE: Duration = Duration::from_millis(640);
 pub struct Put<'a> {
     /// Files, and directories whose files keep their names from there on.
     pub sources: &'a [PathBuf],
+    /// Whether a program made them, which may have put links to anything there: then all must be files.
+    pub is_made: bool,
     pub label: &'a str,
     /// How many copies there should be; `None` leaves it.
     pub copies: Option<u32>,
@@ -56,6 +60,8 @@ pub struct Done {
     pub n_left_out: u32,
     /// What was left out below the sources, as it is eyas's own: a catalog, the folder of a site, keys.
     pub left_out: Vec<PathBuf>,
+    /// What was left out below the sources, as it is no file or has no name that a data set can have.
+    pub odd: Vec<LeftOut>,
 }
 
 /// Puts files into a site and commits them as a version. `progress` is called with the files and bytes that are done.
@@ -71,7 +77,7 @@ pub fn put(
     what: &Put<'_>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Done> {
-    let Walked { sources, left_out } = walk(what.sources, &Own::of(catalog))?;
+    let Walked { sources, left_out, odd } = walk(what.sources, what.is_made, &Own::of(catalog))?;
     catalog.require_writable(caller, what.label)?;
     require_room(catalog, caller, what.label, &sources)?;
     require_room_at(catalog, site.name(), &sources)?;
@@ -82,7 +88,7 @@ pub fn put(
                 catalog.commit(caller, &draft, what.tags, what.now_ms)
             })
         });
-    Ok(Done { left_out, ..end(catalog, site, caller, draft, done)? })
+    Ok(Done { left_out, odd, ..end(catalog, site, caller, draft, done)? })
 }
 
 impl Catalog {
@@ -195,7 +201,7 @@ pub(crate) fn end(
         }
         Err(error) => Some(error),
     };
-    Ok(Done { unsealed, left_out: vec![], n_left_out: draft.n_left_out, key: draft.key })
+    Ok(Done { unsealed, left_out: vec![], odd: vec![], n_left_out: draft.n_left_out, key: draft.key })
 }
 
 /// Refuses files that are too much for the owner of the data set before a byte of them is copied. Where they would be too much if all
@@ -335,11 +341,12 @@ struct Walked {
     /// By their names in the data set.
     sources: Vec<Source>,
     left_out: Vec<PathBuf>,
+    odd: Vec<LeftOut>,
 }
 
 /// The files that the sources name. What is eyas's own is left out below a directory, and refused where it is named itself.
-fn walk(sources: &[PathBuf], own: &Own) -> Result<Walked> {
-    let (mut found, mut left_out) = (vec![], vec![]);
+fn walk(sources: &[PathBuf], is_made: bool, own: &Own) -> Result<Walked> {
+    let (mut found, mut left_out, mut odd) = (vec![], vec![], vec![]);
     for source in sources {
         let kind = fs::metadata(source)
             .map_err(|error| Error::bad(format!("cannot put {}: {error}", shown_path(source))))?
@@ -351,10 +358,36 @@ fn walk(sources: &[PathBuf], own: &Own) -> Result<Walked> {
             )));
         }
         if kind.is_dir() {
-            walk_below(source, "", own, &mut found, &mut left_out)?;
+            let mut refused = None;
+            let mut skips = |path: &Path, _: &OsStr| {
+                if is_made && fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
+                    refused = refused.take().or_else(|| Some(of_link(path)));
+                    return true;
+                }
+                let is_own = own.is_own(path).is_some();
+                if is_own {
+                    left_out.push(path.to_path_buf());
+                }
+                is_own
+            };
+            let below = files_below(source, &mut skips)
+                .map_err(|error| Error::bad(format!("cannot read {}: {error}", shown_path(source))))?;
+            if let Some(error) = refused {
+                return Err(error);
+            }
+            if let Some(LeftOut { name, why }) = below.left_out.first().filter(|_| is_made) {
+                return Err(Error::bad(format!("{name} can be in no data set: {why}")));
+            }
+            odd.extend(below.left_out);
+            found.extend(below.files.into_iter().map(|name| Source { path: source.join(&name), name }));
         } else {
             let name = source.file_name().unwrap_or_default();
-            check_kind(source, kind)?;
+            if !kind.is_file() {
+                let what = shown_path(source);
+                return Err(Error::bad(format!(
+                    "{what} is neither a file nor a directory; a data set has files only"
+                )));
+            }
             found.push(Source { path: source.clone(), name: text_of(Path::new(name), source)? });
         }
     }
@@ -369,45 +402,20 @@ fn walk(sources: &[PathBuf], own: &Own) -> Result<Walked> {
     }
     if found.is_empty() {
         let but = left_out.first().map(|first| format!(" but eyas's own, such as {}", shown_path(first)));
+        let but = but.or_else(|| {
+            let LeftOut { name, why } = odd.first()?;
+            Some(format!(" but what can be in no data set, such as {name}: {why}"))
+        });
         return Err(Error::bad(format!("there is no file in what is to be put{}", but.unwrap_or_default())));
     }
-    Ok(Walked { sources: found, left_out })
+    Ok(Walked { sources: found, left_out, odd })
 }
 
-fn walk_below(
-    directory: &Path,
-    name: &str,
-    own: &Own,
-    found: &mut Vec<Source>,
-    left_out: &mut Vec<PathBuf>,
-) -> Result<()> {
-    let explain = |error: io::Error| Error::bad(format!("cannot read {}: {error}", shown_path(directory)));
-    for entry in fs::read_dir(directory).map_err(explain)? {
-        let entry = entry.map_err(explain)?;
-        let kind = entry.file_type().map_err(explain)?;
-        let last = text_of(Path::new(&entry.file_name()), &entry.path())?;
-        let name = if name.is_empty() { last } else { format!("{name}/{last}") };
-        if own.is_own(&entry.path()).is_some() {
-            left_out.push(entry.path());
-        } else if kind.is_dir() {
-            walk_below(&entry.path(), &name, own, found, left_out)?;
-        } else {
-            check_kind(&entry.path(), kind)?;
-            found.push(Source { path: entry.path(), name });
-        }
-    }
-    Ok(())
-}
-
-fn check_kind(path: &Path, kind: fs::FileType) -> Result<()> {
-    if kind.is_file() {
-        return Ok(());
-    }
-    let what = if kind.is_symlink() { "a symbolic link" } else { "neither a file nor a directory" };
-    Err(Error::bad(format!(
-        "{} is {what}; a data set has files only: name what it stands for",
+fn of_link(path: &Path) -> Error {
+    Error::bad(format!(
+        "{} is a symbolic link; a data set has files only: name what it stands for",
         shown_path(path)
-    )))
+    ))
 }
 
 fn text_of(name: &Path, whole: &Path) -> Result<String> {

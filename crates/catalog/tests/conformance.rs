@@ -413,7 +413,7 @@ fn a_repair_takes_in_what_the_catalog_does_not_know(catalog: &Catalog) {
     catalog.repair(NOW, &mut |_| {}).unwrap();
     let (source, object) = (dir.path().join("x"), folder.path_of(Digest::of(b"bytes")));
     std::fs::write(&source, "bytes").unwrap();
-    let what = Put { sources: &[source], label: "x", copies: None, tags: &[], now_ms: NOW };
+    let what = Put { sources: &[source], is_made: false, label: "x", copies: None, tags: &[], now_ms: NOW };
     eyas_catalog::put(catalog, &folder, &alice(), &what, &mut |_, _| {}).unwrap();
     let aside = dir.path().join("aside");
     std::fs::rename(&object, &aside).unwrap();
@@ -445,7 +445,7 @@ fn repairs_make_what_is_missing(catalog: &Catalog) {
         std::fs::write(sources.join(n.to_string()), n.to_string()).unwrap();
     }
     let put_in = |label: &str, copies: u32, sources: &[std::path::PathBuf]| {
-        let what = Put { sources, label, copies: Some(copies), tags: &[], now_ms: NOW };
+        let what = Put { sources, is_made: false, label, copies: Some(copies), tags: &[], now_ms: NOW };
         eyas_catalog::put(catalog, &folders[0], &alice(), &what, &mut |_, _| {}).unwrap();
     };
     put_in("many", 2, std::slice::from_ref(&sources));

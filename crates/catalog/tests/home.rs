@@ -136,7 +136,7 @@ impl Scene {
         let source = self.dir.path().join(name);
         fs::write(&source, &bytes).unwrap();
         let catalog = self.catalog();
-        let what = Put { sources: &[source], label, copies: Some(2), tags: &[], now_ms: NOW };
+        let what = Put { sources: &[source], is_made: false, label, copies: Some(2), tags: &[], now_ms: NOW };
         let site = catalog.holding("one").unwrap();
         eyas_catalog::put(&catalog, &*site, &alice(), &what, &mut |_, _| {}).unwrap();
         catalog.repair(NOW, &mut |_| {}).unwrap();
@@ -344,7 +344,7 @@ fn files_are_listed_and_their_places_known() {
     let scene = Scene::new();
     scene.put("set", "a 1.txt", 5);
     let list = |text: &str| -> Vec<String> {
-        let found = scene.home.list(&Listing::parse(text, Path::new("/")).unwrap()).unwrap();
+        let found = scene.home.list(&Listing::parse(text, Path::new("/")).unwrap()).unwrap().found;
         found.iter().map(|location| location.as_str().to_owned()).collect()
     };
     assert_eq!(list("data:set/*.txt"), ["data://set/a%201.txt"]);

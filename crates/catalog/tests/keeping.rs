@@ -28,7 +28,7 @@ fn try_put(
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a");
     std::fs::write(&path, text).unwrap();
-    let what = Put { sources: &[path], label, copies: Some(copies), tags: &[], now_ms: NOW };
+    let what = Put { sources: &[path], is_made: false, label, copies: Some(copies), tags: &[], now_ms: NOW };
     put(catalog, &site.again().unwrap(), caller, &what, &mut |_, _| {})
 }
 
@@ -196,7 +196,7 @@ fn what_belongs_to_eyas_is_left_out() {
     std::fs::write(below.join("data.json"), r#"{"secret": 1}"#).unwrap();
     std::fs::write(root.join("mine/catalog.db"), "of mine").unwrap();
     let put_of = |source: PathBuf, label: &str| {
-        let what = Put { sources: &[source], label, copies: None, tags: &[], now_ms: NOW };
+        let what = Put { sources: &[source], is_made: false, label, copies: None, tags: &[], now_ms: NOW };
         put(&catalog, &site.again().unwrap(), &alice(), &what, &mut |_, _| {})
     };
     let done = put_of(root.join("mine"), "all").unwrap();

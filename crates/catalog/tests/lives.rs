@@ -196,8 +196,14 @@ impl<'a> Life<'a> {
             std::fs::write(source.join(&path), &bytes).unwrap();
             files.insert(path, bytes);
         }
-        let what =
-            Put { sources: &[source], label: &label, copies: Some(copies), tags: &[], now_ms: self.now_ms };
+        let what = Put {
+            sources: &[source],
+            is_made: false,
+            label: &label,
+            copies: Some(copies),
+            tags: &[],
+            now_ms: self.now_ms,
+        };
         let done = self
             .catalog
             .holding(site)

@@ -39,7 +39,8 @@ impl Scene {
         let site = NewSite { name: "here", address: &address, ..NewSite::default() };
         catalog.add_site(&alice(), &site, NOW).unwrap();
         let sources = [path("x")];
-        let what = Put { sources: &sources, label: "set", copies: None, tags: &[], now_ms: NOW };
+        let what =
+            Put { sources: &sources, is_made: false, label: "set", copies: None, tags: &[], now_ms: NOW };
         put(&catalog, &*catalog.holding("here").unwrap(), &alice(), &what, &mut |_, _| {}).unwrap();
         let digest = Groups::read(&mut &bytes[..], size as u64).unwrap().digest();
         let known = Arc::new(Known::new(Access { catalog, caller: alice() }));
@@ -113,7 +114,8 @@ fn a_file_that_was_put_is_known() {
     let again = Scene::new(SIZE);
     let records = Some(&*again.compared);
     let sources = [again.dir.path().join("x")];
-    let what = Put { sources: &sources, label: "again", copies: None, tags: &[], now_ms: NOW };
+    let what =
+        Put { sources: &sources, is_made: false, label: "again", copies: None, tags: &[], now_ms: NOW };
     let url = format!("sqlite:{}", again.dir.path().join("catalog.db").display());
     let catalog = Catalog::open(&url, NOW).unwrap().remembering(Some(again.compared.clone()));
     put(&catalog, &*catalog.holding("here").unwrap(), &alice(), &what, &mut |_, _| {}).unwrap();

@@ -219,7 +219,7 @@ fn a_refused_put_leaves_nothing() {
     catalog.set_quota(&bob(), &"user:alice".parse().unwrap(), Some(1000), NOW).unwrap();
     let put = |label: &str, sources: &[&std::path::PathBuf]| {
         let sources: Vec<_> = sources.iter().map(|path| (*path).clone()).collect();
-        let what = Put { sources: &sources, label, copies: None, tags: &[], now_ms: NOW };
+        let what = Put { sources: &sources, is_made: false, label, copies: None, tags: &[], now_ms: NOW };
         put(&catalog, &site, &alice(), &what, &mut |_, _| {})
     };
     put("first", &[&one]).unwrap();

@@ -163,7 +163,7 @@ impl Scene {
     fn put(&self, catalog: &Catalog, label: &str, site: &str) -> Result<()> {
         let source = self.root.join(format!("source-{label}"));
         std::fs::write(&source, BYTES).unwrap();
-        let what = Put { sources: &[source], label, copies: Some(1), tags: &[], now_ms: NOW };
+        let what = Put { sources: &[source], is_made: false, label, copies: Some(1), tags: &[], now_ms: NOW };
         put(catalog, &*catalog.holding(site)?, &alice(), &what, &mut |_, _| {}).map(|_| ())
     }
 

@@ -6,14 +6,11 @@
 use crate::homes::{self, Moving};
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_storage::{ErrorKind, Homes, Listing, Location, Put, label_of};
-use eyas_text::{plural, say, shown};
+use eyas_storage::{ErrorKind, Homes, LeftOut as Omitted, Listing, Location, Put, label_of};
+use eyas_text::{plural, shown};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::sync::Mutex;
-
-/// Objects that were left out and are named.
-const NAMED_MAX: usize = 20;
 
 #[derive(Args)]
 pub struct CpArgs {
@@ -30,9 +27,10 @@ pub struct CpArgs {
 
 pub fn cp(args: CpArgs) -> Result<Exit, Fault> {
     let homes = homes::open()?;
+    let left_out = LeftOut::default();
     let mut sources = vec![];
     for word in &args.sources {
-        sources.extend(sources_of(&homes, word, args.recursive)?);
+        sources.extend(sources_of(&homes, word, args.recursive, &left_out)?);
     }
     let into = args.recursive || sources.len() > 1 || homes::names_a_directory(&args.target);
     // The location of a directory as one object ends in `/`, that of files in it does not.
@@ -42,8 +40,7 @@ pub fn cp(args: CpArgs) -> Result<Exit, Fault> {
     });
     // A data set has a `/` behind its label in any case.
     let target = bare.or_else(|_| homes::location(&args.target))?;
-    let left_out = LeftOut::default();
-    let n_found = sources.len();
+    let n_found = sources.len() + left_out.n();
     if into && !target.has_flat_names() {
         sources = without_files_as_directories(sources, &left_out);
     }
@@ -102,13 +99,17 @@ struct LeftOut(Mutex<usize>);
 
 impl LeftOut {
     fn add(&self, object: &Location, why: &dyn std::fmt::Display) {
+        self.take(&Omitted::new(object.as_str(), why));
+    }
+
+    fn take(&self, omitted: &Omitted) {
         let mut n = self.0.lock().expect("no holder panics");
+        omitted.say(*n);
         *n += 1;
-        match *n {
-            1..=NAMED_MAX => say!("left out {}: {why}", shown(object.as_str())),
-            n if n == NAMED_MAX + 1 => say!("more are left out, which are not named"),
-            _ => {}
-        }
+    }
+
+    fn n(&self) -> usize {
+        *self.0.lock().expect("no holder panics")
     }
 
     fn end(self, n_found: usize) -> Result<Exit, Fault> {
@@ -167,24 +168,34 @@ struct Source {
 }
 
 /// The objects that a word stands for.
-fn sources_of(homes: &Homes, word: &str, is_recursive: bool) -> Result<Vec<Source>, Fault> {
+fn sources_of(
+    homes: &Homes,
+    word: &str,
+    is_recursive: bool,
+    left_out: &LeftOut,
+) -> Result<Vec<Source>, Fault> {
     let one = |location: Location, is_listed| {
         let name = location.file_name();
         Source { location, name, is_listed }
+    };
+    let list = |listing: &Listing| -> Result<Vec<Location>, Fault> {
+        let listed = homes.list(listing).map_err(homes::fault)?;
+        listed.left_out.iter().for_each(|omitted| left_out.take(omitted));
+        Ok(listed.found)
     };
     let is_here = std::fs::symlink_metadata(word).is_ok();
     let listing = homes::listing(word)?;
     match &listing {
         Listing::Glob { .. } if !is_here => {
-            let found = homes.list(&listing).map_err(homes::fault)?;
-            match found.is_empty() {
+            let found = list(&listing)?;
+            match found.is_empty() && left_out.n() == 0 {
                 true => Err(homes::nothing(word)),
                 false => Ok(found.into_iter().map(|location| one(location, true)).collect()),
             }
         }
         _ if is_recursive => {
             let directory = homes::location(word)?;
-            let found = homes.list(&Listing::Under(directory.clone())).map_err(homes::fault)?;
+            let found = list(&Listing::Under(directory.clone()))?;
             let below = |location: Location| {
                 let name = location.name_below(&directory).unwrap_or_else(|| location.file_name());
                 Source { location, name, is_listed: true }

@@ -201,7 +201,7 @@ fn writable(homes: &Homes, place: &Location, large_bytes: u64, rows: &mut Vec<Ro
     if can.list {
         attempt(rows, "list", N_REQUESTS, 0, || {
             let listing = Listing::Glob { directory: directory.clone(), pattern: "a*".into() };
-            match homes.list(&listing)?.contains(&small) {
+            match homes.list(&listing)?.found.contains(&small) {
                 true => Ok(()),
                 false => Err(wrong(&small, "a listing lacks it although it was written")),
             }

@@ -4,6 +4,8 @@ use crate::homes::{self, named};
 use crate::print::size;
 use crate::{Exit, Fault};
 use clap::Args;
+use eyas_storage::{LeftOut, Listed};
+use eyas_text::plural;
 use std::sync::Mutex;
 
 #[derive(Args)]
@@ -18,12 +20,20 @@ pub struct LsArgs {
 
 pub fn ls(args: LsArgs) -> Result<Exit, Fault> {
     let homes = homes::open()?;
-    let found = homes.list(&homes::listing(&args.place)?).map_err(homes::fault)?;
+    let Listed { found, left_out } = homes.list(&homes::listing(&args.place)?).map_err(homes::fault)?;
+    LeftOut::say_all(&left_out);
+    let end = || match left_out.len() as u64 {
+        0 => Ok(Exit::Good),
+        n => Err(Fault::new(
+            Exit::Other,
+            format!("{n} of {} were left out", plural(found.len() as u64 + n, "object")),
+        )),
+    };
     if !args.long {
         for location in &found {
             show!("{}", named(location));
         }
-        return Ok(Exit::Good);
+        return end();
     }
     let stats: Vec<Mutex<String>> = found.iter().map(|_| Mutex::default()).collect();
     homes::each(found.len(), &|n| {
@@ -35,5 +45,5 @@ pub fn ls(args: LsArgs) -> Result<Exit, Fault> {
     for (location, stat) in found.iter().zip(stats) {
         show!("{}  {}", stat.into_inner().expect("no holder panics"), named(location));
     }
-    Ok(Exit::Good)
+    end()
 }

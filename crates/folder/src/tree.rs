@@ -233,7 +233,7 @@ fn names_in(directory: &Path, path: &Path) -> Result<Vec<OsString>> {
     Ok(names.into_iter().map(OsString::from_vec).collect())
 }
 
-fn kind_of(metadata: &Metadata) -> &'static str {
+pub(crate) fn kind_of(metadata: &Metadata) -> &'static str {
     let kind = metadata.file_type();
     match kind {
         kind if kind.is_file() => "a file",

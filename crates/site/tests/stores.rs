@@ -107,7 +107,8 @@ fn put(catalog: &Catalog, root: &Path, site: &str, files: &[(&str, usize)], copi
         fs::write(&path, content(name, *n_bytes)).unwrap();
     }
     let sources = [source];
-    let what = Put { sources: &sources, label: "set", copies: Some(copies), tags: &[], now_ms: NOW };
+    let what =
+        Put { sources: &sources, is_made: false, label: "set", copies: Some(copies), tags: &[], now_ms: NOW };
     let holding = catalog.holding(site).unwrap();
     eyas_catalog::put(catalog, &*holding, &alice(), &what, &mut |_, _| {}).unwrap().key
 }

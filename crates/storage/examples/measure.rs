@@ -88,7 +88,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let listing = Listing::parse("*.fits", &many)?;
     let mut n_found = 0;
     let list = seconds(&mut || {
-        n_found = file.list(&listing).map_err(io::Error::from)?.len();
+        n_found = file.list(&listing).map_err(io::Error::from)?.found.len();
         Ok(())
     })?;
     let one = Location::from_path(&many.join("7.fits"))?;

@@ -22,7 +22,7 @@ use crate::retry::Backoff;
 use crate::signing::Accounts;
 use crate::web::{self, Asker};
 use crate::xml::each_text;
-use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listing, Location, Opened, Put, Stat};
+use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listed, Listing, Location, Opened, Put, Stat};
 use account::Account;
 use std::io::Read;
 use std::ops::Range;
@@ -234,10 +234,9 @@ impl Pages for AzHome {
 fn page_of(xml: &[u8]) -> Page {
     let mut page = Page::default();
     each_text(xml, &mut |at, text| match at {
-        "Blobs/Blob/Name" => page.keys.push(text.to_owned()),
-        "Blobs/Blob/Properties/ResourceType" if text == "directory" => {
-            page.keys.pop();
-        }
+        "Blobs/Blob/Name" => page.add(text.to_owned(), None),
+        "Blobs/Blob/Properties/ResourceType" if text == "directory" => page.take_back(),
+        "Blobs/Blob/Properties/Content-Length" if text == "0" => page.is_empty_object(),
         "Blobs/BlobPrefix/Name" => page.prefixes.push(text.to_owned()),
         "NextMarker" if !text.is_empty() => page.next = Some(text.to_owned()),
         _ => {}
@@ -342,7 +341,7 @@ impl Home for AzHome {
         }
     }
 
-    fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
+    fn list(&self, listing: &Listing) -> Result<Listed> {
         bucket::list(self, listing)
     }
 
@@ -363,7 +362,12 @@ mod tests {
             <Blob><Name>a b&amp;c</Name><Properties><Content-Length>1</Content-Length></Properties></Blob>
             <Blob><Name>d</Name><Properties><ResourceType>directory</ResourceType></Properties></Blob>
             <BlobPrefix><Name>e/</Name></BlobPrefix></Blobs><NextMarker>n</NextMarker></EnumerationResults>"#;
-        let expect = Page { keys: vec!["a b&c".into()], prefixes: vec!["e/".into()], next: Some("n".into()) };
+        let expect = Page {
+            keys: vec!["a b&c".into()],
+            prefixes: vec!["e/".into()],
+            next: Some("n".into()),
+            ..Page::default()
+        };
         assert_eq!(page_of(xml), expect);
         let last = b"<EnumerationResults><Blobs /><NextMarker /></EnumerationResults>";
         assert_eq!(page_of(last), Page::default());

@@ -10,8 +10,8 @@
 use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, push_encoded};
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::put::given_up;
-use crate::tree::{self, Children, Tree};
-use crate::{Listing, Location, Put};
+use crate::tree::{self, Children, Names, Tree};
+use crate::{LeftOut, Listed, Listing, Location, Put};
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
@@ -102,10 +102,35 @@ pub(crate) fn push_query(url: &mut String, query: &[(&str, &str)]) {
     }
 }
 
+const OF_MARK: &str = "its key ends in `/`, so it can be no file";
+
+impl Page {
+    /// Adds a key with the size of its object, if that is known by now.
+    pub(crate) fn add(&mut self, key: String, size_bytes: Option<u64>) {
+        if key.ends_with('/') && size_bytes != Some(0) {
+            self.marks.push(key.clone());
+        }
+        self.keys.push(key);
+    }
+
+    /// The object of the last key has no bytes.
+    pub(crate) fn is_empty_object(&mut self) {
+        self.marks.pop_if(|mark| self.keys.last() == Some(mark));
+    }
+
+    /// The last key is that of a directory.
+    pub(crate) fn take_back(&mut self) {
+        self.is_empty_object();
+        self.keys.pop();
+    }
+}
+
 /// One page of a listing.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Page {
     pub keys: Vec<String>,
+    /// Those of them that end in `/` and have bytes, so that they are more than the mark of a directory.
+    pub marks: Vec<String>,
     /// What all keys below one `/` begin with, that sign included.
     pub prefixes: Vec<String>,
     /// Asks for the next page.
@@ -145,7 +170,7 @@ fn each_page(
 }
 
 /// [`crate::Home::list`].
-pub(crate) fn list(pages: &dyn Pages, listing: &Listing) -> Result<Vec<Location>> {
+pub(crate) fn list(pages: &dyn Pages, listing: &Listing) -> Result<Listed> {
     let directory = listing.directory();
     check_scheme(LIST, directory, pages.scheme())?;
     // What a directory's keys begin with: its own key with a `/` behind it; nothing for a whole bucket.
@@ -156,12 +181,13 @@ pub(crate) fn list(pages: &dyn Pages, listing: &Listing) -> Result<Vec<Location>
     let names = match listing {
         Listing::Glob { pattern, .. } => tree::glob(&Keys { pages, directory, prefix }, pattern)?,
         Listing::Under(_) => {
-            let mut names = Vec::new();
+            let mut names = Names::default();
             let mut is_there = prefix.is_empty();
             each_page(pages, directory, &prefix, "", &mut |page| {
                 is_there |= !page.keys.is_empty();
                 let files = page.keys.iter().filter(|key| !key.ends_with('/'));
-                names.extend(files.filter_map(|key| key.strip_prefix(&prefix)).map(str::to_owned));
+                names.found.extend(files.filter_map(|key| key.strip_prefix(&prefix)).map(str::to_owned));
+                names.left_out.extend(page.marks.iter().map(|key| LeftOut::new(key, OF_MARK)));
             })?;
             if !is_there {
                 return Err(nothing_below(directory));
@@ -169,10 +195,7 @@ pub(crate) fn list(pages: &dyn Pages, listing: &Listing) -> Result<Vec<Location>
             names
         }
     };
-    let mut found = names.iter().map(|name| directory.join(name)).collect::<Result<Vec<_>>>()?;
-    found.sort_unstable();
-    found.dedup();
-    Ok(found)
+    Ok(Listed::of(directory, names))
 }
 
 /// The keys below a directory, one level at a time.
@@ -193,8 +216,10 @@ impl Tree for Keys<'_> {
             // A key that ends in `/` marks a directory and is no file.
             children.files.extend(page.keys.iter().filter_map(name).filter(|name| !name.is_empty()));
             let cut = |name: String| name.strip_suffix('/').map(str::to_owned);
-            let named = page.prefixes.iter().filter_map(name).filter_map(cut);
-            children.directories.extend(named.filter(|name| !name.is_empty()));
+            // Keys with an empty part, as `a//b`, have a directory without a name.
+            children.directories.extend(page.prefixes.iter().filter_map(name).filter_map(cut));
+            let marks = page.marks.iter().filter_map(name);
+            children.left_out.extend(marks.map(|name| (name, OF_MARK.to_owned())));
         })?;
         // A directory is there as long as a key is below it; a bucket always.
         if !is_there && !begins.is_empty() && !above.is_empty() {

@@ -6,7 +6,9 @@
 //! `truncate` and `flip` are lies: fewer or other bytes, without an error. Length checks and digests have to find them.
 
 use crate::error::{Error, ErrorKind, Result, Status};
-use crate::{Capabilities, Home, Listing, Location, Opened, Part, Place, Put, Stat, fnv1a64, splitmix64};
+use crate::{
+    Capabilities, Home, Listed, Listing, Location, Opened, Part, Place, Put, Stat, fnv1a64, splitmix64,
+};
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -220,7 +222,7 @@ impl Home for Chaos {
         self.inner.end_unfinished(place)
     }
 
-    fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
+    fn list(&self, listing: &Listing) -> Result<Listed> {
         let location = listing.directory();
         let mut dice = self.dice("list", location);
         self.maybe_fail(&mut dice, self.config.list_fail, &self.counts.list_fail, "list", location)?;

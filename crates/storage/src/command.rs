@@ -19,7 +19,8 @@ use crate::parts::{PART_PREFIX, part_path, remove_late_part};
 use crate::put::given_up;
 use crate::tree::{self, Children, Tree};
 use crate::version::Version;
-use crate::{Capabilities, Home, HomesConfig, Listing, Location, Opened, Put, Stat, Whole};
+use crate::{Capabilities, Home, HomesConfig, LeftOut, Listed, Listing, Location, Opened, Put, Stat, Whole};
+use eyas_folder::NOT_UTF8;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -251,7 +252,7 @@ const SSH_MOVE: &str = "printf '%s\n' /{from} /{path} | ssh -o BatchMode=yes {ho
 const SSH_STAT: &str = "printf '%s\n' /{path} | ssh -o BatchMode=yes {host} \
      'IFS= read -r p && if [ -d \"$p\" ]; then exit 0; fi && exec stat -L -c \"%s %y %i\" -- \"$p\"'";
 const SSH_LIST: &str = "printf '%s\n' /{path} | ssh -o BatchMode=yes {host} \
-     'IFS= read -r p && cd \"$p\" && find . -type f | sed \"s|^[.]/||\"'";
+     'IFS= read -r p && cd \"$p\" && find -L . \\( -type f -o -type l \\) | sed \"s|^[.]/||\"'";
 const SSH_REMOVE: &str =
     "printf '%s\n' /{path} | ssh -o BatchMode=yes {host} 'IFS= read -r p && exec rm -- \"$p\"'";
 
@@ -435,6 +436,11 @@ impl<'a> Place<'a> {
 
     /// Runs a command to its end and gives what it printed.
     fn output(&self, name: &str, path: &str, more: &[(&str, String)]) -> Result<Vec<u8>> {
+        self.outputs(name, path, more).map(|(out, _)| out)
+    }
+
+    /// What a command that ends well printed and what it said on standard error.
+    fn outputs(&self, name: &str, path: &str, more: &[(&str, String)]) -> Result<(Vec<u8>, Vec<u8>)> {
         let mut command = self.command(name, path, more)?;
         let mut running = Running::start(self, &mut command, Stdio::null())?;
         let mut out = Vec::new();
@@ -443,8 +449,8 @@ impl<'a> Place<'a> {
                 .read_to_end(&mut out)
                 .map_err(|error| Error::from_io(self.operation, self.location, error))?;
         }
-        running.end(self, name)?;
-        Ok(out)
+        let said = running.end(self, name)?;
+        Ok((out, said))
     }
 
     fn stat(&self, path: &str) -> Result<Stat> {
@@ -473,6 +479,18 @@ impl<'a> Place<'a> {
         let (directory, name) = self.path.rsplit_once('/').unwrap_or(("", &self.path));
         part_path(Path::new(directory), name.as_bytes(), part).to_string_lossy().into_owned()
     }
+}
+
+/// What `find` could not look into, in a listing that ended well all the same: `find: './a': Permission denied`.
+fn trouble_of_find(said: &[u8]) -> Vec<LeftOut> {
+    let said = String::from_utf8_lossy(said);
+    let lines = said.lines().filter_map(|line| line.strip_prefix("find: "));
+    lines
+        .map(|line| match line.split_once(": ") {
+            Some((name, why)) => LeftOut::new(name, why),
+            None => LeftOut::new("what `find` could not list", line),
+        })
+        .collect()
 }
 
 /// What a line says that `stat` printed: a size in bytes, and a version behind it.
@@ -574,12 +592,12 @@ impl Running {
         }
     }
 
-    /// Waits for the end of the command; a failure is an error.
-    fn end(mut self, place: &Place<'_>, name: &str) -> Result<()> {
+    /// Waits for the end of the command; a failure is an error. Gives what it said on standard error.
+    fn end(mut self, place: &Place<'_>, name: &str) -> Result<Vec<u8>> {
         let status = self.wait().map_err(|error| Error::from_io(place.operation, place.location, error))?;
         let said = self.said.take().and_then(|said| said.join().ok()).unwrap_or_default();
         match status.success() {
-            true => Ok(()),
+            true => Ok(said),
             false => Err(explain(place, name, status, &said)),
         }
     }
@@ -777,29 +795,34 @@ impl Home for CommandHome {
         }
     }
 
-    fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
+    fn list(&self, listing: &Listing) -> Result<Listed> {
         let directory = listing.directory();
         let place = Place::of("list", directory)?;
-        let out = place.output("list", place.path.trim_end_matches('/'), &[])?;
-        let Ok(text) = String::from_utf8(out) else {
-            let reason = "a name in it is not UTF-8, so no task could name it";
-            return Err(Error::new(ErrorKind::InvalidName, Status::Permanent, "list", directory, reason));
-        };
-        let is_part = |name: &&str| name.rsplit('/').next().is_some_and(|name| name.starts_with(PART_PREFIX));
-        let names: Vec<&str> = text.lines().filter(|name| !name.is_empty() && !is_part(name)).collect();
-        if names.is_empty() && matches!(listing, Listing::Under(_)) {
+        let (out, said) = place.outputs("list", place.path.trim_end_matches('/'), &[])?;
+        let mut left_out = trouble_of_find(&said);
+        let mut names = vec![];
+        for line in out.split(|byte| *byte == b'\n') {
+            match std::str::from_utf8(line.strip_suffix(b"\r").unwrap_or(line)) {
+                Ok(name) => names.push(name),
+                Err(_) => left_out.push(LeftOut::of_bytes(line, NOT_UTF8)),
+            }
+        }
+        let is_part = |name: &str| name.rsplit('/').next().is_some_and(|name| name.starts_with(PART_PREFIX));
+        names.retain(|name| !name.is_empty() && !is_part(name));
+        if names.is_empty() && left_out.is_empty() && matches!(listing, Listing::Under(_)) {
             let reason = "there is no file below it";
             return Err(Error::new(ErrorKind::NotFound, Status::Permanent, "list", directory, reason));
         }
         let names = Names(names);
-        let found = match listing {
+        let mut found = match listing {
             Listing::Glob { pattern, .. } => tree::glob(&names, pattern)?,
-            Listing::Under(_) => names.0.iter().map(|name| (*name).to_owned()).collect(),
+            Listing::Under(_) => tree::Names {
+                found: names.0.iter().map(|name| (*name).to_owned()).collect(),
+                ..tree::Names::default()
+            },
         };
-        let mut found = found.iter().map(|name| directory.join(name)).collect::<Result<Vec<_>>>()?;
-        found.sort_unstable();
-        found.dedup();
-        Ok(found)
+        found.left_out.extend(left_out);
+        Ok(Listed::of(directory, found))
     }
 
     fn remove(&self, location: &Location) -> Result<()> {
@@ -864,7 +887,7 @@ fn drain(mut running: Running, place: &Place<'_>) -> Result<()> {
         io::copy(&mut stdout, &mut io::sink())
             .map_err(|error| Error::from_io("write", place.location, error))?;
     }
-    running.end(place, "put")
+    running.end(place, "put").map(drop)
 }
 
 fn copy(place: &Place<'_>, body: &mut dyn Read, to: &mut dyn Write, put: &Put) -> Result<()> {
@@ -1150,7 +1173,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let base: Location = format!("{scheme}://host{}", dir.path().display()).parse().unwrap();
             crate::conformance::run_without_line_breaks(&**homes.get(&base), &base);
-            let left: Vec<_> = homes.list(&Listing::Under(base.clone())).unwrap_or_default();
+            let left: Vec<_> = homes.list(&Listing::Under(base.clone())).unwrap_or_default().found;
             assert!(left.iter().all(|location| !location.as_str().contains(PART_PREFIX)), "{left:?}");
         }
     }

@@ -10,7 +10,7 @@ use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, pus
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
 use crate::scheme::DATA;
-use crate::{Capabilities, Home, HomesConfig, Listing, Location, Opened, Place, Put, Stat};
+use crate::{Capabilities, Home, HomesConfig, Listed, Listing, Location, Opened, Place, Put, Stat};
 use std::io::Read;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -181,7 +181,7 @@ impl Home for Absent {
         self.refuse("write", location)
     }
 
-    fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
+    fn list(&self, listing: &Listing) -> Result<Listed> {
         self.refuse("list", listing.directory())
     }
 

@@ -24,7 +24,7 @@ use crate::parts::{PART_PREFIX, part_path, parts_in, remove_part};
 use crate::put::given_up;
 use crate::version::Version;
 use crate::{
-    Capabilities, Fence, Home, HomesConfig, Listing, Location, Opened, Part, Place, Put, Stat, glob,
+    Capabilities, Fence, Home, HomesConfig, Listed, Listing, Location, Opened, Part, Place, Put, Stat, glob,
 };
 use eyas_folder::{OpenDirectory, holes, time_of};
 use eyas_text::shown_path;
@@ -307,20 +307,17 @@ impl Home for FileHome {
         }
     }
 
-    fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
+    fn list(&self, listing: &Listing) -> Result<Listed> {
         let keep = |name: &str| !name.starts_with(PART_PREFIX);
-        let mut found = Vec::new();
-        match listing {
-            Listing::Under(directory) => glob::walk(path_of(LIST, directory)?, &keep, &mut found)?,
+        let listed = match listing {
+            Listing::Under(directory) => glob::walk(path_of(LIST, directory)?, &keep)?,
             Listing::Glob { directory, pattern } => {
                 path_of(LIST, directory)?;
-                glob::glob(directory, pattern, &keep, &mut found)?;
+                glob::glob(directory, pattern, &keep)?
             }
-        }
-        found.sort_unstable();
+        };
         // Two `**` can reach one file in two ways.
-        found.dedup();
-        Ok(found)
+        Ok(listed.in_order())
     }
 
     fn remove(&self, location: &Location) -> Result<()> {
@@ -904,7 +901,7 @@ mod tests {
         // A writer that was killed leaves the file.
         let left = dir.path().join(name);
         fs::write(&left, "half").unwrap();
-        assert_eq!(home.list(&Listing::Under(at(dir.path()))).unwrap(), [at(&dir.path().join("x"))]);
+        assert_eq!(home.list(&Listing::Under(at(dir.path()))).unwrap().found, [at(&dir.path().join("x"))]);
         home.remove_part(&dir.path().join("x")).unwrap();
         home.remove_part(&left).unwrap();
         home.remove_part(&left).unwrap();
@@ -1064,7 +1061,7 @@ mod tests {
         symlink("gone", base.join("z.fits")).unwrap();
         let found = |pattern: &str| -> Vec<String> {
             let listing = Listing::parse(pattern, &base).unwrap();
-            let list = FileHome::default().list(&listing).unwrap();
+            let list = FileHome::default().list(&listing).unwrap().found;
             list.iter()
                 .map(|location| {
                     location.path().unwrap().strip_prefix(&base).unwrap().to_str().unwrap().to_owned()
@@ -1084,8 +1081,19 @@ mod tests {
         assert_eq!(found("s/../?.txt"), ["s/../c.txt"]);
         assert_eq!(found("*.none"), [""; 0]);
         assert_eq!(found("*/t/*"), ["s/t/e.fits"]);
-        assert_eq!(found("s/**"), ["s/d.fits", "s/t/e.fits"]);
-        assert_eq!(found("s"), ["d.fits", "t/e.fits"].map(|name| format!("s/{name}")));
+        // A link is followed where it leads to no directory around it.
+        let above = ["-x y'\n.fits", ".g/f.fits", ".h.fits", "a.fits", "b.fits", "c.txt", "z.fits"];
+        let linked = |skipped: &[&str]| -> Vec<String> {
+            let above =
+                above.iter().filter(|name| !skipped.contains(name)).map(|name| format!("s/up/{name}"));
+            ["s/d.fits", "s/t/e.fits"].map(str::to_owned).into_iter().chain(above).collect()
+        };
+        assert_eq!(found("s/**"), linked(&[".g/f.fits", ".h.fits"]));
+        assert_eq!(found("s"), linked(&["z.fits"]));
+        let listed = FileHome::default().list(&Listing::parse("s", &base).unwrap()).unwrap();
+        let left_out: Vec<&str> =
+            listed.left_out.iter().filter_map(|left_out| left_out.name.rsplit("/s/up/").next()).collect();
+        assert_eq!(left_out, ["s`", "z.fits`"]);
         let missing = Listing::parse("nowhere/*.x", &base).unwrap();
         assert_eq!(FileHome::default().list(&missing).unwrap_err().kind(), ErrorKind::NotFound);
     }

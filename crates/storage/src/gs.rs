@@ -21,7 +21,7 @@ use crate::retry::Backoff;
 use crate::signing::Accounts;
 use crate::version::Version;
 use crate::web::{self, Asker};
-use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listing, Location, Opened, Put, Stat};
+use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listed, Listing, Location, Opened, Put, Stat};
 use account::Account;
 use serde_json::Value;
 use std::io::Read;
@@ -312,7 +312,7 @@ impl Pages for GsHome {
     }
 
     fn page(&self, directory: &Location, prefix: &str, delimiter: &str, token: &str) -> Result<Page> {
-        let mut query = vec![("fields", "items(name),prefixes,nextPageToken")];
+        let mut query = vec![("fields", "items(name,size),prefixes,nextPageToken")];
         let more = [("prefix", prefix), ("delimiter", delimiter), ("pageToken", token)];
         query.extend(more.into_iter().filter(|(_, value)| !value.is_empty()));
         let url = self.url_of((bucket_and_key(directory).0, ""), &query)?;
@@ -325,11 +325,14 @@ impl Pages for GsHome {
 fn page_of(json: &Value) -> Page {
     let all = |name: &str| json[name].as_array().map(Vec::as_slice).unwrap_or_default().iter();
     let text = |value: &Value| value.as_str().map(str::to_owned);
-    Page {
-        keys: all("items").filter_map(|item| text(&item["name"])).collect(),
-        prefixes: all("prefixes").filter_map(text).collect(),
-        next: text(&json["nextPageToken"]),
+    let mut page = Page { prefixes: all("prefixes").filter_map(text).collect(), ..Page::default() };
+    for item in all("items") {
+        if let Some(name) = text(&item["name"]) {
+            page.add(name, item["size"].as_str().and_then(|size| size.parse().ok()));
+        }
     }
+    page.next = text(&json["nextPageToken"]);
+    page
 }
 
 impl Asker for GsHome {
@@ -405,7 +408,7 @@ impl Home for GsHome {
         }
     }
 
-    fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
+    fn list(&self, listing: &Listing) -> Result<Listed> {
         bucket::list(self, listing)
     }
 
@@ -425,7 +428,12 @@ mod tests {
         let json = serde_json::json!({
             "items": [{"name": "a b"}, {"size": "1"}], "prefixes": ["e/"], "nextPageToken": "n"
         });
-        let expect = Page { keys: vec!["a b".into()], prefixes: vec!["e/".into()], next: Some("n".into()) };
+        let expect = Page {
+            keys: vec!["a b".into()],
+            prefixes: vec!["e/".into()],
+            next: Some("n".into()),
+            ..Page::default()
+        };
         assert_eq!(page_of(&json), expect);
         assert_eq!(page_of(&serde_json::json!({})), Page::default());
     }

@@ -8,7 +8,8 @@ use crate::kinds::kinds;
 use crate::mounts;
 use crate::scheme::schemes_with_places;
 use crate::{
-    Chaos, Home, HomesConfig, Limited, Limits, Listing, Location, Opened, Part, Place, Put, Retry, Stat, wide,
+    Chaos, Home, HomesConfig, Limited, Limits, Listed, Listing, Location, Opened, Part, Place, Put, Retry,
+    Stat, wide,
 };
 use std::io::Read;
 use std::ops::Range;
@@ -138,7 +139,7 @@ impl Homes {
     }
 
     /// See [`Home::list`].
-    pub fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
+    pub fn list(&self, listing: &Listing) -> Result<Listed> {
         self.get(listing.directory()).list(listing)
     }
 
@@ -206,7 +207,7 @@ mod tests {
         assert_eq!(std::fs::read(homes.local_path(&file).unwrap()).unwrap(), b"from afar");
         assert_eq!(homes.local_path(&url), None);
         assert_eq!(
-            homes.list(&Listing::parse("*", dir.path()).unwrap()).unwrap(),
+            homes.list(&Listing::parse("*", dir.path()).unwrap()).unwrap().found,
             std::slice::from_ref(&file)
         );
         homes.remove(&file).unwrap();

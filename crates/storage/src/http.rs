@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
 use crate::signed;
 use crate::web::{self, Asker};
-use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listing, Location, Opened, Put, Stat};
+use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listed, Listing, Location, Opened, Put, Stat};
 use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
@@ -162,7 +162,7 @@ impl Home for HttpHome {
         Err(Error::unsupported("write", location, CAPABILITIES.name))
     }
 
-    fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
+    fn list(&self, listing: &Listing) -> Result<Listed> {
         Err(Error::unsupported("list", listing.directory(), CAPABILITIES.name))
     }
 

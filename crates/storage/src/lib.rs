@@ -71,6 +71,7 @@ pub use command::{COMMANDS, Declared, PRESETS, declare};
 pub use config::HomesConfig;
 pub use data::{DATA_CAPABILITIES, DataPlace, NewData, label_of, provide_data};
 pub use error::{Error, ErrorKind, Result, Status};
+pub use eyas_folder::{LeftOut, files_below};
 pub use file::{FileHome, free_bytes, url_of_path};
 pub use homes::{Homes, beginnings_with_places};
 pub use http::HttpHome;
@@ -162,10 +163,41 @@ impl Opened {
     }
 }
 
+/// What a listing found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// In order, each once.
+    pub found: Vec<Location>,
+    /// What is there, too, and cannot be brought.
+    pub left_out: Vec<LeftOut>,
+}
+
+impl Listed {
+    /// What has these names below a directory.
+    pub(crate) fn of(directory: &Location, names: tree::Names) -> Listed {
+        let mut listed = Listed { found: vec![], left_out: names.left_out };
+        for name in &names.found {
+            match directory.join(name) {
+                Ok(location) => listed.found.push(location),
+                Err(error) => listed.left_out.push(LeftOut::new(name, error)),
+            }
+        }
+        listed.in_order()
+    }
+
+    fn in_order(mut self) -> Listed {
+        self.found.sort_unstable();
+        self.found.dedup();
+        self.left_out.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        self.left_out.dedup();
+        self
+    }
+}
+
 /// What to list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listing {
-    /// Every file below this directory, hidden ones too. Links to directories are not followed.
+    /// Every file below this directory, hidden ones too. Links are followed, but not in circles.
     Under(Location),
     /// The files that match, by the rules of a shell: `*`, `?`, `[a-z]`, `[!a]`, and `**` for any number of directories.
     /// Hidden names match only a pattern that starts with a dot.
@@ -291,7 +323,7 @@ pub trait Home: Send + Sync {
 
     /// The locations of all files that match, sorted, none twice. No match is an empty list; a directory that is not
     /// there, or that may not be read, is an error.
-    fn list(&self, listing: &Listing) -> Result<Vec<Location>>;
+    fn list(&self, listing: &Listing) -> Result<Listed>;
 
     /// Removes one object. `NotFound` when there is none.
     fn remove(&self, location: &Location) -> Result<()>;

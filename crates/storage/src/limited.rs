@@ -13,7 +13,7 @@
 //! Not here: the shares of executors and the start of transfers, which `eyas-core` decides.
 
 use crate::error::Result;
-use crate::{Capabilities, Home, Listing, Location, Opened, Part, Place, Put, Stat, Whole};
+use crate::{Capabilities, Home, Listed, Listing, Location, Opened, Part, Place, Put, Stat, Whole};
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -332,7 +332,7 @@ impl Home for Limited {
         self.inner.end_unfinished(place)
     }
 
-    fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
+    fn list(&self, listing: &Listing) -> Result<Listed> {
         self.inner.list(listing)
     }
 

@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
 use crate::put::given_up;
 use crate::version::Version;
-use crate::{Capabilities, Home, HomesConfig, Listing, Location, Opened, Put, Stat};
+use crate::{Capabilities, Home, HomesConfig, Listed, Listing, Location, Opened, Put, Stat};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::ops::Range;
@@ -107,7 +107,7 @@ impl Home for MemoryHome {
         Ok(stat)
     }
 
-    fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
+    fn list(&self, listing: &Listing) -> Result<Listed> {
         Err(Error::unsupported("list", listing.directory(), CAPABILITIES.name))
     }
 

@@ -12,7 +12,9 @@
 
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::version::{Strength, Version};
-use crate::{Capabilities, Home, Listing, Location, Opened, Part, Place, Put, Stat, Whole, splitmix64};
+use crate::{
+    Capabilities, Home, Listed, Listing, Location, Opened, Part, Place, Put, Stat, Whole, splitmix64,
+};
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -203,7 +205,7 @@ impl Home for Retry {
         self.0.backoff.run(|_| self.0.inner.end_unfinished(place))
     }
 
-    fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
+    fn list(&self, listing: &Listing) -> Result<Listed> {
         self.0.backoff.run(|_| self.0.inner.list(listing))
     }
 

@@ -26,7 +26,9 @@ use crate::retry::Backoff;
 use crate::signing::Accounts;
 use crate::version::Version;
 use crate::web::{self, Asker};
-use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listing, Location, Opened, Put, RetryConfig, Stat};
+use crate::{
+    Capabilities, Home, HomesConfig, HttpConfig, Listed, Listing, Location, Opened, Put, RetryConfig, Stat,
+};
 use account::Account;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -490,7 +492,7 @@ impl Home for S3Home {
         })
     }
 
-    fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
+    fn list(&self, listing: &Listing) -> Result<Listed> {
         bucket::list(self, listing)
     }
 

@@ -24,9 +24,10 @@ use crate::retry::Backoff;
 use crate::tree::{self, Children, Tree};
 use crate::version::Version;
 use crate::web::Source;
-use crate::{Capabilities, Home, HomesConfig, Listing, Location, Opened, Part, Put, Stat};
+use crate::{Capabilities, Home, HomesConfig, Listed, Listing, Location, Opened, Part, Put, Stat};
+use eyas_folder::{NOT_UTF8, NOWHERE};
 use session::{Answer, Attributes, BLOCK_BYTES, Fields, Session, code};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
@@ -38,6 +39,7 @@ const STAT: &str = "stat";
 const READ: &str = "read";
 const WRITE: &str = "write";
 const LIST: &str = "list";
+const OF_NO_FILE: &str = "it is a pipe, a socket or a device, and no file";
 const REMOVE: &str = "remove";
 
 /// Blocks that are asked for, or sent, before the answer to the first of them is there.
@@ -306,6 +308,14 @@ impl Line {
                 .attributes(session::STAT, directory.as_bytes())
                 .map(drop)
                 .map_err(|_| self.refusal(&other)),
+        }
+    }
+
+    /// Where a path leads without links.
+    fn real(&mut self, path: &str) -> Result<Vec<u8>> {
+        match self.ask(session::REALPATH, Fields::default().text(path.as_bytes()))? {
+            Answer::Names(names) if names.len() == 1 => Ok(names.into_iter().next().expect("one").0),
+            other => Err(self.refusal(&other)),
         }
     }
 
@@ -601,20 +611,21 @@ impl Home for SftpHome {
         keep(line, removed)
     }
 
-    fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
+    fn list(&self, listing: &Listing) -> Result<Listed> {
         let directory = listing.directory();
         check_scheme(LIST, directory)?;
         let line = Mutex::new(self.hosts.line(LIST, directory)?);
-        let tree = Folder { line, path: path_of(directory).trim_end_matches('/').to_owned() };
+        let tree = Folder {
+            line,
+            real: Mutex::default(),
+            path: path_of(directory).trim_end_matches('/').to_owned(),
+        };
         let names = match listing {
             Listing::Under(_) => tree::walk(&tree),
             Listing::Glob { pattern, .. } => tree::glob(&tree, pattern),
         };
         let names = keep(tree.line.into_inner().unwrap_or_else(PoisonError::into_inner), names)?;
-        let mut found = names.iter().map(|name| directory.join(name)).collect::<Result<Vec<_>>>()?;
-        found.sort_unstable();
-        found.dedup();
-        Ok(found)
+        Ok(Listed::of(directory, names))
     }
 
     fn remove(&self, location: &Location) -> Result<()> {
@@ -643,8 +654,52 @@ fn keep<T>(line: Line, done: Result<T>) -> Result<T> {
 /// The directories of a host below the place of a listing.
 struct Folder {
     line: Mutex<Line>,
+    /// Directories on whose way links may be, and where they are.
+    real: Mutex<HashMap<String, Vec<u8>>>,
     /// Without a `/` at its end.
     path: String,
+}
+
+impl Folder {
+    fn real(&self, line: &mut Line, path: &str) -> Result<Vec<u8>> {
+        let known = self.real.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let real = line.real(path)?;
+        self.real.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), real.clone());
+        Ok(real)
+    }
+
+    /// Whether a link in a directory leads to a directory that may be entered; `Err`: it leads to nothing that can be read, and why.
+    fn follow(
+        &self,
+        line: &mut Line,
+        directory: &str,
+        name: &str,
+    ) -> Result<std::result::Result<bool, String>> {
+        let path = format!("{}/{directory}{name}", self.path);
+        let found = match line.attributes(session::STAT, path.as_bytes()) {
+            Ok(found) => found,
+            Err(error) if error.status() == Status::Temporary => return Err(error),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Err(NOWHERE.into())),
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        match found.mode.map(|mode| mode & KIND_MASK) {
+            Some(REGULAR) | None => return Ok(Ok(false)),
+            Some(DIRECTORY) => {}
+            Some(_) => return Ok(Err(OF_NO_FILE.into())),
+        }
+        let real = self.real(line, &path)?;
+        let ends = directory.match_indices('/').map(|(at, _)| at + 1);
+        for end in std::iter::once(0).chain(ends) {
+            let around = format!("{}/{}", self.path, &directory[..end]);
+            if self.real(line, &around)? == real {
+                return Ok(Err("it is a symbolic link back to a directory around it".into()));
+            }
+        }
+        Ok(Ok(true))
+    }
 }
 
 impl Tree for Folder {
@@ -653,21 +708,25 @@ impl Tree for Folder {
         let path = format!("{}/{directory}", self.path);
         let mut children = Children::default();
         for (name, attributes) in line.names(&path)? {
-            let Ok(name) = String::from_utf8(name) else {
-                let reason = "there is a name in it that is not UTF-8";
-                return Err(Error::new(ErrorKind::InvalidName, Status::Permanent, LIST, &path, reason));
+            let name = match String::from_utf8(name) {
+                Ok(name) => name,
+                Err(error) => {
+                    let name = String::from_utf8_lossy(error.as_bytes()).into_owned();
+                    children.left_out.push((name, NOT_UTF8.into()));
+                    continue;
+                }
             };
             match attributes.mode.map(|mode| mode & KIND_MASK) {
                 _ if name.starts_with(PART_PREFIX) => {}
                 Some(DIRECTORY) => children.directories.push(name),
                 Some(REGULAR) | None => children.files.push(name),
-                // A link to a file counts as one, and one to a directory is not followed.
-                Some(LINK) => {
-                    if line.stat(session::STAT, format!("{path}{name}").as_bytes()).is_ok() {
-                        children.files.push(name);
-                    }
-                }
-                Some(_) => {}
+                // A link counts as what it leads to.
+                Some(LINK) => match self.follow(&mut line, directory, &name)? {
+                    Ok(true) => children.directories.push(name),
+                    Ok(false) => children.files.push(name),
+                    Err(why) => children.left_out.push((name, why)),
+                },
+                Some(_) => children.left_out.push((name, OF_NO_FILE.into())),
             }
         }
         Ok(children)

@@ -3,7 +3,8 @@
 //! The rules are those of a shell, as with paths: `*` stops at a `/`, `**` stands for any number of directories, and hidden
 //! names match only where the pattern has a dot.
 
-use crate::error::{Error, ErrorKind, Result, Status};
+use crate::LeftOut;
+use crate::error::{ErrorKind, Result, Status};
 use crate::pattern::{has_wildcard, matches};
 use eyas_folder::is_one_name;
 
@@ -12,6 +13,22 @@ use eyas_folder::is_one_name;
 pub(crate) struct Children {
     pub files: Vec<String>,
     pub directories: Vec<String>,
+    /// What is neither, with the reason. The names need not be whole.
+    pub left_out: Vec<(String, String)>,
+}
+
+/// The names that a listing found, from its place on.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    pub found: Vec<String>,
+    pub left_out: Vec<LeftOut>,
+}
+
+impl Names {
+    /// Notes what is left out of the directory `at`.
+    fn leave_out(&mut self, at: &str, name: &str, why: impl ToString) {
+        self.left_out.push(LeftOut::new(&format!("{at}{name}"), why));
+    }
 }
 
 /// A home that can say what is in a directory.
@@ -26,69 +43,89 @@ pub(crate) trait Tree {
 
 /// The names of all files below the place of the listing, unsorted. A name that leads elsewhere is given as it is: whoever makes a path
 /// of it has to look at it. What a home calls a directory under such a name is not entered, and given like a file.
-pub(crate) fn walk(tree: &dyn Tree) -> Result<Vec<String>> {
-    let mut found = Vec::new();
+pub(crate) fn walk(tree: &dyn Tree) -> Result<Names> {
+    let mut names = Names::default();
     let mut pending = vec![String::new()];
     while let Some(directory) = pending.pop() {
         let children = match tree.children(&directory, "") {
             // It was removed meanwhile.
             Err(error) if error.kind() == ErrorKind::NotFound && !directory.is_empty() => continue,
+            // The others can be brought all the same.
+            Err(error) if error.status() == Status::Permanent && !directory.is_empty() => {
+                names.leave_out(&directory, "", error);
+                continue;
+            }
             other => other?,
         };
-        found.extend(children.files.iter().map(|name| format!("{directory}{name}")));
+        names.found.extend(children.files.iter().map(|name| format!("{directory}{name}")));
+        for (name, why) in children.left_out {
+            names.leave_out(&directory, &name, why);
+        }
         for name in &children.directories {
             let below = format!("{directory}{name}/");
             match is_one_name(name.as_bytes()) {
                 true => pending.push(below),
-                false => found.push(below),
+                false => names.found.push(below),
             }
         }
     }
-    Ok(found)
+    Ok(names)
 }
 
 /// The names of the files that match `pattern`, unsorted, some perhaps twice.
-pub(crate) fn glob(tree: &dyn Tree, pattern: &str) -> Result<Vec<String>> {
+pub(crate) fn glob(tree: &dyn Tree, pattern: &str) -> Result<Names> {
     let parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
-    let mut found = Vec::new();
-    descend(tree, "", &parts, true, &mut found)?;
-    Ok(found)
+    let mut names = Names::default();
+    descend(tree, "", &parts, true, &mut names)?;
+    Ok(names)
 }
 
 /// `at` is empty or ends in `/`.
-fn descend(tree: &dyn Tree, at: &str, parts: &[&str], is_start: bool, found: &mut Vec<String>) -> Result<()> {
+fn descend(tree: &dyn Tree, at: &str, parts: &[&str], is_start: bool, names: &mut Names) -> Result<()> {
     let Some((&part, rest)) = parts.split_first() else { return Ok(()) };
     if !has_wildcard(part) && !rest.is_empty() {
-        return descend(tree, &format!("{at}{part}/"), rest, is_start, found);
+        return descend(tree, &format!("{at}{part}/"), rest, is_start, names);
     }
     if part == "**" && !rest.is_empty() {
         // No directory at all counts as well.
-        descend(tree, at, rest, is_start, found)?;
+        descend(tree, at, rest, is_start, names)?;
     }
     let begins = match part {
         "**" => "",
         _ => &part[..part.find(['*', '?', '[']).unwrap_or(part.len())],
     };
-    let children = match tree.children(at, begins) {
+    let mut children = match tree.children(at, begins) {
         // A literal part behind a wildcard need not be everywhere; where the walk starts it has to be.
         Err(error) if error.kind() == ErrorKind::NotFound && !is_start => return Ok(()),
+        // The others can be brought all the same.
+        Err(error) if error.status() == Status::Permanent && !is_start => {
+            names.leave_out(at, "", error);
+            return Ok(());
+        }
         other => other?,
     };
-    if let Some(name) = children.files.iter().chain(&children.directories).find(|name| name.contains('/')) {
-        let reason = "home lists it as one name in a directory, and it is a path";
-        return Err(Error::new(ErrorKind::InvalidName, Status::Permanent, "list", name, reason));
-    }
     let fits = |name: &str| {
         let is_hidden = name.starts_with('.') && !part.starts_with('.');
         !is_hidden && (part == "**" || matches(part, name))
     };
+    let is_path = |name: &&String| name.contains('/');
+    for name in children.files.iter().chain(&children.directories).filter(is_path) {
+        names.leave_out(at, name, "home lists it as one name in a directory, and it is a path");
+    }
+    children.files.retain(|name| !is_path(&name));
+    children.directories.retain(|name| !is_path(&name));
     if rest.is_empty() {
-        found.extend(children.files.iter().filter(|name| fits(name)).map(|name| format!("{at}{name}")));
+        names.found.extend(children.files.iter().filter(|name| fits(name)).map(|name| format!("{at}{name}")));
+    }
+    if rest.is_empty() || part == "**" {
+        for (name, why) in children.left_out.iter().filter(|(name, _)| fits(name)) {
+            names.leave_out(at, name, why);
+        }
     }
     if part == "**" || !rest.is_empty() {
         for name in children.directories.iter().filter(|name| fits(name)) {
             let parts = if part == "**" { parts } else { rest };
-            descend(tree, &format!("{at}{name}/"), parts, false, found)?;
+            descend(tree, &format!("{at}{name}/"), parts, false, names)?;
         }
     }
     Ok(())
@@ -97,6 +134,7 @@ fn descend(tree: &dyn Tree, at: &str, parts: &[&str], is_start: bool, found: &mu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
 
     /// A set of names.
     struct Names(&'static [&'static str]);
@@ -123,7 +161,7 @@ mod tests {
     fn names_are_found_as_in_a_shell() {
         let tree = Names(&[".h", "a.fa", "b.fa", "b/.x/c.fa", "b/c.fa", "b/d/e.fa", "b/d/e.txt", "f/c.fa"]);
         let check = |pattern: &str, expect: &[&str]| {
-            let mut found = glob(&tree, pattern).unwrap();
+            let mut found = glob(&tree, pattern).unwrap().found;
             found.sort();
             found.dedup();
             assert_eq!(found, expect, "{pattern}");
@@ -139,7 +177,7 @@ mod tests {
         check("a.fa", &["a.fa"]);
         check("none*", &[]);
         assert_eq!(glob(&tree, "none/*").unwrap_err().kind(), ErrorKind::NotFound);
-        let mut all = walk(&tree).unwrap();
+        let mut all = walk(&tree).unwrap().found;
         all.sort();
         assert_eq!(all, tree.0);
     }
@@ -155,14 +193,23 @@ mod tests {
                     "" => Children {
                         files: names(&["x", "../y"]),
                         directories: names(&["d", "..", ".", "", "../up"]),
+                        ..Children::default()
                     },
-                    _ => Children { files: names(&["z"]), directories: vec![] },
+                    _ => Children {
+                        files: names(&["z"]),
+                        left_out: vec![("s".into(), "it is a socket".into())],
+                        ..Children::default()
+                    },
                 })
             }
         }
-        let mut all = walk(&Odd).unwrap();
+        let mut all = walk(&Odd).unwrap().found;
         all.sort();
         assert_eq!(all, ["../", "../up/", "../y", "./", "/", "d/z", "x"]);
-        assert_eq!(glob(&Odd, "*").unwrap_err().kind(), ErrorKind::InvalidName);
+        assert_eq!(walk(&Odd).unwrap().left_out, [LeftOut::new("d/s", "it is a socket")]);
+        let super::Names { found, left_out } = glob(&Odd, "*").unwrap();
+        assert_eq!(found, ["x"]);
+        let left_out: Vec<&str> = left_out.iter().map(|left_out| left_out.name.as_str()).collect();
+        assert_eq!(left_out, ["`../y`", "`../up`"]);
     }
 }

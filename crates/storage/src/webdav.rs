@@ -18,7 +18,7 @@ use crate::tree::{self, Children, Tree};
 use crate::version::Version;
 use crate::web::{self, Asker, Source, base64};
 use crate::xml::each_text;
-use crate::{Capabilities, Home, HomesConfig, Listing, Location, Opened, Put, Stat};
+use crate::{Capabilities, Home, HomesConfig, Listed, Listing, Location, Opened, Put, Stat};
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::ops::Range;
@@ -388,7 +388,7 @@ impl Home for DavHome {
         }
     }
 
-    fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
+    fn list(&self, listing: &Listing) -> Result<Listed> {
         let directory = listing.directory();
         let url = url_of(LIST, directory)?;
         let tree = Shelf { home: self, directory, url: url.trim_end_matches('/').to_owned() };
@@ -396,10 +396,7 @@ impl Home for DavHome {
             Listing::Under(_) => tree::walk(&tree)?,
             Listing::Glob { pattern, .. } => tree::glob(&tree, pattern)?,
         };
-        let mut found = names.iter().map(|name| directory.join(name)).collect::<Result<Vec<_>>>()?;
-        found.sort_unstable();
-        found.dedup();
-        Ok(found)
+        Ok(Listed::of(directory, names))
     }
 
     /// A `DELETE` of a directory would remove all that is in it, so the name is looked at first.

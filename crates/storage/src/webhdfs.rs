@@ -20,7 +20,7 @@ use crate::retry::Backoff;
 use crate::tree::{self, Children, Tree};
 use crate::version::Version;
 use crate::web::{self, Source};
-use crate::{Capabilities, Home, HomesConfig, Listing, Location, Opened, Part, Place, Put, Stat};
+use crate::{Capabilities, Home, HomesConfig, Listed, Listing, Location, Opened, Part, Place, Put, Stat};
 use serde_json::Value;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -242,17 +242,24 @@ impl Client {
     }
 
     /// What is directly in a directory, whose address is `url`.
-    fn list(&self, location: &Location, url: &str) -> Result<Vec<Found>> {
+    /// What is in a directory, and the names of what the server says too little of.
+    fn list(&self, location: &Location, url: &str) -> Result<(Vec<Found>, Vec<String>)> {
         let answer = self.ask_at(LIST, location, url, ("GET", "LISTSTATUS"), "")?;
         let list =
             answer.get("FileStatuses").and_then(|list| list.get("FileStatus")).and_then(Value::as_array);
         let list = list.ok_or_else(|| not_hdfs(LIST, location))?;
-        let found: Vec<Found> = list.iter().filter_map(Found::read).collect();
-        if found.iter().any(|found| found.name.is_empty()) {
+        let (mut found, mut odd) = (vec![], vec![]);
+        for status in list {
+            match Found::read(status) {
+                Some(known) => found.push(known),
+                None => odd.extend(status.get("pathSuffix").and_then(Value::as_str).map(str::to_owned)),
+            }
+        }
+        if found.iter().any(|found: &Found| found.name.is_empty()) {
             let reason = "it is a file and no directory";
             return Err(Error::new(ErrorKind::NotFound, Status::Permanent, LIST, location, reason));
         }
-        Ok(found)
+        Ok((found, odd))
     }
 
     /// `false`: there was nothing.
@@ -265,7 +272,7 @@ impl Client {
     fn remove_earlier(&self, location: &Location, part: &Part) -> Result<()> {
         let url = url_of(REMOVE, location)?;
         let directory = url.rsplit_once('/').map_or(url.as_str(), |(directory, _)| directory);
-        let names = match self.list(location, directory) {
+        let (names, _) = match self.list(location, directory) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             other => other?,
         };
@@ -409,7 +416,7 @@ impl Home for HdfsHome {
         self.0.remove_earlier(location, part)
     }
 
-    fn list(&self, listing: &Listing) -> Result<Vec<Location>> {
+    fn list(&self, listing: &Listing) -> Result<Listed> {
         let directory = listing.directory();
         let url = url_of(LIST, directory)?.trim_end_matches('/').to_owned();
         let tree = Folder { client: &self.0, directory, url };
@@ -417,10 +424,7 @@ impl Home for HdfsHome {
             Listing::Under(_) => tree::walk(&tree)?,
             Listing::Glob { pattern, .. } => tree::glob(&tree, pattern)?,
         };
-        let mut found = names.iter().map(|name| directory.join(name)).collect::<Result<Vec<_>>>()?;
-        found.sort_unstable();
-        found.dedup();
-        Ok(found)
+        Ok(Listed::of(directory, names))
     }
 
     /// An empty directory would be removed, too, so the name is looked at first.
@@ -461,7 +465,10 @@ impl Tree for Folder<'_> {
     fn children(&self, directory: &str, _begins: &str) -> Result<Children> {
         let url = format!("{}/{}", self.url, encoded(directory.trim_end_matches('/')));
         let mut children = Children::default();
-        for Found { name, is_directory, .. } in self.client.list(self.directory, &url)? {
+        let (found, odd) = self.client.list(self.directory, &url)?;
+        let why = "the server does not say its size, its time and its number";
+        children.left_out.extend(odd.into_iter().map(|name| (name, why.to_owned())));
+        for Found { name, is_directory, .. } in found {
             match is_directory {
                 true => children.directories.push(name),
                 false if !name.starts_with(PART_PREFIX) => children.files.push(name),

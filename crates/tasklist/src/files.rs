@@ -1,7 +1,7 @@
 //! The input files of a map: paths, patterns, URLs, and names from a list.
 
 use crate::error::{Error, ErrorKind, Result, shown};
-use crate::several::files_below;
+use crate::several::files_in;
 use crate::{glob, location};
 use eyas_storage::pattern::has_wildcard;
 use std::borrow::Cow;

@@ -1,13 +1,13 @@
 //! Which files match a pattern that a user writes as an input, in bytewise order of their names.
 //!
 //! One name matches by the rules of [`eyas_storage::pattern`]; `**` stands for any number of directories. Hidden names match only
-//! where the pattern has a dot. Links to files count as files; `**` does not follow links to directories, so a circle cannot trap
+//! where the pattern has a dot. Links count as what they lead to; `**` does not enter one that leads back to a directory around
 //! it. Directories never match: a task reads files.
 //!
 //! A listing of home storage (`eyas_storage::Listing`) walks by the same rules, but for another purpose. It
 //! gives locations, and may be empty. Here names stay as the user writes them, and for a pattern without a match the error names
-//! the directory that was searched. A link that leads nowhere is a file in both, whose reader fails and says why. A name that is
-//! not UTF-8 is left out and named on standard error; the tasks of the other files run.
+//! the directory that was searched. A link that leads nowhere is a file in both, whose reader fails and says why. What no task can
+//! have, such as a name that is not UTF-8, is left out and named on standard error; the tasks of the other files run.
 //!
 //! The objects that a URL with a pattern stands for are listed by their home.
 //!
@@ -16,10 +16,12 @@
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::location::{self, RUN_FILE};
 use eyas_core::location::MADE;
+use eyas_folder::{Above, Kind, LeftOut, NOT_UTF8, look};
 use eyas_storage::canonical::Url;
 use eyas_storage::pattern::{has_wildcard, matches};
-use eyas_storage::{Homes, HomesConfig, Listing};
+use eyas_storage::{Homes, HomesConfig, Listed, Listing};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Whether an input of a list is a pattern: a `[` alone is more often part of a name.
@@ -50,21 +52,19 @@ pub(crate) fn glob(pattern: &str, base: &Path) -> Result<Vec<String>> {
     let n_literal = parts.iter().position(|part| has_wildcard(part)).unwrap_or(parts.len() - 1);
     let mut start: String = parts[..n_literal].iter().map(|part| format!("{part}/")).collect();
     let directory = base.join(&start);
-    let mut walk = Walk { base, found: Vec::new(), n_directories: 0, n_odd: 0 };
+    let mut walk = Walk { base, found: Vec::new(), n_directories: 0, left_out: Vec::new() };
     // `directory` ends in a slash, so this fails for everything that is no directory.
     fs::metadata(&directory).map_err(|e| {
         let directory = eyas_text::shown_path(&directory);
         Error::io(format!("no file matches {}: cannot look in {directory}", shown(pattern)), e)
     })?;
-    walk.descend(&mut start, &parts[n_literal..])?;
+    walk.descend(&mut start, &parts[n_literal..], None)?;
+    LeftOut::say_all(&walk.left_out);
     if walk.found.is_empty() {
         let directory = eyas_text::shown_path(&directory);
-        if walk.n_odd > 0 {
-            let message = format!(
-                "no file matches {} but some whose name is not UTF-8, in {directory}",
-                shown(pattern)
-            );
-            return Err(Error::invalid(message).hint("rename them"));
+        if !walk.left_out.is_empty() {
+            let message = format!("no file matches {} but what was left out, in {directory}", shown(pattern));
+            return Err(Error::invalid(message));
         }
         let also = match walk.n_directories {
             0 => String::new(),
@@ -107,9 +107,11 @@ fn glob_url(pattern: &str, base: &Path) -> Result<Vec<String>> {
     };
     let listing = Listing::parse(pattern, base).map_err(cannot)?;
     let homes = Homes::new(HomesConfig::default()).map_err(cannot)?;
-    let found = homes.list(&listing).map_err(cannot)?;
+    let Listed { found, left_out } = homes.list(&listing).map_err(cannot)?;
+    LeftOut::say_all(&left_out);
     if found.is_empty() {
-        let message = format!("no file matches {}: looked in {}", shown(pattern), listing.directory());
+        let but = if left_out.is_empty() { "" } else { " but what was left out" };
+        let message = format!("no file matches {}{but}: looked in {}", shown(pattern), listing.directory());
         return Err(Error::new(ErrorKind::NotFound, message));
     }
     Ok(found.iter().map(|location| location.as_str().to_owned()).collect())
@@ -120,13 +122,13 @@ struct Walk<'a> {
     found: Vec<String>,
     /// Directories that matched although files were wanted.
     n_directories: usize,
-    /// Names that matched and that no task can have.
-    n_odd: usize,
+    /// What matched and no task can have.
+    left_out: Vec<LeftOut>,
 }
 
 impl Walk<'_> {
-    /// `at` is empty or ends in `/`; `parts` is not empty.
-    fn descend(&mut self, at: &mut String, parts: &[&str]) -> Result<()> {
+    /// `at` is empty or ends in `/`; `parts` is not empty. `above`: `None` where the walk starts.
+    fn descend(&mut self, at: &mut String, parts: &[&str], above: Option<&Above<'_>>) -> Result<()> {
         let (part, rest) = (parts[0], &parts[1..]);
         let n = at.len();
         if !has_wildcard(part) {
@@ -137,17 +139,27 @@ impl Walk<'_> {
                 }
             } else if fs::metadata(self.base.join(&at)).is_ok_and(|meta| meta.is_dir()) {
                 at.push('/');
-                self.descend(at, rest)?;
+                self.descend(at, rest, above)?;
             }
             at.truncate(n);
             return Ok(());
         }
         if part == "**" && !rest.is_empty() {
-            self.descend(at, rest)?;
+            self.descend(at, rest, above)?;
         }
         let directory = self.base.join(&at);
         let cannot = |e| Error::io(format!("cannot list {}", shown(&directory.to_string_lossy())), e);
-        for entry in fs::read_dir(&directory).map_err(cannot)? {
+        let listing = Above::of(&directory).and_then(|here| Ok((here, fs::read_dir(&directory)?)));
+        let (here, entries) = match (listing, above) {
+            (Ok((here, entries)), Some(above)) => (above.enter(here.id()), entries),
+            (Ok(found), None) => found,
+            (Err(error), Some(_)) => {
+                self.left_out.push(LeftOut::new(at, format!("cannot list it: {error}")));
+                return Ok(());
+            }
+            (Err(error), None) => return Err(cannot(error)),
+        };
+        for entry in entries {
             let entry = entry.map_err(cannot)?;
             let name = entry.file_name();
             let text = name.to_string_lossy();
@@ -155,42 +167,29 @@ impl Walk<'_> {
             if is_hidden || !(part == "**" || matches(part, &text)) {
                 continue;
             }
-            let kind = entry.file_type().map_err(cannot)?;
-            let is_link = kind.is_symlink();
-            let (is_dir, is_file) = match is_link {
-                false => (kind.is_dir(), kind.is_file()),
-                true => {
-                    // A link that leads nowhere is taken for a file: its own task fails and says so, and no other.
-                    let target = fs::metadata(entry.path());
-                    let is_dir = target.as_ref().is_ok_and(fs::Metadata::is_dir);
-                    (is_dir, target.map_or(true, |target| target.is_file()))
+            // What a pattern names itself is entered in any case.
+            let around = if part == "**" { &here } else { &Above::NONE };
+            let kind = look(&entry, around).map_err(cannot)?;
+            let is_last = rest.is_empty();
+            let left_out = |why: &str| LeftOut::of_bytes(entry.path().as_os_str().as_bytes(), why);
+            match (kind, name.to_str()) {
+                (Kind::File | Kind::Nowhere, _) if !is_last => {}
+                (Kind::Directory(_), _) if is_last && part != "**" => self.n_directories += 1,
+                (Kind::Neither(why), _) => {
+                    if is_last || part == "**" {
+                        self.left_out.push(left_out(&why));
+                    }
                 }
-            };
-            let goes_on = is_dir && (part == "**" && !is_link || part != "**" && !rest.is_empty());
-            let is_match = is_file && rest.is_empty();
-            if is_dir && rest.is_empty() && part != "**" {
-                self.n_directories += 1;
+                (_, None) => self.left_out.push(left_out(NOT_UTF8)),
+                // A link that leads nowhere is taken for a file: its own task fails and says so, and no other.
+                (Kind::File | Kind::Nowhere, Some(name)) => self.found.push(format!("{at}{name}")),
+                (Kind::Directory(_), Some(name)) => {
+                    at.push_str(name);
+                    at.push('/');
+                    self.descend(at, if part == "**" { parts } else { rest }, Some(&here))?;
+                    at.truncate(n);
+                }
             }
-            if !goes_on && !is_match {
-                continue;
-            }
-            let Some(name) = name.to_str() else {
-                self.n_odd += 1;
-                eyas_text::say!(
-                    "eyas: left out the file {} in {}: its name is not UTF-8, so no task could name it; rename it",
-                    eyas_text::shown_bytes(name.as_encoded_bytes()),
-                    shown(&directory.to_string_lossy())
-                );
-                continue;
-            };
-            at.push_str(name);
-            if is_match {
-                self.found.push(at.clone());
-            } else {
-                at.push('/');
-                self.descend(at, if part == "**" { parts } else { rest })?;
-            }
-            at.truncate(n);
         }
         Ok(())
     }

@@ -16,10 +16,13 @@ use crate::glob::{glob, stands_for_several};
 use crate::line::Task;
 use crate::list::{Expected, Refused, bad};
 use crate::location;
+use eyas_folder::{LeftOut, files_below};
 use eyas_storage::PART_PREFIX;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// The files that inputs of a list stand for; each input is looked up once.
@@ -147,7 +150,7 @@ impl<'a> Several<'a> {
     /// The paths of all files below a directory, as seen from it.
     pub fn below(&mut self, directory: &str, number: u64) -> Result<&[String]> {
         if !self.directories.contains_key(directory) {
-            let found = files_below(directory, self.base_dir)?;
+            let found = files_in(directory, self.base_dir)?;
             let mut location = String::new();
             location::push_location(&mut location, &format!("{directory}/x"), &self.base)?;
             location.pop();
@@ -158,39 +161,20 @@ impl<'a> Several<'a> {
     }
 }
 
-/// The paths of all files below a directory, as seen from it, in order; an error if there are none.
-pub(crate) fn files_below(directory: &str, base_dir: &Path) -> Result<Vec<String>> {
+/// The paths of all files below a directory, as seen from it, in order; an error if there are none. What is left out is named.
+pub(crate) fn files_in(directory: &str, base_dir: &Path) -> Result<Vec<String>> {
     let directory = format!("{directory}/");
     let text = shown(&directory);
-    let mut found = vec![];
-    walk(&base_dir.join(&directory), "", &mut found)
+    // Files that another run is just bringing home are not included.
+    let mut is_part = |_: &Path, name: &OsStr| name.as_bytes().starts_with(PART_PREFIX.as_bytes());
+    let below = files_below(&base_dir.join(&directory), &mut is_part)
         .map_err(|e| Error::io(format!("cannot list the directory {text}"), e))?;
+    LeftOut::say_all(&below.left_out);
+    let mut found = below.files;
     if found.is_empty() {
-        return Err(Error::new(ErrorKind::NotFound, format!("there is no file in the directory {text}")));
+        let but = if below.left_out.is_empty() { "" } else { " but what was left out" };
+        return Err(Error::new(ErrorKind::NotFound, format!("there is no file in the directory {text}{but}")));
     }
     found.sort_unstable();
     Ok(found)
-}
-
-/// Adds all files below `directory` to `found`, with names that begin with `prefix`. Links to files count as
-/// files; links to directories are not followed, so a circle cannot trap it. Files that another run is just
-/// bringing home are not included.
-fn walk(directory: &Path, prefix: &str, found: &mut Vec<String>) -> std::io::Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let Some(name) = name.to_str() else {
-            let what = format!("the name {} is not UTF-8", eyas_text::shown_path(Path::new(&name)));
-            return Err(std::io::Error::other(what));
-        };
-        if name.starts_with(PART_PREFIX) {
-            continue;
-        }
-        if entry.file_type()?.is_dir() {
-            walk(&entry.path(), &format!("{prefix}{name}/"), found)?;
-        } else if fs::metadata(entry.path()).is_ok_and(|meta| meta.is_file()) {
-            found.push(format!("{prefix}{name}"));
-        }
-    }
-    Ok(())
 }

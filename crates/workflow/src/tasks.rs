@@ -29,6 +29,7 @@ use eyas_core::array::{Command, TaskArray, TaskForm, TaskSpec};
 use eyas_core::location::{Location, is_directory, run_file};
 use eyas_core::pattern::stage_of_task;
 use eyas_storage::canonical::Url;
+use eyas_storage::{LeftOut, files_below};
 use eyas_tasklist::TaskList;
 use eyas_text::{Shell, shown_path};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -285,27 +286,13 @@ fn locations(workflow: &Workflow, options: &Options) -> Result<(Vec<Option<Strin
         .at(task.line))
 }
 
-/// All files in the folder `dir` and in folders in it, by names relative to it, in order. Links to files
-/// count as files; links to folders are not followed, as they may lead in a circle.
+/// All files in the folder `dir` and in folders in it, by names relative to it, in order. What cannot be read as a file is named.
 fn files_in(dir: &Path) -> Result<Vec<String>> {
-    let (mut files, mut open) = (vec![], vec![(dir.to_path_buf(), String::new())]);
-    while let Some((folder, prefix)) = open.pop() {
-        let fail = |e| Error::io("convert", format!("cannot list the folder `{}`", folder.display()), e);
-        for entry in std::fs::read_dir(&folder).map_err(fail)? {
-            let entry = entry.map_err(fail)?;
-            let name = entry.file_name().into_string().map_err(|name| {
-                Error::broken(format!("the name {} is not UTF-8", shown(&name.to_string_lossy())))
-            })?;
-            let name = format!("{prefix}{name}");
-            match entry.file_type().map_err(fail)? {
-                kind if kind.is_dir() => open.push((entry.path(), format!("{name}/"))),
-                kind if kind.is_file() || entry.path().is_file() => files.push(name),
-                _ => {}
-            }
-        }
-    }
-    files.sort_unstable();
-    Ok(files)
+    let fail = |e| Error::io("convert", format!("cannot list the folder `{}`", dir.display()), e);
+    let mut below = files_below(dir, &mut |_, _| false).map_err(fail)?;
+    LeftOut::say_all(&below.left_out);
+    below.files.sort_unstable();
+    Ok(below.files)
 }
 
 /// Refuses a result at the location of another file: the task list would treat the two as one file, and

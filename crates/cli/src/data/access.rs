@@ -230,7 +230,8 @@ fn make(args: &AccessArgs, tags: &[Tag], site: Option<String>, new: &Path) -> Re
     let label = label_or_new(args.label.as_deref())?;
     let sources = [new.to_owned()];
     catalog.make_room_for(&*holding, &sources, now_ms()).map_err(failed)?;
-    let what = Put { sources: &sources, label: &label, copies: args.copies, tags, now_ms: now_ms() };
+    let what =
+        Put { sources: &sources, is_made: true, label: &label, copies: args.copies, tags, now_ms: now_ms() };
     let done = eyas_catalog::put(&catalog, &*holding, &caller, &what, &mut |_, _| {}).map_err(failed)?;
     let detail = format!("version {} by {}", done.key.version.unwrap_or(0), args.command.join(" "));
     catalog.note(&caller, &done.key, "access", &detail, now_ms())?;

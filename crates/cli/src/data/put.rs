@@ -10,6 +10,7 @@ use clap::Args;
 use eyas_catalog::{
     Caller, Catalog, Done, Folder, Key, Put, Rights, Site, SiteState, Subject, Tag, label_of,
 };
+use eyas_storage::LeftOut;
 use eyas_text::{say, shown, shown_path};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -59,7 +60,14 @@ pub fn put(db: Option<&str>, args: PutArgs) -> Result<Exit, Fault> {
         }
     })?;
     catalog.make_room_for(&*holding, &args.sources, now_ms)?;
-    let what = Put { sources: &args.sources, label: &label, copies: args.copies, tags: &tags, now_ms };
+    let what = Put {
+        sources: &args.sources,
+        is_made: false,
+        label: &label,
+        copies: args.copies,
+        tags: &tags,
+        now_ms,
+    };
     let is_live = eyas_text::stderr_is_terminal();
     let mut last = Instant::now();
     let done = eyas_catalog::put(&catalog, &*holding, &caller, &what, &mut |n_files, n_bytes| {
@@ -71,8 +79,16 @@ pub fn put(db: Option<&str>, args: PutArgs) -> Result<Exit, Fault> {
     if is_live {
         let _ = eyas_text::clear_line();
     }
-    say_put(&catalog, &caller, &done?, &site)?;
-    Ok(Exit::Good)
+    let done = done?;
+    LeftOut::say_all(&done.odd);
+    say_put(&catalog, &caller, &done, &site)?;
+    match done.odd.len() as u64 {
+        0 => Ok(Exit::Good),
+        n => Err(Fault::new(
+            Exit::Other,
+            format!("{} could not be put, and all others are", plural(n, "name")),
+        )),
+    }
 }
 
 /// Says what was put, and prints the label alone on standard output.

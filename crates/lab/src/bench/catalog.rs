@@ -226,7 +226,8 @@ fn put_twice(caller: &Caller, args: &CatalogArgs, dir: &Path, small: &Path) -> R
             .map_err(failed)?;
     }
     let sources: [PathBuf; 1] = [small.into()];
-    let what = Put { sources: &sources, label: "small", copies: Some(2), tags: &[], now_ms: NOW };
+    let what =
+        Put { sources: &sources, is_made: false, label: "small", copies: Some(2), tags: &[], now_ms: NOW };
     let began = Instant::now();
     put(&catalog, &folders[0], caller, &what, &mut |_, _| {}).map_err(failed)?;
     let repair = catalog.repair(NOW, &mut |_| {}).map_err(failed)?;
@@ -270,7 +271,7 @@ fn put_and_audit(
     let plain = f64::from(args.files) / plain_copy(dir, &small, "copy")?;
     let put_one = |label: &str, source: &Path| -> Result<f64, Fault> {
         let sources: [PathBuf; 1] = [source.into()];
-        let what = Put { sources: &sources, label, copies: None, tags: &[], now_ms: NOW };
+        let what = Put { sources: &sources, is_made: false, label, copies: None, tags: &[], now_ms: NOW };
         let began = Instant::now();
         put(catalog, &folder, caller, &what, &mut |_, _| {}).map_err(failed)?;
         Ok(began.elapsed().as_secs_f64())

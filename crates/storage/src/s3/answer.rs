@@ -20,7 +20,8 @@ pub(super) fn page(xml: &[u8]) -> Page {
     let mut page = Page::default();
     let (mut is_encoded, mut is_truncated) = (false, false);
     each_text(xml, &mut |at, text| match at {
-        "Contents/Key" => page.keys.push(text.to_owned()),
+        "Contents/Key" => page.add(text.to_owned(), None),
+        "Contents/Size" if text == "0" => page.is_empty_object(),
         "CommonPrefixes/Prefix" => page.prefixes.push(text.to_owned()),
         "NextContinuationToken" => page.next = Some(text.to_owned()),
         "IsTruncated" => is_truncated = text == "true",
@@ -29,7 +30,7 @@ pub(super) fn page(xml: &[u8]) -> Page {
     });
     if is_encoded {
         // A space is written as `+` by some servers; a plus sign is always written as %2B.
-        for name in page.keys.iter_mut().chain(&mut page.prefixes) {
+        for name in page.keys.iter_mut().chain(&mut page.marks).chain(&mut page.prefixes) {
             if let Some(decoded) = percent_decode(&name.replace('+', " ")) {
                 *name = decoded;
             }
@@ -86,6 +87,7 @@ mod tests {
             keys: vec!["a b+c\nd".into()],
             prefixes: vec!["e\u{e9}/".into()],
             next: Some("a&b".into()),
+            ..Page::default()
         };
         assert_eq!(read, expect);
         let plain = b"<R><Contents><Key>a+b&lt;%41&#10;</Key></Contents><NextContinuationToken>x</NextContinuationToken></R>";

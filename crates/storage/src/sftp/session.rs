@@ -30,6 +30,7 @@ pub(super) const OPENDIR: u8 = 11;
 pub(super) const READDIR: u8 = 12;
 pub(super) const REMOVE: u8 = 13;
 pub(super) const MKDIR: u8 = 14;
+pub(super) const REALPATH: u8 = 16;
 pub(super) const STAT: u8 = 17;
 pub(super) const RENAME: u8 = 18;
 pub(super) const EXTENDED: u8 = 200;

@@ -80,8 +80,14 @@ pub fn keep(
     let label = label_or_new(args.label.as_deref())?;
     let sources = [work.outputs.clone()];
     catalog.make_room_for(&*holding, &sources, now_ms())?;
-    let what =
-        Put { sources: &sources, label: &label, copies: args.copies, tags: made.tags, now_ms: now_ms() };
+    let what = Put {
+        sources: &sources,
+        is_made: true,
+        label: &label,
+        copies: args.copies,
+        tags: made.tags,
+        now_ms: now_ms(),
+    };
     let done = eyas_catalog::put(catalog, &*holding, caller, &what, &mut |_, _| {}).map_err(|error| {
         // A path is said as it would be in the data set. The program has run, so its input was right.
         let below = format!("{}/", work.outputs.display());

@@ -1,0 +1,106 @@
+"""What a listing, a copy, a pattern or a put leaves out is named, and all that can be brought is brought."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from buckets import Server, moto
+from harness import Finished, Run
+
+GOOD = {"file", "real/deep", "linked/far", "to-file"}
+ODD = ("lost", "socket", "back", "caf")
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with moto(tmp_path_factory.mktemp("moto")) as server:
+        yield server
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a linked folder and a linked file, and with four things that are no files."""
+    top, far = tmp_path / "top", tmp_path / "elsewhere"
+    (top / "real").mkdir(parents=True)
+    far.mkdir()
+    (top / "file").write_text("file")
+    (top / "real" / "deep").write_text("deep")
+    (far / "far").write_text("far")
+    (top / "linked").symlink_to(far)
+    (top / "to-file").symlink_to("../elsewhere/far")
+    (top / "real" / "back").symlink_to("..")
+    (top / "lost").symlink_to("nowhere")
+    with socket.socket(socket.AF_UNIX) as made:
+        here = os.getcwd()
+        os.chdir(top)
+        made.bind("socket")
+        os.chdir(here)
+    with open(os.fsencode(top) + b"/caf\xe9", "w"):
+        pass
+    return top
+
+
+def files_below(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def names(done: Finished) -> list[str]:
+    """What was left out, each by the one of ODD that is in its line."""
+    lines = [line for line in done.stderr.splitlines() if "left out `" in line]
+    return sorted(
+        next(odd for odd in ODD if f"/{odd}" in line or odd in line.split(":")[0]) for line in lines
+    )
+
+
+def test_a_folder_is_listed_and_copied_but_for_what_is_no_file(
+    run: Run, folder: Path, tmp_path: Path
+) -> None:
+    listed = run("ls", folder, status=4)
+    assert {line.removeprefix(f"{folder}/") for line in listed.stdout.splitlines()} == GOOD
+    copied = run("cp", "-r", folder, "copy/", status=4, cwd=tmp_path)
+    assert files_below(tmp_path / "copy") == GOOD
+    for done in (listed, copied):
+        assert names(done) == sorted(ODD)
+        assert "4 of 8 objects were left out" in done.stderr
+
+
+def test_a_pattern_and_a_folder_of_inputs_name_what_they_leave_out(
+    run: Run, folder: Path, tmp_path: Path
+) -> None:
+    by_pattern = run("map", "top/**", "--shell", "--print", "--", "cat {in}", cwd=tmp_path, status=1)
+    # The link that leads nowhere is a task, which fails.
+    assert names(by_pattern) == ["back", "caf", "socket"]
+    assert "`" + str(folder / "lost") + "`" in by_pattern.stderr
+    (tmp_path / "list.jsonl").write_text(
+        '{"command": "cat top/linked/far top/real/deep", "inputs": ["top/"]}\n'
+    )
+    by_folder = run("run", "list.jsonl", "--shell", cwd=tmp_path)
+    assert names(by_folder) == sorted(ODD)
+
+
+def test_a_put_names_what_it_leaves_out(data: Run, folder: Path, tmp_path: Path) -> None:
+    put = data("put", folder, "--label", "set", status=4)
+    assert names(put) == sorted(ODD)
+    data("get", "set", "back", cwd=tmp_path)
+    assert files_below(tmp_path / "back") == GOOD
+
+
+def test_objects_whose_keys_are_no_paths_are_named(run: Run, s3: Server, tmp_path: Path) -> None:
+    bucket = s3.new_bucket()
+    for key in ("d/good", "d/a//b", "d/mark/", "d/full/", "d/full/x"):
+        s3.ask("PUT", f"/{bucket}/{key}", b"" if key == "d/mark/" else b"bytes")
+    env = s3.env()
+    listed = run("ls", f"s3://{bucket}/d/", env=env, status=4)
+    assert set(listed.stdout.split()) == {f"s3://{bucket}/d/{name}" for name in ("good", "a//b", "full/x")}
+    assert "left out `d/full/`: its key ends in `/`" in listed.stderr
+    assert "1 of 4 objects were left out" in listed.stderr
+    by_pattern = run("ls", f"s3://{bucket}/d/**", env=env, status=4)
+    assert by_pattern.stdout == listed.stdout
+    copied = run("cp", "-r", f"s3://{bucket}/d/", "got/", env=env, cwd=tmp_path, status=4)
+    assert files_below(tmp_path / "got") == {"good", "full/x"}
+    assert "2 of 4 objects were left out" in copied.stderr
+    assert "a//b" in copied.stderr
