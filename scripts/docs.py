@@ -61,14 +61,9 @@ def help_text(eyas: Path, *command: str) -> str:
 
 
 def command_names(text: str) -> list[str]:
-    """Names in the help's list of commands: the lines indented by two, below `Commands:`, up to a blank one."""
-    _, _, below = text.partition("Commands:\n")
-    names = []
-    for line in below.splitlines():
-        if not line.strip():
-            break
-        if match := re.match(r"  ([a-z][a-z0-9-]*)(?:\s|$)", line):
-            names.append(match[1])
+    """Names in the help's lists of commands, which stand before all options: the lines indented by two."""
+    above, _, _ = text.partition("\nOptions:\n")
+    names = re.findall(r"^  ([a-z][a-z0-9-]*)(?:\s|$)", above, re.MULTILINE)
     return [name for name in names if name != "help"]
 
 

@@ -30,9 +30,11 @@ Runs many programs over many files.
 
 Usage: eyas COMMAND
 
-Commands:
+Work:
   map     One command over all files
           whose names match
+
+Look:
   bench   Benchmarks
   help    This text
 

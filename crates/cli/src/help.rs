@@ -57,8 +57,17 @@ fn verbs() -> String {
     text
 }
 
+/// Options of verbs that belong to no part of a cluster; a heading of options before them would count for them, too.
+const GENERAL: [&str; 8] = ["join", "json", "keep", "env", "env-file", "to-list", "no-replace", "keep-runs"];
+
 /// Leaves an option out of `-h` unless it is one of those that count.
 pub fn short(arg: Arg, counting: &[&str]) -> Arg {
+    let arg = match arg.get_long() {
+        None => arg.help_heading(None::<&str>),
+        Some(long) if GENERAL.contains(&long) => arg.help_heading(None::<&str>),
+        Some("dispatchers" | "dir") => arg.help_heading("The cluster"),
+        Some(_) => arg,
+    };
     let shows = arg.is_positional() || arg.get_long().is_some_and(|long| counting.contains(&long));
     if shows { arg } else { arg.hide_short_help(true) }
 }
@@ -103,6 +112,7 @@ mod tests {
             assert!(!long.contains(MORE) && long.contains("Exit status"), "{verb}");
             let n_headings =
                 long.lines().filter(|line| line.ends_with(':') && !line.starts_with(' ')).count();
+            assert!(!long.contains("decides by:\n  <COMMAND>"), "{verb}: {long}");
             assert!(n_headings >= 3 && options(&long) > options(&short), "{verb}: {long}");
         }
     }

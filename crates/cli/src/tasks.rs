@@ -276,7 +276,8 @@ fn table(rows: &[Row]) -> String {
     };
     let states = longest(&|row| row.state.word().into(), 5);
     let (nodes, rans, alls) = (longest(&node, 4), longest(&ran, 3), longest(&all, 6));
-    let ids_max = TABLE_CHARS.saturating_sub(states + nodes + rans + alls + 18).clamp(12, ID_CHARS_MAX);
+    // Blanks between the columns, the attempts, and the heading of the reasons.
+    let ids_max = TABLE_CHARS.saturating_sub(states + nodes + rans + alls + 26).clamp(8, ID_CHARS_MAX);
     let id = |row: &Row| eyas_text::end_of(&line_of(&row.id).to_string(), ids_max);
     let ids = longest(&id, 4);
     let line = |cells: [&str; 6]| {
