@@ -123,7 +123,7 @@ pub fn shared(word: &str, base_dir: &Path) -> Result<Vec<(String, String)>> {
             ))
             .hint("name a directory in it"));
         };
-        let below = files_below(directory, base_dir)?;
+        let below = files_in(directory, base_dir)?;
         return below
             .iter()
             .map(|file| Ok((format!("{name}/{file}"), at(&format!("{directory}/{file}"))?)))

@@ -173,7 +173,10 @@ pub(crate) fn files_in(directory: &str, base_dir: &Path) -> Result<Vec<String>> 
     let mut found = below.files;
     if found.is_empty() {
         let but = if below.left_out.is_empty() { "" } else { " but what was left out" };
-        return Err(Error::new(ErrorKind::NotFound, format!("there is no file in the directory {text}{but}")));
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            format!("there is no file in the directory {text}{but}"),
+        ));
     }
     found.sort_unstable();
     Ok(found)
