@@ -364,6 +364,7 @@ fn what_was_to_be_dropped_and_is_needed_again_is_kept() {
             copies: Some(2),
             tags: &[],
             now_ms: life.now_ms,
+            is_made: false,
         };
         let holding = life.catalog.holding(site).unwrap();
         put(&life.catalog, &*holding, &alice(), &what, &mut |_, _| {}).unwrap();
