@@ -78,7 +78,7 @@ def test_a_pattern_and_a_folder_of_inputs_name_what_they_leave_out(
     (tmp_path / "list.jsonl").write_text(
         '{"command": "cat top/linked/far top/real/deep", "inputs": ["top/"]}\n'
     )
-    by_folder = run("run", "list.jsonl", "--shell", cwd=tmp_path)
+    by_folder = run("run", "list.jsonl", cwd=tmp_path)
     assert names(by_folder) == sorted(ODD)
 
 

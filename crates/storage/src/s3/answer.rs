@@ -55,17 +55,20 @@ pub(super) struct Uploads {
 pub(super) fn uploads(xml: &[u8]) -> Uploads {
     let mut all = Uploads::default();
     let (mut is_truncated, mut next) = (false, (String::new(), String::new()));
-    each_text(xml, &mut |at, text| match at {
-        "Upload/Key" => all.uploads.push((text.to_owned(), String::new())),
-        "Upload/UploadId" => {
-            if let Some((_, id)) = all.uploads.last_mut() {
-                text.clone_into(id);
-            }
+    // Servers differ in which of the two comes first.
+    let (mut key, mut id) = (None, None);
+    each_text(xml, &mut |at, text| {
+        match at {
+            "Upload/Key" => key = Some(text.to_owned()),
+            "Upload/UploadId" => id = Some(text.to_owned()),
+            "IsTruncated" => is_truncated = text == "true",
+            "NextKeyMarker" => text.clone_into(&mut next.0),
+            "NextUploadIdMarker" => text.clone_into(&mut next.1),
+            _ => {}
         }
-        "IsTruncated" => is_truncated = text == "true",
-        "NextKeyMarker" => text.clone_into(&mut next.0),
-        "NextUploadIdMarker" => text.clone_into(&mut next.1),
-        _ => {}
+        if let (Some(_), Some(_)) = (&key, &id) {
+            all.uploads.extend(key.take().zip(id.take()));
+        }
     });
     all.next = is_truncated.then_some(next);
     all
@@ -99,7 +102,7 @@ mod tests {
     fn uploads_are_read() {
         let xml = b"<ListMultipartUploadsResult><IsTruncated>true</IsTruncated><NextKeyMarker>a</NextKeyMarker>\
             <NextUploadIdMarker>2</NextUploadIdMarker><Upload><Key>a &amp; b</Key><UploadId>1</UploadId></Upload>\
-            <Upload><Key>a</Key><UploadId>2</UploadId></Upload></ListMultipartUploadsResult>";
+            <Upload><UploadId>2</UploadId><Key>a</Key></Upload></ListMultipartUploadsResult>";
         let pair = |key: &str, id: &str| (key.to_owned(), id.to_owned());
         let expect =
             Uploads { uploads: vec![pair("a & b", "1"), pair("a", "2")], next: Some(pair("a", "2")) };
