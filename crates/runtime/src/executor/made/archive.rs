@@ -44,6 +44,8 @@ pub(super) struct Bounds<'a> {
     bytes: u64,
     look_at_bytes: u64,
     n_entries: u64,
+    /// What is made is the root of a container, where absolute links begin.
+    pub is_root: bool,
 }
 
 impl<'a> Bounds<'a> {
@@ -51,7 +53,18 @@ impl<'a> Bounds<'a> {
         let disk = File::open(dir)?;
         let spare_bytes = (free_on(&disk) / SPARE_PART).min(SPARE_BYTES);
         let (bytes, look_at_bytes, n_entries) = (0, 0, 0);
-        Ok(Bounds { halt, disk, spare_bytes, packed_bytes, cache_bytes, bytes, look_at_bytes, n_entries })
+        let is_root = false;
+        Ok(Bounds {
+            halt,
+            disk,
+            spare_bytes,
+            packed_bytes,
+            cache_bytes,
+            bytes,
+            look_at_bytes,
+            n_entries,
+            is_root,
+        })
     }
 
     /// A new entry.
@@ -300,7 +313,11 @@ impl<'a, 'b> Tree<'a, 'b> {
             match fs::symlink_metadata(&found) {
                 Ok(meta) if meta.is_dir() => {}
                 Ok(meta) if meta.is_symlink() => {
-                    let Ok(target) = found.canonicalize() else { return Ok(None) };
+                    let target = match self.bounds.is_root {
+                        true => follow(&self.whole, &found),
+                        false => found.canonicalize().ok(),
+                    };
+                    let Some(target) = target else { return Ok(None) };
                     if !target.starts_with(&self.whole) {
                         return Err(leads_out(&at));
                     }
@@ -401,6 +418,39 @@ impl<'a, 'b> Tree<'a, 'b> {
             if is_short { it_ends() } else { e }
         })
     }
+}
+
+/// Links that lead to each other at most.
+const LINKS_MAX: usize = 40;
+
+/// Where the symbolic link `link` leads for a program whose root is `root`, which may be outside where it says `..` too often. `None`:
+/// nowhere.
+fn follow(root: &Path, link: &Path) -> Option<PathBuf> {
+    let parts_of = |path: &Path| -> Vec<PathBuf> {
+        path.components().rev().map(|part| PathBuf::from(part.as_os_str())).collect()
+    };
+    let mut left = parts_of(link.strip_prefix(root).ok()?);
+    let (mut at, mut n_links) = (root.to_path_buf(), 0);
+    while let Some(part) = left.pop() {
+        match part.components().next()? {
+            Component::RootDir => at = root.to_path_buf(),
+            Component::ParentDir => _ = at.pop(),
+            Component::Normal(name) => {
+                let next = at.join(name);
+                if fs::symlink_metadata(&next).ok()?.is_symlink() {
+                    n_links += 1;
+                    if n_links > LINKS_MAX {
+                        return None;
+                    }
+                    left.extend(parts_of(&fs::read_link(&next).ok()?));
+                } else {
+                    at = next;
+                }
+            }
+            Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    Some(at)
 }
 
 #[cfg(test)]
@@ -537,6 +587,32 @@ mod tests {
             assert!(untar_all(&bad, &into).is_err(), "{target}");
             assert!(!into.join("got").exists(), "{target}");
         }
+    }
+
+    #[test]
+    fn in_a_root_links_begin_at_the_root() {
+        use tar::EntryType::{Directory, Regular, Symlink};
+        let dir = tempfile::tempdir().unwrap();
+        let into = dir.path().join("into");
+        fs::create_dir(&into).unwrap();
+        let image = tar_with(|archive| {
+            append(archive, Directory, "opt/real", "");
+            append(archive, Symlink, "opt/now", "/opt/real");
+            append(archive, Symlink, "opt/up", "../opt/now");
+            append(archive, Symlink, "circle", "/circle");
+            append(archive, Regular, "opt/now/a", "");
+            append(archive, Regular, "opt/up/b", "");
+        });
+        let untar_root = |bytes: &[u8]| {
+            let halt = Halt::default();
+            let mut bounds = Bounds::new(&halt, &into, 1 << 20, 0).unwrap();
+            bounds.is_root = true;
+            untar(bytes, Kind::Plain, &into, &mut bounds)
+        };
+        untar_root(&image).unwrap();
+        assert!(into.join("opt/real/a").is_file() && into.join("opt/real/b").is_file());
+        let bad = tar_with(|archive| append(archive, Regular, "circle/x", ""));
+        assert!(untar_root(&bad).is_err());
     }
 
     #[test]

@@ -51,7 +51,9 @@ pub(super) fn root_in(work: &Path) -> PathBuf {
 pub(super) fn settle(work: &Path, node: &Path, bounds: &mut Bounds<'_>) -> io::Result<()> {
     let root = root_in(work);
     let is_oci = root.join(INDEX).is_file() && root.join(LAYOUT).is_file();
-    if is_oci || root.join(MANIFEST).is_file() {
+    // A program may keep a file of these names at the top of its root.
+    let is_root = OF_ROOTS.iter().any(|name| fs::symlink_metadata(root.join(name)).is_ok());
+    if !is_root && (is_oci || root.join(MANIFEST).is_file()) {
         let packed = work.join("packed");
         fs::rename(&root, &packed)?;
         fs::create_dir(&root)?;
@@ -70,7 +72,7 @@ pub(super) fn settle(work: &Path, node: &Path, bounds: &mut Bounds<'_>) -> io::R
         }
         trees::remove(&packed);
         fs::write(work.join(ENV_FILE), env_text(&image.env))?;
-    } else if !OF_ROOTS.iter().any(|name| fs::symlink_metadata(root.join(name)).is_ok()) {
+    } else if !is_root {
         let mut names: Vec<String> =
             fs::read_dir(&root)?.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
         names.sort();
@@ -365,4 +367,22 @@ fn make_folder(root: &Path, name: &Path, replaces: bool) -> io::Result<()> {
         fs::create_dir(&path)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use eyas_data::Halt;
+
+    #[test]
+    fn a_root_file_system_may_have_a_manifest() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = root_in(dir.path());
+        fs::create_dir_all(root.join("usr")).unwrap();
+        fs::write(root.join(MANIFEST), "{}").unwrap();
+        let halt = Halt::default();
+        let mut bounds = Bounds::new(&halt, dir.path(), 1 << 20, 0).unwrap();
+        settle(dir.path(), Path::new("/var/node"), &mut bounds).unwrap();
+        assert!(root.join(MANIFEST).is_file() && !dir.path().join(ENV_FILE).exists());
+    }
 }

@@ -290,6 +290,7 @@ fn make_aside(
         Recipe::Zip => unzip(shop, packed, work, &mut bounds(shop, packed, work)?)?,
         Recipe::Container => {
             let mut bounds = bounds(shop, packed, work)?;
+            bounds.is_root = true;
             let root = image::root_in(work);
             std::fs::create_dir(&root)?;
             let mut packed = BufReader::with_capacity(BLOCK_BYTES, packed);

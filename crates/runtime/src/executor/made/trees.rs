@@ -370,8 +370,9 @@ fn walk(root: &Path, each: &mut dyn FnMut(&Path, &fs::Metadata) -> io::Result<()
     Ok(())
 }
 
-/// Takes away the rights to write to everything in `root`, and gives its owner the rights to read. Where it is `for_others`, all may read
-/// what is in `root`, and `root` itself keeps them out unless its access list lets them in.
+/// Takes away the rights to write to everything in `root`, and gives its owner the rights to read. Rights of others to read and to run
+/// stay, as the programs of a container may become other users; `root` itself keeps everybody else of this machine out. Where it is
+/// `for_others`, all may read what is in `root`, and its access list lets them in.
 fn protect(root: &Path, for_others: bool) -> io::Result<()> {
     let mut left = vec![root.to_path_buf()];
     while let Some(path) = left.pop() {
@@ -390,8 +391,9 @@ fn protect(root: &Path, for_others: bool) -> io::Result<()> {
             (true, _) if path == root => 0o550,
             (true, true) => 0o555,
             (true, false) => 0o444,
-            (false, true) => 0o500,
-            (false, false) => 0o400,
+            (false, _) if path == root => 0o500,
+            (false, true) => 0o500 | meta.mode() & 0o055,
+            (false, false) => 0o400 | meta.mode() & 0o044,
         };
         fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
     }
@@ -421,7 +423,7 @@ mod tests {
         let digest = Digest([1; 32]);
         trees.add(made(&trees, 1));
         let path = trees.path_of(&digest).unwrap();
-        assert_eq!(fs::metadata(path.join("d/x")).unwrap().permissions().mode() & 0o777, 0o400);
+        assert_eq!(fs::metadata(path.join("d/x")).unwrap().permissions().mode() & 0o700, 0o400);
         let held = trees.hold(&digest).unwrap();
         assert!(trees.remove(&digest));
         assert!(!trees.has(&digest) && path.join("d/x").exists());
