@@ -86,6 +86,8 @@ pub(super) struct Attempts {
     pub(super) making: FxHashMap<ObjectId, TaskId>,
     /// Attempts given out so far.
     pub(super) n_given: u64,
+    /// When it was last looked whether attempts wait behind full slots while others are idle.
+    pub(super) recalled_at: Timestamp,
     /// After a restart, no task is given out before this time, nor before the journal says that this process gives out.
     pub(super) hold_until: Option<Timestamp>,
     pub(super) giving: Giving,

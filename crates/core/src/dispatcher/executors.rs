@@ -21,6 +21,7 @@ const FAILED_AT_ONCE: usize = 4096;
 /// A file is sent to a node ahead of its readers only if it takes at most one part in `CACHE_PARTS` of the
 /// node's cache.
 const CACHE_PARTS: u64 = 4;
+const RECALL_EVERY_NS: u64 = 50_000_000;
 
 pub(super) struct ExecutorState {
     pub(super) offer: Offer,
@@ -41,6 +42,8 @@ pub(super) struct ExecutorState {
     pub(super) needs_held: BTreeMap<NeedsId, u32>,
     /// Smoothed time from start to exit of the tasks it ran.
     pub(super) run_ns_mean: Option<u64>,
+    /// The number of these tasks.
+    pub(super) n_runs: u32,
     /// When the executor joined or its last attempt ended. If it has no attempt, it has been idle since then.
     pub(super) last_ended: Timestamp,
     /// Attempts in a row that failed through this node's fault, and until when the node gets no tasks because
@@ -75,6 +78,7 @@ impl ExecutorState {
     /// Learns from the end of an attempt how long tasks run here, and whether the node has to rest.
     pub(super) fn learn(&mut self, now: Timestamp, report: &AttemptReport) {
         if let Some(run_ns) = report.times.run_ns() {
+            self.n_runs = self.n_runs.saturating_add(1);
             self.run_ns_mean = Some(self.run_ns_mean.map_or(run_ns, |m| m - m / 8 + run_ns / 8));
         }
         match &report.outcome {
@@ -270,6 +274,7 @@ impl Schedule {
             memory_assigned: 0,
             needs_held: BTreeMap::new(),
             run_ns_mean: None,
+            n_runs: 0,
             last_ended: Timestamp::default(),
             n_node_failures: 0,
             sick_until: None,
@@ -445,6 +450,27 @@ impl Schedule {
         self.recall_some(work, n_idle, out, |_, _| true);
     }
 
+    /// Takes back attempts that wait behind full slots while other slots are idle and no task is ready. Looks at all executors, so
+    /// it does so now and then only.
+    pub(super) fn recall_to_idle(&mut self, work: &Workload, now: Timestamp, out: &mut Vec<Action>) {
+        let is_time = now.since_ns(self.attempts.recalled_at) >= RECALL_EVERY_NS;
+        if is_time && self.ready.n_tasks == 0 {
+            self.attempts.recalled_at = now;
+            self.recall(work, out);
+        }
+    }
+
+    /// Takes back attempts that wait for a slow transfer although their tasks could begin sooner elsewhere or by another way.
+    pub(super) fn recall_late(&mut self, work: &Workload, now: Timestamp, out: &mut Vec<Action>) {
+        for task in self.ready.queue.late(&work.catalog, now) {
+            let Some(r) = self.attempts.reserved.get_mut(&task) else { continue };
+            let is_heard = self.executors.by_id.get(&r.executor).is_some_and(ExecutorState::is_connected);
+            if is_heard && !r.landing && !r.cancelling && !std::mem::replace(&mut r.recalled, true) {
+                out.push(Action::RecallAttempt { executor: r.executor, task, attempt: r.attempt });
+            }
+        }
+    }
+
     /// Takes back attempts of some users that wait behind full slots, of at most `n_slots` slots; the last given goes first. An
     /// executor ignores this for an attempt whose program has begun.
     fn recall_some(
@@ -596,7 +622,8 @@ impl Dispatcher {
         }
         self.schedule.insert_executor(now, executor, offer.clone(), kept);
         let e = self.schedule.executors.by_id.get_mut(&executor).expect("it was just inserted");
-        (e.draining, e.leaving, e.run_ns_mean) = (known.draining, known.leaving, known.run_ns_mean);
+        (e.draining, e.leaving) = (known.draining, known.leaving);
+        (e.run_ns_mean, e.n_runs) = (known.run_ns_mean, known.n_runs);
         e.moving_to = known.moving_to;
         // What it announced holds, and so does how long it has lived.
         e.ends = known.ends.or(e.ends.take());

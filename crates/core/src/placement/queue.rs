@@ -146,6 +146,12 @@ pub trait Queue: Send + Sync + fmt::Debug {
     ) {
     }
 
+    /// Attempts that wait for a slow transfer, and whose tasks would begin sooner if they were placed anew. Asked after
+    /// [`Queue::place`] has had nothing to give. No attempt is named twice.
+    fn late(&mut self, _catalog: &Catalog, _now: Timestamp) -> Vec<TaskId> {
+        vec![]
+    }
+
     /// The attempt at `task` that was last given out is over.
     fn ended(&mut self, _catalog: &Catalog, _task: TaskId) {}
 

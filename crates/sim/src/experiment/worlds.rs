@@ -9,7 +9,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | machine | nodes, slots, disks, links, home and one node's share of it, latencies, caches from scarce to plenty |
+//! | machine | nodes, slots, disks, links, home and one node's share of it, latencies, caches from scarce to plenty; in a quarter of the worlds some nodes are slow |
 //! | hot | few files, read by all tasks |
 //! | once | each file read by one task |
 //! | local | as many reads per file as a locality says, in random order or in the order of files |
@@ -102,6 +102,8 @@ pub struct World {
     pub seed: u64,
     pub kind: Kind,
     pub machine: Machine,
+    /// Only that some nodes are slow.
+    pub faults: Faults,
     tasks: Vec<Task>,
     sizes: FxHashMap<String, u64>,
 }
@@ -199,7 +201,11 @@ impl World {
         let cache = (total as f64 * share / f64::from(nodes)) as u64;
         let stages = matches!(kind, Kind::Stages);
         machine.cache_bytes_per_node = cache.max(least).max(if stages { total } else { 0 });
-        World { seed, kind, machine, tasks, sizes }
+        let mut faults = Faults::default();
+        if draw.one_of(&[false, false, false, true]) {
+            (faults.slow_share, faults.slow_speed) = (draw.log(0.1, 0.5), draw.log(0.2, 0.8));
+        }
+        World { seed, kind, machine, faults, tasks, sizes }
     }
 
     /// The same machine and files, but each task computes for up to 1 % more or less than here. `chance`
@@ -259,8 +265,7 @@ impl World {
     pub fn run(&self, placement: &str) -> Result<Summary, String> {
         let mut scheduling = Scheduling::default();
         scheduling.dispatcher.placement = placement.into();
-        let summary =
-            simulate(&self.machine, &scheduling, &Faults::default(), self.workload(), self.seed, None);
+        let summary = simulate(&self.machine, &scheduling, &self.faults, self.workload(), self.seed, None);
         let summary = summary.map_err(|e| format!("world {} under {placement}: {e}", self.seed))?;
         match summary.n_failed {
             0 => Ok(summary),
@@ -453,7 +458,8 @@ mod tests {
         let nudged = world.nudged(1);
         assert_eq!(nudged, world.nudged(1));
         assert_ne!(nudged, world.nudged(2));
-        assert_eq!((&nudged.machine, &nudged.sizes), (&world.machine, &world.sizes));
+        assert_eq!((&nudged.machine, &nudged.faults), (&world.machine, &world.faults));
+        assert_eq!(nudged.sizes, world.sizes);
         for (a, b) in world.tasks.iter().zip(&nudged.tasks) {
             assert!(b.compute_ns.abs_diff(a.compute_ns) <= a.compute_ns / 100 + 1);
             assert_eq!(Task { compute_ns: a.compute_ns, ..b.clone() }, *a);

@@ -903,14 +903,14 @@ impl Affinity {
                 for task in &coming.tasks {
                     let attempt = &self.attempts[task];
                     assert!(attempt.executor == seated.id && attempt.waits.contains(object));
-                    moving.insert(*task, attempt.cpus);
+                    moving.insert(*task, attempt.size.cpus);
                     n_waits += 1;
                 }
             }
             let moves = |reads: &[Direct]| reads[0].seat == seat && reads.iter().any(|read| !read.is_hit);
             for (task, reads) in &self.direct {
                 if moves(reads) {
-                    moving.insert(*task, self.attempts[task].cpus);
+                    moving.insert(*task, self.attempts[task].size.cpus);
                 }
             }
             assert_eq!(seated.moving.n_attempts as usize, moving.len());

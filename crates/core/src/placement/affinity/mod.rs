@@ -55,6 +55,7 @@
 //! | `home` | the rate that home gives to a number of readers, learnt from the progress of reads |
 //! | `transfers` | the objects on their way, their progress, and the sources that an input could come from |
 //! | `choose` | the rules |
+//! | `late` | attempts that are better begun anew than left to wait for a slow transfer |
 //! | `kin` | tasks whose inputs leave home once |
 //! | `near` | which source is near, where the network has several sites |
 //! | `site` | what a site has, and what should cross a slow link into it |
@@ -75,7 +76,7 @@
 
 use super::queue::{Moving, Queue, Route};
 use super::window::move_between;
-use super::{NeedsId, Pick, QueueKey, ReadyTask, Reason, Room, TaskSize, Unplaced};
+use super::{Lasts, NeedsId, Pick, QueueKey, ReadyTask, Reason, Room, TaskSize, Unplaced};
 use crate::catalog::{Catalog, HoldersView};
 use crate::event::{InputMoved, InputReport, Source, Target};
 use crate::executor_set::{Seat, SeatSet};
@@ -83,6 +84,7 @@ use crate::network::{NetworkUse, Sites};
 use crate::types::{CacheOutcome, ExecutorId, ObjectId, TaskId, Timestamp};
 use home::{HomeLoad, Landed, Mark};
 use kin::Spared;
+use late::Late;
 use near::Near;
 use rank::{Heat, Rank};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -98,6 +100,7 @@ mod config;
 mod hints;
 mod home;
 mod kin;
+mod late;
 mod near;
 mod rank;
 mod site;
@@ -176,6 +179,7 @@ pub struct Affinity {
     n_seeds: u32,
     /// Attempts with inputs on their way.
     attempts: FxHashMap<TaskId, Attempt>,
+    late: Late,
     /// Objects that some executor is reading from home into its cache, so that others may wait for them.
     arriving: FxHashMap<ObjectId, Arriving>,
     n_home_reads: u32,
@@ -207,6 +211,8 @@ pub struct Affinity {
     copy_ns_per_mib: Option<u64>,
     /// Smoothed run time of programs.
     run_ns: Option<u64>,
+    /// The time when the first copy of all set out.
+    first_copy_at: Option<Timestamp>,
     /// For objects whose holders may run all readers soon: the time since which the number of queued
     /// readers has been the same, and this number.
     unchanged_readers: FxHashMap<ObjectId, (Timestamp, u64)>,
@@ -278,6 +284,7 @@ struct Coming {
     /// The share of the source's capacity to serve that this copy takes, in parts of an attempt
     /// (`UPLOAD_PARTS`).
     weight: u32,
+    begun_at: Timestamp,
     /// The progress of the transfer when it set out or was last reported.
     mark: Mark,
     /// The attempt that the transfer was started for.
@@ -289,7 +296,8 @@ struct Coming {
 impl Coming {
     /// Started for the attempt of `task`, which is given out now.
     fn for_task(task: TaskId, source: Source, weight: u32) -> Coming {
-        Coming { source, session: 0, weight, mark: Mark::default(), begun_for: task, tasks: vec![task] }
+        let (begun_at, mark) = Default::default();
+        Coming { source, session: 0, weight, begun_at, mark, begun_for: task, tasks: vec![task] }
     }
 }
 
@@ -304,7 +312,9 @@ struct Direct {
 
 struct Attempt {
     executor: ExecutorId,
-    cpus: u32,
+    size: TaskSize,
+    lasts: Lasts,
+    inputs: Vec<ObjectId>,
     waits: Vec<ObjectId>,
     /// Number of inputs that the attempt reads past the cache and that are still on their way.
     n_direct: u32,
@@ -449,6 +459,7 @@ impl Affinity {
             turn: 0,
             n_seeds: 0,
             attempts: FxHashMap::default(),
+            late: Late::default(),
             arriving: FxHashMap::default(),
             n_home_reads: 0,
             n_readers: 0,
@@ -467,6 +478,7 @@ impl Affinity {
             home_ns_per_mib: None,
             copy_ns_per_mib: None,
             run_ns: None,
+            first_copy_at: None,
             unchanged_readers: FxHashMap::default(),
             never_cached: FxHashSet::default(),
             size_bytes_assumed: 1 << 20,
@@ -820,6 +832,10 @@ impl Queue for Affinity {
     ) {
         self.changed = true;
         self.set_out(catalog, now, executor, key, routes);
+    }
+
+    fn late(&mut self, catalog: &Catalog, now: Timestamp) -> Vec<TaskId> {
+        self.late_attempts(catalog, now)
     }
 
     fn ended(&mut self, catalog: &Catalog, task: TaskId) {

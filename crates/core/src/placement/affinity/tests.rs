@@ -2,6 +2,7 @@
 //! the indexes with a scan of everything are in `scan`.
 
 mod kin;
+mod late;
 mod reads;
 mod scan;
 mod sites;
@@ -194,6 +195,12 @@ impl World {
         self.given.insert(pick.key.task, Given { executor: executor.0, task });
         self.update_room(executor.0);
         Ok(Decision { executor: executor.0, task: pick.key.task.0, reason, moves })
+    }
+
+    /// The tasks whose attempts are asked back after a while.
+    fn late(&mut self) -> Vec<u64> {
+        self.wait_ms(100);
+        self.queue.late(&self.catalog, self.now).into_iter().map(|task| task.0).collect()
     }
 
     /// Takes all decisions that can be taken now.

@@ -30,6 +30,13 @@ const DISK_BOUND: f64 = 0.7;
 /// others: the time of that read counts `FULL_COST` times.
 const FULL_SHARE: f64 = 0.5;
 const FULL_COST: f64 = 2.0;
+/// A node that got this share of what the user allows of home was bound by that limit.
+const LIMIT_SEEN: f64 = 0.5;
+/// Where the user limits home, a read is taken to get its share of the limit until it has moved for so long: the share that a
+/// node gets at first is smaller.
+const SHARE_GROWS_S: f64 = 0.5;
+/// The first copies are given this part of the time that a read from home takes. Only then is the object read from home instead.
+const FIRST_COPY_PART: f64 = 0.25;
 /// The factor if it is not known whether home is full and others are reading.
 const SHARED_COST: f64 = 1.25;
 /// As long as tasks are still to come, a replica is assumed to be read at least this often.
@@ -37,7 +44,7 @@ const USES_OUT_OF_SIGHT: f64 = 4.0;
 
 /// The copies of one attempt share the link of the node that they go to. So each source serves a part of
 /// the attempt, as large as its part of the bytes. Parts are counted in this unit of an attempt.
-const UPLOAD_PARTS: u32 = 64;
+pub(super) const UPLOAD_PARTS: u32 = 64;
 /// An attempt's sources are not all equally fast, so the part of a source is counted this many times: a
 /// source of half of the bytes counts like a source of all of them.
 const UPLOAD_MARGIN: u128 = 2;
@@ -63,7 +70,7 @@ impl Affinity {
 
     /// The rate that each read from home would get, given all `reads` and `n_node` reads on its node, past
     /// the cache or into it. `None`: unknown.
-    fn home_rate(&self, reads: Reads, n_node: u32, direct: bool) -> Option<f64> {
+    pub(super) fn home_rate(&self, reads: Reads, n_node: u32, direct: bool) -> Option<f64> {
         // Reads through the disk get no more from home than reads past it.
         let past = if direct { self.direct_load.forecast(reads, n_node) } else { None };
         let into = || self.home_load.forecast(reads, n_node);
@@ -104,10 +111,12 @@ impl Affinity {
     }
 
     /// The same, but until a copy has been seen, a node is assumed to copy no faster than it ever read from
-    /// home.
+    /// home, unless what the user allows of home was the limit.
     pub(super) fn copy_at_worst_ns(&self, catalog: &Catalog, object: ObjectId) -> f64 {
         let copy_ns = self.copy_use_ns(catalog, object);
-        match self.copy_ns_per_mib.is_none() && !self.home_load.is_empty() {
+        let limit = self.config.home_bytes_per_s as f64;
+        let is_limit = limit > 0.0 && self.home_load.node_max >= LIMIT_SEEN * limit;
+        match self.copy_ns_per_mib.is_none() && !self.home_load.is_empty() && !is_limit {
             true => copy_ns.max(self.size_of(catalog, object) as f64 * 1e9 / self.home_load.node_max),
             false => copy_ns,
         }
@@ -198,7 +207,7 @@ impl Affinity {
     /// Whether reading `object` from home is quicker than waiting for a copy. The holders are all busy
     /// serving, or are about to have the object.
     pub(super) fn home_is_quicker(
-        &self,
+        &mut self,
         catalog: &Catalog,
         now: Timestamp,
         seat: Seat,
@@ -218,6 +227,14 @@ impl Affinity {
                     && size_bytes.saturating_mul(u64::from(self.n_home_reads) + 1)
                         <= self.config.blind_bytes;
         };
+        // How long a copy takes is about to be seen.
+        if let (true, None, Some(first_copy_at)) = (n_holders > 0, self.copy_ns_per_mib, self.first_copy_at) {
+            let rest_ns = home_ns * FIRST_COPY_PART - now.since_ns(first_copy_at) as f64;
+            if rest_ns > 0.0 {
+                self.note_due(now, rest_ns);
+                return false;
+            }
+        }
         let n_levels = self.home_load.n_levels();
         // It is unknown what a second node would get from home. That is worth knowing, unless copies are
         // known to be quicker.
@@ -300,7 +317,10 @@ impl Affinity {
         arriving: &Arriving,
     ) -> Option<f64> {
         let size_bytes = self.size_of(catalog, object);
-        let (at, moved_bytes, rate) = arriving.progress?;
+        let (at, moved_bytes, mut rate) = arriving.progress?;
+        if (moved_bytes as f64) < rate * SHARE_GROWS_S {
+            rate = rate.max(self.config.home_bytes_per_s as f64 / self.all_reads().n.max(1.0));
+        }
         let rest_ns = size_bytes.saturating_sub(moved_bytes) as f64 * 1e9 / rate.max(1.0);
         Some((rest_ns - now.since_ns(at) as f64).max(0.0))
     }
@@ -494,8 +514,8 @@ impl Affinity {
             false => vec![],
         };
         self.plan.task = None;
-        let class = self.tasks.bundle(bundle).class as usize;
-        let cpus = self.tasks.classes[class].size.cpus;
+        let class = &self.tasks.classes[self.tasks.bundle(bundle).class as usize];
+        let (size, lasts) = (class.size, class.lasts);
         let copied = moves.iter().filter(|(_, source)| *source != Source::Home);
         let copied_bytes =
             copied.map(|(object, _)| self.size_of(catalog, *object).max(1)).sum::<u64>().max(1);
@@ -535,10 +555,11 @@ impl Affinity {
         if !waits.is_empty() || n_direct > 0 {
             let seated = self.executor_at_mut(seat);
             seated.moving.n_attempts += 1;
-            seated.moving.cpus += cpus;
+            seated.moving.cpus += size.cpus;
             seated.n_moves = seated.n_moves.wrapping_add(1);
             self.settle_open(seat);
-            self.attempts.insert(key.task, Attempt { executor, cpus, waits, n_direct });
+            let inputs = self.tasks.inputs(bundle).iter().map(|e| e.object).collect();
+            self.attempts.insert(key.task, Attempt { executor, size, lasts, inputs, waits, n_direct });
         }
     }
 
@@ -563,9 +584,11 @@ impl Affinity {
         mut coming: Coming,
     ) {
         self.home_load.pass(now, self.n_home_reads);
+        coming.begun_at = now;
         let mut from = None;
         match coming.source {
             Source::Peer(peer) => {
+                self.first_copy_at.get_or_insert(now);
                 from = self.seat_of.get(&peer).copied();
                 if let Some(from) = from {
                     self.uploads[from.0 as usize] += coming.weight;
@@ -629,7 +652,7 @@ impl Affinity {
             let Some(attempt) = self.attempts.get_mut(task) else { continue };
             attempt.waits.retain(|o| *o != object);
             if attempt.waits.is_empty() && attempt.n_direct == 0 {
-                let cpus = attempt.cpus;
+                let cpus = attempt.size.cpus;
                 self.attempts.remove(task);
                 self.stop_moving(seat, cpus);
             }
@@ -718,7 +741,7 @@ impl Affinity {
         }
         let Some(attempt) = self.attempts.remove(&task) else { return };
         let Some(&seat) = self.seat_of.get(&attempt.executor) else { return };
-        self.stop_moving(seat, attempt.cpus);
+        self.stop_moving(seat, attempt.size.cpus);
         for object in attempt.waits {
             let coming = &mut self.executor_at_mut(seat).coming;
             let Some(c) = coming.get_mut(&object) else { continue };
@@ -795,7 +818,7 @@ impl Affinity {
                         attempt.n_direct == 0 && attempt.waits.is_empty()
                     }
                 {
-                    let cpus = attempt.cpus;
+                    let cpus = attempt.size.cpus;
                     self.attempts.remove(&task);
                     self.stop_moving(seat, cpus);
                 }

@@ -72,14 +72,14 @@ fn a_quick_home_is_read_by_everybody_and_a_late_reader_is_not_awaited() {
 
 /// The executors that have begun read one object from home. Home gives each reader the same rate, at most
 /// an equal share of the whole.
-struct HomeReads {
-    world: World,
+pub(super) struct HomeReads {
+    pub world: World,
     /// By executor: the time when its read began, and the bytes that have come.
     reads: BTreeMap<u32, (Timestamp, u64)>,
 }
 
 impl HomeReads {
-    fn new(config: Config) -> HomeReads {
+    pub fn new(config: Config) -> HomeReads {
         let mut world = World::new(9, config);
         (0..16).for_each(|e| world.executor(e, 1));
         (0..16).for_each(|_| _ = world.task(&[1]));
@@ -89,7 +89,7 @@ impl HomeReads {
     }
 
     /// Takes all decisions; gives the number of reads that begin now.
-    fn begin(&mut self) -> usize {
+    pub fn begin(&mut self) -> usize {
         let decided = self.world.place_all();
         let begun = decided.iter().filter(|d| d.moves == fetched(1));
         let now = self.world.now;
@@ -100,7 +100,7 @@ impl HomeReads {
 
     /// The reads go on for `ms` milliseconds and report their progress at the end. `alone` and `together`
     /// are home's limits for one reader and for all, in bytes per second.
-    fn pass(&mut self, ms: u64, alone: u64, together: u64) {
+    pub fn pass(&mut self, ms: u64, alone: u64, together: u64) {
         self.world.wait_ms(ms);
         let (now, rate) = (self.world.now, alone.min(together / self.reads.len() as u64));
         for (executor, (since, moved_bytes)) in &mut self.reads {

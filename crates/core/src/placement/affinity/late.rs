@@ -1,0 +1,147 @@
+//! Attempts that wait for a slow transfer, and whose tasks would begin sooner if they were placed anew.
+//!
+//! An attempt is late if what it waits for will take longer than one of these:
+//!   1. **Nothing**: another executor has all its inputs, and an open slot that no queued task takes.
+//!   2. **A copy**, several times over: what it waits for comes from home, and executors that have it by now are
+//!      free to serve it.
+//!
+//! A task is named at most once while anything moves, so that it does not go round in circles.
+
+use super::transfers::UPLOAD_PARTS;
+use super::*;
+use std::collections::BTreeSet;
+
+/// A transfer that takes no longer than this is waited for.
+const LATE_NS: f64 = 100_000_000.0;
+/// Attempts are looked at no more often than this.
+const LOOK_EVERY_NS: u64 = 20_000_000;
+/// A copy has to be this many times as quick: the task waits for it a second time, and the bytes that have come are lost.
+const COPIES_WAITED: f64 = 4.0;
+
+#[derive(Default)]
+pub(super) struct Late {
+    named: FxHashSet<TaskId>,
+    looked_at: Timestamp,
+}
+
+/// What the attempts that were named in one look will use.
+#[derive(Default)]
+struct Used {
+    cpus: FxHashMap<Seat, u32>,
+    copies: FxHashMap<ObjectId, BTreeSet<Seat>>,
+}
+
+impl Affinity {
+    #[allow(clippy::disallowed_methods, reason = "the attempts are sorted")]
+    pub(super) fn late_attempts(&mut self, catalog: &Catalog, now: Timestamp) -> Vec<TaskId> {
+        if self.attempts.is_empty() {
+            self.late.named.clear();
+            return vec![];
+        }
+        if now.since_ns(self.late.looked_at) < LOOK_EVERY_NS.max(self.ask_all_every_ns()) {
+            return vec![];
+        }
+        self.late.looked_at = now;
+        let is_new = |(task, a): &(&TaskId, &Attempt)| {
+            a.n_direct == 0 && !a.waits.is_empty() && !self.late.named.contains(task)
+        };
+        let mut tasks: Vec<TaskId> = self.attempts.iter().filter(is_new).map(|(task, _)| *task).collect();
+        tasks.sort_unstable();
+        let mut used = Used::default();
+        tasks.retain(|task| self.would_begin_sooner(catalog, now, *task, &mut used));
+        self.late.named.extend(&tasks);
+        tasks
+    }
+
+    fn would_begin_sooner(&self, catalog: &Catalog, now: Timestamp, task: TaskId, used: &mut Used) -> bool {
+        let attempt = &self.attempts[&task];
+        // The executor may have left, or left and come back.
+        let Some(&seat) = self.seat_of.get(&attempt.executor) else { return false };
+        let coming = |object: &ObjectId| self.executor_at(seat).coming.get(object);
+        let rests = attempt.waits.iter().filter_map(|o| {
+            let rest_ns = self.transfer_rest_ns(catalog, now, *o, coming(o)?)?;
+            Some((rest_ns, *o))
+        });
+        let Some((rest_ns, slowest)) = rests.max_by(|a, b| a.0.total_cmp(&b.0)) else { return false };
+        if rest_ns < LATE_NS {
+            return false;
+        }
+        if let Some(holder) = self.open_holder(catalog, seat, attempt, used) {
+            *used.cpus.entry(holder).or_default() += attempt.size.cpus;
+            return true;
+        }
+        let is_replaceable = |o: &ObjectId| {
+            coming(o).is_some_and(|c| c.source == Source::Home)
+                && !self.spared.contains(*o)
+                && self.heat(catalog, *o) == Heat::Warm
+        };
+        let copy_ns = COPIES_WAITED * self.copy_use_ns(catalog, slowest);
+        attempt.waits.iter().all(is_replaceable)
+            && self.copy_ns_per_mib.is_some()
+            && copy_ns < rest_ns
+            && self.takes_copy(catalog, seat, slowest, used)
+    }
+
+    /// The time that a transfer under way still needs. `None`: nothing is known of it.
+    fn transfer_rest_ns(
+        &self,
+        catalog: &Catalog,
+        now: Timestamp,
+        object: ObjectId,
+        coming: &Coming,
+    ) -> Option<f64> {
+        let passed_ns = now.since_ns(coming.begun_at) as f64;
+        let size_bytes = self.size_of(catalog, object);
+        let rest_ns = match (coming.source, coming.mark.moved_bytes) {
+            (Source::Peer(_), _) => {
+                let copy_ns = self.copy_ns_per_mib.map_or(0.0, |_| self.copy_use_ns(catalog, object));
+                return Some(if passed_ns < copy_ns { copy_ns - passed_ns } else { passed_ns });
+            }
+            (Source::Home, 0) => {
+                size_bytes as f64 * 1e9 / self.home_rate(self.all_reads(), 1, false)?.max(1.0) - passed_ns
+            }
+            (Source::Home, moved_bytes) => {
+                let took_ns = coming.mark.at.since_ns(coming.begun_at) as f64;
+                let rest_bytes = size_bytes.saturating_sub(moved_bytes) as f64;
+                rest_bytes * took_ns / moved_bytes as f64 - now.since_ns(coming.mark.at) as f64
+            }
+        };
+        Some(rest_ns.max(0.0))
+    }
+
+    /// Another executor than `seat` that has all inputs of an attempt and an open slot for it.
+    fn open_holder(&self, catalog: &Catalog, seat: Seat, attempt: &Attempt, used: &Used) -> Option<Seat> {
+        let rarest = attempt.inputs.iter().min_by_key(|o| (catalog.n_holders(**o), **o))?;
+        let cpus = attempt.size.cpus.max(1);
+        let mut found = None;
+        self.visit_holders(catalog, *rarest, spread(seat, *rarest), |holder| {
+            let seated = self.executor_at(holder);
+            let is_open = holder != seat
+                && seated.n_open >= cpus + used.cpus.get(&holder).copied().unwrap_or(0)
+                && seated.room.fits(super::super::Stage::Idle, attempt.size, attempt.lasts)
+                && attempt.inputs.iter().all(|o| catalog.is_held_by(*o, holder));
+            found = is_open.then_some(holder);
+            if is_open { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        found
+    }
+
+    /// Whether a holder of `object` is free to serve `seat`, beside what it was promised in this look.
+    fn takes_copy(&self, catalog: &Catalog, seat: Seat, object: ObjectId, used: &mut Used) -> bool {
+        let takers = used.copies.entry(object).or_default();
+        if takers.contains(&seat) {
+            return true;
+        }
+        let mut n_free = 0;
+        self.visit_holders(catalog, object, spread(seat, object), |holder| {
+            let free = self.uploads_full().saturating_sub(self.uploads[holder.0 as usize]);
+            n_free += if holder == seat { 0 } else { free.div_ceil(UPLOAD_PARTS) as usize };
+            if n_free > takers.len() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        let is_free = n_free > takers.len();
+        if is_free {
+            takers.insert(seat);
+        }
+        is_free
+    }
+}
