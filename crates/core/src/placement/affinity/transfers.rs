@@ -30,8 +30,6 @@ const DISK_BOUND: f64 = 0.7;
 /// others: the time of that read counts `FULL_COST` times.
 const FULL_SHARE: f64 = 0.5;
 const FULL_COST: f64 = 2.0;
-/// A node that got this share of what the user allows of home was bound by that limit.
-const LIMIT_SEEN: f64 = 0.5;
 /// Where the user limits home, a read is taken to get its share of the limit until it has moved for so long: the share that a
 /// node gets at first is smaller.
 const SHARE_GROWS_S: f64 = 0.5;
@@ -111,12 +109,11 @@ impl Affinity {
     }
 
     /// The same, but until a copy has been seen, a node is assumed to copy no faster than it ever read from
-    /// home, unless what the user allows of home was the limit.
+    /// home. Where the user limits home, what a node read says nothing of copies.
     pub(super) fn copy_at_worst_ns(&self, catalog: &Catalog, object: ObjectId) -> f64 {
         let copy_ns = self.copy_use_ns(catalog, object);
-        let limit = self.config.home_bytes_per_s as f64;
-        let is_limit = limit > 0.0 && self.home_load.node_max >= LIMIT_SEEN * limit;
-        match self.copy_ns_per_mib.is_none() && !self.home_load.is_empty() && !is_limit {
+        let is_limited = self.config.home_bytes_per_s > 0;
+        match self.copy_ns_per_mib.is_none() && !self.home_load.is_empty() && !is_limited {
             true => copy_ns.max(self.size_of(catalog, object) as f64 * 1e9 / self.home_load.node_max),
             false => copy_ns,
         }
