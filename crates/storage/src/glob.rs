@@ -69,7 +69,7 @@ fn descend(
     }
     if part == "**" {
         // No directory at all also counts, and what follows need not exist right here.
-        descend(at, rest, above, keep, out)?;
+        descend(at, rest, above.or(Some(&Above::NONE)), keep, out)?;
     }
     let is_start = above.is_none();
     let listing = Above::of(at).and_then(|here| Ok((here, fs::read_dir(at)?)));
