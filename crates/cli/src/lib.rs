@@ -110,7 +110,7 @@ pub fn main() -> ExitCode {
     }
     let words: Vec<OsString> = std::env::args_os().collect();
     if help::is_overview(&words) {
-        tell(&help::overview(), words.len() < 2);
+        tell(&help::overview(<Cli as clap::CommandFactory>::command()), words.len() < 2);
         return ExitCode::from(if words.len() < 2 { Exit::BadInput.code() } else { 0 });
     }
     match profile::expand(words) {

@@ -3,11 +3,10 @@
 use crate::args::{ClusterArgs, ProvideArgs, ResumeArgs};
 use crate::data::check_outputs;
 use crate::environment::EnvArgs;
-use crate::help;
+use crate::help::{self, EXIT_STATUS};
 use crate::replaces::{self, ReplaceArgs};
 use crate::resume::Origin;
 use crate::running::{RunRequest, nothing_to_do, run_list, say_hints, what_is_left};
-use crate::verb::EXIT_STATUS;
 use crate::workflow::{self, WorkflowArgs};
 use crate::{Exit, Fault};
 use clap::Args;

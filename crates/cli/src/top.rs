@@ -138,6 +138,9 @@ impl Screen for Watched {
 
     fn draw(&mut self, frame: &mut Frame) {
         self.view.silent_ns = self.answered.elapsed().as_nanos() as u64;
-        draw(frame, &self.view);
+        match self.view.looks_at {
+            Some(looks_at) => detail::draw(frame, &self.view, looks_at),
+            None => draw(frame, &self.view),
+        }
     }
 }

@@ -7,11 +7,10 @@
 use crate::args::{ClusterArgs, JoinArgs, KeepArgs, ProvideArgs};
 use crate::clusters::{self, Kind};
 use crate::environment::EnvArgs;
-use crate::help;
+use crate::help::{self, EXIT_STATUS};
 use crate::print::plural;
 use crate::remains::sweep_homes;
 use crate::runtimes::client_runtime;
-use crate::verb::EXIT_STATUS;
 use crate::{Exit, Fault, dirs, ending, kept, local, node, outlived, provide, starting, tmpfs};
 use clap::Args;
 use eyas_client::Client;

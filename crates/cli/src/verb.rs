@@ -9,6 +9,7 @@ use crate::data::{AccessArgs, AtDataArgs, AtDataJobArgs, DataArgs, MatchArgs, Mo
 use crate::dispatcher::DispatcherArgs;
 use crate::executor::ExecutorArgs;
 use crate::forget::ForgetArgs;
+use crate::help::EXIT_STATUS;
 use crate::home::HomeArgs;
 use crate::logs::LogsArgs;
 use crate::ls::LsArgs;
@@ -25,9 +26,6 @@ use crate::wait::WaitArgs;
 use crate::workflow::{ConvertArgs, ExportArgs, GraphArgs};
 use crate::{bench, pairs, predict, sim};
 use clap::{Parser, Subcommand};
-
-pub const EXIT_STATUS: &str = "Exit status: 0 all tasks ended well, 1 some did not, \
-    2 the input is wrong and nothing was started, 3 no cluster answers, 4 anything else, 130 interrupted.";
 
 /// Run many programs over many files, close to the data.
 #[derive(Parser)]

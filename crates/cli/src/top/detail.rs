@@ -1,17 +1,22 @@
 //! One failure or one node, whole.
 
-use super::draw::{BAD, bold, clean, coloured, dim, draw_node, draw_running, title};
+use super::draw::{BAD, bold, clean, coloured, dim, draw_node, draw_running, footer, header, title};
 use super::view::{LooksAt, View};
 use crate::print::wrapped;
 use ratatui::Frame;
-use ratatui::layout::Rect;
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::Line;
 
-pub(super) fn draw(frame: &mut Frame, area: Rect, view: &View, looks_at: LooksAt) {
+pub(super) fn draw(frame: &mut Frame, view: &View, looks_at: LooksAt) {
+    let Some(status) = &view.status else { return };
+    let parts = [Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)];
+    let [head, area, foot] = Layout::vertical(parts).areas(frame.area());
+    header(frame, head, view, status);
     match looks_at {
         LooksAt::Failure(i) => failure(frame, area, view, i),
         LooksAt::Node(i) => node(frame, area, view, i),
     }
+    footer(frame, foot, view, status);
 }
 
 fn failure(frame: &mut Frame, area: Rect, view: &View, i: usize) {
@@ -63,4 +68,40 @@ fn node(frame: &mut Frame, area: Rect, view: &View, i: usize) {
     }
     let below = Rect { y: rest.y + 2.min(rest.height), height: rest.height.saturating_sub(2), ..rest };
     draw_running(frame, below, view, &running);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::view::sample::view;
+    use eyas_core::TaskId;
+    use ratatui::crossterm::event::KeyCode;
+
+    fn drawn(view: &View, width: u16, height: u16) -> String {
+        let looks_at = view.looks_at.expect("a key was pressed");
+        crate::top::screen::drawn(|frame| draw(frame, view, looks_at), width, height)
+    }
+
+    #[test]
+    fn keys_show_one_failure_or_one_node() {
+        let mut view = view(4);
+        view.names.insert(TaskId(1), "sky/m13.fits".into());
+        assert!(view.press(KeyCode::Char('n')) && view.press(KeyCode::Down));
+        let text = drawn(&view, 80, 30);
+        assert!(
+            text.contains("Node 2 of 4") && text.contains("node1") && text.contains("sky/m13.fits"),
+            "{text}"
+        );
+        assert!(!text.contains("node2"), "{text}");
+        assert!(view.press(KeyCode::Char('f')) && view.press(KeyCode::Down));
+        let text = drawn(&view, 40, 12);
+        assert!(text.contains("Failure 1 of 1") && text.contains("t7"), "{text}");
+        let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains("the program ended with status 3"), "{text}");
+        assert!(view.press(KeyCode::Esc) && !view.press(KeyCode::Esc), "the second one ends the view");
+        view.press(KeyCode::Char('n'));
+        for (width, height) in [(1, 1), (10, 3), (40, 10)] {
+            drawn(&view, width, height);
+        }
+    }
 }

@@ -1,6 +1,5 @@
 //! The picture of a cluster on a screen of any size: a function of the view and the size alone.
 
-use super::detail;
 use super::view::{Running, SECOND_NS, View, n_queued};
 use crate::print::{count, last_decision, nodes_of, plural, size, time};
 use eyas_core::NodeState;
@@ -78,13 +77,6 @@ pub(super) fn draw(frame: &mut Frame, view: &View) {
     let area = frame.area();
     let Some(status) = &view.status else { return };
     let failures = view.failures();
-    if let Some(looks_at) = view.looks_at {
-        let [head, rest, foot] =
-            Layout::vertical([Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)]).areas(area);
-        header(frame, head, view, status);
-        detail::draw(frame, rest, view, looks_at);
-        return footer(frame, foot, view, status);
-    }
     let runs = shown_runs(view, &status.runs);
     let running = view.running(None);
     let rows = Rows::plan(area.height, runs.len(), status.executors.len(), failures.len(), running.len());
@@ -138,7 +130,7 @@ pub(super) fn draw_running(frame: &mut Frame, area: Rect, view: &View, running: 
     }
 }
 
-fn header(frame: &mut Frame, area: Rect, view: &View, status: &ClusterStatus) {
+pub(super) fn header(frame: &mut Frame, area: Rect, view: &View, status: &ClusterStatus) {
     let slots: u64 = status.executors.iter().map(|e| u64::from(e.slots)).sum();
     let up = time(status.now.since_ns(status.started));
     let n_nodes = status.executors.len();
@@ -419,7 +411,7 @@ fn draw_failures(frame: &mut Frame, area: Rect, failures: &[(&str, &str)], runs:
     }
 }
 
-fn footer(frame: &mut Frame, area: Rect, view: &View, status: &ClusterStatus) {
+pub(super) fn footer(frame: &mut Frame, area: Rect, view: &View, status: &ClusterStatus) {
     let line = match (&view.gone, status.warnings.first()) {
         (Some(why), _) => {
             Line::from(vec![alarm(" no answer "), coloured(format!(" trying again: {}", clean(why)), BAD)])
@@ -476,58 +468,11 @@ fn clipped(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use eyas_core::{AttemptNo, ExecutorId, RunId, TaskId, Timestamp};
-    use eyas_wire::message::ExecutorStatus;
-
-    fn status(second: u64, n_nodes: u32) -> Box<ClusterStatus> {
-        let node = |i: u32| ExecutorLine {
-            executor: ExecutorId(i),
-            name: format!("node{i}"),
-            slots: 2,
-            cache_bytes: 4 << 30,
-            state: NodeState::Connected,
-            status: ExecutorStatus {
-                running: vec![(TaskId(1), AttemptNo(1), Timestamp(1))],
-                cache_used_bytes: 1 << 30,
-                local_bytes: 5 << 30,
-                ..ExecutorStatus::default()
-            },
-            ..ExecutorLine::default()
-        };
-        let run = RunStatus {
-            run: RunId(1),
-            name: "sky\u{1b}[31m.jsonl".into(),
-            n_tasks: 1000,
-            n_ready: 900 - 100 * second,
-            n_done: 100 * second,
-            n_failed: 1,
-            local_bytes: second << 30,
-            peer_bytes: second << 28,
-            home_bytes: second << 29,
-            failures: vec![("t7".into(), "the program ended with status 3".into())],
-            ..RunStatus::default()
-        };
-        Box::new(ClusterStatus {
-            cluster: "0a1b2c3d".into(),
-            now: Timestamp(100 * SECOND_NS + second * SECOND_NS),
-            started: Timestamp(100 * SECOND_NS),
-            placement: "good-cache-compute".into(),
-            runs: vec![run],
-            executors: (0..n_nodes).map(node).collect(),
-            ..ClusterStatus::default()
-        })
-    }
+    use crate::top::view::sample::{status, view};
+    use eyas_core::{RunId, TaskId, Timestamp};
 
     fn drawn(view: &View, width: u16, height: u16) -> String {
         crate::top::screen::drawn(|frame| draw(frame, view), width, height)
-    }
-
-    fn view(n_nodes: u32) -> View {
-        let mut view = View::default();
-        for second in 0..5 {
-            view.take(status(second, n_nodes));
-        }
-        view
     }
 
     #[test]
@@ -551,27 +496,13 @@ mod tests {
     }
 
     #[test]
-    fn running_tasks_have_the_empty_rows_and_keys_show_one_thing() {
-        use ratatui::crossterm::event::KeyCode;
+    fn running_tasks_have_the_empty_rows_and_runs_of_the_folder_come_first() {
         let mut view = view(4);
         view.names.insert(TaskId(1), "sky/m13.fits".into());
         let text = drawn(&view, 80, 30);
         assert!(text.contains("Running") && text.contains("104.0 s") | text.contains("1 min 44 s"), "{text}");
         assert!(text.contains("node0         sky/m13.fits"), "{text}");
         assert!(!drawn(&view, 60, 15).contains("Running"));
-        assert!(view.press(KeyCode::Char('n')) && view.press(KeyCode::Down));
-        let text = drawn(&view, 80, 30);
-        assert!(
-            text.contains("Node 2 of 4") && text.contains("node1") && text.contains("sky/m13.fits"),
-            "{text}"
-        );
-        assert!(!text.contains("node2"), "{text}");
-        assert!(view.press(KeyCode::Char('f')) && view.press(KeyCode::Down));
-        let text = drawn(&view, 40, 12);
-        assert!(text.contains("Failure 1 of 1") && text.contains("t7"), "{text}");
-        let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(said.contains("the program ended with status 3"), "{text}");
-        assert!(view.press(KeyCode::Esc) && !view.press(KeyCode::Esc), "the second one ends the view");
         view.of_here = vec![RunId(1)];
         let mut newer = status(5, 1);
         newer.runs.push(RunStatus { run: RunId(2), name: "other".into(), ..RunStatus::default() });

@@ -194,4 +194,57 @@ pub fn per_s(amount: u64, ns: u64) -> f64 {
     if ns == 0 { 0.0 } else { amount as f64 * 1e9 / ns as f64 }
 }
 
-// ---------------------------------------------------------------- drawing
+/// A cluster at work, for tests.
+#[cfg(test)]
+pub(super) mod sample {
+    use crate::top::view::{SECOND_NS, View};
+    use eyas_core::{AttemptNo, ExecutorId, NodeState, RunId, TaskId, Timestamp};
+    use eyas_wire::message::{ClusterStatus, ExecutorLine, ExecutorStatus, RunStatus};
+
+    pub fn status(second: u64, n_nodes: u32) -> Box<ClusterStatus> {
+        let node = |i: u32| ExecutorLine {
+            executor: ExecutorId(i),
+            name: format!("node{i}"),
+            slots: 2,
+            cache_bytes: 4 << 30,
+            state: NodeState::Connected,
+            status: ExecutorStatus {
+                running: vec![(TaskId(1), AttemptNo(1), Timestamp(1))],
+                cache_used_bytes: 1 << 30,
+                local_bytes: 5 << 30,
+                ..ExecutorStatus::default()
+            },
+            ..ExecutorLine::default()
+        };
+        let run = RunStatus {
+            run: RunId(1),
+            name: "sky\u{1b}[31m.jsonl".into(),
+            n_tasks: 1000,
+            n_ready: 900 - 100 * second,
+            n_done: 100 * second,
+            n_failed: 1,
+            local_bytes: second << 30,
+            peer_bytes: second << 28,
+            home_bytes: second << 29,
+            failures: vec![("t7".into(), "the program ended with status 3".into())],
+            ..RunStatus::default()
+        };
+        Box::new(ClusterStatus {
+            cluster: "0a1b2c3d".into(),
+            now: Timestamp(100 * SECOND_NS + second * SECOND_NS),
+            started: Timestamp(100 * SECOND_NS),
+            placement: "good-cache-compute".into(),
+            runs: vec![run],
+            executors: (0..n_nodes).map(node).collect(),
+            ..ClusterStatus::default()
+        })
+    }
+
+    pub fn view(n_nodes: u32) -> View {
+        let mut view = View::default();
+        for second in 0..5 {
+            view.take(status(second, n_nodes));
+        }
+        view
+    }
+}

@@ -1,6 +1,7 @@
 //! Tests of the options of all verbs.
 
 use super::*;
+use crate::help::{GROUPS, MORE, WIDTH, overview};
 use clap::CommandFactory;
 use eyas_core::dispatcher::KeepRuns;
 
@@ -125,5 +126,39 @@ fn values_that_mean_nothing_are_refused_with_what_is_allowed() {
         let said = refusal(option, bad);
         assert!(said.contains(&format!("--{option} <")) && said.contains(sentence), "{option}: {said}");
         assert_eq!(refusal(option, good), "", "{option}={good}");
+    }
+}
+
+#[test]
+fn the_overview_has_each_verb_once() {
+    let command = Cli::command();
+    let mut verbs: Vec<&str> =
+        command.get_subcommands().filter(|verb| !verb.is_hide_set()).map(|verb| verb.get_name()).collect();
+    let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+    verbs.sort_unstable();
+    grouped.sort_unstable();
+    assert_eq!(verbs, grouped);
+    let text = overview(Cli::command()).to_string();
+    assert!(text.contains("\nWork:\n  map         One command over"), "{text}");
+    assert!(text.contains("--version") && text.contains("Exit status: 0"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+}
+
+#[test]
+fn the_short_help_of_large_verbs_fits_a_screen() {
+    for verb in ["run", "map", "pairs", "submit", "up"] {
+        let mut command = Cli::command();
+        command.build();
+        let command = command.find_subcommand_mut(verb).expect("it is a verb");
+        let short = command.render_help().to_string();
+        assert!(short.lines().count() <= 50, "{verb}: {} lines\n{short}", short.lines().count());
+        assert!(short.contains(MORE), "{verb}: {short}");
+        let options = |text: &str| text.lines().filter(|line| line.trim_start().starts_with('-')).count();
+        assert!(options(&short) <= 16, "{verb}: {short}");
+        let long = command.render_long_help().to_string();
+        assert!(!long.contains(MORE) && long.contains("Exit status"), "{verb}");
+        let n_headings = long.lines().filter(|line| line.ends_with(':') && !line.starts_with(' ')).count();
+        assert!(!long.contains("decides by:\n  <COMMAND>"), "{verb}: {long}");
+        assert!(n_headings >= 3 && options(&long) > options(&short), "{verb}: {long}");
     }
 }
