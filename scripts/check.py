@@ -46,10 +46,11 @@ def commands(fix: bool) -> list[tuple[list[str], dict[str, str]]]:
         ([typos, *(["--write-changes"] if fix else [])], {}),
         ([sys.executable, "scripts/crates.py", *([] if fix else ["--check"])], {}),
     ]
+    shared = [f"tests/{folder}" for folder in ("lib", "data", "homes", "nodes", "weather")]
     for group in mypy_groups():
         # Tests import what they test from its folder, as pytest does.
         beside = [str(Path(group[0]).parent)] if group[0].endswith("/tests") else []
-        path = os.pathsep.join(["python/src", "tests", *beside])
+        path = os.pathsep.join(["python/src", *shared, *beside])
         exclude = ["--exclude", "/tests/"] if group[0].startswith("apps/") and not beside else []
         listed.append(([mypy, "--no-error-summary", *exclude, *group], {"MYPYPATH": path}))
     clippy = ["cargo", "clippy", "--locked", "--release", "--workspace", "--all-targets"]

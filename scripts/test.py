@@ -3,7 +3,7 @@
     .venv/bin/python scripts/test.py [--rust | --python | --long] [--lanes N] [--times FILE] [-- OPTIONS OF PYTEST]
 
 On a developer's machine a test whose program is absent is skipped, and named at the end with the
-way to get it. With CI=true nothing may be skipped: then such a test fails (see tests/harness.py),
+way to get it. With CI=true nothing may be skipped: then such a test fails (see tests/lib/harness.py),
 and so does this program if any test was skipped or ignored in another way. The exception is an
 `#[ignore = "not a test: ..."]`.
 
@@ -244,8 +244,11 @@ def main() -> int:
         "--lanes", type=int, default=default, help=f"Python tests at once [default: {default}]"
     )
     parser.add_argument("--times", type=Path, metavar="FILE", help="write where the time went to this file")
-    parser.add_argument("pytest", nargs="*", help="options for pytest, after --")
+    parser.add_argument("pytest", nargs="*", help="folders of tests/, and options for pytest after --")
     args = parser.parse_args()
+    folders = [word for word in args.pytest if (ROOT / "tests" / word).is_dir()]
+    args.pytest = [f"tests/{word}" if word in folders else word for word in args.pytest]
+    args.python |= bool(folders)
     both = args.rust == args.python
     tallies = []
     if args.long:

@@ -1,7 +1,7 @@
 """Measurements on a real Slurm of this machine; a script and no test.
 
-    .venv/bin/python tests/bench_slurm.py start [--rounds N] [--eyas PATH]
-    .venv/bin/python tests/bench_slurm.py calls [--minutes M] [--blocks N] [--eyas PATH]
+    .venv/bin/python tests/bench/bench_slurm.py start [--rounds N] [--eyas PATH]
+    .venv/bin/python tests/bench/bench_slurm.py calls [--minutes M] [--blocks N] [--eyas PATH]
 
 `start`: from the command `eyas run` to the start of its first task, by turns with a job of `sbatch` that does the same, on a Slurm that
 has nothing else to do. What counts is the difference.
@@ -17,9 +17,12 @@ import json
 import os
 import re
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
+
+sys.path.extend(str(Path(__file__).parents[1] / folder) for folder in ("lib", "weather"))
 
 from harness import ROOT, Eyas, wait_until
 from slurm import N_NODES, Slurm, slurm

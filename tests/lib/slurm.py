@@ -3,7 +3,7 @@
 [`slurm`] has nodes that share the host, on loopback. [`slurm_of_hosts`] has each node, and the controller, in a network namespace of
 its own, with its own address and host name; there eyas runs on the head as [`Slurm.on_head`] says.
 
-    .venv/bin/python tests/slurm.py [--hosts]     # keeps one up until ^C, and prints what a shell needs to use it
+    .venv/bin/python tests/lib/slurm.py [--hosts]     # keeps one up until ^C, and prints what a shell needs to use it
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from harness import ask_http, need_program, wait_until
 
 HERE = Path(__file__).parent / "hdfs"
 # Where `cargo` puts what can be made again, too.
-JARS = Path(__file__).parent.parent / "target" / "hdfs"
+JARS = Path(__file__).parents[2] / "target" / "hdfs"
 
 
 def jars() -> Path:

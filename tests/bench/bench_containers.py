@@ -1,6 +1,6 @@
 """What a container costs a task: tasks in a container beside the same tasks without, and beside unpacking the image in each.
 
-    python tests/bench_containers.py [--files 20000] [--megabytes 500] [--tasks 1000] [--rounds 3] [--dir DIR]
+    python tests/bench/bench_containers.py [--files 20000] [--megabytes 500] [--tasks 1000] [--rounds 3] [--dir DIR]
 
 A node of one slot makes the container of an image with so many files for a first task. Then, in each round, it runs the tasks
 (`busybox true`, which is in the image and on the node) without a container and in it, by turns. The time of each is printed,

@@ -589,12 +589,12 @@ def test_an_upload_of_a_writer_that_was_killed_is_ended(
     bucket = s3.new_bucket()
     with open(tmp_path / "large", "wb") as file:
         file.truncate(40 << 20)
-    n_parts = []
+    parts: list[str] = []
 
     def decide(method: str, path: str) -> Answer:
-        if method == "PUT" and "partNumber=" in path and len(n_parts) < 3:
-            n_parts.append(path)
-            if len(n_parts) == 3:
+        if method == "PUT" and "partNumber=" in path and len(parts) < 3:
+            parts.append(path)
+            if len(parts) == 3:
                 kill_now(writer)
                 return "cut"
         return None
@@ -602,7 +602,7 @@ def test_an_upload_of_a_writer_that_was_killed_is_ended(
     with weather(s3, decide) as endpoint:
         writer = start("cp", "large", f"s3://{bucket}/large", cwd=tmp_path, env=s3.env(endpoint))
         writer.wait(60, status=None)
-    assert len(n_parts) == 3
+    assert len(parts) == 3
     assert b"<Upload>" in s3.uploads(bucket)
     env = s3.env()
     if cure == "write":

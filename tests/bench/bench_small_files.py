@@ -1,6 +1,6 @@
 """Many small objects from S3, beside `s5cmd`, which does nothing but fetch them.
 
-    python tests/bench_small_files.py [--files 10000] [--bytes 10000] [--per-task 100] [--nodes 1] [--slots 2]
+    python tests/bench/bench_small_files.py [--files 10000] [--bytes 10000] [--per-task 100] [--nodes 1] [--slots 2]
                                       [--before PROGRAM] [--rounds 3] [--dir DIR] [--peer]
 
 A real server (versitygw) on this machine has the objects, each folder of them the inputs of one task. In each round `s5cmd`
@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.extend(str(Path(__file__).parents[1] / folder) for folder in ("lib", "weather"))
 
 from buckets import KEY, answers_at, free_port
 from harness import wait_until

@@ -1,6 +1,6 @@
 """Move the work or the data, with a real MooseFS and a real GlusterFS: executors that are asked where files lie, or are not.
 
-    python tests/bench_mounted.py [--files 40] [--megabytes 12] [--passes 4] [--dir DIR] [--system moosefs]
+    python tests/bench/bench_mounted.py [--files 40] [--megabytes 12] [--passes 4] [--dir DIR] [--system moosefs]
 
 Three hosts are network namespaces: one has the dispatcher (and the master of MooseFS), and each of the others has a server of the file
 system and an executor of one slot. Each file lies on one of the two. A map reads each file in several tasks. Once the executors say
@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.extend(str(Path(__file__).parents[1] / folder) for folder in ("lib", "weather"))
 
 from mounted import Mounted, gluster, moose
 from spaces import Host, hosts

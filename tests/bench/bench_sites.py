@@ -1,6 +1,6 @@
 """All pairs at three sites with slow links between them, by turns with and without knowledge of the network.
 
-    python tests/bench_sites.py [--items 24] [--megabytes 5] [--seconds 0.5] [--mbit 50] [--rounds 1] [--ways off,measured]
+    python tests/bench/bench_sites.py [--items 24] [--megabytes 5] [--seconds 0.5] [--mbit 50] [--rounds 1] [--ways off,measured]
                                 [--dir DIR] [--eyas PATH]
 
 Sites are network namespaces on this machine: two nodes with two slots at each, and one more host at the first site for the dispatcher
@@ -20,6 +20,8 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
+
+sys.path.extend(str(Path(__file__).parents[1] / folder) for folder in ("lib", "weather"))
 
 from spaces import Host, Site, sites
 

@@ -33,7 +33,7 @@ from typing import Any, Protocol
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 POLL_S = 0.02
 # For steps that take milliseconds on a quiet machine; long, because a busy one is not a failure.
 PATIENCE_S = 60.0

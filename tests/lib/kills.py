@@ -1,6 +1,6 @@
 """Random kills of dispatchers, executors and slot processes, with restarts, while a workflow runs.
 
-    .venv/bin/python tests/kills.py --dispatchers 2 --kills 200 [--seed N] [--eyas PATH] [--dir DIR]
+    .venv/bin/python tests/lib/kills.py --dispatchers 2 --kills 200 [--seed N] [--eyas PATH] [--dir DIR]
 
 A campaign is a number of rounds. A round is drawn from its seed: nodes with unequal numbers of slots, a workflow of
 three stages whose files stay on the nodes or go home, and kills at random moments, each followed by a restart. Each
@@ -475,7 +475,7 @@ def campaign(eyas_path: Path, folder: Path, n_dispatchers: int, n_kills: int, se
         if played.faults:
             again = f"--dispatchers {n_dispatchers} --seed {seed} --kills 1"
             print(
-                f"seed {seed} breaks a promise; `tests/kills.py {again}` plays it alone; its folder is {at}"
+                f"seed {seed} breaks a promise; `tests/lib/kills.py {again}` plays it alone; its folder is {at}"
             )
             print("\n".join(played.faults), flush=True)
             return played.faults

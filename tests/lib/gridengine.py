@@ -3,7 +3,7 @@
 eyas runs on the head, `g0`, which may submit; jobs run on `g1` to `g4`, two slots each. Grid Engine has a folder of its own in place of
 the one under /var/lib, so nothing has to be set up on the machine but the packages.
 
-    .venv/bin/python tests/gridengine.py     # keeps one up until ^C, and prints what a shell needs to use it
+    .venv/bin/python tests/lib/gridengine.py     # keeps one up until ^C, and prints what a shell needs to use it
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Move the work or the data, with a real HDFS: executors that are on the hosts of the data nodes, and executors that are not.
 
-    python tests/bench_hdfs.py [--files 40] [--megabytes 12] [--passes 4] [--dir DIR]
+    python tests/bench/bench_hdfs.py [--files 40] [--megabytes 12] [--passes 4] [--dir DIR]
 
 A name node and two data nodes run on this machine, each data node under an address of its own; each file is one block on one of
 them. A map reads each file in several tasks, on two executors with cold caches. Once the executors say that they are on the data
@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.extend(str(Path(__file__).parents[1] / folder) for folder in ("lib", "weather"))
 
 from hdfs import Hdfs, hdfs
 

@@ -1,6 +1,6 @@
 """What a hub costs: one store on a port of its own and one behind a hub, on this machine, used by turns.
 
-    python tests/bench_hub.py [--megabytes 1000] [--rounds 5] [--small 2000] [--dir DIR] [--eyas PATH]
+    python tests/bench/bench_hub.py [--megabytes 1000] [--rounds 5] [--small 2000] [--dir DIR] [--eyas PATH]
 
 A file is put to each store and got back, and so are many small files. The store behind the hub, the hub and the catalog's side share
 this machine's processors, which between machines they would not. All that comes back has to be what was put. DIR is best in memory
