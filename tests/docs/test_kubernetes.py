@@ -24,7 +24,7 @@ def validator(document: dict[str, Any], version: str) -> Any:
         (Path(validate.__file__).parent / "kubernetes-json-schema").glob(f"v{version}.*-local-strict")
     )
     if document["kind"] == "RayJob":
-        schema = json.loads((ROOT / "tests" / "kuberay-rayjob.schema.json").read_text())
+        schema = json.loads((ROOT / "tests" / "docs" / "kuberay-rayjob.schema.json").read_text())
     else:
         group, _, api = document["apiVersion"].rpartition("/")
         name = "-".join(part for part in (document["kind"].lower(), group, api) if part)
