@@ -159,12 +159,15 @@ def test_this_machine_has_what_is_needed() -> None:
 def test_the_names_of_functions_lie_beside_the_program(eyas: Eyas) -> None:
     symbols = eyas.path.with_suffix(".symbols")
     slim, names = (
-        subprocess.run(["nm", file], capture_output=True, text=True, check=True)
+        subprocess.run(["nm", file], capture_output=True, errors="replace", check=True)
         for file in (eyas.path, symbols)
     )
     assert "no symbols" in slim.stderr and "eyas_core" in names.stdout
     link = subprocess.run(
-        ["readelf", "--string-dump=.gnu_debuglink", eyas.path], capture_output=True, text=True, check=True
+        ["readelf", "--string-dump=.gnu_debuglink", eyas.path],
+        capture_output=True,
+        errors="replace",
+        check=True,
     )
     assert symbols.name in link.stdout
 
