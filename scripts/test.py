@@ -166,9 +166,17 @@ def run_pytest(name: str, options: list[str], is_alone: bool = True) -> Tally:
     return tally
 
 
+def any_is_alone() -> bool:
+    """Whether a test is marked `alone`: to look for them with pytest takes as long as to collect all tests."""
+    files = (file for folder in ("tests", "apps", "python") for file in (ROOT / folder).rglob("test_*.py"))
+    return any("mark.alone" in file.read_text(encoding="utf-8") for file in files)
+
+
 def run_python(n_lanes: int, options: list[str]) -> Tally:
     tally = Tally("Python")
     for which, n in (("not alone", n_lanes), ("alone", 1)):
+        if which == "alone" and not any_is_alone():
+            continue
         part = ["-m", f"not long and {which}", "--dist", "loadscope", *options]
         ran = run_pytest("part", [*part, "-n", str(n)], is_alone=which == "alone")
         add(tally, tried_again(ran, part))
