@@ -18,9 +18,11 @@ const AHEAD_MAX: u32 = 512;
 /// slot. That is about what a dispatcher does in half a second. What is given ahead costs it memory, and the reports of
 /// one executor wait behind those of all others, so more would only make every message late.
 const AHEAD_ALL_MAX: u32 = 1 << 16;
-/// An executor is given ahead at most so many times the number of tasks that it has run: the first of them may be the shortest by
-/// far.
+/// An executor is given ahead at most so many times the number of tasks that it has run, once that is more than [`STOCK_FIRST`]: the first
+/// of them may be the shortest by far.
 const STOCK_GROWTH: u64 = 2;
+/// So many it may be given in any case: a node where tasks fail before they run rests after what it was given at once.
+const STOCK_FIRST: u64 = 64;
 /// An executor that has less than this many times the time of one task left is given nothing ahead.
 const STOCK_PART: u64 = 4;
 /// How many tasks at most are put aside in the search for a task whose inputs are not on their way to another
@@ -167,7 +169,7 @@ impl Schedule {
             // way.
             Some(ns) => (u64::from(slots) * AHEAD_NS / ns.max(1))
                 .min(u64::from(AHEAD_MAX.min(AHEAD_ALL_MAX / n_executors)))
-                .min(STOCK_GROWTH * u64::from(e.n_runs))
+                .min(STOCK_FIRST.max(STOCK_GROWTH * u64::from(e.n_runs)))
                 .max(u64::from(slots)) as u32,
             None => slots,
         };

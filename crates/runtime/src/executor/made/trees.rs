@@ -446,15 +446,16 @@ mod tests {
         let (path, number) = (trees.path_of(&digest).unwrap(), trees.hold(&digest).unwrap());
         assert!(trees.take_due(number, Instant::now()) && !trees.take_due(number, Instant::now()));
         assert_eq!(trees.look(number), None);
-        let may_write = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
-        may_write(&path.join("d"));
-        may_write(&path);
+        let may_write = |path: &Path| {
+            let before = fs::metadata(path).unwrap().permissions();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
+            before
+        };
+        let before = [path.join("d"), path.clone()].map(|path| (may_write(&path), path));
         fs::create_dir(path.join(PYCACHE)).unwrap();
-        fs::set_permissions(path.join("d"), fs::Permissions::from_mode(0o500)).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o500)).unwrap();
+        before.into_iter().for_each(|(before, path)| fs::set_permissions(path, before).unwrap());
         assert_eq!(trees.look(number), None, "what Python caches does not count");
         may_write(&path.join("d/x"));
-        fs::set_permissions(path.join("d/x"), fs::Permissions::from_mode(0o600)).unwrap();
         fs::write(path.join("d/x"), "y").unwrap();
         assert_eq!(trees.look(number), Some(digest));
     }
