@@ -275,14 +275,14 @@ fn table(rows: &[Row]) -> String {
         rows.iter().map(|row| cell(row).chars().count()).max().unwrap_or(0).max(least)
     };
     let states = longest(&|row| row.state.word().into(), 5);
-    let (nodes, rans, alls) = (longest(&node, 4), longest(&ran, 3), longest(&all, 6));
+    let (nodes, rans, wholes) = (longest(&node, 4), longest(&ran, 3), longest(&all, 6));
     // Blanks between the columns, the attempts, and the heading of the reasons.
-    let ids_max = TABLE_CHARS.saturating_sub(states + nodes + rans + alls + 26).clamp(8, ID_CHARS_MAX);
+    let ids_max = TABLE_CHARS.saturating_sub(states + nodes + rans + wholes + 26).clamp(8, ID_CHARS_MAX);
     let id = |row: &Row| eyas_text::end_of(&line_of(&row.id).to_string(), ids_max);
     let ids = longest(&id, 4);
     let line = |cells: [&str; 6]| {
         let [id, state, node, attempts, ran, all] = cells;
-        format!("{id:<ids$}  {state:<states$}  {node:<nodes$}  {attempts:>8}  {ran:>rans$}  {all:>alls$}")
+        format!("{id:<ids$}  {state:<states$}  {node:<nodes$}  {attempts:>8}  {ran:>rans$}  {all:>wholes$}")
     };
     let mut text = format!("{}  reason\n", line(["task", "state", "node", "attempts", "ran", "in all"]));
     for row in rows {

@@ -399,7 +399,7 @@ fn a_server_that_stops_keeps_nobody_waiting() {
         holder.server.stop();
         let kind = fetch.join().expect("no panic");
         let ends = [ErrorKind::Interrupted, ErrorKind::NotHeld, ErrorKind::Unreachable];
-        assert!(kind.is_some_and(|kind| ends.contains(&kind)), "{kind:?}");
+        assert!(kind.as_ref().is_some_and(|kind| ends.contains(kind)), "{kind:?}");
     });
     node.sanity_check();
 }

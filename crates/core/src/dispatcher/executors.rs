@@ -437,7 +437,10 @@ impl Schedule {
 
     /// Takes back attempts that wait behind full slots: while other slots are idle, and long ones of users whose turn it is not
     /// where several share the cluster.
-    pub(super) fn recall(&mut self, work: &Workload, out: &mut Vec<Action>) {
+    ///
+    /// `n_asked`: slots of attempts that were asked back a moment ago, for which idle slots are kept.
+    pub(super) fn recall(&mut self, work: &Workload, now: Timestamp, n_asked: u32, out: &mut Vec<Action>) {
+        self.attempts.recalled_at = now;
         if self.attempts.hold_until.is_some() {
             return;
         }
@@ -447,7 +450,7 @@ impl Schedule {
         let takes_new = |e: &&ExecutorState| e.is_connected() && e.sick_until.is_none();
         let idle = |e: &ExecutorState| e.offer.slots.saturating_sub(self.executors.taken(e));
         let n_idle: u32 = self.executors.by_id.values().filter(takes_new).map(idle).sum();
-        self.recall_some(work, n_idle, out, |_, _| true);
+        self.recall_some(work, n_idle.saturating_sub(n_asked), out, |_, _| true);
     }
 
     /// Takes back attempts that wait behind full slots while other slots are idle and no task is ready. Looks at all executors, so
@@ -455,8 +458,8 @@ impl Schedule {
     pub(super) fn recall_to_idle(&mut self, work: &Workload, now: Timestamp, out: &mut Vec<Action>) {
         let is_time = now.since_ns(self.attempts.recalled_at) >= RECALL_EVERY_NS;
         if is_time && self.ready.n_tasks == 0 {
-            self.attempts.recalled_at = now;
-            self.recall(work, out);
+            let n_asked = self.attempts.reserved.values().filter(|r| r.recalled).map(|r| r.cpus).sum();
+            self.recall(work, now, n_asked, out);
         }
     }
 
@@ -820,7 +823,7 @@ impl Dispatcher {
         for executor in well {
             self.schedule.change_load(&self.work, executor, |e| e.sick_until = None);
         }
-        self.schedule.recall(&self.work, out);
+        self.schedule.recall(&self.work, now, 0, out);
         self.balance(now, out);
         self.forget_stale(out);
         self.forgotten.forget_old_runs(&self.work, &self.config, &self.exchange, &self.leftovers, now, out);
