@@ -39,7 +39,7 @@ pub use below::{OpenDirectory, is_one_name, open_parent, why_not_below};
 pub use pack::Packed;
 pub use tree::{Tree, UNKNOWN_TIME_NS, leads_out, time_of};
 pub use unpack::{Modes, Times, remove, unpack};
-pub use walk::{Above, Below, Kind, LeftOut, NOT_UTF8, NOWHERE, files_below, look};
+pub use walk::{AGAIN, AGAIN_MAX, Above, Below, Kind, LeftOut, NOT_UTF8, NOWHERE, files_below, look};
 
 use eyas_text::shown_bytes;
 use std::fmt;

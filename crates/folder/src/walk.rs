@@ -1,10 +1,13 @@
 //! The files below a directory, for those who read or list them one by one.
 //!
 //! Links are followed: one to a file counts as a file, and one to a directory as a directory, unless it leads back to one
-//! that the walk is in. What cannot be brought is named with the reason, and the others are found all the same.
+//! that the walk is in. What cannot be brought is named with the reason, and the others are found all the same. Directories that
+//! link to each other have more ways through them than anybody can list, so that a walk enters known directories so often only.
 
 use crate::tree::kind_of;
 use eyas_text::{say, shown, shown_bytes};
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, DirEntry};
 use std::io;
@@ -14,6 +17,8 @@ use std::path::Path;
 
 /// What is named of all that was left out.
 const NAMED_MAX: usize = 20;
+/// Behind links a walk enters directories so often that it has been in before, by other ways.
+pub const AGAIN_MAX: usize = 50_000;
 
 /// Something that is not among the files that were found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,47 +57,91 @@ pub const NOT_UTF8: &str = "its name is not UTF-8, so no task could name it; ren
 /// The reason for a link whose target is not there.
 pub const NOWHERE: &str = "it is a symbolic link that leads nowhere";
 
+/// The reason for more directories behind links than [`AGAIN_MAX`].
+pub const AGAIN: &str =
+    "links lead to directories that were listed before, too often for all to be listed again";
+
+/// A directory that may be entered.
+#[derive(Clone, Copy)]
+pub struct Entered {
+    /// Its number on this machine.
+    id: (u64, u64),
+    is_link: bool,
+}
+
+impl Entered {
+    const NONE: Entered = Entered { id: (0, 0), is_link: false };
+}
+
 /// A directory that a walk is in, with those that it came through.
 pub struct Above<'a> {
-    id: (u64, u64),
+    here: Entered,
     above: Option<&'a Above<'a>>,
+    /// Of the directory where the walk starts; others have nothing in it.
+    walked: RefCell<Walked>,
+}
+
+/// The directories that a walk has entered, and how often one that it had been in before.
+#[derive(Default)]
+struct Walked {
+    entered: HashSet<(u64, u64)>,
+    n_again: usize,
 }
 
 impl<'a> Above<'a> {
     pub fn of(directory: &Path) -> io::Result<Above<'static>> {
         let metadata = fs::metadata(directory)?;
-        Ok(Above { id: (metadata.dev(), metadata.ino()), above: None })
+        let here = Entered {
+            id: (metadata.dev(), metadata.ino()),
+            is_link: directory.components().as_path().is_symlink(),
+        };
+        Ok(Above { here, ..Above::none() })
     }
 
-    /// None: whatever is found is entered.
-    pub const NONE: Above<'static> = Above { id: (0, 0), above: None };
+    /// None: a walk that has entered no directory.
+    pub fn none() -> Above<'static> {
+        Above { here: Entered::NONE, above: None, walked: RefCell::default() }
+    }
 
     /// In a directory of this one, which [`look`] found.
-    pub fn enter(&'a self, id: (u64, u64)) -> Above<'a> {
-        Above { id, above: Some(self) }
+    pub fn enter(&'a self, here: Entered) -> Above<'a> {
+        Above { here, above: Some(self), walked: RefCell::default() }
     }
 
-    pub fn id(&self) -> (u64, u64) {
-        self.id
+    pub fn here(&self) -> Entered {
+        self.here
     }
 
     fn has(&self, id: (u64, u64)) -> bool {
-        self.id == id || self.above.is_some_and(|above| above.has(id))
+        self.here.id == id || self.above.is_some_and(|above| above.has(id))
+    }
+
+    /// Whether the walk may enter what it found here. What lies behind no link is entered always.
+    fn may_enter(&self, found: Entered) -> bool {
+        // How the walk came to its start counts for nothing.
+        if let Some(above) = self.above {
+            return above.may_enter(Entered { is_link: found.is_link || self.here.is_link, ..found });
+        }
+        let mut walked = self.walked.borrow_mut();
+        if !walked.entered.insert(found.id) && found.is_link {
+            walked.n_again += 1;
+        }
+        !found.is_link || walked.n_again <= AGAIN_MAX
     }
 }
 
 /// What a name in a directory stands for, links being followed.
 pub enum Kind {
     File,
-    /// With its number on this machine.
-    Directory((u64, u64)),
+    Directory(Entered),
     /// A link whose target is not there.
     Nowhere,
     /// Nothing that can be read as a file, and why.
     Neither(String),
 }
 
-pub fn look(entry: &DirEntry, above: &Above<'_>) -> io::Result<Kind> {
+/// What `entry` is. `above`: the directory that it is in, for a walk that enters what it finds; `None`: it is entered in any case.
+pub fn look(entry: &DirEntry, above: Option<&Above<'_>>) -> io::Result<Kind> {
     let kind = entry.file_type()?;
     if kind.is_file() {
         return Ok(Kind::File);
@@ -104,12 +153,15 @@ pub fn look(entry: &DirEntry, above: &Above<'_>) -> io::Result<Kind> {
         }
         Err(error) => return Ok(Kind::Neither(error.to_string())),
     };
-    let id = (metadata.dev(), metadata.ino());
+    let found = Entered { id: (metadata.dev(), metadata.ino()), is_link: kind.is_symlink() };
     Ok(match () {
         () if metadata.is_file() => Kind::File,
         () if !metadata.is_dir() => Kind::Neither(format!("it is {}, and no file", kind_of(&metadata))),
-        () if above.has(id) => Kind::Neither("it is a symbolic link back to a directory around it".into()),
-        () => Kind::Directory(id),
+        () if above.is_some_and(|above| above.has(found.id)) => {
+            Kind::Neither("it is a symbolic link back to a directory around it".into())
+        }
+        () if above.is_some_and(|above| !above.may_enter(found)) => Kind::Neither(AGAIN.into()),
+        () => Kind::Directory(found),
     })
 }
 
@@ -149,12 +201,12 @@ fn list(
             below.left_out.push(left_out(&NOT_UTF8));
             continue;
         };
-        match look(&entry, above)? {
+        match look(&entry, Some(above))? {
             Kind::File => below.files.push(format!("{prefix}{name}")),
             Kind::Nowhere => below.left_out.push(left_out(&NOWHERE)),
             Kind::Neither(why) => below.left_out.push(left_out(&why)),
-            Kind::Directory(id) => {
-                let listed = list(&path, &format!("{prefix}{name}/"), &above.enter(id), skips, below);
+            Kind::Directory(found) => {
+                let listed = list(&path, &format!("{prefix}{name}/"), &above.enter(found), skips, below);
                 match listed {
                     // It was removed meanwhile.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -208,5 +260,22 @@ mod tests {
         assert!(expect.iter().all(|line| said.contains(line)), "{said:?}");
         assert!(said.iter().any(|line| line.ends_with(NOT_UTF8)), "{said:?}");
         assert!(files_below(&top.join("none"), &mut |_, _| false).is_err());
+    }
+
+    /// Nine directories that link to each other have a million ways through them.
+    #[test]
+    fn directories_that_link_to_each_other_are_listed_to_a_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |i: u32| dir.path().join(format!("d{i}"));
+        for i in 0..9 {
+            fs::create_dir(path(i)).unwrap();
+            fs::write(path(i).join("file"), "").unwrap();
+            (0..9).filter(|j| *j != i).for_each(|j| symlink(path(j), path(i).join(format!("l{j}"))).unwrap());
+        }
+        let below = files_below(dir.path(), &mut |_, _| false).unwrap();
+        // Each directory is entered for the first time once, behind a link or not.
+        assert!((AGAIN_MAX..AGAIN_MAX + 18).contains(&below.files.len()), "{}", below.files.len());
+        assert!((0..9).all(|i| below.files.contains(&format!("d{i}/file"))), "what is no link is listed");
+        assert!(below.left_out.iter().any(|left| left.why == AGAIN));
     }
 }

@@ -69,7 +69,7 @@ fn descend(
     }
     if part == "**" {
         // No directory at all also counts, and what follows need not exist right here.
-        descend(at, rest, above.or(Some(&Above::NONE)), keep, out)?;
+        descend(at, rest, above.or(Some(&Above::none())), keep, out)?;
     }
     let is_start = above.is_none();
     let listing = Above::of(at).and_then(|here| Ok((here, fs::read_dir(at)?)));
@@ -84,7 +84,7 @@ fn descend(
         Err(error) => return Err(error),
     };
     let here = match above {
-        Some(above) => above.enter(here.id()),
+        Some(above) => above.enter(here.here()),
         None => here,
     };
     for entry in entries {
@@ -97,7 +97,7 @@ fn descend(
         }
         let is_last = rest.is_empty();
         // What a pattern names itself is entered in any case.
-        let around = if part == "**" { &here } else { &Above::NONE };
+        let around = (part == "**").then_some(&here);
         let kind = look(&entry, around).map_err(|error| Error::from_io(LIST, path.display(), error))?;
         let left_out = |why: &str| LeftOut::of_bytes(path.as_os_str().as_bytes(), why);
         match kind {

@@ -25,9 +25,9 @@ use crate::tree::{self, Children, Tree};
 use crate::version::Version;
 use crate::web::Source;
 use crate::{Capabilities, Home, HomesConfig, Listed, Listing, Location, Opened, Part, Put, Stat};
-use eyas_folder::{NOT_UTF8, NOWHERE};
+use eyas_folder::{AGAIN, AGAIN_MAX, NOT_UTF8, NOWHERE};
 use session::{Answer, Attributes, BLOCK_BYTES, Fields, Session, code};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
@@ -618,6 +618,7 @@ impl Home for SftpHome {
         let tree = Folder {
             line,
             real: Mutex::default(),
+            followed: Mutex::default(),
             path: path_of(directory).trim_end_matches('/').to_owned(),
         };
         let names = match listing {
@@ -656,6 +657,8 @@ struct Folder {
     line: Mutex<Line>,
     /// Directories on whose way links may be, and where they are.
     real: Mutex<HashMap<String, Vec<u8>>>,
+    /// Where links have led, and how often one led where another had.
+    followed: Mutex<(HashSet<Vec<u8>>, usize)>,
     /// Without a `/` at its end.
     path: String,
 }
@@ -698,7 +701,11 @@ impl Folder {
                 return Ok(Err("it is a symbolic link back to a directory around it".into()));
             }
         }
-        Ok(Ok(true))
+        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        if !followed.0.insert(real) {
+            followed.1 += 1;
+        }
+        Ok(if followed.1 <= AGAIN_MAX { Ok(true) } else { Err(AGAIN.into()) })
     }
 }
 

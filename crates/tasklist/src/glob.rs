@@ -151,7 +151,7 @@ impl Walk<'_> {
         let cannot = |e| Error::io(format!("cannot list {}", shown(&directory.to_string_lossy())), e);
         let listing = Above::of(&directory).and_then(|here| Ok((here, fs::read_dir(&directory)?)));
         let (here, entries) = match (listing, above) {
-            (Ok((here, entries)), Some(above)) => (above.enter(here.id()), entries),
+            (Ok((here, entries)), Some(above)) => (above.enter(here.here()), entries),
             (Ok(found), None) => found,
             (Err(error), Some(_)) => {
                 self.left_out.push(LeftOut::new(at, format!("cannot list it: {error}")));
@@ -168,7 +168,7 @@ impl Walk<'_> {
                 continue;
             }
             // What a pattern names itself is entered in any case.
-            let around = if part == "**" { &here } else { &Above::NONE };
+            let around = (part == "**").then_some(&here);
             let kind = look(&entry, around).map_err(cannot)?;
             let is_last = rest.is_empty();
             let left_out = |why: &str| LeftOut::of_bytes(entry.path().as_os_str().as_bytes(), why);
