@@ -199,7 +199,9 @@ mod tests {
 
     #[test]
     fn sites_that_are_known_share_databases() {
-        shorter_by(0.2, Load::Databases);
+        let [known, _] = shorter_by(0.2, Load::Databases);
+        // Seven tenths of what it took without this knowledge before slow transfers were given up (decision 0101).
+        assert!(known.makespan_s < 0.70 * 362.0, "{} s", known.makespan_s);
     }
 
     #[test]
@@ -213,7 +215,7 @@ mod tests {
     fn files_that_many_read_cross_less_often() {
         let [known, unknown] = shorter_by(0.3, Load::Broadcast);
         let bytes = [&known, &unknown].map(|summary| summary.moved_between_bytes);
-        assert!(bytes[0] < bytes[1] * 7 / 10, "{bytes:?}");
+        assert!(bytes[0] < bytes[1] * 7 / 10 && bytes[0] <= 1_200_000_000, "{bytes:?}");
     }
 
     #[test]
