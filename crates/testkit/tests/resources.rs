@@ -1,5 +1,6 @@
 //! Gpus, named resources and parts of cpus: who gets them, who waits, who is passed, and what no node can hold.
 
+use eyas_core::dispatcher::TaskState;
 use eyas_core::event::{Event, Offer};
 use eyas_core::group::{MemberLoad, Membership};
 use eyas_core::needs::{Equipment, Needs, PARTS, Size};
@@ -119,7 +120,7 @@ fn a_task_that_needs_all_gpus_is_passed_by_younger_ones_only_so_often() {
         c.run(&[task("all").gpus(2 * PARTS)]);
         c.run(&many(300, &task("small").gpus(PARTS)));
         let mut running: Vec<u64> = vec![];
-        let mut n_before = 0;
+        let (mut n_before, mut is_said) = (0, false);
         loop {
             for action in c.take() {
                 if let Some(rest) = action.strip_prefix("assign ") {
@@ -133,7 +134,13 @@ fn a_task_that_needs_all_gpus_is_passed_by_younger_ones_only_so_often() {
             }
             let ends = running.remove(0);
             c.done(1, (ends, 1));
+            let TaskState::Ready { reason: Some(reason) } = c.state(100) else {
+                panic!("{:?}", c.state(100))
+            };
+            is_said |=
+                reason.contains("of 1, 1 are large enough (1 kept for a task that others passed too often)");
         }
+        assert!(is_said, "{name}: tasks that wait for the kept node say so");
         assert!(n_before < 80, "{name}: {n_before} tasks went before it");
     }
 }

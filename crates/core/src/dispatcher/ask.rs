@@ -132,6 +132,7 @@ impl Schedule {
         let lasts = self.lasts_of(task, stage, size);
         let is_large = |e: &&ExecutorState| self.executors.resources.is_able(e, size);
         let (mut n_large, mut n_silent, mut n_leaving, mut n_resting, mut n_ending) = (0, 0, 0, 0, 0);
+        let mut n_kept = 0;
         let mut has_room = None;
         for (id, e) in self.executors.by_id.iter().filter(|(_, e)| is_large(e)) {
             n_large += 1;
@@ -144,6 +145,7 @@ impl Schedule {
                 NodeState::Connected if room.fits(Stage::Idle, size, lasts) => {
                     has_room = has_room.or(Some(e));
                 }
+                NodeState::Connected if self.executors.resources.is_kept_from(*id, size.needs) => n_kept += 1,
                 NodeState::Connected => {}
             }
         }
@@ -156,13 +158,14 @@ impl Schedule {
             needs += &format!(" and {} of free memory", eyas_text::size(memory_bytes));
         }
         needs += &self.executors.resources.needs_in_words(size.needs);
-        let n_busy = n_large - n_silent - n_leaving - n_resting - n_ending;
+        let n_busy = n_large - n_silent - n_leaving - n_resting - n_ending - n_kept;
         let ways = [
             (n_busy, "busy"),
             (n_silent, "silent"),
             (n_leaving, "leaving"),
             (n_resting, "resting after tasks failed there"),
             (n_ending, "with too little time until their end"),
+            (n_kept, "kept for a task that others passed too often"),
         ];
         let ways = ways.iter().filter(|(n, _)| *n > 0).map(|(n, way)| format!("{n} {way}"));
         let ways = ways.collect::<Vec<_>>().join(", ");

@@ -212,6 +212,11 @@ impl Resources {
         set.of_cluster.iter().map(left).min().unwrap_or(u64::MAX)
     }
 
+    /// Whether the executor is kept for tasks with other needs than these.
+    pub(super) fn is_kept_from(&self, executor: ExecutorId, needs: NeedsId) -> bool {
+        self.kept.is_some_and(|(kept, node)| node == executor && kept != needs)
+    }
+
     /// The slots of the smallest executor that can run a task of that size: its cpus, rounded up.
     pub(super) fn n_slots_for(&self, size: TaskSize) -> u32 {
         let parts = self.set(size.needs).map_or(0, |set| set.needs.cpu_parts);
