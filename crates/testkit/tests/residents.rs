@@ -200,6 +200,34 @@ fn what_its_owner_cannot_read_is_looked_for_at_home() {
 }
 
 #[test]
+fn files_that_push_each_other_out_of_their_owners_cache_are_looked_for_at_home() {
+    let mut c = busy_owner();
+    let run = c.run(&[task("both").reads("/b/x").reads("/b/y")]);
+    let object = |c: &Cluster, location| c.core.work().catalog().find(CatalogLocation::of(location)).unwrap();
+    let mut n_reads = 0;
+    loop {
+        let actions = c.take();
+        if actions.iter().any(|action| action == "assign 1.1 to 1") {
+            break;
+        }
+        for location in ["/b/x", "/b/y"] {
+            if actions.contains(&format!("read {location} on 2")) {
+                n_reads += 1;
+                assert!(n_reads < 30, "its owner reads for ever");
+                let other = object(&c, if location == "/b/x" { "/b/y" } else { "/b/x" });
+                c.feed(Event::ReplicasChanged {
+                    executor: ExecutorId(2),
+                    added: vec![],
+                    dropped: vec![other],
+                });
+                was_read(&mut c, 2, location, location, run);
+            }
+        }
+    }
+    c.done(1, (1, 1)).done(2, (0, 1)).take();
+}
+
+#[test]
 fn an_owner_that_is_lost_is_not_waited_for() {
     let mut c = two_owners();
     c.run(&[task("both").reads("/a/x").reads("/b/x")]);

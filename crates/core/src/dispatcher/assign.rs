@@ -400,8 +400,8 @@ impl Dispatcher {
         }
         let unread =
             self.residents.unread_inputs(&self.work, &self.schedule.executors, executor, run, &objects);
-        if !unread.is_empty() {
-            return self.residents.await_reads(
+        if !unread.is_empty()
+            && self.residents.await_reads(
                 &mut self.work,
                 &mut self.schedule,
                 &mut self.waits,
@@ -409,8 +409,11 @@ impl Dispatcher {
                 run,
                 &unread,
                 out,
-            );
+            )
+        {
+            return;
         }
+        self.residents.waits_no_more(task);
         let n_queued = self.schedule.ready.n_tasks;
         let inputs = self.give(now, executor, run, pick.key, objects);
         let outputs = self.work.outputs_of(run, &array, i);

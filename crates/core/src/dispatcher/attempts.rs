@@ -567,6 +567,7 @@ impl Dispatcher {
                 self.work.tasks.forget_maker(task);
             }
             self.given_up.forget(task);
+            self.residents.waits_no_more(task);
             self.reach.forget(task);
             self.moves.forget_gather(task);
             let made = self.intermediates.files_made(&mut self.work, task);

@@ -37,6 +37,9 @@ const PLACES_MAX: usize = 512;
 const ASKED_MAX: usize = 4 * PLACES_MAX;
 /// How many executors, or how often one, may fail to read a file before it is looked for at home.
 const READS_MAX: u32 = 3;
+/// How often a task waits for files to be read. If their owner's cache cannot hold all of them at once, each read pushes another
+/// one out; then they are looked for at home.
+const WAITS_MAX: u32 = 8;
 
 /// See the module.
 #[derive(Default)]
@@ -58,6 +61,8 @@ pub(super) struct Residents {
     waited_for: Option<RunId>,
     wait_until: Option<Timestamp>,
     reads: BTreeMap<ObjectId, Read>,
+    /// How often each task that has not been given out since has waited for reads.
+    n_waits: BTreeMap<TaskId, u32>,
     /// Files that their owners could not read for others, with the run for which they tried. In that run the files are
     /// looked for at home.
     unserved: BTreeMap<ObjectId, RunId>,
@@ -287,7 +292,8 @@ impl Residents {
         able.min_by_key(|executor| (Some(*executor) == but, n_reads(*executor), *executor))
     }
 
-    /// Lets a ready task wait until these files can be fetched from a cache.
+    /// Lets a ready task wait until these files can be fetched from a cache. `false`: it has waited often enough, and for its run
+    /// they are looked for at home.
     pub(super) fn await_reads(
         &mut self,
         work: &mut Workload,
@@ -297,7 +303,13 @@ impl Residents {
         run: RunId,
         unread: &[ObjectId],
         out: &mut Vec<Action>,
-    ) {
+    ) -> bool {
+        let n_waits = self.n_waits.entry(task).or_default();
+        *n_waits += 1;
+        if *n_waits > WAITS_MAX {
+            self.unserved.extend(unread.iter().map(|object| (*object, run)));
+            return false;
+        }
         schedule.take_ready(work, task);
         waits.n_missing.insert(task, unread.len() as u32);
         work.run_mut(run).n_waiting += 1;
@@ -313,6 +325,12 @@ impl Residents {
             self.reads.insert(object, read);
             out.push(Action::ReadHome { executor, object, run });
         }
+        true
+    }
+
+    /// A task is given out, or ends.
+    pub(super) fn waits_no_more(&mut self, task: TaskId) {
+        self.n_waits.remove(&task);
     }
 
     pub(super) fn check(&self, work: &Workload, executors: &Executors) {

@@ -33,9 +33,9 @@ impl World {
                 }
             }
             Fault::Continue(n) => {
-                let waiting = self.nodes[n].stopped.take().unwrap_or_default();
-                for ev in waiting {
-                    self.on(ev);
+                // They are in the queue until they happen, so that checks see what is on its way.
+                for ev in self.nodes[n].stopped.take().unwrap_or_default() {
+                    self.after(0, ev);
                 }
             }
             Fault::Cut(n) => {
