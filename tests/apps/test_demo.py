@@ -41,6 +41,10 @@ def test_the_demo_shows_the_source_that_no_image_shows(eyas: Eyas, eyas_path: Pa
     assert (folder / "result" / "stack.png").read_bytes().startswith(b"\x89PNG")
     report = json.loads((folder / "report.json").read_text())
     assert report["placement"] == "affinity" and "verdict" in report
+    paper = json.loads((folder / "report-paper.json").read_text())
+    assert paper["placement"] == "good-cache-compute" and str(folder / "report-paper.html") in closing[4]
+    page = (folder / "report-paper.html").read_text()
+    assert "Compared: <b>good-cache-compute</b> with <b>first-available</b>" in page
     compared = closing[1]
     assert "without caches" in compared and "good-cache-compute" in compared and "affinity" in compared, (
         compared

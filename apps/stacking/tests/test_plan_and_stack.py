@@ -157,7 +157,14 @@ def test_demo_from_end_to_end_twice(eyas_stand_in: Path, tmp_path: Path) -> None
     last = second.stdout.splitlines()[-5:]
     assert last[2].endswith(": Limited by nothing.")
     assert [line.split()[0] for line in last] == ["Shown", "Compared", "Verdict", "Stack", "Picture"]
-    for name in ("result/stack.png", "result/stack.fits", "result/summary.json", "report.html"):
+    made = [
+        "result/stack.png",
+        "result/stack.fits",
+        "result/summary.json",
+        "report.html",
+        "report-paper.html",
+    ]
+    for name in made:
         assert (tmp_path / "demo" / name).is_file()
 
 
