@@ -8,6 +8,7 @@ import os
 import random
 import shlex
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -610,3 +611,39 @@ def test_an_upload_of_a_writer_that_was_killed_is_ended(
     else:
         run("home", "check", f"s3://{bucket}/", "--clean", cwd=tmp_path, env=env)
     assert b"<Upload>" not in s3.uploads(bucket)
+
+
+@pytest.mark.parametrize("who", ["cp", "run", "node"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_commands_of_a_home_end_with_eyas(who: str, number: int, eyas: Eyas, tmp_path: Path) -> None:
+    """With all that they have started, also where nobody is left to end them."""
+    lines = {
+        "get": "echo {path} > /dev/null; sleep 4711 | (sleep 4711; cat)",
+        "stat": "echo {path} > /dev/null; echo 6 1",
+        "list": "false {path}",
+        "put": "false {path} {file}",
+        "remove": "false {path}",
+    }
+    text = "".join(f"{name} = {json.dumps(line)}\n" for name, line in lines.items())
+    (tmp_path / "eyas.toml").write_text(f"[home.hangs]\n{text}")
+    args = ["cp", "hangs://x/d", "got"]
+    if who != "cp":
+        write_list(tmp_path / "l.jsonl", {"id": "a", "command": "cat d", "inputs": ["hangs://x/d"]})
+        args = ["run", "l.jsonl", "--nodes", "1", "--dir", "c"]
+    started = eyas.start(*args)
+
+    def sleeps() -> list[int]:
+        return [pid for pid, command in eyas.left_behind() if command.startswith("sleep 4711")]
+
+    wait_until(lambda: len(sleeps()) == 2, "the command of the home", alive=started)
+    if who == "node":
+        nodes = [pid for pid, command in eyas.left_behind() if " executor " in f" {command} "]
+        assert len(nodes) == 1
+        before = sleeps()
+        os.kill(nodes[0], number)
+        wait_until(lambda: not set(before) & set(sleeps()), "the end of the command")
+        started.stop()
+    else:
+        started.signal(number)
+        started.wait(status=None)
+    wait_until(lambda: not sleeps(), "the end of the commands")

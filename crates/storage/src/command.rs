@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
 use crate::parts::{PART_PREFIX, part_path, remove_late_part};
 use crate::put::given_up;
+use crate::tied::{self, Tie};
 use crate::tree::{self, Children, Tree};
 use crate::version::Version;
 use crate::{Capabilities, Home, HomesConfig, LeftOut, Listed, Listing, Location, Opened, Put, Stat, Whole};
@@ -25,7 +26,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::ops::Range;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, OnceLock};
@@ -430,7 +430,7 @@ impl<'a> Place<'a> {
             _ => more.iter().find(|(name, _)| *name == hole).map(|(_, value)| quoted(value)),
         };
         let mut command = Command::new("/bin/sh");
-        command.arg("-c").arg(filled(line, &fill)).process_group(0);
+        command.arg("-c").arg(filled(line, &fill));
         Ok(command)
     }
 
@@ -554,12 +554,13 @@ struct Running {
     child: Child,
     said: Option<std::thread::JoinHandle<Vec<u8>>>,
     has_ended: bool,
+    _tie: Tie,
 }
 
 impl Running {
     fn start(place: &Place<'_>, command: &mut Command, stdin: Stdio) -> Result<Running> {
-        let child = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let mut child = child.map_err(|error| Error::from_io(place.operation, place.location, error))?;
+        let started = tied::spawn(command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()));
+        let (mut child, tie) = started.map_err(|error| Error::from_io(place.operation, place.location, error))?;
         let mut stderr = child.stderr.take();
         let said = std::thread::spawn(move || {
             let (mut kept, mut block) = (Vec::new(), [0; 4096]);
@@ -570,7 +571,7 @@ impl Running {
             }
             kept
         });
-        Ok(Running { child, said: Some(said), has_ended: false })
+        Ok(Running { child, said: Some(said), has_ended: false, _tie: tie })
     }
 
     fn wait(&mut self) -> io::Result<ExitStatus> {

@@ -58,6 +58,7 @@ pub mod signed;
 mod signing;
 #[cfg(test)]
 mod testserver;
+mod tied;
 mod tree;
 mod version;
 mod web;

@@ -16,7 +16,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 pub(crate) const PLACES: &str = "find the hosts of";
 /// Every user may read it. The one in the documentation of GlusterFS has `trusted.` before it and is for root only.
@@ -132,7 +132,7 @@ fn bricks_in(answer: &str, name: &str, size_bytes: u64) -> Vec<Place> {
 
 fn places_in_moose(path: &Path, found: &Metadata, location: &Location) -> Result<Vec<Place>> {
     let mut command = Command::new("mfsfileinfo");
-    let out = command.arg(path).stdin(Stdio::null()).output();
+    let out = crate::tied::output(command.arg(path));
     let out = out.map_err(|error| {
         Error::from_io(PLACES, location, error).with_context("program", "mfsfileinfo of MooseFS")
     })?;

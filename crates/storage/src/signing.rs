@@ -15,7 +15,7 @@ use std::future::Future;
 use std::io::Read;
 use std::path::PathBuf;
 use std::pin::pin;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
@@ -268,7 +268,7 @@ impl CommandExecute for Commands {
         program: &'a str,
         args: &'a [&'a str],
     ) -> reqsign_core::Result<CommandOutput> {
-        let output = Command::new(program).args(args).stdin(Stdio::null()).output();
+        let output = crate::tied::output(Command::new(program).args(args));
         let output =
             output.map_err(|e| reqsign_core::Error::unexpected(format!("cannot start `{program}`: {e}")))?;
         Ok(CommandOutput {

@@ -7,9 +7,9 @@
 
 use crate::Location;
 use crate::error::{Error, ErrorKind, Result, Status};
+use crate::tied::{self, Tie};
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -188,6 +188,7 @@ impl<'a> Taken<'a> {
 /// A connection to a server.
 pub(super) struct Session {
     child: Child,
+    _tie: Tie,
     /// `None` when it is being ended.
     to: Option<BufWriter<ChildStdin>>,
     from: BufReader<ChildStdout>,
@@ -228,8 +229,8 @@ impl Session {
         }
         command.args(["-s", "--", host.trim_start_matches('[').trim_end_matches(']'), "sftp"]);
         // A key that interrupts eyas is not for it: eyas ends it by itself.
-        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (mut child, tie) = tied::spawn(&mut command).map_err(|error| {
             let reason = format!("cannot start `ssh`, by which sftp goes: {error}");
             Error::new(ErrorKind::Io, Status::Permanent, operation, location, reason)
         })?;
@@ -249,6 +250,7 @@ impl Session {
         });
         let mut session = Session {
             child,
+            _tie: tie,
             to: Some(BufWriter::with_capacity(2 * BLOCK_BYTES, to)),
             from: BufReader::with_capacity(2 * BLOCK_BYTES, from),
             said,
