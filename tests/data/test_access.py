@@ -436,6 +436,26 @@ def test_a_command_that_is_killed_as_it_begins_leaves_no_process(
         wait_until(partial(nobody_has, mark), "the end of all processes", 15)
 
 
+@pytest.mark.parametrize("by", ["fuse", "seccomp"])
+def test_a_command_that_is_killed_leaves_no_folder(
+    data: Run, eyas: Eyas, start: Start, files: Path, by: str
+) -> None:
+    put(data, files, "set")
+    before = mounts()
+    running = start(
+        "access", "--by", by, "--", "sh", "-c", "cat /eyas/set/text > /eyas/new/x; echo begun; exec sleep 60"
+    )
+    running.wait_for_text("begun")
+
+    def folders() -> list[Path]:
+        return list(Path(eyas.env["TMPDIR"]).glob("eyas-access-*"))
+
+    assert folders()
+    running.kill()
+    wait_until(lambda: not folders(), "the end of the folder", 15)
+    assert mounts() == before
+
+
 def test_a_program_that_is_still_read_from_its_data_set_ends_with_the_command(
     data: Run, start: Start, tmp_path: Path
 ) -> None:

@@ -214,6 +214,53 @@ def test_a_program_that_is_interrupted_leaves_nothing(
     assert not list((tmp_path / "tmp").iterdir())
 
 
+def test_the_folder_of_a_command_that_was_killed_goes_with_the_next(
+    run: Run, start: Start, env: dict[str, str], tmp_path: Path
+) -> None:
+    """Folders of commands that run, and those that were left on purpose, stay."""
+    mark = tmp_path / "begun"
+    words = ("at-data", "--", "sh", "-c", f"touch {mark}-$PPID; exec sleep 60")
+    killed, lives = start(*words, env=env), start(*words, env=env)
+    for running in (killed, lives):
+        wait_until(Path(f"{mark}-{running.pid}").exists, "the program's begin")
+    kept = tmp_path / "tmp" / "eyas-at-data-1-2"
+    kept.mkdir()
+    (kept / "file").touch()
+    killed.kill()
+    run("at-data", "--", "true", env=env)
+    left = sorted(path.name.split("-")[3] for path in (tmp_path / "tmp").iterdir())
+    assert left == sorted(["1", str(lives.pid)])
+
+
+def test_a_stopped_command_that_is_interrupted_and_goes_on_tells_its_program(
+    run: Run, start: Start, env: dict[str, str], tmp_path: Path
+) -> None:
+    """A key stops the command and its program; what wakes the command alone must wake the program, too."""
+    mark, told = tmp_path / "begun", tmp_path / "told"
+    words = (
+        "--",
+        "sh",
+        "-c",
+        f"trap 'echo it was > {told}; exit 3' TERM; echo $$ > {mark}.new; mv {mark}.new {mark}; "
+        "while :; do sleep 0.05; done",
+    )
+    running = start("at-data", *PRODUCTS, *words, env=env)
+    wait_until(mark.exists, "the program's begin")
+    program = int(mark.read_text())
+    for pid in (program, running.pid):
+        os.kill(pid, signal.SIGSTOP)
+    running.signal(signal.SIGINT)
+    running.signal(signal.SIGCONT)
+    done = running.wait(status=130)
+    assert "no data set was made" in done.stderr
+    assert told.exists()
+    assert n_sets(run, env) == 1
+    assert not list((tmp_path / "tmp").iterdir())
+    # The label is free for another try.
+    run("at-data", *REAGENTS, *PRODUCTS, "--label", "again", *COMMAND, env=env)
+    assert n_sets(run, env) == 2
+
+
 def test_a_copy_on_this_machine_is_read_before_another(
     run: Run, start: Start, env: dict[str, str], tmp_path: Path
 ) -> None:

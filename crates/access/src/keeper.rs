@@ -3,7 +3,7 @@
 //! Where the supervisor of a program is killed, the kernel lets each call that waits for it fail with `ENOSYS`, and the program would go on
 //! with that. So a second process, the keeper, holds the listener as well: then the calls go on waiting. When the supervisor is gone, the
 //! keeper ends all processes of the view that both share with the program, and then itself. Where the supervisor ends as it should, it says
-//! so before. With FUSE there is no listener, and the same processes end.
+//! so before. What the supervisor would have removed at its end is removed, too. With FUSE there is no listener, and the same processes end.
 
 use crate::seccomp::{Listener, checked, receive, send};
 use eyas_text::say;
@@ -25,10 +25,11 @@ pub struct Keeper(OwnedFd);
 
 impl Keeper {
     /// Begins a keeper for the view of this process ([`crate::enter`]). Has to be called before the process has other threads.
+    /// `clean` is called in the keeper where the supervisor was killed, when no process of the view is left.
     ///
     /// # Errors
     /// There can be no more processes or open files.
-    pub fn begin() -> io::Result<Keeper> {
+    pub fn begin(clean: impl FnOnce()) -> io::Result<Keeper> {
         let [ours, its] = crate::seccomp::pair()?;
         // SAFETY: this process has one thread, so the new one may do whatever this one may.
         let child = unsafe { libc::fork() };
@@ -48,7 +49,7 @@ impl Keeper {
                 libc::_exit(0);
             }
         }
-        keep(&its);
+        keep(&its, clean);
         // SAFETY: nothing of the process that it was a copy of is to be done.
         unsafe { libc::_exit(0) }
     }
@@ -75,7 +76,7 @@ impl Drop for Keeper {
 }
 
 /// What the keeper does.
-fn keep(from: &OwnedFd) {
+fn keep(from: &OwnedFd, clean: impl FnOnce()) {
     leave_files(from.as_raw_fd());
     let mut listener = None;
     loop {
@@ -101,6 +102,7 @@ fn keep(from: &OwnedFd) {
         // SAFETY: a plain call. The process waits, so the number is its own.
         unsafe { libc::kill(call.pid as libc::pid_t, libc::SIGKILL) };
     }
+    clean();
 }
 
 /// Closes all files but one and the stream for messages, so that nobody waits for the keeper's end.

@@ -137,7 +137,8 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
         Fault::new(Exit::Other, message)
             .hint("`eyas at-data` gives a program copies of the files that it names")
     })?;
-    let keeper = Arc::new(Keeper::begin()?);
+    let temporary = Temporary::new("access")?;
+    let keeper = Arc::new(Keeper::begin(|| remove_unseen(&temporary.path, &Path::new("/").join(ROOT)))?);
     let Opened { catalog, caller, .. } = open(args.db.as_deref())?;
     // What cannot be written in the end is refused before the program runs.
     let site = match &args.site {
@@ -150,7 +151,6 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
     if let Some(label) = &args.label {
         catalog.require_writable(&caller, label)?;
     }
-    let temporary = Temporary::new("access")?;
     let new = temporary.folder(NEW)?;
     let root = Path::new("/").join(ROOT);
     let options = options(None, Some(NEW.into()), args.memory);
@@ -210,6 +210,12 @@ pub fn access(args: &AccessArgs) -> Result<Exit, Fault> {
         temporary.keep();
     }
     on_signal.unless_ending(made)
+}
+
+/// Removes the folder of a command that was killed, which may still be shown in its view.
+fn remove_unseen(folder: &Path, root: &Path) {
+    eyas_access::unbind(root);
+    let _ = eyas_runner::sandbox::remove_tree(folder);
 }
 
 /// Makes a data set of what the program has written.

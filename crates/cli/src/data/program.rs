@@ -5,9 +5,11 @@ use crate::print::reason;
 use crate::runtimes::client_runtime;
 use crate::signals::AskedToEnd;
 use crate::{Exit, Fault};
+use eyas_runtime::machine::host_name;
 use eyas_text::{say, shown, shown_path};
-use std::fs;
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -19,16 +21,23 @@ const END_PATIENCE: Duration = Duration::from_secs(10);
 /// How often the program is looked at.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A folder that vanishes with this command.
+/// A file in a [`Temporary`] folder that its command holds a lock on, with the machine's name in it.
+const LOCK: &str = ".lock";
+
+/// A folder that vanishes with this command. Where the command is killed, a later one of the same verb removes it.
 pub struct Temporary {
     pub path: PathBuf,
+    _lock: File,
 }
 
 impl Temporary {
     /// `verb` is the command's, for its name.
     pub fn new(verb: &str) -> Result<Temporary, Fault> {
+        let folder = std::env::temp_dir();
         let hint = "the variable TMPDIR names another folder for temporary files";
-        Temporary::below(&std::env::temp_dir(), verb, hint)
+        let made = Temporary::below(&folder, verb, hint)?;
+        remove_orphans(&folder, verb);
+        Ok(made)
     }
 
     /// The same in another folder; `hint` says how a user chooses that one.
@@ -38,13 +47,20 @@ impl Temporary {
             std::process::id(),
             u64::from_ne_bytes(eyas_data::random_bytes()?)
         );
-        let made = Temporary { path: folder.join(name) };
-        make(&made.path).map_err(|fault| fault.hint(hint))?;
-        Ok(made)
+        let path = folder.join(name);
+        make(&path).map_err(|fault| fault.hint(hint))?;
+        let lock = lock(&path).map_err(|error| {
+            let _ = eyas_runner::sandbox::remove_tree(&path);
+            Fault::new(Exit::Other, format!("cannot write to {}: {}", shown_path(&path), reason(&error)))
+                .hint(hint)
+        })?;
+        Ok(Temporary { path, _lock: lock })
     }
 
     /// Leaves the folder where it is.
     pub fn keep(self) {
+        // Without it, nobody takes the folder for that of a command that was killed.
+        let _ = fs::remove_file(self.path.join(LOCK));
         std::mem::forget(self);
     }
 
@@ -59,6 +75,38 @@ impl Drop for Temporary {
     fn drop(&mut self) {
         if eyas_runner::sandbox::remove_tree(&self.path).is_err() {
             say!("the folder {} could not be removed", shown_path(&self.path));
+        }
+    }
+}
+
+/// Marks a new folder as that of this process.
+fn lock(folder: &Path) -> std::io::Result<File> {
+    // Nobody finds it before it is locked.
+    let (new, path) = (folder.join(".new"), folder.join(LOCK));
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
+    file.write_all(host_name().as_bytes())?;
+    file.try_lock()?;
+    fs::rename(&new, &path)?;
+    Ok(file)
+}
+
+/// Removes the folders of commands of this user that were killed on this machine: nobody holds their locks.
+fn remove_orphans(folder: &Path, verb: &str) {
+    let begin = format!("eyas-{verb}-");
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if !entry.file_name().as_encoded_bytes().starts_with(begin.as_bytes()) {
+            continue;
+        }
+        let is_orphan = || -> std::io::Result<bool> {
+            // SAFETY: a plain call.
+            let is_own = entry.metadata()?.uid() == unsafe { libc::geteuid() };
+            let mut lock = File::open(entry.path().join(LOCK))?;
+            let mut host = String::new();
+            lock.read_to_string(&mut host)?;
+            Ok(is_own && host == host_name() && lock.try_lock().is_ok())
+        };
+        if is_orphan().unwrap_or(false) {
+            let _ = eyas_runner::sandbox::remove_tree(&entry.path());
         }
     }
 }
@@ -111,7 +159,11 @@ impl OnSignal {
                 };
                 running.asked.get_or_insert_with(Instant::now);
                 // SAFETY: a plain call; nobody has waited for the process yet, so the number is still its own.
-                unsafe { libc::kill(pid as libc::pid_t, libc::SIGTERM) };
+                unsafe {
+                    libc::kill(pid as libc::pid_t, libc::SIGTERM);
+                    // A program that a key has stopped learns of it now.
+                    libc::kill(pid as libc::pid_t, libc::SIGCONT);
+                }
             }
         });
         Ok(OnSignal(running))
