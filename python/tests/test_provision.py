@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from eyas.provision import KINDS, Pool, Refused, Settings, kinds, listings
 from eyas.provision.pool import class_of, complaints
+from eyas.provision.ray_pool import RayPool, Share, View, share_of
 from eyas.provision.ray_pool import complaints as ray_complaints
-from eyas.provision.ray_pool import share_of
 
 FULL: dict[str, Any] = {
     "queue": "q",
@@ -298,3 +299,69 @@ def test_options_of_ray_are_held_against_those_of_its_actors() -> None:
     assert wrong(resources={"big": "x"}) == [
         "the option `resources` cannot be {'big': 'x'}: it is a section of names and numbers above 0 / None"
     ]
+
+
+class Groups:
+    """Placement groups of a Ray with one node of two processors, which goes to the group that has waited longest."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+
+    def placement_group(self, _shape: object, strategy: str) -> object:
+        self.asked.append(group := object())
+        return group
+
+    def remove_placement_group(self, group: object) -> None:
+        self.asked.remove(group)
+
+    def placement_group_table(self, group: object) -> dict[str, Any]:
+        if group is not self.asked[0]:
+            return {"state": "PENDING"}
+        return {"state": "CREATED", "bundles_to_node_id": {0: "n"}, "bundles": {0: {"CPU": 2.0}}}
+
+
+class OneNode(RayPool):
+    """The pool of that Ray, whose actors are noted."""
+
+    def __init__(self, folder: Path) -> None:
+        self.started: list[str] = []
+        super().__init__(Settings(kind="ray", slots=2), folder, folder / "book", "auto")
+
+    def _connect(self) -> None:
+        pass
+
+    def _put_program(self) -> tuple[dict[str, Any], Any]:
+        return {}, None
+
+    def _start(self, name: str, share: Share) -> None:
+        self.started.append(name)
+        self._placed[name] = share.node
+
+
+def test_room_that_ray_gave_to_one_block_while_another_ones_actor_starts_there_is_given_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("ray")
+    groups = Groups()
+    monkeypatch.setitem(sys.modules, "ray.util", groups)
+    pool = OneNode(tmp_path)
+    for name in ("c-1", "c-2"):
+        pool._book.add(name, name)
+    pool._place(View())
+    both = list(groups.asked)
+    assert len(both) == 2, "both blocks wait for a node"
+
+    def node(state: str) -> View:
+        view = View({"n": "host"}, {"n": {"CPU": 2.0}}, {"n": {}})
+        if state:
+            view.actors["c-1"] = (state, "n" if state == "ALIVE" else "", "")
+        return view
+
+    pool._place(node(""))
+    assert pool.started == ["c-1"] and groups.asked == both[1:]
+    # Before its actor asked for them, Ray gave the processors to the other group, and so wants no further node.
+    pool._place(node("PENDING_CREATION"))
+    assert len(groups.asked) == 1 and groups.asked != both[1:], "the other block asks anew"
+    asked = list(groups.asked)
+    pool._place(node("ALIVE"))
+    assert pool.started == ["c-1"] and groups.asked == asked, "and waits for a node of its own"

@@ -308,6 +308,8 @@ def test_a_cluster_that_scales_by_itself_grows_for_nodes_that_are_wanted(eyas: E
                 "disable_node_updaters": True,
                 "disable_launch_config_check": True,
                 "head_node_id": HEAD_ID,
+                # All of them have one address.
+                "use_node_id_as_ip": True,
                 "gcs_address": f"{made.host}:{made.port}",
             },
             "available_node_types": {

@@ -315,15 +315,23 @@ class RayPool:
                 self._forget(name)
             else:
                 waiting.append(name)
-        taken = {node for state, node, _ in view.actors.values() if state not in GONE}
-        taken |= {node for name, node in self._placed.items() if name not in view.actors}
+        states = {name: state for name, (state, _, _) in view.actors.items()}
+        placed = {name: node for name, node in self._placed.items() if states.get(name) not in GONE}
+        taken = {node for state, node, _ in view.actors.values() if state not in GONE} | set(placed.values())
         by_node = self._groups_by_node(view)
+        # Ray may give a node that was free for a moment to a group before the actor that is started there has asked for it.
+        # The actor would wait for the group, and the group's block for a node that Ray sees no reason to add.
+        for name, node in placed.items():
+            for group in by_node.pop(node, []) if states.get(name) != "ALIVE" else []:
+                self._remove_group(group)
         for node, total in view.totals.items():
             if not waiting or node in taken:
                 continue
             share = share_of(self.settings, node, total, view.free[node])
             if share is None:
                 continue
+            # Takes a while, in which the node would be free for others.
+            self._put_program()
             # Groups of ours that Ray has put there have done their work.
             for name in by_node.get(node, []):
                 self._remove_group(name)
