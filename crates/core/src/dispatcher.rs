@@ -460,8 +460,8 @@ impl Dispatcher {
             Event::NodesDecided { .. } => {}
             Event::NodesExpected { node } => self.schedule.executors.expected_node = node,
             Event::PlacesFound { executor: _, asked, placed } => self.on_places_found(&asked, placed),
-            Event::HomeNotRead { executor, object, error: _ } => {
-                self.on_home_not_read(now, executor, object, out)
+            Event::HomeNotRead { executor, object, error } => {
+                self.on_home_not_read(now, executor, object, error.kind, out)
             }
             Event::PeersProbed { executor, round_trips } => {
                 self.on_peers_probed(now, executor, &round_trips, out)

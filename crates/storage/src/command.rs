@@ -560,7 +560,8 @@ struct Running {
 impl Running {
     fn start(place: &Place<'_>, command: &mut Command, stdin: Stdio) -> Result<Running> {
         let started = tied::spawn(command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()));
-        let (mut child, tie) = started.map_err(|error| Error::from_io(place.operation, place.location, error))?;
+        let (mut child, tie) =
+            started.map_err(|error| Error::from_io(place.operation, place.location, error))?;
         let mut stderr = child.stderr.take();
         let said = std::thread::spawn(move || {
             let (mut kept, mut block) = (Vec::new(), [0; 4096]);

@@ -200,6 +200,23 @@ fn what_its_owner_cannot_read_is_looked_for_at_home() {
 }
 
 #[test]
+fn an_owner_without_room_is_asked_again_later() {
+    let mut c = busy_owner();
+    let run = c.run(&[reads("/b/x")]);
+    let object = c.core.work().catalog().find(CatalogLocation::of("/b/x")).unwrap();
+    for _ in 0..5 {
+        c.expect(&["read /b/x on 2"]);
+        let error = TransferError { kind: TransferErrorKind::NoSpace, message: "of a test".into() };
+        c.feed(Event::HomeNotRead { executor: ExecutorId(2), object, error });
+        c.expect(&[]).wait(1);
+    }
+    c.expect(&["read /b/x on 2"]);
+    was_read(&mut c, 2, "/b/x", "bytes", run);
+    c.expect(&["assign 1.1 to 1"]);
+    c.done(1, (1, 1)).done(2, (0, 1)).take();
+}
+
+#[test]
 fn files_that_push_each_other_out_of_their_owners_cache_are_looked_for_at_home() {
     let mut c = busy_owner();
     let run = c.run(&[task("both").reads("/b/x").reads("/b/y")]);

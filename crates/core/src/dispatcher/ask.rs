@@ -310,9 +310,15 @@ impl Dispatcher {
         {
             Some(unfit.in_words())
         } else if !self.schedule.ready.queue.contains(self.work.tasks.key_of(task)) {
-            let is_full = self.schedule.ready.queue.is_full();
-            let shared = self.schedule.shares.why_not(self.work.owner_of(task)).filter(|_| !is_full);
-            shared.or(Some(format!("{} tasks are before it in the queue", self.schedule.ready.queue.len())))
+            // Of a user whose turn it is not, tasks that fit no idle slot may be all of them that placement looks at.
+            let shares = &self.schedule.shares;
+            let (owner, is_full) = (self.work.owner_of(task), self.schedule.ready.queue.is_full());
+            let n_before = match shares.turn {
+                Some(_) if !is_full => shares.n_queued(owner),
+                _ => self.schedule.ready.queue.len() as u64,
+            };
+            let shared = shares.why_not(owner).filter(|_| !is_full && n_before == 0);
+            shared.or(Some(format!("{n_before} tasks are before it in the queue")))
         } else {
             self.schedule.why_not_now(&self.work, task)
         };
@@ -367,7 +373,7 @@ impl Dispatcher {
             .wake_at()
             .into_iter()
             .chain(self.schedule.executors.next_drain())
-            .chain(self.residents.places_due());
+            .chain(self.residents.next_due());
         self.schedule.placement_wakes_at().into_iter().chain(due).min()
     }
 

@@ -66,7 +66,7 @@ impl Dispatcher {
         for object in &dropped {
             self.drop_replica(executor, *object);
             // A copy that was read for others and dropped at once is only reported as dropped.
-            self.on_home_not_read(now, executor, *object, out);
+            self.on_home_not_read(now, executor, *object, TransferErrorKind::NoSpace, out);
         }
         self.check_lost(now, &dropped, out);
     }

@@ -37,6 +37,9 @@ const PLACES_MAX: usize = 512;
 const ASKED_MAX: usize = 4 * PLACES_MAX;
 /// How many executors, or how often one, may fail to read a file before it is looked for at home.
 const READS_MAX: u32 = 3;
+/// How long an owner whose cache has no room is asked again, and how often. What takes the room are files of tasks that run there.
+const NO_ROOM_WAIT_NS: u64 = 600_000_000_000;
+const NO_ROOM_AGAIN_NS: u64 = 500_000_000;
 /// How often a task waits for files to be read. If their owner's cache cannot hold all of them at once, each read pushes another
 /// one out; then they are looked for at home.
 const WAITS_MAX: u32 = 8;
@@ -81,6 +84,8 @@ struct Read {
     run: RunId,
     waiters: Vec<TaskId>,
     n_failed: u32,
+    /// Since when there is no room for it, and when an owner is asked again, if none is asked now.
+    no_room: Option<(Timestamp, Option<Timestamp>)>,
 }
 
 impl Residents {
@@ -201,9 +206,10 @@ impl Residents {
         waits
     }
 
-    /// When the wait for places is over.
-    pub(super) fn places_due(&self) -> Option<Timestamp> {
-        self.wait_until
+    /// When the wait for places is over, or an owner is to be asked again.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        let again = self.reads.values().filter_map(|read| read.no_room?.1);
+        again.chain(self.wait_until).min()
     }
 
     // ------------------------------------------------------------ own files that others need
@@ -321,7 +327,7 @@ impl Residents {
             let executor = self
                 .find_reader(&schedule.executors, object, None)
                 .expect("it was found when the task had to wait");
-            let read = Read { executor, run, waiters: vec![task], n_failed: 0 };
+            let read = Read { executor, run, waiters: vec![task], n_failed: 0, no_room: None };
             self.reads.insert(object, read);
             out.push(Action::ReadHome { executor, object, run });
         }
@@ -331,6 +337,24 @@ impl Residents {
     /// A task is given out, or ends.
     pub(super) fn waits_no_more(&mut self, task: TaskId) {
         self.n_waits.remove(&task);
+    }
+
+    /// Asks for the files again whose owners had no room for them.
+    fn read_again(&mut self, executors: &Executors, now: Timestamp, out: &mut Vec<Action>) {
+        let is_due = |read: &Read| read.no_room.and_then(|(_, again)| again).is_some_and(|at| at <= now);
+        let due = self.reads.iter().filter(|(_, read)| is_due(read));
+        let due: Vec<(ObjectId, ExecutorId)> = due.map(|(object, read)| (*object, read.executor)).collect();
+        for (object, before) in due {
+            let next = self.find_reader(executors, object, Some(before));
+            let read = self.reads.get_mut(&object).expect("just seen");
+            let (since, _) = read.no_room.expect("just seen");
+            // Nobody: the owner is silent, and what its end means is dealt with when it comes.
+            read.no_room = Some((since, next.is_none().then(|| now.plus_ns(NO_ROOM_AGAIN_NS))));
+            if let Some(executor) = next {
+                read.executor = executor;
+                out.push(Action::ReadHome { executor, object, run: read.run });
+            }
+        }
     }
 
     pub(super) fn check(&self, work: &Workload, executors: &Executors) {
@@ -361,6 +385,7 @@ impl Dispatcher {
             self.look_for_residents(ObjectId(number));
         }
         self.residents.n_seen = self.work.catalog.n_objects() as u32;
+        self.residents.read_again(&self.schedule.executors, now, out);
         self.residents.ask_for_places(&self.work, &self.schedule.executors, now, out);
     }
 
@@ -475,12 +500,20 @@ impl Dispatcher {
         now: Timestamp,
         executor: ExecutorId,
         object: ObjectId,
+        kind: TransferErrorKind,
         out: &mut Vec<Action>,
     ) {
         let Some(read) = self.residents.reads.get_mut(&object).filter(|read| read.executor == executor)
         else {
             return;
         };
+        if kind == TransferErrorKind::NoSpace {
+            let since = read.no_room.map_or(now, |(since, _)| since);
+            if now.since_ns(since) < NO_ROOM_WAIT_NS {
+                read.no_room = Some((since, Some(now.plus_ns(NO_ROOM_AGAIN_NS))));
+                return;
+            }
+        }
         read.n_failed += 1;
         let (n_failed, run) = (read.n_failed, read.run);
         if n_failed < READS_MAX

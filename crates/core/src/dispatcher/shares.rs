@@ -260,7 +260,8 @@ impl Shares {
         self.turn = Some(Turn { owner, look, stale: false, has_guests: false });
     }
 
-    fn n_queued(&self, owner: OwnerId) -> u64 {
+    /// How many tasks of a user are in the queue.
+    pub(super) fn n_queued(&self, owner: OwnerId) -> u64 {
         self.users.get(owner.0 as usize).map_or(0, |u| u.n_queued)
     }
 

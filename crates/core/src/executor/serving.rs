@@ -71,10 +71,19 @@ impl Executor {
         for object in evicted {
             self.evicted(object, out);
         }
-        if granted != Reserve::Granted {
-            let error =
-                fail(TransferErrorKind::NoSpace, "the cache there, which would serve it, has no room for it");
-            return self.not_served(object, &error, out);
+        let why_not = match granted {
+            Reserve::Granted => None,
+            Reserve::Wait { .. } => Some((
+                TransferErrorKind::NoSpace,
+                "the cache there, which would serve it, has no room for it",
+            )),
+            Reserve::NeverFits { .. } => Some((
+                TransferErrorKind::Larger { bytes: size_bytes },
+                "the cache there, which would serve it, is smaller than the file",
+            )),
+        };
+        if let Some((kind, message)) = why_not {
+            return self.not_served(object, &fail(kind, message), out);
         }
         let transfer = Transfer {
             object,
