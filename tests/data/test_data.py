@@ -91,6 +91,25 @@ def test_versions_never_change(data: Run, traj: Path, tmp_path: Path) -> None:
     assert objects(tmp_path / "here") == []
 
 
+def test_nothing_of_eyas_itself_is_put_whatever_link_leads_there(data: Run, traj: Path, tmp_path: Path) -> None:
+    data("put", traj, "--label", "first")
+    (folder := tmp_path / "project").mkdir()
+    (folder / "data.txt").write_text("d")
+    (folder / "linked.db").symlink_to(tmp_path / "catalog.db")
+    (folder / "hard.db").hardlink_to(tmp_path / "catalog.db")
+    (folder / "objects of a site").symlink_to(tmp_path / "here" / "objects")
+    journal = folder / "cluster" / "dispatcher" / "journal"
+    journal.mkdir(parents=True)
+    (journal / "lock").write_text("1\n")
+    (journal / "segment-00000000000000000001.log").write_text("environments of tasks")
+    done = data("put", folder, "--label", "project")
+    assert "left out" in done.stderr and " and 3 more" in done.stderr, done.stderr
+    data("get", "project", "back")
+    assert tree(tmp_path / "back") == {"data.txt": b"d"}
+    refused = data("put", folder / "linked.db", "--label", "db", status=2)
+    assert "is a file of the catalog, which belongs to eyas" in refused.stderr
+
+
 def test_damage_is_found_and_repaired(data: Run, traj: Path, tmp_path: Path) -> None:
     data("put", traj, "--label", "adk", "--copies", "3")
     short = data("repair", status=1).stdout

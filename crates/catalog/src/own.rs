@@ -3,7 +3,6 @@
 
 use crate::catalog::Catalog;
 use crate::folder::is_site;
-use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -16,47 +15,62 @@ const KEYS_BYTES_MAX: u64 = 64 << 10;
 
 /// How what belongs to eyas is known.
 pub(crate) struct Own {
-    /// The number of the folder of the embedded database, and the names of its files.
-    database: Option<((u64, u64), Vec<OsString>)>,
+    /// The files of the embedded database, as far as they are there.
+    database: Vec<PathBuf>,
 }
 
 impl Own {
     pub(crate) fn of(catalog: &Catalog) -> Own {
         let files = |path: PathBuf| {
             let path = fs::canonicalize(path).ok()?;
-            let folder = fs::metadata(path.parent()?).ok()?;
-            let name = path.file_name()?;
-            let beside = BESIDE.iter().map(|behind| {
-                let mut name = name.to_owned();
-                name.push(behind);
-                name
-            });
-            Some(((folder.dev(), folder.ino()), beside.collect()))
+            let beside = |behind: &&str| {
+                let mut path = path.clone().into_os_string();
+                path.push(behind);
+                PathBuf::from(path)
+            };
+            Some(BESIDE.iter().map(beside).collect())
         };
-        Own { database: catalog.file().and_then(files) }
+        Own { database: catalog.file().and_then(files).unwrap_or_default() }
     }
 
     /// What a file or a folder is, if it belongs to eyas.
     pub(crate) fn is_own(&self, path: &Path) -> Option<&'static str> {
         let found = fs::metadata(path).ok()?;
         if found.is_dir() {
-            return is_site(path).then_some("the folder of a site");
+            // Whatever name leads there: a link may show a part of a site.
+            let real = fs::canonicalize(path).ok()?;
+            let is_objects = |folder: &Path| {
+                folder.file_name().is_some_and(|name| name == "objects")
+                    && folder.parent().is_some_and(is_site)
+            };
+            return match is_site(&real) || real.ancestors().any(is_objects) {
+                true => Some("the folder of a site"),
+                false => is_journal(&real).then_some("the journal of a cluster"),
+            };
         }
-        if self.is_of_database(path) {
+        if self.is_of_database(&found) {
             return Some("a file of the catalog");
         }
         (found.is_file() && found.len() <= KEYS_BYTES_MAX && has_keys(path))
             .then_some("a file with keys of eyas")
     }
 
-    fn is_of_database(&self, path: &Path) -> bool {
-        let Some((folder, names)) = &self.database else { return false };
-        if !path.file_name().is_some_and(|name| names.iter().any(|own| own == name)) {
-            return false;
-        }
-        let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        fs::metadata(above).is_ok_and(|found| (found.dev(), found.ino()) == *folder)
+    /// By what the file is, not by its name.
+    fn is_of_database(&self, found: &fs::Metadata) -> bool {
+        let is_it = |own: fs::Metadata| (own.dev(), own.ino()) == (found.dev(), found.ino());
+        self.database.iter().any(|path| fs::metadata(path).is_ok_and(is_it))
     }
+}
+
+/// Whether a folder has records of tasks with their environments in it, and changes while it is read.
+fn is_journal(folder: &Path) -> bool {
+    folder.file_name().is_some_and(|name| name == "journal")
+        && folder.join("lock").is_file()
+        && fs::read_dir(folder).is_ok_and(|mut entries| {
+            entries.any(|entry| {
+                entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"segment-"))
+            })
+        })
 }
 
 /// Whether a file is the join file of a store, a hub, a cluster or a user.

@@ -6,6 +6,7 @@
 use crate::homes::{self, Moving};
 use crate::{Exit, Fault};
 use clap::Args;
+use eyas_runtime::machine::umask;
 use eyas_storage::{ErrorKind, Homes, LeftOut as Omitted, Listing, Location, Put, label_of};
 use eyas_text::{plural, shown};
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,18 +69,17 @@ pub fn cp(args: CpArgs) -> Result<Exit, Fault> {
     let moving = Moving::new(copies.len());
     let copy = |to: &Location, from: &Source| {
         let opened = homes.open(&from.location, None)?;
-        let size_bytes = Some(opened.stat.size_bytes);
+        let (size_bytes, version) = (Some(opened.stat.size_bytes), &opened.stat.version);
+        let (mode, modified_ns) = (version.mode().map(|mode| mode & !umask()), version.modified_ns());
         let mut body = Counted { reader: opened.reader, moving: &moving };
         let below = target.path().filter(|_| into && from.is_listed);
-        homes.put(to, &mut body, &Put { below, ..Put::simple(size_bytes) })
+        homes.put(to, &mut body, &Put { below, mode, modified_ns, ..Put::simple(size_bytes) })
     };
     homes::each(copies.len(), &|n| {
         let (to, from) = &copies[n];
         match copy(to, from) {
             Ok(_) => moving.done(),
-            Err(error) if from.is_listed && is_of_one_name(error.kind()) => {
-                left_out.add(&from.location, &error)
-            }
+            Err(error) if from.is_listed && is_of_one(error.kind()) => left_out.add(&from.location, &error),
             Err(error) => return Err(homes::fault(error)),
         }
         Ok(())
@@ -88,9 +88,12 @@ pub fn cp(args: CpArgs) -> Result<Exit, Fault> {
     left_out.end(n_found)
 }
 
-/// Whether an error says something of one object's name, and nothing of the others'.
-fn is_of_one_name(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::NotFound | ErrorKind::InvalidName | ErrorKind::NotAFile)
+/// Whether an error says something of one object, and nothing of the others.
+fn is_of_one(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::NotFound | ErrorKind::InvalidName | ErrorKind::NotAFile | ErrorKind::PermissionDenied
+    )
 }
 
 /// The objects that are not copied although others are.

@@ -5,6 +5,7 @@
 //! segment-<seq, 20 digits>.log    records from this number on
 //! snapshot-<seq, 20 digits>.log   stands for all records up to and including this number
 //! snapshot.tmp                    a compaction that has not finished
+//! reached                         the number of a record that was durable when a process opened or closed the journal
 //! ```
 
 use crate::error::{Error, ErrorKind, Result};
@@ -70,6 +71,30 @@ pub(crate) fn create_dir(dir: &Path) -> Result<()> {
     match dir.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => sync_dir(parent).map_err(fail),
         _ => Ok(()),
+    }
+}
+
+const REACHED: &str = "reached";
+
+/// The number of a record up to which all were durable at some time; 0 if that is not known.
+pub(crate) fn reached(dir: &Path) -> u64 {
+    let text = fs::read_to_string(dir.join(REACHED)).unwrap_or_default();
+    text.strip_suffix('\n').and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// Remembers it. A number that is too small, or none, does no harm, so this does not fail and waits for no disk.
+pub(crate) fn set_reached(dir: &Path, seq: u64) {
+    if seq <= reached(dir) {
+        return;
+    }
+    let new = dir.join("reached.tmp");
+    let write = || -> io::Result<()> {
+        remove(&new)?;
+        writeln!(create_new(&new)?, "{seq}")?;
+        fs::rename(&new, dir.join(REACHED))
+    };
+    if write().is_err() {
+        let _ = remove(&new);
     }
 }
 

@@ -20,7 +20,8 @@
 //!      [`Journal::durable_seq`] ever covered;
 //!   2. a record is acknowledged only after an `fdatasync` of all bytes up to its end succeeded (with
 //!      [`Sync::Fdatasync`]), and its file's name is durable, too;
-//!   3. a torn end is cut off and reported; damage anywhere else is an error that names file and byte;
+//!   3. a torn end is cut off and reported; damage anywhere else is an error that names file and byte, and so is an end
+//!      without records that were durable when a process opened or closed the journal;
 //!   4. at most one process has a directory open.
 //!
 //! Why one writer thread: a sync costs the same for one record and for a thousand, so all records that
@@ -435,6 +436,9 @@ impl Journal {
         self.shared.room.notify_all();
         // A writer that panicked has printed the reason, and has marked the journal as ended.
         let _ = writer.join();
+        if self.shared.options.sync == Sync::Fdatasync {
+            files::set_reached(&self.shared.dir, self.durable_seq().0);
+        }
         // The lock is released explicitly, because a child between `fork` and `exec` has a copy of the
         // descriptor. Closing ours would not release the lock.
         let _ = self.lock.unlock();

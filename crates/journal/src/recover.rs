@@ -247,6 +247,12 @@ pub(crate) fn recover(dir: &Path, sync: Sync) -> Result<(Found, Recovered)> {
         files::remove(&files::segment_path(dir, segments.remove(0))).map_err(fail)?;
     }
 
+    // What a power loss may cut off was not durable before. Without syncs, nothing is.
+    let reached = if sync == Sync::Fdatasync { files::reached(dir) } else { 0 };
+    let lost = |path: &Path, offset, last_seq| {
+        let what = format!("record {reached} was durable, and the last one that is there is {last_seq}");
+        Error::corrupt(path, offset, what)
+    };
     let mut truncated_bytes = 0;
     let mut truncated_at = None;
     let mut current = None;
@@ -254,6 +260,9 @@ pub(crate) fn recover(dir: &Path, sync: Sync) -> Result<(Found, Recovered)> {
         let path = files::segment_path(dir, first_seq);
         let fail = |source| Error::io("read the journal", &path, source);
         if is_stillborn(&path, first_seq).map_err(fail)? {
+            if first_seq <= reached {
+                return Err(lost(&path, 0, first_seq - 1));
+            }
             truncated_bytes += std::fs::metadata(&path).map_err(fail)?.len();
             files::remove(&path).map_err(fail)?;
             truncated_at = Some((path, 0));
@@ -270,6 +279,9 @@ pub(crate) fn recover(dir: &Path, sync: Sync) -> Result<(Found, Recovered)> {
             }
         };
         let good_bytes = reader.offset;
+        if reader.next_seq <= reached {
+            return Err(lost(&path, good_bytes, reader.next_seq - 1));
+        }
         if let Some(what) = bad {
             if was_durable(&mut file, good_bytes).map_err(fail)? {
                 return Err(Error::corrupt(&path, good_bytes, what));
@@ -283,6 +295,9 @@ pub(crate) fn recover(dir: &Path, sync: Sync) -> Result<(Found, Recovered)> {
         break;
     }
 
+    if current.is_none() && covers < reached {
+        return Err(lost(&files::segment_path(dir, covers + 1), 0, covers));
+    }
     if let Some(&first) = segments.first()
         && first > covers + 1
     {
@@ -332,6 +347,7 @@ pub(crate) fn recover(dir: &Path, sync: Sync) -> Result<(Found, Recovered)> {
     }
     if sync == Sync::Fdatasync {
         files::sync_dir(dir).map_err(fail)?;
+        files::set_reached(dir, last_seq);
     }
     let recovered = Recovered {
         records_n: snapshot_records_n + (last_seq - covers),

@@ -317,3 +317,44 @@ fn records_are_handed_out_one_at_a_time_and_the_reader_may_stop() {
     });
     assert_eq!((stopped.unwrap(), seen_n), (Err("enough"), 15_000));
 }
+
+#[test]
+fn an_end_that_was_durable_when_the_journal_was_closed_is_not_taken_for_a_torn_one() {
+    let root = tempfile::tempdir().unwrap();
+    let (journal, _) = Journal::open(root.path(), Options::default()).unwrap();
+    for seq in 1..=20 {
+        journal.append(&body(seq)).unwrap();
+    }
+    journal.close().unwrap();
+    let segment = files(root.path(), "segment-").pop().unwrap();
+    let whole = fs::read(&segment).unwrap();
+    type Damage = fn(&[u8]) -> Option<Vec<u8>>;
+    let kinds: [(&str, Damage); 5] = [
+        ("zeros", |whole| Some(vec![0; whole.len()])),
+        ("empty", |_| Some(vec![])),
+        ("gone", |_| None),
+        ("half", |whole| Some(whole[..whole.len() / 2].to_vec())),
+        ("a part of its header", |whole| Some(whole[..7].to_vec())),
+    ];
+    for (name, damage) in kinds {
+        let left = damage(&whole);
+        match &left {
+            Some(bytes) => fs::write(&segment, bytes).unwrap(),
+            None => fs::remove_file(&segment).unwrap(),
+        }
+        let error = Journal::open(root.path(), Options::default()).unwrap_err();
+        assert!(error.to_string().contains("record 20 was durable"), "{name}: {error}");
+        assert_eq!(fs::read(&segment).ok(), left, "{name}: it is left as it was found");
+        fs::write(&segment, &whole).unwrap();
+    }
+    let (journal, recovered) = Journal::open(root.path(), Options::default()).unwrap();
+    assert_eq!(collect(recovered).unwrap(), numbered(1..=20));
+    // A later record that a power loss cuts off is a torn end as before: nobody has noted that it was durable.
+    journal.append(&body(21)).unwrap();
+    journal.flush().unwrap();
+    let copy = root.path().join("copy");
+    copy_dir(root.path(), &copy);
+    fs::write(files(&copy, "segment-").pop().unwrap(), &whole).unwrap();
+    let (_, recovered) = Journal::open(&copy, Options::default()).unwrap();
+    assert_eq!(collect(recovered).unwrap(), numbered(1..=20));
+}

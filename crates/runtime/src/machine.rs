@@ -1,6 +1,7 @@
 //! The name of this machine, and how much memory it has.
 
 use std::path::{Component, Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// This machine's name.
@@ -25,6 +26,16 @@ pub fn names_of_host(name: &str) -> Vec<String> {
     let mut seen = std::collections::BTreeSet::new();
     names.retain(|name| seen.insert(name.clone()));
     names
+}
+
+/// The mask of this process, which its programs have, too.
+pub fn umask() -> u32 {
+    static UMASK: OnceLock<u32> = OnceLock::new();
+    *UMASK.get_or_init(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let said = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+        said.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
+    })
 }
 
 /// Memory in bytes that processes here may use together: that of the machine, or less where a control group bounds it, as in a

@@ -109,7 +109,9 @@ impl Version {
         let latest_ns = inode.map_or(modified_ns, |(_, changed_ns)| changed_ns.max(modified_ns));
         let state = format!("mtime_ns={modified_ns}{file}");
         let version =
-            match is_whole(modified_ns) && is_whole(latest_ns) && is_young(latest_ns / 1_000_000_000) {
+            match is_whole(modified_ns) && is_whole(latest_ns) && is_young(latest_ns / 1_000_000_000)
+                || inode.is_none() && is_made_up(modified_ns)
+            {
                 true => Version::weak(size_bytes, &state),
                 false => Version::strong(size_bytes, &state),
             };
@@ -164,7 +166,13 @@ impl Version {
         last_modified: Option<&str>,
         now: Option<SystemTime>,
     ) -> Version {
-        let etag = etag.filter(|etag| !etag.trim_start_matches("W/").trim_matches('"').is_empty());
+        // Some servers write the mark of a weak one in lower case.
+        let bare =
+            |etag: &str| etag.len() - if etag.starts_with("W/") || etag.starts_with("w/") { 2 } else { 0 };
+        let is_weak = |etag: &str| bare(etag) < etag.len();
+        let etag = etag.filter(|etag| !etag[etag.len() - bare(etag)..].trim_matches('"').is_empty());
+        let last_modified =
+            last_modified.filter(|date| ns_of_date(date).is_none_or(|ns| !is_made_up(ns.into())));
         let is_old =
             last_modified.and_then(|date| httpdate::parse_http_date(date).ok()).is_some_and(|date| {
                 let (now, young) = match now {
@@ -174,9 +182,7 @@ impl Version {
                 now.duration_since(date).is_ok_and(|age| age > young)
             });
         let version = match (etag, last_modified) {
-            (Some(etag), _) if !etag.starts_with("W/") => {
-                Version::strong(size_bytes, &format!("etag={etag}"))
-            }
+            (Some(etag), _) if !is_weak(etag) => Version::strong(size_bytes, &format!("etag={etag}")),
             (Some(etag), Some(date)) if is_old => {
                 Version::strong(size_bytes, &format!("etag={etag} of {date}"))
             }
@@ -310,6 +316,11 @@ fn is_young(seconds: impl Into<i128>) -> bool {
     age <= i128::from(YOUNG.as_secs()) && age > -i128::from(YOUNG_BY_OUR_CLOCK.as_secs())
 }
 
+/// Whether a time is of the first day of 1970: whoever has no time to give says 0, or 1.
+fn is_made_up(ns: i128) -> bool {
+    (0..86_400_000_000_000).contains(&ns)
+}
+
 /// A number that no other look at an object has, on whatever machine.
 fn new_look() -> u64 {
     static FIRST: OnceLock<u64> = OnceLock::new();
@@ -437,6 +448,11 @@ mod tests {
         use Strength::{Strong, Unknown, Weak};
         check(&|| Version::of_http(1, None, None, later), Unknown);
         check(&|| Version::of_http(1, Some("\"\""), None, later), Unknown);
+        check(&|| Version::of_http(1, Some("w/\"\""), None, later), Unknown);
+        check(&|| Version::of_http(1, Some("w/\"a\""), None, later), Weak);
+        check(&|| Version::of_http(1, None, Some("Thu, 01 Jan 1970 00:00:00 GMT"), later), Unknown);
+        check(&|| Version::of_http(1, None, Some("Thu, 01 Jan 1970 00:00:01 GMT"), later), Unknown);
+        check(&|| Version::of_seconds(1, Some(0), 0o644), Weak);
         check(&|| Version::of_http(1, Some("\"a\""), None, None), Strong);
         check(&|| Version::of_http(1, Some("W/\"a\""), None, later), Weak);
         check(&|| Version::of_http(1, Some("W/\"a\""), DATE, later), Strong);

@@ -61,7 +61,7 @@ pub fn files(dir: &Path, prefix: &str) -> Vec<PathBuf> {
 pub fn copy_dir(from: &Path, to: &Path) {
     let _ = fs::remove_dir_all(to);
     fs::create_dir(to).unwrap();
-    for path in files(from, "") {
+    for path in files(from, "").into_iter().filter(|path| path.is_file()) {
         fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
     }
 }

@@ -3,12 +3,12 @@
 //! An object has the marks that its maker gave it, where a task made it; else those that its home says. Home's word counts as
 //! soon as home has another version than the one that was made.
 
+use crate::machine::umask;
 use eyas_core::event::Known;
 use eyas_core::{HomeVersion, Marks, ObjectId};
 use eyas_folder::UNKNOWN_TIME_NS;
 use eyas_storage::Version;
 use rustc_hash::FxHashMap;
-use std::sync::OnceLock;
 
 /// So many objects are remembered whether they have a name or not.
 const N_MIN: usize = 1024;
@@ -108,16 +108,6 @@ pub(super) fn mode_of_input(at_home: Option<u32>, for_others: bool) -> u32 {
         true => mode & 0o644 | 0o444,
         false => mode,
     }
-}
-
-/// The mask of this process, which its programs have, too.
-fn umask() -> u32 {
-    static UMASK: OnceLock<u32> = OnceLock::new();
-    *UMASK.get_or_init(|| {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let said = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-        said.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
-    })
 }
 
 #[cfg(test)]
