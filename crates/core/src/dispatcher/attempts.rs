@@ -272,7 +272,10 @@ impl Dispatcher {
             }
             e.learn(now, &report);
         });
-        self.schedule.ready.queue.learnt(&self.work.catalog, executor, &report.inputs, report.times.run_ns());
+        let run_ns = report.times.run_ns();
+        let stage_ns =
+            is_done.then(|| self.schedule.run_times.expected_ns(self.work.tasks.stage_of(task))).flatten();
+        self.schedule.ready.queue.learnt(&self.work.catalog, executor, &report.inputs, run_ns, stage_ns);
         if let Some(run_ns) = report.times.run_ns() {
             self.schedule.shares.ran(self.work.owner_of(task), cpus, run_ns);
         }

@@ -155,13 +155,15 @@ pub trait Queue: Send + Sync + fmt::Debug {
     /// The attempt at `task` that was last given out is over.
     fn ended(&mut self, _catalog: &Catalog, _task: TaskId) {}
 
-    /// What an attempt on `executor` reports of its inputs.
+    /// What an attempt on `executor` reports of its inputs. `stage_ns`: how long tasks of its stage run in the mean, if it ended
+    /// well.
     fn learnt(
         &mut self,
         _catalog: &Catalog,
         _executor: ExecutorId,
         _inputs: &[InputReport],
         _run_ns: Option<u64>,
+        _stage_ns: Option<u64>,
     ) {
     }
 

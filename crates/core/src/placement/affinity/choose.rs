@@ -57,7 +57,7 @@ impl Affinity {
     ) -> Result<(ExecutorId, Pick), Unplaced> {
         self.plan.task = None;
         for stage in [Stage::Idle, Stage::Ahead] {
-            if let Some(found) = self.place_hit(catalog, stage) {
+            if let Some(found) = self.place_hit(catalog, now, stage) {
                 return Ok(found);
             }
         }
@@ -83,7 +83,7 @@ impl Affinity {
     // ---- hits
 
     /// Finds a hit on the executor with most room among those that have one.
-    fn place_hit(&mut self, catalog: &Catalog, stage: Stage) -> Option<(ExecutorId, Pick)> {
+    fn place_hit(&mut self, catalog: &Catalog, now: Timestamp, stage: Stage) -> Option<(ExecutorId, Pick)> {
         let mut tried = SeatSet::default();
         loop {
             let by_room = if stage == Stage::Idle { &self.by_idle } else { &self.by_ahead };
@@ -94,6 +94,10 @@ impl Affinity {
                 free.find(|(_, w)| *w != 0).map(|(i, w)| Seat(i as u32 * 64 + w.trailing_zeros()))
             };
             let seat = by_room.values().rev().find_map(wanted)?;
+            if self.leaves_to_faster(now, seat) {
+                tried.insert(seat);
+                continue;
+            }
             let (best, any) = self.best_hit(catalog, seat, stage);
             if let Some(bundle) = best {
                 let n_inputs = self.tasks.bundle(bundle).n_inputs;
@@ -250,7 +254,8 @@ impl Affinity {
         self.not_asked.remove(seat);
         let room = self.executor_at(seat).room;
         let classes = || self.tasks.class_order.iter().map(|c| &self.tasks.classes[*c as usize]);
-        if !classes().any(|class| room.can_move(class.size, class.lasts)) {
+        if !classes().any(|class| room.can_move(class.size, class.lasts)) || self.leaves_to_faster(now, seat)
+        {
             *n_unfit += 1;
             self.to_ask.remove(seat);
             return None;

@@ -4,8 +4,11 @@
 //!   1. **Nothing**: another executor has all its inputs, and an open slot that no queued task takes.
 //!   2. **A copy**, several times over: what it waits for comes from home, and executors that have it by now are
 //!      free to serve it.
+//!   3. **Home, past the cache**: what it waits for comes from home by way of the disk, and home turned out to give more
+//!      than the disk.
 //!
-//! A task is named at most once while anything moves, so that it does not go round in circles.
+//! A task is named at most once while anything moves, so that it does not go round in circles, unless thousands of others
+//! were named after it.
 
 use super::transfers::UPLOAD_PARTS;
 use super::*;
@@ -18,10 +21,32 @@ const LOOK_EVERY_NS: u64 = 20_000_000;
 /// A copy has to be this many times as quick: the task waits for it a second time, and the bytes that have come are lost.
 const COPIES_WAITED: f64 = 4.0;
 
+/// When so many tasks have been named, those that were named before the last so many are forgotten.
+const NAMED_MAX: usize = 4096;
+
 #[derive(Default)]
 pub(super) struct Late {
     named: FxHashSet<TaskId>,
+    named_before: FxHashSet<TaskId>,
     looked_at: Timestamp,
+}
+
+impl Late {
+    pub fn name(&mut self, tasks: &[TaskId]) {
+        if self.named.len() >= NAMED_MAX {
+            self.named_before = std::mem::take(&mut self.named);
+        }
+        self.named.extend(tasks);
+    }
+
+    #[cfg(test)]
+    pub fn n_named(&self) -> usize {
+        self.named.len() + self.named_before.len()
+    }
+
+    pub fn has_named(&self, task: TaskId) -> bool {
+        self.named.contains(&task) || self.named_before.contains(&task)
+    }
 }
 
 /// What the attempts that were named in one look will use.
@@ -36,6 +61,7 @@ impl Affinity {
     pub(super) fn late_attempts(&mut self, catalog: &Catalog, now: Timestamp) -> Vec<TaskId> {
         if self.attempts.is_empty() {
             self.late.named.clear();
+            self.late.named_before.clear();
             return vec![];
         }
         if now.since_ns(self.late.looked_at) < LOOK_EVERY_NS.max(self.ask_all_every_ns()) {
@@ -43,13 +69,13 @@ impl Affinity {
         }
         self.late.looked_at = now;
         let is_new = |(task, a): &(&TaskId, &Attempt)| {
-            a.n_direct == 0 && !a.waits.is_empty() && !self.late.named.contains(task)
+            a.n_direct == 0 && !a.waits.is_empty() && !self.late.has_named(**task)
         };
         let mut tasks: Vec<TaskId> = self.attempts.iter().filter(is_new).map(|(task, _)| *task).collect();
         tasks.sort_unstable();
         let mut used = Used::default();
         tasks.retain(|task| self.would_begin_sooner(catalog, now, *task, &mut used));
-        self.late.named.extend(&tasks);
+        self.late.name(&tasks);
         tasks
     }
 
@@ -70,6 +96,9 @@ impl Affinity {
             *used.cpus.entry(holder).or_default() += attempt.size.cpus;
             return true;
         }
+        if self.is_sooner_past_cache(catalog, seat, attempt, slowest, rest_ns) {
+            return true;
+        }
         let is_replaceable = |o: &ObjectId| {
             coming(o).is_some_and(|c| c.source == Source::Home)
                 && !self.spared.contains(*o)
@@ -80,6 +109,31 @@ impl Affinity {
             && self.copy_ns_per_mib.is_some()
             && copy_ns < rest_ns
             && self.takes_copy(catalog, seat, slowest, used)
+    }
+
+    /// Whether what an attempt waits for would come sooner past the cache. `rest_ns`: the time until the slowest of it is in the cache.
+    fn is_sooner_past_cache(
+        &self,
+        catalog: &Catalog,
+        seat: Seat,
+        attempt: &Attempt,
+        slowest: ObjectId,
+        rest_ns: f64,
+    ) -> bool {
+        let seated = self.executor_at(seat);
+        let from_home = |o: &ObjectId| seated.coming.get(o).is_some_and(|c| c.source == Source::Home);
+        if !self.has_read_past_cache()
+            || !attempt.waits.iter().all(from_home)
+            || !self.is_past_cache(catalog, seat, slowest)
+            || !self.is_home_above_disk(catalog, seat, slowest)
+        {
+            return false;
+        }
+        let bytes = attempt.waits.iter().map(|o| self.size_of(catalog, *o)).sum::<u64>() as f64;
+        let n_node = seated.home_reads.len() as u32;
+        self.home_rate(self.all_reads(), n_node, true).is_some_and(|rate| {
+            bytes * 1e9 / rate.max(1.0) + LATE_NS < rest_ns + bytes * 1e9 / self.disk_rate(seat)
+        })
     }
 
     /// The time that a transfer under way still needs. `None`: nothing is known of it.

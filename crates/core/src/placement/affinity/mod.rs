@@ -38,7 +38,8 @@
 //!   - An object is read past the cache each time if home delivers it faster than the node's disk does,
 //!     even when all executors read it that way: by way of the cache its bytes would be written to the disk
 //!     and read again. This holds where reading past the cache spares the disk
-//!     ([`Config::disk_bytes_per_s`]).
+//!     ([`Config::disk_bytes_per_s`]). What is in the cache already is read past it while programs there have so
+//!     much to read that home gives it sooner.
 //!   - While enough is on its way to a node for all its slots, the node fetches nothing else.
 //!   - An object is not copied if its holders are expected to run all its tasks before the copy is there,
 //!     judged by how long programs ran so far.
@@ -55,6 +56,8 @@
 //! | `home` | the rate that home gives to a number of readers, learnt from the progress of reads |
 //! | `transfers` | the objects on their way, their progress, and the sources that an input could come from |
 //! | `choose` | the rules |
+//! | `disk` | what waits at each node's disk |
+//! | `pace` | which executors leave the last tasks to faster ones |
 //! | `late` | attempts that are better begun anew than left to wait for a slow transfer |
 //! | `kin` | tasks whose inputs leave home once |
 //! | `near` | which source is near, where the network has several sites |
@@ -82,10 +85,12 @@ use crate::event::{InputMoved, InputReport, Source, Target};
 use crate::executor_set::{Seat, SeatSet};
 use crate::network::{NetworkUse, Sites};
 use crate::types::{CacheOutcome, ExecutorId, ObjectId, TaskId, Timestamp};
+use disk::{DiskLoad, DiskRead};
 use home::{HomeLoad, Landed, Mark};
 use kin::Spared;
 use late::Late;
 use near::Near;
+use pace::{Compared, Pace};
 use rank::{Heat, Rank};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
@@ -97,11 +102,13 @@ use tasks::Tasks;
 
 mod choose;
 mod config;
+mod disk;
 mod hints;
 mod home;
 mod kin;
 mod late;
 mod near;
+mod pace;
 mod rank;
 mod site;
 mod tasks;
@@ -180,6 +187,8 @@ pub struct Affinity {
     /// Attempts with inputs on their way.
     attempts: FxHashMap<TaskId, Attempt>,
     late: Late,
+    disk_reads: FxHashMap<TaskId, DiskRead>,
+    paces: Compared,
     /// Objects that some executor is reading from home into its cache, so that others may wait for them.
     arriving: FxHashMap<ObjectId, Arriving>,
     n_home_reads: u32,
@@ -257,6 +266,8 @@ struct SeatedExecutor {
     recent_priority: Option<(i32, u32)>,
     /// Number of tasks with inputs to move that this executor was given.
     n_moves: u32,
+    disk: DiskLoad,
+    pace: Pace,
     /// The executor has too little to do to leave objects to their holders. The value is computed anew each
     /// time the executor is asked.
     wants_copies: bool,
@@ -460,6 +471,8 @@ impl Affinity {
             n_seeds: 0,
             attempts: FxHashMap::default(),
             late: Late::default(),
+            disk_reads: FxHashMap::default(),
+            paces: Compared::default(),
             arriving: FxHashMap::default(),
             n_home_reads: 0,
             n_readers: 0,
@@ -661,6 +674,8 @@ impl Queue for Affinity {
             recent_priority: None,
             n_moves: 0,
             wants_copies: false,
+            disk: DiskLoad::default(),
+            pace: Pace::default(),
         });
         for object in catalog.objects_on(executor) {
             self.reheat(catalog, object);
@@ -790,6 +805,7 @@ impl Queue for Affinity {
     ) -> Result<ExecutorId, Unplaced> {
         picks.clear();
         self.near.pass(now);
+        self.compare_paces(now);
         self.home_load.pass(now, self.n_home_reads + self.landed.len() as u32);
         self.settle_landed(now);
         // Executors that have not been asked yet are asked with the newest knowledge anyway. The others are
@@ -854,8 +870,12 @@ impl Queue for Affinity {
         executor: ExecutorId,
         inputs: &[InputReport],
         run_ns: Option<u64>,
+        stage_ns: Option<u64>,
     ) {
         self.changed = true;
+        if let (Some(run_ns), Some(stage_ns)) = (run_ns, stage_ns) {
+            self.learn_pace(executor, run_ns, stage_ns);
+        }
         if let Some(run_ns) = run_ns {
             smooth(&mut self.run_ns, run_ns);
         }

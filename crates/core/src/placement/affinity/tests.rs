@@ -3,6 +3,7 @@
 
 mod kin;
 mod late;
+mod pace;
 mod reads;
 mod scan;
 mod sites;
@@ -214,6 +215,13 @@ impl World {
         seated.flat_map(|m| m.coming.keys().map(|o| (m.id.0, o.0))).collect()
     }
 
+    /// The attempts that read an input past the cache: `(task, executor)`.
+    fn past_cache(&self) -> Vec<(u64, u32)> {
+        let mut of: Vec<_> = self.queue.direct.keys().map(|t| (t.0, self.given[t].executor)).collect();
+        of.sort_unstable();
+        of
+    }
+
     fn arrive_all(&mut self) {
         for (executor, object) in self.coming() {
             self.holds(executor, &[object]);
@@ -242,12 +250,12 @@ impl World {
         if outcome == CacheOutcome::InPlace {
             self.never_cached.insert(ObjectId(object));
         }
-        self.queue.learnt(&self.catalog, ExecutorId(executor), &[input], None);
+        self.queue.learnt(&self.catalog, ExecutorId(executor), &[input], None, None);
     }
 
     /// A program has run for `ms` milliseconds on `executor`.
     fn ran(&mut self, executor: u32, ms: u64) {
-        self.queue.learnt(&self.catalog, ExecutorId(executor), &[], Some(ms * MS));
+        self.queue.learnt(&self.catalog, ExecutorId(executor), &[], Some(ms * MS), None);
     }
 
     fn check(&self) {
@@ -717,7 +725,7 @@ fn what_several_copies_took_they_took_together() {
         size_bytes: 1 << 20,
         wait_ns: 40 * MS,
     };
-    world.queue.learnt(&world.catalog, ExecutorId(0), &[copy(1), copy(2), copy(3), copy(4)], None);
+    world.queue.learnt(&world.catalog, ExecutorId(0), &[copy(1), copy(2), copy(3), copy(4)], None, None);
     assert_eq!(
         world.queue.steal_after_ns(&world.catalog, Seat(0), ObjectId(1)) as u64,
         10 * MS * OBJECT_BYTES / (1 << 20)

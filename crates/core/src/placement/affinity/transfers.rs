@@ -37,6 +37,8 @@ const SHARE_GROWS_S: f64 = 0.5;
 const FIRST_COPY_PART: f64 = 0.25;
 /// The factor if it is not known whether home is full and others are reading.
 const SHARED_COST: f64 = 1.25;
+/// What is in the cache is read from home only if that is so many times as quick: programs seldom all read at the same time.
+const PAST_DISK_MARGIN: f64 = 1.5;
 /// As long as tasks are still to come, a replica is assumed to be read at least this often.
 const USES_OUT_OF_SIGHT: f64 = 4.0;
 
@@ -142,6 +144,15 @@ impl Affinity {
         }
     }
 
+    /// Whether home gives more than the disks, even if all executors read from home at the same time.
+    pub(super) fn is_home_above_disk(&self, catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
+        let n_slots = self.executor_at(seat).room.slots_total;
+        let all = Reads { n: self.n_slots_total as f64, n_nodes: self.is_seated.len() as f64 };
+        self.home_rate(all, n_slots, true).is_some_and(|rate| {
+            self.size_of(catalog, object) as f64 * 1e9 / rate.max(1.0) <= self.disk_ns(catalog, object)
+        })
+    }
+
     /// How often `object` will be read, as far as the queue shows.
     fn n_uses(&self, object: ObjectId) -> f64 {
         let least = if self.all_in_sight { 1.0 } else { USES_OUT_OF_SIGHT };
@@ -172,6 +183,11 @@ impl Affinity {
     fn is_to_try(&self) -> bool {
         let is_bound = self.home_load.node_max >= DISK_BOUND * self.config.disk_bytes_per_s as f64;
         is_bound && self.direct_load.is_empty() && self.n_direct == 0
+    }
+
+    /// Whether it was seen what home gives past the caches.
+    pub(super) fn has_read_past_cache(&self) -> bool {
+        !self.direct_load.is_empty()
     }
 
     /// Whether a program on `seat` gets `object` sooner from home, past the cache, than by a copy from
@@ -461,12 +477,32 @@ impl Affinity {
 
     /// Whether `object` is read past the cache of `seat`: no executor has it and no other task in sight
     /// reads it, or home is quicker than the disk.
-    fn passes_by(&self, catalog: &Catalog, seat: Seat, object: ObjectId) -> bool {
+    fn passes_by(&self, catalog: &Catalog, now: Timestamp, seat: Seat, object: ObjectId) -> bool {
         !self.config.keeps_once
             && self.all_in_sight
             && self.tasks.n_tasks_reading(object) <= 1
             && self.heat(catalog, object) == Heat::Cold
             || self.is_past_cache(catalog, seat, object)
+            || self.is_past_disk(catalog, now, seat, object)
+    }
+
+    /// Whether a program on `seat` gets `object`, which is in the cache there, clearly sooner from home than from the disk,
+    /// which other programs read as well.
+    fn is_past_disk(&self, catalog: &Catalog, now: Timestamp, seat: Seat, object: ObjectId) -> bool {
+        if self.config.disk_bytes_per_s == 0
+            || !catalog.seat_holds(seat, object)
+            || catalog.version(object).is_none()
+            || self.spared.contains(object)
+        {
+            return false;
+        }
+        let n_node = self.executor_at(seat).home_reads.len() as u32 + 1;
+        let size_bytes = self.size_of(catalog, object).max(1);
+        let cost = if self.is_home_full(seat) { FULL_COST } else { 1.0 };
+        self.home_rate(self.one_more(seat), n_node, true).is_some_and(|rate| {
+            let home_ns = size_bytes as f64 * 1e9 / rate.max(1.0);
+            PAST_DISK_MARGIN * cost * home_ns < self.disk_wait_ns(now, seat, size_bytes)
+        })
     }
 
     /// Plans a route for each input of `bundle` that `seat` lacks; `false`: there is no route for one of
@@ -525,7 +561,7 @@ impl Affinity {
             let planned = moves.iter().find(|(o, _)| *o == object).map(|(_, source)| *source);
             let source = planned.unwrap_or(Source::Home);
             let is_coming = self.executor_at(seat).coming.contains_key(&object);
-            if source == Source::Home && !is_coming && self.passes_by(catalog, seat, object) {
+            if source == Source::Home && !is_coming && self.passes_by(catalog, now, seat, object) {
                 routes.push(Route { object, source: Some(source), direct: true, watched: true });
                 self.begin_direct(now, seat, key.task, object, is_here);
                 n_direct += u32::from(!is_here);
@@ -549,6 +585,10 @@ impl Affinity {
             self.walk_readers(catalog, seat, object, start, Walk::Coming);
         }
         self.mark_reads_together(seat, key.task, &waits);
+        let is_direct = |object| routes.iter().any(|route| route.object == object && route.direct);
+        let inputs = self.tasks.inputs(bundle).iter().map(|e| e.object);
+        let cached_bytes = inputs.filter(|o| !is_direct(*o)).map(|o| self.size_of(catalog, o)).sum();
+        self.begin_disk(now, seat, key.task, cached_bytes);
         if !waits.is_empty() || n_direct > 0 {
             let seated = self.executor_at_mut(seat);
             seated.moving.n_attempts += 1;
@@ -727,6 +767,7 @@ impl Affinity {
 
     /// Forgets an attempt that has ended: nothing moves for it any more.
     pub(super) fn forget_attempt(&mut self, catalog: &Catalog, task: TaskId) {
+        self.end_disk(task);
         if let Some(reads) = self.direct.remove(&task) {
             self.n_home_reads -= reads.len() as u32;
             self.n_direct -= reads.len() as u32;

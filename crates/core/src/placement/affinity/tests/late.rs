@@ -1,7 +1,9 @@
 //! Slow transfers: who does not begin one, and who gives one up.
 
+use super::super::late::Late;
 use super::reads::HomeReads;
 use super::*;
+use crate::types::AttemptNo;
 
 const NOBODY: [u64; 0] = [];
 
@@ -76,4 +78,59 @@ fn a_read_from_home_is_given_up_for_a_copy_that_is_much_quicker() {
     assert_eq!(world.late(), NOBODY, "a copy takes half as long");
     (0..200).for_each(|_| world.learn(0, 3, CacheOutcome::RemoteHit { from: ExecutorId(1) }, 50));
     assert_eq!(world.late(), [task]);
+}
+
+#[test]
+fn the_names_of_late_tasks_do_not_grow_without_end() {
+    let mut late = Late::default();
+    for task in 0..100_000 {
+        late.name(&[TaskId(task)]);
+        assert!(late.has_named(TaskId(task)) && late.has_named(TaskId(task.saturating_sub(1000))));
+        assert!(late.n_named() <= 8192);
+    }
+}
+
+/// Two nodes with a slow disk read an object through their caches. Others read past theirs, and home gives
+/// `home_bytes_per_s` to each of them.
+fn read_through_a_slow_disk(home_bytes_per_s: u64) -> (World, u64) {
+    let disk_bytes_per_s = 1_000_000;
+    let mut world = World::new(9, Config { disk_bytes_per_s, keeps_once: false, ..Config::default() });
+    (0..4).for_each(|e| world.executor(e, 1));
+    world.queue.set_all_in_sight(true);
+    let tasks: Vec<u64> = (0..4).map(|_| world.task(&[1])).collect();
+    assert_eq!(world.place().unwrap().task, tasks[0]);
+    let report = |world: &mut World, executor, target, rate: u64| {
+        world.wait_ms(100);
+        let moving_ns = world.now.since_ns(Timestamp(1000 * MS));
+        let moved_bytes = (rate as f64 * moving_ns as f64 / 1e9) as u64;
+        let (object, source) = (ObjectId(1), Source::Home);
+        let size_bytes = OBJECT_BYTES;
+        let moved = InputMoved { target, object, source, moved_bytes, size_bytes, moving_ns, is_all: false };
+        world.queue.moved(&world.catalog, world.now, ExecutorId(executor), &moved);
+    };
+    let through = world.coming()[0].0;
+    report(&mut world, through, Target::Cache(ObjectId(1)), disk_bytes_per_s.min(home_bytes_per_s));
+    assert_eq!(world.late(), NOBODY, "what home gives past the cache is not known");
+    for _ in 0..8 {
+        while world.place().is_ok() {}
+        for (task, executor) in world.past_cache() {
+            let target = Target::Private { task: TaskId(task), attempt: AttemptNo(1), input: 0 };
+            report(&mut world, executor, target, home_bytes_per_s);
+        }
+    }
+    (world, tasks[0])
+}
+
+#[test]
+fn a_read_through_a_slow_disk_begins_anew_past_it_once_home_turns_out_to_be_quicker() {
+    let (mut world, task) = read_through_a_slow_disk(4_000_000);
+    assert_eq!(world.late(), [task]);
+    let again = world.given[&TaskId(task)].task.clone();
+    world.end(task);
+    world.enter(again);
+    assert_eq!(world.place().unwrap().task, task);
+    assert!(world.past_cache().iter().any(|(t, _)| *t == task));
+    world.check();
+    let (mut world, _) = read_through_a_slow_disk(700_000);
+    assert_eq!(world.late(), NOBODY, "home is no quicker than the disk");
 }
