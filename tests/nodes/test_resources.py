@@ -162,11 +162,48 @@ def test_a_map_gives_its_tasks_gpus_and_resources(run: Run, tmp_path: Path) -> N
     assert (fields["cpus"], fields["gpus"], fields["resources"]) == (0.5, 0.5, {"board": 1})
 
 
-def test_what_no_node_has_is_refused_with_the_nearest_node(run: Run, tmp_path: Path, notes: Notes) -> None:
-    done = run("run", tasks_of(tmp_path, notes.task("big", gpus=4)), "--gpus", "2", status=None)
-    assert done.status != 0
-    assert "task `big`: the task needs 4 gpus; the largest node, `node1`, has 2" in done.stderr
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"gpus": 4}, "needs 4 gpus, and each node has 2"),
+        ({"resources": {"board": 3}}, "needs 3 of `board`, and each node has 2"),
+        ({"resources": {"vcs": 2}}, "needs 2 of `vcs`, and the whole cluster has 1"),
+        ({"resources": {"unheard": 1}}, "needs 1 of `unheard`, and each node has 0"),
+    ],
+)
+def test_what_no_node_of_a_runs_own_cluster_has_is_refused_before_anything_runs(
+    run: Run, tmp_path: Path, notes: Notes, fields: dict[str, object], said: str
+) -> None:
+    tasks = tasks_of(tmp_path, notes.task("fits"), notes.task("big", **fields))
+    has = ("--gpus", "2", "--resource", "board=2", "--cluster-resource", "vcs=1")
+    done = run("run", tasks, *has, status=2)
+    assert f"task `big` {said}" in done.stderr
     assert notes.read() == {}
+
+
+def test_what_fits_no_node_of_a_cluster_is_refused_when_it_is_submitted(
+    run: Run, tmp_path: Path, notes: Notes, folder: Path
+) -> None:
+    """The cluster says how large its nodes are, and those that may still come."""
+    run("up", "--nodes", "1..2", "--slots", "2", "--dir", folder)
+    join = folder / "dispatcher" / "join.json"
+    wait_until(
+        lambda: status(run, join)["executors"] and not status(run, join)["provisioner"]["n_pending"],
+        "all nodes that are on their way",
+    )
+    for fields, said in [
+        ({"cpus": 3}, "the task asks for 3 cpus, the largest executor has 2 slots"),
+        ({"gpus": 1}, "the task needs 1 gpu; no node has a gpu"),
+        ({"resources": {"board": 1}}, "the task needs 1 of `board`; neither a node nor the cluster has it"),
+    ]:
+        tasks = tasks_of(tmp_path, notes.task("fits"), notes.task("big", **fields))
+        for verb in ("submit", "run"):
+            done = run(verb, tasks, "--join", join, status=2)
+            assert f"task `big` fits no node: {said}" in done.stderr
+    assert notes.read() == {}
+    assert status(run, join)["runs"] == []
+    tasks = tasks_of(tmp_path, notes.task("two", cpus=2))
+    assert "1 done" in run("run", tasks, "--join", join).stderr
 
 
 @pytest.mark.parametrize(

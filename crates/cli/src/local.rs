@@ -7,6 +7,7 @@ use crate::node::{NODE, check_eviction, check_node, executor_arguments, node_arg
 use crate::print::{plural, reason, size};
 use crate::{Exit, Fault, equipment, provide, starting};
 use eyas_core::dispatcher::{CollectiveMode, DispatcherConfig, KeepRuns};
+use eyas_core::needs::{PARTS, in_parts};
 use eyas_core::placement;
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
 use eyas_runtime::cluster::{LocalCluster, Plan};
@@ -111,14 +112,32 @@ pub fn check_tasks(cluster: &ClusterArgs, list: &TaskList) -> Result<(), Fault> 
         return Ok(());
     }
     let (slots, memory) = size_of_node(cluster);
+    let gpus = equipment::gpu_names(cluster.node.gpus, 0, cluster.nodes.max).len() as u32;
+    let of_node = equipment::by_name(&cluster.node.resources).map_err(bad)?;
+    let of_cluster = equipment::by_name(&cluster.policy.cluster_resources).map_err(bad)?;
     for array in &list.arrays {
         let task = &array.template;
+        let needs = array.needs.as_deref();
+        let gpu_parts = needs.map_or(0, |needs| needs.gpu_parts);
+        let amounts = || needs.into_iter().flat_map(|needs| &needs.resources);
+        let lacking = amounts()
+            .find(|(name, n)| of_cluster.get(*name).or_else(|| of_node.get(*name)).is_none_or(|has| has < n));
         let (needs, hint) = if task.cpus > slots {
             let needs = format!("{} cpus, and each node has {}", task.cpus, plural(slots.into(), "slot"));
             (needs, format!("--slots {} gives each node more, also more than it has processors", task.cpus))
         } else if let Some(bytes) = task.memory_bytes.filter(|bytes| *bytes > memory) {
             let needs = format!("{} of memory, and each node has {}", size(bytes), size(memory));
             (needs, "--memory says how much each node has; with fewer --nodes each has more".into())
+        } else if gpu_parts > gpus * PARTS {
+            let needs = format!("{} gpus, and each node has {gpus}", in_parts(gpu_parts.into()));
+            (needs, "--gpus says how many each node has".into())
+        } else if let Some((name, n)) = lacking {
+            let place = match (of_cluster.get(name), of_node.get(name)) {
+                (Some(has), _) => format!("the whole cluster has {has}"),
+                (None, has) => format!("each node has {}", has.unwrap_or(&0)),
+            };
+            let hint = "--resource NAME=N says what each node has, --cluster-resource what all have together";
+            (format!("{n} of {}, and {place}", shown(name)), hint.into())
         } else {
             continue;
         };

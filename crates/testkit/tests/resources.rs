@@ -264,3 +264,31 @@ fn dispatchers_tell_each_other_of_named_resources_too() {
     c.wait(5).expect(&["send 4 to 0"]);
     assert!(c.core.has_executor(ExecutorId(4)));
 }
+
+#[test]
+fn a_run_that_fits_no_node_is_known_before_it_is_committed() {
+    let mut c = Cluster::with(|config| config.resources = [("vcs".to_string(), 1)].into());
+    let open = |c: &mut Cluster, task: Task| c.open(&[task.array()]);
+    let why = |c: &Cluster, run, are_all_here| c.core.why_never_fits(c.now, run, are_all_here);
+    let (big, fits) = (open(&mut c, task("big").cpus(4)), open(&mut c, task("fits").cpus(2)));
+    let licensed = open(&mut c, task("licensed").needs("vcs", 2));
+    assert_eq!(why(&c, big, true), None, "nodes may still come");
+    c.wait(20).node(1, 2);
+    assert_eq!(why(&c, big, true), None, "a node has just come, so that others may be on their way");
+    c.wait(16);
+    let said = "task `big` fits no node: the task asks for 4 cpus, the largest executor has 2 slots";
+    assert_eq!(why(&c, big, true).as_deref(), Some(said));
+    let of_cluster = why(&c, licensed, true).unwrap();
+    assert!(of_cluster.contains("the whole cluster has 1"), "{of_cluster}");
+    assert_eq!(why(&c, fits, true), None);
+    // Somebody brings nodes, and says how large they are.
+    let node = |slots| Some(Box::new(Size::of_node(slots, u64::MAX, &Equipment::default())));
+    c.feed(Event::NodesExpected { node: node(4) });
+    assert_eq!(why(&c, big, true), None);
+    c.feed(Event::NodesExpected { node: node(3) });
+    assert!(why(&c, big, true).is_some());
+    c.node(2, 1);
+    assert!(why(&c, big, true).is_some());
+    assert_eq!(why(&c, big, false), None, "a node is on its way, and may be larger than expected");
+    c.take();
+}

@@ -138,6 +138,8 @@ pub(super) struct Executors {
     pub(super) silent: BTreeSet<ExecutorId>,
     /// The size of the nodes that whoever starts nodes may bring; `None`: nobody brings nodes.
     pub(super) expected_node: Option<Box<Size>>,
+    /// When an executor joined or was lost the last time.
+    pub(super) changed: Timestamp,
     /// What tasks need beside whole cpus and memory, and who holds it.
     pub(super) resources: Resources,
     /// Executors that end at a known time.
@@ -294,6 +296,7 @@ impl Schedule {
             }
         }
         self.executors.by_id.insert(executor, state);
+        self.executors.changed = now;
     }
 
     /// Takes a task from the executor that has it; the caller updates the executor's load.
@@ -707,6 +710,7 @@ impl Dispatcher {
         out: &mut Vec<Action>,
     ) {
         let Some(lost) = self.schedule.executors.by_id.remove(&executor) else { return };
+        self.schedule.executors.changed = now;
         self.schedule.executors.silent.remove(&executor);
         self.schedule.executors.walltimes.forget(executor);
         self.schedule.executors.ends_changed();
@@ -827,6 +831,24 @@ impl Dispatcher {
         self.balance(now, out);
         self.forget_stale(out);
         self.forgotten.forget_old_runs(&self.work, &self.config, &self.exchange, &self.leftovers, now, out);
+    }
+
+    /// Why a run that is not committed yet would fail: a task of it is larger than every node that is there or may come. `None`: it is
+    /// not, or nodes come and go, so that nobody knows. `are_all_here`: no node is on its way.
+    pub fn why_never_fits(&self, now: Timestamp, run: RunId, are_all_here: bool) -> Option<String> {
+        let executors = &self.schedule.executors;
+        // Without somebody who starts nodes, a user may just be about to start one.
+        let is_settled = executors.expected_node.is_some() && are_all_here
+            || now.since_ns(executors.changed) > UNFIT_GRACE_NS;
+        if !is_settled || self.schedule.attempts.hold_until.is_some() {
+            return None;
+        }
+        let arrays = self.work.find_run(run)?.arrays.iter().map(|id| &self.work.tasks.arrays[id.0 as usize]);
+        arrays.filter(|a| a.array.n_tasks > 0).find_map(|a| {
+            let unfit = executors.find_unfit(&self.exchange, task_size(&a.array, a.needs))?;
+            let id = a.array.fill(&a.array.template.id, 0);
+            (!unfit.may_pass).then(|| format!("task {} fits no node: {}", eyas_text::shown(&id), unfit.why))
+        })
     }
 
     /// Ends ready tasks that have been too large for every executor for a while. The time is kept by size over all ready tasks: those

@@ -270,7 +270,9 @@ impl<O: Outside> Session<O> {
             let reason = format!("run {run} is not being submitted by this client");
             return self.refuse(connection, number, reason);
         }
-        if let Some(reason) = self.submissions.refused.remove(&run).or_else(|| self.core.why_not_added(run)) {
+        let refused = self.submissions.refused.remove(&run);
+        let reason = refused.or_else(|| self.core.why_not_added(run)).or_else(|| self.why_never_fits(run));
+        if let Some(reason) = reason {
             self.abort(run);
             return self.refuse(connection, number, reason);
         }
@@ -280,5 +282,14 @@ impl<O: Outside> Session<O> {
         self.submissions.sealed.insert(run);
         let effect = Effect::RunAccepted { connection, number, run };
         self.journal(&Record::RunCommitted { run }, Some(effect));
+    }
+
+    /// Why a run of this dispatcher alone would fail for the size of a task. Dispatchers of a group have nodes for each other.
+    fn why_never_fits(&self, run: RunId) -> Option<String> {
+        if self.group.is_some() || self.submissions.adding.contains_key(&run) {
+            return None;
+        }
+        let why = self.core.why_never_fits(self.now, run, self.pending_nodes().0 == 0)?;
+        Some(format!("{why}; ask for less, or start a larger node first"))
     }
 }

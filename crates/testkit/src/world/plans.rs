@@ -194,8 +194,14 @@ impl World {
             }
             // A client that is refused because the journal is full tries again later.
             Err(why) if why.contains(NO_SPACE) => return self.after(S, Ev::Submit { plan }),
+            Err(why) if why.contains("fits no node") && self.may_fit_no_node() => PlanState::Refused,
             Err(why) => panic!("promise 4: a submission is refused that clashes with nothing: {why}"),
         };
+    }
+
+    /// Whether some tasks of this world may be larger than every node that is there or may come.
+    fn may_fit_no_node(&self) -> bool {
+        self.o.task_is_wide + self.o.task_has_memory > 0 || self.o.resources
     }
 
     pub(super) fn open_addition(&mut self, plan: usize, whole: usize) {
