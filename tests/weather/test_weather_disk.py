@@ -216,6 +216,51 @@ def test_a_full_disk_under_the_dispatchers_log(cluster: Cluster, disks: Disks) -
     )
 
 
+@pytest.mark.parametrize("what", ["inputs", "outputs"])
+def test_a_full_disk_of_a_node_is_said_where_a_run_is_followed(
+    cluster: Cluster, disks: Disks, what: str
+) -> None:
+    disk = disks(cluster.node_dir("N1"), 32 * MIB)
+    cluster.dispatcher()
+    cluster.executor("N1", slots=2)
+    disk.fill(but_bytes=2 * MIB)
+    if what == "inputs":
+        files = [cluster.file(f"f{i}", 4 * MIB, i) for i in range(4)]
+        tasks = [cluster.task(f"t{i}", "cksum < input/0000 > out", [path]) for i, path in enumerate(files)]
+    else:
+        tasks = [cluster.task(f"t{i}", "head -c 4000000 /dev/zero > out") for i in range(4)]
+    run = cluster.eyas.start("run", cluster.list_of(tasks), "--join", cluster.join)
+    run.wait_for_text("node `N1` fails tasks and rests: ")
+    (said,) = [line for line in run.stderr.splitlines() if "fails tasks" in line]
+    assert "No space left on device" in said or "disk" in said, said
+    disk.free()
+    run.wait()
+    assert run.stderr.count("fails tasks and rests") == 1, "it is said once"
+
+
+def test_a_full_disk_of_the_journal_is_said_where_a_client_waits(
+    cluster: Cluster, disks: Disks, tmp_path: Path
+) -> None:
+    disk = disks(cluster.dir / "journal", 2 * MIB)
+    cluster.dispatcher()
+    cluster.executor("N1", slots=1)
+    gate = tmp_path / "gate"
+    tasks = [cluster.task(f"t{i}", "echo right > out", gate=gate) for i in range(120)]
+    run = cluster.eyas.start("run", cluster.list_of(tasks), "--join", cluster.join)
+    cluster.begun("t0")
+    disk.fill()
+    gate.touch()
+    run.wait_for_text("warning: the journal waits: ")
+    late = [cluster.task(f"late{i}", f": {'x' * 2000}; echo right > out") for i in range(40)]
+    submission = cluster.eyas.start("submit", cluster.list_of(late), "--join", cluster.join)
+    submission.wait_for_text("warning: the journal waits: ")
+    disk.free()
+    submission.wait()
+    run.wait()
+    for one in (run, submission):
+        assert one.stderr.count("the journal waits") == 1, "it is said once"
+
+
 # ---------------------------------------------------------------- small caches
 
 

@@ -16,12 +16,15 @@ use eyas_core::array::TaskArray;
 use eyas_core::{AttemptNo, ExecutorId, RunId};
 use eyas_net::{self as net, NetError, Reader, Writer};
 use eyas_storage::signed;
+use eyas_text::{line_of, say};
 use eyas_wire::identity::Join;
 use eyas_wire::message::*;
 use eyas_wire::users::{ClusterRights, UserKey};
 use group::Group;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A connection to a dispatcher, or to a group of them. Replies to one request come in order, but replies to
 /// several requests may mix, so one user of a client makes one request at a time.
@@ -31,6 +34,9 @@ pub struct Client {
     /// So many queries of signed URLs were sent.
     n_queries_sent: usize,
 }
+
+/// How often a client that waits for a submission to be accepted asks what the cluster warns of.
+const WAIT_LOOK: Duration = Duration::from_secs(2);
 
 /// So many of them are sent at once.
 const QUERIES_AT_ONCE: usize = 1000;
@@ -151,9 +157,22 @@ impl Client {
             self.send(RequestBody::AddArray { run, array })?;
         }
         let number = self.send(RequestBody::CommitRun { run })?;
+        let (mut look, mut said) = (tokio::time::interval(WAIT_LOOK), BTreeSet::new());
+        look.reset();
         loop {
-            let reply = self.next().await?;
+            let reply = tokio::select! {
+                reply = self.next() => reply?,
+                _ = look.tick() => {
+                    self.send(RequestBody::Status)?;
+                    continue;
+                }
+            };
             match reply.body {
+                ReplyBody::Status(status) => {
+                    for why in status.warnings.into_iter().filter(|why| said.insert(why.clone())) {
+                        say!("warning: {}", line_of(&why));
+                    }
+                }
                 ReplyBody::RunAccepted { run, again, .. } => return Ok(Accepted { run, again }),
                 // The first refusal has the reason; the refusal of the commit repeats it.
                 ReplyBody::Refused { reason } => return Err(NetError::Refused(reason)),

@@ -103,8 +103,9 @@ pub struct Stall {
 
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Stall { operation, path, message, tries_n, .. } = self;
-        write!(f, "cannot {operation} ({}): {message} (tries: {tries_n})", path.display())
+        // The same for each try.
+        let Stall { operation, path, message, .. } = self;
+        write!(f, "cannot {operation} ({}): {message}", path.display())
     }
 }
 

@@ -336,6 +336,11 @@ impl Dispatcher {
         self.schedule.executors.resting()
     }
 
+    /// A sentence for each executor that fails one task after the other, or whose disk is full. It stays the same while that lasts.
+    pub fn unwell(&self) -> impl Iterator<Item = String> {
+        self.schedule.executors.unwell()
+    }
+
     /// A sentence for each executor whose cache is now smaller than the cache that it offered.
     pub fn short_of_space(&self) -> impl Iterator<Item = String> {
         self.schedule.executors.short_of_space()

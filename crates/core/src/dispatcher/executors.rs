@@ -21,6 +21,8 @@ const FAILED_AT_ONCE: usize = 4096;
 /// A file is sent to a node ahead of its readers only if it takes at most one part in `CACHE_PARTS` of the
 /// node's cache.
 const CACHE_PARTS: u64 = 4;
+/// A disk is full where the cache has room for less than one part in `FULL_SHARE` of what it was given.
+const FULL_SHARE: u64 = 16;
 const RECALL_EVERY_NS: u64 = 50_000_000;
 
 pub(super) struct ExecutorState {
@@ -52,6 +54,8 @@ pub(super) struct ExecutorState {
     pub(super) sick_until: Option<Timestamp>,
     /// The message of the last of these failures.
     pub(super) sick_why: Arc<str>,
+    /// Why an attempt failed among the failures in a row, of which there have been several.
+    pub(super) unwell_why: Option<Arc<str>>,
     /// When the executor ends, if that is known, and how much of its time placement counts on.
     pub(super) ends: Option<walltimes::Ends>,
     pub(super) left: TimeLeft,
@@ -86,6 +90,9 @@ impl ExecutorState {
                 self.sick_why = message.as_str().into();
                 let wait_ns = (SICK_NS << self.n_node_failures.min(6)).min(SICK_NS_MAX);
                 self.n_node_failures += 1;
+                if self.n_node_failures > 1 {
+                    self.unwell_why.get_or_insert_with(|| self.sick_why.clone());
+                }
                 self.sick_until = Some(now.plus_ns(wait_ns));
             }
             // The node is well, but this task is too large for it: other nodes get a chance to take the
@@ -98,7 +105,10 @@ impl ExecutorState {
                 self.sick_why = message.as_str().into();
                 self.sick_until = Some(now.plus_ns(SICK_NS));
             }
-            Outcome::Done => self.n_node_failures = 0,
+            Outcome::Done => {
+                self.n_node_failures = 0;
+                self.unwell_why = None;
+            }
             _ => {}
         }
     }
@@ -155,6 +165,19 @@ impl Executors {
                 n => format!("failed {n} attempts in a row"),
             };
             format!("node `{}` rests, as it {times}, the last one because: {}", e.offer.name, e.sick_why)
+        })
+    }
+
+    /// A sentence for each executor that fails one task after the other, or whose disk is full. It stays the same while that lasts.
+    pub(super) fn unwell(&self) -> impl Iterator<Item = String> {
+        let is_here = |e: &&ExecutorState| e.silent_since.is_none();
+        self.by_id.values().filter(is_here).filter_map(|e| {
+            if let Some(why) = &e.unwell_why {
+                return Some(format!("node `{}` fails tasks and rests: {why}", e.offer.name));
+            }
+            let is_full = e.offer.cache_bytes < e.cache_offered_bytes / FULL_SHARE;
+            let name = is_full.then_some(&e.offer.name)?;
+            Some(format!("the disk of node `{name}` is full: its cache has little room left (eyas status)"))
         })
     }
 
@@ -281,6 +304,7 @@ impl Schedule {
             n_node_failures: 0,
             sick_until: None,
             sick_why: "".into(),
+            unwell_why: None,
             ends: offer_ends,
             left: TimeLeft::NO_END,
             left_ns: u64::MAX,

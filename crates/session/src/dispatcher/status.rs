@@ -3,6 +3,9 @@
 use super::*;
 use eyas_core::dispatcher::RunState;
 
+/// Nodes that are unwell are named up to this number where only a run is looked at.
+const UNWELL_MAX: usize = 5;
+
 /// A client that hears of a run whenever something changed.
 pub(super) struct Watch {
     pub(super) connection: u64,
@@ -31,6 +34,8 @@ impl<O: Outside> Session<O> {
     fn troubles(&self) -> Vec<String> {
         let wait = |home| format!("nodes wait for {}, which does not answer (eyas status)", shown(home));
         let mut troubles = self.provision.troubles(self.now);
+        troubles.extend(self.warning.clone());
+        troubles.extend(self.core.unwell().take(UNWELL_MAX));
         troubles.extend(self.away_by_home().into_keys().take(HOMES_AWAY_MAX).map(wait));
         troubles
     }
