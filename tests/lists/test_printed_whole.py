@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from harness import Eyas, peak_mib, wait_until
-from weather import Cluster, kill_now
+from weather import Cluster, Disk, Disks, kill_now, small_disks
 
 # Bytes that one task prints: more than passes in the time that a test needs to see them pass.
 N_BYTES = 60_000_000
@@ -17,7 +18,13 @@ SPOOLS_MIB_MAX = 60
 
 
 @pytest.fixture
-def cluster(eyas: Eyas, tmp_path: Path) -> Cluster:
+def disks() -> Iterator[Disks]:
+    yield from small_disks()
+
+
+@pytest.fixture
+def cluster(disks: Disks, eyas: Eyas, tmp_path: Path) -> Cluster:
+    """After `disks`, so that what runs on them has ended when they are unmounted."""
     return Cluster(eyas, tmp_path / "cluster", tmp_path / "home")
 
 
@@ -62,3 +69,41 @@ def test_a_limit_of_file_sizes_ends_no_process(eyas: Eyas, tmp_path: Path) -> No
     )
     assert (done.returncode, "2 done, 0 failed" in done.stderr) == (4, True), done.stderr
     assert "standard output is not whole" in done.stderr
+
+
+def free_mib(disk: Disk) -> float:
+    found = os.statvfs(disk.at)
+    return found.f_bavail * found.f_frsize / 2**20
+
+
+@pytest.mark.parametrize("where", ["node", "dispatcher"])
+def test_what_tasks_print_leaves_room_on_the_disk(cluster: Cluster, disks: Disks, where: str) -> None:
+    """A quarter of a small disk stays free. What is not kept is said, and everything else goes on."""
+    disk = disks(cluster.node_dir("N1") if where == "node" else cluster.dir, 64 << 20)
+    cluster.dispatcher()
+    cluster.executor("N1")
+    gate, begun = cluster.folder / "gate", cluster.folder / "begun"
+    line = f"touch {begun}; while [ ! -e {gate} ]; do sleep 0.02; done; head -c {2 * N_BYTES} /dev/zero"
+    shown = cluster.eyas.start("map", "--join", cluster.join, "--range", "0..3", "--shell", "--", line)
+    wait_until(begun.exists, "the first program", alive=shown)
+    # Nobody reads what comes to the dispatcher.
+    shown.signal(signal.SIGSTOP)
+    gate.touch()
+    lowest = free_mib(disk)
+
+    def is_over() -> bool:
+        nonlocal lowest
+        lowest = min(lowest, free_mib(disk))
+        return bool(cluster.run_line()["ended"])
+
+    wait_until(is_over, "the end of the run")
+    assert lowest > 15
+    assert cluster.run_line()["n_done"] == 3
+    shown.signal(signal.SIGCONT)
+    done = shown.wait(status=4)
+    assert "standard output is not whole" in done.stderr
+    assert kept(cluster) == 0
+    # The disk's other uses go on.
+    cluster.submit([cluster.task("next", "head -c 1000000 /dev/zero > out")])
+    cluster.wait()
+    cluster.expect(next=bytes(1_000_000))

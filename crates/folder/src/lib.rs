@@ -31,12 +31,14 @@
 mod below;
 pub mod holes;
 mod pack;
+mod room;
 mod tree;
 mod unpack;
 mod walk;
 
 pub use below::{OpenDirectory, is_one_name, open_parent, why_not_below};
 pub use pack::Packed;
+pub use room::has_room;
 pub use tree::{Tree, UNKNOWN_TIME_NS, leads_out, time_of};
 pub use unpack::{Modes, Times, remove, unpack};
 pub use walk::{AGAIN, AGAIN_MAX, Above, Below, Kind, LeftOut, NOT_UTF8, NOWHERE, files_below, look};

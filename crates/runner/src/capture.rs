@@ -44,6 +44,10 @@ impl Spool {
                 file
             }
         };
+        // Programs and the cache need room, too.
+        if !eyas_folder::has_room(file, bytes.len() as u64) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         file.write_all(bytes)
     }
 }
@@ -106,7 +110,7 @@ impl Capture {
     }
 
     /// The file with the whole stream, which is the caller's from here on. `None`: the ends are the whole, or it is not wanted, or the
-    /// disk did not take it.
+    /// disk had no room for it.
     pub fn take_spool(&mut self) -> Option<PathBuf> {
         let mut spool = self.spool.take()?;
         spool.file.take().map(|_| std::mem::take(&mut spool.path))

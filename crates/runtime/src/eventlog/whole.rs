@@ -12,8 +12,6 @@ use std::path::{Path, PathBuf};
 
 /// The folder in the dispatcher's.
 const FOLDER: &str = "printed";
-/// No more is kept when less than this would stay free for the journal and the log.
-const FREE_BYTES_MIN: u64 = 256 << 20;
 /// So many attempts of a task are dropped at once, the last ones; what others printed goes with the run.
 const ATTEMPTS_MAX: u32 = 64;
 /// A client gets so much at once.
@@ -44,8 +42,8 @@ impl Wholes {
                 File::options().create(true).write(true).truncate(false).mode(0o600).open(&path)?
             }
         };
-        let free_bytes = eyas_storage::free_bytes(&file);
-        if free_bytes.is_some_and(|free| free < FREE_BYTES_MIN + part.bytes.len() as u64) {
+        // The journal and the log need room, too.
+        if !eyas_folder::has_room(&file, part.bytes.len() as u64) {
             return Err(ErrorKind::StorageFull.into());
         }
         file.write_all_at(&part.bytes, part.at)?;
