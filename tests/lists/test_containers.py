@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import shutil
+import subprocess
 import tarfile
 import tempfile
 import zipfile
@@ -465,6 +466,48 @@ def test_the_system_user_of_a_program_is_kept(run: Run, folder: Path) -> None:
     user, mark = (folder / "home/out").read_text().splitlines()
     assert 82000 <= int(user) <= 82009 and mark == "a packed root"
     assert (folder / "home/o").read_text() == "a packed root\n"
+
+
+@pytest.mark.parametrize("user", [0, 65534])
+def test_su_is_refused_in_one_sentence_and_a_file_with_its_bits_runs(
+    eyas: Any, folder: Path, user: int
+) -> None:
+    """The bits for another user or group are no reason to refuse an image: its programs run, as the user that all of it has."""
+    bits = io.BytesIO()
+    with tarfile.open(fileobj=bits, mode="w") as archive:
+        for name, content in {**root(), "bin/su": busybox(), "etc/groups": b"of a group"}.items():
+            entry = tarfile.TarInfo(name)
+            entry.mode = {"bin/su": 0o6755, "etc/groups": 0o2640}.get(name, 0o755)
+            if isinstance(content, str):
+                entry.type, entry.linkname = tarfile.SYMTYPE, content
+            entry.size = len(content) if isinstance(content, bytes) else 0
+            archive.addfile(entry, io.BytesIO(content) if isinstance(content, bytes) else None)
+        entry = tarfile.TarInfo("etc/passwd")
+        names = b"root::0:0::/:/bin/sh\nbob::1000:1000::/:/bin/sh\n"
+        entry.size = len(names)
+        archive.addfile(entry, io.BytesIO(names))
+    (folder / "i.tar").write_bytes(bits.getvalue())
+    write_list(
+        folder / "l.jsonl",
+        {"id": "runs", "command": "cat /etc/groups; /bin/su --help > help 2>&1; test -s help", "container": "i.tar"},
+        {"id": "bob", "command": "su bob -c true", "container": "i.tar"},
+        {"id": "root", "command": "su -c true", "container": "i.tar"},
+    )
+    folder.chmod(0o777)
+    home = folder / "home"
+    home.mkdir(mode=0o777)
+    home.chmod(0o777)
+    words = [str(eyas.path), "run", "l.jsonl", "--dir", str(home / "c")]
+    if user and os.geteuid() == 0:
+        words = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *words]
+    env = {
+        **eyas.env,
+        **{name: str(home) for name in ("HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "TMPDIR")},
+    }
+    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1 and "1 done, 2 failed" in done.stderr, done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith("failed: ")]
+    assert len(said) == 2 and all("has one user for all that it does" in line for line in said), said
 
 
 def test_the_image_is_made_once_on_a_node(run: Run, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 //! What the end of a program means for its task, in words for users.
 
 use super::runner;
-use eyas_core::array::TaskSpec;
+use eyas_core::array::{CONTAINER_NAME, TaskSpec};
 use eyas_core::event::DiskSeen;
 use eyas_core::{Failure, FailureKind};
 use eyas_text::shown;
@@ -180,7 +180,36 @@ fn failure_of(report: &runner::RunReport, task: &TaskSpec) -> Result<(), Failure
         }
         ExitKind::SetupFailed { message, .. } => (FailureKind::Node, message.clone()),
     };
+    let is_ended = matches!(report.exit, ExitKind::Exited(_));
+    let is_contained = task.inputs.iter().any(|(name, _)| name == CONTAINER_NAME);
+    let message = match is_ended && is_contained && wants_other_user(report) {
+        true => format!("{message}; {ONE_USER}"),
+        false => message,
+    };
     Err(Failure { kind, message })
+}
+
+/// Why `su` and its like fail in containers.
+const ONE_USER: &str = "a program in a container has one user for all that it does, so `su`, `sudo` and the bits setuid and setgid \
+                        have no effect there: run the command itself";
+
+/// Whether the program says that it could not become another user, as `su`, `sudo` and their like do.
+fn wants_other_user(report: &runner::RunReport) -> bool {
+    const SAID: [&str; 9] = [
+        "must be suid",
+        "must be setuid",
+        "effective uid is not 0",
+        "set groups",
+        "setgroups",
+        "set user id",
+        "setuid",
+        "set group id",
+        "setgid",
+    ];
+    last_lines(&report.stderr).next().is_some_and(|line| {
+        let line = line.to_lowercase();
+        SAID.iter().any(|words| line.contains(words))
+    })
 }
 
 /// Replaces numbers in the failure's message by names, as the state machine knows only numbers.
