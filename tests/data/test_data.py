@@ -8,6 +8,7 @@ import shutil
 import signal
 import sqlite3
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,9 @@ def test_versions_never_change(data: Run, traj: Path, tmp_path: Path) -> None:
     assert objects(tmp_path / "here") == []
 
 
-def test_nothing_of_eyas_itself_is_put_whatever_link_leads_there(data: Run, traj: Path, tmp_path: Path) -> None:
+def test_nothing_of_eyas_itself_is_put_whatever_link_leads_there(
+    data: Run, traj: Path, tmp_path: Path
+) -> None:
     data("put", traj, "--label", "first")
     (folder := tmp_path / "project").mkdir()
     (folder / "data.txt").write_text("d")
@@ -108,6 +111,25 @@ def test_nothing_of_eyas_itself_is_put_whatever_link_leads_there(data: Run, traj
     assert tree(tmp_path / "back") == {"data.txt": b"d"}
     refused = data("put", folder / "linked.db", "--label", "db", status=2)
     assert "is a file of the catalog, which belongs to eyas" in refused.stderr
+
+
+def test_a_repair_says_for_whom_it_waits(data: Run, start: Start, traj: Path, tmp_path: Path) -> None:
+    """A process of another machine had said that it makes a copy, and was killed."""
+    data("put", traj / "run.sh", "--label", "adk", "--copies", "2")
+    data("site", "shelf", tmp_path / "shelf")
+    with sqlite3.connect(tmp_path / "catalog.db") as db:
+        until_ms = time.time_ns() // 1_000_000 + 15_000
+        db.execute(
+            "INSERT INTO making SELECT object.id, t.id, f.id, '1-ffffffffffff-0-on far', ? "
+            "FROM object, site t, site f WHERE t.name = 'shelf' AND f.name = 'here'",
+            [until_ms],
+        )
+    repair = start("data", "--db", f"sqlite:{tmp_path}/catalog.db", "repair")
+    repair.wait_for_text("process 1 on `far` makes 1 copy")
+    with sqlite3.connect(tmp_path / "catalog.db") as db:
+        db.execute("UPDATE making SET until_ms = 0")
+    repair.wait()
+    assert len(objects(tmp_path / "shelf")) == 1
 
 
 def test_damage_is_found_and_repaired(data: Run, traj: Path, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 //! Which copies repairs make now, so that none makes one that another one makes.
 //!
 //! Repairs of several processes may run at once. Before one makes copies, it claims them: in one transaction, which looks how many copies an
-//! object has and how many others bring. A claim that nobody renews ends after a minute; one of a process of this machine that is gone
-//! counts for nothing at once. A clock that is wrong makes a claim void, and then a copy may be made twice, which harms nobody.
+//! object has and how many others bring. A claim that nobody renews ends after 20 seconds; one of a process of this machine that is gone
+//! counts for nothing at once. Whoever waits for others says for whom. A clock that is wrong makes a claim void, and then a copy may be made twice, which harms nobody.
 
 use crate::catalog::Catalog;
 use crate::db::{Db, Value, insert, places, within, within_reserve};
@@ -16,10 +16,34 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// For how long a claim holds that is not renewed, in milliseconds.
-const HOLDS_MS: i64 = 60_000;
-const RENEWED_EVERY: Duration = Duration::from_secs(15);
+const HOLDS_MS: i64 = 20_000;
+const RENEWED_EVERY: Duration = Duration::from_secs(4);
 /// How often others' claims are looked at by who waits for them.
 const LOOKED_AT_EVERY: Duration = Duration::from_millis(100);
+/// Others are named when they have been waited for so long.
+const SAID_AFTER: Duration = Duration::from_secs(1);
+
+/// What stands before the name of the machine in who makes a copy.
+const ON: &str = "-on ";
+
+/// The name of this machine.
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// For whom a repair waits. `by`: who makes the copies.
+fn awaited_in_words(by: &str, n_copies: u64) -> String {
+    let process = by.split('-').next().unwrap_or_default();
+    let machine =
+        by.split_once(ON).map_or("another machine".into(), |(_, name)| eyas_text::shown(name).to_string());
+    let copies = if n_copies == 1 { "1 copy".into() } else { format!("{n_copies} copies") };
+    let s = HOLDS_MS / 1000;
+    format!(
+        "process {process} on {machine} makes {copies} that are needed here, too, and is waited for; if it was killed, that is \
+         known in {s} s at most"
+    )
+}
 
 /// A copy that somebody makes.
 pub(crate) struct Making {
@@ -113,8 +137,8 @@ impl Catalog {
         holding(&mut **self.db(), now_ms)
     }
 
-    /// Waits until the copies that others make now are made, or given up.
-    pub fn await_others(&self, now_ms: i64) -> Result<()> {
+    /// Waits until the copies that others make now are made, or given up. `say` gets a sentence for each of them that takes long.
+    pub fn await_others(&self, now_ms: i64, say: &mut dyn FnMut(&str)) -> Result<()> {
         let begun = Instant::now();
         let all = |now_ms| -> Result<HashSet<(i64, i64, String)>> {
             Ok(self
@@ -124,10 +148,21 @@ impl Catalog {
                 .collect())
         };
         let awaited = all(now_ms)?;
-        while !all(now_ms + begun.elapsed().as_millis() as i64)?.is_disjoint(&awaited) {
+        let mut said: HashSet<String> = HashSet::new();
+        loop {
+            let now = all(now_ms + begun.elapsed().as_millis() as i64)?;
+            let mut n_of: BTreeMap<&str, u64> = BTreeMap::new();
+            now.intersection(&awaited).for_each(|(_, _, by)| *n_of.entry(by).or_default() += 1);
+            if n_of.is_empty() {
+                return Ok(());
+            }
+            if begun.elapsed() > SAID_AFTER {
+                for (by, n) in n_of.into_iter().filter(|(by, _)| said.insert((*by).to_owned())) {
+                    say(&awaited_in_words(by, n));
+                }
+            }
             thread::sleep(LOOKED_AT_EVERY);
         }
-        Ok(())
     }
 
     /// Claims copies that are to be made. Not claimed is what others make, what goes between two sites between which others copy now, and, where
@@ -139,7 +174,7 @@ impl Catalog {
         counting: Option<&[&str]>,
         now_ms: i64,
     ) -> Result<Claims<'_>> {
-        let by = writer_mark();
+        let by = format!("{}{ON}{}", writer_mark(), host());
         let mut claims = Claims { catalog: self, by: by.clone(), got: HashSet::new() };
         if wanted.is_empty() {
             return Ok(claims);

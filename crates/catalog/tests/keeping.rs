@@ -145,7 +145,7 @@ fn check_repairs_at_one_time(databases: &dyn Databases) {
             scope.spawn(|| {
                 let other = Catalog::open(&url, NOW).unwrap();
                 while other.repair(NOW, &mut |_| {}).unwrap().n_coming > 0 {
-                    other.await_others(NOW).unwrap();
+                    other.await_others(NOW, &mut |_| {}).unwrap();
                 }
             });
         }

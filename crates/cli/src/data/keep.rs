@@ -336,7 +336,7 @@ pub fn repair(db: Option<&str>, args: &RepairArgs) -> Result<Exit, Fault> {
         if repair.n_coming == 0 {
             break;
         }
-        catalog.await_others(open::now_ms())?;
+        catalog.await_others(open::now_ms(), &mut |who| eyas_text::say!("note: {who}"))?;
         let before = repair;
         repair = catalog.repair(open::now_ms(), &mut |_| {})?;
         repair.n_copies += before.n_copies;
