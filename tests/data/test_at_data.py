@@ -94,6 +94,10 @@ def test_a_whole_set_is_a_directory_and_an_old_version_stays(
     make = ("--", "sh", "-c", "mkdir d; echo 1 > d/a; echo 2 > d/b")
     run("at-data", "--output", "d=deep/er", "--label", "acid", *make, env=env)
     assert run("data", "ls", "acid@3", env=env).stdout == "deep/er/a\ndeep/er/b\n"
+    # A link to what the program made itself counts as what it leads to.
+    make = ("--", "sh", "-c", "mkdir -p d/new; echo 1 > d/new/a; ln -s new d/old; ln -s new/a d/latest")
+    run("at-data", "--output", "d=d", "--label", "acid", *make, env=env)
+    assert run("data", "ls", "acid@4", env=env).stdout == "d/latest\nd/new/a\nd/old/a\n"
 
 
 def test_nothing_is_made_by_a_program_that_fails(run: Run, env: dict[str, str], tmp_path: Path) -> None:

@@ -342,3 +342,84 @@ def test_links_on_a_host_are_followed_but_not_in_circles(
     left_out = [line for line in listed.stderr.splitlines() if line.startswith("left out `")]
     assert len(left_out) == 3, listed
     assert all(any(name in line for line in left_out) for name in ("real/back", "linked/around", "caf"))
+
+
+@needs("sshd", "ssh")
+def test_directories_that_link_to_each_other_on_a_host_are_listed_to_a_bound(
+    run: Run, box: dict[str, str], tmp_path: Path
+) -> None:
+    """Nine of them have a million ways through them. What lies behind no link is listed whole."""
+    (tmp_path / "eyas.toml").write_text('[home.far]\npreset = "ssh"\n')
+    farm = [tmp_path / "farm" / f"d{i}" for i in range(9)]
+    for one in farm:
+        one.mkdir(parents=True)
+        (one / "file").touch()
+    for one in farm:
+        for other in farm:
+            if one != other:
+                (one / f"l{other.name}").symlink_to(other)
+    place = f"far://box{tmp_path}/farm"
+    listed = run("ls", place, cwd=tmp_path, env=box, status=4)
+    found = set(listed.stdout.splitlines())
+    assert {f"{place}/d{i}/file" for i in range(9)} <= found
+    assert 50_000 <= len(found) < 60_000
+    assert "too often for all to be listed again" in listed.stderr
+
+
+def with_links(top: Path) -> None:
+    """A folder with a file, links to a file, to a directory and to nothing, and a link around."""
+    lot, other = top / "lot", top / "other"
+    for folder in (lot / "real", other):
+        folder.mkdir(parents=True)
+        if (top / ".__acl").exists():
+            shutil.copy(top / ".__acl", folder)
+            shutil.copy(top / ".__acl", lot)
+    for path in (lot / "file", lot / "real" / "deep", other / "x"):
+        path.write_text("x")
+    for link, to in [
+        ("linked", "../other"),
+        ("to-file", "../other/x"),
+        ("real/back", ".."),
+        ("lost", "nowhere"),
+    ]:
+        (lot / link).symlink_to(to)
+    if os.geteuid() == 0:
+        for path in (lot, other, *lot.rglob("*"), *other.rglob("*")):
+            os.chown(path, 65534, 65534, follow_symlinks=False)
+
+
+def links_are_named(
+    run: Run, cwd: Path, place: str, followed: set[str], env: dict[str, str] | None = None
+) -> None:
+    """A listing has the files, and names each link that it does not follow."""
+    listed = run("ls", place, cwd=cwd, status=4, env=env)
+    found = {line.removeprefix(f"{place}/") for line in listed.stdout.splitlines()}
+    assert found == {"file", "real/deep"} | followed
+    left_out = [line for line in listed.stderr.splitlines() if line.startswith("left out `")]
+    for name in {"linked", "to-file", "real/back", "lost"} - followed:
+        assert any(name in line for line in left_out), (name, listed)
+
+
+@needs("globus-gridftp-server", "globus-url-copy", "curl")
+def test_links_on_a_gridftp_server_are_named(
+    run: Run, gridftp: str, open_folder: Path, tmp_path: Path
+) -> None:
+    with_links(open_folder)
+    links_are_named(run, tmp_path, gridftp, set())
+
+
+@needs("chirp_server", "chirp", "chirp_put", "chirp_get")
+def test_links_on_a_chirp_server_are_followed_to_files_and_else_named(
+    run: Run, chirp: str, open_folder: Path, tmp_path: Path
+) -> None:
+    with_links(open_folder)
+    links_are_named(run, tmp_path, chirp, {"to-file"})
+
+
+@needs("rclone")
+def test_links_that_rclone_does_not_follow_are_named(run: Run, open_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "eyas.toml").write_text('[home.rc]\npreset = "rclone"\n')
+    (tmp_path / "rclone.conf").write_text("[disk]\ntype = alias\nremote = /\n")
+    with_links(open_folder)
+    env = {"RCLONE_CONFIG": str(tmp_path / "rclone.conf")}
+    links_are_named(run, tmp_path, f"rc://disk{open_folder}/lot", set(), env)

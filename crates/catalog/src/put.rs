@@ -39,7 +39,7 @@ const LAST_PAUSE: Duration = Duration::from_millis(640);
 pub struct Put<'a> {
     /// Files, and directories whose files keep their names from there on.
     pub sources: &'a [PathBuf],
-    /// Whether a program made them, which may have put links to anything there: then all must be files.
+    /// Whether a program made them, which may have put links to anything there: then links must lead to what it made.
     pub is_made: bool,
     pub label: &'a str,
     /// How many copies there should be; `None` leaves it.
@@ -360,7 +360,7 @@ fn walk(sources: &[PathBuf], is_made: bool, own: &Own) -> Result<Walked> {
         if kind.is_dir() {
             let mut refused = None;
             let mut skips = |path: &Path, _: &OsStr| {
-                if is_made && fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
+                if is_made && leads_out_of(path, source) {
                     refused = refused.take().or_else(|| Some(of_link(path)));
                     return true;
                 }
@@ -411,9 +411,16 @@ fn walk(sources: &[PathBuf], is_made: bool, own: &Own) -> Result<Walked> {
     Ok(Walked { sources: found, left_out, odd })
 }
 
+/// Whether `path` is a link to something outside of a directory, or to nothing.
+fn leads_out_of(path: &Path, directory: &Path) -> bool {
+    let is_link = fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+    let target = || fs::canonicalize(path).ok().zip(fs::canonicalize(directory).ok());
+    is_link && !target().is_some_and(|(target, directory)| target.starts_with(directory))
+}
+
 fn of_link(path: &Path) -> Error {
     Error::bad(format!(
-        "{} is a symbolic link; a data set has files only: name what it stands for",
+        "{} is a symbolic link to something that the program did not make; a data set has files only",
         shown_path(path)
     ))
 }

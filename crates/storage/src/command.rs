@@ -49,6 +49,9 @@ const CAPABILITIES: Capabilities = Capabilities {
 const END_SOON: Duration = Duration::from_secs(2);
 const END_LOOK: Duration = Duration::from_millis(10);
 
+/// So much is kept of the first and of the last words on standard error.
+const SAID_BYTES: usize = 32 << 10;
+
 /// Small objects that `several` is asked for at once.
 const SEVERAL_MAX: usize = 100;
 
@@ -176,13 +179,17 @@ pub const PRESETS: &[(&str, &[(&str, &str)])] = &[
                 "list",
                 gridftp!(
                     "ask -Q 'MLST '/{path} -X 'MLSR '/{path}; \
-                     printf '%s\n' \"$out\" | tr -d '\r' | sed -n 's/^[^ ]*Type=file;[^ ]* //p'"
+                     out=$(printf '%s\n' \"$out\" | tr -d '\r'); \
+                     printf '%s\n' \"$out\" | sed -n 's/^[^ ]*Type=file;[^ ]* //p'; \
+                     printf '%s\n' \"$out\" | sed -n 's/^[^ ]*Type=slink;[^ ]* \\(.*\\)/left out: \\1: it is a symbolic link, \
+                     which a GridFTP server lists but does not follow/p' >&2"
                 ),
             ),
             ("remove", gridftp!("ask -I -Q 'DELE '/{path}")),
         ],
     ),
-    // HOST is a server with its port. `chirp_put` of its standard input says nothing where it fails.
+    // HOST is a server with its port. `chirp_put` of its standard input says nothing where it fails. A link is
+    // listed as a file that everybody may change, whatever it leads to.
     (
         "chirp",
         &[
@@ -207,15 +214,21 @@ pub const PRESETS: &[(&str, &[(&str, &str)])] = &[
                 "list",
                 chirp!(
                     "walk() { out=$(chirp -t 60 {host} ls -la \"$1\") || return; printf '%s\n' \"$out\" | \
-                     sed -nE 's/^([d-])[^ ]+( +[0-9]+)+ [A-Z][a-z]+ +[0-9]+ [0-9:]+ /\\1/p' | \
-                     while IFS= read -r l; do n=${l#?}; case $l in d.|d..) ;; \
-                     d*) walk \"$1/$n\" \"$2$n/\" || exit;; *) printf '%s\n' \"$2$n\";; esac; done; }; walk \"$p\" ''"
+                     sed -nE 's/^(d|-rwxrwxrwx|-)[^ ]*( +[0-9]+)+ [A-Z][a-z]+ +[0-9]+ [0-9:]+ /\\1 /p' | \
+                     while IFS= read -r l; do n=${l#* }; case $l in 'd .'|'d ..') ;; \
+                     d*) walk \"$1/$n\" \"$2$n/\" || exit;; -r*) linked \"$1/$n\" \"$2$n\";; \
+                     *) printf '%s\n' \"$2$n\";; esac; done; }; \
+                     linked() { k=$(chirp -t 60 {host} stat \"$1\" < /dev/null 2>&1 | awk '/^mode:/{print int($2 / 4096) % 16}'); \
+                     case $k in 8) printf '%s\n' \"$2\";; \
+                     4) echo \"left out: $2: it is a symbolic link to a directory, which chirp lists as a file\" >&2;; \
+                     *) echo \"left out: $2: it is a symbolic link that leads nowhere\" >&2;; esac; }; walk \"$p\" ''"
                 ),
             ),
             ("remove", chirp!("exec chirp -t 60 {host} rm \"$p\"")),
         ],
     ),
-    // HOST is a server with its port.
+    // HOST is a server with its port. The server follows links and tells them from nothing else, so a listing that goes in circles can
+    // only be known by its length.
     (
         "xrootd",
         &[
@@ -229,9 +242,11 @@ pub const PRESETS: &[(&str, &[(&str, &str)])] = &[
             ),
             (
                 "list",
-                "out=$(xrdfs {host} ls -l -R /{path}) || exit; \
-                 printf '%s\n' \"$out\" | sed -nE 's/^-[^ ]+ +[^ ]+ +[^ ]+ +[0-9]+ [0-9-]+ [0-9:]+ //p' | \
-                 while IFS= read -r f; do p=/{path}/; printf '%s\n' \"${f#\"$p\"}\"; done",
+                "{ xrdfs {host} ls -l -R /{path}; echo \"=$?\"; } | P=/{path}/ awk '/^=/{s = substr($0, 2)} \
+                 /^d/ && ++d > 50000 {s = 0; print \"left out: more than 50,000 directories: links may lead around in circles\" \
+                 > \"/dev/stderr\"; exit} /^-/{p = ENVIRON[\"P\"]; \
+                 sub(/^-[^ ]+ +[^ ]+ +[^ ]+ +[0-9]+ [0-9-]+ [0-9:]+ /, \"\"); \
+                 print (index($0, p) == 1) ? substr($0, length(p) + 1) : $0} END{exit s}'",
             ),
             ("remove", "xrdfs {host} rm /{path}"),
         ],
@@ -251,8 +266,12 @@ const SSH_MOVE: &str = "printf '%s\n' /{from} /{path} | ssh -o BatchMode=yes {ho
      'IFS= read -r f && IFS= read -r p && exec mv -f -T -- \"$f\" \"$p\"'";
 const SSH_STAT: &str = "printf '%s\n' /{path} | ssh -o BatchMode=yes {host} \
      'IFS= read -r p && if [ -d \"$p\" ]; then exit 0; fi && exec stat -L -c \"%s %y %i\" -- \"$p\"'";
+/// What lies behind no link is listed once more and whole, because what lies behind links is listed to a bound.
 const SSH_LIST: &str = "printf '%s\n' /{path} | ssh -o BatchMode=yes {host} \
-     'IFS= read -r p && cd \"$p\" && find -L . \\( -type f -o -type l \\) | sed \"s|^[.]/||\"'";
+     'IFS= read -r p && cd \"$p\" && { find . -type f 2> /dev/null; echo //; find -L . \\( -type f -o -type l \\); } | \
+     awk \"/^\\/\\/\\$/ {n = NR; next} n && NR > 2 * n + 50000 {print w > \\\"/dev/stderr\\\"; exit} {sub(/^\\.\\//, e); print \\$0}\" \
+     w=\"left out: links: they lead to directories that were listed before, too often for all to be listed again\" - | \
+     LC_ALL=C sort -u'";
 const SSH_REMOVE: &str =
     "printf '%s\n' /{path} | ssh -o BatchMode=yes {host} 'IFS= read -r p && exec rm -- \"$p\"'";
 
@@ -481,16 +500,20 @@ impl<'a> Place<'a> {
     }
 }
 
-/// What `find` could not look into, in a listing that ended well all the same: `find: './a': Permission denied`.
-fn trouble_of_find(said: &[u8]) -> Vec<LeftOut> {
+/// What a listing that ended well has left out all the same: `find: './a': Permission denied`, `left out: a: it is a link` of our own
+/// lines, and `NOTICE: a: Can't follow symlink` of rclone.
+fn left_out_in(said: &[u8]) -> Vec<LeftOut> {
     let said = String::from_utf8_lossy(said);
-    let lines = said.lines().filter_map(|line| line.strip_prefix("find: "));
-    lines
-        .map(|line| match line.split_once(": ") {
+    let named = |line: &'_ str| {
+        let by_rclone = line.split_once(" NOTICE: ").filter(|(_, rest)| rest.contains("symlink"));
+        let own = line.strip_prefix("find: ").or_else(|| line.strip_prefix("left out: "));
+        let rest = own.or(by_rclone.map(|(_, rest)| rest))?;
+        Some(match rest.split_once(": ") {
             Some((name, why)) => LeftOut::new(name, why),
-            None => LeftOut::new("what `find` could not list", line),
+            None => LeftOut::new("what could not be listed", rest),
         })
-        .collect()
+    };
+    said.lines().filter_map(named).collect()
 }
 
 /// What a line says that `stat` printed: a size in bytes, and a version behind it.
@@ -566,8 +589,10 @@ impl Running {
         let said = std::thread::spawn(move || {
             let (mut kept, mut block) = (Vec::new(), [0; 4096]);
             while let Some(Ok(n @ 1..)) = stderr.as_mut().map(|stderr| stderr.read(&mut block)) {
-                if kept.len() < 1 << 16 {
-                    kept.extend_from_slice(&block[..n]);
+                kept.extend_from_slice(&block[..n]);
+                // The first words say what went wrong first, the last ones why it ended.
+                if kept.len() > 2 * SAID_BYTES {
+                    kept.drain(SAID_BYTES..kept.len() - SAID_BYTES);
                 }
             }
             kept
@@ -801,7 +826,7 @@ impl Home for CommandHome {
         let directory = listing.directory();
         let place = Place::of("list", directory)?;
         let (out, said) = place.outputs("list", place.path.trim_end_matches('/'), &[])?;
-        let mut left_out = trouble_of_find(&said);
+        let mut left_out = left_out_in(&said);
         let mut names = vec![];
         for line in out.split(|byte| *byte == b'\n') {
             match std::str::from_utf8(line.strip_suffix(b"\r").unwrap_or(line)) {
@@ -1128,6 +1153,20 @@ mod tests {
         assert_eq!(error.status(), Status::Temporary);
         assert!(error.to_string().contains("gone away"), "{error}");
         assert_eq!(CommandHome.several_max(&of("plain")[0]), 0);
+    }
+
+    #[test]
+    fn what_a_listing_leaves_out_is_named() {
+        let said = "find: './a': Permission denied\n2026/11/28 15:12:23 NOTICE: b/c: Can't follow symlink without -L/--copy-links\n\
+                    left out: d: it is a symbolic link\nsomething else\n2026/11/28 15:12:23 NOTICE: other\n";
+        let found: Vec<_> =
+            left_out_in(said.as_bytes()).iter().map(|left| format!("{} {}", left.name, left.why)).collect();
+        let expect = [
+            "`./a` Permission denied",
+            "`b/c` Can't follow symlink without -L/--copy-links",
+            "`d` it is a symbolic link",
+        ];
+        assert_eq!(found.iter().map(|text| text.replace("'./a'", "./a")).collect::<Vec<_>>(), expect);
     }
 
     /// Gives some bytes and then an error.

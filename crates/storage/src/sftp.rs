@@ -657,10 +657,24 @@ struct Folder {
     line: Mutex<Line>,
     /// Directories on whose way links may be, and where they are.
     real: Mutex<HashMap<String, Vec<u8>>>,
-    /// Where links have led, and how often one led where another had.
-    followed: Mutex<(HashSet<Vec<u8>>, usize)>,
+    followed: Mutex<Followed>,
     /// Without a `/` at its end.
     path: String,
+}
+
+/// Where links have led, and how often one led where another had.
+#[derive(Default)]
+struct Followed {
+    to: HashSet<Vec<u8>>,
+    n_again: usize,
+}
+
+impl Followed {
+    /// Whether one more link may be followed, which leads to that directory.
+    fn may_go_on(&mut self, to: Vec<u8>) -> bool {
+        self.n_again += usize::from(!self.to.insert(to));
+        self.n_again <= AGAIN_MAX
+    }
 }
 
 impl Folder {
@@ -702,10 +716,7 @@ impl Folder {
             }
         }
         let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
-        if !followed.0.insert(real) {
-            followed.1 += 1;
-        }
-        Ok(if followed.1 <= AGAIN_MAX { Ok(true) } else { Err(AGAIN.into()) })
+        Ok(if followed.may_go_on(real) { Ok(true) } else { Err(AGAIN.into()) })
     }
 }
 
@@ -743,6 +754,15 @@ impl Tree for Folder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_to_the_same_directories_are_followed_to_a_bound() {
+        let mut followed = Followed::default();
+        let n = (0..).take_while(|n| followed.may_go_on(vec![(n % 9) as u8])).count();
+        assert_eq!(n, 9 + AGAIN_MAX);
+        // Others lead to no end either.
+        assert!(!followed.may_go_on(b"another".to_vec()));
+    }
 
     #[test]
     fn urls_have_one_text() {
