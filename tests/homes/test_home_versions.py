@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from harness import Run, wait_until
+from harness import Run, Start, wait_until
 
 
 class Web(BaseHTTPRequestHandler):
@@ -137,7 +137,7 @@ def test_renewed_credentials_are_used_and_waited_for(run: Run, tmp_path: Path) -
 
 @pytest.mark.usefixtures("up")
 def test_a_right_that_is_taken_away_is_waited_for_and_one_file_without_it_fails_alone(
-    run: Run, tmp_path: Path
+    run: Run, start: Start, tmp_path: Path
 ) -> None:
     class Bucket(S3):
         is_shut = False
@@ -172,8 +172,11 @@ def test_a_right_that_is_taken_away_is_waited_for_and_one_file_without_it_fails_
         task = '{"id": "a", "command": "cat x > y", "inputs": {"x": "s3://b/in/3"}, "outputs": {"y": "y"}}\n'
         (tmp_path / "t.jsonl").write_text(task)
         run("submit", "t.jsonl", env=env)
-        wait_until(lambda: "which it read before" in run("status", env=env).stdout, "the reason", 30)
-        assert "s3://b" in run("status", env=env).stdout
+        waiting = start("wait", env=env)
+        waiting.wait_for_text("nodes wait for `s3://b`, which no longer lets them read what they read before")
+        explained = run("explain", "a", env=env).stdout
+        assert "its node waits for `s3://b`, which has refused it for" in explained, explained
+        assert "such as `s3://b/in/1`: " in run("status", env=env).stdout
         Bucket.is_shut = False
-        run("wait", env=env)
+        waiting.wait()
         assert (tmp_path / "y").read_text() == "v"

@@ -339,6 +339,16 @@ pub struct HomeAway {
     pub why: String,
 }
 
+/// What a node says where a home answers, and gives it nothing of what the node could read before.
+pub const MAY_NOT_READ: &str = "this node may not read what it read before, such as";
+
+impl HomeAway {
+    /// Whether the home answers, and refuses what the node wants.
+    pub fn refuses(&self) -> bool {
+        self.why.contains(MAY_NOT_READ)
+    }
+}
+
 /// A program's output: the first and the last bytes of each stream.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug, Default)]
 pub struct Printed {

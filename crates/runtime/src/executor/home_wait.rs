@@ -9,9 +9,9 @@ use eyas_core::event::{TransferError, TransferErrorKind};
 use eyas_core::home_wait::{HomeWait, Tries};
 use eyas_data::Halt;
 use eyas_text::{line_of, shown};
-use eyas_wire::message::{HOMES_AWAY_MAX, HomeAway};
+use eyas_wire::message::{HOMES_AWAY_MAX, HomeAway, MAY_NOT_READ};
 use std::collections::hash_map::RandomState;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,6 +20,8 @@ use tokio::time::Instant;
 /// How often a transfer that waits looks whether it is still wanted.
 const LOOK: Duration = Duration::from_millis(100);
 const DATA: &str = "data:";
+/// So many objects that a node has read are asked about where another one is refused.
+const READ_MAX: usize = 4;
 /// The longest reason that is reported.
 const WHY_BYTES_MAX: usize = 300;
 
@@ -37,7 +39,7 @@ struct Transfer<A, D> {
 
 /// What a node finds that asks about another object after it was refused one.
 enum Around {
-    /// The home is away for all, with more words on the reason.
+    /// The home is away for all, with words that stand before the reason.
     Away(String),
     /// Others are given.
     Open,
@@ -64,8 +66,8 @@ struct Homes {
     wait: HomeWait,
     /// Homes of which this node has said that it waits for them.
     said: BTreeSet<String>,
-    /// By home: the object that this node last read there.
-    read: BTreeMap<String, String>,
+    /// By home: the objects that this node last read there, the latest first.
+    read: BTreeMap<String, VecDeque<String>>,
 }
 
 impl HomeWaits {
@@ -120,7 +122,7 @@ impl HomeWaits {
                 Around::Away(why) => {
                     result = result.map_err(|refused| TransferError {
                         kind: TransferErrorKind::HomeAway,
-                        message: format!("{}{why}", refused.message),
+                        message: format!("{why}{}", refused.message),
                     });
                 }
                 // The right may have come back in this moment.
@@ -141,20 +143,23 @@ impl HomeWaits {
         });
     }
 
-    /// What it means that this node may not read an object. If it may not read what it read before either, the rights of the
-    /// node are gone, which a person cures. Otherwise the refusal is about this object.
+    /// What it means that this node may not read an object. If it may not read any of what it read before either, the rights
+    /// of the node are gone, which a person cures. Otherwise the refusal is about this object.
     fn look_around(&self, home: &str, location: &str) -> Around {
-        let before = self.lock().read.get(home).filter(|before| *before != location).cloned();
-        let Some(before) = before else { return Around::Unknown };
-        let kind = (self.look)(&before).map_err(|error| error.kind);
-        match kind {
-            Err(TransferErrorKind::Refused) => Around::Away(format!(
-                "; this node may not read {} either, which it read before",
-                shown(&before)
-            )),
-            Err(TransferErrorKind::HomeAway | TransferErrorKind::HomeBusy) => Around::Away(String::new()),
-            _ => Around::Open,
+        let before = self.lock().read.get(home).cloned().unwrap_or_default();
+        let mut around = Around::Unknown;
+        for object in before.iter().filter(|before| *before != location) {
+            match (self.look)(object).map_err(|error| error.kind) {
+                Err(TransferErrorKind::Refused) => {
+                    around = Around::Away(format!("{MAY_NOT_READ} {}: ", shown(object)));
+                }
+                Err(TransferErrorKind::HomeAway | TransferErrorKind::HomeBusy) => {
+                    return Around::Away(String::new());
+                }
+                _ => return Around::Open,
+            }
         }
+        around
     }
 
     /// The error of a transfer that need not try, as its home has been silent for longer than it is waited for.
@@ -234,7 +239,13 @@ impl HomeWaits {
                 match (writing, result) {
                     (Some((home, tries)), Ok(_)) => self.answered(home, tries),
                     (None, Ok(_)) if !tries.trusts() => {
-                        self.lock().read.insert(home.into(), location.into());
+                        let mut homes = self.lock();
+                        let read = homes.read.entry(home.into()).or_default();
+                        if read.front().is_none_or(|latest| latest != location) {
+                            read.retain(|before| before != location);
+                            read.push_front(location.into());
+                            read.truncate(READ_MAX);
+                        }
                     }
                     _ => {}
                 }
@@ -435,8 +446,8 @@ mod tests {
     async fn a_refused_input_waits_where_the_node_may_not_read_what_it_read_before() {
         let is_shut = Arc::new(AtomicU32::new(0));
         let door = is_shut.clone();
-        let look = move |_: &str| match door.load(Ordering::Relaxed) {
-            0 => Ok(()),
+        let look = move |object: &str| match (door.load(Ordering::Relaxed), object) {
+            (0, _) | (2, "s3://b/b") => Ok(()),
             _ => refused(),
         };
         let waits = HomeWaits::new(Duration::from_secs(60), Arc::new(look));
@@ -454,6 +465,11 @@ mod tests {
         };
         let error = end(&waits, "s3://b/a", Tries::of_input(), &halt, alone).await.unwrap_err();
         assert_eq!((error.kind, n_tries.load(Ordering::Relaxed)), (TransferErrorKind::Unavailable, 2));
+        // What was read last is refused by itself, and what was read before it is not.
+        assert!(end(&waits, "s3://b/c", Tries::of_input(), &halt, || Ok(())).await.is_ok());
+        is_shut.store(2, Ordering::Relaxed);
+        let error = end(&waits, "s3://b/a", Tries::of_input(), &halt, refused).await.unwrap_err();
+        assert_eq!(error.kind, TransferErrorKind::Unavailable);
         // None is given, until a person has acted.
         is_shut.store(1, Ordering::Relaxed);
         let door = is_shut.clone();

@@ -32,11 +32,17 @@ impl<O: Outside> Session<O> {
 
     /// What keeps tasks from going on, in sentences that stay the same while it lasts.
     fn troubles(&self) -> Vec<String> {
-        let wait = |home| format!("nodes wait for {}, which does not answer (eyas status)", shown(home));
+        let wait = |(home, (_, away)): (&str, (u64, &HomeAway))| match away.refuses() {
+            true => format!(
+                "nodes wait for {}, which no longer lets them read what they read before (eyas status)",
+                shown(home)
+            ),
+            false => format!("nodes wait for {}, which does not answer (eyas status)", shown(home)),
+        };
         let mut troubles = self.provision.troubles(self.now);
         troubles.extend(self.warning.clone());
         troubles.extend(self.core.unwell().take(UNWELL_MAX));
-        troubles.extend(self.away_by_home().into_keys().take(HOMES_AWAY_MAX).map(wait));
+        troubles.extend(self.away_by_home().into_iter().take(HOMES_AWAY_MAX).map(wait));
         troubles
     }
 
@@ -66,8 +72,9 @@ impl<O: Outside> Session<O> {
         let away = node.status.away.iter().max_by_key(|away| away.for_ns)?;
         let s = away.for_ns / 1_000_000_000;
         Some(format!(
-            "its node waits for {}, which has not answered for {s} s: {}",
+            "its node waits for {}, which has {} for {s} s: {}",
             shown(&away.home),
+            if away.refuses() { "refused it" } else { "not answered" },
             line_of(&away.why)
         ))
     }
@@ -79,7 +86,8 @@ impl<O: Outside> Session<O> {
         let sentence = |(home, (n_nodes, away)): (&str, (u64, &HomeAway))| {
             let s = away.for_ns / 1_000_000_000;
             let nodes = if n_nodes == 1 { "1 node".into() } else { format!("{n_nodes} nodes") };
-            format!("{} has not answered {nodes} for {s} s: {}", shown(home), line_of(&away.why))
+            let has = if away.refuses() { "refused" } else { "not answered" };
+            format!("{} has {has} {nodes} for {s} s: {}", shown(home), line_of(&away.why))
         };
         let mut sentences: Vec<String> = homes.into_iter().take(HOMES_AWAY_MAX).map(sentence).collect();
         sentences.extend((n_more > 0).then(|| format!("{n_more} more homes have not answered nodes")));
