@@ -489,7 +489,11 @@ def test_su_is_refused_in_one_sentence_and_a_file_with_its_bits_runs(
     (folder / "i.tar").write_bytes(bits.getvalue())
     write_list(
         folder / "l.jsonl",
-        {"id": "runs", "command": "cat /etc/groups; /bin/su --help > help 2>&1; test -s help", "container": "i.tar"},
+        {
+            "id": "runs",
+            "command": "cat /etc/groups; /bin/su --help > help 2>&1; test -s help",
+            "container": "i.tar",
+        },
         {"id": "bob", "command": "su bob -c true", "container": "i.tar"},
         {"id": "root", "command": "su -c true", "container": "i.tar"},
     )

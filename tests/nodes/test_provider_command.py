@@ -89,7 +89,9 @@ def test_a_task_gets_a_node_that_is_large_enough_where_none_that_is_there_is(
     # What neither the nodes that are there nor further ones have is refused when it is submitted.
     wait_until(lambda: not up.status()["provisioner"]["n_pending"], "no node on its way")
     refused = eyas.run("run", tasks("c", gpus=2), env=up.env, status=2)
-    assert "task `c` fits no node: the task needs 2 gpus; the largest node, " in refused.stderr, refused.stderr
+    assert "task `c` fits no node: the task needs 2 gpus; the largest node, " in refused.stderr, (
+        refused.stderr
+    )
     up.down()
 
 

@@ -172,7 +172,7 @@ def test_a_map_gives_its_tasks_gpus_and_resources(run: Run, tmp_path: Path) -> N
     ],
 )
 def test_what_no_node_of_a_runs_own_cluster_has_is_refused_before_anything_runs(
-    run: Run, tmp_path: Path, notes: Notes, fields: dict[str, object], said: str
+    run: Run, tmp_path: Path, notes: Notes, fields: dict[str, Any], said: str
 ) -> None:
     tasks = tasks_of(tmp_path, notes.task("fits"), notes.task("big", **fields))
     has = ("--gpus", "2", "--resource", "board=2", "--cluster-resource", "vcs=1")
@@ -191,11 +191,12 @@ def test_what_fits_no_node_of_a_cluster_is_refused_when_it_is_submitted(
         lambda: status(run, join)["executors"] and not status(run, join)["provisioner"]["n_pending"],
         "all nodes that are on their way",
     )
-    for fields, said in [
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"cpus": 3}, "the task asks for 3 cpus, the largest executor has 2 slots"),
         ({"gpus": 1}, "the task needs 1 gpu; no node has a gpu"),
         ({"resources": {"board": 1}}, "the task needs 1 of `board`; neither a node nor the cluster has it"),
-    ]:
+    ]
+    for fields, said in wrong:
         tasks = tasks_of(tmp_path, notes.task("fits"), notes.task("big", **fields))
         for verb in ("submit", "run"):
             done = run(verb, tasks, "--join", join, status=2)
