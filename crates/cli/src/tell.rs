@@ -194,6 +194,9 @@ pub fn report(args: ReportArgs) -> Result<Exit, Fault> {
     for sentence in &report.verdict.sentences {
         eyas_text::say!("{sentence}");
     }
+    if let Some(sentence) = report.bound_sentence() {
+        eyas_text::say!("{sentence}");
+    }
     writeln!(eyas_text::raw_unless_terminal(), "{} and {}", args.out.display(), json_path.display())?;
     Ok(Exit::Good)
 }

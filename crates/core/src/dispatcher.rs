@@ -456,8 +456,8 @@ impl Dispatcher {
                 self.moves.pending.push(CollectiveEvent::PrefetchFailed { executor, batch, object, kind })
             }
             Event::HomeUsed { executor, report } => self.home_shares.reported(now, executor, report),
-            // It is in the log for people; what follows from it comes as further events.
-            Event::NodesDecided { .. } => {}
+            // They are in the log for people; what follows from a decision comes as further events.
+            Event::NodesDecided { .. } | Event::ProcessorsUsed { .. } => {}
             Event::NodesExpected { node } => self.schedule.executors.expected_node = node,
             Event::PlacesFound { executor: _, asked, placed } => self.on_places_found(&asked, placed),
             Event::HomeNotRead { executor, object, error } => {

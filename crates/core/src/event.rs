@@ -12,6 +12,7 @@ use crate::home_share::{HomeReport, HomeShare};
 use crate::needs::{Equipment, Needs, Size};
 use crate::pattern::{Evidence, RunPatterns};
 use crate::placement::Reason;
+use crate::processors::ProcessorUse;
 use crate::provisioning::decision::Decision;
 use crate::types::*;
 use serde::{Deserialize, Serialize};
@@ -85,6 +86,8 @@ pub enum Event {
     PrefetchFailed { executor: ExecutorId, batch: BatchId, object: ObjectId, kind: TransferErrorKind },
     /// How an executor uses home, reported where home's use is limited.
     HomeUsed { executor: ExecutorId, report: HomeReport },
+    /// How busy the processors of an executor are, reported when that has changed. For people; nothing is decided by it.
+    ProcessorsUsed { executor: ExecutorId, used: ProcessorUse },
     /// The executor has done what [`Action::RemoveParts`] asked for, as far as home let it.
     PartsRemoved { executor: ExecutorId, tasks: Vec<TaskId> },
     /// Where files lie, as their home says; the answer to [`Action::FindPlaces`]. Files of which home says nothing are

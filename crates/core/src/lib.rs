@@ -48,6 +48,7 @@ pub mod pairs;
 pub mod pattern;
 pub mod phase;
 pub mod placement;
+pub mod processors;
 pub mod provisioning;
 pub mod recipe;
 pub mod replication;

@@ -5,14 +5,58 @@
 //! In: a [`Series`] and the [`Scales`] to draw it on, which two reports side by side share. Rates are shown
 //! in one unit, that of the scale. Deviation: with all tasks submitted at once, demand is one spike that
 //! would flatten everything else; the spike is cut off at the top and its height is written there.
+//!
+//! Each drawing is there twice, for wide and for narrow windows, of which the style sheet shows one: texts keep
+//! their size, and a narrow one has fewer ticks. What is plotted is written once, and the narrow drawing shows it
+//! compressed.
 
 use crate::series::Series;
 use crate::units;
 use std::fmt::Write;
 
-const WIDTH: f64 = 1100.0;
-const LEFT: f64 = 96.0;
-const RIGHT: f64 = 64.0;
+/// A drawing's width, and the margins beside its plot.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame {
+    pub class: &'static str,
+    pub width: f64,
+    pub left: f64,
+    pub right: f64,
+    /// About so many ticks are on the axis of time.
+    n_ticks: f64,
+}
+
+pub const WIDE: Frame = Frame { class: "wide", width: 1100.0, left: 96.0, right: 64.0, n_ticks: 10.0 };
+/// As wide as a phone has room for.
+pub const NARROW: Frame = Frame { class: "narrow", width: 336.0, left: 50.0, right: 40.0, n_ticks: 5.0 };
+
+impl Frame {
+    pub fn is_narrow(&self) -> bool {
+        self.width < WIDE.width
+    }
+
+    fn plot(&self) -> f64 {
+        self.width - self.left - self.right
+    }
+
+    /// Opens the drawing.
+    pub fn open(&self, class: &str, height: f64, what: &str) -> String {
+        format!(
+            "<svg class=\"chart {}{class}\" viewBox=\"0 0 {} {height:.0}\" role=\"img\" aria-label=\"{what}\">\n",
+            self.class, self.width
+        )
+    }
+
+    /// What is plotted at the coordinates of the wide drawing.
+    pub fn show(&self, id: &str, plotted: &str) -> String {
+        if !self.is_narrow() {
+            return format!("<g id=\"{id}\">\n{plotted}</g>\n");
+        }
+        let factor = self.plot() / WIDE.plot();
+        let x = self.left - WIDE.left * factor;
+        format!("<use href=\"#{id}\" transform=\"translate({x:.3} 0) scale({factor:.5} 1)\"/>\n")
+    }
+}
+
 const TOP: f64 = 26.0;
 const BOTTOM: f64 = 34.0;
 /// Demand above this many times the highest throughput is cut off.
@@ -110,25 +154,41 @@ fn label(value: f64, step: f64) -> String {
 
 /// One panel under construction.
 struct Panel<'a> {
-    svg: String,
+    frame: Frame,
+    /// Axes, what is plotted, and what is written over it.
+    axes: String,
+    plotted: String,
+    notes: String,
     height: f64,
     series: &'a Series,
     scales: Scales,
 }
 
+/// The panel for wide and for narrow windows. `id`: of what is plotted, unique on the page.
+fn both<'a>(id: &str, what: &str, panel: impl Fn(Frame) -> Panel<'a>) -> String {
+    panel(WIDE).finish(id, what) + &panel(NARROW).finish(id, what)
+}
+
 impl Panel<'_> {
-    fn new<'a>(series: &'a Series, scales: Scales, height: f64, what: &str) -> Panel<'a> {
-        let svg = format!(
-            "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{what}\">\n"
-        );
-        Panel { svg, height, series, scales }
+    fn new(frame: Frame, series: &Series, scales: Scales, height: f64) -> Panel<'_> {
+        let (axes, plotted, notes) = (String::new(), String::new(), String::new());
+        Panel { frame, axes, plotted, notes, height, series, scales }
     }
 
     fn bottom(&self) -> f64 {
         self.height - BOTTOM
     }
+    /// Where the plot begins and ends.
+    fn ends(&self) -> (f64, f64) {
+        (self.frame.left, self.frame.width - self.frame.right)
+    }
+    /// Where titles of the axes begin and end.
+    fn title_ends(&self) -> (f64, f64) {
+        if self.frame.is_narrow() { (0.0, self.frame.width) } else { self.ends() }
+    }
+    /// In the wide drawing.
     fn x(&self, ns: f64) -> f64 {
-        LEFT + ns / self.scales.span_ns * (WIDTH - LEFT - RIGHT)
+        WIDE.left + ns / self.scales.span_ns * WIDE.plot()
     }
     fn y(&self, value: f64, end: f64) -> f64 {
         self.bottom() - (value / end).min(1.0) * (self.bottom() - TOP)
@@ -136,13 +196,13 @@ impl Panel<'_> {
 
     fn left_axis(&mut self, title: &str, end: f64) {
         let step = step(end, 5.0);
-        let (x0, x1) = (LEFT, WIDTH - RIGHT);
+        let (x0, x1) = self.ends();
         let mut value = 0.0;
         while value <= end * 1.0001 {
             let y = self.y(value, end);
             let text = label(value, step);
             let _ = writeln!(
-                self.svg,
+                self.axes,
                 "<line class=\"grid\" x1=\"{x0}\" x2=\"{x1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
                  <text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{text}</text>",
                 x0 - 8.0,
@@ -150,38 +210,40 @@ impl Panel<'_> {
             );
             value += step;
         }
+        let (from, _) = self.title_ends();
         let _ = writeln!(
-            self.svg,
-            "<text class=\"axis\" x=\"{x0}\" y=\"14\" text-anchor=\"start\">{title}</text>"
+            self.axes,
+            "<text class=\"axis\" x=\"{from}\" y=\"14\" text-anchor=\"start\">{title}</text>"
         );
     }
 
     fn right_axis(&mut self, title: &str, end: f64, class: &str) {
         let step = step(end, 5.0).max(1.0);
-        let x = WIDTH - RIGHT;
+        let (_, x) = self.ends();
         let mut value = 0.0;
         while value <= end * 1.0001 {
             let y = self.y(value, end) + 4.0;
             let text = label(value, step);
             let _ = writeln!(
-                self.svg,
+                self.axes,
                 "<text class=\"tick {class}\" x=\"{:.1}\" y=\"{y:.1}\">{text}</text>",
-                x + 8.0
+                x + 6.0
             );
             value += step;
         }
+        let (_, to) = self.title_ends();
         let _ = writeln!(
-            self.svg,
-            "<text class=\"axis {class}\" x=\"{x}\" y=\"14\" text-anchor=\"end\">{title}</text>"
+            self.axes,
+            "<text class=\"axis {class}\" x=\"{to}\" y=\"14\" text-anchor=\"end\">{title}</text>"
         );
     }
 
     /// A dashed line at `value`, with its name at its right end.
     fn limit(&mut self, value: f64, end: f64, name: &str) {
         let y = self.y(value, end);
-        let (x0, x1) = (LEFT, WIDTH - RIGHT);
+        let (x0, x1) = self.ends();
         let _ = writeln!(
-            self.svg,
+            self.notes,
             "<line class=\"limit\" x1=\"{x0}\" x2=\"{x1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
              <text class=\"axis\" x=\"{x1}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>",
             y - 5.0
@@ -211,8 +273,9 @@ impl Panel<'_> {
             return;
         }
         let (_, path) = self.steps(values, end);
-        let base = self.bottom();
-        let _ = writeln!(self.svg, "<path class=\"area {class}\" d=\"M{LEFT} {base:.1}{path}V{base:.1}Z\"/>");
+        let (base, left) = (self.bottom(), WIDE.left);
+        let _ =
+            writeln!(self.plotted, "<path class=\"area {class}\" d=\"M{left} {base:.1}{path}V{base:.1}Z\"/>");
     }
 
     fn line(&mut self, values: &[f64], end: f64, class: &str) {
@@ -221,32 +284,38 @@ impl Panel<'_> {
         }
         let (first, path) = self.steps(values, end);
         // A halo makes the line visible on every colour below it.
-        let d = format!("M{LEFT} {first:.1}{path}");
-        let _ =
-            writeln!(self.svg, "<path class=\"halo\" d=\"{d}\"/><path class=\"line {class}\" d=\"{d}\"/>");
+        let d = format!("M{} {first:.1}{path}", WIDE.left);
+        let _ = writeln!(
+            self.plotted,
+            "<path class=\"halo\" d=\"{d}\"/><path class=\"line {class}\" d=\"{d}\"/>"
+        );
     }
 
-    fn finish(mut self) -> String {
-        let axis = time_axis(self.scales.span_ns, self.bottom());
-        self.svg.push_str(&axis);
+    fn finish(self, id: &str, what: &str) -> String {
+        let bottom = self.bottom();
+        let mut svg = self.frame.open("", self.height, what);
+        svg.push_str(&self.axes);
+        svg.push_str(&self.frame.show(id, &self.plotted));
+        svg.push_str(&self.notes);
+        svg.push_str(&time_axis(self.frame, self.scales.span_ns, bottom));
         let _ = writeln!(
-            self.svg,
-            "<line class=\"cursor\" x1=\"0\" x2=\"0\" y1=\"{TOP}\" y2=\"{:.1}\"/>\n</svg>",
-            self.bottom()
+            svg,
+            "<line class=\"cursor\" x1=\"0\" x2=\"0\" y1=\"{TOP}\" y2=\"{bottom:.1}\"/>\n</svg>"
         );
-        self.svg
+        svg
     }
 }
 
 /// Time from 0 to `span_ns` along a line at `y`.
-pub fn time_axis(span_ns: f64, y: f64) -> String {
+pub fn time_axis(frame: Frame, span_ns: f64, y: f64) -> String {
     let (unit, ns) = time_unit(span_ns);
     let end = span_ns / ns;
-    let step = step(end, 10.0);
+    let step = step(end, frame.n_ticks);
+    let (x0, x1) = (frame.left, frame.width - frame.right);
     let mut svg = String::new();
     let mut value = 0.0;
     while value <= end * 1.0001 {
-        let x = LEFT + value * ns / span_ns * (WIDTH - LEFT - RIGHT);
+        let x = x0 + value * ns / span_ns * frame.plot();
         let text = label(value, step);
         let text = if value == 0.0 { format!("0 {unit}") } else { text };
         let _ = writeln!(
@@ -258,11 +327,7 @@ pub fn time_axis(span_ns: f64, y: f64) -> String {
         );
         value += step;
     }
-    let _ = writeln!(
-        svg,
-        "<line class=\"base\" x1=\"{LEFT}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>",
-        WIDTH - RIGHT
-    );
+    let _ = writeln!(svg, "<line class=\"base\" x1=\"{x0}\" x2=\"{x1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>");
     svg
 }
 
@@ -271,70 +336,78 @@ pub fn has_bytes(series: &Series) -> bool {
     most(&series.demand_gbps) > 0.0 || most(&stacked(series)[2]) > 0.0
 }
 
-/// Demand, throughput and queue.
-pub fn throughput(series: &Series, scales: Scales) -> String {
-    let mut panel = Panel::new(series, scales, 330.0, "throughput, demand and queue length over time");
-    let (unit, factor) = scales.unit;
-    // Ticks are round in the unit that is shown.
-    let end = scales.gbps * factor;
-    if has_bytes(series) {
-        panel.left_axis(&format!("throughput and demand, {unit}"), end);
-    }
-    panel.right_axis("tasks queued", scales.n_queued, "queued");
-    let [local, remote, home] = stacked(series);
-    // The highest area is drawn first: each later area covers the lower part of the one before.
-    panel.area(&home, scales.gbps, "home");
-    panel.area(&remote, scales.gbps, "remote");
-    panel.area(&local, scales.gbps, "local");
-    panel.line(&series.n_queued, scales.n_queued, "queued");
-    if has_bytes(series) {
-        panel.line(&series.demand_gbps, scales.gbps, "demand");
-    }
-    let peak = most(&series.demand_gbps);
-    if peak > scales.gbps {
-        let at = series.demand_gbps.iter().position(|d| *d == peak).unwrap_or(0);
-        let (time, ns) = time_unit(scales.span_ns);
-        let _ = writeln!(
-            panel.svg,
-            "<text class=\"note\" x=\"{:.1}\" y=\"14\" text-anchor=\"middle\">↑ demand reaches {} {unit} at {} {time}</text>",
-            WIDTH / 2.0,
-            units::number(peak * factor),
-            units::number(at as f64 * series.bin_ns as f64 / ns)
-        );
-    }
-    panel.finish()
+/// Demand, throughput and queue. `id` begins the names of what is drawn, unique on the page.
+pub fn throughput(id: &str, series: &Series, scales: Scales) -> String {
+    both(&format!("{id}-throughput"), "throughput, demand and queue length over time", |frame| {
+        let mut panel = Panel::new(frame, series, scales, 330.0);
+        let (unit, factor) = scales.unit;
+        // Ticks are round in the unit that is shown.
+        let end = scales.gbps * factor;
+        if has_bytes(series) {
+            let title = if frame.is_narrow() { "throughput" } else { "throughput and demand" };
+            panel.left_axis(&format!("{title}, {unit}"), end);
+        }
+        panel.right_axis("tasks queued", scales.n_queued, "queued");
+        let [local, remote, home] = stacked(series);
+        // The highest area is drawn first: each later area covers the lower part of the one before.
+        panel.area(&home, scales.gbps, "home");
+        panel.area(&remote, scales.gbps, "remote");
+        panel.area(&local, scales.gbps, "local");
+        panel.line(&series.n_queued, scales.n_queued, "queued");
+        if has_bytes(series) {
+            panel.line(&series.demand_gbps, scales.gbps, "demand");
+        }
+        let peak = most(&series.demand_gbps);
+        if peak > scales.gbps {
+            let at = series.demand_gbps.iter().position(|d| *d == peak).unwrap_or(0);
+            let (time, ns) = time_unit(scales.span_ns);
+            // Between the titles where they leave room, else below them.
+            let (x, y, anchor) = match frame.is_narrow() {
+                true => (panel.ends().1, TOP + 12.0, "end"),
+                false => (frame.width / 2.0, 14.0, "middle"),
+            };
+            let _ = writeln!(
+                panel.notes,
+                "<text class=\"note\" x=\"{x:.1}\" y=\"{y}\" text-anchor=\"{anchor}\">↑ demand reaches {} {unit} at {} {time}</text>",
+                units::number(peak * factor),
+                units::number(at as f64 * series.bin_ns as f64 / ns)
+            );
+        }
+        panel
+    })
 }
 
 /// Bytes that home gave and took, and home's limit; empty if home moved nothing.
-pub fn home(series: &Series, scales: Scales, limit_bytes_per_s: Option<f64>) -> String {
-    let both = home_both(series);
-    if most(&both) <= 0.0 {
+pub fn home(id: &str, series: &Series, scales: Scales, limit_bytes_per_s: Option<f64>) -> String {
+    let moved = home_both(series);
+    if most(&moved) <= 0.0 {
         return String::new();
     }
-    let mut panel = Panel::new(series, scales, 170.0, "what home storage gave and took over time");
-    let (unit, factor) = scales.unit;
-    panel.left_axis(&format!("home, {unit}"), scales.home_gbps * factor);
-    panel.area(&both, scales.home_gbps, "out");
-    panel.area(&series.home_gbps, scales.home_gbps, "home");
-    if let Some(limit) = limit_bytes_per_s {
-        let gbps = limit / BYTES_PER_GBIT;
-        let name = format!("limit of home: {} {unit}", units::number(gbps * factor));
-        panel.limit(gbps, scales.home_gbps, &name);
-    }
-    panel.finish()
+    both(&format!("{id}-home"), "what home storage gave and took over time", |frame| {
+        let mut panel = Panel::new(frame, series, scales, 170.0);
+        let (unit, factor) = scales.unit;
+        panel.left_axis(&format!("home, {unit}"), scales.home_gbps * factor);
+        panel.area(&moved, scales.home_gbps, "out");
+        panel.area(&series.home_gbps, scales.home_gbps, "home");
+        if let Some(limit) = limit_bytes_per_s {
+            let gbps = limit / BYTES_PER_GBIT;
+            let name = format!("limit of home: {} {unit}", units::number(gbps * factor));
+            panel.limit(gbps, scales.home_gbps, &name);
+        }
+        panel
+    })
 }
 
 /// Busy slots, and all slots of the present executors.
-pub fn machines(series: &Series, scales: Scales) -> String {
-    let mut panel = Panel::new(series, scales, 190.0, "busy slots and slots over time");
-    panel.left_axis("slots", scales.n_slots);
-    panel.area(&series.n_slots_busy, scales.n_slots, "used");
-    panel.line(&series.n_slots, scales.n_slots, "slots");
-    panel.finish()
+pub fn machines(id: &str, series: &Series, scales: Scales) -> String {
+    both(&format!("{id}-slots"), "busy slots and slots over time", |frame| {
+        let mut panel = Panel::new(frame, series, scales, 190.0);
+        panel.left_axis("slots", scales.n_slots);
+        panel.area(&series.n_slots_busy, scales.n_slots, "used");
+        panel.line(&series.n_slots, scales.n_slots, "slots");
+        panel
+    })
 }
-
-/// The place of the plot area in the drawing, for the script that follows the pointer: width, left, right.
-pub const GEOMETRY: (f64, f64, f64) = (WIDTH, LEFT, RIGHT);
 
 #[cfg(test)]
 mod tests {
@@ -365,7 +438,7 @@ mod tests {
             ..Series::default()
         };
         assert!(Scales::of(&[(&s, None)]).gbps < 4.0);
-        assert!(throughput(&s, Scales::of(&[(&s, None)])).contains("demand reaches 107,288 MiB/s"));
+        assert!(throughput("a", &s, Scales::of(&[(&s, None)])).contains("demand reaches 107,288 MiB/s"));
         s.demand_gbps[0] = 6.0;
         assert!(Scales::of(&[(&s, None)]).gbps > 6.0);
     }

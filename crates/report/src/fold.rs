@@ -307,6 +307,7 @@ impl Fold {
                 self.attempts.forget_left(*task, *attempt);
             }
             Event::NodesDecided { decision } => self.nodes.note(decision, &self.executors),
+            Event::ProcessorsUsed { executor, used } => self.executors.note_processors(t, *executor, *used),
             Event::NodesExpected { node } => self.nodes.note_provider(t, node.is_some()),
             Event::ReplicasChanged { .. }
             | Event::CancelRequested { .. }

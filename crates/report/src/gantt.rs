@@ -180,6 +180,7 @@ pub fn draw(lanes: &Lanes) -> String {
     };
     let mut drawing = Drawing {
         body: String::new(),
+        names: vec![],
         span_ns: lanes.span_ns,
         lane,
         y: 6.0,
@@ -192,10 +193,8 @@ pub fn draw(lanes: &Lanes) -> String {
         drawing.y += gap;
     }
     let legend = drawing.legend();
-    let svg = drawing.finish();
-    let mut out = format!(
-        "<div class=\"legend\">{legend}</div>\n<div class=\"scroll\"><div class=\"wide\">{svg}</div></div>\n"
-    );
+    let (wide, narrow) = (drawing.in_frame(chart::WIDE), drawing.in_frame(chart::NARROW));
+    let mut out = format!("<div class=\"legend\">{legend}</div>\n{wide}{narrow}");
     if (n_lanes as u64) < lanes.n_slots {
         let all = count(lanes.n_slots);
         let _ = writeln!(out, "<p class=\"soft\">The first {n_lanes} of {all} slots.</p>");
@@ -205,7 +204,10 @@ pub fn draw(lanes: &Lanes) -> String {
 
 /// A drawing under construction.
 struct Drawing {
+    /// Bars, at the coordinates of a wide drawing.
     body: String,
+    /// Names of nodes, and where they stand.
+    names: Vec<(String, f64)>,
     span_ns: u64,
     /// Height of a slot's lane.
     lane: f64,
@@ -219,22 +221,15 @@ struct Drawing {
 
 impl Drawing {
     fn x(&self, ns: u64) -> f64 {
-        let (width, left, right) = chart::GEOMETRY;
+        let chart::Frame { width, left, right, .. } = chart::WIDE;
         left + ns as f64 / self.span_ns as f64 * (width - left - right)
     }
 
     /// A node's name, the times when it was there, and the lanes of its slots.
     fn node(&mut self, node: &NodeLanes) {
-        let (_, left, _) = chart::GEOMETRY;
-        let (full, y) = (markup(&node.name), self.y);
+        let y = self.y;
         let n_slots = node.slots.len() as f64;
-        let _ = writeln!(
-            self.body,
-            "<text class=\"axis\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\"><title>{full}</title>{}</text>",
-            left - 8.0,
-            y + 4.0 + self.lane / 2.0,
-            markup(&short(&node.name))
-        );
+        self.names.push((node.name.clone(), y + 4.0 + self.lane / 2.0));
         for (from, to) in &node.present {
             let (from, to) = (self.x(*from), self.x(*to));
             let _ = writeln!(
@@ -309,24 +304,27 @@ impl Drawing {
     }
 
     /// The drawing, with the axis of time below the last lane.
-    fn finish(self) -> String {
-        let (width, ..) = chart::GEOMETRY;
-        let (y, body) = (self.y, self.body);
-        let height = y + 34.0;
-        let mut svg = format!(
-            "<svg class=\"chart gantt\" viewBox=\"0 0 {width} {height:.0}\" role=\"img\" \
-             aria-label=\"which programs ran when, by node and slot\">\n{body}"
-        );
-        svg.push_str(&chart::time_axis(self.span_ns as f64, y));
+    fn in_frame(&self, frame: chart::Frame) -> String {
+        let mut svg = frame.open(" gantt", self.y + 34.0, "which programs ran when, by node and slot");
+        for (name, y) in &self.names {
+            let _ = writeln!(
+                svg,
+                "<text class=\"axis\" x=\"{:.1}\" y=\"{y:.1}\" text-anchor=\"end\"><title>{}</title>{}</text>",
+                frame.left - 8.0,
+                markup(name),
+                markup(&short(name, if frame.is_narrow() { 6 } else { 11 }))
+            );
+        }
+        svg.push_str(&frame.show("gantt", &self.body));
+        svg.push_str(&chart::time_axis(frame, self.span_ns as f64, self.y));
         svg.push_str("</svg>\n");
         svg
     }
 }
 
 /// A name as the margin has room for it.
-fn short(name: &str) -> String {
-    const CHARS: usize = 11;
-    eyas_text::end_of(name, CHARS)
+fn short(name: &str, n_chars: usize) -> String {
+    eyas_text::end_of(name, n_chars)
 }
 
 #[cfg(test)]
@@ -363,7 +361,7 @@ mod tests {
     #[test]
     fn long_names_keep_their_ends() {
         assert_eq!(
-            [short("node1"), short("cluster-rack7-node0412")],
+            [short("node1", 11), short("cluster-rack7-node0412", 11)],
             ["node1".to_string(), "…7-node0412".into()]
         );
     }

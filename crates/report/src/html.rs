@@ -17,6 +17,7 @@ use crate::read::{End, sum};
 use crate::series::Series;
 use crate::stages::StageRow;
 use crate::units::{count, duration, number, percent, plural, size_unit, time_unit};
+use crate::verdict::Cause;
 use eyas_text::{markup, size};
 use std::fmt::Write;
 
@@ -38,8 +39,16 @@ pub fn html(report: &Report, base: Option<&Report>) -> String {
     failures(&mut page, report);
     cards(&mut page, report, base);
     hit_ratios(&mut page, report, base);
+    // Where processors limit, which programs ran when comes before what moved.
+    let by_processors =
+        report.verdict.causes.first().is_some_and(|c| matches!(c.cause, Cause::Slots | Cause::Busy));
+    if by_processors {
+        slots(&mut page, report);
+    }
     figures(&mut page, report, base, scales);
-    slots(&mut page, report);
+    if !by_processors {
+        slots(&mut page, report);
+    }
     stages(&mut page, report);
     executors(&mut page, report);
     task_table(&mut page, report);
@@ -199,6 +208,9 @@ fn verdict_box(page: &mut String, report: &Report) {
     for sentence in &verdict.sentences {
         let _ = writeln!(page, "<p>{}</p>", markup(sentence));
     }
+    if let Some(sentence) = report.bound_sentence() {
+        let _ = writeln!(page, "<p class=\"least\">{}</p>", markup(&sentence));
+    }
     if verdict.causes.len() > 1 {
         page.push_str("<div class=\"bar\">");
         for c in &verdict.causes {
@@ -227,6 +239,7 @@ fn cause_word(name: &str) -> &str {
         "tail" => "last tasks",
         "arrivals" => "no work",
         "idle" => "idle slots",
+        "busy" => "busy machine",
         name => name,
     }
 }
@@ -288,7 +301,13 @@ fn cards(page: &mut String, report: &Report, base: Option<&Report>) {
             let b = &base.totals;
             format!("<span class=\"vs\">{} · {}</span>", show(b), times(value(t), value(b)))
         });
-        let _ = writeln!(page, "<div class=\"card\"><b>{}</b><span>{name}</span>{vs}</div>", show(t));
+        let least = match name {
+            "makespan" if t.bound.ns > 0 && report.complete => {
+                format!("<span>at least {}, by {}</span>", duration(t.bound.ns), t.bound.by())
+            }
+            _ => String::new(),
+        };
+        let _ = writeln!(page, "<div class=\"card\"><b>{}</b><span>{name}</span>{least}{vs}</div>", show(t));
     }
     page.push_str("</div>\n");
     if let Some(base) = base {
@@ -363,17 +382,18 @@ fn figures(page: &mut String, report: &Report, base: Option<&Report>, scales: Sc
     }
     page.push_str("<section>\n<h2>Over time</h2>\n");
     match base {
-        None => figure(page, None, report, scales),
+        None => figure(page, None, "a", report, scales),
         Some(base) => {
             let (this, that) = names(report, base);
-            figure(page, Some(&this), report, scales);
-            figure(page, Some(&that), base, scales);
+            figure(page, Some(&this), "a", report, scales);
+            figure(page, Some(&that), "b", base, scales);
         }
     }
     page.push_str("</section>\n");
 }
 
-fn figure(page: &mut String, name: Option<&str>, report: &Report, scales: Scales) {
+/// `id`: unique among the figures of the page.
+fn figure(page: &mut String, name: Option<&str>, id: &str, report: &Report, scales: Scales) {
     let series = &report.series;
     let data = markup(&figure_data(series, scales));
     let _ = writeln!(page, "<figure data-series=\"{data}\">");
@@ -395,10 +415,10 @@ fn figure(page: &mut String, name: Option<&str>, report: &Report, scales: Scales
     let _ = write!(
         page,
         "<div class=\"legend\">{rates}<span><i class=\"l dashes\" style=\"color:var(--queued)\"></i>queue length (right)</span></div>\n\
-         <div class=\"scroll\"><div class=\"wide\">{}</div></div>\n",
-        chart::throughput(series, scales)
+         {}",
+        chart::throughput(id, series, scales)
     );
-    let home = chart::home(series, scales, report.home_limit_bytes_per_s);
+    let home = chart::home(id, series, scales, report.home_limit_bytes_per_s);
     if !home.is_empty() {
         let limit = match report.home_limit_bytes_per_s {
             Some(_) => "<span><i class=\"l limit\"></i>limit of home</span>",
@@ -408,15 +428,15 @@ fn figure(page: &mut String, name: Option<&str>, report: &Report, scales: Scales
             page,
             "<div class=\"legend\"><span><i class=\"bg-home\"></i>read from home</span>\
              <span><i class=\"bg-out\"></i>written to home</span>{limit}</div>\n\
-             <div class=\"scroll\"><div class=\"wide\">{home}</div></div>\n"
+             {home}"
         );
     }
     let _ = writeln!(
         page,
         "<div class=\"legend\"><span><i class=\"bg-used\"></i>slots with a running program</span>\
          <span><i class=\"l dashes\" style=\"color:var(--nodes)\"></i>slots that are there</span></div>\n\
-         <div class=\"scroll\"><div class=\"wide\">{}</div></div>\n<div class=\"tip\"></div>\n</figure>",
-        chart::machines(series, scales)
+         {}<div class=\"tip\"></div>\n</figure>",
+        chart::machines(id, series, scales)
     );
 }
 
@@ -433,9 +453,9 @@ fn figure_data(series: &Series, scales: Scales) -> String {
     let rounded = |x: &f64| format!("{x:.3e}").parse::<f64>().unwrap_or(0.0);
     let scaled = |v: &[f64]| v.iter().map(|x| rounded(&(x * factor))).collect::<Vec<f64>>();
     let whole = |v: &[f64]| v.iter().map(rounded).collect::<Vec<f64>>();
-    let (width, left, right) = chart::GEOMETRY;
+    let frame = |f: chart::Frame| [f.width, f.left, f.right];
     serde_json::json!({
-        "width": width, "left": left, "right": right,
+        "wide": frame(chart::WIDE), "narrow": frame(chart::NARROW),
         "span_ns": scales.span_ns, "bin_ns": series.bin_ns,
         "rows": [
             ["demand", scaled(&series.demand_gbps), unit],
@@ -528,6 +548,14 @@ fn totals_lines() -> Vec<TotalsLine> {
             |t| Some(t.ideal_on_slots_ns as f64),
         ),
         n("efficiency", "7", |t| opt(t.efficiency, percent), |t| t.efficiency),
+        n("least time, by home", "10", |t| duration(t.bound.home_ns), |t| Some(t.bound.home_ns as f64)),
+        n(
+            "least time, by processors",
+            "10",
+            |t| duration(t.bound.processors_ns),
+            |t| Some(t.bound.processors_ns as f64),
+        ),
+        n("longest chain", "10", |t| duration(t.bound.chain_ns), |t| Some(t.bound.chain_ns as f64)),
         ("machines", "", None),
         n("nodes, most", "", |t| count(t.n_nodes_max), |t| Some(t.n_nodes_max as f64)),
         n("slots, most", "", |t| count(t.n_slots_max), |t| Some(t.n_slots_max as f64)),
@@ -922,6 +950,8 @@ fn notes(page: &mut String) {
          <li>Not in the paper: max(ideal, Σ cpus × running ÷ mean slots). Efficiency = that ÷ <i>T</i>.</li>\n\
          <li>Allocated: slots × time they were there. With a program: Σ cpus × running, over all attempts. Utilisation = the second ÷ the first.</li>\n\
          <li>Speedup <i>SP</i> = <i>T</i>(other) ÷ <i>T</i>(this). Performance index <i>PI</i> = <i>SP</i> ÷ slot hours there, the better one set to 1.</li>\n\
+         <li>Not in the paper: the least time is the largest of (files read from home, each once, + outputs that went home) ÷ limit of home; \
+         processor time of programs ÷ processors; run times along the longest chain of tasks that wait for each other.</li>\n\
          </ol>\n</section>\n",
     );
 }

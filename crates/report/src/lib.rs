@@ -8,6 +8,7 @@
 //! | [`read`](mod@read) | [`RunLog`]: compact records of runs, tasks, attempts and executors |
 //! | [`metrics`](mod@metrics) | [`Report`]: the metrics of `Raicu09` §5.1 with their formulas, and time series |
 //! | [`verdict`](mod@verdict) | what limited the run, in words |
+//! | [`bound`](mod@bound) | the least time that a run could have taken |
 //! | [`gantt`] | what ran when, by node and slot |
 //! | [`stages`](mod@stages) | what each stage of a workflow read, wrote and took |
 //! | [`html`](mod@html) | one self-contained page of one report, or of two side by side |
@@ -30,6 +31,8 @@
 //! Not here: the grammar (`eyas_core::log`), writing the log (`eyas-runtime`), progress lines (`eyas-cli`).
 
 mod bins;
+pub mod bound;
+mod chain;
 mod chart;
 pub mod error;
 pub mod explain;
@@ -52,6 +55,7 @@ mod units;
 pub mod verdict;
 pub mod workflow;
 
+pub use bound::Bound;
 pub use error::{Error, ErrorKind, Status};
 pub use explain::{TaskStory, explain_lines, story_from_dir};
 pub use group::{membership, newest_run, read_group, story_from_group};

@@ -7,6 +7,13 @@ use eyas_core::types::*;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
+/// Parts of a node's processors: used by anybody, and of that by programs outside eyas.
+#[derive(Clone, Copy)]
+pub(crate) struct Processors {
+    pub used: f64,
+    pub others: f64,
+}
+
 /// All runs of a log, or one of them.
 pub(crate) struct Measure<'a> {
     pub log: &'a RunLog,
@@ -46,6 +53,11 @@ impl<'a> Measure<'a> {
         self.log.attempts.iter().filter(move |a| run.is_none_or(|r| r == a.run))
     }
 
+    /// How long the program of a task ran, in the task's last attempt.
+    pub fn run_ns(&self, task: TaskId) -> u64 {
+        self.last_attempt.get(&task).map_or(0, |at| self.log.attempts[*at].run_ns())
+    }
+
     /// Bytes that home may move per second, over all dispatchers; `None` if one of them does not limit
     /// home.
     pub fn home_limit_bytes_per_s(&self) -> Option<f64> {
@@ -65,6 +77,25 @@ impl<'a> Measure<'a> {
             ((*from).max(self.start), to.unwrap_or(self.stop).min(self.stop))
         };
         e.present.iter().map(cut).filter(|(from, to)| from < to).collect()
+    }
+
+    /// What an executor said of its processors, from when to when, cut to the window.
+    pub fn processors(&self, e: &ExecutorRecord) -> Vec<(Timestamp, Timestamp, Processors)> {
+        let next = e.processors.iter().skip(1).map(|(t, _)| *t).chain([self.stop]);
+        let part = |permille: u32| f64::from(permille.min(1000)) / 1000.0;
+        let mut parts = vec![];
+        // The first value counts for the time before it, too.
+        let since = [Timestamp(0)].into_iter().chain(e.processors.iter().skip(1).map(|(t, _)| *t));
+        for ((since, (_, seen)), until) in since.zip(&e.processors).zip(next) {
+            let used = Processors { used: part(seen.used_permille), others: part(seen.others_permille) };
+            for (from, to) in self.presence(e) {
+                let (from, to) = (from.max(since), to.min(until));
+                if from < to {
+                    parts.push((from, to, used));
+                }
+            }
+        }
+        parts
     }
 
     pub fn present_ns(&self, e: &ExecutorRecord) -> u64 {

@@ -16,6 +16,7 @@
 //! Everything is counted between the first submission and the last end of the chosen runs, the *window*.
 //! Ratios without a denominator are `None`.
 
+use crate::bound::{Bound, Done};
 use crate::gantt::{Lanes, lanes};
 use crate::measure::{Measure, tasks};
 use crate::read::{AttemptRecord, End, How, Requests, RunLog, sum};
@@ -92,6 +93,15 @@ pub struct Report {
     /// Collectives with their predicted and measured times, in the order of their ends.
     #[serde(default)]
     pub collectives: Vec<CollectiveRow>,
+}
+
+impl Report {
+    /// How long the runs took, beside the least time, in a sentence; `None` for runs that go on, for short ones, of which
+    /// starting is most, and where nothing is known.
+    pub fn bound_sentence(&self) -> Option<String> {
+        let is_known = self.complete && self.totals.bound.ns > 0 && !self.verdict.causes.is_empty();
+        is_known.then(|| self.totals.bound.sentence(self.totals.makespan_ns, self.home_limit_bytes_per_s))
+    }
 }
 
 /// One collective.
@@ -197,6 +207,9 @@ pub struct Totals {
     pub ideal_on_slots_ns: u64,
     /// `ideal_on_slots / makespan`.
     pub efficiency: Option<f64>,
+    /// Not in the paper: the least time that the same work could have taken.
+    #[serde(default)]
+    pub bound: Bound,
 
     /// `CPU_T`: the sum of the times for which slots were there, in hours.
     pub cpu_hours_allocated: f64,
@@ -288,8 +301,10 @@ fn ratio(a: f64, b: f64) -> Option<f64> {
     (b > 0.0).then_some(a / b)
 }
 
+const HOUR_NS: f64 = 3.6e12;
+
 fn hours(slot_ns: f64) -> f64 {
-    slot_ns / 3.6e12
+    slot_ns / HOUR_NS
 }
 
 /// Compares `report` with `base`. The values are `None` if the work was not the same (other numbers of
@@ -415,6 +430,13 @@ impl Measure<'_> {
         self.add_attempts(&mut t);
         add_bytes(&mut t, requests, series);
         self.add_slots(&mut t, &work);
+        let done = Done {
+            makespan_ns,
+            home_out_bytes: t.home_out_bytes,
+            cpu_ns: t.cpu_hours_program * HOUR_NS,
+            busy_ns: t.cpu_hours_busy * HOUR_NS,
+        };
+        t.bound = Bound::of(self, &done);
         self.add_peaks(&mut t);
         t
     }

@@ -3,7 +3,7 @@
 //! Runs, tasks and executors are the fold's ([`crate::fold`]), which says when attempts begin and end. Here are, of each attempt, the
 //! times and bytes that its executor reported.
 //!
-//! Memory: about 150 bytes per attempt, some 18 per ended task, and the arrays as folded as they were logged.
+//! Memory: about 150 bytes per attempt, some 18 per ended task, as many per file that came from home, and the arrays as folded as they were logged.
 
 use crate::error::Error;
 use crate::fold::{Array, Change, Fold, Tasks, newest};
@@ -14,6 +14,7 @@ use eyas_core::collective::CollectiveRecord;
 use eyas_core::event::{Action, AttemptReport, InputReport, OutputReport};
 use eyas_core::pattern::Evidence;
 use eyas_core::types::*;
+use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -39,6 +40,8 @@ pub struct RunLog {
     pub collectives: Vec<CollectiveRecord>,
     /// What attempts asked for, by run and by index into `executors`.
     pub requests: BTreeMap<(RunId, usize), Requests>,
+    /// Bytes of the files that a run read from home, each file once.
+    pub home_once_bytes: BTreeMap<RunId, u64>,
     tasks: Tasks,
 }
 
@@ -286,6 +289,10 @@ impl RunLog {
         self.patterns.extend(other.patterns);
         self.collectives.extend(other.collectives);
         self.collectives.sort_by_key(|c| c.began);
+        for (run, bytes) in other.home_once_bytes {
+            let all = self.home_once_bytes.entry(run).or_default();
+            *all = all.saturating_add(bytes);
+        }
         self.requests.extend(other.requests.into_iter().map(|((run, row), r)| ((run, row + first_row), r)));
     }
 
@@ -324,6 +331,9 @@ struct Records {
     patterns: Vec<(RunId, Evidence)>,
     collectives: Vec<CollectiveRecord>,
     requests: BTreeMap<(RunId, usize), Requests>,
+    home_once_bytes: BTreeMap<RunId, u64>,
+    /// Files of this life that a run has read from home.
+    read_from_home: FxHashSet<(RunId, ObjectId)>,
 }
 
 impl Records {
@@ -334,6 +344,8 @@ impl Records {
             }
             // What became of reruns is in the record of their collective.
             Entry::Out(_, Action::EndCollective { record }) => self.collectives.push(record.clone()),
+            // Each dispatcher process numbers objects anew.
+            Entry::Header(_) => self.read_from_home.clear(),
             _ => {}
         }
         for change in changes {
@@ -394,6 +406,10 @@ impl Records {
                 CacheOutcome::Miss | CacheOutcome::Direct => {
                     a.home_bytes = a.home_bytes.saturating_add(input.size_bytes);
                     a.home_wait_ns = a.home_wait_ns.max(input.wait_ns);
+                    if self.read_from_home.insert((a.run, input.object)) {
+                        let once = self.home_once_bytes.entry(a.run).or_default();
+                        *once = once.saturating_add(input.size_bytes);
+                    }
                 }
             }
         }
@@ -418,6 +434,7 @@ impl Records {
             patterns: self.patterns,
             collectives: self.collectives,
             requests: self.requests,
+            home_once_bytes: self.home_once_bytes,
             tasks: fold.tasks,
         }
     }

@@ -12,6 +12,7 @@
 //! |---|---|
 //! | there is no slot | [`Cause::Nodes`] |
 //! | at least 0.9 of the slots run a program, and tasks wait: fewer than 0.75 of the most slots are there | [`Cause::Nodes`] |
+//! | the same with more slots, at least 0.9 of the nodes' processors are used, and others use at least 0.3 of them | [`Cause::Busy`] |
 //! | the same with more slots | [`Cause::Slots`] |
 //! | all waiting tasks are held by nodes that are silent and not given up yet | [`Cause::Nodes`] |
 //! | inputs are on their way for at least half of the idle slots, or of the waiting tasks if those are fewer: from home or from nodes, whichever gave more bytes | [`Cause::Home`], [`Cause::Peers`] |
@@ -27,6 +28,9 @@
 //! no cause has half of the time, the verdict says that none stands out, and names the causes of at least a
 //! fifth.
 //!
+//! Others are programs outside eyas, as the nodes report it. Where they used at least 0.3 of processors that were all used,
+//! over the whole run, the verdict says so whatever the cause.
+//!
 //! A run that took less than half a second has no verdict, because starting is most of it.
 //!
 //! An executor whose connection is broken counts as one without slots: it gets no tasks, and usually it has
@@ -35,14 +39,13 @@
 //! Not here: reacting at run time; no decision uses a verdict.
 
 use crate::bins::Bins;
+use crate::chain::Makers;
 use crate::measure::{Measure, tasks};
 use crate::read::{End, How};
 use crate::units::{count, duration, plural, rate, rate_of};
 use eyas_core::types::*;
 use eyas_text::shown;
-use rustc_hash::{FxHashMap, FxHasher};
 use serde::{Deserialize, Serialize};
-use std::hash::{Hash, Hasher};
 
 /// In less time than this, starting the nodes and asking for the first files is most of the run.
 const SPAN_NS_MIN: u64 = 500_000_000;
@@ -55,13 +58,12 @@ const FULL: f64 = 0.9;
 const NODES_MISSING: f64 = 0.75;
 /// A home that moves this share of its limit counts as being at its limit.
 const AT_LIMIT: f64 = 0.8;
+/// From this share of the processors on, others are in the way.
+const OTHERS_SHARE: f64 = 0.3;
 /// A cause with this share of the time is the verdict.
 const MAIN_SHARE: f64 = 0.5;
 /// A cause with this share of the time is worth a word.
 const NAMED_SHARE: f64 = 0.2;
-/// With more files than this, tasks are assumed to be ready when they are submitted: the true times are not
-/// worth the memory.
-const FILES_MAX: u64 = 8_000_000;
 
 /// The thing of which more would have made the run faster.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Debug)]
@@ -69,6 +71,8 @@ const FILES_MAX: u64 = 8_000_000;
 pub enum Cause {
     /// All slots were busy, and further tasks could have run.
     Slots,
+    /// Programs outside eyas used the nodes' processors.
+    Busy,
     /// Bytes moved from or to home.
     Home,
     /// Bytes moved from other nodes.
@@ -86,8 +90,9 @@ pub enum Cause {
     Idle,
 }
 
-const CAUSES: [Cause; 8] = [
+const CAUSES: [Cause; 9] = [
     Cause::Slots,
+    Cause::Busy,
     Cause::Home,
     Cause::Peers,
     Cause::Nodes,
@@ -102,6 +107,7 @@ impl Cause {
     pub fn name(self) -> &'static str {
         match self {
             Cause::Slots => "slots",
+            Cause::Busy => "busy",
             Cause::Home => "home",
             Cause::Peers => "peers",
             Cause::Nodes => "nodes",
@@ -137,6 +143,7 @@ struct Sums {
     slots: f64,
     home_bytes_per_s: f64,
     peer_bytes_per_s: f64,
+    others: f64,
 }
 
 /// The mean values of the moments.
@@ -150,6 +157,9 @@ struct Moments {
     held: Vec<f64>,
     home_bytes_per_s: Vec<f64>,
     peer_bytes_per_s: Vec<f64>,
+    /// The parts of the processors that were used, and that others used; 0 where no node has said it.
+    processors: Vec<f64>,
+    others: Vec<f64>,
     moment_ns: u64,
 }
 
@@ -196,20 +206,29 @@ pub(crate) fn verdict(measure: &Measure) -> Verdict {
         .map(|(cause, s)| CauseShare { cause, share: s.n / n, text: words.clause(cause, s, s.n / n) })
         .collect();
     causes.sort_by(|a, b| b.share.total_cmp(&a.share));
-    sentences.push(conclusion(&causes, measure.complete));
+    let others = moments.others_in_the_way();
+    sentences.push(conclusion(&causes, others, measure.complete));
     Verdict { sentences, causes }
 }
 
-fn conclusion(causes: &[CauseShare], complete: bool) -> String {
+/// `others`: the part of the processors that others used, if they were in the way.
+fn conclusion(causes: &[CauseShare], others: Option<f64>, complete: bool) -> String {
     let is_named = |c: &&CauseShare| c.share >= NAMED_SHARE;
     let named: Vec<&str> = causes.iter().filter(is_named).map(|c| c.text.as_str()).collect();
     let so_far = if complete { "" } else { " so far" };
+    let is_said = causes.iter().filter(is_named).any(|c| c.cause == Cause::Busy);
+    let meanwhile = match others.filter(|_| !is_said) {
+        Some(part) => format!("; others used {:.0} % of the processors", part * 100.0),
+        None => String::new(),
+    };
     match causes.first() {
         Some(first) if first.share >= MAIN_SHARE => {
-            format!("Limited{so_far} by {}.", named.join(", then by "))
+            format!("Limited{so_far} by {}{meanwhile}.", named.join(", then by "))
         }
-        Some(_) if !named.is_empty() => format!("Nothing stands out{so_far}: {}.", named.join(", ")),
-        _ => format!("Nothing stands out{so_far}."),
+        Some(_) if !named.is_empty() => {
+            format!("Nothing stands out{so_far}: {}{meanwhile}.", named.join(", "))
+        }
+        _ => format!("Nothing stands out{so_far}{meanwhile}."),
     }
 }
 
@@ -220,7 +239,14 @@ impl Moments {
         let (mut slots, mut running, mut open, mut blocked) = (new(), new(), new(), new());
         let (mut staging, mut delivering, mut home, mut peer) = (new(), new(), new(), new());
         let mut held = new();
+        let (mut measured, mut processors, mut others) = (new(), new(), new());
         for e in &m.log.executors {
+            for (from, to, used) in m.processors(e) {
+                let slots = f64::from(e.slots);
+                measured.hold(from, to, slots);
+                processors.hold(from, to, slots * used.used);
+                others.hold(from, to, slots * used.others);
+            }
             m.presence(e).into_iter().for_each(|(from, to)| slots.hold(from, to, f64::from(e.slots)));
             // A silent executor gets no task.
             for (from, to) in &e.silent {
@@ -257,12 +283,12 @@ impl Moments {
                 home.spread(a.exited, a.over.max(a.exited), a.landed_bytes() as f64);
             }
         }
-        let makers = makers(m);
+        let makers = Makers::of(m);
         for s in &m.submissions {
             let array = m.log.array_at(s.first);
             let cpus = array.map_or(1.0, |a| f64::from(a.template.cpus));
             for task in tasks(std::slice::from_ref(s)) {
-                let ready = ready(m, &makers, task, s.run).map_or(s.submitted, |(t, _)| t.max(s.submitted));
+                let ready = makers.ready(m, task).map_or(s.submitted, |(t, _)| t.max(s.submitted));
                 let (end, ended) = m.log.end(task);
                 let last = m.last_attempt.get(&task).map(|at| &m.log.attempts[*at]);
                 let over = match (end, last) {
@@ -275,6 +301,11 @@ impl Moments {
             }
         }
         // Bytes per nanosecond.
+        let measured = measured.means();
+        let part = |bins: Bins| {
+            let of = |(sum, all): (f64, &f64)| if *all > 0.0 { sum / all } else { 0.0 };
+            bins.means().into_iter().zip(&measured).map(of).collect::<Vec<f64>>()
+        };
         let per_s = |bins: Bins| bins.means().into_iter().map(|x| x * 1e9).collect::<Vec<f64>>();
         Moments {
             slots: slots.means(),
@@ -286,8 +317,17 @@ impl Moments {
             held: held.means(),
             home_bytes_per_s: per_s(home),
             peer_bytes_per_s: per_s(peer),
+            processors: part(processors),
+            others: part(others),
             moment_ns,
         }
+    }
+
+    /// The part of the processors that others used over the whole run, where they left less than programs wanted.
+    fn others_in_the_way(&self) -> Option<f64> {
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+        let others = mean(&self.others);
+        (mean(&self.processors) >= FULL && others >= OTHERS_SHARE).then_some(others)
     }
 
     /// Applies the table at the top of this file; gives sums by cause, in the order of [`CAUSES`].
@@ -310,7 +350,11 @@ impl Moments {
             let cause = if slots < 0.01 {
                 Cause::Nodes
             } else if running >= FULL * slots && waiting > 0.05 * slots {
-                if slots < NODES_MISSING * most_slots { Cause::Nodes } else { Cause::Slots }
+                match slots {
+                    _ if slots < NODES_MISSING * most_slots => Cause::Nodes,
+                    _ if self.processors[i] >= FULL && self.others[i] >= OTHERS_SHARE => Cause::Busy,
+                    _ => Cause::Slots,
+                }
             } else if self.held[i] > 0.1 && waiting - self.held[i] < 0.1 * slots {
                 Cause::Nodes
             } else if tasks_wait && self.staging[i] >= 0.5 * free.min(waiting) && is_staging {
@@ -340,6 +384,7 @@ impl Moments {
                 s.slots += slots * part;
                 s.home_bytes_per_s += home * part;
                 s.peer_bytes_per_s += self.peer_bytes_per_s[i] * part;
+                s.others += self.others[i] * part;
             };
             if cause == Cause::Idle {
                 add(Cause::Slots, running / slots);
@@ -350,65 +395,6 @@ impl Moments {
         }
         sums
     }
-}
-
-/// The task that makes each file of a run, by a hash of the run and the file's location.
-fn makers(m: &Measure) -> FxHashMap<u64, TaskId> {
-    let mut makers = FxHashMap::default();
-    let n_files: u64 = m
-        .submissions
-        .iter()
-        .filter_map(|s| Some(u64::from(s.n_tasks) * m.log.array_at(s.first)?.template.outputs.len() as u64))
-        .fold(0, u64::saturating_add);
-    if n_files > FILES_MAX {
-        return makers;
-    }
-    let mut text = String::new();
-    for s in &m.submissions {
-        let Some(array) = m.log.array_at(s.first) else { continue };
-        for i in 0..s.n_tasks {
-            for (_, location) in &array.template.outputs {
-                text.clear();
-                array.fill_into(location, i, &mut text);
-                makers.insert(key(s.run, &text), TaskId(s.first.0 + u64::from(i)));
-            }
-        }
-    }
-    makers
-}
-
-fn key(run: RunId, location: &str) -> u64 {
-    let mut hasher = FxHasher::default();
-    (run, location).hash(&mut hasher);
-    hasher.finish()
-}
-
-/// The time when the last of the files that other tasks make for `task` was there, and the task that made
-/// it.
-fn ready(
-    m: &Measure,
-    makers: &FxHashMap<u64, TaskId>,
-    task: TaskId,
-    run: RunId,
-) -> Option<(Timestamp, TaskId)> {
-    if makers.is_empty() {
-        return None;
-    }
-    let array = m.log.array_at(task)?;
-    let first = m.submissions[..m.submissions.partition_point(|s| s.first <= task)].last()?.first;
-    let i = (task.0 - first.0) as u32;
-    let mut text = String::new();
-    let made = array.template.inputs.iter().filter_map(|(_, location)| {
-        text.clear();
-        array.fill_into(location, i, &mut text);
-        let maker = *makers.get(&key(run, &text)).filter(|maker| **maker != task)?;
-        let there = match m.log.end(maker) {
-            (End::Not, _) => m.stop,
-            (_, t) => t,
-        };
-        Some((there, maker))
-    });
-    made.max()
 }
 
 fn share_text(share: f64) -> String {
@@ -430,6 +416,10 @@ impl Words<'_> {
         let time = share_text(share);
         match cause {
             Cause::Slots => self.slots(s, &time),
+            Cause::Busy => {
+                let used = 100.0 * s.others / s.n;
+                format!("a busy machine ({time}; others used {used:.0} % of the processors)")
+            }
             Cause::Home => {
                 let seen = s.home_bytes_per_s / s.n;
                 match self.measure.home_limit_bytes_per_s() {
@@ -517,20 +507,15 @@ impl Words<'_> {
     /// The longest way back from the last task, each time from a task to its maker.
     fn chain(&self) -> String {
         let m = self.measure;
-        let makers = makers(m);
+        let makers = Makers::of(m);
         let Some(mut task) = self.last_task() else { return String::new() };
         let name = m.log.user_id(task);
-        let run_of = |task: TaskId| {
-            m.submissions[..m.submissions.partition_point(|s| s.first <= task)].last().map(|s| s.run)
-        };
-        let run_ns =
-            |task: TaskId| m.last_attempt.get(&task).map_or(0, |at| u128::from(m.log.attempts[*at].run_ns()));
-        let (mut n, mut ran_ns) = (1u64, run_ns(task));
+        let (mut n, mut ran_ns) = (1u64, m.run_ns(task));
         // A damaged log may hold a circle.
         while n < 1_000_000
-            && let Some((_, maker)) = run_of(task).and_then(|run| ready(m, &makers, task, run))
+            && let Some((_, maker)) = makers.ready(m, task)
         {
-            (task, n, ran_ns) = (maker, n + 1, ran_ns + run_ns(maker));
+            (task, n, ran_ns) = (maker, n + 1, ran_ns.saturating_add(m.run_ns(maker)));
         }
         match n {
             1 => String::new(),
@@ -538,7 +523,7 @@ impl Words<'_> {
                 "; the chain of {} that ends with {} ran {}",
                 plural(n, "task"),
                 shown(&name),
-                duration(ran_ns.min(u128::from(u64::MAX)) as u64)
+                duration(ran_ns)
             ),
         }
     }

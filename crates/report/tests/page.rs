@@ -44,14 +44,47 @@ fn pages_are_well_formed_and_self_contained() {
         let b = report_of(&story("first-available", seed, weather));
         for page in [html(&a, None), html(&a, Some(&b)), html(&b, Some(&a))] {
             check_balanced(&page);
-            for outside in ["http:", "https:", "src=", "href=", "@import"] {
+            for outside in ["http:", "https:", "src=", "@import"] {
                 assert!(!page.contains(outside), "{outside}");
             }
-            // Patterns lie in the page itself.
+            // Patterns and what drawings share lie in the page itself.
+            assert_eq!(page.matches("href=").count(), page.matches("href=\"#").count());
             assert_eq!(page.matches("url(").count(), page.matches("url(#p-").count());
             assert!(!page.contains("NaN") && !page.contains("inf "));
         }
     }
+}
+
+/// What drawings share has names of its own, and each name that is used is there once.
+#[test]
+fn drawings_for_narrow_windows_show_what_the_wide_ones_have() {
+    let (a, b) = (report_of(&story("affinity", 1, FAIR)), report_of(&story("first-available", 1, FAIR)));
+    let page = html(&a, Some(&b));
+    let used: Vec<&str> =
+        page.split("<use href=\"#").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    assert!(used.len() >= 7, "{used:?}");
+    for id in used {
+        assert_eq!(page.matches(&format!("<g id=\"{id}\">")).count(), 1, "{id}");
+    }
+    let count = |class: &str| page.matches(&format!("<svg class=\"chart {class}")).count();
+    assert_eq!(count("wide"), count("narrow"));
+}
+
+#[test]
+fn where_processors_limit_the_programs_come_first() {
+    let first_chart = |weather: Weather, n_files: u32, limit: u64| {
+        let mut config = eyas_core::dispatcher::DispatcherConfig::default();
+        config.placement_config.affinity.home_bytes_per_s = limit;
+        let mut cluster = Cluster::with(config, 1, weather);
+        cluster.join("n1", 2);
+        cluster.submit("many", vec![map("a", 100, n_files, 0)]);
+        cluster.go(None);
+        let page = html(&report_of(&cluster), None);
+        let at = |heading: &str| page.find(heading).unwrap();
+        at("<h2>Nodes and slots</h2>") < at("<h2>Over time</h2>")
+    };
+    assert!(first_chart(Weather { run_ns: 200 * MS, ..FAIR }, 2, 0), "slots limit");
+    assert!(!first_chart(Weather { run_ns: MS, ..FAIR }, 100, 1), "home limits");
 }
 
 #[test]

@@ -5,6 +5,8 @@ mod common;
 use common::*;
 use eyas_core::array::*;
 use eyas_core::dispatcher::DispatcherConfig;
+use eyas_core::event::Event;
+use eyas_core::processors::ProcessorUse;
 use eyas_core::types::*;
 use eyas_report::{Cause, Report, metrics, read};
 
@@ -45,6 +47,55 @@ fn more_tasks_than_slots() {
     check(&cluster, Cause::Slots, 0.9, "Limited by the number of slots (9");
 }
 
+/// Two nodes of one machine with two processors, of which `others` thousandths are used by others.
+fn on_a_machine(others: u32, used: u32, n_tasks: u32) -> Cluster {
+    let mut cluster = Cluster::new("affinity", 1, LONG);
+    let nodes = [cluster.join("n1", 2), cluster.join("n2", 2)];
+    cluster.submit("many", vec![map("a", n_tasks, 2, 0)]);
+    let until = cluster.now.plus_ns(2 * S);
+    cluster.go(Some(until));
+    for executor in nodes {
+        let seen = ProcessorUse { machine: 9, n_processors: 2, used_permille: used, others_permille: others };
+        cluster.feed(Event::ProcessorsUsed { executor, used: seen });
+    }
+    cluster.go(None);
+    cluster
+}
+
+#[test]
+fn a_machine_that_others_use() {
+    let report = check(&on_a_machine(700, 1000, 100), Cause::Busy, 0.9, "Limited by a busy machine (9");
+    let said = report.verdict.sentences.last().unwrap();
+    assert!(said.contains("% of the time; others used 70 % of the processors)."), "{said}");
+    // Others took what was left over, or little.
+    for (others, used) in [(700, 850), (200, 1000)] {
+        let report =
+            check(&on_a_machine(others, used, 100), Cause::Slots, 0.9, "Limited by the number of slots (9");
+        assert!(!report.verdict.sentences.last().unwrap().contains("others used"), "{:?}", report.verdict);
+    }
+    // Something else limits, and others are in the way all the same.
+    let mut cluster = on_a_machine(500, 950, 4);
+    cluster.longer_ns.insert(TaskId(6), 20 * S);
+    cluster.submit("long", vec![map("b", 4, 1, 0)]);
+    cluster.go(None);
+    let report = check(&cluster, Cause::Tail, 0.8, "Limited by one long task at the end (");
+    let said = report.verdict.sentences.last().unwrap();
+    assert!(said.ends_with("; others used 50 % of the processors."), "{said}");
+}
+
+#[test]
+fn processors_of_a_machine_count_once_however_many_nodes_are_on_it() {
+    let bound = report_of(&on_a_machine(0, 1000, 100)).totals.bound;
+    assert!((bound.n_processors - 2.0).abs() < 0.01, "{bound:?}");
+    let mut slots = Cluster::new("affinity", 1, LONG);
+    slots.join("n1", 2);
+    slots.join("n2", 2);
+    slots.submit("many", vec![map("a", 100, 2, 0)]);
+    slots.go(None);
+    let of_slots = report_of(&slots).totals.bound;
+    assert!((of_slots.n_processors - 4.0).abs() < 0.01, "{of_slots:?}");
+}
+
 #[test]
 fn files_that_are_read_once_from_a_slow_home() {
     let cluster = |limit: u64| {
@@ -65,6 +116,12 @@ fn files_that_are_read_once_from_a_slow_home() {
     let mib: f64 = said.rsplit_once(", at ").unwrap().1.strip_suffix(" MiB/s)").unwrap().parse().unwrap();
     let rate = (mib * 1_048_576.0) as u64;
     let limited = check(&cluster(rate), Cause::Home, 0.5, "Limited by home (");
+    let (t, bound) = (&limited.totals, &limited.totals.bound);
+    assert_eq!((unlimited.totals.bound.home_ns, bound.by()), (0, "home"));
+    let least_s = (t.home_in_bytes + t.home_out_bytes) as f64 / rate as f64;
+    assert!((bound.ns as f64 / 1e9 - least_s).abs() < 0.01 && bound.ns <= t.makespan_ns, "{bound:?}");
+    let said = limited.bound_sentence().unwrap();
+    assert!(said.contains(" times the least: ") && said.contains(" from and to home at "), "{said}");
     let said = &limited.verdict.causes[0].text;
     assert!(said.ends_with(&format!(", at {mib} of {mib} MiB/s)")), "{said}");
     // A home that could give ten times that: the verdict says so.
@@ -216,6 +273,9 @@ fn a_chain() {
     let report = check(&cluster, Cause::Dependencies, 0.6, "Limited by tasks that wait for each other (");
     let said = report.verdict.sentences.last().unwrap();
     assert!(said.contains("the chain of 10 tasks that ends with `link9` ran 2.0"), "{said}");
+    let bound = report.totals.bound;
+    assert!((2 * S..report.totals.makespan_ns).contains(&bound.chain_ns), "{bound:?}");
+    assert_eq!(bound.by(), "the longest chain");
 }
 
 #[test]

@@ -16,6 +16,7 @@ use eyas_core::home_share::{HomeReport, HomeShare};
 use eyas_core::needs::Size;
 use eyas_core::needs::{Equipment, Needs};
 use eyas_core::pattern::RunPatterns;
+use eyas_core::processors::ProcessorUse;
 use eyas_core::provisioning::NodeView;
 use eyas_core::provisioning::decision::Decision;
 use eyas_core::provisioning::work::Predicted;
@@ -304,6 +305,8 @@ pub enum FromExecutor {
         within_ns: u64,
         reason: String,
     },
+    /// How busy the executor's processors are, sent when that has changed.
+    Processors(ProcessorUse),
 }
 
 /// The state of an executor; sent with every heartbeat. Counters grow from the executor's start.

@@ -1,6 +1,7 @@
 //! Which executor a number means in each life, and when executors were there.
 
 use eyas_core::event::Offer;
+use eyas_core::processors::ProcessorUse;
 use eyas_core::types::*;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -16,6 +17,8 @@ pub struct ExecutorRecord {
     pub silent: Vec<(Timestamp, Option<Timestamp>)>,
     /// How often it was lost or left.
     pub n_losses: u32,
+    /// How busy its processors were, each value from its time on.
+    pub processors: Vec<(Timestamp, ProcessorUse)>,
     /// The life in which it was last welcomed.
     pub(crate) life: usize,
 }
@@ -114,6 +117,7 @@ impl Executors {
                     present: vec![(t, None)],
                     silent: vec![],
                     n_losses: 0,
+                    processors: vec![],
                     life,
                 });
                 self.records.len() - 1
@@ -121,6 +125,12 @@ impl Executors {
         };
         self.rows.insert(executor, row);
         row
+    }
+
+    pub(super) fn note_processors(&mut self, t: Timestamp, executor: ExecutorId, used: ProcessorUse) {
+        if let Some(row) = self.find_row(executor) {
+            self.records[row].processors.push((t, used));
+        }
     }
 
     pub(super) fn fall_silent(&mut self, t: Timestamp, executor: ExecutorId) {

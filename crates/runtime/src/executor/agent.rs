@@ -40,6 +40,7 @@ use self::peers::{Peers, fetch_failed};
 use self::printing::Printing;
 use self::space::Space;
 use self::writes::Writes;
+use super::processors::Looks;
 use super::slots::Slots;
 use super::{DataPlane, ExecutorError, ExecutorOptions, LastTry, system_users};
 use crate::machine::MemoryKills;
@@ -48,6 +49,7 @@ use eyas_core::array::TaskSpec;
 use eyas_core::cache::CacheConfig;
 use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
+use eyas_core::processors::ProcessorUse;
 use eyas_core::*;
 use eyas_data::Halt;
 use eyas_net::{self as net, NetError, Writer};
@@ -103,6 +105,10 @@ pub struct Agent {
     /// For work that reports later.
     inputs: Inputs,
     memory_kills: MemoryKills,
+    /// `None` while a thread looks.
+    looks: Option<Box<Looks>>,
+    /// How busy the processors are, as the dispatcher was told last.
+    processors: Option<ProcessorUse>,
     /// Why this executor ends, once it does.
     stop: Option<String>,
 }
@@ -170,6 +176,8 @@ impl Agent {
             halt,
             leaving: Leaving::new(options.walltime, options.grace),
             memory_kills: MemoryKills::of_this_process(),
+            looks: Some(Box::new(Looks::of_this_process())),
+            processors: None,
             system_users,
             stop: None,
         };
@@ -263,6 +271,7 @@ impl Agent {
             Input::SlotGone { index, life } if self.slots.is_current(index, life) => {
                 self.on_slot_gone(index)?
             }
+            Input::ProcessorsSeen { looks, seen } => self.on_processors_seen(looks, seen),
             Input::ProgramsWrote { bytes, n_lives } => self.space.programs_wrote(bytes, n_lives),
             Input::Looked { report, whole } => {
                 self.writes.settle(whole);
@@ -304,6 +313,7 @@ impl Agent {
             self.peers.forget_permits();
         }
         self.home.was_welcomed(self.connection.settings().lease_ns);
+        self.processors = None;
         let ended = self.printing.was_welcomed(&mut self.connection);
         self.end_printed(ended);
         self.announce_leaving();
@@ -614,11 +624,32 @@ impl Agent {
                 "eyas: {n_stopped} stopped slot processes of this node go on; to pause a node, stop its executor"
             );
         }
+        self.look_at_processors();
         self.objects.remove_again(&self.node.core);
         self.space.measure(&self.objects.store, &self.objects.trees, self.slots.pids());
         let status = self.status();
         if self.connection.say(FromExecutor::Status(Box::new(status))) {
             self.home.rights.asked();
+        }
+    }
+
+    /// Looks at the processors, on a thread of its own: there may be many processes to list.
+    fn look_at_processors(&mut self) {
+        let Some(mut looks) = self.looks.take() else { return };
+        let inputs = self.inputs.clone();
+        tokio::task::spawn_blocking(move || {
+            let seen = looks.look();
+            let _ = inputs.send(Input::ProcessorsSeen { looks, seen });
+        });
+    }
+
+    fn on_processors_seen(&mut self, looks: Box<Looks>, seen: Option<ProcessorUse>) {
+        self.looks = Some(looks);
+        if let Some(seen) = seen.filter(|seen| seen.is_news(self.processors.as_ref()))
+            && self.connection.is_welcomed()
+        {
+            self.connection.say(FromExecutor::Processors(seen));
+            self.processors = Some(seen);
         }
     }
 

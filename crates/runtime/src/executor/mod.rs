@@ -21,6 +21,7 @@ mod landing;
 mod landings;
 mod made;
 mod origins;
+mod processors;
 mod rights;
 pub mod scratch;
 mod shown;

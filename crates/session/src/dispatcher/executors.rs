@@ -362,6 +362,7 @@ impl<O: Outside> Session<O> {
                     self.tell(executor, ToExecutor::Beat { idle_ns });
                 }
                 FromExecutor::Home(report) => self.feed(Event::HomeUsed { executor, report }),
+                FromExecutor::Processors(used) => self.feed(Event::ProcessorsUsed { executor, used }),
                 FromExecutor::Printed(printed) => self.outside.log_printed(printed),
                 FromExecutor::PrintedPart(part) => self.on_printed_part(executor, part),
                 FromExecutor::Looked { ask, has_begun, printed } => {

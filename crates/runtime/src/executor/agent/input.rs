@@ -3,8 +3,10 @@
 
 use super::runner;
 use super::{AttemptId, NetError, Writer, net};
+use crate::executor::processors::Looks;
 use crate::executor::watch::Watched;
 use eyas_core::event::{NodeEvent, Placed, Staged};
+use eyas_core::processors::ProcessorUse;
 use eyas_core::{ExecutorId, ObjectId, TaskId};
 use eyas_data::{Digest, Incoming};
 use eyas_wire::message::{ToExecutor, Welcome};
@@ -24,6 +26,11 @@ pub struct Start {
 }
 
 pub enum Input {
+    /// The processors were looked at.
+    ProcessorsSeen {
+        looks: Box<Looks>,
+        seen: Option<ProcessorUse>,
+    },
     /// The bytes that all programs of this node had written when `n_lives` slot processes had been replaced.
     ProgramsWrote {
         bytes: u64,
