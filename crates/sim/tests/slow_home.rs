@@ -1,8 +1,10 @@
-//! One large file at a slow home, read by all nodes: home is read once, and the file goes from node to node.
+//! Slow homes. One large file that all nodes read leaves home once, and goes from node to node. Many files, each read by a few
+//! short tasks, come while programs run.
 
 use eyas_core::placement::affinity;
 use eyas_sim::machine::{Faults, Machine, preset};
 use eyas_sim::outcome::Summary;
+use eyas_sim::workload::stacking::{Format, Locality, StackingConfig, stacking};
 use eyas_sim::workload::workflow::{WorkflowConfig, workflow};
 use eyas_sim::world::{Scheduling, simulate};
 use serde_json::json;
@@ -61,5 +63,38 @@ fn a_large_file_leaves_a_slow_home_once() {
                 }
             }
         }
+    }
+}
+
+/// The demo: home needs about as long for all files as four slots need for all programs, and a node that is the only
+/// reader of a file runs seven programs on it while the next file could come.
+#[test]
+fn the_next_file_comes_while_programs_run() {
+    let (home_bytes_per_s, task_ns, file_bytes) = (10 * MB, 64_000_000, 985_000);
+    let machine = Machine {
+        nodes: 4,
+        slots_per_node: 1,
+        home_bytes_per_s: home_bytes_per_s as f64,
+        home_client_bytes_per_s: home_bytes_per_s as f64,
+        ..preset("this-machine").unwrap()
+    };
+    let locality = Locality { name: "demo", n_objects: 1640, n_files: 240 };
+    let format = Format::Fit;
+    let config = StackingConfig {
+        locality,
+        format,
+        fit_bytes: file_bytes,
+        stack_ns: task_ns,
+        ..StackingConfig::default()
+    };
+    let least_s = (240.0 * file_bytes as f64 / home_bytes_per_s as f64).max(1640.0 * task_ns as f64 / 4e9);
+    for seed in 1..4 {
+        let mut scheduling = Scheduling::default();
+        scheduling.dispatcher.placement = affinity::NAME.into();
+        scheduling.dispatcher.placement_config.affinity.home_bytes_per_s = home_bytes_per_s;
+        let workload = stacking(seed, config.clone()).unwrap();
+        let s = simulate(&machine, &scheduling, &Faults::default(), workload, seed, None).unwrap();
+        assert_eq!((s.n_done, s.n_failed), (1640, 0));
+        assert!(s.makespan_s <= 1.2 * least_s, "seed {seed}: {} s, {least_s} s at least", s.makespan_s);
     }
 }

@@ -180,10 +180,12 @@ impl Schedule {
         // Attempts whose inputs are still moving take no slot from attempts that can run.
         let moving = self.ready.queue.moving(executor);
         let cpus_here = e.cpus_assigned - moving.cpus;
+        let early = if e.comes_late(slots + stock) { slots } else { 0 };
         let moves = match may_stock {
             true if moving.unseen => (slots + stock).saturating_sub(e.cpus_assigned).min(slots),
-            // Attempts whose inputs have arrived and that wait for a slot count as stock.
-            true if moving.cpus < slots && cpus_here < slots + stock => slots,
+            // Attempts whose inputs have arrived and that wait for a slot count as stock. Where inputs take longer to come than
+            // the programs of a full stock run, they set out before there is room for them.
+            true if moving.cpus < slots && cpus_here < slots + stock + early => slots,
             true => 0,
             false => slots.saturating_sub(e.cpus_assigned),
         };

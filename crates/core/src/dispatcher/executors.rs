@@ -46,6 +46,8 @@ pub(super) struct ExecutorState {
     pub(super) run_ns_mean: Option<u64>,
     /// The number of these tasks.
     pub(super) n_runs: u32,
+    /// Smoothed time that inputs took to come here, over the attempts that waited for any.
+    pub(super) moved_ns_mean: Option<u64>,
     /// When the executor joined or its last attempt ended. If it has no attempt, it has been idle since then.
     pub(super) last_ended: Timestamp,
     /// Attempts in a row that failed through this node's fault, and until when the node gets no tasks because
@@ -81,9 +83,13 @@ impl ExecutorState {
 
     /// Learns from the end of an attempt how long tasks run here, and whether the node has to rest.
     pub(super) fn learn(&mut self, now: Timestamp, report: &AttemptReport) {
+        let smooth = |mean: Option<u64>, ns: u64| Some(mean.map_or(ns, |m| m - m / 8 + ns / 8));
         if let Some(run_ns) = report.times.run_ns() {
             self.n_runs = self.n_runs.saturating_add(1);
-            self.run_ns_mean = Some(self.run_ns_mean.map_or(run_ns, |m| m - m / 8 + run_ns / 8));
+            self.run_ns_mean = smooth(self.run_ns_mean, run_ns);
+        }
+        if let Some(moved_ns) = report.inputs.iter().map(|input| input.wait_ns).max().filter(|ns| *ns > 0) {
+            self.moved_ns_mean = smooth(self.moved_ns_mean, moved_ns);
         }
         match &report.outcome {
             Outcome::Failed(Failure { kind: FailureKind::Node, message }) => {
@@ -111,6 +117,12 @@ impl ExecutorState {
             }
             _ => {}
         }
+    }
+
+    /// Whether inputs take longer to come here than the slots need for the programs of `n_tasks` tasks.
+    pub(super) fn comes_late(&self, n_tasks: u32) -> bool {
+        let (Some(run_ns), Some(moved_ns)) = (self.run_ns_mean, self.moved_ns_mean) else { return false };
+        run_ns.saturating_mul(u64::from(n_tasks)) < moved_ns.saturating_mul(u64::from(self.offer.slots))
     }
 
     /// Whether the executor is neither silent nor draining.
@@ -300,6 +312,7 @@ impl Schedule {
             needs_held: BTreeMap::new(),
             run_ns_mean: None,
             n_runs: 0,
+            moved_ns_mean: None,
             last_ended: Timestamp::default(),
             n_node_failures: 0,
             sick_until: None,
@@ -653,7 +666,7 @@ impl Dispatcher {
         self.schedule.insert_executor(now, executor, offer.clone(), kept);
         let e = self.schedule.executors.by_id.get_mut(&executor).expect("it was just inserted");
         (e.draining, e.leaving) = (known.draining, known.leaving);
-        (e.run_ns_mean, e.n_runs) = (known.run_ns_mean, known.n_runs);
+        (e.run_ns_mean, e.n_runs, e.moved_ns_mean) = (known.run_ns_mean, known.n_runs, known.moved_ns_mean);
         e.moving_to = known.moving_to;
         // What it announced holds, and so does how long it has lived.
         e.ends = known.ends.or(e.ends.take());
