@@ -79,7 +79,11 @@ pub(super) fn draw(frame: &mut Frame, view: &View) {
     let failures = view.failures();
     let runs = shown_runs(view, &status.runs);
     let running = view.running(None);
-    let rows = Rows::plan(area.height, runs.len(), status.executors.len(), failures.len(), running.len());
+    // Between two short programs a slot is empty for a moment; the sections below stay where they are.
+    let n_left: u64 = status.runs.iter().map(|run| run.n_tasks - run.n_ended().min(run.n_tasks)).sum();
+    let slots: u64 = status.executors.iter().map(|e| u64::from(e.slots)).sum();
+    let n_running = running.len().max(slots.min(n_left) as usize);
+    let rows = Rows::plan(area.height, runs.len(), status.executors.len(), failures.len(), n_running);
     let section = |rows: u16| Constraint::Length(rows + 1);
     let parts: [Rect; 7] = Layout::vertical([
         Constraint::Length(1),
@@ -250,9 +254,11 @@ fn draw_nodes(frame: &mut Frame, area: Rect, status: &ClusterStatus) {
     }
 }
 
-/// Programs that run, according to the last heartbeat.
+/// Slots that run programs, according to the last heartbeat. Of short programs most have ended since then, and others run: what the
+/// node has beyond the tasks that waited at the heartbeat.
 fn n_busy(node: &ExecutorLine) -> u64 {
-    (node.status.running.len() as u64).min(u64::from(node.slots))
+    let n_running = node.n_assigned.saturating_sub(node.status.n_waiting);
+    (node.status.running.len() as u64).max(n_running.into()).min(u64::from(node.slots))
 }
 
 pub(super) fn draw_node(frame: &mut Frame, row: Rect, node: &ExecutorLine) {
@@ -503,6 +509,19 @@ mod tests {
         assert!(text.contains("Running") && text.contains("104.0 s") | text.contains("1 min 44 s"), "{text}");
         assert!(text.contains("node0         sky/m13.fits"), "{text}");
         assert!(!drawn(&view, 60, 15).contains("Running"));
+        // No program runs at this moment.
+        let mut between = status(5, 4);
+        for e in &mut between.executors {
+            e.status.running.clear();
+            (e.n_assigned, e.status.n_waiting) = (3, 1);
+        }
+        let row_of = |text: &str| text.lines().position(|line| line.contains("Recent failures"));
+        let (before, chart) =
+            (drawn(&view, 80, 30), |text: &str| text.lines().position(|line| line.contains("Read")));
+        view.take(between);
+        let after = drawn(&view, 80, 30);
+        assert_eq!((row_of(&before), chart(&before)), (row_of(&after), chart(&after)), "{before}{after}");
+        assert!(before.contains("slots busy 4/8") && after.contains("slots busy 8/8"), "{before}{after}");
         view.of_here = vec![RunId(1)];
         let mut newer = status(5, 1);
         newer.runs.push(RunStatus { run: RunId(2), name: "other".into(), ..RunStatus::default() });
