@@ -11,7 +11,7 @@
 use crate::chain::Makers;
 use crate::measure::Measure;
 use crate::read::{ExecutorRecord, sum};
-use crate::units::{duration, number, rate};
+use crate::units::{duration, number, plural, rate};
 use eyas_text::size;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -72,7 +72,15 @@ impl Bound {
                 let limit = rate(home_limit.unwrap_or_default());
                 format!("{} from and to home at {limit} take {least}", size(self.home_bytes))
             }
-            "processors" => format!("the programs take {least} on {} processors", number(self.n_processors)),
+            "processors" => {
+                // Where nodes came and went, the mean is no whole number.
+                let whole = self.n_processors.round();
+                let n = match (self.n_processors - whole).abs() < 0.05 {
+                    true => plural(whole as u64, "processor"),
+                    false => format!("{} processors", number(self.n_processors)),
+                };
+                format!("the programs take {least} on {n}")
+            }
             _ => format!("the longest chain of programs took {least}"),
         };
         let times = number(makespan_ns as f64 / self.ns.max(1) as f64);
