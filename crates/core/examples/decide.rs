@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p eyas-core --example decide [-- N_QUEUED N_EXECUTORS N_OBJECTS WINDOW]`
 //!
-//! With `--features reference` the naive scan decides as well, which the policies must equal (for
-//! `first-available` and `max-compute-util`; the scan of the others takes minutes at this size).
+//! At the end the naive scan decides as well, which the policies must equal (for `first-available` and
+//! `max-compute-util`; the scan of the others takes minutes at this size).
 //!
 //! For each workload and policy: fill the window, then time single decisions. One decision is: ask the policy, take
 //! the picked task out of the window and its slot from the executor, let the next task of the backlog enter. Between two
@@ -225,13 +225,7 @@ fn of_paper(name: &str) -> Option<Box<dyn placement::Policy>> {
 
 type Waiting = std::collections::HashMap<TaskId, Vec<ObjectId>>;
 
-#[cfg(not(feature = "reference"))]
-fn scan(_: &str, _: &Catalog, _: &Window, _: &Waiting, _: usize) -> Vec<u64> {
-    Vec::new()
-}
-
 /// Nanoseconds of single decisions by the naive scan, on the state in which the benchmark ends.
-#[cfg(feature = "reference")]
 fn scan(name: &str, catalog: &Catalog, view: &Window, waiting: &Waiting, n_executors: usize) -> Vec<u64> {
     use eyas_core::placement::naive::{Rule, Scan};
     let rule = match name {

@@ -11,6 +11,7 @@ use eyas_cli::sim::bad;
 use eyas_cli::{Exit, Fault};
 use eyas_testkit::group_world::{self, GroupOptions};
 use eyas_testkit::options::Options;
+use eyas_testkit::process;
 use eyas_testkit::world;
 use std::fmt::Debug;
 use std::io::Write;
@@ -92,6 +93,8 @@ fn live_through<O: Debug>(
     let Some(end) = args.from.checked_add(args.seeds).filter(|_| args.seeds > 0) else {
         return Err(bad("--seeds has to be at least 1, and the last seed below 2^64"));
     };
+    // So many worlds are lived through here that the time of each counts.
+    process::check_without_scans();
     let mut out = eyas_text::stdout();
     writeln!(out, "eyas {}, seeds {}..{end}{kind}", env!("CARGO_PKG_VERSION"), args.from)?;
     let (mut n_events, mut ends) = (0u64, [0u64; 4]);

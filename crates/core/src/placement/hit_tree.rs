@@ -774,7 +774,6 @@ impl HitTree {
 
     /// Panics when an invariant of the module's header does not hold. `count` recomputes how many of a task's
     /// inputs a seat holds.
-    #[cfg(any(test, feature = "reference"))]
     pub fn sanity_check(&self, count: impl Fn(&[Input], Seat) -> u32) {
         let mut seen = Vec::new();
         self.check_below(self.root, NIL, &mut seen);
@@ -803,7 +802,6 @@ impl HitTree {
         }
     }
 
-    #[cfg(any(test, feature = "reference"))]
     fn check_below(&self, i: u32, up: u32, seen: &mut Vec<u32>) {
         if i == NIL {
             return;

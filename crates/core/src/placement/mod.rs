@@ -39,7 +39,6 @@ pub mod good_cache_compute;
 mod hit_tree;
 pub mod max_cache_hit;
 pub mod max_compute_util;
-#[cfg(any(test, feature = "reference"))]
 pub mod naive;
 pub mod queue;
 mod reason;

@@ -2,7 +2,7 @@
 //!
 //! In: the same facts as [`Window`](super::Window) gets, as plain collections. Out: what `choice` must give, bit for
 //! bit. Slow on purpose: each line follows the headers of the policies; nothing is shared with the indexes but
-//! the vocabulary. Compiled for tests and, with the feature `reference`, for benchmarks.
+//! the vocabulary. Only tests and benchmarks ask it.
 
 use super::{Mode, Pick, ReadyTask, Room, Stage, Unplaced};
 use crate::catalog::Catalog;

@@ -191,7 +191,6 @@ pub trait Queue: Send + Sync + fmt::Debug {
     fn heap_bytes(&self) -> usize;
 
     /// Panics when an index differs from its recomputation.
-    #[cfg(any(test, feature = "reference"))]
     fn sanity_check(&self, catalog: &Catalog);
 }
 
@@ -292,7 +291,6 @@ impl Queue for Windowed {
     fn heap_bytes(&self) -> usize {
         self.window.heap_bytes()
     }
-    #[cfg(any(test, feature = "reference"))]
     fn sanity_check(&self, catalog: &Catalog) {
         self.window.sanity_check(catalog);
     }

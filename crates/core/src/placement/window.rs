@@ -494,7 +494,6 @@ impl Window {
     }
 
     /// Panics when an index differs from its recomputation.
-    #[cfg(any(test, feature = "reference"))]
     pub fn sanity_check(&self, catalog: &Catalog) {
         let mut n_inputs = 0;
         for (s, shape) in self.shapes.iter().enumerate() {

@@ -874,7 +874,6 @@ impl Affinity {
         }
     }
 
-    #[cfg(any(test, feature = "reference"))]
     pub(super) fn check(&self, catalog: &Catalog) {
         self.tasks.sanity_check(|object| self.heat(catalog, object));
         self.check_stocks(catalog);

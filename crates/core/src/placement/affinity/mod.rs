@@ -933,7 +933,6 @@ impl Queue for Affinity {
         self.tasks.heap_bytes() + self.seated.iter().flatten().map(of_executor).sum::<usize>()
     }
 
-    #[cfg(any(test, feature = "reference"))]
     fn sanity_check(&self, catalog: &Catalog) {
         self.check(catalog);
     }

@@ -248,7 +248,6 @@ impl Rank {
 
     /// All ranked objects with their number of tasks and heat, by object. Panics when an invariant does not
     /// hold.
-    #[cfg(any(test, feature = "reference"))]
     pub fn sanity_check(&self) -> std::collections::BTreeMap<ObjectId, (u32, Heat)> {
         let mut all = std::collections::BTreeMap::new();
         for heat in [Heat::Cold, Heat::Arriving, Heat::Warm] {

@@ -303,7 +303,6 @@ impl Affinity {
     }
 
     /// Each site has what its executors hold and what is on its way to them.
-    #[cfg(any(test, feature = "reference"))]
     pub(super) fn check_stocks(&self, catalog: &Catalog) {
         for (site, stock) in self.near.stocks.iter().enumerate() {
             let (mut expected, mut n_slots) = (FxHashSet::default(), 0);

@@ -508,7 +508,6 @@ impl Tasks {
     }
 
     /// Panics when an invariant of the header does not hold.
-    #[cfg(any(test, feature = "reference"))]
     pub fn sanity_check(&self, heat_of: impl Fn(ObjectId) -> Heat) {
         let mut n_tasks = 0;
         let mut n_edges = 0;

@@ -514,7 +514,6 @@ impl Queue for FirstInput {
             + self.rank_of.capacity() * size_of::<u32>()
     }
 
-    #[cfg(any(test, feature = "reference"))]
     fn sanity_check(&self, catalog: &Catalog) {
         let mut n_queued = self.unbound.len;
         for (id, &seat) in &self.seat_of {
