@@ -10,7 +10,7 @@ and so does this program if any test was skipped or ignored in another way. The 
 What is marked `long` (pytest) is left out, and is all that runs with --long.
 
 Python tests run side by side in lanes, and those that are marked `alone` after them, one by one: tests of limits of time, which
-need a quiet machine (docs/decisions/0096-tests-side-by-side.md). --times writes a table of where the time went.
+need a quiet machine (docs/decisions/0096-tests-side-by-side.md). --times writes a page of where the time went (scripts/times.py).
 
 A few failures in Python are run once more, alone: what then passes is named at the end and does not
 fail the whole, because real batch systems and servers on two busy cores have a bad moment now and
@@ -25,6 +25,7 @@ Plain `cargo test` and not nextest: on 2 busy cores, building nextest was a quar
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -38,11 +39,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import times
+from wheel import target_dir
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # An ignored test with its reason, and the line with which each test binary of Rust ends.
 RUST_IGNORED = re.compile(r"^test (.+) \.\.\. ignored(?:, (.*))?$")
-RUST_RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored;")
+RUST_RESULT = re.compile(
+    r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored;(?:.* finished in ([\d.]+)s)?"
+)
+# What cargo says before it starts such a program.
+RUST_PROGRAM = re.compile(r"^ +(?:Running (?:unittests )?(\S+) \(.*/(\S+)-[0-9a-f]{16}\)|Doc-tests (\S+))$")
 
 # The reason of an ignored one that is a tool in a test's clothes, such as one that prints a new golden file.
 NOT_A_TEST = ": not a test"
@@ -52,8 +60,6 @@ RUST_FAILED = re.compile(r"^test (.+) \.\.\. FAILED$")
 LANES_PER_PROCESSOR = 2
 # So many failures may come of a busy machine; more are a fault, and no second try is made.
 MOST_SECOND_TRIES = 3
-# Tests in the table of the slowest.
-N_SLOWEST = 50
 
 
 @dataclass
@@ -72,6 +78,8 @@ class Tally:
     passed_alone: list[str] = field(default_factory=list)
     # Of each test in Python: its file, its name, how long it took with what it set up, and whether it ran alone.
     times: list[tuple[str, str, float, bool]] = field(default_factory=list)
+    # Of each program of tests in Rust: its name, its number of tests, and how long it took.
+    programs: list[tuple[str, int, float]] = field(default_factory=list)
 
     def line(self) -> str:
         counts = f"{self.n_passed:6,} passed {self.n_failed:4,} failed {self.n_skipped:4,} skipped"
@@ -93,8 +101,14 @@ class Tally:
 
 def count_rust(lines: list[str], tally: Tally) -> None:
     for line in lines:
-        if match := RUST_RESULT.match(line):
-            passed, failed, ignored = (int(number) for number in match.groups())
+        if match := RUST_PROGRAM.match(line):
+            source, program, documented = match.groups()
+            name = f"{program} {source}" if program else f"{documented} in its documentation"
+            tally.programs.append((name, 0, 0.0))
+        elif match := RUST_RESULT.match(line):
+            passed, failed, ignored = (int(number) for number in match.groups()[:3])
+            if tally.programs and match[4]:
+                tally.programs[-1] = (tally.programs[-1][0], passed + failed, float(match[4]))
             tally.n_passed += passed
             tally.n_failed += failed
             tally.n_skipped += ignored
@@ -129,7 +143,7 @@ def rust_is_compiled() -> Iterator[None]:
     """Compiles the tests in Rust while something else runs, and waits for it. What does not compile is said by `run_rust`."""
     # `nice` alone counts only among the processes of one session where the kernel groups them by session, and many tests start one.
     script = 'echo 19 > /proc/self/autogroup; exec nice -n 19 "$@"'
-    command = ["sh", "-c", script, "sh", *RUST, "--no-run"]
+    command = ["sh", "-c", script, "sh", *RUST, "--no-run", *times.cargo_options()]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     ) as compiling:
@@ -138,12 +152,16 @@ def rust_is_compiled() -> Iterator[None]:
         except BaseException:
             os.killpg(compiling.pid, signal.SIGTERM)
             raise
+    times.keep_cargo_report("cargo test --no-run", target_dir())
 
 
 def run_rust() -> Tally:
     tally = Tally("Rust")
     start = time.monotonic()
-    process = subprocess.Popen(RUST, cwd=ROOT, stdout=subprocess.PIPE, text=True, errors="replace")
+    # The names of programs are said to standard error.
+    process = subprocess.Popen(
+        RUST, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
     assert process.stdout is not None
     for line in process.stdout:
         print(line, end="", flush=True)
@@ -210,36 +228,18 @@ def add(tally: Tally, part: Tally) -> None:
     tally.failed += part.failed
     tally.passed_alone += part.passed_alone
     tally.times += part.times
+    tally.programs += part.programs
 
 
-def write_times(tallies: list[Tally], n_lanes: int, to: Path) -> None:
-    """A page with the time of each file of tests in Python and of the slowest tests."""
-    times = [of for tally in tallies for of in tally.times]
-    files: dict[str, list[tuple[float, bool]]] = {}
-    for file, _, seconds, is_alone in times:
-        files.setdefault(file, []).append((seconds, is_alone))
-    total, alone = sum(of[2] for of in times), sum(of[2] for of in times if of[3])
-    whole = sum(tally.seconds for tally in tallies if tally.times)
-    lines = [
-        "# Where the time of the tests goes",
-        "",
-        "<!-- Written by `.venv/bin/python scripts/test.py --times FILE`; do not edit. -->",
-        "",
-        f"{len(times):,} tests in Python took {whole:,.0f} s on {os.cpu_count()} processors, side by side in {n_lanes} lanes. One after",
-        f"the other they are {total:,.0f} s, of which {alone:,.0f} s are of tests that run alone. Rust is compiled beside them.",
-        "",
-        *(f"- {tally.line().strip()}" for tally in tallies),
-        "",
-        "| file | tests | seconds | alone |",
-        "| --- | ---: | ---: | ---: |",
-    ]
-    for file, of in sorted(files.items(), key=lambda file: -sum(seconds for seconds, _ in file[1])):
-        n_alone = sum(is_alone for _, is_alone in of)
-        lines.append(f"| `{file}` | {len(of)} | {sum(seconds for seconds, _ in of):.1f} | {n_alone or ''} |")
-    lines += ["", "## The slowest", "", "| test | seconds |", "| --- | ---: |"]
-    slowest = sorted(times, key=lambda of: -of[2])[:N_SLOWEST]
-    lines += [f"| `{file}.{name.replace('|', '/')}` | {seconds:.1f} |" for file, name, seconds, _ in slowest]
-    to.write_text("\n".join(lines) + "\n", encoding="utf-8")
+def note_times(tallies: list[Tally], n_lanes: int, to: Path) -> None:
+    noted = {
+        "lanes": n_lanes,
+        "lines": [" ".join(tally.line().split()) for tally in tallies],
+        "python": [of for tally in tallies for of in tally.times],
+        "rust": [of for tally in tallies for of in tally.programs],
+    }
+    to.mkdir(parents=True, exist_ok=True)
+    (to / "tests.json").write_text(json.dumps(noted), encoding="utf-8")
 
 
 def main() -> int:
@@ -258,6 +258,10 @@ def main() -> int:
     args.pytest = [f"tests/{word}" if word in folders else word for word in args.pytest]
     args.python |= bool(folders)
     both = args.rust == args.python
+    if args.times and not times.folder:
+        # Removed when this program ends.
+        noted = tempfile.TemporaryDirectory()
+        times.folder = Path(noted.name)
     tallies = []
     if args.long:
         # Standard output is shown as it comes: who waits for hours wants to see seeds.
@@ -279,8 +283,10 @@ def main() -> int:
             print(f"failed   {text}")
     for tally in tallies:
         print(tally.line())
-    if args.times:
-        write_times(tallies, args.lanes, args.times)
+    if times.folder:
+        note_times(tallies, args.lanes, times.folder)
+        if args.times:
+            times.write_page(times.folder, args.times)
     troubles = [tally.trouble(os.environ.get("CI") == "true") for tally in tallies]
     for trouble in filter(None, troubles):
         print(f"error: {trouble}", file=sys.stderr)

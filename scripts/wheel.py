@@ -20,6 +20,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+import times
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -30,8 +32,9 @@ def target_dir() -> Path:
 
 def build_lab(environment_bin: Path) -> int:
     lab = environment_bin / "eyas-lab"
-    command = ["cargo", "build", "--release", "--locked", "-p", "eyas-lab"]
+    command = ["cargo", "build", "--release", "--locked", "-p", "eyas-lab", *times.cargo_options()]
     built = subprocess.run(command, cwd=ROOT, check=False)
+    times.keep_cargo_report("make lab", target_dir())
     if built.returncode == 0:
         # A program that runs cannot be overwritten, but replaced.
         shutil.copy(target_dir() / "release" / "eyas-lab", lab.with_suffix(".new"))
@@ -91,7 +94,9 @@ def main() -> int:
     if sys.argv[1:] == ["--lab"]:
         return build_lab(environment_bin)
     with tempfile.TemporaryDirectory() as folder:
-        built = subprocess.run([environment_bin / "maturin", "build", "--out", folder], cwd=ROOT, check=False)
+        command = [environment_bin / "maturin", "build", "--out", folder, *times.cargo_options()]
+        built = subprocess.run(command, cwd=ROOT, check=False)
+        times.keep_cargo_report("make build", target_dir())
         if built.returncode != 0:
             return built.returncode
         (wheel,) = Path(folder).glob("eyas-*.whl")

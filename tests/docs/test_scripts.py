@@ -15,11 +15,26 @@ import pytest
 from harness import ROOT, Eyas
 
 CARGO_OUTPUT = """\
+     Running unittests src/lib.rs (target/release/deps/eyas_text-0123456789abcdef)
 running 3 tests
 test golden::print ... ignored, not a test: prints the trace
 test slow ... ignored
 test result: ok. 1 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.00s
+   Doc-tests eyas_text
 test result: FAILED. 40 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s
+"""
+
+# Of cargo's report: `c` could begin when `b` had ended, and `b` when there was enough of `a`.
+UNITS = """const UNIT_DATA = [
+  {"i": 0, "name": "a", "version": "1.0.0", "target": "", "start": 0.0, "duration": 2.5,
+   "unblocked_units": [], "unblocked_rmeta_units": [1]},
+  {"i": 1, "name": "b", "version": "0.1.0", "target": " bin \\"b\\"", "start": 1.5, "duration": 3.0,
+   "unblocked_units": [2], "unblocked_rmeta_units": []},
+  {"i": 2, "name": "c", "version": "0.1.0", "target": "", "start": 4.5, "duration": 0.5,
+   "unblocked_units": [], "unblocked_rmeta_units": []}
+];
+const CONCURRENCY_DATA = [
+];
 """
 
 JUNIT = """<testsuites><testsuite><testcase name="a"/><testcase name="b"><skipped message="needs x"/></testcase>
@@ -48,6 +63,7 @@ def load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, spec.name, module)  # dataclasses look themselves up
+    monkeypatch.syspath_prepend(ROOT / "scripts")
     spec.loader.exec_module(module)
     return module
 
@@ -58,6 +74,7 @@ def test_tests_are_counted_and_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> 
     program.count_rust(CARGO_OUTPUT.splitlines(keepends=True), rust)
     program.count_python(JUNIT, python)
     assert (rust.n_passed, rust.n_failed, rust.n_skipped) == (41, 2, 2)
+    assert rust.programs == [("eyas_text src/lib.rs", 1, 0.0), ("eyas_text in its documentation", 42, 1.0)]
     assert rust.skipped == ["golden::print: not a test: prints the trace", "slow: no reason given"]
     assert (python.n_passed, python.n_failed, python.n_skipped) == (1, 2, 1)
     assert python.skipped == ["b: needs x"]
@@ -120,6 +137,37 @@ def test_commands_are_found_in_the_help(monkeypatch: pytest.MonkeyPatch) -> None
     assert names("Usage: eyas map\n\nOptions:\n  -h, --help\n") == []
 
 
+def test_the_page_of_times_has_every_step_crate_file_and_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = load("test", monkeypatch)
+    python, rust = program.Tally("Python"), program.Tally("Rust")
+    program.count_python(JUNIT.replace('name="a"', 'name="a" classname="tests.x" time="2.5"'), python)
+    program.count_rust(CARGO_OUTPUT.splitlines(keepends=True), rust)
+    noted, page = tmp_path / "noted", tmp_path / "page.md"
+    program.note_times([rust, python], 4, noted)
+    (noted / "steps.tsv").write_text("10\t25\tmake check\n")
+    (noted / "make build.html").write_text(f"<script>\n{UNITS}</script>\n")
+    program.times.write_page(noted, page)
+    text = page.read_text()
+    for line in (
+        "| make check | 10 | 15 |",
+        "3 compilations, 5 s; one after the other 6 s.",
+        "| `a 1.0.0` | 2.5 |",
+        "| 1 others | 0.5 |",
+        "| `tests.x` | 1 | 1 | 2.5 |",
+        "| `tests.x.a` | 2.5 |",
+        "| `eyas_text in its documentation` | 42 | 1.0 |",
+    ):
+        assert line in text.splitlines(), text
+    waited = text[text.index("What the last one waited for") :].splitlines()[4:7]
+    assert [line.split("|")[1].strip() for line in waited] == [
+        "`a 1.0.0`",
+        '`b 0.1.0 (bin "b")`',
+        "`c 0.1.0`",
+    ]
+
+
 def bare_path(folder: Path, programs: dict[str, str]) -> dict[str, str]:
     """An environment whose PATH has the few tools that need.sh uses, and these programs (name: shell text)."""
     for tool in ("sh", "sed", "sort", "head", "cut"):
@@ -180,6 +228,20 @@ def test_the_wheel_says_nothing_of_the_machine_that_built_it() -> None:
         assert wheel.testzip() is None
     assert "eyas-core" in text and 'timestamp":' not in text
     assert f"{ROOT}/" not in text and str(Path.home()) not in text
+
+
+def crates(*words: str) -> set[str]:
+    """The crates of what cargo builds there, each with its features."""
+    command = ["cargo", "tree", "--locked", "--prefix", "none", "--format", "{p} [{f}]", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return {line.removesuffix(" (*)") for line in done.stdout.splitlines()}
+
+
+def test_what_the_program_is_made_of_is_not_compiled_again_for_the_tests() -> None:
+    """A crate that has one feature more there is compiled twice, and so is all that depends on it."""
+    of_tests = crates("--workspace", "--edges", "normal,build,dev")
+    for package in ("eyas-cli", "eyas-lab"):
+        assert crates("--package", package, "--edges", "normal,build") <= of_tests
 
 
 @pytest.mark.long
