@@ -47,7 +47,7 @@ pub fn note(dir: &Path, RunId(run): RunId) {
 pub fn from_here(dir: &Path) -> Vec<RunId> {
     let Some(here) = here() else { return vec![] };
     let text = fs::read_to_string(dir.join(FILE)).unwrap_or_default();
-    let given = text.lines().rev().filter_map(|line| serde_json::from_str::<Given>(line).ok());
+    let given = text.lines().rev().filter_map(|line| serde_json::from_slice::<Given>(line.as_bytes()).ok());
     given.filter(|given| given.folder == here).map(|given| RunId(given.run)).collect()
 }
 

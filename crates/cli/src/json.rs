@@ -90,7 +90,7 @@ pub struct Explained<'a> {
 impl<'a> Explained<'a> {
     pub fn of(story: &'a TaskStory) -> Explained<'a> {
         // A torn last line of the log is skipped.
-        let events = story.log_lines.iter().filter_map(|line| serde_json::from_str(line).ok());
+        let events = story.log_lines.iter().filter_map(|line| serde_json::from_slice(line.as_bytes()).ok());
         let events: Vec<Value> = events.collect();
         let failed =
             events.iter().rev().find_map(|event| event.pointer("/out/end_task/outcome/failed/message"));

@@ -155,7 +155,10 @@ pub struct Wanted<'a> {
 
 /// All that a node has seen, if its job's output tells of the end.
 pub fn sights(output: &str) -> Vec<Sight> {
-    output.lines().filter_map(|line| serde_json::from_str(line.split_once(MARK)?.1).ok()).collect()
+    output
+        .lines()
+        .filter_map(|line| serde_json::from_slice(line.split_once(MARK)?.1.as_bytes()).ok())
+        .collect()
 }
 
 /// What the output of a job that is over, or of a node that is done, says is wrong. An empty list: nothing.

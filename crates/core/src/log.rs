@@ -10,7 +10,8 @@
 use crate::dispatcher::DispatcherConfig;
 use crate::event::{Action, Event};
 use crate::types::*;
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 
 /// Version of the grammar.
 pub const LOG_VERSION: u32 = 1;
@@ -38,18 +39,50 @@ pub struct Header {
 }
 
 /// Any later line.
-#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+#[derive(Clone, PartialEq, Deserialize, Debug)]
+#[serde(try_from = "LineForm")]
 pub struct Line {
     pub t: Timestamp,
-    #[serde(flatten)]
     pub what: What,
 }
 
-#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, PartialEq, Debug)]
 pub enum What {
     In(Event),
     Out(Action),
+}
+
+/// A line as it stands in a log. With `#[serde(flatten)]` each would be parsed twice, by twice as much code.
+#[derive(Deserialize)]
+struct LineForm {
+    t: Timestamp,
+    r#in: Option<Event>,
+    out: Option<Action>,
+}
+
+impl TryFrom<LineForm> for Line {
+    type Error = &'static str;
+
+    fn try_from(form: LineForm) -> Result<Line, &'static str> {
+        let what = match (form.r#in, form.out) {
+            (Some(event), None) => What::In(event),
+            (None, Some(action)) => What::Out(action),
+            _ => return Err("it must have either `in` or `out`"),
+        };
+        Ok(Line { t: form.t, what })
+    }
+}
+
+impl Serialize for Line {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut line = to.serialize_struct("Line", 2)?;
+        line.serialize_field("t", &self.t)?;
+        match &self.what {
+            What::In(event) => line.serialize_field("in", event)?,
+            What::Out(action) => line.serialize_field("out", action)?,
+        }
+        line.end()
+    }
 }
 
 /// What one attempt printed.
@@ -113,7 +146,7 @@ impl From<&str> for PrintedBytes {
 mod tests {
     use crate::collective::{Choice, Expectation, LinkModel, Way};
     use crate::dispatcher::CollectiveMode;
-    use crate::event::{Action, Assignment, Why};
+    use crate::event::{Action, Assignment, Event, Why};
     use crate::types::*;
 
     #[test]
@@ -123,6 +156,17 @@ mod tests {
             let written = serde_json::to_string(&bytes).expect("bytes are JSON");
             assert_eq!(serde_json::from_str::<super::PrintedBytes>(&written).expect("they are read"), bytes);
             assert_eq!(written.starts_with('"'), std::str::from_utf8(&bytes.0).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_line_is_an_event_or_an_action() {
+        let line = super::Line { t: Timestamp(7), what: super::What::In(Event::Ticked) };
+        let written = serde_json::to_string(&line).expect("a line is JSON");
+        assert_eq!(written, r#"{"t":7,"in":"ticked"}"#);
+        assert_eq!(serde_json::from_str::<super::Line>(&written).expect("it is read"), line);
+        for wrong in [r#"{"t":7}"#, r#"{"t":7,"in":"ticked","out":"ticked"}"#] {
+            assert!(serde_json::from_str::<super::Line>(wrong).is_err(), "{wrong}");
         }
     }
 

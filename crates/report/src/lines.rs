@@ -7,7 +7,7 @@
 use crate::error::{Error, ErrorKind};
 use eyas_core::Timestamp;
 use eyas_core::event::{Action, Event};
-use eyas_core::log::{EVENTS_FILE, HEADER_START, Header, LOG_VERSION};
+use eyas_core::log::{EVENTS_FILE, HEADER_START, Header, LOG_VERSION, Line, What};
 use eyas_text::{line_of, shown_path};
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -32,16 +32,6 @@ impl Entry {
             Entry::In(t, _) | Entry::Out(t, _) => *t,
         }
     }
-}
-
-/// [`eyas_core::log::Line`] without the flattening, which would parse every line twice.
-#[derive(Deserialize)]
-struct Flat {
-    t: Timestamp,
-    #[serde(rename = "in")]
-    event: Option<Event>,
-    #[serde(rename = "out")]
-    action: Option<Action>,
 }
 
 #[derive(Deserialize)]
@@ -222,22 +212,17 @@ fn parse(text: &[u8], is_header: bool) -> Result<Entry, Error> {
         }
         return serde_json::from_slice(text).map(Entry::Header).map_err(wrong).map_err(described);
     }
-    let line: Flat = serde_json::from_slice(text).map_err(wrong).map_err(described)?;
-    if let Some(Event::ArrayAdded { array, .. }) = &line.event
+    let line: Line = serde_json::from_slice(text).map_err(wrong).map_err(described)?;
+    if let What::In(Event::ArrayAdded { array, .. }) = &line.what
         && let Err(why) = array.check()
     {
         let why = format!("is not a line of an event log: a group of tasks is malformed: {why}");
         return Err(Error::new(ErrorKind::Line, "read the event log", why));
     }
-    match (line.event, line.action) {
-        (Some(event), None) => Ok(Entry::In(line.t, event)),
-        (None, Some(action)) => Ok(Entry::Out(line.t, action)),
-        _ => Err(Error::new(
-            ErrorKind::Line,
-            "read the event log",
-            "is not a line of an event log: it must have either `in` or `out`",
-        )),
-    }
+    Ok(match line.what {
+        What::In(event) => Entry::In(line.t, event),
+        What::Out(action) => Entry::Out(line.t, action),
+    })
 }
 
 /// The name of the event or action in a line, such as `assign`. `None`: it has none where lines have theirs.

@@ -296,7 +296,7 @@ impl Memo {
         };
         for (n, line) in BufReader::new(file).lines().enumerate() {
             let line = line.map_err(|e| Error::io(ErrorKind::Read, &path, e))?;
-            let record = serde_json::from_str(&line).map_err(|e| {
+            let record = serde_json::from_slice(line.as_bytes()).map_err(|e| {
                 let context = format!("line {} of {} is not a record: {e}", n + 1, shown_path(&path));
                 Error::new(ErrorKind::Line, "read what earlier runs made", context)
             })?;

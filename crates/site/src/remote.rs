@@ -118,7 +118,7 @@ impl Remote {
     /// # Errors
     /// The text is no join file of a store; the store does not answer, or does not let us in.
     pub fn connect(join: &str) -> Result<Remote> {
-        let join: Join = serde_json::from_str(join)
+        let join: Join = serde_json::from_slice(join.as_bytes())
             .map_err(|error| Error::BadInput(format!("the join file of the store is damaged: {error}")))?;
         let Some(name) = join.store else {
             return Err(Error::BadInput(format!(

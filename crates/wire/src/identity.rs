@@ -230,7 +230,7 @@ impl Identity {
     /// dispatcher is the same cluster.
     pub fn load_or_generate(path: &Path) -> Result<Identity, IdentityError> {
         match std::fs::read_to_string(path) {
-            Ok(text) => serde_json::from_str(&text).map_err(|e| IdentityError::Invalid {
+            Ok(text) => serde_json::from_slice(text.as_bytes()).map_err(|e| IdentityError::Invalid {
                 path: path.display().to_string(),
                 why: line_of(&e.to_string()).to_string(),
             }),
@@ -367,7 +367,7 @@ impl Join {
         if metadata.uid() == unsafe { libc::geteuid() } && mode & 0o077 != 0 {
             return Err(IdentityError::ReadByOthers { path: name, mode });
         }
-        let join: Join = serde_json::from_str(&text).map_err(|e| IdentityError::Invalid {
+        let join: Join = serde_json::from_slice(text.as_bytes()).map_err(|e| IdentityError::Invalid {
             path: name.clone(),
             why: line_of(&e.to_string()).to_string(),
         })?;

@@ -178,7 +178,7 @@ pub fn option(text: &str) -> Result<BatchOption, String> {
     let Some((name, value)) = text.split_once('=').filter(|(name, _)| !name.is_empty()) else {
         return Err("write a name, = and a value, such as qos=long".into());
     };
-    let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+    let value = serde_json::from_slice(value.as_bytes()).unwrap_or_else(|_| value.into());
     Ok(BatchOption { name: name.into(), value })
 }
 pub fn bytes(text: &str) -> Result<u64, String> {

@@ -90,7 +90,7 @@ fn run() -> Result<(), Failed> {
     });
     let order = words.next().ok_or_else(|| failed("a tile's process needs an order"))??;
     let order: Order =
-        serde_json::from_str(&order).map_err(|e| failed(format!("the order is not one: {e}")))?;
+        serde_json::from_slice(order.as_bytes()).map_err(|e| failed(format!("the order is not one: {e}")))?;
     let words = words.collect::<Result<Vec<String>, Failed>>()?;
     let command = Command::parse(&words, order.shell).map_err(|fault| failed(fault.message))?;
     if let Some(records) = &order.records {

@@ -83,7 +83,7 @@ impl History {
         let mut reader =
             Reader { story, history: History::default(), executor_names: story.executors.clone(), life: 0 };
         for text in &story.log_lines {
-            let line = serde_json::from_str::<Line>(text);
+            let line = serde_json::from_slice::<Line>(text.as_bytes());
             if let Ok(Line { t, .. }) = &line {
                 reader.enter_life(*t);
             }
@@ -151,7 +151,7 @@ impl Reader<'_> {
 
     /// A header says that another dispatcher process goes on.
     fn read_header(&mut self, text: &str) {
-        if !self.history.attempts.is_empty() && serde_json::from_str::<Header>(text).is_ok() {
+        if !self.history.attempts.is_empty() && serde_json::from_slice::<Header>(text.as_bytes()).is_ok() {
             self.history.n_restarts += 1;
         }
     }

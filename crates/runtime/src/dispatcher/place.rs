@@ -37,7 +37,7 @@ pub(super) fn check(dir: &Path) -> Result<bool, DispatcherError> {
     };
     let here = place_of(dir)?;
     let bad = |why: String| DispatcherError::Config(format!("`{}` {why}", dir.display()));
-    let Ok(kept) = serde_json::from_str::<Place>(&text) else {
+    let Ok(kept) = serde_json::from_slice::<Place>(text.as_bytes()) else {
         return Err(bad(format!(
             "has a `{PLACE_FILE}` that cannot be read; remove that file if this directory is no copy"
         )));

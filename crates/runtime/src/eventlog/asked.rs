@@ -60,7 +60,7 @@ impl Index {
         for at in self.at.get(&task).into_iter().flatten() {
             let mut line = String::new();
             let read = file.seek(SeekFrom::Start(*at)).and_then(|_| file.read_line(&mut line));
-            let parsed = read.ok().and_then(|_| serde_json::from_str::<PrintedLine>(&line).ok());
+            let parsed = read.ok().and_then(|_| serde_json::from_slice::<PrintedLine>(line.as_bytes()).ok());
             found.extend(parsed.map(|line| to_message(&line)));
         }
         found
@@ -114,7 +114,7 @@ pub(crate) fn lines_about(path: &Path, task: TaskId) -> About {
     let mut holder = None;
     for line in BufReader::new(file).lines().map_while(Result::ok) {
         if line.starts_with("{\"eyas_event_log\":") {
-            if let Ok(header) = serde_json::from_str::<Header>(&line) {
+            if let Ok(header) = serde_json::from_slice::<Header>(line.as_bytes()) {
                 lives.push(Life { began: header.t, ..Life::default() });
                 holder = None;
             }
@@ -165,7 +165,7 @@ fn joins_in(line: &str) -> Option<(Timestamp, ExecutorId, Offer)> {
     if !line.contains("{\"executor_joined\":{") {
         return None;
     }
-    match serde_json::from_str(line).ok()? {
+    match serde_json::from_slice(line.as_bytes()).ok()? {
         Line { t, what: What::In(Event::ExecutorJoined { executor, offer }) } => {
             Some((t, executor, Offer { held: vec![], ..offer }))
         }
@@ -193,7 +193,10 @@ pub(crate) fn printed_by(path: &Path, task: TaskId) -> Vec<Printed> {
     let Ok(file) = std::fs::File::open(path) else { return vec![] };
     let lines = BufReader::new(file).lines().map_while(Result::ok);
     let lines = lines.filter(|line| line.starts_with(&prefix));
-    lines.filter_map(|line| serde_json::from_str::<PrintedLine>(&line).ok()).map(|l| to_message(&l)).collect()
+    lines
+        .filter_map(|line| serde_json::from_slice::<PrintedLine>(line.as_bytes()).ok())
+        .map(|l| to_message(&l))
+        .collect()
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ impl Origins {
         if let Ok(file) = File::open(&path) {
             // A killed executor leaves a torn last line, which costs one origin.
             for line in BufReader::new(file).lines().map_while(Result::ok) {
-                if let Ok(o) = serde_json::from_str::<Origin>(&line) {
+                if let Ok(o) = serde_json::from_slice::<Origin>(line.as_bytes()) {
                     latest.insert(o.location, (o.digest, o.version));
                 }
             }

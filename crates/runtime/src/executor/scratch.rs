@@ -272,7 +272,7 @@ fn lock(dir: PathBuf) -> Option<Locked> {
     }
     let mut text = String::new();
     owner.read_to_string(&mut text).ok()?;
-    let Owner { eyas, keep_s } = serde_json::from_str(&text).ok()?;
+    let Owner { eyas, keep_s } = serde_json::from_slice(text.as_bytes()).ok()?;
     let unused = age_of(held.modified().ok()?);
     (eyas == VERSION).then(|| Locked { dir, owner, keep: Duration::from_secs(keep_s), unused })
 }

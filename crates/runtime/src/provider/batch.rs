@@ -248,7 +248,7 @@ impl Helper {
             }
         };
         match answer {
-            Ok(text) => serde_json::from_str(&text).map_err(|_| {
+            Ok(text) => serde_json::from_slice(text.as_bytes()).map_err(|_| {
                 format!("the Python process answered {}, which is no JSON", eyas_text::shown(&text))
             }),
             Err(RecvTimeoutError::Timeout) => {
