@@ -94,7 +94,7 @@ def main() -> int:
     if sys.argv[1:] == ["--lab"]:
         return build_lab(environment_bin)
     with tempfile.TemporaryDirectory() as folder:
-        command = [environment_bin / "maturin", "build", "--out", folder, *times.cargo_options()]
+        command = [str(environment_bin / "maturin"), "build", "--out", folder, *times.cargo_options()]
         built = subprocess.run(command, cwd=ROOT, check=False)
         times.keep_cargo_report("make build", target_dir())
         if built.returncode != 0:
