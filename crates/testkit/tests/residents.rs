@@ -217,6 +217,39 @@ fn an_owner_without_room_is_asked_again_later() {
 }
 
 #[test]
+fn an_owner_that_never_has_room_is_not_waited_for_with_each_file() {
+    let mut c = busy_owner();
+    c.run(&[reads("/b/x"), reads("/b/y")]);
+    let refuse = |c: &mut Cluster, location: &str| {
+        let object = c.core.work().catalog().find(CatalogLocation::of(location)).unwrap();
+        let error = TransferError { kind: TransferErrorKind::NoSpace, message: "of a test".into() };
+        c.feed(Event::HomeNotRead { executor: ExecutorId(2), object, error });
+    };
+    let (mut n_s, mut n_given) = (0, 0);
+    while n_given < 2 {
+        let actions = c.take();
+        for location in ["/b/x", "/b/y"] {
+            if actions.contains(&format!("read {location} on 2")) {
+                refuse(&mut c, location);
+            }
+        }
+        for task in [1, 2] {
+            if actions.contains(&format!("assign {task}.1 to 1")) {
+                n_given += 1;
+                c.done(1, (task, 1));
+            }
+        }
+        if actions.is_empty() {
+            n_s += 1;
+            assert!(n_s < 1_000, "it is waited for for ever");
+            c.wait(1);
+        }
+    }
+    assert!((600..620).contains(&n_s), "{n_s} s");
+    c.done(2, (0, 1)).take();
+}
+
+#[test]
 fn files_that_push_each_other_out_of_their_owners_cache_are_looked_for_at_home() {
     let mut c = busy_owner();
     let run = c.run(&[task("both").reads("/b/x").reads("/b/y")]);

@@ -46,7 +46,7 @@ pub(super) struct ExecutorState {
     pub(super) run_ns_mean: Option<u64>,
     /// The number of these tasks.
     pub(super) n_runs: u32,
-    /// Smoothed time that inputs took to come here, over the attempts that waited for any.
+    /// Smoothed time that inputs took to come here from home, over the attempts that waited for any.
     pub(super) moved_ns_mean: Option<u64>,
     /// When the executor joined or its last attempt ended. If it has no attempt, it has been idle since then.
     pub(super) last_ended: Timestamp,
@@ -88,7 +88,11 @@ impl ExecutorState {
             self.n_runs = self.n_runs.saturating_add(1);
             self.run_ns_mean = smooth(self.run_ns_mean, run_ns);
         }
-        if let Some(moved_ns) = report.inputs.iter().map(|input| input.wait_ns).max().filter(|ns| *ns > 0) {
+        // What comes from another node had better not be copied: where one waits for it, more tasks would wait in the same way.
+        let is_of_home =
+            |input: &&InputReport| matches!(input.outcome, CacheOutcome::Miss | CacheOutcome::Direct);
+        let waits = report.inputs.iter().filter(is_of_home).map(|input| input.wait_ns).max();
+        if let Some(moved_ns) = waits.filter(|ns| *ns > 0) {
             self.moved_ns_mean = smooth(self.moved_ns_mean, moved_ns);
         }
         match &report.outcome {

@@ -37,7 +37,8 @@ const PLACES_MAX: usize = 512;
 const ASKED_MAX: usize = 4 * PLACES_MAX;
 /// How many executors, or how often one, may fail to read a file before it is looked for at home.
 const READS_MAX: u32 = 3;
-/// How long an owner whose cache has no room is asked again, and how often. What takes the room are files of tasks that run there.
+/// For how long an owner is asked again whose cache has no room for anything, and how often. What takes the room are mostly files of
+/// tasks that run there.
 const NO_ROOM_WAIT_NS: u64 = 600_000_000_000;
 const NO_ROOM_AGAIN_NS: u64 = 500_000_000;
 /// How often a task waits for files to be read. If their owner's cache cannot hold all of them at once, each read pushes another
@@ -64,6 +65,8 @@ pub(super) struct Residents {
     waited_for: Option<RunId>,
     wait_until: Option<Timestamp>,
     reads: BTreeMap<ObjectId, Read>,
+    /// Since when each owner has had room for none of the files that it was asked for.
+    no_room: BTreeMap<ExecutorId, Timestamp>,
     /// How often each task that has not been given out since has waited for reads.
     n_waits: BTreeMap<TaskId, u32>,
     /// Files that their owners could not read for others, with the run for which they tried. In that run the files are
@@ -84,8 +87,8 @@ struct Read {
     run: RunId,
     waiters: Vec<TaskId>,
     n_failed: u32,
-    /// Since when there is no room for it, and when an owner is asked again, if none is asked now.
-    no_room: Option<(Timestamp, Option<Timestamp>)>,
+    /// When an owner is asked again, if there was no room and none is asked now.
+    again: Option<Timestamp>,
 }
 
 impl Residents {
@@ -208,7 +211,7 @@ impl Residents {
 
     /// When the wait for places is over, or an owner is to be asked again.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
-        let again = self.reads.values().filter_map(|read| read.no_room?.1);
+        let again = self.reads.values().filter_map(|read| read.again);
         again.chain(self.wait_until).min()
     }
 
@@ -327,7 +330,7 @@ impl Residents {
             let executor = self
                 .find_reader(&schedule.executors, object, None)
                 .expect("it was found when the task had to wait");
-            let read = Read { executor, run, waiters: vec![task], n_failed: 0, no_room: None };
+            let read = Read { executor, run, waiters: vec![task], n_failed: 0, again: None };
             self.reads.insert(object, read);
             out.push(Action::ReadHome { executor, object, run });
         }
@@ -341,15 +344,14 @@ impl Residents {
 
     /// Asks for the files again whose owners had no room for them.
     fn read_again(&mut self, executors: &Executors, now: Timestamp, out: &mut Vec<Action>) {
-        let is_due = |read: &Read| read.no_room.and_then(|(_, again)| again).is_some_and(|at| at <= now);
+        let is_due = |read: &Read| read.again.is_some_and(|at| at <= now);
         let due = self.reads.iter().filter(|(_, read)| is_due(read));
         let due: Vec<(ObjectId, ExecutorId)> = due.map(|(object, read)| (*object, read.executor)).collect();
         for (object, before) in due {
             let next = self.find_reader(executors, object, Some(before));
             let read = self.reads.get_mut(&object).expect("just seen");
-            let (since, _) = read.no_room.expect("just seen");
             // Nobody: the owner is silent, and what its end means is dealt with when it comes.
-            read.no_room = Some((since, next.is_none().then(|| now.plus_ns(NO_ROOM_AGAIN_NS))));
+            read.again = next.is_none().then(|| now.plus_ns(NO_ROOM_AGAIN_NS));
             if let Some(executor) = next {
                 read.executor = executor;
                 out.push(Action::ReadHome { executor, object, run: read.run });
@@ -429,6 +431,7 @@ impl Dispatcher {
         if r.nearby.remove(&executor).is_none() {
             return;
         }
+        r.no_room.remove(&executor);
         for map in [&mut r.own, &mut r.told, &mut r.by_host] {
             map.retain(|_, executors| {
                 executors.remove(&executor);
@@ -485,6 +488,7 @@ impl Dispatcher {
         let is_answered = |read: &&Read| read.executor == executor && read.run <= run;
         let Some(read) = self.residents.reads.get(&object).filter(is_answered) else { return };
         let run = read.run;
+        self.residents.no_room.remove(&executor);
         if self.work.catalog.digest(object) == Some(digest) {
             self.work.raise_checked_run(object, run);
             self.end_read(now, object, None, out);
@@ -508,9 +512,9 @@ impl Dispatcher {
             return;
         };
         if kind == TransferErrorKind::NoSpace {
-            let since = read.no_room.map_or(now, |(since, _)| since);
+            let since = *self.residents.no_room.entry(executor).or_insert(now);
             if now.since_ns(since) < NO_ROOM_WAIT_NS {
-                read.no_room = Some((since, Some(now.plus_ns(NO_ROOM_AGAIN_NS))));
+                read.again = Some(now.plus_ns(NO_ROOM_AGAIN_NS));
                 return;
             }
         }
