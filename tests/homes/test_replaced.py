@@ -113,6 +113,23 @@ def test_no_run_replaces_one_of_its_own_inputs(run: Run, tmp_path: Path) -> None
         done = run("run", "tasks.jsonl", cwd=tmp_path, status=2)
         assert "data/x" in done.stderr and "input" in done.stderr, done.stderr
         assert (tmp_path / "data" / "x").read_text() == "precious"
+    # An output that is a link is written where it leads to.
+    done = run("map", "data/x", "--out", "link", "--", "cp", "{in}", "{out}", cwd=tmp_path, status=2)
+    assert "input" in done.stderr and (tmp_path / "link").is_symlink()
+
+
+@pytest.mark.parametrize("origin", ["table", "list"])
+def test_no_run_replaces_what_its_tasks_come_from(run: Run, tmp_path: Path, origin: str) -> None:
+    (tmp_path / "o").mkdir()
+    if origin == "table":
+        (tmp_path / "o" / "t").write_text("s\na\n")
+        words = ["map", "--csv", "o/t", "--out", "o/", "--shell", "--", "mkdir {out}; echo {s} > {out}/r"]
+    else:
+        write_list(tmp_path / "o" / "t", {"command": "mkdir m; echo > m/r", "outputs": {"m": "o/"}})
+        words = ["run", "o/t"]
+    done = run(*words, cwd=tmp_path, status=2)
+    assert "the run would replace `o/t`, which its tasks come from" in done.stderr
+    assert [path.name for path in (tmp_path / "o").iterdir()] == ["t"]
 
 
 def test_a_result_does_not_take_the_place_of_an_input(run: Run, exported: Path, tmp_path: Path) -> None:
@@ -149,21 +166,40 @@ def test_outputs_that_can_never_be_written_are_refused_before_anything_runs(run:
     (folder / "file").write_text("f")
     os.mkfifo(folder / "pipe")
     (tmp_path / "link").symlink_to(folder)
+    (folder / "dangling").symlink_to("nowhere/x")
+    (folder / "below").symlink_to("file/x")
+    (folder / "to-dir").symlink_to("dir")
+    (folder / "to-file").symlink_to("file")
     ran = tmp_path / "ran"
+    # Nobody's credentials, and no network.
+    env = {
+        "HOME": str(tmp_path),
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+    }
     for where, why in (
         ("o/dir", "it is a directory"),
         ("o/file/x", "/o/file is a file and no folder"),
         ("o/file/x/y", "/o/file is a file and no folder"),
         ("o/pipe", "there is something that is no file"),
+        ("o/dangling", "it is a symbolic link to nowhere/x, which is not there"),
+        ("o/below", "it is a symbolic link to file/x, which is not there"),
+        ("o/to-dir", "it is a directory"),
+        ("o/" + "n" * 256, "more than 255 bytes"),
+        ("http://127.0.0.1:9/x", "http home storage does not support it"),
+        ("s3://bucket/x", "no credentials for S3 were found"),
+        ("az://container/x", "no storage account of Azure is named"),
     ):
         write_list(
             tmp_path / "t.jsonl", {"command": f"touch {ran}; echo words", "stdout": where, "retries": 2}
         )
-        done = run("run", "t.jsonl", status=2, cwd=tmp_path)
-        assert "can never be written" in done.stderr and why in done.stderr.replace("`", "")
+        done = run("run", "t.jsonl", status=2, cwd=tmp_path, env=env)
+        assert (
+            "can never be written" in done.stderr or "cannot write" in done.stderr
+        ) and why in done.stderr.replace("`", "")
     assert not ran.exists()
     # Two spellings of one file, also of one that is not there yet.
-    for one, other in (("o/x", "link/x"), ("o/new/x", "link/new/x")):
+    for one, other in (("o/x", "link/x"), ("o/new/x", "link/new/x"), ("o/file", "o/to-file")):
         outputs = [{"command": "echo > m", "outputs": {"m": where}} for where in (one, other)]
         write_list(tmp_path / "t.jsonl", *outputs)
         assert "two tasks write one file" in run("run", "t.jsonl", status=2, cwd=tmp_path).stderr

@@ -80,7 +80,7 @@ pub fn add(args: &Asked<'_>, join: &Path, run: RunId) -> Result<Exit, Fault> {
         return nothing_to_do(args.json);
     }
     check_outputs(&list, false)?;
-    replaces::check(&list, args.replace, args.files.stand_ins, false)?;
+    replaces::check(&list, args.replace, args.files.stand_ins, false, Some(args.tasks))?;
     let addition = Addition { run, token, digest };
     let name = args.tasks.display().to_string();
     let accepted = client_runtime().block_on(insist(join, &name, &list, &addition, within.is_some()))?;

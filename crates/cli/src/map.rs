@@ -278,7 +278,13 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
     }
     let is_here = args.join.is_none() && !args.cluster.provide.is_elsewhere();
     check_outputs(&request.list, is_here)?;
-    replaces::check(&request.list, args.replace, false, is_here)?;
+    replaces::check(
+        &request.list,
+        args.replace,
+        false,
+        is_here,
+        args.csv.as_deref().or(args.tsv.as_deref()),
+    )?;
     let is_default = prints_nothing_else && !args.json && !args.no_print && !args.cluster.policy.no_event_log;
     let prints = args.print || is_default;
     run_list(RunRequest { prints, ..request }, args.join.as_deref(), &args.cluster, args.json)

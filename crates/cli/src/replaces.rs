@@ -3,14 +3,15 @@
 //! In: a list of tasks. The places of outputs are checked as this machine sees them; a place that it does not
 //! see counts as empty. These cases are found:
 //!
-//! * outputs that can never be written: where a directory or a device is, below a file, or where this user may not write, if the
-//!   tasks run here; two outputs that are one file by two spellings, through a link: refused;
+//! * outputs that can never be written: where a directory or a device is, below a file, by a name that is too long, at a home that
+//!   takes none; and, if the tasks run here, where this user may not write, behind a link that leads nowhere, or at a home without
+//!   credentials for it; two outputs that are one file by two spellings, through a link: refused;
 //! * files that outputs would replace, and directories that are not empty: this is reported, and refused with
 //!   `--no-replace`;
 //! * the same for stand-ins, whose zeros must never replace a file: refused;
 //! * an output that is an input of the same run under another name (through a symbolic link): refused, as the
 //!   run would read what it is about to replace. Under the same name the two are one file, and it links two
-//!   tasks.
+//!   tasks. The same for the list or table that the tasks come from.
 //!
 //! A folder in which many names are looked up is listed once, so that a million outputs do not cause a
 //! million requests to shared storage.
@@ -18,7 +19,8 @@
 use crate::print::count;
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_core::array::{Pattern, TaskArray};
+use eyas_core::array::{Pattern, Piece, TaskArray};
+use eyas_storage::{ErrorKind, Homes, HomesConfig, Location, Status};
 use eyas_tasklist::TaskList;
 use eyas_text::shown_path;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -27,6 +29,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// Linux has no file with a longer name.
+const NAME_BYTES_MAX: usize = 255;
 /// Names looked up in one folder before the folder is listed.
 const ASKED_MAX: u32 = 512;
 
@@ -41,9 +45,17 @@ pub struct ReplaceArgs {
 /// zeros.
 ///
 /// * `is_here`: the tasks run on this machine, with the rights of this process.
-pub fn check(list: &TaskList, args: ReplaceArgs, are_stand_ins: bool, is_here: bool) -> Result<(), Fault> {
+/// * `origin`: the file that the tasks come from.
+pub fn check(
+    list: &TaskList,
+    args: ReplaceArgs,
+    are_stand_ins: bool,
+    is_here: bool,
+    origin: Option<&Path>,
+) -> Result<(), Fault> {
     let mut disk = Disk::default();
     check_places(list, &mut disk, is_here)?;
+    check_homes(list, is_here)?;
     let mut found: FxHashSet<String> = FxHashSet::default();
     for_each_path(
         list,
@@ -81,6 +93,15 @@ pub fn check(list: &TaskList, args: ReplaceArgs, are_stand_ins: bool, is_here: b
         if let Some(real) = disk.real_place(path) {
             places.insert(real, path);
         }
+    }
+    let of_origin = origin.and_then(|origin| fs::canonicalize(origin).ok());
+    if let Some(output) = of_origin.and_then(|real| real.ancestors().find_map(|at| places.get(at).copied())) {
+        let message = format!(
+            "the run would replace {}, which its tasks come from, by its output {}",
+            shown_path(origin.unwrap_or(Path::new(""))),
+            shown_path(Path::new(output))
+        );
+        return Err(Fault::new(Exit::BadInput, message).hint("name another place for the output"));
     }
     for_each_path(
         list,
@@ -125,15 +146,33 @@ fn check_places(list: &TaskList, disk: &mut Disk, is_here: bool) -> Result<(), F
         |array| &array.template.outputs,
         |path| {
             let bare = path.trim_end_matches('/');
-            match disk.find(bare) {
+            if bare.split('/').any(|part| part.len() > NAME_BYTES_MAX) {
+                return refused(path, format!("a part of it has more than {NAME_BYTES_MAX} bytes"));
+            }
+            let own = disk.find(bare);
+            let own_link = matches!(own, Some(Kind::Link));
+            let shown = match own {
+                Some(Kind::Link) => match fs::metadata(bare) {
+                    Ok(found) => Some(kind(found.file_type())),
+                    Err(error) if !is_here || error.kind() == std::io::ErrorKind::PermissionDenied => None,
+                    Err(_) => {
+                        let to = fs::read_link(bare).unwrap_or_default();
+                        let why = format!("it is a symbolic link to {}, which is not there", shown_path(&to));
+                        return refused(path, why);
+                    }
+                },
+                own => own,
+            };
+            match shown {
                 Some(Kind::Folder) if bare == path => {
                     return refused(path, "it is a directory (a location that ends in `/` takes one)".into());
                 }
                 Some(Kind::Other) => return refused(path, "there is something that is no file".into()),
                 _ => {}
             }
-            let place = disk.place(bare);
-            has_links |= place.is_linked;
+            let real = if own_link { disk.real_place(path) } else { None };
+            let place = disk.place(real.as_deref().and_then(Path::to_str).unwrap_or(bare));
+            has_links |= place.is_linked || own_link;
             match &place.why_not {
                 Some((why, is_of_rights)) if is_here || !is_of_rights => refused(path, why.clone()),
                 _ => Ok(()),
@@ -151,7 +190,11 @@ fn check_places(list: &TaskList, disk: &mut Disk, is_here: bool) -> Result<(), F
         |path| {
             let bare = path.trim_end_matches('/');
             let Some((_, name)) = bare.rsplit_once('/') else { return Ok(()) };
-            let real = disk.place(bare).real.join(name);
+            let behind = match disk.find(bare) {
+                Some(Kind::Link) => fs::canonicalize(bare).ok(),
+                _ => None,
+            };
+            let real = behind.unwrap_or_else(|| disk.place(bare).real.join(name));
             match places.get(&real).filter(|other| *other != path) {
                 Some(other) => {
                     let [one, two] =
@@ -167,6 +210,51 @@ fn check_places(list: &TaskList, disk: &mut Disk, is_here: bool) -> Result<(), F
             }
         },
     )
+}
+
+/// Refuses outputs at homes that take none, or that this process has no credentials for if the tasks run here.
+fn check_homes(list: &TaskList, is_here: bool) -> Result<(), Fault> {
+    let mut homes: Option<Homes> = None;
+    let mut asked: FxHashSet<String> = FxHashSet::default();
+    let mut text = String::new();
+    for array in &list.arrays {
+        for (_, location) in &array.template.outputs {
+            let has_one_home = match location.0.first() {
+                Some(Piece::Literal(first)) => first.starts_with('/') || home_of(first).is_some(),
+                _ => false,
+            };
+            let n_different = if has_one_home { array.n_tasks.min(1) } else { array.n_tasks };
+            for i in 0..n_different {
+                text.clear();
+                array.fill_into(location, i, &mut text);
+                let Some(home) = home_of(&text).filter(|home| !asked.contains(*home)) else { continue };
+                asked.insert(home.to_owned());
+                let Ok(at) = text.parse::<Location>() else { continue };
+                let homes = match &homes {
+                    Some(homes) => homes,
+                    None => match Homes::new(HomesConfig::default()) {
+                        Ok(new) => &*homes.insert(new),
+                        // Whoever writes says so.
+                        Err(_) => return Ok(()),
+                    },
+                };
+                if let Err(error) = homes.may_write(&at)
+                    && (is_here || error.kind() == ErrorKind::Unsupported)
+                    && error.status() != Status::Temporary
+                {
+                    return Err(Fault::new(Exit::BadInput, error.to_string())
+                        .hint("name another place for the output"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The scheme and the authority of a URL.
+fn home_of(location: &str) -> Option<&str> {
+    let (scheme, rest) = location.split_once("://").filter(|(scheme, _)| !scheme.contains('/'))?;
+    Some(&location[..scheme.len() + 3 + rest.find('/')?])
 }
 
 /// What would be replaced, files and directories, in words, with one example of each. The example is the
@@ -319,10 +407,9 @@ impl Disk {
         }
     }
 
-    /// Where a file of this name would be written: links in its folder are followed, its own link is
-    /// replaced. For a directory, its own link is followed, too.
+    /// Where a file of this name would be written: links in its folder are followed, and so is its own.
     fn real_place(&mut self, path: &str) -> Option<PathBuf> {
-        if path.ends_with('/') {
+        if path.ends_with('/') || matches!(self.find(path), Some(Kind::Link)) {
             return fs::canonicalize(path).ok();
         }
         let (parent, name) = path.rsplit_once('/')?;

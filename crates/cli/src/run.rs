@@ -52,12 +52,13 @@ pub fn run(args: RunArgs) -> Result<Exit, Fault> {
     // A user who writes lines for a shell wants to see their output.
     let prints =
         workflow::is_of_commands(&args.tasks, &args.files)? && !args.json && !cluster.policy.no_event_log;
+    let tasks = args.tasks.clone();
     match what_is_left(list, Origin::File(args.tasks), &args.resume, args.join.as_deref())? {
         Some(request) => {
             let request = RunRequest { keep: args.keep, prints, ..request };
             let is_here = args.join.is_none() && !cluster.provide.is_elsewhere();
             check_outputs(&request.list, is_here)?;
-            replaces::check(&request.list, args.replace, args.files.stand_ins, is_here)?;
+            replaces::check(&request.list, args.replace, args.files.stand_ins, is_here, Some(&tasks))?;
             say_hints(&request.list)?;
             run_list(request, args.join.as_deref(), &cluster, args.json)
         }

@@ -79,11 +79,12 @@ pub fn submit(args: SubmitArgs) -> Result<Exit, Fault> {
     }
     let mut list = workflow::list_of(&args.tasks, &args.files)?;
     args.env.add_to(&mut list)?;
+    let tasks = args.tasks.clone();
     let left = what_is_left(list, Origin::File(args.tasks), &args.resume, Some(&path))?;
     let Some(request) = left else { return nothing_to_do(args.json) };
     let request = RunRequest { keep: args.keep, ..request };
     check_outputs(&request.list, false)?;
-    replaces::check(&request.list, args.replace, args.files.stand_ins, false)?;
+    replaces::check(&request.list, args.replace, args.files.stand_ins, false, Some(&tasks))?;
     say_hints(&request.list)?;
     client_runtime().block_on(async {
         let mut client = connect(&path).await?;

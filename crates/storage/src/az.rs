@@ -19,7 +19,7 @@ use crate::kind::Kind;
 use crate::parts::part_path;
 use crate::put::given_up;
 use crate::retry::Backoff;
-use crate::signing::Accounts;
+use crate::signing::{self, Accounts};
 use crate::web::{self, Asker};
 use crate::xml::each_text;
 use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listed, Listing, Location, Opened, Put, Stat};
@@ -326,6 +326,11 @@ impl Home for AzHome {
 
     fn open_first(&self, location: &Location, most_bytes: u64) -> Result<Opened> {
         web::open_first(self, location, most_bytes)
+    }
+
+    fn may_write(&self, location: &Location) -> Result<()> {
+        let account = self.account.get(|| Account::find(&self.http, WRITE, location))?;
+        account.sign(&mut signing::unsent(), WRITE, location)
     }
 
     fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {

@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
 use crate::put::given_up;
 use crate::retry::Backoff;
-use crate::signing::Accounts;
+use crate::signing::{self, Accounts};
 use crate::version::Version;
 use crate::web::{self, Asker};
 use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listed, Listing, Location, Opened, Put, Stat};
@@ -397,6 +397,10 @@ impl Home for GsHome {
 
     fn open_first(&self, location: &Location, most_bytes: u64) -> Result<Opened> {
         web::open_first(self, location, most_bytes)
+    }
+
+    fn may_write(&self, location: &Location) -> Result<()> {
+        self.account()?.sign(&mut signing::unsent(), WRITE, location)
     }
 
     fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {

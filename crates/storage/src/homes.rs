@@ -108,6 +108,11 @@ impl Homes {
         self.parts_at_once.store(if is_wide { PARTS_AT_ONCE } else { 0 }, Ordering::Relaxed);
     }
 
+    /// See [`Home::may_write`].
+    pub fn may_write(&self, location: &Location) -> Result<()> {
+        self.get(location).may_write(location)
+    }
+
     /// See [`Home::write`].
     pub fn write(
         &self,

@@ -296,6 +296,15 @@ pub trait Home: Send + Sync {
     /// Errors: `GivenUp` when the fence of `put` refused.
     fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat>;
 
+    /// Whether this process can write there, as far as it knows that without a word from the home: this kind of home takes
+    /// objects, and there are credentials.
+    fn may_write(&self, location: &Location) -> Result<()> {
+        match self.capabilities().write {
+            true => Ok(()),
+            false => Err(Error::unsupported("write", location, self.capabilities().name)),
+        }
+    }
+
     /// [`Home::put`] without rivals.
     fn write(&self, location: &Location, body: &mut dyn Read, size_hint_bytes: Option<u64>) -> Result<Stat> {
         self.put(location, body, &Put::simple(size_hint_bytes))

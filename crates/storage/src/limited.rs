@@ -340,6 +340,10 @@ impl Home for Limited {
         self.inner.remove(location)
     }
 
+    fn may_write(&self, location: &Location) -> Result<()> {
+        self.inner.may_write(location)
+    }
+
     fn places(&self, location: &Location) -> Result<Vec<Place>> {
         self.inner.places(location)
     }

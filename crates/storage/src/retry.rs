@@ -217,6 +217,10 @@ impl Home for Retry {
         })
     }
 
+    fn may_write(&self, location: &Location) -> Result<()> {
+        self.0.inner.may_write(location)
+    }
+
     fn places(&self, location: &Location) -> Result<Vec<Place>> {
         self.0.backoff.run(|_| self.0.inner.places(location))
     }

@@ -467,6 +467,10 @@ impl Home for S3Home {
         web::open_first(self, location, most_bytes)
     }
 
+    fn may_write(&self, location: &Location) -> Result<()> {
+        self.account.get(|| Account::find(&self.http))?.require_credentials(WRITE, location)
+    }
+
     fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {
         place_of(WRITE, location)?;
         let first = read_part(location, body, PART_BYTES, 0, put)?;

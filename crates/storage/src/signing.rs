@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
-use ureq::http::Response;
 use ureq::http::request::Parts;
+use ureq::http::{Request, Response, Uri};
 use ureq::{Agent, Body};
 
 /// Where the instances of a cloud learn their role. Elsewhere nobody answers there, and some networks swallow the question.
@@ -173,6 +173,13 @@ pub(crate) fn sign<C: SigningCredential>(
         let status = if error.is_retryable() { Status::Temporary } else { Status::Permanent };
         Error::new(ErrorKind::PermissionDenied, status, operation, location, reason)
     })
+}
+
+/// A request that is never sent: signing it needs credentials.
+pub(crate) fn unsent() -> Parts {
+    let mut request = Request::new(()).into_parts().0;
+    request.uri = Uri::from_static("https://localhost/");
+    request
 }
 
 /// Runs a future that waits for nothing but this thread and for locks that other threads hold for a moment.

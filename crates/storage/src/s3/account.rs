@@ -76,6 +76,11 @@ impl Account {
         &self.profile
     }
 
+    /// Refuses where there are no credentials to sign with.
+    pub(super) fn require_credentials(&self, operation: &'static str, location: &Location) -> Result<()> {
+        self.sign(&self.region, &mut signing::unsent(), operation, location)
+    }
+
     /// Signs a request to a bucket of `region`.
     pub(super) fn sign(
         &self,
