@@ -38,8 +38,8 @@ pub struct MapArgs {
     /// order
     #[arg(value_name = "FILES")]
     pub paths: Vec<String>,
-    /// A parameter and its values: A,B,C or numbers A..B or A..B:STEP, without B. Each value makes a task, in combination with all
-    /// files and other parameters; {NAME} in the command is the value (may be given more than once)
+    /// A parameter and its values: A,B,C or numbers A..B or A..B:STEP, without B; 001..101 keeps its zeros. Each value makes a task, in
+    /// combination with all files and other parameters; {NAME} in the command is the value (may be given more than once)
     #[arg(long = "param", value_name = "NAME=VALUES", value_parser = parameter)]
     pub params: Vec<Parameter>,
     /// A table with a header: each row makes one task, and the names of its columns are holes in the command, such as
@@ -195,12 +195,18 @@ fn numbers_from(from: &str, to: &str, step: Option<&str>) -> Result<Vec<String>,
         }
         () => {
             let unit = 10i128.pow(n_places as u32);
+            // As shells do: a zero before the first number or the last one gives all the width of the wider one.
+            let digits =
+                |text: &str| text.split('.').next().unwrap_or("").trim_start_matches(['+', '-']).len();
+            let is_wide =
+                |text: &str| text.trim_start_matches(['+', '-']).starts_with('0') && digits(text) > 1;
+            let width = if is_wide(from) || is_wide(to) { digits(from).max(digits(to)) } else { 0 };
             let written = |n: i128| {
                 let sign = if n < 0 { "-" } else { "" };
                 let (whole, rest) = (n.abs() / unit, n.abs() % unit);
                 match n_places {
-                    0 => format!("{sign}{whole}"),
-                    _ => format!("{sign}{whole}.{rest:0n_places$}"),
+                    0 => format!("{sign}{whole:0width$}"),
+                    _ => format!("{sign}{whole:0width$}.{rest:0n_places$}"),
                 }
             };
             Ok((0..=(end - first - 1) / step).map(|k| written(first + k * step)).collect())
@@ -409,6 +415,10 @@ mod tests {
         assert_eq!(values("n=8..11"), Ok(("n".into(), "8|9|10".into())));
         assert_eq!(values("n=a..b"), Ok(("n".into(), "a..b".into())));
         assert_eq!(values("n=-1..2"), Ok(("n".into(), "-1|0|1".into())));
+        assert_eq!(values("n=08..11"), Ok(("n".into(), "08|09|10".into())));
+        assert_eq!(values("n=1..010:4"), Ok(("n".into(), "001|005|009".into())));
+        assert_eq!(values("n=-01..2"), Ok(("n".into(), "-01|00|01".into())));
+        assert_eq!(values("x=00.5..1:.5"), Ok(("x".into(), "00.5".into())));
         assert_eq!(values("n=0..10:4"), Ok(("n".into(), "0|4|8".into())));
         assert_eq!(values("x=0.1..0.5:0.1"), Ok(("x".into(), "0.1|0.2|0.3|0.4".into())));
         assert_eq!(values("x=-.5..1:.25"), Ok(("x".into(), "-0.50|-0.25|0.00|0.25|0.50|0.75".into())));
