@@ -63,6 +63,13 @@ def test_files_that_nobody_declared_are_counted_and_may_be_kept(run: Run, tmp_pa
     assert (tmp_path / "kept/3/d/3.sorted").read_text() == "a 3\nb 3\n"
     assert sorted(path.name for path in tmp_path.glob("kept/*/*/*")) == [f"{n}.sorted" for n in range(5)]
     assert (tmp_path / "o/3").exists()
+    # Links are brought where they lead to what is brought, empty folders are, and what is left is named.
+    line = "mkdir run e; sort {in} > run/r; ln -s run new; ln -s {in} same; ln -s /etc out; mkfifo p"
+    done = run("map", "1.in", "--keep-new=linked", "--shell", "--", line, cwd=tmp_path)
+    assert (tmp_path / "linked/new/r").read_text() == (tmp_path / "kept/1/d/1.sorted").read_text()
+    assert (tmp_path / "linked/same").read_text() == (tmp_path / "1.in").read_text()
+    assert (tmp_path / "linked/e").is_dir()
+    assert "note: 2 files that 1 task made" in done.stderr and "`out`, `p`" in done.stderr
     run("map", "--range", "0..2", "--keep-new", "--", "touch", "x", cwd=tmp_path)
     assert (tmp_path / "new/1/x").exists()
     # A program that leaves only what it declares is not spoken of.

@@ -242,7 +242,7 @@ fn show_left(left: &LeftFiles) {
     let more = if more > 0 { format!(" and {} more", count(more)) } else { String::new() };
     eyas_text::say!(
         "note: {} that {} made and that no output names went with the sandboxes: {}{more}; to keep such files, name them as \
-         outputs (--out, \"outputs\"), or map with --keep-new",
+         outputs (--out, \"outputs\"), or map with --keep-new, where pipes and links that lead elsewhere are left out",
         plural(left.n_files, "file"),
         plural(left.n_tasks, "task"),
         names.join(", ")
