@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from collections.abc import Iterator
@@ -87,6 +88,40 @@ def test_a_put_names_what_it_leaves_out(data: Run, folder: Path, tmp_path: Path)
     assert names(put) == sorted(ODD)
     data("get", "set", "back", cwd=tmp_path)
     assert files_below(tmp_path / "back") == GOOD
+
+
+@pytest.mark.parametrize("how", ["list", "commands", "with"])
+def test_a_folder_of_a_bucket_is_an_input_as_a_folder_is(
+    run: Run, s3: Server, tmp_path: Path, how: str
+) -> None:
+    bucket = s3.new_bucket()
+    for key in ("d/ok", "d/a/x y", "other"):
+        s3.ask("PUT", f"/{bucket}/{key.replace(' ', '%20')}", b"bytes")
+    url = f"s3://{bucket}/d/"
+    if how == "list":
+        (tmp_path / "t.jsonl").write_text(
+            json.dumps({"command": "find q -type f > r", "inputs": {"q": url}, "outputs": {"r": "r"}}) + "\n"
+        )
+        words = ["run", "t.jsonl"]
+    elif how == "commands":
+        (tmp_path / "t.txt").write_text(f"find {{in:{url}}} -type f > {{out:r}}\n")
+        words = ["run", "t.txt"]
+    else:
+        words = [
+            "map",
+            "--range",
+            "0..1",
+            "--with",
+            url,
+            "--out",
+            "r",
+            "--shell",
+            "--",
+            "find d -type f > {out}",
+        ]
+    run(*words, env=s3.env(), cwd=tmp_path)
+    top = "q" if how == "list" else "d"
+    assert set((tmp_path / "r").read_text().splitlines()) == {f"{top}/ok", f"{top}/a/x y"}
 
 
 def test_objects_whose_keys_are_no_paths_are_named(run: Run, s3: Server, tmp_path: Path) -> None:

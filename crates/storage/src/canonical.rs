@@ -104,6 +104,15 @@ impl<'t> Url<'t> {
         Some((format!("{}://{authority}/{above}", self.scheme), decoded?.join("/")))
     }
 
+    /// Whether it ends in `/` and stands for the objects below it: its home can list, and has no directories as objects.
+    pub fn is_folder(self) -> bool {
+        let lists = |kind: KindNo| {
+            let kind = kind.get();
+            kind.capabilities().list && !kind.capabilities().directories && kind.schemes_are_urls()
+        };
+        self.rest.ends_with('/') && !self.is_pattern() && KindNo::find(self.scheme).is_some_and(lists)
+    }
+
     /// Whether there is a kind of home for it.
     pub fn is_known(self) -> bool {
         KindNo::find(self.scheme).is_some()

@@ -112,7 +112,8 @@ impl Kind for Data {
     }
 
     fn canonical(&self, url: Url<'_>, out: &mut String) -> std::result::Result<Spelling, Refusal> {
-        let hint = "write data:LABEL/PATH, or data:LABEL@VERSION/PATH; `eyas data find` knows the labels";
+        let hint = "write data:LABEL/PATH, or data:LABEL@VERSION/PATH; `eyas data find` knows the labels; \
+                    a file of that name is ./data:...";
         let (place, tags) =
             url.rest.split_once('?').map_or((url.rest, None), |(place, tags)| (place, Some(tags)));
         let (key, path) = place.split_once('/').ok_or(Refusal::new("names no file of a data set", hint))?;

@@ -8,7 +8,7 @@
 use crate::contain;
 use crate::error::{Error, Result, shown};
 use crate::file::File;
-use crate::glob::stands_for_several;
+use crate::glob::{is_url_folder, stands_for_several};
 use crate::line::Task;
 use crate::lines::Lines;
 use crate::list::Builder;
@@ -93,6 +93,17 @@ fn task<'l>(
                 inputs.extend(several.below(path, number)?.iter().map(|below| File {
                     name: Some(format!("{name}/{below}").into()),
                     location: format!("{at}{below}").into(),
+                }));
+            }
+            command.push_str(&quoted(&map::dashed(&name)));
+            continue;
+        }
+        if mark == INPUT && is_url_folder(path) {
+            let (name, is_new) = names.of(mark, &location(path)?, "in", inputs.len());
+            if is_new {
+                inputs.extend(several.below_url(path)?.iter().map(|(below, at)| File {
+                    name: Some(format!("{name}/{below}").into()),
+                    location: at.clone().into(),
                 }));
             }
             command.push_str(&quoted(&map::dashed(&name)));

@@ -19,15 +19,20 @@ pub struct ListInput<'a> {
     pub ends_in_nul: bool,
 }
 
-/// A path that must exist as a file, or a URL.
-pub(crate) fn literal<'p>(path: &'p str, base: &Path) -> Result<&'p str> {
-    if location::is_url(path) {
-        return Ok(path);
+/// Whether a word is a URL, and not the name of a file that is there and is called `data:x`.
+fn is_url(word: &str, base_dir: &Path) -> bool {
+    location::is_url(word) && (word.contains("://") || fs::symlink_metadata(base_dir.join(word)).is_err())
+}
+
+/// A path that must exist as a file, or a URL, in the form in which it is read as such.
+pub(crate) fn literal<'p>(path: &'p str, base: &Path) -> Result<Cow<'p, str>> {
+    if is_url(path, base) {
+        return Ok(Cow::Borrowed(path));
     }
     match fs::metadata(base.join(path)) {
         Ok(meta) if meta.is_dir() => Err(Error::invalid(format!("{} is a directory", shown(path)))
             .hint(format!("write '{}/*' for the files in it", path.trim_end_matches('/')))),
-        Ok(_) => Ok(path),
+        Ok(_) => Ok(Cow::Owned(glob::as_file(path.to_owned()))),
         Err(e) => Err(Error::io(format!("cannot find {}", shown(path)), e)),
     }
 }
@@ -69,7 +74,7 @@ pub fn find_set(word: &str, base_dir: &Path) -> Result<FileSet> {
             }
             find(&words, None, base_dir, &base, false)?
         }
-        None if !location::is_url(word) && base_dir.join(word).is_dir() => {
+        None if !is_url(word, base_dir) && base_dir.join(word).is_dir() => {
             find(&[format!("{word}/*")], None, base_dir, &base, false)?
         }
         None => find(&[word.to_owned()], None, base_dir, &base, false)?,
@@ -107,7 +112,7 @@ pub fn shared(word: &str, base_dir: &Path) -> Result<Vec<(String, String)>> {
         location::push_location(&mut location, &path, &base)?;
         Ok(location)
     };
-    if !location::is_url(word) && base_dir.join(word).is_dir() {
+    if !is_url(word, base_dir) && base_dir.join(word).is_dir() {
         let directory = word.trim_end_matches('/');
         let whole = fs::canonicalize(base_dir.join(word))
             .map_err(|e| Error::io(format!("cannot find {}", shown(word)), e))?;
@@ -129,9 +134,15 @@ pub fn shared(word: &str, base_dir: &Path) -> Result<Vec<(String, String)>> {
             .map(|file| Ok((format!("{name}/{file}"), at(&format!("{directory}/{file}"))?)))
             .collect();
     }
+    if is_url(word, base_dir) && glob::is_url_folder(word) {
+        let whole = at(word)?;
+        let name = location::file_name(&whole);
+        let below = glob::below_url(word, base_dir)?;
+        return Ok(below.into_iter().map(|(file, at)| (format!("{name}/{file}"), at)).collect());
+    }
     let found = match is_pattern(word, base_dir) {
         true => glob::glob(word, base_dir)?,
-        false => vec![literal(word, base_dir)?.to_owned()],
+        false => vec![literal(word, base_dir)?.into_owned()],
     };
     let input = |path: &String| {
         let location = at(path)?;
@@ -142,7 +153,7 @@ pub fn shared(word: &str, base_dir: &Path) -> Result<Vec<(String, String)>> {
 
 /// Whether a word stands for the files that match it.
 fn is_pattern(word: &str, base_dir: &Path) -> bool {
-    match location::is_url(word) {
+    match is_url(word, base_dir) {
         true => glob::is_url_pattern(word),
         false => has_wildcard(word) && fs::symlink_metadata(base_dir.join(word)).is_err(),
     }
@@ -184,11 +195,11 @@ pub(crate) fn find(
                 }
                 _ => e,
             });
-            add(found?)?;
+            add(&found?)?;
         }
     }
     if let Some(list) = list {
-        read_list(list, &mut |path| add(literal(path, base_dir)?))?;
+        read_list(list, &mut |path| add(&literal(path, base_dir)?))?;
     }
     if files.is_empty() {
         return Err(

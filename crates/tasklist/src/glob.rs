@@ -19,7 +19,7 @@ use eyas_core::location::MADE;
 use eyas_folder::{Above, Kind, LeftOut, NOT_UTF8, look};
 use eyas_storage::canonical::Url;
 use eyas_storage::pattern::{has_wildcard, matches};
-use eyas_storage::{Homes, HomesConfig, Listed, Listing};
+use eyas_storage::{Homes, HomesConfig, Listed, Listing, Location};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -29,14 +29,14 @@ pub(crate) fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?'])
 }
 
-/// A path that ends in `/`, or a path or URL that has a wildcard. Files of the run, and URLs of homes that cannot list, are
-/// meant literally.
+/// A path or URL that ends in `/` or has a wildcard. Files of the run, and URLs of homes that cannot list, are meant
+/// literally.
 pub(crate) fn stands_for_several(text: &str) -> bool {
     if text.starts_with(MADE) {
         return false;
     }
     match location::is_url(text) {
-        true => is_pattern(text) && is_url_pattern(text),
+        true => is_pattern(text) && is_url_pattern(text) || is_url_folder(text),
         false => (text.ends_with('/') || is_pattern(text)) && !text.starts_with(RUN_FILE),
     }
 }
@@ -96,8 +96,26 @@ pub(crate) fn is_url_pattern(text: &str) -> bool {
     Url::split(text).is_some_and(Url::is_pattern)
 }
 
+/// Whether the text is a URL that ends in `/` and stands for all objects below it.
+pub(crate) fn is_url_folder(text: &str) -> bool {
+    text.ends_with('/') && Url::split(text).is_some_and(Url::is_folder)
+}
+
+/// The objects below such a URL: their paths as seen from it, and their canonical locations.
+pub(crate) fn below_url(folder: &str, base: &Path) -> Result<Vec<(String, String)>> {
+    let (directory, found) = list_url(&format!("{folder}**"), base)?;
+    let below = |location: &Location| Some((location.name_below(&directory)?, location.as_str().to_owned()));
+    Ok(found.iter().filter_map(below).collect())
+}
+
 /// The objects that match, as canonical locations, listed by their home.
 fn glob_url(pattern: &str, base: &Path) -> Result<Vec<String>> {
+    let (_, found) = list_url(pattern, base)?;
+    Ok(found.iter().map(|location| location.as_str().to_owned()).collect())
+}
+
+/// The directory that a pattern begins in, and the objects that match.
+fn list_url(pattern: &str, base: &Path) -> Result<(Location, Vec<Location>)> {
     let cannot = |e: eyas_storage::Error| {
         let kind = match e.kind() {
             eyas_storage::ErrorKind::NotFound => ErrorKind::NotFound,
@@ -114,7 +132,7 @@ fn glob_url(pattern: &str, base: &Path) -> Result<Vec<String>> {
         let message = format!("no file matches {}{but}: looked in {}", shown(pattern), listing.directory());
         return Err(Error::new(ErrorKind::NotFound, message));
     }
-    Ok(found.iter().map(|location| location.as_str().to_owned()).collect())
+    Ok((listing.directory().clone(), found))
 }
 
 struct Walk<'a> {

@@ -117,6 +117,13 @@ pub(crate) fn is_url(text: &str) -> bool {
 
 /// The name of the file at a location that [`push_location`] wrote.
 pub(crate) fn file_name(location: &str) -> Cow<'_, str> {
+    if location.ends_with('/') && Url::split(location).is_some_and(Url::is_folder) {
+        let bare = location.trim_end_matches('/');
+        return match canonical::file_name(bare) {
+            name if name.is_empty() => bare.rsplit('/').next().unwrap_or(bare).into(),
+            name => name,
+        };
+    }
     canonical::file_name(location.strip_prefix(RUN_FILE).unwrap_or(location))
 }
 
@@ -226,6 +233,8 @@ mod tests {
             ("run:a/b/", "b"),
             ("http://h/x/a%20b.fits?token=/1", "a b.fits"),
             ("http://h/", ""),
+            ("s3://b/a/x%20y/", "x y"),
+            ("data://E/", "E"),
             ("http://h/a%zz", "a%zz"),
         ] {
             assert_eq!(file_name(location), expect);

@@ -164,7 +164,7 @@ fn of_table(table: &Table, files: &[String], spec: &MapSpec, base: &str) -> Resu
             }
             let found = files::literal(text, &spec.base_dir).map_err(at)?;
             let mut location = String::new();
-            location::push_location(&mut location, found, base).map_err(at)?;
+            location::push_location(&mut location, &found, base).map_err(at)?;
             *text = location;
         }
     }

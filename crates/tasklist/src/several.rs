@@ -1,5 +1,5 @@
-//! Inputs that stand for several files: patterns (`data/*.txt`) and directories (`data/`), as they are on
-//! disk when the list is read.
+//! Inputs that stand for several files: patterns (`data/*.txt`) and directories (`data/`, `s3://b/data/`), as they are at
+//! home when the list is read.
 //!
 //! A pattern stands for the files that match it, a directory for all files below it, whatever their names. If
 //! a file exists whose own name contains a `*`, that name means the file; a `file://` URL is never a pattern.
@@ -12,7 +12,7 @@
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::file::File;
-use crate::glob::{glob, stands_for_several};
+use crate::glob::{self, glob, is_url_folder, stands_for_several};
 use crate::line::Task;
 use crate::list::{Expected, Refused, bad};
 use crate::location;
@@ -31,6 +31,7 @@ pub(crate) struct Several<'a> {
     base: String,
     patterns: HashMap<String, Option<Vec<String>>>,
     directories: HashMap<String, Vec<String>>,
+    folders: HashMap<String, Vec<(String, String)>>,
     /// Locations of directories that tasks of the list write.
     written: HashSet<String>,
     pub expected: Expected,
@@ -38,9 +39,9 @@ pub(crate) struct Several<'a> {
 
 impl<'a> Several<'a> {
     pub fn new(base_dir: &'a Path, base: String) -> Several<'a> {
-        let (patterns, directories) = (HashMap::new(), HashMap::new());
+        let (patterns, directories, folders) = (HashMap::new(), HashMap::new(), HashMap::new());
         let (written, expected) = (HashSet::new(), Expected::default());
-        Several { base_dir, base, patterns, directories, written, expected }
+        Several { base_dir, base, patterns, directories, folders, written, expected }
     }
 
     /// Notes which directories `task` writes. Mistakes in them are reported when the task is added to the
@@ -82,6 +83,14 @@ impl<'a> Several<'a> {
             let text = file.location.as_ref();
             if !stands_for_several(text) || text.ends_with('/') && self.is_written(text) {
                 inputs.push(file);
+            } else if is_url_folder(text) {
+                let below = self.below_url(text).map_err(|e| bad(text, e.field("inputs")))?;
+                let name = file.name.unwrap_or_else(|| location::file_name(text).into_owned().into());
+                let name = name.trim_end_matches('/');
+                inputs.extend(below.iter().map(|(below, location)| File {
+                    name: Some(format!("{name}/{below}").into()),
+                    location: location.clone().into(),
+                }));
             } else if let Some(directory) = text.strip_suffix('/') {
                 self.push_directory(&mut inputs, file.name.as_deref(), directory, number)
                     .map_err(|e| bad(text, e.field("inputs")))?;
@@ -145,6 +154,14 @@ impl<'a> Several<'a> {
             location: format!("{directory}/{below}").into(),
         }));
         Ok(())
+    }
+
+    /// The paths of all objects below a URL, as seen from it, and their locations.
+    pub fn below_url(&mut self, folder: &str) -> Result<&[(String, String)]> {
+        if !self.folders.contains_key(folder) {
+            self.folders.insert(folder.to_owned(), glob::below_url(folder, self.base_dir)?);
+        }
+        Ok(&self.folders[folder])
     }
 
     /// The paths of all files below a directory, as seen from it.
