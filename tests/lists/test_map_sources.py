@@ -82,6 +82,79 @@ def test_mistakes_are_named_and_nothing_starts(run: Run, folder: Path, args: lis
     assert refused.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--csv", "t.csv", "--out", "results/{sample}/"], "the task for `row1`: `sample` is empty"),
+        (["--csv", "t.csv", "--out", "results/{sample}"], "`results/{sample}` would be a whole folder"),
+        (
+            ["--param", "sample=a,,b", "--out", "results/{sample}/"],
+            "the task for `sample=`: `sample` is empty",
+        ),
+        (["--param", "sample=a,,b", "--keep-new=results/{sample}"], "`sample` is empty"),
+    ],
+)
+def test_an_empty_text_never_makes_the_folder_of_all_results_an_output(
+    run: Run, folder: Path, words: list[str], said: str
+) -> None:
+    (folder / "results").mkdir()
+    (folder / "results" / "old").write_text("precious")
+    (folder / "t.csv").write_text("sample,v\n,1\n")
+    refused = run("map", *words, "--shell", "--", "mkdir -p m; echo > m/r", cwd=folder, status=2)
+    assert said in refused.stderr
+    assert made(folder / "results") == {"old": "precious"}
+    # A part that holds more is a name.
+    words = ["map", "--csv", "t.csv", "--out", "results/s{sample}", "--shell", "--", "echo {v} > {out}"]
+    run(*words, cwd=folder)
+    assert made(folder / "results") == {"old": "precious", "s": "1\n"}
+
+
+@pytest.mark.parametrize("how", ["words", "list", "table"])
+def test_files_that_are_called_like_locations_are_files(run: Run, folder: Path, how: str) -> None:
+    names = ["data:2.txt", "http:q", "run:1.txt", "file:w", "a\\nb"]
+    (folder / "d").mkdir()
+    for name in names:
+        (folder / "d" / name).write_text(f"{name}\n")
+    words, hole = {
+        "words": (names, "{name}"),
+        "list": (["-"], "{name}"),
+        "table": (["--csv", "-", "--files", "f"], "{f/}"),
+    }[how]
+    stdin = "\n".join(["f", *names] if how == "table" else names)
+    source = "{f}" if how == "table" else "{in}"
+    run("map", *words, "--out", f"../o/{hole}", "--", "cp", source, "{out}", cwd=folder / "d", stdin=stdin)
+    assert made(folder / "o") == made(folder / "d")
+
+
+def test_two_names_of_which_one_is_the_other_escaped_are_two_tasks(run: Run, folder: Path) -> None:
+    (folder / "d").mkdir()
+    for name in ("a\nb", "a\\nb"):
+        (folder / "d" / name).write_text(name)
+    run("map", "d/*", "--out", "o/{name}", "--", "cp", "{in}", "{out}", cwd=folder)
+    assert made(folder / "o") == made(folder / "d")
+
+
+def test_names_as_long_as_a_file_may_have(run: Run, folder: Path) -> None:
+    names = ["n" * 252, "n" * 255, "n" * 251 + ".txt", "é" * 127]
+    for at in ("a", "b"):
+        (folder / at).mkdir()
+        for name in names:
+            (folder / at / name).write_text(f"{at}\n")
+    run("map", "a/*", "--out", "o/{name}", "--", "cp", "{in}", "{out}", cwd=folder)
+    assert made(folder / "o") == made(folder / "a")
+    # Both inputs have one name, and the output has it, too; programs still see its ending.
+    long = names[2]
+    line = "cat {in} {in2} > {out}; echo {in2} {out} >> {out}"
+    run("map", f"a/{long}", ":::", f"b/{long}", "--out", f"p/{long}", "--shell", "--", line, cwd=folder)
+    first, second, inside = (folder / "p" / long).read_text().splitlines()
+    assert (first, second) == ("a", "b")
+    assert all(len(name) == 255 and name.endswith(".txt") for name in inside.split()), inside
+    # Over a range.
+    words = ["map", "--range", "0..1", "--with", f"a/{names[1]}", "--out", "q/" + names[1], "--shell"]
+    run(*words, "--", "echo > {out}", cwd=folder)
+    assert (folder / "q" / names[1]).exists()
+
+
 def test_a_dry_run_prints_the_commands_and_a_list_does_the_same(run: Run, folder: Path) -> None:
     args = ["q/*", "--out", "o/{/.}.out", "--", "cp", "{}", "{out}"]
     lines = run("map", "--dry-run", *args, cwd=folder).stdout.splitlines()

@@ -8,7 +8,8 @@
 //!
 //! An output has its file name as its name in the sandbox, too. If that name is taken (`in/a.txt` to
 //! `out/a.txt`), `out-` is put before it. Over a range, that is done as soon as the names could be equal for
-//! some number. An input whose name is taken gets `in2-` before it, with the number of its column.
+//! some number. An input whose name is taken gets `in2-` before it, with the number of its column. Where that is
+//! longer than a file name may be, the name is cut before its ending; the file at home has its whole name.
 //!
 //! Tasks over sources become folded chunks as in [`crate::read`]. A range becomes one template without columns: ten million
 //! tasks cost as much as one.
@@ -190,8 +191,8 @@ const COMBINATIONS_MAX: u64 = 100_000_000;
 
 fn over_sources(spec: &MapSpec, list: Option<ListInput<'_>>, base: &str) -> Result<TaskList> {
     let columns = rows::columns(spec, list.is_some())?;
-    let making =
-        Making { spec, templates: parse_templates(spec, &columns)?, with: common_inputs(spec, base)?, base };
+    let templates = parse_templates(spec, &columns)?;
+    let making = Making { spec, columns: &columns, templates, with: common_inputs(spec, base)?, base };
     let sources = rows::rows(spec, list, base)?;
     let n_tasks = sources.iter().try_fold(1u64, |n, source| n.checked_mul(source.rows.len() as u64));
     let Some(n_tasks) = n_tasks.filter(|n| *n <= COMBINATIONS_MAX) else {
@@ -334,6 +335,7 @@ fn without_ending(path: &str) -> &str {
 /// The common parts of all tasks of a map.
 struct Making<'a> {
     spec: &'a MapSpec,
+    columns: &'a [Column],
     templates: Templates,
     with: Vec<(String, String)>,
     base: &'a str,
@@ -342,7 +344,7 @@ struct Making<'a> {
 impl Making<'_> {
     /// Makes the task for one combination.
     fn task<'t>(&'t self, mut texts: Vec<Text<'t>>, id: &str, index: u64) -> Result<Task<'t>> {
-        let Making { spec, templates, with, base } = self;
+        let Making { spec, templates, with, base, .. } = self;
         let mut inputs: Vec<File<'t>> = vec![];
         for (column, text) in texts.iter_mut().enumerate() {
             let Some(location) = text.location else { continue };
@@ -351,12 +353,9 @@ impl Making<'_> {
                 text.inside = same.name.as_deref().unwrap_or_default().to_owned();
                 continue;
             }
-            let mut name = text.name.clone();
-            while inputs.iter().any(|f| f.name.as_deref() == Some(&name)) {
-                name = format!("in{}-{name}", column + 1).into();
-            }
-            text.inside = name.clone().into_owned();
-            inputs.push(File { name: Some(name), location: Cow::Borrowed(location) });
+            let is_taken = |name: &str| inputs.iter().any(|f| f.name.as_deref() == Some(name));
+            text.inside = apart(&format!("in{}-", column + 1), &text.name, &is_taken);
+            inputs.push(File { name: Some(text.inside.clone().into()), location: Cow::Borrowed(location) });
         }
         for (name, location) in with {
             if inputs.iter().any(|f| f.location == *location && f.name.as_deref() == Some(name)) {
@@ -382,14 +381,14 @@ impl Making<'_> {
             let begins_with_name = matches!(template.first(), Some(Segment::Hole(Hole::Column { column, part }))
                 if texts[*column].is_of_file(*part));
             let text = if begins_with_name { glob::as_file(text) } else { text };
+            self.require_name(k, &value)?;
             location::push_location(&mut location, &text, base)?;
-            let mut name = location::file_name(&location).into_owned();
-            while inputs.iter().chain(&outputs).any(|f| f.name.as_deref() == Some(&name)) {
-                name.insert_str(0, "out-");
-            }
-            if spec.is_all_new(k) {
-                name = NEW_NAME.to_owned();
-            }
+            let is_taken =
+                |name: &str| inputs.iter().chain(&outputs).any(|f| f.name.as_deref() == Some(name));
+            let name = match spec.is_all_new(k) {
+                true => NEW_NAME.to_owned(),
+                false => apart("out-", &location::file_name(&location), &is_taken),
+            };
             outputs.push(File { name: Some(name.into()), location: location.into() });
         }
         let word = |hole: Hole| {
@@ -419,6 +418,74 @@ impl Making<'_> {
             ..Task::new(command)
         })
     }
+
+    /// Refuses output `k` if nothing but empty texts stands for its last part: it would be the folder above.
+    fn require_name(&self, k: usize, value: &dyn Fn(Hole) -> String) -> Result<()> {
+        let marked = template::fill(&self.templates.out[k], &|hole| format!("{MARK}{}", value(hole)));
+        let own = marked.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+        if own.is_empty() || own.contains(|c| c != '\u{1}') {
+            return Ok(());
+        }
+        let empty = self.templates.out[k].iter().rev().find_map(|segment| match segment {
+            Segment::Hole(Hole::Column { column, .. }) => Some(&self.columns[*column].name),
+            _ => None,
+        });
+        let why = match empty {
+            Some(Name::Text(name)) => format!("{} is empty", shown(name)),
+            _ => "the name of its file is empty".to_owned(),
+        };
+        let out = shown(&self.spec.out[k]);
+        Err(Error::invalid(format!("{why} there, and the output {out} would be a whole folder")).hint(
+            "fill the cell or leave the row out, or let the output's last part hold more, such as r-{index}",
+        ))
+    }
+}
+
+/// The longest name that a file may have.
+const NAME_BYTES_MAX: usize = 255;
+/// A longer ending of a name is not kept where the name is shortened.
+const ENDING_BYTES_MAX: usize = 64;
+
+/// The most bytes that a name can have, over all numbers.
+fn longest(name: &Pattern) -> usize {
+    let bytes = |piece: &Piece| match piece {
+        Piece::Literal(text) => text.len(),
+        _ => INDEX_DIGITS_MAX,
+    };
+    name.0.iter().map(bytes).sum()
+}
+
+/// Digits of the largest number that a range may have.
+const INDEX_DIGITS_MAX: usize = 20;
+
+/// A name in the sandbox that is not taken: `own`, with `word` before it as often as it takes.
+fn apart(word: &str, own: &str, is_taken: &dyn Fn(&str) -> bool) -> String {
+    let mut name = own.to_owned();
+    for n in 1.. {
+        if !is_taken(&name) {
+            break;
+        }
+        let mut before = match n {
+            1..=8 => word.repeat(n),
+            _ => format!("{n}-{word}"),
+        };
+        let room = NAME_BYTES_MAX - before.len();
+        if own.len() <= room {
+            before.push_str(own);
+        } else {
+            let without = without_ending(own);
+            let ending = &own[without.len()..];
+            let ending = if ending.len() > ENDING_BYTES_MAX { "" } else { ending };
+            let mut end = (room - ending.len()).min(without.len());
+            while !own.is_char_boundary(end) {
+                end -= 1;
+            }
+            before.push_str(&own[..end]);
+            before.push_str(ending);
+        }
+        name = before;
+    }
+    name
 }
 
 fn in_task_of(location: &str, error: Error) -> Error {
@@ -494,6 +561,15 @@ fn over_range(spec: &MapSpec, range: Range<u64>, base: &str) -> Result<TaskList>
         while meets(&this[0], before) {
             this[0].0.insert(0, Piece::Literal("out-".into()));
             this[0] = joined(&this[0]);
+            // A task has one number, so its sandbox can do without.
+            if longest(&this[0]) > NAME_BYTES_MAX {
+                let ending = match sample[k].0.last() {
+                    Some(Piece::Literal(text)) => text.rfind('.').map_or("", |at| &text[at..]),
+                    _ => "",
+                };
+                let ending = if ending.len() > ENDING_BYTES_MAX { "" } else { ending };
+                this[0] = literal(&format!("out-{}{ending}", k + 1));
+            }
         }
     }
     let words: Vec<Pattern> = templates.command.iter().map(|t| word_pattern(t, &names, spec.shell)).collect();

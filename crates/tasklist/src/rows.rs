@@ -183,15 +183,17 @@ fn id_of(location: &str, base: &str) -> String {
     escaped(path_of(location, base)).into_owned()
 }
 
-/// Ids appear in messages, so characters that would break a line are escaped.
+/// Ids appear in messages, so characters that would break a line are escaped; and so are backslashes, so that two texts
+/// have two ids.
 fn escaped(id: &str) -> Cow<'_, str> {
-    if !id.contains(char::is_control) {
+    let is_escaped = |c: char| c.is_control() || c == '\\';
+    if !id.contains(is_escaped) {
         return Cow::Borrowed(id);
     }
     let mut text = String::new();
     for c in id.chars() {
         match c {
-            c if c.is_control() => text.extend(c.escape_default()),
+            c if is_escaped(c) => text.extend(c.escape_default()),
             c => text.push(c),
         }
     }
@@ -201,6 +203,13 @@ fn escaped(id: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_texts_have_two_ids() {
+        for (text, expect) in [("a\nb", "a\\nb"), ("a\\nb", "a\\\\nb"), ("a\\", "a\\\\"), ("é", "é")] {
+            assert_eq!(escaped(text), expect);
+        }
+    }
 
     #[test]
     fn names_that_holes_have_already_are_refused() {
