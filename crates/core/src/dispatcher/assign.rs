@@ -180,7 +180,8 @@ impl Schedule {
         // Attempts whose inputs are still moving take no slot from attempts that can run.
         let moving = self.ready.queue.moving(executor);
         let cpus_here = e.cpus_assigned - moving.cpus;
-        let early = if e.comes_late(slots + stock) { slots } else { 0 };
+        // Where links between sites are slow, a task rather waits for a node of a site that has its file.
+        let early = if e.comes_late(slots + stock) && !self.ready.has_sites { slots } else { 0 };
         let moves = match may_stock {
             true if moving.unseen => (slots + stock).saturating_sub(e.cpus_assigned).min(slots),
             // Attempts whose inputs have arrived and that wait for a slot count as stock. Where inputs take longer to come than

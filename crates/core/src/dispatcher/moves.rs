@@ -159,7 +159,7 @@ impl Moves {
             news = news.max(network.observe(executor, source, bytes, wait_ns));
         }
         if news != News::Nothing {
-            ready.queue.sites_found(catalog, network.sites().cloned());
+            ready.sites_found(catalog, network.sites().cloned());
         }
     }
 
@@ -390,7 +390,7 @@ impl Dispatcher {
         }
         if self.network.settle() != News::Nothing {
             let sites = self.network.sites().cloned();
-            self.schedule.ready.queue.sites_found(&self.work.catalog, sites);
+            self.schedule.ready.sites_found(&self.work.catalog, sites);
             self.probe_network(now, None, out);
         }
         self.moves.awaited.retain(|(other, _)| *other != executor);

@@ -5,6 +5,7 @@
 
 use super::*;
 use crate::array::Hint;
+use crate::network::Sites;
 
 /// A range of ready tasks of one array that is still folded: `start..end`.
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +115,8 @@ pub(super) struct Ready {
     pub(super) may_stock: bool,
     /// Whether inputs move before their task takes a slot, so that tasks are given ahead at all.
     pub(super) ahead: bool,
+    /// Whether the nodes are known to stand in several sites.
+    pub(super) has_sites: bool,
 }
 
 impl Ready {
@@ -130,7 +133,14 @@ impl Ready {
             n_skips_next: SEARCH_REST,
             may_stock: false,
             ahead,
+            has_sites: false,
         }
+    }
+
+    /// Which sites there are is known anew.
+    pub(super) fn sites_found(&mut self, catalog: &Catalog, sites: Option<Arc<Sites>>) {
+        self.has_sites = sites.is_some();
+        self.queue.sites_found(catalog, sites);
     }
 
     /// Ready tasks of that size: those of the queue, then those of the backlog.
