@@ -59,10 +59,8 @@ def test_a_busy_machine_is_known(run: Run, start: Start, tmp_path: Path) -> None
         log = folder / "dispatcher" / "events.jsonl"
 
         def is_seen() -> bool:
-            events = [entry.get("in") for entry in log_entries(log)] if log.exists() else []
-            used = [
-                event["processors_used"]["used"] for event in events if "processors_used" in (event or "")
-            ]
+            events = [entry.get("in") or {} for entry in log_entries(log)] if log.exists() else []
+            used = [event["processors_used"]["used"] for event in events if "processors_used" in event]
             return any(u["used_permille"] >= 900 and u["others_permille"] >= 300 for u in used)
 
         wait_until(is_seen, "the node to say that others use its processors")

@@ -552,7 +552,7 @@ fn over_range(spec: &MapSpec, range: Range<u64>, base: &str) -> Result<TaskList>
     let inputs: Vec<(Pattern, Pattern)> = with.iter().map(|(n, l)| (literal(n), literal(l))).collect();
     let name_of = |(k, location)| if spec.is_all_new(k) { literal(NEW_NAME) } else { name_of(location) };
     let mut names: Vec<Pattern> = sample.iter().enumerate().map(name_of).collect();
-    for k in 0..names.len() {
+    for (k, whole) in sample.iter().enumerate() {
         let meets = |name: &Pattern, others: &[Pattern]| {
             inputs.iter().map(|(n, _)| n).chain(others).any(|other| may_meet(other, name))
         };
@@ -563,7 +563,7 @@ fn over_range(spec: &MapSpec, range: Range<u64>, base: &str) -> Result<TaskList>
             this[0] = joined(&this[0]);
             // A task has one number, so its sandbox can do without.
             if longest(&this[0]) > NAME_BYTES_MAX {
-                let ending = match sample[k].0.last() {
+                let ending = match whole.0.last() {
                     Some(Piece::Literal(text)) => text.rfind('.').map_or("", |at| &text[at..]),
                     _ => "",
                 };
