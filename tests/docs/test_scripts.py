@@ -80,14 +80,44 @@ def test_tests_are_counted_and_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> 
     assert python.skipped == ["b: needs x"]
 
 
-def test_a_test_that_fails_by_itself_and_in_clearing_up_is_named_once(
-    monkeypatch: pytest.MonkeyPatch,
+BROKEN_TWICE = """
+import pathlib, pytest
+
+@pytest.fixture
+def room():
+    yield pathlib.Path(__file__).with_name("tried")
+    if not pathlib.Path(__file__).with_name("tidy").exists():
+        pathlib.Path(__file__).with_name("tidy").touch()
+        pytest.fail("left behind")
+
+def test_first_time_only(room):
+    was_there = room.exists()
+    room.touch()
+    assert was_there or {always}
+
+def test_other():
+    pass
+"""
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_what_fails_once_is_tried_again_alone_and_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, always: bool
 ) -> None:
+    """It counts once, though its own failure and that of its fixture are two in pytest's report."""
     program = load("test", monkeypatch)
-    tally = program.Tally("Python")
-    case = '<testcase classname="x" name="a"><{0}/></testcase>'
-    program.count_python(f"<testsuite>{case.format('failure')}{case.format('error')}</testsuite>", tally)
-    assert tally.failed == ["x.a"] and tally.trouble(False) is not None
+    monkeypatch.setattr(program, "ROOT", tmp_path)
+    (tmp_path / "test_it.py").write_text(BROKEN_TWICE.replace("{always}", "False"))
+    if always:
+        (tmp_path / "test_bad.py").write_text("def test_never():\n    assert False\n")
+    tally = program.run_python(2, [])
+    if always:
+        assert tally.trouble(False) is not None
+        assert len(tally.failed) == 2 and not tally.passed_alone
+    else:
+        assert tally.trouble(False) is None
+        assert [name.split(".")[-1] for name in tally.passed_alone] == ["test_first_time_only"]
+        assert not tally.failed
 
 
 def test_nothing_run_something_failed_or_skipped_in_ci_is_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
