@@ -147,6 +147,8 @@ def masked(text: str, folder: Path, numbers_vary: bool) -> str:
     verdict = r"^(Limited by|Nothing stands out|The run took)\b.*\.$"
     # A short run has no least time.
     text = re.sub(rf"{verdict}(\nIt took .* times the least: .*\.$)?", "VERDICT", text, flags=re.MULTILINE)
+    # Said where the end of nodes takes more than a moment.
+    text = re.sub(r"^ending the nodes[;,] .*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"\b(node|c)\d+\b", r"NODE", text)
     text = re.sub(r"\bcluster [0-9a-f]{8}\b", "cluster ID", text)
     text = re.sub(rf"\d[\d,]*(?:\.\d+)?(?: (?:{UNITS})|/s)|\d[\d,]*\.\d+", "#", text)

@@ -303,7 +303,7 @@ def test_what_would_be_lost_is_refused(data: Run, run: Run, files: Path, tmp_pat
     unread = run("access", "--label", "bad", "--", "sh", "-c", shell, status=1)
     assert "ended well, but 1 file could not be read; no data set was made" in unread.stderr
     # What was written stays where only the put fails.
-    kept = run("access", "--", "sh", "-c", "echo hours > /eyas/new/a; ln -s a /eyas/new/b", status=1)
+    kept = run("access", "--", "sh", "-c", "echo hours > /eyas/new/a; ln -s /etc/hosts /eyas/new/b", status=1)
     [line] = [line for line in kept.stderr.splitlines() if "wrote is in" in line]
     assert (Path(line.split("`")[-2]) / "a").read_text() == "hours\n"
     assert data("find", "-q").stdout == "set\n"
