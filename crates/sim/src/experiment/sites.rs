@@ -192,7 +192,9 @@ mod tests {
 
     #[test]
     fn sites_that_are_known_make_all_pairs_shorter() {
-        let [known, unknown] = shorter_by(0.3, Load::AllPairs);
+        // Without the knowledge it takes 449 s since inputs set out early (decision 0107) and busy disks are read past (0105); before, 457 s,
+        // of which seven tenths were reached.
+        let [known, unknown] = shorter_by(0.28, Load::AllPairs);
         // Of what crosses when nothing is known of the network, two thirds need not.
         assert!(known.moved_between_bytes * 5 < unknown.moved_between_bytes * 2);
     }
@@ -206,7 +208,9 @@ mod tests {
 
     #[test]
     fn tiles_share_what_crosses_into_their_site() {
-        let [known, _] = shorter_by(0.3, Load::Tiles);
+        let [known, _] = shorter_by(0.29, Load::Tiles);
+        // Seven tenths of what it took without this knowledge before inputs set out early (decision 0107).
+        assert!(known.makespan_s < 0.70 * 588.0, "{} s", known.makespan_s);
         // Each of 200 items of 12 MB comes into each of two far sites once, and few come into the third over a slow link.
         assert!(known.moved_between_bytes <= 2 * 200 * 12_000_000, "{}", known.moved_between_bytes);
     }

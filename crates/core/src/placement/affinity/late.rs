@@ -122,7 +122,8 @@ impl Affinity {
     ) -> bool {
         let seated = self.executor_at(seat);
         let from_home = |o: &ObjectId| seated.coming.get(o).is_some_and(|c| c.source == Source::Home);
-        if !self.has_read_past_cache()
+        if self.near.has_sites()
+            || !self.has_read_past_cache()
             || !attempt.waits.iter().all(from_home)
             || !self.is_past_cache(catalog, seat, slowest)
             || !self.is_home_above_disk(catalog, seat, slowest)

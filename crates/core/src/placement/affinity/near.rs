@@ -102,6 +102,11 @@ struct Load {
 type Way = (Option<u32>, u32);
 
 impl Near {
+    /// Whether executors are known to stand in several sites.
+    pub(super) fn has_sites(&self) -> bool {
+        self.sites.is_some()
+    }
+
     pub fn site(&self, seat: Seat) -> Option<u32> {
         self.site_at.get(seat.0 as usize).copied().flatten()
     }

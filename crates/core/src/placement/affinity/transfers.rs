@@ -487,9 +487,10 @@ impl Affinity {
     }
 
     /// Whether a program on `seat` gets `object`, which is in the cache there, clearly sooner from home than from the disk,
-    /// which other programs read as well.
+    /// which other programs read as well. Not where there are sites: what a node there can get from home is known of its site only.
     fn is_past_disk(&self, catalog: &Catalog, now: Timestamp, seat: Seat, object: ObjectId) -> bool {
         if self.config.disk_bytes_per_s == 0
+            || self.near.has_sites()
             || !catalog.seat_holds(seat, object)
             || catalog.version(object).is_none()
             || self.spared.contains(object)
