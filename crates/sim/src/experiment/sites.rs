@@ -192,9 +192,10 @@ mod tests {
 
     #[test]
     fn sites_that_are_known_make_all_pairs_shorter() {
-        // Without the knowledge it takes 449 s since inputs set out early (decision 0107) and busy disks are read past (0105); before, 457 s,
-        // of which seven tenths were reached.
         let [known, unknown] = shorter_by(0.28, Load::AllPairs);
+        // Seven tenths of what it took without this knowledge before inputs set out early and busy disks were read past (decisions 0107 and
+        // 0105), which made it quicker there alone.
+        assert!(known.makespan_s < 0.70 * 462.0, "{} s", known.makespan_s);
         // Of what crosses when nothing is known of the network, two thirds need not.
         assert!(known.moved_between_bytes * 5 < unknown.moved_between_bytes * 2);
     }
