@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from harness import ROOT, Run, lacking, need_program
+from harness import ROOT, SOURCES, Run, lacking, need_program
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ def test_the_figures_of_the_page_are_drawn_from_its_numbers(tmp_path: Path) -> N
     pytest.importorskip("matplotlib")
     numbers = ROOT / "docs" / "results" / "all-pairs.json"
     command = [sys.executable, "-m", "eyas.figures", "--template", str(tmp_path), str(numbers)]
-    env = os.environ | {"PYTHONPATH": str(ROOT / "python" / "src")}
+    env = os.environ | SOURCES
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=120)
     assert done.stdout == "5 figures\n", done
     drawn = sorted(path.name for path in tmp_path.iterdir())

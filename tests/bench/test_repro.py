@@ -6,10 +6,9 @@ import json
 import re
 from pathlib import Path
 
-from harness import ROOT, Run
+from harness import ROOT, SOURCES, Run
 
 # Nothing but figures needs it, and it is not there in every environment.
-SOURCES = {"PYTHONPATH": str(ROOT / "python" / "src")}
 FIGURE_BYTES_MAX = 100_000
 CLOCK = "## Measured with a clock"
 

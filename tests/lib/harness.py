@@ -34,6 +34,8 @@ from typing import Any, Protocol
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+# For a run of the Python package as it lies here. Bytecode written beside it would change its folders, and `make build` looks at these.
+SOURCES = {"PYTHONPATH": str(ROOT / "python" / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
 POLL_S = 0.02
 # For steps that take milliseconds on a quiet machine; long, because a busy one is not a failure.
 PATIENCE_S = 60.0

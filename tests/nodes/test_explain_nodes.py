@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 from batch import Batch, Up, pid_of
-from harness import ROOT, Eyas, Run, wait_until
+from harness import ROOT, SOURCES, Eyas, Run, wait_until
 from test_elastic import Elastic
 from weather import Cluster
 
-SOURCES = {"PYTHONPATH": str(ROOT / "python" / "src")}
 
 
 @pytest.fixture

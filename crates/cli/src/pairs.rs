@@ -30,7 +30,7 @@ use eyas_core::pairs::{
     self, Chunk, Item, Machine, PAIR_NS_ASSUMED, Refusal, Shape, Sizes, TILE_NS_MAX, Tiling,
 };
 use eyas_storage::{Homes, HomesConfig, Location};
-use eyas_tasklist::{FileSet, TaskList, find_set, fold_tasks, name_of_file, shared_inputs};
+use eyas_tasklist::{FileSet, NAME_BYTES_MAX, TaskList, find_set, fold_tasks, name_of_file, shared_inputs};
 use eyas_text::{Shell, shown, shown_path};
 use matrix::Matrix;
 use records::Records;
@@ -49,7 +49,6 @@ const MISSING_NAMED: u64 = 10;
 const PLAN_FILE: &str = "plan.json";
 /// The ending of the folder beside a matrix that is not whole yet.
 const TILES: &str = ".tiles";
-const NAME_BYTES_MAX: usize = 255;
 /// How long a cluster that is up may take to say what it has.
 const NODES_PATIENCE: Duration = Duration::from_secs(5);
 

@@ -21,7 +21,7 @@ use crate::{Exit, Fault};
 use clap::Args;
 use eyas_core::array::{Pattern, Piece, TaskArray};
 use eyas_storage::{ErrorKind, Homes, HomesConfig, Location, Status};
-use eyas_tasklist::TaskList;
+use eyas_tasklist::{NAME_BYTES_MAX, TaskList};
 use eyas_text::shown_path;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ffi::{CString, OsString};
@@ -29,8 +29,6 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Linux has no file with a longer name.
-const NAME_BYTES_MAX: usize = 255;
 /// Names looked up in one folder before the folder is listed.
 const ASKED_MAX: u32 = 512;
 

@@ -52,8 +52,9 @@ use std::path::{Path, PathBuf};
 /// The beginning of the bytes of each directory.
 pub const MAGIC: &[u8; 11] = b"eyas-dir 1\n";
 
-/// Longest name, and longest place where a link leads, as the kernel has them.
-const NAME_BYTES_MAX: usize = 255;
+/// Longest name of a file, as the kernel has it.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Longest place where a link leads.
 const TARGET_BYTES_MAX: usize = 4095;
 /// Longest path below a directory.
 const PATH_BYTES_MAX: usize = 4096;

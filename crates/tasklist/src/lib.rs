@@ -55,6 +55,7 @@ mod write;
 
 pub use commands::read_commands;
 pub use error::{Error, ErrorKind, Problem, Result, Status};
+pub use eyas_folder::NAME_BYTES_MAX;
 pub use files::{FileSet, ListInput, find_set, name_of_file, shared as shared_inputs};
 pub use given::fold_tasks;
 pub use line::FIELDS;

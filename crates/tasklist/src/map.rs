@@ -17,6 +17,7 @@
 //! Not here: files that a program opens on its own. The inputs are the files that are mapped over and those
 //! named by `with`.
 
+use crate::NAME_BYTES_MAX;
 use crate::contain::{NOWHERE, drop_unwanted};
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::file::File;
@@ -441,10 +442,13 @@ impl Making<'_> {
     }
 }
 
-/// The longest name that a file may have.
-const NAME_BYTES_MAX: usize = 255;
 /// A longer ending of a name is not kept where the name is shortened.
 const ENDING_BYTES_MAX: usize = 64;
+
+/// What stays of an ending where a name is shortened.
+fn kept(ending: &str) -> &str {
+    if ending.len() > ENDING_BYTES_MAX { "" } else { ending }
+}
 
 /// The most bytes that a name can have, over all numbers.
 fn longest(name: &Pattern) -> usize {
@@ -474,8 +478,7 @@ fn apart(word: &str, own: &str, is_taken: &dyn Fn(&str) -> bool) -> String {
             before.push_str(own);
         } else {
             let without = without_ending(own);
-            let ending = &own[without.len()..];
-            let ending = if ending.len() > ENDING_BYTES_MAX { "" } else { ending };
+            let ending = kept(&own[without.len()..]);
             let mut end = (room - ending.len()).min(without.len());
             while !own.is_char_boundary(end) {
                 end -= 1;
@@ -564,10 +567,9 @@ fn over_range(spec: &MapSpec, range: Range<u64>, base: &str) -> Result<TaskList>
             // A task has one number, so its sandbox can do without.
             if longest(&this[0]) > NAME_BYTES_MAX {
                 let ending = match whole.0.last() {
-                    Some(Piece::Literal(text)) => text.rfind('.').map_or("", |at| &text[at..]),
+                    Some(Piece::Literal(text)) => text.rfind('.').map_or("", |at| kept(&text[at..])),
                     _ => "",
                 };
-                let ending = if ending.len() > ENDING_BYTES_MAX { "" } else { ending };
                 this[0] = literal(&format!("out-{}{ending}", k + 1));
             }
         }

@@ -31,9 +31,9 @@ fn was_read(c: &mut Cluster, executor: u32, location: &str, bytes: &str, run: Ru
     c.feed(Event::ReplicasChanged { executor, added: vec![added], dropped: vec![] });
 }
 
-fn not_read(c: &mut Cluster, executor: u32, location: &str) {
+fn not_read(c: &mut Cluster, executor: u32, location: &str, kind: TransferErrorKind) {
     let object = c.core.work().catalog().find(CatalogLocation::of(location)).expect("a task reads it");
-    let error = TransferError { kind: TransferErrorKind::Unavailable, message: "of a test".into() };
+    let error = TransferError { kind, message: "of a test".into() };
     c.feed(Event::HomeNotRead { executor: ExecutorId(executor), object, error });
 }
 
@@ -191,7 +191,7 @@ fn what_its_owner_cannot_read_is_looked_for_at_home() {
         let asked = c.take();
         let (location, owner) = if asked[0].ends_with('2') { ("/b/x", 2) } else { ("/a/x", 1) };
         assert_eq!(asked, [format!("read {location} on {owner}")]);
-        not_read(&mut c, owner, location);
+        not_read(&mut c, owner, location, TransferErrorKind::Unavailable);
         reader = 3 - owner;
     }
     c.expect(&[&format!("assign 0.1 to {reader}")]);
@@ -203,11 +203,9 @@ fn what_its_owner_cannot_read_is_looked_for_at_home() {
 fn an_owner_without_room_is_asked_again_later() {
     let mut c = busy_owner();
     let run = c.run(&[reads("/b/x")]);
-    let object = c.core.work().catalog().find(CatalogLocation::of("/b/x")).unwrap();
     for _ in 0..5 {
         c.expect(&["read /b/x on 2"]);
-        let error = TransferError { kind: TransferErrorKind::NoSpace, message: "of a test".into() };
-        c.feed(Event::HomeNotRead { executor: ExecutorId(2), object, error });
+        not_read(&mut c, 2, "/b/x", TransferErrorKind::NoSpace);
         c.expect(&[]).wait(1);
     }
     c.expect(&["read /b/x on 2"]);
@@ -220,17 +218,12 @@ fn an_owner_without_room_is_asked_again_later() {
 fn an_owner_that_never_has_room_is_not_waited_for_with_each_file() {
     let mut c = busy_owner();
     c.run(&[reads("/b/x"), reads("/b/y")]);
-    let refuse = |c: &mut Cluster, location: &str| {
-        let object = c.core.work().catalog().find(CatalogLocation::of(location)).unwrap();
-        let error = TransferError { kind: TransferErrorKind::NoSpace, message: "of a test".into() };
-        c.feed(Event::HomeNotRead { executor: ExecutorId(2), object, error });
-    };
     let (mut n_s, mut n_given) = (0, 0);
     while n_given < 2 {
         let actions = c.take();
         for location in ["/b/x", "/b/y"] {
             if actions.contains(&format!("read {location} on 2")) {
-                refuse(&mut c, location);
+                not_read(&mut c, 2, location, TransferErrorKind::NoSpace);
             }
         }
         for task in [1, 2] {

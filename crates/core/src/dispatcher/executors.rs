@@ -11,6 +11,7 @@ use super::attempts::{SICK_NS, SICK_NS_MAX};
 use super::walltimes::Loss;
 use super::*;
 use crate::needs::Size;
+use crate::types::{RUNS_SMOOTHED, smooth};
 use eyas_text::{size as shown_size, size_beside};
 
 /// How long a task that fits no connected executor waits for a larger executor to come.
@@ -83,17 +84,16 @@ impl ExecutorState {
 
     /// Learns from the end of an attempt how long tasks run here, and whether the node has to rest.
     pub(super) fn learn(&mut self, now: Timestamp, report: &AttemptReport) {
-        let smooth = |mean: Option<u64>, ns: u64| Some(mean.map_or(ns, |m| m - m / 8 + ns / 8));
         if let Some(run_ns) = report.times.run_ns() {
             self.n_runs = self.n_runs.saturating_add(1);
-            self.run_ns_mean = smooth(self.run_ns_mean, run_ns);
+            smooth(&mut self.run_ns_mean, run_ns, RUNS_SMOOTHED);
         }
         // What comes from another node had better not be copied: where one waits for it, more tasks would wait in the same way.
         let is_of_home =
             |input: &&InputReport| matches!(input.outcome, CacheOutcome::Miss | CacheOutcome::Direct);
         let waits = report.inputs.iter().filter(is_of_home).map(|input| input.wait_ns).max();
         if let Some(moved_ns) = waits.filter(|ns| *ns > 0) {
-            self.moved_ns_mean = smooth(self.moved_ns_mean, moved_ns);
+            smooth(&mut self.moved_ns_mean, moved_ns, RUNS_SMOOTHED);
         }
         match &report.outcome {
             Outcome::Failed(Failure { kind: FailureKind::Node, message }) => {

@@ -16,6 +16,7 @@
 //! Source: our own; decayed use as batch systems have it. The use of before a restart is not known after it.
 
 use super::*;
+use crate::types::{RUNS_SMOOTHED, smooth};
 
 /// How far the use of the user whose turn it is may get ahead of another user's, as time of all slots.
 const TURN_NS: f64 = 500e6;
@@ -77,11 +78,6 @@ impl Share {
             active: None,
         }
     }
-}
-
-/// Follows a mean.
-fn smooth(mean: &mut Option<u64>, ns: u64) {
-    *mean = Some(mean.map_or(ns, |m| m - m / 8 + ns / 8).max(1));
 }
 
 /// What one user has of the cluster, for people to see.
@@ -197,8 +193,8 @@ impl Shares {
     pub(super) fn ran(&mut self, owner: OwnerId, cpus: u32, run_ns: u64) {
         let share = self.share_mut(owner);
         share.used += f64::from(cpus.max(1)) * run_ns as f64;
-        smooth(&mut share.run_ns, run_ns);
-        smooth(&mut self.run_ns, run_ns);
+        smooth(&mut share.run_ns, run_ns.max(1), RUNS_SMOOTHED);
+        smooth(&mut self.run_ns, run_ns.max(1), RUNS_SMOOTHED);
     }
 
     /// How long a task of a user is expected to run.

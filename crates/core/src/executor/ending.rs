@@ -2,6 +2,7 @@
 //! attempts that end before that, cancelled or failed.
 
 use super::*;
+use crate::types::{RUNS_SMOOTHED, smooth};
 
 impl Executor {
     pub(super) fn on_program_ended(
@@ -26,7 +27,7 @@ impl Executor {
         attempt.rss_bytes_max = exit.rss_bytes_max;
         attempt.left = exit.left;
         let run_ns = exit.exited.since_ns(exit.started);
-        self.run_ns_mean = Some(self.run_ns_mean.map_or(run_ns, |m| m - m / 8 + run_ns / 8));
+        smooth(&mut self.run_ns_mean, run_ns, RUNS_SMOOTHED);
 
         let of_cache = |i: &&u32| attempt.inputs[**i as usize].plan == Plan::Cache;
         let wrote = exit.inputs_modified.iter().any(|i| of_cache(&i));

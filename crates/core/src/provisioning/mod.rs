@@ -49,7 +49,7 @@ pub mod work;
 use self::decision::{Basis, Decided, Decision, Why};
 use self::work::{NODE_PARTS, Predicted};
 use crate::needs::{Equipment, PARTS, Size};
-use crate::types::{ExecutorId, Timestamp};
+use crate::types::{ExecutorId, Timestamp, smooth};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -440,8 +440,7 @@ impl Provisioner {
             let n_answered = n_nodes.min(*n);
             if ok {
                 let ns = now.since_ns(*at);
-                self.start_up_ns =
-                    Some(self.start_up_ns.map_or(ns, |mean| mean - mean / START_UPS + ns / START_UPS));
+                smooth(&mut self.start_up_ns, ns, START_UPS);
             }
             *n -= n_answered;
             n_nodes -= n_answered;

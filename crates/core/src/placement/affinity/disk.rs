@@ -45,7 +45,7 @@ impl Affinity {
 
     /// The program of `task` is going to read `bytes` from the cache of `seat`.
     pub(super) fn begin_disk(&mut self, now: Timestamp, seat: Seat, task: TaskId, bytes: u64) {
-        if self.config.disk_bytes_per_s == 0 || bytes == 0 {
+        if bytes == 0 {
             return;
         }
         let rate = self.disk_rate(seat);

@@ -11,7 +11,7 @@
 //!
 //! Not here: the choice of an input's source (`transfers`).
 
-use super::smooth;
+use super::{SMOOTHED_OVER, smooth};
 use crate::executor_set::Seat;
 use crate::types::Timestamp;
 use std::collections::BTreeSet;
@@ -136,7 +136,7 @@ impl HomeLoad {
         let ns = now.since_ns(mark.at).max(1);
         let is_first = mark.moved_bytes == 0;
         if is_first {
-            smooth(&mut self.lost_ns, ns.saturating_sub(moving_ns));
+            smooth(&mut self.lost_ns, ns.saturating_sub(moving_ns), SMOOTHED_OVER);
         }
         self.see(mark);
         match is_first {

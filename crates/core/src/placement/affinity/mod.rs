@@ -84,7 +84,7 @@ use crate::catalog::{Catalog, HoldersView};
 use crate::event::{InputMoved, InputReport, Source, Target};
 use crate::executor_set::{Seat, SeatSet};
 use crate::network::{NetworkUse, Sites};
-use crate::types::{CacheOutcome, ExecutorId, ObjectId, TaskId, Timestamp};
+use crate::types::{CacheOutcome, ExecutorId, ObjectId, TaskId, Timestamp, smooth};
 use disk::{DiskLoad, DiskRead};
 use home::{HomeLoad, Landed, Mark};
 use kin::Spared;
@@ -124,10 +124,8 @@ struct Choice {
     reason: Reason,
 }
 
-/// Lets a mean move towards `value` by a sixteenth.
-fn smooth(mean: &mut Option<u64>, value: u64) {
-    *mean = Some(mean.map_or(value, |m| m - m / 16 + value / 16));
-}
+/// Means move towards a new value by a sixteenth.
+const SMOOTHED_OVER: u64 = 16;
 
 pub const NAME: &str = "affinity";
 
@@ -877,7 +875,7 @@ impl Queue for Affinity {
             self.learn_pace(executor, run_ns, stage_ns);
         }
         if let Some(run_ns) = run_ns {
-            smooth(&mut self.run_ns, run_ns);
+            smooth(&mut self.run_ns, run_ns, SMOOTHED_OVER);
         }
         self.learn_times(inputs);
         let mut unseen = None;

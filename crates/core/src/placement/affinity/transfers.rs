@@ -586,10 +586,12 @@ impl Affinity {
             self.walk_readers(catalog, seat, object, start, Walk::Coming);
         }
         self.mark_reads_together(seat, key.task, &waits);
-        let is_direct = |object| routes.iter().any(|route| route.object == object && route.direct);
-        let inputs = self.tasks.inputs(bundle).iter().map(|e| e.object);
-        let cached_bytes = inputs.filter(|o| !is_direct(*o)).map(|o| self.size_of(catalog, o)).sum();
-        self.begin_disk(now, seat, key.task, cached_bytes);
+        if self.config.disk_bytes_per_s > 0 {
+            let is_direct = |object| routes.iter().any(|route| route.object == object && route.direct);
+            let inputs = self.tasks.inputs(bundle).iter().map(|e| e.object);
+            let cached_bytes = inputs.filter(|o| !is_direct(*o)).map(|o| self.size_of(catalog, o)).sum();
+            self.begin_disk(now, seat, key.task, cached_bytes);
+        }
         if !waits.is_empty() || n_direct > 0 {
             let seated = self.executor_at_mut(seat);
             seated.moving.n_attempts += 1;
@@ -881,7 +883,8 @@ impl Affinity {
                 moved().map(|i| u128::from(i.size_bytes)).sum::<u128>().max(u128::from(SMALL_BYTES));
             let rate = u128::from(wait_ns) * u128::from(MIB) / size_bytes;
             let rate = u64::try_from(rate).unwrap_or(u64::MAX);
-            smooth(if from_home { &mut self.home_ns_per_mib } else { &mut self.copy_ns_per_mib }, rate);
+            let mean = if from_home { &mut self.home_ns_per_mib } else { &mut self.copy_ns_per_mib };
+            smooth(mean, rate, SMOOTHED_OVER);
         }
     }
 
