@@ -2,8 +2,9 @@
 //!
 //! The log is kept from the line on that opens the oldest known run. All lines before it are replaced by a
 //! head, from which readers learn what they need of them: a header that says that the life is cut, how many
-//! tasks had been numbered, which executors were connected, and which forgotten runs had not ended yet. These
-//! lines all have the time of the first line that is kept, so that a report of the whole log begins there.
+//! tasks had been numbered, which executors were connected, whether they were about to leave and how busy
+//! their processors were, and which forgotten runs had not ended yet. These lines all have the time of the
+//! first line that is kept, so that a report of the whole log begins there.
 //!
 //! In: the log's files, as far as they are written. Out: a second file beside each, which [`super::EventLog`]
 //! puts in its place.
@@ -41,7 +42,7 @@ pub(super) struct Shortened {
 struct State {
     header: Option<Header>,
     n_tasks: u64,
-    /// The lines which say that an executor is connected, and that it is silent.
+    /// The lines which say that an executor is connected, silent or about to leave, and how busy its processors are.
     executors: BTreeMap<ExecutorId, Vec<What>>,
     /// The lines that opened and accepted runs which have not ended.
     runs: BTreeMap<RunId, Vec<What>>,
@@ -57,8 +58,19 @@ impl State {
             What::In(Event::ExecutorJoined { executor, .. }) => {
                 self.executors.insert(executor, vec![what]);
             }
-            What::In(Event::ExecutorSilent { executor }) => {
+            What::In(
+                Event::ExecutorSilent { executor }
+                | Event::ExecutorDraining { executor }
+                | Event::ExecutorLeaving { executor, .. },
+            ) => {
                 self.executors.entry(executor).and_modify(|lines| lines.push(what));
+            }
+            What::In(Event::ProcessorsUsed { executor, .. }) => {
+                let is_before = |line: &What| matches!(line, What::In(Event::ProcessorsUsed { .. }));
+                self.executors.entry(executor).and_modify(|lines| {
+                    lines.retain(|line| !is_before(line));
+                    lines.push(what);
+                });
             }
             What::In(Event::ExecutorLost { executor, .. })
             | What::Out(Action::ForgetExecutor { executor }) => {
@@ -101,12 +113,15 @@ impl State {
 
 /// Whether a line is one that [`State`] uses.
 fn is_of_state(line: &[u8]) -> bool {
-    const NAMES: [&[u8]; 11] = [
+    const NAMES: [&[u8]; 14] = [
         b"array_added",
         b"tasks_numbered",
         b"executor_joined",
         b"executor_silent",
+        b"executor_draining",
+        b"executor_leaving",
         b"executor_lost",
+        b"processors_used",
         b"forget_executor",
         b"run_opened",
         b"run_committed",
@@ -250,6 +265,7 @@ mod tests {
     use super::*;
     use eyas_core::array::{Command, Pattern, TaskArray, Template};
     use eyas_core::log::{EVENTS_FILE, LOG_VERSION, PRINTED_FILE};
+    use eyas_core::processors::ProcessorUse;
     use eyas_core::{AttemptNo, Outcome};
     use eyas_wire::message::Printed;
     use std::sync::Arc;
@@ -333,6 +349,11 @@ mod tests {
             story.event(Event::ExecutorJoined { executor: ExecutorId(executor), offer: Default::default() });
         }
         story.event(Event::ExecutorSilent { executor: ExecutorId(2) });
+        story.event(Event::ExecutorDraining { executor: ExecutorId(2) });
+        for n_processors in [4, 8] {
+            let used = ProcessorUse { n_processors, ..Default::default() };
+            story.event(Event::ProcessorsUsed { executor: ExecutorId(1), used });
+        }
         story.open(1);
         story.open(2);
         story.event(Event::ExecutorLost { executor: ExecutorId(3), reason: "gone".into() });
@@ -357,11 +378,19 @@ mod tests {
         let begins = [
             "tasks_numbered\":{\"n_tasks\":2",
             "executor_joined\":{\"executor\":1",
+            "processors_used\":{\"executor\":1,\"used\":{\"machine\":0,\"n_processors\":8",
             "executor_joined\":{\"executor\":2",
         ];
-        let begins =
-            [&begins[..], &["executor_silent", "run_opened\":{\"run\":2", "run_committed\":{\"run\":2"]]
-                .concat();
+        let begins = [
+            &begins[..],
+            &[
+                "executor_silent",
+                "executor_draining",
+                "run_opened\":{\"run\":2",
+                "run_committed\":{\"run\":2",
+            ],
+        ]
+        .concat();
         assert_eq!(names.len(), begins.len(), "{names:?}");
         for (name, begin) in names.iter().zip(begins) {
             assert!(name.starts_with(begin), "{name} is not {begin}");
