@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from harness import ROOT, SOURCES, Run
+from harness import SOURCES, Run
 
 # Nothing but figures needs it, and it is not there in every environment.
 FIGURE_BYTES_MAX = 100_000

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 from batch import Batch, Up, pid_of
-from harness import ROOT, SOURCES, Eyas, Run, wait_until
+from harness import SOURCES, Eyas, Run, wait_until
 from test_elastic import Elastic
 from weather import Cluster
-
 
 
 @pytest.fixture
