@@ -5,7 +5,7 @@ use crate::db::{Db, Postgres, Sqlite};
 use crate::error::{Error, Result};
 use crate::holding::Reach;
 use crate::schema;
-use eyas_core::replication::detours::Detours;
+use eyas_keeping::detours::Detours;
 use eyas_text::shown;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! What is done with the copies at sites that can be reached: verified, made and dropped.
 //!
-//! The decision which copies are made is `eyas_core::replication`'s. Here they are carried out.
+//! The decision which copies are made is `eyas_keeping`'s. Here they are carried out.
 
 use crate::access::Caller;
 use crate::catalog::Catalog;
@@ -10,9 +10,9 @@ use crate::holding::{Aside, Condition, Given, Holding, add_copy};
 use crate::making::ToMake;
 use crate::reached::{Reached, room_of, takes};
 use crate::sites::{Held, Marked, Needed, OnTheirWay, Replica, ReplicaState, Site, SiteState};
-use eyas_core::replication::verification::{self, Verified};
-use eyas_core::replication::{self, Copy, Short, SiteNo};
 use eyas_data::Digest;
+use eyas_keeping::verification::{self, Verified};
+use eyas_keeping::{Copy, Short, SiteNo};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -358,9 +358,9 @@ impl Catalog {
             coming.entry(copy.object).or_default().push(&copy.to);
             *coming_bytes.entry(&copy.to).or_default() += copy.size_bytes;
         }
-        let views: Vec<replication::Site> = sites
+        let views: Vec<eyas_keeping::Site> = sites
             .iter()
-            .map(|site| replication::Site {
+            .map(|site| eyas_keeping::Site {
                 domain: domains.partition_point(|domain| *domain < &*site.domain) as u32,
                 takes: takes(site, reached.get(&site.name)),
                 keep_bytes: reached.get(&site.name).map_or(0, |reached| reached.keep_bytes),
@@ -374,9 +374,9 @@ impl Catalog {
             let there = names.iter().filter(|name| reached.contains_key(*name));
             there.map(|name| number[name.as_str()]).collect()
         };
-        let wanted: Vec<replication::Object> = objects
+        let wanted: Vec<eyas_keeping::Object> = objects
             .iter()
-            .map(|object| replication::Object {
+            .map(|object| eyas_keeping::Object {
                 size_bytes: object.size_bytes,
                 wanted: object.copies,
                 ready: at(&object.ready),
@@ -392,7 +392,7 @@ impl Catalog {
                 barred: vec![],
             })
             .collect();
-        let plan = replication::plan(&views, &wanted);
+        let plan = eyas_keeping::plan(&views, &wanted);
         repair.short.clear();
         let mut without_room = vec![];
         for (object, n_missing, reason) in plan.short {

@@ -2,7 +2,7 @@
 
 use crate::holding::Holding;
 use crate::sites::{Site, SiteState};
-use eyas_core::replication::Takes;
+use eyas_keeping::Takes;
 
 /// A site that names no limit may keep this much.
 const NO_LIMIT: u64 = 1 << 60;

@@ -1,6 +1,6 @@
 //! Spare copies: more than data sets ask for, of what is read much. They are made and dropped here.
 //!
-//! Which ones, `eyas_core::replication::spare` decides. Sites count what readers take ([`Holding::take_reads`]), and each look adds
+//! Which ones, `eyas_keeping::spare` decides. Sites count what readers take ([`Holding::take_reads`]), and each look adds
 //! that to the table `reading`, where it is forgotten by halves.
 //!
 //! A copy is dropped in three steps. The copies on which its drop relies are read through now. If they are all good, one transaction
@@ -16,9 +16,9 @@ use crate::reached::{Reached, room_of, takes};
 use crate::rows::digest_of;
 use crate::sites::{Marked, NOT_PUT, Needed, OnTheirWay, Replica, ReplicaState, Site, SiteState};
 use crate::values;
-use eyas_core::replication::spare::{self, Drop, Goals, Object, Place, decayed};
-use eyas_core::replication::{self, SiteNo, Takes};
 use eyas_data::Digest;
+use eyas_keeping::spare::{self, Drop, Goals, Object, Place, decayed};
+use eyas_keeping::{SiteNo, Takes};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 
@@ -227,7 +227,7 @@ impl Catalog {
             // What is read evenly tends to so many times what is read in a half-life.
             let seconds = half_life_ms as f64 / 1000.0 * std::f64::consts::LOG2_E;
             Place {
-                site: replication::Site {
+                site: eyas_keeping::Site {
                     domain: domains.partition_point(|domain| *domain < &*site.domain) as u32,
                     takes: takes(site, here),
                     keep_bytes: here.map_or(0, |here| here.keep_bytes),

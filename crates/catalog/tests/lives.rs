@@ -13,10 +13,10 @@
 mod sites;
 
 use eyas_catalog::{Caller, Catalog, Joining, Key, NewSite, Put, SiteState, put};
-use eyas_core::replication::spare::Goals;
-use eyas_core::replication::verification::Pace;
 use eyas_core::rng::Rng;
 use eyas_data::Digest;
+use eyas_keeping::spare::Goals;
+use eyas_keeping::verification::Pace;
 use sites::{Site, World};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

@@ -105,8 +105,8 @@ pub fn main() -> ExitCode {
     forget_empty_variables();
     say_where_symbols_are();
     // A tile's program may take a millisecond, so nothing is set up that it does not need.
-    if std::env::args_os().nth(1).is_some_and(|a| a == pairs::TILE_ARGUMENT) {
-        return pairs::tile_main();
+    if std::env::args_os().nth(1).is_some_and(|a| a == eyas_pairs::tile::TILE_ARGUMENT) {
+        return eyas_pairs::tile::tile_main();
     }
     let words: Vec<OsString> = std::env::args_os().collect();
     if help::is_overview(&words) {

@@ -1,19 +1,12 @@
 //! `eyas pairs`: a program for every pair of files of two sets (All-Pairs, `Miceli10` §3), and the matrix of the numbers that it
 //! prints.
 //!
-//! Which pairs go into one task is decided by [`eyas_core::pairs`]. Each of these tiles becomes a task with the tile's items as
+//! Which pairs go into one task is decided by [`eyas_pairs`]. Each of these tiles becomes a task with the tile's items as
 //! inputs, whose program is this program ([`tile`]). Its result is a small file beside the matrix. When the run has ended, the
 //! results are put together ([`matrix`]).
 //!
 //! The folder of the results also has the plan, so that `--resume` finds the same tiles, whatever the cluster is then. What is up to
 //! date is decided as for every list (decision 0018).
-
-mod command;
-mod matrix;
-mod records;
-mod tile;
-
-pub use tile::{TILE_ARGUMENT, tile_main};
 
 use crate::args::{ClusterArgs, ProvideArgs, ResumeArgs};
 use crate::environment::EnvArgs;
@@ -25,15 +18,17 @@ use crate::resume::Origin;
 use crate::running::{self, run_list, what_is_left};
 use crate::{Exit, Fault, connect, map, runtimes};
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use eyas_core::array::{Command as TaskCommand, GatherHint, Hint, Hints, TaskSpec};
-use eyas_core::pairs::{
-    self, Chunk, Item, Machine, PAIR_NS_ASSUMED, Refusal, Shape, Sizes, TILE_NS_MAX, Tiling,
+use eyas_pairs::matrix::Matrix;
+use eyas_pairs::records::Records;
+use eyas_pairs::tile::{self, Order, RESULT, RecordFile, RecordFiles, SELF, TILE_ARGUMENT};
+use eyas_pairs::{
+    Chunk, Item, Machine, PAIR_NS_ASSUMED, Refusal, Shape, Sizes, TILE_NS_MAX, Tiling, command,
 };
 use eyas_storage::{Homes, HomesConfig, Location};
 use eyas_tasklist::{FileSet, NAME_BYTES_MAX, TaskList, find_set, fold_tasks, name_of_file, shared_inputs};
 use eyas_text::{Shell, shown, shown_path};
-use matrix::Matrix;
-use records::Records;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
@@ -42,7 +37,6 @@ use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tile::{Order, RESULT, RecordFile, RecordFiles, SELF};
 
 /// So many cells without a value are named with their reasons.
 const MISSING_NAMED: u64 = 10;
@@ -70,7 +64,7 @@ pub struct PairsArgs {
     pub own: bool,
     /// The items are not files but the records of files: the sequences of FASTA files, or the rows of CSV files, each with the
     /// first row, which has the names of columns
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(Records::NAMES).map(|name| Records::of_name(&name).expect("it is one of the names")))]
     pub records: Option<Records>,
     /// The value of a pair does not depend on the order of its files: half of the matrix is computed, and mirrored
     #[arg(long, requires = "own")]
@@ -429,8 +423,8 @@ impl Plan {
         }
         let machine = machine(args)?;
         let tiling = match args.chunk {
-            Some(chunk) => pairs::grid(&sets.sizes, chunk, &machine),
-            None => pairs::plan(&sets.sizes, &machine),
+            Some(chunk) => eyas_pairs::grid(&sets.sizes, chunk, &machine),
+            None => eyas_pairs::plan(&sets.sizes, &machine),
         };
         let tiling = tiling.map_err(|refusal| refused(refusal, sets))?;
         Ok(Plan { version: PLAN_VERSION, sets: digest, shape: sets.sizes.shape(), tiling })

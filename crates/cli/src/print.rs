@@ -4,7 +4,7 @@ use eyas_core::NodeState;
 use eyas_core::array::Command;
 use eyas_core::provisioning::blocks::number_of;
 use eyas_text::line_of;
-pub use eyas_text::{count, plural, size};
+pub use eyas_text::{count, plural, reason, size};
 use eyas_wire::message::{ClusterStatus, Provisioner};
 
 /// `850 ms`, `12.3 s`, `4 min 10 s`, `2 h 5 min`
@@ -82,15 +82,6 @@ pub fn command_line(command: &Command<String>) -> String {
             words.join(" ")
         }
         Command::Shell(line) => eyas_text::Shell::without(line).to_owned(),
-    }
-}
-
-/// The system's error text, without its number.
-pub fn reason(e: &std::io::Error) -> String {
-    let text = e.to_string();
-    match text.rfind(" (os error ") {
-        Some(end) => text[..end].to_lowercase(),
-        None => text,
     }
 }
 

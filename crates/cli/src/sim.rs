@@ -4,22 +4,20 @@
 //! as JSON and the event log of the run. `eyas report`, `eyas explain`, `eyas replay` and `eyas sim trace`
 //! read that log like the log of a live run.
 //!
-//! Not here: the simulator (`eyas-sim`), the search for broken promises (`eyas-lab chaos`).
+//! Not here: the simulator (`eyas-sim`), the papers' workloads (`eyas-lab sim`), the search for broken promises (`eyas-lab chaos`).
 
 use crate::args::{bytes, duration};
 use crate::print::{plural, reason, size};
 use crate::{Exit, Fault};
 use clap::{Args, Subcommand};
-use experiments::{DispatchersArgs, FileGroupsArgs, StealingArgs, dispatchers, file_groups, stealing};
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::log::EVENTS_FILE;
-use eyas_core::placement;
 use eyas_core::provisioning::{self, ProvisionConfig};
 use eyas_sim::machine::{Faults, Machine};
 use eyas_sim::predict::calibrate;
 use eyas_sim::workload::trace::{Trace, TraceConfig};
 use eyas_sim::workload::workflow::{WorkflowConfig, workflow};
-use eyas_sim::workload::{self, ProgramIo, Workload, all_pairs, mi, stacking, sw};
+use eyas_sim::workload::{self, ProgramIo, Workload, all_pairs};
 use eyas_sim::world::{Scheduling, simulate};
 use eyas_text::shown_path;
 use std::fs::File;
@@ -28,7 +26,6 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use table::table;
 
-mod experiments;
 mod machine;
 mod table;
 
@@ -43,39 +40,28 @@ pub struct SimArgs {
 
 #[derive(Subcommand)]
 enum What {
-    /// Tasks that arrive faster and faster (equation 12 of the data diffusion paper)
-    Mi(MiArgs),
-    /// Tasks that arrive in growing waves (equation 13)
-    Sw(SwArgs),
     /// Every item of one set with every item of another
     Allpairs(AllPairsArgs),
-    /// Many small cuts from few images (table 3)
-    Stacking(StackingArgs),
     /// Simulate a recorded run
     Trace(TraceArgs),
     /// A workflow file with run times and sizes, such as an instance of WfCommons
     Workflow(WorkflowArgs),
-    /// How many tasks a second several dispatchers give out, without and with files that cross between them
-    Dispatchers(DispatchersArgs),
-    /// Tasks queued at the node of their first input, without and with work stealing, beside a queue for all
-    Stealing(StealingArgs),
-    /// Tasks that read whole groups of files, with caches that know the groups and caches that do not
-    FileGroups(FileGroupsArgs),
 }
 
+/// The machine, policies, faults and seed of a simulation, and where its results go.
 #[derive(Args)]
-struct Common {
+pub struct Common {
     #[command(flatten)]
     machine: MachineArgs,
     /// Nodes, at most [default: the machine's]
     #[arg(long)]
-    nodes: Option<u32>,
+    pub nodes: Option<u32>,
     /// Cache of each node [default: the machine's]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     cache: Option<u64>,
     /// Which task goes where [default: that of `eyas run`]
     #[arg(long, value_name = "POLICY")]
-    placement: Option<String>,
+    pub placement: Option<String>,
     #[command(flatten)]
     policy: PolicyArgs,
     /// Policy for the number of nodes: static, one-at-a-time, additive, exponential, all-at-once, demand
@@ -89,7 +75,7 @@ struct Common {
     idle_release: u64,
     /// Seed of all random numbers
     #[arg(long, default_value_t = 0)]
-    seed: u64,
+    pub seed: u64,
     /// Share of the nodes that is lost in an hour
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     losses_per_hour: f64,
@@ -108,45 +94,6 @@ struct Common {
 }
 
 const STATIC: &str = provisioning::growth::STATIC;
-
-#[derive(Args)]
-struct MiArgs {
-    #[arg(long, value_name = "N", default_value_t = mi::MiConfig::default().n_tasks)]
-    tasks: u64,
-    /// Different files that tasks read
-    #[arg(long, value_name = "N", default_value_t = mi::MiConfig::default().n_files)]
-    files: u64,
-    #[arg(long, value_name = "BYTES", default_value = "10MB", value_parser = bytes)]
-    file_size: u64,
-    /// Compute time of each program
-    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = duration)]
-    compute: u64,
-    /// Tasks per second in the first minute
-    #[arg(long, value_name = "TASKS", default_value_t = mi::MiConfig::default().rate_first)]
-    rate_first: u64,
-    /// Tasks per second that arrive at most
-    #[arg(long, value_name = "TASKS", default_value_t = mi::MiConfig::default().rate_max)]
-    rate_max: u64,
-    #[command(flatten)]
-    common: Common,
-}
-
-#[derive(Args)]
-struct SwArgs {
-    /// How long tasks arrive
-    #[arg(long, value_name = "TIME", default_value = "6505s", value_parser = duration)]
-    duration: u64,
-    /// Different files that tasks read
-    #[arg(long, value_name = "N", default_value_t = sw::SwConfig::default().n_files)]
-    files: u64,
-    #[arg(long, value_name = "BYTES", default_value = "10MB", value_parser = bytes)]
-    file_size: u64,
-    /// Compute time of each program
-    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = duration)]
-    compute: u64,
-    #[command(flatten)]
-    common: Common,
-}
 
 #[derive(Args)]
 struct AllPairsArgs {
@@ -171,18 +118,6 @@ struct AllPairsArgs {
 enum TileReads {
     Memory,
     Disk,
-}
-
-#[derive(Args)]
-struct StackingArgs {
-    /// Objects per image, a row of table 3: 1, 1.38, 2, 3, 4, 5, 10, 20, 30
-    #[arg(long, default_value = "1.38")]
-    locality: String,
-    /// Images of 2 MB compressed, or of 6 MB
-    #[arg(long, default_value = "gz", value_parser = ["gz", "fit"])]
-    format: String,
-    #[command(flatten)]
-    common: Common,
 }
 
 #[derive(Args)]
@@ -220,27 +155,6 @@ pub struct MissingArgs {
 
 pub fn sim(args: SimArgs) -> Result<Exit, Fault> {
     match args.what {
-        What::Mi(a) => {
-            let config = mi::MiConfig {
-                n_tasks: a.tasks,
-                n_files: a.files,
-                file_bytes: a.file_size,
-                compute_ns: a.compute,
-                rate_first: a.rate_first,
-                rate_max: a.rate_max,
-                ..mi::MiConfig::default()
-            };
-            a.common.run("tg-anl-64", |_| mi::mi(a.common.seed, config))
-        }
-        What::Sw(a) => {
-            let config = sw::SwConfig {
-                duration_s: a.duration / 1_000_000_000,
-                n_files: a.files,
-                file_bytes: a.file_size,
-                compute_ns: a.compute,
-            };
-            a.common.run("tg-anl-100", |_| sw::sw(a.common.seed, config))
-        }
         What::Allpairs(a) => {
             let config = all_pairs::AllPairsConfig { n: a.n, item_bytes: a.item_size, compute_ns: a.compute };
             a.common.run("tg-anl-100", |machine| match a.tiles {
@@ -253,32 +167,15 @@ pub fn sim(args: SimArgs) -> Result<Exit, Fault> {
                             bytes_per_s: machine.disk_bytes_per_s / f64::from(slots),
                         },
                     };
-                    let machine = eyas_core::pairs::Machine {
+                    let machine = eyas_pairs::Machine {
                         n_nodes: a.common.nodes.unwrap_or(machine.nodes),
                         n_slots: slots,
                         cache_bytes: a.common.cache.unwrap_or(machine.cache_bytes_per_node),
                         pair_ns: a.compute,
-                        tile_ns_max: eyas_core::pairs::TILE_NS_MAX,
+                        tile_ns_max: eyas_pairs::TILE_NS_MAX,
                     };
                     all_pairs::tiled(config, &machine, rereads)
                 }
-            })
-        }
-        What::Stacking(a) => {
-            let (gz, locality) = (a.format == "gz", stacking::find_locality(&a.locality)?);
-            let uses_caches = a.common.placement.as_deref() != Some(placement::first_available::NAME);
-            a.common.run("tg-anl-64-2008", |machine| {
-                let config = stacking::StackingConfig {
-                    locality,
-                    format: if gz { stacking::Format::Gz } else { stacking::Format::Fit },
-                    uncompress: match uses_caches {
-                        true => stacking::Uncompress::OncePerNode,
-                        false => stacking::Uncompress::EachTask,
-                    },
-                    disk_bytes_per_s: machine.disk_bytes_per_s as u64,
-                    ..stacking::StackingConfig::default()
-                };
-                stacking::stacking(a.common.seed, config)
             })
         }
         What::Trace(a) => trace(&a),
@@ -291,9 +188,6 @@ pub fn sim(args: SimArgs) -> Result<Exit, Fault> {
             };
             workflow(&a.path, &config)
         }),
-        What::Stealing(a) => stealing(&a),
-        What::FileGroups(a) => file_groups(&a),
-        What::Dispatchers(a) => dispatchers(&a),
     }
 }
 
@@ -317,7 +211,8 @@ fn trace(args: &TraceArgs) -> Result<Exit, Fault> {
 }
 
 impl Common {
-    fn run(
+    /// Makes a workload for the machine, or for the one of the name `machine` where the user names none, and simulates it.
+    pub fn run(
         &self,
         machine: &str,
         make: impl FnOnce(&Machine) -> Result<Workload, workload::Error>,

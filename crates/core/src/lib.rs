@@ -11,15 +11,12 @@
 //! | [`placement`] | the placement policies and the index that makes them cheap |
 //! | [`provisioning`] | how many nodes there should be |
 //! | [`cache`], [`eviction`] | what a node keeps under a hard byte budget |
-//! | [`replication`] | which copies of kept data are made, where to and from where |
 //! | [`collective`] | how the data of a pattern moves as one plan |
-//! | [`pairs`] | which pairs of an All-Pairs run go into one task |
 //! | [`pattern`] | which dataflow patterns tasks and files form |
 //! | [`home_share`] | how much each executor may move from and to home storage |
 //! | [`lease`] | until when an executor may let results appear at home |
 //! | [`group`] | which of several dispatchers owns a name, and how a submission is split among them |
 //! | [`catalog`] | which executor holds which replica, searchable both ways |
-//! | [`model`] | nothing: the paper's formulas for how long a workload takes |
 //! | [`array`] | the folded form of many tasks |
 //! | [`heard`] | nothing: what executors say, as events of the dispatcher |
 //! | [`location`] | whether a file lives at home or stays on the nodes |
@@ -41,17 +38,14 @@ pub mod home_wait;
 pub mod lease;
 pub mod location;
 pub mod log;
-pub mod model;
 pub mod needs;
 pub mod network;
-pub mod pairs;
 pub mod pattern;
 pub mod phase;
 pub mod placement;
 pub mod processors;
 pub mod provisioning;
 pub mod recipe;
-pub mod replication;
 pub mod rng;
 pub mod types;
 

@@ -2,15 +2,15 @@
 //!
 //! Out: two tables. In the first one things go wrong far more often than they do, so that a simulation sees enough losses to be
 //! compared with the Markov chain; each row but the first ones breaks one assumption of the chain. The second one has rates that a
-//! laboratory may have. Both run the core's own decisions of copies and audits (`eyas_sim::durability`).
+//! laboratory may have. Both run the core's own decisions of copies and audits (`eyas_papers::durability`).
 
 use clap::Args;
 use eyas_cli::print::{plural, size};
 use eyas_cli::sim::bad;
 use eyas_cli::{Exit, Fault};
-use eyas_core::replication::verification::Pace;
-use eyas_sim::durability::markov::Chain;
-use eyas_sim::durability::{Copying, Estimate, Lives, Options, lives};
+use eyas_keeping::verification::Pace;
+use eyas_papers::durability::markov::Chain;
+use eyas_papers::durability::{Copying, Estimate, Lives, Options, lives};
 
 const HOUR_S: f64 = 3600.0;
 const DAY_S: f64 = 24.0 * HOUR_S;

@@ -13,6 +13,7 @@ mod chaos;
 mod durability;
 mod homes;
 mod repro;
+mod sim;
 mod worlds;
 
 use clap::{Parser, Subcommand};
@@ -33,6 +34,8 @@ enum Verb {
     Bench(bench::BenchArgs),
     /// Simulates the evaluation of the data diffusion paper, and writes a page with the paper's numbers beside ours
     Repro(repro::ReproArgs),
+    /// Simulates the papers' workloads, and compares policies and numbers of dispatchers in them
+    Sim(sim::SimArgs),
     /// Simulates worlds full of faults, each drawn from its seed, and checks every promise in them
     Chaos(chaos::ChaosArgs),
     /// Simulates catalogs over ten years, and sets how many files they lose beside the Markov chain
@@ -51,6 +54,7 @@ fn run(verb: Verb) -> Result<Exit, Fault> {
     match verb {
         Verb::Bench(args) => bench::bench(args),
         Verb::Repro(args) => repro::repro(args),
+        Verb::Sim(args) => sim::sim(args),
         Verb::Chaos(args) => chaos::chaos(&args),
         Verb::Durability(args) => durability::durability(&args),
         Verb::Homes(args) => homes::homes(&args),

@@ -1,6 +1,6 @@
 //! `eyas-lab repro`: the evaluation of the data diffusion paper, simulated, and a page that sets it beside the paper's.
 //!
-//! In: which experiments ([`eyas_sim::experiment`]). Out, in one folder:
+//! In: which experiments ([`eyas_papers::experiment`]). Out, in one folder:
 //!
 //! | file | |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! and given back. With `--only`, results of other experiments that lie in the folder stay, so that a page can be made
 //! in parts; they are only as new as the program that made them.
 //!
-//! Not here: the experiments and the paper's numbers (`eyas_sim::experiment`), simulating (`eyas_sim::world`).
+//! Not here: the experiments and the paper's numbers (`eyas_papers::experiment`), simulating (`eyas_sim::world`).
 
 mod collectives;
 mod format;
@@ -26,8 +26,8 @@ use clap::Args;
 use eyas_cli::print::{count, plural, reason};
 use eyas_cli::{Exit, Fault};
 use eyas_core::placement;
-use eyas_sim::experiment::micro::{Cell, Measured};
-use eyas_sim::experiment::{self, Experiment, Metric};
+use eyas_papers::experiment::micro::{Cell, Measured};
+use eyas_papers::experiment::{self, Experiment, Metric};
 use eyas_sim::outcome::Summary;
 use eyas_text::shown_path;
 use serde::{Deserialize, Serialize};

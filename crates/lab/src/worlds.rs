@@ -9,7 +9,7 @@ use eyas_cli::print::{count, plural, size};
 use eyas_cli::sim::{bad, seconds, write_json};
 use eyas_cli::{Exit, Fault};
 use eyas_core::placement;
-use eyas_sim::experiment::worlds::{self, Compared, World, compare};
+use eyas_papers::experiment::worlds::{self, Compared, World, compare};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Mutex;

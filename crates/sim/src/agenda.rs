@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-pub(crate) struct Agenda<E> {
+/// Events of type `E`, with times in nanoseconds.
+pub struct Agenda<E> {
     n_put: u64,
     heap: BinaryHeap<Reverse<Entry<E>>>,
 }
@@ -14,11 +15,13 @@ struct Entry<E> {
     event: E,
 }
 
-impl<E> Agenda<E> {
-    pub fn new() -> Agenda<E> {
+impl<E> Default for Agenda<E> {
+    fn default() -> Agenda<E> {
         Agenda { n_put: 0, heap: BinaryHeap::new() }
     }
+}
 
+impl<E> Agenda<E> {
     pub fn put(&mut self, at_ns: u64, event: E) {
         self.n_put += 1;
         self.heap.push(Reverse(Entry { at_ns, number: self.n_put, event }));
@@ -58,7 +61,7 @@ mod tests {
 
     #[test]
     fn events_come_by_time_and_then_in_the_order_they_were_put() {
-        let mut agenda = Agenda::new();
+        let mut agenda = Agenda::default();
         for (at_ns, event) in [(5, "c"), (1, "a"), (5, "d"), (2, "b")] {
             agenda.put(at_ns, event);
         }

@@ -129,8 +129,15 @@ pub fn simulate_group(case: &GroupCase) -> Result<GroupSummary, String> {
             ended: false,
         });
     }
-    let mut world =
-        World { case, now: 0, agenda: Agenda::new(), members, nodes: vec![], n_crossed: 0, actions: vec![] };
+    let mut world = World {
+        case,
+        now: 0,
+        agenda: Agenda::default(),
+        members,
+        nodes: vec![],
+        n_crossed: 0,
+        actions: vec![],
+    };
     world.begin()?;
     world.live()
 }

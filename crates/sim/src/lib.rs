@@ -6,18 +6,15 @@
 //!
 //! | module | |
 //! |---|---|
+//! | [`agenda`] | what is to happen, in order of time |
 //! | [`world`] | the virtual clock, and what happens to what the state machines ask for |
 //! | [`fluid`] | disks, links and storage that flows share |
 //! | [`machine`] | what a cluster is made of; the papers' machines |
 //! | [`workload`] | what is submitted, and when |
 //! | [`outcome`] | what came out |
-//! | [`durability`] | a catalog over years, beside the Markov chain |
 //! | [`predict`] | a machine as a recorded run saw it, and how long work takes on machines like it |
-//! | [`experiment`] | the papers' evaluation as a list of runs, and ours beside it |
 
-mod agenda;
-pub mod durability;
-pub mod experiment;
+pub mod agenda;
 pub mod fluid;
 pub mod group;
 pub mod machine;

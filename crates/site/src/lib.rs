@@ -35,7 +35,7 @@
 //! Invariants: a batch whose connection breaks leaves nothing. A permit's key reads the objects for which it was made, and does nothing else. Nothing in a message names a path: objects are named by digests and
 //! seals by keys. What a program made has paths below a folder, and the catalog's side takes no other ones.
 //!
-//! Not here: which copies are made (`eyas_core::replication`), and who may read a data set (`eyas_catalog`).
+//! Not here: which copies are made (`eyas_keeping`), and who may read a data set (`eyas_catalog`).
 
 mod fetching;
 mod hub;

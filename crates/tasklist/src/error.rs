@@ -3,6 +3,7 @@
 //! [`Error`] displays as one sentence with its place, and a hint on its own line. The parts are public, so
 //! that a program can point at the place instead.
 
+use eyas_text::reason;
 pub(crate) use eyas_text::shown;
 use std::fmt;
 use std::io;
@@ -70,7 +71,7 @@ impl Error {
             source: None,
         }))
     }
-    pub(crate) fn invalid(message: impl Into<String>) -> Error {
+    pub fn invalid(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Invalid, message)
     }
     pub(crate) fn io(message: impl Into<String>, source: io::Error) -> Error {
@@ -85,7 +86,7 @@ impl Error {
         error.0.source = Some(source);
         error
     }
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Error {
+    pub fn hint(mut self, hint: impl Into<String>) -> Error {
         self.0.hint = Some(hint.into());
         self
     }
@@ -144,15 +145,6 @@ impl fmt::Debug for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source.as_ref().map(|e| e as _)
-    }
-}
-
-/// The system's error text, without its number.
-fn reason(e: &io::Error) -> String {
-    let text = e.to_string();
-    match text.rfind(" (os error ") {
-        Some(end) => text[..end].to_lowercase(),
-        None => text,
     }
 }
 

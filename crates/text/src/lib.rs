@@ -40,6 +40,15 @@ macro_rules! say {
     }};
 }
 
+/// The system's error text, without its number.
+pub fn reason(e: &std::io::Error) -> String {
+    let text = e.to_string();
+    match text.rfind(" (os error ") {
+        Some(end) => text[..end].to_lowercase(),
+        None => text,
+    }
+}
+
 /// Characters of a name that are shown; a longer name is shown with half of them from each end.
 const NAME_CHARS_MAX: usize = 300;
 /// The same limit for a path of this machine, which users copy: everything that a system call takes.

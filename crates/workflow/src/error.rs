@@ -121,8 +121,7 @@ impl fmt::Display for Error {
         }
         f.write_str(&p.message)?;
         if let Some(source) = &p.source {
-            let text = source.to_string();
-            write!(f, ": {}", text.split(" (os error ").next().unwrap_or(&text).to_lowercase())?;
+            write!(f, ": {}", eyas_text::reason(source))?;
         }
         if let Some(hint) = &p.hint {
             write!(f, "\nhint: {hint}")?;

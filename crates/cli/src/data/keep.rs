@@ -10,7 +10,7 @@ use eyas_catalog::{
     Audit, Catalog, Folder, Holding, Joining, Key, NewSite, Rebuilt, Repair, ShortFile, Site, SiteState,
     reason_of,
 };
-use eyas_core::replication::verification::Pace;
+use eyas_keeping::verification::Pace;
 use eyas_site::Remote;
 use eyas_text::{line_of, say, shown_path};
 use eyas_wire::identity::Join;

@@ -32,14 +32,14 @@ fn options_have_one_name_live_and_simulated() {
         ("--utilisation-threshold", "0.9"),
         ("--threshold", "0.9"),
     ] {
-        for verb in [&["eyas", "up"][..], &["eyas", "run", "l.jsonl"], &["eyas", "sim", "mi"]] {
+        for verb in [&["eyas", "up"][..], &["eyas", "run", "l.jsonl"], &["eyas", "sim", "allpairs"]] {
             let words = verb.iter().copied().chain([option, value]);
             let refused = Cli::try_parse_from(words).err().map(|e| e.to_string());
             assert_eq!(refused, None, "{verb:?} {option}");
         }
     }
     let mut command = Cli::command();
-    for verb in [&["up"][..], &["run"], &["map"], &["sim", "mi"], &["sim", "trace"]] {
+    for verb in [&["up"][..], &["run"], &["map"], &["sim", "allpairs"], &["sim", "trace"]] {
         let of =
             verb.iter().fold(&mut command, |of, name| of.find_subcommand_mut(name).expect("it is a verb"));
         let help = of.render_long_help().to_string();

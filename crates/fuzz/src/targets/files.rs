@@ -3,8 +3,8 @@
 use crate::{Rng, Target, arbitrary};
 use eyas_core::log::{EVENTS_FILE, Header, Line, PRINTED_FILE, PrintedLine};
 use eyas_journal::{Journal, Options, Sync};
+use eyas_papers::workload::mi::{MiConfig, mi};
 use eyas_sim::machine::{Faults, Machine, preset};
-use eyas_sim::workload::mi::{MiConfig, mi};
 use eyas_sim::world::{Scheduling, simulate};
 use eyas_wire::identity::{Identity, Join};
 use std::fs;

@@ -6,7 +6,7 @@ use super::{Common, median, note, quantile};
 use clap::Args;
 use eyas_cli::{Exit, Fault};
 use eyas_core::collective::{CollectiveKind, Way};
-use eyas_sim::experiment::collectives::{Compared, N_PROBES, case, compare};
+use eyas_papers::experiment::collectives::{Compared, N_PROBES, case, compare};
 
 #[derive(Args)]
 pub struct CollectiveArgs {

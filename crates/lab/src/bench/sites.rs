@@ -6,7 +6,7 @@ use super::{Common, median, note};
 use clap::Args;
 use eyas_cli::{Exit, Fault};
 use eyas_core::network::NetworkUse;
-use eyas_sim::experiment::sites::{Load, run};
+use eyas_papers::experiment::sites::{Load, run};
 use eyas_sim::outcome::Summary;
 
 #[derive(Args)]

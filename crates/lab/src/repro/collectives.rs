@@ -2,7 +2,7 @@
 
 use super::format::{NONE, Table, change, figure, per_cent};
 use eyas_cli::print::count;
-use eyas_sim::experiment::scripting::{self, CoreTime, NODES, Pattern9, Point, Resources, Scaled};
+use eyas_papers::experiment::scripting::{self, CoreTime, NODES, Pattern9, Point, Resources, Scaled};
 use serde::{Deserialize, Serialize};
 
 pub const COMMAND: &str = "`eyas-lab repro --only collectives`";

@@ -1,7 +1,7 @@
 //! Numbers and tables as the page shows them.
 
 use eyas_cli::print::count;
-use eyas_sim::experiment::Metric;
+use eyas_papers::experiment::Metric;
 
 pub const GBIT: f64 = 1e9 / 8.0;
 

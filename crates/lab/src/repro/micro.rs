@@ -2,7 +2,7 @@
 
 use super::format::{NONE, Table, figure, per_cent};
 use eyas_cli::print::count;
-use eyas_sim::experiment::micro::{Cell, Config, LARGE_BYTES, Measured, NODES, SIZES};
+use eyas_papers::experiment::micro::{Cell, Config, LARGE_BYTES, Measured, NODES, SIZES};
 
 const COMMAND: &str = "`eyas-lab repro --only micro`";
 

@@ -11,17 +11,17 @@ use super::{About, Results, Timings, drawing, micro};
 use clock::clock;
 use eyas_cli::print::count;
 use eyas_cli::{Exit, Fault};
-use eyas_core::model::HitRatios;
-use eyas_core::model::predict::{self, ErrorSummary, predict, relative_error};
 use eyas_core::provisioning;
-use eyas_sim::experiment::paper::{
+use eyas_papers::experiment::paper::{
     ALL_PAIRS, IN_TURN, STACKING_CASES, STACKING_PROCESSORS, STACKING_VARIED, StackingCase,
 };
-use eyas_sim::experiment::provisioning as nodes;
-use eyas_sim::experiment::{self, Chapter, Experiment, Load, Metric, best, beyond};
+use eyas_papers::experiment::provisioning as nodes;
+use eyas_papers::experiment::{self, Chapter, Experiment, Load, Metric, best, beyond};
+use eyas_papers::model::HitRatios;
+use eyas_papers::model::predict::{self, ErrorSummary, predict, relative_error};
+use eyas_papers::workload::mi::{MiConfig, arrival_rates};
+use eyas_papers::workload::stacking::{Format, Locality, StackingConfig, TABLE_3, find_locality};
 use eyas_sim::outcome::Summary;
-use eyas_sim::workload::mi::{MiConfig, arrival_rates};
-use eyas_sim::workload::stacking::{Format, Locality, StackingConfig, TABLE_3, find_locality};
 use std::collections::BTreeMap;
 
 /// Below this heading, the numbers differ from run to run.

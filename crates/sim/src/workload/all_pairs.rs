@@ -8,12 +8,12 @@
 //! A row is one folded array with the item of A in its template and the item of B as its index, so a
 //! million tasks need a thousand templates. Nothing here is random, so there is no seed.
 //!
-//! [`tiled`] is the same work as `eyas pairs` has it: the tiles of [`eyas_core::pairs`], each a task that reads all items of its
+//! [`tiled`] is the same work as `eyas pairs` has it: the tiles of [`eyas_pairs`], each a task that reads all items of its
 //! pairs and computes as long as all its pairs.
 
 use super::*;
 use eyas_core::array::{GatherHint, Hint, Hints, Piece};
-use eyas_core::pairs::{self, Item, Shape, Tile};
+use eyas_pairs::{Item, Shape, Tile};
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct AllPairsConfig {
@@ -68,12 +68,16 @@ pub enum Rereads {
 }
 
 /// The work of [`all_pairs`] in tiles, which are chosen for `machine`. Beside tiles, the program is the same.
-pub fn tiled(config: AllPairsConfig, machine: &pairs::Machine, rereads: Rereads) -> Result<Workload, Error> {
+pub fn tiled(
+    config: AllPairsConfig,
+    machine: &eyas_pairs::Machine,
+    rereads: Rereads,
+) -> Result<Workload, Error> {
     let AllPairsConfig { n, item_bytes, compute_ns } = config;
     at_least_one("the number of items in a set", u64::from(n))?;
     let sizes = vec![item_bytes; n as usize];
-    let sizes = pairs::Sizes::two(&sizes, &sizes);
-    let tiling = pairs::plan(&sizes, machine)
+    let sizes = eyas_pairs::Sizes::two(&sizes, &sizes);
+    let tiling = eyas_pairs::plan(&sizes, machine)
         .map_err(|refusal| Error::config(format!("the pairs do not fit that machine: {refusal:?}")))?;
     let priorities: Vec<i32> = (0..tiling.tiles.len()).map(|k| tiling.priority(k)).collect();
     let tiles = tiling.tiles;
@@ -115,7 +119,6 @@ pub fn tiled(config: AllPairsConfig, machine: &pairs::Machine, rereads: Rereads)
 
 #[cfg(test)]
 mod tests {
-    use super::testing::all;
     use super::*;
     use std::collections::BTreeSet;
 
@@ -125,7 +128,7 @@ mod tests {
         assert_eq!(workload.n_tasks, 250_000);
         // Table 2: 6,000 GB from local disks, and 12 GB once from the shared file system.
         assert_eq!(workload.read_bytes, 6_000_000 * MB);
-        let tasks = all(workload);
+        let tasks = all_tasks(workload);
         let files: BTreeSet<&String> = tasks.iter().flat_map(|t| &t.1).collect();
         assert_eq!(files.len() as u64 * 12 * MB, 12_000 * MB);
         for (k, task) in tasks.iter().enumerate() {
@@ -150,12 +153,12 @@ mod tests {
     #[test]
     fn tiles_compute_all_pairs_and_read_each_item_a_few_times() {
         let config = AllPairsConfig { n: 100, ..AllPairsConfig::default() };
-        let machine = pairs::Machine {
+        let machine = eyas_pairs::Machine {
             n_nodes: 10,
             n_slots: 2,
             cache_bytes: 50_000 * MB,
             pair_ns: SECOND_NS,
-            tile_ns_max: pairs::TILE_NS_MAX,
+            tile_ns_max: eyas_pairs::TILE_NS_MAX,
         };
         let sum = |workload: Workload| {
             workload.submissions.map(|task| match task.compute {

@@ -54,11 +54,11 @@ impl Error {
         }
     }
 
-    pub(super) fn config(context: impl Into<String>) -> Error {
+    pub fn config(context: impl Into<String>) -> Error {
         Error::new(ErrorKind::Config, "make a workload", context)
     }
 
-    pub(super) fn never_ends(context: impl Into<String>) -> Error {
+    pub fn never_ends(context: impl Into<String>) -> Error {
         Error::new(ErrorKind::NeverEnds, "run the workload to its end", context)
     }
 

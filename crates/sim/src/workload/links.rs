@@ -18,7 +18,7 @@ const NAMED_MAX: usize = 4;
 ///
 /// `Err`: two tasks write one file, a file that is read has neither maker nor size, a file that is written
 /// has no size, or tasks wait for each other in a circle.
-pub(crate) fn in_order(submissions: Vec<ArrivingTasks>, sizes: &Sizes) -> Result<Vec<ArrivingTasks>, Error> {
+pub fn in_order(submissions: Vec<ArrivingTasks>, sizes: &Sizes) -> Result<Vec<ArrivingTasks>, Error> {
     let tasks: Vec<(usize, u32)> = (submissions.iter().enumerate())
         .flat_map(|(s, submission)| (0..submission.array.n_tasks).map(move |i| (s, i)))
         .collect();
@@ -60,7 +60,7 @@ pub(crate) fn in_order(submissions: Vec<ArrivingTasks>, sizes: &Sizes) -> Result
 
 /// The longest chain of compute times over links, in nanoseconds. `submissions` must be in the order of
 /// [`in_order`], with makers before their readers also within an array.
-pub(super) fn longest_chain_ns(submissions: &[ArrivingTasks]) -> u64 {
+pub fn longest_chain_ns(submissions: &[ArrivingTasks]) -> u64 {
     let mut done_ns: FxHashMap<String, u64> = FxHashMap::default();
     let mut longest = 0;
     for s in submissions {

@@ -192,13 +192,13 @@ mod tests {
         let work = list("l", &arrays, &sizes, &learned(), None).unwrap();
         assert_eq!((work.n_tasks, work.read_bytes), (5, 3_000_000 + 2 * 500));
         assert_eq!((work.sizes.of("out1"), work.sizes.of("total0")), (Some(500), Some(500)));
-        let tasks = testing::all(work);
+        let tasks = all_tasks(work);
         assert_eq!(tasks.iter().map(|t| t.2).collect::<Vec<_>>(), [10, 30, 10, 10, 30]);
         assert_eq!(tasks[3].1, ["out0"]);
 
         let drawn = |seed| {
             let mut rng = Rng::new(seed);
-            testing::all(list("l", &arrays, &sizes, &learned(), Some(&mut rng)).unwrap())
+            all_tasks(list("l", &arrays, &sizes, &learned(), Some(&mut rng)).unwrap())
         };
         assert_eq!(drawn(1), drawn(1));
         assert!((0..20).any(|seed| drawn(seed) != drawn(1)));

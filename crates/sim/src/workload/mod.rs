@@ -6,13 +6,9 @@
 //!
 //! | module | gives |
 //! |---|---|
-//! | [`mi`], [`sw`] | the synthetic streams of `Raicu09` §5.1 and §5.2 |
-//! | [`all_pairs`] | all pairs of two sets, §5.3 |
-//! | [`grouped`] | tasks that read whole groups of files |
-//! | [`stacking`] | the image stacking workloads of table 3, §6 |
+//! | [`all_pairs`] | all pairs of two sets, `Raicu09` §5.3 |
 //! | [`trace`] | the tasks of a live run, from its event log, and its measurements |
 //! | [`list`] | a task list that has not run, with times and sizes from a run or from some probes |
-//! | [`shapes`] | the applications of `Zhang12`, by their tables |
 //! | [`workflow`] | workflows from files, of all formats that `eyas-workflow` reads |
 //! | [`sanity`] | whether a workload can end at all, on given machines |
 //!
@@ -21,16 +17,10 @@
 //! same seed and options give the same submissions on every machine.
 
 pub mod all_pairs;
-mod arrivals;
 mod error;
-pub mod grouped;
-pub(crate) mod links;
+pub mod links;
 pub mod list;
-pub mod mi;
 pub mod sanity;
-pub mod shapes;
-pub mod stacking;
-pub mod sw;
 pub mod trace;
 pub mod workflow;
 
@@ -41,10 +31,10 @@ use eyas_core::{Made, Timestamp};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-const SECOND_NS: u64 = 1_000_000_000;
-const MS_NS: u64 = 1_000_000;
+pub const SECOND_NS: u64 = 1_000_000_000;
+pub const MS_NS: u64 = 1_000_000;
 /// Bytes are counted as in the paper: 10 MB are 10,000,000.
-const MB: u64 = 1_000_000;
+pub const MB: u64 = 1_000_000;
 
 /// Tasks that arrive together.
 pub struct ArrivingTasks {
@@ -98,7 +88,7 @@ impl Sizes {
 
 /// How much larger than the packed file that is taken to be which nodes make of it: like the images of `Raicu09`
 /// section 5.2, 2 MB packed and 6 MB unpacked.
-pub(crate) const UNPACKED_RATIO: u64 = 3;
+pub const UNPACKED_RATIO: u64 = 3;
 
 pub struct Workload {
     pub name: String,
@@ -145,7 +135,7 @@ impl ProgramIo {
 }
 
 /// A template of tasks that read `inputs` and write `outputs`, by location, on one slot.
-pub(crate) fn template(id: Pattern, program: &str, inputs: Vec<Pattern>, outputs: Vec<Pattern>) -> Template {
+pub fn template(id: Pattern, program: &str, inputs: Vec<Pattern>, outputs: Vec<Pattern>) -> Template {
     let named = |prefix: &str, list: Vec<Pattern>| {
         let name = |i: usize| Pattern::literal(format!("{prefix}{i}"));
         list.into_iter().enumerate().map(|(i, location)| (name(i), location)).collect()
@@ -159,28 +149,24 @@ pub(crate) fn template(id: Pattern, program: &str, inputs: Vec<Pattern>, outputs
 }
 
 /// Refuses a count or size of 0.
-fn at_least_one(what: &str, value: u64) -> Result<(), Error> {
+pub fn at_least_one(what: &str, value: u64) -> Result<(), Error> {
     match value {
         0 => Err(Error::config(format!("{what} must be at least 1"))),
         _ => Ok(()),
     }
 }
 
-#[cfg(test)]
-pub(crate) mod testing {
-    use super::*;
-
-    /// Everything that a workload submits, as one comparable list.
-    pub fn all(workload: Workload) -> Vec<(u64, Vec<String>, u64)> {
-        let mut list = vec![];
-        for s in workload.submissions {
-            assert_eq!(s.array.check(), Ok(()));
-            for i in 0..s.array.n_tasks {
-                let inputs = s.array.template.inputs.iter();
-                let reads = inputs.map(|(_, location)| s.array.fill(location, i)).collect();
-                list.push((s.at.0, reads, s.compute.of(i)));
-            }
+/// Everything that a workload submits, as one comparable list: of each task when it is submitted, what it reads, and its
+/// compute time. For tests.
+pub fn all_tasks(workload: Workload) -> Vec<(u64, Vec<String>, u64)> {
+    let mut list = vec![];
+    for s in workload.submissions {
+        assert_eq!(s.array.check(), Ok(()));
+        for i in 0..s.array.n_tasks {
+            let inputs = s.array.template.inputs.iter();
+            let reads = inputs.map(|(_, location)| s.array.fill(location, i)).collect();
+            list.push((s.at.0, reads, s.compute.of(i)));
         }
-        list
     }
+    list
 }

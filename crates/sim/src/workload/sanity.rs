@@ -14,7 +14,7 @@ use eyas_text::{shown, size_beside};
 /// The longest simulated time: 100 years.
 pub const END_S_MAX: u64 = 100 * 365 * 86_400;
 
-pub(super) fn too_long(n_tasks: u64) -> Error {
+pub fn too_long(n_tasks: u64) -> Error {
     Error::never_ends(format!(
         "its {n_tasks} tasks do not arrive within the 100 years that are simulated at most"
     ))

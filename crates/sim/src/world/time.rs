@@ -92,7 +92,7 @@ pub(super) struct Time {
 
 impl Time {
     pub fn new() -> Time {
-        Time { now: Timestamp(0), agenda: Agenda::new() }
+        Time { now: Timestamp(0), agenda: Agenda::default() }
     }
 
     pub fn at(&mut self, at_ns: u64, ev: Ev) {

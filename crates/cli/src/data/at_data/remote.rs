@@ -15,7 +15,7 @@ use crate::data::program::OnSignal;
 use crate::fault::bad;
 use crate::{Exit, Fault};
 use eyas_catalog::{CarriedFile, CarriedSite, Right, Tag};
-use eyas_core::replication::nearness::{Host, Ranked, rank};
+use eyas_keeping::nearness::{Host, Ranked, rank};
 use eyas_site::{Ran, Remote};
 use eyas_text::{say, shown};
 use std::collections::{BTreeMap, BTreeSet};

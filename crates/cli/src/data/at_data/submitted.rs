@@ -20,7 +20,7 @@ use crate::fault::bad;
 use crate::print::{plural, size};
 use crate::{Exit, Fault};
 use eyas_catalog::{CarriedFile, CarriedSite, Tag, host_of};
-use eyas_core::replication::nearness::{Host, Ranked, rank};
+use eyas_keeping::nearness::{Host, Ranked, rank};
 use eyas_runtime::machine::host_name;
 use eyas_text::{line_of, say, shown};
 use std::collections::{BTreeMap, BTreeSet};

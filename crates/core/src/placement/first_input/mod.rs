@@ -9,7 +9,7 @@
 //! Not the default, because a task is bound to a node before anybody knows how long the other tasks there
 //! take. Without stealing, slots are idle while tasks queue elsewhere; with stealing, slots are idle when all
 //! neighbours are idle, too. Only the first input counts, however small it is beside the others. `affinity`
-//! binds a task when there is a slot for it, and looks at bytes. This policy is here for comparison (`eyas
+//! binds a task when there is a slot for it, and looks at bytes. This policy is here for comparison (`eyas-lab
 //! sim stealing`, decision 0023).
 //!
 //! Readings:

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::network::Network;
-use crate::pairs;
 use crate::rng::Rng;
 
 /// `n` executors with two slots, in three sites in turn, as round trips show them.
@@ -105,31 +104,26 @@ fn while_an_executor_measures_how_far_it_is_nothing_is_moved_to_it() {
     assert_eq!(world.place().unwrap().moves, fetched(2));
 }
 
-/// Enters the tiles of all pairs of two sets of `n` items, for six executors of two slots; gives their number.
+/// Enters all pairs of two sets of `n` items as tiles of the shape that `eyas pairs` gives them for six executors of two slots:
+/// of each of twelve blocks first an opening of a quarter of it, and small tiles of its last rows behind all blocks. Gives
+/// their number.
 fn tiles_of(world: &mut World, n: u32) -> usize {
-    let sizes = vec![OBJECT_BYTES; n as usize];
-    let machine = pairs::Machine {
-        n_nodes: 6,
-        n_slots: 2,
-        cache_bytes: 1 << 40,
-        pair_ns: 1_000 * MS,
-        tile_ns_max: pairs::TILE_NS_MAX,
-    };
-    let tiling = pairs::plan(&pairs::Sizes::two(&sizes, &sizes), &machine).unwrap();
-    for (k, tile) in tiling.tiles.iter().enumerate() {
-        let items = tile.items(pairs::Shape::Two);
-        let objects: Vec<u32> = items
-            .iter()
-            .map(|item| match item {
-                pairs::Item::A(i) => *i,
-                pairs::Item::B(i) => n + i,
-            })
-            .collect();
+    let part = |k: u32, of: u32| n * k / of..n * (k + 1) / of;
+    let mut tiles = vec![];
+    for (rows, columns) in (0..3).flat_map(|i| (0..4).map(move |j| (part(i, 3), part(j, 4)))) {
+        let half = |of: &std::ops::Range<u32>| of.start..of.start.midpoint(of.end + 1);
+        tiles.push((2, half(&rows), half(&columns)));
+        tiles.push((1, rows.clone(), columns.clone()));
+        tiles.push((0, rows.end.saturating_sub(1).max(rows.start)..rows.end, columns));
+    }
+    tiles.retain(|(_, rows, columns)| !rows.is_empty() && !columns.is_empty());
+    for (priority, rows, columns) in &tiles {
+        let objects: Vec<u32> = rows.clone().chain(columns.clone().map(|i| n + i)).collect();
         let inputs: Vec<ObjectId> = objects.iter().map(|o| ObjectId(*o)).collect();
         world.queue.spare_home(&inputs);
-        world.sized(tiling.priority(k), &objects, 1, 0);
+        world.sized(*priority, &objects, 1, 0);
     }
-    tiling.tiles.len()
+    tiles.len()
 }
 
 proptest! {

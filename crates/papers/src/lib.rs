@@ -1,0 +1,16 @@
+//! eyas-papers: the evaluations of the papers, on simulated machines.
+//!
+//! In: nothing but seeds. Out: runs whose numbers stand beside those of the papers. `eyas-lab` shows them; no part of the
+//! program `eyas` needs this crate.
+//!
+//! | module | |
+//! |---|---|
+//! | [`experiment`] | the papers' evaluations as a list of runs, and ours beside it |
+//! | [`workload`] | the papers' workloads |
+//! | [`model`] | the paper's formulas for how long a workload takes |
+//! | [`durability`] | a catalog over years, beside the Markov chain |
+
+pub mod durability;
+pub mod experiment;
+pub mod model;
+pub mod workload;
