@@ -13,10 +13,10 @@
 mod sites;
 
 use eyas_catalog::{Caller, Catalog, Joining, Key, NewSite, Put, SiteState, put};
-use eyas_core::rng::Rng;
 use eyas_data::Digest;
 use eyas_keeping::spare::Goals;
 use eyas_keeping::verification::Pace;
+use eyas_terms::rng::Rng;
 use sites::{Site, World};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Databases, InFiles, NOW, Server, alice, bob, drafted, file};
 use eyas_catalog::{Caller, Catalog, Error, File, Key, Put, Sealed, put};
-use eyas_core::rng::Rng;
+use eyas_terms::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The files of committed versions, by label and number, with the owner of each label.

@@ -9,8 +9,8 @@ use eyas_catalog::{
     Arrivals, Aside, Catalog, Condition, Folder, Holding, Key, NewSite, Place, Put, Reach, ReplicaState,
     Result, Sealed, put,
 };
-use eyas_core::rng::Rng;
 use eyas_data::Digest;
+use eyas_terms::rng::Rng;
 use std::collections::HashMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@ use crate::runtimes::client_runtime;
 use crate::{Exit, Fault, clusters, json, source};
 use clap::Args;
 use eyas_client::Client;
-use eyas_core::{RunId, TaskPhase};
+use eyas_terms::{RunId, TaskPhase};
 use eyas_text::shown;
 use eyas_wire::message::TaskName;
 use serde::Serialize;

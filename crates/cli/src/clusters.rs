@@ -12,9 +12,9 @@
 use crate::args::JoinArgs;
 use crate::dirs::{default_cluster_dir, dispatcher_dir, state_dir};
 use crate::{Exit, Fault, given, kept};
-use eyas_core::RunId;
 use eyas_runtime::dispatcher::JOIN_FILE;
 use eyas_runtime::locks::{dispatcher_lock, holder_of};
+use eyas_terms::RunId;
 use eyas_text::shown_path;
 use eyas_wire::identity::Join;
 use std::fs;

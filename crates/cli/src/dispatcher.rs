@@ -4,9 +4,9 @@ use crate::args::{KeepArgs, PolicyArgs, address, host_port};
 use crate::runtimes::service_runtime;
 use crate::{Exit, Fault, local};
 use clap::Args;
-use eyas_core::MemberId;
 use eyas_core::group::Membership;
 use eyas_runtime::dispatcher::{DispatcherOptions, GroupOptions};
+use eyas_terms::MemberId;
 use std::path::PathBuf;
 
 #[derive(Args)]

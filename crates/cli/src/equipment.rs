@@ -1,6 +1,6 @@
 //! Gpus and named resources on the command line: of a node, of the whole cluster, and of a task.
 
-use eyas_core::needs::{AMOUNT_MAX, Equipment, GPUS_MAX, Needs, PARTS, check_name};
+use eyas_terms::needs::{AMOUNT_MAX, Equipment, GPUS_MAX, Needs, PARTS, check_name};
 use std::collections::BTreeMap;
 use std::path::Path;
 

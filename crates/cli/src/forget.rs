@@ -6,7 +6,7 @@ use crate::runtimes::client_runtime;
 use crate::{Exit, Fault, clusters};
 use clap::Args;
 use eyas_client::Client;
-use eyas_core::RunId;
+use eyas_terms::RunId;
 use std::io::Write;
 
 #[derive(Args)]

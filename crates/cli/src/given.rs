@@ -4,7 +4,7 @@
 //! meant by default, so what cannot be written or read is left out.
 
 use crate::dirs::working;
-use eyas_core::RunId;
+use eyas_terms::RunId;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, OpenOptions};
 use std::io::Write;

@@ -1,8 +1,8 @@
 //! Hints on things that are allowed but most likely a mistake. They are printed before anything starts, and
 //! the run goes on all the same.
 
-use eyas_core::array::Command;
 use eyas_tasklist::TaskList;
+use eyas_terms::array::Command;
 use eyas_text::{Shell, shown};
 use std::path::Path;
 

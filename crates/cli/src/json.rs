@@ -3,10 +3,10 @@
 //! Fields are described in `docs/reference/json.md`; they may be added, and never change their meaning.
 
 use crate::Fault;
-use eyas_core::array::TaskSpec;
 use eyas_core::log::PrintedLine;
-use eyas_core::{RunId, TaskId, TaskPhase, Timestamp};
 use eyas_report::TaskStory;
+use eyas_terms::array::TaskSpec;
+use eyas_terms::{RunId, TaskId, TaskPhase, Timestamp};
 use eyas_wire::message::RunStatus;
 use serde::Serialize;
 use serde_json::Value;

@@ -7,12 +7,12 @@ use crate::node::{NODE, check_eviction, check_node, executor_arguments, node_arg
 use crate::print::{plural, reason, size};
 use crate::{Exit, Fault, equipment, provide, starting};
 use eyas_core::dispatcher::{CollectiveMode, DispatcherConfig, KeepRuns};
-use eyas_core::needs::{PARTS, in_parts};
 use eyas_core::placement;
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
 use eyas_runtime::cluster::{LocalCluster, Plan};
 use eyas_runtime::executor::system_users::check_folder;
 use eyas_tasklist::TaskList;
+use eyas_terms::needs::{PARTS, in_parts};
 use eyas_text::{shown, shown_path};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

@@ -19,7 +19,6 @@ use crate::running::{self, run_list, what_is_left};
 use crate::{Exit, Fault, connect, map, runtimes};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use eyas_core::array::{Command as TaskCommand, GatherHint, Hint, Hints, TaskSpec};
 use eyas_pairs::matrix::Matrix;
 use eyas_pairs::records::Records;
 use eyas_pairs::tile::{self, Order, RESULT, RecordFile, RecordFiles, SELF, TILE_ARGUMENT};
@@ -28,6 +27,7 @@ use eyas_pairs::{
 };
 use eyas_storage::{Homes, HomesConfig, Location};
 use eyas_tasklist::{FileSet, NAME_BYTES_MAX, TaskList, find_set, fold_tasks, name_of_file, shared_inputs};
+use eyas_terms::array::{Command as TaskCommand, GatherHint, Hint, Hints, TaskSpec};
 use eyas_text::{Shell, shown, shown_path};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};

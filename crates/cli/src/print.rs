@@ -1,8 +1,8 @@
 //! Numbers and commands in the form that users read.
 
-use eyas_core::NodeState;
-use eyas_core::array::Command;
 use eyas_core::provisioning::blocks::number_of;
+use eyas_terms::NodeState;
+use eyas_terms::array::Command;
 use eyas_text::line_of;
 pub use eyas_text::{count, plural, reason, size};
 use eyas_wire::message::{ClusterStatus, Provisioner};

@@ -6,7 +6,7 @@
 use crate::Fault;
 use crate::print::size;
 use eyas_client::Client;
-use eyas_core::{AttemptNo, RunId};
+use eyas_terms::{AttemptNo, RunId};
 use eyas_text::shown;
 use eyas_wire::message::{Captured, Printed, PrintedState, TaskPrinted, WhichTasks};
 use std::collections::BTreeMap;

@@ -11,12 +11,12 @@ use crate::runtimes::client_runtime;
 use crate::{Exit, Fault, batch, clusters, local, node, walltime};
 use clap::{Args, Subcommand};
 use eyas_core::dispatcher::DispatcherConfig;
-use eyas_core::needs::Equipment;
 use eyas_core::provisioning::ProvisionConfig;
 use eyas_core::provisioning::blocks::BlockConfig;
 use eyas_runtime::provider::{
     Commands, Local, ProviderOptions, Share, block_config, note_nothing_begun, run,
 };
+use eyas_terms::needs::Equipment;
 use eyas_wire::identity::Join;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -19,9 +19,9 @@
 use crate::print::count;
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_core::array::{Pattern, Piece, TaskArray};
 use eyas_storage::{ErrorKind, Homes, HomesConfig, Location, Status};
 use eyas_tasklist::{NAME_BYTES_MAX, TaskList};
+use eyas_terms::array::{Pattern, Piece, TaskArray};
 use eyas_text::shown_path;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ffi::{CString, OsString};

@@ -4,7 +4,7 @@ use crate::args::{JoinArgs, SourceArgs};
 use crate::clusters::{self, Kind, KnownCluster, Meant};
 use crate::dirs::{dispatcher_dir, member_dirs};
 use crate::{Exit, Fault, given};
-use eyas_core::RunId;
+use eyas_terms::RunId;
 use eyas_text::shown_path;
 use eyas_wire::identity::Join;
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@ use crate::print::{count, last_decision, nodes_of, plural, size, time};
 use crate::runtimes::client_runtime;
 use crate::{Exit, Fault, clusters, json};
 use clap::Args;
-use eyas_core::needs::in_parts;
+use eyas_terms::needs::in_parts;
 use eyas_text::line_of;
 use eyas_wire::message::{ClusterStatus, ExecutorLine};
 use std::io::Write;

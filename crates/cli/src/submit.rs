@@ -14,7 +14,7 @@ use crate::runtimes::client_runtime;
 use crate::workflow::{self, WorkflowArgs};
 use crate::{Exit, Fault, clusters, json};
 use clap::Args;
-use eyas_core::RunId;
+use eyas_terms::RunId;
 use std::io::Write;
 use std::path::PathBuf;
 

@@ -15,7 +15,7 @@ use crate::args::JoinArgs;
 use crate::{Exit, Fault, clusters};
 use draw::draw;
 use eyas_client::Client;
-use eyas_core::TaskId;
+use eyas_terms::TaskId;
 use eyas_wire::message::ClusterStatus;
 use eyas_wire::message::TaskName;
 use ratatui::Frame;

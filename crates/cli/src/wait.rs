@@ -8,7 +8,7 @@ use crate::print::plural;
 use crate::runtimes::client_runtime;
 use crate::{Exit, Fault, clusters, given, json};
 use clap::Args;
-use eyas_core::RunId;
+use eyas_terms::RunId;
 use eyas_text::line_of;
 use eyas_wire::message::{ClusterStatus, RunStatus};
 

@@ -11,10 +11,10 @@
 //! too; this module has the connections and the work of splitting it.
 
 use super::open;
-use eyas_core::RunId;
 use eyas_core::group::giver_of;
 use eyas_net::{NetError, Reader, Writer};
 use eyas_session::client::{self as session, Input, Output, Submission};
+use eyas_terms::RunId;
 use eyas_wire::identity::Join;
 use eyas_wire::message::*;
 use std::collections::{BTreeSet, HashMap};

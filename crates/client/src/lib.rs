@@ -12,10 +12,10 @@
 mod group;
 pub mod resume;
 
-use eyas_core::array::TaskArray;
-use eyas_core::{AttemptNo, ExecutorId, RunId};
 use eyas_net::{self as net, NetError, Reader, Writer};
 use eyas_storage::signed;
+use eyas_terms::array::TaskArray;
+use eyas_terms::{AttemptNo, ExecutorId, RunId};
 use eyas_text::{line_of, say};
 use eyas_wire::identity::Join;
 use eyas_wire::message::*;

@@ -27,10 +27,10 @@ mod pairing;
 pub use home::HomeReader;
 use pairing::Pairing;
 
-use eyas_core::array::TaskSpec;
-use eyas_core::types::Digest;
 use eyas_report::memo::{Ended, Memo, Recipe, Record, digest_of_recipe};
 use eyas_tasklist::TaskList;
+use eyas_terms::Digest;
+use eyas_terms::array::TaskSpec;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::Path;
 
@@ -145,7 +145,7 @@ impl<'a> Tasks<'a> {
     }
 
     /// The array of a task, and the task's position in it.
-    pub fn at(&self, task: usize) -> (&'a eyas_core::array::TaskArray, u32) {
+    pub fn at(&self, task: usize) -> (&'a eyas_terms::array::TaskArray, u32) {
         let a = self.starts.partition_point(|start| *start <= task) - 1;
         (&self.list.arrays[a], (task - self.starts[a]) as u32)
     }
@@ -370,7 +370,7 @@ impl<'a, F: Fn(&[String]) -> Vec<Found>> Deciding<'_, 'a, F> {
 
 /// Whether the file at `at`, as users write it, stays on the nodes.
 fn stays(at: &str) -> bool {
-    eyas_core::Location::of(at).stays()
+    eyas_terms::Location::of(at).stays()
 }
 
 /// Whether all outputs of `record` are where `spec` has them.

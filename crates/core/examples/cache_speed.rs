@@ -11,10 +11,10 @@
 // Only this measuring program reads a clock; the crate itself does not.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
-use eyas_core::ObjectId;
 use eyas_core::cache::{Cache, CacheConfig, Reserve};
 use eyas_core::eviction::POLICIES;
-use eyas_core::rng::Rng;
+use eyas_terms::ObjectId;
+use eyas_terms::rng::Rng;
 use std::time::Instant;
 
 const SIZE_BYTES: u64 = 1_000_000;

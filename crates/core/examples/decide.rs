@@ -20,7 +20,7 @@
 
 use eyas_core::catalog::Catalog;
 use eyas_core::placement::{self, Lasts, QueueKey, ReadyTask, Room, TaskSize, Window};
-use eyas_core::{CatalogLocation, ExecutorId, ObjectId, TaskId};
+use eyas_terms::{CatalogLocation, ExecutorId, ObjectId, TaskId};
 use std::collections::VecDeque;
 use std::time::Instant;
 

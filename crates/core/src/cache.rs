@@ -30,10 +30,10 @@
 //! Not here: which object to fetch and from where (`executor`); files and digests (`eyas-data`); what
 //! other nodes hold (`catalog`); objects larger than the budget, which are read in place.
 
-use crate::ObjectId;
 use crate::eviction::{self, Eviction, Row, UnknownEviction};
 use crate::file_groups::FileGroups;
-use crate::rng::Rng;
+use eyas_terms::ObjectId;
+use eyas_terms::rng::Rng;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::hash_map;

@@ -24,8 +24,8 @@
 //! Not here: which copy to fetch or to drop (`dispatcher`), what is pinned (`cache` on the node).
 
 use crate::executor_set::{Seat, SeatSet, Seats, rank_in, seats_around, seats_in};
-use crate::location::CatalogLocation;
-use crate::types::{Digest, ExecutorId, HomeVersion, Marks, ObjectId, RunId};
+use eyas_terms::location::CatalogLocation;
+use eyas_terms::{Digest, ExecutorId, HomeVersion, Marks, ObjectId, RunId};
 use hashbrown::{HashSet, HashTable};
 use rustc_hash::{FxBuildHasher, FxHasher};
 use std::hash::{BuildHasher, Hash, Hasher};

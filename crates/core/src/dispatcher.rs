@@ -118,13 +118,11 @@ use self::shares::Shares;
 use self::submissions::Waits;
 use self::tasks::{ArrayState, End, Ends, TaskTable};
 use self::walltimes::Walltimes;
-use crate::array::{Pattern, TaskArray, TaskSpec};
 use crate::catalog::Catalog;
 use crate::collective::CollectiveEvent;
 use crate::event::*;
 use crate::group::Membership;
 use crate::home_share::{HomeLimits, HomeShares};
-use crate::location::{CatalogLocation, Location, RunScope};
 use crate::network::Network;
 use crate::pattern::RunPatterns;
 use crate::placement::{
@@ -133,7 +131,9 @@ use crate::placement::{
 };
 use crate::provisioning::work::Predicted;
 use crate::provisioning::{Demand, NodeView};
-use crate::types::*;
+use eyas_terms::array::{Pattern, TaskArray, TaskSpec};
+use eyas_terms::location::{CatalogLocation, Location, RunScope};
+use eyas_terms::*;
 use hashbrown::HashTable;
 use rustc_hash::{FxHashMap, FxHasher};
 use serde::{Deserialize, Serialize};

@@ -5,16 +5,16 @@
 //! it fails. The event log writes these types as they are (see `docs/reference/event-log.md`), so a replay
 //! feeds a state machine exactly what it was fed live.
 
-use crate::array::TaskArray;
 use crate::collective::{BatchId, CollectiveRecord};
 use crate::group::{LinkMessage, MemberLoad, RunLinks};
 use crate::home_share::{HomeReport, HomeShare};
-use crate::needs::{Equipment, Needs, Size};
 use crate::pattern::{Evidence, RunPatterns};
 use crate::placement::Reason;
-use crate::processors::ProcessorUse;
 use crate::provisioning::decision::Decision;
-use crate::types::*;
+use eyas_terms::array::TaskArray;
+use eyas_terms::needs::{Equipment, Needs, Size};
+use eyas_terms::processors::ProcessorUse;
+use eyas_terms::*;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -506,7 +506,7 @@ pub struct AssignedInput {
     pub making: Making,
 }
 
-/// The part that an input has in the making of an object on the node, see [`crate::location::Made`].
+/// The part that an input has in the making of an object on the node, see [`eyas_terms::location::Made`].
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Making {

@@ -8,7 +8,7 @@
 //! Why: each placement asks which of the free executors hold an object. With seats that is an AND of two rows
 //! of `n_executors / 64` words.
 
-use crate::types::ExecutorId;
+use eyas_terms::ExecutorId;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 

@@ -12,7 +12,7 @@
 //!
 //! Not here: what is done about a group ([`crate::cache`]); groups of files in a run's dataflow ([`crate::pattern`]).
 
-use crate::ObjectId;
+use eyas_terms::ObjectId;
 use rustc_hash::FxHashMap;
 
 /// So many objects are remembered; what is not in the cache is forgotten then.
@@ -134,7 +134,7 @@ fn new_group(groups: &mut Vec<Vec<ObjectId>>, unused: &mut Vec<u32>) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use eyas_terms::rng::Rng;
     use std::collections::{BTreeMap, BTreeSet};
 
     fn ids(numbers: &[u32]) -> Vec<ObjectId> {

@@ -7,7 +7,7 @@
 //! messages through this module.
 
 use crate::event::{Event, NodeMessage, ReplicaAdded};
-use crate::types::*;
+use eyas_terms::*;
 
 /// Consecutive changes of one executor's cache.
 #[derive(Default)]

@@ -28,7 +28,7 @@
 //! (the driver). The simulator's home shares its rate max-min fairly at every moment; the messages here
 //! approach that.
 
-use crate::types::*;
+use eyas_terms::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

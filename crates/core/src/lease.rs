@@ -14,7 +14,7 @@
 //! machine is stopped.
 
 use crate::dispatcher::RETURN_GRACE_NS;
-use crate::types::Timestamp;
+use eyas_terms::Timestamp;
 use std::collections::VecDeque;
 
 /// The right to land, of one executor. See the module's header.

@@ -17,11 +17,8 @@
 //! | [`lease`] | until when an executor may let results appear at home |
 //! | [`group`] | which of several dispatchers owns a name, and how a submission is split among them |
 //! | [`catalog`] | which executor holds which replica, searchable both ways |
-//! | [`array`] | the folded form of many tasks |
 //! | [`heard`] | nothing: what executors say, as events of the dispatcher |
-//! | [`location`] | whether a file lives at home or stays on the nodes |
 
-pub mod array;
 pub mod cache;
 pub mod catalog;
 pub mod collective;
@@ -36,19 +33,9 @@ pub mod heard;
 pub mod home_share;
 pub mod home_wait;
 pub mod lease;
-pub mod location;
 pub mod log;
-pub mod needs;
+mod means;
 pub mod network;
 pub mod pattern;
-pub mod phase;
 pub mod placement;
-pub mod processors;
 pub mod provisioning;
-pub mod recipe;
-pub mod rng;
-pub mod types;
-
-pub use location::{CatalogLocation, Location, Made, RUN_FILE, is_directory, run_file};
-pub use phase::TaskPhase;
-pub use types::*;

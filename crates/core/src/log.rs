@@ -9,7 +9,7 @@
 
 use crate::dispatcher::DispatcherConfig;
 use crate::event::{Action, Event};
-use crate::types::*;
+use eyas_terms::*;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -147,7 +147,7 @@ mod tests {
     use crate::collective::{Choice, Expectation, LinkModel, Way};
     use crate::dispatcher::CollectiveMode;
     use crate::event::{Action, Assignment, Event, Why};
-    use crate::types::*;
+    use eyas_terms::*;
 
     #[test]
     fn printed_bytes_come_back_as_they_were() {

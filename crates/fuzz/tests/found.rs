@@ -115,7 +115,7 @@ fn what_grows_or_lasts_more_than_its_text_explains() {
 /// What a client may send, and what a dispatcher then asks of it.
 #[test]
 fn a_group_of_tasks_whose_numbers_are_too_large() {
-    use eyas_core::array::{Command, Pattern, Piece, TaskArray, TaskForm};
+    use eyas_terms::array::{Command, Pattern, Piece, TaskArray, TaskForm};
     let template = TaskForm::new(Pattern(vec![Piece::Index]), Command::Exec(vec![Pattern::literal("p")]));
     let array = TaskArray { n_tasks: 2, first_index: u64::MAX, template, columns: vec![], needs: None };
     assert_eq!(array.check(), Err("the numbers of its tasks are too large".into()));
@@ -188,10 +188,10 @@ fn members_in_their_plain_form() {
 /// Numbers beyond all that can be, from those who speak to a dispatcher: `who` as in the target.
 #[test]
 fn numbers_that_members_say() {
-    use eyas_core::RunId;
     use eyas_core::event::NodeMessage;
     use eyas_core::group::{FileState, LinkMessage, MemberLoad, SharedFile};
-    use eyas_core::{Digest, ExecutorId};
+    use eyas_terms::RunId;
+    use eyas_terms::{Digest, ExecutorId};
     use eyas_wire::message::{FromExecutor, FromMember, Request, RequestBody};
     const CLIENT: u8 = 0;
     const EXECUTOR: u8 = 1;
@@ -244,7 +244,7 @@ fn asked(bodies: &[eyas_wire::message::RequestBody]) -> Vec<u8> {
 
 #[test]
 fn who_watches_a_submission_that_is_given_up() {
-    use eyas_core::RunId;
+    use eyas_terms::RunId;
     use eyas_wire::message::RequestBody::{AbortRun, OpenRun, WatchRun};
     let run = RunId(1);
     let open = OpenRun { name: "w".into(), keep: eyas_wire::message::Keep::default(), into: None };
@@ -254,8 +254,8 @@ fn who_watches_a_submission_that_is_given_up() {
 /// The second task writes what the first one does. Giving the submission up goes no further than noting it did.
 #[test]
 fn a_refused_array_of_a_hundred_million_tasks_is_soon_forgotten() {
-    use eyas_core::RunId;
-    use eyas_core::array::{Command, Pattern, TaskArray, TaskForm};
+    use eyas_terms::RunId;
+    use eyas_terms::array::{Command, Pattern, TaskArray, TaskForm};
     use eyas_wire::message::RequestBody::{AddArray, CommitRun, OpenRun};
     watch::start();
     let run = RunId(1);

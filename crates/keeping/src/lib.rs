@@ -199,7 +199,7 @@ fn source(sites: &[Site], object: &Object, to: SiteNo, given: &BTreeMap<SiteNo, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use eyas_core::rng::Rng;
+    use eyas_terms::rng::Rng;
 
     const ROOM: u64 = 1000;
 

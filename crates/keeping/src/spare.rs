@@ -464,7 +464,7 @@ fn spare_of(object: &Object, n_copies: u32) -> u64 {
 mod tests {
     use super::super::tests::takes;
     use super::*;
-    use eyas_core::rng::Rng;
+    use eyas_terms::rng::Rng;
 
     const ROOM: u64 = 1000;
     const GOALS: Goals = Goals {

@@ -64,7 +64,7 @@ pub fn due(copies: &[Verified], pace: Pace, now_ms: i64) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use eyas_core::rng::Rng;
+    use eyas_terms::rng::Rng;
 
     fn copies(all: &[(u64, Option<i64>)]) -> Vec<Verified> {
         all.iter().map(|&(size_bytes, at_ms)| Verified { size_bytes, at_ms }).collect()

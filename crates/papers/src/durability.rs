@@ -23,8 +23,8 @@ pub use options::{Copying, Options};
 pub use statistics::{Estimate, Lives, lives};
 
 use catalog::Catalog;
-use eyas_core::rng::Rng;
 use eyas_sim::agenda::Agenda;
+use eyas_terms::rng::Rng;
 
 /// What came of one catalog.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]

@@ -1,6 +1,6 @@
 //! Sums over time, in bins of equal width.
 
-use eyas_core::types::Timestamp;
+use eyas_terms::Timestamp;
 
 /// Integrals over bins of equal width; each interval is added in constant time.
 pub(crate) struct Bins {

@@ -2,7 +2,7 @@
 
 use crate::measure::{Measure, tasks};
 use crate::read::{End, SubmittedArray};
-use eyas_core::types::*;
+use eyas_terms::*;
 use rustc_hash::{FxHashMap, FxHasher};
 use std::hash::{Hash, Hasher};
 

@@ -43,11 +43,11 @@ pub use tasks::{Array, Tasks};
 
 use crate::error::Error;
 use crate::lines::{Entry, Lines, name_of};
-use eyas_core::array::TaskArray;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::event::{Action, Assignment, AttemptReport, Event, Offer};
 use eyas_core::log::Header;
-use eyas_core::types::*;
+use eyas_terms::array::TaskArray;
+use eyas_terms::*;
 use std::path::Path;
 use std::sync::Arc;
 

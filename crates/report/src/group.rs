@@ -15,7 +15,7 @@ use crate::lines::{Entry, Lines, name_of};
 use crate::read::{RunLog, read};
 use eyas_core::event::Event;
 use eyas_core::group::Membership;
-use eyas_core::types::RunId;
+use eyas_terms::RunId;
 use std::path::{Path, PathBuf};
 
 /// Which member wrote the log in `dir`; `None`: there was one dispatcher.

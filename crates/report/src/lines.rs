@@ -5,9 +5,9 @@
 //! other line that the grammar does not know is one, and is named by its number.
 
 use crate::error::{Error, ErrorKind};
-use eyas_core::Timestamp;
 use eyas_core::event::{Action, Event};
 use eyas_core::log::{EVENTS_FILE, HEADER_START, Header, LOG_VERSION, Line, What};
+use eyas_terms::Timestamp;
 use eyas_text::{line_of, shown_path};
 use serde::Deserialize;
 use std::borrow::Cow;

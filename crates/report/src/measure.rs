@@ -3,7 +3,7 @@
 //! The figures that several parts of a report need are made here, so that the parts agree.
 
 use crate::read::{AttemptRecord, End, ExecutorRecord, How, RunLog, SubmittedArray, sum};
-use eyas_core::types::*;
+use eyas_terms::*;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 

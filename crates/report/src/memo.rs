@@ -25,11 +25,11 @@
 use crate::error::{Error, ErrorKind};
 use crate::fold::{Array, Change, End, Fold};
 use crate::lines::{Entry, name_of};
-use eyas_core::array::{Command, TaskSpec};
 use eyas_core::event::{Action, AssignedInput, Assignment, AttemptReport, Event};
-use eyas_core::location::Made;
 use eyas_core::log::EVENTS_FILE;
-use eyas_core::types::*;
+use eyas_terms::array::{Command, TaskSpec};
+use eyas_terms::location::Made;
+use eyas_terms::*;
 use eyas_text::shown_path;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,7 @@
 //! where it departs from them. `docs/reference/report.md` describes the same for users.
 //!
 //! The bytes of a request are counted in one place, always by the request's one
-//! [`eyas_core::CacheOutcome`]:
+//! [`eyas_terms::CacheOutcome`]:
 //!
 //! | outcome | hit ratio | throughput and bytes moved |
 //! |---|---|---|
@@ -25,7 +25,7 @@ use crate::stages::{StageRow, stages};
 use crate::units;
 use crate::verdict::{Verdict, verdict};
 use eyas_core::collective::CollectiveRecord;
-use eyas_core::types::*;
+use eyas_terms::*;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -11,7 +11,7 @@ use crate::units;
 use eyas_core::provisioning::decision::{Basis, Decided, Decision, Why};
 use eyas_core::provisioning::sizing::Sizing;
 use eyas_core::provisioning::work::NODE_PARTS;
-use eyas_core::types::Timestamp;
+use eyas_terms::Timestamp;
 use eyas_text::line_of;
 use serde::Serialize;
 use std::fmt::Write;
@@ -337,7 +337,7 @@ fn sizing_in_words(sizing: &Sizing) -> String {
 mod tests {
     use super::*;
     use eyas_core::provisioning::work::Work;
-    use eyas_core::types::ExecutorId;
+    use eyas_terms::ExecutorId;
 
     const S: u64 = 1_000_000_000;
 

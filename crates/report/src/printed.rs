@@ -4,7 +4,7 @@ use crate::error::{Error, ErrorKind};
 use crate::explain::printed_lines;
 use crate::read::{End, read};
 use eyas_core::log::PrintedLine;
-use eyas_core::types::*;
+use eyas_terms::*;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

@@ -6,9 +6,9 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::lines::{Entry, Lines};
-use eyas_core::Timestamp;
 use eyas_core::dispatcher::Dispatcher;
 use eyas_core::event::{Action, Event};
+use eyas_terms::Timestamp;
 use std::path::Path;
 
 #[derive(Clone, PartialEq, Debug)]

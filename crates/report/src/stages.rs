@@ -8,7 +8,7 @@
 
 use crate::read::{AttemptRecord, End, RunLog, SubmittedArray};
 use eyas_core::pattern::{is_one_stage, stage_of_task};
-use eyas_core::types::*;
+use eyas_terms::*;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 

@@ -15,7 +15,7 @@ use crate::lines::{Entry, name_of};
 use crate::units;
 use eyas_core::event::Event;
 use eyas_core::network::{Link, Moved, Network, OBSERVED_BYTES_MIN, moved};
-use eyas_core::types::ExecutorId;
+use eyas_terms::ExecutorId;
 use eyas_text::{line_of, markup};
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -43,7 +43,7 @@ use crate::chain::Makers;
 use crate::measure::{Measure, tasks};
 use crate::read::{End, How};
 use crate::units::{count, duration, plural, rate, rate_of};
-use eyas_core::types::*;
+use eyas_terms::*;
 use eyas_text::shown;
 use serde::{Deserialize, Serialize};
 

@@ -3,11 +3,11 @@
 mod common;
 
 use common::*;
-use eyas_core::TaskPhase;
 use eyas_core::event::*;
 use eyas_core::log::*;
-use eyas_core::types::*;
 use eyas_report::{ErrorKind, TaskStory, explain_lines, story_from_dir};
+use eyas_terms::TaskPhase;
+use eyas_terms::*;
 
 fn explanation(cluster: &Cluster, task: &str) -> String {
     let dir = tempfile::tempdir().unwrap();

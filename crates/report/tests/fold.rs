@@ -3,13 +3,13 @@
 mod common;
 
 use common::*;
-use eyas_core::array::{Command, Pattern, TaskArray, Template};
 use eyas_core::event::*;
 use eyas_core::log::{Header, LOG_VERSION};
 use eyas_core::provisioning::decision::{Basis, Decided, Decision};
-use eyas_core::types::*;
 use eyas_report::fold::{Change, End, Fold, Gone, How};
 use eyas_report::lines::Entry;
+use eyas_terms::array::{Command, Pattern, TaskArray, Template};
+use eyas_terms::*;
 use std::sync::Arc;
 
 const TASK: TaskId = TaskId(0);

@@ -3,15 +3,15 @@
 mod common;
 
 use common::*;
-use eyas_core::array::{Command, Pattern};
 use eyas_core::collective::{
     Choice, CollectiveId, CollectiveKind, CollectiveRecord, Expectation, LinkModel, Way,
 };
 use eyas_core::event::Action;
 use eyas_core::log::{EVENTS_FILE, Line, What};
 use eyas_core::pattern::stage_of_task;
-use eyas_core::types::*;
 use eyas_report::{ErrorKind, How, metrics, metrics_of, read, replay};
+use eyas_terms::array::{Command, Pattern};
+use eyas_terms::*;
 use std::path::Path;
 
 const POLICIES: [&str; 7] = eyas_core::placement::NAMES;

@@ -5,8 +5,8 @@ mod common;
 use common::*;
 use eyas_core::event::{Event, ReplicaAdded};
 use eyas_core::log::{Line, What};
-use eyas_core::types::*;
 use eyas_report::memo::{Ended, Memo, Record};
+use eyas_terms::*;
 use std::path::Path;
 
 fn memo_of(cluster: &Cluster, dir: &Path) -> Memo {

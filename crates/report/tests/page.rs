@@ -3,8 +3,8 @@
 mod common;
 
 use common::*;
-use eyas_core::array::*;
 use eyas_report::{Report, compare, html, metrics, read};
+use eyas_terms::array::*;
 
 fn report_of(cluster: &Cluster) -> Report {
     let dir = tempfile::tempdir().unwrap();
@@ -153,7 +153,7 @@ fn a_table_of_many_tasks_is_cut_and_says_so() {
     for i in 0..9 {
         cluster.join(&format!("n{i}"), 8);
     }
-    cluster.longer_ns.insert(eyas_core::TaskId(4000), 300 * MS);
+    cluster.longer_ns.insert(eyas_terms::TaskId(4000), 300 * MS);
     cluster.submit("many", vec![map("x", 5000, 3, 0)]);
     cluster.go(None);
     let report = report_of(&cluster);

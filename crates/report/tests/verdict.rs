@@ -3,12 +3,12 @@
 mod common;
 
 use common::*;
-use eyas_core::array::*;
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::event::Event;
-use eyas_core::processors::ProcessorUse;
-use eyas_core::types::*;
 use eyas_report::{Cause, Report, metrics, read};
+use eyas_terms::array::*;
+use eyas_terms::processors::ProcessorUse;
+use eyas_terms::*;
 
 const LONG: Weather = Weather { run_ns: 200 * MS, ..FAIR };
 const SHORT: Weather = Weather { run_ns: MS, ..FAIR };

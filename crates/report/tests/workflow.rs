@@ -3,8 +3,8 @@
 mod common;
 
 use common::*;
-use eyas_core::types::*;
 use eyas_report::workflow;
+use eyas_terms::*;
 
 #[test]
 fn a_run_has_its_times_sizes_and_machines() {

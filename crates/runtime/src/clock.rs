@@ -5,8 +5,8 @@
 //! it, no run stops, no elapsed time is wrong. The machine's wall clock may still be far off; executors
 //! therefore use the dispatcher's clock, which they learn when they are welcomed.
 
-use eyas_core::Timestamp;
 use eyas_session::clock;
+use eyas_terms::Timestamp;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 

@@ -18,8 +18,8 @@ pub use cut::Needed;
 use cut::Shortened;
 use eyas_core::event::{Action, Event};
 use eyas_core::log::{EVENTS_FILE, Header, PRINTED_FILE, PrintedBytes, PrintedLine, PrintedStream};
-use eyas_core::{TaskId, Timestamp};
 use eyas_net::Writer;
+use eyas_terms::{TaskId, Timestamp};
 use eyas_wire::message::{Captured, Printed, PrintedPart, ToExecutor};
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
@@ -394,7 +394,7 @@ impl Appender {
 mod tests {
     use super::*;
     use eyas_core::log::{LOG_VERSION, Line, What};
-    use eyas_core::{Outcome, RunId, TaskId};
+    use eyas_terms::{Outcome, RunId, TaskId};
 
     #[test]
     fn lines_that_were_written_are_read_as_the_same_lines() {

@@ -3,9 +3,9 @@
 
 use eyas_client::Client;
 use eyas_core::event::{AttemptReport, InputReport, NodeMessage, Offer, ReplicaAdded, Times};
-use eyas_core::{AttemptNo, CacheOutcome, Digest, ObjectId, Outcome, TaskId, Timestamp};
 use eyas_net::{self as net, Reader, Writer};
 use eyas_runtime::dispatcher::{DispatcherError, DispatcherOptions, run};
+use eyas_terms::{AttemptNo, CacheOutcome, Digest, ObjectId, Outcome, TaskId, Timestamp};
 use eyas_wire::identity::{Identity, Join};
 use eyas_wire::message::*;
 use eyas_wire::users::ClusterRights;

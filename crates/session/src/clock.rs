@@ -1,6 +1,6 @@
 //! Another machine's clock.
 
-use eyas_core::Timestamp;
+use eyas_terms::Timestamp;
 
 /// Below that it is the message's way, not the clocks, that differs.
 const DIFFERENCE_NS_MIN: u64 = 100_000_000;

@@ -12,12 +12,12 @@
 //! rate here, so this model says how dispatchers scale and nothing else; [`crate::world`] is for all other questions.
 
 use crate::agenda::Agenda;
-use eyas_core::array::{Command, Pattern, Piece, TaskArray, TaskForm};
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::*;
 use eyas_core::group::split::split;
 use eyas_core::group::{LinkMessage, Membership};
-use eyas_core::*;
+use eyas_terms::array::{Command, Pattern, Piece, TaskArray, TaskForm};
+use eyas_terms::*;
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;

@@ -3,7 +3,7 @@
 //! Presets hold the machines of the papers. Each figure is either a sentence of the paper, or it is fitted, and then the
 //! preset says to which number; nothing else is fitted anywhere (`docs/results/data-diffusion.md` lists them again).
 
-use eyas_core::needs::Equipment;
+use eyas_terms::needs::Equipment;
 use eyas_text::shown;
 use serde::{Deserialize, Serialize};
 

@@ -17,7 +17,7 @@
 use crate::machine::{Machine, is_default};
 use crate::workload::Workload;
 use eyas_core::event::{AttemptReport, InputReport, Source};
-use eyas_core::{CacheOutcome, Outcome, Timestamp};
+use eyas_terms::{CacheOutcome, Outcome, Timestamp};
 use serde::{Deserialize, Serialize};
 
 const S: u64 = 1_000_000_000;

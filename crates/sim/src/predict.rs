@@ -29,9 +29,9 @@ use crate::outcome::Summary;
 use crate::workload::trace::{Measured, TaskMeasured};
 use crate::workload::{ArrivingTasks, Error, Workload};
 use crate::world::{Scheduling, simulate};
-use eyas_core::needs::Equipment;
-use eyas_core::rng::Rng;
 use eyas_report::topology::{SiteLine, Topology};
+use eyas_terms::needs::Equipment;
+use eyas_terms::rng::Rng;
 use rustc_hash::FxHashSet;
 
 /// One node's rate from home is known when the fastest that it may be is less than so many times the slowest.
@@ -426,7 +426,7 @@ mod tests {
     use super::*;
     use crate::workload::all_pairs::{AllPairsConfig, all_pairs};
     use crate::workload::trace::{MeasuredNode, MeasuredTransfers, Spread};
-    use eyas_core::Timestamp;
+    use eyas_terms::Timestamp;
 
     const S: u64 = 1_000_000_000;
 

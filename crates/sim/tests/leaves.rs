@@ -1,7 +1,5 @@
 //! Nodes that leave, or are lost, while only they hold a file that a task still has to read.
 
-use eyas_core::Timestamp;
-use eyas_core::array::{Command, Pattern, TaskArray, TaskForm};
 use eyas_core::event::{Action, Event};
 use eyas_core::log::{Line, What};
 use eyas_core::provisioning::{ProvisionConfig, growth};
@@ -9,6 +7,8 @@ use eyas_sim::machine::{Faults, Machine, preset};
 use eyas_sim::outcome::Summary;
 use eyas_sim::workload::{ArrivingTasks, Compute, Sizes, Workload};
 use eyas_sim::world::{Scheduling, simulate};
+use eyas_terms::Timestamp;
+use eyas_terms::array::{Command, Pattern, TaskArray, TaskForm};
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 

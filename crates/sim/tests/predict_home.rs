@@ -3,15 +3,15 @@
 //! Recorded, predicted and "real" runs are all simulated here, so the rates of home and of one client are known. The same
 //! with real processes is `eyas-lab bench predict`.
 
-use eyas_core::array::{Part, Pattern, Piece, TaskArray, TaskForm};
 use eyas_core::log::EVENTS_FILE;
-use eyas_core::rng::Rng;
-use eyas_core::types::Timestamp;
 use eyas_sim::machine::{Faults, Machine, preset};
 use eyas_sim::predict::{Case, Question, calibrate};
 use eyas_sim::workload::trace::{Measured, Trace, TraceConfig};
 use eyas_sim::workload::{ArrivingTasks, Compute, ProgramIo, Sizes, Workload};
 use eyas_sim::world::{Scheduling, simulate};
+use eyas_terms::Timestamp;
+use eyas_terms::array::{Part, Pattern, Piece, TaskArray, TaskForm};
+use eyas_terms::rng::Rng;
 use std::sync::Arc;
 
 const MS: u64 = 1_000_000;
@@ -29,7 +29,7 @@ enum Shape {
 }
 
 fn array(n_tasks: u32, inputs: Vec<Pattern>, outputs: Vec<Pattern>, stage: &str) -> Arc<TaskArray> {
-    let command = eyas_core::array::Command::Exec(vec![Pattern::literal(stage)]);
+    let command = eyas_terms::array::Command::Exec(vec![Pattern::literal(stage)]);
     let id = Pattern(vec![Piece::Literal(format!("{stage}-")), Piece::Index]);
     let named = |prefix: &str, list: Vec<Pattern>| {
         let name = |i: usize| Pattern::literal(format!("{prefix}{i}"));
@@ -56,7 +56,7 @@ fn workload(shape: Shape) -> Workload {
         }
         Shape::Shared => {
             (0..6).for_each(|i| _ = sizes.insert(format!("in{i}"), 2 * MB + rng.below(4 * MB)));
-            let mut column = eyas_core::array::Column::default();
+            let mut column = eyas_terms::array::Column::default();
             (0..48).for_each(|i| assert!(column.push(&format!("in{}", i % 6))));
             let input = Pattern(vec![Piece::Column { column: 0, part: Part::Whole }]);
             let mut array = Arc::into_inner(array(48, vec![input], vec![], "shared")).unwrap();

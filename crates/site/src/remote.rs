@@ -9,9 +9,9 @@ use eyas_catalog::{
     is_plain_path,
 };
 use eyas_core::home_wait::{HomeWait, Tries};
-use eyas_core::types::Timestamp;
 use eyas_data::{Digest, n_groups};
 use eyas_net::{NetError, Writer};
+use eyas_terms::Timestamp;
 use eyas_wire::identity::{Identity, Join};
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;

@@ -17,7 +17,7 @@ use crate::read::{ReadOptions, explain};
 use crate::several::Several;
 use crate::template::quoted;
 use crate::{TaskList, map};
-use eyas_core::array::Command;
+use eyas_terms::array::Command;
 use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
 use std::path::Path;
@@ -190,7 +190,7 @@ fn program(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use eyas_core::array::TaskSpec;
+    use eyas_terms::array::TaskSpec;
 
     fn read(text: &str) -> Result<Vec<TaskSpec>> {
         let list = read_commands(text.as_bytes(), Path::new("/ba se"), &ReadOptions::default())?;

@@ -6,8 +6,8 @@
 use crate::error::{Error, Result, shown};
 use crate::file::File;
 use crate::line::Task;
-use eyas_core::array::{Command, STDERR_NAME, STDOUT_NAME};
 use eyas_storage::NewData;
+use eyas_terms::array::{Command, STDERR_NAME, STDOUT_NAME};
 use std::borrow::Cow;
 
 /// The location of an output with its label and path, where it is written without.

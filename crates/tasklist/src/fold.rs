@@ -15,8 +15,8 @@
 //! Why locations first: they are the longest strings, and names and arguments mostly consist of parts of
 //! them.
 
-use eyas_core::array::{Column, Command, Hints, Part, Pattern, Piece, TaskArray, TaskForm, file_name, stem};
-use eyas_core::needs::Needs;
+use eyas_terms::array::{Column, Command, Hints, Part, Pattern, Piece, TaskArray, TaskForm, file_name, stem};
+use eyas_terms::needs::Needs;
 use std::fmt::Write;
 
 /// A chunk with more tasks than this is full. The number is large enough to make a template's cost per task

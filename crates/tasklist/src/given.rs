@@ -5,8 +5,8 @@ use crate::file::File;
 use crate::line::Task;
 use crate::list::{Builder, Refused, TaskList};
 use crate::location;
-use eyas_core::array::{Command, TaskSpec};
-use eyas_core::needs::Needs;
+use eyas_terms::array::{Command, TaskSpec};
+use eyas_terms::needs::Needs;
 use std::path::Path;
 
 /// Folds `tasks`, whose ids must not be empty. Relative locations are taken from `base_dir`; `origin` says in

@@ -15,11 +15,11 @@
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::location::{self, RUN_FILE};
-use eyas_core::location::MADE;
 use eyas_folder::{Above, Kind, LeftOut, NOT_UTF8, look};
 use eyas_storage::canonical::Url;
 use eyas_storage::pattern::{has_wildcard, matches};
 use eyas_storage::{Homes, HomesConfig, Listed, Listing, Location};
+use eyas_terms::location::MADE;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

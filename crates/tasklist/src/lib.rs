@@ -1,7 +1,7 @@
 //! What users write, turned into folded task arrays.
 //!
 //! Input: a task list ([`read`], JSON Lines), a list of commands ([`read_commands`]) or a template over files
-//! or numbers ([`map`]). Output: a [`TaskList`] of [`eyas_core::array::TaskArray`]s, or one [`Error`] that
+//! or numbers ([`map`]). Output: a [`TaskList`] of [`eyas_terms::array::TaskArray`]s, or one [`Error`] that
 //! says where the mistake is and what to do about it.
 //!
 //! Invariants:

@@ -10,14 +10,14 @@
 //! Not here: whether a file exists at a location.
 
 use crate::error::{Error, Result, shown};
-use eyas_core::location::{MADE, Made};
 use eyas_storage::canonical::{self, Refusal, Spelling, Url};
 use eyas_storage::signed::without_secrets;
+use eyas_terms::location::{MADE, Made};
 use std::borrow::Cow;
 use std::path::Path;
 
 /// The beginning of the location of a file that stays on the nodes.
-pub const RUN_FILE: &str = eyas_core::RUN_FILE;
+pub const RUN_FILE: &str = eyas_terms::RUN_FILE;
 
 /// The text of a base directory; a relative one is taken from the working directory.
 pub(crate) fn base_text(dir: &Path) -> Result<String> {

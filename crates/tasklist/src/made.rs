@@ -1,15 +1,15 @@
 //! Inputs that each node makes once of packed files, as they are written in a task list, and back.
 //!
 //! Such an input is two files of the task: the packed one, which no program gets, and behind it the made one. Their
-//! order and the packed one's name say so to everybody else ([`eyas_core::location::PACKED_NAME`]).
+//! order and the packed one's name say so to everybody else ([`eyas_terms::location::PACKED_NAME`]).
 
 use crate::error::Error;
 use crate::file::File;
 use crate::glob::stands_for_several;
 use crate::location;
-use eyas_core::array::CONTAINER_NAME;
-use eyas_core::location::{MADE, Made, PACKED_NAME};
-use eyas_core::recipe::{IN, OUT, Recipe};
+use eyas_terms::array::CONTAINER_NAME;
+use eyas_terms::location::{MADE, Made, PACKED_NAME};
+use eyas_terms::recipe::{IN, OUT, Recipe};
 use eyas_text::{nearest, shown};
 use std::borrow::Cow;
 

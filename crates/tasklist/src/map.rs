@@ -29,8 +29,8 @@ use crate::rows::{self, Column, Name};
 use crate::spec::MapSpec;
 use crate::template::{self, Hole, Holes, Part, Segment, quoted};
 use crate::{glob, location};
-use eyas_core::array::{Command, NEW_NAME, Pattern, Piece, TaskArray, TaskForm, stem};
-use eyas_core::needs::Needs;
+use eyas_terms::array::{Command, NEW_NAME, Pattern, Piece, TaskArray, TaskForm, stem};
+use eyas_terms::needs::Needs;
 use std::borrow::Cow;
 use std::ops::Range;
 

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::file::File;
 use crate::line::Task;
 use crate::location::{self, RUN_FILE};
-use eyas_core::array::{Command, file_name};
+use eyas_terms::array::{Command, file_name};
 use std::borrow::Cow;
 
 /// In the command, this is replaced by the names of a part's inputs.
@@ -195,11 +195,11 @@ fn name_of(file: &File<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use crate::read::{ReadOptions, read};
-    use eyas_core::array::Command;
+    use eyas_terms::array::Command;
     use proptest::prelude::*;
     use std::path::Path;
 
-    fn tasks(line: &str) -> Result<Vec<eyas_core::array::TaskSpec>, String> {
+    fn tasks(line: &str) -> Result<Vec<eyas_terms::array::TaskSpec>, String> {
         let list =
             read(line.as_bytes(), Path::new("/d"), &ReadOptions::default()).map_err(|e| e.to_string())?;
         Ok(list.arrays.iter().flat_map(|a| (0..a.n_tasks).map(|i| a.expand(i))).collect())

@@ -1,7 +1,7 @@
 //! The request of a map: what it is over, and what each task runs.
 
 use crate::source::Source;
-use eyas_core::needs::Needs;
+use eyas_terms::needs::Needs;
 use std::ops::Range;
 use std::path::PathBuf;
 

@@ -4,7 +4,7 @@
 //! matter. `2G` alone is refused: half of its readers think of 1000^3, the other half of 1024^3.
 
 use crate::error::{Error, Result, shown};
-use eyas_core::needs::PARTS;
+use eyas_terms::needs::PARTS;
 use std::time::Duration;
 
 const BYTE_UNITS: &[(&str, u64)] = &[

@@ -3,8 +3,8 @@
 use crate::glob::stands_for_several;
 use crate::line::{GATHER_HINTS, HINTS, MULTICAST_HINTS};
 use crate::made;
-use eyas_core::array::{CONTAINER_NAME, Command, Hints, STDERR_NAME, STDOUT_NAME, TaskArray};
-use eyas_core::needs::in_parts;
+use eyas_terms::array::{CONTAINER_NAME, Command, Hints, STDERR_NAME, STDOUT_NAME, TaskArray};
+use eyas_terms::needs::in_parts;
 use serde_json::{Value, json};
 
 /// Task `i` of `array` as one line without its end; reading it gives the same task. `i < n_tasks`.

@@ -1,7 +1,7 @@
 //! Files of data sets as inputs and outputs.
 
-use eyas_core::array::{TaskArray, TaskSpec};
 use eyas_tasklist::{MapSpec, ReadOptions, TaskList, map, read};
+use eyas_terms::array::{TaskArray, TaskSpec};
 use std::path::Path;
 
 fn tasks(list: &TaskList) -> Vec<TaskSpec> {

@@ -1,7 +1,7 @@
 //! Directories that tasks write as a whole: their locations, who may read them, and what may not lie in them.
 
-use eyas_core::array::{TaskArray, TaskSpec};
 use eyas_tasklist::{MapSpec, ReadOptions, TaskList, map, read, read_commands, to_jsonl};
+use eyas_terms::array::{TaskArray, TaskSpec};
 use std::fs;
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! Inputs that nodes make of packed files: what a task list says, and what the task has.
 
-use eyas_core::array::{Command, TaskArray, TaskSpec};
 use eyas_tasklist::{ReadOptions, read, read_commands, to_jsonl};
+use eyas_terms::array::{Command, TaskArray, TaskSpec};
 use std::path::Path;
 
 fn tasks(text: &str) -> Result<Vec<(TaskSpec, String)>, String> {

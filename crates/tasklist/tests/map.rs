@@ -1,7 +1,7 @@
 //! Maps over files and ranges: which tasks come out, and which requests are refused.
 
-use eyas_core::array::{Command, TaskSpec};
 use eyas_tasklist::{Error, ErrorKind, ListInput, MapSpec, Source, Table, TaskList, map};
+use eyas_terms::array::{Command, TaskSpec};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

@@ -1,7 +1,7 @@
 //! Task lists: what is accepted, what is refused and in which words, and that folding loses nothing.
 
-use eyas_core::array::{Command, GatherHint, Hint, Hints, TaskArray, TaskSpec};
 use eyas_tasklist::{Error, ErrorKind, ReadOptions, TaskList, read, to_jsonl};
+use eyas_terms::array::{Command, GatherHint, Hint, Hints, TaskArray, TaskSpec};
 use proptest::prelude::*;
 use std::path::Path;
 
@@ -490,7 +490,7 @@ fn any_tasks() -> impl Strategy<Value = Vec<TaskSpec>> {
 
 /// One task as an array with a template and nothing else.
 fn as_array(task: &TaskSpec) -> TaskArray {
-    use eyas_core::array::Pattern;
+    use eyas_terms::array::Pattern;
     TaskArray {
         n_tasks: 1,
         first_index: 0,

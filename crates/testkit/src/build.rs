@@ -2,8 +2,8 @@
 //!
 //! Each task becomes an array of its own unless [`array_of`] is used; locations stand for themselves.
 
-use eyas_core::array::{Command, Hints, Pattern, Piece, TaskArray, TaskForm};
-use eyas_core::needs::{Needs, PARTS};
+use eyas_terms::array::{Command, Hints, Pattern, Piece, TaskArray, TaskForm};
+use eyas_terms::needs::{Needs, PARTS};
 use std::sync::Arc;
 
 /// One task under construction, with all the properties that the dispatcher looks at.

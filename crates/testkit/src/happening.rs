@@ -3,7 +3,7 @@
 use crate::home::Content;
 use crate::process::{FromNode, ToNode};
 use eyas_core::event::*;
-use eyas_core::*;
+use eyas_terms::*;
 
 pub type AttemptId = (TaskId, AttemptNo);
 

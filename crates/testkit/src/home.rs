@@ -3,7 +3,7 @@
 //! Bytes are modelled by their digest. A digest is made from what the bytes came from, so equal digests
 //! mean equal bytes here too.
 
-use eyas_core::{Digest, HomeVersion, Timestamp};
+use eyas_terms::{Digest, HomeVersion, Timestamp};
 use std::collections::BTreeMap;
 
 /// One version of one location, current from `since` until the next one.

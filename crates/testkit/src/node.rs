@@ -10,9 +10,9 @@ use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
 use eyas_core::home_share::{HomeShare, HomeUse};
 use eyas_core::lease::Lease;
-use eyas_core::*;
 use eyas_session::executor::link::About;
 use eyas_session::executor::{Book, DispatcherLink, Order, Welcomed, unless_dropped};
+use eyas_terms::*;
 use eyas_wire::message::{ExecutorStatus, FromExecutor, ToExecutor, Welcome};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

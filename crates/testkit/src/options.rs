@@ -9,7 +9,7 @@ use eyas_core::network::NetworkUse;
 use eyas_core::placement::{
     affinity, first_available, first_input, good_cache_compute, max_cache_hit, max_compute_util,
 };
-use eyas_core::rng::Rng;
+use eyas_terms::rng::Rng;
 
 /// Printed before a world begins; with the seed in it, it describes the world completely.
 #[derive(Clone, PartialEq, Debug)]

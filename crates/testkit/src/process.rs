@@ -7,11 +7,11 @@
 
 mod strangers;
 
-use eyas_core::array::{TaskArray, TaskSpec};
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig, TaskState};
 use eyas_core::event::*;
-use eyas_core::*;
 use eyas_session::dispatcher::{Answer, Input, Options, Outside, Permission, Record, Seq, Session, Survey};
+use eyas_terms::array::{TaskArray, TaskSpec};
+use eyas_terms::*;
 use eyas_wire::message::*;
 use eyas_wire::users::{UserKey, Visitor};
 use std::collections::{BTreeMap, BTreeSet};

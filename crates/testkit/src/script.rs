@@ -8,15 +8,15 @@
 
 use crate::build::Task;
 use crate::home::digest_of;
-use eyas_core::array::TaskArray;
 use eyas_core::cache::CacheConfig;
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig, TaskState};
 use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
 use eyas_core::group::{FileState, LinkMessage, SharedFile};
 use eyas_core::home_share::HomeShare;
-use eyas_core::needs::{Equipment, Needs};
-use eyas_core::*;
+use eyas_terms::array::TaskArray;
+use eyas_terms::needs::{Equipment, Needs};
+use eyas_terms::*;
 use std::sync::Arc;
 
 const S: u64 = 1_000_000_000;

@@ -2,7 +2,7 @@
 
 use eyas_core::dispatcher::{DispatcherConfig, TaskState};
 use eyas_core::event::{AttemptReport, NodeMessage, Offer, Times};
-use eyas_core::{AttemptNo, ExecutorId, Failure, FailureKind, Outcome, TaskId, Timestamp};
+use eyas_terms::{AttemptNo, ExecutorId, Failure, FailureKind, Outcome, TaskId, Timestamp};
 use eyas_testkit::build::task;
 use eyas_testkit::process::{FromNode, Journal, Process, ToNode};
 use eyas_wire::message::{ExecutorHello, ToExecutor};

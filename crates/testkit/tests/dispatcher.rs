@@ -3,7 +3,7 @@
 use eyas_core::dispatcher::TaskState;
 use eyas_core::event::{Event, Offer};
 use eyas_core::home_share::{HomeReport, HomeShare};
-use eyas_core::*;
+use eyas_terms::*;
 use eyas_testkit::build::{Task, array_of, reads, task, writes};
 use eyas_testkit::script::Cluster;
 

@@ -1,7 +1,7 @@
 //! The executor, event by event: exactly these actions and no other.
 
 use eyas_core::event::*;
-use eyas_core::*;
+use eyas_terms::*;
 use eyas_testkit::home::digest_of;
 use eyas_testkit::script::{In, NodeScript, known, unknown};
 

@@ -2,7 +2,7 @@
 
 use eyas_core::dispatcher::{DispatcherConfig, KeepRuns};
 use eyas_core::event::Event;
-use eyas_core::*;
+use eyas_terms::*;
 use eyas_testkit::build::{reads, task, writes};
 use eyas_testkit::process::{Journal, Process};
 use eyas_testkit::script::Cluster;

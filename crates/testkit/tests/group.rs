@@ -7,8 +7,8 @@ use eyas_core::group::split::split_addition;
 use eyas_core::group::{
     FileState, KnownFiles, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, owner_of,
 };
-use eyas_core::needs::Size;
-use eyas_core::*;
+use eyas_terms::needs::Size;
+use eyas_terms::*;
 use eyas_testkit::build::{Task, reads, task};
 use eyas_testkit::home::digest_of;
 use eyas_testkit::script::Cluster;

@@ -2,7 +2,7 @@
 
 use eyas_core::dispatcher::{REVIVALS_MAX, TaskState};
 use eyas_core::event::*;
-use eyas_core::*;
+use eyas_terms::*;
 use eyas_testkit::build::{reads, task, writes};
 use eyas_testkit::home::digest_of;
 use eyas_testkit::script::{Cluster, NodeScript, known};

@@ -1,7 +1,7 @@
 //! Objects that a node makes of packed ones, event by event.
 
 use eyas_core::event::*;
-use eyas_core::*;
+use eyas_terms::*;
 use eyas_testkit::script::{In, NodeScript, known, unknown};
 
 /// The packed input and the one that is made of it.

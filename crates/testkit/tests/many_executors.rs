@@ -2,7 +2,7 @@
 
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::event::{AttemptReport, Held, NodeMessage, Offer, Times};
-use eyas_core::{AttemptNo, Digest, ExecutorId, HomeVersion, Outcome, TaskId, Timestamp};
+use eyas_terms::{AttemptNo, Digest, ExecutorId, HomeVersion, Outcome, TaskId, Timestamp};
 use eyas_testkit::build::{array_of, reads, task};
 use eyas_testkit::process::{FromNode, Journal, Process, ToNode};
 use eyas_wire::message::{ExecutorHello, ExecutorStatus, FromExecutor, ToExecutor};

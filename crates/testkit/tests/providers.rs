@@ -2,8 +2,8 @@
 
 use eyas_core::dispatcher::{DispatcherConfig, TaskState};
 use eyas_core::event::Offer;
-use eyas_core::needs::{Equipment, Size};
-use eyas_core::*;
+use eyas_terms::needs::{Equipment, Size};
+use eyas_terms::*;
 use eyas_testkit::build::task;
 use eyas_testkit::process::{FromNode, Journal, Process};
 use eyas_wire::message::{ExecutorHello, FromExecutor, Provisioner};

@@ -2,7 +2,7 @@
 
 use eyas_core::dispatcher::TaskState;
 use eyas_core::event::*;
-use eyas_core::*;
+use eyas_terms::*;
 use eyas_testkit::build::{task, writes};
 use eyas_testkit::script::Cluster;
 

@@ -3,7 +3,7 @@
 
 use eyas_core::dispatcher::TaskState;
 use eyas_core::event::{Event, InputReport, Offer, OutputReport};
-use eyas_core::*;
+use eyas_terms::*;
 use eyas_testkit::build::{Task, task, writes};
 use eyas_testkit::home::digest_of;
 use eyas_testkit::script::Cluster;

@@ -1,7 +1,7 @@
 //! Files at home that lie on an executor's own machine: who gets the tasks that read them, and how others get the files.
 
 use eyas_core::event::*;
-use eyas_core::*;
+use eyas_terms::*;
 use eyas_testkit::build::{reads, task};
 use eyas_testkit::home::digest_of;
 use eyas_testkit::script::{Cluster, NodeScript, version};

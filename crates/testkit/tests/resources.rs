@@ -3,10 +3,10 @@
 use eyas_core::dispatcher::TaskState;
 use eyas_core::event::{Event, Offer};
 use eyas_core::group::{MemberLoad, Membership};
-use eyas_core::needs::{Equipment, Needs, PARTS, Size};
 use eyas_core::placement::NAMES;
 use eyas_core::provisioning::work::{NODE_PARTS, Predicted};
-use eyas_core::{ExecutorId, MemberId};
+use eyas_terms::needs::{Equipment, Needs, PARTS, Size};
+use eyas_terms::{ExecutorId, MemberId};
 use eyas_testkit::build::{Task, task};
 use eyas_testkit::script::{Cluster, NodeScript};
 

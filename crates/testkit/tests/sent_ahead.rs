@@ -1,10 +1,10 @@
 //! Which files a dispatcher sends ahead of their readers, and where to. What users say of it counts, also against the
 //! cost model.
 
-use eyas_core::array::{GatherHint, Hint, Hints};
 use eyas_core::collective::Way;
 use eyas_core::event::{Action, Event, Offer};
-use eyas_core::*;
+use eyas_terms::array::{GatherHint, Hint, Hints};
+use eyas_terms::*;
 use eyas_testkit::build::{Task, task, writes};
 use eyas_testkit::script::Cluster;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

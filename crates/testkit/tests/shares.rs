@@ -2,10 +2,10 @@
 
 use eyas_core::dispatcher::{DispatcherConfig, TaskState};
 use eyas_core::event::{Event, Offer};
-use eyas_core::needs::{Equipment, PARTS};
 use eyas_core::placement::NAMES;
-use eyas_core::rng::Rng;
-use eyas_core::{ExecutorId, Outcome, TaskId, Timestamp};
+use eyas_terms::needs::{Equipment, PARTS};
+use eyas_terms::rng::Rng;
+use eyas_terms::{ExecutorId, Outcome, TaskId, Timestamp};
 use eyas_testkit::build::{Task, array_of, task};
 use eyas_testkit::script::Cluster;
 use std::cmp::Reverse;
@@ -259,7 +259,7 @@ fn use_of_the_past_counts_and_is_forgotten() {
     let ratio = shares["ada"] as f64 / shares["bo"] as f64;
     assert!((0.95..1.05).contains(&ratio), "{shares:?}");
     // A day without work.
-    w.c.cancel(eyas_core::RunId(1), None).cancel(eyas_core::RunId(2), None);
+    w.c.cancel(eyas_terms::RunId(1), None).cancel(eyas_terms::RunId(2), None);
     w.begin();
     w.run_for(24 * 3_600_000 * MS);
     w.c.feed(Event::Ticked);

@@ -3,8 +3,8 @@
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::group::{Membership, RunLinks};
 use eyas_core::pattern::RunPatterns;
-use eyas_core::{MemberId, RunId, Timestamp};
 use eyas_session::dispatcher::Record;
+use eyas_terms::{MemberId, RunId, Timestamp};
 use eyas_testkit::build::reads;
 use eyas_testkit::process::{Journal, Process};
 use eyas_wire::message::{Keep, ReplyBody, RequestBody};

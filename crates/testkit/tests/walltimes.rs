@@ -2,9 +2,9 @@
 //! and that nothing of it counts against a task.
 
 use eyas_core::event::{AttemptReport, Event, Offer, Times, Walltime};
-use eyas_core::needs::Size;
-use eyas_core::rng::Rng;
-use eyas_core::{ExecutorId, FailureKind, Outcome, TaskId, Timestamp};
+use eyas_terms::needs::Size;
+use eyas_terms::rng::Rng;
+use eyas_terms::{ExecutorId, FailureKind, Outcome, TaskId, Timestamp};
 use eyas_testkit::build::{Task, reads, task as of_id, writes};
 use eyas_testkit::script::Cluster;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +28,7 @@ fn ran(c: &mut Cluster, executor: u32, task: u64, attempt: u32, run_s: f64) {
     let started = Timestamp(c.now.0 - (run_s * S as f64) as u64);
     let times = Times { received: started, inputs_ready: started, started, exited: c.now };
     let (inputs, outputs) = (vec![], vec![]);
-    let (task, attempt) = (TaskId(task), eyas_core::AttemptNo(attempt));
+    let (task, attempt) = (TaskId(task), eyas_terms::AttemptNo(attempt));
     let report = AttemptReport {
         task,
         attempt,

@@ -7,20 +7,20 @@
 //! [`crate::frame::PROTOCOL`]; a golden test holds the bytes of one message of each kind.
 
 use crate::users::{ClusterRights, Principal, UserKey};
-use eyas_core::array::{TaskArray, TaskSpec};
 use eyas_core::collective::BatchId;
 use eyas_core::dispatcher::Upstream;
 use eyas_core::event::{AssignedInput, Assignment, LeftFiles, NodeMessage, Offer};
 use eyas_core::group::{KnownFiles, LinkMessage, MemberLoad, PartEnd, RunLinks};
 use eyas_core::home_share::{HomeReport, HomeShare};
-use eyas_core::needs::Size;
-use eyas_core::needs::{Equipment, Needs};
 use eyas_core::pattern::RunPatterns;
-use eyas_core::processors::ProcessorUse;
 use eyas_core::provisioning::NodeView;
 use eyas_core::provisioning::decision::Decision;
 use eyas_core::provisioning::work::Predicted;
-use eyas_core::*;
+use eyas_terms::array::{TaskArray, TaskSpec};
+use eyas_terms::needs::Size;
+use eyas_terms::needs::{Equipment, Needs};
+use eyas_terms::processors::ProcessorUse;
+use eyas_terms::*;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 

@@ -14,7 +14,7 @@
 //! none, those that are found when the tasks are made ([`crate::tasks`]).
 
 use crate::model::{Builder, FileNo, Task, Use};
-use eyas_core::array::Command;
+use eyas_terms::array::Command;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Finds the folders among the files that tasks write and read. `declared` are names of files that ended in

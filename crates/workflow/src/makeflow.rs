@@ -26,7 +26,7 @@ use crate::folders;
 use crate::limit::{Allowance, PIECE_BYTES};
 use crate::model::{Builder, Task, Use, Workflow, plain_name};
 use crate::words;
-use eyas_core::array::Command;
+use eyas_terms::array::Command;
 use lexer::{Item, Lexer, Variables};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;

@@ -14,7 +14,7 @@ use crate::folders;
 use crate::jx::{self, Evaluator, Object, Value};
 use crate::model::{Builder, Task, Use, Workflow, plain_name};
 use crate::words;
-use eyas_core::array::Command;
+use eyas_terms::array::Command;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::Path;
 use std::rc::Rc;

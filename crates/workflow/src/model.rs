@@ -13,7 +13,7 @@
 
 use crate::error::{Error, ErrorKind, Result, on_line, shown};
 use crate::limit::{Allowance, ITEM_BYTES, PIECE_BYTES};
-use eyas_core::array::{Command, Hints};
+use eyas_terms::array::{Command, Hints};
 use rustc_hash::FxHashMap;
 
 /// Number of a file in [`Workflow::files`].

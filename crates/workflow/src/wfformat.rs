@@ -29,7 +29,7 @@ use crate::model::{
     Builder, File, FileNo, Machine, Measured, NO_NAME, Run, Task, TaskNo, Use, Workflow, plain_name_of_any,
 };
 use crate::naming;
-use eyas_core::array::{Command, Hints};
+use eyas_terms::array::{Command, Hints};
 use eyas_text::line_of;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};

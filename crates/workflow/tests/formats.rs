@@ -1,6 +1,6 @@
 //! One small file of each format: what is understood, and what is refused with which message.
 
-use eyas_core::array::Command;
+use eyas_terms::array::Command;
 use eyas_workflow::{Format, Options, Workflow, format_of, parse, read, to_list, to_specs};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ fn options(dir: &Path) -> Options {
     Options { check_inputs: false, ..Options::beside(&dir.join("w")) }
 }
 
-fn tasks(w: &Workflow) -> Vec<eyas_core::array::TaskSpec> {
+fn tasks(w: &Workflow) -> Vec<eyas_terms::array::TaskSpec> {
     to_specs(w, &options(Path::new("/work"))).unwrap()
 }
 
@@ -503,7 +503,7 @@ fn wrong_makeflows_are_refused() {
 
 // ---------------------------------------------------------------- Makeflow as it is in the wild
 
-fn line(task: &eyas_core::array::TaskSpec) -> &str {
+fn line(task: &eyas_terms::array::TaskSpec) -> &str {
     match &task.command {
         Command::Shell(line) => eyas_text::Shell::without(line),
         Command::Exec(_) => panic!("a makeflow's commands are lines"),

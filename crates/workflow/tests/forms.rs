@@ -1,6 +1,6 @@
 //! The neutral form: WfFormat out and in again, stages and their patterns, the drawing.
 
-use eyas_core::array::{Command, Hints};
+use eyas_terms::array::{Command, Hints};
 use eyas_workflow::stages::{Flow, pattern};
 use eyas_workflow::{
     File, Format, Machine, Measured, Options, Pattern, Run, Task, Use, Workflow, parse, read, stages, svg,

@@ -2,10 +2,10 @@
 
 use crate::{Exit, Fault};
 use clap::ValueEnum;
-use eyas_core::TaskId;
 use eyas_core::dispatcher::{CollectiveMode, KeepRuns};
 use eyas_core::network::NetworkUse;
 use eyas_tasklist::{parse_bytes, parse_duration, parse_rate};
+use eyas_terms::TaskId;
 use eyas_text::shown;
 use eyas_wire::message::TaskName;
 

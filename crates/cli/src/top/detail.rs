@@ -74,7 +74,7 @@ fn node(frame: &mut Frame, area: Rect, view: &View, i: usize) {
 mod tests {
     use super::*;
     use crate::top::view::sample::view;
-    use eyas_core::TaskId;
+    use eyas_terms::TaskId;
     use ratatui::crossterm::event::KeyCode;
 
     fn drawn(view: &View, width: u16, height: u16) -> String {

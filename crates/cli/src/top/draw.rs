@@ -2,7 +2,7 @@
 
 use super::view::{Running, SECOND_NS, View, n_queued};
 use crate::print::{count, last_decision, nodes_of, plural, size, time};
-use eyas_core::NodeState;
+use eyas_terms::NodeState;
 use eyas_wire::message::{ClusterStatus, ExecutorLine, RunStatus};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
@@ -475,7 +475,7 @@ fn clipped(text: &str, width: usize) -> String {
 mod tests {
     use super::*;
     use crate::top::view::sample::{status, view};
-    use eyas_core::{RunId, TaskId, Timestamp};
+    use eyas_terms::{RunId, TaskId, Timestamp};
 
     fn drawn(view: &View, width: u16, height: u16) -> String {
         crate::top::screen::drawn(|frame| draw(frame, view), width, height)

@@ -1,6 +1,6 @@
 //! What is known of a cluster, now and from the seconds before.
 
-use eyas_core::{RunId, TaskId, Timestamp};
+use eyas_terms::{RunId, TaskId, Timestamp};
 use eyas_wire::message::{ClusterStatus, RunStatus};
 use ratatui::crossterm::event::KeyCode;
 use std::collections::{BTreeMap, VecDeque};
@@ -198,7 +198,7 @@ pub fn per_s(amount: u64, ns: u64) -> f64 {
 #[cfg(test)]
 pub(super) mod sample {
     use crate::top::view::{SECOND_NS, View};
-    use eyas_core::{AttemptNo, ExecutorId, NodeState, RunId, TaskId, Timestamp};
+    use eyas_terms::{AttemptNo, ExecutorId, NodeState, RunId, TaskId, Timestamp};
     use eyas_wire::message::{ClusterStatus, ExecutorLine, ExecutorStatus, RunStatus};
 
     pub fn status(second: u64, n_nodes: u32) -> Box<ClusterStatus> {

@@ -1,8 +1,8 @@
 //! Reads what is at home, for the comparison with what earlier runs made.
 
 use super::Found;
-use eyas_core::types::Digest;
 use eyas_storage::{ErrorKind, Homes, HomesConfig, Location};
+use eyas_terms::Digest;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Mutex;

@@ -9,9 +9,9 @@
 //! the same bytes: that of the same id, or the only one. No end counts for two tasks.
 
 use super::Tasks;
-use eyas_core::array::TaskSpec;
-use eyas_core::types::Digest;
 use eyas_report::memo::{Memo, Place, Recipe, Record};
+use eyas_terms::Digest;
+use eyas_terms::array::TaskSpec;
 use rustc_hash::FxHashMap;
 
 /// So many earlier tasks with the same bytes are looked at for one that nobody has.

@@ -50,7 +50,7 @@ use super::plan::{Item, Plan};
 use super::{BatchId, Choice, CollectiveId, CollectiveKind, CollectiveRecord, Way};
 use crate::catalog::Catalog;
 use crate::event::{Source, TransferErrorKind};
-use crate::types::*;
+use eyas_terms::*;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

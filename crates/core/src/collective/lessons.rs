@@ -213,7 +213,7 @@ fn fit(lessons: &VecDeque<Lesson>, around: &LinkModel, streams: &Streams) -> Fit
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use eyas_terms::rng::Rng;
 
     /// What the links are measured to be, and what collectives meet: nodes that share two processors.
     const LINK: LinkModel = LinkModel { latency_s: 1e-3, per_object_s: 1e-4, bandwidth_bytes_per_s: 1e9 };

@@ -259,7 +259,7 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use eyas_terms::rng::Rng;
 
     fn seen(link: &LinkModel, n_objects: u32, bytes: u64, n_sharing: u32, factor: f64) -> Observation {
         let shared = bytes * u64::from(n_sharing);
@@ -425,7 +425,7 @@ mod tests {
     /// A replay compares actions, links among them, with those of a log.
     #[test]
     fn a_log_gives_back_the_link_that_it_was_given() {
-        let mut rng = crate::rng::Rng::new(5);
+        let mut rng = eyas_terms::rng::Rng::new(5);
         let mut number = || 1e6 + rng.below(1 << 53) as f64 / f64::from(1u32 << 23);
         for _ in 0..10_000 {
             let link = LinkModel {

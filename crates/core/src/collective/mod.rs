@@ -33,7 +33,7 @@ pub use lessons::{Case, Expectation, Lesson, Lessons};
 pub use links::{Estimate, LinkEstimator, LinkModel, Links, Observation};
 pub use plan::{Item, Plan, Want};
 
-use crate::types::Timestamp;
+use eyas_terms::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

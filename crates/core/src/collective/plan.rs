@@ -4,7 +4,7 @@
 //! [`super::carry`] carries out, and the nodes that get replicas. All are pure functions; ties end in an id.
 
 use super::{CollectiveKind, Way};
-use crate::types::{ExecutorId, ObjectId};
+use eyas_terms::{ExecutorId, ObjectId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

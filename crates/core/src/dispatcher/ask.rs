@@ -3,8 +3,8 @@
 use super::*;
 use crate::event::MACHINE_BYTES_MAX;
 use crate::group::{FileState, LinkMessage};
-use crate::needs::Size;
 use crate::provisioning::work::{NODE_PARTS, part_of_node};
+use eyas_terms::needs::Size;
 use eyas_text::shown;
 
 /// How many of the inputs that a task waits for are named.

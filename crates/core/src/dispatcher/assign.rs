@@ -7,7 +7,7 @@
 
 use super::attempts::DISK_SHARED_MAX;
 use super::*;
-use crate::location::{Made, is_made_tree};
+use eyas_terms::location::{Made, is_made_tree};
 use eyas_text::shown;
 
 /// Work that an executor should have beyond what its slots run, so that it never waits for a message.

@@ -41,8 +41,8 @@ use super::*;
 use crate::group::{
     FileState, KnownFiles, LinkMessage, MemberLoad, Membership, RunLinks, SharedFile, owner_of,
 };
-use crate::needs::Size;
 use crate::pattern::RunPatterns;
+use eyas_terms::needs::Size;
 use eyas_text::shown;
 
 type Key = (RunId, ObjectId);

@@ -10,8 +10,8 @@
 use super::attempts::{SICK_NS, SICK_NS_MAX};
 use super::walltimes::Loss;
 use super::*;
-use crate::needs::Size;
-use crate::types::{RUNS_SMOOTHED, smooth};
+use crate::means::{RUNS_SMOOTHED, smooth};
+use eyas_terms::needs::Size;
 use eyas_text::{size as shown_size, size_beside};
 
 /// How long a task that fits no connected executor waits for a larger executor to come.

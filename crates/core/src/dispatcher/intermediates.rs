@@ -1,7 +1,7 @@
 //! Files that stay on the nodes: who makes them, who still reads them, and when they may be dropped.
 //!
 //! A location `run:NAME` is a file of its run (`Zhang12` §V): a task makes the file, and it lives in caches
-//! and never goes home. Under which text the catalog knows it: [`crate::location`].
+//! and never goes home. Under which text the catalog knows it: [`eyas_terms::location`].
 //!
 //! The life of such a file: *expected* (nobody has made it yet; readers wait) → *made* (its maker is done,
 //! and there is at least one replica, which the maker's node does not evict) → *dropped* (no task will read

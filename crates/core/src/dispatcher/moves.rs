@@ -23,7 +23,6 @@
 //! Not here: how a collective is carried out ([`crate::collective::carry`]), and how bytes move (executors).
 
 use super::*;
-use crate::array::GatherHint;
 use crate::catalog::Catalog;
 use crate::collective::cost::{GatherCase, MulticastCase, ScatterCase, Streams};
 use crate::collective::plan::{self, Item, Plan};
@@ -34,6 +33,7 @@ use crate::collective::{
 };
 use crate::network::{Moved, Network, NetworkUse, News, Sites, moved};
 use crate::pattern::{Evidence, PatternKind, Patterns, ReadersKey, RunPatterns, StageId, stage_of_task};
+use eyas_terms::array::GatherHint;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The run time that is assumed for a task until one like it has ended.

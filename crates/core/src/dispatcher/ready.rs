@@ -4,8 +4,8 @@
 //! Where several users share the cluster, `shares` says whose tasks are in the queue.
 
 use super::*;
-use crate::array::Hint;
 use crate::network::Sites;
+use eyas_terms::array::Hint;
 
 /// A range of ready tasks of one array that is still folded: `start..end`.
 #[derive(Clone, Copy, Debug)]

@@ -26,7 +26,7 @@
 //! Not here: how a location is looked for on a disk, and what hosts are called (the drivers, and `eyas-storage`).
 
 use super::*;
-use crate::types::FailureKind;
+use eyas_terms::FailureKind;
 use eyas_text::shown;
 
 /// How long a run's first tasks wait for home to say where files lie.

@@ -15,8 +15,8 @@
 //! and no amount of the whole cluster is held more often than it is there.
 
 use super::*;
-use crate::needs::{Equipment, Left, Needs, PARTS, Size, in_parts};
 use crate::placement::{NeedsId, TaskSize};
+use eyas_terms::needs::{Equipment, Left, Needs, PARTS, Size, in_parts};
 use eyas_text::shown;
 
 /// How many younger tasks may pass a task because they need less.

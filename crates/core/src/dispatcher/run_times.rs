@@ -14,7 +14,7 @@
 use super::submissions::NO_RUN;
 use crate::placement::{Lasts, TaskSize};
 use crate::provisioning::work::Predicted;
-use crate::types::RunId;
+use eyas_terms::RunId;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 

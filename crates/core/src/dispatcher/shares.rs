@@ -16,7 +16,7 @@
 //! Source: our own; decayed use as batch systems have it. The use of before a restart is not known after it.
 
 use super::*;
-use crate::types::{RUNS_SMOOTHED, smooth};
+use crate::means::{RUNS_SMOOTHED, smooth};
 
 /// How far the use of the user whose turn it is may get ahead of another user's, as time of all slots.
 const TURN_NS: f64 = 500e6;

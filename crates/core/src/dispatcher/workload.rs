@@ -7,7 +7,7 @@
 
 use super::attempts::FAILURES_KEPT;
 use super::*;
-use crate::needs::Needs;
+use eyas_terms::needs::Needs;
 
 /// Runs, tasks and the catalog of their objects.
 pub struct Workload {

@@ -12,7 +12,7 @@
 //! Cost: O(log n) to come and go, O(1) for a use.
 
 use super::{Eviction, Row, ranked::Ranked};
-use crate::rng::Rng;
+use eyas_terms::rng::Rng;
 
 #[derive(Clone, Debug, Default)]
 pub struct Fifo {

@@ -3,9 +3,9 @@
 //! They change only when the meaning of a policy changes, which needs a reason. The trace is made by
 //! [`trace`]; `traces/README.md` says how to write it again.
 
-use crate::ObjectId;
 use crate::cache::{Cache, CacheConfig, Reserve};
-use crate::rng::Rng;
+use eyas_terms::ObjectId;
+use eyas_terms::rng::Rng;
 use std::fmt::Write;
 
 const TRACE: &str = include_str!("../../../../traces/zipf-loop.txt");

@@ -11,7 +11,7 @@
 //! Cost: O(log n) to come and go; a use is O(1) for a pinned object, else O(log n).
 
 use super::{Eviction, Row, ranked::Ranked};
-use crate::rng::Rng;
+use eyas_terms::rng::Rng;
 
 #[derive(Clone, Debug, Default)]
 pub struct Lru {

@@ -32,7 +32,7 @@ pub mod random;
 mod ranked;
 pub mod two_mark;
 
-use crate::rng::Rng;
+use eyas_terms::rng::Rng;
 use std::fmt;
 
 /// The number of an object's entry in its cache: dense, and used again once the object has left.

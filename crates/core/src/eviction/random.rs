@@ -13,7 +13,7 @@
 //! Cost: O(1) for everything.
 
 use super::{Eviction, Row};
-use crate::rng::Rng;
+use eyas_terms::rng::Rng;
 
 const NOT_A_CANDIDATE: u32 = u32::MAX;
 

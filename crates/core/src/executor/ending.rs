@@ -2,7 +2,7 @@
 //! attempts that end before that, cancelled or failed.
 
 use super::*;
-use crate::types::{RUNS_SMOOTHED, smooth};
+use crate::means::{RUNS_SMOOTHED, smooth};
 
 impl Executor {
     pub(super) fn on_program_ended(

@@ -20,8 +20,8 @@
 
 pub mod split;
 
-use crate::needs::Size;
-use crate::types::*;
+use eyas_terms::needs::Size;
+use eyas_terms::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -222,7 +222,7 @@ pub fn to_try<'a, T: ?Sized>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use eyas_terms::rng::Rng;
 
     #[test]
     fn owners_are_pinned() {

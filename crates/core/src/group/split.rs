@@ -22,10 +22,10 @@
 //! Not here: files that no task of a whole run makes (each dispatcher finds those that its tasks read).
 
 use super::{KnownFiles, RunLinks, owner_of};
-use crate::array::{Column, Pattern, Piece, TaskArray};
 use crate::dispatcher::{nobody_writes, was_dropped};
 use crate::pattern::{RunPatterns, patterns_by_part};
-use crate::types::*;
+use eyas_terms::array::{Column, Pattern, Piece, TaskArray};
+use eyas_terms::*;
 use eyas_text::shown;
 use rustc_hash::{FxHashMap, FxHasher};
 use std::borrow::Cow;
@@ -336,7 +336,7 @@ fn select(array: &TaskArray, tasks: &[u32]) -> TaskArray {
         columns.push(numbers);
         template = template.map(&mut |p| {
             let named = |piece: &Piece| match piece {
-                Piece::Index => Piece::Column { column, part: crate::array::Part::Whole },
+                Piece::Index => Piece::Column { column, part: eyas_terms::array::Part::Whole },
                 piece => piece.clone(),
             };
             Pattern(p.0.iter().map(named).collect())

@@ -31,7 +31,7 @@
 //! makes of sites (`placement::affinity`).
 
 use crate::event::InputReport;
-use crate::types::{CacheOutcome, ExecutorId};
+use eyas_terms::{CacheOutcome, ExecutorId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

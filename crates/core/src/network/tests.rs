@@ -1,5 +1,5 @@
 use super::*;
-use crate::rng::Rng;
+use eyas_terms::rng::Rng;
 
 const MB: u64 = 1_000_000;
 

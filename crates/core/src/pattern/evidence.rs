@@ -1,7 +1,7 @@
 //! The patterns that were found, with the counts that show them; written to the event log and shown by `eyas
 //! explain`.
 
-use crate::types::ObjectId;
+use eyas_terms::ObjectId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

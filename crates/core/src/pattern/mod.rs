@@ -45,9 +45,9 @@ pub use run::{RunPatterns, patterns_by_part};
 pub use shape::{Counts, Shape, shape};
 pub use stage::{is_one_stage, program_of_stage, stage_name, stage_of_task, started_by};
 
-use crate::array::{GatherHint, Hint, Hints};
 use crate::catalog::PAGE;
-use crate::types::{ObjectId, RunId};
+use eyas_terms::array::{GatherHint, Hint, Hints};
+use eyas_terms::{ObjectId, RunId};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

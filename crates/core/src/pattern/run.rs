@@ -15,8 +15,8 @@
 //! Not here: what is decided by these patterns (`dispatcher/moves.rs`).
 
 use super::{Evidence, PatternKind, Patterns, StageId, is_one_stage, stage_of_task};
-use crate::array::{Pattern, TaskArray};
-use crate::types::{ObjectId, RunId};
+use eyas_terms::array::{Pattern, TaskArray};
+use eyas_terms::{ObjectId, RunId};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

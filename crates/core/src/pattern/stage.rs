@@ -9,7 +9,7 @@
 //! numbers are put into classes, so that a merge of 900 files and a merge of 1,000 stay together.
 
 use super::GATHER_INPUTS_MIN;
-use crate::array::{Command, Pattern, Piece, TaskArray, file_name};
+use eyas_terms::array::{Command, Pattern, Piece, TaskArray, file_name};
 use eyas_text::Shell;
 
 /// Programs that run another program, named by the first argument that is not an option.
@@ -118,7 +118,7 @@ fn program_in(words: impl Iterator<Item = String>) -> (String, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::array::{Column, TaskForm};
+    use eyas_terms::array::{Column, TaskForm};
 
     fn array(command: Command<Pattern>, label: &str) -> TaskArray {
         let mut column = Column::default();

@@ -25,7 +25,7 @@
 use super::QueueKey;
 use crate::catalog::HoldersView;
 use crate::executor_set::{Seat, SeatSet, has, seats_in};
-use crate::types::ObjectId;
+use eyas_terms::ObjectId;
 use std::ops::Range;
 
 /// Up to this many inputs per task hits are compared exactly, beyond in fractions of this.

@@ -26,7 +26,7 @@
 //! Not here: which tasks are ready, the tasks behind those that are looked at, reservations, whether a task
 //! can ever fit (`dispatcher`).
 
-use crate::types::{ExecutorId, ObjectId, TaskId};
+use eyas_terms::{ExecutorId, ObjectId, TaskId};
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::fmt;
@@ -94,7 +94,7 @@ impl ReadyTask {
     }
 }
 
-/// A set of needs beside whole cpus and memory ([`crate::needs`]), as numbered by the dispatcher; 0: none. Placement
+/// A set of needs beside whole cpus and memory ([`eyas_terms::needs`]), as numbered by the dispatcher; 0: none. Placement
 /// does not know what stands behind a number: a [`Room`] says for which numbers it has room.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct NeedsId(pub u8);

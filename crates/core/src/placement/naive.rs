@@ -6,7 +6,7 @@
 
 use super::{Mode, Pick, ReadyTask, Room, Stage, Unplaced};
 use crate::catalog::Catalog;
-use crate::types::ExecutorId;
+use eyas_terms::ExecutorId;
 use std::cmp::Reverse;
 
 /// A policy as two rules and its `m`.

@@ -12,7 +12,7 @@ use super::{NeedsId, Pick, Policy, QueueKey, ReadyTask, Room, TaskSize, Unplaced
 use crate::catalog::Catalog;
 use crate::event::{InputMoved, InputReport, Source};
 use crate::network::Sites;
-use crate::types::{ExecutorId, ObjectId, TaskId, Timestamp};
+use eyas_terms::{ExecutorId, ObjectId, TaskId, Timestamp};
 use std::fmt;
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ pub trait Queue: Send + Sync + fmt::Debug {
     fn tasks_of_size(&self, size: TaskSize) -> Vec<QueueKey>;
     /// The number of tasks of one size.
     fn n_of_size(&self, size: TaskSize) -> usize;
-    /// Notes that these objects are read from home once only, as far as possible ([`crate::array::Hint::Once`]). A task that reads them
+    /// Notes that these objects are read from home once only, as far as possible ([`eyas_terms::array::Hint::Once`]). A task that reads them
     /// is about to enter.
     fn spare_home(&mut self, inputs: &[ObjectId]) {
         let _ = inputs;

@@ -1,6 +1,6 @@
 //! Why a policy picked a task. The event log says it with each assignment.
 
-use crate::types::ExecutorId;
+use eyas_terms::ExecutorId;
 use serde::{Deserialize, Serialize};
 
 /// Why [`super::affinity`] or [`super::first_input`] picked a task, for `explain`.

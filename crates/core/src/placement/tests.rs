@@ -3,7 +3,7 @@
 use super::naive::{Rule, Scan};
 use super::*;
 use crate::catalog::Catalog;
-use crate::location::CatalogLocation;
+use eyas_terms::location::CatalogLocation;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 

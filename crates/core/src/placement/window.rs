@@ -26,7 +26,7 @@ use super::hit_tree::{HitTree, Input, N_CLASSES, Want, class_of};
 use super::{Lasts, NeedsId, QueueKey, ReadyTask, Room, Stage, TaskSize};
 use crate::catalog::Catalog;
 use crate::executor_set::{Seat, SeatSet, next_common3, seats_in};
-use crate::types::{ExecutorId, ObjectId, TaskId};
+use eyas_terms::{ExecutorId, ObjectId, TaskId};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 

@@ -34,8 +34,8 @@
 use super::decision::{Basis, Decided, Decision, Why};
 use super::work::Predicted;
 use super::{Demand, NodeView, ProvisionAction, Provisioner};
-use crate::needs::Size;
-use crate::types::{ExecutorId, Timestamp};
+use eyas_terms::needs::Size;
+use eyas_terms::{ExecutorId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many failures in a row say that there is no point in going on.

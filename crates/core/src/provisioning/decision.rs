@@ -4,7 +4,7 @@
 //! A look that changes nothing leaves no record.
 
 use super::sizing::Sizing;
-use crate::types::{ExecutorId, Timestamp};
+use eyas_terms::{ExecutorId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// One decision of a [`super::Provisioner`], or of [`super::blocks::Blocks`] about what it had requested.

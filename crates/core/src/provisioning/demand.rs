@@ -25,7 +25,7 @@ use super::decision::Why;
 use super::sizing::Sizing;
 use super::work::Arrivals;
 use super::{NodeView, Policy, View};
-use crate::types::{ExecutorId, Timestamp};
+use eyas_terms::{ExecutorId, Timestamp};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 

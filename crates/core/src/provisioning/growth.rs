@@ -21,7 +21,7 @@
 use super::decision::Why;
 use super::work::NODE_PARTS;
 use super::{Policy, View};
-use crate::types::ExecutorId;
+use eyas_terms::ExecutorId;
 
 pub const STATIC: &str = "static";
 pub const ONE_AT_A_TIME: &str = "one-at-a-time";

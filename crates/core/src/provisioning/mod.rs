@@ -48,8 +48,9 @@ pub mod work;
 
 use self::decision::{Basis, Decided, Decision, Why};
 use self::work::{NODE_PARTS, Predicted};
-use crate::needs::{Equipment, PARTS, Size};
-use crate::types::{ExecutorId, Timestamp, smooth};
+use crate::means::smooth;
+use eyas_terms::needs::{Equipment, PARTS, Size};
+use eyas_terms::{ExecutorId, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;

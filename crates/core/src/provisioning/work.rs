@@ -3,7 +3,7 @@
 //! Predictions come from the dispatcher's `run_times`, by label. Tasks are put together in classes by the power of two of
 //! their time, so what is sent and looked at does not grow with the number of labels.
 
-use crate::types::Timestamp;
+use eyas_terms::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 

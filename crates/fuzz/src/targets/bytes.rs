@@ -86,7 +86,7 @@ impl Target for Frames {
 }
 
 /// What passes the check that a dispatcher makes can be expanded.
-fn check_array(array: &eyas_core::array::TaskArray) {
+fn check_array(array: &eyas_terms::array::TaskArray) {
     match array.check() {
         Ok(()) => {
             let n = array.n_tasks;

@@ -10,9 +10,9 @@ use super::table::{Row, Table};
 use super::{Common, failed, median, note, quantile};
 use clap::Args;
 use eyas_cli::{Exit, Fault};
-use eyas_core::array::{Command, Pattern, TaskArray};
 use eyas_core::event::{Action, Event};
 use eyas_core::log::{EVENTS_FILE, Line, What};
+use eyas_terms::array::{Command, Pattern, TaskArray};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -194,7 +194,7 @@ fn hits(n: u32, slots: u32, dir: &Path, table: &mut Table) -> Result<(), Fault> 
                 placed.insert(assignment.task, line.t);
             }
             What::In(Event::AttemptEnded { report, .. }) => {
-                let hit = report.inputs.iter().all(|i| i.outcome == eyas_core::CacheOutcome::LocalHit);
+                let hit = report.inputs.iter().all(|i| i.outcome == eyas_terms::CacheOutcome::LocalHit);
                 if let Some(placed) = placed.remove(&report.task).filter(|_| hit) {
                     waits_us.push(report.times.started.since_ns(placed) as f64 / 1e3);
                 }

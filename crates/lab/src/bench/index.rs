@@ -9,7 +9,7 @@ use super::{Common, Random, note};
 use clap::Args;
 use eyas_cli::{Exit, Fault};
 use eyas_core::catalog::Catalog;
-use eyas_core::{CatalogLocation, ExecutorId, ObjectId};
+use eyas_terms::{CatalogLocation, ExecutorId, ObjectId};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 

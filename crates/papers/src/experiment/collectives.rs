@@ -23,9 +23,9 @@ use eyas_core::collective::{
     choose_scatter, plan,
 };
 use eyas_core::event::Source;
-use eyas_core::rng::Rng;
-use eyas_core::{CatalogLocation, ExecutorId, ObjectId, Timestamp};
 use eyas_sim::fluid::{Fluid, ResourceId};
+use eyas_terms::rng::Rng;
+use eyas_terms::{CatalogLocation, ExecutorId, ObjectId, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};

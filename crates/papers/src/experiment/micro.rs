@@ -23,14 +23,14 @@
 //! The measurements that the machine is fitted to are listed at [`machine`].
 
 use super::paper;
-use eyas_core::Timestamp;
-use eyas_core::array::{Column, Pattern, Piece, TaskArray};
 use eyas_core::placement::{first_available, max_compute_util};
-use eyas_core::rng::Rng;
-use eyas_core::run_file;
 use eyas_sim::machine::{Costs, Faults, Machine, preset};
 use eyas_sim::workload::{ArrivingTasks, Compute, Sizes, Workload, template};
 use eyas_sim::world::{Scheduling, simulate};
+use eyas_terms::Timestamp;
+use eyas_terms::array::{Column, Pattern, Piece, TaskArray};
+use eyas_terms::rng::Rng;
+use eyas_terms::run_file;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 

@@ -6,15 +6,15 @@
 //! home storage at the first site. The workloads share files: All-Pairs, where each file is read by the tasks of a row or
 //! a column, and databases, each of which many tasks read.
 
-use eyas_core::Timestamp;
-use eyas_core::array::{Pattern, Piece, TaskArray};
 use eyas_core::network::NetworkUse;
-use eyas_core::run_file;
 use eyas_sim::machine::{Faults, Machine, Sites, preset};
 use eyas_sim::outcome::Summary;
 use eyas_sim::workload::all_pairs::{AllPairsConfig, Rereads, all_pairs, tiled};
 use eyas_sim::workload::{ArrivingTasks, Compute, Sizes, Workload, template};
 use eyas_sim::world::{Scheduling, simulate};
+use eyas_terms::Timestamp;
+use eyas_terms::array::{Pattern, Piece, TaskArray};
+use eyas_terms::run_file;
 use std::io::Write;
 use std::sync::Arc;
 

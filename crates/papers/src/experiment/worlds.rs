@@ -23,14 +23,14 @@
 //!
 //! Not here: which policies are compared and how the results are shown (`eyas-lab worlds`).
 
-use eyas_core::Timestamp;
-use eyas_core::array::{Pattern, TaskArray};
 use eyas_core::placement::{affinity, first_available, good_cache_compute, max_cache_hit, max_compute_util};
-use eyas_core::rng::Rng;
 use eyas_sim::machine::{Costs, Faults, Machine};
 use eyas_sim::outcome::Summary;
 use eyas_sim::workload::{ArrivingTasks, Compute, Sizes, Workload, links, template};
 use eyas_sim::world::{Scheduling, simulate};
+use eyas_terms::Timestamp;
+use eyas_terms::array::{Pattern, TaskArray};
+use eyas_terms::rng::Rng;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;

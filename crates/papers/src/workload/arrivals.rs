@@ -10,8 +10,8 @@
 //! The file is drawn uniformly from `0..n_files`, independently for each task.
 
 use super::*;
-use eyas_core::array::{Column, Part, Piece};
-use eyas_core::rng::Rng;
+use eyas_terms::array::{Column, Part, Piece};
+use eyas_terms::rng::Rng;
 use std::fmt::Write;
 
 /// The time for which a client collects tasks before it submits them: short beside the response times of

@@ -5,8 +5,8 @@
 //! Miceli10 (conclusions) leaves such correlated access to future work; Doraimani08 found it in practice.
 
 use super::*;
-use eyas_core::array::{Column, Part, Piece};
-use eyas_core::rng::Rng;
+use eyas_terms::array::{Column, Part, Piece};
+use eyas_terms::rng::Rng;
 use std::fmt::Write;
 
 #[derive(Clone, PartialEq, Debug)]

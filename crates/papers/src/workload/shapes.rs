@@ -20,8 +20,8 @@
 //! Not here: workflows from files ([`eyas_sim::workload::workflow`]).
 
 use super::*;
-use eyas_core::rng::Rng;
-use eyas_core::{Location, run_file};
+use eyas_terms::rng::Rng;
+use eyas_terms::{Location, run_file};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {

@@ -27,9 +27,9 @@
 //! without caches.
 
 use super::*;
-use eyas_core::array::{Column, Part, Piece};
-use eyas_core::location::MADE;
-use eyas_core::rng::Rng;
+use eyas_terms::array::{Column, Part, Piece};
+use eyas_terms::location::MADE;
+use eyas_terms::rng::Rng;
 use std::fmt::Write;
 
 /// A row of table 3.

@@ -7,7 +7,7 @@ use crate::units;
 use eyas_core::event::*;
 use eyas_core::log::{PrintedLine, PrintedStream};
 use eyas_core::placement::Reason;
-use eyas_core::types::*;
+use eyas_terms::*;
 use eyas_text::{line_of, size};
 use std::fmt::Write;
 

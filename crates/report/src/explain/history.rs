@@ -8,7 +8,7 @@ use super::TaskStory;
 use crate::units;
 use eyas_core::event::*;
 use eyas_core::log::{Header, Line, PrintedLine, What};
-use eyas_core::types::*;
+use eyas_terms::*;
 use eyas_text::{line_of, shown};
 use std::collections::BTreeMap;
 use std::sync::Arc;

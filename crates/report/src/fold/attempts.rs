@@ -1,6 +1,6 @@
 //! Which attempt a task has, and at which executor.
 
-use eyas_core::types::*;
+use eyas_terms::*;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 

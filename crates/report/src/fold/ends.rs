@@ -3,7 +3,7 @@
 //! Tasks of a run end in nearly the order of their numbers, so ends stand in blocks of neighbours: a task costs 16 bytes and its share of
 //! a block's place, in place of the 27 to 54 that a map by task takes.
 
-use eyas_core::types::*;
+use eyas_terms::*;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
@@ -90,7 +90,7 @@ impl Ends {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use eyas_core::rng::Rng;
+    use eyas_terms::rng::Rng;
     use std::collections::BTreeMap;
 
     #[test]

@@ -1,8 +1,8 @@
 //! Which executor a number means in each life, and when executors were there.
 
 use eyas_core::event::Offer;
-use eyas_core::processors::ProcessorUse;
-use eyas_core::types::*;
+use eyas_terms::processors::ProcessorUse;
+use eyas_terms::*;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 

@@ -3,7 +3,7 @@
 
 use super::Executors;
 use eyas_core::provisioning::decision::{Decided, Decision};
-use eyas_core::types::*;
+use eyas_terms::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A decision, with the names of the nodes that it released.

@@ -1,6 +1,6 @@
 //! Runs, and submissions that were added to runs.
 
-use eyas_core::types::*;
+use eyas_terms::*;
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, Default)]

@@ -1,8 +1,8 @@
 //! The numbers of tasks, their arrays, and how tasks ended.
 
 use super::ends::{End, Ends, TaskEnd};
-use eyas_core::array::TaskArray;
-use eyas_core::types::*;
+use eyas_terms::array::TaskArray;
+use eyas_terms::*;
 use std::sync::Arc;
 
 /// Tasks that were submitted together.

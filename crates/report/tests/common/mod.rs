@@ -3,13 +3,13 @@
 
 #![allow(dead_code)] // each test file uses its part
 
-use eyas_core::array::*;
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::*;
-use eyas_core::location::CatalogLocation;
 use eyas_core::log::*;
-use eyas_core::rng::Rng;
-use eyas_core::types::*;
+use eyas_terms::array::*;
+use eyas_terms::location::CatalogLocation;
+use eyas_terms::rng::Rng;
+use eyas_terms::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;

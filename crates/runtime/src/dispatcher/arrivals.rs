@@ -4,9 +4,9 @@
 //! a channel of their own ([`super::service`]).
 
 use crate::parent;
-use eyas_core::MemberId;
 use eyas_net::{Reader, Writer};
 use eyas_session::dispatcher::Input;
+use eyas_terms::MemberId;
 use eyas_wire::message::{FromExecutor, FromMember, Hello, Request};
 use eyas_wire::users::{UserKey, Visitor};
 use std::net::SocketAddr;

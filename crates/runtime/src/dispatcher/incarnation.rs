@@ -15,7 +15,7 @@
 //! begins that much later, so that no time is given twice.
 
 use crate::{clock, files};
-use eyas_core::Timestamp;
+use eyas_terms::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;

@@ -1,10 +1,10 @@
 //! Our connections to the other dispatchers of a group, on which only we speak.
 
 use super::arrivals::Arrival;
-use eyas_core::MemberId;
 use eyas_core::group::Membership;
 use eyas_net as net;
 use eyas_session::dispatcher::Input;
+use eyas_terms::MemberId;
 use eyas_wire::identity::Identity;
 use eyas_wire::message::{Hello, Welcome};
 use std::time::Duration;

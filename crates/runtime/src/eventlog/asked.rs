@@ -8,7 +8,7 @@ use eyas_core::event::{Event, Offer};
 #[cfg(test)]
 use eyas_core::log::PRINTED_FILE;
 use eyas_core::log::{Header, Line, PrintedLine, What};
-use eyas_core::*;
+use eyas_terms::*;
 use eyas_wire::message::*;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;

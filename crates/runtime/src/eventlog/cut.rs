@@ -12,7 +12,7 @@
 use super::Appender;
 use eyas_core::event::{Action, Event};
 use eyas_core::log::{HEADER_START, Header, Line, What};
-use eyas_core::{ExecutorId, RunId, TaskId, Timestamp};
+use eyas_terms::{ExecutorId, RunId, TaskId, Timestamp};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -263,10 +263,10 @@ pub(super) fn discard_new(path: &Path) -> io::Result<()> {
 mod tests {
     use super::super::EventLog;
     use super::*;
-    use eyas_core::array::{Command, Pattern, TaskArray, Template};
     use eyas_core::log::{EVENTS_FILE, LOG_VERSION, PRINTED_FILE};
-    use eyas_core::processors::ProcessorUse;
-    use eyas_core::{AttemptNo, Outcome};
+    use eyas_terms::array::{Command, Pattern, TaskArray, Template};
+    use eyas_terms::processors::ProcessorUse;
+    use eyas_terms::{AttemptNo, Outcome};
     use eyas_wire::message::Printed;
     use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 //! The files are written by the log's thread and read by threads that answer clients. A file goes when a client has read it to its
 //! end, or when its run is forgotten.
 
-use eyas_core::{AttemptNo, TaskId};
+use eyas_terms::{AttemptNo, TaskId};
 use eyas_wire::message::PrintedPart;
 use std::fs::File;
 use std::io::{self, ErrorKind};

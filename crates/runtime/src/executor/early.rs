@@ -11,8 +11,8 @@
 //!
 //! Not here: which objects are going to be read ([`eyas_core::executor`] says so).
 
-use eyas_core::ObjectId;
 use eyas_storage::{Error, Home, Location, Opened, Stat, Whole};
+use eyas_terms::ObjectId;
 use std::collections::{HashMap, VecDeque};
 use std::io::{Cursor, Read};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -8,8 +8,8 @@
 //!
 //! Not here: which peer to ask, and which to ask next.
 
-use eyas_core::ObjectId;
 use eyas_data::{Error, ErrorKind, FetchEnd, FetchItem, Incoming, PeerClient, Store, Stored, Ticket};
+use eyas_terms::ObjectId;
 use std::net::SocketAddr;
 use std::time::Duration;
 

@@ -4,12 +4,12 @@
 use super::shown::{marks_of, mode_of_input};
 use super::system_users::is_nobody;
 use eyas_core::event::*;
-use eyas_core::*;
 use eyas_data::{ErrorKind as DataErrorKind, Halt, Incoming, Store};
 use eyas_folder::{Packed, Tree, UNKNOWN_TIME_NS, holes, time_of};
 use eyas_runner::Account;
 use eyas_runner::account::ReadAs;
 use eyas_storage::{ErrorKind as StorageErrorKind, Homes, Location, Opened, Strength, Version};
+use eyas_terms::*;
 use eyas_text::shown;
 use std::fs::File;
 use std::io::Read;

@@ -11,9 +11,9 @@ use super::home_io::{
     Source, by_programs, disk_error, home_error, open_object, open_output, parse, version_of,
 };
 use eyas_core::event::{TransferError, TransferErrorKind};
-use eyas_core::{Digest, HomeVersion};
 use eyas_runner::Account;
 use eyas_storage::{Fence, Homes, Part, Put};
+use eyas_terms::{Digest, HomeVersion};
 use eyas_text::shown;
 use std::io::{self, Read};
 use std::path::Path;

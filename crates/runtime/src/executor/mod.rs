@@ -31,8 +31,8 @@ mod watch;
 
 use crate::parent;
 use agent::{Agent, Input};
-use eyas_core::needs::Equipment;
 use eyas_net as net;
+use eyas_terms::needs::Equipment;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;

@@ -3,8 +3,8 @@
 
 use super::home_io::private_file;
 use eyas_core::event::Fetched;
-use eyas_core::{Digest, HomeVersion, ObjectId};
 use eyas_session::executor::Book;
+use eyas_terms::{Digest, HomeVersion, ObjectId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;

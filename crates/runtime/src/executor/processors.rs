@@ -11,7 +11,7 @@
 //!
 //! Not here: when a look is worth a message ([`ProcessorUse::is_news`]).
 
-use eyas_core::processors::ProcessorUse;
+use eyas_terms::processors::ProcessorUse;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Read;

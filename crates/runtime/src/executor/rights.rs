@@ -9,10 +9,10 @@
 
 use super::landings::Landings;
 use crate::clock;
-use eyas_core::Timestamp;
 use eyas_core::lease::Lease;
 use eyas_data::Halt;
 use eyas_storage::Fence;
+use eyas_terms::Timestamp;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;

@@ -5,9 +5,9 @@
 
 use crate::machine::umask;
 use eyas_core::event::Known;
-use eyas_core::{HomeVersion, Marks, ObjectId};
 use eyas_folder::UNKNOWN_TIME_NS;
 use eyas_storage::Version;
+use eyas_terms::{HomeVersion, Marks, ObjectId};
 use rustc_hash::FxHashMap;
 
 /// So many objects are remembered whether they have a name or not.

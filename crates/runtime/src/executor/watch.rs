@@ -13,7 +13,7 @@
 //! Not here: what follows from a write ([`eyas_data::Store::condemn`], the core). Why not copies, and not the change
 //! time of the file: `docs/decisions/0027-writes-to-inputs.md`.
 
-use eyas_core::Digest;
+use eyas_terms::Digest;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
 use std::io;

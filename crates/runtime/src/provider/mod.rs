@@ -45,8 +45,8 @@ use eyas_core::provisioning::blocks::{
 };
 use eyas_core::provisioning::decision::Decision;
 use eyas_core::provisioning::{ProvisionConfig, Provisioner};
-use eyas_core::{ExecutorId, Timestamp};
 use eyas_net::NetError;
+use eyas_terms::{ExecutorId, Timestamp};
 use eyas_text::line_of;
 use eyas_wire::message;
 use std::fs::{File, TryLockError};

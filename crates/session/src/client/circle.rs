@@ -4,9 +4,9 @@
 //! before. The search begins at such a file. It goes from a file to its maker and from the maker to the maker's inputs,
 //! step by step. In each step it asks all members at once who makes the files of that step.
 
-use eyas_core::array::TaskArray;
 use eyas_core::dispatcher::{Upstream, find_circle};
 use eyas_core::group::KnownFiles;
+use eyas_terms::array::TaskArray;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

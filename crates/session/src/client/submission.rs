@@ -16,11 +16,11 @@
 //! Not here: connections, and the work of splitting, which takes long for long lists ([`Splitting`]).
 
 use super::circle::Search;
-use eyas_core::RunId;
-use eyas_core::array::TaskArray;
 use eyas_core::dispatcher::has_ended;
 use eyas_core::group::KnownFiles;
 use eyas_core::group::split::{Part, split, split_addition};
+use eyas_terms::RunId;
+use eyas_terms::array::TaskArray;
 use eyas_wire::message::{Addition, Keep, ReplyBody, RequestBody};
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! A submission to three members, word by word.
 
 use super::{Input, No, Output, Submission};
-use eyas_core::array::{Command, Pattern, TaskArray, TaskForm};
 use eyas_core::group::KnownFiles;
-use eyas_core::{Digest, RunId};
+use eyas_terms::array::{Command, Pattern, TaskArray, TaskForm};
+use eyas_terms::{Digest, RunId};
 use eyas_wire::message::{Addition, Keep, ReplyBody, RequestBody};
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@
 //! at nothing else, so it can run beside a session that goes on appending.
 
 use super::Record;
-use eyas_core::{RunId, TaskId};
+use eyas_terms::{RunId, TaskId};
 use std::collections::BTreeMap;
 
 /// What belongs to which submission, as far as the journal has been read. A run's number may be given again where the first
@@ -169,8 +169,8 @@ impl Cleaning {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use eyas_core::array::{Command, Pattern, TaskArray, Template};
-    use eyas_core::{AttemptNo, Outcome, Timestamp};
+    use eyas_terms::array::{Command, Pattern, TaskArray, Template};
+    use eyas_terms::{AttemptNo, Outcome, Timestamp};
     use eyas_wire::message::Addition;
     use std::borrow::Cow;
     use std::convert::Infallible;

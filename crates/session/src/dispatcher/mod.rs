@@ -47,7 +47,7 @@ use ends::{Effect, Ended, Recording};
 use executors::{Connection, Executors};
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::*;
-use eyas_core::*;
+use eyas_terms::*;
 use eyas_text::{line_of, shown};
 use eyas_wire::message::*;
 use eyas_wire::users::{Principal, UserKey, Visitor};

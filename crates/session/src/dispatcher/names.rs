@@ -2,7 +2,7 @@
 //! longer than the runs that were opened while the executor was there: the memory of a dispatcher need not grow with the
 //! executors that have come and gone.
 
-use eyas_core::{ExecutorId, RunId};
+use eyas_terms::{ExecutorId, RunId};
 use std::collections::{BTreeMap, BTreeSet};
 
 struct Name {

@@ -2,7 +2,7 @@
 
 use super::Record;
 use eyas_core::event::{Action, Event};
-use eyas_core::{AttemptNo, MemberId, RunId, TaskId, Timestamp};
+use eyas_terms::{AttemptNo, MemberId, RunId, TaskId, Timestamp};
 use eyas_wire::message::*;
 use eyas_wire::users::UserKey;
 
@@ -29,7 +29,7 @@ pub enum Answer {
 /// A fetch that is permitted: the holder serves these bytes to the requester until then.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Permission {
-    pub digest: eyas_core::Digest,
+    pub digest: eyas_terms::Digest,
     pub size_bytes: u64,
     /// Names on the data plane.
     pub holder_id: u32,

@@ -15,9 +15,9 @@
 //! Not here: how a submission is split ([`eyas_core::group::split`]), what files cross (`core`'s `exchange`).
 
 use super::*;
-use eyas_core::array::TaskArray;
 use eyas_core::group::RunLinks;
 use eyas_core::pattern::RunPatterns;
+use eyas_terms::array::TaskArray;
 use std::borrow::Cow;
 
 impl<O: Outside> Session<O> {

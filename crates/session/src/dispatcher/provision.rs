@@ -8,11 +8,11 @@
 //! and every end that it told is in the journal.
 
 use super::*;
-use eyas_core::needs::Size;
 use eyas_core::provisioning::NodeView;
 use eyas_core::provisioning::blocks::number_of;
 use eyas_core::provisioning::decision::Decision;
 use eyas_core::provisioning::work::Predicted;
+use eyas_terms::needs::Size;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A provisioner that was gone for so long does not come back by itself.

@@ -1,9 +1,9 @@
 //! What the journal holds. A record's first byte is its kind, so that later versions can add kinds.
 
-use eyas_core::array::TaskArray;
 use eyas_core::group::RunLinks;
 use eyas_core::pattern::RunPatterns;
-use eyas_core::{AttemptNo, Digest, Outcome, RunId, TaskId, Timestamp};
+use eyas_terms::array::TaskArray;
+use eyas_terms::{AttemptNo, Digest, Outcome, RunId, TaskId, Timestamp};
 use eyas_wire::message::Addition;
 use eyas_wire::users::{ClusterRights, UserKey};
 use serde::{Deserialize, Serialize};
@@ -139,8 +139,8 @@ impl Record<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use eyas_core::array::{Command, Pattern, TaskForm};
-    use eyas_core::needs::Needs;
+    use eyas_terms::array::{Command, Pattern, TaskForm};
+    use eyas_terms::needs::Needs;
 
     fn array(needs: Option<Needs>) -> TaskArray {
         let command = Command::Exec(vec![Pattern::literal("true")]);

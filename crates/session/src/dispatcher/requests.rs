@@ -1,8 +1,8 @@
 //! What clients ask for, but for submissions and printed output.
 
 use super::*;
-use eyas_core::TaskPhase;
 use eyas_core::dispatcher::TaskState;
+use eyas_terms::TaskPhase;
 
 impl<O: Outside> Session<O> {
     pub(super) fn on_request(&mut self, connection: u64, request: Request) {

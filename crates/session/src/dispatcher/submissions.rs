@@ -3,8 +3,8 @@
 //! A submission is accepted when its commit is durable, and not before. One whose client goes away before that is given up.
 
 use super::*;
-use eyas_core::array::TaskArray;
 use eyas_core::dispatcher::has_ended;
+use eyas_terms::array::TaskArray;
 use std::borrow::Cow;
 use std::sync::Arc;
 

@@ -25,7 +25,7 @@
 //! What is lost is home's last answer about the object. Home is asked again if the object is named again.
 
 use eyas_core::event::{Fetched, NodeEvent, TransferError, TransferErrorKind};
-use eyas_core::{Digest, HomeVersion, ObjectId};
+use eyas_terms::{Digest, HomeVersion, ObjectId};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 

@@ -8,8 +8,8 @@
 use super::Book;
 use eyas_core::event::*;
 use eyas_core::executor::Executor;
-use eyas_core::needs::Equipment;
-use eyas_core::*;
+use eyas_terms::needs::Equipment;
+use eyas_terms::*;
 use eyas_wire::message::*;
 use std::sync::Arc;
 

@@ -3,11 +3,11 @@
 //! [`DispatcherLink::hear`] puts the executor's own numbers of objects in place of the dispatcher's, so that no driver has to translate.
 
 use super::{Book, DispatcherLink};
-use eyas_core::array::TaskSpec;
 use eyas_core::event::*;
 use eyas_core::executor::Executor;
 use eyas_core::home_share::HomeShare;
-use eyas_core::*;
+use eyas_terms::array::TaskSpec;
+use eyas_terms::*;
 use eyas_wire::message::*;
 use eyas_wire::users::Principal;
 
@@ -179,7 +179,7 @@ fn adopt_inputs<'a>(
 mod tests {
     use super::*;
     use crate::executor::link::tests::{Side, side};
-    use eyas_core::array::Command;
+    use eyas_terms::array::Command;
 
     const HOME_STREAMS_MAX: u32 = 4;
 

@@ -3,8 +3,8 @@
 //! Ten thousand executors must not do the same thing at the same moment: a dispatcher that was started again would
 //! have to turn most of them away. And those that have nothing to do need not speak every second.
 
-use eyas_core::Timestamp;
-use eyas_core::rng::Rng;
+use eyas_terms::Timestamp;
+use eyas_terms::rng::Rng;
 
 /// The mean wait after a connection broke. It doubles with each failure, up to the largest mean. That is less than
 /// [`eyas_core::dispatcher::RETURN_GRACE_NS`]: an executor finds a dispatcher that is there again within this grace.

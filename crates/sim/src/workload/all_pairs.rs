@@ -12,8 +12,8 @@
 //! pairs and computes as long as all its pairs.
 
 use super::*;
-use eyas_core::array::{GatherHint, Hint, Hints, Piece};
 use eyas_pairs::{Item, Shape, Tile};
+use eyas_terms::array::{GatherHint, Hint, Hints, Piece};
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct AllPairsConfig {

@@ -11,7 +11,7 @@
 
 use super::trace::{TaskMeasured, Trace};
 use super::*;
-use eyas_core::rng::Rng;
+use eyas_terms::rng::Rng;
 use std::collections::BTreeMap;
 
 /// The number of words of a command that distinguish kinds, as in `python3 cutout.py`.
@@ -38,7 +38,7 @@ fn kind(template: &Template) -> String {
     let mut words = vec![template.label.clone()];
     let literal = |pattern: &Pattern| {
         let text = pattern.0.iter().filter_map(|piece| match piece {
-            eyas_core::array::Piece::Literal(text) => Some(text.as_str()),
+            eyas_terms::array::Piece::Literal(text) => Some(text.as_str()),
             _ => None,
         });
         text.collect::<String>()
@@ -162,7 +162,7 @@ pub fn list(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use eyas_core::array::Piece;
+    use eyas_terms::array::Piece;
 
     fn array(program: &str, n_tasks: u32, inputs: &[&str], outputs: &[&str]) -> Arc<TaskArray> {
         let patterns = |list: &[&str]| {

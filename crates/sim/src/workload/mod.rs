@@ -26,8 +26,8 @@ pub mod workflow;
 
 pub use error::{Error, ErrorKind, Status};
 
-use eyas_core::array::{Command, Pattern, TaskArray, TaskForm, Template};
-use eyas_core::{Made, Timestamp};
+use eyas_terms::array::{Command, Pattern, TaskArray, TaskForm, Template};
+use eyas_terms::{Made, Timestamp};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 

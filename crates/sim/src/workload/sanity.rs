@@ -7,8 +7,8 @@
 //! the workload is read).
 
 use super::*;
-use eyas_core::Location;
-use eyas_core::needs::{Equipment, in_parts};
+use eyas_terms::Location;
+use eyas_terms::needs::{Equipment, in_parts};
 use eyas_text::{shown, size_beside};
 
 /// The longest simulated time: 100 years.

@@ -36,11 +36,11 @@ pub use measured::{Level, Measured, MeasuredNode, MeasuredTransfers, Spread, Tas
 
 use super::*;
 use eyas_core::event::{AttemptReport, Offer};
-use eyas_core::location::Location;
 use eyas_core::log::EVENTS_FILE;
-use eyas_core::types::*;
 use eyas_report::fold::{Array, Change, End, Fold, Held};
 use eyas_report::read::Requests;
+use eyas_terms::location::Location;
+use eyas_terms::*;
 use eyas_text::shown_path;
 use measured::Transfer;
 use std::collections::BTreeMap;

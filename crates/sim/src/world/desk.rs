@@ -10,7 +10,7 @@ use super::work::Work;
 use crate::machine::Machine;
 use eyas_core::dispatcher::{Dispatcher, DispatcherConfig};
 use eyas_core::event::{Action, Event, NodeEvent};
-use eyas_core::{ExecutorId, Timestamp};
+use eyas_terms::{ExecutorId, Timestamp};
 use std::collections::VecDeque;
 
 /// See the module.

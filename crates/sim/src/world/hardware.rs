@@ -6,8 +6,8 @@
 use super::AttemptId;
 use crate::fluid::{FlowId, Fluid, ResourceId};
 use crate::machine::{Faults, Machine};
-use eyas_core::rng::Rng;
-use eyas_core::{ObjectId, Timestamp};
+use eyas_terms::rng::Rng;
+use eyas_terms::{ObjectId, Timestamp};
 use std::collections::BTreeSet;
 
 /// Ended flows are taken out of a node's list when the list has so many entries, or more.

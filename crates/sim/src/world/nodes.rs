@@ -9,7 +9,7 @@ use crate::machine::Machine;
 use eyas_core::cache::CacheConfig;
 use eyas_core::dispatcher::Dispatcher;
 use eyas_core::executor::{Executor, ExecutorConfig};
-use eyas_core::{ExecutorId, NodeState, ObjectId, Timestamp};
+use eyas_terms::{ExecutorId, NodeState, ObjectId, Timestamp};
 use std::collections::BTreeSet;
 
 pub(super) struct Node {

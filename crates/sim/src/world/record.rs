@@ -3,7 +3,7 @@
 use crate::outcome::{Recorder, Summary};
 use eyas_core::event::{Action, Event};
 use eyas_core::log::{Header, Line, What};
-use eyas_core::{Outcome, Timestamp};
+use eyas_terms::{Outcome, Timestamp};
 use serde::Serialize;
 use std::io::Write;
 

@@ -3,12 +3,12 @@
 use super::nodes::Nodes;
 use super::time::{Ev, Time};
 use crate::machine::{Faults, Machine};
-use eyas_core::Timestamp;
 use eyas_core::dispatcher::Dispatcher;
 use eyas_core::provisioning::decision::Decision;
 use eyas_core::provisioning::work::Predicted;
 use eyas_core::provisioning::{Demand, NodeView, ProvisionAction, ProvisionConfig, Provisioner};
-use eyas_core::rng::Rng;
+use eyas_terms::Timestamp;
+use eyas_terms::rng::Rng;
 
 /// See the module.
 pub(super) struct Supply<'a> {

@@ -5,7 +5,7 @@ use super::hardware::LandedOutput;
 use crate::agenda::Agenda;
 use crate::fluid::FlowId;
 use eyas_core::event::{NodeEvent, NodeMessage};
-use eyas_core::{ExecutorId, ObjectId, Timestamp};
+use eyas_terms::{ExecutorId, ObjectId, Timestamp};
 
 pub(super) enum Ev {
     Submit,

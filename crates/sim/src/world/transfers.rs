@@ -8,7 +8,7 @@ use super::nodes::Nodes;
 use super::time::{Ev, Time};
 use crate::fluid::{FlowId, ResourceId};
 use eyas_core::event::{InputMoved, NodeEvent, Source, Target, WATCH_NS_MIN};
-use eyas_core::{ExecutorId, ObjectId, Timestamp};
+use eyas_terms::{ExecutorId, ObjectId, Timestamp};
 
 /// As live, a source is asked for an object that it is about to receive for so long, and so often.
 const AWAIT_NS_MAX: u64 = 30 * super::S;

@@ -4,10 +4,11 @@ use crate::machine::Machine;
 use crate::outcome::Recorder;
 use crate::workload::sanity::{Largest, Watch};
 use crate::workload::{ArrivingTasks, Compute, Sizes, Workload};
-use eyas_core::array::TaskArray;
 use eyas_core::dispatcher::Dispatcher;
-use eyas_core::location::Made;
-use eyas_core::{HomeVersion, ObjectId, TaskId, Timestamp, placement};
+use eyas_core::placement;
+use eyas_terms::array::TaskArray;
+use eyas_terms::location::Made;
+use eyas_terms::{HomeVersion, ObjectId, TaskId, Timestamp};
 use std::sync::Arc;
 
 /// Tasks that were submitted together, as one array.

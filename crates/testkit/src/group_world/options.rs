@@ -2,7 +2,7 @@
 
 use super::{MS, S};
 use eyas_core::dispatcher::KeepRuns;
-use eyas_core::rng::Rng;
+use eyas_terms::rng::Rng;
 
 /// Printed before a world begins; with the seed in it, it describes the world completely.
 #[derive(Clone, PartialEq, Debug)]

@@ -137,7 +137,7 @@ fn distances_from(from: usize, moves: &[Vec<(usize, u16)>]) -> Vec<u16> {
 mod tests {
     use super::super::sequence;
     use super::*;
-    use eyas_core::rng::Rng;
+    use eyas_terms::rng::Rng;
 
     fn cost(n_stores: u8, store_objects: u8, home_cost: u16, requests: &str) -> u64 {
         let system = System { n_stores, store_objects, home_cost };

@@ -11,7 +11,7 @@
 
 use super::optimum::{Optimum, Work};
 use super::{HOME, OBJECTS_MAX, Reading, Request, State, System, outcomes};
-use eyas_core::rng::Rng;
+use eyas_terms::rng::Rng;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 

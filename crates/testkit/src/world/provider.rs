@@ -3,7 +3,7 @@
 //! request; it is killed and comes back.
 
 use super::*;
-use eyas_core::needs::Size;
+use eyas_terms::needs::Size;
 use eyas_wire::message::{DemandStatus, Provisioner};
 
 /// How often it asks, at most, and at least.

@@ -1,7 +1,7 @@
 use super::*;
 use crate::collective::plan;
-use crate::location::CatalogLocation;
-use crate::rng::Rng;
+use eyas_terms::location::CatalogLocation;
+use eyas_terms::rng::Rng;
 use proptest::prelude::*;
 
 const SIZE: u64 = 1_000_000;

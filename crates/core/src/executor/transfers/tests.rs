@@ -1,7 +1,7 @@
 //! Which transfers begin, beside the plain definition of what may begin.
 
 use super::*;
-use crate::rng::Rng;
+use eyas_terms::rng::Rng;
 
 const N_OBJECTS: u64 = 8;
 

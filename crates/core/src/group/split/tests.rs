@@ -1,7 +1,7 @@
 use super::*;
-use crate::array::{Command, TaskForm};
-use crate::location::Location;
-use crate::rng::Rng;
+use eyas_terms::array::{Command, TaskForm};
+use eyas_terms::location::Location;
+use eyas_terms::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn literal(text: &str) -> Piece {
@@ -37,7 +37,7 @@ fn single(id: &str, inputs: &[String], outputs: &[String]) -> TaskArray {
     array
 }
 
-fn tasks_of(part: &Part) -> Vec<crate::array::TaskSpec> {
+fn tasks_of(part: &Part) -> Vec<eyas_terms::array::TaskSpec> {
     part.arrays.iter().flat_map(|a| (0..a.n_tasks).map(|i| a.expand(i))).collect()
 }
 

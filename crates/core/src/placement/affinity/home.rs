@@ -13,7 +13,7 @@
 
 use super::{SMOOTHED_OVER, smooth};
 use crate::executor_set::Seat;
-use crate::types::Timestamp;
+use eyas_terms::Timestamp;
 use std::collections::BTreeSet;
 
 /// A read that has landed teaches something only if at least one part in this many of its time was not lost

@@ -1,4 +1,4 @@
-//! Tasks whose inputs leave home once ([`Hint::Once`](crate::array::Hint)), such as the tiles of All-Pairs: each reads many objects,
+//! Tasks whose inputs leave home once ([`Hint::Once`](eyas_terms::array::Hint)), such as the tiles of All-Pairs: each reads many objects,
 //! and neighbours share most of them.
 //!
 //! Three rules differ from those for other tasks:

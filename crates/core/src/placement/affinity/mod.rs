@@ -83,9 +83,10 @@ use super::{Lasts, NeedsId, Pick, QueueKey, ReadyTask, Reason, Room, TaskSize, U
 use crate::catalog::{Catalog, HoldersView};
 use crate::event::{InputMoved, InputReport, Source, Target};
 use crate::executor_set::{Seat, SeatSet};
+use crate::means::smooth;
 use crate::network::{NetworkUse, Sites};
-use crate::types::{CacheOutcome, ExecutorId, ObjectId, TaskId, Timestamp, smooth};
 use disk::{DiskLoad, DiskRead};
+use eyas_terms::{CacheOutcome, ExecutorId, ObjectId, TaskId, Timestamp};
 use home::{HomeLoad, Landed, Mark};
 use kin::Spared;
 use late::Late;

@@ -10,7 +10,7 @@
 //! Invariants, checked by `Rank::sanity_check`: each list holds exactly the entries of its heat and bucket,
 //! and a bit is set for each list that is not empty.
 
-use crate::types::ObjectId;
+use eyas_terms::ObjectId;
 use hashbrown::HashTable;
 
 /// Where an object could come from.

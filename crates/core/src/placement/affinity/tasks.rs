@@ -15,7 +15,7 @@
 
 use super::super::{Lasts, QueueKey, ReadyTask, TaskSize};
 use super::rank::{Heat, Rank};
-use crate::types::{ObjectId, TaskId};
+use eyas_terms::{ObjectId, TaskId};
 use hashbrown::HashTable;
 use rustc_hash::{FxHashMap, FxHasher};
 use std::cmp::Reverse;

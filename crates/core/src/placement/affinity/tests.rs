@@ -11,7 +11,7 @@ mod sites;
 use super::super::{Lasts, Reason, Rule, TimeLeft};
 use super::home::{NodeReads, Reads};
 use super::*;
-use crate::location::CatalogLocation;
+use eyas_terms::location::CatalogLocation;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 

@@ -42,7 +42,7 @@ use super::queue::Queue;
 use super::{Lasts, NeedsId, Pick, QueueKey, ReadyTask, Reason, Room, Rule, Stage, TaskSize, Unplaced};
 use crate::catalog::Catalog;
 use crate::executor_set::{Seat, SeatSet};
-use crate::types::{ExecutorId, ObjectId, Timestamp};
+use eyas_terms::{ExecutorId, ObjectId, Timestamp};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

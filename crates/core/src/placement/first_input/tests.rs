@@ -2,8 +2,8 @@
 
 use super::super::tests::{lasts, slots};
 use super::*;
-use crate::location::CatalogLocation;
-use crate::types::TaskId;
+use eyas_terms::TaskId;
+use eyas_terms::location::CatalogLocation;
 use proptest::prelude::*;
 
 /// The same policy, written as loops.

@@ -1,7 +1,7 @@
 use super::super::ProvisionConfig;
 use super::BlockAction::{Cancel, List, Release, Submit};
 use super::*;
-use crate::needs::{Equipment, PARTS};
+use eyas_terms::needs::{Equipment, PARTS};
 
 /// Blocks of a batch system in small: every action is answered as the test says.
 struct World {

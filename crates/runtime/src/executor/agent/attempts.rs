@@ -3,11 +3,11 @@
 use super::{AttemptId, runner};
 use crate::executor::system_users::nobody;
 use crate::executor::watch::Watched;
-use eyas_core::array::TaskSpec;
 use eyas_core::event::Assignment;
-use eyas_core::*;
 use eyas_data::Halt;
 use eyas_runner::Account;
+use eyas_terms::array::TaskSpec;
+use eyas_terms::*;
 use eyas_wire::users::Principal;
 use rustc_hash::FxHashMap;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! What this executor has moved and computed since its start.
 
-use eyas_core::CacheOutcome;
 use eyas_core::event::{AttemptReport, Source};
+use eyas_terms::CacheOutcome;
 
 #[derive(Default)]
 pub(super) struct Counters {

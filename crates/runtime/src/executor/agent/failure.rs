@@ -1,9 +1,9 @@
 //! What the end of a program means for its task, in words for users.
 
 use super::runner;
-use eyas_core::array::{CONTAINER_NAME, TaskSpec};
 use eyas_core::event::DiskSeen;
-use eyas_core::{Failure, FailureKind};
+use eyas_terms::array::{CONTAINER_NAME, TaskSpec};
+use eyas_terms::{Failure, FailureKind};
 use eyas_text::shown;
 
 /// How a slot process begins to say which part of a pipe failed.
@@ -290,7 +290,7 @@ fn signal_name(signal: i32) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use eyas_core::array::Command;
+    use eyas_terms::array::Command;
 
     fn report(exit: runner::ExitKind, stderr: &str, input: runner::LinkKind) -> runner::RunReport {
         let stderr = runner::Captured {

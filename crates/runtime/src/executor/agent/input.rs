@@ -6,9 +6,9 @@ use super::{AttemptId, NetError, Writer, net};
 use crate::executor::processors::Looks;
 use crate::executor::watch::Watched;
 use eyas_core::event::{NodeEvent, Placed, Staged};
-use eyas_core::processors::ProcessorUse;
-use eyas_core::{ExecutorId, ObjectId, TaskId};
 use eyas_data::{Digest, Incoming};
+use eyas_terms::processors::ProcessorUse;
+use eyas_terms::{ExecutorId, ObjectId, TaskId};
 use eyas_wire::message::{ToExecutor, Welcome};
 use tokio::sync::mpsc;
 

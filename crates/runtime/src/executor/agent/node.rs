@@ -4,7 +4,7 @@ use super::{AttemptId, ExecutorError};
 use crate::clock::DispatchersClock;
 use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
-use eyas_core::{Failure, ObjectId, Timestamp};
+use eyas_terms::{Failure, ObjectId, Timestamp};
 
 /// See the module.
 pub(super) struct Node {

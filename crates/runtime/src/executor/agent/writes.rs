@@ -9,8 +9,8 @@ use super::launch::is_program;
 use super::objects::Objects;
 use crate::executor::watch::{Watch, Watched, Written};
 use eyas_core::event::Staged;
-use eyas_core::{Digest, is_directory};
 use eyas_data::Store;
+use eyas_terms::{Digest, is_directory};
 use rustc_hash::FxHashMap;
 use std::path::Path;
 

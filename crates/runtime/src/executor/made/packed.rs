@@ -3,10 +3,10 @@
 use super::Shop;
 use crate::executor::home_io::{self, data_error, disk_error, given_up, home_error, parse, version_of};
 use eyas_core::event::{TransferError, TransferErrorKind};
-use eyas_core::{Digest, HomeVersion, RUN_FILE};
 use eyas_data::{Halt, Store};
 use eyas_runner::Account;
 use eyas_storage::Homes;
+use eyas_terms::{Digest, HomeVersion, RUN_FILE};
 use eyas_text::shown;
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,8 +1,8 @@
 //! Programs that make objects: transforms of the user, and what a packed environment has to be told of its new place.
 
 use super::BLOCK_BYTES;
-use eyas_core::recipe::{IN, OUT};
 use eyas_data::Halt;
+use eyas_terms::recipe::{IN, OUT};
 use eyas_text::{shown, shown_bytes};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};

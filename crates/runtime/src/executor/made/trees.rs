@@ -14,8 +14,8 @@
 //! What Python keeps in `__pycache__` does not count.
 
 use crate::executor::system_users::let_pass;
-use eyas_core::{Digest, HomeVersion};
 use eyas_data::Halt;
+use eyas_terms::{Digest, HomeVersion};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;

@@ -2,10 +2,10 @@
 //! steps.
 
 use eyas_core::dispatcher::DispatcherConfig;
-use eyas_core::needs::Equipment;
-use eyas_core::types::*;
 use eyas_report::fold::End;
 use eyas_report::read::Requests;
+use eyas_terms::needs::Equipment;
+use eyas_terms::*;
 use std::collections::BinaryHeap;
 
 /// Transfers below this size show the cost of a request; larger ones show the rate of bytes.

@@ -1,10 +1,10 @@
 //! Logs that a dispatcher could have written, and the workloads and measurements that are read from them.
 
 use super::*;
-use eyas_core::array::{Part, Piece};
 use eyas_core::dispatcher::DispatcherConfig;
 use eyas_core::event::*;
 use eyas_core::log::{Header, LOG_VERSION, Line, What};
+use eyas_terms::array::{Part, Piece};
 
 const ZERO_NS: u64 = 1_795_293_000 * SECOND_NS;
 
@@ -57,7 +57,7 @@ impl Log {
     fn run(&mut self, ms: u64, run: u32, n_tasks: u32) {
         let run = RunId(run);
         let (literal, index) = (|s: &str| Piece::Literal(s.into()), Piece::Index);
-        let mut column = eyas_core::array::Column::default();
+        let mut column = eyas_terms::array::Column::default();
         (0..n_tasks).for_each(|i| assert!(column.push(&format!("sky/{i}"))));
         let input = Pattern(vec![Piece::Column { column: 0, part: Part::Whole }]);
         let output = Pattern(vec![literal(&format!("cut{run}/")), index.clone()]);

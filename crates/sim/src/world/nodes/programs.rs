@@ -8,7 +8,7 @@ use crate::world::record::Record;
 use crate::world::time::{Ev, Time};
 use crate::world::work::Work;
 use eyas_core::event::{Exit, NodeEvent};
-use eyas_core::{Failure, FailureKind, Timestamp};
+use eyas_terms::{Failure, FailureKind, Timestamp};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 

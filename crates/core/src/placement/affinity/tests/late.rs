@@ -3,7 +3,7 @@
 use super::super::late::Late;
 use super::reads::HomeReads;
 use super::*;
-use crate::types::AttemptNo;
+use eyas_terms::AttemptNo;
 
 const NOBODY: [u64; 0] = [];
 

@@ -1,7 +1,7 @@
 //! Nodes that are not equally fast, and disks that many programs read.
 
 use super::*;
-use crate::types::HomeVersion;
+use eyas_terms::HomeVersion;
 
 const SLOW: u32 = 0;
 const FAST: [u32; 3] = [1, 2, 3];

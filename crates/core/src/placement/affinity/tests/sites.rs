@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::network::Network;
-use crate::rng::Rng;
+use eyas_terms::rng::Rng;
 
 /// `n` executors with two slots, in three sites in turn, as round trips show them.
 fn three_sites(n: u32, n_objects: u32) -> World {

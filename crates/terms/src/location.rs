@@ -151,7 +151,7 @@ impl<'a> CatalogLocation<'a> {
     }
 
     /// With what [`CatalogLocation::name_at`] gave when `text` was parsed, it need not be parsed again.
-    pub(crate) fn parsed(text: &'a str, name_at: u32) -> CatalogLocation<'a> {
+    pub fn parsed(text: &'a str, name_at: u32) -> CatalogLocation<'a> {
         match name_at {
             0 => CatalogLocation::Home(text),
             _ => CatalogLocation::Run(RunFile { text, name_at: name_at as usize }),
@@ -159,7 +159,7 @@ impl<'a> CatalogLocation<'a> {
     }
 
     /// Where the name within the run begins, 0 for a file at home. The text is shorter than 4 GiB.
-    pub(crate) fn name_at(self) -> u32 {
+    pub fn name_at(self) -> u32 {
         match self {
             CatalogLocation::Home(_) => 0,
             CatalogLocation::Run(file) => file.name_at as u32,

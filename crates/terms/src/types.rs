@@ -90,14 +90,6 @@ impl fmt::Display for NodeState {
 #[serde(transparent)]
 pub struct Timestamp(pub u64);
 
-/// Means of how long programs ran move by one part in so many.
-pub(crate) const RUNS_SMOOTHED: u64 = 8;
-
-/// Lets a mean move by one part in `n` towards `value`; the first value is the mean.
-pub(crate) fn smooth(mean: &mut Option<u64>, value: u64, n: u64) {
-    *mean = Some(mean.map_or(value, |m| m - m / n + value / n));
-}
-
 impl Timestamp {
     /// Nanoseconds from `earlier` to `self`, 0 when the clock stepped back.
     pub fn since_ns(self, earlier: Timestamp) -> u64 {
