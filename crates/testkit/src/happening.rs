@@ -19,7 +19,6 @@ pub enum Work {
     },
     /// The driver is to receive the event about bytes that are complete.
     Word {
-        object: ObjectId,
         digest: Digest,
         event: NodeEvent,
     },
@@ -36,6 +35,14 @@ pub enum Work {
         id: AttemptId,
     },
     Program {
+        id: AttemptId,
+    },
+    /// A program that waits behind another one is taken back from its slot, if it has not begun.
+    Withdraw {
+        id: AttemptId,
+    },
+    /// The end of a program was held back, because its signal may have been meant for the whole node.
+    Held {
         id: AttemptId,
     },
     Store {

@@ -1,17 +1,15 @@
-//! The work of an executor's live driver around its state machine and its session: files on disk, contexts of
-//! attempts.
+//! The work of an executor's live driver around its session, which is the one that ships: files on disk, and what programs saw.
 //!
-//! Modelled on `eyas-runtime`'s `executor/agent.rs`; names of objects and the messages with the dispatcher
-//! are `eyas-session`'s. The world decides how long things take and how they end.
+//! Modelled on `eyas-runtime`'s `executor/agent.rs`. The world decides how long things take and how they end.
 
 use crate::happening::{AttemptId, Ev};
 use crate::process::{FromNode, ToNode};
 use eyas_core::event::*;
-use eyas_core::executor::{Executor, ExecutorConfig};
+use eyas_core::executor::ExecutorConfig;
 use eyas_core::home_share::{HomeShare, HomeUse};
 use eyas_core::lease::Lease;
 use eyas_session::executor::link::About;
-use eyas_session::executor::{Book, DispatcherLink, Order, Welcomed, unless_dropped};
+use eyas_session::executor::{Book, ExecutorSession, Order, Welcomed};
 use eyas_terms::*;
 use eyas_wire::message::{ExecutorStatus, FromExecutor, ToExecutor, Welcome};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -23,10 +21,9 @@ pub struct Stored {
     pub size_bytes: u64,
 }
 
-/// What the driver knows of an attempt.
+/// What the driver knows of an attempt, beside its session.
 #[derive(Clone, Debug)]
 pub struct Context {
-    pub run: RunId,
     /// Which dispatcher process assigned it.
     pub incarnation: u64,
     pub assignment: Assignment,
@@ -37,8 +34,10 @@ pub struct Context {
     /// The gpus that its program was told of.
     pub gpus: Vec<u32>,
     pub killed: bool,
-    /// Its outputs no longer need to go home.
-    pub halted: bool,
+    /// It has not begun, and is taken back from its slot.
+    pub withdrawn: bool,
+    /// The signal that its node's programs got.
+    pub signal: Option<i32>,
     /// What was free on the disk, and what programs had written, when its program began.
     pub free_bytes: u64,
     pub written_before_bytes: u64,
@@ -48,7 +47,7 @@ pub struct Context {
 
 /// Everything that went into the state machine, for the replay.
 pub enum Logged {
-    Restore(ObjectId, Fetched, Vec<NodeAction>),
+    Restore(Vec<(ObjectId, Fetched)>, Vec<NodeAction>),
     Event(NodeEvent, Vec<NodeAction>),
     Reconnected,
 }
@@ -78,12 +77,13 @@ pub struct Node {
     pub is_draining: bool,
     /// Its dispatcher has asked it to end.
     pub is_ended: bool,
+    /// The batch system has told its programs to end, and will end this process a moment later.
+    pub is_signalled: bool,
     /// The time of its job, and when that ends.
     pub walltime: Option<(u64, Timestamp)>,
     /// Its name on the data plane.
     pub number: usize,
-    pub core: Executor,
-    pub book: Book,
+    pub session: ExecutorSession,
     /// The cache's directory: equal bytes are one file, whatever their names. The book says which object has
     /// which bytes.
     pub files: BTreeMap<Digest, u64>,
@@ -102,7 +102,6 @@ pub struct Node {
     pub contexts: BTreeMap<AttemptId, Context>,
     /// The connection to a dispatcher, while there is one.
     pub life: Option<u64>,
-    pub link: DispatcherLink,
     /// Its dispatcher is to be asked to drain this node.
     pub asks_to_go: bool,
     /// Its share of home, the bytes that it has moved, and what was reported to its dispatcher about that.
@@ -132,16 +131,16 @@ pub fn own_disk(number: usize) -> String {
 impl Node {
     pub fn new(config: ExecutorConfig, memory_bytes: u64) -> Node {
         Node {
-            core: Executor::new(config.clone()).expect("the options name a policy"),
+            session: Node::session_of(&config),
             config,
             memory_bytes,
             epoch: 0,
             is_up: false,
             is_draining: false,
             is_ended: false,
+            is_signalled: false,
             walltime: None,
             number: 0,
-            book: Book::default(),
             files: BTreeMap::new(),
             rotten: BTreeSet::new(),
             private: BTreeMap::new(),
@@ -151,7 +150,6 @@ impl Node {
             clock_ahead_ns: 0,
             contexts: BTreeMap::new(),
             life: None,
-            link: DispatcherLink::default(),
             asks_to_go: false,
             home_share: HomeShare::UNLIMITED,
             home_bytes: 0,
@@ -170,8 +168,8 @@ impl Node {
     /// A new process replaces the old one and scans the cache's directory, which may be another executor's.
     pub fn start(&mut self, now: Timestamp, cache_survives: bool, other: Option<Folder>) -> Vec<NodeAction> {
         let files = std::mem::take(&mut self.files);
-        let old_held: BTreeMap<ObjectId, Fetched> = self.core.held().into_iter().collect();
-        let old_book = std::mem::take(&mut self.book);
+        let old_held: BTreeMap<ObjectId, Fetched> = self.session.core().held().into_iter().collect();
+        let old = std::mem::replace(&mut self.session, Node::session_of(&self.config));
         let fresh = Node::new(self.config.clone(), self.memory_bytes);
         let (epoch, cut_until, others_bytes) = (self.epoch + 1, self.cut_until, self.others_bytes);
         let (number, names_min) = (self.number, self.names_min);
@@ -194,42 +192,45 @@ impl Node {
         }
         let named = |(object, digest): (ObjectId, Digest)| {
             let version = old_held.get(&object)?.version.clone()?;
-            Some((digest, (old_book.find_name(object)?.to_string(), version)))
+            Some((digest, (old.book().find_name(object)?.to_string(), version)))
         };
         let mut origins = Origins::new();
-        for (digest, origin) in old_book.held().into_iter().filter_map(named) {
+        for (digest, origin) in old.book().held().into_iter().filter_map(named) {
             origins.entry(digest).or_default().push(origin);
         }
         self.restore(now, files, origins)
     }
 
     fn restore(&mut self, now: Timestamp, files: BTreeMap<Digest, u64>, origins: Origins) -> Vec<NodeAction> {
-        let mut out = vec![];
         let held: Vec<(Digest, u64)> = files.iter().map(|(digest, bytes)| (*digest, *bytes)).collect();
         self.files = files;
         let (book, objects) = Book::restore(&held, origins);
-        self.book = book;
-        for (object, bytes) in objects {
-            let mut actions = vec![];
-            self.core.restore(object, bytes.clone(), &mut actions);
-            out.extend(actions.iter().cloned());
-            self.log.push((now, Logged::Restore(object, bytes, actions)));
-        }
-        out
+        self.session.restore(book, objects.clone());
+        let actions = self.take_actions();
+        self.log.push((now, Logged::Restore(objects, actions.clone())));
+        actions
     }
 
     /// One event into the state machine; what the driver has to do comes back.
     pub fn feed(&mut self, now: Timestamp, event: NodeEvent) -> Vec<NodeAction> {
-        let mut actions = vec![];
-        self.core.handle(now, event.clone(), &mut actions);
-        self.core.sanity_check();
+        self.session.feed(now, event.clone());
+        let actions = self.take_actions();
+        self.session.core().sanity_check();
         self.log.push((now, Logged::Event(event, actions.clone())));
         actions
     }
 
+    fn session_of(config: &ExecutorConfig) -> ExecutorSession {
+        ExecutorSession::new(config.clone()).expect("the options name a policy")
+    }
+
+    fn take_actions(&mut self) -> Vec<NodeAction> {
+        std::iter::from_fn(|| self.session.next_action()).collect()
+    }
+
     /// The cached bytes of an object.
     pub fn stored(&self, object: ObjectId) -> Option<Stored> {
-        let digest = self.book.digest(object)?;
+        let digest = self.session.book().digest(object)?;
         let size_bytes = *self.files.get(&digest)?;
         Some(Stored { digest, size_bytes })
     }
@@ -247,21 +248,13 @@ impl Node {
     }
 
     /// An event about bytes for the cache reaches the driver; the bytes may be gone again.
-    pub fn take_word(&mut self, object: ObjectId, event: NodeEvent) -> NodeEvent {
-        let event = unless_dropped(event, |digest| self.files.contains_key(digest));
-        match &event {
-            NodeEvent::TransferEnded { result: Ok(bytes), .. }
-            | NodeEvent::OutputStored { result: Ok(bytes), .. } => {
-                self.book.set_digest(object, bytes.digest);
-            }
-            _ => {}
-        }
-        event
+    pub fn take_word(&mut self, event: NodeEvent) -> NodeEvent {
+        self.session.settle(event, |digest| self.files.contains_key(digest))
     }
 
     /// An object leaves the cache.
     pub fn evict(&mut self, object: ObjectId) {
-        if let Some(digest) = self.book.clear_digest(object) {
+        if let Some(digest) = self.session.evict(object) {
             self.files.remove(&digest).expect("what the book has is there");
             self.rotten.remove(&digest);
         }
@@ -292,19 +285,20 @@ impl Node {
     /// The node has a connection at `now`, by true time; gives its first message.
     pub fn connect(&mut self, now: Timestamp, life: u64) -> FromNode {
         self.life = Some(life);
-        FromNode::Hello(Box::new(self.link.connect(&self.core, &self.book, &self.about(now))))
+        let about = self.about(now);
+        FromNode::Hello(Box::new(self.session.connect(&about)))
     }
 
     /// The node's connection is gone; gives the connection that it had.
     pub fn disconnect(&mut self) -> Option<u64> {
-        self.link.disconnect();
+        self.session.disconnect();
         self.life.take()
     }
 
     /// The messages that it has to send now, and on which connection.
     pub fn take_words(&mut self) -> Option<(u64, Vec<FromNode>)> {
-        let life = self.life.filter(|_| self.link.is_welcomed())?;
-        let mut words = to_batch(self.link.take_words());
+        let life = self.life.filter(|_| self.session.link().is_welcomed())?;
+        let mut words = to_batch(self.session.take_words());
         if std::mem::take(&mut self.asks_to_go) {
             words.push(FromNode::Drain);
         }
@@ -314,7 +308,7 @@ impl Node {
     /// The dispatcher that it goes to now, if it is to go to another one and has no work left, with its last
     /// messages here.
     pub fn go(&mut self) -> Option<(MemberId, u64, Vec<FromNode>)> {
-        let (member, _, words) = self.link.go(&mut self.core)?;
+        let (member, _, words) = self.session.go()?;
         let life = self.life.take().expect("it was welcomed");
         Some((member, life, to_batch(words)))
     }
@@ -334,7 +328,7 @@ impl Node {
     /// elsewhere.
     fn on_first(&mut self, now: Timestamp, welcome: Welcome) {
         let about = self.about(now);
-        match self.link.welcome(welcome, &mut self.core, &mut self.book, &about) {
+        match self.session.welcome(welcome, &about) {
             Welcomed::Taken { now: theirs, again, .. } => {
                 // A smaller difference is due to the message's travel time, not to the clocks.
                 let ours_ns = now.0 - self.clock_ahead_ns;
@@ -355,21 +349,19 @@ impl Node {
     }
 
     fn on_message(&mut self, message: ToExecutor) -> Vec<NodeEvent> {
-        let has_attempt = |task, attempt| self.contexts.contains_key(&(task, attempt));
-        let home_streams_max = self.config.home_streams_max;
-        match self.link.hear(message, &self.core, &mut self.book, home_streams_max, has_attempt) {
+        match self.session.hear(message) {
             Order::Feed(events) => return events,
             Order::Begin { assignment, spec, .. } => {
                 let context = Context {
-                    run: assignment.run,
-                    incarnation: self.link.incarnation(),
+                    incarnation: self.session.link().incarnation(),
                     assignment: (*assignment).clone(),
                     outputs: spec.outputs.iter().map(|(_, location)| location.clone()).collect(),
                     seen: vec![],
                     runs: false,
                     gpus: vec![],
                     killed: false,
-                    halted: false,
+                    withdrawn: false,
+                    signal: None,
                     free_bytes: 0,
                     written_before_bytes: 0,
                     had_no_room: false,
@@ -417,30 +409,30 @@ impl Node {
 
     /// Sends its status, as it does every second.
     pub fn beat(&mut self) {
-        self.link.say(FromExecutor::Status(Box::<ExecutorStatus>::default()));
-        self.link.forget_names(&self.core, &mut self.book, self.names_min);
+        self.session.say(FromExecutor::Status(Box::<ExecutorStatus>::default()));
+        self.session.forget_names(self.names_min);
     }
 
     /// Reports how the node uses home, if home is limited and there is news.
     pub fn report_home(&mut self, now: Timestamp) {
         // Before the dispatcher's first share, a report would answer another dispatcher's share.
-        if self.home_share.number > 0 && self.link.is_welcomed() {
-            let n_streams = self.core.n_home_streams();
+        if self.home_share.number > 0 && self.session.link().is_welcomed() {
+            let n_streams = self.session.core().n_home_streams();
             let report = self.home_use.report(now, n_streams, self.home_bytes, self.home_share);
             report.into_iter().for_each(|report| {
-                self.link.say(FromExecutor::Home(report));
+                self.session.say(FromExecutor::Home(report));
             });
         }
     }
 
     /// The node leaves of its own accord.
     pub fn say_bye(&mut self) {
-        self.link.say(FromExecutor::Bye { reason: "it leaves".into() });
+        self.session.say(FromExecutor::Bye { reason: "it leaves".into() });
     }
 
     /// Sends a message of the node's state machine.
     pub fn tell(&mut self, message: NodeMessage) {
-        self.link.tell(&self.book, message);
+        self.session.tell(message);
     }
 }
 

@@ -53,6 +53,8 @@ use eyas_core::event::*;
 use eyas_core::executor::{Executor, ExecutorConfig};
 use eyas_core::network::NetworkUse;
 use eyas_session::dispatcher::Record;
+use eyas_session::executor::attempts::SIGNAL_PATIENCE_NS;
+use eyas_session::executor::{Ended, Verdict};
 use eyas_terms::array::{Hint, Hints, TaskArray};
 use eyas_terms::needs::{Equipment, PARTS};
 use eyas_terms::rng::Rng;

@@ -47,12 +47,12 @@ use crate::machine::MemoryKills;
 use crate::{clock, descriptors};
 use eyas_core::cache::CacheConfig;
 use eyas_core::event::*;
-use eyas_core::executor::{Executor, ExecutorConfig};
+use eyas_core::executor::ExecutorConfig;
 use eyas_data::Halt;
 use eyas_net::{self as net, NetError, Writer};
 use eyas_runner::protocol as runner;
 use eyas_session::executor::link::About;
-use eyas_session::executor::{Order, unless_dropped};
+use eyas_session::executor::{AttemptId, NAMES_MIN, Order};
 use eyas_terms::array::TaskSpec;
 use eyas_terms::processors::ProcessorUse;
 use eyas_terms::*;
@@ -74,8 +74,6 @@ const HOME_STREAMS_MAX: u32 = 16;
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 const SMALL_PER_PEER_MAX: u32 = 256;
 const TICK: Duration = Duration::from_millis(50);
-
-type AttemptId = (TaskId, AttemptNo);
 
 /// The agent. See the module's header.
 pub struct Agent {
@@ -128,8 +126,8 @@ impl Agent {
         let system_users = system_users.map_err(ExecutorError::Config)?;
         let directory = Directory::take_over(path, &options)?;
         let mut node = Node::new(core_config(&options))?;
-        let (objects, held) = Objects::open(&directory, &options, inputs.clone())?;
-        node.restore(held);
+        let (objects, book, held) = Objects::open(&directory, &options, inputs.clone())?;
+        node.session.restore(book, held);
         let Directory { path, store, sandboxes, private, trees, landings, left_at_home } = directory;
         let peers = Peers::serve(&options, &identity, &path, &store, &node, inputs.clone())?;
         let halt = Halt::default();
@@ -195,7 +193,7 @@ impl Agent {
     }
 
     pub async fn run(mut self, mut queue: mpsc::UnboundedReceiver<Input>) -> Result<(), ExecutorError> {
-        self.connection.connect(Duration::ZERO);
+        self.connection.connect(None, Duration::ZERO);
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let mut batch = Vec::with_capacity(64);
@@ -212,7 +210,7 @@ impl Agent {
                     }
                 }
                 _ = tokio::time::sleep_until(send_by.unwrap_or_else(Instant::now).into()),
-                    if send_by.is_some() => self.connection.flush(),
+                    if send_by.is_some() => self.connection.flush(&mut self.node.session),
             }
             for input in batch.drain(..) {
                 if let Err(e) = self.on_input(input) {
@@ -221,16 +219,16 @@ impl Agent {
                     break;
                 }
             }
-            if self.connection.take_due_status(self.attempts.len() == 0) {
+            if self.connection.take_due_status(self.node.session.attempts().is_empty()) {
                 self.on_heartbeat();
             }
             self.carry_out();
             // Programs start before the dispatcher hears what it need not know for that.
             self.slots.flush();
             self.report_home();
-            self.connection.flush_or_hold(self.attempts.len());
+            self.connection.flush_or_hold(&mut self.node.session);
         }
-        self.connection.flush();
+        self.connection.flush(&mut self.node.session);
         if let Some(reason) = self.stop.as_ref().filter(|_| result.is_ok()) {
             eyas_text::say!("eyas: this executor ends: {}", eyas_text::line_of(reason));
         }
@@ -252,9 +250,9 @@ impl Agent {
         match input {
             Input::Connected { reader, writer } => {
                 self.connection.about_mut().walltime = self.leaving.offered();
-                self.connection.on_connected(reader, writer, &self.node.core, &self.objects.book)
+                self.connection.on_connected(reader, writer, &mut self.node.session)
             }
-            Input::NotConnected { error } => self.connection.on_not_connected(error)?,
+            Input::NotConnected { error } => self.connection.on_not_connected(error, &self.node.session)?,
             Input::Welcomed { welcome, life } if self.connection.is_current(life) => {
                 self.on_welcome(welcome)?
             }
@@ -263,7 +261,7 @@ impl Agent {
                 batch.into_iter().for_each(|message| self.on_message(message));
             }
             Input::Disconnected { life } if self.connection.is_current(life) => {
-                self.connection.on_disconnected()
+                self.connection.on_disconnected(&mut self.node.session)
             }
             Input::Slot { index, life, reports } if self.slots.is_current(index, life) => {
                 reports.into_iter().for_each(|report| self.on_slot(index, report));
@@ -306,15 +304,15 @@ impl Agent {
 
     /// The dispatcher has answered the hello.
     fn on_welcome(&mut self, welcome: Welcome) -> Result<(), ExecutorError> {
-        let before = self.connection.incarnation();
-        let answer = self.connection.on_welcome(welcome, &mut self.node, &mut self.objects.book)?;
+        let before = self.node.session.link().incarnation();
+        let answer = self.connection.on_welcome(welcome, &mut self.node)?;
         let Some(again) = answer else { return Ok(()) };
-        if self.connection.incarnation() != before {
+        if self.node.session.link().incarnation() != before {
             self.peers.forget_permits();
         }
         self.home.was_welcomed(self.connection.settings().lease_ns);
         self.processors = None;
-        let ended = self.printing.was_welcomed(&mut self.connection);
+        let ended = self.printing.was_welcomed(&mut self.node.session);
         self.end_printed(ended);
         self.announce_leaving();
         for message in again {
@@ -324,9 +322,7 @@ impl Agent {
     }
 
     fn on_message(&mut self, message: ToExecutor) {
-        let has_attempt = |task, attempt| self.attempts.has((task, attempt));
-        let (core, book) = (&self.node.core, &mut self.objects.book);
-        match self.connection.hear(message, core, book, HOME_STREAMS_MAX, has_attempt) {
+        match self.node.session.hear(message) {
             Order::Feed(events) => events.into_iter().for_each(|event| self.node.feed(event)),
             Order::Begin { assignment, spec, permits, principal, prints_whole } => {
                 self.peers.permit(permits);
@@ -343,39 +339,39 @@ impl Agent {
             Order::MeetPeers(peers) => self.peers.meet(peers),
             Order::LearnQueries(queries) => _ = eyas_storage::signed::learn(queries.0),
             Order::ProbePeers(peers) => self.peers.probe(peers),
-            Order::RemoveParts(attempts) => self.home.remove_parts(attempts, self.connection.incarnation()),
+            Order::RemoveParts(attempts) => {
+                self.home.remove_parts(attempts, self.node.session.link().incarnation())
+            }
             Order::FindPlaces(objects) => self.home.find_places(objects),
             Order::Look { ask, task, attempt } => {
-                let (slots, connection) = (&mut self.slots, &mut self.connection);
-                self.printing.ask(ask, (task, attempt), &self.attempts, slots, connection)
+                let (slots, session) = (&mut self.slots, &mut self.node.session);
+                self.printing.ask(ask, (task, attempt), &self.attempts, slots, session)
             }
             Order::SendPrinted { task, attempt, upto } => {
-                let ended = self.printing.kept((task, attempt), upto, &mut self.connection);
+                let ended = self.printing.kept((task, attempt), upto, &mut self.node.session);
                 self.end_printed(ended);
             }
             Order::RenewLease { idle_ns } => {
                 self.connection.status_answered(idle_ns);
                 self.home.rights.was_answered();
             }
-            Order::Move => self.connection.go_elsewhere(&mut self.node.core),
+            Order::Move => self.connection.go_elsewhere(&mut self.node.session),
             Order::End { reason } => self.stop = Some(reason),
         }
     }
 
     fn begin(&mut self, assignment: Box<Assignment>, spec: (TaskSpec, bool), principal: Principal) {
         let account = self.system_users.as_mut().map(|pool| pool.account(&principal));
-        let incarnation = self.connection.incarnation();
         self.objects.learn(&assignment.inputs);
-        self.attempts.begin(&assignment, spec, (principal, account), incarnation, self.halt.child());
+        let id = (assignment.task, assignment.attempt);
+        self.attempts.begin(id, spec, (principal, account), self.halt.child());
         self.node.feed(NodeEvent::Assigned { assignment });
     }
 
     /// Work on a thread of its own is over.
     fn on_event(&mut self, event: NodeEvent) {
-        let event = match self.is_for_cache(&event) {
-            true => unless_dropped(event, |digest| self.objects.holds(digest)),
-            false => event,
-        };
+        let event = self.node.session.settle(event, |digest| self.objects.holds(digest));
+        let book = self.node.session.book();
         match &event {
             NodeEvent::TransferEnded { target, source: Source::Home, .. } => self.home.read_ended(*target),
             NodeEvent::HomeAnswered { object, result } => {
@@ -388,12 +384,13 @@ impl Agent {
         }
         match &event {
             NodeEvent::TransferEnded { target, source, result: Ok(bytes) } => {
-                let made = matches!(target, Target::Cache(object) if Made::of(self.objects.location(*object)).is_some());
+                let made =
+                    matches!(target, Target::Cache(object) if Made::of(book.location(*object)).is_some());
                 if !made || *source != Source::Home {
                     self.counters.fetched(*source, bytes.size_bytes);
                 }
                 if let Target::Cache(object) = target {
-                    self.objects.came(*object, bytes);
+                    self.objects.came(*object, bytes, book);
                 }
             }
             NodeEvent::TransferEnded {
@@ -404,17 +401,17 @@ impl Agent {
                 eyas_text::say!(
                     "eyas: a peer's copy of {location} was refused, it is fetched from elsewhere: {}",
                     error.message,
-                    location = shown(self.objects.location(*object))
+                    location = shown(book.location(*object))
                 );
             }
-            NodeEvent::OutputStored { task, attempt, output, marks, result: Ok(bytes) } => {
-                if let Some(object) = self.attempts.find_cached_output((*task, *attempt), *output) {
-                    self.objects.made(object, bytes.digest, *marks);
+            NodeEvent::OutputStored { task, attempt, output, marks, result: Ok(_) } => {
+                if let Some(object) = self.cached_output((*task, *attempt), *output) {
+                    self.objects.made(object, *marks);
                 }
             }
             NodeEvent::OutputLanded { task, attempt, output, result: Ok(version) } => {
-                if let Some(object) = self.attempts.find_cached_output((*task, *attempt), *output) {
-                    self.objects.landed(object, version);
+                if let Some(object) = self.cached_output((*task, *attempt), *output) {
+                    self.objects.landed(object, version, book);
                 }
             }
             _ => {}
@@ -422,15 +419,9 @@ impl Agent {
         self.node.feed(event);
     }
 
-    /// Whether the event says that bytes were stored in the cache, or why they were not.
-    fn is_for_cache(&self, event: &NodeEvent) -> bool {
-        match event {
-            NodeEvent::TransferEnded { target, .. } => matches!(target, Target::Cache(_)),
-            NodeEvent::OutputStored { task, attempt, output, .. } => {
-                self.attempts.find_cached_output((*task, *attempt), *output).is_some()
-            }
-            _ => false,
-        }
+    /// The object of an output that is kept in the cache.
+    fn cached_output(&self, id: AttemptId, output: u32) -> Option<ObjectId> {
+        self.node.session.attempts().find(id)?.find_cached_output(output)
     }
 
     // ------------------------------------------------------------ the actions of the state machine
@@ -439,11 +430,9 @@ impl Agent {
         // Small objects from one peer go in one stream.
         let mut fetches: BTreeMap<(ExecutorId, bool), Vec<(ObjectId, Known)>> = BTreeMap::new();
         loop {
-            let actions = self.node.take_actions();
-            if actions.is_empty() {
-                break;
-            }
-            for action in actions {
+            let mut is_over = true;
+            while let Some(action) = self.node.session.next_action() {
+                is_over = false;
                 match action {
                     NodeAction::Fetch {
                         target: Target::Cache(object),
@@ -461,20 +450,24 @@ impl Agent {
                     action => self.act(action),
                 }
             }
+            if is_over {
+                break;
+            }
             for ((peer, awaits), objects) in std::mem::take(&mut fetches) {
                 self.peers.fetch(peer, awaits, objects, &self.objects.store, &mut self.node);
             }
         }
         self.home.begin_asks();
-        self.peers.forget_unwanted(&self.node.core);
+        self.peers.forget_unwanted(self.node.session.core());
     }
 
     fn act(&mut self, action: NodeAction) {
         match action {
             NodeAction::AskHome { object, reads } => {
-                let location = self.objects.location(object).to_string();
+                let location = self.node.book().location(object).to_string();
                 // This process may know more of such a home than a user may hear of: the refusal comes before the question.
-                let is_of_users = self.system_users.is_some() && self.attempts.are_of_users(object);
+                let is_of_users = self.system_users.is_some()
+                    && self.attempts.are_of_users(object, self.node.session.attempts());
                 let refused = if is_of_users { why_not_asked(&location) } else { None };
                 let answer = match refused {
                     Some(error) => Some(NodeEvent::HomeAnswered { object, result: Err(error) }),
@@ -487,7 +480,11 @@ impl Agent {
             NodeAction::Fetch { target, object, known, size_bytes, watched, packed, .. } => {
                 self.read_home(target, object, known, size_bytes, watched, packed)
             }
-            NodeAction::Evict { object } => self.objects.evict(object),
+            NodeAction::Evict { object } => {
+                if let Some(digest) = self.node.session.evict(object) {
+                    self.objects.remove(digest);
+                }
+            }
             NodeAction::Start { task, attempt, inputs, private_inputs, gpus } => {
                 self.start((task, attempt), inputs, private_inputs, gpus)
             }
@@ -524,15 +521,15 @@ impl Agent {
             Target::Private { task, attempt, input } => Some(self.private.path((task, attempt), input)),
             Target::Cache(_) => None,
         };
-        let location = self.objects.location(object).to_string();
-        let packed = packed.and_then(|packed| self.objects.find_digest(packed));
+        let location = self.node.book().location(object).to_string();
+        let packed = packed.and_then(|packed| self.node.book().digest(packed));
         let reader = match (&self.system_users, target) {
             (None, _) => None,
             (_, Target::Private { task, attempt, .. }) => self
                 .attempts
                 .find((task, attempt))
                 .map_or_else(|| Some(system_users::nobody()), |a| a.at_home()),
-            (_, Target::Cache(object)) => self.attempts.reader_of(object),
+            (_, Target::Cache(object)) => self.attempts.reader_of(object, self.node.session.attempts()),
         };
         let read =
             HomeRead { target, object, location, known, size_bytes, private, is_watched, packed, reader };
@@ -540,18 +537,17 @@ impl Agent {
     }
 
     fn store_output(&mut self, id: AttemptId, output: u32, cache_bytes: Option<u64>) {
-        let Some(attempt) = self.attempts.find_mut(id) else { return };
-        if cache_bytes.is_some() {
-            attempt.cached_outputs.push(output);
-        }
+        let Some(attempt) = self.attempts.find(id) else { return };
         let (at, halt) = (attempt.output_path(output), attempt.halt.clone());
         let (marks, account) = (attempt.output_marks(output), attempt.account().cloned());
         self.objects.keep_output(id, (output, marks), at, cache_bytes, account, halt);
     }
 
     fn land(&mut self, id: AttemptId, output: u32, object: ObjectId, is_cached: bool) {
-        let Some(attempt) = self.attempts.find(id) else { return };
-        let cached_as = if is_cached { self.objects.find_digest(object) } else { None };
+        let Some((attempt, known)) = self.attempts.find(id).zip(self.node.session.attempts().find(id)) else {
+            return;
+        };
+        let cached_as = if is_cached { self.node.book().digest(object) } else { None };
         let path = match cached_as {
             Some(digest) => Some(self.objects.path_of(digest)),
             None => attempt.output_path(output).map(|(path, _)| path),
@@ -560,14 +556,14 @@ impl Agent {
         self.home.write(HomeWrite {
             id,
             output,
-            location: self.objects.location(object).to_string(),
+            location: self.node.book().location(object).to_string(),
             path,
             cached_as,
             mode: attempt.output_mode(output),
             marks: attempt.output_marks(output),
             times: cached_as.map_or(vec![], |digest| self.objects.store.times_of(&digest.0.into())),
-            incarnation: attempt.incarnation,
-            is_repeated: attempt.is_repeated,
+            incarnation: known.incarnation,
+            is_repeated: known.is_repeated,
             owner: attempt.account().filter(|_| cached_as.is_none()).cloned(),
             writer: attempt.at_home(),
             halt: attempt.halt.clone(),
@@ -581,9 +577,9 @@ impl Agent {
         }
         // The size of the cache and what the cache may hold are reported together.
         let status = matches!(message, NodeMessage::CacheResized { .. }).then(|| self.status());
-        self.connection.tell(&self.objects.book, message);
+        self.node.session.tell(message);
         if let Some(status) = status {
-            self.connection.say(FromExecutor::Status(Box::new(status)));
+            self.node.session.say(FromExecutor::Status(Box::new(status)));
         }
     }
 
@@ -602,15 +598,15 @@ impl Agent {
     // ------------------------------------------------------------ time
 
     fn on_tick(&mut self) -> Result<(), ExecutorError> {
-        self.connection.on_tick(&mut self.node.core)?;
+        self.connection.on_tick(&mut self.node.session)?;
         if self.stop.is_none() {
             self.stop = self.leaving.find_end();
         }
         self.withdraw_stuck();
-        self.home.end_unwanted(&self.node.core);
+        self.home.end_unwanted(self.node.session.core());
         self.node.feed(NodeEvent::Ticked);
-        self.connection.forget_names(&self.node.core, &mut self.objects.book);
-        self.objects.forget_shown();
+        self.node.session.forget_names(NAMES_MIN);
+        self.objects.forget_shown(self.node.session.book());
         Ok(())
     }
 
@@ -625,10 +621,10 @@ impl Agent {
             );
         }
         self.look_at_processors();
-        self.objects.remove_again(&self.node.core);
+        self.objects.remove_again(&self.node.session);
         self.space.measure(&self.objects.store, &self.objects.trees, self.slots.pids());
         let status = self.status();
-        if self.connection.say(FromExecutor::Status(Box::new(status))) {
+        if self.node.session.say(FromExecutor::Status(Box::new(status))) {
             self.home.rights.asked();
         }
     }
@@ -646,25 +642,25 @@ impl Agent {
     fn on_processors_seen(&mut self, looks: Box<Looks>, seen: Option<ProcessorUse>) {
         self.looks = Some(looks);
         if let Some(seen) = seen.filter(|seen| seen.is_news(self.processors.as_ref()))
-            && self.connection.is_welcomed()
+            && self.node.session.link().is_welcomed()
         {
-            self.connection.say(FromExecutor::Processors(seen));
+            self.node.session.say(FromExecutor::Processors(seen));
             self.processors = Some(seen);
         }
     }
 
     /// Where home is limited, reports to the dispatcher how this executor uses it.
     fn report_home(&mut self) {
-        if self.connection.is_welcomed()
-            && let Some(report) = self.home.find_report(self.node.core.n_home_streams())
+        if self.node.session.link().is_welcomed()
+            && let Some(report) = self.home.find_report(self.node.session.core().n_home_streams())
         {
-            self.connection.say(FromExecutor::Home(report));
+            self.node.session.say(FromExecutor::Home(report));
         }
     }
 
     fn status(&self) -> ExecutorStatus {
-        let (core, counters) = (&self.node.core, &self.counters);
-        let n_attempts = self.attempts.len() as u32;
+        let (core, counters) = (self.node.session.core(), &self.counters);
+        let n_attempts = self.node.session.attempts().len() as u32;
         let (own, _) = clock::cpu_ns();
         ExecutorStatus {
             running: self.attempts.running(),

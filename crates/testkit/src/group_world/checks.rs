@@ -131,9 +131,9 @@ impl World {
     pub(super) fn files_kept(&self) -> Vec<String> {
         let up = self.nodes.iter().enumerate().filter(|(_, node)| node.is_up);
         up.flat_map(|(n, node)| {
-            let held = node.book.held().into_iter().map(|(object, _)| object);
-            let kept = held.filter(|object| node.core.cache().is_kept(*object));
-            kept.map(move |object| format!("{} on node {n}", node.book.location(object)))
+            let held = node.session.book().held().into_iter().map(|(object, _)| object);
+            let kept = held.filter(|object| node.session.core().cache().is_kept(*object));
+            kept.map(move |object| format!("{} on node {n}", node.session.book().location(object)))
         })
         .collect()
     }
@@ -193,12 +193,12 @@ impl World {
             let _ = writeln!(text, "  member {m}: in doubt {doubts:?}");
         }
         for (n, node) in self.nodes.iter().enumerate() {
-            let attempts = node.core.attempts();
+            let attempts = node.session.core().attempts();
             let _ = writeln!(
                 text,
                 "  node {n}: up {}, of {:?}, attempts {attempts:?}",
                 node.is_up,
-                node.link.member()
+                node.session.link().member()
             );
         }
         for (i, plan) in self.plans.iter().enumerate() {

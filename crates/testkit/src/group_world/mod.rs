@@ -56,6 +56,7 @@ use eyas_core::executor::ExecutorConfig;
 use eyas_core::group::split::Part;
 use eyas_core::group::{Membership, to_try};
 use eyas_session::client::Input;
+use eyas_session::executor::{Ended, Verdict};
 use eyas_terms::array::{GatherHint, Hint, Hints, TaskArray, TaskSpec};
 use eyas_terms::rng::Rng;
 use eyas_terms::*;
@@ -93,7 +94,7 @@ enum Work {
     Ask { object: ObjectId },
     Fetch { target: Target, object: ObjectId, source: Source, known: Option<Known> },
     Program { id: AttemptId },
-    Store { id: AttemptId, output: u32, object: ObjectId, cache_bytes: Option<u64> },
+    Store { id: AttemptId, output: u32, cache_bytes: Option<u64> },
     Land { id: AttemptId, output: u32, object: ObjectId, cached: bool },
 }
 

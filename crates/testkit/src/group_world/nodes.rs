@@ -42,7 +42,7 @@ impl World {
         }
         let all: Vec<usize> = (0..self.members.len()).collect();
         let Search { known, n_tries } = self.searches[n];
-        let theirs = node.link.member().map(|m| m.0 as usize);
+        let theirs = node.session.link().member().map(|m| m.0 as usize);
         let m = *to_try(known.as_ref(), theirs.as_ref(), &all[0], all.iter(), n_tries);
         if self.members[m].process.is_none() {
             self.searches[n].n_tries += 1;
@@ -169,9 +169,9 @@ impl World {
                     continue;
                 }
                 NodeAction::Halt { .. } => continue,
-                NodeAction::StoreOutput { task, attempt, output, object, cache_bytes } => {
+                NodeAction::StoreOutput { task, attempt, output, cache_bytes, .. } => {
                     let id = (task, attempt);
-                    (transfer_ns_max / 8, Work::Store { id, output, object, cache_bytes })
+                    (transfer_ns_max / 8, Work::Store { id, output, cache_bytes })
                 }
                 NodeAction::Land { task, attempt, output, object, cached } => {
                     (transfer_ns_max, Work::Land { id: (task, attempt), output, object, cached })
@@ -205,7 +205,7 @@ impl World {
                     node.private.get(&(id, i as u32)).map(|s| s.digest)
                 }
             };
-            let location = node.book.location(input.object);
+            let location = node.session.book().location(input.object);
             seen.push(digest.unwrap_or_else(|| panic!("promise 2: {id:?} starts without {location}")));
         }
         let outputs = context.outputs.clone();
@@ -220,7 +220,7 @@ impl World {
         let error = |kind, message: &str| TransferError { kind, message: message.into() };
         let event = match work {
             Work::Ask { object } => {
-                let location = self.nodes[n].book.location(object);
+                let location = self.nodes[n].session.book().location(object);
                 assert!(!CatalogLocation::of(location).stays(), "home is asked for {location}");
                 let result = match self.home.get(location) {
                     Some(digest) => Ok(HomeAnswer { version: version_of(*digest), in_place: false }),
@@ -231,7 +231,7 @@ impl World {
             Work::Fetch { target, object, source, known } => {
                 let found = match source {
                     Source::Home => {
-                        let location = self.nodes[n].book.location(object);
+                        let location = self.nodes[n].session.book().location(object);
                         self.home.get(location).map(|digest| (*digest, Some(version_of(*digest))))
                     }
                     Source::Peer(peer) => {
@@ -254,9 +254,9 @@ impl World {
                 let event = NodeEvent::TransferEnded { target, source, result };
                 match (target, stored) {
                     (_, None) => event,
-                    (Target::Cache(object), Some(stored)) => {
+                    (Target::Cache(_), Some(stored)) => {
                         node.place(&stored);
-                        node.take_word(object, event)
+                        node.take_word(event)
                     }
                     (Target::Private { task, attempt, input }, Some(stored)) => {
                         node.private.insert(((task, attempt), input), stored);
@@ -271,8 +271,11 @@ impl World {
                     let epoch = self.nodes[n].epoch;
                     return self.after(S / 2, Ev::Done { n, epoch, work: Work::Program { id } });
                 }
-                let context = self.nodes[n].contexts.get_mut(&id).expect("just seen");
+                let node = &mut self.nodes[n];
+                let context = node.contexts.get_mut(&id).expect("just seen");
                 context.runs = false;
+                let ended = if context.killed { Ended::Cancelled } else { Ended::Exited(0) };
+                assert_eq!(node.session.judge(id, ended, false, false), Verdict::Counts);
                 let failure = Failure { kind: FailureKind::Signal(15), message: String::new() };
                 let exit = Exit {
                     result: if context.killed { Err(failure) } else { Ok(()) },
@@ -288,7 +291,7 @@ impl World {
                 };
                 NodeEvent::ProgramEnded { task: id.0, attempt: id.1, exit }
             }
-            Work::Store { id, output, object, cache_bytes } => {
+            Work::Store { id, output, cache_bytes, .. } => {
                 let (_, digest) = self.given[&(n, id.0, id.1)].outputs[output as usize];
                 let result = Ok(Fetched { digest, size_bytes: OUTPUT_BYTES, version: None });
                 let event =
@@ -297,7 +300,7 @@ impl World {
                 match cache_bytes {
                     Some(_) => {
                         node.place(&Stored { digest, size_bytes: OUTPUT_BYTES });
-                        node.take_word(object, event)
+                        node.take_word(event)
                     }
                     None => event,
                 }

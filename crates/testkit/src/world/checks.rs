@@ -97,9 +97,11 @@ impl World {
         // needed.
         let all = self.o.loses_nothing();
         for (n, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.is_up) {
-            for (object, _) in node.book.held() {
-                let location = node.book.location(object);
-                if is_left(CatalogLocation::of(location)) && (all || node.core.cache().is_kept(object)) {
+            for (object, _) in node.session.book().held() {
+                let location = node.session.book().location(object);
+                if is_left(CatalogLocation::of(location))
+                    && (all || node.session.core().cache().is_kept(object))
+                {
                     let _ = writeln!(text, "  {location} on node {n}");
                 }
             }
@@ -136,18 +138,18 @@ impl World {
     /// Checks that disk and book agree.
     pub(super) fn check_store(&self, n: usize) {
         let node = &self.nodes[n];
-        let held: BTreeMap<ObjectId, Fetched> = node.core.held().into_iter().collect();
-        for (object, state, size_bytes) in node.core.cache().iter() {
+        let held: BTreeMap<ObjectId, Fetched> = node.session.core().held().into_iter().collect();
+        for (object, state, size_bytes) in node.session.core().cache().iter() {
             if state == ReplicaState::Ready {
                 let stored = node.stored(object);
                 let expect = Some(Stored { digest: held[&object].digest, size_bytes });
                 assert_eq!(stored, expect, "node {n}: {object:?} lies on disk as the cache says");
             }
         }
-        let in_book = node.book.held();
+        let in_book = node.session.book().held();
         for (object, _) in &in_book {
             assert!(
-                node.core.cache().is_ready(*object),
+                node.session.core().cache().is_ready(*object),
                 "node {n}: {object:?} lies on disk and is in no book"
             );
         }
@@ -301,7 +303,12 @@ impl World {
             }
         }
         for (n, node) in self.nodes.iter().enumerate() {
-            let _ = writeln!(text, "  node {n}: up {}, attempts {:?}", node.is_up, node.core.attempts());
+            let _ = writeln!(
+                text,
+                "  node {n}: up {}, attempts {:?}",
+                node.is_up,
+                node.session.core().attempts()
+            );
         }
         for plan in &self.plans {
             let _ = writeln!(text, "  plan {:?}", plan.state);
@@ -354,8 +361,10 @@ impl World {
         for (now, logged) in &self.nodes[n].log {
             let mut again = vec![];
             let actions = match logged {
-                Logged::Restore(object, bytes, actions) => {
-                    core.restore(*object, bytes.clone(), &mut again);
+                Logged::Restore(objects, actions) => {
+                    for (object, bytes) in objects {
+                        core.restore(*object, bytes.clone(), &mut again);
+                    }
                     actions
                 }
                 Logged::Reconnected => {

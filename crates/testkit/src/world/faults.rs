@@ -8,8 +8,11 @@ impl World {
             Fault::KillNode(n) => self.stop_node(n),
             Fault::WalltimeEnds(n, epoch) => {
                 if self.nodes[n].epoch == epoch && self.nodes[n].is_up {
+                    if self.signal_programs(n) {
+                        return;
+                    }
                     // A batch system may be quicker than the last words.
-                    if self.nodes[n].link.is_welcomed() && self.chance(500) {
+                    if self.nodes[n].session.link().is_welcomed() && self.chance(500) {
                         self.nodes[n].say_bye();
                         self.flush_node(n);
                     }
@@ -61,7 +64,7 @@ impl World {
                 self.change_home(&location);
             }
             Fault::Corrupt(n) => {
-                let held = self.nodes[n].book.held();
+                let held = self.nodes[n].session.book().held();
                 if self.nodes[n].is_up && !held.is_empty() {
                     let (_, digest) = held[self.rng.below(held.len() as u64) as usize];
                     self.spoil(n, digest);

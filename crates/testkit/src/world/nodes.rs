@@ -143,11 +143,11 @@ impl World {
             return;
         }
         node.beat();
-        if self.o.n_stops > 0 && node.link.is_welcomed() {
+        if self.o.n_stops > 0 && node.session.link().is_welcomed() {
             node.lease.asked(self.now);
         }
         let is_lost = node.life.is_none() && self.now.since_ns(node.last_contact) > LEASE_NS;
-        let leaves = node.is_draining && node.core.is_idle() && node.link.is_welcomed();
+        let leaves = node.is_draining && node.session.core().is_idle() && node.session.link().is_welcomed();
         if is_lost {
             return self.stop_node(n);
         }
@@ -259,7 +259,7 @@ impl World {
                         };
                         self.after(takes / 2, Ev::Done { n, epoch, work: Work::Moved { moved } });
                     }
-                    let began = self.home.find(self.nodes[n].book.location(object)).cloned();
+                    let began = self.home.find(self.nodes[n].session.book().location(object)).cloned();
                     let work = Work::Fetch { target, object, source, known, size_bytes, began };
                     self.after(takes, Ev::Done { n, epoch, work });
                 }
@@ -283,11 +283,8 @@ impl World {
                         self.after(takes, Ev::Done { n, epoch, work: Work::Program { id: (task, attempt) } });
                     }
                 }
-                NodeAction::Halt { task, attempt } => {
-                    if let Some(context) = self.nodes[n].contexts.get_mut(&(task, attempt)) {
-                        context.halted = true;
-                    }
-                }
+                // The session has noted it.
+                NodeAction::Halt { .. } => {}
                 NodeAction::StoreOutput { task, attempt, output, object, cache_bytes } => {
                     let takes = self.lasts(transfer_ns_max / 8);
                     let work = Work::Store { id: (task, attempt), output, object, cache_bytes };
@@ -307,7 +304,10 @@ impl World {
                     node.private.retain(|(id, _), _| *id != (task, attempt));
                     node.scratch.remove(&(task, attempt));
                 }
-                NodeAction::Tell { message } => self.nodes[n].tell(message),
+                NodeAction::Tell { message } => {
+                    self.check_told(&message);
+                    self.nodes[n].tell(message);
+                }
             }
         }
         self.check_store(n);

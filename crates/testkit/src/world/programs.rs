@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// What batch systems send to all programs of a job whose time is over: XCPU. Nothing else here ends a program by it.
+const JOBS_SIGNAL: i32 = 24;
+
 impl World {
     pub(super) fn start(&mut self, (n, epoch): (usize, u64), id: AttemptId, staged: &[Staged]) {
         self.nodes[n].contexts.get_mut(&id).expect("what starts was assigned").runs = true;
@@ -9,7 +12,7 @@ impl World {
         let context = &node.contexts[&id];
         let mut seen = vec![];
         for (i, (staged, input)) in staged.iter().zip(&context.assignment.inputs).enumerate() {
-            let location = node.book.location(input.object).to_string();
+            let location = node.session.book().location(input.object).to_string();
             let digest = match staged {
                 Staged::Cached(object) => node.stored(*object).map(|s| s.digest),
                 Staged::Private => node.private.get(&(id, i as u32)).map(|s| s.digest),
@@ -20,7 +23,7 @@ impl World {
             let digest = digest.unwrap_or_else(|| panic!("promise 2: {id:?} starts without {location}"));
             seen.push((location, digest, matches!(staged, Staged::InPlace(_))));
         }
-        let since = self.run_since[&context.run];
+        let since = self.run_since[&context.assignment.run];
         for (location, digest, _) in &seen {
             let had = match CatalogLocation::of(location).stays() {
                 true => self.made.get(location).is_some_and(|made| made.contains(digest)),
@@ -46,19 +49,68 @@ impl World {
             self.after(takes / 4, Ev::Done { n, epoch, work: Work::Scratch { id } });
         }
         self.after(takes, Ev::Done { n, epoch, work: Work::Program { id } });
+        // Drawn by itself, so that all else in this world stays as it is.
+        let drawn = hash(self.o.seed, format!("withdrawn {n} {epoch} {id:?}").as_bytes());
+        if self.faults && drawn.is_multiple_of(8) {
+            self.after(takes / 2, Ev::Done { n, epoch, work: Work::Withdraw { id } });
+        }
+    }
+
+    /// Some batch systems send a signal to all programs of a job a moment before they end it. `true`: they have just done so, and
+    /// the end comes as the same fault once more.
+    pub(super) fn signal_programs(&mut self, n: usize) -> bool {
+        let epoch = self.nodes[n].epoch;
+        let drawn = hash(self.o.seed, format!("signals {n} {epoch}").as_bytes());
+        if drawn.is_multiple_of(2) || std::mem::replace(&mut self.nodes[n].is_signalled, true) {
+            return false;
+        }
+        let mut ids = vec![];
+        for (id, context) in self.nodes[n].contexts.iter_mut().filter(|(_, c)| c.runs) {
+            context.signal = Some(JOBS_SIGNAL);
+            ids.push(*id);
+        }
+        for id in ids {
+            self.after(MS, Ev::Done { n, epoch, work: Work::Program { id } });
+        }
+        let wait = drawn % (SIGNAL_PATIENCE_NS / 5 * 4);
+        self.after(wait.max(2 * MS), Ev::Fault(Fault::WalltimeEnds(n, epoch)));
+        true
+    }
+
+    /// An end that the whole node met is never told as a program's own.
+    pub(super) fn check_told(&self, message: &NodeMessage) {
+        if let NodeMessage::AttemptEnded { report } = message
+            && let Outcome::Failed(failure) = &report.outcome
+        {
+            let is_of_job = failure.kind == FailureKind::Signal(JOBS_SIGNAL);
+            assert!(!is_of_job, "promise 1: the end of a job is told as a failure of {:?}", report.task);
+        }
+    }
+
+    /// A program is taken back from its slot if it still waits there; the slot says so a moment later.
+    fn withdraw(&mut self, n: usize, id: AttemptId) {
+        let node = &mut self.nodes[n];
+        let Some(context) = node.contexts.get_mut(&id).filter(|c| c.runs) else { return };
+        if node.session.withdraw(id) {
+            // It may have begun just then: then it ends in its own time, as what runs again does.
+            context.withdrawn = id.0.0.is_multiple_of(2);
+            if context.withdrawn {
+                self.end_program(n, id, false);
+            }
+        }
     }
 
     /// Inputs of an attempt that are rotten are found and dropped, and the attempt ends. `true`: it has.
     pub(super) fn refuse_rotten(&mut self, n: usize, id: AttemptId, staged: &[Staged]) -> bool {
         let node = &self.nodes[n];
         let cached = staged.iter().filter_map(|staged| match staged {
-            Staged::Cached(object) => node.book.digest(*object),
+            Staged::Cached(object) => node.session.book().digest(*object),
             Staged::Private | Staged::Unneeded | Staged::InPlace(_) => None,
         });
         let rotten: BTreeSet<Digest> = cached.filter(|digest| node.rotten.contains(digest)).collect();
         // Another attempt that was to start at the same moment has found it.
         let is_gone = staged.iter().any(|staged| {
-            matches!(staged, Staged::Cached(object) if node.book.digest(*object).is_none()
+            matches!(staged, Staged::Cached(object) if node.session.book().digest(*object).is_none()
                 && self.o.warm && self.damaged.contains(&(n, *object)))
         });
         for digest in &rotten {
@@ -88,7 +140,7 @@ impl World {
         let error = |kind, message: &str| TransferError { kind, message: message.into() };
         let event = match work {
             Work::Ask { object } => {
-                let location = self.nodes[n].book.location(object).to_string();
+                let location = self.nodes[n].session.book().location(object).to_string();
                 assert!(!CatalogLocation::of(&location).stays(), "home is asked for {location}");
                 let own = format!("{}/", own_disk(self.nodes[n].number));
                 let in_place = location.starts_with("local/") || location.starts_with(&own);
@@ -141,10 +193,10 @@ impl World {
                     }
                     let stored = Stored { digest: bytes.digest, size_bytes: bytes.size_bytes };
                     match target {
-                        Target::Cache(object) => {
+                        Target::Cache(_) => {
                             node.place(&stored);
                             let event = NodeEvent::TransferEnded { target, source, result };
-                            return self.pass_word(n, object, stored.digest, event);
+                            return self.pass_word(n, stored.digest, event);
                         }
                         Target::Private { task, attempt, input } => {
                             node.private.insert(((task, attempt), input), stored);
@@ -153,10 +205,12 @@ impl World {
                 }
                 NodeEvent::TransferEnded { target, source, result }
             }
-            Work::Word { object, event, .. } => self.nodes[n].take_word(object, event),
+            Work::Withdraw { id } => return self.withdraw(n, id),
+            Work::Held { id } => return self.end_program(n, id, true),
+            Work::Word { event, .. } => self.nodes[n].take_word(event),
             Work::Scratch { id } => return self.write_scratch(n, id),
-            Work::Program { id } => return self.end_program(n, id),
-            Work::Store { id, output, object, cache_bytes } => {
+            Work::Program { id } => return self.end_program(n, id, false),
+            Work::Store { id, output, cache_bytes, .. } => {
                 let (_, digest) = self.witnesses[&(n, id.0, id.1)].outputs[output as usize];
                 let size_bytes = self.output_bytes(digest);
                 let has_space = cache_bytes.is_none() || self.has_space(n, size_bytes);
@@ -170,7 +224,7 @@ impl World {
                 if is_kept && cache_bytes.is_some() {
                     self.nodes[n].written_bytes += size_bytes;
                     self.nodes[n].place(&Stored { digest, size_bytes });
-                    return self.pass_word(n, object, digest, event);
+                    return self.pass_word(n, digest, event);
                 }
                 event
             }
@@ -183,7 +237,7 @@ impl World {
                 assert!(is_there || was_damaged, "promise 3: the last copy of {location} is gone");
                 let node = &self.nodes[n];
                 // An output that was asked to stop may be at home a moment before the request arrives.
-                let halted = node.contexts.get(&id).is_some_and(|c| c.halted);
+                let halted = node.session.attempts().find(id).is_some_and(|a| a.is_halted);
                 let has_fence = self.o.n_stops > 0;
                 if has_fence && !halted && is_there && !node.lease.holds(self.now) {
                     // Right before the name would appear: wait until the dispatcher has confirmed that the
@@ -230,13 +284,13 @@ impl World {
 
     /// The driver receives the event about bytes that were stored for the cache: at once, or after a moment
     /// in which other bytes may be dropped.
-    pub(super) fn pass_word(&mut self, n: usize, object: ObjectId, digest: Digest, event: NodeEvent) {
+    pub(super) fn pass_word(&mut self, n: usize, digest: Digest, event: NodeEvent) {
         if !self.o.equal {
-            let event = self.nodes[n].take_word(object, event);
+            let event = self.nodes[n].take_word(event);
             return self.feed(n, event);
         }
         let (epoch, takes) = (self.nodes[n].epoch, self.lasts(20 * MS));
-        self.after(takes, Ev::Done { n, epoch, work: Work::Word { object, digest, event } });
+        self.after(takes, Ev::Done { n, epoch, work: Work::Word { digest, event } });
     }
 
     pub(super) fn output_bytes(&self, digest: Digest) -> u64 {
@@ -256,7 +310,7 @@ impl World {
         if self.home.is_down {
             return error(TransferErrorKind::Temporary, "home is down");
         }
-        let content = match (began, self.home.find(self.nodes[n].book.location(object))) {
+        let content = match (began, self.home.find(self.nodes[n].session.book().location(object))) {
             // Results land by a rename: a reader of the old file reads all of it.
             (Some(began), Some(now)) if began.digest == now.digest => began,
             (None, _) | (_, None) => return error(TransferErrorKind::Unavailable, "it does not exist"),
@@ -294,11 +348,32 @@ impl World {
         }
     }
 
-    pub(super) fn end_program(&mut self, n: usize, id: AttemptId) {
-        let Some(context) = self.nodes[n].contexts.get_mut(&id).filter(|c| c.runs) else { return };
+    pub(super) fn end_program(&mut self, n: usize, id: AttemptId, was_held: bool) {
+        let Some(context) = self.nodes[n].contexts.get_mut(&id).filter(|c| c.runs || was_held) else {
+            return;
+        };
         context.runs = false;
+        let was_withdrawn = std::mem::take(&mut context.withdrawn);
         let context = context.clone();
-        let failed = self.fault(self.o.task_fails) || context.had_no_room;
+        let ends_itself = !was_withdrawn && context.signal.is_none();
+        let failed = ends_itself && self.fault(self.o.task_fails) || context.had_no_room;
+        let ended = match context.signal {
+            _ if context.killed || was_withdrawn => Ended::Cancelled,
+            Some(signal) => Ended::Signaled(signal),
+            None => Ended::Exited(i32::from(failed)),
+        };
+        match self.nodes[n].session.judge(id, ended, was_held, false) {
+            Verdict::Hold => {
+                let epoch = self.nodes[n].epoch;
+                return self.after(SIGNAL_PATIENCE_NS, Ev::Done { n, epoch, work: Work::Held { id } });
+            }
+            Verdict::RunAgain => {
+                self.nodes[n].contexts.get_mut(&id).expect("seen above").runs = true;
+                return;
+            }
+            Verdict::Counts | Verdict::CountsAsNodes => {}
+            Verdict::Nothing => panic!("the driver knows {id:?}, and the session does not"),
+        }
         // The program leaves nothing behind, so a check of the disk now may find room.
         self.nodes[n].scratch.remove(&id);
         let (mut inputs_modified, mut written) = (vec![], None);
@@ -319,7 +394,9 @@ impl World {
             }
         }
         let failure = |kind| Err(Failure { kind, message: String::new() });
-        let result = if context.killed {
+        let result = if let Some(signal) = context.signal {
+            failure(FailureKind::Signal(signal))
+        } else if context.killed {
             failure(FailureKind::Signal(15))
         } else if failed {
             failure(FailureKind::ExitCode(1))
@@ -379,7 +456,7 @@ impl World {
 
     /// The driver notices that a cached file has changed: all objects with these bytes are lost.
     pub(super) fn find_corrupt(&mut self, n: usize, digest: Digest) {
-        for object in self.nodes[n].book.objects_with(digest) {
+        for object in self.nodes[n].session.book().objects_with(digest) {
             self.damaged.insert((n, object));
             self.feed(n, NodeEvent::FoundCorrupt { object });
         }

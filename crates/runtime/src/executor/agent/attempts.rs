@@ -3,9 +3,9 @@
 use super::{AttemptId, runner};
 use crate::executor::system_users::nobody;
 use crate::executor::watch::Watched;
-use eyas_core::event::Assignment;
 use eyas_data::Halt;
 use eyas_runner::Account;
+use eyas_session::executor as session;
 use eyas_terms::array::TaskSpec;
 use eyas_terms::*;
 use eyas_wire::users::Principal;
@@ -17,12 +17,9 @@ pub(super) struct Attempt {
     pub(super) spec: TaskSpec,
     /// Everything that its program prints is wanted.
     pub(super) prints_whole: bool,
-    pub(super) run: RunId,
     pub(super) principal: Principal,
     /// The system user that its program runs as, where programs have some. `Err`: why the user has none, as a sentence.
     pub(super) account: Option<Result<Account, String>>,
-    pub(super) inputs: Vec<ObjectId>,
-    pub(super) outputs: Vec<ObjectId>,
     /// The number by which slot processes know the attempt.
     pub(super) key: u64,
     /// The slot that runs the program, or ran it last.
@@ -32,12 +29,6 @@ pub(super) struct Attempt {
     /// The directory where the outputs are until they are taken.
     sandbox: Option<PathBuf>,
     output_states: Vec<runner::OutputState>,
-    /// Positions of the outputs that were put into the cache.
-    pub(super) cached_outputs: Vec<u32>,
-    /// The program was taken back from its slot, and another slot is to run it.
-    pub(super) is_withdrawn: bool,
-    /// It is not to begin any more, although its inputs are still being read through.
-    pub(super) is_killed: bool,
     /// The run that the slot was asked for. `None`: the program has ended, or must not begin anew.
     pub(super) run_spec: Option<runner::RunSpec>,
     /// The bytes that programs of this node were known to have written when this program was handed to a slot.
@@ -46,9 +37,6 @@ pub(super) struct Attempt {
     pub(super) watched: Vec<(u32, Watched)>,
     /// Inputs that are linked into the sandbox, with their positions.
     pub(super) linked: Vec<(u32, Digest)>,
-    /// The dispatcher process that gave the attempt out.
-    pub(super) incarnation: u64,
-    pub(super) is_repeated: bool,
     /// Stops the hashing and landing of the attempt's outputs.
     pub(super) halt: Halt,
     /// The numbers of the trees among its inputs, which stay as long as it needs them.
@@ -130,23 +118,18 @@ pub(super) struct Attempts {
 }
 
 impl Attempts {
-    /// The dispatcher process `incarnation` has assigned an attempt.
+    /// An attempt was assigned.
     pub(super) fn begin(
         &mut self,
-        assignment: &Assignment,
+        id: AttemptId,
         (spec, prints_whole): (TaskSpec, bool),
         (principal, account): (Principal, Option<Result<Account, String>>),
-        incarnation: u64,
         halt: Halt,
     ) {
-        let id = (assignment.task, assignment.attempt);
         self.n_keys += 1;
         let key = self.n_keys;
         self.by_key.insert(key, id);
         let attempt = Box::new(Attempt {
-            inputs: assignment.inputs.iter().map(|i| i.object).collect(),
-            outputs: assignment.outputs.clone(),
-            run: assignment.run,
             principal,
             account,
             spec,
@@ -156,23 +139,14 @@ impl Attempts {
             started: None,
             sandbox: None,
             output_states: vec![],
-            cached_outputs: vec![],
-            is_withdrawn: false,
-            is_killed: false,
             run_spec: None,
             written_before_bytes: 0,
             watched: vec![],
             linked: vec![],
-            incarnation,
-            is_repeated: assignment.repeated,
             halt,
             trees: vec![],
         });
         self.by_id.insert(id, attempt);
-    }
-
-    pub(super) fn has(&self, id: AttemptId) -> bool {
-        self.by_id.contains_key(&id)
     }
 
     pub(super) fn find(&self, id: AttemptId) -> Option<&Attempt> {
@@ -188,26 +162,32 @@ impl Attempts {
         self.by_key.get(&key).copied()
     }
 
-    pub(super) fn find_by_key(&self, key: u64) -> Option<&Attempt> {
-        self.find(self.find_id(key)?)
-    }
-
     pub(super) fn find_by_key_mut(&mut self, key: u64) -> Option<&mut Attempt> {
         self.find_mut(self.find_id(key)?)
     }
 
-    /// Whose rights count when an object is read that these attempts wait for. `None`: those of this process.
-    pub(super) fn reader_of(&self, object: ObjectId) -> Option<Account> {
-        let waiting = self.by_id.iter().filter(|(_, attempt)| attempt.inputs.contains(&object));
+    /// The attempts that have this input.
+    fn waiting<'a>(
+        &'a self,
+        object: ObjectId,
+        all: &'a session::Attempts,
+    ) -> impl Iterator<Item = (&'a AttemptId, &'a Attempt)> {
+        let waits = move |id: &AttemptId| all.find(*id).is_some_and(|of| of.inputs.contains(&object));
+        self.by_id.iter().filter(move |(id, _)| waits(id)).map(|(id, attempt)| (id, &**attempt))
+    }
+
+    /// Whose rights count when an object is read that attempts wait for, of `all` that are here. `None`: those of this process.
+    pub(super) fn reader_of(&self, object: ObjectId, all: &session::Attempts) -> Option<Account> {
         // The owner's attempts come first, then the oldest.
+        let waiting = self.waiting(object, all);
         let first = waiting.min_by_key(|(id, attempt)| (attempt.principal != Principal::Owner, **id));
         first.map_or_else(|| Some(nobody()), |(_, attempt)| attempt.at_home())
     }
 
     /// Whether attempts have this input, and none of them is of the cluster's owner.
-    pub(super) fn are_of_users(&self, object: ObjectId) -> bool {
-        let mut waiting = self.by_id.values().filter(|attempt| attempt.inputs.contains(&object)).peekable();
-        waiting.peek().is_some() && waiting.all(|attempt| attempt.principal != Principal::Owner)
+    pub(super) fn are_of_users(&self, object: ObjectId, all: &session::Attempts) -> bool {
+        let mut waiting = self.waiting(object, all).peekable();
+        waiting.peek().is_some() && waiting.all(|(_, attempt)| attempt.principal != Principal::Owner)
     }
 
     pub(super) fn remove(&mut self, id: AttemptId) -> Option<Box<Attempt>> {
@@ -216,22 +196,12 @@ impl Attempts {
         Some(attempt)
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.by_id.len()
-    }
-
     /// Attempts whose program runs, and since when, in the order of their ids.
     pub(super) fn running(&self) -> Vec<(TaskId, AttemptNo, Timestamp)> {
         let mut running: Vec<_> =
             self.by_id.iter().filter_map(|(id, a)| Some((id.0, id.1, a.started?))).collect();
         running.sort_unstable();
         running
-    }
-
-    /// Whether output number `output` of an attempt is kept in the cache. If so, the output's object.
-    pub(super) fn find_cached_output(&self, id: AttemptId, output: u32) -> Option<ObjectId> {
-        let attempt = self.find(id).filter(|attempt| attempt.cached_outputs.contains(&output))?;
-        Some(attempt.outputs[output as usize])
     }
 
     /// Sandboxes whose outputs are still to be taken, in whatever order.

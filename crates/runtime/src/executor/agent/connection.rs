@@ -1,17 +1,17 @@
 //! The connection to the dispatcher: when and where to connect, how long the lease lasts, and how messages
 //! are gathered into batches.
 //!
-//! The messages and their order are the session's ([`eyas_session::executor::DispatcherLink`]).
+//! The messages and their order are the session's ([`ExecutorSession`]).
 
 use super::input::{Input, Inputs};
 use super::node::Node;
-use super::{Executor, ExecutorError, LastTry, NetError, Writer, net};
+use super::{ExecutorError, LastTry, NetError, Writer, net};
 use crate::clock;
 use eyas_core::event::NodeMessage;
 use eyas_core::group::to_try;
 use eyas_session::executor::link::About;
 use eyas_session::executor::pace::{Beats, Patience, Retry, Silence};
-use eyas_session::executor::{Book, DispatcherLink, NAMES_MIN, Order, Welcomed};
+use eyas_session::executor::{ExecutorSession, Welcomed};
 use eyas_terms::*;
 use eyas_wire::identity::{Identity, Join};
 use eyas_wire::message::*;
@@ -28,8 +28,6 @@ const LAST_WORDS_MAX: Duration = Duration::from_millis(500);
 
 /// See the module.
 pub(super) struct Connection {
-    /// The messages to be sent, and what the dispatcher knows.
-    session: DispatcherLink,
     about: About,
     identity: Identity,
     /// The join file, which has the dispatcher's address.
@@ -68,7 +66,6 @@ impl Connection {
             capture_tail_bytes: 16 << 10,
         };
         Connection {
-            session: DispatcherLink::default(),
             about,
             identity,
             join,
@@ -104,15 +101,6 @@ impl Connection {
         &self.settings
     }
 
-    pub(super) fn is_welcomed(&self) -> bool {
-        self.session.is_welcomed()
-    }
-
-    /// The dispatcher process that welcomed this executor last; 0 before the first.
-    pub(super) fn incarnation(&self) -> u64 {
-        self.session.incarnation()
-    }
-
     /// Whether a message of connection `life` comes from the present connection.
     pub(super) fn is_current(&self, life: u64) -> bool {
         self.life == life
@@ -121,9 +109,9 @@ impl Connection {
     // ------------------------------------------------------------ to a dispatcher
 
     /// Tries to reach the dispatcher, after `wait`, on a task of its own.
-    pub(super) fn connect(&self, wait: Duration) {
+    pub(super) fn connect(&self, member: Option<MemberId>, wait: Duration) {
         let (inputs, path, fallback) = (self.inputs.clone(), self.join.clone(), self.identity.clone());
-        let (member, known, n_tries) = (self.session.member(), self.address.clone(), self.n_tries as usize);
+        let (known, n_tries) = (self.address.clone(), self.n_tries as usize);
         tokio::spawn(async move {
             tokio::time::sleep(wait).await;
             // A restarted dispatcher has written a new address; while it is away there is no file.
@@ -144,11 +132,15 @@ impl Connection {
     }
 
     /// Tries again after a failure. Errors: a dispatcher that this executor has never met says that it is no member.
-    pub(super) fn on_not_connected(&mut self, error: NetError) -> Result<(), ExecutorError> {
-        if matches!(error, NetError::NotAMember { .. }) && self.session.known_as().is_none() {
+    pub(super) fn on_not_connected(
+        &mut self,
+        error: NetError,
+        session: &ExecutorSession,
+    ) -> Result<(), ExecutorError> {
+        if matches!(error, NetError::NotAMember { .. }) && session.link().known_as().is_none() {
             return Err(error.into());
         }
-        self.try_again(error.to_string());
+        self.try_again(error.to_string(), session);
         Ok(())
     }
 
@@ -157,12 +149,11 @@ impl Connection {
         &mut self,
         mut reader: net::Reader,
         writer: Writer,
-        core: &Executor,
-        book: &Book,
+        session: &mut ExecutorSession,
     ) {
         self.life += 1;
         let life = self.life;
-        let hello = self.session.connect(core, book, &self.about);
+        let hello = session.connect(&self.about);
         writer.send(&Hello::Executor(hello));
         self.writer = Some(writer);
         let inputs = self.inputs.clone();
@@ -187,17 +178,16 @@ impl Connection {
         &mut self,
         welcome: Welcome,
         node: &mut Node,
-        book: &mut Book,
     ) -> Result<Option<Vec<NodeMessage>>, ExecutorError> {
-        let welcomed = self.session.welcome(welcome, &mut node.core, book, &self.about);
+        let welcomed = node.session.welcome(welcome, &self.about);
         let (executor, now, settings, again) = match welcomed {
             Welcomed::Taken { executor, now, settings, again } => (executor, now, settings, again),
             Welcomed::Elsewhere(why) => {
-                self.look_elsewhere(why);
+                self.look_elsewhere(why, &mut node.session);
                 return Ok(None);
             }
             Welcomed::Redirected(_, address) => {
-                self.go_to(address);
+                self.go_to(address, &mut node.session);
                 return Ok(None);
             }
             Welcomed::Refused(reason) => return Err(NetError::Refused(reason).into()),
@@ -216,43 +206,43 @@ impl Connection {
     /// The dispatcher that answered is not the one whose work this executor has. The right one may come to
     /// this address later, or be at another address. If the lease ends before that, this executor ends with
     /// the work that it has.
-    fn look_elsewhere(&mut self, why: &str) {
+    fn look_elsewhere(&mut self, why: &str, session: &mut ExecutorSession) {
         self.life += 1;
-        self.disconnect();
-        self.try_again(why.into());
+        self.disconnect(session);
+        self.try_again(why.into(), session);
     }
 
     /// Goes to the dispatcher of the group that this executor belongs to, which is at `address`. Empty: the
     /// dispatcher that answered does not know that address.
-    fn go_to(&mut self, address: String) {
+    fn go_to(&mut self, address: String, session: &mut ExecutorSession) {
         self.life += 1;
-        self.disconnect();
+        self.disconnect(session);
         // Where the address is not known, a dispatcher that knows it is asked after a while.
         let wait = if address.is_empty() { self.retry_wait() } else { Duration::ZERO };
         self.n_tries = u32::from(address.is_empty());
         self.address = Some(address).filter(|a| !a.is_empty()).or(self.address.take());
-        self.connect(wait);
+        self.connect(session.link().member(), wait);
     }
 
     /// Goes to the dispatcher that the present one has named, once no work is left here and nothing is left
     /// to be recorded.
-    pub(super) fn go_elsewhere(&mut self, core: &mut Executor) {
-        let Some((_, address, words)) = self.session.go(core) else { return };
+    pub(super) fn go_elsewhere(&mut self, session: &mut ExecutorSession) {
+        let Some((_, address, words)) = session.go() else { return };
         if let Some(writer) = &self.writer {
             writer.send(&words);
         }
-        self.go_to(address);
+        self.go_to(address, session);
     }
 
     /// The connection broke: makes a new one.
-    pub(super) fn on_disconnected(&mut self) {
+    pub(super) fn on_disconnected(&mut self, session: &mut ExecutorSession) {
         let lease_s = self.settings.lease_ns / 1_000_000_000;
         eyas_text::say!("eyas: the connection to the dispatcher broke; trying again for up to {lease_s} s");
-        self.silence.broke(monotonic_now(), self.session.is_welcomed());
-        self.disconnect();
+        self.silence.broke(monotonic_now(), session.link().is_welcomed());
+        self.disconnect(session);
         self.last_try = LastTry::Failed("the connection broke".into());
         let wait = self.retry_wait();
-        self.connect(wait);
+        self.connect(session.link().member(), wait);
     }
 
     /// How long to wait before the next attempt to connect.
@@ -260,39 +250,34 @@ impl Connection {
         Duration::from_nanos(self.retry.failed())
     }
 
-    fn disconnect(&mut self) {
-        self.session.disconnect();
+    fn disconnect(&mut self, session: &mut ExecutorSession) {
+        session.disconnect();
         self.writer = None;
     }
 
-    fn try_again(&mut self, why: String) {
+    fn try_again(&mut self, why: String, session: &ExecutorSession) {
         self.last_try = LastTry::Failed(why);
         self.n_tries += 1;
         let wait = self.retry_wait();
-        self.connect(wait);
+        self.connect(session.link().member(), wait);
     }
 
     // ------------------------------------------------------------ time
 
-    /// Forgets the names of objects that nothing needs here, once there are many.
-    pub(super) fn forget_names(&self, core: &Executor, book: &mut Book) {
-        self.session.forget_names(core, book, NAMES_MIN);
-    }
-
     /// Goes to another dispatcher if it is time to. Errors: no dispatcher has answered for the length of the lease.
-    pub(super) fn on_tick(&mut self, core: &mut Executor) -> Result<(), ExecutorError> {
-        if self.session.is_going() {
-            self.go_elsewhere(core);
+    pub(super) fn on_tick(&mut self, session: &mut ExecutorSession) -> Result<(), ExecutorError> {
+        if session.link().is_going() {
+            self.go_elsewhere(session);
         }
         let lease_ns = self.settings.lease_ns;
-        let (is_connected, is_welcomed) = (self.session.is_connected(), self.session.is_welcomed());
+        let (is_connected, is_welcomed) = (session.link().is_connected(), session.link().is_welcomed());
         match self.silence.judge(monotonic_now(), lease_ns, is_connected, is_welcomed) {
             Patience::Waits => {}
             Patience::ConnectsAgain => {
-                self.disconnect();
+                self.disconnect(session);
                 self.last_try = LastTry::Failed("the dispatcher fell silent".into());
                 self.life += 1;
-                self.connect(Duration::ZERO);
+                self.connect(session.link().member(), Duration::ZERO);
             }
             Patience::Ends => {
                 let lease_s = Duration::from_nanos(lease_ns).as_secs();
@@ -319,49 +304,27 @@ impl Connection {
         self.silence.heard(monotonic_now());
     }
 
-    /// The actions that a message of the dispatcher asks for; see [`DispatcherLink::hear`].
-    pub(super) fn hear(
-        &mut self,
-        message: ToExecutor,
-        core: &Executor,
-        book: &mut Book,
-        home_streams_max: u32,
-        has_attempt: impl Fn(TaskId, AttemptNo) -> bool,
-    ) -> Order {
-        self.session.hear(message, core, book, home_streams_max, has_attempt)
-    }
-
-    /// Sends a message of the state machine.
-    pub(super) fn tell(&mut self, book: &Book, message: NodeMessage) {
-        self.session.tell(book, message);
-    }
-
-    /// Sends any other message. `false`: there is no dispatcher to receive it now.
-    pub(super) fn say(&mut self, message: FromExecutor) -> bool {
-        self.session.say(message)
-    }
-
     /// When [`Self::flush`] is due at the latest, if messages wait.
     pub(super) fn send_by(&self) -> Option<Instant> {
         self.send_by
     }
 
     /// Sends the waiting messages: now or, while the slots have more to do than this takes, a little later.
-    pub(super) fn flush_or_hold(&mut self, n_attempts: usize) {
-        let n_words = self.session.n_words();
+    pub(super) fn flush_or_hold(&mut self, session: &mut ExecutorSession) {
+        let (n_words, n_attempts) = (session.link().n_words(), session.attempts().len());
         let is_busy = n_attempts > 4 * self.about.slots as usize;
         if n_words == 0 {
             self.send_by = None;
         } else if !is_busy || n_words >= HOLD_N_MAX {
-            self.flush();
+            self.flush(session);
         } else {
             self.send_by.get_or_insert_with(|| Instant::now() + HOLD);
         }
     }
 
-    pub(super) fn flush(&mut self) {
+    pub(super) fn flush(&mut self, session: &mut ExecutorSession) {
         self.send_by = None;
-        let words = self.session.take_words();
+        let words = session.take_words();
         if let Some(writer) = self.writer.as_ref().filter(|_| !words.is_empty()) {
             writer.send(&words);
         }

@@ -2,6 +2,7 @@
 
 use super::runner;
 use eyas_core::event::DiskSeen;
+use eyas_session::executor::Ended;
 use eyas_terms::array::{CONTAINER_NAME, TaskSpec};
 use eyas_terms::{Failure, FailureKind};
 use eyas_text::shown;
@@ -64,23 +65,13 @@ fn own_result_of(report: &runner::RunReport, task: &TaskSpec) -> Result<(), Fail
     Ok(())
 }
 
-/// Whether the program may have been ended by a signal that is meant for all processes of this node's job: batch systems send it
-/// to programs and to this process, and which of them gets it first is a matter of chance.
-pub(super) fn may_be_of_all(exit: &runner::ExitKind) -> bool {
-    const SENT: [i32; 7] = [
-        libc::SIGHUP,
-        libc::SIGINT,
-        libc::SIGTERM,
-        libc::SIGKILL,
-        libc::SIGXCPU,
-        libc::SIGUSR1,
-        libc::SIGUSR2,
-    ];
+/// How a program ended, for the session to judge.
+pub(super) fn ended(exit: &runner::ExitKind) -> Ended {
     match exit {
-        runner::ExitKind::Signaled { signal, .. } => SENT.contains(signal),
-        // As shells and many programs say it.
-        runner::ExitKind::Exited(status) => SENT.contains(&(status - 128)),
-        _ => false,
+        runner::ExitKind::Signaled { signal, .. } => Ended::Signaled(*signal),
+        runner::ExitKind::Exited(status) => Ended::Exited(*status),
+        runner::ExitKind::Cancelled => Ended::Cancelled,
+        _ => Ended::Other,
     }
 }
 
@@ -92,16 +83,6 @@ pub(super) fn of_ending_node(failure: Failure) -> Failure {
             Failure { kind: FailureKind::Node, message }
         }
         _ => failure,
-    }
-}
-
-/// Whether the program was killed, as the kernel does where memory is short.
-pub(super) fn was_killed(exit: &runner::ExitKind) -> bool {
-    match exit {
-        runner::ExitKind::Signaled { signal, .. } => *signal == libc::SIGKILL,
-        // As shells say it.
-        runner::ExitKind::Exited(status) => *status == 128 + libc::SIGKILL,
-        _ => false,
     }
 }
 

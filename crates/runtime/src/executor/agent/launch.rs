@@ -6,9 +6,10 @@ use super::objects::Objects;
 use super::{AttemptId, runner};
 use crate::executor::home_io::times_of_private;
 use eyas_core::event::Staged;
+use eyas_session::executor::Book;
 use eyas_terms::array::{CONTAINER_NAME, Command, STDERR_NAME, STDOUT_NAME, TaskSpec};
-use eyas_terms::is_directory;
 use eyas_terms::location::{Made, PACKED_NAME, is_made_tree};
+use eyas_terms::{RunId, is_directory};
 use eyas_text::Shell;
 use eyas_wire::message::Settings;
 use eyas_wire::users::Principal;
@@ -35,6 +36,8 @@ pub(super) struct Launch<'a> {
     /// The names of its gpus; `None`: the node has no gpus that it knows of.
     pub(super) gpus: Option<String>,
     pub(super) objects: &'a Objects,
+    pub(super) book: &'a Book,
+    pub(super) run: RunId,
     pub(super) private: &'a PrivateCopies,
     /// The join file.
     pub(super) join: &'a Path,
@@ -108,7 +111,7 @@ impl Launch<'_> {
                     Staged::Private | Staged::InPlace(_) | Staged::Unneeded => None,
                 },
                 modified_ns: match staged {
-                    Staged::Cached(object) => self.objects.modified_ns(*object),
+                    Staged::Cached(object) => self.objects.modified_ns(*object, self.book),
                     // It has its time.
                     Staged::Private | Staged::InPlace(_) | Staged::Unneeded => None,
                 },
@@ -123,10 +126,9 @@ impl Launch<'_> {
     /// Where input `i` lies on this node.
     fn source(&self, i: u32, location: &str, staged: &Staged) -> PathBuf {
         match staged {
-            Staged::Cached(object) => self
-                .objects
-                .find_digest(*object)
-                .map_or_else(PathBuf::new, |digest| self.objects.path_of(digest)),
+            Staged::Cached(object) => {
+                self.book.digest(*object).map_or_else(PathBuf::new, |digest| self.objects.path_of(digest))
+            }
             Staged::Private => self.private.path(self.id, i),
             Staged::InPlace(_) => PathBuf::from(location),
             Staged::Unneeded => PathBuf::new(),
@@ -138,7 +140,7 @@ impl Launch<'_> {
         match staged {
             _ if !is_directory(location) || is_made_tree(location) => vec![],
             Staged::Cached(object) => {
-                let digest = self.objects.find_digest(*object);
+                let digest = self.book.digest(*object);
                 digest.map_or(vec![], |digest| self.objects.store.times_of(&digest.0.into()))
             }
             Staged::Private => times_of_private(&self.private.path(self.id, i)),
@@ -176,7 +178,7 @@ impl Launch<'_> {
         }
         if task.dynamic {
             env.push((bytes(JOIN_VARIABLE), runner::ByteString::from(self.join)));
-            env.push((bytes(RUN_VARIABLE), bytes(&self.attempt.run.to_string())));
+            env.push((bytes(RUN_VARIABLE), bytes(&self.run.to_string())));
         }
         if let Some(gpus) = &self.gpus {
             env.extend(GPU_VARIABLES.map(|name| (bytes(name), bytes(gpus))));

@@ -52,10 +52,10 @@ impl Agent {
     /// SIGTERM: this process leaves within its grace period.
     pub(super) fn on_leave(&mut self, reason: String) {
         let grace = self.leaving.grace;
-        let (since, is_known) = (Instant::now(), self.connection.is_welcomed());
+        let (since, is_known) = (Instant::now(), self.node.session.link().is_welcomed());
         self.leaving.announced = Some((since + grace, reason.clone()));
         self.announce_leaving();
-        let is_idle = self.attempts.len() == 0;
+        let is_idle = self.node.session.attempts().is_empty();
         if grace.is_zero() || (is_idle && !is_known) {
             self.stop = Some(reason);
             return;
@@ -72,6 +72,6 @@ impl Agent {
         let Some((until, reason)) = &self.leaving.announced else { return };
         let within = until.saturating_duration_since(Instant::now());
         let (within_ns, reason) = (within.as_nanos() as u64, reason.clone());
-        self.connection.say(FromExecutor::Leaving { within_ns, reason });
+        self.node.session.say(FromExecutor::Leaving { within_ns, reason });
     }
 }

@@ -1,35 +1,30 @@
-//! The node's state machine, with the actions that it has asked for and that are not carried out yet.
+//! The session of this node, which sees the dispatcher's time and no other.
 
-use super::{AttemptId, ExecutorError};
+use super::ExecutorError;
 use crate::clock::DispatchersClock;
 use eyas_core::event::*;
-use eyas_core::executor::{Executor, ExecutorConfig};
-use eyas_terms::{Failure, ObjectId, Timestamp};
+use eyas_core::executor::ExecutorConfig;
+use eyas_session::executor::{AttemptId, Book, ExecutorSession};
+use eyas_terms::{Failure, Timestamp};
 
 /// See the module.
 pub(super) struct Node {
-    pub(super) core: Executor,
-    /// Actions that wait to be carried out, in their order.
-    actions: Vec<NodeAction>,
-    /// The state machine sees the dispatcher's time, and no other.
+    pub(super) session: ExecutorSession,
     pub(super) clock: DispatchersClock,
 }
 
 impl Node {
     pub(super) fn new(config: ExecutorConfig) -> Result<Node, ExecutorError> {
-        let core = Executor::new(config).map_err(|e| ExecutorError::Config(e.to_string()))?;
-        Ok(Node { core, actions: vec![], clock: DispatchersClock::default() })
+        let session = ExecutorSession::new(config).map_err(|e| ExecutorError::Config(e.to_string()))?;
+        Ok(Node { session, clock: DispatchersClock::default() })
     }
 
-    /// The cache holds these objects from an earlier process.
-    pub(super) fn restore(&mut self, held: Vec<(ObjectId, Fetched)>) {
-        for (object, bytes) in held {
-            self.core.restore(object, bytes, &mut self.actions);
-        }
+    pub(super) fn book(&self) -> &Book {
+        self.session.book()
     }
 
     pub(super) fn feed(&mut self, event: NodeEvent) {
-        self.core.handle(self.now(), event, &mut self.actions);
+        self.session.feed(self.now(), event);
     }
 
     /// An attempt ended whose program did not run, or about whose program nothing more is known.
@@ -47,10 +42,6 @@ impl Node {
     /// Now, by the dispatcher's clock.
     pub(super) fn now(&self) -> Timestamp {
         self.clock.now()
-    }
-
-    pub(super) fn take_actions(&mut self) -> Vec<NodeAction> {
-        std::mem::take(&mut self.actions)
     }
 }
 

@@ -2,7 +2,6 @@
 //!
 //! Which objects enter and leave the cache is decided elsewhere ([`eyas_core::executor`]).
 
-use super::attempts::Attempt;
 use super::directory::{Directory, dir_error};
 use super::input::{Input, Inputs, Start, send_event};
 use super::node::Node;
@@ -13,11 +12,10 @@ use crate::executor::origins::Origins;
 use crate::executor::shown::{Shown, mode_of_input};
 use crate::executor::watch::Watched;
 use eyas_core::event::*;
-use eyas_core::executor::Executor;
 use eyas_data::{Halt, Store};
 use eyas_folder::UNKNOWN_TIME_NS;
 use eyas_runner::Account;
-use eyas_session::executor::Book;
+use eyas_session::executor::{Book, ExecutorSession};
 use eyas_terms::*;
 use eyas_text::shown;
 use std::path::PathBuf;
@@ -25,7 +23,6 @@ use std::time::Instant;
 
 /// See the module.
 pub(super) struct Objects {
-    pub(super) book: Book,
     pub(super) store: Store,
     /// What was made on this node and is no file.
     pub(super) trees: Trees,
@@ -38,12 +35,12 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// Finds out what the cache in `directory` holds. Gives those objects, too.
+    /// Finds out what the cache in `directory` holds. Gives those objects and their names, too.
     pub(super) fn open(
         directory: &Directory,
         options: &ExecutorOptions,
         inputs: Inputs,
-    ) -> Result<(Objects, Vec<(ObjectId, Fetched)>), ExecutorError> {
+    ) -> Result<(Objects, Book, Vec<(ObjectId, Fetched)>), ExecutorError> {
         let store = directory.store.clone();
         let held: Vec<(Digest, u64)> = store.scan().into_iter().map(|(d, n)| (Digest(d.into()), n)).collect();
         let (origins, book, held) = Origins::open(&directory.path, &held).map_err(dir_error(options))?;
@@ -52,16 +49,7 @@ impl Objects {
         for (object, bytes) in &held {
             bytes.version.iter().for_each(|version| shown.read(*object, version));
         }
-        Ok((Objects { book, store, trees, origins, shown, unremoved: vec![], inputs }, held))
-    }
-
-    pub(super) fn location(&self, object: ObjectId) -> &str {
-        self.book.location(object)
-    }
-
-    /// The digest of an object whose bytes are in the cache.
-    pub(super) fn find_digest(&self, object: ObjectId) -> Option<Digest> {
-        self.book.digest(object)
+        Ok((Objects { store, trees, origins, shown, unremoved: vec![], inputs }, book, held))
     }
 
     pub(super) fn path_of(&self, digest: Digest) -> PathBuf {
@@ -75,16 +63,14 @@ impl Objects {
     // ------------------------------------------------------------ in and out of the cache
 
     /// The bytes of an object came into the cache.
-    pub(super) fn came(&mut self, object: ObjectId, bytes: &Fetched) {
-        self.book.set_digest(object, bytes.digest);
+    pub(super) fn came(&mut self, object: ObjectId, bytes: &Fetched, book: &Book) {
         if let Some(version) = &bytes.version {
-            self.note_origin(object, bytes.digest, version);
+            self.note_origin(object, bytes.digest, version, book);
         }
     }
 
     /// The bytes of an output came into the cache.
-    pub(super) fn made(&mut self, object: ObjectId, digest: Digest, marks: Option<Marks>) {
-        self.book.set_digest(object, digest);
+    pub(super) fn made(&mut self, object: ObjectId, marks: Option<Marks>) {
         if let Some(marks) = marks {
             self.shown.made(object, marks);
         }
@@ -100,13 +86,13 @@ impl Objects {
     }
 
     /// Leaves out what was known of objects that have no name any more.
-    pub(super) fn forget_shown(&mut self) {
-        self.shown.forget(|object| self.book.has_name(object));
+    pub(super) fn forget_shown(&mut self, book: &Book) {
+        self.shown.forget(|object| book.has_name(object));
     }
 
     /// When programs are shown that the object was modified. `None`: when the cached copy was, because nobody knows better.
-    pub(super) fn modified_ns(&self, object: ObjectId) -> Option<i64> {
-        let stays = || self.location(object).starts_with(RUN_FILE);
+    pub(super) fn modified_ns(&self, object: ObjectId, book: &Book) -> Option<i64> {
+        let stays = || book.location(object).starts_with(RUN_FILE);
         self.shown.modified_ns(object).or_else(|| (!stays()).then_some(UNKNOWN_TIME_NS))
     }
 
@@ -117,23 +103,29 @@ impl Objects {
 
     /// Whether a link to the cached copy of the object shows what programs are to see. `may_change`: no program sees it now, so it
     /// can be changed to be so. `for_others`: the program runs as another user.
-    pub(super) fn show(&self, object: ObjectId, digest: Digest, may_change: bool, for_others: bool) -> bool {
+    pub(super) fn show(
+        &self,
+        (object, digest): (ObjectId, Digest),
+        book: &Book,
+        may_change: bool,
+        for_others: bool,
+    ) -> bool {
         let mode = self.mode_of_input(object, for_others);
         // What goes wrong here with a link does not go wrong with a copy, or says there what it is.
-        self.store.show(&digest.0.into(), self.modified_ns(object), mode, may_change).unwrap_or(false)
+        self.store.show(&digest.0.into(), self.modified_ns(object, book), mode, may_change).unwrap_or(false)
     }
 
     /// An output that is in the cache is at home, too, with this version.
-    pub(super) fn landed(&mut self, object: ObjectId, version: &HomeVersion) {
-        if let Some(digest) = self.book.digest(object) {
-            self.note_origin(object, digest, version);
+    pub(super) fn landed(&mut self, object: ObjectId, version: &HomeVersion, book: &Book) {
+        if let Some(digest) = book.digest(object) {
+            self.note_origin(object, digest, version, book);
         }
     }
 
-    fn note_origin(&mut self, object: ObjectId, digest: Digest, version: &HomeVersion) {
+    fn note_origin(&mut self, object: ObjectId, digest: Digest, version: &HomeVersion, book: &Book) {
         self.shown.read(object, version);
         // Bytes that come late for an object which is forgotten have no name.
-        if let Some(name) = self.book.find_name(object) {
+        if let Some(name) = book.find_name(object) {
             self.origins.note(name, digest, version);
         }
     }
@@ -161,15 +153,9 @@ impl Objects {
         });
     }
 
-    pub(super) fn evict(&mut self, object: ObjectId) {
-        if let Some(digest) = self.book.clear_digest(object) {
-            self.remove(digest);
-        }
-    }
-
     /// Removes bytes from the cache. If the disk refuses, for example because it takes no writes, the removal
     /// is tried again later.
-    fn remove(&mut self, digest: Digest) {
+    pub(super) fn remove(&mut self, digest: Digest) {
         if self.trees.remove(&digest) {
             return;
         }
@@ -182,11 +168,11 @@ impl Objects {
     }
 
     /// Tries again to remove the bytes that the disk refused to remove.
-    pub(super) fn remove_again(&mut self, core: &Executor) {
+    pub(super) fn remove_again(&mut self, session: &ExecutorSession) {
         for digest in std::mem::take(&mut self.unremoved) {
             // Bytes that were fetched again meanwhile are of use.
-            let is_of_use = |object: &ObjectId| core.cache().state(*object).is_some();
-            if !self.book.objects_with(digest).iter().any(is_of_use) {
+            let is_of_use = |object: &ObjectId| session.core().cache().state(*object).is_some();
+            if !session.book().objects_with(digest).iter().any(is_of_use) {
                 self.remove(digest);
             }
         }
@@ -203,22 +189,22 @@ impl Objects {
     pub(super) fn drop_damaged(&self, object: ObjectId, node: &mut Node) {
         eyas_text::say!(
             "eyas: the cached copy of {location} was changed; it is dropped, the next task fetches it again",
-            location = shown(self.location(object))
+            location = shown(node.book().location(object))
         );
         node.feed(NodeEvent::FoundCorrupt { object });
     }
 
     /// As [`Self::drop_damaged`], for all objects that have these bytes.
     pub(super) fn drop_all_damaged(&self, digest: Digest, node: &mut Node) {
-        for object in self.book.objects_with(digest) {
+        for object in node.book().objects_with(digest) {
             self.drop_damaged(object, node);
         }
     }
 
     /// The cached bytes among the inputs of an attempt that must be read through before they are used.
-    pub(super) fn doubted(&self, staged: &[Staged]) -> Vec<Digest> {
+    pub(super) fn doubted(&self, staged: &[Staged], book: &Book) -> Vec<Digest> {
         let cached = staged.iter().filter_map(|staged| match staged {
-            Staged::Cached(object) => self.find_digest(*object),
+            Staged::Cached(object) => book.digest(*object),
             _ => None,
         });
         cached.filter(|digest| self.store.is_doubted(&digest.0.into())).collect()
@@ -239,9 +225,9 @@ impl Objects {
     }
 
     /// An attempt has the trees among its inputs from now on; gives their numbers.
-    pub(super) fn hold_trees(&self, staged: &[Staged]) -> Vec<u64> {
+    pub(super) fn hold_trees(&self, staged: &[Staged], book: &Book) -> Vec<u64> {
         let cached = staged.iter().filter_map(|staged| match staged {
-            Staged::Cached(object) => self.find_digest(*object),
+            Staged::Cached(object) => book.digest(*object),
             _ => None,
         });
         cached.filter_map(|digest| self.trees.hold(&digest)).collect()
@@ -269,10 +255,10 @@ impl Objects {
         let mut unseen = None;
         for staged in staged {
             let Staged::Cached(object) = staged else { continue };
-            if self.find_digest(*object).is_some_and(|digest| self.trees.has(&digest)) {
+            if node.book().digest(*object).is_some_and(|digest| self.trees.has(&digest)) {
                 continue;
             }
-            let opened = self.find_digest(*object).map(|digest| self.store.open_object(&digest.0.into()));
+            let opened = node.book().digest(*object).map(|digest| self.store.open_object(&digest.0.into()));
             match opened {
                 Some(Ok(_)) => {}
                 // A copy that cannot be read says nothing about its bytes.
@@ -288,7 +274,7 @@ impl Objects {
         let Some(first) = damaged.first() else { return false };
         let message = format!(
             "the cached copy of {name} was changed on this node's disk, and was dropped",
-            name = shown(self.location(*first))
+            name = shown(node.book().location(*first))
         );
         for object in damaged {
             self.drop_damaged(object, node);
@@ -297,14 +283,14 @@ impl Objects {
         true
     }
 
-    /// Positions of the attempt's inputs whose cached copy was written to, as the cache's seal shows. The
+    /// Positions of the inputs of an attempt whose cached copy was written to, as the cache's seal shows. The
     /// slot process notices only a change of the very file that it linked, while the program ran.
-    pub(super) fn damaged_inputs(&self, attempt: &Attempt) -> Vec<u32> {
+    pub(super) fn damaged_inputs(&self, inputs: &[ObjectId], book: &Book) -> Vec<u32> {
         let is_damaged = |object: &ObjectId| {
-            let digest = self.find_digest(*object);
+            let digest = book.digest(*object);
             digest.is_some_and(|digest| self.store.modified(&digest.0.into()).unwrap_or(false))
         };
-        (0..).zip(&attempt.inputs).filter(|(_, object)| is_damaged(object)).map(|(i, _)| i).collect()
+        (0..).zip(inputs).filter(|(_, object)| is_damaged(object)).map(|(i, _)| i).collect()
     }
 
     /// Reads through, on a thread of its own, the cached bytes that the program of `report` may have written

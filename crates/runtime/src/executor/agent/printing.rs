@@ -9,10 +9,10 @@
 //! one before is kept, so that many nodes with much output fill the memory of no process.
 
 use super::attempts::Attempts;
-use super::connection::Connection;
 use super::{AttemptId, runner};
 use crate::executor::slots::Slots;
 use eyas_core::event::Exit;
+use eyas_session::executor::ExecutorSession;
 use eyas_wire::message::{Captured, FromExecutor, Printed, PrintedPart};
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -77,7 +77,7 @@ impl Printing {
         id: AttemptId,
         attempts: &Attempts,
         slots: &mut Slots,
-        connection: &mut Connection,
+        session: &mut ExecutorSession,
     ) {
         let at = attempts.find(id).and_then(|attempt| Some((attempt.slot?, attempt.key)));
         match at {
@@ -85,7 +85,7 @@ impl Printing {
                 self.asks.entry(key).or_default().push(ask);
                 slots.look(slot, key);
             }
-            None => answer(connection, ask, id, None),
+            None => answer(session, ask, id, None),
         }
     }
 
@@ -95,7 +95,7 @@ impl Printing {
         key: u64,
         streams: Option<Streams>,
         attempts: &Attempts,
-        connection: &mut Connection,
+        session: &mut ExecutorSession,
     ) {
         // Each question has one answer, in the order of the questions.
         let Some(asks) = self.asks.get_mut(&key) else { return };
@@ -103,13 +103,13 @@ impl Printing {
         if asks.is_empty() {
             self.asks.remove(&key);
         }
-        answer(connection, ask, attempts.find_id(key).unwrap_or_default(), streams);
+        answer(session, ask, attempts.find_id(key).unwrap_or_default(), streams);
     }
 
     /// The slot process that was asked about `key` is gone.
-    pub(super) fn slot_gone(&mut self, key: u64, connection: &mut Connection) {
+    pub(super) fn slot_gone(&mut self, key: u64, session: &mut ExecutorSession) {
         for ask in self.asks.remove(&key).unwrap_or_default() {
-            answer(connection, ask, AttemptId::default(), None);
+            answer(session, ask, AttemptId::default(), None);
         }
     }
 
@@ -118,7 +118,7 @@ impl Printing {
         &mut self,
         (task, attempt): AttemptId,
         report: &mut runner::RunReport,
-        connection: &mut Connection,
+        session: &mut ExecutorSession,
     ) {
         // An empty output is reported only if an earlier attempt may have printed something.
         if report.stdout.total_bytes + report.stderr.total_bytes == 0 && attempt.0 <= 1 {
@@ -126,8 +126,8 @@ impl Printing {
         }
         let (stdout, stderr) = (std::mem::take(&mut report.stdout), std::mem::take(&mut report.stderr));
         let printed = Printed { task, attempt, stdout: captured(stdout), stderr: captured(stderr) };
-        if connection.is_welcomed() {
-            connection.say(FromExecutor::Printed(Box::new(printed)));
+        if session.link().is_welcomed() {
+            session.say(FromExecutor::Printed(Box::new(printed)));
             return;
         }
         if self.unheard.len() == PRINTED_KEPT {
@@ -137,11 +137,11 @@ impl Printing {
     }
 
     /// A dispatcher is connected again: sends it the outputs that were kept. The answer to the last part may be lost.
-    pub(super) fn was_welcomed(&mut self, connection: &mut Connection) -> Vec<Held> {
+    pub(super) fn was_welcomed(&mut self, session: &mut ExecutorSession) -> Vec<Held> {
         for printed in self.unheard.drain(..) {
-            connection.say(FromExecutor::Printed(Box::new(printed)));
+            session.say(FromExecutor::Printed(Box::new(printed)));
         }
-        self.send_part(connection)
+        self.send_part(session)
     }
 
     /// The program of the attempt `key` has ended, and all that it printed is in this file, which has its name no longer.
@@ -162,13 +162,13 @@ impl Printing {
         id: AttemptId,
         key: u64,
         exit: Exit,
-        connection: &mut Connection,
+        session: &mut ExecutorSession,
     ) -> Vec<Held> {
         let held = (id, Box::new(exit));
         let Some(file) = self.files.remove(&key) else { return vec![held] };
         self.sending.push_back(Sending { held, file, at: 0 });
         match self.sending.len() {
-            1 => self.send_part(connection),
+            1 => self.send_part(session),
             _ => vec![],
         }
     }
@@ -178,37 +178,37 @@ impl Printing {
         &mut self,
         id: AttemptId,
         upto: Option<u64>,
-        connection: &mut Connection,
+        session: &mut ExecutorSession,
     ) -> Vec<Held> {
         match (self.sending.front_mut().filter(|first| first.held.0 == id), upto) {
             (None, _) => vec![],
             (Some(first), Some(upto)) => {
                 first.at = first.at.max(upto);
-                self.send_part(connection)
+                self.send_part(session)
             }
-            (Some(_), None) => self.let_go(id, connection),
+            (Some(_), None) => self.let_go(id, session),
         }
     }
 
     /// No more of an output is to be sent. Gives the ends that count now.
-    pub(super) fn let_go(&mut self, id: AttemptId, connection: &mut Connection) -> Vec<Held> {
+    pub(super) fn let_go(&mut self, id: AttemptId, session: &mut ExecutorSession) -> Vec<Held> {
         let Some(at) = self.sending.iter().position(|sending| sending.held.0 == id) else { return vec![] };
         let mut ended: Vec<Held> = self.sending.remove(at).map(|sending| sending.held).into_iter().collect();
         if at == 0 {
-            ended.extend(self.send_part(connection));
+            ended.extend(self.send_part(session));
         }
         ended
     }
 
     /// Sends the next part of the first output. Gives the ends of those that are sent whole.
-    fn send_part(&mut self, connection: &mut Connection) -> Vec<Held> {
+    fn send_part(&mut self, session: &mut ExecutorSession) -> Vec<Held> {
         let mut ended = vec![];
         while let Some(first) = self.sending.front() {
             let bytes = first.read_part();
             if !bytes.is_empty() {
                 let (task, attempt) = first.held.0;
                 let part = PrintedPart { task, attempt, at: first.at, bytes };
-                connection.say(FromExecutor::PrintedPart(part));
+                session.say(FromExecutor::PrintedPart(part));
                 break;
             }
             ended.extend(self.sending.pop_front().map(|sending| sending.held));
@@ -218,11 +218,11 @@ impl Printing {
 }
 
 /// Answers the dispatcher's question `ask`. `streams`: `None` if the program has not begun, or is gone.
-fn answer(connection: &mut Connection, ask: u64, (task, attempt): AttemptId, streams: Option<Streams>) {
+fn answer(session: &mut ExecutorSession, ask: u64, (task, attempt): AttemptId, streams: Option<Streams>) {
     let has_begun = streams.is_some();
     let (stdout, stderr) = streams.map_or_else(Default::default, |streams| *streams);
     let printed = Printed { task, attempt, stdout: captured(stdout), stderr: captured(stderr) };
-    connection.say(FromExecutor::Looked { ask, has_begun, printed: Box::new(printed) });
+    session.say(FromExecutor::Looked { ask, has_begun, printed: Box::new(printed) });
 }
 
 fn captured(c: runner::Captured) -> Captured {

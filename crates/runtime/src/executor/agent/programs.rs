@@ -2,9 +2,7 @@
 //!
 //! What a slot is told of a program is `launch`, what the end of a program means for its task is `failure`.
 
-use super::failure::{
-    disk_of, drop_part, may_be_of_all, of_container, of_ending_node, of_lack_of_memory, result_of, was_killed,
-};
+use super::failure::{disk_of, drop_part, ended, of_container, of_ending_node, of_lack_of_memory, result_of};
 use super::input::{Input, Start};
 use super::launch::Launch;
 use super::{Agent, AttemptId, ExecutorError, printing, runner};
@@ -14,17 +12,17 @@ use crate::executor::made::why_not_for_users;
 use crate::executor::system_users::{let_in, may_read};
 use eyas_core::event::*;
 use eyas_runner::Account;
+use eyas_session::executor::Verdict;
+use eyas_session::executor::attempts::SIGNAL_PATIENCE_NS;
 use eyas_terms::array::TaskSpec;
 use eyas_terms::location::is_made_tree;
-use eyas_terms::{Failure, FailureKind, Made, RUN_FILE, Timestamp};
+use eyas_terms::{Failure, FailureKind, Made, RUN_FILE, RunId, Timestamp};
 use eyas_text::shown;
 use eyas_wire::users::Principal;
 use std::time::{Duration, Instant};
 
 /// How long a program may wait behind another one while a slot is idle.
 const STUCK_PATIENCE: Duration = Duration::from_millis(100);
-/// How long after a program's end by a signal the same signal may still reach this process.
-const SIGNAL_PATIENCE: Duration = Duration::from_millis(500);
 
 impl Agent {
     /// The inputs of an attempt are here, and a slot is free. Cached bytes that are in doubt are read through first, on a
@@ -63,14 +61,14 @@ impl Agent {
 
     /// It is known whether the user of an attempt may have its inputs. `refusal`: why not, as a sentence.
     pub(super) fn start_if_allowed(&mut self, start: Start, refusal: Option<String>) {
-        let Some(attempt) = self.attempts.find(start.id).filter(|attempt| attempt.key == start.key) else {
+        if self.attempts.find(start.id).is_none_or(|attempt| attempt.key != start.key) {
             return;
-        };
+        }
         match refusal {
-            Some(message) if !attempt.is_killed => {
+            Some(message) if !self.is_killed(start.id) => {
                 self.node.fail_unstarted(start.id, Failure { kind: FailureKind::InputUnavailable, message })
             }
-            _ if attempt.is_killed => self.end_before_begun(start.id),
+            _ if self.is_killed(start.id) => self.end_before_begun(start.id),
             _ => self.start_allowed(start),
         }
     }
@@ -80,12 +78,12 @@ impl Agent {
         let attempt = self.attempts.find_mut(id).expect("an attempt that starts has been assigned");
         // The watch begins before the look at the inputs, so that a write after the look is noticed.
         if !has_private_inputs {
-            self.writes.begin(attempt, &staged, &self.objects);
+            self.writes.begin(attempt, &staged, &self.objects, self.node.session.book());
         }
         let halt = attempt.halt.clone();
         self.writes.hear(&self.objects.store);
         let start = Start { id, key, staged, has_private_inputs, gpus };
-        match self.objects.doubted(&start.staged) {
+        match self.objects.doubted(&start.staged, self.node.book()) {
             doubted if doubted.is_empty() => self.launch(&start),
             doubted => self.objects.read_before(doubted, start, halt),
         }
@@ -93,14 +91,19 @@ impl Agent {
 
     /// The doubted inputs of an attempt were read through. What was found wrong is known as damage now.
     pub(super) fn start_after_look(&mut self, start: &Start) {
-        let Some(attempt) = self.attempts.find(start.id).filter(|attempt| attempt.key == start.key) else {
+        if self.attempts.find(start.id).is_none_or(|attempt| attempt.key != start.key) {
             return;
-        };
-        if attempt.is_killed {
+        }
+        if self.is_killed(start.id) {
             return self.end_before_begun(start.id);
         }
         self.writes.hear(&self.objects.store);
         self.launch(start);
+    }
+
+    /// Whether the attempt is to end, or is gone.
+    fn is_killed(&self, id: AttemptId) -> bool {
+        self.node.session.attempts().find(id).is_none_or(|attempt| attempt.is_killed)
     }
 
     fn end_before_begun(&mut self, id: AttemptId) {
@@ -116,7 +119,7 @@ impl Agent {
         }
         let attempt = self.attempts.find_mut(id).expect("an attempt that starts has been assigned");
         if attempt.trees.is_empty() {
-            attempt.trees = self.objects.hold_trees(staged);
+            attempt.trees = self.objects.hold_trees(staged, self.node.session.book());
         }
         if let Err(error) = self.let_into_trees(id, staged) {
             let message =
@@ -125,7 +128,7 @@ impl Agent {
         }
         let attempt = self.attempts.find_mut(id).expect("an attempt that starts has been assigned");
         if !has_private_inputs {
-            self.writes.link(attempt, staged, &self.objects);
+            self.writes.link(attempt, staged, &self.objects, self.node.session.book());
         }
         let attempt = self.attempts.find(id).expect("an attempt that starts has been assigned");
         let launch = Launch {
@@ -139,6 +142,8 @@ impl Agent {
                 names.cloned().collect::<Vec<_>>().join(",")
             }),
             objects: &self.objects,
+            book: self.node.session.book(),
+            run: self.node.session.attempts().find(id).map_or(RunId::default(), |known| known.run),
             private: &self.private,
             join: self.connection.join(),
             container_command: self.container_command.as_deref(),
@@ -146,10 +151,10 @@ impl Agent {
             settings: self.connection.settings(),
         };
         let Some(spec) = launch.find_spec() else {
-            return self.node.end_at_once(id, attempt.outputs.len());
+            return self.node.end_at_once(id, attempt.spec.outputs.len());
         };
         let attempt = self.attempts.find_mut(id).expect("an attempt that starts has been assigned");
-        attempt.slot = Some(self.slots.run(spec.clone(), self.node.core.takes_parts()));
+        attempt.slot = Some(self.slots.run(spec.clone(), self.node.session.core().takes_parts()));
         attempt.run_spec = Some(spec);
         attempt.written_before_bytes = self.space.written_bytes();
     }
@@ -161,7 +166,7 @@ impl Agent {
         for (i, ((_, location), staged)) in (0..).zip(attempt.spec.inputs.iter().zip(staged)) {
             let path = match staged {
                 _ if !is_made_tree(location) => continue,
-                Staged::Cached(object) => self.objects.find_digest(*object).map(|d| self.objects.path_of(d)),
+                Staged::Cached(object) => self.node.book().digest(*object).map(|d| self.objects.path_of(d)),
                 Staged::Private => Some(self.private.path(id, i)),
                 Staged::InPlace(_) | Staged::Unneeded => continue,
             };
@@ -173,8 +178,7 @@ impl Agent {
     /// Ends the program of an attempt, if it was handed to a slot.
     pub(super) fn kill(&mut self, id: AttemptId) {
         let Some(attempt) = self.attempts.find_mut(id) else { return };
-        attempt.is_killed = true;
-        let ended = self.printing.let_go(id, &mut self.connection);
+        let ended = self.printing.let_go(id, &mut self.node.session);
         if !ended.is_empty() {
             return self.end_printed(ended);
         }
@@ -192,10 +196,9 @@ impl Agent {
     /// Takes a program back that waits behind another one while a slot is idle, if there is one.
     pub(super) fn withdraw_stuck(&mut self) {
         if let Some((slot, key)) = self.slots.find_stuck(STUCK_PATIENCE)
-            && let Some(attempt) = self.attempts.find_by_key_mut(key)
-            && !attempt.is_withdrawn
+            && let Some(id) = self.attempts.find_id(key)
+            && self.node.session.withdraw(id)
         {
-            attempt.is_withdrawn = true;
             self.slots.cancel(slot, key);
         }
     }
@@ -214,7 +217,7 @@ impl Agent {
             }
             runner::SlotReport::Ended(report) => self.on_ended(index, *report),
             runner::SlotReport::Printed { key, printed } => {
-                self.printing.on_answer(key, printed, &self.attempts, &mut self.connection)
+                self.printing.on_answer(key, printed, &self.attempts, &mut self.node.session)
             }
         }
     }
@@ -227,8 +230,11 @@ impl Agent {
         }
         self.space.program_ended(index, report.written_bytes);
         self.writes.hear(&self.objects.store);
-        let attempt = self.attempts.find_by_key(report.key);
-        let doubted = attempt.map_or(vec![], |attempt| self.writes.doubted(attempt, &self.objects));
+        let doubted = self.attempts.find_id(report.key).map_or(vec![], |id| {
+            let (known, book) = (self.node.session.attempts().find(id), self.node.book());
+            let attempt = self.attempts.find(id).zip(known);
+            attempt.map_or(vec![], |(attempt, known)| self.writes.doubted(attempt, &known.inputs, book))
+        });
         match doubted.is_empty() {
             true => self.take_end(report, false),
             false => self.objects.read_through(doubted, report, self.halt.clone()),
@@ -239,46 +245,53 @@ impl Agent {
     /// whether that was meant for all processes of this node.
     pub(super) fn take_end(&mut self, mut report: runner::RunReport, is_held: bool) {
         let Some(id) = self.attempts.find_id(report.key) else { return };
-        if !is_held && may_be_of_all(&report.exit) && !self.leaving.has_begun() {
-            let inputs = self.inputs.clone();
-            tokio::spawn(async move {
-                tokio::time::sleep(SIGNAL_PATIENCE).await;
-                let _ = inputs.send(Input::EndHeld { report: Box::new(report) });
-            });
-            return;
-        }
+        let how = ended(&report.exit);
+        let node_ends = self.leaving.has_begun();
+        let verdict = self.node.session.judge(id, how, is_held, node_ends);
         let Some(attempt) = self.attempts.find_mut(id) else { return };
-        if std::mem::take(&mut attempt.is_withdrawn)
-            && report.exit == runner::ExitKind::Cancelled
-            && let Some(spec) = attempt.run_spec.clone()
-        {
-            attempt.slot = Some(self.slots.run(spec, self.node.core.takes_parts()));
-            return;
+        match (verdict, &attempt.run_spec) {
+            (Verdict::Nothing, _) => return,
+            (Verdict::Hold, _) => {
+                let inputs = self.inputs.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_nanos(SIGNAL_PATIENCE_NS)).await;
+                    let _ = inputs.send(Input::EndHeld { report: Box::new(report) });
+                });
+                return;
+            }
+            (Verdict::RunAgain, Some(spec)) => {
+                let takes_parts = self.node.session.core().takes_parts();
+                attempt.slot = Some(self.slots.run(spec.clone(), takes_parts));
+                return;
+            }
+            (Verdict::RunAgain | Verdict::Counts | Verdict::CountsAsNodes, _) => {}
         }
         let result = result_of(&report, &attempt.spec);
         if result.is_err() {
             drop_part(&mut report.stderr);
         }
-        let result = match self.leaving.has_begun() {
-            true => result.map_err(of_ending_node),
-            false => result,
+        let result = match verdict {
+            Verdict::CountsAsNodes => result.map_err(of_ending_node),
+            _ => result,
         };
         let name = &self.connection.about().name;
         let result = result.map_err(|failure| of_container(failure, &report, name));
-        let result = result.map_err(|failure| match was_killed(&report.exit) {
+        let result = result.map_err(|failure| match how.is_kill() {
             true if self.memory_kills.is_recent(Instant::now()) => of_lack_of_memory(failure, name),
             _ => failure,
         });
         let disk = disk_of(&report, attempt.written_before_bytes);
         let outputs = report.outputs.iter().map(size_of_output).collect();
         attempt.program_ended(&mut report);
-        let inputs_damaged = self.objects.damaged_inputs(attempt);
+        let known = self.node.session.attempts().find(id);
+        let inputs_damaged =
+            known.map_or(vec![], |known| self.objects.damaged_inputs(&known.inputs, self.node.book()));
         let mut inputs_modified = std::mem::take(&mut report.inputs_modified);
         inputs_modified.extend(&inputs_damaged);
         inputs_modified.extend(self.writes.written(attempt));
         inputs_modified.sort_unstable();
         inputs_modified.dedup();
-        self.printing.ended(id, &mut report, &mut self.connection);
+        self.printing.ended(id, &mut report, &mut self.node.session);
         let cpu_ns = report.usage.cpu_user_ns + report.usage.cpu_system_ns;
         self.counters.program_cpu_ns += cpu_ns;
         let at = |monotonic_ns: u64| match monotonic_ns {
@@ -297,9 +310,9 @@ impl Agent {
             disk,
             left: report.new_files.map(|new| Box::new(left_of(&new))),
         };
-        let ended = match self.leaving.has_begun() {
+        let ended = match node_ends {
             true => vec![(id, Box::new(exit))],
-            false => self.printing.hold(id, report.key, exit, &mut self.connection),
+            false => self.printing.hold(id, report.key, exit, &mut self.node.session),
         };
         self.end_printed(ended);
     }
@@ -319,7 +332,7 @@ impl Agent {
         self.attempts.forget_written();
         self.writes.hear(&self.objects.store);
         for key in keys {
-            self.printing.slot_gone(key, &mut self.connection);
+            self.printing.slot_gone(key, &mut self.node.session);
             let Some(id) = self.attempts.find_id(key) else { continue };
             let message = "the process that ran it on this node ended".to_string();
             self.node.fail_unstarted(id, Failure { kind: FailureKind::Node, message });
@@ -336,7 +349,7 @@ impl Agent {
         }
         self.writes.end(&attempt);
         self.objects.release_trees(&attempt.trees);
-        self.private.remove_all(id, attempt.inputs.len() as u32);
+        self.private.remove_all(id, attempt.spec.inputs.len() as u32);
     }
 }
 

@@ -10,7 +10,8 @@ use super::objects::Objects;
 use crate::executor::watch::{Watch, Watched, Written};
 use eyas_core::event::Staged;
 use eyas_data::Store;
-use eyas_terms::{Digest, is_directory};
+use eyas_session::executor::Book;
+use eyas_terms::{Digest, ObjectId, is_directory};
 use rustc_hash::FxHashMap;
 use std::path::Path;
 
@@ -37,7 +38,7 @@ impl Writes {
 
     /// Asks the kernel to report writes to the cached objects that will be linked for `attempt`. Inputs for
     /// which this does not work are copied, too.
-    pub(super) fn begin(&mut self, attempt: &mut Attempt, staged: &[Staged], objects: &Objects) {
+    pub(super) fn begin(&mut self, attempt: &mut Attempt, staged: &[Staged], objects: &Objects, book: &Book) {
         let Some(watch) = &mut self.watch else { return };
         for (i, ((name, location), staged)) in attempt.spec.inputs.iter().zip(staged).enumerate() {
             let Staged::Cached(object) = staged else { continue };
@@ -45,7 +46,7 @@ impl Writes {
             if is_program(&attempt.spec, name) || is_directory(location) {
                 continue;
             }
-            if let Some(digest) = objects.find_digest(*object)
+            if let Some(digest) = book.digest(*object)
                 && let Ok(watched) = watch.begin(digest, &objects.path_of(digest))
             {
                 attempt.watched.push((i as u32, watched));
@@ -55,13 +56,13 @@ impl Writes {
 
     /// Decides which of its watched inputs `attempt` gets as links: those whose cached copy shows what is to be shown of them. Two
     /// objects of the same bytes have one copy, and perhaps two times.
-    pub(super) fn link(&mut self, attempt: &mut Attempt, staged: &[Staged], objects: &Objects) {
+    pub(super) fn link(&mut self, attempt: &mut Attempt, staged: &[Staged], objects: &Objects, book: &Book) {
         let for_others = attempt.account().is_some();
         for (i, _) in &attempt.watched {
             let Some(Staged::Cached(object)) = staged.get(*i as usize) else { continue };
-            let Some(digest) = objects.find_digest(*object) else { continue };
+            let Some(digest) = book.digest(*object) else { continue };
             let n_linked = self.n_linked.get(&digest).copied().unwrap_or(0);
-            if objects.show(*object, digest, n_linked == 0, for_others) {
+            if objects.show((*object, digest), book, n_linked == 0, for_others) {
                 self.n_linked.insert(digest, n_linked + 1);
                 attempt.linked.push((*i, digest));
             }
@@ -82,11 +83,14 @@ impl Writes {
     }
 
     /// Inputs of `attempt` that a process had open for writing, but may not have changed.
-    pub(super) fn doubted(&self, attempt: &Attempt, objects: &Objects) -> Vec<(Digest, Watched)> {
+    pub(super) fn doubted(
+        &self,
+        attempt: &Attempt,
+        inputs: &[ObjectId],
+        book: &Book,
+    ) -> Vec<(Digest, Watched)> {
         let doubted = self.inputs_with(attempt, |written| written == Written::Perhaps);
-        doubted
-            .filter_map(|(i, watched)| Some((objects.find_digest(attempt.inputs[i as usize])?, watched)))
-            .collect()
+        doubted.filter_map(|(i, watched)| Some((book.digest(*inputs.get(i as usize)?)?, watched))).collect()
     }
 
     /// Doubted bytes were read through and found whole.
