@@ -43,6 +43,8 @@ OUTSIDE = {
 }
 # The page of the site that says what the README says.
 STARTS = {"README.md": "index.md"}
+# The entry of mkdocs.yml below which each command gets one.
+COMMANDS = "The command line"
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[((?:[^][]|\[[^]]*\])*)\]\(([^)\s]+)\)")
 
@@ -76,6 +78,14 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     config.mdx_configs.setdefault("pymdownx.superfences", {})["custom_fences"] = [
         {"name": "mermaid", "class": "drawing", "format": drawing}
     ]
+    commands = sorted((ROOT / "docs" / "reference" / "cli").glob("*.md"))
+    for part in config.nav or []:
+        for page in part.get("Reference", []):
+            if page == {COMMANDS: "reference/cli.md"}:
+                page[COMMANDS] = [
+                    {"All commands": "reference/cli.md"},
+                    *({f"eyas {path.stem}": f"reference/cli/{path.name}"} for path in commands),
+                ]
     return config
 
 

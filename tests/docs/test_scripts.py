@@ -137,6 +137,47 @@ def test_commands_are_found_in_the_help(monkeypatch: pytest.MonkeyPatch) -> None
     assert names("Usage: eyas map\n\nOptions:\n  -h, --help\n") == []
 
 
+# In both of the forms that help has: words beside an option, and below it.
+OPTIONS = """\
+Runs one command
+over many files:
+a task for each
+
+Usage: eyas map [OPTIONS] [FILES]...
+
+Arguments:
+  [FILES]...  Files, or `-`
+
+Options:
+  -0, --null
+          Names end in
+          NUL bytes
+
+          [default: a|b]
+      --join <FILE>    Join file [env: EYAS_JOIN=]
+      --node <NODE>
+
+Exit status: 0 all is well, 1
+all the rest.
+"""
+
+
+def test_help_becomes_a_page_without_losing_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    docs = load("docs", monkeypatch)
+    assert docs.described(docs.read_help(OPTIONS), 2, {}) == (
+        "\nRuns one command over many files: a task for each\n"
+        "\n```text\neyas map [OPTIONS] [FILES]...\n```\n"
+        "\n## Arguments\n\n| argument | |\n|---|---|\n| `[FILES]...` | Files, or `-` |\n"
+        "\n## Options\n\n| option | |\n|---|---|\n"
+        "| `-0, --null` | Names end in NUL bytes \\[default: a\\|b\\] |\n"
+        "| `--join <FILE>` | Join file \\[env: EYAS\\_JOIN\\] |\n"
+        "| `--node <NODE>` |  |\n"
+        "\nExit status: 0 all is well, 1 all the rest.\n"
+    )
+    with pytest.raises(SystemExit, match="not read to its end"):
+        docs.read_help(OPTIONS.replace("  -0, --null\n", ""))
+
+
 def test_the_page_of_times_has_every_step_crate_file_and_program(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
