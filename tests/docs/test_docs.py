@@ -68,9 +68,10 @@ def test_pages_name_what_is_there() -> None:
     assert not missing
 
 
-def test_the_architecture_names_what_is_there() -> None:
-    """Functions by their names alone, files in drawings; and every crate has its words."""
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", ["architecture", "where-decided"])
+def test_the_maps_of_the_code_name_what_is_there(page: str) -> None:
+    """Functions by their names alone, and files in drawings."""
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     files, names = rust_files(), names_in_code()
     words = re.findall(r"`([a-z]+_[a-z_]+)`", text)
     missing = [word for word in words if word not in names]
@@ -92,6 +93,10 @@ def test_the_architecture_names_what_is_there() -> None:
         if f"crates/{crate}/src/{rest}" not in files:
             missing.append(f"{crate}/{rest}")
     assert not missing
+
+
+def test_every_crate_has_its_words_in_the_architecture() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     crates = {path.parent.name for path in ROOT.glob("crates/*/Cargo.toml")}
     assert crates == set(re.findall(r"^\*\*`crates/(\w+)`\*\*", text, re.MULTILINE))
 
