@@ -223,7 +223,7 @@ PARTS = ["## Context", "## Decision", "### Alternatives", "## Consequences", "##
 
 @pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
 def test_a_decision_has_the_form_of_all(page: Path) -> None:
-    """The form is said in docs/decisions/README.md, whose table has the title and the date of each."""
+    """The form is said in docs/decisions/README.md."""
     text = page.read_text(encoding="utf-8")
     head = DECISION.match(text)
     assert head, "title, status, date and context are not as docs/decisions/README.md says"
@@ -231,8 +231,24 @@ def test_a_decision_has_the_form_of_all(page: Path) -> None:
     assert re.findall(r"^##+ .+$", FENCE.sub("", text), re.MULTILINE) == PARTS
     long = [line for line in text.splitlines() if len(line) > 100 and not line.startswith("|")]
     assert not long
-    row = f"| [{head['number']}]({page.name}) | {head['title']} | {head['date']} |"
-    assert row in (page.parent / "README.md").read_text(encoding="utf-8").splitlines()
+    assert (
+        listed_decisions().count(f"| [{head['number']}]({page.name}) | {head['title']} | {head['date']} |")
+        == 1
+    )
+
+
+def listed_decisions() -> list[str]:
+    text = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+    return re.findall(r"^\| \[\d.*$", text, re.MULTILINE)
+
+
+def test_every_decision_is_listed_once_below_its_subject() -> None:
+    text = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+    _, *subjects = re.split(r"^## .*$", text, flags=re.MULTILINE)
+    listed = [re.findall(r"^\| \[(\d+)\]", subject, re.MULTILINE) for subject in subjects]
+    assert all(numbers and numbers == sorted(numbers) for numbers in listed)
+    assert len(listed_decisions()) == sum(map(len, listed))
+    assert sorted(number for numbers in listed for number in numbers) == [page.name[:4] for page in DECISIONS]
 
 
 def variants(enum: str, path: str) -> set[str]:
