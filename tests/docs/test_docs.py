@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from harness import ROOT
+from harness import ROOT, need_program, run_guide
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
@@ -298,6 +299,17 @@ def test_what_a_guide_shows_is_what_is_printed(page: Path, eyas_path: Path) -> N
     done = subprocess.run(
         [*command, "--eyas", eyas_path], capture_output=True, text=True, check=False, timeout=900
     )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("tool", ["parallel", "dask"])
+def test_what_a_guide_shows_of_another_tool_is_what_that_prints(tool: str, eyas_path: Path) -> None:
+    """Snakemake's page is run by hand: `scripts/docs.py --run PAGE --with snakemake`."""
+    if tool == "parallel":
+        need_program("parallel")
+    page = ROOT / "docs" / "guides" / {"parallel": "from-gnu-parallel.md", "dask": "from-dask.md"}[tool]
+    environment = {**os.environ, "PATH": f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"}
+    done = run_guide(page, tool, eyas_path, environment)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
