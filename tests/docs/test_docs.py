@@ -245,7 +245,7 @@ def listed_decisions() -> list[str]:
 
 def test_every_decision_is_listed_once_below_its_subject() -> None:
     text = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
-    _, *subjects = re.split(r"^## .*$", text, flags=re.MULTILINE)
+    _, *subjects, _ = re.split(r"^## .*$", text, flags=re.MULTILINE)
     listed = [re.findall(r"^\| \[(\d+)\]", subject, re.MULTILINE) for subject in subjects]
     assert all(numbers and numbers == sorted(numbers) for numbers in listed)
     assert len(listed_decisions()) == sum(map(len, listed))
