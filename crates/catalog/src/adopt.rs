@@ -8,6 +8,7 @@ use crate::holding::{Condition, Holding};
 use crate::joining::Joining;
 use crate::key::check_label;
 use crate::quotas::count_in_anyway;
+use crate::restored::note_change;
 use crate::rows::SetRow;
 use crate::sealed::{File, Sealed};
 use crate::sets::{check_path, objects, point_at_newest, put_tags};
@@ -43,6 +44,7 @@ impl Catalog {
         within(&mut **self.db(), |db| {
             let n_adopted = adopt_all(db, versions)?;
             if n_adopted > 0 {
+                note_change(db)?;
                 trail(db, caller, "adopt", None, &format!("{n_adopted} versions"), now_ms)?;
             }
             Ok(n_adopted)
@@ -80,6 +82,7 @@ impl Catalog {
             found.extend(known.get(&objects[n]).map(|copy| (*copy, condition)));
         })?;
         self.judge(site.name(), &found, OnTheirWay::AreLooked, now_ms)?;
+        self.compare_with(site)?;
         Ok(rebuilt)
     }
 }

@@ -129,6 +129,14 @@ pub(crate) trait Db: Send {
     /// Commits. `Ok(false)`: another transaction was in the way, nothing was changed, and it is worth another try.
     fn commit(&mut self) -> Result<bool>;
     fn rollback(&mut self);
+    /// The marks that the database may have, if it is the one that was written last: what lies outside of it says so, and does not go
+    /// back in time with it. It may be asked in a transaction, where nobody else changes it.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn marks_outside(&mut self) -> Result<Vec<String>>;
+    /// A mark for the database to have from the end of this transaction on. The outside knows it already, beside `known`, the one of before.
+    fn next_mark(&mut self, known: Option<&str>) -> Result<String>;
     /// Gives the room that is kept for a full disk back to it; whether there was any.
     fn give_reserve(&mut self) -> bool {
         false

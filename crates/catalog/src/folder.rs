@@ -675,7 +675,6 @@ fn sync_disk(folder: &fs::File) -> io::Result<()> {
     }
 }
 
-/// Writes a small file so that it appears whole.
 /// Whether two seals are of versions with other files. One that is damaged is of none.
 fn is_of_other_files(there: &[u8], new: &[u8]) -> bool {
     match (Sealed::of_text(there), Sealed::of_text(new)) {
@@ -684,7 +683,7 @@ fn is_of_other_files(there: &[u8], new: &[u8]) -> bool {
     }
 }
 
-/// The same for a file that must not be there yet; whether it was not.
+/// Writes a small file that must not be there yet, so that it appears whole; whether it was not.
 fn write_new(incoming: &Path, target: &Path, bytes: &[u8]) -> Result<bool> {
     let part = incoming.join(format!("{}.new", writer_mark()));
     write_whole(incoming, &part, bytes)?;
@@ -698,6 +697,7 @@ fn write_new(incoming: &Path, target: &Path, bytes: &[u8]) -> Result<bool> {
     Ok(!is_there)
 }
 
+/// The same for a file that may be there.
 fn write_whole(incoming: &Path, target: &Path, bytes: &[u8]) -> Result<()> {
     let explain = |error: io::Error| io_error("write", target, &error);
     let part = incoming.join(format!("{}.part", writer_mark()));

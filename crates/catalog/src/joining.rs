@@ -76,7 +76,8 @@ impl Catalog {
             folder_id => Some(folder_id),
         };
         self.put_site(caller, new, folder_id, how == Joining::Replaces, now_ms)?;
-        self.set_folder_id(new.name, &holding.claim(&id)?)
+        self.set_folder_id(new.name, &holding.claim(&id)?)?;
+        self.compare_with(holding)
     }
 
     fn refuse_of_others(&self, holding: &dyn Holding, id: &str) -> Result<()> {

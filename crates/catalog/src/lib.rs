@@ -41,6 +41,7 @@ mod quotas;
 mod reached;
 mod reading;
 mod reads;
+mod restored;
 mod rows;
 mod schema;
 mod sealed;

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// What stands behind the name of an embedded database in the names of the files beside it.
-const BESIDE: [&str; 5] = ["", "-wal", "-shm", "-journal", "-reserve"];
+const BESIDE: [&str; 6] = ["", "-wal", "-shm", "-journal", "-reserve", "-last"];
 /// A larger file has no keys of eyas in it.
 const KEYS_BYTES_MAX: u64 = 64 << 10;
 

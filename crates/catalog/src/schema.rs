@@ -8,13 +8,14 @@ use crate::tags::Kind;
 use crate::values;
 
 /// Each migration's statements. `{key}`, `{text}`, `{real}`, `{bytes}` and `{by_key}` are filled in per database.
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("schema/0001-start.sql"),
     include_str!("schema/0002-stores.sql"),
     include_str!("schema/0003-quotas.sql"),
     include_str!("schema/0004-reading.sql"),
     include_str!("schema/0005-marks.sql"),
     include_str!("schema/0006-exact.sql"),
+    include_str!("schema/0007-restored.sql"),
 ];
 
 /// The migration after which the tags are read once more.

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::key::{Key, check_label, check_new_label};
 use crate::query;
 use crate::quotas::{count_in, count_out};
+use crate::restored::note_change;
 use crate::rows::{SetRow, digest_of, row_of, unknown, version_of};
 use crate::sealed::{File, Sealed};
 use crate::tags::Tag;
@@ -131,6 +132,9 @@ impl Catalog {
     /// Begins a version: the first of a new data set, or the next of one that the caller may write. `copies` is how many copies
     /// each file shall have; `None` leaves it (1 for a new set). Its number is beyond all that the catalog knows, and beyond all that sites
     /// within reach have written down.
+    ///
+    /// # Errors
+    /// [`Error::Unreached`]: the catalog went back in time, and a site that may have written down more is away.
     pub fn begin(&self, caller: &Caller, label: &str, copies: Option<u32>, now_ms: i64) -> Result<Draft> {
         if copies.is_some_and(|copies| copies == 0 || copies > COPIES_MAX) {
             return Err(Error::bad(format!("a data set has from 1 to {COPIES_MAX} copies")));
@@ -257,6 +261,7 @@ impl Catalog {
             count_in(db, draft.set_id, draft.version_id)?;
             point_at_newest(db, &[draft.set_id])?;
             put_tags(db, &[(draft.set_id, tags)])?;
+            note_change(db)?;
             let detail =
                 format!("version {}: {n_files} files, {size_bytes} bytes", draft.key.version.unwrap_or(0));
             trail(db, caller, "put", Some(draft.set_id), &detail, now_ms)

@@ -3,7 +3,8 @@
 //! A catalog that was restored from an older backup has forgotten versions that were committed since. Their numbers may not be given
 //! again: a key means the same bytes for ever. So before a number is given, the seals at the sites are looked at, and the number is
 //! beyond all of them. That no two drafts get one number is the database's to see to; what sites say is looked at again after a
-//! minute, and a site refuses a seal in the place of another version's ([`Holding::seal`]).
+//! minute, and a site refuses a seal in the place of another version's ([`Holding::seal`]). Where the catalog went back in time
+//! (`restored`) and a site that may know more is away, no number is given. A site that is away otherwise is in nobody's way.
 //!
 //! What sites say is not taken over by itself: whoever can write into a site could make versions of anybody's data sets in this way.
 //! An operator says so, by `eyas data rebuild`.
@@ -13,6 +14,7 @@
 use crate::access::Caller;
 use crate::catalog::{Catalog, Written};
 use crate::error::{Error, Result};
+use crate::holding::Holding;
 use crate::key::Key;
 use crate::rows::row_of;
 use crate::values;
@@ -37,7 +39,9 @@ impl Catalog {
     ///
     /// # Errors
     /// The catalog has no data set of that label, and the versions at the sites are not all the caller's.
+    /// [`Error::Unreached`]: a site is away that may know newer versions than this catalog.
     pub(crate) fn newest_written(&self, caller: &Caller, label: &str, now_ms: i64) -> Result<u32> {
+        self.notice_restore()?;
         let Some((newest, site)) = self.written_of(label, now_ms)? else { return Ok(0) };
         if row_of(&mut **self.db(), label)?.is_some() {
             return Ok(newest);
@@ -56,11 +60,25 @@ impl Catalog {
         let known = || self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new =
             |written: &Written| (0..KNOWN_FOR_MS).contains(&now_ms.saturating_sub(written.looked_ms));
-        if let Some(written) = known().as_ref().filter(|written| is_new(written)) {
+        let is_missing_any = !self.may_know_more()?.is_empty();
+        if let Some(written) = known().as_ref().filter(|written| is_new(written) && !is_missing_any) {
             return Ok(written.newest.get(label).cloned());
         }
+        let seals = self.seals_within_reach()?;
+        // Where all sites answer, the number is beyond all that there is.
+        if !seals.away.is_empty() || is_missing_any {
+            self.unknown_among(&seals)?;
+        }
+        let may_know_more = self.may_know_more()?;
+        if let Some((site, reason)) = seals.away.iter().find(|(site, _)| may_know_more.contains(site)) {
+            let reason = format!(
+                "{reason}; this catalog is older than what its sites know, as after it was restored from a backup, and no number of a \
+                 version is given twice: put again when the site is back, or say `eyas data site --replace` if it is gone for good"
+            );
+            return Err(Error::Unreached { site: site.clone(), reason });
+        }
         let mut newest: HashMap<String, (u32, String)> = HashMap::new();
-        for (site, keys) in self.keys_written()? {
+        for (site, keys) in seals.keys {
             for Key { label, version } in keys {
                 let version = version.unwrap_or(0);
                 let of_label = newest.entry(label).or_insert_with(|| (version, site.clone()));
@@ -77,8 +95,8 @@ impl Catalog {
         *self.written.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The keys of the seals at each site within reach. Sites are asked all at once, as one that is away answers late.
-    fn keys_written(&self) -> Result<BTreeMap<String, Vec<Key>>> {
+    /// The keys of the seals at each site. Sites are asked all at once, as one that is away answers late.
+    fn seals_within_reach(&self) -> Result<Seals> {
         let rows = self.db().query("SELECT name FROM site WHERE state <> 'gone'", values![])?;
         let names: Vec<String> = rows.iter().map(|row| row.text(0)).collect();
         let ask = |name: &str| self.holding(name).and_then(|holding| holding.seal_keys());
@@ -89,22 +107,34 @@ impl Catalog {
                 asked.into_iter().map(|answer| answer.join().expect("a question does not panic")).collect()
             }),
         };
-        let mut keys = BTreeMap::new();
+        let mut seals = Seals::default();
         for (name, answer) in names.into_iter().zip(answers) {
             match answer {
                 Ok(texts) => {
-                    keys.insert(name, texts.iter().filter_map(|text| text.parse().ok()).collect());
+                    seals.keys.insert(name, keys_of(&texts));
                 }
-                Err(error) if !error.is_of_database() => {}
+                Err(error) if !error.is_of_database() => seals.away.push((name, error.reason())),
                 Err(error) => return Err(error),
             }
         }
-        Ok(keys)
+        Ok(seals)
     }
 
     /// The versions that sites within reach have written down and that this catalog does not know, by site.
     pub fn unknown_versions(&self) -> Result<Vec<Unknown>> {
-        let written = self.keys_written()?;
+        self.notice_restore()?;
+        self.unknown_among(&self.seals_within_reach()?)
+    }
+
+    /// Notes of a site that was just reached whether it may know more than this catalog.
+    pub(crate) fn compare_with(&self, holding: &dyn Holding) -> Result<()> {
+        let keys = BTreeMap::from([(holding.name().to_owned(), keys_of(&holding.seal_keys()?))]);
+        self.unknown_among(&Seals { keys, away: vec![] }).map(|_| ())
+    }
+
+    /// What this catalog does not know, by site, and notes which sites may know more: those with such versions, and those that are away
+    /// while there is such a version anywhere, as the catalog went back in time then.
+    fn unknown_among(&self, seals: &Seals) -> Result<Vec<Unknown>> {
         let sql = "SELECT s.label, v.number FROM version v JOIN data_set s ON s.id = v.set_id";
         let known: HashSet<(String, i64)> =
             self.db().query(sql, values![])?.iter().map(|row| (row.text(0), row.int(1))).collect();
@@ -112,18 +142,36 @@ impl Catalog {
         let sql = "SELECT label FROM data_set WHERE removed_ms IS NOT NULL";
         let removed: HashSet<String> =
             self.db().query(sql, values![])?.iter().map(|row| row.text(0)).collect();
-        let mut all = vec![];
-        for (site, keys) in written {
+        let (mut all, mut may_know_more) = (vec![], vec![]);
+        for (site, keys) in &seals.keys {
             let is_unknown = |key: &&Key| {
                 let number = i64::from(key.version.unwrap_or(1));
                 !removed.contains(&key.label) && !known.contains(&(key.label.clone(), number))
             };
             let unknown: Vec<&Key> = keys.iter().filter(is_unknown).collect();
+            may_know_more.push((site.as_str(), !unknown.is_empty()));
             if let Some(first) = unknown.first() {
                 let n_versions = unknown.len() as u64;
-                all.push(Unknown { site, n_versions, example: first.to_string() });
+                all.push(Unknown { site: site.clone(), n_versions, example: first.to_string() });
             }
         }
+        if !all.is_empty() {
+            may_know_more.extend(seals.away.iter().map(|(site, _)| (site.as_str(), true)));
+        }
+        self.set_may_know_more(&may_know_more)?;
         Ok(all)
     }
+}
+
+/// What sites have written down, as far as they answer.
+#[derive(Default)]
+struct Seals {
+    /// By site.
+    keys: BTreeMap<String, Vec<Key>>,
+    /// Sites that do not answer, and why.
+    away: Vec<(String, String)>,
+}
+
+fn keys_of(texts: &[String]) -> Vec<Key> {
+    texts.iter().filter_map(|text| text.parse().ok()).collect()
 }

@@ -73,6 +73,120 @@ fn a_catalog_that_went_back_in_time_gives_no_number_twice() {
     assert!(catalog.repair(NOW, &mut |_| {}).unwrap().short.is_empty());
 }
 
+/// The keys of what is put, or why it is not.
+fn keys_put(catalog: &Catalog, site: &Folder, labels: &[&str]) -> Vec<String> {
+    let put = |label: &&str| match try_put(catalog, site, &alice(), label, 1, label) {
+        Ok(done) => done.key.to_string(),
+        Err(error) => error.to_string(),
+    };
+    labels.iter().map(put).collect()
+}
+
+/// A site `far` that alone knows `x@2` is away after the catalog went back in time to when there was `x@1`. `back` takes it there, and
+/// returns it opened anew; `begun` has `x@1` at `here`.
+fn check_that_an_absent_site_is_waited_for(root: &Path, url: &str, back: &dyn Fn()) {
+    let catalog = Catalog::open(url, NOW).unwrap();
+    let here = Folder::open(&root.join("here")).unwrap();
+    let far = Folder::open(&root.join("far")).unwrap();
+    assert_eq!(keys_put(&catalog, &far, &["x", "y"]), ["x@2", "y@1"]);
+    drop(catalog);
+    back();
+    let (there, away) = (root.join("far"), root.join("away"));
+    std::fs::rename(&there, &away).unwrap();
+    for _ in 0..2 {
+        // Whoever opens the catalog next is refused as well.
+        let catalog = Catalog::open(url, NOW).unwrap();
+        for refused in keys_put(&catalog, &here, &["x", "y", "z", "x"]) {
+            assert!(refused.contains("the site `far` cannot be reached"), "{refused}");
+            assert!(refused.contains("older than what its sites know"), "{refused}");
+        }
+        assert_eq!(catalog.unknown_versions().unwrap(), []);
+    }
+    let catalog = Catalog::open(url, NOW).unwrap();
+    std::fs::rename(&away, &there).unwrap();
+    assert_eq!(keys_put(&catalog, &here, &["x"]), ["x@3"]);
+    // It has been looked at, and what it knows of others was not taken in.
+    std::fs::rename(&there, &away).unwrap();
+    let catalog = Catalog::open(url, NOW).unwrap();
+    assert!(keys_put(&catalog, &here, &["y"])[0].contains("the site `far` cannot be reached"));
+    std::fs::rename(&away, &there).unwrap();
+    let address = there.display().to_string();
+    let new = NewSite { name: "far", address: &address, ..NewSite::default() };
+    catalog.rebuild(&alice(), &Folder::open(&there).unwrap(), &new, NOW).unwrap();
+    std::fs::rename(&there, &away).unwrap();
+    assert_eq!(keys_put(&catalog, &here, &["x", "y", "z"]), ["x@4", "y@2", "z@1"]);
+    std::fs::rename(&away, &there).unwrap();
+}
+
+/// A catalog with two folders as sites, `here` and `far`, and `x@1` at `here`.
+fn with_two_sites(root: &Path, url: &str) {
+    let catalog = Catalog::init(url, NOW).unwrap();
+    let here = with_site(&catalog, root, "here", None);
+    with_site(&catalog, root, "far", None);
+    assert_eq!(keys_put(&catalog, &here, &["x"]), ["x@1"]);
+}
+
+#[test]
+fn no_number_is_given_while_a_site_is_away_that_may_know_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, database) = (dir.path(), dir.path().join("catalog.db"));
+    let url = format!("sqlite:{}", database.display());
+    with_two_sites(root, &url);
+    let backup = std::fs::read(&database).unwrap();
+    check_that_an_absent_site_is_waited_for(root, &url, &|| std::fs::write(&database, &backup).unwrap());
+    // As the guide on backups does it, and with all that is beside the database.
+    for is_all in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, database) = (dir.path(), dir.path().join("catalog.db"));
+        let url = format!("sqlite:{}", database.display());
+        with_two_sites(root, &url);
+        let backup = std::fs::read(&database).unwrap();
+        check_that_an_absent_site_is_waited_for(root, &url, &|| {
+            std::fs::remove_file(&database).unwrap();
+            if is_all {
+                std::fs::remove_file(root.join("catalog.db-last")).unwrap();
+            }
+            std::fs::write(&database, &backup).unwrap();
+        });
+    }
+}
+
+#[test]
+fn no_number_of_a_restored_server_is_given_while_a_site_is_away_that_may_know_it() {
+    let (dir, server) = (tempfile::tempdir().unwrap(), Server::start());
+    let url = server.url("restored");
+    with_two_sites(dir.path(), &url);
+    let backup = server.dump("restored");
+    check_that_an_absent_site_is_waited_for(dir.path(), &url, &|| server.restore("restored", &backup));
+}
+
+#[test]
+fn a_site_that_is_away_keeps_nobody_from_putting_where_the_catalog_is_the_newest() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, database) = (dir.path(), dir.path().join("catalog.db"));
+    let url = format!("sqlite:{}", database.display());
+    with_two_sites(root, &url);
+    let open = || Catalog::open(&url, NOW).unwrap();
+    let (here, far) = (Folder::open(&root.join("here")).unwrap(), Folder::open(&root.join("far")).unwrap());
+    assert_eq!(keys_put(&open(), &far, &["x"]), ["x@2"]);
+    std::fs::rename(root.join("far"), root.join("away")).unwrap();
+    assert_eq!(keys_put(&open(), &here, &["x", "y"]), ["x@3", "y@1"]);
+    // All of a disk goes back, with what is beside the database: what the other sites say is the sign.
+    let beside = root.join("catalog.db-last");
+    let backup = (std::fs::read(&database).unwrap(), std::fs::read(&beside).unwrap());
+    assert_eq!(keys_put(&open(), &here, &["y"]), ["y@2"]);
+    std::fs::write(&database, &backup.0).unwrap();
+    std::fs::write(&beside, &backup.1).unwrap();
+    let catalog = open();
+    assert!(keys_put(&catalog, &here, &["y"])[0].contains("the site `far` cannot be reached"));
+    // One that is gone for good is replaced.
+    let folder = Folder::make(&root.join("other"), "far").unwrap();
+    let address = root.join("other").display().to_string();
+    let new = NewSite { name: "far", address: &address, ..NewSite::default() };
+    catalog.join_site(&alice(), &folder, &new, Joining::Replaces, NOW).unwrap();
+    assert_eq!(keys_put(&catalog, &here, &["y"]), ["y@3"]);
+}
+
 #[test]
 fn a_seal_is_not_overwritten_by_that_of_other_files() {
     let dir = tempfile::tempdir().unwrap();

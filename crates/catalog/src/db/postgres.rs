@@ -344,6 +344,33 @@ impl Db for Postgres {
         }
     }
 
+    /// Which server it is, on which of its timelines, and its own number of the table: a restore makes the table anew.
+    fn marks_outside(&mut self) -> Result<Vec<String>> {
+        let sql = "SELECT CAST(coalesce(has_function_privilege(to_regprocedure(name), 'EXECUTE'), false) AS INT) \
+                   FROM (VALUES ('pg_control_system()'), ('pg_control_checkpoint()')) AS asked (name)";
+        let may_ask = self.query(sql, &[])?.iter().all(|row| row.int(0) == 1);
+        let server = match may_ask {
+            true => {
+                "(SELECT system_identifier FROM pg_control_system()) || '/' || \
+                     (SELECT timeline_id FROM pg_control_checkpoint()) || '/' ||"
+            }
+            false => "",
+        };
+        let sql = format!(
+            "SELECT {server} (SELECT oid FROM pg_database WHERE datname = current_database()) || '/' || oid || '/' || \
+             pg_relation_filenode(oid) FROM pg_class WHERE oid = 'last_change'::regclass"
+        );
+        Ok(self.query(&sql, &[])?.iter().map(|row| row.text(0)).collect())
+    }
+
+    fn next_mark(&mut self, _: Option<&str>) -> Result<String> {
+        let marks = self.marks_outside()?;
+        marks.into_iter().next().ok_or_else(|| Error::Database {
+            database: self.name.clone(),
+            reason: "the server does not know its own tables".into(),
+        })
+    }
+
     fn rollback(&mut self) {
         let mut link = lock(&self.link);
         // A connection that is gone has rolled back.

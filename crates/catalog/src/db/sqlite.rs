@@ -3,14 +3,20 @@
 //! SQLite can do nothing on a full disk, as it writes a log and an index of it even to read. So beside the database lies a file of some
 //! MiB, the reserve, which is removed when there is no other room, and made again as soon as there is. It is for those who read, and
 //! for what frees room.
+//!
+//! Another file beside it has the mark of the last change, and of the one before, as nobody can write both at once. Who restores the
+//! database from a backup leaves that file as it is, or removes it, and both are seen. It is not flushed: after a loss of power the
+//! database may look like a restored one, and is looked through like one.
 
 use super::{Db, Dialect, PATIENCE, Row, Value};
 use crate::error::{Error, Result};
+use crate::folder::random_text;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql};
 use std::fs;
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// File systems of a network, by `statfs`'s number, on which the locks of SQLite's log do not hold: NFS, SMB (three numbers), Lustre, GPFS, BeeGFS,
@@ -124,10 +130,39 @@ fn connect(path: &Path, name: &str) -> Result<Connection> {
     Ok(connection)
 }
 
-fn reserve_path(database: &Path) -> PathBuf {
+fn beside(database: &Path, behind: &str) -> PathBuf {
     let mut path = database.as_os_str().to_owned();
-    path.push("-reserve");
+    path.push(behind);
     path.into()
+}
+
+fn reserve_path(database: &Path) -> PathBuf {
+    beside(database, "-reserve")
+}
+
+/// The file of the marks: of the database itself, by whatever links it is named.
+fn marks_path(database: &Path) -> PathBuf {
+    beside(&fs::canonicalize(database).unwrap_or_else(|_| database.into()), "-last")
+}
+
+/// Writes the marks in place, so that the file stays its owner's whoever writes.
+fn write_marks(database: &Path, path: &Path, marks: &[&str]) -> io::Result<()> {
+    let of = fs::metadata(database)?;
+    let options =
+        || fs::OpenOptions::new().write(true).mode(of.mode() & 0o666).custom_flags(libc::O_NOFOLLOW).clone();
+    let mut file = match options().create_new(true).open(path) {
+        Ok(file) => {
+            // Root writes for others.
+            let _ = fchown(&file, Some(of.uid()), Some(of.gid()));
+            file
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options().open(path)?,
+        Err(error) => return Err(error),
+    };
+    // What is there has the same length, but for the first time.
+    let text = marks.join("\n");
+    file.write_all(text.as_bytes())?;
+    file.set_len(text.len() as u64)
 }
 
 /// Bytes of the reserve that is there.
@@ -266,6 +301,31 @@ impl Db for Sqlite {
     fn rollback(&mut self) {
         // What cannot be rolled back was rolled back by the database already.
         let _ = self.batch("ROLLBACK");
+    }
+
+    fn marks_outside(&mut self) -> Result<Vec<String>> {
+        let path = marks_path(&self.path);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(vec![]),
+            Err(error) => {
+                Err(Error::Failed(format!("cannot read {}: {error}", eyas_text::shown_path(&path))))
+            }
+        }
+    }
+
+    fn next_mark(&mut self, known: Option<&str>) -> Result<String> {
+        let (path, next) = (marks_path(&self.path), random_text()?);
+        let marks: Vec<&str> = known.into_iter().chain([next.as_str()]).collect();
+        match write_marks(&self.path, &path, &marks) {
+            Ok(()) => Ok(next),
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                Err(Error::Full { database: self.name.clone() })
+            }
+            Err(error) => {
+                Err(Error::Failed(format!("cannot write {}: {error}", eyas_text::shown_path(&path))))
+            }
+        }
     }
 
     fn give_reserve(&mut self) -> bool {

@@ -89,6 +89,19 @@ impl Server {
         self.run("psql", &["-q", "-h", &socket, "-U", "eyas", "-d", "postgres", "-c", sql]);
     }
 
+    /// All of a database, as text.
+    pub fn dump(&self, name: &str) -> PathBuf {
+        let (socket, to) = (self.folder.path().display().to_string(), self.folder.path().join("dump.sql"));
+        self.run("pg_dump", &["-h", &socket, "-U", "eyas", "--clean", "--if-exists", "-f", text(&to), name]);
+        to
+    }
+
+    pub fn restore(&self, name: &str, dump: &Path) {
+        let socket = self.folder.path().display().to_string();
+        let of = ["-q", "-h", &socket, "-U", "eyas", "-d", name, "-v", "ON_ERROR_STOP=1", "-f", text(dump)];
+        self.run("psql", &of);
+    }
+
     fn run(&self, program: &str, args: &[&str]) {
         let program = self.programs.join(program);
         let mut command = if unsafe { libc::geteuid() } == 0 {
