@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from buckets import Server, moto
-from harness import Finished, Run
+from harness import Eyas, Finished, Run, Start
 
 GOOD = {"file", "real/deep", "linked/far", "to-file"}
 ODD = ("lost", "socket", "back", "caf")
@@ -88,6 +88,47 @@ def test_a_put_names_what_it_leaves_out(data: Run, folder: Path, tmp_path: Path)
     assert names(put) == sorted(ODD)
     data("get", "set", "back", cwd=tmp_path)
     assert files_below(tmp_path / "back") == GOOD
+
+
+def test_a_file_that_may_not_be_read_stands_alone(
+    eyas: Eyas, start: Start, data: Run, folder: Path, tmp_path: Path
+) -> None:
+    (folder / "secret").write_text("secret")
+    (folder / "closed").mkdir()
+    (folder / "closed" / "in").write_text("in")
+    for name in ("secret", "closed"):
+        (folder / name).chmod(0)
+    # Root reads everything as long as it has the right to.
+    weak = tmp_path / "weak"
+    rights = "-dac_override,-dac_read_search"
+    bound = f"setpriv --bounding-set={rights} --inh-caps={rights} --" if os.geteuid() == 0 else ""
+    weak.write_text(f'#!/bin/sh\nexec {bound} "{eyas.path}" "$@"\n')
+    weak.chmod(0o755)
+    catalog = f"sqlite:{tmp_path}/catalog.db"
+
+    def put(what: Path, label: str, status: int, *options: str) -> str:
+        put = start("data", "--db", catalog, "put", what, "--label", label, *options, program=weak)
+        return put.wait(60, status).stderr
+
+    try:
+        copied = start("cp", "-r", folder, "copy/", program=weak, cwd=tmp_path).wait(60, 4).stderr
+        said = put(folder, "set", 4)
+        data("quota", "everyone", "15")
+        assert "6 names could not be put" in put(folder, "set", 4)
+        alone = put(folder / "secret", "secret", 2)
+    finally:
+        (folder / "closed").chmod(0o755)
+    assert files_below(tmp_path / "copy") == GOOD
+    for out in (copied, said):
+        assert "/secret`: " in out and "/closed`: cannot list it: Permission denied" in out, out
+    assert "6 names could not be put, and all others are" in said
+    data("get", "set", "back", cwd=tmp_path)
+    assert files_below(tmp_path / "back") == GOOD
+    assert "Permission denied" in alone
+    only = tmp_path / "only"
+    only.mkdir()
+    (only / "secret").touch(mode=0)
+    assert "there is no file in what is to be put but what can be in no data set" in put(only, "only", 2)
 
 
 @pytest.mark.parametrize("how", ["list", "commands", "with"])

@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -60,15 +61,15 @@ pub struct Done {
     pub n_left_out: u32,
     /// What was left out below the sources, as it is eyas's own: a catalog, the folder of a site, keys.
     pub left_out: Vec<PathBuf>,
-    /// What was left out below the sources, as it is no file or has no name that a data set can have.
+    /// What was left out below the sources, as it is no file, may not be read, or has no name that a data set can have.
     pub odd: Vec<LeftOut>,
 }
 
 /// Puts files into a site and commits them as a version. `progress` is called with the files and bytes that are done.
 ///
 /// # Errors
-/// A source is not there, is neither a file nor a directory, or changes while it is read; the caller may not write the data set, or
-/// it is more than its owner may have.
+/// A source is not there, is neither a file nor a directory, or changes while it is read; none of the files can be read; the caller may not
+/// write the data set, or it is more than its owner may have.
 /// Then nothing is committed.
 pub fn put(
     catalog: &Catalog,
@@ -77,17 +78,18 @@ pub fn put(
     what: &Put<'_>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Done> {
-    let Walked { sources, left_out, odd } = walk(what.sources, what.is_made, &Own::of(catalog))?;
+    let Walked { sources, left_out, mut odd } = walk(what.sources, what.is_made, &Own::of(catalog))?;
     catalog.require_writable(caller, what.label)?;
     require_room(catalog, caller, what.label, &sources)?;
     require_room_at(catalog, site.name(), &sources)?;
     let draft = catalog.begin(caller, what.label, what.copies, what.now_ms)?;
-    let done = store(catalog, site, &sources, what.now_ms, progress, &mut |files| catalog.add(&draft, files))
-        .and_then(|()| {
-            commit(catalog, site, &draft, what.now_ms, &|| {
-                catalog.commit(caller, &draft, what.tags, what.now_ms)
-            })
-        });
+    let add = &mut |files: &[File]| catalog.add(&draft, files);
+    let done = store(catalog, site, &sources, what.now_ms, progress, &mut odd, add).and_then(|n_files| {
+        if n_files == 0 {
+            return Err(nothing(&left_out, &odd));
+        }
+        commit(catalog, site, &draft, what.now_ms, &|| catalog.commit(caller, &draft, what.tags, what.now_ms))
+    });
     Ok(Done { left_out, odd, ..end(catalog, site, caller, draft, done)? })
 }
 
@@ -216,8 +218,9 @@ fn require_room(catalog: &Catalog, caller: &Caller, label: &str, sources: &[Sour
     for sources in sources.chunks(BATCH_FILES) {
         let mut objects = BTreeMap::new();
         for source in sources {
-            let (digest, size_bytes) = digest_of(source)?;
-            if seen.insert(digest) {
+            if let Some((digest, size_bytes)) = digest_of(source)?
+                && seen.insert(digest)
+            {
                 objects.insert(digest, size_bytes);
             }
         }
@@ -234,38 +237,42 @@ fn require_room_at(catalog: &Catalog, site: &str, sources: &[Source]) -> Result<
     if bytes_of(sources)? <= free_bytes {
         return Ok(());
     }
-    let objects: HashMap<Digest, u64> = sources.iter().map(digest_of).collect::<Result<_>>()?;
+    let objects: HashMap<Digest, u64> =
+        sources.iter().filter_map(|source| digest_of(source).transpose()).collect::<Result<_>>()?;
     catalog.require_room_at(site, &objects)
 }
 
 fn bytes_of(sources: &[Source]) -> Result<u64> {
-    let size = |source: &Source| fs::metadata(&source.path).map(|found| found.len());
-    sources.iter().try_fold(0_u64, |sum, source| {
-        Ok(sum.saturating_add(size(source).map_err(|error| cannot_put(source, &error))?))
+    sources.iter().try_fold(0_u64, |sum, source| match fs::metadata(&source.path) {
+        Ok(found) => Ok(sum.saturating_add(found.len())),
+        Err(error) if source.can_be_left_out(&error) => Ok(sum),
+        Err(error) => Err(cannot_put(source, &error)),
     })
 }
 
-/// Reads a file; its digest and its size in bytes.
-fn digest_of(source: &Source) -> Result<(Digest, u64)> {
+/// Reads a file; its digest and its size in bytes. `None`: it is left out.
+fn digest_of(source: &Source) -> Result<Option<(Digest, u64)>> {
     let mut hasher = blake3::Hasher::new();
-    let read = fs::File::open(&source.path).and_then(|mut from| io::copy(&mut from, &mut hasher));
-    let size_bytes = read.map_err(|error| cannot_put(source, &error))?;
-    Ok((Digest(*hasher.finalize().as_bytes()), size_bytes))
+    let Ok(mut from) = source.open()? else { return Ok(None) };
+    let size_bytes = io::copy(&mut from, &mut hasher).map_err(|error| cannot_put(source, &error))?;
+    Ok(Some((Digest(*hasher.finalize().as_bytes()), size_bytes)))
 }
 
 fn cannot_put(source: &Source, error: &io::Error) -> Error {
     Error::Conflict(format!("cannot put {}: {error}", shown_path(&source.path)))
 }
 
-/// Copies the files' bytes into the site in batches. Each is added to the catalog before its bytes take their places.
+/// Copies the files' bytes into the site in batches; how many files there were. Each is added to the catalog before its bytes take their
+/// places. What cannot be read comes to what is `odd`.
 fn store(
     catalog: &Catalog,
     site: &dyn Holding,
     sources: &[Source],
     now_ms: i64,
     progress: &mut dyn FnMut(u64, u64),
+    odd: &mut Vec<LeftOut>,
     add: &mut dyn FnMut(&[File]) -> Result<()>,
-) -> Result<()> {
+) -> Result<u64> {
     let (mut n_files, mut n_bytes) = (0, 0);
     let mut rest = sources;
     while !rest.is_empty() {
@@ -276,13 +283,23 @@ fn store(
             && files.len() < BATCH_FILES
             && batch_bytes < BATCH_BYTES
         {
-            let file = read(source, site.name(), &mut |from| batch.add(from))?;
+            rest = after;
+            let from = match source.open()? {
+                Ok(from) => from,
+                Err(why) => {
+                    odd.push(LeftOut::of_bytes(source.path.as_os_str().as_bytes(), why));
+                    continue;
+                }
+            };
+            let file = read(source, from, site.name(), &mut |from| batch.add(from))?;
             batch_bytes += file.size_bytes;
             n_files += 1;
             n_bytes += file.size_bytes;
             progress(n_files, n_bytes);
             files.push(file);
-            rest = after;
+        }
+        if files.is_empty() {
+            continue;
         }
         // The catalog knows that they are needed before they are there, so that no repair removes them.
         add(&files)?;
@@ -293,22 +310,42 @@ fn store(
         })?;
         catalog.note_replicas(site.name(), &digests, ReplicaState::Ready, now_ms)?;
     }
-    Ok(())
+    Ok(n_files)
 }
 
 /// A file to be put.
 struct Source {
     path: PathBuf,
     name: String,
+    /// It was found in a directory that may have files in it which cannot be put.
+    is_listed: bool,
+}
+
+impl Source {
+    /// Opens it; the inner error says why it is left out.
+    ///
+    /// # Errors
+    /// It cannot be read, and nothing is put without it.
+    fn open(&self) -> Result<io::Result<fs::File>> {
+        match fs::File::open(&self.path) {
+            Err(error) if !self.can_be_left_out(&error) => Err(cannot_put(self, &error)),
+            opened => Ok(opened),
+        }
+    }
+
+    /// Whether the error says something of this file, and nothing of the others, as `eyas cp -r` judges it.
+    fn can_be_left_out(&self, error: &io::Error) -> bool {
+        self.is_listed && matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
+    }
 }
 
 fn read(
     source: &Source,
+    mut from: fs::File,
     site: &str,
     add: &mut dyn FnMut(&mut dyn Read) -> io::Result<(eyas_data::Digest, u64)>,
 ) -> Result<File> {
     let explain = |error: io::Error| cannot_put(source, &error);
-    let mut from = fs::File::open(&source.path).map_err(explain)?;
     let before = from.metadata().map_err(explain)?;
     let mut reading = Remembering::new(&mut from);
     let added = add(&mut reading);
@@ -379,7 +416,8 @@ fn walk(sources: &[PathBuf], is_made: bool, own: &Own) -> Result<Walked> {
                 return Err(Error::bad(format!("{name} can be in no data set: {why}")));
             }
             odd.extend(below.left_out);
-            found.extend(below.files.into_iter().map(|name| Source { path: source.join(&name), name }));
+            let listed = |name: String| Source { path: source.join(&name), name, is_listed: !is_made };
+            found.extend(below.files.into_iter().map(listed));
         } else {
             let name = source.file_name().unwrap_or_default();
             if !kind.is_file() {
@@ -388,7 +426,8 @@ fn walk(sources: &[PathBuf], is_made: bool, own: &Own) -> Result<Walked> {
                     "{what} is neither a file nor a directory; a data set has files only"
                 )));
             }
-            found.push(Source { path: source.clone(), name: text_of(Path::new(name), source)? });
+            let name = text_of(Path::new(name), source)?;
+            found.push(Source { path: source.clone(), name, is_listed: false });
         }
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
@@ -401,14 +440,19 @@ fn walk(sources: &[PathBuf], is_made: bool, own: &Own) -> Result<Walked> {
         )));
     }
     if found.is_empty() {
-        let but = left_out.first().map(|first| format!(" but eyas's own, such as {}", shown_path(first)));
-        let but = but.or_else(|| {
-            let LeftOut { name, why } = odd.first()?;
-            Some(format!(" but what can be in no data set, such as {name}: {why}"))
-        });
-        return Err(Error::bad(format!("there is no file in what is to be put{}", but.unwrap_or_default())));
+        return Err(nothing(&left_out, &odd));
     }
     Ok(Walked { sources: found, left_out, odd })
+}
+
+/// The refusal of sources of which all was left out.
+fn nothing(left_out: &[PathBuf], odd: &[LeftOut]) -> Error {
+    let but = left_out.first().map(|first| format!(" but eyas's own, such as {}", shown_path(first)));
+    let but = but.or_else(|| {
+        let LeftOut { name, why } = odd.first()?;
+        Some(format!(" but what can be in no data set, such as {name}: {why}"))
+    });
+    Error::bad(format!("there is no file in what is to be put{}", but.unwrap_or_default()))
 }
 
 /// Whether `path` is a link to something outside of a directory, or to nothing.

@@ -17,10 +17,12 @@ use crate::rows::digest_of;
 use crate::sites::{Marked, NOT_PUT, Needed, OnTheirWay, Replica, ReplicaState, Site, SiteState};
 use crate::values;
 use eyas_data::Digest;
+use eyas_folder::files_below;
 use eyas_keeping::spare::{self, Drop, Goals, Object, Place, decayed};
 use eyas_keeping::{SiteNo, Takes};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 /// The part of a store's rate that readers may use before it gets no further spare copies.
 const BUSY_PART: f64 = 0.7;
@@ -426,11 +428,33 @@ impl Catalog {
 }
 
 /// Bytes of a file, or of all files in a folder. What cannot be read counts nothing: whoever puts it says so.
-fn bytes_below(path: &std::path::Path) -> u64 {
-    let Ok(of) = std::fs::metadata(path) else { return 0 };
-    if !of.is_dir() {
-        return of.len();
+fn bytes_below(path: &Path) -> u64 {
+    let size = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
+    if !path.is_dir() {
+        return size(path);
     }
-    let below = std::fs::read_dir(path).into_iter().flatten().flatten();
-    below.map(|entry| bytes_below(&entry.path())).fold(0, u64::saturating_add)
+    let below = files_below(path, &mut |_, _| false).unwrap_or_default();
+    below.files.iter().map(|name| size(&path.join(name))).fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// Nine directories that link to each other have more ways through them than anybody can go.
+    #[test]
+    fn bytes_below_directories_that_link_to_each_other_are_counted_to_a_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |i: u32| dir.path().join(format!("d{i}"));
+        for i in 0..9 {
+            fs::create_dir(path(i)).unwrap();
+            fs::write(path(i).join("file"), "1").unwrap();
+            (0..30)
+                .filter(|j| *j != i)
+                .for_each(|j| symlink(path(j), path(i).join(format!("l{j}"))).unwrap());
+        }
+        let counted = bytes_below(dir.path());
+        assert!((9..2 * eyas_folder::AGAIN_MAX as u64).contains(&counted), "{counted}");
+    }
 }
