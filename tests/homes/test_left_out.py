@@ -165,6 +165,48 @@ def test_a_folder_of_a_bucket_is_an_input_as_a_folder_is(
     assert set((tmp_path / "r").read_text().splitlines()) == {f"{top}/ok", f"{top}/a/x y"}
 
 
+@pytest.mark.parametrize("how", ["list", "with", "map", "command home"])
+def test_an_object_that_can_be_no_input_stands_alone(run: Run, s3: Server, tmp_path: Path, how: str) -> None:
+    bucket, long = s3.new_bucket(), "n" * 300
+    env, url = s3.env(), f"s3://{bucket}/d"
+    for key in ("d/ok", "d/.hidden", "d/a//b", f"d/{long}"):
+        s3.ask("PUT", f"/{bucket}/{key}", b"bytes")
+    if how == "command home":
+        names = tmp_path / "names"
+        names.write_text(f"ok\na//b\n{long}\n")
+        home = f'[home.lab]\nget = "printf bytes"\nstat = "echo 5 v"\nlist = "cat {names}"\n'
+        (tmp_path / "eyas.toml").write_text(home + 'put = "false"\nremove = "false"\n')
+        env, url = {}, "lab://h/d"
+    (tmp_path / "t.jsonl").write_text(
+        json.dumps({"command": "find q -type f > r", "inputs": {"q": f"{url}/"}, "outputs": {"r": "r"}})
+    )
+    words = {
+        "list": ["run", "t.jsonl"],
+        "with": [
+            "map",
+            "--range",
+            "0..1",
+            "--with",
+            f"{url}/",
+            "--out",
+            "r",
+            "--shell",
+            "--",
+            "find d -type f > {out}",
+        ],
+    }.get(how, ["map", f"{url}/**", "--print", "--shell", "--", "cat {in} && echo"])
+    done = run(*words, env=env, cwd=tmp_path)
+    assert f"left out `{url}/{long[:20]}" in done.stderr and "more than 255 bytes" in done.stderr
+    if how in ("list", "with"):
+        top = "q" if how == "list" else "d"
+        assert set((tmp_path / "r").read_text().split()) == {f"{top}/ok", f"{top}/.hidden"}
+        assert f"left out `{url}/a//b`: " in done.stderr and "has an empty part" in done.stderr
+    else:
+        # A pattern gives files one by one, each by its last name.
+        assert done.stdout == "bytes\nbytes\n"
+        assert "a//b" not in done.stderr
+
+
 def test_objects_whose_keys_are_no_paths_are_named(run: Run, s3: Server, tmp_path: Path) -> None:
     bucket = s3.new_bucket()
     for key in ("d/good", "d/a//b", "d/mark/", "d/full/", "d/full/x"):

@@ -9,13 +9,15 @@
 //! the directory that was searched. A link that leads nowhere is a file in both, whose reader fails and says why. What no task can
 //! have, such as a name that is not UTF-8, is left out and named on standard error; the tasks of the other files run.
 //!
-//! The objects that a URL with a pattern stands for are listed by their home.
+//! The objects that a URL with a pattern stands for are listed by their home. What a home lists under a name that no file of a task
+//! can have (`..`, or an empty part below a directory) is left out and named, too.
 //!
 //! Why not the `glob` crate: it skips names that are not UTF-8 in silence.
 
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::location::{self, RUN_FILE};
-use eyas_folder::{Above, Kind, LeftOut, NOT_UTF8, look};
+use eyas_folder::{Above, Kind, LeftOut, NOT_UTF8, look, why_not_below};
+use eyas_terms::location::MADE;
 use eyas_storage::canonical::Url;
 use eyas_storage::pattern::{has_wildcard, matches};
 use eyas_storage::{Homes, HomesConfig, Listed, Listing, Location};
@@ -103,36 +105,60 @@ pub(crate) fn is_url_folder(text: &str) -> bool {
 
 /// The objects below such a URL: their paths as seen from it, and their canonical locations.
 pub(crate) fn below_url(folder: &str, base: &Path) -> Result<Vec<(String, String)>> {
-    let (directory, found) = list_url(&format!("{folder}**"), base)?;
-    let below = |location: &Location| Some((location.name_below(&directory)?, location.as_str().to_owned()));
-    Ok(found.iter().filter_map(below).collect())
+    let directory = Location::parse(folder, base).map_err(|e| no_file(folder, &e))?;
+    let name_of = |location: &Location| location.name_below(&directory).unwrap_or_default();
+    list_url(folder, &Listing::Under(directory.clone()), &name_of)
 }
 
 /// The objects that match, as canonical locations, listed by their home.
 fn glob_url(pattern: &str, base: &Path) -> Result<Vec<String>> {
-    let (_, found) = list_url(pattern, base)?;
-    Ok(found.iter().map(|location| location.as_str().to_owned()).collect())
+    let listing = Listing::parse(pattern, base).map_err(|e| no_file(pattern, &e))?;
+    let found = list_url(pattern, &listing, &|location| location.file_name())?;
+    Ok(found.into_iter().map(|(_, location)| location).collect())
 }
 
-/// The directory that a pattern begins in, and the objects that match.
-fn list_url(pattern: &str, base: &Path) -> Result<(Location, Vec<Location>)> {
-    let cannot = |e: eyas_storage::Error| {
-        let kind = match e.kind() {
-            eyas_storage::ErrorKind::NotFound => ErrorKind::NotFound,
-            _ => ErrorKind::Io,
-        };
-        Error::new(kind, format!("no file matches {}: {e}", shown(pattern)))
+fn no_file(text: &str, error: &eyas_storage::Error) -> Error {
+    let kind = match error.kind() {
+        eyas_storage::ErrorKind::NotFound => ErrorKind::NotFound,
+        _ => ErrorKind::Io,
     };
-    let listing = Listing::parse(pattern, base).map_err(cannot)?;
-    let homes = Homes::new(HomesConfig::default()).map_err(cannot)?;
-    let Listed { found, left_out } = homes.list(&listing).map_err(cannot)?;
+    Error::new(kind, format!("no file matches {}: {error}", shown(text)))
+}
+
+/// The objects that a listing finds: their names in the sandbox as `name_of` makes them, and their locations. `text`: what the user
+/// wrote.
+fn list_url(
+    text: &str,
+    listing: &Listing,
+    name_of: &dyn Fn(&Location) -> String,
+) -> Result<Vec<(String, String)>> {
+    let homes = Homes::new(HomesConfig::default()).map_err(|e| no_file(text, &e))?;
+    let Listed { found: listed, mut left_out } = homes.list(listing).map_err(|e| no_file(text, &e))?;
+    let mut found = vec![];
+    for location in &listed {
+        let name = name_of(location);
+        match why_no_input(&name, location.as_str()) {
+            None => found.push((name, location.as_str().to_owned())),
+            Some(why) => left_out.push(LeftOut::new(location.as_str(), why)),
+        }
+    }
     LeftOut::say_all(&left_out);
     if found.is_empty() {
         let but = if left_out.is_empty() { "" } else { " but what was left out" };
-        let message = format!("no file matches {}{but}: looked in {}", shown(pattern), listing.directory());
+        let message = format!("no file matches {}{but}: looked in {}", shown(text), listing.directory());
         return Err(Error::new(ErrorKind::NotFound, message));
     }
-    Ok((listing.directory().clone(), found))
+    Ok(found)
+}
+
+/// Why an object cannot be an input that has this name in the sandbox.
+fn why_no_input(name: &str, location: &str) -> Option<String> {
+    match why_not_below(name.as_bytes()) {
+        Some(why) => Some(format!("no file of a task can have the name {}, which {why}", shown(name))),
+        None => {
+            location::push_location(&mut String::new(), location, "").err().map(|error| error.to_string())
+        }
+    }
 }
 
 struct Walk<'a> {
