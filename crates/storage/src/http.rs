@@ -209,8 +209,9 @@ mod tests {
     #[test]
     fn conformance_against_poor_servers() {
         let heads = [200, 302, 403, 404, 500, 501].map(Fault::Head);
+        let ranges = [400, 403, 404, 405, 410, 500, 501].map(Fault::Range);
         let others = [Fault::NoRanges, Fault::Chunked, Fault::NoHead, Fault::Redirect, Fault::NoLength];
-        for fault in heads.into_iter().chain(others).chain([Fault::NoVersion]) {
+        for fault in heads.into_iter().chain(ranges).chain(others).chain([Fault::NoVersion]) {
             let server = TestServer::start();
             for (name, bytes) in crate::conformance::objects() {
                 server.put(&server.url("base").join(name).unwrap(), bytes);

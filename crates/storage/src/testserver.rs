@@ -21,6 +21,8 @@ pub(crate) enum Fault {
     FailFirst(u32),
     /// Ignores `Range`.
     NoRanges,
+    /// Answers requests for a range with this code, and others as ever.
+    Range(u16),
     /// Sends bodies in chunks, without a length.
     Chunked,
     /// Ends bodies by closing the connection, without a length.
@@ -203,6 +205,10 @@ fn serve(stream: TcpStream, shared: &Mutex<Shared>) -> std::io::Result<()> {
                 continue;
             }
             (Fault::Head(code), _) if is_head => {
+                out.write_all(simple(code, "").as_bytes())?;
+                continue;
+            }
+            (Fault::Range(code), _) if range.is_some() => {
                 out.write_all(simple(code, "").as_bytes())?;
                 continue;
             }

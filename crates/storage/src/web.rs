@@ -2,7 +2,7 @@
 //!
 //! Sizes come from `Content-Length` or `Content-Range`. A server that tells neither (a chunked answer) is read once to
 //! count and once to deliver, because every caller has to know a size before it reserves space. A server that ignores
-//! ranges is read from its start and the unwanted head is skipped.
+//! ranges is read from its start and the unwanted head is skipped. So is one of the web that refuses them, with whatever answer.
 //!
 //! Bytes are taken as the server stores them: no compression is asked for and none is undone.
 //!
@@ -51,8 +51,9 @@ pub(crate) trait Asker: Send + Sync {
         refusal_of(operation, location, &answer)
     }
 
-    /// Whether what the server says to HEAD is what it says to GET. Of any server of the web that is not known: some have no
-    /// HEAD, some sign links for GET only, and some say another length.
+    /// Whether what the server says to HEAD, and to a request for a part, is what it says to GET. Of any server of the web that is
+    /// not known: some have no HEAD, some sign links for GET only, some say another length, and some answer 404 or 501 to whoever
+    /// asks for a part.
     fn trusts_head(&self) -> bool {
         true
     }
@@ -164,6 +165,26 @@ pub(crate) fn head_of(answer: Response<Body>) -> Vec<u8> {
     head
 }
 
+/// Asks for a part, and for the whole object where the server may refuse nothing but the part. Where it refuses both, that is
+/// said of the whole one.
+fn ask_part(
+    asker: &dyn Asker,
+    operation: &'static str,
+    location: &Location,
+    range: &Range<u64>,
+) -> Result<Response<Body>> {
+    let answer = asker.ask(operation, location, false, Some(range))?;
+    match answer.status().as_u16() {
+        // Those that say something of the server as it is now are meant.
+        416 | 408 | 425 | 429 | 502..=504 => Ok(answer),
+        400..=599 if !asker.trusts_head() => {
+            drop(answer);
+            asker.ask(operation, location, false, None)
+        }
+        _ => Ok(answer),
+    }
+}
+
 /// Starts reading the whole object or a range of it.
 pub(crate) fn open(asker: &dyn Asker, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {
     match range {
@@ -175,7 +196,7 @@ pub(crate) fn open(asker: &dyn Asker, location: &Location, range: Option<Range<u
 /// Starts reading the first `most_bytes` of an object, or all of it if it has no more or the server knows no ranges.
 pub(crate) fn open_first(asker: &dyn Asker, location: &Location, most_bytes: u64) -> Result<Opened> {
     let wanted = 0..most_bytes.max(1);
-    let answer = asker.ask(READ, location, false, Some(&wanted))?;
+    let answer = ask_part(asker, READ, location, &wanted)?;
     match (answer.status().as_u16(), content_range(answer.headers())) {
         (206, Some((Some(given), Some(size_bytes))))
             if given.start == 0 && given.end == wanted.end.min(size_bytes) =>
@@ -255,7 +276,7 @@ fn open_range(asker: &dyn Asker, location: &Location, range: Range<u64>) -> Resu
         }
         return Ok(opened(stat, range, Box::new(io::empty())));
     }
-    let answer = asker.ask(READ, location, false, Some(&range))?;
+    let answer = ask_part(asker, READ, location, &range)?;
     let part = content_range(answer.headers());
     if answer.status() == 416 {
         let size_bytes = match part {
@@ -334,7 +355,7 @@ pub(crate) fn stat(asker: &dyn Asker, location: &Location) -> Result<Stat> {
             _ => {}
         }
     }
-    let mut answer = asker.ask(STAT, location, false, Some(&(0..1)))?;
+    let mut answer = ask_part(asker, STAT, location, &(0..1))?;
     if answer.status() == 416 {
         // An empty object has no first byte, and this answer need not give its version.
         answer = asker.ask(STAT, location, false, None)?;
