@@ -240,21 +240,28 @@ def test_a_copy_stays_in_its_target_whatever_names_a_home_lists(
     assert "is absolute" in done.stderr
 
 
-def test_the_query_of_a_signed_url_is_neither_said_nor_written(
-    eyas: Eyas, run: Run, s3: Server, tmp_path: Path
+@pytest.mark.parametrize(
+    ("query", "signature"),
+    [
+        ("X-Amz-Credential=AK%2F1&X-Amz-Signature=", "5ec2e75ec2e7f00d"),
+        ("page=2&k=", "zQ7-x1"),
+    ],
+    ids=["signed", "short"],
+)
+def test_the_query_of_a_url_is_neither_said_nor_written(
+    eyas: Eyas, run: Run, s3: Server, tmp_path: Path, query: str, signature: str
 ) -> None:
-    """It opens the object for whoever has it. Nodes get it, and so does the next process of a dispatcher that was killed."""
-    signature = "5ec2e75ec2e7f00d"
+    """It may open the object for whoever has it. Nodes get it, and so does the next process of a dispatcher that was killed."""
 
     def decide(_method: str, path: str) -> Answer:
-        if f"X-Amz-Signature={signature}" not in path:
+        if f"{query}{signature}" not in path:
             return 403, b""
         return (404, b"") if "gone" in path else (200, b"theirs")
 
     with weather(s3, decide) as endpoint:
 
         def url(name: str) -> str:
-            return f"{endpoint}/d/{name}?X-Amz-Credential=AK%2F1&X-Amz-Signature={signature}"
+            return f"{endpoint}/d/{name}?{query}{signature}"
 
         said = [
             run("cat", url("a")),
@@ -264,6 +271,12 @@ def test_the_query_of_a_signed_url_is_neither_said_nor_written(
             run("cp", "-r", url("a"), "got/", status=2),
             run("cat", url("a").replace("http://", "http://me:word@"), status=2),
             run("cat", url("a").replace("127.0.0.1:", "127.0.0.1:9"), status=2),
+            run("cat", url("a").replace("http://", "gopher://"), status=2),
+            run("data", "put", url("a"), status=2),
+            run("map", url("a"), "--out", "../{name}/..", "--", "cat", "{in}", status=2),
+            run("map", url("a"), url("b"), "--out", "one", "--", "cat", "{in}", status=2),
+            run("map", url(""), "--", "cat", "{in}", status=2),
+            run("map", "--range", "0..2", "--with", url(""), "--", "true", status=2),
         ]
         assert said[0].stdout == "theirs"
         assert files_below(tmp_path / "got") == {"a", "b"}
@@ -294,7 +307,7 @@ def test_the_query_of_a_signed_url_is_neither_said_nor_written(
         said.append(run("map", url("f"), *mapped))
         said.append(run("run", listed))
         assert (tmp_path / "listed" / "f").read_text() == "theirs"
-    assert "signed=" in said[2].stderr
+    assert "hidden=" in said[2].stderr
     assert not [done for done in said if signature in done.stdout + done.stderr]
     written = [path for path in tmp_path.rglob("*") if path.is_file() and not path.name.startswith("tasks")]
     assert not [path for path in written if signature.encode() in path.read_bytes()]

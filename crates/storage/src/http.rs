@@ -44,8 +44,8 @@ impl Kind for Web {
         &CAPABILITIES
     }
 
-    /// Scheme and host are in lower case, the scheme's own port is left out, and what a URL may not hold is percent-encoded. A query with a
-    /// secret in it is kept apart ([`signed`]).
+    /// Scheme and host are in lower case, the scheme's own port is left out, and what a URL may not hold is percent-encoded. A query is
+    /// kept apart ([`signed`]).
     fn canonical(&self, url: Url<'_>, out: &mut String) -> std::result::Result<Spelling, Refusal> {
         let Url { scheme, rest } = url;
         if rest.contains('#') {
@@ -120,7 +120,7 @@ impl Asker for HttpHome {
             return Err(error.with_context("scheme", location.scheme()));
         }
         let Some(url) = signed::reveal(location.as_str()) else {
-            let reason = "the query of this signed URL is not known here: it is kept out of all texts, so give the URL itself again";
+            let reason = "the query of this URL is not known here: it is kept out of all texts, so give the URL itself again";
             return Err(Error::new(
                 ErrorKind::PermissionDenied,
                 Status::Permanent,

@@ -1,24 +1,14 @@
-//! Queries of signed URLs. Such a query is a secret: whoever has it reads the object.
+//! Queries of URLs of the web. Any of them may be a secret: whoever has that of a signed URL reads the object.
 //!
-//! The text of a location stands in journals, logs, reports and messages, so no secret query is in it. In its place stands
-//! `?signed=DIGEST`. This process keeps each query that it was given, and puts it back only where it asks the server. Processes that
+//! The text of a location stands in journals, logs, reports and messages, so no query is in it. In its place stands
+//! `?hidden=DIGEST`. This process keeps each query that it was given, and puts it back only where it asks the server. Processes that
 //! read for others are told what they need ([`known_from`], [`learn`]); decision 0086 says how.
 
+use crate::scheme::KindNo;
+use eyas_text::{HIDDEN_CHARS, HIDDEN_QUERY, is_hidden_query};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// What stands in place of a secret query, before its digest.
-const SIGNED: &str = "signed=";
-/// Hexadecimal digits of a digest, 128 bits.
-const DIGEST_CHARS: usize = 32;
-/// What names of parameters have in them whose values are secrets.
-const OF_SECRETS: [&str; 13] = [
-    "sig", "token", "key", "secret", "cred", "auth", "pass", "pwd", "policy", "jwt", "sas", "ticket",
-    "session",
-];
-/// So long a value without marks of a text or a path is taken for a secret, whatever its name is.
-const SECRET_CHARS: usize = 24;
 
 /// All queries that this process knows.
 #[derive(Default)]
@@ -34,7 +24,7 @@ fn known() -> MutexGuard<'static, Option<Known>> {
 }
 
 fn digest_of(query: &str) -> String {
-    blake3::hash(query.as_bytes()).to_hex()[..DIGEST_CHARS].to_owned()
+    blake3::hash(query.as_bytes()).to_hex()[..HIDDEN_CHARS].to_owned()
 }
 
 fn remember(query: &str) -> String {
@@ -48,47 +38,29 @@ fn remember(query: &str) -> String {
     digest
 }
 
-/// Whether a query, without its `?`, has a secret in it.
-fn is_secret(query: &str) -> bool {
-    query.split('&').any(|parameter| {
-        let (name, value) = parameter.split_once('=').unwrap_or(("", parameter));
-        let name = name.to_ascii_lowercase();
-        let is_of_secret = OF_SECRETS.iter().any(|part| name.contains(part));
-        let is_long = value.len() >= SECRET_CHARS
-            && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"%-_=+".contains(&byte));
-        is_long || is_of_secret && !value.is_empty()
-    })
-}
-
-fn is_digest(query: &str) -> bool {
-    let digest = query.strip_prefix(SIGNED);
-    digest.is_some_and(|digest| {
-        digest.len() == DIGEST_CHARS && digest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-    })
-}
-
-/// Puts a digest in place of the query of a canonical URL, which begins at `start` of `url`, if it is a secret.
+/// Puts a digest in place of the query of a canonical URL, which begins at `start` of `url`.
 pub(crate) fn hide(url: &mut String, start: usize) {
     let Some(at) = url[start..].find('?').map(|at| start + at + 1) else { return };
     let query = &url[at..];
     // A digest is a canonical query itself.
-    if is_digest(query) || !is_secret(query) {
+    if query.is_empty() || is_hidden_query(query.as_bytes()) {
         return;
     }
     let digest = remember(query);
     url.truncate(at);
-    url.push_str(SIGNED);
+    url.push_str(HIDDEN_QUERY);
     url.push_str(&digest);
 }
 
 /// The URL that a server is asked for. `None`: this process does not know the query.
 pub(crate) fn reveal(url: &str) -> Option<Cow<'_, str>> {
-    let Some((place, query)) = url.split_once('?').filter(|(_, query)| is_digest(query)) else {
+    let Some((place, query)) = url.split_once('?').filter(|(_, query)| is_hidden_query(query.as_bytes()))
+    else {
         return Some(url.into());
     };
     let known = known();
     let known = known.as_ref()?;
-    let n = *known.by_digest.get(&query[SIGNED.len()..])?;
+    let n = *known.by_digest.get(&query[HIDDEN_QUERY.len()..])?;
     Some(format!("{place}?{}", known.queries[n]).into())
 }
 
@@ -98,11 +70,19 @@ pub fn with_secrets(location: &str) -> Cow<'_, str> {
     reveal(location).unwrap_or_else(|| location.into())
 }
 
-/// A text that somebody wrote, for a message about it: without a secret query.
+/// A text that somebody wrote, for a message about it: without the query that it has if it is a URL of the web, or of a scheme that
+/// nobody knows. In names of other homes a `?` may stand for a character.
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
-    match text.split_once('?') {
-        Some((place, query)) if text.contains("://") && !is_digest(query) && is_secret(query) => {
-            format!("{place}?...").into()
+    let scheme = text.split_once("://").map(|(before, _)| {
+        before.rsplit(|c: char| !c.is_ascii_alphanumeric() && !"+-.".contains(c)).next().unwrap_or_default()
+    });
+    let has_query = scheme.is_some_and(|scheme| {
+        let is_of_web = ["http", "https"].iter().any(|web| scheme.eq_ignore_ascii_case(web));
+        is_of_web || KindNo::find(scheme).is_none()
+    });
+    match text.find(['?', '#']) {
+        Some(at) if has_query && at + 1 < text.len() && !is_hidden_query(&text.as_bytes()[at + 1..]) => {
+            format!("{}...", &text[..=at]).into()
         }
         _ => text.into(),
     }
@@ -142,6 +122,10 @@ mod tests {
             "5ec2e75ec2e75ec2e75ec2e75ec2e7",
             "h=5ec2e75ec2e75ec2e75ec2e75ec2e7",
             "pass=5ec2e7",
+            "k=5ec2e7",
+            "5ec2e7",
+            "page=2&s=5ec2e7",
+            "file=/data/5ec2e7.fits",
         ]
         .into_iter()
         .enumerate()
@@ -154,7 +138,7 @@ mod tests {
             assert_eq!(location.to_string().parse::<Location>().unwrap(), location);
             assert_eq!(reveal(location.as_str()).unwrap(), url);
             assert_eq!(location.file_name(), format!("{n}.fa"));
-            assert_eq!(location.join("x").unwrap().to_string().matches("signed=").count(), 1);
+            assert_eq!(location.join("x").unwrap().to_string().matches("hidden=").count(), 1);
             let wrong = url.replace("h.example", "h.example:99999").parse::<Location>().unwrap_err();
             assert!(!wrong.to_string().contains("5ec2e7"), "{wrong}");
         }
@@ -164,12 +148,20 @@ mod tests {
     }
 
     #[test]
-    fn other_queries_stay() {
-        for url in ["https://h/x?q=1&r=%2f", "https://h/x?file=/data/sky/7.fits&page=2", "https://h/x?sig="] {
+    fn what_is_no_query_stays() {
+        for url in ["https://h/x?", "s3://b/x%3F.fa", "https://h/x"] {
             assert_eq!(url.parse::<Location>().unwrap().as_str(), url);
             assert_eq!(without_secrets(url), url);
         }
-        assert_eq!(without_secrets("what?sig=1"), "what?sig=1");
+        for (text, expect) in [
+            ("what?sig=1", "what?sig=1"),
+            ("s3://b/x?.fa", "s3://b/x?.fa"),
+            ("gopher://h/x?a=b", "gopher://h/x?..."),
+            ("unpack:https://h/x?a=b", "unpack:https://h/x?..."),
+            ("https://h/x#a", "https://h/x#..."),
+        ] {
+            assert_eq!(without_secrets(text), expect);
+        }
     }
 
     #[test]
@@ -179,7 +171,7 @@ mod tests {
         assert!(known_from(n).contains(&"sig=learnt".into()));
         assert_eq!(learn(vec!["sig=learnt".into()]), Vec::<String>::new());
         let digest = digest_of("sig=learnt");
-        assert_eq!(reveal(&format!("https://h/x?signed={digest}")).unwrap(), "https://h/x?sig=learnt");
-        assert_eq!(reveal(&format!("https://h/x?signed={}", "0".repeat(32))), None);
+        assert_eq!(reveal(&format!("https://h/x?hidden={digest}")).unwrap(), "https://h/x?sig=learnt");
+        assert_eq!(reveal(&format!("https://h/x?hidden={}", "0".repeat(32))), None);
     }
 }

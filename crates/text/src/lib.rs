@@ -5,7 +5,7 @@
 //! that imitate a message of ours, a megabyte without a blank. Two layers protect the reader:
 //!
 //!   * [`shown`], [`shown_path`] and [`line_of`] make *one piece* fit for a message: it stays on its line,
-//!     and a long piece is shortened in the middle, with its length;
+//!     a long piece is shortened in the middle, with its length, and no URL in it has its query;
 //!   * [`Printer`] filters *everything* that is printed on its way out. It knows nothing of names, so no
 //!     command can forget it: everything except ordinary text, line ends and tabs is escaped.
 //!
@@ -17,6 +17,7 @@ mod nearest;
 mod printer;
 mod shell;
 mod size;
+mod urls;
 
 pub use count::{count, plural};
 pub use markup::markup;
@@ -30,6 +31,7 @@ pub use shell::Shell;
 pub use size::{size, size_beside};
 use std::fmt;
 use std::path::Path;
+pub use urls::{HIDDEN_CHARS, HIDDEN_QUERY, is_hidden_query};
 
 /// Prints a line for the user on standard error. A failure to print it is no reason to end.
 #[macro_export]
@@ -107,21 +109,22 @@ impl fmt::Display for Shown<'_> {
             let plain = Shown { ..*self };
             return f.pad(&format!("{plain}"));
         }
+        let text = &*urls::without_queries(self.text, !self.quote.is_empty());
         f.write_str(self.quote)?;
         // The characters of short texts, which nearly all are, need not be counted.
-        let n_chars = match self.text.len() > self.chars_max {
-            true => units(self.text).count(),
+        let n_chars = match text.len() > self.chars_max {
+            true => units(text).count(),
             false => 0,
         };
         if n_chars <= self.chars_max {
-            units(self.text).try_for_each(|unit| unit.write(f))?;
+            units(text).try_for_each(|unit| unit.write(f))?;
             return f.write_str(self.quote);
         }
         let n_first = self.chars_max.div_ceil(2);
         let n_last = self.chars_max / 2;
-        units(self.text).take(n_first).try_for_each(|unit| unit.write(f))?;
+        units(text).take(n_first).try_for_each(|unit| unit.write(f))?;
         f.write_str("...")?;
-        units(self.text).skip(n_chars - n_last).try_for_each(|unit| unit.write(f))?;
+        units(text).skip(n_chars - n_last).try_for_each(|unit| unit.write(f))?;
         f.write_str(self.quote)?;
         write!(f, " ({n_chars} characters)")
     }
@@ -203,6 +206,8 @@ mod tests {
         assert_eq!(shown_path(Path::new("/a/\u{7}")).to_string(), r"`/a/\u{7}`");
         assert_eq!(line_of("no\nhint: do it").to_string(), r"no\nhint: do it");
         assert_eq!(format!("{:<6}|{:>4}|", line_of("a\n"), line_of("b")), "a\\n   |   b|");
+        assert_eq!(shown("https://h/x?k=5ec2e7").to_string(), "`https://h/x?...`");
+        assert_eq!(line_of("no https://h/x?k=1").to_string(), "no https://h/x?...");
     }
 
     #[test]

@@ -1,0 +1,80 @@
+//! Queries of URLs. Any of them may be a secret, whatever its parameters are called and however short it is: whoever has the whole URL
+//! may read, or more. So none is shown.
+
+use std::borrow::Cow;
+
+/// What stands in place of a query in the text of a location, before its digest.
+pub const HIDDEN_QUERY: &str = "hidden=";
+/// Hexadecimal digits of such a digest.
+pub const HIDDEN_CHARS: usize = 32;
+
+/// Whether a query, without its `?`, is one that stands for a hidden one.
+pub fn is_hidden_query(query: &[u8]) -> bool {
+    let digest = query.strip_prefix(HIDDEN_QUERY.as_bytes());
+    digest.is_some_and(|digest| {
+        digest.len() == HIDDEN_CHARS && digest.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    })
+}
+
+/// The text with `...` in place of what stands behind the `?` or `#` of each URL of the web. `is_one`: the text is one name, and if it
+/// is a URL, it is one to its end.
+pub(crate) fn without_queries(text: &[u8], is_one: bool) -> Cow<'_, [u8]> {
+    let mut out = vec![];
+    // Up to here the text was taken over; from there on the next URL is looked for.
+    let (mut taken, mut from) = (0, 0);
+    while let Some(at) = text[from..].windows(3).position(|some| some == b"://").map(|at| from + at) {
+        from = at + 3;
+        let scheme = text[..at].rsplit(|byte| !byte.is_ascii_alphanumeric()).next().unwrap_or_default();
+        if ![&b"http"[..], b"https"].iter().any(|web| scheme.eq_ignore_ascii_case(web)) {
+            continue;
+        }
+        let ends =
+            |byte: &u8| byte.is_ascii_whitespace() || byte.is_ascii_control() || b"\"'<>`".contains(byte);
+        let end = match is_one && at == scheme.len() {
+            true => text.len(),
+            false => text[from..].iter().position(ends).map_or(text.len(), |n| from + n),
+        };
+        let Some(mark) = text[from..end].iter().position(|byte| b"?#".contains(byte)).map(|n| from + n)
+        else {
+            continue;
+        };
+        from = end;
+        let query = &text[mark + 1..end];
+        if !query.is_empty() && !is_hidden_query(query) {
+            out.extend_from_slice(&text[taken..=mark]);
+            out.extend_from_slice(b"...");
+            taken = end;
+        }
+    }
+    match taken {
+        0 => text.into(),
+        _ => {
+            out.extend_from_slice(&text[taken..]);
+            out.into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_query_is_shown() {
+        let hidden = format!("https://h/x?hidden={}", "0a".repeat(16));
+        for (text, is_one, expect) in [
+            ("https://h/x?k=1 2", true, "https://h/x?..."),
+            ("https://h/x?k=1 2", false, "https://h/x?... 2"),
+            ("see HTTP://h/x?5ec2e7, and 'http://i/y?s=1'", false, "see HTTP://h/x?... and 'http://i/y?...'"),
+            ("unpack:https://h/x.tar?a=b", true, "unpack:https://h/x.tar?..."),
+            ("https://h/x#t=1", true, "https://h/x#..."),
+            ("is it http://h/x?", false, "is it http://h/x?"),
+            ("s3://b/x?.fa and what?", false, "s3://b/x?.fa and what?"),
+            (&hidden, true, &hidden),
+            ("://?a", true, "://?a"),
+        ] {
+            let shown = without_queries(text.as_bytes(), is_one);
+            assert_eq!(String::from_utf8_lossy(&shown), expect, "{text}");
+        }
+    }
+}
