@@ -66,6 +66,48 @@ def test_a_start_that_is_killed_leaves_no_lock(eyas: Eyas, tmp_path: Path) -> No
     eyas.run("down", "--join", tmp_path / "c" / "dispatcher" / "join.json")
 
 
+def test_wait_means_all_that_was_submitted_since_the_last_one(run: Run, tmp_path: Path) -> None:
+    """However quickly a run ends, who waits after two submissions hears of both, and of each once."""
+    other = tmp_path / "other"
+    other.mkdir()
+    for name, status in (("bad", 3), ("good", 0)):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"command": f"exit {status}"}) + "\n")
+    (other / "bad.jsonl").write_text('{"command": "exit 4"}\n')
+
+    def waited(status: int, *options: str) -> list[int]:
+        done = run("wait", "--json", *options, status=status)
+        runs = [end["run"] for end in json.loads(done.stdout)["runs"]]
+        assert all(f"run {number}:" in done.stderr for number in runs) or len(runs) == 1
+        return runs
+
+    def submitted(name: str, cwd: Path) -> None:
+        """Until it has ended."""
+        number = json.loads(run("submit", "--json", f"{name}.jsonl", cwd=cwd).stdout)["run"]
+
+        def has_ended() -> bool:
+            runs = json.loads(run("status", "--json").stdout)["runs"]
+            return runs[number - 1]["ended"] is not None
+
+        wait_until(has_ended, f"the end of run {number}")
+
+    run("up", "--slots", "1", cwd=tmp_path)
+    try:
+        submitted("bad", other)
+        submitted("bad", tmp_path)
+        submitted("good", tmp_path)
+        assert waited(1) == [2, 3]
+        assert waited(0) == [3], "where all was said, the newest"
+        submitted("good", tmp_path)
+        assert waited(0) == [4]
+        assert waited(1, "--run", "2") == [2]
+        assert waited(0, "--all") == [4]
+        assert [
+            end["run"] for end in json.loads(run("wait", "--json", cwd=other, status=1).stdout)["runs"]
+        ] == [1]
+    finally:
+        run("down", status=None)
+
+
 def test_each_folder_means_its_own_runs(run: Run, start: Start, tmp_path: Path) -> None:
     """Two projects share one cluster, and a third has one of its own that ended last."""
     ada, bo, cy = (tmp_path / name for name in ("ada", "bo", "cy"))

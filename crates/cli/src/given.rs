@@ -1,11 +1,13 @@
-//! From which folder the runs of a cluster were given. Commands that name no run mean those of their own folder first.
+//! From which folder the runs of a cluster were given, and which of them were waited for. Commands that name no run mean those of their
+//! own folder first.
 //!
-//! A dispatcher's folder has a line for each run that a command of this machine gave it. Nothing depends on these lines but what is
-//! meant by default, so what cannot be written or read is left out.
+//! A dispatcher's folder has a line for each run that a command of this machine gave it, and one for each that was waited for to its
+//! end. Nothing depends on these lines but what is meant by default, so what cannot be written or read is left out.
 
 use crate::dirs::working;
 use eyas_terms::RunId;
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -20,6 +22,9 @@ const LINES_KEPT: usize = 1000;
 struct Given {
     run: u32,
     folder: String,
+    /// It was waited for there, and not given.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    waited: bool,
 }
 
 fn here() -> Option<String> {
@@ -27,7 +32,16 @@ fn here() -> Option<String> {
 }
 
 /// Notes that a run was given from the working folder to the dispatcher in `dir`.
-pub fn note(dir: &Path, RunId(run): RunId) {
+pub fn note(dir: &Path, run: RunId) {
+    add(dir, run, false);
+}
+
+/// Notes that a run was waited for in the working folder, and how it ended was said.
+pub fn note_waited(dir: &Path, run: RunId) {
+    add(dir, run, true);
+}
+
+fn add(dir: &Path, RunId(run): RunId, waited: bool) {
     let Some(folder) = here() else { return };
     let path = dir.join(FILE);
     if fs::metadata(&path).is_ok_and(|file| file.len() > BYTES_MAX) {
@@ -38,17 +52,30 @@ pub fn note(dir: &Path, RunId(run): RunId) {
         let _ = fs::write(&part, kept).and_then(|()| fs::rename(&part, &path));
     }
     let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
-    if let (Ok(mut file), Ok(line)) = (file, serde_json::to_string(&Given { run, folder })) {
+    if let (Ok(mut file), Ok(line)) = (file, serde_json::to_string(&Given { run, folder, waited })) {
         let _ = file.write_all(format!("{line}\n").as_bytes());
     }
 }
 
 /// The runs that were given from the working folder to the dispatcher in `dir`, the newest first.
 pub fn from_here(dir: &Path) -> Vec<RunId> {
-    let Some(here) = here() else { return vec![] };
+    lines_from_here(dir).filter(|given| !given.waited).map(|given| RunId(given.run)).collect()
+}
+
+/// Those of them of which nobody there has been told how they ended.
+pub fn not_waited_for(dir: &Path) -> Vec<RunId> {
+    let waited: HashSet<u32> =
+        lines_from_here(dir).filter(|given| given.waited).map(|given| given.run).collect();
+    from_here(dir).into_iter().filter(|run| !waited.contains(&run.0)).collect()
+}
+
+/// What the file says of the working folder, the newest first.
+fn lines_from_here(dir: &Path) -> impl Iterator<Item = Given> {
+    let here = here();
     let text = fs::read_to_string(dir.join(FILE)).unwrap_or_default();
     let given = text.lines().rev().filter_map(|line| serde_json::from_slice::<Given>(line.as_bytes()).ok());
-    given.filter(|given| given.folder == here).map(|given| RunId(given.run)).collect()
+    let of_here = given.filter(|given| Some(&given.folder) == here.as_ref());
+    of_here.collect::<Vec<_>>().into_iter()
 }
 
 #[cfg(test)]
@@ -60,13 +87,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(from_here(dir.path()), []);
         note(dir.path(), RunId(1));
-        let other = serde_json::to_string(&Given { run: 2, folder: "/elsewhere".into() }).unwrap();
+        let other =
+            serde_json::to_string(&Given { run: 2, folder: "/elsewhere".into(), waited: false }).unwrap();
         let path = dir.path().join(FILE);
         fs::write(&path, fs::read_to_string(&path).unwrap() + &other + "\n{\"torn").unwrap();
         note(dir.path(), RunId(3));
         note(dir.path(), RunId(4));
         // The line after a torn one is lost with it.
         assert_eq!(from_here(dir.path()), [RunId(4), RunId(1)]);
+        note_waited(dir.path(), RunId(1));
+        assert_eq!(from_here(dir.path()), [RunId(4), RunId(1)]);
+        assert_eq!(not_waited_for(dir.path()), [RunId(4)]);
         fs::write(&path, "x".repeat(BYTES_MAX as usize) + "\n").unwrap();
         note(dir.path(), RunId(5));
         note(dir.path(), RunId(6));

@@ -17,7 +17,8 @@ pub struct WaitArgs {
     /// Print how the runs ended as JSON on standard output, and nothing else there; for programs
     #[arg(long)]
     pub json: bool,
-    /// The run to wait for [default: those under way that were submitted from this folder, and the newest of them; all where none was]
+    /// The run to wait for [default: those submitted from this folder since the last `eyas wait` here, and those of them that are under
+    /// way; if there is none, the newest; all under way where none was submitted from here]
     #[arg(long, value_name = "RUN")]
     pub run: Option<u32>,
     /// Wait for all runs of the cluster
@@ -29,6 +30,7 @@ pub struct WaitArgs {
 
 pub fn wait(args: WaitArgs) -> Result<Exit, Fault> {
     let path = clusters::work_join(&args.join)?;
+    let dir = dir_of(&path);
     client_runtime().block_on(async {
         let mut client = connect(&path).await?;
         let ClusterStatus { runs, warnings, .. } = client.status().await?;
@@ -37,11 +39,12 @@ pub fn wait(args: WaitArgs) -> Result<Exit, Fault> {
         warnings.iter().for_each(|warning| eyas_text::say!("warning: {}", line_of(warning)));
         let runs = match args.run {
             Some(run) => vec![RunId(run)],
-            // The runs under way and the newest run; the ends of older runs have been reported.
+            // The runs under way, and those that ended since somebody waited here: how quickly a run ends makes no difference.
             None => {
-                let of_here = match dir_of(&path).filter(|_| !args.all) {
-                    Some(dir) => given::from_here(&dir),
-                    None => vec![],
+                let (of_here, unsaid) = match &dir {
+                    Some(dir) if args.all => (vec![], given::not_waited_for(dir)),
+                    Some(dir) => (given::from_here(dir), given::not_waited_for(dir)),
+                    None => (vec![], vec![]),
                 };
                 let is_of_here = |r: &&RunStatus| of_here.contains(&r.run);
                 let (mine, others): (Vec<&RunStatus>, Vec<&RunStatus>) = runs.iter().partition(is_of_here);
@@ -57,19 +60,29 @@ pub fn wait(args: WaitArgs) -> Result<Exit, Fault> {
                         }
                     );
                 }
+                let is_open = |r: &RunStatus| r.ended.is_none() || unsaid.contains(&r.run);
                 let newest = meant.last().map(|r| r.run);
-                let is_wanted = |r: &&&RunStatus| r.ended.is_none() || Some(r.run) == newest;
+                // Where it is not known what was said before, the newest run may be the one that is meant.
+                let is_sure = !of_here.is_empty() && meant.iter().any(|r| is_open(r));
+                let is_wanted = |r: &&&RunStatus| is_open(r) || !is_sure && Some(r.run) == newest;
                 meant.iter().filter(is_wanted).map(|r| r.run).collect()
             }
         };
-        if let [_, _, ..] = runs[..] {
+        let are_several = runs.len() > 1;
+        if are_several {
             let names: Vec<String> = runs.iter().map(RunId::to_string).collect();
             eyas_text::say!("waiting for runs {}", names.join(", "));
         }
         let mut worst = Exit::Good;
         let mut ends = vec![];
         for run in runs {
+            if are_several {
+                eyas_text::say!("run {run}:");
+            }
             let end = follow(connect(&path).await?, &path, run, None, None).await?;
+            if let (Some(dir), true) = (&dir, end.exit != Exit::Interrupted) {
+                given::note_waited(dir, run);
+            }
             if end.exit != Exit::Good {
                 worst = end.exit;
             }
@@ -79,7 +92,6 @@ pub fn wait(args: WaitArgs) -> Result<Exit, Fault> {
             }
         }
         if args.json {
-            let dir = dir_of(&path);
             let runs: Vec<json::Run<'_>> = ends.iter().map(|end| end.as_json(dir.as_deref())).collect();
             json::write(&serde_json::json!({ "runs": runs }))?;
         }
