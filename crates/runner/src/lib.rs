@@ -56,3 +56,6 @@ pub use protocol::{
     SlotCommand, SlotConfig, SlotReport, Times, Usage,
 };
 pub use slot::{slot_main, survive_file_size_limit};
+
+/// What to do about the carriage returns of a script, for messages.
+pub const TAKE_RETURNS_OUT: &str = "`sed -i 's/\\r$//' FILE` takes these out";

@@ -4,7 +4,7 @@
 //! `#!` is never handed to a shell silently, and the result is remembered from task to task.
 
 use crate::protocol::NotStartedKind;
-use crate::sys;
+use crate::{TAKE_RETURNS_OUT, sys};
 use eyas_text::{shown, shown_bytes};
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr};
@@ -120,7 +120,7 @@ pub fn explain(program: &CStr, sandbox: &Path, errno: i32) -> NotStarted {
                 BadFormat,
                 format!(
                     "command {name} begins with a line that ends in a carriage return (\\r), as files of Windows do, so the system \
-                     looks for the interpreter {interpreter}; `sed -i 's/\\r$//' FILE` takes these out",
+                     looks for the interpreter {interpreter}; {TAKE_RETURNS_OUT}",
                     name = shown(&name),
                     interpreter = shown(&interpreter)
                 ),

@@ -167,6 +167,13 @@ fn failure_of(report: &runner::RunReport, task: &TaskSpec) -> Result<(), Failure
         true => format!("{message}; {ONE_USER}"),
         false => message,
     };
+    let message = match is_ended && stumbled_over_a_return(report) {
+        true => format!(
+            "{message}; a line of a script ends in a carriage return (\\r), as in files of Windows: {}",
+            eyas_runner::TAKE_RETURNS_OUT
+        ),
+        false => message,
+    };
     Err(Failure { kind, message })
 }
 
@@ -191,6 +198,23 @@ fn wants_other_user(report: &runner::RunReport) -> bool {
         let line = line.to_lowercase();
         SAID.iter().any(|words| line.contains(words))
     })
+}
+
+/// Whether the program says that it looked for something whose name ends in a carriage return, as `env` and shells do of scripts with
+/// lines of Windows, or that it got such an option.
+fn stumbled_over_a_return(report: &runner::RunReport) -> bool {
+    let missing = [": not found", "command not found", "no such file"];
+    // As it is printed, and as `env` and bash write it.
+    let names = ["\r:", "\r'", "\r’", "\\r'", "\\r’"];
+    let says_so = |line: &str| {
+        let low = line.to_lowercase();
+        let lacks = missing.iter().any(|words| low.contains(words));
+        lacks && names.iter().any(|name| line.contains(name))
+            || low.contains("option") && line.ends_with("-\r")
+    };
+    [&report.stderr.head.0, &report.stderr.tail.0]
+        .into_iter()
+        .any(|kept| String::from_utf8_lossy(kept).split('\n').any(says_so))
 }
 
 /// Replaces numbers in the failure's message by names, as the state machine knows only numbers.
@@ -299,6 +323,30 @@ mod tests {
             new_files: None,
             sandbox: None,
             kept: false,
+        }
+    }
+
+    #[test]
+    fn a_script_with_lines_of_windows_is_said_to_be_one() {
+        let task = TaskSpec::new("t".into(), Command::Shell("./a".into()));
+        let said = |text: &str| {
+            let report = report(runner::ExitKind::Exited(127), text, runner::LinkKind::Copy);
+            result_of(&report, &task).unwrap_err().message
+        };
+        for text in [
+            "/usr/bin/env: ‘python3\\r’: No such file or directory\n/usr/bin/env: use -[v]S to pass options in shebang lines\n",
+            "/usr/bin/env: 'python3\\r': No such file or directory\n",
+            "env: can't execute 'python3\r': No such file or directory\n",
+            "./a: 2: foo\r: not found\n",
+            "a.sh: line 2: $'foo\\r': command not found\n",
+            "Unknown option: -\r\nusage: python3\n",
+            "/bin/sh: 0: Illegal option -\r\n",
+        ] {
+            let message = said(text);
+            assert!(message.contains("carriage return (\\r)") && message.contains("sed -i"), "{message}");
+        }
+        for text in ["10 %\r20 %\rfoo: not found\n", "foo: not found\r\n", "no option\r\n", "a\r: wrong\n"] {
+            assert!(!said(text).contains("carriage"), "{text}");
         }
     }
 
