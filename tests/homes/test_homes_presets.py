@@ -180,6 +180,30 @@ def test_xrootd_keeps_every_promise(run: Run, lab: Run, tmp_path: Path) -> None:
         shutil.rmtree(top)
 
 
+def test_the_list_of_an_xrootd_server_has_a_bound(run: Run, tmp_path: Path) -> None:
+    """Its links may lead around in circles, and look like directories."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "xrdfs").write_text(
+        "#!/bin/sh\n"
+        'awk \'BEGIN {m = " u g 1 2026-01-01 00:00:00 /lot/"; print "-rw-r--r--" m "first"; '
+        'for (n = 0; n < 50000; n++) print "drwxr-xr-x" m "d" n; print "-rw-r--r--" m "d1/a b"; '
+        'if (ENVIRON["MORE"]) print "drwxr-xr-x" m "d" n; print "-rw-r--r--" m "last"}\'\n'
+    )
+    (tools / "xrdfs").chmod(0o755)
+    (tmp_path / "eyas.toml").write_text('[home.xrd]\npreset = "xrootd"\n')
+    env = {"PATH": f"{tools}:{os.environ['PATH']}"}
+
+    def listed(more: str, status: int) -> tuple[list[str], str]:
+        done = run("ls", "xrd://server/lot/", cwd=tmp_path, env=env | {"MORE": more}, status=status)
+        return [line.removeprefix("xrd://server/lot/") for line in done.stdout.splitlines()], done.stderr
+
+    assert listed("", 0)[0] == ["d1/a%20b", "first", "last"]
+    found, said = listed("1", 4)
+    assert found == ["d1/a%20b", "first"]
+    assert "left out `more than 50,000 directories`: links may lead around in circles" in said
+
+
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
     """A folder that servers which run as `nobody` may write to."""

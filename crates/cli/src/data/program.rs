@@ -23,6 +23,8 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// A file in a [`Temporary`] folder that its command holds a lock on, with the machine's name in it.
 const LOCK: &str = ".lock";
+/// The same until it is locked.
+const NEW_LOCK: &str = ".new";
 
 /// A folder that vanishes with this command. Where the command is killed, a later one of the same verb removes it.
 pub struct Temporary {
@@ -42,12 +44,8 @@ impl Temporary {
 
     /// The same in another folder; `hint` says how a user chooses that one.
     pub fn below(folder: &Path, verb: &str, hint: &str) -> Result<Temporary, Fault> {
-        let name = format!(
-            "eyas-{verb}-{}-{:016x}",
-            std::process::id(),
-            u64::from_ne_bytes(eyas_data::random_bytes()?)
-        );
-        let path = folder.join(name);
+        let path =
+            folder.join(name_of(verb, std::process::id(), u32::from_ne_bytes(eyas_data::random_bytes()?)));
         make(&path).map_err(|fault| fault.hint(hint))?;
         let lock = lock(&path).map_err(|error| {
             let _ = eyas_runner::sandbox::remove_tree(&path);
@@ -79,10 +77,35 @@ impl Drop for Temporary {
     }
 }
 
+/// A name that says which process of which machine has made it.
+fn name_of(verb: &str, pid: u32, random: u32) -> String {
+    format!("eyas-{verb}-{pid}-{:08x}{random:08x}", mark_of_host())
+}
+
+/// A number for this machine.
+fn mark_of_host() -> u32 {
+    let hash = blake3::hash(host_name().as_bytes());
+    u32::from_le_bytes(hash.as_bytes()[..4].try_into().expect("four bytes"))
+}
+
+/// Whether a folder of this name was made by a process of this machine that is gone.
+fn is_of_dead(name: &str) -> bool {
+    let mut parts = name.rsplit('-');
+    let (Some(marks), Some(pid)) = (parts.next(), parts.next()) else { return false };
+    let is_of_here = marks.len() == 16 && marks.starts_with(&format!("{:08x}", mark_of_host()));
+    let is_gone = |pid: i32| {
+        // SAFETY: a plain call, which sends nothing.
+        let sent = unsafe { libc::kill(pid, 0) };
+        // Who may not send anything there is told so.
+        sent != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+    };
+    is_of_here && pid.parse().is_ok_and(|pid: i32| pid > 0 && is_gone(pid))
+}
+
 /// Marks a new folder as that of this process.
 fn lock(folder: &Path) -> std::io::Result<File> {
     // Nobody finds it before it is locked.
-    let (new, path) = (folder.join(".new"), folder.join(LOCK));
+    let (new, path) = (folder.join(NEW_LOCK), folder.join(LOCK));
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
     file.write_all(host_name().as_bytes())?;
     file.try_lock()?;
@@ -90,16 +113,26 @@ fn lock(folder: &Path) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Removes the folders of commands of this user that were killed on this machine: nobody holds their locks.
+/// Removes the folders of commands of this user that were killed on this machine: nobody holds their locks. One that was killed before
+/// it had a lock has left nothing in its folder, and is known by the folder's name.
 fn remove_orphans(folder: &Path, verb: &str) {
     let begin = format!("eyas-{verb}-");
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if !entry.file_name().as_encoded_bytes().starts_with(begin.as_bytes()) {
+        let name = entry.file_name();
+        if !name.as_encoded_bytes().starts_with(begin.as_bytes()) {
+            continue;
+        }
+        // SAFETY: a plain call.
+        let is_own = entry.metadata().is_ok_and(|found| found.uid() == unsafe { libc::geteuid() });
+        if is_own && !entry.path().join(LOCK).exists() {
+            if name.to_str().is_some_and(is_of_dead) {
+                let _ = fs::remove_file(entry.path().join(NEW_LOCK));
+                // What has anything else in it was kept.
+                let _ = fs::remove_dir(entry.path());
+            }
             continue;
         }
         let is_orphan = || -> std::io::Result<bool> {
-            // SAFETY: a plain call.
-            let is_own = entry.metadata()?.uid() == unsafe { libc::geteuid() };
             let mut lock = File::open(entry.path().join(LOCK))?;
             let mut host = String::new();
             lock.read_to_string(&mut host)?;
@@ -305,5 +338,32 @@ pub fn run_beginning(
         }
         drop(running);
         std::thread::sleep(LOOK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_command_left_that_was_killed_before_it_had_a_lock_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut ended = Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let folder = |pid: u32, random: u32, file: Option<&str>| {
+            let path = dir.path().join(name_of("v", pid, random));
+            fs::create_dir(&path).unwrap();
+            if let Some(file) = file {
+                fs::write(path.join(file), "").unwrap();
+            }
+            path
+        };
+        let gone = [folder(ended.id(), 1, None), folder(ended.id(), 2, Some(NEW_LOCK))];
+        let elsewhere = dir.path().join(format!("eyas-v-{}-{:08x}{:08x}", ended.id(), mark_of_host() ^ 1, 5));
+        fs::create_dir(&elsewhere).unwrap();
+        let stay = [folder(ended.id(), 3, Some("kept")), folder(std::process::id(), 4, None), elsewhere];
+        remove_orphans(dir.path(), "v");
+        assert!(gone.iter().all(|path| !path.exists()));
+        assert!(stay.iter().all(|path| path.exists()));
     }
 }
