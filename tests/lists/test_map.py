@@ -101,9 +101,33 @@ def test_lists_take_patterns_and_directories_and_hint_at_scripts(run: Run, tmp_p
     assert (tmp_path / "out" / "has").read_text() == "0\n"
     write({"id": "lacks", "command": ["./run.sh", "0.txt"], "inputs": ["in/0.txt"]})
     assert (
-        "note: task `lacks` starts `./run.sh`, which is a file here and not among"
+        "note: task `lacks` names `./run.sh`, which is a file here and none of its own"
         in run("run", listed, status=1).stderr
     )
+    (tmp_path / "data:2.txt").write_text("two\n")
+    lacking: list[tuple[dict[str, object], str]] = [
+        ({"command": "cat data:2.txt"}, "names `data:2.txt`, which is a file here and none of its own"),
+        ({"command": ["cat", "data:2.txt"]}, "names `data:2.txt`, which is a file here and none of its own"),
+        (
+            {"command": "cat in/0.txt", "inputs": ["in/0.txt"]},
+            "names `in/0.txt`, which is called `0.txt` in its sandbox: the command has to name it so",
+        ),
+        ({"command": "cp * x"}, "has the pattern `*` in its command, and no inputs that it could find"),
+        ({"command": ["cp", "*", "x"], "inputs": ["in/0.txt"]}, "has the word `*` in a list of words"),
+    ]
+    for task, expect in lacking:
+        write(task)
+        assert [note for note in run("run", listed, status=1).notes if expect in note], task
+    # What is declared is a file, whatever it is called, and a word is not always one.
+    good: list[dict[str, object]] = [
+        {"command": "cat data:2.txt", "inputs": ["./data:2.txt"]},
+        {"command": "echo run.sh > run.sh", "outputs": {"run.sh": "out/run.sh"}},
+        {"command": ["find", ".", "-name", "*.txt"]},
+        {"command": "expr 2 \\* 3"},
+    ]
+    for task in good:
+        write(task)
+        assert run("run", listed).notes == [], task
     write({"id": "words", "command": ["echo", "x", ">", "y"]})
     assert "task `words` has the word `>` in a list of words" in run("run", listed).stderr
     write({"command": "true", "inputs": ["in/*.dat"]})

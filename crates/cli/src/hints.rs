@@ -49,7 +49,7 @@ pub fn of_map(map: &MapWords<'_>) -> Vec<String> {
             )
         }));
     } else {
-        let of_shell = map.command.iter().find(|word| is_of_shell(word));
+        let of_shell = word_of_shell(map.command);
         hints.extend(
             of_shell.map(|word| {
                 format!("without --shell the word {} is an argument like any other", shown(word))
@@ -113,20 +113,52 @@ fn quoted_hole<'h>(line: &str, holes: &'h [String]) -> Option<&'h str> {
     None
 }
 
+/// Programs whose words are names of files, so that a pattern among them is meant for a shell.
+const TAKE_FILES: [&str; 20] = [
+    "cat",
+    "cp",
+    "cut",
+    "du",
+    "file",
+    "gzip",
+    "gunzip",
+    "head",
+    "ln",
+    "ls",
+    "md5sum",
+    "mv",
+    "paste",
+    "rm",
+    "sha256sum",
+    "sort",
+    "stat",
+    "tail",
+    "touch",
+    "wc",
+];
+
+/// The first word of a command without a shell that has a meaning only for one.
+fn word_of_shell(argv: &[String]) -> Option<&String> {
+    let program = argv.first().map_or("", |program| program.rsplit('/').next().unwrap_or(program));
+    let takes_files = TAKE_FILES.contains(&program);
+    argv.iter().find(|word| is_of_shell(word) || takes_files && word.contains(['*', '?']))
+}
+
 /// A word that has a meaning only for a shell.
 fn is_of_shell(word: &str) -> bool {
     matches!(word, "|" | "||" | "&&" | ";" | "&" | "<" | ">" | ">>" | "2>" | "2>&1" | "&>")
         || word.len() > 1 && (word.starts_with('>') || word.starts_with("2>"))
 }
 
-/// Hints on a list, one of each kind: programs beside the list that tasks start but do not have as inputs,
-/// and shell words in a command without a shell.
+/// Hints on a list, one of each kind: files beside the list that commands name and that are no files of their tasks, patterns that find
+/// none, and shell words in a command without a shell.
 pub fn of_list(list: &TaskList, base_dir: &Path) -> Vec<String> {
-    let (mut lacks, mut no_shell) = (Found::default(), Found::default());
+    let (mut lacks, mut renamed, mut finds_none, mut no_shell) =
+        (Found::default(), Found::default(), Found::default(), Found::default());
     for array in list.arrays.iter().take(ARRAYS_MAX) {
         let task = array.expand(0);
         let words: Vec<&str> = match &task.command {
-            Command::Exec(argv) => argv.iter().map(String::as_str).take(1).collect(),
+            Command::Exec(argv) => argv.iter().map(String::as_str).collect(),
             Command::Shell(line) => Shell::without(line).split_whitespace().collect(),
         };
         // A line of a list of commands without declared files runs in the folder of the files.
@@ -136,24 +168,53 @@ pub fn of_list(list: &TaskList, base_dir: &Path) -> Vec<String> {
         if matches!(&task.command, Command::Shell(line) if is_in_place(line)) {
             continue;
         }
-        let is_lacking = |word: &&str| {
-            let Some(name) = word.strip_prefix("./") else { return false };
-            !task.inputs.iter().any(|(input, _)| input == name) && base_dir.join(name).is_file()
+        let is_known = |word: &str| {
+            let files = task.inputs.iter().chain(&task.outputs);
+            files.clone().any(|(known, _)| known == word || is_below(word, known))
         };
-        lacks.take(&task.id, words.into_iter().find(is_lacking), array.n_tasks);
+        // The first word is a program, which is looked for elsewhere unless it is a path.
+        let is_lacking = |(n, word): &(usize, &&str)| {
+            let name = word.strip_prefix("./").unwrap_or(word);
+            let is_name = !name.is_empty() && !name.starts_with(['/', '-', '~']);
+            is_name && (*n > 0 || word.contains('/')) && !is_known(name) && base_dir.join(name).is_file()
+        };
+        if let Some((_, word)) = words.iter().enumerate().find(is_lacking) {
+            let here = std::path::absolute(base_dir.join(word.strip_prefix("./").unwrap_or(word)));
+            let is_it = |location: &str| here.as_ref().is_ok_and(|here| Path::new(location) == here);
+            match task.inputs.iter().find(|(_, location)| is_it(location)) {
+                Some((name, _)) => {
+                    renamed.take(
+                        &task.id,
+                        Some(&format!("{}, which is called {}", shown(word), shown(name))),
+                        array.n_tasks,
+                    );
+                }
+                None => lacks.take(&task.id, Some(word), array.n_tasks),
+            }
+        }
         if let Command::Exec(argv) = &task.command {
-            no_shell.take(
-                &task.id,
-                argv.iter().map(String::as_str).find(|word| is_of_shell(word)),
-                array.n_tasks,
-            );
+            no_shell.take(&task.id, word_of_shell(argv).map(String::as_str), array.n_tasks);
+        } else if task.inputs.is_empty() {
+            let is_pattern = |word: &&str| word.starts_with(['*', '?']) && word.len() < 64;
+            finds_none.take(&task.id, words.iter().copied().skip(1).find(is_pattern), array.n_tasks);
         }
     }
     let lacks = lacks.first.as_ref().map(|(_, word)| {
         format!(
-            "{} starts {}, which is a file here and not among its inputs; a task finds its inputs in its sandbox, and nothing \
-             else of yours",
+            "{} names {}, which is a file here and none of its own; a task finds its inputs in its sandbox, and nothing else of \
+             yours",
             lacks.whose(),
+            shown(word)
+        )
+    });
+    let renamed = renamed.first.as_ref().map(|(_, words)| {
+        format!("{} names {words} in its sandbox: the command has to name it so", renamed.whose())
+    });
+    let finds_none = finds_none.first.as_ref().map(|(_, word)| {
+        format!(
+            "{} has the pattern {} in its command, and no inputs that it could find; a task finds its inputs in its sandbox, and \
+             nothing else of yours",
+            finds_none.whose(),
             shown(word)
         )
     });
@@ -165,7 +226,7 @@ pub fn of_list(list: &TaskList, base_dir: &Path) -> Vec<String> {
             shown(word)
         )
     });
-    lacks.into_iter().chain(no_shell).collect()
+    lacks.into_iter().chain(renamed).chain(finds_none).chain(no_shell).collect()
 }
 
 /// Tasks with a likely mistake: the first such task with the word that shows it, and their number.
@@ -219,6 +280,8 @@ mod tests {
             (&["wc", "{in}"], false, None),
             (&["wc", "{in}", ">", "{out}"], false, Some("without --shell the word `>`")),
             (&["wc", "{in}", ">{out}"], false, Some("without --shell the word `>{out}`")),
+            (&["cp", "*", "{in}"], false, Some("without --shell the word `*`")),
+            (&["find", ".", "-name", "*.x", "-newer", "{in}"], false, None),
             (&["wc < {in} > {out}"], true, None),
             (&["wc '{in}'"], true, Some("{in} stands in quotes")),
             (&["echo \"a {stem} b\""], true, Some("{stem} stands in quotes")),
