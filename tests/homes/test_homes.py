@@ -574,6 +574,49 @@ def test_an_output_waits_for_a_home_that_is_away(eyas: Eyas, dav: Dav, tmp_path:
 
 
 @needs_rclone
+def test_a_password_that_is_renewed_is_used_and_waited_for(run: Run, dav: Dav, tmp_path: Path) -> None:
+    def renew(password: str) -> None:
+        (tmp_path / "new").write_text(f"machine 127.0.0.1\nlogin me\npassword {password}\n")
+        os.replace(tmp_path / "new", tmp_path / "netrc")
+
+    def change(password: str) -> None:
+        """At the server, which is started anew for that."""
+        dav.stop()
+        dav.command[dav.command.index("--pass") + 1] = password
+        dav.start()
+
+    for name in "123":
+        (dav.folder / name).write_text("v")
+    renew(SECRET)
+    env = {"NETRC": str(tmp_path / "netrc")}
+    run("up", "--dir", "C", "--nodes", "1", env=env)
+    try:
+        env["EYAS_JOIN"] = str(tmp_path / "C/dispatcher/join.json")
+        read = ["--print", "--", "cat", "{in}"]
+        assert run("map", f"{dav.url}/1", *read, env=env).stdout == "v"
+        renew("another")
+        change("another")
+        assert run("map", f"{dav.url}/2", *read, env=env).stdout == "v"
+        change("third")
+        task = {
+            "id": "a",
+            "command": "cat x > y",
+            "inputs": {"x": f"{dav.url}/3"},
+            "outputs": {"y": f"{dav.url}/out/y"},
+        }
+        write_list(tmp_path / "t.jsonl", task)
+        run("submit", "t.jsonl", env=env)
+        why = "the server wants a name and a password"
+        wait_until(lambda: why in run("status", env=env).stdout, "the reason in the status", 60)
+        assert dav.url in run("status", env=env).stdout
+        renew("third")
+        run("wait", env=env)
+        assert (dav.folder / "out" / "y").read_text() == "v"
+    finally:
+        run("down", "--join", tmp_path / "C/dispatcher/join.json", status=None)
+
+
+@needs_rclone
 def test_a_home_of_commands_keeps_every_promise(run: Run, lab: Run, tmp_path: Path) -> None:
     (tmp_path / "eyas.toml").write_text('[home.rc]\npreset = "rclone"\n')
     (tmp_path / "rclone.conf").write_text("[disk]\ntype = alias\nremote = /\n")

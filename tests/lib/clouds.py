@@ -96,10 +96,10 @@ class Azure:
 
 
 @contextmanager
-def azurite(folder: Path) -> Iterator[Azure]:
+def azurite(folder: Path, *options: str) -> Iterator[Azure]:
     port = free_port()
     command = [program("azurite-blob") or "azurite-blob", "--blobPort", str(port), "--location", str(folder)]
-    with _served([*command, "--silent"], port, folder / "log"):
+    with _served([*command, "--silent", *options], port, folder / "log"):
         yield Azure(port)
 
 
