@@ -50,6 +50,16 @@ def test_programs_read_what_is_elsewhere(data: Run, run: Run, files: Path, tmp_p
     assert "ended with exit status 2" in done.stderr, "ls says 2 where there is no such file"
 
 
+@pytest.mark.parametrize("by", ["fuse", "seccomp"])
+def test_copies_of_what_is_shown_can_be_written(
+    data: Run, run: Run, files: Path, tmp_path: Path, by: str
+) -> None:
+    put(data, files, "set")
+    shell = "umask 022; cp -r /eyas/set copy; stat -c %a copy 'copy/a b' copy/text copy/script"
+    done = run("access", "--by", by, "--", "sh", "-c", shell, cwd=tmp_path)
+    assert done.stdout.split() == ["755", "755", "644", "755"]
+
+
 PYTHON = """
 import mmap, random, sqlite3, sys, threading
 path, seed = sys.argv[1], int(sys.argv[2])
@@ -249,7 +259,7 @@ def test_a_mount_ends_with_its_command(
         mounted.wait_for_text("until this command is ended")
         shown = place / "set" if key == "/" else place
         assert tree(shown) == tree(files)
-        assert shown.joinpath("script").stat().st_mode & 0o777 == 0o555
+        assert shown.joinpath("script").stat().st_mode & 0o777 == 0o755
         with shown.joinpath("text").open():
             # Somebody is in it.
             mounted.signal(number)

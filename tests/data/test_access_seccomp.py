@@ -273,7 +273,7 @@ while not os.path.exists(sys.argv[1]):
     lines = done.stdout.splitlines()
     assert lines[:2] == ["the text of 200", f"{hashlib.sha256(texts.encode()).hexdigest()}  -"]
     times, modes = zip(*(line.split(":") for line in lines[2:4]), strict=True)
-    assert len(set(times)) == 1 and modes == ("555", "444") and lines[4] == "301", done
+    assert len(set(times)) == 1 and modes == ("755", "644") and lines[4] == "301", done
 
 
 def test_databases_and_biology_run_on_it(data: Run, run: Run, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from buckets import Answer, weather
+from buckets import Answer, moto, weather
 from clouds import KEY, Azure, Google, azurite, fake_gcs, program
 from harness import Run
 from lists import write_list
@@ -76,6 +76,38 @@ def test_azure_keeps_every_promise_of_a_home(run: Run, lab: Run, az: Azure, tmp_
     key = KEY.encode()
     for path in (tmp_path / "c").rglob("*"):
         assert not path.is_file() or key not in path.read_bytes(), path
+
+
+def times_are_kept(run: Run, place: str, env: dict[str, str], cwd: Path) -> None:
+    """Of an output, and of copies with one request and with many."""
+    at = 1_500_000_000.25
+    task = {
+        "id": "t",
+        "command": f"echo x > x; touch -d @{at} x",
+        "outputs": {"x": f"{place}/x"},
+    }
+    write_list(cwd / "times.jsonl", task)
+    run("run", "times.jsonl", cwd=cwd, env=env)
+    assert (
+        run("map", f"{place}/x", "--print", "--", "stat", "-c", "%.2Y", "{in}", env=env).stdout == f"{at}\n"
+    )
+    for size in (5, 20 << 20):
+        (cwd / "old").write_bytes(b"x" * size)
+        os.utime(cwd / "old", (at, at))
+        run("cp", "old", f"{place}/old", cwd=cwd, env=env)
+        run("cp", f"{place}/old", "back", cwd=cwd, env=env)
+        assert (cwd / "back").stat().st_mtime == at
+
+
+@needs("azurite-blob")
+def test_azure_keeps_the_times_of_files(run: Run, az: Azure, tmp_path: Path) -> None:
+    times_are_kept(run, f"az://{az.new_container('times')}", NOBODY | az.env(), tmp_path)
+
+
+def test_s3_keeps_the_times_of_files(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "moto").mkdir()
+    with moto(tmp_path / "moto") as server:
+        times_are_kept(run, f"s3://{server.new_bucket()}", server.env(), tmp_path)
 
 
 @needs("azurite-blob")

@@ -141,6 +141,21 @@ def test_sftp_keeps_every_promise(lab: Run, box: dict[str, str], tmp_path: Path)
 
 
 @needs("sshd", "ssh")
+def test_a_copy_at_sftp_keeps_its_time_unless_it_would_look_like_what_it_replaces(
+    run: Run, box: dict[str, str], tmp_path: Path
+) -> None:
+    at = 1_500_000_000
+    for text in ("one", "two"):
+        (tmp_path / "x").write_text(text)
+        os.utime(tmp_path / "x", (at, at))
+        run("cp", "x", f"sftp://box{tmp_path}/far/x", cwd=tmp_path, env=box)
+        landed = (tmp_path / "far" / "x").stat().st_mtime
+        assert (landed == at) == (text == "one"), landed
+    run("cp", f"sftp://box{tmp_path}/far/x", "back", cwd=tmp_path, env=box)
+    assert int((tmp_path / "back").stat().st_mtime) == int(landed)
+
+
+@needs("sshd", "ssh")
 def test_a_host_that_does_not_let_us_in_is_no_missing_file(
     run: Run, box: dict[str, str], tmp_path: Path
 ) -> None:

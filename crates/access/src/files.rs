@@ -1,7 +1,7 @@
 //! What the kernel asks of the file system, and the answers.
 
 use crate::groups::{Backing, Kept, OpenFile, OpenFiles, Opened, Stamp};
-use crate::names::{Kind, Names, Node, ROOT, Set};
+use crate::names::{Kind, MODE_OF_PROGRAMS, Names, Node, ROOT, Set, mode_of};
 use crate::said::Said;
 use eyas_catalog::{Access, Compared, Error, File, Key, Known};
 use fuser::{
@@ -115,11 +115,8 @@ impl DataFiles {
         self.node(number, |node| {
             let changed = UNIX_EPOCH + Duration::from_millis(node.changed_ms.max(0) as u64);
             let (kind, perm, size, nlink) = match &node.kind {
-                Kind::Labels(_) | Kind::Directory(_) => (FileType::Directory, 0o555, 0, 2),
-                Kind::File(_, file) if file.is_executable => {
-                    (FileType::RegularFile, 0o555, file.size_bytes, 1)
-                }
-                Kind::File(_, file) => (FileType::RegularFile, 0o444, file.size_bytes, 1),
+                Kind::Labels(_) | Kind::Directory(_) => (FileType::Directory, MODE_OF_PROGRAMS, 0, 2),
+                Kind::File(_, file) => (FileType::RegularFile, mode_of(file), file.size_bytes, 1),
             };
             FileAttr {
                 ino: INodeNo(number),
@@ -130,7 +127,7 @@ impl DataFiles {
                 ctime: changed,
                 crtime: changed,
                 kind,
-                perm,
+                perm: perm as u16,
                 nlink,
                 uid,
                 gid,

@@ -17,6 +17,14 @@ pub(crate) struct Node {
     pub(crate) kind: Kind,
 }
 
+/// The permissions that a file shows. Nothing can be written where it lies, and copies that programs make of it get these.
+pub(crate) fn mode_of(file: &File) -> u32 {
+    if file.is_executable { MODE_OF_PROGRAMS } else { 0o644 }
+}
+
+/// Of files that may be executed, and of directories.
+pub(crate) const MODE_OF_PROGRAMS: u32 = 0o755;
+
 #[derive(Clone)]
 pub(crate) enum Kind {
     /// The labels that were looked up.

@@ -7,7 +7,7 @@
 //! The numbers that the disk gives to directories and files tell which of them a program has found, by whatever name.
 
 use crate::files::Options;
-use crate::names::Set;
+use crate::names::{MODE_OF_PROGRAMS, Set, mode_of};
 use crate::said::Said;
 use crate::watch::{Early, Watch};
 use eyas_catalog::{Access, Compared, File, Key, Known};
@@ -84,7 +84,7 @@ impl Begun {
     fn make_empty(&self, n: usize, at: &Path, path: &Path) -> io::Result<Entry> {
         let Set { key, committed_ms, files } = &self.set;
         let file = &files[n];
-        let mode = if file.is_executable { 0o555 } else { 0o444 };
+        let mode = mode_of(file);
         let made = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(at)?;
         made.set_permissions(fs::Permissions::from_mode(mode))?;
         made.set_len(file.size_bytes)?;
@@ -356,7 +356,7 @@ impl Skeleton {
             let watched = below.remove(directory).unwrap_or_default();
             self.watch.add(directory, watched.iter().map(|(name, number)| (&**name, *number)))?;
             let made = fs::File::open(directory)?;
-            made.set_permissions(fs::Permissions::from_mode(0o555))?;
+            made.set_permissions(fs::Permissions::from_mode(MODE_OF_PROGRAMS))?;
             set_times(&made, begun.set.committed_ms)?;
         }
         let mut directories = self.directories.write().unwrap_or_else(PoisonError::into_inner);
@@ -394,8 +394,7 @@ impl Skeleton {
         let is_near = |host: &str| self.hosts.iter().any(|own| own == host);
         let parts = self.known.parts(key, &file.path, &is_near, self.now_ms);
         let parts = parts.map_err(|error| self.said.errno(*number, &name, false, &error))?;
-        let mode = if file.is_executable { 0o555 } else { 0o444 };
-        let to = open_to_fill(path, &self.filling.join(number.to_string()), mode).map_err(unwritten)?;
+        let to = open_to_fill(path, &self.filling.join(number.to_string())).map_err(unwritten)?;
         let filled = (|| {
             if let Some(whole) = parts.whole(&|whole| parts.is_whole(self.compared.as_deref(), whole)) {
                 let copied = holes::copy(&whole, &to, u64::MAX, &mut || true);
@@ -422,11 +421,10 @@ impl Skeleton {
             // Nothing of it stays.
             let _ = to.set_len(0).and_then(|()| to.set_len(file.size_bytes));
         }
-        let as_before = to.set_permissions(fs::Permissions::from_mode(mode));
-        as_before.and_then(|()| set_times(&to, entry.changed_ms)).map_err(unwritten)?;
+        set_times(&to, entry.changed_ms).map_err(unwritten)?;
         filled?;
         // Whoever watches sees by it that all bytes are there.
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(unwritten)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode_of(file))).map_err(unwritten)?;
         let full = to.metadata().map_err(unwritten)?;
         let _ = entry.full_at.set((full.ctime(), full.ctime_nsec()));
         Ok(())
@@ -472,17 +470,11 @@ fn make_directory(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o755).create(path)
 }
 
-/// Opens a file for its bytes, which may be written by nobody. That happens by a second name in a directory that nobody watches, so that
-/// each opening that is seen is another one.
-fn open_to_fill(path: &Path, second: &Path, mode: u32) -> io::Result<fs::File> {
+/// Opens a file for its bytes. That happens by a second name in a directory that nobody watches, so that each opening that is seen is
+/// another one.
+fn open_to_fill(path: &Path, second: &Path) -> io::Result<fs::File> {
     fs::hard_link(path, second)?;
-    let open = || fs::OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(second);
-    let opened = match open() {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            fs::set_permissions(second, fs::Permissions::from_mode(mode | 0o200)).and_then(|()| open())
-        }
-        other => other,
-    };
+    let opened = fs::OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(second);
     fs::remove_file(second)?;
     opened
 }

@@ -164,7 +164,10 @@ impl AzHome {
     ) -> Result<Stat> {
         put.fence.may_appear().map_err(|why| given_up(WRITE, location, why))?;
         let place = place_of(WRITE, location)?;
-        let question = Question { method: "PUT", place, query, headers, body: Some(body) };
+        let time = web::text_of_time(put.modified_ns);
+        let noted = time.as_ref().map(|time| ("x-ms-meta-mtime", time.as_str()));
+        let headers: Vec<_> = headers.iter().copied().chain(noted).collect();
+        let question = Question { method: "PUT", place, query, headers: &headers, body: Some(body) };
         let (headers, _) = self.ask_for(WRITE, location, &question)?;
         match web::header(&headers, "etag") {
             Some(_) => Ok(web::stat_of(size_bytes, &headers)),

@@ -198,7 +198,9 @@ impl S3Home {
     fn put_small(&self, location: &Location, body: &[u8], put: &Put) -> Result<Stat> {
         put.fence.may_appear().map_err(|why| given_up(WRITE, location, why))?;
         let place = place_of(WRITE, location)?;
-        let question = Question { method: "PUT", place, query: &[], headers: &[], body };
+        let time = web::text_of_time(put.modified_ns);
+        let noted = noting(time.as_ref());
+        let question = Question { method: "PUT", place, query: &[], headers: &noted, body };
         let (headers, _) = self.backoff.run(|_| self.ask_for(WRITE, location, &question))?;
         self.stat_written(location, body.len() as u64, web::header(&headers, "etag"))
     }
@@ -208,7 +210,9 @@ impl S3Home {
         let place = place_of(WRITE, location)?;
         // What a killed writer of this object left would stay, and be paid for. Not everybody may list uploads.
         let _ = self.end_uploads(location, |key, wanted| key == wanted);
-        let begin = Question { method: "POST", place, query: &[("uploads", "")], headers: &[], body: &[] };
+        let time = web::text_of_time(put.modified_ns);
+        let noted = noting(time.as_ref());
+        let begin = Question { method: "POST", place, query: &[("uploads", "")], headers: &noted, body: &[] };
         let (_, xml) = self.backoff.run(|_| self.ask_for(WRITE, location, &begin))?;
         let Some(id) = answer::text_at(&xml, "UploadId") else {
             let reason = "the server gave no name to the upload";
@@ -310,6 +314,11 @@ impl S3Home {
             _ => Ok(()),
         }
     }
+}
+
+/// The header that notes the time of a file.
+fn noting(time: Option<&String>) -> Vec<(&'static str, &str)> {
+    time.map(|time| ("x-amz-meta-mtime", time.as_str())).into_iter().collect()
 }
 
 impl Pages for S3Home {

@@ -7,7 +7,7 @@
 //! a later writer removes the parts of earlier ones, so that one which was stopped finds nothing to rename.
 //!
 //! The protocol tells times in whole seconds: a rewrite of equal size within one second looks the same, so the version of a young
-//! file is weak.
+//! file is weak. An output gets the time that its program gave it, unless the file that it replaces has that time, too.
 //!
 //! Connections are kept for the next use. A reader or writer has one for itself.
 //!
@@ -362,7 +362,13 @@ impl Line {
     }
 
     /// Makes the file `part` of all bytes of a source.
-    fn write(&mut self, part: &str, source: &mut Source<'_>, mode: Option<u32>) -> Result<()> {
+    fn write(
+        &mut self,
+        part: &str,
+        source: &mut Source<'_>,
+        mode: Option<u32>,
+        modified_s: Option<u32>,
+    ) -> Result<()> {
         // To write, to make it, and only if it is not there.
         const FLAGS: u32 = 0x02 | 0x08 | 0x20;
         let fields = || Fields::default().text(part.as_bytes()).u32(FLAGS).mode(mode);
@@ -402,6 +408,10 @@ impl Line {
             // What the host's mask had taken away.
             self.expect_ok(session::FSETSTAT, Fields::default().text(&handle).mode(Some(mode & 0o7777)))?;
         }
+        if let Some(seconds) = modified_s {
+            // A host that does not take it keeps its own time.
+            self.ask(session::FSETSTAT, Fields::default().text(&handle).times(seconds))?;
+        }
         if self.session.knows(FSYNC) {
             self.expect_ok(session::EXTENDED, Fields::default().text(FSYNC.as_bytes()).text(&handle))?;
         }
@@ -433,8 +443,19 @@ impl Line {
 
     fn put(&mut self, (path, part): (&str, &str), body: &mut dyn Read, put: &Put) -> Result<Stat> {
         let location = self.location.clone();
+        let modified_s = put.modified_ns.and_then(|ns| u32::try_from(ns.div_euclid(1_000_000_000)).ok());
+        // With the time of the file that it replaces it could be taken for that one.
+        let mut is_new = |seconds: &u32| match self.attributes(session::STAT, path.as_bytes()) {
+            Ok(found) => Ok(found.modified != Some(*seconds)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+            Err(error) => Err(error),
+        };
+        let modified_s = match modified_s {
+            Some(seconds) if is_new(&seconds)? => Some(seconds),
+            _ => None,
+        };
         let mut source = Source::new(body, put.fence, &location);
-        let written = self.write(part, &mut source, put.mode);
+        let written = self.write(part, &mut source, put.mode, modified_s);
         source.check(written.is_ok().then_some(put.size_hint_bytes).flatten())?;
         written?;
         if put.part.replaces {

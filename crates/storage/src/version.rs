@@ -12,7 +12,7 @@
 //! only a digest sees it. So a time in whole seconds is weak while it is young.
 //!
 //! Behind that may come lines of what programs are shown of the object beside its bytes: `modified=...`, where the version itself
-//! has no time, and `mode=...` for the permissions of a file that has not the usual ones. They are no part of the version:
+//! has no time, `mtime_ns=...`, where the object's writer has noted one, and `mode=...` for the permissions of a file that has not the usual ones. They are no part of the version:
 //! versions that differ in them alone are equal (the core's `HomeVersion` compares them in the same way).
 
 use std::cmp::Ordering;
@@ -87,6 +87,14 @@ impl Version {
     fn with_date(self, date: Option<&str>) -> Version {
         match date.filter(|date| !date.contains('\n')) {
             Some(date) => self.with(&format!("{MODIFIED}{date}")),
+            None => self,
+        }
+    }
+
+    /// The same version of an object whose writer says when it was modified, in nanoseconds since 1970.
+    pub(crate) fn with_time(self, modified_ns: Option<i64>) -> Version {
+        match modified_ns {
+            Some(modified_ns) => self.with(&format!("mtime_ns={modified_ns}")),
             None => self,
         }
     }

@@ -571,7 +571,26 @@ pub(crate) fn stat_of(size_bytes: u64, headers: &HeaderMap) -> Stat {
             server_time(headers),
         ),
     };
-    Stat { size_bytes, version }
+    Stat { size_bytes, version: version.with_time(noted_time(headers)) }
+}
+
+/// Headers in which writers of objects note when a file was modified, as rclone and s3fs do: for S3, Azure and Google.
+const NOTED_TIME: [&str; 3] = ["x-amz-meta-mtime", "x-ms-meta-mtime", "x-goog-meta-mtime"];
+
+/// What such a header says, in nanoseconds since 1970.
+fn noted_time(headers: &HeaderMap) -> Option<i64> {
+    let text = NOTED_TIME.iter().find_map(|name| header(headers, name))?;
+    let (seconds, part) = text.split_once('.').unwrap_or((text, ""));
+    let digits = part.get(..part.len().min(9)).filter(|part| part.bytes().all(|c| c.is_ascii_digit()))?;
+    let ns: i64 = format!("{digits:0<9}").parse().ok()?;
+    let seconds: i64 = seconds.parse().ok().filter(|seconds| *seconds >= 0)?;
+    seconds.checked_mul(1_000_000_000)?.checked_add(ns)
+}
+
+/// The text for such a header. `None`: a time before 1970, or none.
+pub(crate) fn text_of_time(modified_ns: Option<i64>) -> Option<String> {
+    let ns = modified_ns.filter(|ns| *ns >= 0)?;
+    Some(format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000))
 }
 
 /// The server's own time.

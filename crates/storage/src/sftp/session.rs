@@ -94,6 +94,11 @@ impl Fields {
         self
     }
 
+    /// Attributes: when it was read and modified, in seconds since 1970.
+    pub(super) fn times(self, seconds: u32) -> Fields {
+        self.u32(8).u32(seconds).u32(seconds)
+    }
+
     /// Attributes: permissions, or none at all.
     pub(super) fn mode(self, mode: Option<u32>) -> Fields {
         match mode {
