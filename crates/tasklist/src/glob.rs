@@ -17,7 +17,6 @@
 use crate::error::{Error, ErrorKind, Result, shown};
 use crate::location::{self, RUN_FILE};
 use eyas_folder::{Above, Kind, LeftOut, NOT_UTF8, look, why_not_below};
-use eyas_terms::location::MADE;
 use eyas_storage::canonical::Url;
 use eyas_storage::pattern::{has_wildcard, matches};
 use eyas_storage::{Homes, HomesConfig, Listed, Listing, Location};

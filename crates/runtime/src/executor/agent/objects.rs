@@ -314,7 +314,7 @@ impl Objects {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use eyas_session::executor::unless_dropped;
+    use eyas_session::executor::book::unless_dropped;
 
     #[test]
     fn bytes_that_went_with_another_object_were_not_stored() {
