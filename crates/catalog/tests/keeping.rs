@@ -134,6 +134,14 @@ fn no_number_is_given_while_a_site_is_away_that_may_know_it() {
     with_two_sites(root, &url);
     let backup = std::fs::read(&database).unwrap();
     check_that_an_absent_site_is_waited_for(root, &url, &|| std::fs::write(&database, &backup).unwrap());
+    // By one change.
+    let (backup, catalog) = (std::fs::read(&database).unwrap(), Catalog::open(&url, NOW).unwrap());
+    assert_eq!(keys_put(&catalog, &Folder::open(&root.join("far")).unwrap(), &["x"]), ["x@5"]);
+    drop(catalog);
+    std::fs::write(&database, &backup).unwrap();
+    std::fs::rename(root.join("far"), root.join("away")).unwrap();
+    let (here, catalog) = (Folder::open(&root.join("here")).unwrap(), Catalog::open(&url, NOW).unwrap());
+    assert!(keys_put(&catalog, &here, &["x"])[0].contains("the site `far` cannot be reached"));
     // As the guide on backups does it, and with all that is beside the database.
     for is_all in [false, true] {
         let dir = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@ use crate::connect::{Unconnected, try_to_connect};
 use crate::logs::InOrder;
 use crate::progress::Progress;
 use crate::signals::AskedToEnd;
-use crate::{Exit, Fault, dirs, json, outlived};
+use crate::{Exit, Fault, dirs, given, json, outlived};
 use eyas_client::Client;
 use eyas_runtime::cluster::{LocalCluster, PROVIDER, PartEnd, in_words};
 use eyas_runtime::locks::holder_of;
@@ -109,6 +109,9 @@ pub async fn follow(
                         }
                         if status.ended.is_some() {
                             progress.finish(&status);
+                            if let Some(dir) = dirs::dir_of(join) {
+                                given::note_waited(&dir, run);
+                            }
                             let mut exit = exit_of(&status, interrupts);
                             if let Some(fault) = printed.as_ref().and_then(InOrder::fault) {
                                 eyas_text::say!("error: {}", fault.message);

@@ -80,9 +80,6 @@ pub fn wait(args: WaitArgs) -> Result<Exit, Fault> {
                 eyas_text::say!("run {run}:");
             }
             let end = follow(connect(&path).await?, &path, run, None, None).await?;
-            if let (Some(dir), true) = (&dir, end.exit != Exit::Interrupted) {
-                given::note_waited(dir, run);
-            }
             if end.exit != Exit::Good {
                 worst = end.exit;
             }

@@ -28,6 +28,8 @@ struct Cli {
     verb: Verb,
 }
 
+// Made once in the life of the program.
+#[allow(clippy::large_enum_variant)]
 #[derive(Subcommand)]
 enum Verb {
     /// Benchmarks of this build on this machine, each beside a reference that is measured in the same run

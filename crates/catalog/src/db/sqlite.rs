@@ -4,9 +4,9 @@
 //! MiB, the reserve, which is removed when there is no other room, and made again as soon as there is. It is for those who read, and
 //! for what frees room.
 //!
-//! Another file beside it has the mark of the last change, and of the one before, as nobody can write both at once. Who restores the
-//! database from a backup leaves that file as it is, or removes it, and both are seen. It is not flushed: after a loss of power the
-//! database may look like a restored one, and is looked through like one.
+//! Another file beside it has the mark of the last change, and during a change that of the one before, too, as nobody can write both at
+//! once. Who restores the database from a backup leaves that file as it is, or removes it, and both are seen. It is not flushed: after a
+//! loss of power the database may look like a restored one, and is looked through like one.
 
 use super::{Db, Dialect, PATIENCE, Row, Value};
 use crate::error::{Error, Result};
@@ -14,9 +14,9 @@ use crate::folder::random_text;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql};
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// File systems of a network, by `statfs`'s number, on which the locks of SQLite's log do not hold: NFS, SMB (three numbers), Lustre, GPFS, BeeGFS,
@@ -48,6 +48,8 @@ pub(crate) struct Sqlite {
     path: PathBuf,
     /// Bytes of the reserve that was given back; 0: it is there.
     given_bytes: u64,
+    /// The mark that the transaction under way gives the database, and the locked file of the marks, which has the one of before, too.
+    marking: Option<(fs::File, String)>,
 }
 
 impl Sqlite {
@@ -87,7 +89,7 @@ impl Sqlite {
         if given_bytes == 0 {
             keep_reserve(path);
         }
-        Ok(Sqlite { connection, name, path: path.into(), given_bytes })
+        Ok(Sqlite { connection, name, path: path.into(), given_bytes, marking: None })
     }
 
     fn explain(&self, error: rusqlite::Error) -> Error {
@@ -145,23 +147,27 @@ fn marks_path(database: &Path) -> PathBuf {
     beside(&fs::canonicalize(database).unwrap_or_else(|_| database.into()), "-last")
 }
 
-/// Writes the marks in place, so that the file stays its owner's whoever writes.
-fn write_marks(database: &Path, path: &Path, marks: &[&str]) -> io::Result<()> {
+/// Opens the file of the marks, and waits until no other change is under way. It is its owner's whoever writes, and written in place.
+fn open_marks(database: &Path, path: &Path) -> io::Result<fs::File> {
     let of = fs::metadata(database)?;
-    let options =
-        || fs::OpenOptions::new().write(true).mode(of.mode() & 0o666).custom_flags(libc::O_NOFOLLOW).clone();
-    let mut file = match options().create_new(true).open(path) {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).mode(of.mode() & 0o666).custom_flags(libc::O_NOFOLLOW);
+    let file = match options.clone().create_new(true).open(path) {
         Ok(file) => {
             // Root writes for others.
             let _ = fchown(&file, Some(of.uid()), Some(of.gid()));
             file
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options().open(path)?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options.open(path)?,
         Err(error) => return Err(error),
     };
-    // What is there has the same length, but for the first time.
+    file.lock()?;
+    Ok(file)
+}
+
+fn write_marks(file: &fs::File, marks: &[&str]) -> io::Result<()> {
     let text = marks.join("\n");
-    file.write_all(text.as_bytes())?;
+    file.write_all_at(text.as_bytes(), 0)?;
     file.set_len(text.len() as u64)
 }
 
@@ -295,12 +301,18 @@ impl Db for Sqlite {
     }
 
     fn commit(&mut self) -> Result<bool> {
-        self.batch("COMMIT").map(|()| true)
+        self.batch("COMMIT")?;
+        if let Some((file, mark)) = self.marking.take() {
+            // From now on a database with the mark of before is a restored one. Where that cannot be written, it is not seen to be one.
+            let _ = write_marks(&file, &[&mark]);
+        }
+        Ok(true)
     }
 
     fn rollback(&mut self) {
         // What cannot be rolled back was rolled back by the database already.
         let _ = self.batch("ROLLBACK");
+        self.marking = None;
     }
 
     fn marks_outside(&mut self) -> Result<Vec<String>> {
@@ -317,8 +329,15 @@ impl Db for Sqlite {
     fn next_mark(&mut self, known: Option<&str>) -> Result<String> {
         let (path, next) = (marks_path(&self.path), random_text()?);
         let marks: Vec<&str> = known.into_iter().chain([next.as_str()]).collect();
-        match write_marks(&self.path, &path, &marks) {
-            Ok(()) => Ok(next),
+        let opened = match self.marking.take() {
+            Some((file, _)) => Ok(file),
+            None => open_marks(&self.path, &path),
+        };
+        match opened.and_then(|file| write_marks(&file, &marks).map(|()| file)) {
+            Ok(file) => {
+                self.marking = Some((file, next.clone()));
+                Ok(next)
+            }
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {
                 Err(Error::Full { database: self.name.clone() })
             }
