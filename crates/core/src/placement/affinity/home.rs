@@ -159,12 +159,12 @@ impl HomeLoad {
             return;
         }
         let n_mean = ((self.reads_ns - mark.reads_ns) as f64 / ns as f64).max(1.0);
-        self.learn(mark, landed.size_bytes, now, took_ns, landed.node, Some(all.part(n_mean)));
+        self.learn(mark, landed.size_bytes, now, took_ns, landed.node, all, Some(all.part(n_mean)));
     }
 
     /// Learns from one read that has come from `mark` to `moved_bytes` by `now`. `took_ns` is the time
-    /// without what messages took. `node`: the reads of its node now, this read included; `sharing`: the
-    /// reads that shared home meanwhile.
+    /// without what messages took. `node`: the reads of its node now, this read included; `all`: the reads
+    /// of all nodes now; `sharing`: those that shared home meanwhile.
     pub fn learn(
         &mut self,
         mark: Mark,
@@ -172,6 +172,7 @@ impl HomeLoad {
         now: Timestamp,
         took_ns: u64,
         node: NodeReads,
+        all: Reads,
         sharing: Option<Reads>,
     ) {
         let ns = now.since_ns(mark.at);
@@ -183,8 +184,10 @@ impl HomeLoad {
         let n_counted = f64::from(mark.n_node.min(node.n).max(1));
         let n_alike = n_counted.min(node.n_alike).max(1.0);
         let node = alone * n_alike;
-        // The maximum decays slowly, because a rate that was seen once may not come again.
-        self.node_max = node.max(self.node_max - self.node_max / 64.0);
+        // The maximum decays slowly, because a rate that was seen once may not come again. All nodes report at about the same
+        // time, so each report counts for its part: a hundred nodes that share home say no more of what one node takes than
+        // one of them.
+        self.node_max = node.max(self.node_max - self.node_max / (64.0 * all.n_nodes.max(1.0)));
         let Some(sharing) = sharing else { return };
         // Where the node is the limit, the other nodes get as much each. Where home is the limit, all reads
         // get the same.

@@ -822,7 +822,7 @@ impl Affinity {
             let moved_bytes = moved.moved_bytes.min(size_bytes);
             let node = self.node_reads(catalog, seat, moved_bytes.saturating_sub(mark.moved_bytes));
             let sharing = self.home_load.sharing(mark, now, moved.moving_ns, all);
-            self.home_load.learn(mark, moved_bytes, now, moved.moving_ns, node, sharing);
+            self.home_load.learn(mark, moved_bytes, now, moved.moving_ns, node, all, sharing);
             let mark = self.home_load.mark(mark, now, moved_bytes, node.n);
             self.executor_at_mut(seat).coming.get_mut(&object).expect("it was there").mark = mark;
             if let Some(arriving) = self.arriving.get_mut(&object) {
@@ -840,7 +840,7 @@ impl Affinity {
             let Direct { mark, is_hit, .. } = reads[at];
             let node = self.node_reads(catalog, seat, moved.moved_bytes.saturating_sub(mark.moved_bytes));
             let sharing = self.home_load.sharing(mark, now, moved.moving_ns, all);
-            self.direct_load.learn(mark, moved.moved_bytes, now, moved.moving_ns, node, sharing);
+            self.direct_load.learn(mark, moved.moved_bytes, now, moved.moving_ns, node, all, sharing);
             let reads = self.direct.get_mut(&task).expect("it was there");
             reads[at].mark = self.home_load.mark(mark, now, moved.moved_bytes, node.n);
             if moved.is_all {

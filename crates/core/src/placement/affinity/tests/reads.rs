@@ -212,7 +212,8 @@ fn a_node_that_reads_has_less_of_home_for_what_it_reads_besides() {
         // Each read is on a node of its own, and each gets as much as the first read.
         let mark = load.begin(now, 1);
         now = now.plus_ns(second_ns);
-        load.learn(mark, 10_000_000, now, second_ns, NODE_READS_ONE, Some(Reads { n, n_nodes: n }));
+        let all = Reads { n, n_nodes: n };
+        load.learn(mark, 10_000_000, now, second_ns, NODE_READS_ONE, all, Some(all));
     }
     let eight = Reads { n: 8.0, n_nodes: 8.0 };
     assert_eq!(load.forecast(eight, 1), Some(1e7));
@@ -230,9 +231,28 @@ fn what_bounds_a_node_is_not_taken_for_what_home_gives() {
     let all = Reads { n: 4.0, n_nodes: 1.0 };
     for mark in marks {
         let sharing = load.sharing(mark, ms(10), 10 * MS, all);
-        load.learn(mark, 50_000, ms(10), 10 * MS, NodeReads { n: 4, n_alike: 4.0 }, sharing);
+        load.learn(mark, 50_000, ms(10), 10 * MS, NodeReads { n: 4, n_alike: 4.0 }, all, sharing);
     }
     assert_eq!(load.forecast(Reads { n: 5.0, n_nodes: 2.0 }, 1), Some(8e6), "as much as the first node");
+}
+
+/// One node got 10 MB/s alone. Then a hundred nodes share as much and all report. What one node takes is as much as before:
+/// it is forgotten by the rounds of reports, not by their number.
+#[test]
+fn many_nodes_that_share_home_do_not_make_one_node_look_slow() {
+    let mut load = HomeLoad::default();
+    let ms = |n| Timestamp(n * MS);
+    let one = Reads { n: 1.0, n_nodes: 1.0 };
+    let first = load.begin(ms(0), 1);
+    load.learn(first, 100_000, ms(10), 10 * MS, NODE_READS_ONE, one, Some(one));
+    load.end(first);
+    let all = Reads { n: 100.0, n_nodes: 100.0 };
+    for _ in 0..100 {
+        let mark = load.begin(ms(10), 1);
+        load.learn(mark, 1_000, ms(20), 10 * MS, NODE_READS_ONE, all, Some(all));
+    }
+    assert!((9.8e6..1e7).contains(&load.node_max), "{} bytes/s", load.node_max);
+    assert!(load.forecast(one, 1).is_some_and(|rate| rate > 9.8e6), "{:?}", load.forecast(one, 1));
 }
 
 /// Small reads that wait for home's first byte take nothing of a node's link. Counted like a large read,
@@ -293,15 +313,17 @@ fn a_read_that_was_not_heard_of_does_not_make_home_quicker() {
     let ms = |n| Timestamp(n * MS);
     let first = load.begin(ms(0), 1);
     load.pass(ms(2), 1);
-    let sharing = load.sharing(first, ms(2), 2 * MS, Reads { n: 1.0, n_nodes: 1.0 });
-    load.learn(first, 20_000, ms(2), 2 * MS, NODE_READS_ONE, sharing);
+    let one = Reads { n: 1.0, n_nodes: 1.0 };
+    let sharing = load.sharing(first, ms(2), 2 * MS, one);
+    load.learn(first, 20_000, ms(2), 2 * MS, NODE_READS_ONE, one, sharing);
     let first = load.mark(first, ms(2), 20_000, 1);
     for _ in 0..7 {
         load.begin(ms(2), 1);
     }
     load.pass(ms(4), 8);
-    let sharing = load.sharing(first, ms(4), 4 * MS, Reads { n: 8.0, n_nodes: 8.0 });
-    load.learn(first, 40_000, ms(4), 2 * MS, NODE_READS_ONE, sharing);
+    let eight = Reads { n: 8.0, n_nodes: 8.0 };
+    let sharing = load.sharing(first, ms(4), 4 * MS, eight);
+    load.learn(first, 40_000, ms(4), 2 * MS, NODE_READS_ONE, eight, sharing);
     assert_eq!(load.total(1.0), Some(1e7));
     assert_eq!(load.total(8.0), None, "of eight nothing is known");
 }
