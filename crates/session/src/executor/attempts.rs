@@ -5,10 +5,12 @@
 //!
 //! Not here: sandboxes, slots, files, and the words in which a failure is told.
 
-use super::AttemptId;
 use eyas_core::event::{Assignment, NodeAction};
-use eyas_terms::{ObjectId, RunId};
+use eyas_terms::{AttemptNo, ObjectId, RunId, TaskId};
 use std::collections::HashMap;
+
+/// Names an attempt of a task.
+pub type AttemptId = (TaskId, AttemptNo);
 
 /// How long after a program's end by a signal the same signal may still reach the executor's process.
 pub const SIGNAL_PATIENCE_NS: u64 = 500_000_000;
@@ -176,7 +178,6 @@ impl Attempts {
 mod tests {
     use super::*;
     use eyas_core::event::Why;
-    use eyas_terms::{AttemptNo, TaskId};
 
     const ID: AttemptId = (TaskId(1), AttemptNo(1));
 

@@ -18,8 +18,8 @@ pub mod orders;
 pub mod pace;
 pub mod session;
 
-pub use attempts::{Attempts, Ended, Verdict};
+pub use attempts::{AttemptId, Attempts, Ended, Verdict};
 pub use book::{Book, NAMES_MIN};
 pub use link::{DispatcherLink, Welcomed};
 pub use orders::Order;
-pub use session::{AttemptId, ExecutorSession};
+pub use session::ExecutorSession;

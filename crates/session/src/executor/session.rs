@@ -8,7 +8,7 @@
 //! The live executor and the nodes of the fault worlds drive this same code. They differ in what a file, a program, a connection
 //! and a clock are.
 
-use super::attempts::{Attempts, Ended, Verdict};
+use super::attempts::{AttemptId, Attempts, Ended, Verdict};
 use super::book::{Book, unless_dropped};
 use super::link::{About, DispatcherLink, Welcomed};
 use super::orders::Order;
@@ -18,9 +18,6 @@ use eyas_core::executor::{Executor, ExecutorConfig};
 use eyas_terms::*;
 use eyas_wire::message::*;
 use std::collections::VecDeque;
-
-/// Names an attempt of a task.
-pub type AttemptId = (TaskId, AttemptNo);
 
 /// See the module.
 pub struct ExecutorSession {
