@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`dispatcher`] | the dispatcher's side: submissions, ends, executors, other dispatchers of the group, status |
 //! | [`client`] | the client's side: a submission to several dispatchers, from its first word to the decision |
-//! | [`executor`] | the executor's side: names of objects, hello and welcome, messages that wait to be sent |
+//! | [`executor`] | the executor's side, with the node's state machine: names of objects, attempts, hello and welcome, messages that wait to be sent |
 //! | [`clock`] | another machine's clock, as it is estimated from what that machine said |
 //!
 //! Each side takes inputs and times. The dispatcher's session acts through a trait that its driver implements; the other two
