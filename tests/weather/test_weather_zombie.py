@@ -172,7 +172,9 @@ def killed_in_mid_landing(cluster: Cluster, name: str) -> Path:
     before = parts(cluster)
     wait_until(lambda: parts(cluster) != before, "a file that is on its way home", alive=part)
     kill_now(part)
-    shutil.rmtree(cluster.node_dir(name))
+    # Its slot processes end a moment later, and remove their sandboxes themselves.
+    gone = cluster.node_dir(name).rename(cluster.folder / f"{name}-gone")
+    shutil.rmtree(gone, ignore_errors=True)
     [left] = set(parts(cluster)) - set(before)
     return left
 
