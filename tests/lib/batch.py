@@ -67,7 +67,9 @@ class Batch:
 
     def blocks(self) -> dict[str, str]:
         """All blocks that were ever started: id to name."""
-        return {path.stem: path.read_text().splitlines()[0] for path in sorted(self.folder.glob("*.block"))}
+        texts = [(path.stem, path.read_text().splitlines()) for path in sorted(self.folder.glob("*.block"))]
+        # One that is being started has no name yet.
+        return {id: lines[0] for id, lines in texts if lines}
 
     def running(self) -> list[str]:
         """Ids of blocks whose process group is there."""

@@ -350,10 +350,11 @@ impl Holding for Folder {
     }
 
     fn batch(&self) -> Result<Box<dyn Arrivals + '_>> {
-        // What writers of another machine may have left is of no use to anybody after a day.
-        self.clear_incoming(OLD)?;
+        // A folder that was restored from a backup may lack its empty ones.
         let path = self.root.join("incoming");
         fs::create_dir_all(&path).map_err(|error| io_error("make the folder", &path, &error))?;
+        // What writers of another machine may have left is of no use to anybody after a day.
+        self.clear_incoming(OLD)?;
         let mark = writer_mark();
         Ok(Box::new(Batch { folder: self, mark, n_begun: 0, written: vec![] }))
     }
