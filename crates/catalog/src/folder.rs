@@ -558,8 +558,9 @@ impl Holding for Folder {
 
 static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
-/// The first part of the names in `incoming` of one writer: its process, where the number of that process is its own, and a number.
-pub(crate) fn writer_mark() -> String {
+/// A text for the names of what this process writes where others do, such as in a site's `incoming`: its number, where that is its
+/// own, and how many such texts it had before. [`has_ended`] says of it whether the process is gone.
+pub fn writer_mark() -> String {
     format!("{}-{}-{:x}", std::process::id(), here(), WRITTEN.fetch_add(1, Ordering::Relaxed))
 }
 
@@ -571,8 +572,8 @@ fn writer_of(mark: &str) -> (bool, bool) {
     (has_ended, parts.next() == Some(here()))
 }
 
-/// Whether the writer with such a mark was a process of this machine that is gone.
-pub(crate) fn has_ended(mark: &str) -> bool {
+/// Whether the writer with such a mark ([`writer_mark`], and what may stand behind it) was a process of this machine that is gone.
+pub fn has_ended(mark: &str) -> bool {
     writer_of(mark) == (true, true)
 }
 

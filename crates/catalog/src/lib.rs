@@ -60,7 +60,7 @@ pub use compared::{Began, Compared};
 pub use copying::beside;
 pub use error::{Error, Result};
 pub use exact::Exact;
-pub use folder::Folder;
+pub use folder::{Folder, has_ended, writer_mark};
 pub use holding::{Arrivals, Aside, Blocks, Condition, Holding, Permit, Place, Reach};
 pub use home::{DataHome, written};
 pub use joining::Joining;

@@ -8,6 +8,8 @@ use std::path::Path;
 
 /// The number of arrays of a list whose first task is checked.
 const ARRAYS_MAX: usize = 1000;
+/// The number of words of a command for which files are looked for.
+const WORDS_MAX: usize = 100;
 
 /// The words of a map.
 pub struct MapWords<'a> {
@@ -178,7 +180,7 @@ pub fn of_list(list: &TaskList, base_dir: &Path) -> Vec<String> {
             let is_name = !name.is_empty() && !name.starts_with(['/', '-', '~']);
             is_name && (*n > 0 || word.contains('/')) && !is_known(name) && base_dir.join(name).is_file()
         };
-        if let Some((_, word)) = words.iter().enumerate().find(is_lacking) {
+        if let Some((_, word)) = words.iter().enumerate().take(WORDS_MAX).find(is_lacking) {
             let here = std::path::absolute(base_dir.join(word.strip_prefix("./").unwrap_or(word)));
             let is_it = |location: &str| here.as_ref().is_ok_and(|here| Path::new(location) == here);
             match task.inputs.iter().find(|(_, location)| is_it(location)) {

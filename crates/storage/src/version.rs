@@ -12,8 +12,9 @@
 //! only a digest sees it. So a time in whole seconds is weak while it is young.
 //!
 //! Behind that may come lines of what programs are shown of the object beside its bytes: `modified=...`, where the version itself
-//! has no time, `mtime_ns=...`, where the object's writer has noted one, and `mode=...` for the permissions of a file that has not the usual ones. They are no part of the version:
-//! versions that differ in them alone are equal (the core's `HomeVersion` compares them in the same way).
+//! has no time, `mtime_ns=...`, where the object's writer has noted one, and `mode=...` for the permissions of a file that has not
+//! the usual ones. They are no part of the version: versions that differ in them alone are equal (the core's `HomeVersion` compares
+//! them in the same way).
 
 use std::cmp::Ordering;
 use std::fmt;

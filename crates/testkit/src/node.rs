@@ -24,8 +24,6 @@ pub struct Stored {
 /// What the driver knows of an attempt, beside its session.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// Which dispatcher process assigned it.
-    pub incarnation: u64,
     pub assignment: Assignment,
     pub outputs: Vec<String>,
     /// The bytes that the program was given, by input location; set when it started.
@@ -33,7 +31,6 @@ pub struct Context {
     pub runs: bool,
     /// The gpus that its program was told of.
     pub gpus: Vec<u32>,
-    pub killed: bool,
     /// It has not begun, and is taken back from its slot.
     pub withdrawn: bool,
     /// The signal that its node's programs got.
@@ -228,6 +225,11 @@ impl Node {
         std::iter::from_fn(|| self.session.next_action()).collect()
     }
 
+    /// Whether the program of an attempt is to end.
+    pub fn is_killed(&self, id: AttemptId) -> bool {
+        self.session.attempts().find(id).is_some_and(|attempt| attempt.is_killed)
+    }
+
     /// The cached bytes of an object.
     pub fn stored(&self, object: ObjectId) -> Option<Stored> {
         let digest = self.session.book().digest(object)?;
@@ -353,13 +355,11 @@ impl Node {
             Order::Feed(events) => return events,
             Order::Begin { assignment, spec, .. } => {
                 let context = Context {
-                    incarnation: self.session.link().incarnation(),
                     assignment: (*assignment).clone(),
                     outputs: spec.outputs.iter().map(|(_, location)| location.clone()).collect(),
                     seen: vec![],
                     runs: false,
                     gpus: vec![],
-                    killed: false,
                     withdrawn: false,
                     signal: None,
                     free_bytes: 0,

@@ -5,6 +5,7 @@ use crate::print::reason;
 use crate::runtimes::client_runtime;
 use crate::signals::AskedToEnd;
 use crate::{Exit, Fault};
+use eyas_catalog::{has_ended, writer_mark};
 use eyas_runtime::machine::host_name;
 use eyas_text::{say, shown, shown_path};
 use std::fs::{self, File};
@@ -44,8 +45,8 @@ impl Temporary {
 
     /// The same in another folder; `hint` says how a user chooses that one.
     pub fn below(folder: &Path, verb: &str, hint: &str) -> Result<Temporary, Fault> {
-        let path =
-            folder.join(name_of(verb, std::process::id(), u32::from_ne_bytes(eyas_data::random_bytes()?)));
+        let random = u32::from_ne_bytes(eyas_data::random_bytes()?);
+        let path = folder.join(name_of(verb, &writer_mark(), random));
         make(&path).map_err(|fault| fault.hint(hint))?;
         let lock = lock(&path).map_err(|error| {
             let _ = eyas_runner::sandbox::remove_tree(&path);
@@ -77,29 +78,9 @@ impl Drop for Temporary {
     }
 }
 
-/// A name that says which process of which machine has made it.
-fn name_of(verb: &str, pid: u32, random: u32) -> String {
-    format!("eyas-{verb}-{pid}-{:08x}{random:08x}", mark_of_host())
-}
-
-/// A number for this machine.
-fn mark_of_host() -> u32 {
-    let hash = blake3::hash(host_name().as_bytes());
-    u32::from_le_bytes(hash.as_bytes()[..4].try_into().expect("four bytes"))
-}
-
-/// Whether a folder of this name was made by a process of this machine that is gone.
-fn is_of_dead(name: &str) -> bool {
-    let mut parts = name.rsplit('-');
-    let (Some(marks), Some(pid)) = (parts.next(), parts.next()) else { return false };
-    let is_of_here = marks.len() == 16 && marks.starts_with(&format!("{:08x}", mark_of_host()));
-    let is_gone = |pid: i32| {
-        // SAFETY: a plain call, which sends nothing.
-        let sent = unsafe { libc::kill(pid, 0) };
-        // Who may not send anything there is told so.
-        sent != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
-    };
-    is_of_here && pid.parse().is_ok_and(|pid: i32| pid > 0 && is_gone(pid))
+/// A name that says with `mark` which process has made it, see [`eyas_catalog::writer_mark`].
+fn name_of(verb: &str, mark: &str, random: u32) -> String {
+    format!("eyas-{verb}-{mark}-{random:08x}")
 }
 
 /// Marks a new folder as that of this process.
@@ -119,13 +100,11 @@ fn remove_orphans(folder: &Path, verb: &str) {
     let begin = format!("eyas-{verb}-");
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        if !name.as_encoded_bytes().starts_with(begin.as_bytes()) {
-            continue;
-        }
+        let Some(mark) = name.as_encoded_bytes().strip_prefix(begin.as_bytes()) else { continue };
         // SAFETY: a plain call.
         let is_own = entry.metadata().is_ok_and(|found| found.uid() == unsafe { libc::geteuid() });
         if is_own && !entry.path().join(LOCK).exists() {
-            if name.to_str().is_some_and(is_of_dead) {
+            if str::from_utf8(mark).is_ok_and(has_ended) {
                 let _ = fs::remove_file(entry.path().join(NEW_LOCK));
                 // What has anything else in it was kept.
                 let _ = fs::remove_dir(entry.path());
@@ -350,8 +329,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut ended = Command::new("true").spawn().unwrap();
         ended.wait().unwrap();
+        let own = writer_mark();
+        let here = own.split('-').nth(1).unwrap();
         let folder = |pid: u32, random: u32, file: Option<&str>| {
-            let path = dir.path().join(name_of("v", pid, random));
+            let path = dir.path().join(name_of("v", &format!("{pid}-{here}"), random));
             fs::create_dir(&path).unwrap();
             if let Some(file) = file {
                 fs::write(path.join(file), "").unwrap();
@@ -359,7 +340,8 @@ mod tests {
             path
         };
         let gone = [folder(ended.id(), 1, None), folder(ended.id(), 2, Some(NEW_LOCK))];
-        let elsewhere = dir.path().join(format!("eyas-v-{}-{:08x}{:08x}", ended.id(), mark_of_host() ^ 1, 5));
+        let elsewhere =
+            dir.path().join(name_of("v", &format!("{}-{}", ended.id(), "0".repeat(here.len())), 5));
         fs::create_dir(&elsewhere).unwrap();
         let stay = [folder(ended.id(), 3, Some("kept")), folder(std::process::id(), 4, None), elsewhere];
         remove_orphans(dir.path(), "v");

@@ -430,9 +430,7 @@ impl Agent {
         // Small objects from one peer go in one stream.
         let mut fetches: BTreeMap<(ExecutorId, bool), Vec<(ObjectId, Known)>> = BTreeMap::new();
         loop {
-            let mut is_over = true;
             while let Some(action) = self.node.session.next_action() {
-                is_over = false;
                 match action {
                     NodeAction::Fetch {
                         target: Target::Cache(object),
@@ -450,7 +448,8 @@ impl Agent {
                     action => self.act(action),
                 }
             }
-            if is_over {
+            // Only what cannot even be requested leads to further actions.
+            if fetches.is_empty() {
                 break;
             }
             for ((peer, awaits), objects) in std::mem::take(&mut fetches) {

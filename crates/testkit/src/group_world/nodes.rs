@@ -160,8 +160,9 @@ impl World {
                     (self.o.program_ns_max, Work::Program { id: (task, attempt) })
                 }
                 NodeAction::Kill { task, attempt } => {
-                    let Some(context) = self.nodes[n].contexts.get_mut(&(task, attempt)) else { continue };
-                    context.killed = true;
+                    if !self.nodes[n].contexts.contains_key(&(task, attempt)) {
+                        continue;
+                    }
                     (MS, Work::Program { id: (task, attempt) })
                 }
                 NodeAction::DropPrivate { task, attempt, input } => {
@@ -265,26 +266,28 @@ impl World {
                 }
             }
             Work::Program { id } => {
-                let Some(context) = self.nodes[n].contexts.get(&id).filter(|c| c.runs) else { return };
+                let node = &self.nodes[n];
+                let Some(context) = node.contexts.get(&id).filter(|c| c.runs) else { return };
+                let (is_killed, n_outputs) = (node.is_killed(id), context.outputs.len());
                 let name = &self.given[&(n, id.0, id.1)].name;
-                if !context.killed && !self.may_end(name) {
+                if !is_killed && !self.may_end(name) {
                     let epoch = self.nodes[n].epoch;
                     return self.after(S / 2, Ev::Done { n, epoch, work: Work::Program { id } });
                 }
                 let node = &mut self.nodes[n];
                 let context = node.contexts.get_mut(&id).expect("just seen");
                 context.runs = false;
-                let ended = if context.killed { Ended::Cancelled } else { Ended::Exited(0) };
+                let ended = if is_killed { Ended::Cancelled } else { Ended::Exited(0) };
                 assert_eq!(node.session.judge(id, ended, false, false), Verdict::Counts);
                 let failure = Failure { kind: FailureKind::Signal(15), message: String::new() };
                 let exit = Exit {
-                    result: if context.killed { Err(failure) } else { Ok(()) },
+                    result: if is_killed { Err(failure) } else { Ok(()) },
                     started: self.now,
                     exited: self.now,
                     cpu_ns: 0,
                     rss_bytes_max: 0,
                     left: None,
-                    outputs: vec![Some(OUTPUT_BYTES); context.outputs.len()],
+                    outputs: vec![Some(OUTPUT_BYTES); n_outputs],
                     inputs_damaged: vec![],
                     inputs_modified: vec![],
                     disk: None,

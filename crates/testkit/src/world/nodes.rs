@@ -277,8 +277,7 @@ impl World {
                     self.check_resources(n, (task, attempt), gpus);
                 }
                 NodeAction::Kill { task, attempt } => {
-                    if let Some(context) = self.nodes[n].contexts.get_mut(&(task, attempt)) {
-                        context.killed = true;
+                    if self.nodes[n].contexts.contains_key(&(task, attempt)) {
                         let takes = self.lasts(MS);
                         self.after(takes, Ev::Done { n, epoch, work: Work::Program { id: (task, attempt) } });
                     }

@@ -36,7 +36,7 @@ impl World {
             let how = if differs { format!("{n} {epoch} {id:?}") } else { String::new() };
             (l.clone(), self.bytes_of(&format!("{l} by task {how}"), 0).0)
         });
-        let incarnation = context.incarnation;
+        let incarnation = node.session.attempts().find(id).expect("what starts was assigned").incarnation;
         let witness = Witness { seen: seen.clone(), outputs: outputs.collect(), incarnation, spoiled: false };
         self.nodes[n].contexts.get_mut(&id).expect("seen above").seen = seen;
         self.witnesses.insert((n, id.0, id.1), witness);
@@ -355,10 +355,11 @@ impl World {
         context.runs = false;
         let was_withdrawn = std::mem::take(&mut context.withdrawn);
         let context = context.clone();
+        let is_killed = self.nodes[n].is_killed(id);
         let ends_itself = !was_withdrawn && context.signal.is_none();
         let failed = ends_itself && self.fault(self.o.task_fails) || context.had_no_room;
         let ended = match context.signal {
-            _ if context.killed || was_withdrawn => Ended::Cancelled,
+            _ if is_killed || was_withdrawn => Ended::Cancelled,
             Some(signal) => Ended::Signaled(signal),
             None => Ended::Exited(i32::from(failed)),
         };
@@ -396,7 +397,7 @@ impl World {
         let failure = |kind| Err(Failure { kind, message: String::new() });
         let result = if let Some(signal) = context.signal {
             failure(FailureKind::Signal(signal))
-        } else if context.killed {
+        } else if is_killed {
             failure(FailureKind::Signal(15))
         } else if failed {
             failure(FailureKind::ExitCode(1))

@@ -16,7 +16,7 @@ use eyas_session::executor::Verdict;
 use eyas_session::executor::attempts::SIGNAL_PATIENCE_NS;
 use eyas_terms::array::TaskSpec;
 use eyas_terms::location::is_made_tree;
-use eyas_terms::{Failure, FailureKind, Made, RUN_FILE, RunId, Timestamp};
+use eyas_terms::{Failure, FailureKind, Made, RUN_FILE, Timestamp};
 use eyas_text::shown;
 use eyas_wire::users::Principal;
 use std::time::{Duration, Instant};
@@ -131,6 +131,7 @@ impl Agent {
             self.writes.link(attempt, staged, &self.objects, self.node.session.book());
         }
         let attempt = self.attempts.find(id).expect("an attempt that starts has been assigned");
+        let known = self.node.session.attempts().find(id).expect("the session knows all attempts");
         let launch = Launch {
             id,
             attempt,
@@ -143,7 +144,7 @@ impl Agent {
             }),
             objects: &self.objects,
             book: self.node.session.book(),
-            run: self.node.session.attempts().find(id).map_or(RunId::default(), |known| known.run),
+            run: known.run,
             private: &self.private,
             join: self.connection.join(),
             container_command: self.container_command.as_deref(),
