@@ -16,18 +16,26 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
-BEGIN = "<!-- The drawing is written by `make docs` from crates/*/Cargo.toml: change it there. -->\n"
+BEGIN = "<!-- The drawing is written by `make docs` from crates/*/*/Cargo.toml: change it there. -->\n"
 END = "<!-- The end of the drawing. -->\n"
 
 
 def dependencies(root: Path) -> dict[str, set[str]]:
     """Each crate, by its name without `eyas-`, with those of ours that its programs are built with."""
     found = {}
-    for path in sorted(root.glob("crates/*/Cargo.toml")):
+    for path in sorted(root.glob("crates/*/*/Cargo.toml")):
         manifest = tomllib.loads(path.read_text(encoding="utf-8"))
         needed = manifest.get("dependencies", {}).keys()
         name = manifest["package"]["name"].removeprefix("eyas-")
         found[name] = {other.removeprefix("eyas-") for other in needed if other.startswith("eyas-")}
+    return found
+
+
+def wings(root: Path) -> dict[str, list[str]]:
+    """The crates of each wing: a folder of `crates/`."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(root.glob("crates/*/*/Cargo.toml")):
+        found.setdefault(path.parent.parent.name, []).append(path.parent.name)
     return found
 
 
@@ -63,20 +71,25 @@ def heights(uses: dict[str, set[str]]) -> dict[str, int]:
     return {name: height(name) for name in uses}
 
 
-def drawing(uses: dict[str, set[str]]) -> str:
-    """An arrow a line, those of the highest crates first."""
+def drawing(uses: dict[str, set[str]], rooms: dict[str, list[str]]) -> str:
+    """A box for each wing, then an arrow a line, those of the highest crates first."""
     arrows, height = without_implied(uses), heights(uses)
     order = sorted(uses, key=lambda name: (-height[name], name))
     edges = [f"    {name} --> {other}" for name in order for other in sorted(arrows[name])]
-    return "\n".join(["```mermaid", "flowchart TD", *edges, "```"]) + "\n"
+    boxes = [
+        line
+        for wing, crates in rooms.items()
+        for line in (f"    subgraph {wing}_wing[{wing}]", *(f"        {name}" for name in crates), "    end")
+    ]
+    return "\n".join(["```mermaid", "flowchart TD", *boxes, *edges, "```"]) + "\n"
 
 
-def page(old: str, uses: dict[str, set[str]]) -> str:
+def page(old: str, uses: dict[str, set[str]], rooms: dict[str, list[str]]) -> str:
     before, begin, rest = old.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise SystemExit(f"error: {PAGE} lacks the lines between which the drawing goes:\n{BEGIN}{END}")
-    return f"{before}{BEGIN}\n{drawing(uses)}\n{END}{after}"
+    return f"{before}{BEGIN}\n{drawing(uses, rooms)}\n{END}{after}"
 
 
 def main() -> int:
@@ -84,7 +97,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, fail if the drawing is not true")
     args = parser.parse_args()
     old = PAGE.read_text(encoding="utf-8")
-    new = page(old, dependencies(ROOT))
+    new = page(old, dependencies(ROOT), wings(ROOT))
     if args.check and new != old:
         print(
             f"error: the drawing in {PAGE.relative_to(ROOT)} is not what the manifests say", file=sys.stderr

@@ -121,8 +121,9 @@ def main() -> int:
     parser.add_argument("--parents-may", action="store_true", help="a file may use the files above it")
     args = parser.parse_args()
     n_circles = 0
-    for crate in args.crates or sorted(path.parent.name for path in ROOT.glob("crates/*/Cargo.toml")):
-        src = Path(crate) if "/" in crate else ROOT / "crates" / crate / "src"
+    folders = {path.parent.name: path.parent / "src" for path in sorted(ROOT.glob("crates/*/*/Cargo.toml"))}
+    for crate in args.crates or sorted(folders):
+        src = folders.get(crate, Path(crate))
         if not any(src.glob("*.rs")):
             print(f"error: there is no Rust in {src}; name a crate, or its folder `src`", file=sys.stderr)
             return 2

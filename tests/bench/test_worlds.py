@@ -23,7 +23,7 @@ def test_many_worlds_keep_the_promises() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_many_lives_of_a_catalog_lose_no_file() -> None:
-    """500 catalogs whose sites fail (crates/catalog/tests/lives.rs); a failure names its seed."""
+    """500 catalogs whose sites fail (crates/kept/catalog/tests/lives.rs); a failure names its seed."""
     command = ["cargo", "test", "--locked", "--release", "--quiet", "-p", "eyas-catalog", "--test", "lives"]
     environment = os.environ | {"EYAS_LIVES": f"{FROM}..{FROM + 500}"}
     subprocess.run(command, cwd=ROOT, env=environment, check=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Values = np.ndarray[Any, np.dtype[np.float64]]
 
-# A cell without a value in a `.npy` file is this not-a-number (`crates/pairs/src/matrix.rs`). A value that a program printed as `nan`
+# A cell without a value in a `.npy` file is this not-a-number (`crates/lists/pairs/src/matrix.rs`). A value that a program printed as `nan`
 # has other bits.
 MISSING_BITS = 0x7FF8_0000_0000_0E1A
 # So many cells are written at once.

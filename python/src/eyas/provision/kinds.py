@@ -1,7 +1,7 @@
 """The kinds of providers, and how settings of eyas become arguments of Parsl's classes.
 
 A kind's entry says which of our settings it has. A setting that it lacks is refused by the command line (`ProvideArgs` in
-crates/cli) before anything is started; this table is the second line of defence, and the one that `docs` and tests read.
+crates/app/cli) before anything is started; this table is the second line of defence, and the one that `docs` and tests read.
 """
 
 from __future__ import annotations
