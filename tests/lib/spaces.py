@@ -59,14 +59,20 @@ class Site:
 class Spaces:
     """Makes network namespaces, and removes them."""
 
-    def __init__(self, folder: Path, network: str, names: Sequence[str]) -> None:
+    def __init__(self, folder: Path, network: str, names: Sequence[str], is_debian: bool = False) -> None:
         need_program("ip", "iproute2")
         self.addresses = {name: f"{network}.{10 + i}" for i, name in enumerate(names)}
         self.folder = folder
-        self.known = folder / "hosts"
-        lines = [f"{address} {name}\n" for name, address in self.addresses.items()]
-        self.known.write_text("127.0.0.1 localhost\n" + "".join(lines))
+        self.is_debian = is_debian
         self.made: list[str] = []
+
+    def known(self, name: str) -> Path:
+        """The hosts file of a host."""
+        own = {name: "127.0.1.1"} if self.is_debian else {}
+        lines = [f"{address} {name}\n" for name, address in (self.addresses | own).items()]
+        path = self.folder / f"hosts-of-{name}"
+        path.write_text("127.0.0.1 localhost\n" + "".join(lines))
+        return path
 
     def add(self, space: str) -> None:
         subprocess.run(["ip", "netns", "add", space], check=True)
@@ -87,7 +93,7 @@ class Spaces:
         ip("-n", space, "link", "set", "eth0", "up")
         ip("-n", space, "link", "set", "lo", "up")
         enter = self.folder / f"on-{name}"
-        enter.write_text(ENTER.format(space=space, hosts=self.known, name=name))
+        enter.write_text(ENTER.format(space=space, hosts=self.known(name), name=name))
         enter.chmod(0o755)
         return Host(name, space, address, enter)
 
@@ -101,13 +107,15 @@ def ip(*words: str) -> None:
 
 
 @contextmanager
-def hosts(folder: Path, mark: str, network: str, names: Sequence[str]) -> Iterator[list[Host]]:
+def hosts(
+    folder: Path, mark: str, network: str, names: Sequence[str], is_debian: bool = False
+) -> Iterator[list[Host]]:
     """Hosts with these names, which are gone afterwards.
 
     folder : where their scripts go. mark : what the namespaces' names begin with, a few letters. network : the first three numbers
-    of the addresses. The bridge is in a namespace of its own, so these addresses are on no other network of the machine.
+    of the addresses. is_debian : a host's own name leads to 127.0.1.1 there, as Debian installs it. The bridge is in a namespace of its own, so these addresses are on no other network of the machine.
     """
-    spaces = Spaces(folder, network, names)
+    spaces = Spaces(folder, network, names, is_debian)
     try:
         spaces.add_bridge(f"{mark}b")
         yield [spaces.add_host(name, f"{mark}n{i}", f"{mark}b") for i, name in enumerate(names)]

@@ -3,7 +3,7 @@
 use crate::groups::{Backing, Kept, OpenFile, OpenFiles, Opened, Stamp};
 use crate::names::{Kind, MODE_OF_PROGRAMS, Names, Node, ROOT, Set, mode_of};
 use crate::said::Said;
-use eyas_catalog::{Access, Compared, Error, File, Key, Known};
+use eyas_catalog::{Access, Compared, Error, File, Key, Known, OwnHost};
 use fuser::{
     BackgroundSession, BackingId, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
     Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenAccMode, OpenFlags, ReplyAttr,
@@ -44,8 +44,8 @@ pub struct Options {
     pub memory_bytes: u64,
     /// Which files of this machine were compared as a whole lately; `None`: each command compares them anew.
     pub compared: Option<Arc<Compared>>,
-    /// The names and addresses of this machine, as stores may call it.
-    pub hosts: Vec<String>,
+    /// This machine, as stores may call it.
+    pub host: OwnHost,
     /// The time in milliseconds since 1970.
     pub now_ms: fn() -> i64,
 }
@@ -67,7 +67,7 @@ pub struct DataFiles {
     n_listed: AtomicU64,
     kept: Kept,
     compared: Option<Arc<Compared>>,
-    hosts: Vec<String>,
+    host: OwnHost,
     now_ms: fn() -> i64,
     /// Files of which it was said that they cannot be read.
     said: Said,
@@ -95,7 +95,7 @@ impl DataFiles {
             n_listed: AtomicU64::new(0),
             kept: Kept::new(options.memory_bytes),
             compared: options.compared,
-            hosts: options.hosts,
+            host: options.host,
             now_ms: options.now_ms,
             said: Said::default(),
             // SAFETY: they take nothing and cannot fail.
@@ -160,7 +160,7 @@ impl DataFiles {
             Kind::File(key, file) => (key, file),
             Kind::Labels(_) | Kind::Directory(_) => return Err(Errno::EISDIR),
         };
-        let is_near = |host: &str| self.hosts.iter().any(|own| own == host);
+        let is_near = |host: &str| self.host.is(host);
         let parts = self.known.parts(&key, &file.path, &is_near, self.now_ms);
         let parts = parts.map_err(|error| self.cannot_read(number, &error))?;
         let opened = Arc::new(OpenFile::new(number, parts));

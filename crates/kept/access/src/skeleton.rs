@@ -10,7 +10,7 @@ use crate::files::Options;
 use crate::names::{MODE_OF_PROGRAMS, Set, mode_of};
 use crate::said::Said;
 use crate::watch::{Early, Watch};
-use eyas_catalog::{Access, Compared, File, Key, Known};
+use eyas_catalog::{Access, Compared, File, Key, Known, OwnHost};
 use eyas_data::n_groups;
 use eyas_folder::holes;
 use eyas_text::shown;
@@ -49,7 +49,7 @@ pub(crate) struct Skeleton {
     /// A directory beside the root, in which a file that is being made or filled has another name.
     filling: PathBuf,
     compared: Option<Arc<Compared>>,
-    hosts: Vec<String>,
+    host: OwnHost,
     now_ms: fn() -> i64,
     pub(crate) said: Said,
 }
@@ -146,7 +146,7 @@ impl Skeleton {
             n_made: AtomicU64::new(0),
             filling,
             compared: options.compared,
-            hosts: options.hosts,
+            host: options.host,
             now_ms: options.now_ms,
             said: Said::default(),
         })
@@ -391,7 +391,7 @@ impl Skeleton {
             );
             libc::EIO
         };
-        let is_near = |host: &str| self.hosts.iter().any(|own| own == host);
+        let is_near = |host: &str| self.host.is(host);
         let parts = self.known.parts(key, &file.path, &is_near, self.now_ms);
         let parts = parts.map_err(|error| self.said.errno(*number, &name, false, &error))?;
         let to = open_to_fill(path, &self.filling.join(number.to_string())).map_err(unwritten)?;

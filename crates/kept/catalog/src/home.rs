@@ -13,6 +13,7 @@
 use crate::error::{Error, Result};
 use crate::holding::Holding;
 use crate::key::Key;
+use crate::own_host::OwnHost;
 use crate::parts::{Access, Known};
 use crate::put::{commit, end};
 use crate::reading::{Holder, Readable, turn_of};
@@ -45,19 +46,19 @@ pub struct DataHome {
     open: Box<dyn Fn() -> Result<Access> + Send + Sync>,
     /// Milliseconds since 1970.
     now_ms: fn() -> i64,
-    /// The names of this machine, as sites may call it, its own name first. They are asked for when they are needed.
-    hosts: LazyLock<Vec<String>, Box<dyn FnOnce() -> Vec<String> + Send>>,
+    /// This machine, as sites may call it. It is asked for when it is needed.
+    host: LazyLock<OwnHost, Box<dyn FnOnce() -> OwnHost + Send>>,
     known: Mutex<Option<Arc<Known>>>,
 }
 
 impl DataHome {
-    /// `open` opens the catalog. `hosts` gives the names and addresses of this machine, its own name first.
+    /// `open` opens the catalog. `host` says what this machine is called.
     pub fn new(
         open: Box<dyn Fn() -> Result<Access> + Send + Sync>,
         now_ms: fn() -> i64,
-        hosts: Box<dyn FnOnce() -> Vec<String> + Send>,
+        host: Box<dyn FnOnce() -> OwnHost + Send>,
     ) -> DataHome {
-        DataHome { open, now_ms, hosts: LazyLock::new(hosts), known: Mutex::new(None) }
+        DataHome { open, now_ms, host: LazyLock::new(host), known: Mutex::new(None) }
     }
 
     /// Asks the catalog. It is opened anew the next time where the database failed.
@@ -107,7 +108,7 @@ impl DataHome {
     /// Whether a site is on this machine.
     fn is_near(&self, holder: &Holder) -> bool {
         match holder.host() {
-            Some(host) => self.hosts.iter().any(|own| own == host),
+            Some(host) => self.host.is(host),
             // A folder of the machine on which the catalog was asked about it.
             None => std::path::Path::new(&holder.address).is_dir(),
         }
@@ -269,7 +270,7 @@ impl Home for DataHome {
         let (_, readable) = self.readable("look up", location)?;
         let host_of = |holder: &Holder| match holder.host() {
             Some(host) => Some(host.to_owned()),
-            None => self.hosts.first().filter(|_| self.is_near(holder)).cloned(),
+            None => self.host.name().filter(|_| self.is_near(holder)).cloned(),
         };
         let hosts: Vec<String> = readable.holders.iter().filter_map(host_of).collect();
         match hosts.is_empty() {

@@ -239,6 +239,8 @@ impl Reader<'_> {
             is_store: row.maybe_text(2).is_some(),
             mark: 0,
         });
+        let held: BTreeSet<&String> = self.holders.values().flatten().collect();
+        let sites = sites.filter(|site| held.contains(&site.name));
         self.near = sites.filter(|site| site.host().is_none_or(is_near)).map(|site| site.name).collect();
         for sites in self.holders.values_mut() {
             sites.sort_by_key(|site| {

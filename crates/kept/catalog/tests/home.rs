@@ -2,7 +2,7 @@
 
 use eyas_catalog::{
     Access, Arrivals, Aside, Caller, Catalog, Condition, DataHome, Folder, Holding, Key, Known, NewSite,
-    Place, Put, Reach, Result, Sealed,
+    OwnHost, Place, Put, Reach, Result, Sealed,
 };
 use eyas_data::{BLOCK_BYTES, Digest, GROUP_BYTES, n_groups};
 use eyas_storage::{ErrorKind, Fence, Home, Listing, Location, Put as Write, Status};
@@ -122,7 +122,7 @@ impl Scene {
         }
         let (root, shared) = (dir.path().to_owned(), breaks.clone());
         let open = move || Ok(Access { catalog: self::catalog(&root, &shared, false), caller: alice() });
-        let home = DataHome::new(Box::new(open), || NOW, Box::new(|| vec!["here".into()]));
+        let home = DataHome::new(Box::new(open), || NOW, Box::new(|| OwnHost::new(vec!["here".into()])));
         Scene { dir, home, breaks }
     }
 

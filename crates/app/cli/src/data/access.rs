@@ -5,7 +5,7 @@
 //! a program sees it.
 
 use super::dead::refuse_dead;
-use super::open::{Opened, compared, now_ms, open};
+use super::open::{Opened, compared, now_ms, open, own_host};
 use super::program::{OnSignal, Temporary, run_beginning};
 use super::put::{label_or_new, say_put, tags_of};
 use crate::args::some_bytes;
@@ -17,7 +17,6 @@ use crate::{Exit, Fault};
 use clap::Args;
 use eyas_access::{DataFiles, Filter, Keeper, Mount, Notified, Options};
 use eyas_catalog::{Access, Key, NEW, Put, Tag};
-use eyas_runtime::machine::{host_name, names_of_host};
 use eyas_text::{say, shown, shown_path};
 use std::fs;
 use std::io;
@@ -292,7 +291,7 @@ pub fn mount(args: &MountArgs) -> Result<Exit, Fault> {
 }
 
 fn options(key: Option<Key>, empty: Option<String>, memory_bytes: u64) -> Options {
-    Options { key, empty, memory_bytes, compared: compared(), hosts: names_of_host(&host_name()), now_ms }
+    Options { key, empty, memory_bytes, compared: compared(), host: own_host(), now_ms }
 }
 
 /// The files of this process that were opened by a path.

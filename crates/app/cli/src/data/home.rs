@@ -1,18 +1,15 @@
 //! Data sets as home storage: how each process of this program finds its catalog.
 
-use super::open::{caller, now_ms, reaching, url};
+use super::open::{caller, now_ms, own_host, reaching, url};
 use eyas_catalog::{Access, Catalog, DataHome, Error};
-use eyas_runtime::machine::{host_name, names_of_host};
 use std::sync::{Arc, LazyLock};
 
 /// Names the catalog, as the option `--db` does.
 const VARIABLE: &str = "EYAS_DATA";
 
 /// One for the whole process, which opens nothing before it is asked.
-static HOME: LazyLock<Arc<DataHome>> = LazyLock::new(|| {
-    let hosts = || names_of_host(&host_name());
-    Arc::new(DataHome::new(Box::new(access), now_ms, Box::new(hosts)))
-});
+static HOME: LazyLock<Arc<DataHome>> =
+    LazyLock::new(|| Arc::new(DataHome::new(Box::new(access), now_ms, Box::new(own_host))));
 
 /// Makes `data:` locations known to this process.
 pub fn provide() {

@@ -1,7 +1,7 @@
 //! The catalog that a command means, who asks, and what time it is.
 
 use crate::{Exit, Fault};
-use eyas_catalog::{Caller, Catalog, Compared, Error, Key, Reader};
+use eyas_catalog::{Caller, Catalog, Compared, Error, Key, OwnHost, Reader};
 use eyas_runtime::machine::{host_name, names_of_host};
 use eyas_text::{say, shown_path};
 use std::ffi::CStr;
@@ -24,9 +24,9 @@ pub struct Opened {
 impl Opened {
     /// Begins to read a version; copies on this machine come first.
     pub fn reader(&self, key: &Key) -> Result<Reader<'_>, Fault> {
-        let names = names_of_host(&host_name());
+        let own = own_host();
         let reader = self.catalog.reader(&self.caller, key, self.now_ms)?;
-        Ok(reader.near_first(&|host| names.iter().any(|own| own == host))?)
+        Ok(reader.near_first(&|host| own.is(host))?)
     }
 }
 
@@ -64,6 +64,11 @@ fn patiently(url: &str, now_ms: i64) -> eyas_catalog::Result<Catalog> {
             opened => return opened,
         }
     }
+}
+
+/// This machine, as stores may call it.
+pub fn own_host() -> OwnHost {
+    OwnHost::new(names_of_host(&host_name()))
 }
 
 /// A catalog that reaches stores on other machines, too.
