@@ -16,7 +16,7 @@ use crate::running::nothing_to_do;
 use crate::runtimes::client_runtime;
 use crate::workflow::{self, WorkflowArgs};
 use crate::{Exit, Fault, json};
-use eyas_client::{Accepted, Client};
+use eyas_client::{Accepted, Client, JoinFile};
 use eyas_net::NetError;
 use eyas_tasklist::{ReadOptions, TaskList};
 use eyas_terms::{Digest, RunId};
@@ -53,7 +53,7 @@ pub struct Asked<'a> {
 }
 
 /// Adds these tasks to `run`.
-pub fn add(args: &Asked<'_>, join: &Path, run: RunId) -> Result<Exit, Fault> {
+pub fn add(args: &Asked<'_>, file: &JoinFile, run: RunId) -> Result<Exit, Fault> {
     let within = Within::find();
     let own = args.token.map_or_else(random_token, str::to_string);
     let id_prefix = match (&within, &args.token) {
@@ -83,7 +83,7 @@ pub fn add(args: &Asked<'_>, join: &Path, run: RunId) -> Result<Exit, Fault> {
     replaces::check(&list, args.replace, args.files.stand_ins, false, Some(args.tasks))?;
     let addition = Addition { run, token, digest };
     let name = args.tasks.display().to_string();
-    let accepted = client_runtime().block_on(insist(join, &name, &list, &addition, within.is_some()))?;
+    let accepted = client_runtime().block_on(insist(file, &name, &list, &addition, within.is_some()))?;
     let tasks = plural(list.n_tasks, "task");
     match accepted.again {
         again if args.json => json::write(&json::Submitted { run, n_tasks: list.n_tasks, again })?,
@@ -96,7 +96,7 @@ pub fn add(args: &Asked<'_>, join: &Path, run: RunId) -> Result<Exit, Fault> {
 /// Repeats the submission while no dispatcher answers; a program outside of tasks is told at once that none
 /// does.
 async fn insist(
-    join: &Path,
+    file: &JoinFile,
     name: &str,
     list: &TaskList,
     addition: &Addition,
@@ -105,7 +105,7 @@ async fn insist(
     let until = Instant::now() + PATIENCE;
     loop {
         let (addition, arrays) = (addition.clone(), list.shared_arrays());
-        let said = async { Client::connect(join).await?.add(name, addition, arrays).await };
+        let said = async { Client::connect(&file.read()?).await?.add(name, addition, arrays).await };
         match said.await {
             Err(e) if is_patient && can_pass(&e) && Instant::now() < until => tokio::time::sleep(PAUSE).await,
             said => return said,

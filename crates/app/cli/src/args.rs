@@ -2,6 +2,7 @@
 
 use crate::equipment::{self, Amount, Gpus};
 use clap::{Args, Parser};
+use eyas_client::JoinFile;
 use eyas_core::dispatcher::{CollectiveMode, KeepRuns};
 use eyas_core::network::NetworkUse;
 use eyas_text::Shell;
@@ -18,6 +19,13 @@ pub struct JoinArgs {
     /// that `eyas up` started]
     #[arg(long, value_name = "FILE", env = "EYAS_JOIN")]
     pub join: Option<PathBuf>,
+}
+
+impl JoinArgs {
+    /// The file that the user named, if they did.
+    pub fn named(&self) -> Option<JoinFile> {
+        self.join.clone().map(JoinFile::named)
+    }
 }
 
 #[derive(Args)]

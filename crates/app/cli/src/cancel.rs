@@ -3,7 +3,7 @@
 use crate::args::{JoinArgs, task_name};
 use crate::print::plural;
 use crate::runtimes::client_runtime;
-use crate::{Exit, Fault, clusters, json, source};
+use crate::{Exit, Fault, clusters, given, json};
 use clap::Args;
 use eyas_client::Client;
 use eyas_terms::{RunId, TaskPhase};
@@ -47,15 +47,16 @@ struct HadEnded {
 }
 
 pub fn cancel(args: CancelArgs) -> Result<Exit, Fault> {
-    let path = clusters::look_join(&args.join)?;
+    let file = clusters::look_join(&args.join)?;
     let names = args.tasks.iter().map(|t| task_name(t)).collect::<Result<Vec<_>, _>>()?;
+    let target = file.read()?;
     let run = args.run.map(RunId);
     let runs = match run {
         Some(run) => vec![Some(run)],
-        None => source::runs_of_here(&path).into_iter().map(Some).chain([None]).collect(),
+        None => given::from_here(target.dir()).into_iter().map(Some).chain([None]).collect(),
     };
     let cancelled = client_runtime().block_on(async {
-        let mut client = Client::connect(&path).await?;
+        let mut client = Client::connect(&target).await?;
         let mut cancelled = Cancelled::default();
         if names.is_empty() {
             cancelled.n_cancelled = client.cancel(run, None).await?;

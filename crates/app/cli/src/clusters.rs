@@ -12,6 +12,7 @@
 use crate::args::JoinArgs;
 use crate::dirs::{default_cluster_dir, dispatcher_dir, state_dir};
 use crate::{Exit, Fault, given, kept};
+use eyas_client::{Choice, JoinFile};
 use eyas_runtime::dispatcher::JOIN_FILE;
 use eyas_runtime::locks::{dispatcher_lock, holder_of};
 use eyas_terms::RunId;
@@ -45,6 +46,10 @@ pub struct KnownCluster {
 impl KnownCluster {
     pub fn join(&self) -> PathBuf {
         dispatcher_dir(&self.dir).join(JOIN_FILE)
+    }
+
+    pub fn join_file(&self) -> JoinFile {
+        JoinFile::new(self.join(), Choice::Found)
     }
 
     /// Whether a dispatcher listens at the address in the join file. A dispatcher that was killed leaves its
@@ -120,10 +125,9 @@ pub fn remember(dir: &Path, kind: Kind) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Remembers that the cluster with this join file was given work, if it is on this machine.
-pub fn remember_work(join: &Path) {
-    let Ok(join) = Join::read(join) else { return };
-    let Some(dir) = Path::new(&join.dir).parent() else { return };
+/// Remembers that the cluster with this folder of its dispatcher was given work, if it is a cluster of this machine.
+pub fn remember_work(dispatcher_dir: &Path) {
+    let Some(dir) = dispatcher_dir.parent() else { return };
     let known = all().unwrap_or_default().into_iter().find(|known| known.dir == dir);
     if let Some(known) = known {
         let _ = remember(dir, known.kind);
@@ -174,19 +178,19 @@ pub fn as_meant() -> Result<Vec<KnownCluster>, Fault> {
 /// The cluster that a looking command means.
 pub enum Meant {
     /// The cluster with this join file.
-    Live(PathBuf),
+    Live(JoinFile),
     /// A cluster that is no longer up; its folder has its log.
     Ended(KnownCluster),
 }
 
 /// The cluster that a looking command means: the named one, else the first of [`as_meant`] that can be asked or has a run.
 pub fn find(join: &JoinArgs) -> Result<Meant, Fault> {
-    if let Some(path) = &join.join {
-        return Ok(Meant::Live(path.clone()));
+    if let Some(file) = join.named() {
+        return Ok(Meant::Live(file));
     }
     match newest()? {
         None => Err(none_up()),
-        Some(newest) if newest.is_up() => Ok(Meant::Live(newest.join())),
+        Some(newest) if newest.is_up() => Ok(Meant::Live(newest.join_file())),
         Some(newest) => Ok(Meant::Ended(newest)),
     }
 }
@@ -198,14 +202,14 @@ pub fn newest() -> Result<Option<KnownCluster>, Fault> {
 
 /// The join file for a command that looks at a running cluster: the given one, else that of the newest
 /// running cluster.
-pub fn look_join(join: &JoinArgs) -> Result<PathBuf, Fault> {
-    if let Some(path) = &join.join {
-        return Ok(path.clone());
+pub fn look_join(join: &JoinArgs) -> Result<JoinFile, Fault> {
+    if let Some(file) = join.named() {
+        return Ok(file);
     }
     let running = running()?;
     match &running[..] {
         [] => Err(none_up_now()),
-        [one] => Ok(one.join()),
+        [one] => Ok(one.join_file()),
         [newest, others @ ..] => {
             eyas_text::say!(
                 "note: this is {}; {} more: `eyas status --all` shows all",
@@ -215,24 +219,24 @@ pub fn look_join(join: &JoinArgs) -> Result<PathBuf, Fault> {
                     n => format!("there are {n}"),
                 }
             );
-            Ok(newest.join())
+            Ok(newest.join_file())
         }
     }
 }
 
 /// The join file for a command that gives work, waits or ends a cluster: the given one, else that of the
 /// newest cluster of `eyas up`.
-pub fn work_join(join: &JoinArgs) -> Result<PathBuf, Fault> {
-    if let Some(path) = &join.join {
-        return Ok(path.clone());
+pub fn work_join(join: &JoinArgs) -> Result<JoinFile, Fault> {
+    if let Some(file) = join.named() {
+        return Ok(file);
     }
     let ups: Vec<KnownCluster> = all()?.into_iter().filter(|known| known.kind == Kind::Up).collect();
     if let Some(up) = ups.iter().find(|up| up.is_up()) {
-        return Ok(up.join());
+        return Ok(up.join_file());
     }
     // A cluster whose dispatcher is alive but does not listen yet is being started.
     match ups.iter().find(|up| holder_of(&dispatcher_lock(&dispatcher_dir(&up.dir))).is_some()) {
-        Some(starting) => Ok(starting.join()),
+        Some(starting) => Ok(starting.join_file()),
         None => Err(none_up_for_work()),
     }
 }
@@ -251,9 +255,9 @@ fn none_up_for_work() -> Fault {
 
 /// The join file of the cluster of `eyas up` that was given work last, if it was killed. `is_meant` is asked about the folder of
 /// its dispatcher.
-pub fn killed_join(is_meant: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+pub fn killed_join(is_meant: impl Fn(&Path) -> bool) -> Option<JoinFile> {
     let known = all().ok()?.into_iter().find(|known| known.kind == Kind::Up)?;
-    (known.join().exists() && is_meant(&dispatcher_dir(&known.dir))).then(|| known.join())
+    (known.join().exists() && is_meant(&dispatcher_dir(&known.dir))).then(|| known.join_file())
 }
 
 pub fn none_up() -> Fault {

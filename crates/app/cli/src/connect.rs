@@ -1,7 +1,7 @@
 //! Connections that wait for a dispatcher which is being restarted: for a limited time, and with a message.
 
 use crate::Fault;
-use eyas_client::Client;
+use eyas_client::{Client, JoinFile};
 use eyas_net::NetError;
 use eyas_runtime::locks::holder_of;
 use std::path::Path;
@@ -21,21 +21,21 @@ pub struct Unconnected {
     pub is_refused: bool,
 }
 
-/// Connects; waits for a dispatcher that does not answer, as it may be restarting.
-pub async fn connect(join: &Path) -> Result<Client, Fault> {
-    try_to_connect(join).await.map_err(|unconnected| unconnected.fault)
+/// Reads the join file and connects; waits for a dispatcher that does not answer, as it may be restarting.
+pub async fn connect(file: &JoinFile) -> Result<Client, Fault> {
+    try_to_connect(file).await.map_err(|unconnected| unconnected.fault)
 }
 
 /// As [`connect`], for whoever has to know why there is no connection.
-pub async fn try_to_connect(join: &Path) -> Result<Client, Unconnected> {
+pub async fn try_to_connect(file: &JoinFile) -> Result<Client, Unconnected> {
     let begun = Instant::now();
     let mut has_said = false;
     loop {
-        let e = match Client::connect(join).await {
+        let e = match read_and_connect(file).await {
             Ok(client) => return Ok(client),
             Err(e) => e,
         };
-        let patience = patience_with(&e, join);
+        let patience = patience_with(&e, file.path());
         let is_refused = matches!(e, NetError::NotAMember { .. });
         let mut fault = Fault::from(e);
         if begun.elapsed() >= patience {
@@ -53,6 +53,10 @@ pub async fn try_to_connect(join: &Path) -> Result<Client, Unconnected> {
         }
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+async fn read_and_connect(file: &JoinFile) -> Result<Client, NetError> {
+    Client::connect(&file.read()?).await
 }
 
 /// How long this error may be due to a dispatcher that is being restarted; zero if it cannot be.

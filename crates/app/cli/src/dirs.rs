@@ -4,7 +4,6 @@
 use crate::print::reason;
 use crate::{Exit, Fault};
 use eyas_text::shown_path;
-use eyas_wire::identity::Join;
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -107,12 +106,6 @@ pub fn node_dirs(dir: &Path) -> Vec<PathBuf> {
     let is_node = |e: &std::fs::DirEntry| e.file_name().as_encoded_bytes().starts_with(b"node");
     let nodes = std::fs::read_dir(dir).into_iter().flatten().flatten().filter(is_node);
     nodes.map(|e| e.path()).collect()
-}
-
-/// The folder of the dispatcher with that join file, if it is on this machine.
-pub fn dir_of(join: &Path) -> Option<PathBuf> {
-    let dir = PathBuf::from(Join::read(join).ok()?.dir);
-    dir.is_dir().then_some(dir)
 }
 
 /// The folder in which this command was started.

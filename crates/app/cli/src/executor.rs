@@ -7,10 +7,10 @@ use crate::{
     Exit, Fault, clusters, declared, dirs, equipment, keeper, local, node, probe, provide, tmpfs, walltime,
 };
 use clap::Args;
+use eyas_client::JoinFile;
 use eyas_runtime::executor::scratch::{Scratch, ScratchOptions};
 use eyas_runtime::executor::{DataPlane, ExecutorError, ExecutorOptions};
 use eyas_text::shown_path;
-use eyas_wire::identity::Join;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -75,11 +75,14 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
         Some(scratch) => Some(scratch.dir().to_path_buf()),
         None => args.dir.clone(),
     };
-    let join = match &args.join.join {
-        Some(join) if join == Path::new("-") => provide::join_from_stdin(own_dir.as_deref())?,
+    let file = match &args.join.join {
+        Some(join) if join == Path::new("-") => {
+            JoinFile::named(provide::join_from_stdin(own_dir.as_deref())?)
+        }
         _ => clusters::work_join(&args.join)?,
     };
-    let address = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.address;
+    let target = file.read()?;
+    let address = &target.join().address;
     let on_loopback =
         address.starts_with("127.") || address.starts_with("[::1]") || address.starts_with("localhost:");
     let data_plane = match args.data_plane.as_deref() {
@@ -119,7 +122,7 @@ pub fn executor(args: ExecutorArgs) -> Result<Exit, Fault> {
     };
     let home_on = declared::own_directories(&hosts)?;
     let options = ExecutorOptions {
-        join,
+        target,
         dir,
         name,
         slots: args.node.slots.unwrap_or_else(provide::processors),

@@ -76,6 +76,11 @@ impl From<eyas_net::NetError> for Fault {
         }
     }
 }
+impl From<eyas_wire::identity::IdentityError> for Fault {
+    fn from(e: eyas_wire::identity::IdentityError) -> Fault {
+        eyas_net::NetError::from(e).into()
+    }
+}
 impl From<eyas_runtime::cluster::ClusterError> for Fault {
     fn from(e: eyas_runtime::cluster::ClusterError) -> Fault {
         Fault::new(Exit::Cluster, e)

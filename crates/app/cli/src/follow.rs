@@ -51,7 +51,6 @@ impl End {
 /// part of an embedded cluster.
 pub async fn follow(
     mut client: Client,
-    join: &Path,
     run: RunId,
     mut parts: Option<&mut LocalCluster>,
     mut printed: Option<InOrder>,
@@ -80,7 +79,7 @@ pub async fn follow(
                         progress.clear();
                         eyas_text::say!("note: lost the dispatcher: {e}");
                         client = tokio::select! {
-                            connected = try_to_connect(join) => match connected {
+                            connected = try_to_connect(client.target().file()) => match connected {
                                 Ok(client) => client,
                                 // The dispatcher is there: waiting for it is of no use.
                                 Err(Unconnected { fault, is_refused: true }) => return Err(fault),
@@ -109,8 +108,8 @@ pub async fn follow(
                         }
                         if status.ended.is_some() {
                             progress.finish(&status);
-                            if let Some(dir) = dirs::dir_of(join) {
-                                given::note_waited(&dir, run);
+                            if let Some(dir) = client.target().dir_here() {
+                                given::note_waited(dir, run);
                             }
                             let mut exit = exit_of(&status, interrupts);
                             if let Some(fault) = printed.as_ref().and_then(InOrder::fault) {

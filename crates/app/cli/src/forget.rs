@@ -22,9 +22,9 @@ pub struct ForgetArgs {
 }
 
 pub fn forget(args: ForgetArgs) -> Result<Exit, Fault> {
-    let path = clusters::look_join(&args.join)?;
+    let target = clusters::look_join(&args.join)?.read()?;
     let n = client_runtime().block_on(async {
-        let mut client = Client::connect(&path).await?;
+        let mut client = Client::connect(&target).await?;
         let mut runs: Vec<RunId> = args.runs.iter().copied().map(RunId).collect();
         if args.all {
             let status = client.status().await?;

@@ -8,13 +8,13 @@ use crate::runtimes::client_runtime;
 use crate::source::{self, Source};
 use crate::{Exit, Fault};
 use clap::Args;
-use eyas_client::Client;
+use eyas_client::{Client, Target};
 use eyas_runtime::eventlog::{read_part, to_message};
 use eyas_terms::{AttemptNo, RunId, TaskPhase};
 use eyas_text::Printer;
 use eyas_wire::message::{PrintedState, TaskPrinted, WhichTasks};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How often the dispatcher is asked about a task that is followed.
@@ -48,7 +48,7 @@ pub fn logs(args: LogsArgs) -> Result<Exit, Fault> {
     match &args.task {
         Some(task) => source::of_task(&args.of, run, |source, run| of_task(source, run, task, args.follow)),
         None => match source::source(&args.of.join, args.of.dir.as_deref())? {
-            Source::Live(join) => failed_live(&join, run),
+            Source::Live(file) => failed_live(&file.read()?, run),
             Source::Ended(dirs) => failed_ended(&dirs, run),
         },
     }
@@ -57,7 +57,7 @@ pub fn logs(args: LogsArgs) -> Result<Exit, Fault> {
 fn of_task(source: &Source, run: Option<RunId>, task: &str, is_followed: bool) -> Result<Exit, Fault> {
     client_runtime().block_on(async {
         match source {
-            Source::Live(join) => follow(join, run, task, is_followed).await,
+            Source::Live(file) => follow(&file.read()?, run, task, is_followed).await,
             Source::Ended(dirs) => ended(dirs, run, task).await,
         }
     })
@@ -87,13 +87,13 @@ async fn ended(dirs: &[PathBuf], run: Option<RunId>, task: &str) -> Result<Exit,
     whole(lost_bytes)
 }
 
-async fn follow(join: &Path, run: Option<RunId>, task: &str, follow: bool) -> Result<Exit, Fault> {
+async fn follow(target: &Target, run: Option<RunId>, task: &str, follow: bool) -> Result<Exit, Fault> {
     let name = task_name(task)?;
-    let mut client = Client::connect(join).await?;
+    let mut client = Client::connect(target).await?;
     let (mut seen, mut said, mut lost_bytes) = (Seen::default(), None, 0);
     loop {
         let printed = client.printed(run, name.clone()).await?;
-        lost_bytes += show_new(&printed, &mut seen, &mut Whole::Live { join, client: &mut client }).await?;
+        lost_bytes += show_new(&printed, &mut seen, &mut Whole::Live(&mut client)).await?;
         // The reason why there is no output is printed once for each state of the task.
         if seen.is_empty() && said != Some(printed.state) {
             eyas_text::say!("{}", printed::nothing_printed(&printed));
@@ -151,8 +151,8 @@ pub fn write_pieces<W: Write>(mut out: Printer<W>, pieces: &[Piece<'_>]) -> std:
 
 /// Where all that tasks printed to standard output may be, beside its ends.
 enum Whole<'a> {
-    /// At the dispatcher of this join file.
-    Live { join: &'a Path, client: &'a mut Client },
+    /// At the dispatcher.
+    Live(&'a mut Client),
     /// In the folder of the dispatcher. The dispatchers of a group number their tasks alike, and it is not known here whose the task is.
     Ended(&'a [PathBuf]),
 }
@@ -199,10 +199,10 @@ impl Whole<'_> {
         match self {
             Whole::Ended([dir]) => Ok(read_part(dir, task.task, attempt, at)),
             Whole::Ended(_) => Ok(vec![]),
-            Whole::Live { join, client } => loop {
+            Whole::Live(client) => loop {
                 match client.printed_part(task, attempt, at, false).await.map_err(Fault::from) {
                     // The dispatcher was restarted.
-                    Err(fault) if fault.exit == Exit::Cluster => **client = connect(join).await?,
+                    Err(fault) if fault.exit == Exit::Cluster => **client = connect(client.target().file()).await?,
                     read => return read,
                 }
             },
@@ -210,9 +210,9 @@ impl Whole<'_> {
     }
 }
 
-fn failed_live(join: &Path, run: Option<RunId>) -> Result<Exit, Fault> {
+fn failed_live(target: &Target, run: Option<RunId>) -> Result<Exit, Fault> {
     client_runtime().block_on(async {
-        let mut client = Client::connect(join).await?;
+        let mut client = Client::connect(target).await?;
         let mut failed = Prints::new(run, WhichTasks::Failed);
         let mut n = 0;
         loop {
@@ -275,7 +275,6 @@ fn show_grouped(task: &TaskPrinted) -> std::io::Result<()> {
 /// Shows the output of a run's tasks, each when it has ended and all tasks before it have, while the user
 /// waits for the run.
 pub struct InOrder {
-    join: PathBuf,
     client: Client,
     prints: Prints,
     /// Bytes that a pipe or file lacks.
@@ -284,10 +283,10 @@ pub struct InOrder {
 
 impl InOrder {
     /// Makes a connection of its own, because the one that waits for the run drops answers to other requests.
-    pub async fn begin(join: &Path, run: RunId) -> Result<InOrder, Fault> {
-        let client = Client::connect(join).await?;
+    pub async fn begin(target: &Target, run: RunId) -> Result<InOrder, Fault> {
+        let client = Client::connect(target).await?;
         let prints = Prints::new(Some(run), WhichTasks::Ended);
-        Ok(InOrder { join: join.to_path_buf(), client, prints, lost_bytes: 0 })
+        Ok(InOrder { client, prints, lost_bytes: 0 })
     }
 
     /// What is said at the end if bytes are missing in a pipe or file.
@@ -306,7 +305,7 @@ impl InOrder {
                 Ok(tasks) => tasks,
                 // The dispatcher was restarted.
                 Err(fault) if fault.exit == Exit::Cluster => {
-                    self.client = connect(&self.join).await?;
+                    self.client = connect(self.client.target().file()).await?;
                     continue;
                 }
                 Err(fault) => return Err(fault),
@@ -319,7 +318,7 @@ impl InOrder {
                 // The output of earlier attempts is not shown.
                 let Some(last) = task.attempts.last() else { continue };
                 let pieces = printed::beyond(&last.stdout, 0);
-                let mut whole = Whole::Live { join: &self.join, client: &mut self.client };
+                let mut whole = Whole::Live(&mut self.client);
                 self.lost_bytes += whole.write_stdout(task, last.attempt, &pieces).await?;
                 write_pieces(eyas_text::printed_stderr(), &printed::beyond(&last.stderr, 0))?;
                 if pieces.len() > 1 {

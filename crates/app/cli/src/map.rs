@@ -12,6 +12,7 @@ use crate::resume::Origin;
 use crate::running::{RunRequest, nothing_to_do, run_list, what_is_left};
 use crate::{Exit, Fault, workflow};
 use clap::Args;
+use eyas_client::JoinFile;
 use eyas_storage::pattern::matches;
 use eyas_tasklist::{ListInput, MapSpec, Source, Table};
 use eyas_text::{Shell, shown, shown_path};
@@ -272,7 +273,8 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
     args.env.add_to(&mut list)?;
     let origin = Origin::Map { folder, command: spec.command.clone(), out };
     let prints_nothing_else = args.out.is_empty();
-    let left = what_is_left(list, origin, &args.resume, args.join.as_deref())?;
+    let join = args.join.map(JoinFile::named);
+    let left = what_is_left(list, origin, &args.resume, join.as_ref())?;
     let Some(request) = left else { return nothing_to_do(args.json) };
     if let Some(path) = &args.to_list {
         workflow::write_list(&request.list, Some(path))?;
@@ -282,7 +284,7 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
         }
         return Ok(Exit::Good);
     }
-    let is_here = args.join.is_none() && !args.cluster.provide.is_elsewhere();
+    let is_here = join.is_none() && !args.cluster.provide.is_elsewhere();
     check_outputs(&request.list, is_here)?;
     replaces::check(
         &request.list,
@@ -293,7 +295,7 @@ pub fn map(args: Box<MapArgs>) -> Result<Exit, Fault> {
     )?;
     let is_default = prints_nothing_else && !args.json && !args.no_print && !args.cluster.policy.no_event_log;
     let prints = args.print || is_default;
-    run_list(RunRequest { prints, ..request }, args.join.as_deref(), &args.cluster, args.json)
+    run_list(RunRequest { prints, ..request }, join.as_ref(), &args.cluster, args.json)
 }
 
 /// The words of a command that is a line for the shell that was chosen.

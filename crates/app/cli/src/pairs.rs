@@ -19,6 +19,7 @@ use crate::running::{self, run_list, what_is_left};
 use crate::{Exit, Fault, connect, map, runtimes};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use eyas_client::JoinFile;
 use eyas_pairs::matrix::Matrix;
 use eyas_pairs::records::Records;
 use eyas_pairs::tile::{self, Order, RESULT, RecordFile, RecordFiles, SELF, TILE_ARGUMENT};
@@ -148,7 +149,8 @@ pub fn pairs(args: PairsArgs) -> Result<Exit, Fault> {
     words.extend(args.sets.iter().cloned());
     words.extend(args.command.iter().cloned());
     let origin = Origin::Map { folder, command: words, out: vec![args.out.display().to_string()] };
-    let left = what_is_left(list, origin, &args.resume, args.join.as_deref())?;
+    let join = args.join.clone().map(JoinFile::named);
+    let left = what_is_left(list, origin, &args.resume, join.as_ref())?;
     if args.resume.dry_run {
         return Ok(Exit::Good);
     }
@@ -157,7 +159,7 @@ pub fn pairs(args: PairsArgs) -> Result<Exit, Fault> {
         Some(request) => {
             plan.write(&out.tiles)?;
             let cluster = ClusterArgs { provide: args.provide.clone(), ..args.cluster.clone() };
-            run_list(request, args.join.as_deref(), &cluster, args.json)?
+            run_list(request, join.as_ref(), &cluster, args.json)?
         }
     };
     match exit {
@@ -492,9 +494,9 @@ fn machine(args: &PairsArgs) -> Result<Machine, Fault> {
         pair_ns: args.pair_time.unwrap_or(PAIR_NS_ASSUMED),
         tile_ns_max: TILE_NS_MAX,
     };
-    if let Some(join) = &args.join {
+    if let Some(file) = args.join.clone().map(JoinFile::named) {
         let status = runtimes::client_runtime().block_on(async {
-            let mut client = connect::connect(join).await?;
+            let mut client = connect::connect(&file).await?;
             match tokio::time::timeout(NODES_PATIENCE, client.status()).await {
                 Ok(status) => Ok::<_, Fault>(Some(status?)),
                 Err(_) => Ok(None),

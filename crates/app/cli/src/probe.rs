@@ -8,8 +8,7 @@ use crate::data::program::Temporary;
 use crate::print::reason;
 use crate::runtimes::client_runtime;
 use crate::{Exit, Fault, provide};
-use eyas_client::Client;
-use eyas_wire::identity::Join;
+use eyas_client::{Client, JoinFile};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::path::Path;
@@ -82,11 +81,11 @@ pub fn look_around(
     if let Some(path) = &join {
         let (mut address, mut ahead_s) = (String::new(), None);
         let begun = Instant::now();
-        let answer = Join::read(path).map_err(|e| e.to_string()).and_then(|join| {
-            address = join.address;
+        let answer = JoinFile::named(path.clone()).read().map_err(|e| e.to_string()).and_then(|target| {
+            address.clone_from(&target.join().address);
             client_runtime().block_on(async {
                 let ask = async {
-                    let mut client = Client::connect(path).await.map_err(|e| e.to_string())?;
+                    let mut client = Client::connect(&target).await.map_err(|e| e.to_string())?;
                     let before = SystemTime::now();
                     let status = client.status().await.map_err(|e| e.to_string())?;
                     // The dispatcher looked at its clock half-way, as far as one can say.

@@ -17,7 +17,6 @@ use eyas_runtime::provider::{
     Commands, Local, ProviderOptions, Share, block_config, note_nothing_begun, run,
 };
 use eyas_terms::needs::Equipment;
-use eyas_wire::identity::Join;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -60,7 +59,8 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
     let (Some(dir), Some(nodes)) = (args.dir.take(), args.nodes) else {
         return Err(bad("`eyas provider` needs --dir and --nodes"));
     };
-    let join = clusters::work_join(&args.join)?;
+    let target = clusters::work_join(&args.join)?.read()?;
+    let join = target.path().to_path_buf();
     let slots = args.node.slots.unwrap_or(1);
     let gpus = match args.node.gpus {
         Some(Gpus::Number(n)) => n,
@@ -85,7 +85,7 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
             let node_args = move |name: &str| node::executor_arguments(&to, &dir, name, &scratch, &node);
             let source = Local::new(exe, log_dir, node_args);
             let blocks = Local::block_config(node::NODE);
-            let options = ProviderOptions { join, lock, config, blocks, elsewhere: None, until_stdin_closes };
+            let options = ProviderOptions { target, lock, config, blocks, elsewhere: None, until_stdin_closes };
             runtime.block_on(run(options, source))
         }
         ProviderKind::Ssh | ProviderKind::Allocation => {
@@ -95,8 +95,7 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
                 launch.node_args.extend(walltime::words_of_grid_engine());
             }
             let n_hosts = hosts.names.len() as u32;
-            let read = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?;
-            let key = serde_json::to_string(&read).map_err(|e| Fault::new(Exit::Other, e))?;
+            let key = serde_json::to_string(target.join()).map_err(|e| Fault::new(Exit::Other, e))?;
             let start = move |name: &str| {
                 let number = name.strip_prefix(node::NODE).and_then(|digits| digits.parse().ok());
                 let number = number.ok_or_else(|| format!("{name} has no number"))?;
@@ -104,22 +103,22 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
             };
             let source = Local::of_hosts(log_dir, key, start);
             let blocks = BlockConfig { number_max: n_hosts, ..Local::block_config(node::NODE) };
-            let options = ProviderOptions { join, lock, config, blocks, elsewhere: None, until_stdin_closes };
+            let options = ProviderOptions { target, lock, config, blocks, elsewhere: None, until_stdin_closes };
             runtime.block_on(run(options, source))
         }
         ProviderKind::Command => {
-            let cluster = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.cluster;
+            let cluster = target.cluster().to_string();
             let share = Share::of(&shared_state()?, &cluster);
             let blocks = block_config(&cluster, listed_every(args.provide.list_every), 1);
             let source =
                 Commands::new(&cluster, command_lines(&args.provide)?, launch, share.clone(), log_dir);
             let lease_ns = args.lease.unwrap_or(DispatcherConfig::default().lease_ns);
             let elsewhere = Some((Duration::from_nanos(lease_ns), share));
-            let options = ProviderOptions { join, lock, config, blocks, elsewhere, until_stdin_closes };
+            let options = ProviderOptions { target, lock, config, blocks, elsewhere, until_stdin_closes };
             runtime.block_on(run(options, source))
         }
         _ => {
-            let cluster = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.cluster;
+            let cluster = target.cluster().to_string();
             let share = Share::of(&shared_state()?, &cluster);
             // The Python process works in this folder. Where all is killed before it answers, the folder has to say whose it was.
             share_key(&share, &join)?;
@@ -132,7 +131,7 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
             }
             let lease_ns = args.lease.unwrap_or(DispatcherConfig::default().lease_ns);
             let elsewhere = Some((Duration::from_nanos(lease_ns), share));
-            let options = ProviderOptions { join, lock, config, blocks, elsewhere, until_stdin_closes };
+            let options = ProviderOptions { target, lock, config, blocks, elsewhere, until_stdin_closes };
             runtime.block_on(run(options, source))
         }
     };

@@ -12,11 +12,11 @@ use crate::runtimes::client_runtime;
 use crate::signals::AskedToEnd;
 use crate::{Exit, Fault, batch, dirs, local};
 use clap::Args;
+use eyas_client::{Choice, JoinFile, Target};
 use eyas_core::provisioning::blocks::BlockState;
 use eyas_runtime::cluster::LocalCluster;
 use eyas_runtime::provider::{Commands, Share, Source};
 use eyas_text::{line_of, shown_path};
-use eyas_wire::identity::Join;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,27 +78,26 @@ fn with_dispatcher(
     let (plan, dir) = local::plan(cluster, dir, true)?;
     let mut parts = LocalCluster::default();
     parts.start_dispatchers(&plan, &[0])?;
-    let join = plan.join_of(0);
-    let id = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?.cluster;
-    let mut prober = prober(args, &id, &join, &dir, n_nodes)?;
+    let target = JoinFile::new(plan.join_of(0), Choice::Own).read()?;
+    let mut prober = prober(args, &target, &dir, n_nodes)?;
     let result = probe(args, &mut prober, n_nodes);
     prober.share.remove();
     parts.stop();
     result
 }
 
-/// Who submits the probe of `eyas provider check`, with what it would submit. `join`: of a dispatcher with that id of its cluster.
+/// Who submits the probe of `eyas provider check`, with what it would submit.
 fn prober(
     args: &ProviderCheckArgs,
-    cluster: &str,
-    join: &Path,
+    target: &Target,
     dir: &Path,
     n_nodes: u32,
 ) -> Result<Prober, Fault> {
     let mut launch = launch_of(&args.provide, &args.node)?;
     launch.node_args.push("--probe".into());
+    let cluster = target.cluster();
     let share = Share::of(&shared_state()?, cluster);
-    share_key(&share, join)?;
+    share_key(&share, target.path())?;
     let (name, log_dir) = (format!("eyas-{cluster}-1"), dir.to_path_buf());
     let list_every = args.provide.list_every.map(Duration::from_nanos);
     let fail = |e: String| Fault::new(Exit::Cluster, e);

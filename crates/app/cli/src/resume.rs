@@ -5,14 +5,13 @@
 
 use crate::print::{command_line, count, plural, size};
 use crate::{Exit, Fault, dirs, runtimes};
-use eyas_client::Client;
+use eyas_client::{Client, JoinFile, Target};
 use eyas_client::resume::{self, Decision, HomeReader, Tasks, Why, decide};
 use eyas_core::log::EVENTS_FILE;
 use eyas_core::pattern::stage_of_task;
 use eyas_report::memo::{CARRIED_FILE, Memo, Record};
 use eyas_tasklist::TaskList;
 use eyas_text::{shown, shown_path};
-use eyas_wire::identity::Join;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -99,7 +98,7 @@ fn has_records(dir: &Path) -> bool {
 
 /// The dispatcher's folder of the run to continue: the given folder, else that of the cluster with the join
 /// file `join`, else that of the last run of the same tasks.
-fn earlier_dir(origin: &Origin, given: Option<&Path>, join: Option<&Path>) -> Result<Option<PathBuf>, Fault> {
+fn earlier_dir(origin: &Origin, given: Option<&Path>, join: Option<&JoinFile>) -> Result<Option<PathBuf>, Fault> {
     if let Some(dir) = given {
         let found = [dirs::dispatcher_dir(dir), dir.to_path_buf()].into_iter().find(|dir| has_records(dir));
         return found.map(Some).ok_or_else(|| {
@@ -108,12 +107,10 @@ fn earlier_dir(origin: &Origin, given: Option<&Path>, join: Option<&Path>) -> Re
                 .hint("name the folder that the earlier run was given with --dir, or leave DIR out for the last run of this file")
         });
     }
-    if let Some(path) = join {
-        let dir = Join::read(path).ok().map(|join| PathBuf::from(join.dir));
-        if let Some(dir) = dir.filter(|dir| has_records(dir)) {
-            complete_log(path);
-            return Ok(Some(dir));
-        }
+    let target = join.and_then(|file| file.read().ok());
+    if let Some(target) = target.filter(|target| has_records(target.dir())) {
+        complete_log(&target);
+        return Ok(Some(target.dir().to_path_buf()));
     }
     let Some(link) = origin.link()? else {
         return Err(Fault::new(Exit::BadInput, "a task list that comes through a pipe has no earlier run")
@@ -124,9 +121,9 @@ fn earlier_dir(origin: &Origin, given: Option<&Path>, join: Option<&Path>) -> Re
 
 /// A running dispatcher writes its log a moment late, unless it is asked for its status. If that fails, the
 /// tasks of the last moment run again.
-fn complete_log(join: &Path) {
+fn complete_log(target: &Target) {
     let _ =
-        runtimes::client_runtime().block_on(async { Client::connect(join).await.ok()?.status().await.ok() });
+        runtimes::client_runtime().block_on(async { Client::connect(target).await.ok()?.status().await.ok() });
 }
 
 // ---------------------------------------------------------------- for commands
@@ -138,7 +135,7 @@ pub struct Asked<'a> {
     pub resume: Option<Option<&'a Path>>,
     pub dry_run: bool,
     /// Join file of the cluster that the run is for; `None` for one of its own.
-    pub join: Option<&'a Path>,
+    pub join: Option<&'a JoinFile>,
 }
 
 /// The tasks that are left to do.

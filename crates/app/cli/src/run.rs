@@ -10,6 +10,7 @@ use crate::running::{RunRequest, nothing_to_do, run_list, say_hints, what_is_lef
 use crate::workflow::{self, WorkflowArgs};
 use crate::{Exit, Fault};
 use clap::Args;
+use eyas_client::JoinFile;
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -53,14 +54,15 @@ pub fn run(args: RunArgs) -> Result<Exit, Fault> {
     let prints =
         workflow::is_of_commands(&args.tasks, &args.files)? && !args.json && !cluster.policy.no_event_log;
     let tasks = args.tasks.clone();
-    match what_is_left(list, Origin::File(args.tasks), &args.resume, args.join.as_deref())? {
+    let join = args.join.map(JoinFile::named);
+    match what_is_left(list, Origin::File(args.tasks), &args.resume, join.as_ref())? {
         Some(request) => {
             let request = RunRequest { keep: args.keep, prints, ..request };
-            let is_here = args.join.is_none() && !cluster.provide.is_elsewhere();
+            let is_here = join.is_none() && !cluster.provide.is_elsewhere();
             check_outputs(&request.list, is_here)?;
             replaces::check(&request.list, args.replace, args.files.stand_ins, is_here, Some(&tasks))?;
             say_hints(&request.list)?;
-            run_list(request, args.join.as_deref(), &cluster, args.json)
+            run_list(request, join.as_ref(), &cluster, args.json)
         }
         None => nothing_to_do(args.json),
     }

@@ -4,20 +4,18 @@
 use crate::args::{ClusterArgs, ResumeArgs};
 use crate::clusters::{self, Kind};
 use crate::connect::connect;
-use crate::dirs::{self, dir_of};
 use crate::follow::follow;
 use crate::logs::InOrder;
 use crate::print::{count, plural};
 use crate::remains::{forget_old_runs, remove_nodes, sweep_homes};
 use crate::resume::{self, Origin};
 use crate::runtimes::client_runtime;
-use crate::{Exit, Fault, ending, given, hints, json, local, provide, tmpfs};
-use eyas_client::Client;
+use crate::{Exit, Fault, dirs, ending, given, hints, json, local, provide, tmpfs};
+use eyas_client::{Choice, Client, JoinFile, Target};
 use eyas_runtime::provider::calls_of;
 use eyas_tasklist::TaskList;
 use eyas_terms::RunId;
 use eyas_text::shown_path;
-use eyas_wire::identity::Join;
 use eyas_wire::message::Keep;
 use std::path::Path;
 
@@ -49,9 +47,9 @@ pub struct RunRequest {
 
 impl RunRequest {
     /// Shows the output of the run's tasks, if that is wanted.
-    async fn show_printed(&self, join: &Path, run: RunId) -> Result<Option<InOrder>, Fault> {
+    async fn show_printed(&self, target: &Target, run: RunId) -> Result<Option<InOrder>, Fault> {
         match self.prints {
-            true => InOrder::begin(join, run).await.map(Some),
+            true => InOrder::begin(target, run).await.map(Some),
             false => Ok(None),
         }
     }
@@ -71,7 +69,7 @@ pub fn what_is_left(
     list: TaskList,
     origin: Origin,
     args: &ResumeArgs,
-    join: Option<&Path>,
+    join: Option<&JoinFile>,
 ) -> Result<Option<RunRequest>, Fault> {
     let resume = args.resume.as_ref().map(|dir| dir.as_deref());
     let asked = resume::Asked { origin: &origin, resume, dry_run: args.dry_run, join };
@@ -86,7 +84,7 @@ pub fn what_is_left(
 /// Runs a list on the named cluster, or on a cluster of its own. `json`: also print the outcome as JSON.
 pub fn run_list(
     request: RunRequest,
-    join: Option<&Path>,
+    join: Option<&JoinFile>,
     cluster: &ClusterArgs,
     json: bool,
 ) -> Result<Exit, Fault> {
@@ -94,22 +92,23 @@ pub fn run_list(
         eyas_text::say!("there are no tasks: nothing to do");
         return nothing_to_do(json);
     }
-    if let Some(path) = join {
+    if let Some(file) = join {
         if local::is_shaped(cluster) {
             eyas_text::say!(
                 "note: the cluster of {} is used as it is; --nodes, --slots, --cache, --placement and the like \
                  are for a cluster of the run's own",
-                shown_path(path)
+                shown_path(file.path())
             );
         }
         return client_runtime().block_on(async {
-            let mut client = connect(path).await?;
-            let run = submit_to(&mut client, path, &request).await?;
-            let printed = request.show_printed(path, run).await?;
+            let mut client = connect(file).await?;
+            let target = client.target().clone();
+            let run = submit_to(&mut client, &request).await?;
+            let printed = request.show_printed(&target, run).await?;
             drop(request);
-            let end = follow(client, path, run, None, printed).await?;
+            let end = follow(client, run, None, printed).await?;
             if json {
-                json::write(&end.as_json(dir_of(path).as_deref()))?;
+                json::write(&end.as_json(target.dir_here()))?;
             }
             Ok(end.exit)
         });
@@ -129,24 +128,23 @@ pub fn run_list(
     }
     provide::sweep_keys();
     let mut parts = local::start(cluster, &dir, true)?;
-    let cluster_id = Join::read(&parts.join).map_err(|e| Fault::new(Exit::Cluster, e))?.cluster;
+    let target = JoinFile::new(parts.join.clone(), Choice::Own).read()?;
     let dir = dir.canonicalize()?;
     if !cluster.provide.is_elsewhere() {
         tmpfs::say_so(&dir, cluster.node.cache.saturating_mul(u64::from(cluster.nodes.max)));
     }
     clusters::remember(&dir, Kind::Run(std::process::id()))?;
-    let join_path = parts.join.clone();
     let result = client_runtime().block_on(async {
-        let mut client = Client::connect(&join_path).await?;
+        let mut client = Client::connect(&target).await?;
         end_unfinished(&mut client, &dir).await?;
         let run = submit_list(&mut client, &request).await?;
         request.remember(&dirs::dispatcher_dir(&dir), run);
-        let printed = request.show_printed(&join_path, run).await?;
+        let printed = request.show_printed(&target, run).await?;
         drop(request);
-        follow(client, &join_path, run, Some(&mut parts), printed).await
+        follow(client, run, Some(&mut parts), printed).await
     });
     let in_haste = result.as_ref().is_ok_and(|end| end.in_haste);
-    client_runtime().block_on(ending::end_parts(&mut parts, &cluster_id, in_haste))?;
+    client_runtime().block_on(ending::end_parts(&mut parts, target.cluster(), in_haste))?;
     if let Some(calls) = calls_of(&dirs::dispatcher_dir(&dir)).filter(|_| result.is_ok()) {
         eyas_text::say!("the batch system was asked {}: {}", plural(calls.total(), "time"), calls.in_words());
     }
@@ -187,12 +185,12 @@ async fn submit_list(client: &mut Client, request: &RunRequest) -> Result<RunId,
     Ok(client.submit(name, keep, list.shared_arrays()).await?)
 }
 
-/// Streams a list to the dispatcher with that join file, which may be on another machine.
-pub async fn submit_to(client: &mut Client, join: &Path, request: &RunRequest) -> Result<RunId, Fault> {
+/// Streams a list to a dispatcher, which may be on another machine.
+pub async fn submit_to(client: &mut Client, request: &RunRequest) -> Result<RunId, Fault> {
     let run = submit_list(client, request).await?;
-    if let Some(dir) = dir_of(join) {
-        request.remember(&dir, run);
-        clusters::remember_work(join);
+    if let Some(dir) = client.target().dir_here() {
+        request.remember(dir, run);
+        clusters::remember_work(dir);
     }
     Ok(run)
 }

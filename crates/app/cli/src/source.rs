@@ -4,9 +4,9 @@ use crate::args::{JoinArgs, SourceArgs};
 use crate::clusters::{self, Kind, KnownCluster, Meant};
 use crate::dirs::{dispatcher_dir, member_dirs};
 use crate::{Exit, Fault, given};
+use eyas_client::JoinFile;
 use eyas_terms::RunId;
 use eyas_text::shown_path;
-use eyas_wire::identity::Join;
 use std::path::{Path, PathBuf};
 
 /// The dispatcher's folder of a run that is over: the given folder, or that of the last run.
@@ -40,7 +40,7 @@ pub fn ended_dirs(dir: Option<&Path>) -> Result<Vec<PathBuf>, Fault> {
 /// The source of answers about a task: the join file of a cluster, or the dispatchers' folders when the run
 /// is over and its log is read. An explicit `--dir` means the log in it, an explicit `--join` that cluster.
 pub enum Source {
-    Live(PathBuf),
+    Live(JoinFile),
     Ended(Vec<PathBuf>),
 }
 
@@ -49,14 +49,14 @@ pub fn source(join: &JoinArgs, dir: Option<&Path>) -> Result<Source, Fault> {
         return Ok(Source::Ended(ended_dirs(dir)?));
     }
     match clusters::find(join)? {
-        Meant::Live(join) => Ok(Source::Live(join)),
+        Meant::Live(file) => Ok(Source::Live(file)),
         Meant::Ended(known) => source_of_log(&known),
     }
 }
 
 fn source_of(known: &KnownCluster) -> Result<Source, Fault> {
     match known.is_up() {
-        true => Ok(Source::Live(known.join())),
+        true => Ok(Source::Live(known.join_file())),
         false => source_of_log(known),
     }
 }
@@ -106,12 +106,6 @@ pub fn of_task<T>(
     Err(first.unwrap_or_else(clusters::none_up))
 }
 
-/// The runs of the cluster with this join file that were given from the working folder, the newest first; none, if its dispatcher is
-/// on another machine.
-pub fn runs_of_here(join: &Path) -> Vec<RunId> {
-    Join::read(join).map(|join| given::from_here(Path::new(&join.dir))).unwrap_or_default()
-}
-
 /// The newest run of the log in the dispatcher's folder `dir` that was given from the working folder.
 pub fn run_of_here(dir: &Path) -> Option<RunId> {
     given::from_here(dir).first().copied()
@@ -123,9 +117,6 @@ pub fn log_dirs(join: &JoinArgs, dir: Option<&Path>) -> Result<Vec<PathBuf>, Fau
         Source::Ended(dirs) => Ok(dirs),
         // The log is on the dispatcher's machine. Elsewhere its folder does not exist, which the reader
         // reports.
-        Source::Live(join) => {
-            let join = Join::read(&join).map_err(|e| Fault::new(Exit::Cluster, e))?;
-            Ok(member_dirs(PathBuf::from(join.dir)))
-        }
+        Source::Live(file) => Ok(member_dirs(file.read()?.dir().to_path_buf())),
     }
 }

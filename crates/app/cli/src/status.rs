@@ -6,11 +6,11 @@ use crate::print::{count, last_decision, nodes_of, plural, size, time};
 use crate::runtimes::client_runtime;
 use crate::{Exit, Fault, clusters, json};
 use clap::Args;
+use eyas_client::JoinFile;
 use eyas_terms::needs::in_parts;
 use eyas_text::line_of;
 use eyas_wire::message::{ClusterStatus, ExecutorLine};
 use std::io::Write;
-use std::path::Path;
 
 /// Characters of the names in the tables of `eyas status`.
 const NODE_CHARS_MAX: usize = 60;
@@ -44,7 +44,7 @@ pub fn status(args: StatusArgs) -> Result<Exit, Fault> {
     let mut all = vec![];
     for known in running {
         // A cluster that has ended since is skipped.
-        let Ok(status) = status_of(&known.join()) else { continue };
+        let Ok(status) = status_of(&known.join_file()) else { continue };
         if args.json {
             all.push(serde_json::json!({ "dir": known.dir, "join": known.join(), "status": status }));
             continue;
@@ -85,9 +85,9 @@ fn write_equipment(status: &ClusterStatus, width: usize) -> Result<(), Fault> {
     Ok(())
 }
 
-fn status_of(join: &Path) -> Result<ClusterStatus, Fault> {
+fn status_of(file: &JoinFile) -> Result<ClusterStatus, Fault> {
     client_runtime().block_on(async {
-        let mut client = connect(join).await?;
+        let mut client = connect(file).await?;
         Ok(client.status().await?)
     })
 }

@@ -70,25 +70,25 @@ impl std::str::FromStr for Into {
 }
 
 pub fn submit(args: SubmitArgs) -> Result<Exit, Fault> {
-    let path = clusters::work_join(&args.join)?;
+    let file = clusters::work_join(&args.join)?;
     if let Some(run) = args.into.and_then(|into| into.0) {
         refuse_with_into(&args)?;
         let SubmitArgs { tasks, files, env, replace, token, json, .. } = &args;
         let asked = Asked { tasks, files, env, replace: *replace, token: token.as_deref(), json: *json };
-        return add(&asked, &path, run);
+        return add(&asked, &file, run);
     }
     let mut list = workflow::list_of(&args.tasks, &args.files)?;
     args.env.add_to(&mut list)?;
     let tasks = args.tasks.clone();
-    let left = what_is_left(list, Origin::File(args.tasks), &args.resume, Some(&path))?;
+    let left = what_is_left(list, Origin::File(args.tasks), &args.resume, Some(&file))?;
     let Some(request) = left else { return nothing_to_do(args.json) };
     let request = RunRequest { keep: args.keep, ..request };
     check_outputs(&request.list, false)?;
     replaces::check(&request.list, args.replace, args.files.stand_ins, false, Some(&tasks))?;
     say_hints(&request.list)?;
     client_runtime().block_on(async {
-        let mut client = connect(&path).await?;
-        let run = submit_to(&mut client, &path, &request).await.map_err(may_be_accepted)?;
+        let mut client = connect(&file).await?;
+        let run = submit_to(&mut client, &request).await.map_err(may_be_accepted)?;
         let n_tasks = request.list.n_tasks;
         match args.json {
             true => json::write(&json::Submitted { run, n_tasks, again: false })?,

@@ -15,12 +15,10 @@ use eyas_report::RunLog;
 use eyas_report::read::{AttemptRecord, End, How};
 use eyas_terms::{AttemptNo, RunId, TaskId, Timestamp};
 use eyas_text::{line_of, shown_path};
-use eyas_wire::identity::Join;
 use eyas_wire::message::ClusterStatus;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
 
 /// Characters of a task's id, and of a reason, in the table for people.
 const ID_CHARS_MAX: usize = 50;
@@ -160,12 +158,12 @@ pub fn tasks(args: TasksArgs) -> Result<Exit, Fault> {
 fn read(of: &SourceArgs) -> Result<Logs, Fault> {
     let (dirs, status) = match source::source(&of.join, of.dir.as_deref())? {
         Source::Ended(dirs) => (dirs, None),
-        Source::Live(path) => {
+        Source::Live(file) => {
             // A dispatcher completes its log when it is asked for its status.
-            let status =
-                client_runtime().block_on(async { Ok::<_, Fault>(connect(&path).await?.status().await?) })?;
-            let join_file = Join::read(&path).map_err(|e| Fault::new(Exit::Cluster, e))?;
-            let dir = PathBuf::from(join_file.dir);
+            let (status, dir) = client_runtime().block_on(async {
+                let mut client = connect(&file).await?;
+                Ok::<_, Fault>((client.status().await?, client.target().dir().to_path_buf()))
+            })?;
             if !dir.join(EVENTS_FILE).exists() {
                 let message = format!("there is no event log in {} on this machine", shown_path(&dir));
                 return Err(Fault::new(Exit::BadInput, message).hint(

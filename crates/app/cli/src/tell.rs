@@ -91,8 +91,8 @@ fn explain_nodes(args: &ExplainArgs) -> Result<Exit, Fault> {
     let mut out = eyas_text::stdout();
     out.write_all(eyas_report::nodes_lines(&story).as_bytes())?;
     // What a log does not have: what waits now, and what the batch system says of that.
-    if let Ok(Source::Live(path)) = source::source(&args.of.join, args.of.dir.as_deref()) {
-        let status = client_runtime().block_on(async { Client::connect(&path).await?.status().await });
+    if let Ok(Source::Live(file)) = source::source(&args.of.join, args.of.dir.as_deref()) {
+        let status = client_runtime().block_on(async { Client::connect(&file.read()?).await?.status().await });
         let blocks = status.ok().and_then(|status| status.provisioner).map(|provisioner| provisioner.blocks);
         let waiting = |block: &BlockLine| block.state == "queued" && !block.why.is_empty();
         for block in blocks.unwrap_or_default().into_iter().filter(waiting) {
@@ -111,8 +111,8 @@ pub fn explain(args: ExplainArgs) -> Result<Exit, Fault> {
         Source::Ended(dirs) => {
             Ok((eyas_report::story_from_group(dirs, task, run)?, eyas_report::newest_run(dirs)?))
         }
-        Source::Live(path) => client_runtime().block_on(async {
-            let mut client = Client::connect(path).await?;
+        Source::Live(file) => client_runtime().block_on(async {
+            let mut client = Client::connect(&file.read()?).await?;
             let story = story_of(client.explain(run, name.clone()).await?);
             Ok::<_, Fault>((story, client.status().await?.runs.last().map(|run| run.run)))
         }),

@@ -12,9 +12,10 @@
 //! Bytes are those that tasks read, by where they came from, as the dispatcher counts them per run.
 
 use crate::args::JoinArgs;
-use crate::{Exit, Fault, clusters};
+use crate::{Exit, Fault, clusters, given};
 use draw::draw;
-use eyas_client::Client;
+use eyas_client::{Client, JoinFile};
+use eyas_net::NetError;
 use eyas_terms::TaskId;
 use eyas_wire::message::ClusterStatus;
 use eyas_wire::message::TaskName;
@@ -22,7 +23,6 @@ use ratatui::Frame;
 use ratatui::crossterm::event::KeyCode;
 use screen::Screen;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use view::View;
@@ -52,20 +52,24 @@ pub fn top(args: JoinArgs) -> Result<Exit, Fault> {
         return Err(Fault::new(Exit::BadInput, "`eyas top` needs a terminal to draw on")
             .hint("`eyas status` prints the same once"));
     }
-    let path = clusters::look_join(&args)?;
+    let file = clusters::look_join(&args)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // The first answer comes before the screen is taken, so that an error is printed as usual.
-    let mut client = runtime.block_on(Client::connect(&path))?;
-    let mut view = View { of_here: crate::source::runs_of_here(&path), ..View::default() };
+    let mut client = runtime.block_on(connect(&file))?;
+    let mut view = View { of_here: given::from_here(client.target().dir()), ..View::default() };
     view.take(Box::new(runtime.block_on(client.status())?));
     let (updates, news) = mpsc::channel();
-    std::thread::spawn(move || runtime.block_on(poll(path, client, updates)));
+    std::thread::spawn(move || runtime.block_on(poll(file, client, updates)));
 
     screen::show(&mut Watched { view, answered: Instant::now() }, &news)?;
     Ok(Exit::Good)
 }
 
-async fn poll(path: PathBuf, client: Client, updates: mpsc::Sender<Update>) {
+async fn connect(file: &JoinFile) -> Result<Client, NetError> {
+    Client::connect(&file.read()?).await
+}
+
+async fn poll(file: JoinFile, client: Client, updates: mpsc::Sender<Update>) {
     let mut client = Some(client);
     let mut named = BTreeSet::new();
     loop {
@@ -82,7 +86,7 @@ async fn poll(path: PathBuf, client: Client, updates: mpsc::Sender<Update>) {
                     Update::Gone("the dispatcher is there and does not answer".into())
                 }
             },
-            None => match Client::connect(&path).await {
+            None => match connect(&file).await {
                 Ok(connected) => {
                     client = Some(connected);
                     continue;

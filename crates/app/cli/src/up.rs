@@ -13,13 +13,12 @@ use crate::remains::sweep_homes;
 use crate::runtimes::client_runtime;
 use crate::{Exit, Fault, dirs, ending, kept, local, node, outlived, provide, starting, tmpfs};
 use clap::Args;
-use eyas_client::Client;
+use eyas_client::{Choice, Client, JoinFile, Target};
 use eyas_net::NetError;
 use eyas_runtime::cluster::{LocalCluster, Plan, in_words};
 use eyas_runtime::locks::{dispatcher_lock, holder_of};
 use eyas_terms::NodeState;
 use eyas_text::{shown, shown_path};
-use eyas_wire::identity::Join;
 use eyas_wire::message::ClusterStatus;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -68,7 +67,8 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
     if !elsewhere {
         tmpfs::say_so(&dir, args.cluster.node.cache.saturating_mul(u64::from(args.cluster.nodes.max)));
     }
-    let join = plan.join_of(0);
+    let file = JoinFile::new(plan.join_of(0), Choice::Own);
+    let join = file.path();
     let nodes = args.cluster.nodes;
     client_runtime().block_on(async {
         let Some(dispatchers) = await_dispatchers(&plan).await else {
@@ -89,7 +89,7 @@ pub fn up(args: UpArgs) -> Result<Exit, Fault> {
         }
         let mut cluster = LocalCluster::default();
         cluster.start_dispatchers(&plan, &dispatchers)?;
-        let mut client = Client::connect(&join).await?;
+        let mut client = Client::connect(&file.read()?).await?;
         let mut has_started_provider = false;
         if plan.provider_args.is_none() {
             // Somebody else decides about the nodes of that cluster, and only the kept words say how its blocks are ended.
@@ -196,11 +196,16 @@ fn missing_dispatchers(plan: &Plan) -> Vec<usize> {
 /// Waits until the first dispatcher answers, which may just have been started, or a dispatcher is missing: one that has
 /// just been killed may take a moment to be gone. Gives those that are missing, or `None` if neither came.
 async fn await_dispatchers(plan: &Plan) -> Option<Vec<usize>> {
-    let join = plan.join_of(0);
+    let file = JoinFile::new(plan.join_of(0), Choice::Own);
     let deadline = Instant::now() + crate::connect::PATIENCE;
     loop {
         let missing = missing_dispatchers(plan);
-        if !missing.is_empty() || (join.exists() && Client::connect(&join).await.is_ok()) {
+        if !missing.is_empty() {
+            return Some(missing);
+        }
+        if let Ok(target) = file.read()
+            && Client::connect(&target).await.is_ok()
+        {
             return Some(missing);
         }
         if Instant::now() > deadline {
@@ -292,24 +297,25 @@ async fn await_free_nodes(dir: &Path) -> Result<(), Fault> {
 }
 
 pub fn down(args: JoinArgs) -> Result<Exit, Fault> {
-    let path = match clusters::work_join(&args) {
-        Ok(path) => path,
+    let file = match clusters::work_join(&args) {
+        Ok(file) => file,
         Err(fault) => clusters::killed_join(kept::is_kept).ok_or(fault)?,
     };
+    // A dispatcher may still run whose file cannot be read, so the file stays.
+    let target = file.read()?;
+    let path = target.path();
     client_runtime().block_on(async {
-        let mut client = match Client::connect(&path).await {
+        let mut client = match Client::connect(&target).await {
             Ok(client) => client,
             Err(e @ (NetError::Connect { .. } | NetError::NoAnswer { .. })) => {
-                if let Some(exit) = end_killed(&path)? {
+                if let Some(exit) = end_killed(&target)? {
                     return Ok(exit);
                 }
-                let hint = format!("nobody answers; if the cluster was killed, remove {}", shown_path(&path));
+                let hint = format!("nobody answers; if the cluster was killed, remove {}", shown_path(path));
                 return Err(Fault::from(e).hint(hint));
             }
-            // A dispatcher may still run, so the join file stays.
             Err(e) => return Err(e.into()),
         };
-        let join = Join::read(&path).ok();
         let n_unfinished: u64 = match client.status().await {
             Ok(status) => status.runs.iter().map(|r| r.n_tasks - r.n_ended()).sum(),
             Err(_) => 0,
@@ -324,8 +330,8 @@ pub fn down(args: JoinArgs) -> Result<Exit, Fault> {
         if let Some(dir) = path.parent().and_then(Path::parent) {
             sweep_homes(dir);
         }
-        if let Some(join) = join.filter(|join| Path::new(&join.dir).is_dir()) {
-            ending::await_provider(Path::new(&join.dir), &join.cluster)?;
+        if let Some(dir) = target.dir_here() {
+            ending::await_provider(dir, target.cluster())?;
         }
         writeln!(eyas_text::stdout(), "the cluster has ended")?;
         if n_unfinished > 0 {
@@ -339,15 +345,14 @@ pub fn down(args: JoinArgs) -> Result<Exit, Fault> {
 }
 
 /// Ends what is left of a cluster whose dispatcher and provider were killed. `None`: it is none of that kind.
-fn end_killed(path: &Path) -> Result<Option<Exit>, Fault> {
-    let Ok(join) = Join::read(path) else { return Ok(None) };
-    let dir = Path::new(&join.dir);
+fn end_killed(target: &Target) -> Result<Option<Exit>, Fault> {
+    let dir = target.dir();
     let is_there = holder_of(&dispatcher_lock(dir)).is_some();
     if is_there || !kept::is_kept(dir) {
         return Ok(None);
     }
-    ending::await_provider(dir, &join.cluster)?;
-    let _ = std::fs::remove_file(path);
+    ending::await_provider(dir, target.cluster())?;
+    let _ = std::fs::remove_file(target.path());
     writeln!(eyas_text::stdout(), "the cluster had been killed, and its nodes have ended")?;
     Ok(Some(Exit::Good))
 }

@@ -8,7 +8,6 @@ use crate::{Exit, Fault, clusters};
 use clap::{Args, Subcommand};
 use eyas_client::Client;
 use eyas_text::{line_of, shown, shown_path};
-use eyas_wire::identity::Join;
 use eyas_wire::message::UserLine;
 use eyas_wire::users::{ClusterRights, why_no_name};
 use std::io::Write;
@@ -91,12 +90,12 @@ fn add(args: AddArgs) -> Result<Exit, Fault> {
     if let Some(why) = why_no_name(&args.name) {
         return Err(bad(why));
     }
-    let path = clusters::look_join(&args.join)?;
-    let own = Join::read(&path).map_err(bad)?;
+    let target = clusters::look_join(&args.join)?.read().map_err(bad)?;
+    let own = target.join();
     if let Some(user) = &own.user {
         return Err(bad(format!(
             "{} is the join file of user {}; a user is added with the cluster's own",
-            shown_path(&path),
+            shown_path(target.path()),
             shown(user)
         )));
     }
@@ -108,7 +107,7 @@ fn add(args: AddArgs) -> Result<Exit, Fault> {
     let (join, key) = own.for_user(&args.name).map_err(bad)?;
     join.write(&out).map_err(bad)?;
     let added = client_runtime().block_on(async {
-        let mut client = Client::connect(&path).await?;
+        let mut client = Client::connect(&target).await?;
         Ok::<_, Fault>(client.set_user(&args.name, Some(key), args.rights, args.weight).await?)
     });
     let users = added.inspect_err(|_| drop(std::fs::remove_file(&out)))?;
@@ -124,9 +123,9 @@ fn add(args: AddArgs) -> Result<Exit, Fault> {
 }
 
 fn set(args: &SetArgs) -> Result<Exit, Fault> {
-    let path = clusters::look_join(&args.join)?;
+    let target = clusters::look_join(&args.join)?.read()?;
     let users = client_runtime().block_on(async {
-        let mut client = Client::connect(&path).await?;
+        let mut client = Client::connect(&target).await?;
         Ok::<_, Fault>(client.set_user(&args.name, None, args.rights, args.weight).await?)
     })?;
     if let Some(user) = users.iter().find(|user| user.name == args.name) {
@@ -137,9 +136,9 @@ fn set(args: &SetArgs) -> Result<Exit, Fault> {
 }
 
 fn remove(args: &RemoveArgs) -> Result<Exit, Fault> {
-    let path = clusters::look_join(&args.join)?;
+    let target = clusters::look_join(&args.join)?.read()?;
     let users = client_runtime().block_on(async {
-        let mut client = Client::connect(&path).await?;
+        let mut client = Client::connect(&target).await?;
         Ok::<_, Fault>(client.remove_user(&args.name).await?)
     })?;
     let n_runs = users.iter().find(|user| user.name == args.name).map_or(0, |user| user.n_runs);
@@ -156,9 +155,9 @@ fn remove(args: &RemoveArgs) -> Result<Exit, Fault> {
 }
 
 fn list(args: &ListArgs) -> Result<Exit, Fault> {
-    let path = clusters::look_join(&args.join)?;
+    let target = clusters::look_join(&args.join)?.read()?;
     let users = client_runtime().block_on(async {
-        let mut client = Client::connect(&path).await?;
+        let mut client = Client::connect(&target).await?;
         Ok::<_, Fault>(client.users().await?)
     })?;
     let mut out = eyas_text::stdout();

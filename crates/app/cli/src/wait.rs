@@ -2,7 +2,6 @@
 
 use crate::args::JoinArgs;
 use crate::connect::connect;
-use crate::dirs::dir_of;
 use crate::follow::follow;
 use crate::print::plural;
 use crate::runtimes::client_runtime;
@@ -11,6 +10,7 @@ use clap::Args;
 use eyas_terms::RunId;
 use eyas_text::line_of;
 use eyas_wire::message::{ClusterStatus, RunStatus};
+use std::path::Path;
 
 #[derive(Args)]
 pub struct WaitArgs {
@@ -29,10 +29,10 @@ pub struct WaitArgs {
 }
 
 pub fn wait(args: WaitArgs) -> Result<Exit, Fault> {
-    let path = clusters::work_join(&args.join)?;
-    let dir = dir_of(&path);
+    let file = clusters::work_join(&args.join)?;
     client_runtime().block_on(async {
-        let mut client = connect(&path).await?;
+        let mut client = connect(&file).await?;
+        let dir = client.target().dir_here().map(Path::to_path_buf);
         let ClusterStatus { runs, warnings, .. } = client.status().await?;
         // The warning may be about a dispatcher that is away; its part of the run is waited for, however long
         // that takes.
@@ -79,7 +79,7 @@ pub fn wait(args: WaitArgs) -> Result<Exit, Fault> {
             if are_several {
                 eyas_text::say!("run {run}:");
             }
-            let end = follow(connect(&path).await?, &path, run, None, None).await?;
+            let end = follow(connect(&file).await?, run, None, None).await?;
             if end.exit != Exit::Good {
                 worst = end.exit;
             }

@@ -11,6 +11,7 @@
 
 mod group;
 pub mod resume;
+mod target;
 
 use eyas_net::{self as net, NetError, Reader, Writer};
 use eyas_storage::signed;
@@ -22,13 +23,14 @@ use eyas_wire::message::*;
 use eyas_wire::users::{ClusterRights, UserKey};
 use group::Group;
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+pub use target::{Choice, JoinFile, Target};
 
 /// A connection to a dispatcher, or to a group of them. Replies to one request come in order, but replies to
 /// several requests may mix, so one user of a client makes one request at a time.
 pub struct Client {
+    target: Target,
     way: Way,
     next: u64,
     /// So many queries of signed URLs were sent.
@@ -47,21 +49,20 @@ enum Way {
 }
 
 impl Client {
-    /// Connects with a join file.
-    pub async fn connect(join: &Path) -> Result<Client, NetError> {
-        let file = Join::read(join)?;
-        if file.members.is_empty() {
-            return Client::connect_to(&file).await;
-        }
-        let group = Group::connect(file, Some(join.to_path_buf())).await?;
-        Ok(Client { way: Way::Several(group), next: 1, n_queries_sent: 0 })
+    /// Connects to the cluster of a join file.
+    pub async fn connect(target: &Target) -> Result<Client, NetError> {
+        let join = target.join();
+        let way = match join.members.is_empty() {
+            true => Client::way_to(join).await?,
+            false => {
+                Way::Several(Group::connect(join.clone(), Some(target.path().to_path_buf())).await?)
+            }
+        };
+        Ok(Client { target: target.clone(), way, next: 1, n_queries_sent: 0 })
     }
 
-    pub async fn connect_to(join: &Join) -> Result<Client, NetError> {
-        if !join.members.is_empty() {
-            let group = Group::connect(join.clone(), None).await?;
-            return Ok(Client { way: Way::Several(group), next: 1, n_queries_sent: 0 });
-        }
+    /// The way to the dispatcher of a join file that names no others.
+    async fn way_to(join: &Join) -> Result<Way, NetError> {
         // Elsewhere nobody listens there, or somebody who cannot prove that it is this cluster's dispatcher.
         let here = match &join.address_here {
             Some(address) => open(address, join).await.ok(),
@@ -71,14 +72,18 @@ impl Client {
             Some(opened) => opened,
             None => open(&join.address, join).await?,
         };
-        if !members.is_empty() {
-            // The dispatcher is one of several, but the file names no other.
-            let mut join = join.clone();
-            join.members = members;
-            let group = Group::connect(join, None).await?;
-            return Ok(Client { way: Way::Several(group), next: 1, n_queries_sent: 0 });
+        if members.is_empty() {
+            return Ok(Way::One { reader, writer });
         }
-        Ok(Client { way: Way::One { reader, writer }, next: 1, n_queries_sent: 0 })
+        // The dispatcher is one of several, but the file names no other.
+        let mut join = join.clone();
+        join.members = members;
+        Ok(Way::Several(Group::connect(join, None).await?))
+    }
+
+    /// The cluster that this is a connection to, as its join file said when the connection was made.
+    pub fn target(&self) -> &Target {
+        &self.target
     }
 
     /// Sends a request; the number that is returned identifies its replies.

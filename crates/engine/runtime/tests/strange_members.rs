@@ -1,7 +1,7 @@
 //! Members whose messages make no sense: the dispatcher reports that, and goes on for the others. And members
 //! that are shut out by a crowd of strangers.
 
-use eyas_client::Client;
+use eyas_client::{Client, JoinFile};
 use eyas_core::event::{AttemptReport, InputReport, NodeMessage, Offer, ReplicaAdded, Times};
 use eyas_net::{self as net, Reader, Writer};
 use eyas_runtime::dispatcher::{DispatcherError, DispatcherOptions, run};
@@ -107,7 +107,7 @@ fn an_impossible_message_is_refused_and_ends_no_other_member() {
                 assert!(reason.contains(expect), "{reason}");
             }
         }
-        let mut client = Client::connect(&join_path).await.unwrap();
+        let mut client = Client::connect(&JoinFile::named(join_path).read().unwrap()).await.unwrap();
         assert!(matches!(client.ask(RequestBody::Status).await.unwrap(), ReplyBody::Status(_)));
         client.ask(RequestBody::Shutdown).await.unwrap();
     });
@@ -138,7 +138,7 @@ fn a_user_whose_key_is_taken_back_is_not_heard_any_more() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let join = Join::read(&dir.path().join("join.json")).unwrap();
-        let mut owner = Client::connect(&dir.path().join("join.json")).await.unwrap();
+        let mut owner = Client::connect(&JoinFile::named(dir.path().join("join.json")).read().unwrap()).await.unwrap();
         let (identity, mut reader, writer) = user(&mut owner, &join, "mal").await;
         let (mut at_door, at_door_writer) = net::connect(&join.address, &identity).await.unwrap();
         let remove = RequestBody::RemoveUser { name: "mal".into() };

@@ -57,7 +57,6 @@ use eyas_terms::array::TaskSpec;
 use eyas_terms::processors::ProcessorUse;
 use eyas_terms::*;
 use eyas_text::shown;
-use eyas_wire::identity::Join;
 use eyas_wire::message::*;
 use eyas_wire::users::Principal;
 use std::collections::BTreeMap;
@@ -115,11 +114,11 @@ impl Agent {
     /// Takes the directory over, finds out what the cache holds, begins to serve it, and starts the slot processes. There
     /// is no connection to the dispatcher yet.
     pub fn new(options: ExecutorOptions, inputs: Inputs) -> Result<Agent, ExecutorError> {
-        let mut options = options;
         // Programs that get the join file's path run in other directories.
-        options.join = std::path::absolute(&options.join).unwrap_or(options.join);
+        let join = std::path::absolute(options.target.path());
+        let join = join.unwrap_or_else(|_| options.target.path().to_path_buf());
         let path = directory::make(&options)?;
-        let Join { identity, .. } = Join::read(&options.join)?;
+        let identity = options.target.join().identity.clone();
         let system_users = options.system_users.clone();
         let system_users =
             system_users.map(|users| system_users::Pool::new(users, identity.secret())).transpose();
@@ -160,7 +159,7 @@ impl Agent {
             private,
             home,
             peers,
-            connection: Connection::new(about, identity, options.join, inputs.clone()),
+            connection: Connection::new(about, identity, join, inputs.clone()),
             attempts: Attempts::default(),
             slots,
             gpu_names: options.gpu_names,

@@ -31,6 +31,7 @@ mod watch;
 
 use crate::parent;
 use agent::{Agent, Input};
+use eyas_client::Target;
 use eyas_net as net;
 use eyas_terms::needs::Equipment;
 use std::path::{Path, PathBuf};
@@ -40,7 +41,7 @@ use tokio::sync::mpsc;
 /// How an executor is started.
 #[derive(Clone, Debug)]
 pub struct ExecutorOptions {
-    pub join: PathBuf,
+    pub target: Target,
     /// Cache, sandboxes and segment files of this node; on a local disk.
     pub dir: PathBuf,
     pub name: String,

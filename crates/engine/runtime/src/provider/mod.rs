@@ -39,7 +39,7 @@ pub use sweep::{claim, sweep_shares};
 
 use crate::locks::{holder_of, provider_lock};
 use crate::parent;
-use eyas_client::Client;
+use eyas_client::{Client, JoinFile, Target};
 use eyas_core::provisioning::blocks::{
     BlockAction, BlockConfig, BlockState, BlockView, Blocks, GaveUp, Listed, Seen, number_of,
 };
@@ -113,7 +113,7 @@ pub trait Source: Send + 'static {
 
 /// How a provider is started.
 pub struct ProviderOptions {
-    pub join: PathBuf,
+    pub target: Target,
     /// Held by the one provider of a cluster while it lives; see [`crate::locks::holder_of`].
     pub lock: PathBuf,
     pub config: ProvisionConfig,
@@ -169,11 +169,11 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
     let dispatcher_dir = options.lock.parent().unwrap_or(Path::new("."));
     let left_file = left_file(dispatcher_dir);
     let _ = std::fs::remove_file(&left_file);
-    let client = Client::connect(&options.join).await?;
+    let client = Client::connect(&options.target).await?;
     if let Some((_, share)) = &options.elsewhere {
-        let dispatcher_dir = options.join.parent().unwrap_or(Path::new("."));
+        let dispatcher_dir = options.target.path().parent().unwrap_or(Path::new("."));
         share
-            .refresh(&options.join)
+            .refresh(options.target.path())
             .and_then(|()| sweep::claim(share, dispatcher_dir))
             .map_err(|source| ProviderError::Share { path: share.dir().into(), source })?;
     }
@@ -184,7 +184,7 @@ pub async fn run(options: ProviderOptions, source: impl Source) -> Result<(), Pr
     let blocks = BlockConfig { ended_max, ..options.blocks };
     let mut provider = Provider {
         client,
-        join: options.join,
+        file: options.target.file().clone(),
         elsewhere: options.elsewhere,
         blocks: Blocks::new(blocks, provisioner),
         worker: Worker::start(source),
@@ -257,7 +257,8 @@ fn take(path: &Path) -> Result<File, ProviderError> {
 
 struct Provider {
     client: Client,
-    join: PathBuf,
+    /// Read again where the dispatcher does not answer.
+    file: JoinFile,
     elsewhere: Option<(Duration, Share)>,
     blocks: Blocks,
     worker: Worker,
@@ -444,10 +445,11 @@ impl Provider {
         let Some((lease, share)) = &self.elsewhere else { return false };
         let deadline = Instant::now() + *lease;
         // The file goes when the dispatcher ends in order.
-        while self.join.exists() && Instant::now() < deadline {
+        while self.file.path().exists() && Instant::now() < deadline {
             tokio::time::sleep(LOOK).await;
-            if let Ok(client) = Client::connect(&self.join).await
-                && share.refresh(&self.join).is_ok()
+            if let Ok(target) = self.file.read()
+                && let Ok(client) = Client::connect(&target).await
+                && share.refresh(target.path()).is_ok()
             {
                 self.client = client;
                 return true;

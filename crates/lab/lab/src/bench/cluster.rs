@@ -3,7 +3,7 @@
 use super::failed;
 use eyas_cli::args::{ClusterArgs, NodeArgs, Nodes, PolicyArgs, ProvisionArgs};
 use eyas_cli::{Exit, Fault, dirs, local};
-use eyas_client::Client;
+use eyas_client::{Choice, Client, JoinFile};
 use eyas_runtime::cluster::{LocalCluster, in_words};
 use eyas_terms::array::{Command, Pattern, Piece, TaskArray, Template};
 use eyas_wire::message::{ClusterStatus, Keep, ReplyBody, RequestBody, RunStatus};
@@ -95,7 +95,7 @@ impl Cluster {
         change(&mut args);
         let parts = local::start(&args, dir, true)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let client = runtime.block_on(Client::connect(&parts.join))?;
+        let client = runtime.block_on(Client::connect(&JoinFile::new(parts.join.clone(), Choice::Own).read()?))?;
         let mut cluster = Cluster { parts, client, runtime, dir: dir.to_path_buf() };
         let deadline = Instant::now() + Duration::from_secs(30);
         while cluster.status()?.executors.len() < shape.nodes as usize {

@@ -15,7 +15,7 @@ use super::{Common, Random, failed, note};
 use clap::{Args, ValueEnum};
 use eyas_cli::machine::Machine;
 use eyas_cli::{Exit, Fault, dirs, figures, local};
-use eyas_client::Client;
+use eyas_client::{Client, JoinFile};
 use eyas_core::provisioning::decision::Decided;
 use eyas_core::provisioning::{NAMES, growth};
 use eyas_papers::workload::sw;
@@ -236,7 +236,7 @@ fn measure(args: &ProvisionArgs, policy: &str, dir: &Path, files: &[PathBuf]) ->
     eyas(&words)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let submitted = runtime.block_on(run(args, policy, least, dir, files));
-    let ended = eyas(&[text("down"), text("--join"), join_file(dir).display().to_string()]);
+    let ended = eyas(&[text("down"), text("--join"), join_file(dir).path().display().to_string()]);
     submitted?;
     ended?;
     let log_dir = dirs::dispatcher_dir(dir);
@@ -271,8 +271,8 @@ fn start_up_s(story: &NodesStory, log: &eyas_report::RunLog) -> Option<f64> {
     (!took.is_empty()).then(|| took.iter().sum::<f64>() / took.len() as f64)
 }
 
-fn join_file(dir: &Path) -> PathBuf {
-    dirs::dispatcher_dir(dir).join(eyas_runtime::dispatcher::JOIN_FILE)
+fn join_file(dir: &Path) -> JoinFile {
+    JoinFile::named(dirs::dispatcher_dir(dir).join(eyas_runtime::dispatcher::JOIN_FILE))
 }
 
 async fn run(
@@ -282,7 +282,7 @@ async fn run(
     dir: &Path,
     files: &[PathBuf],
 ) -> Result<(), Fault> {
-    let mut client = Client::connect(&join_file(dir)).await?;
+    let mut client = Client::connect(&join_file(dir).read()?).await?;
     let deadline = Instant::now() + NODES_MAX;
     loop {
         let status = client.status().await?;

@@ -14,7 +14,7 @@ use super::table::{Row, Table};
 use super::{Common, failed, note};
 use clap::Args;
 use eyas_cli::{Exit, Fault, dirs, local};
-use eyas_client::Client;
+use eyas_client::{Client, JoinFile, Target};
 use eyas_runtime::cluster::Part;
 use eyas_runtime::descriptors;
 use eyas_wire::message::RequestBody;
@@ -126,7 +126,7 @@ fn measure(args: &ScaleArgs, dir: &Path, table: &mut Table) -> Result<(), Fault>
     }
     if args.noop > 0 {
         note(&format!("{} no-op tasks", args.noop));
-        let mut client = runtime.block_on(Client::connect(&dispatcher.join))?;
+        let mut client = runtime.block_on(Client::connect(&dispatcher.target()?))?;
         let array = [Arc::new(plain_array(args.noop, &[]))];
         let cpu_before = dispatcher.cpu_ns();
         let (status, wall_ns) = runtime.block_on(run(&mut client, || dispatcher.find_end(), &array))?;
@@ -184,7 +184,7 @@ async fn drain(
     table: &mut Table,
 ) -> Result<(), Fault> {
     note("all executors are drained");
-    let mut client = Client::connect(&dispatcher.join).await?;
+    let mut client = Client::connect(&dispatcher.target()?).await?;
     let asked = Instant::now();
     let executors = client.status().await?.executors;
     table.row(Row::new("status of the cluster, asked and read", asked.elapsed().as_secs_f64() * 1e3, "ms"));
@@ -249,6 +249,10 @@ impl Dispatcher {
 
     fn find_end(&mut self) -> Option<String> {
         self.part.find_end().map(|why| format!("the dispatcher ended: {why}"))
+    }
+
+    fn target(&self) -> Result<Target, Fault> {
+        Ok(JoinFile::named(self.join.clone()).read()?)
     }
 
     /// Processor time of this process.
