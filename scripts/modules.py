@@ -20,7 +20,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # Raw strings with quotes in them are rare enough; what they hold looks like no path.
 NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|b?"(?:\\.|[^"\\])*"', re.DOTALL)
-TESTS = re.compile(r"^#\[cfg\(test\)\]\n(?:#\[[^\n]*\n)*mod (\w+)(?:;| \{\n.*?^\})", re.MULTILINE | re.DOTALL)
+TESTS = re.compile(
+    r"^#\[cfg\(test\)\]\n(?:#\[[^\n]*\n)*(?:pub(?:\(crate\))? )?mod (\w+)(?:;| \{\n.*?^\})",
+    re.MULTILINE | re.DOTALL,
+)
 USE = re.compile(r"^ *(pub(?:\([\w: ]+\))? )?use ([^;]+);", re.MULTILINE)
 PATH = re.compile(r"(?<![\w:.])([a-z_]\w*(?:::\w+)+)(?![\w!])")
 

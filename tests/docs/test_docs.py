@@ -195,7 +195,7 @@ def all_schemes() -> set[str]:
     )
     schemes: set[str] = set()
     for file in re.findall(r"^    &(\w+)::\w+,$", registry, re.MULTILINE):
-        code = (storage / f"{file}.rs").read_text(encoding="utf-8")
+        code = (storage / "kinds" / f"{file}.rs").read_text(encoding="utf-8")
         body = code.partition("fn schemes(&self) -> &'static [&'static str] {\n")[2].partition("\n    }\n")[0]
         assert body, f"{file}.rs is in the registry and says no schemes"
         # Some files have a name for theirs.

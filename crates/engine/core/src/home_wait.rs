@@ -20,7 +20,7 @@
 //! An outage is over when the home answers, or when nobody has waited for it for a while: what is heard later is
 //! a new outage, which is waited for anew.
 //!
-//! Not here: the tries within one request, which follow each other within seconds (`eyas_storage::retry`), and
+//! Not here: the tries within one request, which follow each other within seconds (`eyas_storage::Retry`), and
 //! what a home is: the caller names it.
 
 use eyas_terms::Timestamp;

@@ -4,12 +4,13 @@
 //! server is not met by more streams than one that is well.
 
 use crate::error::{Error, ErrorKind, Result, Status};
+use crate::kinds::file::mounts;
 use crate::kinds::kinds;
-use crate::mounts;
 use crate::scheme::schemes_with_places;
+use crate::wrappers::wide;
 use crate::{
     Chaos, Home, HomesConfig, Limited, Limits, Listed, Listing, Location, Opened, Part, Place, Put, Retry,
-    Stat, wide,
+    Stat,
 };
 use std::io::Read;
 use std::ops::Range;

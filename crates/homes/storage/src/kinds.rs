@@ -1,15 +1,28 @@
 //! The list of all kinds of home storage.
 //!
-//! To add a home, write one file beside this one with a type that implements [`Kind`] and another one that implements
-//! [`Home`](crate::Home), and add its `mod` to `lib.rs` and its line to [`KINDS`]. `memory.rs`, which exists in tests only, is an example. Its test is
-//! one call of the conformance suite.
+//! To add a home, write one file below this one with a type that implements [`Kind`] and another one that implements
+//! [`Home`](crate::Home), and add its `mod` and its line of [`KINDS`] here. `memory.rs`, which exists in tests only, is an example.
+//! Its test is one call of the conformance suite.
 //!
 //! This file stands above those of the kinds. They and [`crate::Location`] know a kind by its number only ([`KindNo`]), and
 //! the methods of the number that look into the list are here.
 
+mod az;
+mod bucket;
+pub(crate) mod command;
+pub(crate) mod data;
+pub(crate) mod file;
+mod gs;
+pub(crate) mod http;
+#[cfg(test)]
+pub(crate) mod memory;
+mod s3;
+mod sftp;
+mod webdav;
+mod webhdfs;
+
 use crate::kind::Kind;
 use crate::scheme::KindNo;
-use crate::{az, command, data, file, gs, http, s3, sftp, webdav, webhdfs};
 
 /// All kinds, each on its line. The first one is the kind of plain paths.
 static KINDS: &[&dyn Kind] = &[
@@ -24,7 +37,7 @@ static KINDS: &[&dyn Kind] = &[
     &data::Data,
     &command::Commands,
     #[cfg(test)]
-    &crate::memory::Memory,
+    &crate::kinds::memory::Memory,
 ];
 
 /// Each kind, in the order of [`KindNo::index`].

@@ -3,12 +3,11 @@
 //! Input: [`Location`]s. Output: bytes, [`Stat`]s and [`Error`]s that say whether trying again can help. Everything is
 //! synchronous and meant for blocking threads; one adaptor serves many threads at once.
 //!
-//! * `kinds`: the list of all kinds of home; how to add one is said there. What a kind says about itself is in `kind`, and
-//!   [`schemes`] are known in this crate only;
+//! * `kinds`: the list of all kinds of home, and below it an adaptor for each: [`FileHome`] (paths of this machine, local or
+//!   shared), [`HttpHome`] (read only), buckets in clouds, commands of the user ([`Declared`]) and others. How to add one is said
+//!   there. What a kind says about itself is in `kind`, and [`schemes`] are known in this crate only;
 //! * [`canonical`]: what people write to the one text of a location;
-//! * adaptors, each a kind: [`FileHome`] (paths of this machine, local or shared), [`HttpHome`] (read only), [`S3Home`], WebDAV
-//!   servers, and commands of the user ([`Declared`]);
-//! * wrappers, each a [`Home`] around a [`Home`]: [`Retry`], [`Limited`], [`Chaos`];
+//! * `wrappers`, each a [`Home`] around a [`Home`]: [`Retry`], [`Limited`], [`Chaos`];
 //! * [`signed`]: what keeps the queries of signed URLs out of all texts;
 //! * [`pattern`]: how a name matches a pattern of a shell, for listings and for other readers of users' patterns;
 //! * [`Homes`] opens a home of each kind, puts the wrappers around it, and picks the home for a location.
@@ -25,67 +24,46 @@
 //!
 //! Not here: digests, caches and which location to read from; `eyas-core` decides, `eyas-data` verifies.
 
-mod az;
-mod bucket;
 pub mod canonical;
-mod chaos;
-mod command;
 mod config;
 pub mod conformance;
-mod data;
 mod error;
-mod file;
-mod glob;
-mod gs;
 mod homes;
-mod http;
 mod kind;
 mod kinds;
-mod limited;
 mod location;
-#[cfg(test)]
-mod memory;
-mod mounts;
-mod near;
 mod parts;
 pub mod pattern;
 mod put;
-mod retry;
-mod s3;
 mod scheme;
-mod sftp;
 pub mod signed;
-mod signing;
 #[cfg(test)]
 mod testserver;
 mod tied;
 mod tree;
 mod version;
 mod web;
-mod webdav;
-mod webhdfs;
-mod wide;
+mod wrappers;
 mod xml;
 
-pub use chaos::{Chaos, ChaosConfig, ChaosCounts};
-pub use command::{COMMANDS, Declared, PRESETS, declare};
 pub use config::HomesConfig;
-pub use data::{DATA_CAPABILITIES, DataPlace, NewData, label_of, provide_data};
 pub use error::{Error, ErrorKind, Result, Status};
 pub use eyas_folder::{LeftOut, files_below};
-pub use file::{FileHome, free_bytes, url_of_path};
 pub use homes::{Homes, beginnings_with_places};
-pub use http::HttpHome;
-pub use limited::{Limited, Limits};
+pub use kinds::command::{COMMANDS, Declared, PRESETS, declare};
+pub use kinds::data::{DATA_CAPABILITIES, DataPlace, NewData, label_of, provide_data};
+pub use kinds::file::near::file_system_of;
+pub use kinds::file::{FileHome, free_bytes, url_of_path};
+pub use kinds::http::HttpHome;
 pub use location::Location;
-pub use near::file_system_of;
 pub use parts::PART_PREFIX;
 pub use put::{Fence, Open, Part, Put};
-pub use retry::{Retry, RetryConfig};
-pub use s3::S3Home;
 pub use scheme::schemes;
 pub use version::{Strength, Version};
 pub use web::HttpConfig;
+pub use wrappers::chaos::{Chaos, ChaosConfig, ChaosCounts};
+pub use wrappers::limited::{Limited, Limits};
+pub use wrappers::retry::{Retry, RetryConfig};
 
 use std::fs::File;
 use std::io::Read;
@@ -158,7 +136,7 @@ impl Opened {
     /// After a copy through `file`: still the version that was opened? (`reader` checks this on its own.)
     pub fn check_unchanged(&self) -> Result<()> {
         match &self.file {
-            Some(file) => file::check_unchanged(file, &self.location, &self.stat),
+            Some(file) => kinds::file::check_unchanged(file, &self.location, &self.stat),
             None => Ok(()),
         }
     }

@@ -1,7 +1,7 @@
 //! Names of parts: temporary files and directories of objects that are on their way to a `file` home.
 //!
 //! A name is `.eyas-part-<work>-<epoch>-<number>-<unique>`, see [`Part`]: short, so a target of the longest allowed length
-//! still works. Who may remove a part is said in [`crate::file`].
+//! still works. Who may remove a part is said in [`crate::kinds::file`].
 
 use crate::error::Result;
 use crate::put::Part;

@@ -8,19 +8,19 @@
 //!
 //! A write takes several requests and its source cannot be read twice, so here each request is tried again by itself.
 //!
-//! Not here: credentials and endpoint (`account`), reading ([`crate::web`]), names and listings ([`crate::bucket`]).
+//! Not here: credentials and endpoint (`account`), reading ([`crate::web`]), names and listings ([`crate::kinds::bucket`]).
 
 mod account;
 
-use crate::bucket::{self, PART_BYTES, Page, Pages, bucket_and_key, push_query, read_part};
 use crate::canonical::{Refusal, Spelling, Url};
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
+use crate::kinds::bucket::signing::{self, Accounts};
+use crate::kinds::bucket::{self, PART_BYTES, Page, Pages, bucket_and_key, push_query, read_part};
 use crate::put::given_up;
-use crate::retry::Backoff;
-use crate::signing::{self, Accounts};
 use crate::version::Version;
 use crate::web::{self, Asker};
+use crate::wrappers::retry::Backoff;
 use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listed, Listing, Location, Opened, Put, Stat};
 use account::Account;
 use serde_json::Value;

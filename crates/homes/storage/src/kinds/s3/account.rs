@@ -8,7 +8,7 @@
 //! The endpoint and the region come from the environment, else from the same profile of `~/.aws/config`.
 
 use crate::error::{Error, ErrorKind, Result, Status};
-use crate::signing::{self, variable};
+use crate::kinds::bucket::signing::{self, variable};
 use crate::{HttpConfig, Location};
 use ini::Ini;
 use reqsign_aws_v4::{Credential, DefaultCredentialProvider, RequestSigner};

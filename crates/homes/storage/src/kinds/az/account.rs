@@ -5,7 +5,7 @@
 //! of the machine. What expires is renewed. Credentials stay in this module: what it gives out is a signed request.
 
 use crate::error::{Error, ErrorKind, Result, Status};
-use crate::signing::{self, variable};
+use crate::kinds::bucket::signing::{self, variable};
 use crate::{HttpConfig, Location};
 use reqsign_azure_storage::{Credential, DefaultCredentialProvider, RequestSigner, StaticCredentialProvider};
 use reqsign_core::Signer;

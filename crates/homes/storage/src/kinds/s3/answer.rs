@@ -1,7 +1,7 @@
 //! What an S3 server says in XML: errors, listings, uploads.
 
-use crate::bucket::Page;
 use crate::canonical::percent_decode;
+use crate::kinds::bucket::Page;
 use crate::xml::each_text;
 
 /// The text of the element at `path`, and nothing if there is none.

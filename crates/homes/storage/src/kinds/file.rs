@@ -14,20 +14,23 @@
 //! Not here: owner and extended attributes; objects are bytes with permission bits.
 
 mod directory;
+mod glob;
+pub(crate) mod mounts;
+pub(crate) mod near;
 
 use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, push_encoded};
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
-use crate::mounts::{self, PLACES};
-use crate::near::{NearFolders, has_own_inodes};
 use crate::parts::{PART_PREFIX, part_path, parts_in, remove_part};
 use crate::put::given_up;
 use crate::version::Version;
 use crate::{
-    Capabilities, Fence, Home, HomesConfig, Listed, Listing, Location, Opened, Part, Place, Put, Stat, glob,
+    Capabilities, Fence, Home, HomesConfig, Listed, Listing, Location, Opened, Part, Place, Put, Stat,
 };
 use eyas_folder::{OpenDirectory, holes, time_of};
 use eyas_text::shown_path;
+use mounts::PLACES;
+use near::{NearFolders, has_own_inodes};
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};

@@ -5,7 +5,7 @@
 //! server of tests, which is asked without credentials. They stay in this module: what it gives out is a signed request.
 
 use crate::error::{Error, Result};
-use crate::signing::{self, variable};
+use crate::kinds::bucket::signing::{self, variable};
 use crate::{HttpConfig, Location};
 use reqsign_core::Signer;
 use reqsign_google::{Credential, DefaultCredentialProvider, RequestSigner, TokenCredentialProvider};

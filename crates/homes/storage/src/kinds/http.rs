@@ -175,10 +175,10 @@ impl Home for HttpHome {
 mod tests {
     use super::*;
     use crate::error::{ErrorKind, Status};
-    use crate::retry::{Retry, RetryConfig};
     use crate::testserver::{Fault, TestServer};
     use crate::version::Version;
     use crate::web::retry_after;
+    use crate::wrappers::retry::{Retry, RetryConfig};
     use std::path::Path;
     use std::sync::Arc;
     use std::time::Duration;

@@ -7,6 +7,8 @@
 //!
 //! Not here: requests, credentials, and what a server's refusals mean.
 
+pub(crate) mod signing;
+
 use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, push_encoded};
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::put::given_up;

@@ -12,20 +12,20 @@
 //! fence and its last request is kept out by the lease alone (`fences: false`).
 //!
 //! Not here: credentials and endpoint (`account`), reading ([`crate::web`]), names and
-//! listings ([`crate::bucket`]).
+//! listings ([`crate::kinds::bucket`]).
 
 mod account;
 mod answer;
 
-use crate::bucket::{self, PART_BYTES, Page, Pages, bucket_and_key, push_query, read_part};
 use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, push_encoded};
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
+use crate::kinds::bucket::signing::Accounts;
+use crate::kinds::bucket::{self, PART_BYTES, Page, Pages, bucket_and_key, push_query, read_part};
 use crate::put::given_up;
-use crate::retry::Backoff;
-use crate::signing::Accounts;
 use crate::version::Version;
 use crate::web::{self, Asker};
+use crate::wrappers::retry::Backoff;
 use crate::{
     Capabilities, Home, HomesConfig, HttpConfig, Listed, Listing, Location, Opened, Put, RetryConfig, Stat,
 };
