@@ -31,6 +31,28 @@ def put(data: Run, folder: Path, label: str, *options: str) -> None:
     data("put", folder, "--label", label, *options)
 
 
+def test_a_user_who_lacks_the_helper_is_given_its_package(
+    data: Run, eyas: Eyas, files: Path, tmp_path: Path
+) -> None:
+    """As a user who is not root, with a /dev/fuse that all may open and no `fusermount3` in PATH."""
+    put(data, files, "set")
+    place = tmp_path / "place"
+    place.mkdir(mode=0o777)
+    subprocess.run(["chmod", "-R", "a+rwX", *tmp_path.parents[:2]], check=True)
+    script = tmp_path / "as-nobody"
+    script.write_text(
+        f"""#!/bin/sh
+exec unshare --mount sh -c '
+mount -t tmpfs -o dev none /mnt && mknod -m 666 /mnt/fuse c 10 229 && mount --bind /mnt/fuse /dev/fuse
+PATH=/nowhere exec /usr/bin/setpriv --reuid=65534 --regid=65534 --clear-groups {eyas.path} "$@"' sh "$@"
+"""
+    )
+    script.chmod(0o755)
+    env = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = eyas.start("mount", "/", place, program=script, env=env).wait(status=4)
+    assert "cannot mount at" in done.stderr and "install the package fuse3" in done.stderr, done.stderr
+
+
 def test_programs_read_what_is_elsewhere(data: Run, run: Run, files: Path, tmp_path: Path) -> None:
     put(data, files, "set")
     shell = """

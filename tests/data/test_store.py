@@ -92,6 +92,29 @@ def test_copies_are_kept_on_other_machines(data: Run, run: Run, start: Start, tm
     near.process.stop(status=0)
 
 
+def test_a_copy_at_a_site_that_is_away_is_shown_as_such(data: Run, start: Start, tmp_path: Path) -> None:
+    """And it is no copy more than asked for, though the catalog has its row."""
+    far = Store(start, tmp_path / "far")
+    data("site", "--join", far.join)
+    data("site", "shelf", tmp_path / "shelf")
+    (tmp_path / "x").write_text("x")
+    data("put", tmp_path / "x", "--label", "x", "--copies", "3")
+    assert "2 copies made" in data("repair").stdout
+    data("copies", "x", "2")
+    assert data("where", "x").stdout == "x: far, here, shelf (1 more than asked for)\n"
+    far.process.kill()
+    (tmp_path / "shelf").rename(tmp_path / "gone")
+    where = data("where", "x")
+    assert where.stdout == "x: far (away), here, shelf (away)\n"
+    assert "the site `far` cannot be reached now: " in where.stderr
+    rows = json.loads(data("where", "x", "--json").stdout)
+    assert [(row["site"], row["away"] is None) for row in rows] == [
+        ("far", False),
+        ("here", True),
+        ("shelf", False),
+    ]
+
+
 def test_a_store_that_is_killed_in_the_middle_loses_nothing(data: Run, start: Start, tmp_path: Path) -> None:
     """Ten kills at random moments of repairs: what was committed stays, what was half there vanishes."""
     rng = random.Random(1611)

@@ -9,6 +9,7 @@ import random
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -467,6 +468,17 @@ def test_home_check_tries_everything(run: Run, s3: Server, tmp_path: Path) -> No
     assert run("ls", f"s3://{bucket}/", env=s3.env()).stdout == ""
     table = run("home", "check", f"s3://{bucket}/here", "--size", "0", env=s3.env()).stdout
     assert "`s3` home at" in table
+
+
+@pytest.mark.parametrize("scheme", ["http", "https", "dav", "webhdfs", "sftp", "s3"])
+def test_home_check_says_that_nobody_answers(run: Run, scheme: str) -> None:
+    """A server that takes connections and says nothing, as behind a wrong port or a broken proxy."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
+        at = f"127.0.0.1:{silent.getsockname()[1]}"
+        env = {"AWS_ENDPOINT_URL": f"http://{at}", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+        place = "s3://bucket/x/" if scheme == "s3" else f"{scheme}://{at}/x/"
+        done = run("home", "check", place, "--wait", "1s", env=env, status=1, timeout=30)
+        assert "answers" in done.stdout and "nothing came within 1.0 s" in done.stdout, done
 
 
 needs_rclone = pytest.mark.skipif(RCLONE is None and not os.environ.get("CI"), reason="needs rclone")

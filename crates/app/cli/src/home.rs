@@ -1,13 +1,18 @@
 //! `eyas home check`: what a home can do from this machine, tried, with latencies and bandwidths.
 
+use crate::args::duration;
 use crate::fault::bad;
 use crate::print::{size, time};
 use crate::{Exit, Fault, homes};
 use clap::{Args, Subcommand};
-use eyas_storage::{DataPlace, Error, ErrorKind, Homes, Listing, Location, Status, Strength};
+use eyas_storage::{
+    DataPlace, Error, ErrorKind, Homes, HomesConfig, Listing, Location, RetryConfig, Status, Strength,
+};
 use eyas_text::{line_of, plural};
 use serde::Serialize;
 use std::io::{self, Read};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 #[derive(Args)]
@@ -34,6 +39,9 @@ struct CheckArgs {
     /// uploads of writers that still live as well
     #[arg(long)]
     clean: bool,
+    /// How long the first answer is waited for
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    wait: u64,
     /// Print one JSON value in place of text
     #[arg(long)]
     json: bool,
@@ -81,6 +89,11 @@ fn check(args: &CheckArgs) -> Result<Exit, Fault> {
         return Err(bad(format!("{place} names no file"))
             .hint("name a file of a data set, such as data:LABEL/PATH: it is read, and nothing is written, as data sets stay"));
     }
+    if let Err(silence) = wait_for_answer(&place, Duration::from_nanos(args.wait)) {
+        checked.rows.push(Row { works: Some(false), error: Some(silence), ..Row::absent("answers") });
+        checked.say(args.json)?;
+        return Ok(Exit::TasksFailed);
+    }
     if args.clean {
         let n_ended = homes.end_unfinished(&place).map_err(homes::fault)?;
         eyas_text::say!("ended {} that never came to their end", plural(n_ended, "upload"));
@@ -102,12 +115,33 @@ fn check(args: &CheckArgs) -> Result<Exit, Fault> {
         checked.rows.push(row);
     }
     let is_good = checked.rows.iter().all(|row| row.works != Some(false));
-    if args.json {
-        crate::json::write(&checked)?;
-    } else {
-        checked.print();
-    }
+    checked.say(args.json)?;
     Ok(if is_good { Exit::Good } else { Exit::TasksFailed })
+}
+
+/// Waits until a home has said anything at all about a place, if only that it is not there. What a home refuses is found by the
+/// requests that follow, which are tried again as all requests are; silence would make each of them wait for minutes.
+///
+/// # Errors
+/// It is silent for longer than `wait`.
+fn wait_for_answer(place: &Location, wait: Duration) -> Result<(), String> {
+    let (answered, answer) = mpsc::channel();
+    let place = place.clone();
+    // It ends with this command at the latest: nothing can take a request back on which a library waits.
+    thread::spawn(move || {
+        let retries = RetryConfig { tries_max: 1, ..RetryConfig::default() };
+        let said = Homes::new(HomesConfig { retries, ..HomesConfig::default() })
+            .and_then(|homes| homes.stat(&place));
+        _ = answered.send(said.map(drop));
+    });
+    match answer.recv_timeout(wait) {
+        Err(mpsc::RecvTimeoutError::Timeout) => Err(format!(
+            "nothing came within {}: neither an answer nor a refusal; look at the address, at a firewall on the way, and \
+             whether the server is up, or wait longer with --wait",
+            time(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX))
+        )),
+        _ => Ok(()),
+    }
 }
 
 impl Row {
@@ -244,6 +278,16 @@ fn readable(homes: &Homes, place: &Location, rows: &mut Vec<Row>) {
 }
 
 impl Checked {
+    fn say(&self, as_json: bool) -> Result<(), Fault> {
+        match as_json {
+            true => crate::json::write(self),
+            false => {
+                self.print();
+                Ok(())
+            }
+        }
+    }
+
     fn print(&self) {
         show!("`{}` home at {}", self.home, line_of(&self.place));
         for row in &self.rows {

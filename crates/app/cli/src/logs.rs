@@ -202,7 +202,9 @@ impl Whole<'_> {
             Whole::Live(client) => loop {
                 match client.printed_part(task, attempt, at, false).await.map_err(Fault::from) {
                     // The dispatcher was restarted.
-                    Err(fault) if fault.exit == Exit::Cluster => **client = connect(client.target().file()).await?,
+                    Err(fault) if fault.exit == Exit::Cluster => {
+                        **client = connect(client.target().file()).await?
+                    }
                     read => return read,
                 }
             },

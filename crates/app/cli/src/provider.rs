@@ -85,7 +85,8 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
             let node_args = move |name: &str| node::executor_arguments(&to, &dir, name, &scratch, &node);
             let source = Local::new(exe, log_dir, node_args);
             let blocks = Local::block_config(node::NODE);
-            let options = ProviderOptions { target, lock, config, blocks, elsewhere: None, until_stdin_closes };
+            let options =
+                ProviderOptions { target, lock, config, blocks, elsewhere: None, until_stdin_closes };
             runtime.block_on(run(options, source))
         }
         ProviderKind::Ssh | ProviderKind::Allocation => {
@@ -103,7 +104,8 @@ pub fn provider(mut args: ProviderArgs) -> Result<Exit, Fault> {
             };
             let source = Local::of_hosts(log_dir, key, start);
             let blocks = BlockConfig { number_max: n_hosts, ..Local::block_config(node::NODE) };
-            let options = ProviderOptions { target, lock, config, blocks, elsewhere: None, until_stdin_closes };
+            let options =
+                ProviderOptions { target, lock, config, blocks, elsewhere: None, until_stdin_closes };
             runtime.block_on(run(options, source))
         }
         ProviderKind::Command => {

@@ -87,12 +87,7 @@ fn with_dispatcher(
 }
 
 /// Who submits the probe of `eyas provider check`, with what it would submit.
-fn prober(
-    args: &ProviderCheckArgs,
-    target: &Target,
-    dir: &Path,
-    n_nodes: u32,
-) -> Result<Prober, Fault> {
+fn prober(args: &ProviderCheckArgs, target: &Target, dir: &Path, n_nodes: u32) -> Result<Prober, Fault> {
     let mut launch = launch_of(&args.provide, &args.node)?;
     launch.node_args.push("--probe".into());
     let cluster = target.cluster();

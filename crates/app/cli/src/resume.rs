@@ -5,8 +5,8 @@
 
 use crate::print::{command_line, count, plural, size};
 use crate::{Exit, Fault, dirs, runtimes};
-use eyas_client::{Client, JoinFile, Target};
 use eyas_client::resume::{self, Decision, HomeReader, Tasks, Why, decide};
+use eyas_client::{Client, JoinFile, Target};
 use eyas_core::log::EVENTS_FILE;
 use eyas_core::pattern::stage_of_task;
 use eyas_report::memo::{CARRIED_FILE, Memo, Record};
@@ -98,7 +98,11 @@ fn has_records(dir: &Path) -> bool {
 
 /// The dispatcher's folder of the run to continue: the given folder, else that of the cluster with the join
 /// file `join`, else that of the last run of the same tasks.
-fn earlier_dir(origin: &Origin, given: Option<&Path>, join: Option<&JoinFile>) -> Result<Option<PathBuf>, Fault> {
+fn earlier_dir(
+    origin: &Origin,
+    given: Option<&Path>,
+    join: Option<&JoinFile>,
+) -> Result<Option<PathBuf>, Fault> {
     if let Some(dir) = given {
         let found = [dirs::dispatcher_dir(dir), dir.to_path_buf()].into_iter().find(|dir| has_records(dir));
         return found.map(Some).ok_or_else(|| {
@@ -122,8 +126,8 @@ fn earlier_dir(origin: &Origin, given: Option<&Path>, join: Option<&JoinFile>) -
 /// A running dispatcher writes its log a moment late, unless it is asked for its status. If that fails, the
 /// tasks of the last moment run again.
 fn complete_log(target: &Target) {
-    let _ =
-        runtimes::client_runtime().block_on(async { Client::connect(target).await.ok()?.status().await.ok() });
+    let _ = runtimes::client_runtime()
+        .block_on(async { Client::connect(target).await.ok()?.status().await.ok() });
 }
 
 // ---------------------------------------------------------------- for commands

@@ -92,7 +92,8 @@ fn explain_nodes(args: &ExplainArgs) -> Result<Exit, Fault> {
     out.write_all(eyas_report::nodes_lines(&story).as_bytes())?;
     // What a log does not have: what waits now, and what the batch system says of that.
     if let Ok(Source::Live(file)) = source::source(&args.of.join, args.of.dir.as_deref()) {
-        let status = client_runtime().block_on(async { Client::connect(&file.read()?).await?.status().await });
+        let status =
+            client_runtime().block_on(async { Client::connect(&file.read()?).await?.status().await });
         let blocks = status.ok().and_then(|status| status.provisioner).map(|provisioner| provisioner.blocks);
         let waiting = |block: &BlockLine| block.state == "queued" && !block.why.is_empty();
         for block in blocks.unwrap_or_default().into_iter().filter(waiting) {

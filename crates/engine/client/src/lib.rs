@@ -54,9 +54,7 @@ impl Client {
         let join = target.join();
         let way = match join.members.is_empty() {
             true => Client::way_to(join).await?,
-            false => {
-                Way::Several(Group::connect(join.clone(), Some(target.path().to_path_buf())).await?)
-            }
+            false => Way::Several(Group::connect(join.clone(), Some(target.path().to_path_buf())).await?),
         };
         Ok(Client { target: target.clone(), way, next: 1, n_queries_sent: 0 })
     }

@@ -138,7 +138,8 @@ fn a_user_whose_key_is_taken_back_is_not_heard_any_more() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let join = Join::read(&dir.path().join("join.json")).unwrap();
-        let mut owner = Client::connect(&JoinFile::named(dir.path().join("join.json")).read().unwrap()).await.unwrap();
+        let mut owner =
+            Client::connect(&JoinFile::named(dir.path().join("join.json")).read().unwrap()).await.unwrap();
         let (identity, mut reader, writer) = user(&mut owner, &join, "mal").await;
         let (mut at_door, at_door_writer) = net::connect(&join.address, &identity).await.unwrap();
         let remove = RequestBody::RemoveUser { name: "mal".into() };

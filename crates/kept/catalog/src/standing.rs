@@ -9,6 +9,7 @@ use crate::sites::{Site, SiteState};
 use crate::spare::SpareSet;
 use crate::values;
 use std::collections::{BTreeMap, HashMap};
+use std::thread;
 
 /// How the copies of a catalog stand.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -58,24 +59,68 @@ pub struct Act {
     pub entry: Entry,
 }
 
+/// What came of asking a site whether it is there.
+enum Answer {
+    There { free_bytes: u64 },
+    Away { reason: String },
+}
+
+/// How many sites are asked at a time: one that does not answer is waited for.
+const ASKED_AT_ONCE: usize = 16;
+
 impl Catalog {
+    /// Which of these sites cannot be reached from here now, and why.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn away<'s>(&self, sites: impl Iterator<Item = &'s str>) -> Result<BTreeMap<String, String>> {
+        let answers = self.ask_all(sites)?.into_iter();
+        let away = answers.filter_map(|(site, answer)| match answer {
+            Answer::There { .. } => None,
+            Answer::Away { reason } => Some((site, reason)),
+        });
+        Ok(away.collect())
+    }
+
+    /// Asks sites whether they are there, some at a time.
+    fn ask_all<'s>(&self, sites: impl Iterator<Item = &'s str>) -> Result<BTreeMap<String, Answer>> {
+        let sites: Vec<&str> = sites.collect();
+        let mut answers = BTreeMap::new();
+        for some in sites.chunks(ASKED_AT_ONCE) {
+            let ask = |site: &&str| match self.holding(site) {
+                Ok(holding) => Ok(Answer::There { free_bytes: holding.place().free_bytes }),
+                Err(error) if error.is_of_database() => Err(error),
+                Err(error) => Ok(Answer::Away { reason: error.reason() }),
+            };
+            let asked: Vec<Result<Answer>> = thread::scope(|scope| {
+                let asking: Vec<_> = some.iter().map(|site| scope.spawn(move || ask(site))).collect();
+                let joined = asking.into_iter().map(|one| one.join());
+                joined.map(|one| one.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+            });
+            for (site, answer) in some.iter().zip(asked) {
+                answers.insert((*site).to_owned(), answer?);
+            }
+        }
+        Ok(answers)
+    }
+
     /// Asks every site whether it is there, and changes nothing. What was made and verified is counted from `since_ms` on. Data sets are
     /// named that the caller may list.
     pub fn standing(&self, caller: &Caller, since_ms: i64) -> Result<Standing> {
         let mut sites = vec![];
         let mut counts = self.replica_counts(since_ms)?;
-        for site in self.sites()? {
+        let known = self.sites()?;
+        let names = known.iter().filter(|site| site.state != SiteState::Gone).map(|site| &*site.name);
+        let mut answers = self.ask_all(names)?;
+        for site in known {
             let (mut away, mut room_bytes) = (None, None);
-            if site.state != SiteState::Gone {
-                match self.holding(&site.name) {
-                    Ok(holding) => {
-                        let free = holding.place().free_bytes;
-                        let limit = site.keep_bytes.map(|keep| keep.saturating_sub(site.size_bytes));
-                        room_bytes = Some(limit.map_or(free, |limit| limit.min(free)));
-                    }
-                    Err(error) if error.is_of_database() => return Err(error),
-                    Err(error) => away = Some(error.reason()),
+            match answers.remove(&*site.name) {
+                Some(Answer::There { free_bytes }) => {
+                    let limit = site.keep_bytes.map(|keep| keep.saturating_sub(site.size_bytes));
+                    room_bytes = Some(limit.map_or(free_bytes, |limit| limit.min(free_bytes)));
                 }
+                Some(Answer::Away { reason }) => away = Some(reason),
+                None => {}
             }
             let counted = counts.remove(&site.name).unwrap_or_default();
             let Counted { n_bad, oldest_verified_ms, n_made, n_verified } = counted;

@@ -346,6 +346,19 @@ fn mounted(files: DataFiles, directory: &Path) -> Result<Mount, Fault> {
     eyas_access::mount(files, directory).map_err(|error| cannot_mount(directory, &error))
 }
 
+/// Mounts for users who are not root.
+const HELPER: &str = "fusermount3";
+
 fn cannot_mount(directory: &Path, error: &io::Error) -> Fault {
-    Fault::new(Exit::Other, format!("cannot mount at {}: {}", shown_path(directory), reason(error)))
+    let fault =
+        Fault::new(Exit::Other, format!("cannot mount at {}: {}", shown_path(directory), reason(error)));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let has_helper = std::env::split_paths(&path).any(|folder| folder.join(HELPER).is_file());
+    let may_need_it = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied);
+    match may_need_it && !has_helper && directory.is_dir() {
+        true => fault.hint(format!(
+            "a user who is not root mounts by the program `{HELPER}`, which is not in PATH: install the package fuse3"
+        )),
+        false => fault,
+    }
 }

@@ -4,9 +4,9 @@ use super::open::{Opened, open};
 use crate::print::{count, plural, size};
 use crate::{Exit, Fault, json};
 use clap::Args;
-use eyas_catalog::{Found, Key, ReplicaState, SiteState, date_text};
+use eyas_catalog::{Found, Key, ReplicaState, Site, SiteState, Whereabouts, date_text};
 use eyas_text::line_of;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Most data sets that are shown unless the user says otherwise.
 const LISTED_MAX: u64 = 100;
@@ -144,20 +144,31 @@ pub fn show(db: Option<&str>, args: &KeyArgs) -> Result<Exit, Fault> {
     Ok(Exit::Good)
 }
 
+/// A copy, in JSON.
+#[derive(serde::Serialize)]
+struct WhereRow<'c> {
+    #[serde(flatten)]
+    replica: &'c Whereabouts,
+    /// Why its site cannot be reached from here now; `null`: it answers.
+    away: Option<&'c String>,
+}
+
 pub fn whereabouts(db: Option<&str>, args: &KeyArgs) -> Result<Exit, Fault> {
     let Opened { catalog, caller, .. } = open(db)?;
     let replicas = catalog.whereabouts(&caller, &args.key)?;
+    let sites = catalog.sites()?;
+    let held: BTreeSet<&str> = replicas.iter().map(|replica| &*replica.site).collect();
+    let asked = sites.iter().filter(|site| site.state != SiteState::Gone && held.contains(&*site.name));
+    let away = catalog.away(asked.map(|site| &*site.name))?;
     if args.json {
-        json::write(&replicas)?;
+        let rows: Vec<_> =
+            replicas.iter().map(|replica| WhereRow { replica, away: away.get(&replica.site) }).collect();
+        json::write(&rows)?;
         return Ok(Exit::Good);
     }
     let copies = catalog.show(&caller, &args.key)?.copies;
-    let up: HashSet<String> = catalog
-        .sites()?
-        .into_iter()
-        .filter(|site| site.state == SiteState::Up)
-        .map(|site| site.name)
-        .collect();
+    let is_up = |site: &&Site| site.state == SiteState::Up && !away.contains_key(&site.name);
+    let up: HashSet<String> = sites.iter().filter(is_up).map(|site| site.name.clone()).collect();
     let mut n_good: BTreeMap<&str, u64> = BTreeMap::new();
     for replica in &replicas {
         let counts = replica.state == ReplicaState::Ready && up.contains(&replica.site);
@@ -167,6 +178,7 @@ pub fn whereabouts(db: Option<&str>, args: &KeyArgs) -> Result<Exit, Fault> {
     let mut sites_of: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for replica in &replicas {
         let site = match replica.state {
+            ReplicaState::Ready if away.contains_key(&replica.site) => format!("{} (away)", replica.site),
             ReplicaState::Ready => replica.site.clone(),
             ReplicaState::Creating => format!("{} (comes)", replica.site),
             ReplicaState::Bad => format!("{} (bad)", replica.site),
@@ -190,6 +202,9 @@ pub fn whereabouts(db: Option<&str>, args: &KeyArgs) -> Result<Exit, Fault> {
             [path] => show!("{}: {sites}", line_of(path)),
             paths => show!("{}: {sites}", plural(paths.len() as u64, "file")),
         }
+    }
+    for (site, reason) in &away {
+        eyas_text::say!("the site `{}` cannot be reached now: {}", line_of(site), line_of(reason));
     }
     Ok(Exit::Good)
 }

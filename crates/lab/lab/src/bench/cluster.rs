@@ -95,7 +95,8 @@ impl Cluster {
         change(&mut args);
         let parts = local::start(&args, dir, true)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let client = runtime.block_on(Client::connect(&JoinFile::new(parts.join.clone(), Choice::Own).read()?))?;
+        let client =
+            runtime.block_on(Client::connect(&JoinFile::new(parts.join.clone(), Choice::Own).read()?))?;
         let mut cluster = Cluster { parts, client, runtime, dir: dir.to_path_buf() };
         let deadline = Instant::now() + Duration::from_secs(30);
         while cluster.status()?.executors.len() < shape.nodes as usize {
