@@ -6,8 +6,11 @@
 //! between the last question and the rename finds nothing to rename. Why that leaves no gap, with its assumptions:
 //! `docs/decisions/0026-landing-fence.md`.
 
-use crate::error::{Error, ErrorKind, Status};
+use crate::Location;
+use crate::error::{self, Error, ErrorKind, Status};
 use std::path::Path;
+
+const WRITE: &str = "write";
 
 /// Asked while an object is being written. A refusal is a sentence's end: why the writing was given up.
 pub trait Fence: Sync {
@@ -84,6 +87,16 @@ impl Put<'_> {
             below: None,
             fence: &Open,
         }
+    }
+
+    /// [`Fence::may_go_on`], as an error where it refuses.
+    pub(crate) fn may_go_on(&self, location: &Location) -> error::Result<()> {
+        self.fence.may_go_on().map_err(|why| given_up(WRITE, location, why))
+    }
+
+    /// [`Fence::may_appear`], as an error where it refuses.
+    pub(crate) fn may_appear(&self, location: &Location) -> error::Result<()> {
+        self.fence.may_appear().map_err(|why| given_up(WRITE, location, why))
     }
 }
 

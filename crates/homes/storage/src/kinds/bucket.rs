@@ -2,36 +2,403 @@
 //!
 //! * The text of a location, `SCHEME://BUCKET/KEY`. Escapes such as `%20` in a key are decoded, so a percent sign is written as
 //!   `%25`; every other character means itself, `?` and `#` too.
-//! * Listings, from pages of keys ([`Pages`]), as if the parts of a key between its `/` were directories.
-//! * The sending of a large object's parts, several at once ([`send_parts`]).
+//! * The home ([`BucketHome`]): requests, signed by an account that is looked for again when the server refuses it; reading,
+//!   listings (`listing`), the parts of large objects (`parts`), and what refusals mean ([`Meaning`]).
 //!
-//! Not here: requests, credentials, and what a server's refusals mean.
+//! An object appears with one request, all of it at once: a small object's own, or the last one of an upload in parts. A write
+//! takes several requests and its source cannot be read twice, so here each request is tried again by itself.
+//!
+//! Not here: the protocol of each cloud, which [`Cloud`] says.
 
+mod listing;
+mod parts;
 pub(crate) mod signing;
+
+pub(crate) use listing::Page;
+pub(crate) use parts::{PART_BYTES, read_part, send_parts};
 
 use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, push_encoded};
 use crate::error::{Error, ErrorKind, Result, Status};
-use crate::put::given_up;
-use crate::tree::{self, Children, Names, Tree};
-use crate::{LeftOut, Listed, Listing, Location, Put};
-use std::io::{self, Read};
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use crate::kind::Kind;
+use crate::web::{self, Asker};
+use crate::wrappers::retry::Backoff;
+use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listed, Listing, Location, Opened, Put, Stat};
+use signing::{Account, Accounts};
+use std::io::Read;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use ureq::http::request::{Builder, Parts};
+use ureq::http::{HeaderMap, Request, Response};
+use ureq::{Agent, Body};
 
-const WRITE: &str = "write";
-const LIST: &str = "list";
+pub(crate) const STAT: &str = "stat";
+pub(crate) const READ: &str = "read";
+pub(crate) const WRITE: &str = "write";
+pub(crate) const LIST: &str = "list";
+pub(crate) const REMOVE: &str = "remove";
 
-/// Larger objects are sent in parts of this size. S3 wants at least 5 MiB, Google a multiple of 256 KiB.
-pub(crate) const PART_BYTES: usize = 8 << 20;
-/// Parts of one object that are on their way at the same time.
-const PARTS_AT_ONCE: usize = 3;
 /// The longest key that any of them allows.
 const KEY_BYTES_MAX: usize = 1024;
+
+/// A client that is told where else to go, and does not go there.
+pub(crate) fn without_redirects(http: &HttpConfig) -> Result<Agent> {
+    Ok(web::agent_config(http)?.max_redirects(0).max_redirects_will_error(false).build().into())
+}
+
+/// What the homes of every cloud can do.
+pub(crate) const fn capabilities(name: &'static str) -> Capabilities {
+    Capabilities {
+        name,
+        read: true,
+        read_range: true,
+        stat: true,
+        write: true,
+        atomic_rename: true,
+        fences: false,
+        list: true,
+        remove: true,
+        local_path: false,
+        directories: false,
+    }
+}
+
+/// One cloud of buckets: what it says for itself. [`BucketHome`] does the rest.
+pub(crate) trait Cloud: Sized + Send + Sync + 'static {
+    /// Its only scheme, as a list for [`Kind`].
+    const SCHEMES: &'static [&'static str; 1];
+    /// How a URL of it is written.
+    const HINT: &'static str;
+    const CAPABILITIES: &'static Capabilities;
+    /// What every question for bytes has.
+    const READ_QUERY: &'static [(&'static str, &'static str)] = &[];
+    const READ_HEADERS: &'static [(&'static str, &'static str)] = &[];
+    /// What every question for a page of a listing has, and what the place is called there where the page before ended.
+    const LIST_QUERY: &'static [(&'static str, &'static str)];
+    const LIST_TOKEN: &'static str;
+    /// See [`Asker::explains_in_bodies`].
+    const EXPLAINS_IN_BODIES: bool = false;
+    /// Whether the server says of an object to be removed that there is none.
+    const TELLS_ABSENT: bool = true;
+
+    type Account: Account;
+    /// What a home learns of the server.
+    type Learned: Default + Send + Sync;
+
+    /// The client. What it changes in `http` holds for the requests for credentials, too.
+    fn agent(http: &mut HttpConfig) -> Result<Agent> {
+        Ok(web::agent_config(http)?.build().into())
+    }
+
+    /// Sends one request, signed by this account.
+    fn send(home: &BucketHome<Self>, account: &Self::Account, ask: &Ask<'_>) -> Result<Response<Body>>;
+
+    /// What an answer means that is no success, and how it is told. `None`: it says no more than its status.
+    fn meaning(
+        home: &BucketHome<Self>,
+        operation: &'static str,
+        location: &Location,
+        answer: Response<Body>,
+    ) -> Option<(Meaning, String)>;
+
+    /// A page of a listing, from the body of the answer.
+    fn page(directory: &Location, body: &[u8]) -> Result<Page>;
+
+    /// [`Home::stat`].
+    fn stat(home: &BucketHome<Self>, location: &Location) -> Result<Stat> {
+        web::stat(home, location)
+    }
+
+    /// Makes an object of these bytes, which are fewer than a part has.
+    fn put_small(home: &BucketHome<Self>, location: &Location, body: &[u8], put: &Put) -> Result<Stat>;
+
+    /// Makes an object of `first`, which is a whole part, and what follows it in `body`.
+    fn put_large(
+        home: &BucketHome<Self>,
+        location: &Location,
+        first: Vec<u8>,
+        body: &mut dyn Read,
+        put: &Put,
+    ) -> Result<Stat>;
+
+    /// [`Home::remove_part`].
+    fn remove_part(_home: &BucketHome<Self>, _part: &Path) -> Result<()> {
+        Ok(())
+    }
+
+    /// [`Home::end_unfinished`].
+    fn end_unfinished(_home: &BucketHome<Self>, _place: &Location) -> Result<u64> {
+        Ok(0)
+    }
+}
+
+/// Where a question goes.
+#[derive(Clone, Copy)]
+pub(crate) enum To<'a> {
+    /// An object: its bucket and its percent-encoded key. An empty key: the bucket.
+    Place(&'a str, &'a str),
+    /// A URL that the server gave.
+    Url(&'a str),
+}
+
+/// What is asked of a server.
+pub(crate) struct Question<'a> {
+    pub method: &'static str,
+    pub to: To<'a>,
+    pub query: &'a [(&'a str, &'a str)],
+    pub headers: &'a [(&'static str, &'a str)],
+    /// `None`: the method has no body.
+    pub body: Option<&'a [u8]>,
+}
+
+/// A question, and what it is for.
+pub(crate) struct Ask<'a> {
+    pub operation: &'static str,
+    pub location: &'a Location,
+    pub question: &'a Question<'a>,
+}
+
+impl Ask<'_> {
+    /// Sends one request.
+    ///
+    /// * `url`: without the query.
+    /// * `headers`: adds headers of every request.
+    pub(crate) fn send(
+        &self,
+        agent: &Agent,
+        mut url: String,
+        headers: impl FnOnce(Builder) -> Builder,
+        sign: impl FnOnce(&mut Parts) -> Result<()>,
+    ) -> Result<Response<Body>> {
+        let Question { method, query, headers: own, body, .. } = self.question;
+        for (i, (name, value)) in query.iter().enumerate() {
+            url.push(if i == 0 { '?' } else { '&' });
+            url.push_str(name);
+            url.push('=');
+            push_encoded(&mut url, value, |byte| b"-._~".contains(&byte), false);
+        }
+        let request = headers(Request::builder().method(*method).uri(url));
+        web::send(agent, self.operation, self.location, (request, own), *body, sign)
+    }
+}
+
+/// What a refusal means, for whoever may try again.
+#[derive(Clone, Copy)]
+pub(crate) enum Meaning {
+    NotFound,
+    /// The credentials are bad or have expired.
+    Credentials,
+    /// Something that other credentials, or the same ones again, do not cure.
+    Denied,
+    /// The same request may succeed later.
+    Passing,
+    /// What the status of the answer means.
+    AsStatus,
+}
+
+/// Objects in buckets, by the account of the environment.
+pub(crate) struct BucketHome<C: Cloud> {
+    http: HttpConfig,
+    pub agent: Agent,
+    pub account: Accounts<C::Account>,
+    pub backoff: Backoff,
+    pub learned: C::Learned,
+}
+
+impl<C: Cloud> Kind for C {
+    fn schemes(&self) -> &'static [&'static str] {
+        C::SCHEMES
+    }
+
+    fn names_are_flat(&self) -> bool {
+        true
+    }
+
+    fn capabilities(&self) -> &'static Capabilities {
+        C::CAPABILITIES
+    }
+
+    fn canonical(&self, url: Url<'_>, out: &mut String) -> std::result::Result<Spelling, Refusal> {
+        canonical(url, C::SCHEMES[0], C::HINT, out)
+    }
+
+    /// Opens no connection, and looks for no credentials yet. Errors: the authority file of `http` cannot be read.
+    fn open(&self, config: &HomesConfig) -> Result<Arc<dyn Home>> {
+        let mut http = config.http.clone();
+        Ok(Arc::new(BucketHome::<C> {
+            agent: C::agent(&mut http)?,
+            http,
+            account: Accounts::default(),
+            backoff: Backoff::new(config.retries.clone()),
+            learned: C::Learned::default(),
+        }))
+    }
+}
+
+impl<C: Cloud> BucketHome<C> {
+    /// Sends one signed request, and once more if renewed credentials are there.
+    pub(crate) fn send(
+        &self,
+        operation: &'static str,
+        location: &Location,
+        question: &Question<'_>,
+    ) -> Result<Response<Body>> {
+        let ask = Ask { operation, location, question };
+        self.account
+            .ask(|| C::Account::find(&self.http, operation, location), |account| C::send(self, account, &ask))
+    }
+
+    /// [`BucketHome::send`], where every answer but a success is an error.
+    pub(crate) fn ask_once(
+        &self,
+        operation: &'static str,
+        location: &Location,
+        question: &Question<'_>,
+    ) -> Result<(HeaderMap, Vec<u8>)> {
+        web::whole(self, operation, location, self.send(operation, location, question)?)
+    }
+
+    /// [`BucketHome::ask_once`], again and again as long as that may help.
+    pub(crate) fn ask(
+        &self,
+        operation: &'static str,
+        location: &Location,
+        question: &Question<'_>,
+    ) -> Result<(HeaderMap, Vec<u8>)> {
+        self.backoff.run(|_| self.ask_once(operation, location, question))
+    }
+
+    fn page(&self, directory: &Location, prefix: &str, delimiter: &str, token: &str) -> Result<Page> {
+        let mut query = C::LIST_QUERY.to_vec();
+        let more = [("prefix", prefix), ("delimiter", delimiter), (C::LIST_TOKEN, token)];
+        query.extend(more.into_iter().filter(|(_, value)| !value.is_empty()));
+        let to = To::Place(bucket_and_key(directory).0, "");
+        let question = Question { method: "GET", to, query: &query, headers: &[], body: None };
+        self.backoff.run(|_| C::page(directory, &self.ask_once(LIST, directory, &question)?.1))
+    }
+}
+
+/// An object of the home of this cloud.
+pub(crate) fn place_of<'a, C: Cloud>(operation: &'static str, location: &'a Location) -> Result<To<'a>> {
+    check_scheme::<C>(operation, location)?;
+    match bucket_and_key(location) {
+        (_, "") => {
+            let reason = "it names a bucket, and an object in it is needed";
+            Err(Error::new(ErrorKind::NotAFile, Status::Permanent, operation, location, reason))
+        }
+        (bucket, key) => Ok(To::Place(bucket, key)),
+    }
+}
+
+fn check_scheme<C: Cloud>(operation: &'static str, location: &Location) -> Result<()> {
+    match location.scheme() == C::SCHEMES[0] {
+        true => Ok(()),
+        false => {
+            Err(Error::unsupported(operation, location, C::SCHEMES[0])
+                .with_context("scheme", location.scheme()))
+        }
+    }
+}
+
+impl<C: Cloud> Asker for BucketHome<C> {
+    fn ask(
+        &self,
+        operation: &'static str,
+        location: &Location,
+        is_head: bool,
+        range: Option<&Range<u64>>,
+    ) -> Result<Response<Body>> {
+        let to = place_of::<C>(operation, location)?;
+        let range = range.map(web::range_text);
+        let mut headers = C::READ_HEADERS.to_vec();
+        headers.extend(range.iter().map(|range| ("range", range.as_str())));
+        let method = if is_head { "HEAD" } else { "GET" };
+        let question = Question { method, to, query: C::READ_QUERY, headers: &headers, body: None };
+        self.send(operation, location, &question)
+    }
+
+    fn refusal(&self, operation: &'static str, location: &Location, answer: Response<Body>) -> Error {
+        let by_status = web::refusal_of(operation, location, &answer);
+        let http = answer.status().as_u16();
+        let Some((meaning, reason)) = C::meaning(self, operation, location, answer) else {
+            return by_status;
+        };
+        let (kind, status) = match meaning {
+            Meaning::NotFound => (ErrorKind::NotFound, Status::Permanent),
+            Meaning::Credentials => (ErrorKind::PermissionDenied, self.account.status_of_refusal()),
+            Meaning::Denied => (ErrorKind::PermissionDenied, Status::Permanent),
+            Meaning::Passing => (ErrorKind::Http(http), Status::Temporary),
+            Meaning::AsStatus => (by_status.kind(), by_status.status()),
+        };
+        Error::new(kind, status, operation, location, reason).with_retry_after(by_status.retry_after())
+    }
+
+    fn explains_in_bodies(&self) -> bool {
+        C::EXPLAINS_IN_BODIES
+    }
+}
+
+impl<C: Cloud> Home for BucketHome<C> {
+    fn capabilities(&self) -> &'static Capabilities {
+        C::CAPABILITIES
+    }
+
+    fn stat(&self, location: &Location) -> Result<Stat> {
+        place_of::<C>(STAT, location)?;
+        C::stat(self, location)
+    }
+
+    fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {
+        place_of::<C>(READ, location)?;
+        web::open(self, location, range)
+    }
+
+    fn open_first(&self, location: &Location, most_bytes: u64) -> Result<Opened> {
+        web::open_first(self, location, most_bytes)
+    }
+
+    fn may_write(&self, location: &Location) -> Result<()> {
+        let account = self.account.get(|| C::Account::find(&self.http, WRITE, location))?;
+        account.sign(&mut signing::unsent(), WRITE, location)
+    }
+
+    fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {
+        place_of::<C>(WRITE, location)?;
+        let first = read_part(location, body, PART_BYTES, 0, put)?;
+        match first.len() < PART_BYTES {
+            true => C::put_small(self, location, &first, put),
+            false => C::put_large(self, location, first, body, put),
+        }
+    }
+
+    fn remove_part(&self, part: &Path) -> Result<()> {
+        C::remove_part(self, part)
+    }
+
+    fn end_unfinished(&self, place: &Location) -> Result<u64> {
+        C::end_unfinished(self, place)
+    }
+
+    fn list(&self, listing: &Listing) -> Result<Listed> {
+        let directory = listing.directory();
+        check_scheme::<C>(LIST, directory)?;
+        listing::list(&|prefix, delimiter, token| self.page(directory, prefix, delimiter, token), listing)
+    }
+
+    fn remove(&self, location: &Location) -> Result<()> {
+        let to = place_of::<C>(REMOVE, location)?;
+        if !C::TELLS_ABSENT {
+            web::stat(self, location)?;
+        }
+        let question = Question { method: "DELETE", to, query: &[], headers: &[], body: None };
+        self.ask_once(REMOVE, location, &question).map(drop)
+    }
+}
 
 /// Appends the canonical text of a URL whose scheme is `scheme`.
 ///
 /// * `hint`: how such a URL is written.
-pub(crate) fn canonical(
+fn canonical(
     url: Url<'_>,
     scheme: &'static str,
     hint: &'static str,
@@ -67,263 +434,4 @@ pub(crate) fn bucket_and_key(location: &Location) -> (&str, &str) {
     let text = location.as_str();
     let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
     rest.split_once('/').unwrap_or((rest, ""))
-}
-
-/// [`bucket_and_key`] of an object of the home that has this scheme.
-pub(crate) fn place_of<'a>(
-    operation: &'static str,
-    location: &'a Location,
-    scheme: &str,
-) -> Result<(&'a str, &'a str)> {
-    check_scheme(operation, location, scheme)?;
-    match bucket_and_key(location) {
-        (_, "") => {
-            let reason = "it names a bucket, and an object in it is needed";
-            Err(Error::new(ErrorKind::NotAFile, Status::Permanent, operation, location, reason))
-        }
-        place => Ok(place),
-    }
-}
-
-fn check_scheme(operation: &'static str, location: &Location, scheme: &str) -> Result<()> {
-    match location.scheme() == scheme {
-        true => Ok(()),
-        false => {
-            Err(Error::unsupported(operation, location, scheme).with_context("scheme", location.scheme()))
-        }
-    }
-}
-
-/// Appends a query to a URL, which has none yet.
-pub(crate) fn push_query(url: &mut String, query: &[(&str, &str)]) {
-    for (i, (name, value)) in query.iter().enumerate() {
-        url.push(if i == 0 { '?' } else { '&' });
-        url.push_str(name);
-        url.push('=');
-        push_encoded(url, value, |byte| b"-._~".contains(&byte), false);
-    }
-}
-
-const OF_MARK: &str = "its key ends in `/`, so it can be no file";
-
-impl Page {
-    /// Adds a key with the size of its object, if that is known by now.
-    pub(crate) fn add(&mut self, key: String, size_bytes: Option<u64>) {
-        if key.ends_with('/') && size_bytes != Some(0) {
-            self.marks.push(key.clone());
-        }
-        self.keys.push(key);
-    }
-
-    /// The object of the last key has no bytes.
-    pub(crate) fn is_empty_object(&mut self) {
-        self.marks.pop_if(|mark| self.keys.last() == Some(mark));
-    }
-
-    /// The last key is that of a directory.
-    pub(crate) fn take_back(&mut self) {
-        self.is_empty_object();
-        self.keys.pop();
-    }
-}
-
-/// One page of a listing.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Page {
-    pub keys: Vec<String>,
-    /// Those of them that end in `/` and have bytes, so that they are more than the mark of a directory.
-    pub marks: Vec<String>,
-    /// What all keys below one `/` begin with, that sign included.
-    pub prefixes: Vec<String>,
-    /// Asks for the next page.
-    pub next: Option<String>,
-}
-
-/// A home that can be asked which keys there are.
-pub(crate) trait Pages {
-    /// Its only scheme.
-    fn scheme(&self) -> &'static str;
-
-    /// A page of the keys of a bucket that begin with `prefix`.
-    ///
-    /// * `delimiter`: keys that have it behind the prefix are told as what they begin with. Empty: all keys are told.
-    /// * `token`: [`Page::next`] of the page before, or empty.
-    fn page(&self, directory: &Location, prefix: &str, delimiter: &str, token: &str) -> Result<Page>;
-}
-
-/// Calls `found` with each page of the keys that begin with `prefix`.
-fn each_page(
-    pages: &dyn Pages,
-    directory: &Location,
-    prefix: &str,
-    delimiter: &str,
-    found: &mut dyn FnMut(Page),
-) -> Result<()> {
-    let mut token = String::new();
-    loop {
-        let mut page = pages.page(directory, prefix, delimiter, &token)?;
-        let next = page.next.take();
-        found(page);
-        match next {
-            Some(next) if next != token && !next.is_empty() => token = next,
-            _ => return Ok(()),
-        }
-    }
-}
-
-/// [`crate::Home::list`].
-pub(crate) fn list(pages: &dyn Pages, listing: &Listing) -> Result<Listed> {
-    let directory = listing.directory();
-    check_scheme(LIST, directory, pages.scheme())?;
-    // What a directory's keys begin with: its own key with a `/` behind it; nothing for a whole bucket.
-    let mut prefix = percent_decode(bucket_and_key(directory).1).unwrap_or_default();
-    if !prefix.is_empty() && !prefix.ends_with('/') {
-        prefix.push('/');
-    }
-    let names = match listing {
-        Listing::Glob { pattern, .. } => tree::glob(&Keys { pages, directory, prefix }, pattern)?,
-        Listing::Under(_) => {
-            let mut names = Names::default();
-            let mut is_there = prefix.is_empty();
-            each_page(pages, directory, &prefix, "", &mut |page| {
-                is_there |= !page.keys.is_empty();
-                let files = page.keys.iter().filter(|key| !key.ends_with('/'));
-                names.found.extend(files.filter_map(|key| key.strip_prefix(&prefix)).map(str::to_owned));
-                names.left_out.extend(page.marks.iter().map(|key| LeftOut::new(key, OF_MARK)));
-            })?;
-            if !is_there {
-                return Err(nothing_below(directory));
-            }
-            names
-        }
-    };
-    Ok(Listed::of(directory, names))
-}
-
-/// The keys below a directory, one level at a time.
-struct Keys<'a> {
-    pages: &'a dyn Pages,
-    directory: &'a Location,
-    prefix: String,
-}
-
-impl Tree for Keys<'_> {
-    fn children(&self, directory: &str, begins: &str) -> Result<Children> {
-        let above = format!("{}{directory}", self.prefix);
-        let mut children = Children::default();
-        let mut is_there = false;
-        each_page(self.pages, self.directory, &format!("{above}{begins}"), "/", &mut |page| {
-            is_there |= !page.keys.is_empty() || !page.prefixes.is_empty();
-            let name = |key: &String| key.strip_prefix(&above).map(str::to_owned);
-            // A key that ends in `/` marks a directory and is no file.
-            children.files.extend(page.keys.iter().filter_map(name).filter(|name| !name.is_empty()));
-            let cut = |name: String| name.strip_suffix('/').map(str::to_owned);
-            // Keys with an empty part, as `a//b`, have a directory without a name.
-            children.directories.extend(page.prefixes.iter().filter_map(name).filter_map(cut));
-            let marks = page.marks.iter().filter_map(name);
-            children.left_out.extend(marks.map(|name| (name, OF_MARK.to_owned())));
-        })?;
-        // A directory is there as long as a key is below it; a bucket always.
-        if !is_there && !begins.is_empty() && !above.is_empty() {
-            each_page(self.pages, self.directory, &above, "/", &mut |page| {
-                is_there |= !page.keys.is_empty() || !page.prefixes.is_empty();
-            })?;
-        }
-        match is_there || above.is_empty() {
-            true => Ok(children),
-            false => Err(nothing_below(self.directory)),
-        }
-    }
-}
-
-fn nothing_below(directory: &Location) -> Error {
-    let reason = "there is no object whose key begins so";
-    Error::new(ErrorKind::NotFound, Status::Permanent, LIST, directory, reason)
-}
-
-/// The next bytes of a source, fewer than `want_bytes` only at its end. `before_bytes` were read already.
-pub(crate) fn read_part(
-    location: &Location,
-    body: &mut dyn Read,
-    want_bytes: usize,
-    before_bytes: u64,
-    put: &Put,
-) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut block = vec![0; 256 << 10];
-    while bytes.len() < want_bytes {
-        put.fence.may_go_on().map_err(|why| given_up(WRITE, location, why))?;
-        let want = block.len().min(want_bytes - bytes.len());
-        match body.read(&mut block[..want]) {
-            Ok(0) => break,
-            Ok(n) => bytes.extend_from_slice(&block[..n]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => {
-                let at = before_bytes + bytes.len() as u64;
-                let context = format!("reading byte {at} of what was to be written");
-                return Err(Error::from_read(WRITE, location, error).with_context("failed at", context));
-            }
-        }
-    }
-    Ok(bytes)
-}
-
-/// Sends `first`, which is a whole part, and what follows it in `body`, several parts at once. Gives the size of all.
-///
-/// * `part_bytes`: the size of the part with this number, from 1.
-/// * `send`: sends one part, by its number. It tries again by itself.
-pub(crate) fn send_parts(
-    location: &Location,
-    first: Vec<u8>,
-    body: &mut dyn Read,
-    put: &Put,
-    part_bytes: fn(u32) -> usize,
-    send: &(dyn Fn(u32, &[u8]) -> Result<()> + Sync),
-) -> Result<u64> {
-    let failed: Mutex<Option<Error>> = Mutex::default();
-    let has_failed = || failed.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-    let mut size_bytes: u64 = 0;
-    let (sender, receiver) = sync_channel::<(u32, Vec<u8>)>(0);
-    let receiver = Mutex::new(receiver);
-    let read = std::thread::scope(|scope| {
-        // The channel is owned by the parts' reader, so that the threads end when it does.
-        let sender = sender;
-        for _ in 0..PARTS_AT_ONCE {
-            scope.spawn(|| {
-                while let Some((number, bytes)) = next_part(&receiver) {
-                    // After a failure parts are taken and dropped, so that their reader does not wait for ever.
-                    if has_failed() {
-                        continue;
-                    }
-                    if let Err(error) = send(number, &bytes) {
-                        failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                    }
-                }
-            });
-        }
-        let mut number = 0;
-        let mut bytes = first;
-        loop {
-            number += 1;
-            size_bytes += bytes.len() as u64;
-            let is_last = bytes.len() < part_bytes(number);
-            // The threads end after this loop, not before.
-            let _ = sender.send((number, bytes));
-            if is_last || has_failed() {
-                return Ok(());
-            }
-            bytes = read_part(location, body, part_bytes(number + 1), size_bytes, put)?;
-            if bytes.is_empty() {
-                return Ok(());
-            }
-        }
-    });
-    if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        return Err(error);
-    }
-    read.map(|()| size_bytes)
-}
-
-fn next_part(parts: &Mutex<Receiver<(u32, Vec<u8>)>>) -> Option<(u32, Vec<u8>)> {
-    parts.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
 }

@@ -240,7 +240,7 @@ impl Home for FileHome {
         let mut buffer = vec![0; COPY_BYTES];
         let mut size_bytes: u64 = 0;
         loop {
-            put.fence.may_go_on().map_err(|why| given_up(WRITE, location, why))?;
+            put.may_go_on(location)?;
             let n = match body.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(n) => n,
@@ -271,7 +271,7 @@ impl Home for FileHome {
         if put.part.replaces {
             self.remove_earlier(directory, &put.part).map_err(fail)?;
         }
-        put.fence.may_appear().map_err(|why| given_up(WRITE, location, why))?;
+        put.may_appear(location)?;
         temporary.rename_to(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
                 let why =

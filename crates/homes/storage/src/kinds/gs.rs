@@ -2,198 +2,165 @@
 //!
 //! A location is `gs://BUCKET/NAME`. The version of an object is its generation.
 //!
-//! An object appears with one request, all of it at once: a small object's own, or the last piece of an upload that goes on where
-//! it broke. An upload that fails is ended. One whose writer was killed shows nothing to anybody, and Google forgets it after a
-//! week; it is not noted on disk, because its URL lets whoever has it write.
+//! A large object is an upload that goes on where it broke, and appears with its last piece. An upload that fails is ended. One
+//! whose writer was killed shows nothing to anybody, and Google forgets it after a week; it is not noted on disk, because its URL
+//! lets whoever has it write.
 //!
-//! A write takes several requests and its source cannot be read twice, so here each request is tried again by itself.
-//!
-//! Not here: credentials and endpoint (`account`), reading ([`crate::web`]), names and listings ([`crate::kinds::bucket`]).
+//! Not here: credentials and endpoint (`account`), and what all buckets share ([`crate::kinds::bucket`]).
 
 mod account;
 
-use crate::canonical::{Refusal, Spelling, Url};
+use crate::canonical::percent_decode;
 use crate::error::{Error, ErrorKind, Result, Status};
-use crate::kind::Kind;
-use crate::kinds::bucket::signing::{self, Accounts};
-use crate::kinds::bucket::{self, PART_BYTES, Page, Pages, bucket_and_key, push_query, read_part};
-use crate::put::given_up;
+use crate::kinds::bucket::signing::Account as _;
+use crate::kinds::bucket::{
+    Ask, BucketHome, Cloud, LIST, Meaning, PART_BYTES, Page, Question, STAT, To, WRITE, bucket_and_key,
+    capabilities, place_of, read_part, without_redirects,
+};
 use crate::version::Version;
 use crate::web::{self, Asker};
-use crate::wrappers::retry::Backoff;
-use crate::{Capabilities, Home, HomesConfig, HttpConfig, Listed, Listing, Location, Opened, Put, Stat};
+use crate::{Capabilities, Home, HttpConfig, Location, Put, Stat};
 use account::Account;
 use serde_json::Value;
 use std::io::Read;
-use std::ops::Range;
-use std::sync::Arc;
-use ureq::http::{Request, Response};
+use ureq::http::Response;
 use ureq::{Agent, Body};
 
-const SCHEME: &str = "gs";
-
-const STAT: &str = "stat";
-const READ: &str = "read";
-const WRITE: &str = "write";
-const LIST: &str = "list";
-const REMOVE: &str = "remove";
-
-const CAPABILITIES: Capabilities = Capabilities {
-    name: "gs",
-    read: true,
-    read_range: true,
-    stat: true,
-    write: true,
-    atomic_rename: true,
-    fences: false,
-    list: true,
-    remove: true,
-    local_path: false,
-    directories: false,
-};
-
-/// The kind of objects in Google's buckets.
+/// Objects in Google's buckets, by the credentials of the environment.
 pub(crate) struct Buckets;
 
-impl Kind for Buckets {
-    fn schemes(&self) -> &'static [&'static str] {
-        &[SCHEME]
+impl Cloud for Buckets {
+    const SCHEMES: &'static [&'static str; 1] = &["gs"];
+    const HINT: &'static str = "write gs://BUCKET/NAME";
+    const CAPABILITIES: &'static Capabilities = &capabilities("gs");
+    const READ_QUERY: &'static [(&'static str, &'static str)] = &[("alt", "media")];
+    /// Without it Google unpacks objects that are marked as packed, and their sizes are others then.
+    const READ_HEADERS: &'static [(&'static str, &'static str)] = &[("accept-encoding", "gzip")];
+    const LIST_QUERY: &'static [(&'static str, &'static str)] =
+        &[("fields", "items(name,size),prefixes,nextPageToken")];
+    const LIST_TOKEN: &'static str = "pageToken";
+
+    type Account = Account;
+    type Learned = ();
+
+    /// An answer of 308 says how much of an upload has come, and leads nowhere.
+    fn agent(http: &mut HttpConfig) -> Result<Agent> {
+        without_redirects(http)
     }
 
-    fn names_are_flat(&self) -> bool {
-        true
-    }
-
-    fn capabilities(&self) -> &'static Capabilities {
-        &CAPABILITIES
-    }
-
-    fn canonical(&self, url: Url<'_>, out: &mut String) -> std::result::Result<Spelling, Refusal> {
-        bucket::canonical(url, SCHEME, "write gs://BUCKET/NAME", out)
-    }
-
-    fn open(&self, config: &HomesConfig) -> Result<Arc<dyn Home>> {
-        // An answer of 308 says how much of an upload has come, and leads nowhere.
-        let agent = web::agent_config(&config.http)?.max_redirects(0).max_redirects_will_error(false);
-        Ok(Arc::new(GsHome {
-            agent: agent.build().into(),
-            http: config.http.clone(),
-            account: Accounts::default(),
-            backoff: Backoff::new(config.retries.clone()),
-        }))
-    }
-}
-
-/// Objects in Google's buckets, by the credentials of the environment.
-struct GsHome {
-    http: HttpConfig,
-    agent: Agent,
-    account: Accounts<Account>,
-    backoff: Backoff,
-}
-
-/// What is asked of a bucket.
-struct Question<'a> {
-    method: &'static str,
-    url: String,
-    headers: &'a [(&'static str, &'a str)],
-    /// `None`: the method has no body.
-    body: Option<&'a [u8]>,
-}
-
-impl GsHome {
-    fn account(&self) -> Result<Arc<Account>> {
-        self.account.get(|| Account::find(&self.http))
-    }
-
-    /// The URL of an object, or of a bucket's objects for an empty key.
-    fn url_of(&self, (bucket, key): (&str, &str), query: &[(&str, &str)]) -> Result<String> {
-        let slash = if key.is_empty() { "" } else { "/" };
-        // Here a `/` in a name is no sign of the URL. Everything else is escaped already.
-        let key = key.replace('/', "%2F");
-        let mut url = format!("{}/storage/v1/b/{bucket}/o{slash}{key}", self.account()?.endpoint);
-        push_query(&mut url, query);
-        Ok(url)
-    }
-
-    /// Sends one signed request, and once more if renewed credentials are there.
-    fn send(
-        &self,
-        operation: &'static str,
-        location: &Location,
-        question: &Question<'_>,
-    ) -> Result<Response<Body>> {
-        let send = |account: &Account| {
-            let request = (Request::builder().method(question.method).uri(&question.url), question.headers);
-            web::send(&self.agent, operation, location, request, question.body, |request| {
-                account.sign(request, operation, location)
-            })
+    fn send(home: &BucketHome<Self>, account: &Account, ask: &Ask<'_>) -> Result<Response<Body>> {
+        let is_upload = ask.question.query.iter().any(|(name, _)| *name == UPLOAD);
+        let door = if is_upload { "/upload/storage" } else { "/storage" };
+        let url = match ask.question.to {
+            To::Place(bucket, "") => format!("{}{door}/v1/b/{bucket}/o", account.endpoint),
+            // Here a `/` in a name is no sign of the URL. Everything else is escaped already.
+            To::Place(bucket, key) => {
+                format!("{}{door}/v1/b/{bucket}/o/{}", account.endpoint, key.replace('/', "%2F"))
+            }
+            To::Url(url) => url.to_owned(),
         };
-        self.account.ask(|| Account::find(&self.http), send)
+        ask.send(
+            &home.agent,
+            url,
+            |request| request,
+            |request| account.sign(request, ask.operation, ask.location),
+        )
     }
 
-    /// [`GsHome::send`], where every answer but a success is an error, and a success is a value of JSON.
-    fn ask_for(
-        &self,
+    /// By what the body says, where the status does not say it.
+    fn meaning(
+        _home: &BucketHome<Self>,
         operation: &'static str,
         location: &Location,
-        question: &Question<'_>,
-    ) -> Result<Value> {
-        let answer = self.send(operation, location, question)?;
-        let (_, json) = web::whole(self, operation, location, answer)?;
-        read_json(operation, location, &json)
+        answer: Response<Body>,
+    ) -> Option<(Meaning, String)> {
+        let http = answer.status().as_u16();
+        let said = String::from_utf8_lossy(&web::head_of(answer)).into_owned();
+        Some(match http {
+            404 if said.contains("bucket does not exist") || operation == LIST => {
+                let bucket = bucket_and_key(location).0;
+                (Meaning::NotFound, format!("there is no bucket `{bucket}` at Google Cloud Storage"))
+            }
+            404 => (Meaning::NotFound, "there is no such object".to_owned()),
+            401 => {
+                let reason = "the server does not accept the credentials (401): they are wrong or have expired; get new ones, as \
+                              by `gcloud auth application-default login`";
+                (Meaning::Credentials, reason.to_owned())
+            }
+            403 => {
+                let reason = format!(
+                    "access is denied (403): these credentials may not {operation} it, or it is not there and they may not list \
+                     the bucket"
+                );
+                (Meaning::Denied, reason)
+            }
+            429 => (Meaning::Passing, "the server asks for fewer requests (429)".to_owned()),
+            _ => return None,
+        })
     }
 
-    fn upload_url(&self, location: &Location, kind: &str) -> Result<String> {
-        let (bucket, key) = place_of(WRITE, location)?;
-        Ok(format!(
-            "{}/upload/storage/v1/b/{bucket}/o?uploadType={kind}&name={}",
-            self.account()?.endpoint,
-            key.replace('/', "%2F")
-        ))
+    fn page(directory: &Location, body: &[u8]) -> Result<Page> {
+        Ok(page_of(&read_json(LIST, directory, body)?))
     }
 
-    fn put_small(&self, location: &Location, body: &[u8], put: &Put) -> Result<Stat> {
-        put.fence.may_appear().map_err(|why| given_up(WRITE, location, why))?;
+    fn stat(home: &BucketHome<Self>, location: &Location) -> Result<Stat> {
+        let (to, query) = (place_of::<Self>(STAT, location)?, [("fields", "size,generation")]);
+        let question = Question { method: "GET", to, query: &query, headers: &[], body: None };
+        stat_in(STAT, location, &home.ask_once(STAT, location, &question)?.1)
+    }
+
+    fn put_small(home: &BucketHome<Self>, location: &Location, body: &[u8], put: &Put) -> Result<Stat> {
+        put.may_appear(location)?;
+        let (to, name) = upload_of(location)?;
+        let query = [(UPLOAD, "media"), ("name", name.as_str())];
         let headers = [("content-type", "application/octet-stream")];
-        let question = Question {
-            method: "POST",
-            url: self.upload_url(location, "media")?,
-            headers: &headers,
-            body: Some(body),
-        };
-        stat_in(WRITE, location, &self.backoff.run(|_| self.ask_for(WRITE, location, &question))?)
+        let question = Question { method: "POST", to, query: &query, headers: &headers, body: Some(body) };
+        home.backoff.run(|_| stat_in(WRITE, location, &home.ask_once(WRITE, location, &question)?.1))
     }
 
-    /// Uploads `first`, which is a whole piece, and what follows it in `body`.
-    fn put_large(&self, location: &Location, first: Vec<u8>, body: &mut dyn Read, put: &Put) -> Result<Stat> {
+    fn put_large(
+        home: &BucketHome<Self>,
+        location: &Location,
+        first: Vec<u8>,
+        body: &mut dyn Read,
+        put: &Put,
+    ) -> Result<Stat> {
         // By this one sees later that an answer was lost, and not the upload.
-        let before = match self.backoff.run(|_| self.stat(location)) {
+        let before = match home.backoff.run(|_| home.stat(location)) {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             other => Some(other?),
         };
+        let (to, name) = upload_of(location)?;
+        let query = [(UPLOAD, "resumable"), ("name", name.as_str())];
         let headers = [("x-upload-content-type", "application/octet-stream")];
-        let begin = Question {
-            method: "POST",
-            url: self.upload_url(location, "resumable")?,
-            headers: &headers,
-            body: Some(&[]),
-        };
-        let (headers, _) =
-            self.backoff.run(|_| web::whole(self, WRITE, location, self.send(WRITE, location, &begin)?))?;
+        let begin = Question { method: "POST", to, query: &query, headers: &headers, body: Some(&[]) };
+        let (headers, _) = home.ask(WRITE, location, &begin)?;
         let Some(session) = web::header(&headers, "location").map(str::to_owned) else {
             let reason = "the server gave no URL for the upload";
             return Err(Error::new(ErrorKind::Io, Status::Temporary, WRITE, location, reason));
         };
-        let written = self.put_pieces(location, (&session, before.as_ref()), first, body, put);
+        let written = home.put_pieces(location, (&session, before.as_ref()), first, body, put);
         if written.is_err() {
             // Google forgets it anyway, after a week.
-            let end = Question { method: "DELETE", url: session, headers: &[], body: None };
-            let _ = self.send(WRITE, location, &end);
+            let to = To::Url(&session);
+            let end = Question { method: "DELETE", to, query: &[], headers: &[], body: None };
+            let _ = home.send(WRITE, location, &end);
         }
         written
     }
+}
 
+/// What a question that begins an upload says first.
+const UPLOAD: &str = "uploadType";
+
+/// The bucket of an object, and the object's name as it is.
+fn upload_of(location: &Location) -> Result<(To<'_>, String)> {
+    place_of::<Buckets>(WRITE, location)?;
+    let (bucket, key) = bucket_and_key(location);
+    Ok((To::Place(bucket, ""), percent_decode(key).unwrap_or_default()))
+}
+
+impl BucketHome<Buckets> {
     /// * `before`: the object that was there when the upload began.
     fn put_pieces(
         &self,
@@ -213,7 +180,7 @@ impl GsHome {
             let end = at + piece.len() as u64;
             let total = next.is_empty().then_some(end);
             if total.is_some() {
-                put.fence.may_appear().map_err(|why| given_up(WRITE, location, why))?;
+                put.may_appear(location)?;
             }
             match (self.put_piece(location, session, &piece, at, total), total) {
                 (Ok(Some(stat)), Some(_)) => return Ok(stat),
@@ -253,7 +220,8 @@ impl GsHome {
                 let headers = [("content-range", range.as_str())];
                 // A piece is far smaller than any address space.
                 let body = Some(&piece[(came - at) as usize..]);
-                let question = Question { method: "PUT", url: session.to_owned(), headers: &headers, body };
+                let question =
+                    Question { method: "PUT", to: To::Url(session), query: &[], headers: &headers, body };
                 let answer = self.send(WRITE, location, &question)?;
                 match answer.status().as_u16() {
                     308 => Ok(answer),
@@ -263,7 +231,7 @@ impl GsHome {
             })?;
             if answer.status() != 308 {
                 let (_, json) = web::whole(self, WRITE, location, answer)?;
-                return stat_in(WRITE, location, &read_json(WRITE, location, &json)?).map(Some);
+                return stat_in(WRITE, location, &json).map(Some);
             }
             let told = web::header(answer.headers(), "range").and_then(|range| range.rsplit('-').next());
             let told = told.and_then(|last| last.parse::<u64>().ok()).map_or(0, |last| last + 1);
@@ -288,7 +256,8 @@ fn read_json(operation: &'static str, location: &Location, json: &[u8]) -> Resul
 }
 
 /// Size and generation of an object, from the server's description of it.
-fn stat_in(operation: &'static str, location: &Location, object: &Value) -> Result<Stat> {
+fn stat_in(operation: &'static str, location: &Location, json: &[u8]) -> Result<Stat> {
+    let object = read_json(operation, location, json)?;
     let size_bytes = object["size"].as_str().and_then(|size| size.parse().ok());
     match (size_bytes, object["generation"].as_str()) {
         (Some(size_bytes), Some(generation)) => {
@@ -298,27 +267,6 @@ fn stat_in(operation: &'static str, location: &Location, object: &Value) -> Resu
             let reason = "the server told neither size nor generation";
             Err(Error::new(ErrorKind::Io, Status::Temporary, operation, location, reason))
         }
-    }
-}
-
-/// The bucket and the percent-encoded name of an object.
-fn place_of<'a>(operation: &'static str, location: &'a Location) -> Result<(&'a str, &'a str)> {
-    bucket::place_of(operation, location, SCHEME)
-}
-
-impl Pages for GsHome {
-    fn scheme(&self) -> &'static str {
-        SCHEME
-    }
-
-    fn page(&self, directory: &Location, prefix: &str, delimiter: &str, token: &str) -> Result<Page> {
-        let mut query = vec![("fields", "items(name,size),prefixes,nextPageToken")];
-        let more = [("prefix", prefix), ("delimiter", delimiter), ("pageToken", token)];
-        query.extend(more.into_iter().filter(|(_, value)| !value.is_empty()));
-        let url = self.url_of((bucket_and_key(directory).0, ""), &query)?;
-        let question = Question { method: "GET", url, headers: &[], body: None };
-        let json = self.backoff.run(|_| self.ask_for(LIST, directory, &question))?;
-        Ok(page_of(&json))
     }
 }
 
@@ -333,94 +281,6 @@ fn page_of(json: &Value) -> Page {
     }
     page.next = text(&json["nextPageToken"]);
     page
-}
-
-impl Asker for GsHome {
-    fn ask(
-        &self,
-        operation: &'static str,
-        location: &Location,
-        is_head: bool,
-        range: Option<&Range<u64>>,
-    ) -> Result<Response<Body>> {
-        let url = self.url_of(place_of(operation, location)?, &[("alt", "media")])?;
-        // Without it Google unpacks objects that are marked as packed, and their sizes are others then.
-        let mut headers = vec![("accept-encoding", "gzip")];
-        let range = range.map(web::range_text);
-        headers.extend(range.iter().map(|range| ("range", range.as_str())));
-        let method = if is_head { "HEAD" } else { "GET" };
-        self.send(operation, location, &Question { method, url, headers: &headers, body: None })
-    }
-
-    /// By what the body says, where the status does not say it.
-    fn refusal(&self, operation: &'static str, location: &Location, answer: Response<Body>) -> Error {
-        let by_status = web::refusal_of(operation, location, &answer);
-        let http = answer.status().as_u16();
-        let said = String::from_utf8_lossy(&web::head_of(answer)).into_owned();
-        let bucket = bucket_and_key(location).0;
-        let reason = match http {
-            404 if said.contains("bucket does not exist") || operation == LIST => {
-                format!("there is no bucket `{bucket}` at Google Cloud Storage")
-            }
-            404 => "there is no such object".to_owned(),
-            401 => "the server does not accept the credentials (401): they are wrong or have expired; get new ones, as by \
-                    `gcloud auth application-default login`"
-                .to_owned(),
-            403 => format!(
-                "access is denied (403): these credentials may not {operation} it, or it is not there and they may not list \
-                 the bucket"
-            ),
-            429 => "the server asks for fewer requests (429)".to_owned(),
-            _ => return by_status,
-        };
-        let status = if http == 401 { self.account.status_of_refusal() } else { by_status.status() };
-        Error::new(by_status.kind(), status, operation, location, reason)
-            .with_retry_after(by_status.retry_after())
-    }
-}
-
-impl Home for GsHome {
-    fn capabilities(&self) -> &'static Capabilities {
-        &CAPABILITIES
-    }
-
-    fn stat(&self, location: &Location) -> Result<Stat> {
-        let url = self.url_of(place_of(STAT, location)?, &[("fields", "size,generation")])?;
-        let question = Question { method: "GET", url, headers: &[], body: None };
-        stat_in(STAT, location, &self.ask_for(STAT, location, &question)?)
-    }
-
-    fn open(&self, location: &Location, range: Option<Range<u64>>) -> Result<Opened> {
-        place_of(READ, location)?;
-        web::open(self, location, range)
-    }
-
-    fn open_first(&self, location: &Location, most_bytes: u64) -> Result<Opened> {
-        web::open_first(self, location, most_bytes)
-    }
-
-    fn may_write(&self, location: &Location) -> Result<()> {
-        self.account()?.sign(&mut signing::unsent(), WRITE, location)
-    }
-
-    fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {
-        place_of(WRITE, location)?;
-        let first = read_part(location, body, PART_BYTES, 0, put)?;
-        match first.len() < PART_BYTES {
-            true => self.put_small(location, &first, put),
-            false => self.put_large(location, first, body, put),
-        }
-    }
-
-    fn list(&self, listing: &Listing) -> Result<Listed> {
-        bucket::list(self, listing)
-    }
-
-    fn remove(&self, location: &Location) -> Result<()> {
-        let url = self.url_of(place_of(REMOVE, location)?, &[])?;
-        let question = Question { method: "DELETE", url, headers: &[], body: None };
-        web::whole(self, REMOVE, location, self.send(REMOVE, location, &question)?).map(drop)
-    }
 }
 
 #[cfg(test)]

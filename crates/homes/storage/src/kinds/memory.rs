@@ -3,7 +3,6 @@
 use crate::canonical::{Refusal, Spelling, Url, is_path_mark, percent_decode, push_encoded};
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
-use crate::put::given_up;
 use crate::version::Version;
 use crate::{Capabilities, Home, HomesConfig, Listed, Listing, Location, Opened, Put, Stat};
 use std::collections::BTreeMap;
@@ -99,7 +98,7 @@ impl Home for MemoryHome {
     fn put(&self, location: &Location, body: &mut dyn Read, put: &Put) -> Result<Stat> {
         let mut bytes = Vec::new();
         body.read_to_end(&mut bytes).map_err(|error| Error::from_read("write", location, error))?;
-        put.fence.may_appear().map_err(|why| given_up("write", location, why))?;
+        put.may_appear(location)?;
         let mut objects = self.objects();
         let number = objects.values().map(|(_, number)| number + 1).max().unwrap_or(0);
         let stat = stat_of(&bytes, number);

@@ -462,7 +462,7 @@ impl Line {
             let directory = path.rsplit_once('/').map_or("/", |(directory, _)| directory);
             self.remove_earlier(directory, &put.part)?;
         }
-        put.fence.may_appear().map_err(|why| given_up(WRITE, &location, why))?;
+        put.may_appear(&location)?;
         self.rename(part, path)?;
         self.stat(session::STAT, path.as_bytes())
     }

@@ -12,7 +12,6 @@ use crate::canonical::{Refusal, Spelling, Url, canonical_of, is_path_mark, perce
 use crate::error::{Error, ErrorKind, Result, Status};
 use crate::kind::Kind;
 use crate::parts::{PART_PREFIX, part_path, remove_late_part};
-use crate::put::given_up;
 use crate::tree::{self, Children, Tree};
 use crate::version::Version;
 use crate::web::{self, Asker, Source, base64};
@@ -247,7 +246,7 @@ impl DavHome {
         if !answer.status().is_success() {
             return Err(self.refusal(WRITE, location, answer));
         }
-        put.fence.may_appear().map_err(|why| given_up(WRITE, location, why))?;
+        put.may_appear(location)?;
         let headers = [("destination", url), ("overwrite", "T")];
         self.backoff.run(|n_tries| {
             let answer = self.send(WRITE, location, ("MOVE", part), &headers, None)?;

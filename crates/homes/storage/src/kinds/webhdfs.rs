@@ -308,7 +308,7 @@ impl Client {
         if put.part.replaces {
             self.remove_earlier(location, &put.part)?;
         }
-        put.fence.may_appear().map_err(|why| given_up(WRITE, location, why))?;
+        put.may_appear(location)?;
         let to = encoded(&path_of(location));
         let more = format!("&renameoptions=OVERWRITE&destination={to}");
         self.backoff.run(|n_tries| {

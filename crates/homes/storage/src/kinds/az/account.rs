@@ -17,7 +17,7 @@ const OF_EMULATOR: &str = "DefaultEndpointsProtocol=http;AccountName=devstoreacc
      AccountKey=Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==;\
      BlobEndpoint=http://127.0.0.1:10000/devstoreaccount1";
 
-pub(super) struct Account {
+pub(crate) struct Account {
     /// Without a `/` at its end.
     pub endpoint: String,
     pub name: String,
@@ -25,9 +25,8 @@ pub(super) struct Account {
     signer: Option<Signer<Credential>>,
 }
 
-impl Account {
-    /// Looks at the environment. Connects to nothing.
-    pub(super) fn find(http: &HttpConfig, operation: &'static str, location: &Location) -> Result<Account> {
+impl signing::Account for Account {
+    fn find(http: &HttpConfig, operation: &'static str, location: &Location) -> Result<Account> {
         let refuse = |reason: &str| {
             Err(Error::new(ErrorKind::PermissionDenied, Status::Permanent, operation, location, reason))
         };
@@ -73,12 +72,7 @@ impl Account {
         Ok(Account { endpoint: endpoint.trim_end_matches('/').to_owned(), name, signer })
     }
 
-    pub(super) fn sign(
-        &self,
-        request: &mut Parts,
-        operation: &'static str,
-        location: &Location,
-    ) -> Result<()> {
+    fn sign(&self, request: &mut Parts, operation: &'static str, location: &Location) -> Result<()> {
         let Some(signer) = &self.signer else { return Ok(()) };
         signing::sign(signer, request, operation, location, &|| {
             format!(

@@ -32,6 +32,15 @@ const METADATA_TIMEOUT: Duration = Duration::from_secs(1);
 /// refusals are about one object.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(2);
 
+/// Where a home is and who we are there.
+pub(crate) trait Account: Sized + Send + Sync {
+    /// Looks at the environment. Connects to nothing.
+    fn find(http: &HttpConfig, operation: &'static str, location: &Location) -> Result<Self>;
+
+    /// Adds the credentials to a request, where there have to be any. Errors: there are none.
+    fn sign(&self, request: &mut Parts, operation: &'static str, location: &Location) -> Result<()>;
+}
+
 /// Who we are at a home: looked for at the first use and kept, and looked for again when the server refuses it, because
 /// credentials are renewed while a cluster is up. What was not found is looked for again at the next use.
 pub(crate) struct Accounts<T>(Mutex<State<T>>);

@@ -161,7 +161,7 @@ pub(crate) fn put(home: &FileHome, location: &Location, body: &mut dyn Read, put
     if put.part.replaces {
         home.remove_earlier(directory, &put.part).map_err(fail)?;
     }
-    put.fence.may_appear().map_err(|why| given_up(WRITE, location, why))?;
+    put.may_appear(location)?;
     temporary.appear_at(&real).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
             let why =

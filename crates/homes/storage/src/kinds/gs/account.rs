@@ -13,16 +13,15 @@ use ureq::http::request::Parts;
 
 const FILE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 
-pub(super) struct Account {
+pub(crate) struct Account {
     /// Without a `/` at its end.
     pub endpoint: String,
     /// `None`: requests are not signed, for buckets that are open to everybody.
     signer: Option<Signer<Credential>>,
 }
 
-impl Account {
-    /// Looks at the environment. Connects to nothing.
-    pub(super) fn find(http: &HttpConfig) -> Result<Account> {
+impl signing::Account for Account {
+    fn find(http: &HttpConfig, _: &'static str, _: &Location) -> Result<Account> {
         let emulator = variable("STORAGE_EMULATOR_HOST").map(|host| match host.contains("://") {
             true => host.trim_end_matches('/').to_owned(),
             false => format!("http://{host}"),
@@ -48,12 +47,7 @@ impl Account {
         Ok(Account { endpoint, signer })
     }
 
-    pub(super) fn sign(
-        &self,
-        request: &mut Parts,
-        operation: &'static str,
-        location: &Location,
-    ) -> Result<()> {
+    fn sign(&self, request: &mut Parts, operation: &'static str, location: &Location) -> Result<()> {
         let Some(signer) = &self.signer else { return Ok(()) };
         signing::sign(signer, request, operation, location, &|| {
             "no credentials for Google Cloud Storage were found: neither does GOOGLE_APPLICATION_CREDENTIALS name a file with \

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use ureq::http::request::Parts;
 
-pub(super) struct Account {
+pub(crate) struct Account {
     /// Without a `/` at its end. `None`: Amazon's own.
     pub endpoint: Option<String>,
     pub region: String,
@@ -28,9 +28,9 @@ pub(super) struct Account {
     other_signers: Mutex<Vec<(String, Signer<Credential>)>>,
 }
 
-impl Account {
-    /// Looks at the environment and the profile. Connects to nothing.
-    pub(super) fn find(http: &HttpConfig) -> Result<Account> {
+impl signing::Account for Account {
+    /// Looks at the environment and the profile, too.
+    fn find(http: &HttpConfig, _: &'static str, _: &Location) -> Result<Account> {
         let profile = variable("AWS_PROFILE")
             .or_else(|| variable("AWS_DEFAULT_PROFILE"))
             .unwrap_or_else(|| "default".into());
@@ -71,18 +71,19 @@ impl Account {
         Ok(Account { endpoint, region, profile, sign, other_signers: Mutex::default() })
     }
 
+    fn sign(&self, request: &mut Parts, operation: &'static str, location: &Location) -> Result<()> {
+        self.sign_in(&self.region, request, operation, location)
+    }
+}
+
+impl Account {
     /// The profile that credentials are looked for in, for messages.
     pub(super) fn profile(&self) -> &str {
         &self.profile
     }
 
-    /// Refuses where there are no credentials to sign with.
-    pub(super) fn require_credentials(&self, operation: &'static str, location: &Location) -> Result<()> {
-        self.sign(&self.region, &mut signing::unsent(), operation, location)
-    }
-
     /// Signs a request to a bucket of `region`.
-    pub(super) fn sign(
+    pub(super) fn sign_in(
         &self,
         region: &str,
         request: &mut Parts,
