@@ -4,9 +4,8 @@ use crate::args::{ClusterArgs, NodeArgs, Nodes, ProvideArgs, ProviderKind};
 use crate::fault::bad;
 use crate::print::{plural, reason};
 use crate::{Exit, Fault, batch, node};
-use eyas_runtime::provider::{
-    CommandLines, Hosts, Launch, Share, check_line, claim, has_hole, slots_of_grid_engine, sweep_shares,
-};
+use eyas_batch::{BatchSystem, GridEngine, Slurm, env};
+use eyas_runtime::provider::{CommandLines, Hosts, Launch, Share, check_line, claim, has_hole, sweep_shares};
 use eyas_text::shown_path;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -105,7 +104,7 @@ impl ProvideArgs {
                 let fault = bad("--provider ssh needs --hosts FILE");
                 return Err(fault.hint("write the hosts into a file, one on a line, as ssh takes them"));
             }
-            (ProviderKind::Allocation, _) => Hosts::of_allocation(|name| std::env::var(name).ok(), ssh),
+            (ProviderKind::Allocation, _) => Hosts::of_allocation(&env, ssh),
             _ => return Ok(None),
         };
         found.map(Some).map_err(bad)
@@ -310,8 +309,7 @@ pub fn join_from_stdin(dir: Option<&Path>) -> Result<PathBuf, Fault> {
 
 /// Processors that an executor has: those of its part of a job of Slurm or Grid Engine, or those of the machine that it may use.
 pub fn processors() -> u32 {
-    let of_slurm = std::env::var("SLURM_CPUS_ON_NODE").ok().and_then(|n| n.parse().ok()).filter(|n| *n > 0);
-    let of_job = of_slurm.or_else(|| slots_of_grid_engine(|name| std::env::var(name).ok()));
+    let of_job = Slurm.slots_here(&env).or_else(|| GridEngine.slots_here(&env));
     of_job.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u32))
 }
 

@@ -8,15 +8,12 @@
 //! Nothing is kept of a program that fails: a data set comes into being with all its outputs, or not at all.
 
 mod args;
-mod grid_engine;
 mod inputs;
 mod job;
 mod outputs;
 mod plan;
 mod remote;
-mod scheduler;
 mod script;
-mod slurm;
 mod submitted;
 mod which;
 mod work;

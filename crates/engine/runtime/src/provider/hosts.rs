@@ -7,14 +7,12 @@
 
 use super::launch::Launch;
 use super::local::Start;
-use eyas_text::{line_of, shown, shown_path};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-/// Variables of the environment that say which nodes an allocation has, by batch system.
-const SLURM: &str = "SLURM_JOB_NODELIST";
-const GRID_ENGINE: &str = "PE_HOSTFILE";
-const PBS: &str = "PBS_NODEFILE";
+use eyas_batch::{
+    BatchSystem, Env, GridEngine, HOSTS_OF_GRID_ENGINE, HOSTS_OF_PBS, HOSTS_OF_SLURM, Slurm, names_of_file,
+    names_of_lines,
+};
+use eyas_text::{shown, shown_path};
+use std::path::Path;
 
 /// How hosts are reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,28 +60,21 @@ impl Hosts {
         }
     }
 
-    /// Those of the allocation that this process is in. `get` reads the environment; `ssh`: how to reach them, if the user says
+    /// Those of the allocation that this process is in. `ssh`: how to reach them, if the user says
     /// it. `Err`: one sentence.
-    pub fn of_allocation(get: impl Fn(&str) -> Option<String>, ssh: Option<&str>) -> Result<Hosts, String> {
-        let file = |path: String| {
-            let path = PathBuf::from(path);
-            let text = std::fs::read_to_string(&path);
-            text.map_err(|e| {
-                format!("cannot read the nodes of this allocation in {}: {e}", shown_path(&path))
-            })
-        };
+    pub fn of_allocation(env: Env<'_>, ssh: Option<&str>) -> Result<Hosts, String> {
         // A host may stand several times: its slots are added.
-        let (lines, reach): (Vec<(String, Option<u32>)>, _) = if let Some(list) = get(SLURM) {
-            (names_of_slurm(&list)?.into_iter().map(|name| (name, None)).collect(), Reach::Srun)
-        } else if let Some(path) = get(GRID_ENGINE) {
-            (lines_of_grid_engine(&file(path)?), ssh.map_or(Reach::Qrsh, ssh_words))
-        } else if let Some(path) = get(PBS) {
+        let (lines, reach): (Vec<(String, Option<u32>)>, _) = if let Some(hosts) = Slurm.hosts_here(env) {
+            (hosts?, Reach::Srun)
+        } else if let Some(hosts) = GridEngine.hosts_here(env) {
+            (hosts?, ssh.map_or(Reach::Qrsh, ssh_words))
+        } else if let Some(path) = env(HOSTS_OF_PBS) {
             // A node stands there once for each of its processors.
-            let lines = names_of_lines(&file(path)?).into_iter().map(|name| (name, Some(1))).collect();
+            let lines = names_of_file(Path::new(&path))?.into_iter().map(|name| (name, Some(1))).collect();
             (lines, ssh_words(ssh.unwrap_or("ssh")))
         } else {
             return Err(format!(
-                "this is no allocation of a batch system that eyas knows: none of {SLURM}, {GRID_ENGINE} and {PBS} is set"
+                "this is no allocation of a batch system that eyas knows: none of {HOSTS_OF_SLURM}, {HOSTS_OF_GRID_ENGINE} and {HOSTS_OF_PBS} is set"
             ));
         };
         let mut once: Vec<(String, Option<u32>)> = vec![];
@@ -93,9 +84,9 @@ impl Hosts {
                 None => once.push((name, slots)),
             }
         }
-        if matches!(reach, Reach::Ssh(_)) && get(GRID_ENGINE).is_none() {
+        if matches!(reach, Reach::Ssh(_)) && env(HOSTS_OF_GRID_ENGINE).is_none() {
             // PBS Pro writes one line for each chunk, of which NCPUS says how many processors one has.
-            let n_cpus = get("NCPUS").and_then(|n| n.parse().ok()).filter(|n| *n > 0);
+            let n_cpus = env("NCPUS").and_then(|n| n.parse().ok()).filter(|n| *n > 0);
             once.iter_mut().for_each(|(_, slots)| *slots = slots.filter(|n| *n > 1).max(n_cpus));
         }
         let (names, slots): (Vec<_>, Vec<_>) = once.into_iter().unzip();
@@ -148,46 +139,10 @@ fn ssh_words(ssh: &str) -> Reach {
     Reach::Ssh(ssh.split_whitespace().map(str::to_string).collect())
 }
 
-/// A host, its slots, its queue and its processors stand on each line.
-fn lines_of_grid_engine(text: &str) -> Vec<(String, Option<u32>)> {
-    let of = |line: String| {
-        let mut words = line.split_whitespace();
-        let name = words.next()?.to_string();
-        Some((name, words.next().and_then(|n| n.parse().ok()).filter(|n| *n > 0)))
-    };
-    names_of_lines(text).into_iter().filter_map(of).collect()
-}
-
-/// Slots of the host that this process is on, as a job of Grid Engine has them: those of the first host of its list, or all of a
-/// job on one host. `None`: it is none, or does not say it.
-pub fn slots_of_grid_engine(get: impl Fn(&str) -> Option<String>) -> Option<u32> {
-    get("SGE_JOB_SPOOL_DIR")?;
-    let number = |name: &str| get(name)?.parse::<u32>().ok().filter(|n| *n > 0);
-    match (number("NHOSTS").unwrap_or(1), get(GRID_ENGINE)) {
-        (2.., Some(path)) => lines_of_grid_engine(&std::fs::read_to_string(path).ok()?).first()?.1,
-        _ => number("NSLOTS"),
-    }
-}
-
-fn names_of_lines(text: &str) -> Vec<String> {
-    let content = |line: &str| line.split('#').next().unwrap_or_default().trim().to_string();
-    text.lines().map(content).filter(|line| !line.is_empty()).collect()
-}
-
-/// Slurm's own program knows how Slurm folds names.
-fn names_of_slurm(list: &str) -> Result<Vec<String>, String> {
-    let done = Command::new("scontrol").args(["show", "hostnames", list]).output();
-    let done = done.map_err(|e| format!("cannot run `scontrol show hostnames`: {e}"))?;
-    if !done.status.success() {
-        let said = String::from_utf8_lossy(&done.stderr);
-        return Err(format!("`scontrol show hostnames` failed: {}", line_of(said.trim())));
-    }
-    Ok(names_of_lines(&String::from_utf8_lossy(&done.stdout)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
 
     #[test]
     fn hosts_stand_in_files_of_users_and_of_batch_systems() {
@@ -211,7 +166,7 @@ mod tests {
                 "NCPUS" => Some(more.to_string()),
                 _ => (name == variable).then(|| value.clone()),
             };
-            let found = Hosts::of_allocation(get, None)?;
+            let found = Hosts::of_allocation(&get, None)?;
             let slots = found.slots.iter().map(|n| n.map_or("?".into(), |n| n.to_string()));
             let words: Vec<String> =
                 found.names.iter().zip(slots).map(|(name, n)| format!("{name}:{n}")).collect();
@@ -219,12 +174,15 @@ mod tests {
         };
         let ssh = Reach::Ssh(vec!["ssh".into()]);
         // Torque: a line for each processor. PBS Pro: one for each chunk.
-        assert_eq!(allocation(PBS, "n1\nn1\nn2\nn1\nn2\n", "").unwrap(), ("n1:3 n2:2".into(), ssh.clone()));
-        assert_eq!(allocation(PBS, "n1\nn2\n", "").unwrap(), ("n1:? n2:?".into(), ssh.clone()));
-        assert_eq!(allocation(PBS, "n1\nn2\n", "8").unwrap(), ("n1:8 n2:8".into(), ssh));
+        assert_eq!(
+            allocation(HOSTS_OF_PBS, "n1\nn1\nn2\nn1\nn2\n", "").unwrap(),
+            ("n1:3 n2:2".into(), ssh.clone())
+        );
+        assert_eq!(allocation(HOSTS_OF_PBS, "n1\nn2\n", "").unwrap(), ("n1:? n2:?".into(), ssh.clone()));
+        assert_eq!(allocation(HOSTS_OF_PBS, "n1\nn2\n", "8").unwrap(), ("n1:8 n2:8".into(), ssh));
         assert_eq!(
             allocation(
-                GRID_ENGINE,
+                HOSTS_OF_GRID_ENGINE,
                 "g1 2 all.q@g1 UNDEFINED\ng2 1 all.q@g2 <NULL>\ng1 3 x.q@g1 UNDEFINED\n",
                 ""
             )
@@ -288,19 +246,5 @@ mod tests {
             "{:?}",
             first.args
         );
-
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("hosts");
-        std::fs::write(&path, "g1 3 all.q@g1 UNDEFINED\ng2 1 all.q@g2 UNDEFINED\n").unwrap();
-        let of = |variables: &[(&str, &str)]| {
-            slots_of_grid_engine(|name| {
-                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string())
-            })
-        };
-        let spool = ("SGE_JOB_SPOOL_DIR", "/spool");
-        assert_eq!(of(&[("NSLOTS", "4")]), None, "it is no job of Grid Engine");
-        assert_eq!(of(&[spool, ("NSLOTS", "4"), ("NHOSTS", "1")]), Some(4));
-        let file = path.display().to_string();
-        assert_eq!(of(&[spool, ("NSLOTS", "4"), ("NHOSTS", "2"), (GRID_ENGINE, &file)]), Some(3));
     }
 }

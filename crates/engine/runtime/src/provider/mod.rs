@@ -30,7 +30,7 @@ pub use batch::{Batch, BatchSettings, RAY, Refusal, check_python};
 pub use calls::{CallCount, calls_of};
 pub use command::{CommandLines, Commands, check_line, has_hole};
 pub use haste::Haste;
-pub use hosts::{Hosts, Reach, slots_of_grid_engine};
+pub use hosts::{Hosts, Reach};
 pub use launch::Launch;
 pub use local::Local;
 pub use script::{block_config, prefix as block_prefix};

@@ -11,6 +11,7 @@ use crate::data::program::{OnSignal, run_from};
 use crate::print::reason;
 use crate::{Exit, Fault};
 use clap::Args;
+use eyas_batch::{Kind, env};
 use eyas_catalog::{CarriedFile, CarriedSite, Fetcher};
 use eyas_data::Digest;
 use eyas_runtime::machine::host_name;
@@ -41,7 +42,8 @@ pub fn at_data_job(args: &AtDataJobArgs) -> Result<Exit, Fault> {
     let mut plan: Plan = plan::read(&args.plan)?;
     let host = match &args.site {
         Some(site) => site.clone(),
-        None => node_name(),
+        // The name that the batch system has for this host.
+        None => Kind::of_job(&env).system().node_here(&env).unwrap_or_else(host_name),
     };
     if let Some(folder) = &args.folder {
         (plan.gathered, plan.here) = (folder.join("outputs"), folder.clone());
@@ -56,12 +58,6 @@ pub fn at_data_job(args: &AtDataJobArgs) -> Result<Exit, Fault> {
     let ended = if report.fault.is_some() { Exit::TasksFailed } else { Exit::Good };
     plan::write(&args.plan.with_file_name("report.json"), &report)?;
     Ok(ended)
-}
-
-/// The name that the batch system has for this host.
-fn node_name() -> String {
-    let variable = if std::env::var_os("SGE_ROOT").is_some() { "HOSTNAME" } else { "SLURMD_NODENAME" };
-    std::env::var(variable).unwrap_or_else(|_| host_name())
 }
 
 fn carry_out(plan: &Plan, folder: Option<&Path>, report: &mut Report) -> Result<(), Fault> {

@@ -10,7 +10,6 @@ use super::args::{AtDataArgs, Mode};
 use super::inputs::settle;
 use super::outputs::{Made, keep};
 use super::plan::{self, Plan, PlannedInput, Report};
-use super::scheduler::{Job, Node, Scheduler, State, Target};
 use super::script::lines_for;
 use super::which::scheduler;
 use super::work::Work;
@@ -19,6 +18,7 @@ use crate::data::program::OnSignal;
 use crate::fault::bad;
 use crate::print::{plural, size};
 use crate::{Exit, Fault};
+use eyas_batch::{BatchSystem, Job, Node, State, Target};
 use eyas_catalog::{CarriedFile, CarriedSite, Tag, host_of};
 use eyas_keeping::nearness::{Host, Ranked, rank};
 use eyas_runtime::machine::host_name;
@@ -47,7 +47,7 @@ pub fn submitted(
 ) -> Result<Exit, Fault> {
     let mut sites = BTreeMap::new();
     let inputs = planned(args, opened, &mut sites)?;
-    let scheduler: Arc<dyn Scheduler> = scheduler(args.scheduler).into();
+    let scheduler = scheduler(args.scheduler);
     let nodes = scheduler.nodes()?;
     let hosts_of: BTreeMap<String, BTreeSet<String>> =
         sites.iter().map(|(name, site)| (name.clone(), hosts_of(site, &nodes))).collect();
@@ -59,7 +59,7 @@ pub fn submitted(
             say!("host {}: {ranked}", ranked.host.name);
         }
     }
-    let mut aim = Aim::choose(args.mode, &order, &nodes, &*scheduler)?;
+    let mut aim = Aim::choose(args.mode, &order, &nodes, scheduler)?;
     if aim.is_soft && scheduler.names_hosts(&args.submit_options) {
         // The user has chosen the hosts.
         aim.options.clear();
@@ -69,10 +69,10 @@ pub fn submitted(
     let spool = std::path::absolute(args.spool.as_deref().unwrap_or(Path::new(".")))?;
     let work = Work::below(&spool, hint)?;
     let job: Arc<Mutex<Option<String>>> = Arc::default();
-    let (cancelled, canceller) = (job.clone(), scheduler.clone());
+    let cancelled = job.clone();
     let on_signal = OnSignal::listen_and(work.top.path.clone(), move || {
         if let Some(job) = &*cancelled.lock().unwrap_or_else(PoisonError::into_inner) {
-            canceller.cancel(job);
+            scheduler.cancel(job);
         }
     })?;
     let plan = Plan {
@@ -97,9 +97,9 @@ pub fn submitted(
         id
     };
     if args.explain {
-        say!("job {id} is submitted{}", aim.text(&*scheduler));
+        say!("job {id} is submitted{}", aim.text(scheduler));
     }
-    let report = on_signal.unless_ending(wait(&id, &aim, &work.top.path, &*scheduler));
+    let report = on_signal.unless_ending(wait(&id, &opened.caller.name, &aim, &work.top.path, scheduler));
     // From here on there is no job to be cancelled.
     *job.lock().unwrap_or_else(PoisonError::into_inner) = None;
     let report = report?;
@@ -235,7 +235,12 @@ struct Aim {
 }
 
 impl Aim {
-    fn choose(mode: Mode, order: &[Ranked], nodes: &[Node], scheduler: &dyn Scheduler) -> Result<Aim, Fault> {
+    fn choose(
+        mode: Mode,
+        order: &[Ranked],
+        nodes: &[Node],
+        scheduler: &dyn BatchSystem,
+    ) -> Result<Aim, Fault> {
         let system = scheduler.name();
         let best = order.first().ok_or_else(|| bad(format!("{system} has no nodes")))?;
         let is_soft = mode == Mode::Late;
@@ -257,7 +262,7 @@ impl Aim {
         Ok(Aim { options, hosts, is_soft, settled_for })
     }
 
-    fn text(&self, scheduler: &dyn Scheduler) -> String {
+    fn text(&self, scheduler: &dyn BatchSystem) -> String {
         match (self.options.is_empty(), self.is_soft) {
             (true, _) => ", for any host".to_owned(),
             (false, false) => format!(", for {} only", self.hosts.join(", ")),
@@ -284,11 +289,11 @@ fn script(args: &AtDataArgs, plan: &Path, directive: &str) -> Result<String, Fau
 }
 
 /// Waits until the job has ended, and gives its report.
-fn wait(id: &str, aim: &Aim, top: &Path, scheduler: &dyn Scheduler) -> Result<Report, Fault> {
+fn wait(id: &str, user: &str, aim: &Aim, top: &Path, scheduler: &dyn BatchSystem) -> Result<Report, Fault> {
     let (submitted, system) = (Instant::now(), scheduler.name());
     let (mut is_released, mut is_silent) = (!aim.is_soft || aim.options.is_empty(), false);
     let ended = loop {
-        match scheduler.state(id) {
+        match scheduler.state(id, user) {
             Ok(State::Waits) if !is_released && submitted.elapsed() >= PREFER => {
                 scheduler.release(id);
                 is_released = true;
@@ -299,9 +304,9 @@ fn wait(id: &str, aim: &Aim, top: &Path, scheduler: &dyn Scheduler) -> Result<Re
                 say!("{system} answers again");
             }
             Ok(_) => {}
-            Err(fault) if !is_silent => {
+            Err(error) if !is_silent => {
                 is_silent = true;
-                say!("{system} does not answer, and job {id} is waited for: {}", fault.message);
+                say!("{system} does not answer, and job {id} is waited for: {}", error.message);
             }
             Err(_) => {}
         }

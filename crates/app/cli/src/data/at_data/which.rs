@@ -1,10 +1,9 @@
 //! Which batch system runs the jobs of `eyas at-data`.
 
-use super::grid_engine::GridEngine;
-use super::scheduler::Scheduler;
-use super::slurm::Slurm;
+use crate::fault::bad;
+use crate::{Exit, Fault};
 use clap::ValueEnum;
-use std::env;
+use eyas_batch::{BatchSystem, Error, ErrorKind};
 
 /// Which batch system runs the jobs.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -13,24 +12,26 @@ pub enum Kind {
     GridEngine,
 }
 
-impl Kind {
-    /// Grid Engine where its commands are there and its settings were read, and else Slurm.
-    fn found() -> Kind {
-        let is_there = |name: &str| {
-            let path = env::var_os("PATH").unwrap_or_default();
-            env::split_paths(&path).any(|folder| folder.join(name).is_file())
-        };
-        match is_there("qsub") && env::var_os("SGE_ROOT").is_some() {
-            true => Kind::GridEngine,
-            false => Kind::Slurm,
-        }
-    }
+/// The batch system that was asked for, or the one that is there.
+pub fn scheduler(kind: Option<Kind>) -> &'static dyn BatchSystem {
+    let kind = match kind {
+        None => eyas_batch::Kind::found(),
+        Some(Kind::Slurm) => eyas_batch::Kind::Slurm,
+        Some(Kind::GridEngine) => eyas_batch::Kind::GridEngine,
+    };
+    kind.system()
 }
 
-/// The batch system that was asked for, or the one that is there.
-pub fn scheduler(kind: Option<Kind>) -> Box<dyn Scheduler> {
-    match kind.unwrap_or_else(Kind::found) {
-        Kind::Slurm => Box::new(Slurm),
-        Kind::GridEngine => Box::new(GridEngine),
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
+        let fault = match error.kind {
+            ErrorKind::NoCommand => bad(error.message).hint(
+                "--mode late and --mode scheduled need the commands of Slurm or Grid Engine on the PATH; --mode local needs none",
+            ),
+            ErrorKind::Job => bad(error.message),
+            ErrorKind::Question => Fault::new(Exit::Cluster, error.message),
+            ErrorKind::Other => Fault::new(Exit::Other, error.message),
+        };
+        error.hint.into_iter().fold(fault, Fault::hint)
     }
 }

@@ -1,19 +1,25 @@
-//! Grid Engine as `eyas at-data` uses it.
+//! Grid Engine.
 
-use super::scheduler::{self, Job, Node, Refusal, Scheduler, State, Target};
-use crate::Fault;
-use crate::data::open::caller;
+use crate::{BatchSystem, Env, HOSTS_OF_GRID_ENGINE, Job, Node, Result, State, Target, Times, names_of_file};
 use eyas_text::line_of;
 use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+/// How long it may take to say when a job ends.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 pub struct GridEngine;
 
-impl Scheduler for GridEngine {
+impl BatchSystem for GridEngine {
     fn name(&self) -> &'static str {
         "Grid Engine"
     }
 
-    fn nodes(&self) -> Result<Vec<Node>, Fault> {
+    fn nodes(&self) -> Result<Vec<Node>> {
         Ok(nodes_of(&ask(&["qstat", "-f", "-xml"], None)?))
     }
 
@@ -46,7 +52,7 @@ impl Scheduler for GridEngine {
         "#$"
     }
 
-    fn submit(&self, job: &Job) -> Result<String, Fault> {
+    fn submit(&self, job: &Job) -> Result<String> {
         let folder = job.folder.display().to_string();
         let (stdout, stderr) = (format!("{folder}/stdout"), format!("{folder}/stderr"));
         // It is told before it is killed (-notify), and is not run again where its host fails.
@@ -59,8 +65,8 @@ impl Scheduler for GridEngine {
         Ok(text.trim().to_owned())
     }
 
-    fn state(&self, job: &str) -> Result<State, Fault> {
-        let listed = ask(&["qstat", "-u", &caller().name], None)?;
+    fn state(&self, job: &str, user: &str) -> Result<State> {
+        let listed = ask(&["qstat", "-u", user], None)?;
         match state_of(&listed, job) {
             State::Failed(state) => {
                 let why = ask(&["qstat", "-j", job], None).ok().and_then(|text| error_of(&text));
@@ -73,6 +79,70 @@ impl Scheduler for GridEngine {
     fn cancel(&self, job: &str) {
         let _ = ask(&["qdel", job], None);
     }
+
+    fn hosts_here(&self, env: Env<'_>) -> Option<std::result::Result<Vec<(String, Option<u32>)>, String>> {
+        let path = env(HOSTS_OF_GRID_ENGINE)?;
+        Some(names_of_file(Path::new(&path)).map(hosts_of))
+    }
+
+    /// Those of the first host of the job's list, or all of a job on one host.
+    fn slots_here(&self, env: Env<'_>) -> Option<u32> {
+        env("SGE_JOB_SPOOL_DIR")?;
+        let number = |name: &str| env(name)?.parse::<u32>().ok().filter(|n| *n > 0);
+        match (number("NHOSTS").unwrap_or(1), env(HOSTS_OF_GRID_ENGINE)) {
+            (2.., Some(path)) => hosts_of(names_of_file(Path::new(&path)).ok()?).first()?.1,
+            _ => number("NSLOTS"),
+        }
+    }
+
+    /// The environment of a job does not say it, so `qstat -j` is asked, once.
+    fn times_here(&self, env: Env<'_>) -> Option<Times> {
+        env("SGE_JOB_SPOOL_DIR")?;
+        let job = env("JOB_ID")?;
+        let mut command = Command::new("qstat");
+        command.args(["-j", &job, "-xml"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut asked = command.spawn().ok()?;
+        let mut pipe = asked.stdout.take().expect("it is a pipe");
+        let (give, answer) = channel();
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            let _ = pipe.read_to_string(&mut text);
+            let _ = give.send(text);
+        });
+        let text = answer.recv_timeout(ANSWER_MAX).ok();
+        let _ = asked.kill();
+        let _ = asked.wait();
+        let (limit_s, start_s) = limit_and_start(&text?)?;
+        Some(Times { start_s: Some(start_s), end_s: start_s + limit_s })
+    }
+
+    fn node_here(&self, env: Env<'_>) -> Option<String> {
+        env("HOSTNAME")
+    }
+}
+
+/// A host, its slots, its queue and its processors stand on each line.
+fn hosts_of(lines: Vec<String>) -> Vec<(String, Option<u32>)> {
+    let of = |line: String| {
+        let mut words = line.split_whitespace();
+        let name = words.next()?.to_string();
+        Some((name, words.next().and_then(|n| n.parse().ok()).filter(|n| *n > 0)))
+    };
+    lines.into_iter().filter_map(of).collect()
+}
+
+/// The time limit `h_rt` and the start of a job, of what `qstat -j JOB -xml` prints. `None`: it has no limit, or does not run.
+fn limit_and_start(xml: &str) -> Option<(u64, u64)> {
+    let value = |text: &str, name: &str| {
+        let (_, rest) = text.split_once(&format!("<{name}>"))?;
+        rest.split_once('<')?.0.parse::<f64>().ok()
+    };
+    let (_, request) = xml.split_once("<CE_name>h_rt</CE_name>")?;
+    let limit_s = value(request, "CE_doubleval").filter(|s| *s > 0.0)?;
+    let start_s = value(xml, "JAT_start_time").filter(|s| *s > 0.0)?;
+    // Newer ones count in milliseconds.
+    let start_s = if start_s > 1e11 { start_s / 1_000.0 } else { start_s };
+    Some((limit_s as u64, start_s as u64))
 }
 
 /// The hosts of `qstat -f -xml`, which has an element for each queue on each host.
@@ -121,14 +191,15 @@ fn error_of(text: &str) -> Option<String> {
     Some(line_of(reason.trim()).to_string())
 }
 
-fn ask(words: &[&str], input: Option<&str>) -> Result<String, Refusal> {
-    scheduler::ask("Grid Engine", words, input, reason_of).map_err(|mut refusal| {
-        if refusal.said.contains("SGE_ROOT") || refusal.said.contains("act_qmaster") {
-            let hint = "this machine belongs to no cluster of Grid Engine, or its settings.sh was not read: `qhost` shows \
-                        the cluster where it does";
-            refusal.fault = refusal.fault.hint(hint);
+fn ask(words: &[&str], input: Option<&str>) -> Result<String> {
+    crate::ask("Grid Engine", words, input, reason_of).map_err(|mut error| {
+        if error.said.contains("SGE_ROOT") || error.said.contains("act_qmaster") {
+            error.hint = Some(
+                "this machine belongs to no cluster of Grid Engine, or its settings.sh was not read: `qhost` shows \
+                 the cluster where it does",
+            );
         }
-        refusal
+        error
     })
 }
 
@@ -179,5 +250,39 @@ mod tests {
         };
         assert!(names(&["-l hostname=g1"]) && names(&["-l", "h_rt=60,h=g1"]) && names(&["-q all.q@g1"]));
         assert!(!names(&["-l h_rt=60", "-q", "long.q", "-P", "lab"]));
+    }
+
+    #[test]
+    fn grid_engine_says_a_limit_and_a_start() {
+        let xml = "<JB_hard_resource_list><qstat_l_requests><CE_name>h_vmem</CE_name><CE_doubleval>7.0</CE_doubleval>\
+                   </qstat_l_requests><qstat_l_requests><CE_name>h_rt</CE_name><CE_valtype>3</CE_valtype>\
+                   <CE_stringval>300</CE_stringval><CE_doubleval>300.000000</CE_doubleval></qstat_l_requests>\
+                   </JB_hard_resource_list><JAT_start_time>1795589341</JAT_start_time>";
+        assert_eq!(limit_and_start(xml), Some((300, 1_795_589_341)));
+        assert_eq!(
+            limit_and_start(&xml.replace("9341", "9341000")),
+            Some((300, 1_795_589_341)),
+            "milliseconds"
+        );
+        assert_eq!(limit_and_start(&xml.replace("h_rt", "s_rt")), None);
+        assert_eq!(limit_and_start(&xml.replace("JAT_start", "other")), None);
+        assert_eq!(limit_and_start(""), None);
+    }
+
+    #[test]
+    fn a_host_has_the_slots_of_its_line_or_all_of_a_job_on_one_host() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("hosts");
+        std::fs::write(&path, "g1 3 all.q@g1 UNDEFINED\ng2 1 all.q@g2 UNDEFINED\n").unwrap();
+        let of = |variables: &[(&str, &str)]| {
+            GridEngine.slots_here(&|name| {
+                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string())
+            })
+        };
+        let spool = ("SGE_JOB_SPOOL_DIR", "/spool");
+        assert_eq!(of(&[("NSLOTS", "4")]), None, "it is no job of Grid Engine");
+        assert_eq!(of(&[spool, ("NSLOTS", "4"), ("NHOSTS", "1")]), Some(4));
+        let file = path.display().to_string();
+        assert_eq!(of(&[spool, ("NSLOTS", "4"), ("NHOSTS", "2"), (HOSTS_OF_GRID_ENGINE, &file)]), Some(3));
     }
 }

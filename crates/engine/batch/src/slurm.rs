@@ -1,20 +1,21 @@
-//! Slurm as `eyas at-data` uses it.
+//! Slurm.
 
-use super::scheduler::{self, Job, Node, Refusal, Scheduler, State, Target};
-use crate::Fault;
+use crate::{BatchSystem, Env, HOSTS_OF_SLURM, Job, Node, Result, State, Target, Times, names_of_lines};
+use eyas_text::line_of;
 use std::collections::BTreeMap;
+use std::process::Command;
 
 /// How long a job waits for hosts that it only prefers, in seconds.
 const PREFER_S: u64 = 5;
 
 pub struct Slurm;
 
-impl Scheduler for Slurm {
+impl BatchSystem for Slurm {
     fn name(&self) -> &'static str {
         "Slurm"
     }
 
-    fn nodes(&self) -> Result<Vec<Node>, Fault> {
+    fn nodes(&self) -> Result<Vec<Node>> {
         let text = ask(&["scontrol", "--oneliner", "show", "node"], None)?;
         Ok(text.lines().filter_map(node_of).collect())
     }
@@ -49,7 +50,7 @@ impl Scheduler for Slurm {
         "#SBATCH"
     }
 
-    fn submit(&self, job: &Job) -> Result<String, Fault> {
+    fn submit(&self, job: &Job) -> Result<String> {
         let file = |name: &str| job.folder.join(name).display().to_string();
         let own = [
             "--job-name=eyas-at-data".to_owned(),
@@ -72,24 +73,57 @@ impl Scheduler for Slurm {
         }
     }
 
-    fn state(&self, job: &str) -> Result<State, Fault> {
-        match ask(&["scontrol", "--oneliner", "show", "job", job], None) {
-            Ok(text) => Ok(state_of(&text)),
-            Err(refusal) if refusal.said.contains("Invalid job id") => Ok(State::Gone),
-            Err(refusal) => Err(refusal.fault),
-        }
+    fn state(&self, job: &str, _user: &str) -> Result<State> {
+        state(job)
     }
 
     fn cancel(&self, job: &str) {
         // The batch step is asked first, as it removes what it has on its host.
         let _ = ask(&["scancel", "--quiet", "--full", "--signal=TERM", job], None);
         for _ in 0..60 {
-            match self.state(job) {
+            match state(job) {
                 Ok(State::Runs) => std::thread::sleep(std::time::Duration::from_millis(200)),
                 _ => break,
             }
         }
         let _ = ask(&["scancel", "--quiet", job], None);
+    }
+
+    /// Slurm's own program knows how Slurm folds names.
+    fn hosts_here(&self, env: Env<'_>) -> Option<std::result::Result<Vec<(String, Option<u32>)>, String>> {
+        let list = env(HOSTS_OF_SLURM)?;
+        let done = match Command::new("scontrol").args(["show", "hostnames", &list]).output() {
+            Err(e) => return Some(Err(format!("cannot run `scontrol show hostnames`: {e}"))),
+            Ok(done) => done,
+        };
+        if !done.status.success() {
+            let said = String::from_utf8_lossy(&done.stderr);
+            return Some(Err(format!("`scontrol show hostnames` failed: {}", line_of(said.trim()))));
+        }
+        let names = names_of_lines(&String::from_utf8_lossy(&done.stdout));
+        Some(Ok(names.into_iter().map(|name| (name, None)).collect()))
+    }
+
+    fn slots_here(&self, env: Env<'_>) -> Option<u32> {
+        env("SLURM_CPUS_ON_NODE").and_then(|n| n.parse().ok()).filter(|n| *n > 0)
+    }
+
+    fn times_here(&self, env: Env<'_>) -> Option<Times> {
+        let time = |name: &str| env(name)?.parse().ok();
+        let end_s = time("SLURM_JOB_END_TIME")?;
+        Some(Times { start_s: time("SLURM_JOB_START_TIME"), end_s })
+    }
+
+    fn node_here(&self, env: Env<'_>) -> Option<String> {
+        env("SLURMD_NODENAME")
+    }
+}
+
+fn state(job: &str) -> Result<State> {
+    match ask(&["scontrol", "--oneliner", "show", "job", job], None) {
+        Ok(text) => Ok(state_of(&text)),
+        Err(error) if error.said.contains("Invalid job id") => Ok(State::Gone),
+        Err(error) => Err(error),
     }
 }
 
@@ -138,13 +172,13 @@ fn state_of(text: &str) -> State {
     }
 }
 
-fn ask(words: &[&str], input: Option<&str>) -> Result<String, Refusal> {
-    scheduler::ask("Slurm", words, input, reason_of).map_err(|mut refusal| {
-        if refusal.said.contains("configuration source") {
-            let hint = "this machine belongs to no Slurm cluster: `sinfo` shows the cluster where it does";
-            refusal.fault = refusal.fault.hint(hint);
+fn ask(words: &[&str], input: Option<&str>) -> Result<String> {
+    crate::ask("Slurm", words, input, reason_of).map_err(|mut error| {
+        if error.said.contains("configuration source") {
+            error.hint =
+                Some("this machine belongs to no Slurm cluster: `sinfo` shows the cluster where it does");
         }
-        refusal
+        error
     })
 }
 
