@@ -99,7 +99,7 @@ def test_the_maps_of_the_code_name_what_is_there(page: str) -> None:
 def test_every_crate_has_its_words_in_the_architecture() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     crates = {path.parent.name for path in ROOT.glob("crates/*/*/Cargo.toml")}
-    assert crates == set(re.findall(r"^\*\*`crates/\w+/(\w+)`\*\*", text, re.MULTILINE))
+    assert crates == set(re.findall(r"^\*\*`crates/\w+/([\w-]+)`\*\*", text, re.MULTILINE))
 
 
 def test_the_page_of_each_wing_names_its_crates() -> None:
@@ -108,7 +108,7 @@ def test_the_page_of_each_wing_names_its_crates() -> None:
         named = {
             name
             for line in re.findall(r"^- (`.*?):", text, re.MULTILINE)
-            for name in re.findall(r"`(\w+)`", line)
+            for name in re.findall(r"`([\w-]+)`", line)
         }
         assert named == {path.parent.name for path in wing.glob("*/Cargo.toml")}, wing.name
 
